@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from interplay.cli import common
 from interplay.cli.common import CONFIGS, RESULTS, argument, command, flag, option
-from interplay.core import artifact
-from interplay.core.model import UserError, print_visible, quantity
+from interplay.core import artifact, model
 
 if TYPE_CHECKING:
     from interplay.study.plan import Plan
@@ -43,22 +42,22 @@ def adopt_model(
     from interplay.api import adopt
 
     if study and not re.fullmatch(r"[\w-]+(/[\w-]+)*", study):
-        raise UserError(f"--study = {study!r}: must be a file's name below {CONFIGS}/study, without .yaml")
+        raise model.UserError(f"--study = {study!r}: must be a file's name below {CONFIGS}/study, without .yaml")
     if not stage.isidentifier():
-        raise UserError(f"--stage = {stage!r}: must be a word, such as base")
+        raise model.UserError(f"--stage = {stage!r}: must be a word, such as base")
     if (folder / "record.json").exists():
         made = adopt.adopt_artifacts(folder, RESULTS, inputs)
-        print_visible(f"adopted {', '.join(made)}" if made else f"{folder.name} was here already, complete")
+        model.print_visible(f"adopted {', '.join(made)}" if made else f"{folder.name} was here already, complete")
         return
     is_gguf = folder.suffix == ".gguf" and folder.is_file()
     if not is_gguf and not (folder / "config.json").exists():
-        raise UserError(f"{folder}: neither a model (config.json, or a .gguf file) nor a finished artifact (record.json)")
+        raise model.UserError(f"{folder}: neither a model (config.json, or a .gguf file) nor a finished artifact (record.json)")
     checksum, out, made_now = (adopt.adopt_gguf if is_gguf else adopt.adopt_model)(folder, RESULTS, stage)
     parameters = artifact.record(out)["metrics"]["parameters"]
-    print_visible(f"{'adopted' if made_now else 'here already:'} {out}, {quantity(parameters)} parameters")
-    print_visible(f"in {_study_file(study)}:\n")
-    print_visible(f"stages:\n  {stage}: {{kind: source, sha256: {checksum}}}")
-    print_visible(f"arms:\n  {stage}: {{path: [{stage}]}}")
+    model.print_visible(f"{'adopted' if made_now else 'here already:'} {out}, {model.quantity(parameters)} parameters")
+    model.print_visible(f"in {_study_file(study)}:\n")
+    model.print_visible(f"stages:\n  {stage}: {{kind: source, sha256: {checksum}}}")
+    model.print_visible(f"arms:\n  {stage}: {{path: [{stage}]}}")
 
 
 def _study_file(study: str | None) -> str:
@@ -94,22 +93,22 @@ def export_study(
         interplay export edge -o edge  # to the folder edge; open edge/index.html
     """
     if (study is None) == (summary_file is None):
-        raise UserError("export: name a study, or with --from a file such as docs/results/edge.laptop.json")
+        raise model.UserError("export: name a study, or with --from a file such as docs/results/edge.laptop.json")
     from interplay.report.write import export, summary  # pandas and matplotlib: not for a mistyped study
 
     if summary_file is not None:
         export.write_drawn(summary_file, output)
-        print_visible(f"export: {output / 'README.md'}")
+        model.print_visible(f"export: {output / 'README.md'}")
         return
     plan = common.plan_of(str(study), scale)
     if hint := common.hint_other_scale(plan):
-        raise UserError(common.no_results(plan, hint))
+        raise model.UserError(common.no_results(plan, hint))
     if output.suffix == ".json":
         summary.write_summary(plan, RESULTS, output)
-        print_visible(f"export: {output}")
+        model.print_visible(f"export: {output}")
         return
     export.write_export(plan, CONFIGS, RESULTS, output)
-    print_visible(f"export: {output / 'index.html'}")
+    model.print_visible(f"export: {output / 'index.html'}")
 
 
 track = common.new_app()
@@ -133,23 +132,23 @@ def sync_track(
 ) -> None:
     """Copy records into an MLflow store for `mlflow ui`; existing runs stay as they are."""
     if bool(study) == every:
-        raise UserError("track sync: name a study, or give --all")
+        raise model.UserError("track sync: name a study, or give --all")
     if study is None:
         plans = [plan for plan in common.every_plan() if _was_launched(plan)]
     else:
         plans = [common.plan_of(study, scale)]
         if not _is_started(plans[0]):
-            raise UserError(f"track sync: {RESULTS} has nothing of study {study} at scale {plans[0].scale}")
+            raise model.UserError(f"track sync: {RESULTS} has nothing of study {study} at scale {plans[0].scale}")
     failed = []
     for plan in plans:
         try:
-            print_visible(_mirror_plan(plan, to))
-        except UserError as error:
+            model.print_visible(_mirror_plan(plan, to))
+        except model.UserError as error:
             if not every:
                 raise
             failed.append(f"{plan.study} at {plan.scale}: {error}")
     if failed:
-        raise UserError("; ".join(failed))
+        raise model.UserError("; ".join(failed))
 
 
 def _was_launched(plan: "Plan") -> bool:
@@ -179,7 +178,7 @@ def _mirror_plan(plan: "Plan", to: str | None) -> str:
             states = mirror.Mirror(plan, RESULTS, uri).everything()
             live.mark_mirrored(plan, RESULTS, uri, states)
     except Exception as error:
-        raise UserError(f"track sync: {store.redacted_reason(uri, error)}") from None
+        raise model.UserError(f"track sync: {store.redacted_reason(uri, error)}") from None
     found = ", ".join(f"{list(states.values()).count(status)} {status}" for status in dict.fromkeys(states.values()))
     spent = time.monotonic() - begun
     return f"{plan.study} at {plan.scale}: {found or 'nothing started yet'}; {store.redacted(uri)}, {spent:.1f} s"

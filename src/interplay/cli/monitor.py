@@ -132,10 +132,8 @@ def _count_table(counts: "Counts") -> Table:
 def _running_table(seen: "list[Watched]") -> Table:
     grid = Table(box=None, pad_edge=False, header_style="dim")
     grid.add_column("running", no_wrap=True, overflow="ellipsis", max_width=34)
-    grid.add_column("digest", no_wrap=True)
-    grid.add_column("progress", no_wrap=True)
-    grid.add_column("rate", justify="right", no_wrap=True)
-    grid.add_column("left", justify="right", no_wrap=True)
+    for name in ("digest", "progress", "rate", "left"):
+        grid.add_column(name, justify="right" if name in ("rate", "left") else "left", no_wrap=True)
     grid.add_column("last metrics", overflow="fold")
     for one in seen[:MOST_ROWS]:
         label, cells = Text(escape_control(one.stage.label)), ["starting", "", "", ""]

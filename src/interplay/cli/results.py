@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from interplay.cli import common
 from interplay.cli.common import CONFIGS, LOGS, RESULTS, argument, command, flag, option
-from interplay.core import artifact
-from interplay.core.model import UserError, print_visible, shorten_value
+from interplay.core import artifact, model
 from interplay.report import metric_spec
 
 if TYPE_CHECKING:
@@ -42,14 +41,14 @@ def locate_report(study: common.Study, scale: common.Scale = None) -> None:
     plan = common.plan_of(study, scale)
     folder = artifact.folder(RESULTS, "report", plan.report)
     if not artifact.done(folder):
-        print_visible(_partial_report(plan))
+        model.print_visible(_partial_report(plan))
         return
     if not (folder / "report.html").exists():
         from interplay.report.write import answers, page
         from interplay.results import catalog
 
         page.remake_page(catalog.report_spec(plan), answers.report_inputs(plan, RESULTS), folder)
-    print_visible(f"report: {folder / 'report.html'}")
+    model.print_visible(f"report: {folder / 'report.html'}")
 
 
 def _partial_report(plan: "Plan") -> str:
@@ -58,7 +57,7 @@ def _partial_report(plan: "Plan") -> str:
     from interplay.run import graph
 
     if not state.has_begun(RESULTS, plan):
-        raise UserError(common.no_results(plan, common.hint_other_scale(plan)))
+        raise model.UserError(common.no_results(plan, common.hint_other_scale(plan)))
     return graph.partial_report(graph.Graph(RESULTS, [plan]), plan)
 
 
@@ -86,7 +85,7 @@ def explain_cell(
     cell = explain.match_cell(spec, stages, table, row, column, metric)
     if hint := common.hint_other_scale(plan):
         LOG.warning("no results of %s at scale %s yet; %s", plan.study, plan.scale, hint)
-    print_visible(explain.explain(spec, plan.report, stages, RESULTS, cell, seed), end="")
+    model.print_visible(explain.explain(spec, plan.report, stages, RESULTS, cell, seed), end="")
 
 
 @command(app, "show")
@@ -108,7 +107,7 @@ def show_stage(
     from interplay.report.inspect import card
 
     known, ref = common.find_stage(stage, scale)
-    print_visible(
+    model.print_visible(
         card.stage_card(ref.digest, ref.step, known.stages, known.locks.get(ref.digest, []), RESULTS, LOGS, full), end=""
     )
 
@@ -139,13 +138,13 @@ def draw_lineage(
     chosen = form or (FORMATS.get(output.suffix, "mermaid") if output else "mermaid")
     drawn = diagram.diagram_svg(nodes, edges, across) if chosen == "svg" else diagram.mermaid(nodes, edges)
     if output is None:
-        print_visible(drawn, end="")
+        model.print_visible(drawn, end="")
         return
     try:
         artifact.write_atomic(output, drawn.encode())
     except OSError as error:
-        raise UserError(f"-o {output}: {error.strerror}; name a file in a folder that can be written") from None
-    print_visible(f"wrote {output}: {len(stages)} stages in {len(nodes)} boxes")
+        raise model.UserError(f"-o {output}: {error.strerror}; name a file in a folder that can be written") from None
+    model.print_visible(f"wrote {output}: {len(stages)} stages in {len(nodes)} boxes")
 
 
 @command(app, "compare")
@@ -173,7 +172,7 @@ def compare_sides(
     try:
         checked = metric_spec.check_metric(metric)
     except ValueError as error:
-        raise UserError(f"--metric {error}") from None
+        raise model.UserError(f"--metric {error}") from None
     known = catalog.read_catalog(CONFIGS, RESULTS)
 
     def side(name: str) -> compare.Side:
@@ -186,7 +185,7 @@ def compare_sides(
         return compare.of_stage(name, catalog.resolve_stage(name, known, CONFIGS, at).digest, known.stages)
 
     band = column.replace(" ", ":") if column else None
-    print_visible(compare.compare(side(a), side(b), known.stages, RESULTS, checked, band, count), end="")
+    model.print_visible(compare.compare(side(a), side(b), known.stages, RESULTS, checked, band, count), end="")
 
 
 @command(app, "rollouts")
@@ -211,12 +210,12 @@ def list_rollouts(
     from interplay.report.inspect import compare
 
     if failed and passed:
-        raise UserError("rollouts: --passed: not allowed with --failed; name one, or none for all completions")
+        raise model.UserError("rollouts: --passed: not allowed with --failed; name one, or none for all completions")
     folder = artifact.find(RESULTS, digest)
     try:
-        print_visible(compare.show_rollouts(folder, True if failed else False if passed else None, count, step), end="")
+        model.print_visible(compare.show_rollouts(folder, True if failed else False if passed else None, count, step), end="")
     except ArrowInvalid as error:
-        raise UserError(f"{folder}: not readable ({error}); remove {folder} to make it again") from None
+        raise model.UserError(f"{folder}: not readable ({error}); remove {folder} to make it again") from None
 
 
 @command(app, "novelty")
@@ -240,9 +239,9 @@ def measure_novelty(
     samples, problems = (artifact.find(RESULTS, name) for name in (digest, against))
     stage = artifact.read_json(samples / "stage.json")
     if stage["kind"] != "evaluate":
-        raise UserError(f"novelty: {digest} is a {stage['kind']} stage; name one of kind evaluate")
+        raise model.UserError(f"novelty: {digest} is a {stage['kind']} stage; name one of kind evaluate")
     if problems.parent.name not in SETS:
-        raise UserError(f"novelty: --against {against} is a {problems.parent.name} stage; name a problem set")
+        raise model.UserError(f"novelty: --against {against} is a {problems.parent.name} stage; name a problem set")
     tested = artifact.find(RESULTS, stage["deps"]["data"])
     rows = [
         (one.band, str(one.right), str(one.graphs), f"{one.copied:.1%}", f"{one.nearest:.3f}", str(one.without))
@@ -271,10 +270,10 @@ def list_rows(
     """
     name, _, place = digest.partition(":")
     if place and (not place.isdecimal() or len(place) > LONGEST_INDEX or index is not None):
-        raise UserError(f"{shorten_value(digest)}: must be DIGEST or DIGEST:INDEX, and --index with the former alone")
+        raise model.UserError(f"{model.shorten_value(digest)}: must be DIGEST or DIGEST:INDEX, and --index with the former alone")
     folder = artifact.find(RESULTS, name)
     one = int(place) if place else index
-    print_visible(_row_list(folder, changed, count) if one is None else _provenance(folder, one), end="")
+    model.print_visible(_row_list(folder, changed, count) if one is None else _provenance(folder, one), end="")
 
 
 def _row_list(folder: Path, changed: str | None, most: int) -> str:
@@ -284,7 +283,7 @@ def _row_list(folder: Path, changed: str | None, most: int) -> str:
     if not chosen:
         steps = sorted({step for row in rows for step in row.transforms})
         known = f"; changed by {', '.join(steps)}" if steps else "; no step changed any row"
-        raise UserError(f"{folder}: no row that {changed} changed{known}")
+        raise model.UserError(f"{folder}: no row that {changed} changed{known}")
     lines = [
         f"{row.index:6}  {row.band}  op {row.op}  {row.mode}  from {row.origin}{'  ' if row.transforms else ''}"
         f"{' > '.join(row.transforms)}  {_brief(row.prompt)} -> {_brief(row.answer)}"
@@ -301,7 +300,7 @@ def _provenance(folder: Path, index: int) -> str:
     lines.append(f"  changed   {' > '.join(row.transforms) or 'by no step'}")
     try:
         first: Row | None = _row(artifact.find(folder.parent.parent, digest), int(number))
-    except UserError:
+    except model.UserError:
         first = None
         lines.append("  before    its origin is not in results/")
     for name in TEXTS:
@@ -323,7 +322,7 @@ def _made_in(folder: Path, digest: str) -> str:
     """Such as `dataset 3f2a... data.hotpot`."""
     try:
         stage = artifact.read_json(artifact.find(folder.parent.parent, digest) / "stage.json")
-    except UserError:
+    except model.UserError:
         return f"{digest}, which is not in results/"
     return " ".join(filter(None, [stage["kind"], digest, stage.get("label", "")]))
 
@@ -332,7 +331,7 @@ def _row(folder: Path, index: int) -> "Row":
     rows = _rows(folder)
     found = next((row for row in rows if row.index == index), None)
     if found is None:
-        raise UserError(f"{folder}: has no row {index}; `interplay rows {folder.name}` lists some of its {len(rows)}")
+        raise model.UserError(f"{folder}: has no row {index}; `interplay rows {folder.name}` lists some of its {len(rows)}")
     return found
 
 
@@ -341,7 +340,7 @@ def _rows(folder: Path) -> "list[Row]":
     from interplay.kinds.table import SETS
 
     if folder.parent.name not in SETS:
-        raise UserError(f"{folder}: a {folder.parent.name} stage has no rows; give the digest of a {', '.join(SETS)} stage")
+        raise model.UserError(f"{folder}: a {folder.parent.name} stage has no rows; give the digest of a {', '.join(SETS)} stage")
     return sets.read_rows(folder, 0)
 
 

@@ -9,8 +9,7 @@ import time
 from pathlib import Path
 from typing import Any, Final, cast
 
-from interplay.core import artifact
-from interplay.core.metrics import read_telemetry
+from interplay.core import artifact, metrics
 from interplay.kinds.table import makes
 from interplay.report.spec import ReportSpec
 from interplay.study.plan import Plan, Stage
@@ -62,7 +61,8 @@ class Mirror:
     def _log(self, run: Any, what: str, items: list[Any]) -> None:
         """Log `params` or `metrics`, in batches that MLflow takes."""
         for first in range(0, len(items), MOST[what]):
-            self.client.log_batch(run.info.run_id, **{what: items[first : first + MOST[what]]})
+            batch: dict[str, Any] = {what: items[first : first + MOST[what]]}
+            self.client.log_batch(run.info.run_id, **batch)
 
     def _param(self, run: Any, params: dict[str, str]) -> None:
         """Give the run the parameters that it has not: all of them, or what an interrupted call left out. None ever changes."""
@@ -151,7 +151,7 @@ class Mirror:
 
     def _complete(self, run: Any, stage: Stage) -> None:
         out = self._out(stage)
-        record, known_of = artifact.record(out), read_telemetry(out)
+        record, known_of = artifact.record(out), metrics.read_telemetry(out)
         start, end = describe.stage_times(out)
         self.steps(stage.digest, (max(start, run.info.start_time), end))
         given, taken = stage_inputs(self, stage)

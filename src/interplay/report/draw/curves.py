@@ -9,8 +9,7 @@ from matplotlib.figure import Figure as Canvas
 from matplotlib.ticker import LogFormatter
 from scipy import optimize
 
-from interplay.core import metrics
-from interplay.core.artifact import split_ref
+from interplay.core import artifact, metrics
 from interplay.kinds.table import KINDS
 from interplay.report.draw import style
 from interplay.report.metric_spec import RAW, SHARE, Measure, logged_heading, logged_measure, measure_of
@@ -140,12 +139,11 @@ def half_width(ends: np.ndarray) -> float:
 
 
 class Series(NamedTuple):
-    """A curve to forecast."""
+    """A curve to forecast: values (n,) at steps (n,)."""
 
     name: str
     steps: np.ndarray
     values: np.ndarray
-    """At the steps; both (n,)."""
     half: float
     """Half-width of the interval of what the forecast is judged by."""
     judged: int
@@ -157,8 +155,10 @@ def draw_forecasts(
 ) -> list[str]:
     """Draw each curve on, dashed, from where the fitted part ends, as numbers are `shown`; returns a note on each: forecast,
     observation and error, or that it is too short."""
-    notes = []
-    for one in curves if asked is not None else ():
+    notes: list[str] = []
+    if asked is None:
+        return notes
+    for one in curves:
         found = forecast(one.steps, one.values, asked, support, one.half, one.judged)
         if found is None:
             reason = f"of its {len(one.steps)} points too few are fitted (at least {LEAST}) or none is left for the test."
@@ -233,7 +233,7 @@ def _runs(results: frame.Results, arm: str, key: str) -> list[StageCurve]:
 def _last(results: frame.Results, arm: str) -> dict[str, str]:
     """Digest -> kind of the last stage of an arm at each seed."""
     ends = [item.path[-1] for item in results.spec.arms if item.arm == arm and item.path]
-    return {split_ref(stage.digest)[0]: stage.kind for stage in ends}
+    return {artifact.split_ref(stage.digest)[0]: stage.kind for stage in ends}
 
 
 def _series(results: frame.Results, runs: list[StageCurve]) -> Iterator[Series]:

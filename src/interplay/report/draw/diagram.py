@@ -23,8 +23,7 @@ from typing import Any, NamedTuple
 from grandalf import graphs
 from grandalf.layouts import Layer, SugiyamaLayout, VertexViewer
 
-from interplay.core.model import escape_control
-from interplay.core.references import CORPUS, is_corpus_role, without_shard
+from interplay.core import model, references
 from interplay.kinds.table import KINDS
 
 WIDTH, HEIGHT, GAP, BEND, RISE, MARGIN = 116.0, 58.0, 12.0, 8.0, 28.0, 8.0
@@ -215,7 +214,7 @@ def _text(line: str, style: str, x: float, y: float) -> str:
 
 def _escaped(text: str) -> str:
     """Escaped; XML cannot hold control characters."""
-    return escape(escape_control(text))
+    return escape(model.escape_control(text))
 
 
 # From stages to the few boxes of a diagram.
@@ -248,7 +247,7 @@ def study_graph(
         members[group].append(digest)
     nodes = {group: _node(whole, digests, states, hrefs or {}) for group, digests in members.items()}
     edges = {
-        (groups[dep.split("@")[0]], groups[digest], CORPUS if is_corpus_role(role) else role): None
+        (groups[dep.split("@")[0]], groups[digest], references.CORPUS if references.is_corpus_role(role) else role): None
         for digest, stage in whole.items()
         for role, dep in stage["deps"].items()
         if stage["kind"] != "report"
@@ -278,7 +277,7 @@ def mermaid(nodes: Mapping[str, Node], edges: list[Edge]) -> str:
 
 def _quoted(text: str) -> str:
     """With what Mermaid or a page would take for its own written as entities."""
-    return "".join(ENTITIES.get(character, character) for character in escape_control(" ".join(text.split())))
+    return "".join(ENTITIES.get(character, character) for character in model.escape_control(" ".join(text.split())))
 
 
 def _with_placeholders(stages: Mapping[str, Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
@@ -349,7 +348,7 @@ def _node(
 def stage_name(stage: Mapping[str, Any]) -> str:
     """`rl_edge/rl/seed0` -> `rl_edge/rl`, `base/base/seed0` -> `base`, `data.edge` and its shards -> `edge`,
     `stages.base.corpus` -> `base corpus`; a digest where there is no label."""
-    parts = without_shard(str(stage.get("label") or stage["digest"])).split("/")
+    parts = references.without_shard(str(stage.get("label") or stage["digest"])).split("/")
     if len(parts) > 2:
         arm, name = "/".join(parts[:-2]), parts[-2]
         return name if arm == name else f"{arm}/{name}"

@@ -17,8 +17,7 @@ from interplay.report.draw import bars, curves, style
 from interplay.report.inspect import chain
 from interplay.report.metric_spec import ERROR, SHARE, lower_is_better, measure_of
 from interplay.report.spec import Figure
-from interplay.report.stats import frame
-from interplay.report.stats.estimate import Ends, Estimate, difference, interval_ends, uncertain_over, value
+from interplay.report.stats import estimate, frame
 from interplay.report.write import tables
 
 Drawer = Callable[[frame.Results, Figure], tuple[Canvas | None, str]]
@@ -71,7 +70,7 @@ def _by_k(results: frame.Results, figure: Figure) -> tuple[Canvas | None, str]:
     ks = [2**power for power in range(least.bit_length()) if 2**power <= least]
     panels: list[str | None] = [*frame.bands(results)] if figure.panel == "band" else [None]
     canvas, axes, left = style.panel_grid(len(panels), 3.0, 0.7, 6.0)
-    shown: list[tuple[str, Estimate]] = []
+    shown: list[tuple[str, estimate.Estimate]] = []
     same: dict[str, style.Groups] = {}
     for axis, band in zip(axes, panels, strict=True):
         drawn = _estimates(results, [(band, f"{figure.y}@{k}") for k in ks])
@@ -83,17 +82,17 @@ def _by_k(results: frame.Results, figure: Figure) -> tuple[Canvas | None, str]:
     for axis in left:
         axis.set_ylabel(f"{name} (%)")
     style.legend(canvas, axes[0])
-    caption = f"{name} (unbiased) against k. Shaded: 95 % intervals, uncertain over {uncertain_over(shown)}."
+    caption = f"{name} (unbiased) against k. Shaded: 95 % intervals, uncertain over {estimate.uncertain_over(shown)}."
     return canvas, caption + style.coinciding_note(same) + style.missing_note(results, shown)
 
 
-def _estimates(results: frame.Results, pairs: Sequence[tuple[str | None, str]]) -> dict[str, list[Estimate]]:
+def _estimates(results: frame.Results, pairs: Sequence[tuple[str | None, str]]) -> dict[str, list[estimate.Estimate]]:
     """By arm at each column and metric, for the arms of which there is something."""
-    found = {arm: [value(results, arm, *pair) for pair in pairs] for arm in frame.arms(results.spec)}
+    found = {arm: [estimate.value(results, arm, *pair) for pair in pairs] for arm in frame.arms(results.spec)}
     return {arm: items for arm, items in found.items() if any(item.seeds for item in items)}
 
 
-def _curves(results: frame.Results, axis: Axes, drawn: dict[str, list[Estimate]], ks: list[int]) -> style.Groups:
+def _curves(results: frame.Results, axis: Axes, drawn: dict[str, list[estimate.Estimate]], ks: list[int]) -> style.Groups:
     """Draw one panel; returns which arms' curves coincide there."""
     curves = {arm: 100 * np.array([(item.value, item.low, item.high) for item in items]).T for arm, items in drawn.items()}
     same = style.coinciding_curves({arm: [middle] for arm, (middle, _, _) in curves.items()})
@@ -127,7 +126,7 @@ def _by_op(results: frame.Results, figure: Figure) -> tuple[Canvas | None, str]:
     drawn = _estimates(results, [(f"op:{op}", figure.y) for op in ops])
     for arm, found in drawn.items():
         at = np.arange(len(ops)) + (arms.index(arm) - (len(arms) - 1) / 2) * width
-        _bars(axis, at, width, interval_ends(found, figure.y), arm, style.arm_look(results, arm))
+        _bars(axis, at, width, estimate.interval_ends(found, figure.y), arm, style.arm_look(results, arm))
     shown = [(arm, item) for arm, found in drawn.items() for item in found]
     axis.set_xticks(range(len(ops)), [str(op) for op in ops])
     axis.set_xlim(-0.6, len(ops) - 0.4)
@@ -140,10 +139,10 @@ def _by_op(results: frame.Results, figure: Figure) -> tuple[Canvas | None, str]:
     _shade_bands(results, axis, ops, 105 if measure is SHARE else 1.01 * axis.get_ylim()[1])
     style.legend(canvas, axis)
     absent = style.missing_note(results, shown)
-    return canvas, f"{name} per op. Whiskers: 95 % intervals, uncertain over {uncertain_over(shown)}.{absent}"
+    return canvas, f"{name} per op. Whiskers: 95 % intervals, uncertain over {estimate.uncertain_over(shown)}.{absent}"
 
 
-def _bars(axis: Axes, at: np.ndarray, width: float, drawn: Ends, arm: str, how: style.ArmLook) -> None:
+def _bars(axis: Axes, at: np.ndarray, width: float, drawn: estimate.Ends, arm: str, how: style.ArmLook) -> None:
     middle, low, high = drawn
     hatched: dict[str, Any] = {"hatch": how.hatch, "edgecolor": "#ffffff", "linewidth": 0.0} if how.hatch else {}
     axis.bar(at, middle, width * 0.9, color=how.color, label=arm, **hatched)
@@ -174,7 +173,7 @@ def _by_band(results: frame.Results, figure: Figure) -> tuple[Canvas | None, str
     axis = canvas.subplots()
     arms, measure = frame.arms(results.spec), measure_of(figure.y)
     for arm, found in drawn.items():
-        middle, low, high = interval_ends(found, figure.y)
+        middle, low, high = estimate.interval_ends(found, figure.y)
         look = style.arm_look(results, arm)
         place = arms.index(arm) - (len(arms) - 1) / 2
         at = np.arange(len(bands)) + 0.03 * place  # shifted, so that no whisker hides another
@@ -188,7 +187,7 @@ def _by_band(results: frame.Results, figure: Figure) -> tuple[Canvas | None, str
     axis.grid(axis="y")
     style.legend(canvas, axis)
     absent = style.missing_note(results, shown)
-    return canvas, f"{name} by band. Whiskers: 95 % intervals, uncertain over {uncertain_over(shown)}.{absent}"
+    return canvas, f"{name} by band. Whiskers: 95 % intervals, uncertain over {estimate.uncertain_over(shown)}.{absent}"
 
 
 # A heat map: a row per arm, a column per op or band, the number in each cell.
@@ -226,16 +225,16 @@ def heat_map(results: frame.Results, figure: Figure) -> tuple[Canvas | None, str
     return canvas, _caption(figure, [(arm, item) for (arm, _), item in found.items()])
 
 
-def _cells(results: frame.Results, figure: Figure) -> dict[tuple[str, str], Estimate]:
+def _cells(results: frame.Results, figure: Figure) -> dict[tuple[str, str], estimate.Estimate]:
     """By arm and column."""
     arms = [arm for arm in frame.arms(results.spec) if arm != figure.against]
     keys = itertools.product(arms, figure.bands or [f"op:{op}" for op in frame.ops(results)])
     if figure.against is None:
-        return {(arm, column): value(results, arm, column, figure.y) for arm, column in keys}
-    return {(arm, column): difference(results, arm, figure.against, column, figure.y) for arm, column in keys}
+        return {(arm, column): estimate.value(results, arm, column, figure.y) for arm, column in keys}
+    return {(arm, column): estimate.difference(results, arm, figure.against, column, figure.y) for arm, column in keys}
 
 
-def _numbers(found: dict[tuple[str, str], Estimate], figure: Figure) -> np.ndarray:
+def _numbers(found: dict[tuple[str, str], estimate.Estimate], figure: Figure) -> np.ndarray:
     """Of all cells as they are shown, NaN where missing."""
     return np.array([cell.value for cell in found.values()]) * measure_of(figure.y).factor
 
@@ -268,7 +267,7 @@ def _paint(canvas: Canvas, axis: Axes, numbers: np.ndarray, figure: Figure, ends
     return np.asarray(colours(norm(np.nan_to_num(numbers))))
 
 
-def _write(axis: Axes, at: tuple[int, int], found: Estimate, figure: Figure, colour: np.ndarray) -> None:
+def _write(axis: Axes, at: tuple[int, int], found: estimate.Estimate, figure: Figure, colour: np.ndarray) -> None:
     """The number in its cell; hatched where there is none."""
     if np.isnan(found.value):
         axis.add_patch(Rectangle((at[0] - 0.5, at[1] - 0.5), 1, 1, fill=False, hatch="///", edgecolor="#bbbbbb", linewidth=0))
@@ -281,11 +280,11 @@ def _write(axis: Axes, at: tuple[int, int], found: Estimate, figure: Figure, col
     axis.text(*at, text, ha="center", va="center", fontsize=9, color=ink, weight="bold" if significant else "normal")
 
 
-def _caption(figure: Figure, shown: list[tuple[str, Estimate]]) -> str:
+def _caption(figure: Figure, shown: list[tuple[str, estimate.Estimate]]) -> str:
     name, by = tables.column_label("", figure.y), f"by arm and {'band' if figure.bands else 'op'}."
     if figure.against is None:
         return f"{name}, {by} Hatched: missing."
     side = "below" if lower_is_better(figure.y) else "above"
     colours = f"Blue: better, which is {side} 0; orange: worse."
-    bold = f"Bold: the 95 % interval, uncertain over {uncertain_over(shown)}, leaves 0 out."
+    bold = f"Bold: the 95 % interval, uncertain over {estimate.uncertain_over(shown)}, leaves 0 out."
     return f"{name}, difference to {figure.against}, {by} {colours} {bold}"

@@ -17,8 +17,7 @@ from matplotlib.lines import Line2D
 from matplotlib.textpath import TextToPath
 from matplotlib.ticker import MaxNLocator
 
-from interplay.report.stats import frame
-from interplay.report.stats.estimate import Estimate
+from interplay.report.stats import estimate, frame
 
 # Curves of arms that came out the same. One would hide the other, so they are drawn one inside the other, the first the widest,
 # and the caption names them.
@@ -115,7 +114,7 @@ def panel_grid(count: int, row: float, head: float = 0.0, alone: float = FIGURE_
     return canvas, [*axes[:count]], [*axes[::columns]]
 
 
-def missing_note(results: frame.Results, shown: Sequence[tuple[str, Estimate]]) -> str:
+def missing_note(results: frame.Results, shown: Sequence[tuple[str, estimate.Estimate]]) -> str:
     """For the caption: the arms of which nothing could be drawn, given the estimates by arm."""
     there = {name for name, found in shown if found.seeds}
     gone = [arm for arm in frame.arms(results.spec) if arm not in there]

@@ -9,18 +9,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from interplay.core import artifact
+from interplay.core import artifact, references
 from interplay.core.model import UserError, clock, quantity
-from interplay.core.references import is_corpus_role
-from interplay.kinds.cost import costs, realised
-from interplay.kinds.formulas import Cost
-from interplay.kinds.identity import flat_leaves
+from interplay.kinds import cost, formulas, identity
 from interplay.kinds.table import KINDS, SETS, makes
 from interplay.report.draw.diagram import stage_name
 from interplay.report.inspect.card import curation_lines
 from interplay.report.spec import ReportSpec
 from interplay.report.stats import frame, notes, provenance
-from interplay.report.stats.provenance import Provenance
 from interplay.report.write.plain import aligned, short
 
 ORDER = ("samples", "model", "corpus", "problems", "tokenizer")
@@ -42,7 +38,7 @@ def stages_of(spec: ReportSpec, stages: Stages, results: Path, asked: Callable[[
     behind = provenance.of_plan(known, results, notes.missing_reasons(known, results, results.parent / "logs"))
     overlap, absent = _overlaps(spec, behind, results)
     entries = sorted(reversed(provenance.stage_entries(spec, behind)), key=lambda entry: _rank(entry.kind))
-    planned = costs(stages)
+    planned = cost.costs(stages)
     blocks = [_block(entry, behind, overlap, planned, len({row.arm for row in rows}) > 1) for entry in entries]
     gone = [f"{behind.stages[digest].get('label')} [{digest}]: {why}" for digest, why in behind.why.items()]
     return blocks, gone + absent
@@ -66,7 +62,7 @@ def _closure(digests: list[str], stages: Stages) -> set[str]:
 
 
 def _block(
-    entry: provenance.Entry, behind: Provenance, overlap: dict[str, str], planned: dict[str, Cost], arms: bool
+    entry: provenance.Entry, behind: provenance.Provenance, overlap: dict[str, str], planned: dict[str, formulas.Cost], arms: bool
 ) -> list[str]:
     members = [behind.stages[member.digest] for member in entry.members]
     name = entry.name if entry.name != entry.kind else ""
@@ -95,10 +91,10 @@ def _wrapped(key: str, said: str) -> list[str]:
     return textwrap.wrap(said, WIDTH, initial_indent=f"    {key:10}", subsequent_indent=" " * 14, break_long_words=False)
 
 
-def _spent(members: list[dict[str, Any]], planned: dict[str, Cost]) -> str:
+def _spent(members: list[dict[str, Any]], planned: dict[str, formulas.Cost]) -> str:
     """What was made or spent, seed by seed where that differs."""
     known = [stage for stage in members if "metrics" in stage]
-    flops = [realised(stage, planned[stage["digest"]].parameters).flops for stage in known]
+    flops = [cost.realised(stage, planned[stage["digest"]].parameters).flops for stage in known]
     found = {key: [quantity(stage["metrics"][key]) for stage in known if key in stage["metrics"]] for key in provenance.SPENT}
     found["FLOPs"] = [quantity(number) for number in flops if number]
     return ", ".join(f"{key} {' | '.join(each if len(set(each)) > 1 else each[:1])}" for key, each in found.items() if each)
@@ -112,13 +108,13 @@ def _without_empty(rows: list[list[str]]) -> list[list[str]]:
 
 def _settings(entry: provenance.Entry, stage: Mapping[str, Any]) -> str:
     """What the page shows of the kind, and what determines the number: engine, precision, verifier and seed."""
-    whole = flat_leaves(stage["spec"])
+    whole = identity.flat_leaves(stage["spec"])
     more = {key: item for key, item in whole.items() if key in ("engine", "dtype") or key.startswith("verify.")}
     seed = {"seed": whole["seed"]} if "seed" in whole and len(entry.members) == 1 else {}
     return ", ".join(f"{key} {short(item)}" for key, item in {**entry.settings, **more, **seed}.items())
 
 
-def _inputs(members: list[dict[str, Any]], behind: Provenance) -> str:
+def _inputs(members: list[dict[str, Any]], behind: provenance.Provenance) -> str:
     """`init base [f16b531a734c]; data.0 50 % edge [595825e2ff9f]`; one digest per seed where they differ."""
     mix = members[0]["spec"].get("mix", [])
     role_of = {ref: role for role, ref in provenance.input_references(members[0]["deps"])}
@@ -130,7 +126,7 @@ def _inputs(members: list[dict[str, Any]], behind: Provenance) -> str:
         number = role.removeprefix("data.")
         share = f" {100 * mix[int(number)]:.4g} %" if number.isdecimal() and len(mix) > 1 else ""
         name = stage_name({"digest": "", **behind.stages[artifact.split_ref(refs[0])[0]]})
-        role = role_of[members[0]["deps"][role]] if is_corpus_role(role) else role
+        role = role_of[members[0]["deps"][role]] if references.is_corpus_role(role) else role
         said.append(f"{role}{share} {name if name != role else ''} [{provenance.list_references(refs)}]".replace("  ", " "))
     return "; ".join(said)
 
@@ -143,7 +139,7 @@ def _bands(spec: Mapping[str, Any]) -> str:
     )
 
 
-def _overlaps(spec: ReportSpec, behind: Provenance, results: Path) -> tuple[dict[str, str], list[str]]:
+def _overlaps(spec: ReportSpec, behind: provenance.Provenance, results: Path) -> tuple[dict[str, str], list[str]]:
     """Test set -> how many of its structures the other problem sets of the chain share; and the payloads that this lacks."""
     folders = {d: artifact.folder(results, stage["kind"], d) for d, stage in behind.stages.items() if behind.done(d)}
     sets = [digest for digest in folders if behind.stages[digest]["kind"] in SETS]
@@ -247,8 +243,9 @@ def set_overlaps(results: frame.Results) -> list[Overlap]:
             variants[test] |= own.origin.isin(origins)
     found = []
     for digest, own in rows.items():
-        chosen = (own.key.duplicated(), shared[digest], variants[digest])
-        found.append(Overlap(digest, len(own.op), *(_per_op(own.op[mask]) for mask in chosen), against))
+        masks = (own.key.duplicated(), shared[digest], variants[digest])
+        repeats, common, kin = (_per_op(own.op[mask]) for mask in masks)
+        found.append(Overlap(digest, len(own.op), repeats, common, kin, against))
     return found
 
 

@@ -16,8 +16,7 @@ from interplay.report.draw.diagram import stage_name
 from interplay.report.metric_spec import SHARE, lower_is_better, measure_of, metric_row
 from interplay.report.spec import ReportArm, ReportSpec
 from interplay.report.stats import estimate, frame, provenance
-from interplay.report.write import text
-from interplay.report.write.plain import aligned, short
+from interplay.report.write import plain, text
 from interplay.rl.records import gold_text, rollout_block
 
 # Prompts on which two evaluations part: how many, and the ones that changed most with what both wrote and what was right.
@@ -215,7 +214,7 @@ def compare(a: Side, b: Side, stages: Stages, results: Path, metric: str, column
     common = sorted(named[0] & named[1])
     for seed, name in common:
         _same_problems(a.evaluations[seed][name], b.evaluations[seed][name], stages)
-    blocks = [aligned([["a", a.name, *_which(a, stages)], ["b", b.name, *_which(b, stages)]], indent=0)]
+    blocks = [plain.aligned([["a", a.name, *_which(a, stages)], ["b", b.name, *_which(b, stages)]], indent=0)]
     at = f" at seed {min(a.evaluations)}" if len(a.evaluations) > 1 else ""
     blocks.append([f"what differs{at}, a -> b", *(_specs(a, b, stages) or ["  nothing"])])
     if common:
@@ -254,14 +253,14 @@ def _specs(a: Side, b: Side, stages: Stages) -> list[str]:
         else:
             skip = MODELS if len(a.steps) > 1 or len(b.steps) > 1 else ()
             rows += [[name, *row] for row in _differences(one[name], other[name], stages, skip, "")]
-    return aligned(rows)
+    return plain.aligned(rows)
 
 
 def _differences(a: str, b: str, stages: Stages, skip: tuple[str, ...], path: str) -> list[list[str]]:
     """[field, old -> new] of two stages and of their dependencies, each role's stage by its name; without roles in `skip`."""
     one, other = stages[a], stages[b]
     fields = leaf_differences(one["spec"], other["spec"])
-    rows = [[f"{path}{key}", f"{short(old)} -> {short(new)}"] for key, (old, new) in list(fields.items())[:MOST]]
+    rows = [[f"{path}{key}", f"{plain.short(old)} -> {plain.short(new)}"] for key, (old, new) in list(fields.items())[:MOST]]
     rows += [["", f"and {plural(len(fields) - MOST, 'more field')}"]] if len(fields) > MOST else []
     versions = leaf_differences(one.get("versions", {}), other.get("versions", {})) if not fields else {}
     rows += [[f"{path}version of {key or one['kind']}", f"{old} -> {new}"] for key, (old, new) in versions.items()]
@@ -299,8 +298,8 @@ def _metrics(a: str, b: str, stages: Stages, results: Path) -> list[str]:
         if old == new:
             continue
         both = isinstance(old, (int, float)) and isinstance(new, (int, float))
-        rows.append([key, short(old), "->", short(new), f"{new - old:+.4g}" if both else ""])  # type: ignore[operator]
-    return aligned(rows, right=(1, 3, 4)) or ["  all equal"]
+        rows.append([key, plain.short(old), "->", plain.short(new), f"{new - old:+.4g}" if both else ""])  # type: ignore[operator]
+    return plain.aligned(rows, right=(1, 3, 4)) or ["  all equal"]
 
 
 def _scores(
@@ -351,7 +350,7 @@ def _table(read: frame.Results, pairs: Pairs, columns: Sequence[str | None], met
         rows.append([(item or "all").replace(":", " "), *map(measure.shown, sides), *shown, *map(str, counts)])
     unit = "percent" if measure is SHARE else measure.unit
     head += f"{metric} in {unit}, with the 95 % interval of b − a; better, worse, equal count pairs of one prompt at one seed"
-    return [head, *aligned(rows, right=(1, 2, 3, 6, 7, 8))]
+    return [head, *plain.aligned(rows, right=(1, 2, 3, 6, 7, 8))]
 
 
 def _enough(read: frame.Results, column: str | None, metric: str) -> None:

@@ -10,14 +10,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from interplay.core import artifact
-from interplay.core.model import UserError, nearest_name
+from interplay.core import artifact, model
 from interplay.report.inspect.chain import stages_of
 from interplay.report.metric_spec import COUNTED, ERRORS, check_metric, each_class, find_metric, is_gain, measure_of
 from interplay.report.spec import ReportSpec
 from interplay.report.stats import contrast, estimate, frame, provenance
-from interplay.report.write import tables, text
-from interplay.report.write.plain import aligned
+from interplay.report.write import plain, tables, text
 
 # The cell that the words of a command line name: case, spaces, `:` and kinds of dashes do not matter.
 
@@ -134,7 +132,7 @@ def _pick(word: str, known: list[str], where: str, what: str, allowed: Callable[
         return by_plain[_plain(word)]
     if allowed(word):
         return word
-    raise UserError(f"{where}: no {what} {word!r}{nearest_name(word, known)}")
+    raise model.UserError(f"{where}: no {what} {word!r}{model.nearest_name(word, known)}")
 
 
 def _plain(word: str) -> str:
@@ -153,7 +151,7 @@ def explain(spec: ReportSpec, report: str, stages: Stages, results: Path, query:
     rows = [row for row in spec.arms if seed is None or row.seed == seed]
     if not rows:
         seeds = sorted({row.seed for row in spec.arms})
-        raise UserError(f"--seed {seed}: the study plans {query.arm} at seeds {', '.join(map(str, seeds))}")
+        raise model.UserError(f"--seed {seed}: the study plans {query.arm} at seeds {', '.join(map(str, seeds))}")
     chain, absent = stages_of(
         spec.model_copy(update={"arms": rows}), stages, results, lambda digest: _holds(stages, digest, query, spec)
     )
@@ -297,5 +295,5 @@ def _head(spec: ReportSpec, report: str, found: estimate.Estimate, query: CellNa
     for item in sorted(spec.arms, key=lambda item: item.arm != query.arm):
         seeds.setdefault(item.seed, []).extend(digest for digest in item.evaluations.values() if digest in found.digests)
     shown = zip(found.seeds, found.per_seed, strict=True)
-    lines += aligned([[f"seed {seed}", f"{measure.shown(number, signed)} {unit}", *seeds[seed]] for seed, number in shown])
+    lines += plain.aligned([[f"seed {seed}", f"{measure.shown(number, signed)} {unit}", *seeds[seed]] for seed, number in shown])
     return lines + [f"  missing: {reason}" for reason in found.missing]

@@ -4,14 +4,11 @@ from collections.abc import Iterable, Mapping
 from statistics import fmean, median
 from typing import Any, NamedTuple
 
-from interplay.core.artifact import split_ref
-from interplay.core.execution import Run
-from interplay.core.model import clock, quantity
+from interplay.core import artifact, execution, model
 from interplay.kinds.cost import costs, paper_tokens, reached, realised
 from interplay.kinds.formulas import Cost
 from interplay.report.spec import Match, ReportArm, ReportSpec, ReportStage, Test, budget_spread, matched_stages
-from interplay.report.stats.frame import Results
-from interplay.report.stats.provenance import Provenance
+from interplay.report.stats import frame, provenance
 
 # What a study's stages took, from their telemetry: hours, processor hours, attempts, memory and rates. For the page alone.
 
@@ -35,7 +32,7 @@ class StageCost(NamedTuple):
     rate: str
 
 
-def stage_costs(behind: Provenance) -> list[StageCost]:
+def stage_costs(behind: provenance.Provenance) -> list[StageCost]:
     """One row per kind in the order of the plan, then their sum."""
     kinds = dict.fromkeys(stage["kind"] for stage in behind.stages.values())
     of_kind = {kind: [digest for digest, stage in behind.stages.items() if stage["kind"] == kind] for kind in kinds}
@@ -43,7 +40,7 @@ def stage_costs(behind: Provenance) -> list[StageCost]:
     return [*found, _row("all", list(behind.stages), behind)._replace(rate="")]
 
 
-def where_and_when(behind: Provenance) -> str:
+def where_and_when(behind: provenance.Provenance) -> str:
     """`on vm; first stage started 2026-11-20 17:57, last 2026-11-20 18:30 UTC`; empty when telemetry says nothing."""
     known = behind.telemetry.values()
     hosts = sorted({str(item["host"]) for item in known if "host" in item})
@@ -53,7 +50,7 @@ def where_and_when(behind: Provenance) -> str:
     return "; ".join(filter(None, [f"on {', '.join(hosts)}" if hosts else "", starts_said]))
 
 
-def _row(kind: str, digests: list[str], behind: Provenance) -> StageCost:
+def _row(kind: str, digests: list[str], behind: provenance.Provenance) -> StageCost:
     done = [digest for digest in digests if behind.done(digest)]
     known = [behind.telemetry.get(digest, {}) for digest in done]
     gpus = [_gpu_seconds(behind.stages[digest], behind.telemetry.get(digest, {})) for digest in done]
@@ -72,7 +69,7 @@ def _row(kind: str, digests: list[str], behind: Provenance) -> StageCost:
 
 
 def _gpu_seconds(stage: dict[str, Any], known: dict[str, Any]) -> float | None:
-    gpus = Run(**stage["run"]).gpus if "run" in stage else None
+    gpus = execution.Run(**stage["run"]).gpus if "run" in stage else None
     if gpus == 0:
         return 0.0
     return gpus * known["seconds_wall"] if gpus is not None and "seconds_wall" in known else None
@@ -81,7 +78,7 @@ def _gpu_seconds(stage: dict[str, Any], known: dict[str, Any]) -> float | None:
 def _summed(seconds: Iterable[float | None]) -> str:
     every = list(seconds)
     known = [item for item in every if item is not None]
-    return _partly(clock(sum(known)), len(known), len(every))
+    return _partly(model.clock(sum(known)), len(known), len(every))
 
 
 def _partly(shown: str, known: int, of: int) -> str:
@@ -96,7 +93,7 @@ def _rates(known: list[dict[str, Any]]) -> str:
     for key, what in RATES.items():
         found = [float(item[key]) for item in known if key in item]
         if found:
-            said.append(f"{quantity(round(median(found)))} tokens/s {what}")
+            said.append(f"{model.quantity(round(median(found)))} tokens/s {what}")
     return ", ".join(said)
 
 
@@ -118,7 +115,7 @@ class ArmCost(NamedTuple):
     realised: list[str]
 
 
-def arm_costs(spec: ReportSpec, behind: Provenance) -> list[ArmCost]:
+def arm_costs(spec: ReportSpec, behind: provenance.Provenance) -> list[ArmCost]:
     """One row per arm, in the study's order."""
     known = {digest: stage for digest, stage in behind.stages.items() if stage["spec"] and stage["kind"] != "evaluate"}
     planned = costs(known)
@@ -132,11 +129,11 @@ def arm_costs(spec: ReportSpec, behind: Provenance) -> list[ArmCost]:
 
 
 def _sums(
-    arm: ReportArm, behind: Provenance, known: Mapping[str, Mapping[str, Any]], planned: Mapping[str, Cost]
+    arm: ReportArm, behind: provenance.Provenance, known: Mapping[str, Mapping[str, Any]], planned: Mapping[str, Cost]
 ) -> list[float | None]:
     """Paper tokens, then tokens, rollouts and FLOPs as planned and as realised, of one arm at one seed; None where a stage is not
     finished or the size of its model unknown."""
-    path = [split_ref(stage.digest)[0] for stage in arm.path]
+    path = [artifact.split_ref(stage.digest)[0] for stage in arm.path]
     if not set(path) <= planned.keys():
         return [None] * 7
     charged = sum(paper_tokens(known[digest]["kind"], known[digest]["spec"]) for digest in path)
@@ -153,7 +150,7 @@ def _total(numbers: list[float | None]) -> float | None:
 def _mean(numbers: Iterable[float | None]) -> str:
     """Mean over the seeds of which it is known; a dash where it is known of none."""
     known = [number for number in numbers if number is not None]
-    return quantity(round(fmean(known))) if known else "–"
+    return model.quantity(round(fmean(known))) if known else "–"
 
 
 # Matched budgets judged from the records: what each arm spent, the spread of the arms, and which claims that leaves open.
@@ -175,7 +172,7 @@ class JudgedMatch(NamedTuple):
     """In words, with the numbers."""
 
 
-def judge_match(results: Results, match: Match) -> JudgedMatch:
+def judge_match(results: frame.Results, match: Match) -> JudgedMatch:
     """Judge one match. Arms without all their records are left out; of fewer than two nothing can be said."""
     spent: dict[str, dict[int, int | None]] = {name: {} for name in match.among}
     for seed in sorted({row.seed for row in results.spec.arms}):
@@ -198,12 +195,12 @@ def judge_match(results: Results, match: Match) -> JudgedMatch:
     return JudgedMatch(match, spent, means, found, verdict, reason)
 
 
-def judge_all(results: Results) -> list[JudgedMatch]:
+def judge_all(results: frame.Results) -> list[JudgedMatch]:
     """Every match of the study, in its order."""
     return [judge_match(results, match) for match in results.spec.match]
 
 
-def budget_obstacle(results: Results, test: Test) -> str:
+def budget_obstacle(results: frame.Results, test: Test) -> str:
     """Why the two arms of a test must not be compared: they are in a match that failed. Empty where they may be."""
     pair = {test.arm, test.against}
     for match in results.spec.match:

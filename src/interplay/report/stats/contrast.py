@@ -7,13 +7,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from interplay.core.artifact import split_ref
-from interplay.core.model import nearest_name
+from interplay.core import artifact, model
 from interplay.report.metric_spec import logged_measure
 from interplay.report.spec import Claim, Contender, Contrast, Lineup, Test
-from interplay.report.stats import budget, estimate, notes
+from interplay.report.stats import budget, estimate, frame, notes
 from interplay.report.stats.estimate import Estimate, difference, estimate_json, p_value, value
-from interplay.report.stats.frame import Results, seeds
 from interplay.report.write.tables import Cell, Grid, expand_columns
 
 SUFFIX = "_contrast"
@@ -88,7 +86,7 @@ class Comparison(NamedTuple):
     """Lines on what to know before the differences (`caveats.of`)."""
 
 
-def compare_arms(results: Results, name: str) -> Comparison:
+def compare_arms(results: frame.Results, name: str) -> Comparison:
     """The comparison of a table with a `contrast`."""
     table, lineup = results.spec.tables[name], results.spec.lineups[name]
     contrast = table.contrast
@@ -106,7 +104,7 @@ def compare_arms(results: Results, name: str) -> Comparison:
     return Comparison(contrast, lineup, judged, int(tested.sum()), notes.caveats_of(results, [one.arm for one in chosen]))
 
 
-def _choose(results: Results, contrast: Contrast, one: Contender, metric: str) -> ChosenArm:
+def _choose(results: frame.Results, contrast: Contrast, one: Contender, metric: str) -> ChosenArm:
     """The try with the best mean on the tuning column, the first of equals. None where some try is missing: a group that chose
     among fewer would not have had its chance."""
     if contrast.tune is None:
@@ -120,14 +118,14 @@ def _choose(results: Results, contrast: Contrast, one: Contender, metric: str) -
     return ChosenArm(one.name, best.arm, best.value, tuning)
 
 
-def _block(results: Results, lineup: Lineup, chosen: list[ChosenArm], column: str, metric: str) -> ComparisonBlock:
+def _block(results: frame.Results, lineup: Lineup, chosen: list[ChosenArm], column: str, metric: str) -> ComparisonBlock:
     against = next(one for one in chosen if one.name == lineup.against)
     order = [against, *(one for one in chosen if one is not against)]
     rows = [_row(results, one, against, column, metric) for one in order]
     return ComparisonBlock(column, metric, _floor(results, lineup, against.arm, column, metric), rows)
 
 
-def _row(results: Results, one: ChosenArm, against: ChosenArm, column: str, metric: str) -> ComparisonRow:
+def _row(results: frame.Results, one: ChosenArm, against: ChosenArm, column: str, metric: str) -> ComparisonRow:
     estimate = value(results, one.arm, column, metric) if one.arm else Estimate(missing=one.missing)
     if one is against:
         return ComparisonRow(one, estimate, Estimate(), np.nan, np.nan, COMPARED if estimate.seeds else "missing")
@@ -152,7 +150,7 @@ def _judged(row: ComparisonRow, adjusted: float, floor: NoiseFloor) -> Compariso
     return row._replace(adjusted=adjusted, verdict=verdict)
 
 
-def _floor(results: Results, lineup: Lineup, against: str, column: str, metric: str) -> NoiseFloor:
+def _floor(results: frame.Results, lineup: Lineup, against: str, column: str, metric: str) -> NoiseFloor:
     """Of the runs that repeat the arm which the others are compared with, as far as it was repeated; else of all."""
     own = {arm: twin for arm, twin in lineup.twins.items() if twin == against} or lineup.twins
     gaps = {arm: difference(results, arm, twin, column, metric) for arm, twin in own.items()}
@@ -165,7 +163,7 @@ def _floor(results: Results, lineup: Lineup, against: str, column: str, metric: 
     return NoiseFloor(widest, own[widest], gaps[widest], deviation, runs)
 
 
-def _pooled(results: Results, twins: dict[str, str], column: str, metric: str) -> tuple[float, int]:
+def _pooled(results: frame.Results, twins: dict[str, str], column: str, metric: str) -> tuple[float, int]:
     """Standard deviation within sets of identical runs at one seed, and the number of runs in all sets."""
     sets: dict[tuple[str, int], list[float]] = {}
     for twin in dict.fromkeys(twins.values()):
@@ -197,7 +195,7 @@ def comparison_grid(made: Comparison) -> Grid:
     return Grid(rows, columns, metrics, cells, {})
 
 
-def compared_tables(results: Results) -> list[str]:
+def compared_tables(results: frame.Results) -> list[str]:
     """Tables with a contrast."""
     return [name for name, table in results.spec.tables.items() if table.contrast is not None and name in results.spec.lineups]
 
@@ -221,7 +219,7 @@ class JudgedClaim(NamedTuple):
     """A caveat on the verdict."""
 
 
-def judge_claim(results: Results, claim: Claim) -> JudgedClaim:
+def judge_claim(results: frame.Results, claim: Claim) -> JudgedClaim:
     """Judge one claim by where its 95 % interval lies.
 
     At least three seeds are required. An arm (or pair of arms) that is one model shared by all seeds is judged over prompts, 20
@@ -293,12 +291,12 @@ Found = tuple[float, str]
 """The number, and the digest of its stage."""
 
 
-def recorded_estimate(results: Results, stage: str, key: str, arm: str, against: str | None = None) -> Estimate:
+def recorded_estimate(results: frame.Results, stage: str, key: str, arm: str, against: str | None = None) -> Estimate:
     """Mean over seeds of `key` in the record of the stage `stage` of an arm, or of the differences to `against` paired by seed,
     with Student's interval. An arm whose seeds share one run has no interval."""
     found: dict[int, list[Found]] = {}
     missing = estimate.absent_arm(results, arm)
-    for seed in seeds(results.spec, arm):
+    for seed in frame.seeds(results.spec, arm):
         of_seed = [_of(results, stage, key, one, seed) for one in (arm, against) if one is not None]
         gaps = [one for one in of_seed if isinstance(one, str)]
         missing += gaps
@@ -333,16 +331,16 @@ def recorded_estimate(results: Results, stage: str, key: str, arm: str, against:
     )
 
 
-def _of(results: Results, stage: str, key: str, arm: str, seed: int) -> Found | str:
+def _of(results: frame.Results, stage: str, key: str, arm: str, seed: int) -> Found | str:
     """The number of one run, or why there is none."""
     planned = next((one for one in results.spec.arms if one.arm == arm and one.seed == seed), None)
     on_path = [one.digest for one in planned.path if one.name == stage] if planned else []
     if not on_path:
         return f"the study plans no {stage} of {arm} at seed {seed}"
-    digest = split_ref(on_path[-1])[0]
+    digest = artifact.split_ref(on_path[-1])[0]
     if digest not in results.records:
         return f"stage {stage} of {arm} at seed {seed} is not there: {results.why.get(digest, digest)}"
     values_of = results.records[digest]["metrics"]
     if not isinstance(values_of.get(key), int | float):
-        return f"the record of {stage} {digest} has no '{key}'{nearest_name(key, values_of)}"
+        return f"the record of {stage} {digest} has no '{key}'{model.nearest_name(key, values_of)}"
     return float(values_of[key]), digest

@@ -176,7 +176,9 @@ def _rows(results: Results, arm: str, seed: int, column: str | None, metric: str
     needed = metric_row(metric).samples
     few = []
     for digest in evaluations:
-        rows = of_column(results.prompts[digest], column, results.by_ops) if digest not in gaps else ()
+        if digest in gaps:
+            continue
+        rows = of_column(results.prompts[digest], column, results.by_ops)
         if len(rows):
             least = int(rows["n"].min())
             lacking = unavailable(rows, metric)

@@ -5,10 +5,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from interplay.core import artifact
-from interplay.core.artifact import split_ref
+from interplay.core import artifact, model
 from interplay.core.metrics import read_telemetry
-from interplay.core.model import clock, quantity
 from interplay.core.references import CORPUS, corpus_inputs, is_corpus_role, without_shard
 from interplay.kinds.table import KINDS
 from interplay.report.spec import ReportArm, ReportSpec
@@ -48,7 +46,7 @@ def of_inputs(spec: ReportSpec, inputs: Mapping[str, Path]) -> Provenance:
     results = next((path.parent.parent for digest, path in sorted(inputs.items()) if path.name == digest), Path("results"))
     found: dict[str, dict[str, Any]] = {}
     for digest in dict.fromkeys([*kinds, *inputs]):
-        _walk(split_ref(digest)[0], kinds.get(digest, ""), results, found)
+        _walk(artifact.split_ref(digest)[0], kinds.get(digest, ""), results, found)
     return Provenance(found, _telemetry(found, results), {})
 
 
@@ -58,7 +56,7 @@ def _walk(digest: str, kind: str, results: Path, found: dict[str, dict[str, Any]
         return
     stage = _read(digest, kind, results)
     for role, ref in stage["deps"].items():
-        _walk(split_ref(ref)[0], ROLES.get(role.split(".")[0], ""), results, found)
+        _walk(artifact.split_ref(ref)[0], ROLES.get(role.split(".")[0], ""), results, found)
     found[digest] = stage
 
 
@@ -176,7 +174,7 @@ def entry_anchors(found: list[Entry]) -> dict[str, str]:
 
 def path_steps(row: ReportArm) -> list[tuple[str, str, str]]:
     """(name, kind, digest) along an arm's path, then its evaluations."""
-    path = [(stage.name, stage.kind, split_ref(stage.digest)[0]) for stage in row.path]
+    path = [(stage.name, stage.kind, artifact.split_ref(stage.digest)[0]) for stage in row.path]
     return path + [(name, "evaluate", digest) for name, digest in sorted(row.evaluations.items())]
 
 
@@ -201,7 +199,7 @@ def _uses(spec: ReportSpec, behind: Provenance) -> dict[str, list[tuple[str, int
             digest = waiting.pop()
             if digest not in seen:
                 seen.add(digest)
-                waiting += [split_ref(ref)[0] for ref in behind.stages.get(digest, {"deps": {}})["deps"].values()]
+                waiting += [artifact.split_ref(ref)[0] for ref in behind.stages.get(digest, {"deps": {}})["deps"].values()]
         for digest in sorted(seen):
             uses.setdefault(digest, []).append((row.arm, row.seed))
     return uses
@@ -224,7 +222,7 @@ def _entry(
     members = [_member(digest, uses.get(digest, []) if seeded else [], behind) for digest in digests]
     first = behind.stages[digests[0]]
     metrics: dict[str, Any] = next((behind.stages[digest]["metrics"] for digest in digests if behind.done(digest)), {})
-    spent = {key: quantity(metrics[key]) for key in SPENT if key in metrics}
+    spent = {key: model.quantity(metrics[key]) for key in SPENT if key in metrics}
     settings = _shown_settings(kind, first["spec"])
     return Entry(f"stage-{digests[0]}", name, kind, arms, members, settings, spent, input_references(first["deps"]))
 
@@ -248,7 +246,7 @@ def _member(digest: str, uses: list[tuple[str, int]], behind: Provenance) -> Mem
     said = f"seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}" if seeds else ""
     state = "done" if behind.done(digest) else behind.why.get(digest, "missing")
     known = behind.telemetry.get(digest, {})
-    hours = clock(known["seconds_wall"]) if "seconds_wall" in known else "time not recorded"
+    hours = model.clock(known["seconds_wall"]) if "seconds_wall" in known else "time not recorded"
     attempts = f"{known['attempts']} attempts" if known.get("attempts", 1) > 1 else ""
     return Member(digest, said, state, hours if state == "done" else "", attempts)
 

@@ -7,8 +7,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from interplay.core import artifact
-from interplay.core.model import UserError
+from interplay.core import artifact, model
 from interplay.report.stats import frame, provenance
 from interplay.report.write import answers, page, summary
 from interplay.results import catalog, kept
@@ -40,7 +39,7 @@ def write_drawn(path: Path, out: Path) -> None:
 
 def _write_whole(out: Path, fill: Callable[[Path], None]) -> None:
     if out.is_symlink() or (out.exists() and (not out.is_dir() or (any(out.iterdir()) and not (out / MARK).exists()))):
-        raise UserError(f"{out}: not an export; name a folder that is new, empty or an older export")
+        raise model.UserError(f"{out}: not an export; name a folder that is new, empty or an older export")
     part = out.with_name(f".{out.name}.{os.getpid()}.part")
     try:
         fill(part)

@@ -12,10 +12,8 @@ from typing import Any, NamedTuple
 
 import jinja2
 
-from interplay.core import artifact
+from interplay.core import artifact, execution, model
 from interplay.core import metrics as surroundings
-from interplay.core.execution import Run
-from interplay.core.model import plural
 from interplay.report.draw import bars, diagram
 from interplay.report.inspect import chain
 from interplay.report.metric_spec import Measure, measure_of
@@ -39,7 +37,7 @@ class Gap(NamedTuple):
     waiting: int
 
 
-def write_report(spec: ReportSpec, inputs: dict[str, Path], out: Path, how: Run) -> dict[str, Any]:
+def write_report(spec: ReportSpec, inputs: dict[str, Path], out: Path, how: execution.Run) -> dict[str, Any]:
     """Write the report of a study. `inputs` maps the digest of every stage it may read to that stage's artifact.
 
     Returns the verdicts and every table's numbers."""
@@ -63,7 +61,7 @@ def write_page(made: answers.Answer, of: provenance.Provenance, out: Path, gaps:
 def render_page(made: answers.Answer, of: provenance.Provenance, gaps: list[Gap]) -> str:
     """The page: style, script and figures inside it, no request to anywhere."""
     loader = jinja2.PackageLoader("interplay.report")
-    strict = {"undefined": jinja2.StrictUndefined, "trim_blocks": True, "lstrip_blocks": True}
+    strict: dict[str, Any] = {"undefined": jinja2.StrictUndefined, "trim_blocks": True, "lstrip_blocks": True}
     environment = jinja2.Environment(loader=loader, autoescape=True, **strict)
     environment.globals["cell_lines"] = text.cell_lines
     environment.filters |= {"minus": _minus, "base64": lambda svg: base64.b64encode(svg).decode()}
@@ -104,7 +102,7 @@ def verdict_summary(made: answers.Answer) -> str:
     verbs = {verdict: ("gives", "give") if verdict == contrast.NO_INFORMATION else ("is", "are") for verdict in CHIPS}
     *most, last = [f"{count} {verbs[verdict][count > 1]} {verdict}" for verdict, count in counts.items() if count] or [""]
     listed = f"{', '.join(most)} and {last}" if most else last
-    return f"Of {plural(len(made.judged), 'claim')} {listed}." if made.judged else "The study makes no claim."
+    return f"Of {model.plural(len(made.judged), 'claim')} {listed}." if made.judged else "The study makes no claim."
 
 
 def _facts(made: answers.Answer, of: provenance.Provenance) -> Mapping[str, str]:
@@ -116,7 +114,7 @@ def _facts(made: answers.Answer, of: provenance.Provenance) -> Mapping[str, str]
     return {
         "study": spec.study,
         "scale": spec.scale,
-        "arms": f"{len(frame.arms(spec))} × {plural(seeds, 'seed')}",
+        "arms": f"{len(frame.arms(spec))} × {model.plural(seeds, 'seed')}",
         "stages": stages,
         "time": f"{budget.stage_costs(of)[-1].wall} of work",
     }

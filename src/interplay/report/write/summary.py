@@ -20,16 +20,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from interplay.core import artifact
+from interplay.core import artifact, model
 from interplay.core import metrics as core_metrics
-from interplay.core.model import UserError
 from interplay.report.draw import figures
 from interplay.report.metric_spec import COUNTED, ERROR, measure_of
 from interplay.report.spec import Contrast, Figure, Lineup, ReportSpec
 from interplay.report.stats import contrast, estimate, frame
-from interplay.report.write import answers
-from interplay.report.write.plain import compact_json
-from interplay.report.write.tables import Cell, Grid, row_label
+from interplay.report.write import answers, plain, tables
 from interplay.results.catalog import report_spec
 from interplay.study.plan import Plan
 
@@ -46,7 +43,7 @@ Cells = Mapping[tuple[str, str, str], estimate.Estimate]
 def write_summary(plan: Plan, results: Path, out: Path) -> None:
     """Write the summary to `out`. Raises UserError when the study is not finished."""
     answers.finished_report(plan, results)
-    artifact.write_atomic(out, f"{compact_json(summarise(plan, results))}\n".encode())
+    artifact.write_atomic(out, f"{plain.compact_json(summarise(plan, results))}\n".encode())
 
 
 def summarise(plan: Plan, results: Path) -> dict[str, Any]:
@@ -134,7 +131,7 @@ def _ops(results: frame.Results) -> dict[str, set[Any]]:
     return found
 
 
-def _grid(grid: Grid, samples: Samples) -> dict[str, Any]:
+def _grid(grid: tables.Grid, samples: Samples) -> dict[str, Any]:
     cells = {key: cell.estimate for key, cell in grid.cells.items()}
     keys = list(itertools.product(grid.columns, grid.metrics))
     marks = {(cell.arm, cell.column): cell.mark or " " for cell in grid.cells.values()}
@@ -159,12 +156,12 @@ def _rows(cells: Cells, rows: Iterable[str], columns: list[str], metrics: list[s
     return {"columns": columns, "metrics": metrics, "rows": texts} if texts else {}
 
 
-def _with_floors(made: contrast.Comparison) -> Grid:
+def _with_floors(made: contrast.Comparison) -> tables.Grid:
     """The cells of a contrast and the differences between identical runs."""
     grid = contrast.comparison_grid(made)
     for block in made.blocks:
         floor = block.floor
-        cell = Cell(floor.arm, floor.twin, block.column, block.metric, floor.gap, "")
+        cell = tables.Cell(floor.arm, floor.twin, block.column, block.metric, floor.gap, "")
         if floor.arm:
             grid.cells[cell.row, block.column, block.metric] = cell
     return grid._replace(rows=list(dict.fromkeys(key[0] for key in grid.cells)))
@@ -197,7 +194,7 @@ def _figures(made: answers.Answer, seen: set[tuple[str, str, str]], samples: Sam
     for name, drawing in made.drawings.items():
         figure = made.results.spec.figures[name]
         if figure.x != "step" or figure.along():
-            cells = {(row_label(*key[:2]), *key[2:]): item for key, item in kept.items() if _shown_in(figure, key)}
+            cells = {(tables.row_label(*key[:2]), *key[2:]): item for key, item in kept.items() if _shown_in(figure, key)}
             new = {key: item for key, item in cells.items() if key not in seen}
             rows, columns, metrics = (list(dict.fromkeys(key[at] for key in new)) for at in range(3))
             found[name] = {
@@ -266,7 +263,7 @@ def read_summary(path: Path) -> answers.Answer:
     """The tables, contrasts and figures of a summary. Raises UserError for a file that is none."""
     known = artifact.read_json(path)
     if absent := [key for key in ("grids", "figures", "samples", "arms", "ops") if key not in known]:
-        raise UserError(f"{path}: {absent[0]} is missing; name a file that `interplay export STUDY -o FILE.json` wrote")
+        raise model.UserError(f"{path}: {absent[0]} is missing; name a file that `interplay export STUDY -o FILE.json` wrote")
     grids = {name: _decode_grid(known, grid) for name, grid in known["grids"].items()}
     kept = {(one.arm, one.against, one.column, one.metric): one.estimate for g in grids.values() for one in g.cells.values()}
     for figure in known["figures"].values():
@@ -315,17 +312,17 @@ def _results(known: Mapping[str, Any], kept: dict[frame.Key, estimate.Estimate])
     return frame.Results(spec, {"summary": prompts}, {}, {}, kept=kept)
 
 
-def _decode_grid(known: Mapping[str, Any], grid: Mapping[str, Any]) -> Grid:
+def _decode_grid(known: Mapping[str, Any], grid: Mapping[str, Any]) -> tables.Grid:
     gaps = tuple(grid.get("missing", []))
-    cells: dict[tuple[str, str, str], Cell] = {}
+    cells: dict[tuple[str, str, str], tables.Cell] = {}
     for (row, column, metric), found in _decode_rows(known, grid).items():
         mark = grid.get("marks", {}).get(_pair(row)[0], "").ljust(len(grid["columns"]))[grid["columns"].index(column)]
         if found.seeds or not _pair(row)[1]:
-            cells[row, column, metric] = Cell(*_pair(row), column, metric, found._replace(missing=gaps), mark.strip())
+            cells[row, column, metric] = tables.Cell(*_pair(row), column, metric, found._replace(missing=gaps), mark.strip())
             gaps = ()
     scores = zip(itertools.product(grid["columns"], grid["metrics"]), grid.get("prior", "").split(), strict=False)
     prior = {key: _fraction(score, key[1]) for key, score in scores if score != "–"}
-    return Grid(list(grid["rows"]), grid["columns"], grid["metrics"], cells, prior, tuple(grid.get("notes", [])))
+    return tables.Grid(list(grid["rows"]), grid["columns"], grid["metrics"], cells, prior, tuple(grid.get("notes", [])))
 
 
 def _decode_rows(known: Mapping[str, Any], grid: Mapping[str, Any]) -> dict[tuple[str, str, str], estimate.Estimate]:
@@ -371,7 +368,7 @@ def _fraction(word: str, metric: str) -> float:
     return np.nan if word == "–" else float(word) / 10**unit.decimals / unit.factor
 
 
-def _made(known: Mapping[str, Any], name: str, grid: Grid) -> contrast.Comparison:
+def _made(known: Mapping[str, Any], name: str, grid: tables.Grid) -> contrast.Comparison:
     of, entries = known["compared"][name], known["contrasts"][name]
     tries = [{"arm": ""}] * of["tries"]
     contenders = [{"name": one, "tries": tries} for one in of["chosen"]]
@@ -387,7 +384,7 @@ def _made(known: Mapping[str, Any], name: str, grid: Grid) -> contrast.Compariso
     return contrast.Comparison(Contrast.model_validate(of["contrast"]), lineup, blocks, of["tests"], tuple(of["caveats"]))
 
 
-def _row_of(grid: Grid, name: str, value: str, against: str, entry: Mapping[str, Any], key: str) -> contrast.ComparisonRow:
+def _row_of(grid: tables.Grid, name: str, value: str, against: str, entry: Mapping[str, Any], key: str) -> contrast.ComparisonRow:
     arm, (column, _, metric) = entry["arm"], key.partition("/")
     cells = [grid.cells.get((row, column, metric)) for row in (arm, f"{arm} − {against}")]
     found, gap = (cell.estimate if cell else estimate.Estimate() for cell in cells)

@@ -19,9 +19,9 @@ CONTRAST_FIELDS += ["against", "difference", "difference_low", "difference_high"
 CONTRAST_FIELDS += ["floor_high", "floor_arm", "floor_twin", "identical_sd", "identical_runs", "p", "p_adjusted", "correction"]
 CONTRAST_FIELDS += ["tests", "verdict", "evaluations", "missing"]
 OVER_PROMPTS = "ᵖ"
-ESCAPES = {"&": r"\&", "%": r"\%", "_": r"\_", "#": r"\#", "†": r"$^\dagger$", "‡": r"$^\ddagger$"}
-ESCAPES |= {"\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "^": r"\^{}", "~": r"\~{}"}
-ESCAPES |= {"−": "$-$", "–": "--", "·": r"$\cdot$", "<": "$<$", OVER_PROMPTS: "$^p$"}
+ESCAPES = str.maketrans({"&": r"\&", "%": r"\%", "_": r"\_", "#": r"\#", "†": r"$^\dagger$", "‡": r"$^\ddagger$"})
+ESCAPES |= str.maketrans({"\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "^": r"\^{}", "~": r"\~{}"})
+ESCAPES |= str.maketrans({"−": "$-$", "–": "--", "·": r"$\cdot$", "<": "$<$", OVER_PROMPTS: "$^p$"})
 ELEMENT = re.compile(r"<(?=[A-Za-z/!?])")
 """What begins an element of HTML."""
 
@@ -202,7 +202,7 @@ def _stack(*shown: str) -> str:
 
 def latex_text(text: str) -> str:
     """Escaped for LaTeX."""
-    return text.translate(str.maketrans(ESCAPES))
+    return text.translate(ESCAPES)
 
 
 # A contrast as text, from the same rows.
