@@ -1,16 +1,23 @@
 """Law 1: the spec is hashed, the run block never; what has no canonical form is refused."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import pytest
+from conftest import ROOT
 from specs import DEPS, SPECS
 
 from interplay.core.digest import canonical_json, digest, versions
-from interplay.core.model import Model, Since
+from interplay.core.execution import Run
+from interplay.core.model import Model, Since, UserError
 from interplay.kinds.table import KINDS
+from interplay.results.locks import read_lock
+from interplay.study.expand import plan_study
+from interplay.study.plan import Plan, Stage, parse_lock
 
+CONFIGS = ROOT / "configs"
 GOLDEN = {
     "source": "43dd8b1fa992",
     "custom": "2a5f7c1afedf",
@@ -70,16 +77,59 @@ def test_a_raised_version_of_a_part_changes_only_who_uses_it() -> None:
     assert digest("k", Other(), {}) == digest("k", Other(), {})
 
 
-def test_the_lock_holds_one_stage_a_line(tmp_path: Path) -> None:
-    from conftest import ROOT
+@pytest.mark.parametrize(("study", "scale"), [("quickstart", "smoke"), ("edge_bases", "laptop"), ("methods/unlearn", "smoke")])
+def test_the_lock_holds_one_stage_a_line_and_all_of_it_but_specs(study: str, scale: str) -> None:
+    planned = plan_study(CONFIGS, study, scale)
+    read = parse_lock(json.loads(planned.lock()))
+    assert read == (study, scale, planned.report, _brief(planned.stages))
+    lines = [line.strip('",').split(" ")[0] for line in planned.lock().splitlines()]
+    assert [line for line in lines if line in planned.stages] == list(read.stages)
 
-    from interplay.study.expand import plan_study
 
-    plan = plan_study(ROOT / "configs", "quickstart", "smoke")
-    lines = plan.lock().splitlines()
-    assert len(lines) == len(plan.stages) + 2
-    assert json.loads(plan.lock())["report"] == plan.report
-    assert {json.loads(line.rstrip(",")) for line in lines[1:-1]} == {stage.line() for stage in plan.stages.values()}
+def _stage(digest: str, label: str, **deps: str) -> Stage:
+    return Stage("rl", Model(), {role.replace("_", "."): ref for role, ref in deps.items()}, Run(), label, digest)
+
+
+def _brief(stages: Mapping[str, Stage]) -> dict[str, dict[str, Any]]:
+    return {one.digest: {key: getattr(one, key) for key in ("digest", "kind", "label", "deps")} for one in stages.values()}
+
+
+def test_a_lock_keeps_checkpoints_similar_digests_and_labels_that_begin_alike() -> None:
+    digests = [f"{number:012x}" for number in (0xABC000000000, 0xABC000000001, 0xABC100000000, 7, 8)]
+    one, two, three, four, five = digests
+    stages = [
+        _stage(one, "a/rl/seed0"),
+        _stage(two, "a/rl/seed0", init=f"{one}@40"),
+        _stage(three, "a/rl/seed1", init=f"{two}"),
+        _stage(four, "a[x=u//v/]/rl", data_0=three, init=one),
+        _stage(five, "a[x=u//v/]/rl/", **dict(zip((one, two, four), (one, two, four), strict=True))),
+    ]
+    by_digest = {stage.digest: stage for stage in stages}
+    plan = Plan("toy", "smoke", by_digest, five)
+    assert parse_lock(json.loads(plan.lock())) == ("toy", "smoke", five, _brief(by_digest))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "place"),
+    [
+        ("23b39278fff4 9fc,", "23b39278fff4 8fc,", "evaluate data,model: '23b39278fff4 8fc,"),
+        ("7cbe765b5518 bbd,061", "7cbe765b5518 bbd", "rl data.0,init: '7cbe765b5518 bbd "),
+        ("0619a0e5ffbd 092,cb3,01b base/base/seed0", "0619a0e5ffbd", "pretrain corpus,tokenizer,validation: '0619a0e5ffbd'"),
+        ('"study"', '"studies"', "'study'"),
+        ("}}", "}", "Expecting"),
+    ],
+)
+def test_a_corrupt_lock_is_an_error_of_one_line_with_its_place_and_remedy(tmp_path: Path, old: str, new: str, place: str) -> None:
+    committed = (CONFIGS / "plans/quickstart.smoke.lock.json").read_text()
+    assert old in committed
+    path = tmp_path / "quickstart.smoke.lock.json"
+    path.write_text(committed.replace(old, new))
+    with pytest.raises(UserError) as error:
+        read_lock(path)
+    assert str(error.value).startswith(f"{path}: not a lock: ")
+    assert place in str(error.value)
+    assert "plan STUDY --scale SCALE --write" in str(error.value)
+    assert "\n" not in str(error.value)
 
 
 def test_a_field_that_joined_later_leaves_old_digests_alone_until_it_is_used() -> None:

@@ -118,7 +118,7 @@ def shared(project: Path) -> Path:
     """Two locks that call one problem set by names of their own, the other study's first by the alphabet."""
     path = project / "configs/plans/edge.laptop.lock.json"
     lock = json.loads(path.read_text())
-    lock["stages"] = [line.replace(" data.test", " data.other") for line in lock["stages"]]
+    lock["stages"]["problems"] = [line.replace(" data.test", " data.other") for line in lock["stages"]["problems"]]
     (project / "configs/plans/another.laptop.lock.json").write_text(json.dumps({**lock, "study": "another"}))
     return project
 

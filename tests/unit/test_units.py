@@ -146,8 +146,8 @@ def test_a_row_is_the_same_whatever_stands_around_it_and_others_are_dropped() ->
 @pytest.mark.parametrize(
     ("step", "message"),
     [
-        ({"shares": [0.5, 0.4]}, "must sum to 1, not 0.9"),
-        ({"shares": []}, "at least 1 item"),
+        ({"shares": [0.5, 0.4]}, r"units.shares\n.*shares that sum to 1; these sum to 0.9"),
+        ({"shares": []}, r"units.shares\n.*sum to 1; these sum to 0"),
         ({"separator": ""}, "at least 1 character"),
     ],
 )

@@ -26,7 +26,7 @@ from interplay.rollout import episodes
 from interplay.rollout import episodes as play
 from interplay.rollout.request import Request, Rollouts, Sampling
 from interplay.rollout.spec import CompletionEpisode
-from interplay.tasks.environments.transcript import UNANSWERED
+from interplay.tasks.family import UNANSWERED
 from interplay.tasks.verdict import Row, Verdict
 
 SHARD_BATCHES = 4

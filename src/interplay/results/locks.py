@@ -34,9 +34,9 @@ MOST_COMMITS = 3
 def read_lock(path: Path) -> plans.Lock:
     """Raises UserError when the file is not a lock: its stages would count as unused."""
     try:
-        return plans.parse_lock(artifact.read_json(path))
-    except (KeyError, TypeError, ValueError):
-        raise UserError(f"{path}: not a lock; `interplay plan STUDY --scale SCALE --write` writes one") from None
+        return plans.parse_lock(json.loads(path.read_bytes()))
+    except ValueError as error:  # JSON's error is one
+        raise UserError(f"{path}: not a lock: {error}; `interplay plan STUDY --scale SCALE --write` writes one") from None
 
 
 def read_locks(configs: Path, extra: Iterable[Path] = ()) -> dict[str, dict[str, dict[str, Any]]]:
@@ -67,7 +67,7 @@ def last_consistent(study: str, scale: str, configs: Path) -> tuple[str, Stages]
     for commit in dict.fromkeys([*wrote[:1], head, *wrote[1:]]):
         try:
             locked = lock_at(commit, path)
-            found = plan_at(commit, study, scale, locked)
+            found = plan_at(commit, study, scale)
         except UserError as error:
             why = str(error)
             continue
@@ -84,15 +84,13 @@ def lock_at(revision: str, path: Path) -> Stages:
         return plans.parse_lock(json.loads(text)).stages
     except UserError as error:
         raise UserError(f"{path}: {error}") from None
-    except (ValueError, KeyError, TypeError):  # JSON's error is a ValueError
-        raise UserError(f"{path}: not a lock at that commit") from None
+    except ValueError as error:
+        raise UserError(f"{path}: not a lock at that commit: {error}") from None
 
 
-def plan_at(revision: str, study: str, scale: str, locked: Stages) -> Stages:
-    """The stages of a study by digest as a commit plans them; `locked` is the commit's lock. Raises UserError when the commit's
-    configs cannot be planned any more."""
-    if all("spec" in stage for stage in locked.values()):  # locks held specs at first
-        return locked
+def plan_at(revision: str, study: str, scale: str) -> Stages:
+    """The stages of a study by digest as a commit plans them. Raises UserError when the commit's configs cannot be planned any
+    more."""
     commit = _git("rev-parse", "--verify", "--end-of-options", f"{revision}^{{commit}}").decode().strip()
     with tempfile.TemporaryDirectory(prefix="interplay-plan-") as name:
         folder = Path(name)
@@ -185,7 +183,7 @@ def lock_of_commit(plan: plans.Plan, configs: Path, results: Path, revision: str
     if not _lacks_specs(stages):
         return Locked(revision, stages)
     try:
-        rebuilt = plan_at(revision, plan.study, plan.scale, locked)
+        rebuilt = plan_at(revision, plan.study, plan.scale)
     except UserError as error:
         return Locked(revision, stages, str(error))
     stages = {digest: rebuilt.get(digest, stage) for digest, stage in stages.items()}

@@ -32,7 +32,7 @@ from interplay.rl.spec import AdaptiveTemperature, Decoding, LaggedNucleus, RLSp
 from interplay.rollout.engine import Engine
 from interplay.rollout.episodes import Played, Setting, play_episodes
 from interplay.rollout.request import Heat, Request, Sampling, Scale, scale_of
-from interplay.tasks.environments.transcript import UNANSWERED
+from interplay.tasks.family import UNANSWERED
 from interplay.tasks.verdict import Row, Verdict
 
 # Decoding: what tokens of rollouts are drawn from.

@@ -18,7 +18,7 @@ from interplay.core.metrics import round_values
 from interplay.core.random import generator
 from interplay.data.sets import Pool
 from interplay.rl.batch import Batch, take
-from interplay.tasks.environments.transcript import MARK
+from interplay.tasks.family import MARK
 
 # Rollouts for people: what the model was asked, what it wrote, how that was judged, and what would have been right.
 

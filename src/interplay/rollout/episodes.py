@@ -13,8 +13,7 @@ from interplay.rollout.engine import Engine
 from interplay.rollout.request import Request, Rollouts, Sampling
 from interplay.rollout.spec import CompletionEpisode, EnvironmentEpisode, Episode, RetryEpisode, SelfPlayEpisode, Turns
 from interplay.tasks.environments.games import move_line
-from interplay.tasks.environments.transcript import MARK, UNANSWERED, join_turns
-from interplay.tasks.family import environment_of, game_of
+from interplay.tasks.family import MARK, UNANSWERED, environment_of, game_of, join_turns
 from interplay.tasks.verdict import Row, Verdict
 
 # What an episode is given and returns, and how its turns are put together.

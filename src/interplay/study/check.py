@@ -8,8 +8,7 @@ from interplay.core.artifact import split_ref
 from interplay.core.metrics import without_vllm
 from interplay.core.model import Model, UserError, nearest_name, shorten_value
 from interplay.core.references import check_mix, corpus_inputs
-from interplay.data.spec import CorpusSpec, DatasetSpec, ProblemsSpec, TokenizerSpec
-from interplay.data.steps.spec import is_whole
+from interplay.data.spec import CorpusSpec, DatasetSpec, ProblemsSpec, TokenizerSpec, is_whole
 from interplay.evaluate.spec import ENTROPY, EvaluateSpec, SelectSpec
 from interplay.kinds.study_keys import Sets
 from interplay.kinds.table import KINDS, MODELS

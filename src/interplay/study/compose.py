@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from interplay.core.model import UserError, nearest_name, parse_model, shorten_value
-from interplay.data.steps.spec import is_whole
+from interplay.data.spec import is_whole
 from interplay.kinds.study_keys import OwnTrainerReferences
 from interplay.study.spec import Scale, ScaleChange, Study
 from interplay.train.spec import OwnTrainerSpec

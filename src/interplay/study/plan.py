@@ -1,8 +1,9 @@
 """The plan: every stage of a study at a scale, once each, in an order in which dependencies come first. Pure data."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby, pairwise, takewhile
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -54,11 +55,6 @@ class Stage:
         """Identity, run block and label: what `stage.json` holds."""
         return {**self.identity(), "run": self.run.stated(), "label": self.label}
 
-    def line(self) -> str:
-        """The stage in a lock: kind, digest, dependencies, label. The digest covers spec and versions, which are left out."""
-        deps = ",".join(ref if role == ref else f"{role}={ref}" for role, ref in sorted(self.deps.items()))
-        return f"{self.kind} {self.digest} {deps or '-'} {self.label}"
-
 
 def flat_name(study: str, scale: str) -> str:
     """`<study>.<scale>` as the name of one folder or experiment: a study in a folder has dots."""
@@ -82,19 +78,23 @@ class Plan:
     """Stages of the study that are on no path and that no other stage reads."""
 
     def lock(self) -> str:
-        """What is committed of the plan: digest, kind, label and dependencies of each stage, one stage a line. Sorted by kind and
-        label, so that a diff of two commits shows a changed stage in its place."""
-        ordered = sorted(self.stages.values(), key=lambda stage: (stage.kind, stage.label, stage.digest))
-        return self._text([stage.line() for stage in ordered])
+        """What is committed of the plan: digest, dependencies and label of each stage, one stage a line. Sorted, so that a diff
+        of two commits shows a changed stage in its place."""
+        short = _short_names(self.stages)
+        ordered = sorted(self.stages.values(), key=lambda stage: (_section(stage), stage.label, stage.digest))
+        texts = []
+        for title, stages in groupby(ordered, _section):
+            lines = [json.dumps(line) for line in _lines(list(stages), short)]
+            texts.append(f"{json.dumps(title)}: [\n" + ",\n".join(lines) + "\n]")
+        return f'{self._head()}"stages": {{\n' + ",\n".join(texts) + "\n}}\n"
 
     def full_text(self) -> str:
         """The plan with the spec and the run block of each stage, one stage a line, dependencies first."""
-        return self._text([stage.as_json() for stage in self.stages.values()])
+        lines = [json.dumps(stage.as_json(), sort_keys=True, separators=(",", ":")) for stage in self.stages.values()]
+        return f'{self._head()}"stages": [\n' + ",\n".join(lines) + "\n]}\n"
 
-    def _text(self, stages: Sequence[Any]) -> str:
-        lines = [json.dumps(stage, sort_keys=True, separators=(",", ":")) for stage in stages]
-        head = f'{{"study": {json.dumps(self.study)}, "scale": {json.dumps(self.scale)}, "report": "{self.report}", "stages": [\n'
-        return head + ",\n".join(lines) + "\n]}\n"
+    def _head(self) -> str:
+        return f'{{"study": {json.dumps(self.study)}, "scale": {json.dumps(self.scale)}, "report": "{self.report}", '
 
     def lock_path(self, configs: Path) -> Path:
         """Path of the plan's lock."""
@@ -113,6 +113,57 @@ class Plan:
         return True
 
 
+# -- the text of a lock ------------------------------------------------------------------------------------------------------
+# `"rl data.0,init": ["7cbe765b5518 bbd,061 rl_edge/rl/seed0", ...]`: a section holds the stages of one kind whose dependencies
+# have the same roles; a line has the digest, the dependencies in the order of the roles, and the label. A dependency is named by
+# the shortest beginning of its digest that no other stage has, as git names commits: a line changes only where its stage or a
+# dependency does. A report reads nearly all stages, by digest in place of a role: `report *`, with those that it does not read.
+# Leading parts of a label that are those of the line above are left out, and their slashes kept: `//seed1`.
+
+SHORTEST = 3
+"""Characters of a digest that name a dependency at least."""
+OTHERS = "*"
+"""In place of roles: all stages other than the named ones."""
+NONE = "-"
+
+
+def _section(stage: Stage) -> str:
+    """The kind and the roles of a stage."""
+    by_digest = stage.deps and all(role == ref for role, ref in stage.deps.items())
+    return f"{stage.kind} {OTHERS if by_digest else ','.join(sorted(stage.deps))}".rstrip()
+
+
+def _short_names(digests: Iterable[str]) -> dict[str, str]:
+    """Digest -> its shortest beginning, of at least SHORTEST characters, that no other of the digests has."""
+    ordered = ["", *sorted(digests), ""]
+    shared = [_shared(one, other) for one, other in pairwise(ordered)]
+    lengths = [max(SHORTEST, 1 + before, 1 + after) for before, after in pairwise(shared)]
+    return {digest: digest[:length] for digest, length in zip(ordered[1:-1], lengths, strict=True)}
+
+
+def _shared(one: Sequence[str], other: Sequence[str]) -> int:
+    """Length of the common beginning."""
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
+
+
+def _lines(stages: list[Stage], short: Mapping[str, str]) -> Iterator[str]:
+    """The lines of a section."""
+    above: list[str] = []
+    for stage in stages:
+        parts = stage.label.split("/")
+        same = min(_shared(parts, above), len(parts) - 1)
+        yield " ".join([stage.digest, *_short_refs(stage, short), "/" * same + "/".join(parts[same:])])
+        above = parts
+
+
+def _short_refs(stage: Stage, short: Mapping[str, str]) -> list[str]:
+    """The dependencies of a stage as one word; no word for a stage without any."""
+    if _section(stage).endswith(OTHERS):
+        return [",".join(name for digest, name in short.items() if digest not in {*stage.deps, stage.digest}) or NONE]
+    refs = [stage.deps[role].partition("@") for role in sorted(stage.deps)]
+    return [",".join(f"{short[digest]}{mark}{step}" for digest, mark, step in refs)] if refs else []
+
+
 class Lock(NamedTuple):
     """What is committed of a plan."""
 
@@ -124,12 +175,32 @@ class Lock(NamedTuple):
 
 
 def parse_lock(lock: Mapping[str, Any]) -> Lock:
-    """Of a lock, or of a whole plan, read as JSON. Raises KeyError, TypeError or ValueError when it is neither."""
-    stages = [_of_line(stage) if isinstance(stage, str) else stage for stage in lock["stages"]]
-    return Lock(lock["study"], lock["scale"], lock["report"], {stage["digest"]: stage for stage in stages})
+    """Of a lock read as JSON. Raises ValueError when it is none, with the line that is wrong where it is one."""
+    try:
+        lines = [(title, line) for title, section in lock["stages"].items() for line in section]
+        digests = {name: digest for digest, name in _short_names(line.split(" ")[0] for _, line in lines).items()}
+        stages, above = dict[str, dict[str, Any]](), [""]
+        for title, line in lines:
+            stage = _of_line(title, line, digests, above)
+            stages[stage["digest"]] = stage
+            above = stage["label"].split("/")
+        return Lock(lock["study"], lock["scale"], lock["report"], stages)
+    except (AttributeError, KeyError, TypeError) as error:
+        raise ValueError(f"it has not the form of one ({error})") from None
 
 
-def _of_line(line: str) -> dict[str, Any]:
-    kind, digest, refs, label = line.split(" ", 3)
-    pairs = [ref.rpartition("=") for ref in refs.split(",") if ref != "-"]
-    return {"digest": digest, "kind": kind, "label": label, "deps": {role or ref: ref for role, _, ref in pairs}}
+def _of_line(title: str, line: str, digests: Mapping[str, str], above: list[str]) -> dict[str, Any]:
+    """A stage of a lock; `digests` by short name, `above` the label of the line above in parts. Raises ValueError."""
+    kind, _, roles = title.partition(" ")
+    try:
+        digest, *refs, label = line.split(" ", 2 if roles else 1)
+        named = [ref.partition("@") for ref in refs[0].split(",") if ref != NONE] if refs else []
+        full = [f"{digests[name]}{mark}{step}" for name, mark, step in named]
+        if roles == OTHERS:
+            deps = {one: one for one in sorted(digests.values()) if one not in {digest, *full}}
+        else:
+            deps = dict(zip(roles.split(",") if roles else [], full, strict=True))
+    except (KeyError, ValueError) as error:
+        raise ValueError(f"{title}: {line!r}: {error}") from None
+    same = len(label) - len(label.lstrip("/"))
+    return {"digest": digest, "kind": kind, "label": "/".join([*above[:same], label[same:]]), "deps": deps}

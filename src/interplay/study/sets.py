@@ -8,8 +8,8 @@ from interplay.core import random
 from interplay.core.artifact import split_ref
 from interplay.core.model import MOST, UserError, shorten_value
 from interplay.core.references import corpus_inputs, shard_label
-from interplay.data.spec import ProblemsSpec
-from interplay.data.steps.spec import STEPS, CurateSpec, DataSet
+from interplay.data.spec import DataSet, ProblemsSpec
+from interplay.data.steps.spec import STEPS, CurateSpec
 from interplay.kinds import study_keys
 from interplay.kinds.table import KINDS
 from interplay.report.spec import ReportArm

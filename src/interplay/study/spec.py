@@ -8,8 +8,8 @@ from pydantic import AfterValidator, ConfigDict, Field, ValidationError, Validat
 
 from interplay.core.model import Count, Model, Natural, Share
 from interplay.core.partial import Written, checked, line, partial, table, union_of
-from interplay.data.spec import Split, TokenizerSpec
-from interplay.data.steps.spec import Contamination, DataSet, SetChange
+from interplay.data.spec import DataSet, SetChange, Split, TokenizerSpec
+from interplay.data.steps.spec import Contamination
 from interplay.kinds.study_keys import References, Settings
 from interplay.kinds.table import KINDS
 from interplay.report.spec import Claim, Figure, Match, Table

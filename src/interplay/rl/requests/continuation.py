@@ -16,7 +16,7 @@ from interplay.rl.batch import Batch, StepContext, take
 from interplay.rl.requests import pieces
 from interplay.rl.requests import spec as specs
 from interplay.rl.requests.first_requests import ALLOCATION, PROMPTING, SamplingRequest, hinted_prompt, plain_request
-from interplay.tasks.environments.transcript import MARK
+from interplay.tasks.family import MARK
 from interplay.tasks.op_dag.terse_corruptions import repair
 from interplay.tasks.verdict import Row, Verdict
 

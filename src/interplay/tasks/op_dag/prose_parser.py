@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from interplay.tasks.op_dag import dag, terse
 from interplay.tasks.op_dag.graph_similarity import Definition, Graph, with_all_names
+from interplay.tasks.op_dag.prose import VALUE_UNKNOWN, Node, Problem
 from interplay.tasks.op_dag.terse import Bracket, Expression, Operand, Part
-from interplay.tasks.op_dag_prose.prose import VALUE_UNKNOWN, Node, Problem
 
 _LONGEST = 120
 _DEFINE = re.compile(r"Define (.+?) as ([A-Za-z])(?:;(.*))?", re.DOTALL)

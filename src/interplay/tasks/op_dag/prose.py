@@ -11,10 +11,10 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from interplay.tasks.family import Rendered
+from interplay.tasks.family import Rendered, from_json
 from interplay.tasks.op_dag.dag import FORWARD, REVERSE, Form, GoldGraph, forms, mix_hash, structure_key
+from interplay.tasks.op_dag.spec import OpDagProse, Theme
 from interplay.tasks.op_dag.terse import LETTERS
-from interplay.tasks.op_dag_prose.spec import OpDagProse, Theme
 
 UNKNOWN = "x"
 """The letter of the unknown in solutions of reverse problems."""
@@ -83,12 +83,8 @@ def dumps(problem: Problem) -> str:
     return json.dumps(problem._asdict(), separators=(",", ":"), ensure_ascii=False)
 
 
-def loads(text: str) -> Problem:
-    """The inverse of `dumps`."""
-    raw = json.loads(text)
-    nodes = [Node(thing, place, total, tuple(parents), *rest) for thing, place, total, parents, *rest in raw["nodes"]]
-    raw |= {"nodes": tuple(nodes)} | {name: tuple(raw[name]) for name in ("values", "slopes", "order")}
-    return Problem(**raw)
+loads = from_json(Problem)
+"""The inverse of `dumps`."""
 
 
 _OPERATORS = {"": 0, "+": 1, "*": 2}

@@ -19,10 +19,9 @@ from operator import itemgetter
 from typing import Any, NamedTuple
 
 from interplay.tasks.family import Generator, Rates
-from interplay.tasks.op_dag import dag, terse
-from interplay.tasks.op_dag_prose import prose, prose_parser, prose_problems
-from interplay.tasks.op_dag_prose.prose import UNKNOWN, VALUE_UNKNOWN, Node, Problem
-from interplay.tasks.op_dag_prose.prose_parser import PRIME, UNBOUND_PLACE, UNKNOWN_BOUND, Bound, Bounds, Define, Letters
+from interplay.tasks.op_dag import dag, prose, prose_parser, prose_problems, terse
+from interplay.tasks.op_dag.prose import UNKNOWN, VALUE_UNKNOWN, Node, Problem
+from interplay.tasks.op_dag.prose_parser import PRIME, UNBOUND_PLACE, UNKNOWN_BOUND, Bound, Bounds, Define, Letters
 from interplay.tasks.spec import Verify
 from interplay.tasks.verdict import Verdict
 

@@ -4,12 +4,11 @@ import re
 from functools import lru_cache
 from typing import NamedTuple
 
-from interplay.core.model import UserError
 from interplay.core.random import stream, stream_key
-from interplay.tasks.facts import ERRORS, Fact, as_facts, invented_name, judge, judge_statement, parse_facts, walk
-from interplay.tasks.family import Generator, Rates, Rendered, from_json
+from interplay.tasks.facts.chains import ERRORS, Fact, invented_name, judge, judge_statement, parse_facts, walk
+from interplay.tasks.facts.spec import Taxonomy
+from interplay.tasks.family import Generator, Rates, Rendered, check_op, from_json
 from interplay.tasks.spec import Verify
-from interplay.tasks.taxonomy.spec import Taxonomy
 from interplay.tasks.verdict import BOX, Verdict
 
 IS = "is a"
@@ -55,9 +54,7 @@ def _order(world: int, classes: int) -> tuple[int, ...]:
 def generate(task: Taxonomy, seed: int, index: int, op: int) -> Problem:
     """The problem of the task at (seed, index) about an ancestor `op` levels up. Statements take fact `index` modulo the number
     of facts, for every seed. Raises UserError where the tree is not so deep."""
-    low, high = task.ops()
-    if not low <= op <= high:
-        raise UserError(f"task taxonomy: op {op} lies outside {low}..{high} (depth {task.depth}, level {task.level})")
+    check_op(task, op, "depth", "level")
     names = tree(task)
     if task.level == "statement":
         order = _order(task.world, len(names))
@@ -118,7 +115,7 @@ def _stated_facts(text: str) -> list[Fact] | None:
 
 
 def verify(problem: Problem, completion: str, options: Verify) -> Verdict:
-    """Judge any text as a solution (tasks.facts.judge)."""
+    """Judge any text as a solution (tasks.facts.chains.judge)."""
     if problem.mode == "statement":
         return judge_statement(problem.answer, completion)
     return judge(problem.hops, (), completion, _stated_facts, options)
@@ -135,7 +132,7 @@ TAXONOMY = Generator(
     generate=generate,
     render=render,
     solve=solve,
-    loads=from_json(lambda mode, hops: Problem(mode, as_facts(hops))),
+    loads=from_json(Problem),
     verify=verify,
     structure=structure,
     shared=lambda problem: problem.mode == "statement",  # facts to be memorised

@@ -2,7 +2,7 @@
 
 Nodes without a reader are lanes. The goal reads all lanes at once, one level above the highest, so that at most `max_parents` of
 them are open at a time. A definition is added only where the remaining edges can still be placed
-(tasks.op_dag_prose.spec.completes) and where the sum of all lanes, which the goal may have to be, stays in range."""
+(tasks.op_dag.spec.completes) and where the sum of all lanes, which the goal may have to be, stays in range."""
 
 from bisect import bisect_right
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from interplay.core.random import Draw, draw_some
-from interplay.tasks.op_dag_prose.spec import OpDagProse, completes
+from interplay.tasks.op_dag.spec import OpDagProse, completes
 
 TRIES = 5
 """Random definitions that are tried before one that certainly fits the count."""
@@ -61,10 +61,7 @@ class Growth:
     """Still to be placed."""
     leaves: int
     """Still to be planted."""
-    parents: list[tuple[int, ...]] = field(default_factory=list)
-    constants: list[int | None] = field(default_factory=list)
-    operators: list[str] = field(default_factory=list)
-    minus: list[bool] = field(default_factory=list)
+    made: list["Definition"] = field(default_factory=list)
     totals: list[bool] = field(default_factory=list)
     values: list[int] = field(default_factory=list)
     slopes: list[int] = field(default_factory=list)
@@ -137,7 +134,6 @@ def _leaf(growth: Growth, draw: Draw) -> int:
 
 def _plant(growth: Growth, value: int, unknown: bool) -> None:
     _append(growth, Definition((), None if unknown else value, "", False, value, int(unknown)), 1)
-    growth.totals.append(False)
     growth.free += 1
     growth.leaves -= 1
     growth.edges -= 1
@@ -221,8 +217,7 @@ def _try(growth: Growth, proposal: Proposal, draw: Draw) -> bool:
     growth.edges, growth.opened, growth.total_count, growth.free = edges, kept, after.total_count, after.free
     if total:
         growth.members.update(reads, [len(levels)])
-    growth.totals.append(total)
-    _append(growth, found, level)
+    _append(growth, found, level, total)
     return True
 
 
@@ -241,7 +236,6 @@ def _try_leaf(growth: Growth, value: int) -> bool:
     after = After(growth.edges - 1, growth.opened, 1, growth.total_count, growth.free + 1)
     if growth.leaves >= 0 and _completes(growth, after):
         growth.edges, growth.free = after.edges, after.free
-        growth.totals.append(False)
         _append(growth, Definition((), value, "", False, value, 0), 1)
         return True
     growth.leaves += 1
@@ -294,12 +288,10 @@ def _defined(growth: Growth, reads: list[int], constant: bool, total: bool, kept
     return None
 
 
-def _append(growth: Growth, found: Definition, level: int) -> None:
+def _append(growth: Growth, found: Definition, level: int, total: bool = False) -> None:
     growth.opened = [*growth.opened, len(growth.levels)]
-    growth.parents.append(found.parents)
-    growth.constants.append(found.constant)
-    growth.operators.append(found.operator)
-    growth.minus.append(found.minus)
+    growth.made.append(found)
+    growth.totals.append(total)
     growth.values.append(found.value)
     growth.slopes.append(found.slope)
     growth.levels.append(level)

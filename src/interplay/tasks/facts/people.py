@@ -1,21 +1,16 @@
-r"""Synthetic people over a relation graph (From Atomic to Composite, arXiv:2512.01970): memorised (parametric) facts, facts of a
-context, and questions that chain both: the world, its problems, their text and their verifier."""
+"""Synthetic people over a relation graph (From Atomic to Composite, arXiv:2512.01970): memorised (parametric) facts, facts of a
+context, and questions that chain both: the world and its problems."""
 
-import re
 from bisect import bisect
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from functools import lru_cache
 from itertools import accumulate, product
 from typing import Any, Literal, NamedTuple
 
-from interplay.core.model import UserError
 from interplay.core.random import Draw, draw_between, draw_shuffled, stream, stream_key
-from interplay.tasks import multihop
-from interplay.tasks.bios.spec import ATTRIBUTES, COMPOSITES, RELATIONS, Bios
-from interplay.tasks.facts import ERRORS, About, Fact, as_facts, invented_name, judge, judge_statement, parse_facts, walk
-from interplay.tasks.family import Generator, Item, Paragraph, Rates, Rendered, compact_json, from_json
-from interplay.tasks.spec import Verify
-from interplay.tasks.verdict import BOX, Verdict
+from interplay.tasks.facts.chains import About, Fact, invented_name
+from interplay.tasks.facts.spec import ATTRIBUTES, COMPOSITES, RELATIONS, Bios
+from interplay.tasks.family import check_op
 
 # The world of a task: people, values, the parametric facts, and the relation paths of composite training. It depends on the keys
 # in WORLD alone.
@@ -51,16 +46,6 @@ def paths(task: Bios, hops: int) -> dict[str, tuple[Path, ...]]:
     relations of `zero_shot`, zero_shot has those with one. All have a parametric and a contextual relation, and every relation
     occurs in an iid path at each position at which it occurs in a path of composition."""
     return _paths(hops, *_keys(task))
-
-
-def contextual_paths(task: Bios, hops: int) -> tuple[Path, ...]:
-    """All paths of contextual relations."""
-    return _all_paths(hops, world(task).contextual)
-
-
-def parametric_paths(task: Bios, hops: int) -> tuple[Path, ...]:
-    """All paths of parametric relations."""
-    return _all_paths(hops, tuple(name for name in task.all_relations() if name in task.weights()))
 
 
 def _keys(task: Bios) -> tuple[Any, ...]:
@@ -227,9 +212,7 @@ def generate(task: Bios, seed: int, index: int, op: int) -> Problem:
     """The problem of the task at (seed, index) with `op` hops; of level reading, with `op` facts and as many questions. Levels of
     single parametric facts take fact `index` modulo the number of facts, for every seed. Raises UserError where the level has no
     such op."""
-    low, high = task.ops()
-    if not low <= op <= high:
-        raise UserError(f"task bios: op {op} lies outside {low}..{high} (level {task.level})")
+    check_op(task, op, "level")
     draw = stream("bios", task.world, task.level, seed, index)
     form = draw() % FORMS
     if task.level in ("statement", "parametric"):
@@ -238,9 +221,9 @@ def generate(task: Bios, seed: int, index: int, op: int) -> Problem:
     if task.level == "reading":
         return _reading(task, op, form, draw)
     if task.level == "by_heart":
-        known = parametric_paths(task, op)
+        known = _all_paths(op, tuple(name for name in task.all_relations() if name in task.weights()))
         return Problem(task.level, task.surface, form, _chain(task, known[draw() % len(known)], draw), ())
-    chosen = paths(task, op)[task.level] if task.level in COMPOSITES else contextual_paths(task, op)
+    chosen = paths(task, op)[task.level] if task.level in COMPOSITES else _all_paths(op, world(task).contextual)
     hops = _chain(task, chosen[draw() % len(chosen)], draw)
     context = _context(task, hops, draw_between(draw, task.distractors), draw)
     return Problem(task.level, task.surface, form, hops, context)
@@ -329,158 +312,3 @@ def grouped(facts: dict[About, str], draw: Draw) -> tuple[Fact, ...]:
     for (subject, relation), there in draw_shuffled(draw, list(facts.items())):
         grouped.setdefault(subject, []).append(Fact(subject, relation, there))
     return tuple(fact for group in grouped.values() for fact in group)
-
-
-# Text of facts and questions, and its parser.
-#
-# Pieces of the vocabulary are cut so that a name is a piece of its own, without a blank: `Ada`, `'s boss is `, `Bea`, `. `. A
-# question is `Who is the boss of the mother of Ada?`; a solution states each fact and boxes the answer: `Ada's mother is Bea.
-# Bea's boss is Cid. \boxed{Cid}`. Several questions follow each other on one line.
-
-
-ASKED = "?\n"
-"""Ends a prompt."""
-SENTENCE = re.compile(r"\s*(?:(\w+)'s (\w+) is (\w+)|The (\w+) of (\w+) is (\w+)|(\w+) is the (\w+) of (\w+))\.")
-QUESTION = re.compile(r"(?:Who|What) is ((?:the \w+ of )+)(\w+)\?(?: (?=Wh)|\n)")
-STUB = re.compile(r"(?:(\w+)'s (\w+)|The (\w+) of (\w+)) is ")
-
-
-def sentence(fact: Fact, surface: Surface, form: int) -> str:
-    """A fact in one of the forms of its surface; terse has one."""
-    subject, relation, there = fact
-    if surface == "prose" and form % 3 == 1:
-        return f"The {relation} of {subject} is {there}."
-    if surface == "prose" and form % 3 == 2:
-        return f"{there} is the {relation} of {subject}."
-    return f"{subject}'s {relation} is {there}."
-
-
-def step(fact: Fact) -> str:
-    """A fact as solutions state it."""
-    return sentence(fact, "terse", 0)
-
-
-def question(problem: Problem) -> str:
-    """The question about the end of the chain; of mode reading, the questions about each fact."""
-    return " ".join(_question([hop]) for hop in problem.hops) if problem.mode == "reading" else _question(problem.hops)
-
-
-def _question(hops: Sequence[Fact]) -> str:
-    links = "".join(f"the {hop.relation} of " for hop in reversed(hops))
-    return f"{'What' if hops[-1].relation in ATTRIBUTES else 'Who'} is {links}{hops[0].subject}?"
-
-
-def stub(problem: Problem) -> str:
-    """The prompt of a statement: the fact up to its object. A form that begins with the object is replaced by the first form."""
-    (fact,) = problem.hops
-    form = problem.form if problem.form % 3 < 2 else 0
-    return sentence(fact, problem.surface, form).removesuffix(f"{fact.object}.")
-
-
-def sentences(text: str) -> list[Fact] | None:
-    """The facts that a text states, in order; None where it has anything else."""
-    return parse_facts(text, SENTENCE, _fact_of)
-
-
-def _fact_of(match: re.Match[str]) -> Fact:
-    a, r, b, r1, a1, b1, b2, r2, a2 = match.groups()
-    return Fact(a, r, b) if a else Fact(a1, r1, b1) if a1 else Fact(a2, r2, b2)
-
-
-def vocabulary(task: Bios) -> list[str]:
-    """The pieces of a tokenizer of words, whichever relations are parametric or held out. Problems of in_context can become
-    multi-hop problems, so that level includes their pieces."""
-    known = world(task)
-    names = [*known.people, *(value for values in known.values.values() for value in values)]
-    frame = ["Who is ", "What is ", ASKED, "?", ". ", ".", BOX, "}", *(["? "] if task.level == "reading" else [])]
-    relations = [piece for name in task.all_relations() for piece in (f"'s {name} is ", f"the {name} of ")]
-    if task.surface == "prose":
-        relations += [piece for name in task.all_relations() for piece in (f"The {name} of ", f" is the {name} of ")] + [" is "]
-    return [*frame, *relations, *names, *(multihop.terse_pieces() if task.level == "in_context" else [])]
-
-
-def written(problem: Problem) -> Rendered:
-    """Prompt, gold solution and answer of a problem, on its own surface."""
-    answer = problem.answer
-    if problem.mode == "statement":
-        return Rendered(stub(problem), f"{answer}.", answer)
-    shown = [*context_sentences(problem), question(problem).removesuffix("?") + ASKED]
-    steps = [*map(step, problem.hops), f"{BOX}{answer}}}"]
-    return Rendered(" ".join(shown), " ".join(steps), answer)
-
-
-def context_sentences(problem: Problem) -> list[str]:
-    """The sentences of the context, in order."""
-    return [sentence(fact, problem.surface, problem.form + number) for number, fact in enumerate(problem.context)]
-
-
-def item(problem: Problem) -> Item | None:
-    """The question with a document for each person of the context; None where the context lacks a fact that the answer needs,
-    or there is more than one question."""
-    if problem.mode == "reading" or not problem.context or not set(problem.hops) <= set(problem.context):
-        return None
-    titles = list(dict.fromkeys(fact.subject for fact in problem.context))
-    texts: dict[str, list[str]] = {title: [] for title in titles}
-    places = {}
-    for fact, text in zip(problem.context, context_sentences(problem), strict=True):
-        places[fact] = (titles.index(fact.subject), len(texts[fact.subject]))
-        texts[fact.subject].append(text)
-    return Item(
-        id=f"bios-{stream_key('bios', compact_json(problem)):016x}",
-        question=question(problem),
-        answers=(problem.answer,),
-        paragraphs=tuple(Paragraph(title, tuple(texts[title])) for title in titles),
-        supporting=tuple(places[hop] for hop in problem.hops),
-        hops=problem.op,
-        type=problem.mode,
-        steps=tuple(map(step, problem.hops)),
-    )
-
-
-def verify(problem: Problem, completion: str, options: Verify) -> Verdict:
-    """The verdict on any text as a solution (tasks.facts.judge)."""
-    if problem.mode == "statement":
-        return judge_statement(problem.answer, completion)
-    return judge(problem.hops, problem.context, completion, sentences, options)
-
-
-# A solver that reads the prompt and the parametric facts only: the oracle for the generator.
-
-
-def asked_relations(question: re.Match[str]) -> list[str]:
-    """The relations of a match of QUESTION, from the first hop to the last."""
-    return question[1].removeprefix("the ").removesuffix(" of ").split(" of the ")[::-1]
-
-
-def solve(prompt: str, task: Bios) -> str:
-    """The answer to the (last) question of a prompt. Raises ValueError where it is no prompt of the task, or contradicts
-    itself."""
-    facts = world(task).facts
-    if stub := STUB.fullmatch(prompt):
-        subject, relation, other, person = stub.groups()
-        return walk(subject or person, [relation or other], facts)
-    questions = [*QUESTION.finditer(prompt)]
-    stated = sentences(prompt[: questions[0].start()]) if questions else None
-    if stated is None:
-        raise ValueError(f"not a prompt of bios: {prompt!r}")
-    context = {fact[:2]: fact.object for fact in stated}
-    if len(context) < len(set(stated)):
-        raise ValueError(f"the context contradicts itself: {prompt!r}")
-    asked = questions[-1]
-    return walk(asked[2], asked_relations(asked), context, facts)
-
-
-BIOS = Generator(
-    name="bios",
-    errors=ERRORS,
-    generate=generate,
-    render=lambda problem, task: written(problem),
-    solve=solve,
-    loads=from_json(lambda mode, surface, form, *facts: Problem(mode, surface, form, *map(as_facts, facts))),
-    verify=verify,
-    structure=structure,
-    shared=lambda problem: problem.mode in ("statement", "parametric"),  # facts to be memorised, and questions about one
-    vocabulary=vocabulary,
-    item=item,
-    rates=Rates(2200, 28000, 120, 185),
-)

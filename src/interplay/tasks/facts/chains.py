@@ -17,11 +17,6 @@ class Fact(NamedTuple):
     object: str
 
 
-def as_facts(rows: Sequence[Sequence[str]]) -> tuple[Fact, ...]:
-    """Facts from their JSON."""
-    return tuple(Fact(*row) for row in rows)
-
-
 About = tuple[str, str]
 """(subject, relation)."""
 

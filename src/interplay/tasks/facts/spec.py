@@ -1,12 +1,14 @@
-"""The bios family: synthetic people over a relation graph (From Atomic to Composite, arXiv:2512.01970)."""
+"""The families bios, synthetic people over a relation graph (From Atomic to Composite, arXiv:2512.01970), and taxonomy, a deep
+hierarchy whose facts enter the weights, for recall by depth."""
 
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from interplay.core.model import Count, Model, Natural, Share
+from interplay.core.references import ORDERED
 
-Range = tuple[Natural, Natural]
+Range = Annotated[tuple[Natural, Natural], ORDERED]
 RELATIONS = (
     "boss", "friend", "mother", "teacher", "doctor", "rival", "mentor", "neighbour", "partner", "tailor", "driver", "guard",
     "landlord", "cousin", "editor", "coach",
@@ -35,11 +37,11 @@ class Bios(Model):
     name: Literal["bios"] = "bios"
     world: Natural = 0
     """Key of the world: people, facts and partition of paths."""
-    people: Count = 100
+    people: Annotated[Count, Field(ge=FARTHEST + 2)] = 100
     """People of the world."""
-    relations: Count = 8
+    relations: Annotated[int, Field(ge=1, le=len(RELATIONS))] = 8
     """Relations from a person to a person, at most 16."""
-    attributes: Natural = 4
+    attributes: Annotated[int, Field(ge=0, le=len(ATTRIBUTES))] = 4
     """Attributes of a person, at most 8."""
     values: Count = 20
     """Values of each attribute."""
@@ -71,15 +73,8 @@ class Bios(Model):
 
     @model_validator(mode="after")
     def _possible(self) -> "Bios":
-        for name, names in (("relations", RELATIONS), ("attributes", ATTRIBUTES)):
-            if getattr(self, name) > len(names):
-                raise ValueError(f"{name} must be at most {len(names)}, not {getattr(self, name)}")
         if (needed := self.people + self.values * self.attributes) > MOST_NAMES:
             raise ValueError(f"people and values take {needed} names; there are {MOST_NAMES}")
-        if self.people < FARTHEST + 2:
-            raise ValueError(f"people must be at least {FARTHEST + 2}, not {self.people}")
-        if self.distractors[0] > self.distractors[1]:
-            raise ValueError(f"distractors must be [low, high] with low <= high, not {list(self.distractors)}")
         contextual = len(self.all_relations()) - len(self.weights())
         if self.level == "by_heart" and not set(RELATIONS[: self.relations]) & self.weights():
             raise ValueError("level by_heart needs a parametric relation from person to person; raise parametric")
@@ -126,3 +121,44 @@ class Bios(Model):
 
 def _step(number: int, share: float) -> int:
     return int(number * share + 1e-9)
+
+
+MOST_CLASSES = 100_000
+
+
+class Taxonomy(Model):
+    """A tree of classes with invented names, of which a model memorises `Nomi is a Bela.`; questions are about the ancestor `op`
+    levels up: recall by depth."""
+
+    VERSION: ClassVar[int] = 2
+
+    name: Literal["taxonomy"] = "taxonomy"
+    world: Natural = 0
+    """Key of the names."""
+    depth: Count = 6
+    """Levels below the root."""
+    branching: Count = 2
+    """Children of each class that is no leaf."""
+    level: Literal["statement", "recall"] = "recall"
+    """statement: a fact as a sentence to be completed, the same in all splits, where a set of n takes the first n facts, and all
+    of them evenly where n is large enough; recall: the ancestor of a class some levels up."""
+
+    @model_validator(mode="after")
+    def _small(self) -> "Taxonomy":
+        if self.classes() > MOST_CLASSES:
+            raise ValueError(f"more than {MOST_CLASSES} classes; lower depth {self.depth} or branching {self.branching}")
+        return self
+
+    def classes(self) -> int:
+        """Classes of the tree, the root included; or more than MOST_CLASSES."""
+        total = size = 1
+        for _ in range(self.depth):
+            size *= self.branching
+            total += size
+            if total > MOST_CLASSES:
+                break
+        return total
+
+    def ops(self) -> tuple[int, int]:
+        """Least and most levels between a class and the ancestor in question."""
+        return (1, self.depth if self.level == "recall" else 1)

@@ -8,10 +8,11 @@ from typing import NamedTuple
 
 from interplay.core.model import UserError
 from interplay.core.random import Draw, draw_between, draw_sample, stream
+from interplay.tasks.family import check_op
 from interplay.tasks.op_dag.dag import REVERSE, count_edges, linear_root
-from interplay.tasks.op_dag_prose.prose import TOTAL, Node, Problem, solution_letters
-from interplay.tasks.op_dag_prose.prose_growth import Growth, Room, Shape, grow
-from interplay.tasks.op_dag_prose.spec import OpDagProse, Theme, completes, shapes
+from interplay.tasks.op_dag.prose import TOTAL, Node, Problem, solution_letters
+from interplay.tasks.op_dag.prose_growth import Growth, Room, Shape, grow
+from interplay.tasks.op_dag.spec import OpDagProse, Theme, completes, shapes
 
 # Distractors: further types in places whose total the goal does not read.
 
@@ -100,9 +101,7 @@ def generate(task: OpDagProse, seed: int, index: int, op: int) -> Problem:
 
     Theme, mode, depth, width and the number of distractors are drawn first, where they have ranges: at one (seed, index) they are
     the same for every op."""
-    low, high = task.ops()
-    if not low <= op <= high:
-        raise UserError(f"task op_dag_prose: op {op} lies outside {low}..{high} (depth, width, distractors and nouns set them)")
+    check_op(task, op, "depth", "width", "distractors", "themes")
     draw = stream("op_dag_prose", seed, index)
     name, mode = pick(draw, task.themes), pick(draw, task.modes)
     depth, width, distractors = (
@@ -125,7 +124,7 @@ def generate(task: OpDagProse, seed: int, index: int, op: int) -> Problem:
 
 
 def _problem(growth: Growth, cast: Cast, theme: str, mode: str, distractors: int | None, draw: Draw) -> Problem:
-    necessary = len(growth.parents)
+    necessary = len(growth.made)
     nodes = _cast(growth, cast, draw)
     if distractors is None:
         needed = necessary - sum(growth.totals)
@@ -152,12 +151,12 @@ def _cast(growth: Growth, cast: Cast, draw: Draw) -> list[Node]:
     asked = 0
     for place, total in enumerate(growth.totals):
         if total:
-            members = growth.parents[place]
+            members = growth.made[place].parents
             kinds = draw_sample(draw, list(cast.types), len(members))
             where |= {member: (kind, cast.places[asked]) for member, kind in zip(members, kinds, strict=True)}
             where[place] = (cast.total(), cast.places[asked])
             asked += 1
-    rest = [place for place in range(len(growth.parents)) if place not in where]
+    rest = [place for place in range(len(growth.made)) if place not in where]
     types = len(cast.types)
     fewest = -(-len(rest) // types)
     most = len(cast.places) - asked
@@ -165,10 +164,8 @@ def _cast(growth: Growth, cast: Cast, draw: Draw) -> list[Node]:
     slots = [(kind, place) for place in cast.places[asked : asked + kept] for kind in cast.types]
     where |= dict(zip(rest, draw_sample(draw, slots, len(rest)), strict=True))
     return [
-        Node(*where[place], total, parents, constant, operator, minus)
-        for place, (total, parents, constant, operator, minus) in enumerate(
-            zip(growth.totals, growth.parents, growth.constants, growth.operators, growth.minus, strict=True)
-        )
+        Node(*where[place], total, one.parents, one.constant, one.operator, one.minus)
+        for place, (total, one) in enumerate(zip(growth.totals, growth.made, strict=True))
     ]
 
 
