@@ -33,7 +33,7 @@ def stages_of(spec: ReportSpec, stages: Stages, results: Path, asked: Callable[[
     rows = [row.model_copy(update={"evaluations": {n: d for n, d in row.evaluations.items() if asked(d)}}) for row in spec.arms]
     spec = spec.model_copy(update={"arms": rows})
     shown = [digest for row in rows for digest in row.evaluations.values()]
-    chosen = _closure([block for digest in shown for block in spec.blocks_of(digest)], stages)
+    chosen = provenance.with_dependencies([block for digest in shown for block in spec.blocks_of(digest)], stages)
     known = {digest: stage for digest, stage in stages.items() if digest in chosen}
     behind = provenance.of_plan(known, results, notes.missing_reasons(known, results, results.parent / "logs"))
     overlap, absent = _overlaps(spec, behind, results)
@@ -47,18 +47,6 @@ def stages_of(spec: ReportSpec, stages: Stages, results: Path, asked: Callable[[
 def _rank(kind: str) -> tuple[int, int]:
     """Evaluations first, then models, later kinds of training first, down to the data."""
     return (ORDER.index(makes(kind)), -list(KINDS).index(kind)) if makes(kind) in ORDER else (len(ORDER), 0)
-
-
-def _closure(digests: list[str], stages: Stages) -> set[str]:
-    """These stages and all their dependencies."""
-    found: set[str] = set()
-    waiting = list(digests)
-    while waiting:
-        digest = artifact.split_ref(waiting.pop())[0]
-        if digest not in found:
-            found.add(digest)
-            waiting += stages[digest]["deps"].values()
-    return found
 
 
 def _block(

@@ -1,7 +1,7 @@
 """The stages that a report depends on, down to the data, with the telemetry of each, and the list of them. Read by the page
 alone; tables, figures and claims are computed from `frame` and are determined by the digest."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -189,18 +189,23 @@ def stage_reuse(spec: ReportSpec, behind: Provenance) -> tuple[int, int]:
     return sum(len(of) for of in uses.values()), len(uses)
 
 
+def with_dependencies(digests: Iterable[str], stages: Mapping[str, Mapping[str, Any]]) -> set[str]:
+    """These stages and all that they depend on."""
+    found: set[str] = set()
+    waiting = list(digests)
+    while waiting:
+        digest = artifact.split_ref(waiting.pop())[0]
+        if digest not in found:
+            found.add(digest)
+            waiting += stages.get(digest, {"deps": {}})["deps"].values()
+    return found
+
+
 def _uses(spec: ReportSpec, behind: Provenance) -> dict[str, list[tuple[str, int]]]:
     """Digest -> the (arm, seed) pairs whose path or evaluations depend on it."""
     uses: dict[str, list[tuple[str, int]]] = {}
     for row in spec.arms:
-        waiting = [digest for _, digest in _stages(spec, row)]
-        seen: set[str] = set()
-        while waiting:
-            digest = waiting.pop()
-            if digest not in seen:
-                seen.add(digest)
-                waiting += [artifact.split_ref(ref)[0] for ref in behind.stages.get(digest, {"deps": {}})["deps"].values()]
-        for digest in sorted(seen):
+        for digest in sorted(with_dependencies([digest for _, digest in _stages(spec, row)], behind.stages)):
             uses.setdefault(digest, []).append((row.arm, row.seed))
     return uses
 
