@@ -15,7 +15,6 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from graphlib import TopologicalSorter
 from html import escape
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -101,11 +100,12 @@ def layers(keys: Sequence[str], edges: Sequence[Edge], across: int) -> dict[str,
     for edge in edges:
         before[edge.target].add(edge.source)
         after[edge.source].add(edge.target)
-    order, depth = TopologicalSorter(before), dict[str, int]()
-    order.prepare()
-    while ready := order.get_ready():
+    depth: dict[str, int] = {}
+    while len(depth) < len(keys):
+        ready = [key for key in keys if key not in depth and before[key] <= depth.keys()]
+        if not ready:
+            raise ValueError(f"the edges form a cycle among {sorted(set(keys) - depth.keys())}")
         depth |= {key: 1 + max((depth[other] for other in before[key]), default=-1) for key in ready}
-        order.done(*ready)
     depth |= {key: min(depth[other] for other in after[key]) - 1 for key in keys if after[key] and not before[key]}
     rows: dict[int, list[str]] = defaultdict(list)
     for key in keys:

@@ -69,7 +69,8 @@ MARKERS = ["o", "s", "^", "D", "v", "P", "X", "*"]
 LINES = ["-", "-.", ":"]
 HATCHES = ["", "////", "...."]
 """Of the lines and bars of the first arms, as many as the palette has colours, of the next as many, and so on."""
-STYLE = rc_params_from_file(Path(__file__).parent.parent / "templates" / "figures.mplstyle", use_default_template=False)
+TEMPLATES = Path(__file__).parent.parent / "templates"
+STYLE: dict[Any, Any] = dict(rc_params_from_file(TEMPLATES / "figures.mplstyle", use_default_template=False))
 FIGURE_WIDTH = 9.0
 """Inches."""
 MOST_ACROSS = 4
