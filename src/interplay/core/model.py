@@ -97,7 +97,7 @@ class Model(BaseModel):
     SCHEDULED: ClassVar[bool] = False
     """Of a member of RL's seams: whether what it does at a step depends on how many steps the run has."""
     NEEDS: ClassVar[frozenset[str]] = frozenset()
-    """Of a member of RL's seams: capabilities (rl.compatibility_spec.CAPABILITIES) that some member must provide."""
+    """Of a member of RL's seams: capabilities (rl.spec.CAPABILITIES) that some member must provide."""
     PROVIDES: ClassVar[frozenset[str]] = frozenset()
     """Capabilities that it has."""
     REFUSES: ClassVar[frozenset[str]] = frozenset()

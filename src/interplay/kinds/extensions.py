@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from interplay.core.execution import Run
     from interplay.model.decoder import Decoder
     from interplay.rl.batch import Batch, Memory, StepContext
-    from interplay.rl.losses.losses import MicroBatch
-    from interplay.rl.requests.first_requests import SamplingRequest
-    from interplay.rl.samplers.sampler import Outcome, PromptSource
+    from interplay.rl.first_requests import SamplingRequest
+    from interplay.rl.losses import MicroBatch
+    from interplay.rl.sampler import Outcome, PromptSource
     from interplay.rollout.engine import Engine
     from interplay.rollout.episodes import Played, Setting
     from interplay.rollout.request import Request, Sampling
@@ -65,7 +65,7 @@ class SamplerFunction(Protocol):
 
 
 class SamplerClass(Protocol):
-    """A sampler with a state of its own (`rl.samplers.sampler.Sampler` has the state saved with checkpoints)."""
+    """A sampler with a state of its own (`rl.sampler.Sampler` has the state saved with checkpoints)."""
 
     def __init__(self, deck: PromptSource) -> None:
         """When the run begins."""
@@ -95,7 +95,7 @@ class Continuation(Protocol):
     """What follows from the rollouts of a round."""
 
     def __call__(self, rows: Sequence[Row], batch: Batch, rounds: int, now: StepContext) -> list[SamplingRequest]:
-        """The requests of the next round (rl.requests.first_requests.SamplingRequest); none: the rollouts are complete."""
+        """The requests of the next round (rl.first_requests.SamplingRequest); none: the rollouts are complete."""
 
 
 class Shaping(Protocol):
@@ -261,7 +261,7 @@ EXTENSIONS: dict[str, Union] = {
         (Continuation,),
         'method: {continuation: {name: "mine.py:retry_failed"}}',
         "def retry_failed(rows, batch, rounds, now):\n"
-        "    from interplay.rl.requests.first_requests import plain_request\n"
+        "    from interplay.rl.first_requests import plain_request\n"
         "    failed = sorted(set(batch.groups.tolist()) - set(batch.groups[batch.rewards > 0].tolist()))\n"
         "    return [plain_request(slot, 2, rows[slot].prompt) for slot in failed] if rounds == 0 else []\n",
     ),

@@ -15,9 +15,9 @@ from interplay.kinds.table import KINDS, MODELS
 from interplay.model.spec import Shape, SourceSpec
 from interplay.report.metric_spec import is_pass_rate
 from interplay.report.spec import ReportArm
-from interplay.rl.samplers.spec import reads_offline
+from interplay.rl.sampler_spec import reads_offline
 from interplay.rl.spec import RLSpec
-from interplay.rl.teaching.spec import TeachSpec
+from interplay.rl.teach_spec import TeachSpec
 from interplay.rollout.spec import EnvironmentEpisode, SelfPlayEpisode, vllm_misfit
 from interplay.study import sets
 from interplay.study.arms import SPLIT, Combination, split_part
