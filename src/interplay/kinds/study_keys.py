@@ -7,8 +7,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 from pydantic import BeforeValidator
 
 from interplay.core.execution import Run
-from interplay.core.model import Model
-from interplay.core.partial import Keys, Written, partial
+from interplay.core.model import Keys, Model, Written, partial_model
 from interplay.data.spec import CorpusSpec
 
 # Marks of the keys: what a name leads to, and the dependencies that the planner makes of it.
@@ -88,7 +87,7 @@ MIX = ("mix",)
 
 @cache
 def _corpus() -> type[Model]:
-    return partial(CorpusSpec, "CorpusKeys", MIX)
+    return partial_model(CorpusSpec, "CorpusKeys", MIX)
 
 
 class TrainReferences(References):

@@ -10,7 +10,7 @@ from interplay.core.model import UserError
 from interplay.core.references import corpus_inputs, is_data_role
 from interplay.kinds.study_keys import PathStage
 from interplay.report.spec import Lineup, ReportArm, ReportRung, ReportStage
-from interplay.study import answers, check, compose, resolve, sets
+from interplay.study import answers, check, compose, files, resolve, sets
 from interplay.study.context import ArmContext, PlanBuilder, study_context, with_changes
 from interplay.study.plan import Plan
 from interplay.study.spec import Scale, Study
@@ -30,9 +30,7 @@ def plan_study(configs: Path, study: str, scale: str) -> Plan:
     try:
         return expand(study, scale, *compose.load(configs, study, scale), configs)
     except UserError as error:
-        from interplay.study.locate import located  # reads every YAML file again, with lines: only when one is wrong
-
-        raise located(error, configs, study, scale) from None
+        raise files.located(error, configs, study, scale) from None
 
 
 def expand(name: str, scale_name: str, study: Study, scale: Scale, configs: Path) -> Plan:

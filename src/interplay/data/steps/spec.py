@@ -8,8 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal, get_args
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from interplay.core.extension import FILLED, Extension, written_as
-from interplay.core.model import Count, Model, Natural, Share
-from interplay.core.partial import Keys, Written, partial, union_of
+from interplay.core.model import Count, Keys, Model, Natural, Share, Written, partial_model, union_of
 from interplay.core.references import Mix
 from interplay.data.spec import Format, Split
 from interplay.data.steps import context_spec as context
@@ -404,7 +403,7 @@ class CompareKeys(Keys):
 def _step(model: type[StepModel]) -> type[Model]:
     """The model of a step in a study's YAML."""
     reads = ((model.READS_SAMPLES, SampleKeys), (model.COMPARES, CompareKeys))
-    return partial(model, f"{model.__name__}Keys", bases=tuple(keys for read, keys in reads if read))
+    return partial_model(model, f"{model.__name__}Keys", bases=tuple(keys for read, keys in reads if read))
 
 
 @cache
@@ -414,7 +413,7 @@ def _steps() -> Any:
 
 @cache
 def _transform() -> type[Model]:
-    return partial(Extension, "TransformKeys", FILLED)
+    return partial_model(Extension, "TransformKeys", FILLED)
 
 
 StepKeys = Annotated[dict[str, Any], Written(_steps)]
@@ -498,7 +497,7 @@ class DataSet(Model):
 
 @cache
 def _change() -> type[Model]:
-    return partial(DataSet, "SetChange")
+    return partial_model(DataSet, "SetChange")
 
 
 SetChange = Annotated[dict[str, Any], Written(_change)]
