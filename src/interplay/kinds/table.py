@@ -4,8 +4,7 @@ follows from the class of its spec; no list elsewhere names kinds."""
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
-from interplay.core.extension import FILLED
-from interplay.core.model import Model
+from interplay.core import extension, model
 from interplay.data.spec import CorpusSpec, DatasetSpec, ProblemsSpec, TokenizerSpec
 from interplay.data.steps.spec import CurateSpec
 from interplay.evaluate.spec import EvaluateSpec, SelectSpec
@@ -22,7 +21,6 @@ from interplay.train.spec import (
     RewardModelSpec,
     SftSpec,
     TrainSpec,
-    TuneSpec,
     UnlearnSpec,
 )
 
@@ -34,7 +32,7 @@ def _never(spec: Any) -> bool:
 class Kind(NamedTuple):
     """One row."""
 
-    spec: type[Model]
+    spec: type[model.Model]
     function: str
     """`run(spec, inputs, out, how) -> metrics` as `module:function`."""
     makes: Literal["model", "problems", "tokenizer", "corpus", "samples", "report"]
@@ -84,6 +82,19 @@ TRAINING = ("optimizer.name", "optimizer.learning_rate", "schedule.name", "batch
 PAIRS_SETTINGS = ("steps", "pairs_per_step", "optimizer.name", "optimizer.learning_rate")
 CURVES = ("metrics.jsonl",)
 KEYS = ("keys.parquet",)
+
+LANGUAGE_MODEL: dict[str, Any] = {
+    "function": "interplay.train.lm:train_language_model",
+    "makes": "model",
+    "references": study_keys.TrainReferences,
+    "cost": formulas.Training(),
+    "logged": STEP,
+    "logged_prefixes": ("eval_loss/",),
+    "processes": True,
+    "sharding": True,
+    "light": CURVES,
+}
+"""What the stages of the trainer of language models have in common."""
 
 KINDS: dict[str, Kind] = {
     "source": Kind(
@@ -139,46 +150,22 @@ KINDS: dict[str, Kind] = {
     ),
     "pretrain": Kind(
         PretrainSpec,
-        "interplay.train.lm:train_language_model",
-        makes="model",
         hue=265,
-        references=study_keys.TrainReferences,
-        cost=formulas.Training(),
-        logged=STEP,
-        logged_prefixes=("eval_loss/",),
         settings=("model.architecture", "model.hidden_size", "model.num_hidden_layers", "tokens", *TRAINING),
         starts_path=True,
-        processes=True,
-        sharding=True,
-        light=CURVES,
+        **LANGUAGE_MODEL,
     ),
     "midtrain": Kind(
         MidtrainSpec,
-        "interplay.train.lm:train_language_model",
-        makes="model",
         hue=285,
-        references=study_keys.TrainReferences,
-        cost=formulas.Training(),
-        logged=STEP,
-        logged_prefixes=("eval_loss/",),
         settings=("tokens", *TRAINING),
-        processes=True,
-        sharding=True,
-        light=CURVES,
+        **LANGUAGE_MODEL,
     ),
     "sft": Kind(
         SftSpec,
-        "interplay.train.lm:train_language_model",
-        makes="model",
         hue=310,
-        references=study_keys.TrainReferences,
-        cost=formulas.Training(),
-        logged=STEP,
-        logged_prefixes=("eval_loss/",),
         settings=("tokens", *TRAINING),
-        processes=True,
-        sharding=True,
-        light=CURVES,
+        **LANGUAGE_MODEL,
     ),
     "rl": Kind(
         RLSpec,
@@ -285,7 +272,7 @@ KINDS: dict[str, Kind] = {
         makes="model",
         hue=75,
         references=study_keys.OwnTrainerReferences,
-        planned=(*study_keys.MIX, *FILLED),
+        planned=(*study_keys.MIX, *extension.FILLED),
         cost=formulas.Training(),
         settings=("function", "tokens", "options"),
         light=CURVES,
@@ -335,11 +322,6 @@ def is_trainer(kind: str) -> bool:
     return issubclass(KINDS[kind].spec, TrainSpec)
 
 
-def is_tuner(kind: str) -> bool:
-    """Whether the kind trains on few data and counts steps (train.spec.TuneSpec)."""
-    return issubclass(KINDS[kind].spec, TuneSpec)
-
-
 def length_key(kind: str) -> Literal["tokens", "steps"] | None:
     """The key of the spec that says how long a run is; None: it has no length."""
     fields = KINDS[kind].spec.model_fields
@@ -351,12 +333,12 @@ def read_by(consumer: str, kind: str) -> tuple[str, ...] | None:
     return KINDS[kind].light if KINDS[consumer].reads_light else None
 
 
-def logged_names(kind: str, spec: Model) -> tuple[str, ...]:
+def logged_names(kind: str, spec: model.Model) -> tuple[str, ...]:
     """What a stage logs under names that do not depend on the study."""
     row = KINDS[kind]
     return (*row.logged, KL) if row.logs_kl(spec) else row.logged
 
 
-def is_logged(kind: str, spec: Model, name: str) -> bool:
+def is_logged(kind: str, spec: model.Model, name: str) -> bool:
     """Whether a stage may log a name."""
     return name in logged_names(kind, spec) or name.startswith(KINDS[kind].logged_prefixes)

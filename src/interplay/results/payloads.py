@@ -13,8 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from interplay.core import artifact
-from interplay.core.model import UserError
+from interplay.core import artifact, model
 from interplay.kinds.identity import rehashed
 from interplay.kinds.table import KINDS
 from interplay.results import kept
@@ -72,7 +71,7 @@ def run_dvc(*arguments: str) -> str:
     if done.returncode:
         lines = [line for line in (done.stderr or done.stdout).splitlines() if line.strip() and not line.startswith("<")]
         why = next((line for line in lines if line.startswith("ERROR: ")), lines[-1] if lines else f"exit code {done.returncode}")
-        raise UserError(f"dvc {arguments[0]}: {_redacted(why.removeprefix('ERROR: '))}")
+        raise model.UserError(f"dvc {arguments[0]}: {_redacted(why.removeprefix('ERROR: '))}")
     return done.stdout
 
 
@@ -96,15 +95,15 @@ def stored_folders(folders: Iterable[Path]) -> set[Path]:
 def _files() -> Iterator[Any]:
     """The project as a DVCFileSystem. Any failure in it becomes a UserError of one line."""
     if not in_project():
-        raise UserError(".: no git repository with DVC; `git init` and `dvc init` make one")
+        raise model.UserError(".: no git repository with DVC; `git init` and `dvc init` make one")
     from dvc.api import DVCFileSystem
 
     try:
         yield DVCFileSystem(".")
-    except UserError:
+    except model.UserError:
         raise
     except Exception as error:  # of DVC, or of the library that reads the remote
-        raise UserError(f"DVC: {_redacted(' '.join(str(error).split())) or type(error).__name__}") from None
+        raise model.UserError(f"DVC: {_redacted(' '.join(str(error).split())) or type(error).__name__}") from None
 
 
 def _redacted(text: str) -> str:
@@ -118,7 +117,7 @@ def _fetch(files: Any, folder: Path) -> int:
     found = [Path(file) for file in files.find(folder.as_posix())] if files.exists(folder.as_posix()) else []
     if not found:
         where = pointer_path(folder.parent.parent, folder.parent.name)
-        raise UserError(f"{folder}: not in {where}; {_remedy(folder)}")
+        raise model.UserError(f"{folder}: not in {where}; {_remedy(folder)}")
     absent = [path for path in found if not path.exists()]
     for path in sorted(absent, key=lambda path: path.name == "record.json"):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -127,7 +126,7 @@ def _fetch(files: Any, folder: Path) -> int:
             files.get_file(path.as_posix(), str(part))
             os.replace(part, path)
         except FileNotFoundError:
-            raise UserError(f"{path}: in neither DVC's cache nor its remote; {_remedy(folder)}") from None
+            raise model.UserError(f"{path}: in neither DVC's cache nor its remote; {_remedy(folder)}") from None
         finally:
             part.unlink(missing_ok=True)
     return len(absent)
@@ -211,7 +210,7 @@ def of_record(out: Path) -> Record:
         record = artifact.read_json(path)
         files = [File(out, out / name, int(size), str(sha256)) for name, (size, sha256) in record["files"].items()]
         kind, named, identity = record["kind"], record["digest"], rehashed(record)
-    except UserError as error:
+    except model.UserError as error:
         return Record([], [Damage(out, str(error))])
     except (AttributeError, KeyError, TypeError, ValueError):
         return Record([], [Damage(out, f"{path}: not a record")])

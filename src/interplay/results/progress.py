@@ -11,8 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from interplay.core import artifact
-from interplay.core.model import UserError
+from interplay.core import artifact, model
 from interplay.results.state import Found, Library, scan_results, share_done
 from interplay.study.plan import Plan, Stage
 
@@ -147,7 +146,7 @@ def _runs_elsewhere(folder: Path, log: Path) -> bool:
     try:
         host = artifact.read_json(folder / "telemetry.json").get("host")
         fresh = time.time() - log.stat().st_mtime < FRESH
-    except (UserError, OSError):
+    except (model.UserError, OSError):
         return False
     return fresh and host is not None and host != platform.node()
 

@@ -5,10 +5,8 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from interplay.core import artifact, metrics
-from interplay.core.model import UserError, plural
-from interplay.kinds import sources
-from interplay.kinds.table import KINDS
+from interplay.core import artifact, metrics, model
+from interplay.kinds import sources, table
 from interplay.study import compose, expand
 from interplay.study.plan import Plan, Stage
 
@@ -30,7 +28,7 @@ class Found(NamedTuple):
 
 def scan_results(results: Path) -> dict[str, Found]:
     """The state of every artifact folder by digest: a few system calls each, so that 10,000 of them take less than a second."""
-    return {name: _found(results / kind / name, kind) for kind in KINDS for name in _folders(results / kind)}
+    return {name: _found(results / kind / name, kind) for kind in table.KINDS for name in _folders(results / kind)}
 
 
 def _folders(kind: Path) -> list[str]:
@@ -97,7 +95,7 @@ class Library:
 def needed_stages(planned: Mapping[str, Stage], is_done: Callable[[str], bool]) -> list[str]:
     """The stages that a launch makes: reports that are not done, and of all that these depend on what is not done. The inputs of
     a finished stage are not needed, even where they are missing."""
-    waiting = [digest for digest, stage in planned.items() if KINDS[stage.kind].makes == "report"]
+    waiting = [digest for digest, stage in planned.items() if table.KINDS[stage.kind].makes == "report"]
     found: dict[str, None] = {}
     while waiting:
         digest = artifact.split_ref(waiting.pop())[0]
@@ -138,7 +136,7 @@ def other_scale_hint(configs: Path, results: Path, plan: Plan) -> str:
 def _progress(configs: Path, results: Path, study: str, scale: str) -> str:
     try:
         plan = expand.plan_study(configs, study, scale)
-    except UserError:  # a study need not fit every scale
+    except model.UserError:  # a study need not fit every scale
         return ""
     if artifact.done(artifact.folder(results, "report", plan.report)):
         return "finished"
@@ -172,9 +170,9 @@ def drift_advisory(found: dict[str, list[str]], most: int | None = None) -> list
     stages = {digest for digests in found.values() for digest in digests}
     more = len(found) - most if most is not None else 0
     return [
-        f"advisory: {plural(len(stages), 'finished stage')} used source files that have changed since (other than in comments "
-        f"and docstrings), {plural(len(found), 'file')} in all. They are kept. If the same spec would give another result now, "
-        "raise VERSION of the spec class that configures the changed code: that reruns its users.",
-        *(f"  {name}: {plural(len(digests), 'stage')}" for name, digests in list(found.items())[:most]),
-        *([f"  {plural(more, 'more file')}: see `interplay plan`"] if more > 0 else []),
+        f"advisory: {model.plural(len(stages), 'finished stage')} used source files that have changed since (other than in "
+        f"comments and docstrings), {model.plural(len(found), 'file')} in all. They are kept. If the same spec would give "
+        "another result now, raise VERSION of the spec class that configures the changed code: that reruns its users.",
+        *(f"  {name}: {model.plural(len(digests), 'stage')}" for name, digests in list(found.items())[:most]),
+        *([f"  {model.plural(more, 'more file')}: see `interplay plan`"] if more > 0 else []),
     ]

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import psutil
 
-from interplay.core import stop
-from interplay.core.model import UserError, parse_model
+from interplay.core import model, stop
 from interplay.run.spec import Site
 
 if TYPE_CHECKING:
@@ -53,13 +52,13 @@ def load_site(configs: Path) -> Site:
     except yaml.MarkedYAMLError as error:
         raise files.not_yaml(error, shown) from None
     except ValueError as error:  # such as a date that no calendar has
-        raise UserError(f"{shown}: not readable: {error}") from None
+        raise model.UserError(f"{shown}: not readable: {error}") from None
     try:
-        return parse_model(Site, tree, shown)
-    except UserError as error:
+        return model.parse_model(Site, tree, shown)
+    except model.UserError as error:
         message = str(error).removeprefix(f"{shown}: ")
         key = _leading_key(message, root)
-        raise UserError(f"{shown}:{files.line(key)}: {message}" if key else str(error)) from None
+        raise model.UserError(f"{shown}:{files.line(key)}: {message}" if key else str(error)) from None
 
 
 def _leading_key(message: str, root: "yaml.MappingNode") -> "yaml.Node | None":
@@ -232,7 +231,7 @@ def _warn_seconds(configs: Path) -> int:
     """Of the site; the default while its file is being edited and wrong: a running job goes on."""
     try:
         return load_site(configs).warn_seconds
-    except UserError:
+    except model.UserError:
         return Site().warn_seconds
 
 

@@ -16,9 +16,8 @@ from interplay.kinds.cost import costs, paper_tokens, reached
 from interplay.kinds.table import KINDS, KL, is_logged, logged_names
 from interplay.report import spec as report_spec
 from interplay.report.metric_spec import metric_row
-from interplay.study import sets
+from interplay.study import check, sets
 from interplay.study.arms import Combination, name_of, short_value
-from interplay.study.check import tested_bands
 from interplay.study.context import TASK, ArmContext, PlanBuilder, fields_of, value_at
 from interplay.study.plan import Stage
 from interplay.study.spec import Study
@@ -341,7 +340,7 @@ def lineups(context: ArmContext, rows: Rows, planned: Mapping[str, Values]) -> d
             spot = f"{context.where}: tables.{name}.contrast"
             found[name] = _lineup(table, table.contrast, context.arms, rows, planned, spot)
             if table.contrast.tune is not None:
-                bands = tested_bands(context.study)
+                bands = check.tested_bands(context.study)
                 _check_tuning(table, table.contrast.tune, bands, context.scale.bands, spot)
     return found
 

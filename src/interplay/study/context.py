@@ -6,13 +6,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
 
-from interplay.core import artifact
-from interplay.core.execution import Run
-from interplay.core.extension import is_extension
+from interplay.core import artifact, execution, extension
 from interplay.core.model import Model, UserError, nearest_name, parse_model, shorten_value
 from interplay.data.spec import DatasetSpec
-from interplay.kinds import study_keys
-from interplay.kinds.extensions import check_extensions
+from interplay.kinds import extensions, study_keys
 from interplay.kinds.table import KINDS
 from interplay.model.spec import SourceSpec
 from interplay.study.arms import Combination, Lookup, Tree, apply_changes, combine
@@ -89,7 +86,7 @@ class PlanBuilder:
         self.used_keys: set[str] = set()
         self.blocks: dict[str, list[str]] = {}
         """Digest of an evaluation -> digests of the stages with its further samples."""
-        self._parsed: dict[str, tuple[Model, Run]] = {}
+        self._parsed: dict[str, tuple[Model, execution.Run]] = {}
         self._added: dict[str, str] = {}
         self._found: dict[tuple[str, ...], Any] = {}
 
@@ -104,21 +101,21 @@ class PlanBuilder:
         """Digests of an evaluation and of the stages with its further samples."""
         return [digest, *self.blocks.get(digest, [])]
 
-    def parse(self, kind: str, given: Mapping[str, Any], key: str) -> tuple[Model, Run]:
+    def parse(self, kind: str, given: Mapping[str, Any], key: str) -> tuple[Model, execution.Run]:
         """Spec and run block: schema < scale (by kind) < study < arm. Raises UserError."""
         asked = repr((kind, given))
         if asked not in self._parsed:
             self._parsed[asked] = self._parse(kind, given, f"{self.where}: {key}")
         return self._parsed[asked]
 
-    def _parse(self, kind: str, given: Mapping[str, Any], where: str) -> tuple[Model, Run]:
+    def _parse(self, kind: str, given: Mapping[str, Any], where: str) -> tuple[Model, execution.Run]:
         defaults = self.scale.kinds.get(kind, {})
         spec = {**defaults, **given}
         run = {**defaults.get("run", {}), **spec.pop("run", {})}
         spec, run = read_files(KINDS[kind].spec, spec, run, self.folder, where)
         parsed = parse_model(KINDS[kind].spec, spec, where)
-        check_extensions(parsed, where)
-        return parsed, parse_model(Run, run, f"{where}.run")
+        extensions.check_extensions(parsed, where)
+        return parsed, parse_model(execution.Run, run, f"{where}.run")
 
     def add(
         self,
@@ -143,7 +140,7 @@ class PlanBuilder:
         spec, run = self._parse(kind, given, f"{self.where}: {key}")
         return self._add(kind, spec, deps, run, key, "")
 
-    def _add(self, kind: str, spec: Model, deps: dict[str, str], run: Run, key: str, label: str) -> str:
+    def _add(self, kind: str, spec: Model, deps: dict[str, str], run: execution.Run, key: str, label: str) -> str:
         stage = Stage.make(kind, spec, deps, run, label or key)
         self.stages.setdefault(stage.digest, stage)
         self.keys.setdefault(stage.digest, key)
@@ -256,7 +253,7 @@ def parse_task(given: Mapping[str, Any], where: str, folder: Path) -> Task:
     """The typed task of `FILE` or `FILE: key`, under its own key `task`. `folder` has the files of the user's own families."""
     key = f"{where}{'.' if ': ' in where else ': '}{TASK}"
     task = parse_model(TaskKey, {TASK: fill_extensions(given, folder, key)}, where).task
-    check_extensions(task, key)
+    extensions.check_extensions(task, key)
     return task
 
 
@@ -279,7 +276,7 @@ def fields_of(model: Model) -> dict[str, Any]:
 
 def fill_extensions(spec: Mapping[str, Any], folder: Path, where: str) -> dict[str, Any]:
     """The spec with the texts of members of the user's own, and versions of their distributions, which only the disk has."""
-    if is_extension(spec):
+    if extension.is_extension(spec):
         return {**spec, **_content(dict(spec), folder, where)}
     return {key: _filled(value, folder, f"{where}.{key}") for key, value in spec.items()}
 
@@ -351,7 +348,7 @@ def _filled(value: Any, folder: Path, where: str) -> Any:
         return [_filled(item, folder, f"{where}.{i}") for i, item in enumerate(value)]
     if not isinstance(value, dict):
         return value
-    if is_extension(value):
+    if extension.is_extension(value):
         return {**value, **_content(value, folder, where)}
     return {key: _filled(item, folder, f"{where}.{key}") for key, item in value.items()}
 

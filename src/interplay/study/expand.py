@@ -138,7 +138,7 @@ def _report(base: ArmContext, rows: list[ReportArm], lineups: dict[str, Lineup],
     shown |= {digest for more in blocks.values() for digest in more}
     packed = {digest for reader in shown for digest in corpus_inputs(plan.stages[reader].deps)}
     read = {dep for one in shown | packed for role, dep in plan.stages[one].deps.items() if is_data_role(role)}
-    used = shown | read | set(sets.sources_of(plan.stages, shown | read))
+    used = sets.with_sources(plan.stages, shown | read)
     ends = {row.arm: row.path[-1].digest for row in rows}
     spec: dict[str, Any] = {
         **names,

@@ -4,8 +4,7 @@ trained on. Nothing here adds a stage to a plan."""
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from interplay.core import random
-from interplay.core.artifact import split_ref
+from interplay.core import artifact, random
 from interplay.core.model import MOST, UserError, shorten_value
 from interplay.core.references import corpus_inputs, shard_label
 from interplay.data.spec import ProblemsSpec
@@ -174,33 +173,30 @@ def check_samples_of_steps(stages: Stages, digest: str, where: str) -> None:
 
 def made_by(stages: Stages, digest: str, steps: Iterable[str]) -> bool:
     """Whether a set, or one that it is made of, went through one of these steps."""
-    curated = [stages[each].spec for each in (digest, *sources_of(stages, [digest]))]
+    curated = [stages[each].spec for each in with_sources(stages, [digest])]
     return any(step.name in steps for spec in curated if isinstance(spec, CurateSpec) for step in spec.steps)
 
 
 # -- what sets are made of, and models of sets -----------------------------------------------------------------------------------
 
 
-def sources_of(stages: Stages, digests: Iterable[str]) -> list[str]:
-    """The problem sets that curated sets among these stages are made of, down to the first."""
-    found: dict[str, None] = {}
-    waiting = list(digests)
-    while waiting:
-        stage = stages[waiting.pop()]
-        parts = stage.deps.items() if isinstance(stage.spec, CurateSpec) else ()
-        more = [dep for role, dep in parts if role.startswith("data.") and dep not in found]
-        found |= dict.fromkeys(more)
-        waiting += more
-    return list(found)
+def with_sources(stages: Stages, digests: Iterable[str]) -> list[str]:
+    """These stages, and the problem sets that curated sets among them are made of, down to the first."""
+
+    def parts(digest: str) -> list[str]:
+        deps = stages[digest].deps if isinstance(stages[digest].spec, CurateSpec) else {}
+        return [dep for role, dep in deps.items() if role.startswith("data.")]
+
+    return artifact.closure(digests, parts)
 
 
 def training_sets(stages: Stages, model: str) -> list[str]:
     """The problem sets that a model, and those that it descends from, were trained on, the earliest first."""
     found: list[list[str]] = []
-    digest: str | None = split_ref(model)[0]
+    digest: str | None = artifact.split_ref(model)[0]
     while digest is not None:
         found.append(_trained_on(stages, stages[digest]))
-        digest = split_ref(stages[digest].deps["init"])[0] if "init" in stages[digest].deps else None
+        digest = artifact.split_ref(stages[digest].deps["init"])[0] if "init" in stages[digest].deps else None
     return list(dict.fromkeys(one for part in reversed(found) for one in part))
 
 
@@ -214,8 +210,7 @@ def _trained_on(stages: Stages, stage: Stage) -> list[str]:
 
 def ops_of(stages: Stages, digests: Iterable[str]) -> set[int]:
     """The ops that the specs of these problem sets, or of those that they are made of, give their rows."""
-    digests = list(digests)
-    specs = [stages[digest].spec for digest in (*digests, *sources_of(stages, digests))]
+    specs = [stages[digest].spec for digest in with_sources(stages, digests)]
     return {op for spec in specs if isinstance(spec, ProblemsSpec) for ops in spec.bands.values() for op in ops}
 
 
