@@ -375,11 +375,11 @@ def checked(value: Any, check: Callable[[Any], Any]) -> Any:
         check(value)
     except ValidationError as error:
         if wrong := [found for found in error.errors(include_url=False) if not _may_come(found)]:
-            raise ValidationError.from_exception_data(error.title, [error_details(found) for found in wrong]) from None
+            raise ValidationError.from_exception_data(error.title, [error_at(found) for found in wrong]) from None
     return value
 
 
-def error_details(error: Any, *before: str) -> InitErrorDetails:
+def error_at(error: Any, *before: str) -> InitErrorDetails:
     """An error as pydantic takes it up again; `before` are keys that lead to where it was found."""
     return InitErrorDetails(type=error["type"], loc=(*before, *error["loc"]), input=error["input"], ctx=error.get("ctx", {}))
 

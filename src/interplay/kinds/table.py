@@ -13,16 +13,7 @@ from interplay.model.spec import SourceSpec
 from interplay.report.spec import ReportSpec
 from interplay.rl.spec import RLSpec
 from interplay.rl.teaching.spec import TeachSpec
-from interplay.train.spec import (
-    MidtrainSpec,
-    OwnTrainerSpec,
-    PreferSpec,
-    PretrainSpec,
-    RewardModelSpec,
-    SftSpec,
-    TrainSpec,
-    UnlearnSpec,
-)
+from interplay.train import spec as train
 
 
 def _never(spec: Any) -> bool:
@@ -149,20 +140,20 @@ KINDS: dict[str, Kind] = {
         settings=("sequence_length", "mix"),
     ),
     "pretrain": Kind(
-        PretrainSpec,
+        train.PretrainSpec,
         hue=265,
         settings=("model.architecture", "model.hidden_size", "model.num_hidden_layers", "tokens", *TRAINING),
         starts_path=True,
         **LANGUAGE_MODEL,
     ),
     "midtrain": Kind(
-        MidtrainSpec,
+        train.MidtrainSpec,
         hue=285,
         settings=("tokens", *TRAINING),
         **LANGUAGE_MODEL,
     ),
     "sft": Kind(
-        SftSpec,
+        train.SftSpec,
         hue=310,
         settings=("tokens", *TRAINING),
         **LANGUAGE_MODEL,
@@ -219,13 +210,13 @@ KINDS: dict[str, Kind] = {
         light=CURVES,
     ),
     "prefer": Kind(
-        PreferSpec,
+        train.PreferSpec,
         "interplay.train.prefer:train_preferences",
         makes="model",
         hue=340,
         references=study_keys.PreferReferences,
         planned=study_keys.MIX,
-        cost=formulas.Tuning(PreferSpec),
+        cost=formulas.Tuning(train.PreferSpec),
         logged=STEP,
         logged_prefixes=("rewards/", "logps/", "eval_"),
         logs_kl=lambda spec: spec.loss_type == "kto",
@@ -236,13 +227,13 @@ KINDS: dict[str, Kind] = {
         light=CURVES,
     ),
     "unlearn": Kind(
-        UnlearnSpec,
+        train.UnlearnSpec,
         "interplay.train.unlearn:train_unlearning",
         makes="model",
         hue=60,
         references=study_keys.UnlearnReferences,
         planned=("forget_mix", "retain_mix"),
-        cost=formulas.Tuning(UnlearnSpec),
+        cost=formulas.Tuning(train.UnlearnSpec),
         logged=(*STEP, "forget_loss", "retain_loss", "grad_cosine", "uniform_kl"),
         logged_prefixes=("eval_",),
         loss="unlearning objective",
@@ -251,13 +242,13 @@ KINDS: dict[str, Kind] = {
         light=CURVES,
     ),
     "reward_model": Kind(
-        RewardModelSpec,
+        train.RewardModelSpec,
         "interplay.train.reward_model:train_reward_model",
         makes="model",
         hue=95,
         references=study_keys.RewardModelReferences,
         planned=study_keys.MIX,
-        cost=formulas.Tuning(RewardModelSpec),
+        cost=formulas.Tuning(train.RewardModelSpec),
         logged=(*STEP, "accuracy", "nll", "margin"),
         logged_prefixes=("eval_",),
         loss="loss of pairs",
@@ -267,7 +258,7 @@ KINDS: dict[str, Kind] = {
         light=CURVES,
     ),
     "custom": Kind(
-        OwnTrainerSpec,
+        train.OwnTrainerSpec,
         "interplay.train.loop:run_custom_trainer",
         makes="model",
         hue=75,
@@ -319,7 +310,7 @@ def makes(kind: str) -> str:
 
 def is_trainer(kind: str) -> bool:
     """Whether the kind is of the LM trainer, which spends tokens and reads corpora (train.spec.TrainSpec)."""
-    return issubclass(KINDS[kind].spec, TrainSpec)
+    return issubclass(KINDS[kind].spec, train.TrainSpec)
 
 
 def length_key(kind: str) -> Literal["tokens", "steps"] | None:

@@ -6,18 +6,7 @@ from typing import Annotated, Any, Literal, Union
 
 from pydantic import AfterValidator, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 
-from interplay.core.model import (
-    Count,
-    Model,
-    Natural,
-    Share,
-    Written,
-    checked,
-    error_details,
-    partial_model,
-    table_model,
-    union_of,
-)
+from interplay.core.model import Count, Model, Natural, Share, Written, checked, error_at, partial_model, table_model, union_of
 from interplay.data.spec import Split, TokenizerSpec
 from interplay.data.steps.spec import Contamination, DataSet, SetChange
 from interplay.kinds.study_keys import References, Settings
@@ -252,7 +241,7 @@ class Study(Model):
                 try:
                     checked({"kind": kind, **keys}, stage_model(kind).model_validate) if REFERENCES.get(kind) else None
                 except ValidationError as error:
-                    wrong += [error_details(found, scale, "stages", name) for found in error.errors(include_url=False)]
+                    wrong += [error_at(found, scale, "stages", name) for found in error.errors(include_url=False)]
         if wrong:
             raise ValidationError.from_exception_data(cls.__name__, wrong)
         return value
