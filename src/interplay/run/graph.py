@@ -6,17 +6,19 @@ the Snakefile again, reads its own `stage.json` and nothing else, so that editin
 import logging
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from interplay.core import artifact, execution, model
+from interplay.core import artifact, execution, metrics, model
+from interplay.data.spec import DatasetSpec
 from interplay.kinds.table import read_by
+from interplay.model.spec import SourceSpec
 from interplay.results import catalog, estimate, kept, payloads, state
 from interplay.run import slurm
 from interplay.run.spec import Site
-from interplay.study import check, compose, expand
+from interplay.study import compose, expand
 from interplay.study.plan import Plan, Stage
 from interplay.track import live
 
@@ -209,6 +211,31 @@ def _check_limits(graph: Graph, limits: dict[str, float]) -> None:
     estimate.refuse_over_limits("--config", made, limits.get("max_gpu_hours"), limits.get("max_hours"))
 
 
+def check_external(stages: Iterable[Stage]) -> None:
+    """Raises UserError with one line for all of these stages, which are to be made, whose file is not in its place or differs,
+    whose model has no place, or whose engine is not installed. A model's folder was read by the plan already."""
+    missing = dict.fromkeys(error for stage in stages if (error := _missing_input(stage)))
+    if missing:
+        raise model.UserError("; ".join(missing))
+
+
+def _missing_input(stage: Stage) -> str | None:
+    try:
+        if isinstance(stage.spec, DatasetSpec):
+            from interplay.data.dataset import find_file  # NumPy and pyarrow, for studies that read files alone
+
+            find_file(stage.spec, stage.run)
+        elif isinstance(stage.spec, SourceSpec) and stage.spec.sha256 and not stage.run.path:
+            from interplay.model.folder import find_source  # torch, for this check only
+
+            find_source(stage.spec, stage.run)
+        elif getattr(stage.spec, "engine", None) == "vllm":
+            return metrics.without_vllm()
+    except model.UserError as error:
+        return str(error)
+    return None
+
+
 # -- before and after the jobs; never in a job or a dry run ------------------------------------------------------------
 
 
@@ -216,7 +243,7 @@ def on_start(graph: Graph) -> None:
     """Before the first job: check files from outside the graph, write every `stage.json`, fetch payloads from DVC, and warn of
     drift. An error is printed in one line and raises SystemExit(2)."""
     try:
-        check.check_external(graph.to_make())
+        check_external(graph.to_make())
         graph.restore()
         graph.write_stages()
         _fetch_payloads(graph)

@@ -4,9 +4,9 @@ arms are the same."""
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
-from interplay.core import artifact, metrics, references
+from interplay.core import artifact, references
 from interplay.core.model import Model, UserError, nearest_name, shorten_value
-from interplay.data.spec import CorpusSpec, DatasetSpec, ProblemsSpec, TokenizerSpec
+from interplay.data.spec import CorpusSpec, ProblemsSpec, TokenizerSpec
 from interplay.data.steps.spec import is_whole
 from interplay.evaluate.spec import ENTROPY, EvaluateSpec, SelectSpec
 from interplay.kinds.study_keys import Sets
@@ -383,28 +383,3 @@ def _check_selection(stage: plan.Stage, spec: SelectSpec, stages: Stages, where:
 
 def _bands_of(problems: plan.Stage | None) -> list[str]:
     return sorted(problems.spec.bands) if problems and isinstance(problems.spec, ProblemsSpec) else []
-
-
-def check_external(stages: Iterable[plan.Stage]) -> None:
-    """Raises UserError with one line for all of these stages, which are to be made, whose file is not in its place or differs,
-    whose model has no place, or whose engine is not installed. A model's folder was read by the plan already."""
-    missing = dict.fromkeys(error for stage in stages if (error := _missing_input(stage)))
-    if missing:
-        raise UserError("; ".join(missing))
-
-
-def _missing_input(stage: plan.Stage) -> str | None:
-    try:
-        if isinstance(stage.spec, DatasetSpec):
-            from interplay.data.dataset import find_file  # NumPy and pyarrow, for studies that read files alone
-
-            find_file(stage.spec, stage.run)
-        elif isinstance(stage.spec, SourceSpec) and stage.spec.sha256 and not stage.run.path:
-            from interplay.model.folder import find_source  # torch, for this check only
-
-            find_source(stage.spec, stage.run)
-        elif getattr(stage.spec, "engine", None) == "vllm":
-            return metrics.without_vllm()
-    except UserError as error:
-        return str(error)
-    return None
