@@ -46,15 +46,18 @@ class UserError(Exception):
     About a study or a scale it reads `FILE: dotted.key: ...` or `FILE: dotted.key = value: ...`; study/files.py adds the
     line of the key to the file."""
 
-    def __init__(self, message: str, about: "BadKey | None" = None) -> None:
+    def __init__(self, message: str) -> None:
         super().__init__(escape_control(" ".join(message.split())))
-        self.given = about
 
     @property
     def about(self) -> "BadKey | None":
-        """The key that the error is about; None: it is about none. Where no key was given it is that of the message, which reads
-        `FILE: KEY: PROBLEM` or `FILE: KEY = VALUE: PROBLEM`."""
-        return self.given or split_message(str(self))
+        """The parts of `FILE: KEY[ = VALUE]: PROBLEM`; None: the message has another form."""
+        file, _, rest = str(self).partition(": ")
+        end = min((place for place in (rest.find(" = "), rest.find(": ")) if place >= 0), default=-1)
+        if not file.endswith(".yaml") or end < 0:
+            return None
+        shown, _, problem = rest[end + 3 :].partition(": ") if rest[end:].startswith(" = ") else ("", "", rest[end + 2 :])
+        return BadKey(file, tuple(rest[:end].split(".")), shown, problem)
 
 
 class BadKey(NamedTuple):
@@ -72,16 +75,6 @@ class BadKey(NamedTuple):
     def tail(self) -> str:
         """What a message has after the path."""
         return f" = {self.value}: {self.problem}" if self.value else f": {self.problem}"
-
-
-def split_message(message: str) -> BadKey | None:
-    """The parts of `FILE: KEY[ = VALUE]: PROBLEM`; None: the message has another form."""
-    file, _, rest = message.partition(": ")
-    end = min((place for place in (rest.find(" = "), rest.find(": ")) if place >= 0), default=-1)
-    if not file.endswith(".yaml") or end < 0:
-        return None
-    shown, _, problem = rest[end + 3 :].partition(": ") if rest[end:].startswith(" = ") else ("", "", rest[end + 2 :])
-    return BadKey(file, tuple(rest[:end].split(".")), shown, problem)
 
 
 class PermanentError(Exception):
