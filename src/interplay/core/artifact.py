@@ -187,9 +187,8 @@ def model_checksum(model: Path) -> str:
     ]
     for path in files:
         if not path.exists():
-            raise UserError(
-                f"{path}: no model there; give a Hugging Face folder with config.json, safetensors and tokenizer.json"
-            )
+            remedy = "give a Hugging Face folder with config.json, safetensors and tokenizer.json"
+            raise UserError(f"{path}: no model there; {remedy}")
     return hashlib.sha256("".join(f"{path.name} {checksum(path)}\n" for path in files).encode()).hexdigest()
 
 

@@ -27,12 +27,9 @@ class Metrics:
 
     def __init__(self, out: Path, resumed_step: int = 0) -> None:
         self.path = out / "metrics.jsonl"
-        kept = (
-            [line for line in _whole_lines(self.path) if json.loads(line)["step"] <= resumed_step]
-            if execution.is_first_rank()
-            else []
-        )
-        artifact.write_atomic(self.path, "".join(f"{line}\n" for line in kept).encode())
+        if execution.is_first_rank():
+            kept = [line for line in _whole_lines(self.path) if json.loads(line)["step"] <= resumed_step]
+            artifact.write_atomic(self.path, "".join(f"{line}\n" for line in kept).encode())
 
     def write(self, step: int, **values: float) -> None:
         """One line for a step, rounded to 7 significant digits. Values are floats that a rerun would give again."""

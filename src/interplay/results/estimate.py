@@ -137,11 +137,9 @@ def _stage_json(stage: Stage) -> dict[str, Any]:
 def _pace(digest: str, kind: str, library: state.Library) -> telemetry.Pace | None:
     """None where the time of the whole stage is not known."""
     known = _with_inputs(digest, library)
-    return (
-        telemetry.pace_of(known[digest], costs(known)[digest], known, library.results / kind / digest)
-        if digest in known
-        else None
-    )
+    if digest not in known:
+        return None
+    return telemetry.pace_of(known[digest], costs(known)[digest], known, library.results / kind / digest)
 
 
 def _with_inputs(digest: str, library: state.Library) -> dict[str, Json]:
@@ -185,10 +183,8 @@ def refuse_over_limits(what: str, made: Estimate, max_gpu_hours: float | None = 
         ("max_hours", max_hours, made.hours(), "hours"),
     ):
         if limit is not None and hours > limit:
-            raise model.UserError(
-                f"{what}: {key} = {limit:g}: its new stages need about {hours:.3g} {unit} ({describe_sources(made.sources())}); "
-                f"raise {key}, or make the study smaller"
-            )
+            need = f"its new stages need about {hours:.3g} {unit} ({describe_sources(made.sources())})"
+            raise model.UserError(f"{what}: {key} = {limit:g}: {need}; raise {key}, or make the study smaller")
 
 
 def describe_sources(sources: Iterable[str]) -> str:

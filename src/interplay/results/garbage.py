@@ -53,9 +53,8 @@ def find_garbage(configs: Path, results: Path, extra: Iterable[Path] = (), older
     read, found = locks.read_locks(configs, extra), state.scan_results(results)
     held = {name: set(stages) for name, stages in read.items()}
     if not held:
-        raise model.UserError(
-            f"{configs / 'plans'}: holds no lock, so nothing is known to be needed; `interplay plan --all --write` writes locks"
-        )
+        remedy = "`interplay plan --all --write` writes locks"
+        raise model.UserError(f"{configs / 'plans'}: holds no lock, so nothing is known to be needed; {remedy}")
     library = state.Library({}, results, found, locks.stages_of(read))
     roots = _roots(configs, results, held, found, library, older_than)
     kept = set().union(*held.values(), artifact.closure(roots, lambda digest: library.deps(digest).values()))

@@ -216,9 +216,8 @@ def of_record(out: Path) -> Record:
         return Record([], [Damage(out, f"{path}: not a record")])
     if (kind, named, identity) == (out.parent.name, out.name, out.name):
         return Record(files, [])
-    return Record(
-        files, [Damage(out, f"{path}: its content is that of {kind}/{identity}; it was altered or lies in the wrong place")]
-    )
+    altered = f"its content is that of {kind}/{identity}; it was altered or lies in the wrong place"
+    return Record(files, [Damage(out, f"{path}: {altered}")])
 
 
 def find_damage(files: list[File], progress: Callable[[int], None]) -> Iterator[Damage]:

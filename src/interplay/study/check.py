@@ -259,10 +259,8 @@ def _leaves_pair(stage: plan.Stage | None) -> bool:
 def _check_before(stage: plan.Stage, stages: Stages, where: str) -> None:
     """Training starts from a single model."""
     if _leaves_pair(stages.get(artifact.split_ref(stage.deps.get("init", ""))[0])):
-        raise UserError(
-            f"{where}: the stage before it leaves a model and an assistant (objective uld), which can be evaluated and not "
-            "trained on; end the path there"
-        )
+        pair = "a model and an assistant (objective uld), which can be evaluated and not trained on"
+        raise UserError(f"{where}: the stage before it leaves {pair}; end the path there")
 
 
 def check_engine(stage: plan.Stage, stages: Stages, where: str) -> None:
@@ -365,9 +363,8 @@ def _check_selection(stage: plan.Stage, spec: SelectSpec, stages: Stages, where:
     if spec.by.startswith("eval_loss/"):
         band, known = spec.by.removeprefix("eval_loss/"), _bands_of(stages.get(before.deps.get("validation", "")))
         if band not in known:
-            raise UserError(
-                f"{where}.by = {spec.by!r}: the stage before it has no validation set with it{nearest_name(band, known)}"
-            )
+            lacks = f"the stage before it has no validation set with it{nearest_name(band, known)}"
+            raise UserError(f"{where}.by = {spec.by!r}: {lacks}")
     if not judged:
         return
     specs = [one.spec for one in judged if isinstance(one.spec, EvaluateSpec)]

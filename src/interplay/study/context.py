@@ -306,10 +306,8 @@ def below_root(path: Any, where: str) -> str:
     pure = PurePosixPath(path)
     if pure.is_absolute() or ".." in pure.parts or not path.isprintable():
         origin = shorten_value(str(pure) if pure.is_absolute() else f"FOLDER/{pure.name}")
-        raise UserError(
-            f"{where} = {shorten_value(path)}: must lie below the project's root; link what lies elsewhere, as by "
-            f"`ln -s {origin} data/external/`, and name the link"
-        )
+        remedy = f"link what lies elsewhere, as by `ln -s {origin} data/external/`, and name the link"
+        raise UserError(f"{where} = {shorten_value(path)}: must lie below the project's root; {remedy}")
     return path
 
 
@@ -327,9 +325,8 @@ def file_checksum(file: str, known: str | None, where: str) -> str:
     try:
         found = artifact.checksum(Path(file)) if Path(file).is_file() else None
     except (OSError, ValueError) as error:  # a name too long for any file, or one that may not be read
-        raise UserError(
-            f"{where}.file = {shorten_value(file)}: not readable: {getattr(error, 'strerror', None) or error}"
-        ) from None
+        why = getattr(error, "strerror", None) or error
+        raise UserError(f"{where}.file = {shorten_value(file)}: not readable: {why}") from None
     if found is None:
         if known is None:
             raise UserError(f"{where}.file = {shorten_value(file)}: no such file; put it there, or give its sha256 as well")

@@ -33,9 +33,7 @@ def read(configs: Path, path: Path) -> yaml.Node:
     """The file's nodes, with their lines. Raises UserError when it is not one mapping with distinct string keys."""
     shown = name_of(configs, path)
     if path.exists() and not path.resolve().is_relative_to(configs.resolve()):
-        raise UserError(
-            f"{shown}: a link that leads out of {configs.name}/, where all of a study lies; put the file itself there"
-        )
+        raise UserError(f"{shown}: a link that leads out of {configs.name}/, where a study lies; put the file itself there")
     try:
         root = yaml.compose(path.read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
     except yaml.MarkedYAMLError as error:
@@ -116,9 +114,8 @@ def confined(configs: Path, chosen: dict[str, str]) -> None:
     if main.is_file():
         root = Source(name_of(configs, main), (), read(configs, main))
         if (hydra := item(root.root, "hydra")) is not None:
-            raise UserError(
-                f"{root.file}:{line(hydra)}: hydra: only the files of {configs.name}/ are composed; take the key away"
-            )
+            only = f"only the files of {configs.name}/ are composed; take the key away"
+            raise UserError(f"{root.file}:{line(hydra)}: hydra: {only}")
         for wanted in _defaults(root, ""):
             # Its study and its scale give way to the chosen ones, and may be broken.
             if wanted is not None and (wanted.group not in chosen or wanted.package != (wanted.group,)):
@@ -220,9 +217,8 @@ def _wanted(place: str, name: str, source: Source, group: str, at: str) -> _Want
     else:
         where = (*source.package, *(part for part in (package or folder.strip("/").replace("/", ".")).split(".") if part))
     if ".." in f"{inner}/{name}".split("/") or folder.startswith("//") or name.startswith("/"):
-        raise UserError(
-            f"{at}: {folder}/{name}: leads out of the folder of the studies; name a file below it, such as /task: op_dag"
-        )
+        remedy = "name a file below it, such as /task: op_dag"
+        raise UserError(f"{at}: {folder}/{name}: leads out of the folder of the studies; {remedy}")
     if inner.split("/")[0] == "hydra":  # Hydra brings files of that name along
         raise UserError(f"{at}: {inner}: only the files of the folder of the studies are composed; take the item away")
     return _Wanted(inner, name.removesuffix(".yaml"), where, at, "optional" in words)

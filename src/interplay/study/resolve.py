@@ -180,10 +180,8 @@ def _mixes_of_shards(context: ArmContext, named: Mapping[str, float], key: str) 
     counts = {name: len(digests) for name, digests in found.items()}
     if len(set(counts.values())) > 1:
         listed = ", ".join(f"{name} {count}" for name, count in counts.items())
-        raise UserError(
-            f"{context.where}: {key} = {shorten_value(list(named))}: sets of one mix must come in equally many shards; "
-            f"these have {listed}; give the others data.NAME.shards too"
-        )
+        must = f"sets of one mix must come in equally many shards; these have {listed}; give the others data.NAME.shards too"
+        raise UserError(f"{context.where}: {key} = {shorten_value(list(named))}: {must}")
     numbers = range(next(iter(counts.values())))
     return [_by_digest([(found[name][shard], share) for name, share in named.items()], "data") for shard in numbers]
 

@@ -42,10 +42,8 @@ def generated_specs(context: ArmContext, name: str, data: DataSet) -> Iterator[t
         yield spec, key
         return
     if size % data.shards:
-        raise UserError(
-            f"{context.where}: {key}.shards = {data.shards}: its {size} problems do not divide into so many shards of equal "
-            "size; change shards, or give a size that is a multiple"
-        )
+        must = "do not divide into so many shards of equal size; change shards, or give a size that is a multiple"
+        raise UserError(f"{context.where}: {key}.shards = {data.shards}: its {size} problems {must}")
     for shard in range(data.shards):
         seed = random.stream_key("shard", data.seed, shard) % MOST
         yield {**spec, "size": size // data.shards, "seed": seed}, shard_label(key, shard)
@@ -92,9 +90,8 @@ def tokenizer_spec(context: ArmContext) -> dict[str, Any]:
     generated = [(name, data) for name, data in study.data.items() if data.form == "generated"]
     tasks += [(_task_of(context, name, data), f"{where}: data.{name}") for name, data in generated]
     if not tasks:
-        raise UserError(
-            f"{where}: task is missing: the tokenizer of a fresh model is made for it; write task, or start from a source"
-        )
+        remedy = "write task, or start from a source"
+        raise UserError(f"{where}: task is missing: the tokenizer of a fresh model is made for it; {remedy}")
     known: set[str] = set()
     needed: list[dict[str, Any]] = []
     words = study.tokenizer.get("algorithm", "characters") == "words"
@@ -115,9 +112,8 @@ def tokenizer_sets(context: ArmContext) -> list[str]:
     chosen = study.tokenizer.get("data")
     if study.tokenizer.get("algorithm") != "bpe":
         if chosen is not None:
-            raise UserError(
-                f"{where}: tokenizer.data = {shorten_value(chosen)}: only algorithm: bpe learns from sets; take it away"
-            )
+            given = f"tokenizer.data = {shorten_value(chosen)}"
+            raise UserError(f"{where}: {given}: only algorithm: bpe learns from sets; take it away")
         return []
     if chosen is not None and not chosen:
         raise UserError(f"{where}: tokenizer.data = {shorten_value(chosen)}: must be a list of problem sets")
@@ -138,10 +134,8 @@ def refuse_tests(context: ArmContext, names: Iterable[str], key: str) -> None:
         data = context.study.data[name]
         if data.split == "test" and not data.leak:
             through = f"data.{name}" if name == outer else f"data.{name}, of which data.{outer} is made,"
-            raise UserError(
-                f"{context.where}: {key} = {shorten_value(outer)}: {through} is of split test, which nothing is trained on; "
-                f"take another split, or declare leak: true there"
-            )
+            why = "is of split test, which nothing is trained on; take another split, or declare leak: true there"
+            raise UserError(f"{context.where}: {key} = {shorten_value(outer)}: {through} {why}")
         waiting += [(other, outer) for other in data.mix or {}]
 
 
@@ -165,10 +159,8 @@ def check_samples_of_steps(stages: Stages, digest: str, where: str) -> None:
         parts = [stages[dep].spec for role, dep in stage.deps.items() if role.startswith(f"samples.{number}.0.")]
         drawn = sum(getattr(part, "num_samples", 0) for part in parts)
         if parts and drawn < step.samples():
-            raise UserError(
-                f"{where}.steps.{number}: counts {step.samples()} samples of each row, and its evaluation draws {drawn}; "
-                f"set num_samples: {step.samples()} there"
-            )
+            counts = f"counts {step.samples()} samples of each row, and its evaluation draws {drawn}"
+            raise UserError(f"{where}.steps.{number}: {counts}; set num_samples: {step.samples()} there")
 
 
 def made_by(stages: Stages, digest: str, steps: Iterable[str]) -> bool:
