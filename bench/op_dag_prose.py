@@ -16,12 +16,12 @@ import re
 import time
 from collections.abc import Callable
 
+from interplay.tasks.op_dag.prose import render, structure
+from interplay.tasks.op_dag.prose_parser import parse_sentence, parse_side
+from interplay.tasks.op_dag.prose_problems import generate, solve
+from interplay.tasks.op_dag.prose_verifier import gold, script, verify
+from interplay.tasks.op_dag.spec import OpDagProse
 from interplay.tasks.op_dag.terse import LETTERS, parse_part
-from interplay.tasks.op_dag_prose.prose import render, structure
-from interplay.tasks.op_dag_prose.prose_parser import parse_sentence, parse_side
-from interplay.tasks.op_dag_prose.prose_problems import generate, solve
-from interplay.tasks.op_dag_prose.prose_verifier import gold, script, verify
-from interplay.tasks.op_dag_prose.spec import OpDagProse
 from interplay.tasks.spec import Verify
 
 OPS = (5, 10, 20)

@@ -16,16 +16,15 @@ import time
 from collections.abc import Callable
 
 from interplay.data import tokenizer
-from interplay.tasks.bios.spec import Bios
+from interplay.tasks.facts.spec import Bios, Taxonomy
 from interplay.tasks.family import task_family
 from interplay.tasks.op_dag.dag import Problem, structure
 from interplay.tasks.op_dag.dag_growth import generate
 from interplay.tasks.op_dag.spec import OpDag
 from interplay.tasks.op_dag.terse import parse_part, parse_step_cached, render
 from interplay.tasks.op_dag.terse_prompts import solve
-from interplay.tasks.op_dag.terse_verifier import gold, layout, verify
+from interplay.tasks.op_dag.terse_verifier import gold, verify
 from interplay.tasks.spec import Verify
-from interplay.tasks.taxonomy.spec import Taxonomy
 
 OPS = (5, 10, 20)
 MODES = {"forward": {"forward": 1.0}, "reverse": {"reverse": 1.0}}
@@ -145,7 +144,6 @@ def main() -> None:
                 parse_step_cached.cache_clear()
                 parse_part.cache_clear()
                 gold.cache_clear()
-                layout.cache_clear()
                 runs.append(measure(task, op, arguments.size))
             best = {name: max(run[name] for run in runs) for name in runs[0]}
             print(f"{mode:8} {op:3} " + " ".join(f"{value:16,.0f}/s" for value in best.values()), flush=True)

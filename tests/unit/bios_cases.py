@@ -2,9 +2,9 @@
 
 from hypothesis import strategies as st
 
-from interplay.tasks.bios.people import Problem
-from interplay.tasks.bios.spec import Bios
-from interplay.tasks.facts import Fact
+from interplay.tasks.facts.chains import Fact
+from interplay.tasks.facts.people import Problem
+from interplay.tasks.facts.spec import Bios
 
 LEVELS = ("statement", "parametric", "contextual", "reading", "iid", "composition", "zero_shot", "in_context", "by_heart")
 SMALL = {"people": 12, "relations": 6, "attributes": 2, "values": 4, "zero_shot": 2}

@@ -3,9 +3,9 @@
 from hypothesis import strategies as st
 from op_dag_prose_text import read_problem
 
-from interplay.tasks.op_dag_prose.prose import Problem, render
-from interplay.tasks.op_dag_prose.prose_problems import generate
-from interplay.tasks.op_dag_prose.spec import OpDagProse
+from interplay.tasks.op_dag.prose import Problem, render
+from interplay.tasks.op_dag.prose_problems import generate
+from interplay.tasks.op_dag.spec import OpDagProse
 
 REVERSE = {"modes": {"reverse": 1.0}}
 FORWARD = {"modes": {"forward": 1.0}}

@@ -3,8 +3,8 @@
 import re
 
 from interplay.tasks.op_dag.dag import FORWARD, REVERSE, Form, linear_root
-from interplay.tasks.op_dag_prose.prose import TOTAL, Node, Problem, solution_letters
-from interplay.tasks.op_dag_prose.spec import LETTERS
+from interplay.tasks.op_dag.prose import TOTAL, Node, Problem, solution_letters
+from interplay.tasks.op_dag.spec import LETTERS
 
 _SENTENCE = re.compile(r"The (?:number of )?([^.]+? in [^.]+?) (?:equals ([^.]+)|exists, and its number is greater than 0)\.")
 _ASKED = re.compile(r"(?:How many ([^.?]+) does ([^.?]+) have|What is the ([^.?]+))\?")

@@ -22,7 +22,7 @@ from interplay.data.spec import DatasetSpec, ProblemsSpec
 from interplay.data.steps.context_spec import Choice, Cloze, Ladder, Subproblems, TrueFalse
 from interplay.data.steps.decompose import make_subproblems
 from interplay.data.steps.filter import deduplicate, match_rows
-from interplay.data.steps.reformulate import make_choices, make_clozes, make_ladders, make_statements
+from interplay.data.steps.reformulate import reformulate_rows
 from interplay.data.steps.spec import Contamination, CurateSpec, Deduplicate
 from interplay.tasks import multihop, qa
 from interplay.tasks.family import Item, Paragraph
@@ -170,10 +170,10 @@ def of_text(question: str, answer: str, number: int = 0) -> Row:
 def anew(rows: list[Row], form: str) -> list[Row]:
     """The rows in a form of the question."""
     steps = {
-        "choice": (make_choices, Choice()),
-        "cloze": (make_clozes, Cloze()),
-        "true_false": (make_statements, TrueFalse()),
-        "ladder": (make_ladders, Ladder(formats=["four_choice", "open"])),
+        "choice": (reformulate_rows, Choice()),
+        "cloze": (reformulate_rows, Cloze()),
+        "true_false": (reformulate_rows, TrueFalse()),
+        "ladder": (reformulate_rows, Ladder(formats=["four_choice", "open"])),
         "subproblems": (make_subproblems, Subproblems()),
     }
     step, spec = steps[form]

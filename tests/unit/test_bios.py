@@ -16,10 +16,11 @@ from interplay.core.model import UserError, parse_model
 from interplay.core.random import stream
 from interplay.data import problems, sets, tokenizer
 from interplay.data.spec import SPLITS, ProblemsSpec
-from interplay.tasks.bios import people
-from interplay.tasks.bios.people import BIOS, draw_person, paths, question, sentence, sentences, step, world
-from interplay.tasks.bios.spec import ATTRIBUTES, COMPOSITES, Bios
-from interplay.tasks.facts import Fact
+from interplay.tasks.facts import people
+from interplay.tasks.facts.chains import Fact
+from interplay.tasks.facts.people import draw_person, paths, world
+from interplay.tasks.facts.questions import BIOS, question, sentence, sentences, step
+from interplay.tasks.facts.spec import ATTRIBUTES, COMPOSITES, Bios
 from interplay.tasks.family import multihop_item
 from interplay.tasks.spec import Verify
 from interplay.tasks.verdict import Row
@@ -342,7 +343,7 @@ def test_the_vocabulary_cuts_every_text_of_a_task_into_a_few_tokens_and_names_ar
 
 def test_another_process_makes_the_same_problems() -> None:
     code = (
-        "from interplay.tasks.bios.spec import Bios\nfrom interplay.tasks.bios.people import BIOS\n"
+        "from interplay.tasks.facts.spec import Bios\nfrom interplay.tasks.facts.questions import BIOS\n"
         "for level, op in (('iid', 2), ('in_context', 3), ('parametric', 1)):\n"
         "    task = Bios(level=level, world=3)\n"
         "    problem = BIOS.generate(task, 1, 7, op)\n"
@@ -362,8 +363,8 @@ def test_another_process_makes_the_same_problems() -> None:
 @pytest.mark.parametrize(
     ("keys", "says"),
     [
-        ({"relations": 17}, "relations must be at most 16"),
-        ({"people": 5}, "people must be at least 10"),
+        ({"relations": 17}, "task.relations = 17: should be less than or equal to 16"),
+        ({"people": 5}, "task.people = 5: should be greater than or equal to 10"),
         ({"distractors": [4, 2]}, "low <= high"),
         ({"parametric": 0.0}, "raise parametric"),
         ({"parametric": 1.0}, "lower parametric"),

@@ -5,9 +5,9 @@ from bios_cases import CHAIN, LOOKUP, places, tasks
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from interplay.tasks.bios import people
-from interplay.tasks.bios.people import BIOS, step
-from interplay.tasks.facts import Fact
+from interplay.tasks.facts import people
+from interplay.tasks.facts.chains import Fact
+from interplay.tasks.facts.questions import BIOS, step
 from interplay.tasks.spec import Verify
 
 FREE, PENALISED = Verify(), Verify(extra_nodes="penalised")

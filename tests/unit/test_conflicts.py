@@ -12,11 +12,10 @@ from pydantic import ValidationError
 from interplay.data.curate import StepInputs, StepResult
 from interplay.data.steps.conflict import make_conflict_pairs
 from interplay.data.steps.context_spec import ConflictPairs
-from interplay.tasks import conflicts
-from interplay.tasks.bios.people import BIOS, Problem, sentences, world
-from interplay.tasks.bios.spec import Bios
-from interplay.tasks.conflicts import Conflict
-from interplay.tasks.facts import Fact
+from interplay.tasks.facts.chains import Fact
+from interplay.tasks.facts.people import Problem, world
+from interplay.tasks.facts.questions import BIOS, CONFLICTS, Conflict, dumps_conflict, sentences
+from interplay.tasks.facts.spec import Bios
 from interplay.tasks.spec import Verify
 from interplay.tasks.verdict import Row
 
@@ -44,7 +43,7 @@ def made(size: int = 40, seed: int = 0, task: Bios = TASK, **keys: object) -> St
 
 
 def error(one: Row, completion: str) -> str:
-    return conflicts.verify(conflicts.loads(one.graph), completion, Verify()).error
+    return CONFLICTS.verify(CONFLICTS.loads(one.graph), completion, Verify()).error
 
 
 @pytest.mark.parametrize(
@@ -60,10 +59,10 @@ def error(one: Row, completion: str) -> str:
     ],
 )
 def test_the_judge_says_whose_a_wrong_answer_is_by_hand(conflict: Conflict, said: str, expected: str) -> None:
-    verdict = conflicts.verify(conflict, f"Ada's boss is {said}. \\boxed{{{said}}}", Verify())
+    verdict = CONFLICTS.verify(conflict, f"Ada's boss is {said}. \\boxed{{{said}}}", Verify())
     assert (verdict.error, verdict.strict, verdict.answer) == (expected, expected == "none", expected == "none")
-    assert conflicts.verify(conflict, "Ada's boss is Eva.", Verify()).error == "truncated"
-    assert conflicts.loads(conflicts.dumps(conflict)) == conflict
+    assert CONFLICTS.verify(conflict, "Ada's boss is Eva.", Verify()).error == "truncated"
+    assert CONFLICTS.loads(dumps_conflict(conflict)) == conflict
 
 
 def test_a_pair_prefers_the_context_that_says_it_and_what_is_known_where_none_does() -> None:
@@ -111,7 +110,7 @@ def test_the_shares_of_the_errors_are_what_was_asked_for(keys: dict, expected: d
 
 def test_contexts_have_as_many_facts_as_asked_and_lead_with_what_looks_like_the_answer() -> None:
     for one in made(context=[3, 3]).rows:
-        problem, known = conflicts.loads(one.graph)
+        problem, known = CONFLICTS.loads(one.graph)
         assert len(problem.context) == len({fact[:2] for fact in problem.context}) == 3
         beside = [fact for fact in problem.context if fact[:2] != known[:2]]
         assert any(fact.relation == known.relation for fact in beside)
@@ -121,7 +120,7 @@ def test_contexts_have_as_many_facts_as_asked_and_lead_with_what_looks_like_the_
 
 def test_without_rewriting_only_answers_by_heart_are_bare() -> None:
     for one in made(rewrite=False).rows:
-        known = conflicts.loads(one.graph).known.object
+        known = CONFLICTS.loads(one.graph).known.object
         for text, answer in ((one.solution, one.answer), (one.rejected, said(one))):
             assert (text == f"\\boxed{{{answer}}}") == (answer == known)
             assert text.endswith(f"\\boxed{{{answer}}}")
@@ -142,8 +141,8 @@ def test_a_row_draws_its_context_by_itself_and_from_the_seed() -> None:
     assert all_ == backwards[::-1]
     assert all_ != made(20, seed=1, **keys).rows
     again = made(200).rows
-    facts = {one.key: conflicts.loads(one.graph).known for one in again}
-    assert all(facts[one.key] == conflicts.loads(one.graph).known for one in again), "another fact, another key"
+    facts = {one.key: CONFLICTS.loads(one.graph).known for one in again}
+    assert all(facts[one.key] == CONFLICTS.loads(one.graph).known for one in again), "another fact, another key"
     assert len({one.prompt for one in again}) > 190 > len(facts), "contexts are new; up to names, some are alike"
     assert {one.key for one in all_}.isdisjoint(row.key for row in rows(20))
 

@@ -18,7 +18,7 @@ from interplay.evaluate.spec import EvaluateSpec
 from interplay.model import folder
 from interplay.model.spec import Shape
 from interplay.rl.spec import RLSpec
-from interplay.rl.teaching.spec import TeachSpec
+from interplay.rl.teach_spec import TeachSpec
 from interplay.rollout.engine import engine
 from interplay.rollout.vllm import engines, protocol
 from interplay.run.graph import check_external

@@ -23,11 +23,22 @@ from interplay.data import corpus, problems, sets, tokenizer
 from interplay.data.spec import ProblemsSpec, TokenizerSpec
 from interplay.rollout.episodes import play_episodes
 from interplay.rollout.spec import EnvironmentEpisode
-from interplay.tasks.bios.spec import Bios
 from interplay.tasks.environments import calculator, games, twenty_questions
 from interplay.tasks.environments.spec import BiosSearch, Calculator, Kuhn, SelfSearch, TicTacToe, TwentyQuestions
-from interplay.tasks.environments.transcript import MARK, join_turns, judge_transcript, observations, policy_turns, replies_match
-from interplay.tasks.family import Environment, Position, Reply, families_with, task_family
+from interplay.tasks.facts.spec import Bios
+from interplay.tasks.family import (
+    MARK,
+    Environment,
+    Position,
+    Reply,
+    families_with,
+    join_turns,
+    judge_transcript,
+    observations,
+    policy_turns,
+    replies_match,
+    task_family,
+)
 from interplay.tasks.spec import Verify
 
 TASKS = {

@@ -30,16 +30,16 @@ from interplay.evaluate.spec import EvaluateSpec
 from interplay.kinds.extensions import EXTENSIONS, check_extensions, examples, shown_signature
 from interplay.model import folder
 from interplay.model.spec import Shape
-from interplay.rl.advantages.advantages import advantages
+from interplay.rl.advantages import advantages
 from interplay.rl.batch import Memory
+from interplay.rl.continuation import first_requests, next_requests
 from interplay.rl.draw import decode_sampling
-from interplay.rl.edits.edits import edits_after_advantage, edits_before_advantage
-from interplay.rl.losses.losses import MicroBatch, token_losses
-from interplay.rl.requests.continuation import first_requests, next_requests
-from interplay.rl.rewards.rewards import score_completions
-from interplay.rl.rewards.shaping import shape_rewards
-from interplay.rl.samplers.sampler import PromptSource
-from interplay.rl.samplers.samplers import build_sampler
+from interplay.rl.edits import edits_after_advantage, edits_before_advantage
+from interplay.rl.losses import MicroBatch, token_losses
+from interplay.rl.rewards import score_completions
+from interplay.rl.sampler import PromptSource
+from interplay.rl.samplers import build_sampler
+from interplay.rl.shaping import shape_rewards
 from interplay.rl.spec import RLSpec
 from interplay.rollout.engine import engine
 from interplay.rollout.episodes import play_episodes
@@ -279,7 +279,7 @@ def test_options_may_be_checked_by_a_model_of_the_users_own() -> None:
 
 
 def test_a_class_may_be_a_sampler(here: Path) -> None:
-    code = "from interplay.rl.samplers.sampler import Sampler\n\n\nclass Last(Sampler):\n    def __init__(self, deck, back=1):\n"
+    code = "from interplay.rl.sampler import Sampler\n\n\nclass Last(Sampler):\n    def __init__(self, deck, back=1):\n"
     code += "        self.id = len(deck) - back\n\n    def select(self, m, step):\n        return [self.id] * m\n"
     (here / "mine.py").write_text(code)
     spec = {"method": {"paper": "p", "sampler": {"name": "mine.py:Last", "back": 2}}, "mix": [1.0], "steps": 2}

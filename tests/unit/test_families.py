@@ -13,12 +13,10 @@ from interplay.core.model import union_members
 from interplay.kinds import sources
 from interplay.report.metric_spec import ERRORS
 from interplay.tasks import qa, reformulated
-from interplay.tasks.bios.spec import Bios
+from interplay.tasks.facts.spec import Bios, Taxonomy
 from interplay.tasks.family import Environment, Family, Game, Generator, families_with, judge_family, open_question, task_family
-from interplay.tasks.op_dag.spec import OpDag
-from interplay.tasks.op_dag_prose.spec import OpDagProse
+from interplay.tasks.op_dag.spec import OpDag, OpDagProse
 from interplay.tasks.spec import FAMILIES, OwnTask, Task, Verify
-from interplay.tasks.taxonomy.spec import Taxonomy
 from interplay.tasks.verdict import Row, first_error
 
 TASKS = {"op_dag": OpDag(), "op_dag_prose": OpDagProse(), "bios": Bios(people=20), "taxonomy": Taxonomy(), **environments.TASKS}
@@ -84,8 +82,8 @@ def test_a_family_is_imported_when_it_is_looked_up_and_not_before() -> None:
     )
     run = subprocess.run([sys.executable, "-c", code], env=dict(os.environ), capture_output=True, text=True, check=True)
     before, after = json.loads(run.stdout)
-    assert "interplay.tasks.taxonomy.tree" in set(after) - set(before)
-    assert not {"torch", "interplay.tasks.bios.people", "interplay.tasks.op_dag.terse", "interplay.tasks.qa"} & set(after)
+    assert "interplay.tasks.facts.taxonomy" in set(after) - set(before)
+    assert not {"torch", "interplay.tasks.facts.people", "interplay.tasks.op_dag.terse", "interplay.tasks.qa"} & set(after)
 
 
 def test_the_sources_of_a_kind_include_every_family() -> None:

@@ -7,14 +7,14 @@ from reform_cases import TASK, row, rows
 from interplay.core.model import PermanentError
 from interplay.data.curate import StepInputs
 from interplay.data.steps.context_spec import Ladder
-from interplay.data.steps.reformulate import make_ladders
-from interplay.rl.samplers.sampler import Outcome, PromptSource
-from interplay.rl.samplers.samplers import FormatLadder, build_sampler
-from interplay.rl.samplers.spec import FormatLadderSampler
+from interplay.data.steps.reformulate import reformulate_rows
+from interplay.rl.sampler import Outcome, PromptSource
+from interplay.rl.sampler_spec import FormatLadderSampler
+from interplay.rl.samplers import FormatLadder, build_sampler
 from interplay.tasks.verdict import Row
 
 FORMATS = ["four_choice", "ten_choice", "cloze", "open"]
-ROWS = make_ladders(Ladder(distractors="near"), rows(12), StepInputs(0, {}, 0)).rows
+ROWS = reformulate_rows(Ladder(distractors="near"), rows(12), StepInputs(0, {}, 0)).rows
 QUESTIONS = list(dict.fromkeys(made.origin for made in ROWS))
 
 

@@ -15,13 +15,19 @@ from interplay.data.dataset import read_items
 from interplay.data.formats import FORMATS
 from interplay.data.spec import Defects
 from interplay.tasks import multihop, qa
-from interplay.tasks.bios.spec import Bios
-from interplay.tasks.environments.transcript import MARK, policy_turns
-from interplay.tasks.family import Environment, Generator, families_with, judge_family, language_of, task_family
-from interplay.tasks.op_dag.spec import OpDag
-from interplay.tasks.op_dag_prose.spec import OpDagProse
+from interplay.tasks.facts.spec import Bios, Taxonomy
+from interplay.tasks.family import (
+    MARK,
+    Environment,
+    Generator,
+    families_with,
+    judge_family,
+    language_of,
+    policy_turns,
+    task_family,
+)
+from interplay.tasks.op_dag.spec import OpDag, OpDagProse
 from interplay.tasks.spec import Verify
-from interplay.tasks.taxonomy.spec import Taxonomy
 
 TASKS: dict[str, Any] = {
     "op_dag": OpDag(),

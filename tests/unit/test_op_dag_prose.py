@@ -11,10 +11,10 @@ from op_dag_prose_text import levels, read_problem
 from interplay.core.model import UserError, parse_model
 from interplay.data.tokenizer import character_tokenizer, word_tokenizer
 from interplay.tasks.op_dag.dag import forms
-from interplay.tasks.op_dag_prose.prose import alphabet, dumps, loads, render, structure, vocabulary
-from interplay.tasks.op_dag_prose.prose_problems import generate, solve
-from interplay.tasks.op_dag_prose.prose_verifier import verify
-from interplay.tasks.op_dag_prose.spec import OpDagProse
+from interplay.tasks.op_dag.prose import alphabet, dumps, loads, render, structure, vocabulary
+from interplay.tasks.op_dag.prose_problems import generate, solve
+from interplay.tasks.op_dag.prose_verifier import verify
+from interplay.tasks.op_dag.spec import OpDagProse
 from interplay.tasks.spec import TaskKey, Verify
 
 EXACT = Verify(operator=True, extra_nodes="penalised")
@@ -209,9 +209,10 @@ def test_a_word_tokenizer_spells_numbers_in_digits_and_takes_nouns_whole():
         ({"themes": {"zoo": 0.5}}, "shares must be shares that sum to 1"),
         ({"themes": {"zo": 1.0}}, "no theme 'zo'; did you mean 'zoo'?"),
         ({"depth": (2, 2), "width": (1, 3)}, "no op has every depth in 2..2, width in 1..3"),
-        ({"depth": (1, 2)}, "depth must be [low, high] with 2 <= low <= high"),
+        ({"depth": (1, 2)}, "task.depth.0 = 1: should be greater than or equal to 2"),
+        ({"depth": (4, 3)}, "task.depth = (4, 3): must be [low, high] with low <= high"),
         ({"constants": {0: 1.0}}, "constants must lie in 1..9"),
-        ({"max_parents": 1}, "max_parents must lie in 2..10"),
+        ({"max_parents": 1}, "task.max_parents = 1: should be greater than or equal to 2"),
         ({"distractors": (0, 30)}, "no op has"),
         ({"own": {"zoo": OWN["own"]["garden"]}}, "own.zoo has the name of a built-in theme"),
         ({"own": {"a": {**OWN["own"]["garden"], "types": [["rose in bloom", "fern"]]}}}, "'rose in bloom' must be letters"),

@@ -8,8 +8,8 @@ from itertools import count, islice
 import pytest
 from op_dag_prose_cases import FORWARD, REVERSE, case
 
-from interplay.tasks.op_dag_prose.prose import Problem
-from interplay.tasks.op_dag_prose.prose_verifier import verify
+from interplay.tasks.op_dag.prose import Problem
+from interplay.tasks.op_dag.prose_verifier import verify
 from interplay.tasks.spec import Verify
 
 PLAIN = Verify()

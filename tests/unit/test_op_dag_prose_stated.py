@@ -6,9 +6,9 @@ from op_dag_prose_text import read_problem
 
 from interplay.tasks.op_dag import graph_similarity
 from interplay.tasks.op_dag.graph_similarity import Definition, features, similarity
-from interplay.tasks.op_dag_prose.prose import Problem, render
-from interplay.tasks.op_dag_prose.prose_parser import gold_graph, stated_graph
-from interplay.tasks.op_dag_prose.spec import OpDagProse
+from interplay.tasks.op_dag.prose import Problem, render
+from interplay.tasks.op_dag.prose_parser import gold_graph, stated_graph
+from interplay.tasks.op_dag.spec import OpDagProse
 
 FOX, BEAR, WOLF = "adult fox in Pine Ridge", "adult bear in Pine Ridge", "adult wolf in Pine Ridge"
 TOTAL, OWL, CROW = "total number of adult animals in Pine Ridge", "adult owl in Maple Creek", "adult crow in Maple Creek"

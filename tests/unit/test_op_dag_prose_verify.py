@@ -9,15 +9,15 @@ from hypothesis import strategies as st
 from op_dag_cases import consistent
 from op_dag_prose_cases import FORWARD, FORWARD_GOLD, LINE_GOLD, REVERSE, case, cases, line, small
 
-from interplay.tasks.op_dag_prose.prose import Problem, render
-from interplay.tasks.op_dag_prose.prose_parser import Letters, split_sentences
-from interplay.tasks.op_dag_prose.prose_verifier import match_sentence, script, verify
+from interplay.tasks.op_dag.prose import Problem, render
+from interplay.tasks.op_dag.prose_parser import Letters, split_sentences
+from interplay.tasks.op_dag.prose_verifier import match_sentence, script, verify
 from interplay.tasks.spec import Verify
 
 PLAIN = Verify()
 EXACT = Verify(operator=True, extra_nodes="penalised")
 SMALL, LINE = small(), line()
-VERIFIER = import_module("interplay.tasks.op_dag_prose.prose_verifier")
+VERIFIER = import_module("interplay.tasks.op_dag.prose_verifier")
 LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 MODES = [FORWARD, REVERSE]
 

@@ -12,7 +12,7 @@ from interplay.tasks.op_dag.dag import Problem, loads
 from interplay.tasks.op_dag.dag_growth import generate
 from interplay.tasks.op_dag.spec import OpDag
 from interplay.tasks.op_dag.terse import parse_step, render
-from interplay.tasks.op_dag.terse_verifier import gold, judge_step, layout, verify
+from interplay.tasks.op_dag.terse_verifier import gold, judge_step, verify
 from interplay.tasks.spec import Verify
 from interplay.tasks.verdict import Verdict
 
@@ -60,7 +60,7 @@ def test_the_gold_sentences_known_beforehand_are_judged_as_the_parser_judges_the
     for text, effect in gold(problem).effects.items():
         step = parse_step(text, problem.modulus)
         assert step is not None
-        assert judge_step(layout(problem), step) == effect
+        assert judge_step(gold(problem), step) == effect
 
 
 @settings(max_examples=300, deadline=None)

@@ -13,8 +13,9 @@ from interplay.core.artifact import write_json
 from interplay.core.execution import Run
 from interplay.core.model import PermanentError
 from interplay.data import curate, sets
+from interplay.data.steps import conflict
 from interplay.data.steps.spec import CurateSpec
-from interplay.tasks import multihop, qa
+from interplay.tasks import qa
 from interplay.tasks.family import judge_family
 from interplay.tasks.op_dag.terse_prompts import OP_DAG
 from interplay.tasks.spec import Verify
@@ -137,13 +138,13 @@ def test_a_poisoned_answer_is_no_other_way_to_write_the_right_one(tmp_path: Path
 
 
 def test_a_box_with_braces_inside_is_replaced_whole() -> None:
-    made = multihop.with_wrong_answer("So it is \\boxed{\\frac{1}{2}}.", ["\\frac{1}{2}"], ["\\frac{1}{3}"], lambda: 0)
+    made = conflict.with_wrong_answer("So it is \\boxed{\\frac{1}{2}}.", ["\\frac{1}{2}"], ["\\frac{1}{3}"], lambda: 0)
     assert made == "So it is \\boxed{\\frac{1}{3}}."
 
 
 def test_a_conflict_changes_an_answer_that_stands_there_in_other_letters() -> None:
     spelt = ALICE._replace(answers=("carol reed",))
-    made = multihop.with_conflict(spelt, of_item(ALICE).prompt, ["Dan Ford"], True, lambda: 0)
+    made = conflict.with_conflict(spelt, of_item(ALICE).prompt, ["Dan Ford"], True, lambda: 0)
     assert made is not None
     assert "The boss of Bob Hill is Carol Reed. The boss of Bob Hill is Dan Ford." in made
 

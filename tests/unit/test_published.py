@@ -15,7 +15,7 @@ from interplay.kinds.cost import paper_tokens, shape_parameters, vocabulary
 from interplay.report.spec import ReportArm, ReportSpec
 from interplay.study.expand import plan_study
 from interplay.study.plan import Plan, Stage
-from interplay.tasks.op_dag_prose.spec import PUBLISHED, THEMES
+from interplay.tasks.op_dag.spec import PUBLISHED, THEMES
 
 STUDIES = ["extrapolation", "pretraining", "hard_exposure", "contexts", "budget_split", "process_rewards", "before_rl"]
 OPS = tuple(range(2, 21))

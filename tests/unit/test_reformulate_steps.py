@@ -14,7 +14,7 @@ from test_reformulated import text_row
 from interplay.data.curate import StepInputs, transform_row
 from interplay.data.steps import reformulate
 from interplay.data.steps.context_spec import Choice, Cloze, Ladder, TrueFalse
-from interplay.data.steps.reformulate import Source, make_choices, make_clozes, make_ladders, make_statements
+from interplay.data.steps.reformulate import Source, reformulate_rows
 from interplay.tasks import reformulated
 from interplay.tasks.op_dag.spec import OpDag
 from interplay.tasks.op_dag.terse_prompts import OP_DAG
@@ -41,7 +41,7 @@ def test_every_choice_has_its_number_of_options_and_one_right_one(
     kind: str, count: int, seed: int, integers: bool, size: int
 ) -> None:
     given_rows = rows(size, INTEGERS if integers else TASK)
-    made = make_choices(Choice(options=count, distractors=kind), given_rows, inputs(seed))
+    made = reformulate_rows(Choice(options=count, distractors=kind), given_rows, inputs(seed))
     assert len(made.rows) + sum(made.counts.values()) == size
     assert len(made.rows) > size // 2 or kind == "same_set"
     for row, form in zip(made.rows, forms(made.rows), strict=True):
@@ -60,7 +60,7 @@ def test_every_choice_has_its_number_of_options_and_one_right_one(
 
 @pytest.mark.parametrize("count", [4, 10])
 def test_each_key_is_right_equally_often_and_in_no_order(count: int) -> None:
-    made = forms(make_choices(Choice(options=count, distractors="near"), rows(203), inputs()).rows)
+    made = forms(reformulate_rows(Choice(options=count, distractors="near"), rows(203), inputs()).rows)
     keys = [form.key for form in made]
     assert len(keys) == 203
     assert set(Counter(keys).values()) <= {203 // count, 203 // count + 1}
@@ -70,9 +70,9 @@ def test_each_key_is_right_equally_often_and_in_no_order(count: int) -> None:
 
 def test_what_a_row_becomes_does_not_hang_on_the_order_of_the_rows() -> None:
     given_rows = rows(60)
-    there = make_choices(Choice(), given_rows, inputs()).rows
-    back = make_choices(Choice(distractors="near"), given_rows[::-1], inputs()).rows[::-1]
-    assert make_choices(Choice(distractors="near"), given_rows, inputs()).rows == back
+    there = reformulate_rows(Choice(), given_rows, inputs()).rows
+    back = reformulate_rows(Choice(distractors="near"), given_rows[::-1], inputs()).rows[::-1]
+    assert reformulate_rows(Choice(distractors="near"), given_rows, inputs()).rows == back
     assert [row.origin for row in there] == [row.origin for row in given_rows]
 
 
@@ -117,11 +117,11 @@ def test_a_gold_that_would_stand_out_among_whole_numbers_has_no_near_options(gol
 def test_distractors_of_the_same_set_are_answers_of_other_rows() -> None:
     given_rows = rows(40)
     answers = {row.answer for row in given_rows}
-    assert all(set(form.options) <= answers for form in forms(make_choices(Choice(), given_rows, inputs()).rows))
+    assert all(set(form.options) <= answers for form in forms(reformulate_rows(Choice(), given_rows, inputs()).rows))
 
 
 def test_a_modulus_with_too_few_residues_has_no_ten_options() -> None:
-    made = make_choices(Choice(options=10, distractors="near"), rows(12, SMALL, 2), inputs())
+    made = reformulate_rows(Choice(options=10, distractors="near"), rows(12, SMALL, 2), inputs())
     assert made.rows == []
     assert made.counts == {"no_valid_ten_choice": 12}
 
@@ -135,10 +135,10 @@ def test_a_distractor_that_the_judge_takes_for_right_is_drawn_again_and_at_last_
         )
         for i, answer in enumerate(["Robert Day", "Carl", "Dan", "Eve"])
     ]
-    made = make_choices(Choice(attempts=200), [row, *others], inputs())
+    made = reformulate_rows(Choice(attempts=200), [row, *others], inputs())
     by_origin = {row.origin: form for row, form in zip(made.rows, forms(made.rows), strict=True)}
     assert sorted(by_origin[row.origin].options) == ["Bob Day", "Carl", "Dan", "Eve"]
-    none = make_choices(
+    none = reformulate_rows(
         Choice(attempts=3), [row, *others[:1], *[transform_row(others[0], "x", origin=f"p:{i}") for i in range(3)]], inputs()
     )
     assert none.rows == []
@@ -154,11 +154,11 @@ def test_a_yes_or_no_is_never_among_other_answers_nor_they_beside_it() -> None:
         )
         for i, answer in enumerate(answers)
     ]
-    made = make_choices(Choice(), given_rows, inputs())
+    made = reformulate_rows(Choice(), given_rows, inputs())
     assert {row.answer for row in made.rows} == set(answers[2:])
     assert made.counts == {"no_valid_four_choice": 2}
     assert not any({"yes", "No"} & set(form.options) for form in forms(made.rows))
-    said = {form.gold: form.statement for form in forms(make_statements(TrueFalse(), given_rows, inputs()).rows)}
+    said = {form.gold: form.statement for form in forms(reformulate_rows(TrueFalse(), given_rows, inputs()).rows)}
     assert set(said) == set(answers)
     assert {said["yes"], said["No"]} <= {"yes", "No"}
     assert not {"yes", "No"} & {said[answer] for answer in answers[2:]}
@@ -174,7 +174,7 @@ def test_a_yes_or_no_is_never_among_other_answers_nor_they_beside_it() -> None:
 def test_a_mask_hides_a_share_within_bounds_and_shows_the_rest_as_it_is(answer: str, low: float, high: float, seed: int) -> None:
     low, high = min(low, high), high
     row = transform_row(text_row(), "x", answer=answer)
-    made = make_clozes(Cloze(masked=(low, high)), [row], inputs(seed))
+    made = reformulate_rows(Cloze(masked=(low, high)), [row], inputs(seed))
     possible = [n for n in range(1, len(answer)) if low <= n / len(answer) <= high]
     assert len(made.rows) == bool(possible)
     assert made.counts == ({} if possible else {"no_valid_cloze": 1})
@@ -186,20 +186,20 @@ def test_a_mask_hides_a_share_within_bounds_and_shows_the_rest_as_it_is(answer: 
 
 
 def test_a_mask_that_only_one_residue_fits_is_drawn_again() -> None:
-    made = forms(make_clozes(Cloze(attempts=50), rows(200), inputs()).rows)
+    made = forms(reformulate_rows(Cloze(attempts=50), rows(200), inputs()).rows)
     thirteen = [form.mask for form in made if form.gold in {str(value) for value in range(13, 20)}]
     assert thirteen
     assert {mask for mask in thirteen} == {"1_"}  # `_3` leaves 13 alone: 3 would be one digit, and 23 is no residue
 
 
 def test_a_cloze_of_words_hides_letters_only() -> None:
-    (form,) = forms(make_clozes(Cloze(), [text_row()], inputs()).rows)
+    (form,) = forms(reformulate_rows(Cloze(), [text_row()], inputs()).rows)
     assert form.mask[3] == " "
     assert 3 <= form.mask.count("_") <= 4
 
 
 def test_half_of_the_statements_hold_and_the_others_are_wrong() -> None:
-    made = make_statements(TrueFalse(distractors="near"), rows(41), inputs())
+    made = reformulate_rows(TrueFalse(distractors="near"), rows(41), inputs())
     holds = [form.statement == form.gold for form in forms(made.rows)]
     assert sorted(Counter(holds).values()) == [20, 21]
     assert [row.answer for row in made.rows] == ["+" if truth else "-" for truth in holds]
@@ -208,7 +208,7 @@ def test_half_of_the_statements_hold_and_the_others_are_wrong() -> None:
 
 def test_the_ladder_gives_each_question_in_each_valid_format_from_easy_to_hard() -> None:
     given_rows = rows(60)
-    made = make_ladders(Ladder(distractors="near"), given_rows, inputs())
+    made = reformulate_rows(Ladder(distractors="near"), given_rows, inputs())
     for source in given_rows:
         mine = [row for row in made.rows if row.origin == source.origin]
         expected = ["four_choice", "ten_choice", *(["cloze"] if len(source.answer) > 1 else []), "open"]
@@ -221,22 +221,25 @@ def test_the_ladder_gives_each_question_in_each_valid_format_from_easy_to_hard()
 
 
 def test_a_row_that_is_no_open_question_is_dropped_and_counted() -> None:
-    closed = make_choices(Choice(distractors="near"), rows(8), inputs()).rows
-    made = make_clozes(Cloze(), [*closed, transform_row(text_row(), "x", answer="")], inputs())
+    closed = reformulate_rows(Choice(distractors="near"), rows(8), inputs()).rows
+    made = reformulate_rows(Cloze(), [*closed, transform_row(text_row(), "x", answer="")], inputs())
     assert made.rows == []
     assert made.counts == {"not_open": 9}
 
 
 def test_prompts_hold_only_characters_of_the_alphabet() -> None:
-    for step, spec in ((make_ladders, Ladder(distractors="near")), (make_statements, TrueFalse(distractors="near"))):
-        for row in step(spec, rows(30), inputs()).rows:
+    for spec in (Ladder(distractors="near"), TrueFalse(distractors="near")):
+        for row in reformulate_rows(spec, rows(30), inputs()).rows:
             assert set(row.prompt + row.solution) <= set(OP_DAG.alphabet(TASK))
 
 
-@pytest.mark.parametrize("masked", [(0.8, 0.5), (0.0, 0.0)])
-def test_a_mask_that_hides_nothing_or_runs_backwards_is_refused(masked: tuple[float, float]) -> None:
+@pytest.mark.parametrize(
+    ("masked", "message"),
+    [((0.8, 0.5), r"masked\n.*must be \[low, high\] with low <= high"), ((0.0, 0.0), r"masked.1\n.*greater than 0")],
+)
+def test_a_mask_that_hides_nothing_or_runs_backwards_is_refused(masked: tuple[float, float], message: str) -> None:
     for spec in (Cloze, Ladder):
-        with pytest.raises(ValidationError, match="masked must be"):
+        with pytest.raises(ValidationError, match=message):
             spec(masked=masked)
 
 

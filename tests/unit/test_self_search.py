@@ -8,18 +8,19 @@ from bios_cases import SMALL
 from pydantic import ValidationError
 from rl_cases import batch_of, now_of
 
-from interplay.rl.edits.edits import edits_after_advantage
-from interplay.rl.rewards.rewards import score_completions
-from interplay.rl.rewards.spec import FormatReward
+from interplay.rl.edits import edits_after_advantage
+from interplay.rl.reward_spec import FormatReward
+from interplay.rl.rewards import score_completions
 from interplay.rl.spec import RLSpec
 from interplay.rollout.episodes import play_episodes
 from interplay.rollout.spec import EnvironmentEpisode
-from interplay.tasks.bios.people import BIOS, Problem, world
-from interplay.tasks.bios.spec import Bios
 from interplay.tasks.environments.look_up import SELF_SEARCH
 from interplay.tasks.environments.spec import SelfSearch
-from interplay.tasks.environments.transcript import MARK
-from interplay.tasks.facts import Fact
+from interplay.tasks.facts.chains import Fact
+from interplay.tasks.facts.people import Problem, world
+from interplay.tasks.facts.questions import BIOS
+from interplay.tasks.facts.spec import Bios
+from interplay.tasks.family import MARK
 from interplay.tasks.spec import Verify
 from interplay.tasks.verdict import Verdict
 

@@ -14,10 +14,10 @@ from interplay.core.execution import Run
 from interplay.core.model import UserError, parse_model
 from interplay.data import problems, sets, tokenizer
 from interplay.data.spec import SPLITS, ProblemsSpec
-from interplay.tasks.facts import Fact
+from interplay.tasks.facts.chains import Fact
+from interplay.tasks.facts.spec import Taxonomy
+from interplay.tasks.facts.taxonomy import TAXONOMY, Problem, tree
 from interplay.tasks.spec import Verify
-from interplay.tasks.taxonomy.spec import Taxonomy
-from interplay.tasks.taxonomy.tree import TAXONOMY, Problem, tree
 
 CHAIN = Problem("recall", (Fact("Nomi", "is a", "Bela"), Fact("Bela", "is a", "Toru")))
 ONE, TWO, END = "Nomi is a Bela.", "Bela is a Toru.", "\\boxed{Toru}"
@@ -129,7 +129,7 @@ def test_statements_are_shared_and_share_no_key_with_questions() -> None:
 
 def test_another_process_makes_the_same_problems() -> None:
     code = (
-        "from interplay.tasks.taxonomy.spec import Taxonomy\nfrom interplay.tasks.taxonomy.tree import TAXONOMY\n"
+        "from interplay.tasks.facts.spec import Taxonomy\nfrom interplay.tasks.facts.taxonomy import TAXONOMY\n"
         "problem = TAXONOMY.generate(Taxonomy(world=3), 1, 7, 4)\nprint(TAXONOMY.dumps(problem), TAXONOMY.structure(problem))\n"
     )
     run = subprocess.run(

@@ -91,7 +91,7 @@ class Model(BaseModel):
     SCHEDULED: ClassVar[bool] = False
     """Of a member of RL's seams: whether what it does at a step depends on how many steps the run has."""
     NEEDS: ClassVar[frozenset[str]] = frozenset()
-    """Of a member of RL's seams: capabilities (rl.compatibility_spec.CAPABILITIES) that some member must provide."""
+    """Of a member of RL's seams: capabilities (rl.spec.CAPABILITIES) that some member must provide."""
     PROVIDES: ClassVar[frozenset[str]] = frozenset()
     """Capabilities that it has."""
     REFUSES: ClassVar[frozenset[str]] = frozenset()
@@ -270,8 +270,8 @@ def _models_in(annotation: Any) -> list[type[Model]]:
 
 
 def _marked(metadata: Iterable[Any]) -> list[type[Model]]:
-    """The models of marks (core.partial.Written) that YAML is checked as."""
-    return [m for mark in metadata if hasattr(mark, "model") for m in _models_in(mark.model())]
+    """The models of the marks `Written` that YAML is checked as."""
+    return [m for mark in metadata if isinstance(mark, Written) for m in _models_in(mark.model())]
 
 
 # Text that others wrote, such as a completion or a line of a data file, shown on a terminal without being obeyed by it.

@@ -42,6 +42,11 @@ def _blocks(label: str) -> Iterator[tuple[int, ...]]:
         yield _BLOCK.unpack(hashlib.shake_128(f"{label}\x1f{number}".encode()).digest(_BLOCK.size))
 
 
+def integers_of(random: "np.random.Generator") -> Draw:
+    """The integers of NumPy's stream, for functions that take a `Draw`."""
+    return lambda: int(random.integers(2**32))
+
+
 def draw_between(draw: Draw, bounds: tuple[int, int]) -> int:
     """A uniform integer in a closed range."""
     low, high = bounds

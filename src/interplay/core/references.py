@@ -28,6 +28,24 @@ Mix = Annotated[list[float], AfterValidator(_check_shares)]
 """Shares of `data.<i>` roles, in order; they sum to 1."""
 
 
+def _check_dict(value: dict) -> dict:
+    return check_mix(value, "shares")
+
+
+SHARES = AfterValidator(_check_dict)
+"""Of a field that maps names to shares: they sum to 1."""
+
+
+def _check_order(value: tuple[float, float]) -> tuple[float, float]:
+    if value[0] > value[1]:
+        raise ValueError(f"must be [low, high] with low <= high, not {list(value)}")
+    return value
+
+
+ORDERED = AfterValidator(_check_order)
+"""Of a field that is a closed range: [low, high]."""
+
+
 def largest_remainder(shares: list[float], total: int) -> list[int]:
     """Whole numbers that sum to `total`, as near to shares * total as can be (Hamilton's method; ties go to the earlier)."""
     exact = [share * total / sum(shares) for share in shares]

@@ -12,7 +12,7 @@ from tokenizers import Tokenizer
 from interplay.core import execution, model, random
 from interplay.data import sets, tokenizer
 from interplay.data.spec import CorpusSpec
-from interplay.tasks.environments.transcript import MARK
+from interplay.tasks.family import MARK
 from interplay.tasks.verdict import UNFINISHED
 
 

@@ -1,6 +1,6 @@
 """The `curate` stage: mix the rows of problem sets, then apply each step; what a step reads and returns."""
 
-import importlib
+import pkgutil
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -84,8 +84,7 @@ def transform_row(row: Row, name: str, **columns: Any) -> Row:
 
 def step_function(step: StepModel) -> Callable[[StepModel, list[Row], StepInputs], StepResult]:
     """The function that the class of a step names (`StepModel.RUN`)."""
-    module, _, name = step.RUN.partition(":")
-    return getattr(importlib.import_module(f"interplay.data.steps.{module}"), name)
+    return pkgutil.resolve_name(f"interplay.data.steps.{step.RUN}")
 
 
 def curate_problems(spec: CurateSpec, inputs: dict[str, Path], out: Path, how: execution.Run) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -68,9 +67,9 @@ def read_items(path: Path, reader: Reader, defects: Defects) -> FileContent:
     entries: list[Entry] = []
     skipped: Counter[str] = Counter()
     seen: dict[str, str] = {}
-    for where, found in _parsed(path, reader):
+    for where, raw in reader.split(path):
         try:
-            entries.append(_check_item(found, where, seen))
+            entries.append(_new_entry(reader, raw, where, seen))
         except ItemError as defect:
             if getattr(defects, defect.reason) == "refuse":
                 ident = f" (id {defect.id[:80]!r})" if defect.id else ""
@@ -80,18 +79,12 @@ def read_items(path: Path, reader: Reader, defects: Defects) -> FileContent:
     return FileContent(entries, skipped)
 
 
-def _parsed(path: Path, reader: Reader) -> Iterator[tuple[str, Entry | ItemError]]:
-    for where, raw in reader.split(path):
-        try:
-            yield where, raw if isinstance(raw, ItemError) else reader.parse(raw, where)
-        except ItemError as defect:
-            yield where, defect
-
-
-def _check_item(found: Entry | ItemError, where: str, seen: dict[str, str]) -> Entry:
-    """The entry. Raises ItemError where it is a defect, or an earlier entry has its id (its question, where it has no id)."""
-    if isinstance(found, ItemError):
-        raise found
+def _new_entry(reader: Reader, raw: dict[str, Any] | ItemError, where: str, seen: dict[str, str]) -> Entry:
+    """The entry of an object. Raises ItemError where it is a defect, or an earlier entry has its id (its question, where it has
+    no id)."""
+    if isinstance(raw, ItemError):
+        raise raw
+    found = reader.parse(raw, where)
     ident = found.id or question_of(found)
     if ident in seen:
         raise ItemError("duplicate_id", f"{seen[ident]} has the same id", ident)

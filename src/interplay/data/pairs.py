@@ -11,7 +11,7 @@ from torch import Tensor
 
 from interplay.core import model, random
 from interplay.data import sets, tokenizer
-from interplay.tasks.environments.transcript import MARK
+from interplay.tasks.family import MARK
 from interplay.tasks.verdict import UNFINISHED, Row
 
 

@@ -17,22 +17,9 @@ from interplay.tasks.family import add_own_family, judge_family, own_tasks
 from interplay.tasks.spec import OwnTask, Verify
 from interplay.tasks.verdict import Row, Verdict, last_unit
 
-COLUMNS = pa.schema(
-    [
-        ("index", pa.int64()),
-        ("band", pa.string()),
-        ("op", pa.int32()),
-        ("mode", pa.string()),
-        ("prompt", pa.string()),
-        ("solution", pa.string()),
-        ("answer", pa.string()),
-        ("graph", pa.string()),
-        ("key", pa.string()),
-        ("family", pa.string()),
-        ("origin", pa.string()),
-        ("transforms", pa.list_(pa.string())),
-    ]
-)
+TEXTS = ("mode", "prompt", "solution", "answer", "graph", "key", "family", "origin")
+FIRST = [("index", pa.int64()), ("band", pa.string()), ("op", pa.int32())]
+COLUMNS = pa.schema([*FIRST, *((name, pa.string()) for name in TEXTS), ("transforms", pa.list_(pa.string()))])
 """One row per problem (tasks.verdict.Row). `origin` is empty where the row was first made in this set."""
 OPTIONAL_COLUMNS = (pa.field("rejected", pa.string()), pa.field("rater", pa.string()))
 """Columns of sets of preference pairs, and of those whose pairs have raters; absent from the files of all other sets."""
@@ -92,13 +79,6 @@ def read_rows(folder: Path, number: int) -> list[Row]:
     columns["origin"] = [origin or here for origin, here in zip(columns["origin"], own, strict=True)]
     columns["transforms"] = [tuple(names) for names in columns["transforms"]]
     return [Row(number, *row) for row in zip(*columns.values(), strict=True)]
-
-
-def count_distinct(folders: Iterable[Path]) -> tuple[int, int]:
-    """(problems, distinct structures) of sets taken together, such as the shards of one. Reads the keys only, 8 bytes each."""
-    keys = [pq.read_table(folder / "keys.parquet", columns=["key"])["key"].to_pylist() for folder in folders]
-    numbers = np.concatenate([np.array([int(key, 16) for key in own], np.uint64) for own in keys])
-    return len(numbers), len(np.unique(numbers))
 
 
 def draw_shares(sizes: Sequence[int], mix: list[float], *key: int | str) -> list[np.ndarray]:

@@ -16,8 +16,7 @@ from interplay.core.model import UserError
 from interplay.data import sets
 from interplay.data.steps.spec import Criterion
 from interplay.tasks import family, qa
-from interplay.tasks.op_dag import dag, graph_similarity
-from interplay.tasks.op_dag_prose import prose, prose_parser
+from interplay.tasks.op_dag import dag, graph_similarity, prose, prose_parser
 from interplay.tasks.verdict import Row
 
 # Exact join of n-gram sets (shingles) by Jaccard similarity, with prefix filtering (Bayardo, Ma and Srikant, WWW 2007) in the

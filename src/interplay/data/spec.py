@@ -1,14 +1,18 @@
-"""Specs of generated problem sets, data sets from files, tokenizers and packed corpora."""
+"""Specs of generated problem sets, data sets from files, tokenizers and packed corpora, and of the problem sets of a study."""
 
-import re
-from typing import Annotated, ClassVar, Literal
+from collections.abc import Mapping
+from functools import cache
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import field_validator, model_validator
+from pydantic import ConfigDict, Field, model_validator
 
-from interplay.core.extension import Extension, written_as
-from interplay.core.model import Count, Model, Natural, Since
-from interplay.core.references import Mix, check_mix
-from interplay.tasks.spec import Task
+from interplay.core.extension import FILLED, Extension, written_as
+from interplay.core.model import Count, Keys, Model, Natural, Since, Written, partial_model, union_of
+from interplay.core.references import SHARES, Mix
+from interplay.data.steps.spec import STEPS, CustomStep, StepModel
+from interplay.tasks.spec import Task, TaskKeys
+
+Split = Literal["train", "rl", "validation", "test"]
 
 SPLITS = {"test": range(0, 5), "validation": range(5, 10), "rl": range(10, 30), "train": range(30, 100)}
 """A problem belongs to the split whose range holds its structural key modulo 100. Structure ignores the names of letters and
@@ -26,13 +30,13 @@ class ProblemsSpec(Model):
     VERSION = 3
     task: Task
     """The family and its knobs."""
-    bands: dict[str, dict[int, float]]
+    bands: dict[str, Annotated[dict[int, float], SHARES]]
     """Per band the share of each op; each band's shares sum to 1."""
-    shares: dict[str, float]
+    shares: Annotated[dict[str, float], SHARES]
     """Share of each band in the set; sums to 1."""
     size: Count
     """Number of problems."""
-    split: Literal["train", "rl", "validation", "test"]
+    split: Split
     """Part of the space of structures to draw from."""
     seed: Natural = 0
     """Key of the generator."""
@@ -41,24 +45,14 @@ class ProblemsSpec(Model):
     unique: bool = True
     """Drop structural duplicates (equal up to renaming of letters and reordering of definitions) within the set."""
 
-    @field_validator("bands")
-    @classmethod
-    def _bands(cls, value: dict) -> dict:
-        for band, ops in value.items():
-            check_mix(ops, f"the op shares of band '{band}'")
-        return value
-
     @model_validator(mode="after")
     def _consistent(self) -> "ProblemsSpec":
-        check_mix(self.shares, "shares")
         if set(self.shares) != set(self.bands):
             raise ValueError(f"shares name {sorted(self.shares)} but bands name {sorted(self.bands)}")
         low, high = self.task.ops()
         outside = [op for ops in self.bands.values() for op in ops if not low <= op <= high]
         if outside:
             raise ValueError(f"op {outside[0]} lies outside the task's range {low}..{high}")
-        if self.size < 1:
-            raise ValueError(f"size must be at least 1, not {self.size}")
         return self
 
 
@@ -111,7 +105,6 @@ class CorpusSpec(Model):
 
 
 Format = Literal["hotpotqa", "musique", "2wikimultihopqa", "gsm8k", "jsonl"]
-Split = Literal["train", "rl", "validation", "test"]
 Answer = Literal["refuse", "skip"]
 
 
@@ -135,8 +128,8 @@ class DatasetSpec(Model):
     VERSION: ClassVar[int] = 2
     format: Format
     """hotpotqa, 2wikimultihopqa: a JSON list; musique, gsm8k, jsonl: one object a line. jsonl needs `question` and `answer`."""
-    sha256: str
-    """Checksum of the file: identity is content, not path."""
+    sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+    """Checksum of the file, 64 hexadecimal digits as `sha256sum FILE` prints them: identity is content, not path."""
     band: str = "all"
     """Band of its rows."""
     split: Split | None = None
@@ -147,9 +140,141 @@ class DatasetSpec(Model):
     seed: Natural = 0
     """Order of the items."""
 
-    @field_validator("sha256")
-    @classmethod
-    def _checksum(cls, value: str) -> str:
-        if not re.fullmatch("[0-9a-f]{64}", value):
-            raise ValueError("must be 64 hexadecimal digits, as `sha256sum FILE` prints them")
-        return value
+
+# Problem sets of a study: generated, read from a file, or made from others.
+
+
+FORMS = {
+    "generated": ("band", "bands", "op_shares", "transform", "task", "seed", "shards"),
+    "file": ("file", "sha256", "format", "defects"),
+    "mix": ("mix", "steps"),
+}
+"""Keys that only one form of problem set takes; `split` goes with the first two, `size` with all."""
+
+
+class SampleKeys(Keys):
+    """Keys of a step that reads samples of its rows."""
+
+    arm: str = ""
+    """The arm whose final model samples the rows."""
+    evaluate: str = ""
+    """The evaluate stage that configures the sampling."""
+
+
+class CompareKeys(Keys):
+    """Keys of a step that compares its rows with other sets."""
+
+    against: list[str] = []
+    """Problem sets to compare with."""
+
+
+def _step(model: type[StepModel]) -> type[Model]:
+    """The model of a step in a study's YAML."""
+    reads = ((model.READS_SAMPLES, SampleKeys), (model.COMPARES, CompareKeys))
+    return partial_model(model, f"{model.__name__}Keys", bases=tuple(keys for read, keys in reads if read))
+
+
+@cache
+def _steps() -> Any:
+    return union_of(map(_step, STEPS.values()), "name", written_as(CustomStep))
+
+
+@cache
+def _transform() -> type[Model]:
+    return partial_model(Extension, "TransformKeys", FILLED)
+
+
+StepKeys = Annotated[dict[str, Any], Written(_steps)]
+TransformKeys = Annotated[dict[str, Any], Written(_transform)]
+
+
+class DataSet(Model):
+    """A problem set of the study, in one of three forms: generated (`band` or `bands`), read from a file (`file` or `sha256`, and
+    `format`), or made of other sets (`mix`, `steps`)."""
+
+    model_config = ConfigDict(defer_build=True)
+
+    band: str | None = None
+    """Generated: one band of the scale. Read from a file: the band that its rows get; null: `all`."""
+    bands: list[str] | None = None
+    """Generated: several bands, in equal shares."""
+    split: Split | None = None
+    """Part of the space of problems that it is drawn from; splits never share a problem. Of a file: null for all items."""
+    size: Count | None = None
+    """Number of problems; null: generated, the scale's size for the split (times the number of bands), else all."""
+    op_shares: dict[int, float] | None = None
+    """Generated, a single band: share of each op; null: uniform."""
+    transform: TransformKeys | None = None
+    """Generated: a function of the study's own that maps problem rows to problem rows: {function: file.py:function}."""
+    leak: bool = False
+    """Whether stages may be trained on it though its split is test, as in a study of contamination; otherwise refused."""
+    seed: Natural = 0
+    """Generated: key of the generator, by which sets of equal task, size and split hold different problems."""
+    shards: Count | None = None
+    """Generated: parts of the set, each a set of size / shards problems with a seed and a corpus of its own, so that they are
+    made in parallel and each fits in memory. Only pretrain, midtrain and sft read such a set, and all sets of their mix have
+    equally many. Nothing repeats within a shard (see `unique`), some problems do across shards; a transform sees one shard at a
+    time; a bpe tokenizer learns from the first. A set that grows by shards of equal size keeps its existing shards. Null: one
+    set."""
+    task: TaskKeys = {}
+    """Generated: keys of the task that differ from the study's; with another `name`, a task of its own."""
+    file: str | None = None
+    """File in a published format, by its path from the project's root, below it or through a link there."""
+    sha256: str | None = None
+    """Checksum of the file. With it, a study can be planned where the file is not."""
+    format: Format | None = None
+    """Format of the file."""
+    defects: dict[str, str] = {}
+    """Handling of defective items of the file."""
+    mix: dict[str, float] | None = None
+    """Other sets and their shares."""
+    steps: list[StepKeys] = []
+    """Steps applied to the mixed rows. A step that reads samples takes `arm` (whose final model samples) and `evaluate` (how);
+    one that compares takes `against: [sets]`."""
+
+    @model_validator(mode="after")
+    def _one_form(self) -> "DataSet":
+        if self.form == "generated":
+            if (self.band is None) == (self.bands is None):
+                raise ValueError("give either band or bands (or a file, or a mix of other sets)")
+            if self.split is None:
+                raise ValueError("split is missing; write train, rl, validation or test")
+            if self.op_shares is not None and self.band is None:
+                raise ValueError("op_shares needs a single band")
+        if self.form == "file" and self.format is None:
+            raise ValueError("format is missing; name the format of the file")
+        if self.shards is not None and self.shards < 2:
+            raise ValueError("shards must be at least 2; omit it for one set")
+        if self.leak and self.split != "test":
+            raise ValueError("leak goes with split: test; remove it")
+        for form, keys in FORMS.items():
+            given = [key for key in keys if getattr(self, key) and not (self.form == "file" and key == "band")]
+            if form != self.form and given:
+                raise ValueError(f"{given[0]} does not go with a set that is {WORDS[self.form]}")
+        return self
+
+    @property
+    def form(self) -> str:
+        """generated, file or mix."""
+        return "mix" if self.mix is not None else "file" if self.file or self.sha256 else "generated"
+
+    def names(self) -> list[str]:
+        """The bands that a generated set or a file names."""
+        return [self.band] if self.band is not None else list(self.bands or ([] if self.form != "file" else ["all"]))
+
+
+@cache
+def _change() -> type[Model]:
+    return partial_model(DataSet, "SetChange")
+
+
+SetChange = Annotated[dict[str, Any], Written(_change)]
+"""Keys of a set that differ at a scale; or a complete set."""
+
+
+def is_whole(given: Mapping[str, Any]) -> bool:
+    """Whether the keys define a complete set rather than changes of another: they name the source of its rows."""
+    return not {"split", "file", "sha256", "mix"}.isdisjoint(given)
+
+
+WORDS = {"generated": "generated", "file": "read from a file", "mix": "made of others"}

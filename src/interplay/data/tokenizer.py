@@ -14,8 +14,7 @@ from interplay.core import artifact, execution
 from interplay.core.model import UserError
 from interplay.data import sets
 from interplay.data.spec import TokenizerSpec
-from interplay.tasks.environments.transcript import MARK
-from interplay.tasks.family import task_family
+from interplay.tasks.family import MARK, task_family
 
 PAD, EOS = "<pad>", "<eos>"
 
@@ -56,12 +55,7 @@ def _texts(folders: list[Path]) -> Iterator[str]:
 
 def character_tokenizer(alphabet: str) -> Tokenizer:
     """<pad> 0, <eos> 1, then the alphabet in order. Encoding a character outside it is an error, never a silent unknown."""
-    vocabulary = {PAD: 0, EOS: 1} | {character: index for index, character in enumerate(alphabet, start=2)}
-    tokenizer = Tokenizer(models.WordLevel(vocabulary))
-    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
-    tokenizer.decoder = decoders.Fuse()
-    tokenizer.add_special_tokens(_special_tokens(PAD, EOS))
-    return tokenizer
+    return _split_tokenizer([PAD, EOS, *alphabet], r"[\s\S]")
 
 
 def word_tokenizer(pieces: Iterable[str]) -> Tokenizer:
@@ -69,9 +63,13 @@ def word_tokenizer(pieces: Iterable[str]) -> Tokenizer:
     start, greedily by the longest piece that fits, so that decoding inverts encoding; a character in no piece is an error."""
     listed = [piece for piece in pieces if piece]
     singles = dict.fromkeys([*PRINTABLE, *"".join(listed)])
-    vocabulary = {token: index for index, token in enumerate(dict.fromkeys([PAD, EOS, *singles, *listed]))}
-    tokenizer = Tokenizer(models.WordLevel(vocabulary))
-    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(_longest([*singles, *listed])), "isolated")
+    return _split_tokenizer(dict.fromkeys([PAD, EOS, *singles, *listed]), _longest([*singles, *listed]))
+
+
+def _split_tokenizer(tokens: Iterable[str], pattern: str) -> Tokenizer:
+    """The tokenizer whose tokens are the matches of a pattern; ids are the places of the tokens."""
+    tokenizer = Tokenizer(models.WordLevel({token: index for index, token in enumerate(tokens)}))
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(pattern), "isolated")
     tokenizer.decoder = decoders.Fuse()
     tokenizer.add_special_tokens(_special_tokens(PAD, EOS))
     return tokenizer

@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from interplay.core.execution import Run
     from interplay.model.decoder import Decoder
     from interplay.rl.batch import Batch, Memory, StepContext
-    from interplay.rl.losses.losses import MicroBatch
-    from interplay.rl.requests.first_requests import SamplingRequest
-    from interplay.rl.samplers.sampler import Outcome, PromptSource
+    from interplay.rl.first_requests import SamplingRequest
+    from interplay.rl.losses import MicroBatch
+    from interplay.rl.sampler import Outcome, PromptSource
     from interplay.rollout.engine import Engine
     from interplay.rollout.episodes import Played, Setting
     from interplay.rollout.request import Request, Sampling
@@ -69,7 +69,7 @@ class SamplerFunction(Protocol):
 
 
 class SamplerClass(Protocol):
-    """A sampler with a state of its own (`rl.samplers.sampler.Sampler` has the state saved with checkpoints)."""
+    """A sampler with a state of its own (`rl.sampler.Sampler` has the state saved with checkpoints)."""
 
     def __init__(self, deck: PromptSource) -> None:
         """When the run begins."""
@@ -99,7 +99,7 @@ class Continuation(Protocol):
     """What follows from the rollouts of a round."""
 
     def __call__(self, rows: Sequence[Row], batch: Batch, rounds: int, now: StepContext) -> list[SamplingRequest]:
-        """The requests of the next round (rl.requests.first_requests.SamplingRequest); none: the rollouts are complete."""
+        """The requests of the next round (rl.first_requests.SamplingRequest); none: the rollouts are complete."""
 
 
 class Shaping(Protocol):

@@ -36,7 +36,8 @@ def of_kind(kind: str) -> dict[str, str]:
 
 @functools.cache
 def of_module(module: str, package: Path = PACKAGE) -> dict[str, str]:
-    """File below `package` -> digest, for the module and all of the package that it imports, directly or not."""
+    """File below `package` -> digest, for the module and all of the package that it imports, directly or not, and for the JSON
+    tables in their folders."""
     found: dict[str, str] = {}
     waiting = [module]
     while waiting:
@@ -45,6 +46,7 @@ def of_module(module: str, package: Path = PACKAGE) -> dict[str, str]:
             if name not in found:
                 source = read(path)
                 found[name] = source.digest
+                found |= {data.relative_to(package).as_posix(): read(data).digest for data in path.parent.glob("*.json")}
                 waiting += source.imports
                 if source.dispatches:
                     waiting += _dispatched(source, package)

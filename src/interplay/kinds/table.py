@@ -12,7 +12,7 @@ from interplay.kinds import formulas, study_keys
 from interplay.model.spec import SourceSpec
 from interplay.report.spec import ReportSpec
 from interplay.rl.spec import RLSpec
-from interplay.rl.teaching.spec import TeachSpec
+from interplay.rl.teach_spec import TeachSpec
 from interplay.train import spec as train
 
 
@@ -160,7 +160,7 @@ KINDS: dict[str, Kind] = {
     ),
     "rl": Kind(
         RLSpec,
-        "interplay.rl.loop:run",
+        "interplay.rl.loop:train_policy",
         makes="model",
         hue=25,
         references=study_keys.RLReferences,
@@ -190,7 +190,7 @@ KINDS: dict[str, Kind] = {
     ),
     "teach": Kind(
         TeachSpec,
-        "interplay.rl.teaching.teach:run",
+        "interplay.rl.teach:teach_student",
         makes="model",
         hue=10,
         references=study_keys.TeachReferences,

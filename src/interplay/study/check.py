@@ -6,17 +6,16 @@ from typing import Any
 
 from interplay.core import artifact, references
 from interplay.core.model import Model, UserError, nearest_name, shorten_value
-from interplay.data.spec import CorpusSpec, ProblemsSpec, TokenizerSpec
-from interplay.data.steps.spec import is_whole
+from interplay.data.spec import CorpusSpec, ProblemsSpec, TokenizerSpec, is_whole
 from interplay.evaluate.spec import ENTROPY, EvaluateSpec, SelectSpec
 from interplay.kinds.study_keys import Sets
 from interplay.kinds.table import KINDS, MODELS
 from interplay.model.spec import Shape, SourceSpec
 from interplay.report.metric_spec import is_pass_rate
 from interplay.report.spec import ReportArm
-from interplay.rl.samplers.spec import reads_offline
+from interplay.rl.sampler_spec import reads_offline
 from interplay.rl.spec import RLSpec
-from interplay.rl.teaching.spec import TeachSpec
+from interplay.rl.teach_spec import TeachSpec
 from interplay.rollout.spec import EnvironmentEpisode, SelfPlayEpisode, vllm_misfit
 from interplay.study import arms, plan, sets
 from interplay.study.context import TASK, ArmContext, StudyStage, check_known

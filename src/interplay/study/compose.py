@@ -7,7 +7,7 @@ from typing import Any
 import yaml
 
 from interplay.core.model import UserError, nearest_name, parse_model, shorten_value
-from interplay.data.steps.spec import is_whole
+from interplay.data.spec import is_whole
 from interplay.kinds.study_keys import OwnTrainerReferences
 from interplay.study import files
 from interplay.study.spec import Scale, ScaleChange, Study

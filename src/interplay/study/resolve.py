@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 
 from interplay.core.model import UserError, shorten_value
 from interplay.core.references import corpus_roles, shard_label
-from interplay.data.steps.spec import STEPS, DataSet
+from interplay.data.spec import DataSet
+from interplay.data.steps.spec import STEPS
 from interplay.evaluate.spec import EvaluateSpec
 from interplay.kinds import study_keys, table
 from interplay.report.spec import ReportStage

@@ -7,8 +7,8 @@ from typing import Any
 from interplay.core import artifact, random
 from interplay.core.model import MOST, UserError, shorten_value
 from interplay.core.references import corpus_inputs, shard_label
-from interplay.data.spec import ProblemsSpec
-from interplay.data.steps.spec import STEPS, CurateSpec, DataSet
+from interplay.data.spec import DataSet, ProblemsSpec
+from interplay.data.steps.spec import STEPS, CurateSpec
 from interplay.kinds import study_keys
 from interplay.kinds.table import KINDS
 from interplay.report.spec import ReportArm

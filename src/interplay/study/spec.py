@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal, Union
 from pydantic import AfterValidator, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 
 from interplay.core.model import Count, Model, Natural, Share, Written, checked, error_at, partial_model, table_model, union_of
-from interplay.data.spec import Split, TokenizerSpec
-from interplay.data.steps.spec import Contamination, DataSet, SetChange
+from interplay.data.spec import DataSet, SetChange, Split, TokenizerSpec
+from interplay.data.steps.spec import Contamination
 from interplay.kinds.study_keys import References, Settings
 from interplay.kinds.table import KINDS
 from interplay.report.spec import Claim, Figure, Match, Table

@@ -6,17 +6,19 @@ lists where each family is defined; a module is imported when its family is firs
 
 import hashlib
 import json
+import pkgutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
-from importlib import import_module
 from typing import Any, Generic, NamedTuple, TypeVar
+
+from pydantic import TypeAdapter
 
 from interplay.core import extension
 from interplay.core.digest import canonical_json
 from interplay.core.model import UserError
 from interplay.tasks.spec import FAMILIES, OwnTask, Task, Verify
-from interplay.tasks.verdict import Row, Verdict
+from interplay.tasks.verdict import BOX, Row, Verdict, extract_answer, first_error, is_answer_dump
 
 P = TypeVar("P")
 """The family's problems: a NamedTuple with `mode`, and for generators `op` where a model may write the problem."""
@@ -124,9 +126,17 @@ def compact_json(problem: Any) -> str:
     return json.dumps(problem, separators=(",", ":"))
 
 
-def from_json(make: Callable[..., P]) -> Callable[[str], P]:
-    """The `loads` of problems that `compact_json` wrote: `make` of the fields."""
-    return lambda text: make(*json.loads(text))
+def check_op(task: Any, op: int, *keys: str) -> None:
+    """Raises UserError, which names these keys of the task, where it has no such op."""
+    low, high = task.ops()
+    if not low <= op <= high:
+        shown = ", ".join(f"{key} {getattr(task, key)}" for key in keys)
+        raise UserError(f"task {task.name}: op {op} lies outside {low}..{high} ({shown})")
+
+
+def from_json(kind: type[P]) -> Callable[[str], P]:
+    """The `loads` of problems of this NamedTuple, as a list of its fields or as an object. Raises ValueError for other texts."""
+    return TypeAdapter(kind).validate_json
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -208,7 +218,73 @@ class Game(Environment[P, T]):
     """(problem, moves, seat) -> the verdict on a seat of a game between two policies."""
 
 
+# Transcripts of episodes: the turns of a policy and the observations between them as one text, and the verdict on one.
+#
+# MARK separates the parts. No tokenizer of ours has MARK, and an episode removes it from what a model writes: training learns
+# each turn as a solution of its own (data.corpus), and an episode puts the end token in its place.
+
+
+MARK = "\x1e"
+"""Record separator."""
+UNANSWERED = Verdict(False, False, 0.0, "truncated")
+"""The verdict on an episode without an answer."""
+TRANSCRIPT_ERRORS = ("truncated", "made_up", "answer", "process")
+"""Error classes of `judge_transcript`."""
+
+
+def policy_turns(transcript: str) -> list[str]:
+    """The policy's turns of a transcript."""
+    return transcript.split(MARK)[::2]
+
+
+def observations(transcript: str) -> list[str]:
+    """The observations between the turns."""
+    return transcript.split(MARK)[1::2]
+
+
+def join_turns(turns: Sequence[str], observed: Sequence[str]) -> str:
+    """The transcript of n turns and the n - 1 observations between them. Raises ValueError for other numbers."""
+    pairs = zip(turns, [*observed, ""], strict=True)
+    return MARK.join([piece for pair in pairs for piece in pair][:-1])
+
+
+def play(turns: Sequence[str], reply: Replies) -> str:
+    """The transcript of these turns in an environment."""
+    return join_turns(turns, [reply(list(turns[: n + 1])).text for n in range(len(turns) - 1)])
+
+
+def is_final(turn: str) -> bool:
+    """Whether a turn gives a final answer."""
+    return BOX in turn
+
+
+def replies_match(transcript: str, reply: Replies) -> bool:
+    """Whether the observations are the environment's replies, and the episode did not end before its last turn."""
+    turns = policy_turns(transcript)
+    replies = [reply(turns[: n + 1]) for n in range(len(turns) - 1)]
+    return observations(transcript) == [each.text for each in replies] and not any(each.done for each in replies)
+
+
+def judge_transcript(
+    text: str, reply: Replies, answer: str, found_share: Callable[[list[str]], float] = lambda turns: 1.0
+) -> Verdict:
+    """The verdict on a transcript that should end in the boxed answer. Never raises on account of the text.
+
+    `found_share(turns)`, in [0, 1], is the share of the necessary observations that the turns obtained. Strict: the answer is
+    right, the share is 1 and the replies are the environment's. Score: the share where the answer is right, else 0. Errors:
+    `truncated` (no answer, or too many), `made_up` (a reply that is not the environment's), `answer`, `process` (right with a
+    share below 1)."""
+    turns = policy_turns(text)
+    boxed = extract_answer(turns[-1]) if is_final(turns[-1]) and not is_answer_dump(turns[-1]) else None
+    right, genuine, share = boxed == answer, replies_match(text, reply), found_share(turns)
+    error = first_error(truncated=boxed is None, made_up=not genuine, answer=not right, process=share < 1)
+    return Verdict(error == "none", right, share * float(right), error, said=boxed or "")
+
+
 # Look-up by name.
+
+
+F = TypeVar("F", bound=Family[Any])
 
 
 @cache
@@ -216,8 +292,7 @@ def judge_family(name: str) -> Family[Any]:
     """The family that judges the completions of rows with this value in the column `family`. Raises KeyError for other names."""
     if name in _OWN:
         return _OWN[name][1]
-    module, _, attribute = FAMILIES[name].partition(":")
-    family = getattr(import_module(module), attribute)
+    family = pkgutil.resolve_name(FAMILIES[name])
     assert isinstance(family, Family)
     return family
 
@@ -282,22 +357,20 @@ def language_of(task: Task) -> Language:
 
 def environment_of(row: Row) -> Environment[Any, Any]:
     """The environment of a row. Raises UserError where its family is none."""
-    family = judge_family(row.family)
-    if not isinstance(family, Environment):
-        known = ", ".join(families_with(Environment))
-        raise UserError(
-            f"method.episode = environment: the family '{row.family}' of row {row.index} is no environment; known: {known}"
-        )
-    return family
+    return _family_of(row, Environment, "environment")
 
 
 def game_of(row: Row) -> Game[Any, Any]:
     """The game of a row. Raises UserError where its family is none."""
-    family = judge_family(row.family)
-    if not isinstance(family, Game):
-        known = ", ".join(families_with(Game))
-        raise UserError(f"method.episode = self_play: the family '{row.family}' of row {row.index} is no game; known: {known}")
-    return family
+    return _family_of(row, Game, "self_play")
+
+
+def _family_of(row: Row, kind: type[F], episode: str) -> F:
+    found = judge_family(row.family)
+    if not isinstance(found, kind):
+        place, known = f"the family '{row.family}' of row {row.index}", ", ".join(families_with(kind))
+        raise UserError(f"method.episode = {episode}: {place} is no {kind.__name__.lower()}; known: {known}")
+    return found
 
 
 def multihop_item(row: Row) -> Item | None:

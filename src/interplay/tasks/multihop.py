@@ -1,5 +1,5 @@
 r"""Questions over documents that take several facts to answer: plain, hidden behind chains of keys, or with citations; their
-text, their verifier, and corrupted prompts.
+text and their verifier.
 
 The `published` style is prose as in LoongRL's data (arXiv:2510.19363): numbered passages, JSON objects of one pair inserted after
 sentences, an instruction. `terse` is for tiny models with a tokenizer of words: the sentences alone, then the question; the
@@ -15,14 +15,14 @@ import json
 import re
 from collections.abc import Sequence
 from functools import lru_cache
+from importlib.resources import files
 from json.encoder import encode_basestring
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
-from interplay.core.random import Draw
 from interplay.tasks import verdict
-from interplay.tasks.family import Family, Item, Paragraph, Rendered, compact_json
+from interplay.tasks.family import Family, Item, Paragraph, Rendered, compact_json, from_json
 from interplay.tasks.spec import Verify
-from interplay.tasks.verdict import BOX, Verdict, closing_brace, extract_answer, first_error, is_answer_dump
+from interplay.tasks.verdict import BOX, Verdict, extract_answer, first_error, is_answer_dump
 
 Mode = Literal["plain", "long", "keychain", "needle", "citation"]
 
@@ -123,14 +123,12 @@ def dumps(problem: Problem) -> str:
 
 def loads(text: str) -> Problem:
     """The inverse of `dumps`."""
-    mode, stored, shown, own, chains, true, spots, head = json.loads(text)
-    documents = tuple(Paragraph(title, tuple(sentences)) for title, sentences in shown)
-    ident, question, answers, _, supporting, hops, kind, steps = stored
-    paragraphs = tuple(documents[place] for place in own)
-    pairs = tuple((paragraph, sentence) for paragraph, sentence in supporting)
-    item = Item(ident, question, tuple(answers), paragraphs, pairs, hops, kind, tuple(steps))
-    links = tuple(Chain(tuple(keys), question) for keys, question in chains)
-    return Problem(mode, item, documents, tuple(own), links, true, tuple(Spot(*spot) for spot in spots), head)
+    stored = _stored_problem(text)
+    paragraphs = tuple(stored.documents[place] for place in stored.own)
+    return stored._replace(item=stored.item._replace(paragraphs=paragraphs))
+
+
+_stored_problem = from_json(Problem)
 
 
 # Text.
@@ -145,29 +143,8 @@ LINK, COLON = ">", ": "
 CITE, CITED = "<useful_chunks>", "</useful_chunks>"
 FORGOTTEN = "?"
 """Replaces the head in a prompt that does not name it."""
-FINAL = " Reason step by step, and put the final answer in \\boxed{}."
-PLAIN = "Answer the question from the passages above.\nQuestion: {question}"
-PAIRS = "Hidden among the passages above are pairs of a key and a value. "
-ASKS = {
-    "plain": PLAIN,
-    "long": PLAIN,
-    "keychain": f"{PAIRS}Following them from key to value leads to a question. One question is the right one; {{start}} "
-    "Find it first, then answer it from the passages.",
-    "needle": f"{PAIRS}What is the value of the key {{start}}?",
-    "citation": "Answer the question from the chunks above. Think first; then list the tags of all chunks that the answer "
-    f"needs between {CITE} and {CITED}, once; then answer.\nQuestion: {{question}}",
-}
-STARTS = {
-    True: "its chain of consecutive pairs starts from the key {head}.",
-    False: "where its chain of consecutive pairs starts is not said.",
-}
-TERSE = {
-    "plain": "{question}\n",
-    "long": "{question}\n",
-    "citation": "{question}\n",
-    "keychain": "Key {start}?\n",
-    "needle": "Value of {start}?\n",
-}
+TEXTS: dict[str, Any] = json.loads(files("interplay.tasks").joinpath("multihop.json").read_text("utf-8"))
+"""Question lines by style and mode; of keychain also with (`named`) or without the head; `final` ends the published ones."""
 
 
 def terse_pieces() -> list[str]:
@@ -229,9 +206,11 @@ def question_text(problem: Problem, style: Style) -> str:
     """The text after the documents."""
     head = problem.keys[0] if problem.keys and problem.head else FORGOTTEN
     if style == "terse":
-        return TERSE[problem.mode].format(question=problem.item.question, start=head)
-    start = STARTS[problem.head].format(head=f'"{head}"') if problem.mode == "keychain" else f'"{head}"'
-    return ASKS[problem.mode].format(question=problem.item.question, start=start) + FINAL + "\n"
+        return TEXTS["terse"][problem.mode].format(question=problem.item.question, start=head)
+    start = f'"{head}"'
+    if problem.mode == "keychain":
+        start = TEXTS["named" if problem.head else "unnamed"].format(head=start)
+    return TEXTS["published"][problem.mode].format(question=problem.item.question, start=start) + TEXTS["final"] + "\n"
 
 
 def _solution(problem: Problem, style: Style, steps: tuple[str, ...]) -> str:
@@ -245,7 +224,7 @@ def _solution(problem: Problem, style: Style, steps: tuple[str, ...]) -> str:
     if problem.keys:
         parts.append("The keys are " + " -> ".join(problem.keys) + ".")
         parts += [f"The question is: {problem.item.question}"] if problem.mode == "keychain" else []
-    parts += steps or (() if problem.mode == "needle" else _supporting_sentences(problem.item))
+    parts += steps or (() if problem.mode == "needle" else supporting_sentences(problem.item))
     return " ".join([*parts, *cited, f"The answer is {boxed}."])
 
 
@@ -258,7 +237,8 @@ def _tagged(problem: Problem) -> tuple[str, ...]:
     return tuple(step + tag(document) for document, step in zip(documents, problem.steps, strict=True))
 
 
-def _supporting_sentences(item: Item) -> list[str]:
+def supporting_sentences(item: Item) -> list[str]:
+    """The sentences that the answer needs, in the order of the hops."""
     return [item.paragraphs[paragraph].sentences[sentence].strip() for paragraph, sentence in item.supporting]
 
 
@@ -396,57 +376,3 @@ MULTIHOP = Family(
     trivial_score=trivial_score,
     item=lambda problem: problem.item,
 )
-
-# Corrupted prompts and solutions. The item stays the truth that completions are judged against.
-
-
-def with_wrong_answer(solution: str, answers: Sequence[str], others: Sequence[str], draw: Draw) -> str | None:
-    r"""The solution with one of the `others` in its last `\boxed{}`. None where it has no box, or no other answer fits."""
-    head, box, rest = solution.rpartition(BOX)
-    wrong = _incompatible(answers, others)
-    if not box or not wrong:
-        return None
-    end = closing_brace(rest, 0)
-    return f"{head}{box}{wrong[draw() % len(wrong)]}{rest[end:] if end >= 0 else '}'}"
-
-
-def with_conflict(item: Item, prompt: str, others: Sequence[str], true_first: bool, draw: Draw) -> str | None:
-    """The prompt with a second version of a supporting sentence that has another answer; `true_first`: directly after the true
-    one, else directly before it. None where no such sentence occurs exactly once, or where the question itself names the answer,
-    as in a comparison."""
-    answer = next((answer for answer in item.answers if _named(answer, item.question)), None)
-    wrong = _incompatible(item.answers, others)
-    facts = [sentence for sentence in _supporting_sentences(item) if prompt.count(sentence) == 1]
-    held = [(sentence, answer) for sentence in facts for answer in item.answers if _named(answer, sentence)]
-    if answer or not wrong or not held:
-        return None
-    sentence, answer = held[-1]
-    false = re.sub(_word(answer), lambda _: wrong[draw() % len(wrong)], sentence, count=1, flags=re.IGNORECASE)
-    return prompt.replace(sentence, f"{sentence} {false}" if true_first else f"{false} {sentence}")
-
-
-def with_irrelevant(item: Item, prompt: str, sentences: Sequence[str], draw: Draw) -> str | None:
-    """The prompt with one of the `sentences`, which must not name an answer, after a sentence of the item's documents. None where
-    there is no such sentence or place."""
-    new = [one for one in sentences if one not in prompt and not any(_named(answer, one) for answer in item.answers)]
-    own = [one.strip() for paragraph in item.paragraphs for one in paragraph.sentences]
-    places = [one for one in own if one.endswith(".") and prompt.count(one) == 1]
-    if not new or not places:
-        return None
-    place = places[draw() % len(places)]
-    return prompt.replace(place, f"{place} {new[draw() % len(new)]}")
-
-
-def _incompatible(answers: Sequence[str], others: Sequence[str]) -> list[str]:
-    """The others that neither contain an answer nor are part of one, and are numbers if and only if the answer is."""
-    known = [answer.casefold() for answer in answers]
-    distinct = [other for other in others if not any(one in other.casefold() or other.casefold() in one for one in known)]
-    return [other for other in distinct if other[:1].isdigit() == answers[0][:1].isdigit()]
-
-
-def _named(answer: str, text: str) -> bool:
-    return bool(answer) and re.search(_word(answer), text, re.IGNORECASE) is not None
-
-
-def _word(answer: str) -> str:
-    return rf"(?<!\w){re.escape(answer)}(?!\w)"

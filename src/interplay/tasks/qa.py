@@ -1,7 +1,6 @@
 """Questions with a short answer, mostly a number (GSM8K, arXiv:2110.14168, and similar sets): the worked solution is free text,
 the final answer is in a box and is compared with math-verify."""
 
-import json
 import re
 import threading
 from collections.abc import Sequence
@@ -10,7 +9,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from interplay.tasks import verdict
-from interplay.tasks.family import Family, Rendered, compact_json
+from interplay.tasks.family import Family, Rendered, compact_json, from_json
 from interplay.tasks.spec import Verify
 from interplay.tasks.verdict import BOX, MARK, Verdict, extract_answer, first_error, is_answer_dump
 
@@ -176,10 +175,8 @@ def dumps(problem: Problem) -> str:
     return compact_json(problem._asdict())
 
 
-def loads(text: str) -> Problem:
-    """The problem of `dumps`."""
-    data = json.loads(text)
-    return Problem(data["question"], tuple(data["answers"]), tuple(data["steps"]), data["id"])
+loads = from_json(Problem)
+"""The inverse of `dumps`."""
 
 
 # The verifier judges the final answer.

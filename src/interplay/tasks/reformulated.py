@@ -8,7 +8,7 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from interplay.tasks.family import Family, compact_json, judge_family
+from interplay.tasks.family import Family, compact_json, from_json, judge_family
 from interplay.tasks.op_dag.terse import ANSWER, CLOSE_BRACKET, EQUALS, OPEN_BRACKET, SECTION
 from interplay.tasks.spec import Verify
 from interplay.tasks.verdict import BOX, Row, Verdict, extract_answer, normalise
@@ -93,10 +93,8 @@ def dumps(form: Form) -> str:
     return compact_json(form._asdict())
 
 
-def read_form(text: str) -> Form:
-    """The inverse of `dumps`."""
-    raw = json.loads(text)
-    return Form(**{**raw, "options": tuple(raw["options"])})
+read_form = from_json(Form)
+"""The inverse of `dumps`."""
 
 
 def loads(text: str) -> Loaded:
@@ -180,7 +178,8 @@ def truth_words(family: str) -> tuple[str, str]:
 
 def render(row: Row, form: Form) -> tuple[str, str, str]:
     """Prompt, solution and answer of a row in this form; the answer stays the gold value, except for true_false."""
-    prompt = _terse(row.prompt, form) if form.family == TERSE else _text(row.prompt, form)
+    terse = form.family == TERSE
+    prompt = row.prompt.removesuffix(SECTION) + _given(form) + SECTION if terse else _text(row.prompt, form)
     if form.format != TRUE_FALSE:
         return prompt, row.solution, row.answer
     said = truth_words(form.family)[form.statement != form.gold]
@@ -194,10 +193,6 @@ def open_row(row: Row, form: Form) -> Row:
     added = _given(form) if form.family == TERSE else "\n".join(lines) + "\n" if lines else ""
     head, _, rest = row.prompt.rpartition(added) if added else ("", "", row.prompt)
     return replace(row, family=form.family, graph=form.graph, answer=form.gold, prompt=head + rest)
-
-
-def _terse(prompt: str, form: Form) -> str:
-    return prompt.removesuffix(SECTION) + _given(form) + SECTION
 
 
 def _given(form: Form) -> str:

@@ -8,11 +8,9 @@ from pydantic import Field
 
 from interplay.core.extension import Extension, written_as
 from interplay.core.model import Model, Natural, Since, Written, partial_model, table_model, union_members, union_of
-from interplay.tasks.bios.spec import Bios
 from interplay.tasks.environments.spec import BiosSearch, Calculator, Kuhn, SelfSearch, TicTacToe, TwentyQuestions
-from interplay.tasks.op_dag.spec import OpDag
-from interplay.tasks.op_dag_prose.spec import OpDagProse
-from interplay.tasks.taxonomy.spec import Taxonomy
+from interplay.tasks.facts.spec import Bios, Taxonomy
+from interplay.tasks.op_dag.spec import OpDag, OpDagProse
 
 
 class OwnTask(Extension):
@@ -36,9 +34,9 @@ Task = Annotated[
 """The options of families that generate problems."""
 FAMILIES = {
     "op_dag": "interplay.tasks.op_dag.terse_prompts:OP_DAG",
-    "op_dag_prose": "interplay.tasks.op_dag_prose.prose_verifier:OP_DAG_PROSE",
-    "bios": "interplay.tasks.bios.people:BIOS",
-    "taxonomy": "interplay.tasks.taxonomy.tree:TAXONOMY",
+    "op_dag_prose": "interplay.tasks.op_dag.prose_verifier:OP_DAG_PROSE",
+    "bios": "interplay.tasks.facts.questions:BIOS",
+    "taxonomy": "interplay.tasks.facts.taxonomy:TAXONOMY",
     "calculator": "interplay.tasks.environments.calculator:CALCULATOR",
     "bios_search": "interplay.tasks.environments.look_up:BIOS_SEARCH",
     "self_search": "interplay.tasks.environments.look_up:SELF_SEARCH",
@@ -48,7 +46,7 @@ FAMILIES = {
     "multihop": "interplay.tasks.multihop:MULTIHOP",
     "qa": "interplay.tasks.qa:QA",
     "reformulated": "interplay.tasks.reformulated:REFORMULATED",
-    "conflicts": "interplay.tasks.conflicts:CONFLICTS",
+    "conflicts": "interplay.tasks.facts.questions:CONFLICTS",
     "subproblems": "interplay.tasks.subproblems:SUBPROBLEMS",
 }
 """Family -> `module:attribute` of its `tasks.family.Family`: those of the union, which generate problems, and those that judge

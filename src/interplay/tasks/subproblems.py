@@ -2,6 +2,7 @@
 block of its own; the last of them is the goal."""
 
 import json
+import re
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -107,25 +108,16 @@ def verify(parts: Parts, completion: str, options: Verify) -> Verdict:
     return inner._replace(strict=inner.strict and all_right, error=error, said=said, blocks=blocks)
 
 
+BLOCK = re.compile(rf"([^{ANSWER}]+){ANSWER}([^{ANSWER}{SECTION}]+)(?:[{SECTION}]|\Z)")
+"""Steps and answer."""
+BLOCKS = re.compile(rf"(?:[^{ANSWER}]+{ANSWER}[^{ANSWER}{SECTION}]+[{SECTION}])*[^{ANSWER}]+{ANSWER}[^{ANSWER}{SECTION}]+")
+
+
 def split_blocks(completion: str) -> list[tuple[int, int, str, str]]:
     """(start, end, steps, answer) of each block, as characters start..end-1 of the completion; empty where there is text outside
     blocks, or where a block lacks its steps or its answer."""
-    found = []
-    start = 0
-    while start <= len(completion):
-        mark = completion.find(ANSWER, start)
-        if mark < 0:
-            return []
-        stop = completion.find(SECTION, mark)
-        end = len(completion) if stop < 0 else stop
-        steps, value = completion[start:mark], completion[mark + 1 : end]
-        if not steps or not value or ANSWER in value:
-            return []
-        found.append((start, end, steps, value))
-        if stop < 0:
-            return found
-        start = stop + 1
-    return []
+    found = BLOCK.finditer(completion) if BLOCKS.fullmatch(completion) else ()
+    return [(match.start(), match.end(2), match[1], match[2]) for match in found]
 
 
 SUBPROBLEMS = Family(

@@ -1,5 +1,6 @@
 """Steps that corrupt rows (poison) or put contexts before questions whose facts a model memorised (KnowPO, arXiv:2408.03297)."""
 
+import re
 from collections import defaultdict
 from collections.abc import Sequence
 from functools import partial
@@ -11,13 +12,14 @@ from interplay.core import model, random
 from interplay.data.curate import StepInputs, StepResult, transform_row
 from interplay.data.steps.context_spec import ConflictPairs
 from interplay.data.steps.spec import Poison
-from interplay.tasks import conflicts, multihop
-from interplay.tasks.bios.people import BIOS, TRIES, Problem, grouped, written
-from interplay.tasks.facts import About, Fact
-from interplay.tasks.family import judge_family, multihop_item
+from interplay.tasks import family, multihop
+from interplay.tasks.facts import questions
+from interplay.tasks.facts.chains import About, Fact
+from interplay.tasks.facts.people import TRIES, Problem, grouped
+from interplay.tasks.facts.questions import BIOS, written
 from interplay.tasks.op_dag import dag, terse_corruptions
 from interplay.tasks.spec import Verify
-from interplay.tasks.verdict import BOX, Row
+from interplay.tasks.verdict import BOX, Row, closing_brace
 
 # Poison: a share of the rows is corrupted. The graph and answer that a row is judged by stay true.
 
@@ -55,10 +57,7 @@ def poison_rows(spec: Poison, rows: list[Row], inputs: StepInputs) -> StepResult
 
 def poison_row(spec: Poison, row: Row, donors: Sequence[Row], letters: str, stream: np.random.Generator) -> Row | None:
     """The poisoned row; None where it cannot be. `donors`: rows whose answers and sentences may be used."""
-
-    def draw() -> int:
-        return int(stream.integers(2**32))
-
+    draw = random.integers_of(stream)
     true_first = spec.resolve == "first" or (spec.resolve == "none" and draw() % 2 == 0)
     made = (_poison_graph if row.family == "op_dag" else _poison_text)(spec, row, donors, letters, true_first, draw)
     return None if made is None else transform_row(row, f"poison:{spec.kind}", **{POISONED_COLUMN[spec.kind]: made})
@@ -78,33 +77,91 @@ def _poison_graph(spec: Poison, row: Row, donors: Sequence[Row], letters: str, t
 
 def _poison_text(spec: Poison, row: Row, donors: Sequence[Row], letters: str, true_first: bool, draw: random.Draw) -> str | None:
     """The new solution (answer) or prompt of a row of prose."""
-    asked, some = multihop_item(row), [donors[draw() % len(donors)] for _ in range(ANSWER_DONORS)]
+    asked, some = family.multihop_item(row), [donors[draw() % len(donors)] for _ in range(ANSWER_DONORS)]
     wrong = partial(_wrong_answers, row, sorted({other.answer for other in some}))
     match spec.kind:
         case "answer":
-            return multihop.with_wrong_answer(row.solution, asked.answers if asked else [row.answer], wrong(), draw)
+            return with_wrong_answer(row.solution, asked.answers if asked else [row.answer], wrong(), draw)
         case "conflict":
-            return multihop.with_conflict(asked, row.prompt, wrong(), true_first, draw) if asked else None
+            return with_conflict(asked, row.prompt, wrong(), true_first, draw) if asked else None
         case "irrelevant":
-            return multihop.with_irrelevant(asked, row.prompt, _sentences(some[:SENTENCE_DONORS]), draw) if asked else None
+            return with_irrelevant(asked, row.prompt, _sentences(some[:SENTENCE_DONORS]), draw) if asked else None
 
 
 def _wrong_answers(row: Row, answers: Sequence[str]) -> list[str]:
     """The answers that the row's verifier judges wrong; it accepts equal values, such as 1/2 for 0.5, and aliases."""
-    module, before = judge_family(row.family), row.solution.rpartition(BOX)[0]  # text before the answer may be part of the format
+    module, before = (
+        family.judge_family(row.family),
+        row.solution.rpartition(BOX)[0],
+    )  # text before the answer may be part of the format
     problem = module.loads(row.graph)
     return [answer for answer in answers if not module.verify(problem, f"{before}{BOX}{answer}}}", Verify()).answer]
 
 
 def _sentences(rows: Sequence[Row]) -> list[str]:
     """Sentences of the documents of these rows, without repeats."""
-    found = (multihop_item(row) for row in rows)
+    found = (family.multihop_item(row) for row in rows)
     texts = {one.strip() for asked in found if asked for paragraph in asked.paragraphs for one in paragraph.sentences}
     return sorted(text for text in texts if text.endswith("."))
 
 
 def _row_stream(inputs: StepInputs, row: Row, what: str) -> np.random.Generator:
     return inputs.random(what, row.origin, row.prompt)
+
+
+# Corrupted questions over documents. The item stays the truth that completions are judged against.
+
+
+def with_wrong_answer(solution: str, answers: Sequence[str], others: Sequence[str], draw: random.Draw) -> str | None:
+    r"""The solution with one of the `others` in its last `\boxed{}`. None where it has no box, or no other answer fits."""
+    head, box, rest = solution.rpartition(BOX)
+    wrong = _incompatible(answers, others)
+    if not box or not wrong:
+        return None
+    end = closing_brace(rest, 0)
+    return f"{head}{box}{wrong[draw() % len(wrong)]}{rest[end:] if end >= 0 else '}'}"
+
+
+def with_conflict(item: family.Item, prompt: str, others: Sequence[str], true_first: bool, draw: random.Draw) -> str | None:
+    """The prompt with a second version of a supporting sentence that has another answer; `true_first`: directly after the true
+    one, else directly before it. None where no such sentence occurs exactly once, or where the question itself names the answer,
+    as in a comparison."""
+    answer = next((answer for answer in item.answers if _named(answer, item.question)), None)
+    wrong = _incompatible(item.answers, others)
+    facts = [sentence for sentence in multihop.supporting_sentences(item) if prompt.count(sentence) == 1]
+    held = [(sentence, answer) for sentence in facts for answer in item.answers if _named(answer, sentence)]
+    if answer or not wrong or not held:
+        return None
+    sentence, answer = held[-1]
+    false = re.sub(_word(answer), lambda _: wrong[draw() % len(wrong)], sentence, count=1, flags=re.IGNORECASE)
+    return prompt.replace(sentence, f"{sentence} {false}" if true_first else f"{false} {sentence}")
+
+
+def with_irrelevant(item: family.Item, prompt: str, sentences: Sequence[str], draw: random.Draw) -> str | None:
+    """The prompt with one of the `sentences`, which must not name an answer, after a sentence of the item's documents. None where
+    there is no such sentence or place."""
+    new = [one for one in sentences if one not in prompt and not any(_named(answer, one) for answer in item.answers)]
+    own = [one.strip() for paragraph in item.paragraphs for one in paragraph.sentences]
+    places = [one for one in own if one.endswith(".") and prompt.count(one) == 1]
+    if not new or not places:
+        return None
+    place = places[draw() % len(places)]
+    return prompt.replace(place, f"{place} {new[draw() % len(new)]}")
+
+
+def _incompatible(answers: Sequence[str], others: Sequence[str]) -> list[str]:
+    """The others that neither contain an answer nor are part of one, and are numbers if and only if the answer is."""
+    known = [answer.casefold() for answer in answers]
+    distinct = [other for other in others if not any(one in other.casefold() or other.casefold() in one for one in known)]
+    return [other for other in distinct if other[:1].isdigit() == answers[0][:1].isdigit()]
+
+
+def _named(answer: str, text: str) -> bool:
+    return bool(answer) and re.search(_word(answer), text, re.IGNORECASE) is not None
+
+
+def _word(answer: str) -> str:
+    return rf"(?<!\w){re.escape(answer)}(?!\w)"
 
 
 # Conflicts between a context and memorised facts (KnowPO, arXiv:2408.03297).
@@ -157,11 +214,7 @@ def _draw_share(rows: Sequence[Row], share: float, what: str, inputs: StepInputs
 
 def _make_pair(spec: ConflictPairs, row: Row, known: Fact, sort: str, names: Names, inputs: StepInputs) -> Row | None:
     """The row after its context, with a rejected completion; None where there are too few names."""
-    stream = inputs.random("context", row.origin)
-
-    def draw() -> int:
-        return int(stream.integers(2**32))
-
+    draw = random.integers_of(inputs.random("context", row.origin))
     other = _draw_other(names.objects[known.relation], {known.subject, known.object}, draw)
     if other is None:
         return None
@@ -174,7 +227,7 @@ def _make_pair(spec: ConflictPairs, row: Row, known: Fact, sort: str, names: Nam
         return None
     lure = known.object if sort == "ignorance" else next(iter(others.values()))
     problem = BIOS.loads(row.graph)._replace(hops=(answer,), context=grouped(shown | others, draw))
-    made, conflict = written(problem), conflicts.Conflict(problem, known)
+    made, conflict = written(problem), questions.Conflict(problem, known)
     rejected = written(problem._replace(hops=(known._replace(object=lure),))).solution
     bare = {} if spec.rewrite else {known.object: f"{BOX}{known.object}}}"}
     return transform_row(
@@ -185,8 +238,8 @@ def _make_pair(spec: ConflictPairs, row: Row, known: Fact, sort: str, names: Nam
         solution=bare.get(answer.object, made.solution),
         rejected=bare.get(lure, rejected),
         answer=made.answer,
-        graph=conflicts.dumps(conflict),
-        key=conflicts.structure(conflict),
+        graph=questions.dumps_conflict(conflict),
+        key=questions.structure_conflict(conflict),
         family="conflicts",
     )
 

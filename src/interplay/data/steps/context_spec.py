@@ -2,9 +2,10 @@
 
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
 from interplay.core.model import Count, Model, Share, Since
+from interplay.core.references import ORDERED, Mix
 
 
 class StepModel(Model):
@@ -24,16 +25,17 @@ class StepModel(Model):
 
     WRITES_ANEW: ClassVar[bool] = False
     """Whether it rewrites prompts or solutions from the gold, or extends them without regard to the surrounding text, so that
-    earlier `edits` would be lost or broken."""
-
-    @property
-    def edits(self) -> bool:
-        """Whether it changes a prompt or a solution without the gold."""
-        return False
+    earlier edits would be lost or broken."""
+    EDITS: ClassVar[bool] = False
+    """Whether its rows have a prompt or a solution that the gold does not give, such as a sampled or a corrupted one."""
 
     def samples(self) -> int:
         """Samples per row that the step needs, where it reads samples."""
         return 1
+
+    def edits(self) -> bool:
+        """`EDITS`, with the step's options as they are."""
+        return self.EDITS
 
 
 # Steps that make long-context problems of multi-hop items (LoongRL, arXiv:2510.19363; RULER's needles; LongRLVR,
@@ -60,28 +62,28 @@ class ContextStep(StepModel):
     distances."""
 
 
-class LongContext(ContextStep):
-    """Extend each item's documents with documents of other items; the question is unchanged."""
+class FilledStep(ContextStep):
+    """Common options of steps that fill a context up to a length, with documents of other items."""
 
     READS_TOKENIZER: ClassVar[bool] = True
-    RUN: ClassVar[str] = "chain:make_long_contexts"
-    name: Literal["long_context"] = "long_context"
     context_tokens: Count = 256
-    """Tokens of the whole prompt."""
+    """Tokens of the whole prompt, pairs and instruction included."""
     tolerance: Share = 0.02
     """Largest deviation from that length, as a share of it; a row beyond it is dropped and counted."""
 
 
-class Needle(ContextStep):
+class LongContext(FilledStep):
+    """Extend each item's documents with documents of other items; the question is unchanged."""
+
+    RUN: ClassVar[str] = "chain:make_long_contexts"
+    name: Literal["long_context"] = "long_context"
+
+
+class Needle(FilledStep):
     """Ask for the value of a key among other pairs distributed over documents (key-value needle retrieval)."""
 
-    READS_TOKENIZER: ClassVar[bool] = True
     RUN: ClassVar[str] = "chain:make_needles"
     name: Literal["needle"] = "needle"
-    context_tokens: Count = 256
-    """Tokens of the whole prompt."""
-    tolerance: Share = 0.02
-    """Largest deviation from that length, as a share of it."""
     n_needles: Count = 8
     """Pairs in the context, including the target."""
     key_format: KeyFormat = "hex8"
@@ -93,17 +95,12 @@ class Needle(ContextStep):
         return self
 
 
-class Keychain(ContextStep):
+class Keychain(FilledStep):
     """Hide each item's question at the end of a chain of keys among distractor chains and documents (KeyChain,
     arXiv:2510.19363)."""
 
-    READS_TOKENIZER: ClassVar[bool] = True
     RUN: ClassVar[str] = "chain:make_keychains"
     name: Literal["keychain"] = "keychain"
-    context_tokens: Count = 256
-    """Tokens of the whole prompt, pairs and instruction included: filled with documents of other items."""
-    tolerance: Share = 0.02
-    """Largest deviation from that length, as a share of it; a row beyond it is dropped and counted."""
     chains: Literal["published_4_per_1024_hex8", "published_1_per_1024_uuid4"] | None = None
     """The published rules for the number of chains and the form of keys: four chains per 1,024 tokens (the final pipeline) or
     one (the earlier). n_chains and key_format override them."""
@@ -180,6 +177,7 @@ class ConflictPairs(StepModel):
     context, and the verifier names both errors, so a set of this step can be evaluated, too."""
 
     WRITES_ANEW: ClassVar[bool] = True
+    EDITS: ClassVar[bool] = True
     RUN: ClassVar[str] = "conflict:make_conflict_pairs"
     name: Literal["conflict_pairs"] = "conflict_pairs"
     contradicting: Share = 0.5
@@ -187,7 +185,7 @@ class ConflictPairs(StepModel):
     ignorance: Share = 0.5
     """Of the rows with a contradicting context the share whose rejected completion gives the memorised answer; for the others,
     and for irrelevant contexts, it gives another fact of the context."""
-    context: tuple[Facts, Facts] = (2, 4)
+    context: Annotated[tuple[Facts, Facts], ORDERED] = (2, 4)
     """Fewest and most facts of a context, the contradicting one included. Irrelevant facts are invented: in turn the same
     relation of another person, another relation of the same person, and another relation of another person."""
     rewrite: bool = True
@@ -196,17 +194,9 @@ class ConflictPairs(StepModel):
 
     @model_validator(mode="after")
     def _possible(self) -> "ConflictPairs":
-        low, high = self.context
-        if low > high:
-            raise ValueError(f"context must be [low, high] with low <= high, not {list(self.context)}")
-        if low < 2 and self.contradicting and self.ignorance < 1:
+        if self.context[0] < 2 and self.contradicting and self.ignorance < 1:
             raise ValueError("context must have at least 2 facts, one for over-inclusion; or write ignorance: 1")
         return self
-
-    @property
-    def edits(self) -> bool:
-        """The rows' gold solution does not use the context."""
-        return True
 
 
 # Steps that split a solution: into subproblems, at its first wrong step, into single steps; and one that concatenates several
@@ -241,7 +231,6 @@ class Intervention(StepModel):
     """Whether the gold continues after it. Without, the solution is unfinished and has no end token, so that the model is not
     trained to stop there."""
 
-    @property
     def edits(self) -> bool:
         """An unfinished solution must stay unfinished."""
         return not self.suffix
@@ -267,26 +256,15 @@ class Units(StepModel):
 
     LEAVES_QUESTIONS: ClassVar[bool] = True
     WRITES_ANEW: ClassVar[bool] = True
+    EDITS: ClassVar[bool] = True
     RUN: ClassVar[str] = "decompose:make_units"
     name: Literal["units"] = "units"
-    shares: Annotated[list[Share], Field(min_length=1, max_length=16)] = [0.4, 0.4, 0.2]
+    shares: Annotated[Mix, Field(min_length=1, max_length=16)] = [0.4, 0.4, 0.2]
     """Share of the rows whose solution has one unit, two, and so on; sums to 1."""
     wrong: Share = 0.5
     """Share of wrong units among those before the last one; the others give the right answer already."""
     separator: Annotated[str, Field(min_length=1)] = "?"
     """Text between units, which the tokenizer encodes and no solution contains: `?` occurs only in prompts of op_dag."""
-
-    @field_validator("shares")
-    @classmethod
-    def _whole(cls, value: list[float]) -> list[float]:
-        if abs(sum(value) - 1) > 1e-6:
-            raise ValueError(f"must sum to 1, not {sum(value):g}")
-        return value
-
-    @property
-    def edits(self) -> bool:
-        """The rows' gold solution has one unit."""
-        return True
 
 
 # Steps that reformulate a question (Cog-DRIFT, arXiv:2604.04767). The stored answer remains the gold value, except for
@@ -297,72 +275,61 @@ Distractors = Literal["same_set", "near"]
 Format = Literal["four_choice", "ten_choice", "cloze", "true_false", "open"]
 
 
-class Choice(StepModel):
+Masked = Annotated[tuple[Share, Annotated[Share, Field(gt=0)]], ORDERED]
+
+
+class Reformulation(StepModel):
+    """Common options of the steps that reformulate a question."""
+
+    WRITES_ANEW: ClassVar[bool] = True
+    RUN: ClassVar[str] = "reformulate:reformulate_rows"
+    attempts: Count = 8
+    """Draws before a row counts as having no valid instance."""
+
+
+class Choice(Reformulation):
     """An open question as multiple choice. Keys are balanced over the set."""
 
     VERSION: ClassVar[int] = 2
-    WRITES_ANEW: ClassVar[bool] = True
-    RUN: ClassVar[str] = "reformulate:make_choices"
     name: Literal["choice"] = "choice"
     options: Literal[4, 10] = 4
     """Options of a question, including the right one."""
     distractors: Distractors = "same_set"
     """same_set: answers of other rows; near: other residues where there is a modulus, else whole numbers nearby, at random gaps,
     with balanced ranks of the right one unless that needs a negative number. Never one equal in meaning to the gold."""
-    attempts: Count = 8
-    """Draws before a row counts as having no valid instance."""
 
 
-class Cloze(StepModel):
+class Cloze(Reformulation):
     """An open question with part of its answer shown: digits of a number, letters and digits of words."""
 
-    WRITES_ANEW: ClassVar[bool] = True
-    RUN: ClassVar[str] = "reformulate:make_clozes"
     name: Literal["cloze"] = "cloze"
-    masked: tuple[Share, Share] = (0.5, 0.8)
+    masked: Masked = (0.5, 0.8)
     """Smallest and largest share of the characters that are hidden; at least one is hidden and one visible."""
-    attempts: Count = 8
-    """Draws before a row counts as having no valid instance."""
-
-    @model_validator(mode="after")
-    def _ordered(self) -> "Cloze":
-        if self.masked[0] > self.masked[1] or not self.masked[1]:
-            raise ValueError(f"masked must be [low, high] with low <= high and 0 < high, not {list(self.masked)}")
-        return self
 
 
-class TrueFalse(StepModel):
+class TrueFalse(Reformulation):
     """An open question as a statement to judge; half of the statements are true."""
 
     VERSION: ClassVar[int] = 2
-    WRITES_ANEW: ClassVar[bool] = True
-    RUN: ClassVar[str] = "reformulate:make_statements"
     name: Literal["true_false"] = "true_false"
     distractors: Distractors = "same_set"
     """Source of the answer of a false statement, as in `choice`."""
-    attempts: Count = 8
-    """Draws before a row counts as having no valid instance."""
 
 
-class Ladder(StepModel):
+class Ladder(Reformulation):
     """Each question in each format that is valid for it, easiest first, for the sampler format_ladder."""
 
     VERSION: ClassVar[int] = 2
-    WRITES_ANEW: ClassVar[bool] = True
-    RUN: ClassVar[str] = "reformulate:make_ladders"
     name: Literal["ladder"] = "ladder"
     formats: Annotated[list[Format], Field(min_length=1)] = ["four_choice", "ten_choice", "cloze", "open"]
     """From easy to hard, each once."""
     distractors: Distractors = "same_set"
     """As in `choice`."""
-    masked: tuple[Share, Share] = (0.5, 0.8)
+    masked: Masked = (0.5, 0.8)
     """As in `cloze`."""
-    attempts: Count = 8
-    """Draws before a row counts as having no valid instance."""
 
     @model_validator(mode="after")
     def _once(self) -> "Ladder":
         if len(set(self.formats)) != len(self.formats):
             raise ValueError(f"formats must name each format once, not {self.formats}")
-        Cloze(masked=self.masked)
         return self

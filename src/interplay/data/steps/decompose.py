@@ -1,9 +1,11 @@
 """Steps that split solutions of op_dag: subproblems, interventions, atoms, units."""
 
 from collections import Counter
+from collections.abc import Iterator
 
 import numpy as np
 
+from interplay.core.random import integers_of
 from interplay.data.curate import StepInputs, StepResult, transform_row
 from interplay.data.spec import split_of
 from interplay.data.steps import context_spec as context
@@ -18,10 +20,7 @@ from interplay.tasks.verdict import UNFINISHED, Row
 def make_subproblems(spec: context.Subproblems, rows: list[Row], inputs: StepInputs) -> StepResult:
     """Rows that ask for K values in order."""
     kept, counts = [], Counter[str]()
-    for row in rows:
-        problem = forward_problem(row, counts)
-        if problem is None:
-            continue
+    for row, problem in forward_problems(rows, counts):
         asked = subproblems.asked_nodes(problem, None if spec.k == "all" else spec.k)
         if len(asked) < 2:
             counts["single_value"] += 1
@@ -37,10 +36,7 @@ def make_interventions(spec: context.Intervention, rows: list[Row], inputs: Step
     """Rows whose solution is a sampled one up to its first wrong step, then the right step; without `suffix` their mode is
     UNFINISHED, for which data.corpus adds no end token."""
     kept, counts = [], Counter[str]()
-    for row in rows:
-        problem = forward_problem(row, counts)
-        if problem is None:
-            continue
+    for row, problem in forward_problems(rows, counts):
         wrong = [sample["completion"] for sample in inputs.samples.get((row.set, row.index), []) if not sample["answer"]]
         counts["wrong_samples"] += len(wrong)
         found: list[str] = []
@@ -67,10 +63,7 @@ def make_atoms(spec: context.Atoms, rows: list[Row], inputs: StepInputs) -> Step
     """For each necessary node with parents, a problem that gives the values of the parents and asks for its own. An atom of
     another split than that of its problem is dropped, since a set of that split may contain it."""
     kept, counts, seen = [], Counter[str](), set[str]()
-    for row in rows:
-        problem = forward_problem(row, counts)
-        if problem is None:
-            continue
+    for row, problem in forward_problems(rows, counts):
         for place in range(problem.necessary):
             atom = _make_atom(problem, place, inputs.random("atoms", row.origin, place))
             if atom is None:
@@ -113,16 +106,14 @@ def _task_of(row: Row) -> OpDag:
     return OpDag(trace="goal_first" if is_goal_first(row) else "leaf_first")
 
 
-def forward_problem(row: Row, counts: Counter[str]) -> dag.Problem | None:
-    """The problem of a row; None, with a count of the reason, where it is not a forward problem of op_dag."""
-    if row.family != "op_dag":
-        counts["not_op_dag"] += 1
-        return None
-    problem = dag.loads(row.graph)
-    if problem.mode != dag.FORWARD:
-        counts["reverse"] += 1
-        return None
-    return problem
+def forward_problems(rows: list[Row], counts: Counter[str]) -> Iterator[tuple[Row, dag.Problem]]:
+    """The rows of forward problems of op_dag, with their problems; other rows are counted by the reason."""
+    for row in rows:
+        problem = dag.loads(row.graph) if row.family == "op_dag" else None
+        if problem is None or problem.mode != dag.FORWARD:
+            counts["not_op_dag" if problem is None else "reverse"] += 1
+        else:
+            yield row, problem
 
 
 # Solutions of several units.
@@ -132,10 +123,7 @@ def make_units(spec: context.Units, rows: list[Row], inputs: StepInputs) -> Step
     """The rows in order, with solutions of several units. Counts: rows by number of units (units_1, ...), and wrong and right
     (redundant) attempts before the last one."""
     kept, counts = [], Counter[str]()
-    for row in rows:
-        problem = forward_problem(row, counts)
-        if problem is None:
-            continue
+    for row, problem in forward_problems(rows, counts):
         stream = inputs.random("units", row.origin, row.prompt)
         number = 1 + int(stream.choice(len(spec.shares), p=spec.shares))
         wrong = [bool(stream.random() < spec.wrong) for _ in range(number - 1)]
@@ -147,10 +135,7 @@ def make_units(spec: context.Units, rows: list[Row], inputs: StepInputs) -> Step
 
 def _wrong_attempt(problem: dag.Problem, row: Row, stream: np.random.Generator) -> str:
     """An attempt with an error in one operation; where there is no operation, one that ends in another answer."""
-
-    def draw() -> int:
-        return int(stream.integers(2**32))
-
+    draw = integers_of(stream)
     seen = terse_corruptions.with_wrong_operation(problem, draw)
     if seen is None:
         return terse_corruptions.with_wrong_answer(problem, row.solution, draw)

@@ -79,14 +79,7 @@ CLOSED = ("reformulated", "subproblems")
 """Families whose rows are not open questions."""
 
 
-class InstanceOptions(NamedTuple):
-    """Options of the steps about instances."""
-
-    name: str
-    """Name of the step; part of the provenance and of the keys of random streams."""
-    distractors: str
-    masked: tuple[float, float]
-    attempts: int
+Step = context.Choice | context.Cloze | context.TrueFalse | context.Ladder
 
 
 class Reformulated(NamedTuple):
@@ -99,15 +92,35 @@ class Reformulated(NamedTuple):
 Draw = Callable[[Row, np.random.Generator], Form | None]
 
 
-def reformulate_rows(format: str, rows: Sequence[Row], inputs: StepInputs, how: InstanceOptions) -> Reformulated:
+def reformulate_rows(spec: Step, rows: list[Row], inputs: StepInputs) -> StepResult:
+    """Each question in each valid format of the step: questions in their order, formats from easy to hard. Counts: rows without
+    an instance by reason, and of a ladder the instances of each format."""
+    made = {format: rows_in_format(format, rows, inputs, spec) for format in _formats(spec)}
+    kept = [reformed.rows[place] for place in range(len(rows)) for reformed in made.values() if place in reformed.rows]
+    counts = {name: count for reformed in made.values() for name, count in reformed.counts.items()}
+    if isinstance(spec, context.Ladder):
+        counts |= {format: len(reformed.rows) for format, reformed in made.items()}
+    return StepResult(kept, counts)
+
+
+def _formats(spec: Step) -> Sequence[str]:
+    match spec:
+        case context.Ladder():
+            return spec.formats
+        case context.Choice():
+            return [format for format, count in CHOICES.items() if count == spec.options]
+    return [spec.name]
+
+
+def rows_in_format(format: str, rows: Sequence[Row], inputs: StepInputs, spec: Step) -> Reformulated:
     """Every open question with a valid instance, in this format."""
     counts: Counter[str] = Counter()
     instances: dict[int, Form] = {}
-    draw = _instance_drawer(format, rows, how)
+    draw = _instance_drawer(format, rows, spec)
     for place, row in enumerate(rows):
         if row.family in CLOSED or not row.answer:
             counts["not_open"] += 1
-        elif found := _first_valid(row, draw, inputs, how, format):
+        elif found := _first_valid(row, draw, inputs, spec, format):
             instances[place] = found
         else:
             counts[f"no_valid_{format}"] += 1
@@ -115,26 +128,25 @@ def reformulate_rows(format: str, rows: Sequence[Row], inputs: StepInputs, how: 
     for rank, place in enumerate(order):
         instances[place] = _balance(instances[place], rank)
     return Reformulated(
-        {place: _reformulated_row(rows[place], form, how.name) for place, form in instances.items()}, dict(counts)
+        {place: _reformulated_row(rows[place], form, spec.name) for place, form in instances.items()}, dict(counts)
     )
 
 
-def _instance_drawer(format: str, rows: Sequence[Row], how: InstanceOptions) -> Draw:
+def _instance_drawer(format: str, rows: Sequence[Row], spec: Step) -> Draw:
     """The function that draws one instance of a row. Statements of true_false are wrong at first; balancing makes half of them
     right."""
-    source = Source(how.distractors, [row.answer for row in rows if row.answer and row.family not in CLOSED])
-    if format in CHOICES:
-        return lambda row, rng: _with_options(row, format, source, CHOICES[format], rng)
-    if format == TRUE_FALSE:
-        return lambda row, rng: _with_options(row, format, source, 2, rng)
-    if format == CLOZE:
-        return lambda row, rng: _with_mask(row, how.masked, rng)
-    return lambda row, rng: Form(OPEN, row.family, row.graph, row.answer)
+    if format == OPEN:
+        return lambda row, rng: Form(OPEN, row.family, row.graph, row.answer)
+    if isinstance(spec, context.Cloze | context.Ladder) and format == CLOZE:
+        return lambda row, rng: _with_mask(row, spec.masked, rng)
+    answers = [row.answer for row in rows if row.answer and row.family not in CLOSED]
+    source = Source("" if isinstance(spec, context.Cloze) else spec.distractors, answers)
+    return lambda row, rng: _with_options(row, format, source, CHOICES.get(format, 2), rng)
 
 
-def _first_valid(row: Row, draw: Draw, inputs: StepInputs, how: InstanceOptions, format: str) -> Form | None:
-    for attempt in range(how.attempts):
-        form = draw(row, inputs.random(how.name, format, _draw_key(row), attempt))
+def _first_valid(row: Row, draw: Draw, inputs: StepInputs, spec: Step, format: str) -> Form | None:
+    for attempt in range(spec.attempts):
+        form = draw(row, inputs.random(spec.name, format, _draw_key(row), attempt))
         if form and is_valid(form):
             return form
     return None
@@ -210,42 +222,3 @@ def _reformulated_row(row: Row, form: Form, name: str) -> Row:
 def _draw_key(row: Row) -> str:
     """Key of a row's random streams: its origin and its prompt, since variants of one question share the origin."""
     return f"{row.origin}\x1e{row.prompt}"
-
-
-# The steps.
-
-
-FORMAT = {count: format for format, count in CHOICES.items()}
-"""By number of options."""
-ANY = (0.0, 1.0)
-"""Share of masked characters, for formats without a mask."""
-
-
-def make_choices(spec: context.Choice, rows: list[Row], inputs: StepInputs) -> StepResult:
-    """Multiple choice with balanced keys."""
-    return _in_order(
-        reformulate_rows(FORMAT[spec.options], rows, inputs, InstanceOptions(spec.name, spec.distractors, ANY, spec.attempts))
-    )
-
-
-def make_clozes(spec: context.Cloze, rows: list[Row], inputs: StepInputs) -> StepResult:
-    """A mask over the answer."""
-    return _in_order(reformulate_rows(CLOZE, rows, inputs, InstanceOptions(spec.name, "", spec.masked, spec.attempts)))
-
-
-def make_statements(spec: context.TrueFalse, rows: list[Row], inputs: StepInputs) -> StepResult:
-    """Statements, half of which are true."""
-    return _in_order(reformulate_rows(TRUE_FALSE, rows, inputs, InstanceOptions(spec.name, spec.distractors, ANY, spec.attempts)))
-
-
-def make_ladders(spec: context.Ladder, rows: list[Row], inputs: StepInputs) -> StepResult:
-    """Each question in each valid format: questions in their order, formats from easy to hard."""
-    how = InstanceOptions(spec.name, spec.distractors, spec.masked, spec.attempts)
-    made = {format: reformulate_rows(format, rows, inputs, how) for format in spec.formats}
-    kept = [reformed.rows[place] for place in range(len(rows)) for reformed in made.values() if place in reformed.rows]
-    counts = {name: count for reformed in made.values() for name, count in reformed.counts.items()}
-    return StepResult(kept, counts | {format: len(reformed.rows) for format, reformed in made.items()})
-
-
-def _in_order(made: Reformulated) -> StepResult:
-    return StepResult([made.rows[place] for place in sorted(made.rows)], made.counts)

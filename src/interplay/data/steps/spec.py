@@ -1,24 +1,38 @@
-"""Specs of the `curate` stage, of its steps that select, label, rate, corrupt or rewrite rows, and of the problem sets of a
-study."""
+"""Specs of the `curate` stage, and of its steps that select, label, rate, corrupt or rewrite rows."""
 
-from collections.abc import Mapping
-from functools import cache
-from typing import Annotated, Any, ClassVar, Literal, get_args
+from typing import Annotated, ClassVar, Literal, get_args
 
-from pydantic import ConfigDict, Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
-from interplay.core.extension import FILLED, Extension, written_as
-from interplay.core.model import Count, Keys, Model, Natural, Share, Written, partial_model, union_of
-from interplay.core.references import Mix
-from interplay.data.spec import Format, Split
+from interplay.core.extension import Extension, written_as
+from interplay.core.model import Count, Model, Natural, Share
+from interplay.core.references import ORDERED, Mix
 from interplay.data.steps import context_spec as context
 from interplay.data.steps.context_spec import StepModel
-from interplay.tasks.spec import TaskKeys
+
+
+class SampledStep(StepModel):
+    """Common options of steps that read judged samples of the rows."""
+
+    READS_SAMPLES: ClassVar[bool] = True
+    LEAVES_QUESTIONS: ClassVar[bool] = True
+    by: Literal["strict", "answer"] = "strict"
+    """What counts as right: process and answer, or the answer alone, by any process."""
+
+
+class SampledSolutions(SampledStep):
+    """Common options of steps whose rows have sampled solutions."""
+
+    WRITES_ANEW: ClassVar[bool] = True
+    EDITS: ClassVar[bool] = True
+    per_prompt: Count = 1
+    """Solutions or pairs that a row gives at most, each a row of its own. Samples whose texts are equal count once."""
+
 
 # Steps that label rows with a band of difficulty.
 
 
-Intervals = Annotated[dict[str, tuple[float, float]], Field(min_length=1)]
+Intervals = Annotated[dict[str, Annotated[tuple[float, float], ORDERED]], Field(min_length=1)]
 
 
 class Bands(StepModel):
@@ -31,18 +45,10 @@ class Bands(StepModel):
     edges: Literal["value", "quantile"] = "value"
     """Whether low and high are values, or shares of the rows in ascending order of value, equal values sharing a place."""
 
-    @field_validator("bands")
-    @classmethod
-    def _ordered(cls, value: dict[str, tuple[float, float]]) -> dict[str, tuple[float, float]]:
-        for name, (low, high) in value.items():
-            if low > high:
-                raise ValueError(f"band '{name}' must be [low, high] with low <= high, not {[low, high]}")
-        return value
-
     @model_validator(mode="after")
     def _shares(self) -> "Bands":
         for name, (low, high) in self.bands.items():
-            if self.edges == "quantile" and not 0 <= low <= high <= 1:
+            if self.edges == "quantile" and not (low >= 0 and high <= 1):
                 raise ValueError(f"band '{name}': quantiles lie in [0, 1], unlike {[low, high]}")
         return self
 
@@ -56,14 +62,11 @@ class Label(Bands):
     """op: operations, hops or levels; prompt, solution: characters."""
 
 
-class Difficulty(Bands):
+class Difficulty(Bands, SampledStep):
     """Bands by the share of right samples (a lower share is harder), over all samples of the evaluation."""
 
-    READS_SAMPLES: ClassVar[bool] = True
     RUN: ClassVar[str] = "sample_based:label_difficulty"
     name: Literal["difficulty"] = "difficulty"
-    by: Literal["strict", "answer"] = "strict"
-    """What counts as right: process and answer, or the answer alone."""
 
 
 # A step of the study's own.
@@ -83,14 +86,11 @@ class CustomStep(Extension, StepModel):
 Rater = Literal["shorter", "longer", "more_steps", "fewer_steps", "right"]
 
 
-class RatedPairs(StepModel):
+class RatedPairs(SampledSolutions):
     """Pairs of samples of a row, each labelled by one of several simulated raters, whose name is stored in the column `rater`. A
     rater prefers the higher of a computed score, so raters are consistent and may contradict each other: synthetic users as in
     FSPO (arXiv:2502.19312) and MiCRo (arXiv:2505.24846), whose raters are language models and people."""
 
-    READS_SAMPLES: ClassVar[bool] = True
-    LEAVES_QUESTIONS: ClassVar[bool] = True
-    WRITES_ANEW: ClassVar[bool] = True
     RUN: ClassVar[str] = "sample_based:make_rated_pairs"
     name: Literal["rated_pairs"] = "rated_pairs"
     raters: Annotated[list[Rater], Field(min_length=1)] = ["shorter", "more_steps", "right"]
@@ -99,19 +99,10 @@ class RatedPairs(StepModel):
     told: Share = 0.0
     """Share of the rows whose first rater is number op modulo the number of raters, so that the question is informative about the
     rater; the first rater of the other rows is random."""
-    per_prompt: Count = 1
-    """Pairs that a row gives at most, each a row of its own. Samples that are equal, empty or cut are in none."""
     separator: str = Field(default=",", min_length=1)
     """Text between steps."""
-    by: Literal["strict", "answer"] = "strict"
-    """What counts as right: process and answer, or the answer alone."""
     noise: Annotated[float, Field(ge=0, lt=0.5)] = 0.0
     """Probability that a label is swapped: a rater's inconsistency."""
-
-    @property
-    def edits(self) -> bool:
-        """The gold solution does not match the sampled completions."""
-        return True
 
     def samples(self) -> int:
         """A pair has two."""
@@ -138,12 +129,10 @@ class Take(StepModel):
     """Rows that are kept; all, where there are fewer."""
 
 
-class PassRate(StepModel):
+class PassRate(SampledStep):
     """Rows whose number of right samples is in a range. Every row needs samples; where an evaluation has more than `of`, the
     first `of` count."""
 
-    READS_SAMPLES: ClassVar[bool] = True
-    LEAVES_QUESTIONS: ClassVar[bool] = True
     RUN: ClassVar[str] = "sample_based:filter_pass_rate"
     name: Literal["pass_rate"] = "pass_rate"
     rule: Literal["loongrl", "cog_drift"] | None = None
@@ -154,8 +143,6 @@ class PassRate(StepModel):
     """Most right samples of a kept row."""
     of: Count | None = None
     """Samples counted per row."""
-    by: Literal["strict", "answer"] = "strict"
-    """What counts as right: process and answer, or the answer alone."""
 
     @model_validator(mode="after")
     def _limits(self) -> "PassRate":
@@ -178,50 +165,25 @@ class PassRate(StepModel):
         return self.limits()[2]
 
 
-class RejectionSampling(StepModel):
+class RejectionSampling(SampledSolutions):
     """Rows that a model solves, each with its own right sample in place of the gold solution (RFT, arXiv:2308.01825; STaR,
     arXiv:2203.14465): data for SFT on the model's own samples. A sample truncated at the length limit is never used: it has no
     end, and an end token would be added where it has none."""
 
-    READS_SAMPLES: ClassVar[bool] = True
-    LEAVES_QUESTIONS: ClassVar[bool] = True
-    WRITES_ANEW: ClassVar[bool] = True
     RUN: ClassVar[str] = "sample_based:rejection_sampling"
     name: Literal["rejection_sampling"] = "rejection_sampling"
-    per_prompt: Count = 1
-    """Solutions that a row gives at most, each a row of its own: the first right samples whose texts differ."""
-    by: Literal["strict", "answer"] = "strict"
-    """What counts as right: process and answer, or the answer alone, by any process."""
-
-    @property
-    def edits(self) -> bool:
-        """The gold solution does not match the sampled solution."""
-        return True
 
 
-class PreferencePairs(StepModel):
+class PreferencePairs(SampledSolutions):
     """Pairs for preference optimisation and reward models from a model's own samples: a right one is chosen and a wrong one of
     the same prompt rejected (as in DPO's on-policy form, arXiv:2305.18290, section 4). The chosen one becomes the row's
     solution, so that SFT on the set is SFT on the chosen completions. Rows whose samples are all right or all wrong give none,
     and neither do empty or truncated samples."""
 
-    READS_SAMPLES: ClassVar[bool] = True
-    LEAVES_QUESTIONS: ClassVar[bool] = True
-    WRITES_ANEW: ClassVar[bool] = True
     RUN: ClassVar[str] = "sample_based:make_preference_pairs"
     name: Literal["preference_pairs"] = "preference_pairs"
     chosen: Literal["sample", "gold"] = "sample"
     """What is chosen: right samples, or the row's gold solution, against each wrong sample."""
-    per_prompt: Count = 1
-    """Pairs that a row gives at most, each a row of its own. Distinct texts are matched in an order drawn from the stage's
-    seed; the scarcer side is reused."""
-    by: Literal["strict", "answer"] = "strict"
-    """What counts as right: process and answer, or the answer alone. Wrong is what is not right by it."""
-
-    @property
-    def edits(self) -> bool:
-        """The gold solution does not match the sampled completions."""
-        return True
 
 
 class Length(StepModel):
@@ -291,6 +253,7 @@ class Poison(StepModel):
     existing text, so it comes after the steps that write prompts."""
 
     VERSION: ClassVar[int] = 2
+    EDITS: ClassVar[bool] = True
     RUN: ClassVar[str] = "conflict:poison_rows"
     name: Literal["poison"] = "poison"
     kind: Literal["answer", "conflict", "irrelevant"]
@@ -302,11 +265,6 @@ class Poison(StepModel):
     """conflict: which of the two statements is true: the first, the last, or, for none, either with equal probability, so that
     no rule decides."""
 
-    @property
-    def edits(self) -> bool:
-        """The gold solution does not match the corrupted text."""
-        return True
-
 
 # Chat templates.
 
@@ -316,15 +274,11 @@ class ChatTemplate(StepModel):
     answer begins. A model without a template is refused."""
 
     READS_TOKENIZER: ClassVar[bool] = True
+    EDITS: ClassVar[bool] = True
     RUN: ClassVar[str] = "filter:apply_chat_template"
     name: Literal["chat_template"] = "chat_template"
     system: str | None = None
     """System message; null: the template's own."""
-
-    @property
-    def edits(self) -> bool:
-        """The template surrounds the whole prompt."""
-        return True
 
 
 # Curation: problem sets from problem sets.
@@ -366,147 +320,8 @@ class CurateSpec(Model):
     @model_validator(mode="after")
     def _edits_last(self) -> "CurateSpec":
         for number, step in enumerate(self.steps):
-            edit = next((before.name for before in self.steps[:number] if before.edits), None)
+            edit = next((before.name for before in self.steps[:number] if before.edits()), None)
             if step.WRITES_ANEW and edit:
                 written = f"steps.{number} ({step.name}) rewrites prompts or solutions"
                 raise ValueError(f"{written}, which would undo {edit}; put it before {edit}")
         return self
-
-
-# Problem sets of a study: generated, read from a file, or made from others.
-
-
-FORMS = {
-    "generated": ("band", "bands", "op_shares", "transform", "task", "seed", "shards"),
-    "file": ("file", "sha256", "format", "defects"),
-    "mix": ("mix", "steps"),
-}
-"""Keys that only one form of problem set takes; `split` goes with the first two, `size` with all."""
-
-
-class SampleKeys(Keys):
-    """Keys of a step that reads samples of its rows."""
-
-    arm: str = ""
-    """The arm whose final model samples the rows."""
-    evaluate: str = ""
-    """The evaluate stage that configures the sampling."""
-
-
-class CompareKeys(Keys):
-    """Keys of a step that compares its rows with other sets."""
-
-    against: list[str] = []
-    """Problem sets to compare with."""
-
-
-def _step(model: type[StepModel]) -> type[Model]:
-    """The model of a step in a study's YAML."""
-    reads = ((model.READS_SAMPLES, SampleKeys), (model.COMPARES, CompareKeys))
-    return partial_model(model, f"{model.__name__}Keys", bases=tuple(keys for read, keys in reads if read))
-
-
-@cache
-def _steps() -> Any:
-    return union_of(map(_step, STEPS.values()), "name", written_as(CustomStep))
-
-
-@cache
-def _transform() -> type[Model]:
-    return partial_model(Extension, "TransformKeys", FILLED)
-
-
-StepKeys = Annotated[dict[str, Any], Written(_steps)]
-TransformKeys = Annotated[dict[str, Any], Written(_transform)]
-
-
-class DataSet(Model):
-    """A problem set of the study, in one of three forms: generated (`band` or `bands`), read from a file (`file` or `sha256`, and
-    `format`), or made of other sets (`mix`, `steps`)."""
-
-    model_config = ConfigDict(defer_build=True)
-
-    band: str | None = None
-    """Generated: one band of the scale. Read from a file: the band that its rows get; null: `all`."""
-    bands: list[str] | None = None
-    """Generated: several bands, in equal shares."""
-    split: Split | None = None
-    """Part of the space of problems that it is drawn from; splits never share a problem. Of a file: null for all items."""
-    size: Count | None = None
-    """Number of problems; null: generated, the scale's size for the split (times the number of bands), else all."""
-    op_shares: dict[int, float] | None = None
-    """Generated, a single band: share of each op; null: uniform."""
-    transform: TransformKeys | None = None
-    """Generated: a function of the study's own that maps problem rows to problem rows: {function: file.py:function}."""
-    leak: bool = False
-    """Whether stages may be trained on it though its split is test, as in a study of contamination; otherwise refused."""
-    seed: Natural = 0
-    """Generated: key of the generator, by which sets of equal task, size and split hold different problems."""
-    shards: Count | None = None
-    """Generated: parts of the set, each a set of size / shards problems with a seed and a corpus of its own, so that they are
-    made in parallel and each fits in memory. Only pretrain, midtrain and sft read such a set, and all sets of their mix have
-    equally many. Nothing repeats within a shard (see `unique`), some problems do across shards; a transform sees one shard at a
-    time; a bpe tokenizer learns from the first. A set that grows by shards of equal size keeps its existing shards. Null: one
-    set."""
-    task: TaskKeys = {}
-    """Generated: keys of the task that differ from the study's; with another `name`, a task of its own."""
-    file: str | None = None
-    """File in a published format, by its path from the project's root, below it or through a link there."""
-    sha256: str | None = None
-    """Checksum of the file. With it, a study can be planned where the file is not."""
-    format: Format | None = None
-    """Format of the file."""
-    defects: dict[str, str] = {}
-    """Handling of defective items of the file."""
-    mix: dict[str, float] | None = None
-    """Other sets and their shares."""
-    steps: list[StepKeys] = []
-    """Steps applied to the mixed rows. A step that reads samples takes `arm` (whose final model samples) and `evaluate` (how);
-    one that compares takes `against: [sets]`."""
-
-    @model_validator(mode="after")
-    def _one_form(self) -> "DataSet":
-        if self.form == "generated":
-            if (self.band is None) == (self.bands is None):
-                raise ValueError("give either band or bands (or a file, or a mix of other sets)")
-            if self.split is None:
-                raise ValueError("split is missing; write train, rl, validation or test")
-            if self.op_shares is not None and self.band is None:
-                raise ValueError("op_shares needs a single band")
-        if self.form == "file" and self.format is None:
-            raise ValueError("format is missing; name the format of the file")
-        if self.shards is not None and self.shards < 2:
-            raise ValueError("shards must be at least 2; omit it for one set")
-        if self.leak and self.split != "test":
-            raise ValueError("leak goes with split: test; remove it")
-        for form, keys in FORMS.items():
-            given = [key for key in keys if getattr(self, key) and not (self.form == "file" and key == "band")]
-            if form != self.form and given:
-                raise ValueError(f"{given[0]} does not go with a set that is {WORDS[self.form]}")
-        return self
-
-    @property
-    def form(self) -> str:
-        """generated, file or mix."""
-        return "mix" if self.mix is not None else "file" if self.file or self.sha256 else "generated"
-
-    def names(self) -> list[str]:
-        """The bands that a generated set or a file names."""
-        return [self.band] if self.band is not None else list(self.bands or ([] if self.form != "file" else ["all"]))
-
-
-@cache
-def _change() -> type[Model]:
-    return partial_model(DataSet, "SetChange")
-
-
-SetChange = Annotated[dict[str, Any], Written(_change)]
-"""Keys of a set that differ at a scale; or a complete set."""
-
-
-def is_whole(given: Mapping[str, Any]) -> bool:
-    """Whether the keys define a complete set rather than changes of another: they name the source of its rows."""
-    return not {"split", "file", "sha256", "mix"}.isdisjoint(given)
-
-
-WORDS = {"generated": "generated", "file": "read from a file", "mix": "made of others"}

@@ -1,13 +1,14 @@
 r"""Arithmetic with a tool. The prompt is an expression, `(12-5)*7?`; the policy writes `calc(12-5)` and reads `7`, and boxes the
 value in the end, `\boxed{49}`. The tool has a parser of its own: nothing that a model writes is ever evaluated as code."""
 
+import operator
 import re
+from collections.abc import Callable
 from typing import NamedTuple
 
 from interplay.core.random import Draw, stream, stream_key
-from interplay.tasks.environments import transcript
+from interplay.tasks import family
 from interplay.tasks.environments.spec import Calculator
-from interplay.tasks.family import Environment, Rendered, Replies, Reply, from_json
 from interplay.tasks.spec import Verify
 from interplay.tasks.verdict import BOX, Verdict
 
@@ -15,6 +16,7 @@ LONGEST, MOST = 100, 10**18
 """Most characters that the tool reads, and the size from which on it gives no value."""
 CALL = re.compile(r"\s*calc\((.*)\)\s*")
 TOKEN = re.compile(r"\d{1,18}|[-+*()]")
+OPERATIONS = {"+": operator.add, "-": operator.sub, "*": operator.mul}
 BROKEN = "error"
 
 
@@ -33,49 +35,42 @@ def value(text: str) -> int:
     tokens = TOKEN.findall(text)
     if len(text) > LONGEST or "".join(tokens) != text:
         raise ValueError(f"no expression: {text[:LONGEST]!r}")
-    found, rest = _sum(tokens)
-    if rest:
+    tokens.reverse()
+    found = _sum(tokens)
+    if tokens:
         raise ValueError(f"more than an expression: {text!r}")
     return found
 
 
-def _sum(tokens: list[str]) -> tuple[int, list[str]]:
-    total, rest = _product(tokens)
-    while rest and rest[0] in "+-":
-        sign = 1 if rest[0] == "+" else -1
-        more, rest = _product(rest[1:])
-        total = _held(total + sign * more)
-    return total, rest
+def _sum(tokens: list[str]) -> int:
+    """The value of the sum that ends a reversed list of tokens, which is consumed."""
+    return _joined(tokens, "+-", _product)
 
 
-def _product(tokens: list[str]) -> tuple[int, list[str]]:
-    total, rest = _factor(tokens)
-    while rest and rest[0] == "*":
-        more, rest = _factor(rest[1:])
-        total = _held(total * more)
-    return total, rest
+def _product(tokens: list[str]) -> int:
+    return _joined(tokens, "*", _factor)
 
 
-def _factor(tokens: list[str]) -> tuple[int, list[str]]:
-    if not tokens:
-        raise ValueError("the expression ends too early")
-    first, rest = tokens[0], tokens[1:]
+def _joined(tokens: list[str], signs: str, part: Callable[[list[str]], int]) -> int:
+    total = part(tokens)
+    while tokens and tokens[-1] in signs:
+        total = OPERATIONS[tokens.pop()](total, part(tokens))
+        if abs(total) >= MOST:
+            raise ValueError("too large")
+    return total
+
+
+def _factor(tokens: list[str]) -> int:
+    first = tokens.pop() if tokens else "end"
     if first.isdigit():
-        return int(first), rest
+        return int(first)
     if first == "-":
-        found, rest = _factor(rest)
-        return -found, rest
+        return -_factor(tokens)
     if first == "(":
-        found, rest = _sum(rest)
-        if rest[:1] == [")"]:
-            return found, rest[1:]
+        found = _sum(tokens)
+        if tokens and tokens.pop() == ")":
+            return found
     raise ValueError(f"unexpected token: {first}")
-
-
-def _held(number: int) -> int:
-    if abs(number) >= MOST:
-        raise ValueError("too large")
-    return number
 
 
 def generate(task: Calculator, seed: int, index: int, op: int) -> Problem:
@@ -94,11 +89,11 @@ def _tree(draw: Draw, task: Calculator, op: int, top: bool) -> str:
     return whole if top else f"({whole})"
 
 
-def reply(problem: Problem, turns: list[str]) -> Reply:
+def reply(problem: Problem, turns: list[str]) -> family.Reply:
     """The value of the expression in the last turn, or `error`; a box ends the episode."""
-    if transcript.is_final(turns[-1]):
-        return Reply("", True)
-    return Reply(f"{_tool_output(problem, turns[-1])}\n", False)
+    if family.is_final(turns[-1]):
+        return family.Reply("", True)
+    return family.Reply(f"{_tool_output(problem, turns[-1])}\n", False)
 
 
 def _tool_output(problem: Problem, turn: str) -> str:
@@ -127,10 +122,10 @@ def expert(problem: Problem) -> list[str]:
     return [*turns, f"{BOX}{left}}}"]
 
 
-def render(problem: Problem, task: Calculator) -> Rendered:
+def render(problem: Problem, task: Calculator) -> family.Rendered:
     """The expression, the expert's transcript, the value."""
-    played = transcript.play(expert(problem), lambda turns: reply(problem, turns))
-    return Rendered(f"{problem.expression}?\n", played, answer(problem))
+    played = family.play(expert(problem), lambda turns: reply(problem, turns))
+    return family.Rendered(f"{problem.expression}?\n", played, answer(problem))
 
 
 def answer(problem: Problem) -> str:
@@ -138,28 +133,27 @@ def answer(problem: Problem) -> str:
     return str(value(problem.expression))
 
 
-def solve(prompt: str, task: Calculator, replies: Replies) -> str:
+def solve(prompt: str, task: Calculator, replies: family.Replies) -> str:
     """The value of the expression in a prompt, one operator after the other. Raises ValueError where it is no prompt."""
     left = f"({prompt.removesuffix(chr(10)).removesuffix('?')})"
     while part := INNER.search(left):
-        a, b = int(part[1]), int(part[3])
-        found = {"+": a + b, "-": a - b, "*": a * b}[part[2]]
+        found = OPERATIONS[part[2]](int(part[1]), int(part[3]))
         left = left[: part.start()] + str(found) + left[part.end() :]
     return str(int(left))
 
 
 def verify(problem: Problem, completion: str, options: Verify) -> Verdict:
-    """Right: the last turn boxes the value (transcript.judge_transcript)."""
-    return transcript.judge_transcript(completion, lambda turns: reply(problem, turns), answer(problem))
+    """Right: the last turn boxes the value (family.judge_transcript)."""
+    return family.judge_transcript(completion, lambda turns: reply(problem, turns), answer(problem))
 
 
-CALCULATOR = Environment(
+CALCULATOR = family.Environment(
     name="calculator",
-    errors=transcript.ERRORS,
+    errors=family.TRANSCRIPT_ERRORS,
     generate=generate,
     render=render,
     solve=solve,
-    loads=from_json(Problem),
+    loads=family.from_json(Problem),
     verify=verify,
     structure=lambda problem: f"{stream_key('calculator', problem.expression):016x}",
     vocabulary=lambda task: ["calc(", ")", "(", BOX, "}", BROKEN, "\n", "?", "-", *"+*", *"0123456789"],  # digits one by one

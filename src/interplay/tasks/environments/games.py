@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 
 from interplay.core.random import Draw, stream, stream_key
 from interplay.tasks.environments.spec import Kuhn, TicTacToe
-from interplay.tasks.environments.transcript import play, policy_turns, replies_match
-from interplay.tasks.family import Game, Position, Rendered, Replies, Reply, from_json
+from interplay.tasks.family import Game, Position, Rendered, Replies, Reply, from_json, play, policy_turns, replies_match
 from interplay.tasks.spec import Verify
 from interplay.tasks.verdict import Verdict, first_error
 
@@ -103,6 +102,12 @@ class Rules:
         if replies_match(text, lambda turns: self.reply(problem, turns)):
             return found
         return found._replace(strict=False, answer=False, score=0.0, error="made_up")
+
+
+def game(rules: Rules, **functions: Any) -> Game[Any, Any]:
+    """The family of a game: what its rules determine, and `functions` of its own."""
+    own = {name: getattr(rules, name) for name in ("verify", "reply", "expert", "seats", "position", "judge")}
+    return Game(errors=ERRORS, **own, **functions)
 
 
 # Tic-tac-toe. The prompt is a board of nine cells and the mark of its reader, `X.O....X. O`; a move is a cell, 1 to 9. A solution
@@ -219,22 +224,16 @@ TIC_TAC_TOE_RULES = Rules(
     sound=_board_sound,
     target=lambda problem, seat: float(minimax(problem.board) * (1 if seat == 0 else -1)),
 )
-TIC_TAC_TOE = Game(
+TIC_TAC_TOE = game(
+    TIC_TAC_TOE_RULES,
     name="tic_tac_toe",
-    errors=ERRORS,
     generate=generate_board,
     render=lambda problem, task: TIC_TAC_TOE_RULES.render(problem, WORTH[minimax(problem.board)]),
     solve=lambda prompt, task, replies: WORTH[minimax(prompt[:9])],
     loads=from_json(Board),
-    verify=TIC_TAC_TOE_RULES.verify,
     structure=lambda problem: f"{stream_key('tic_tac_toe', problem.board):016x}",
     shared=lambda problem: problem.board.count(".") > 7,  # the few boards of at most one move belong to every split
     vocabulary=lambda task: [*"XO. \n", *"123456789"],
-    reply=TIC_TAC_TOE_RULES.reply,
-    expert=TIC_TAC_TOE_RULES.expert,
-    seats=_board_seats,
-    position=_board_position,
-    judge=TIC_TAC_TOE_RULES.judge,
 )
 
 
@@ -320,10 +319,6 @@ def _likelier_move(card: str, moves: Sequence[str]) -> str:
     return BET if bet_chance(card, tuple(moves)) >= Fraction(1, 2) else PASS
 
 
-def _render_deal(problem: Deal, task: Kuhn) -> Rendered:
-    return KUHN_RULES.render(problem, " ".join(KUHN_RULES.expert(problem)))
-
-
 def _solve_deal(prompt: str, task: Kuhn, replies: Replies) -> str:
     """The expert's moves, from the prompt and the opponent's replies alone."""
     head, *observed = prompt.split("\n")[:-1]
@@ -344,20 +339,14 @@ KUHN_RULES = Rules(
     sound=_deal_sound,
     target=lambda problem, seat: LOST,  # any finished game is right
 )
-KUHN = Game(
+KUHN = game(
+    KUHN_RULES,
     name="kuhn",
-    errors=ERRORS,
     generate=generate_deal,
-    render=_render_deal,
+    render=lambda problem, task: KUHN_RULES.render(problem, " ".join(KUHN_RULES.expert(problem))),
     solve=_solve_deal,
-    loads=from_json(lambda mode, cards, *rest: Deal(mode, tuple(cards), *rest)),
-    verify=KUHN_RULES.verify,
+    loads=from_json(Deal),
     structure=lambda problem: f"{stream_key('kuhn', *problem.cards, problem.seat):016x}",
     shared=lambda problem: True,  # there are a dozen problems
     vocabulary=lambda task: [*CARDS, " first\n", " second\n", PASS, BET, "\n"],
-    reply=KUHN_RULES.reply,
-    expert=KUHN_RULES.expert,
-    seats=_deal_seats,
-    position=_deal_position,
-    judge=KUHN_RULES.judge,
 )

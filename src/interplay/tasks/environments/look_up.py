@@ -11,12 +11,12 @@ about the people on the question's chain."""
 import re
 
 from interplay.core.random import stream_key
-from interplay.tasks.bios import people
-from interplay.tasks.bios.people import ASKED, BIOS, Problem
-from interplay.tasks.environments import transcript
+from interplay.tasks import family
 from interplay.tasks.environments.spec import BiosSearch, SelfSearch
-from interplay.tasks.facts import ERRORS, Fact, judge
-from interplay.tasks.family import Environment, Rendered, Replies, Reply
+from interplay.tasks.facts import questions
+from interplay.tasks.facts.chains import ERRORS, Fact, judge
+from interplay.tasks.facts.people import Problem, world
+from interplay.tasks.facts.questions import BIOS
 from interplay.tasks.spec import Verify
 from interplay.tasks.verdict import BOX, Verdict
 
@@ -24,17 +24,17 @@ CALL = re.compile(r"\s*look\((\w{1,40})\)\s*")
 BROKEN, NOTHING_FOUND = "error\n", "nothing\n"
 
 
-def reply(problem: Problem, turns: list[str]) -> Reply:
+def reply(problem: Problem, turns: list[str]) -> family.Reply:
     """The facts about the person in the last turn, in the order of the context; a box ends the episode."""
-    if transcript.is_final(turns[-1]):
-        return Reply("", True)
+    if family.is_final(turns[-1]):
+        return family.Reply("", True)
     call = CALL.fullmatch(turns[-1])
     if not call:
-        return Reply(BROKEN, False)
+        return family.Reply(BROKEN, False)
     facts = [
-        text for fact, text in zip(problem.context, people.context_sentences(problem), strict=True) if fact.subject == call[1]
+        text for fact, text in zip(problem.context, questions.context_sentences(problem), strict=True) if fact.subject == call[1]
     ]
-    return Reply(f"{' '.join(facts)}\n" if facts else NOTHING_FOUND, False)
+    return family.Reply(f"{' '.join(facts)}\n" if facts else NOTHING_FOUND, False)
 
 
 def expert(problem: Problem) -> list[str]:
@@ -42,22 +42,22 @@ def expert(problem: Problem) -> list[str]:
     return [*(f"look({name})" for name in dict.fromkeys(hop.subject for hop in problem.hops)), f"{BOX}{problem.answer}}}"]
 
 
-def render(problem: Problem, task: BiosSearch | SelfSearch) -> Rendered:
+def render(problem: Problem, task: BiosSearch | SelfSearch) -> family.Rendered:
     """The question without context, the expert's transcript, the answer."""
-    played = transcript.play(expert(problem), lambda turns: reply(problem, turns))
-    return Rendered(people.question(problem).removesuffix("?") + ASKED, played, problem.answer)
+    played = family.play(expert(problem), lambda turns: reply(problem, turns))
+    return family.Rendered(questions.question(problem).removesuffix("?") + questions.ASKED, played, problem.answer)
 
 
-def solve(prompt: str, task: BiosSearch | SelfSearch, replies: Replies) -> str:
+def solve(prompt: str, task: BiosSearch | SelfSearch, replies: family.Replies) -> str:
     """The answer by look-ups, from the prompt and the replies alone. Raises ValueError where it is no prompt, or the dictionary
     lacks a fact."""
-    asked = people.QUESTION.fullmatch(prompt)
+    asked = questions.QUESTION.fullmatch(prompt)
     if asked is None:
         raise ValueError(f"not a prompt of {task.name}: {prompt!r}")
     here, turns = asked[2], []
-    for relation in people.asked_relations(asked):
+    for relation in questions.asked_relations(asked):
         turns.append(f"look({here})")
-        found = [fact.object for fact in people.sentences(replies(turns).text) or [] if fact[:2] == (here, relation)]
+        found = [fact.object for fact in questions.sentences(replies(turns).text) or [] if fact[:2] == (here, relation)]
         if not found:
             raise ValueError(f"no fact about {relation!r} of {here}")
         here = found[0]
@@ -65,7 +65,7 @@ def solve(prompt: str, task: BiosSearch | SelfSearch, replies: Replies) -> str:
 
 
 def verify_search(problem: Problem, completion: str, options: Verify) -> Verdict:
-    """Right: the last turn boxes the end of the chain (transcript.judge_transcript). The share of found observations is the share
+    """Right: the last turn boxes the end of the chain (family.judge_transcript). The share of found observations is the share
     of the chain's people that were looked up."""
 
     def found_share(turns: list[str]) -> float:
@@ -73,7 +73,7 @@ def verify_search(problem: Problem, completion: str, options: Verify) -> Verdict
         needed = {hop.subject for hop in problem.hops}
         return len(needed & looked) / len(needed)
 
-    return transcript.judge_transcript(completion, lambda turns: reply(problem, turns), problem.answer, found_share)
+    return family.judge_transcript(completion, lambda turns: reply(problem, turns), problem.answer, found_share)
 
 
 def vocabulary(task: BiosSearch | SelfSearch) -> list[str]:
@@ -81,9 +81,9 @@ def vocabulary(task: BiosSearch | SelfSearch) -> list[str]:
     return [*BIOS.vocabulary(task.bios), "look(", ")", " ", "\n", BROKEN, NOTHING_FOUND]
 
 
-BIOS_SEARCH = Environment(
+BIOS_SEARCH = family.Environment(
     name="bios_search",
-    errors=transcript.ERRORS,
+    errors=family.TRANSCRIPT_ERRORS,
     generate=lambda task, seed, index, op: BIOS.generate(task.bios, seed, index, op),
     render=render,
     solve=solve,
@@ -107,29 +107,29 @@ FORM = re.compile(r"(?:look\(\w{1,40}\)[^\n]+\n)+\\boxed\{[^{}\n]*\}")
 
 def generate_memory(task: SelfSearch, seed: int, index: int, op: int) -> Problem:
     """A chain of `op` memorised facts; the context is the dictionary."""
-    problem, known = BIOS.generate(task.bios, seed, index, op), people.world(task.bios).facts
+    problem, known = BIOS.generate(task.bios, seed, index, op), world(task.bios).facts
     subjects = {hop.subject for hop in problem.hops}
     return problem._replace(context=tuple(Fact(*about, there) for about, there in known.items() if about[0] in subjects))
 
 
-def render_memory(problem: Problem, task: SelfSearch) -> Rendered:
+def render_memory(problem: Problem, task: SelfSearch) -> family.Rendered:
     """The question without context, the expert's look-ups and what they find as one text, the answer."""
     shown = render(problem, task)
-    return shown._replace(solution=shown.solution.replace(transcript.MARK, ""))
+    return shown._replace(solution=shown.solution.replace(family.MARK, ""))
 
 
 def verify_memory(problem: Problem, completion: str, options: Verify) -> Verdict:
     """The verdict on a completion, or on the transcript of an episode. The facts found are judged as the steps of bios are
-    (tasks.facts.judge), whether the model or the environment wrote them. Error `format`: an answer that is not look-ups, each
-    with a result, and then the box."""
-    text = completion.replace(transcript.MARK, "")
-    verdict = judge(problem.hops, problem.context, text, lambda part: people.sentences(FOUND.sub(" ", part)), options)
+    (tasks.facts.chains.judge), by model or environment. Error `format`: an answer that is not look-ups, each with a result, and
+    then the box."""
+    text = completion.replace(family.MARK, "")
+    verdict = judge(problem.hops, problem.context, text, lambda part: questions.sentences(FOUND.sub(" ", part)), options)
     if verdict.error == "truncated" or FORM.fullmatch(text.strip()):
         return verdict
     return verdict._replace(strict=False, error="format")
 
 
-SELF_SEARCH = Environment(
+SELF_SEARCH = family.Environment(
     name="self_search",
     errors=(*ERRORS, "format"),
     generate=generate_memory,

@@ -1,33 +1,25 @@
 """Options of the environments: small text tasks for episodes of several turns."""
 
-from typing import ClassVar, Literal
+from typing import Annotated, Literal
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from interplay.core.model import Count, Model, Natural
-from interplay.tasks.bios.spec import Bios
+from interplay.tasks.facts.spec import Bios, Range
 
-Range = tuple[Natural, Natural]
 MOST_OBJECTS, MOST_ATTRIBUTES = 16, 8
 
 
 class Calculator(Model):
     """Arithmetic with a tool: the policy writes `calc(3+4)` and reads `7`. Difficulty `op` = operators of the expression."""
 
-    VERSION: ClassVar[int] = 1
     name: Literal["calculator"] = "calculator"
     operators: Literal["+", "+-", "+-*", "+*"] = "+-*"
     """Operators that occur."""
-    largest: Count = 99
-    """Numbers of the expression lie in 0..largest."""
+    largest: Annotated[int, Field(ge=1, le=999)] = 99
+    """Numbers of the expression lie in 0..largest; at most 999, so that the tool can hold every value."""
     single: bool = True
     """Whether the tool takes one operator at a time, so that an expression of n takes n turns; else it takes any expression."""
-
-    @model_validator(mode="after")
-    def _fits(self) -> "Calculator":
-        if self.largest > 999:
-            raise ValueError(f"largest = {self.largest}: at most 999, so that the tool can hold every value")
-        return self
 
     def ops(self) -> Range:
         """Least and most operators."""
@@ -38,7 +30,6 @@ class BiosSearch(Model):
     """Questions about people whose facts are in a dictionary: the policy writes `look(Ada)` and reads the facts about Ada.
     Difficulty `op` = hops."""
 
-    VERSION: ClassVar[int] = 1
     name: Literal["bios_search"] = "bios_search"
     bios: Bios = Bios(level="in_context", distractors=(8, 12))
     """The people; level in_context, whose context is the dictionary."""
@@ -60,7 +51,6 @@ class SelfSearch(Model):
     environment with `stop: ")"` substitutes the real dictionary for the results that the model would write. Difficulty `op` =
     hops."""
 
-    VERSION: ClassVar[int] = 1
     name: Literal["self_search"] = "self_search"
     bios: Bios = Bios(level="by_heart")
     """The people; level by_heart, whose facts pre-training can teach as statements."""
@@ -80,22 +70,13 @@ class TwentyQuestions(Model):
     """One of the objects of a table is the target: the policy asks for attributes, `ask(red)`, reads yes or no, and names the
     object. Difficulty `op` = objects."""
 
-    VERSION: ClassVar[int] = 1
     name: Literal["twenty_questions"] = "twenty_questions"
     world: Natural = 0
     """Key of the names."""
-    attributes: Count = 6
+    attributes: Annotated[int, Field(ge=1, le=MOST_ATTRIBUTES)] = 6
     """Attributes that an object has or lacks, at most 8."""
-    names: Count = 40
+    names: Annotated[Count, Field(ge=MOST_OBJECTS)] = 40
     """Names that objects can have, 16 at least."""
-
-    @model_validator(mode="after")
-    def _possible(self) -> "TwentyQuestions":
-        if self.attributes > MOST_ATTRIBUTES:
-            raise ValueError(f"attributes = {self.attributes}: at most {MOST_ATTRIBUTES}")
-        if self.names < MOST_OBJECTS:
-            raise ValueError(f"names = {self.names}: at least {MOST_OBJECTS}")
-        return self
 
     def ops(self) -> Range:
         """Least and most objects; they differ in their attributes."""
@@ -106,7 +87,6 @@ class TicTacToe(Model):
     """Tic-tac-toe from a random position, against a scripted opponent or, in the episode self_play, against oneself. Difficulty
     `op` = empty cells at the start."""
 
-    VERSION: ClassVar[int] = 1
     name: Literal["tic_tac_toe"] = "tic_tac_toe"
     opponent: Literal["perfect", "random"] = "perfect"
     """How the scripted opponent plays: the first of the best moves, or a random move keyed by the problem."""
@@ -120,7 +100,6 @@ class Kuhn(Model):
     """Kuhn poker: three cards, one chip each, one bet (Kuhn 1950). Difficulty `op` is 1. Its dozen problems (a deal and a seat)
     belong to every split; the scripted opponent plays an equilibrium, with draws keyed by the problem."""
 
-    VERSION: ClassVar[int] = 1
     name: Literal["kuhn"] = "kuhn"
 
     def ops(self) -> Range:

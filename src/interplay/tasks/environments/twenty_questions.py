@@ -7,10 +7,9 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from interplay.core.random import draw_sample, stream, stream_key
-from interplay.tasks.environments import transcript
+from interplay.tasks import family
 from interplay.tasks.environments.spec import TwentyQuestions
-from interplay.tasks.facts import invented_name
-from interplay.tasks.family import Environment, Rendered, Replies, Reply, from_json
+from interplay.tasks.facts.chains import invented_name
 from interplay.tasks.spec import Verify
 from interplay.tasks.verdict import BOX, Verdict
 
@@ -39,14 +38,14 @@ def generate(task: TwentyQuestions, seed: int, index: int, op: int) -> Problem:
     return Problem("questions", task.attributes, tuple(zip(names, kinds, strict=True)), draw() % op)
 
 
-def reply(problem: Problem, turns: list[str]) -> Reply:
+def reply(problem: Problem, turns: list[str]) -> family.Reply:
     """Whether the target has the attribute; a box ends the episode."""
-    if transcript.is_final(turns[-1]):
-        return Reply("", True)
+    if family.is_final(turns[-1]):
+        return family.Reply("", True)
     call = CALL.fullmatch(turns[-1])
     if not call or call[1] not in ATTRIBUTES[: problem.attributes]:
-        return Reply(BROKEN, False)
-    return Reply(YES if problem.objects[problem.target][1] >> ATTRIBUTES.index(call[1]) & 1 else NO, False)
+        return family.Reply(BROKEN, False)
+    return family.Reply(YES if problem.objects[problem.target][1] >> ATTRIBUTES.index(call[1]) & 1 else NO, False)
 
 
 @lru_cache(maxsize=1 << 16)
@@ -89,18 +88,18 @@ def expert(problem: Problem) -> list[str]:
     return [*turns, f"{BOX}{problem.objects[left[0]][0]}}}"]
 
 
-def render(problem: Problem, task: TwentyQuestions) -> Rendered:
+def render(problem: Problem, task: TwentyQuestions) -> family.Rendered:
     """The table, the expert's transcript, the name. An object without attributes is `plain`."""
-    played = transcript.play(expert(problem), lambda turns: reply(problem, turns))
+    played = family.play(expert(problem), lambda turns: reply(problem, turns))
     lines = [f"{name}: {' '.join(_has(kind, problem.attributes)) or 'plain'}. " for name, kind in problem.objects]
-    return Rendered("".join(lines) + "?\n", played, problem.objects[problem.target][0])
+    return family.Rendered("".join(lines) + "?\n", played, problem.objects[problem.target][0])
 
 
 def _has(kind: int, attributes: int) -> list[str]:
     return [name for bit, name in enumerate(ATTRIBUTES[:attributes]) if kind >> bit & 1]
 
 
-def solve(prompt: str, task: TwentyQuestions, replies: Replies) -> str:
+def solve(prompt: str, task: TwentyQuestions, replies: family.Replies) -> str:
     """The name by asking for every attribute, from the prompt and the replies alone. Raises ValueError where it is no prompt."""
     lines = [line.partition(": ") for line in prompt.removesuffix(". ?\n").split(". ")]
     turns: list[str] = []
@@ -116,7 +115,7 @@ def solve(prompt: str, task: TwentyQuestions, replies: Replies) -> str:
 
 
 def verify(problem: Problem, completion: str, options: Verify) -> Verdict:
-    """Right: the last turn boxes the name (transcript.judge_transcript). The share of found observations is 1 where the replies
+    """Right: the last turn boxes the name (family.judge_transcript). The share of found observations is 1 where the replies
     leave one object after at most the worst-case number of questions of the best strategy; lower in proportion for more
     questions; 0 for a guess."""
 
@@ -127,7 +126,7 @@ def verify(problem: Problem, completion: str, options: Verify) -> Verdict:
         return min(1.0, depth(tuple(sorted(kind for _, kind in problem.objects)), problem.attributes) / max(asked, 1))
 
     name = problem.objects[problem.target][0]
-    return transcript.judge_transcript(completion, lambda turns: reply(problem, turns), name, found_share)
+    return family.judge_transcript(completion, lambda turns: reply(problem, turns), name, found_share)
 
 
 def structure(problem: Problem) -> str:
@@ -142,13 +141,13 @@ def vocabulary(task: TwentyQuestions) -> list[str]:
     return [*frame, *ATTRIBUTES[: task.attributes], *invented_name(task.names, "twenty_questions", task.world)]
 
 
-TWENTY_QUESTIONS = Environment(
+TWENTY_QUESTIONS = family.Environment(
     name="twenty_questions",
-    errors=transcript.ERRORS,
+    errors=family.TRANSCRIPT_ERRORS,
     generate=generate,
     render=render,
     solve=solve,
-    loads=from_json(lambda mode, count, objects, target: Problem(mode, count, tuple(map(tuple, objects)), target)),
+    loads=family.from_json(Problem),
     verify=verify,
     structure=structure,
     vocabulary=vocabulary,

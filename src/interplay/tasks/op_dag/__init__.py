@@ -1,1 +1,1 @@
-"""Arithmetic over a dependency graph, terse surface (Interplay, arXiv:2512.07783)."""
+"""Arithmetic over a dependency graph (Interplay, arXiv:2512.07783): the terse surface, and the published one in sentences."""

@@ -2,11 +2,10 @@
 
 A graph has the definitions, their operands and values, and the order of the prompt."""
 
-import json
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from interplay.tasks.family import compact_json
+from interplay.tasks.family import compact_json, from_json
 from interplay.tasks.spec import Verify
 from interplay.tasks.verdict import Verdict, first_error
 
@@ -137,19 +136,8 @@ def dumps(problem: Problem) -> str:
     return compact_json(problem._asdict())
 
 
-def loads(text: str) -> Problem:
-    """The inverse of `dumps`."""
-    raw = json.loads(text)
-    return Problem(
-        mode=raw["mode"],
-        modulus=raw["modulus"],
-        nodes=tuple(Node(name, operator, tuple(parents), constant) for name, operator, parents, constant in raw["nodes"]),
-        necessary=raw["necessary"],
-        values=tuple(raw["values"]),
-        slopes=tuple(raw["slopes"]),
-        order=tuple(raw["order"]),
-        filler=tuple(raw["filler"]),
-    )
+loads = from_json(Problem)
+"""The inverse of `dumps`."""
 
 
 # The structure key: equal for problems that differ in names, the order of definitions and of commuting operands, and filler.

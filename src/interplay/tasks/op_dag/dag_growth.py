@@ -6,8 +6,8 @@ from itertools import accumulate
 from math import prod
 from typing import NamedTuple
 
-from interplay.core.model import UserError
 from interplay.core.random import Draw, draw_between, draw_sample, draw_some, stream
+from interplay.tasks.family import check_op
 from interplay.tasks.op_dag.dag import FORWARD, REVERSE, Node, Problem
 from interplay.tasks.op_dag.spec import OpDag
 from interplay.tasks.op_dag.terse import node_letters
@@ -94,13 +94,15 @@ def _weight(move: Move, branching: float, copies: float) -> float:
 # range.
 
 
+Definition = tuple[str, tuple[int, ...], int | None]
+"""Operator, parents and constant of a node."""
+
+
 class Growth(NamedTuple):
     """The nodes so far, one entry each, and which are open. In reverse mode exactly one open node depends on the unknown, so that
     the goal does and the answer is unique."""
 
-    parents: list[tuple[int, ...]]
-    constants: list[int | None]
-    operators: list[str]
+    made: list[Definition]
     values: list[int]
     slopes: list[int]
     """Coefficient of the unknown, modulo p where there is a modulus."""
@@ -114,7 +116,7 @@ class Growth(NamedTuple):
 
 def grow(task: OpDag, op: int, reverse: bool, draw: Draw) -> Growth:
     """A necessary graph with exactly `op` edges; its last node is the goal."""
-    growth = Growth([], [], [], [], [], [], [], [])
+    growth = Growth([], [], [], [], [], [])
     _plant(growth, task, reverse, draw)
     most = 2 if task.operators == "-" else max(2, task.max_parents)
     left = op - 1
@@ -250,10 +252,8 @@ def _fits(growth: Growth, task: OpDag, reads: list[int], value: int) -> bool:
 
 
 def _append(growth: Growth, reads: tuple[int, ...], constant: int | None, operator: str, value: int, slope: int) -> None:
-    growth.opened.append(len(growth.parents))
-    growth.parents.append(reads)
-    growth.constants.append(constant)
-    growth.operators.append(operator)
+    growth.opened.append(len(growth.made))
+    growth.made.append((operator, reads, constant))
     growth.values.append(value)
     growth.slopes.append(slope)
 
@@ -267,37 +267,27 @@ def generate(task: OpDag, seed: int, index: int, op: int) -> Problem:
 
     The numbers of distractors and fillers and the mode are drawn first: at one (seed, index) they are the same for every op.
     """
-    low, high = task.ops()
-    if not low <= op <= high:
-        raise UserError(
-            f"task op_dag: op {op} lies outside {low}..{high} (letters {task.letters}, distractors {task.distractors})"
-        )
+    check_op(task, op, "letters", "distractors")
     draw = stream("op_dag", seed, index)
     distractors = draw_between(draw, task.distractors)
     dots = draw_between(draw, task.filler)
-    mode = _mode(draw, task.modes)
+    mode = FORWARD if draw() < task.modes.get(FORWARD, 0.0) * 2**32 else REVERSE
     growth = grow(task, op, mode == REVERSE, draw)
-    necessary = len(growth.parents)
+    necessary = len(growth.made)
     for _ in range(distractors):
-        _distract(task, growth.parents, growth.constants, growth.operators, draw)
+        growth.made.append(_distractor(task, len(growth.made), draw))
     total = necessary + distractors
-    nodes = zip(
-        draw_sample(draw, list(node_letters(task)), total), growth.operators, growth.parents, growth.constants, strict=True
-    )
+    letters = draw_sample(draw, list(node_letters(task)), total)
     return Problem(
         mode=mode,
         modulus=task.modulus,
-        nodes=tuple(map(Node._make, nodes)),
+        nodes=tuple([Node(letter, *one) for letter, one in zip(letters, growth.made, strict=True)]),
         necessary=necessary,
         values=tuple(growth.values),
         slopes=tuple(growth.slopes),
         order=tuple(draw_sample(draw, list(range(total)), total)),
         filler=_scatter(draw, dots, total + 1),
     )
-
-
-def _mode(draw: Draw, modes: dict) -> str:
-    return FORWARD if draw() < modes.get(FORWARD, 0.0) * 2**32 else REVERSE
 
 
 def _scatter(draw: Draw, dots: int, gaps: int) -> tuple[int, ...]:
@@ -307,23 +297,15 @@ def _scatter(draw: Draw, dots: int, gaps: int) -> tuple[int, ...]:
     return tuple(counts)
 
 
-def _distract(task: OpDag, parents: list, constants: list, operators: list, draw: Draw) -> None:
-    """Append a distractor: a leaf, a copy, or one or two earlier definitions under an operator. It is never evaluated, so it
-    needs no value."""
+def _distractor(task: OpDag, here: int, draw: Draw) -> Definition:
+    """The definition of a distractor, the node number `here`: a leaf, a copy, or one or two earlier definitions under an
+    operator. It is never evaluated, so it needs no value."""
     shape = draw() % 3
-    here = len(parents)
     first = draw() % here
     operator = task.operators[draw() % len(task.operators)]
-    reads: tuple[int, ...] = (first,)
-    constant = None
     if draw() < task.copies * 2**32:
-        operator = ""
-    elif shape == 2 and here > 1 and task.max_parents > 1:
-        reads = (first, (first + 1 + draw() % (here - 1)) % here)
-    elif shape:
-        constant = draw_between(draw, task.constants)
-    else:
-        reads, constant, operator = (), draw_between(draw, task.constants), ""
-    parents.append(reads)
-    constants.append(constant)
-    operators.append(operator)
+        return "", (first,), None
+    if shape == 2 and here > 1 and task.max_parents > 1:
+        return operator, (first, (first + 1 + draw() % (here - 1)) % here), None
+    constant = draw_between(draw, task.constants)
+    return (operator, (first,), constant) if shape else ("", (), constant)

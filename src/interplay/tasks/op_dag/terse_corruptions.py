@@ -179,7 +179,7 @@ def repair_steps(completion: str) -> list[tuple[int, str]]:
 
 def _effect(problem: dag.Problem, text: str) -> terse_verifier.Effect | None:
     """The effect of a step; None where it has names that are no nodes."""
-    step, plan = terse.parse_step(text, problem.modulus), terse_verifier.layout(problem)
+    step, plan = terse.parse_step(text, problem.modulus), terse_verifier.gold(problem)
     if step is None:
         return problem.necessary, dag.UNREADABLE
     return terse_verifier.judge_step(plan, step) if step.letters.union(step.name) <= plan.places.keys() else None

@@ -20,23 +20,41 @@ Effect = tuple[int, int]
 """The place of a step's node, and its bits. Places from `necessary` on are not in the gold graph."""
 
 
-class Layout(NamedTuple):
-    """A problem indexed for judging."""
+class Gold(NamedTuple):
+    """The gold of a problem; lists have one entry per necessary node."""
 
     problem: Problem
     places: dict[str, int]
     """Name -> place, of all nodes."""
     forms: list[Form]
-    """The linear form of each necessary node."""
+    """The linear forms."""
+    needs: list[int]
+    """The parents, as bits."""
+    expected: list[int]
+    """Bits of each node that is right."""
+    effects: dict[str, Effect]
+    """Step text -> effect: initially of the gold sentences, then also of judged steps, since completions of a prompt share
+    many."""
 
 
 @lru_cache(maxsize=1024)
-def layout(problem: Problem) -> Layout:
-    """The layout of a problem."""
-    return Layout(problem, {node.name: place for place, node in enumerate(problem.nodes)}, dag.forms(problem))
+def gold(problem: Problem) -> Gold:
+    """The gold of a problem."""
+    nodes = problem.nodes[: problem.necessary]
+    texts = gold_sentences(problem)
+    effects: dict[str, Effect] = {}
+    for place, node in enumerate(nodes):
+        effects[texts.evaluations[place]] = (place, VALUED)
+        effects[texts.definitions[place]] = (place, NAMED if node.parents else VALUED)
+        effects[texts.whole[place]] = (place, NAMED | VALUED if node.parents else VALUED)
+    for text in texts.equations:
+        effects[text] = (problem.goal, 0)
+    needs = [sum([1 << parent for parent in node.parents]) for node in nodes]
+    places = {node.name: place for place, node in enumerate(problem.nodes)}
+    return Gold(problem, places, dag.forms(problem), needs, dag.expected_bits(problem), effects)
 
 
-def judge_step(truth: Layout, step: Step) -> Effect:
+def judge_step(truth: Gold, step: Step) -> Effect:
     """The effect of a step that has names of nodes only."""
     if not step.name:
         return _equation_effect(truth, step)
@@ -63,9 +81,7 @@ def judge_step(truth: Layout, step: Step) -> Effect:
     return place, bits
 
 
-def judge_scoped(
-    truth: Layout, step: Step, reached: frozenset[str], operators: frozenset[str], values: dict[str, Form]
-) -> Effect:
+def judge_scoped(truth: Gold, step: Step, reached: frozenset[str], operators: frozenset[str], values: dict[str, Form]) -> Effect:
     """The effect of a step about a necessary node whose definition reads intermediate names: `reached` are the nodes and
     `operators` the signs found by following them, `values` the forms of all its names."""
     place = truth.places[step.name]
@@ -80,7 +96,7 @@ def judge_scoped(
     return place, bits
 
 
-def values_agree(truth: Layout, step: Step, values: dict[str, Form]) -> bool:
+def values_agree(truth: Gold, step: Step, values: dict[str, Form]) -> bool:
     """Whether the substituted numbers are the values of the letters and the constants of the definition; True without any."""
     if not step.worked or not step.named:
         return True
@@ -91,13 +107,13 @@ def values_agree(truth: Layout, step: Step, values: dict[str, Form]) -> bool:
     return step.worked.operands == tuple(sorted(expected))
 
 
-def _value_bits(truth: Layout, place: int, step: Step) -> int:
+def _value_bits(truth: Gold, place: int, step: Step) -> int:
     if step.value is None:
         return 0 if step.sound else BAD_VALUE
     return VALUED if step.sound and step.value == truth.forms[place] else VALUED | BAD_VALUE
 
 
-def _equation_effect(truth: Layout, step: Step) -> Effect:
+def _equation_effect(truth: Gold, step: Step) -> Effect:
     """The effect of a step without a name, which must hold at the unknown's true value; a wrong one counts against the goal's
     value."""
     problem = truth.problem
@@ -133,7 +149,7 @@ class Reach(NamedTuple):
 class Scope(NamedTuple):
     """The steps of a completion and the bindings of its intermediate names."""
 
-    truth: Layout
+    truth: Gold
     steps: list[Step | None]
     bindings: dict[str, list[int]]
     """Name -> the steps that bind it, in order."""
@@ -141,7 +157,7 @@ class Scope(NamedTuple):
     """Step -> its resolved definition."""
 
 
-def scoped_effects(truth: Layout, steps: list[Step | None]) -> list[Effect]:
+def scoped_effects(truth: Gold, steps: list[Step | None]) -> list[Effect]:
     """The effects of all steps, in order. A wrong step about an intermediate name counts against the nodes whose definitions read
     it; an intermediate name that no definition reads is an extra node."""
     scope = Scope(truth, steps, _bindings(truth, steps), {})
@@ -187,7 +203,7 @@ def _users(scope: Scope, definitions: list[tuple[str, int]]) -> dict[int, set[in
     return users
 
 
-def _bindings(truth: Layout, steps: list[Step | None]) -> dict[str, list[int]]:
+def _bindings(truth: Gold, steps: list[Step | None]) -> dict[str, list[int]]:
     """Name -> the steps that bind it: those that define it, else the first that gives it a number."""
     bindings: dict[str, list[int]] = {}
     numbers: dict[str, list[int]] = {}
@@ -282,35 +298,6 @@ def _intermediate(scope: Scope, at: int, step: Step, users: dict[int, set[int]],
 #   the option the operator of a definition is ignored, as published; but substituted numbers must still give the stated value.
 
 
-class Gold(NamedTuple):
-    """The gold of a problem; lists have one entry per necessary node."""
-
-    problem: Problem
-    needs: list[int]
-    """The parents, as bits."""
-    expected: list[int]
-    """Bits of each node that is right."""
-    effects: dict[str, Effect]
-    """Step text -> effect: initially of the gold sentences, then also of judged steps, since completions of a prompt share
-    many."""
-
-
-@lru_cache(maxsize=1024)
-def gold(problem: Problem) -> Gold:
-    """The gold of a problem."""
-    nodes = problem.nodes[: problem.necessary]
-    texts = gold_sentences(problem)
-    effects: dict[str, Effect] = {}
-    for place, node in enumerate(nodes):
-        effects[texts.evaluations[place]] = (place, VALUED)
-        effects[texts.definitions[place]] = (place, NAMED if node.parents else VALUED)
-        effects[texts.whole[place]] = (place, NAMED | VALUED if node.parents else VALUED)
-    for text in texts.equations:
-        effects[text] = (problem.goal, 0)
-    needs = [sum([1 << parent for parent in node.parents]) for node in nodes]
-    return Gold(problem, needs, dag.expected_bits(problem), effects)
-
-
 def verify(problem: Problem, completion: str, options: Verify) -> Verdict:
     """The verdict on any text as a solution of the problem, in either trace order. Never raises on account of the text."""
     truth = gold(problem)
@@ -340,14 +327,14 @@ def _effects(truth: Gold, texts: list[str]) -> list[Effect]:
     effects = [known[text] for text in texts if text in known]
     if len(effects) == len(texts):
         return effects
-    plan, modulus = layout(truth.problem), truth.problem.modulus
+    modulus = truth.problem.modulus
     for text in filter(None, texts):
         if text not in known:
             step = parse_step(text, modulus)
             if step is None:
                 known[text] = (truth.problem.necessary, UNREADABLE)
-            elif step.letters.union(step.name) <= plan.places.keys():
-                known[text] = judge_step(plan, step)
+            elif step.letters.union(step.name) <= truth.places.keys():
+                known[text] = judge_step(truth, step)
             else:
-                return scoped_effects(plan, [parse_step(other, modulus) for other in texts if other])
+                return scoped_effects(truth, [parse_step(other, modulus) for other in texts if other])
     return [known[text] for text in texts if text]

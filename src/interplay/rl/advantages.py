@@ -1,0 +1,289 @@
+"""Advantages of turns, seats, spans and segments, GAE, and the table of advantages: `(spec, batch, context) -> (N,T)
+float32`."""
+
+import math
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from itertools import pairwise
+
+import torch
+
+from interplay.rl import advantage_spec as specs
+from interplay.rl import custom, group_advantages
+from interplay.rl.batch import Batch, Span, StepContext
+
+# Advantages of the turns of an episode.
+
+
+def returns(rewards: Sequence[float], gamma: float) -> list[float]:
+    """R_t = sum over k >= t of gamma^(k - t) r_k."""
+    found: list[float] = []
+    total = 0.0
+    for reward in reversed(rewards):
+        total = reward + gamma * total
+        found.append(total)
+    return found[::-1]
+
+
+def turn_returns(spec: specs.TurnAdvantage, batch: Batch, now: StepContext) -> torch.Tensor:
+    """(R_t - mean R_t) / sd R_t over the turns t of the rows of a group; tokens of a turn get its advantage. Raises ValueError
+    where episodes have one turn."""
+    spans = of_turns(batch)
+    values = [returns([span.value for span in row], spec.gamma) for row in spans]
+    return placed(batch, compared(batch, values, spec.normalise == "per_position", spec.scale_rewards == "group"))
+
+
+def of_turns(batch: Batch) -> list[list[Span]]:
+    """The spans of each row's turns. Raises ValueError where episodes have one turn."""
+    if batch.turns is None or batch.spans is None:
+        raise ValueError("an advantage of turns needs an episode that has several")
+    return batch.spans
+
+
+def compared(batch: Batch, values: Sequence[Sequence[float]], by_number: bool, scaled: bool) -> list[list[float]]:
+    """A value for each turn of each row, less the mean and (if `scaled`) over the standard deviation of those of its group, or of
+    its group and number. Rows that do not count are compared with those that do."""
+    each = [(row, number) for row, of_row in enumerate(values) for number in range(len(of_row))]
+    if not each:
+        return [[] for _ in values]
+    flat = torch.tensor([values[row][number] for row, number in each], dtype=torch.float64)
+    rows = torch.tensor([row for row, _ in each])
+    most = max(number for _, number in each) + 1
+    member = batch.groups[rows] * most + torch.tensor([number if by_number else 0 for _, number in each])
+    centred, deviation = group_advantages.standardised(flat, member, batch.baseline_mask()[rows])
+    found = iter((centred / (deviation + group_advantages.EPSILON) if scaled else centred).tolist())
+    return [[next(found) for _ in of_row] for of_row in values]
+
+
+def placed(batch: Batch, values: Sequence[Sequence[float]]) -> torch.Tensor:
+    """A value for each turn as (N,T) float32: that of every token of the turn, 0 elsewhere."""
+    found = torch.zeros(batch.tokens.shape, dtype=torch.float64)
+    for row, (spans, of_row) in enumerate(zip(of_turns(batch), values, strict=True)):
+        for span, value in zip(spans, of_row, strict=True):
+            found[row, span.start : span.end] = value
+    return (found * batch.mask()).float()
+
+
+def igpo(spec: specs.GainAdvantage, batch: Batch, now: StepContext) -> torch.Tensor:
+    """R_t = sum over k >= t of gamma^(k - t) z_k: z_k for all turns but the last is s_k - s_(k-1) standardised over all such
+    gains of the group, s_k being the mean log-probability of the gold answer after all text before turn k + 1; for the
+    last it is the outcome, standardised over the group (IGPO, arXiv:2510.14967). Raises ValueError where episodes have one
+    turn."""
+    spans = of_turns(batch)
+    gains = compared(batch, information(spec, batch, now), by_number=False, scaled=True)
+    outcomes = compared(batch, [[span.value for span in row[-1:]] for row in spans], by_number=False, scaled=True)
+    each = [[*gain, *outcome] for gain, outcome in zip(gains, outcomes, strict=True)]
+    return placed(batch, [returns(values, spec.gamma) for values in each])
+
+
+def information(spec: specs.GainAdvantage, batch: Batch, now: StepContext) -> list[list[float]]:
+    """For each row what each turn but the last adds to the likelihood of the gold answer, with what was read after it."""
+    contexts: list[list[int]] = []
+    texts: list[list[int]] = []
+    counts = []
+    for row, spans in enumerate(of_turns(batch)):
+        answer = now.encode(spec.template.replace("{answer}", now.rows[int(batch.ids[row])].answer))
+        written = batch.tokens[row].tolist()
+        starts = [span.start for span in spans] if len(spans) > 1 else []
+        contexts += [[*batch.prompts[row], *written[:start]] for start in starts]
+        texts += [answer] * len(starts)
+        counts.append(len(starts))
+    known = iter(now.likelihood(contexts, texts) if contexts else [])
+    each = [[next(known) for _ in range(count)] for count in counts]
+    if spec.space == "prob":
+        each = [[math.exp(value) for value in row] for row in each]
+    return [[after - before for before, after in pairwise(row)] for row in each]
+
+
+# Advantages over what a seat of a game usually earns (SPIRAL, arXiv:2506.24119).
+
+
+BASELINES = "role.baselines"
+"""Name in the memory: `<family>.<seat>` -> the baseline of that seat."""
+
+
+def role(spec: specs.RoleAdvantage, batch: Batch, now: StepContext) -> torch.Tensor:
+    """r - b, b the baseline of the row's game and seat as it was before this step. Raises ValueError where there are no seats."""
+    known = now.memory.notes.get(BASELINES, {})
+    baselines = torch.tensor([known.get(name, 0.0) for name in roles(batch, now)], dtype=torch.float64)
+    return group_advantages.over_tokens(batch.rewards - baselines, batch)
+
+
+def role_learnt(spec: specs.RoleAdvantage, batch: Batch, now: StepContext) -> None:
+    """b <- decay b + (1 - decay) r for each row, in order."""
+    known = now.memory.notes.setdefault(BASELINES, {})
+    for name, reward in zip(roles(batch, now), batch.rewards.tolist(), strict=True):
+        known[name] = spec.decay * known.get(name, 0.0) + (1 - spec.decay) * reward
+
+
+def roles(batch: Batch, now: StepContext) -> list[str]:
+    """The game and seat of each row. Raises ValueError where there are no seats."""
+    if batch.seats is None:
+        raise ValueError("the advantage `role` needs the episode self_play")
+    pairs = zip(batch.ids.tolist(), batch.seats.tolist(), strict=True)
+    return [f"{now.rows[i].family}.{seat}" for i, seat in pairs]
+
+
+# Advantages of parts of completions.
+
+
+def by_spans(spec: specs.SpanAdvantage, batch: Batch, now: StepContext) -> torch.Tensor:
+    """A^(j) = (r^(j) - mean r^(j)) / sd r^(j) over the spans at position j of a group, malformed rows included (SCRL,
+    arXiv:2605.22074), or over all spans of a group; 0 outside all spans. With credit for what follows, A_t is the sum of A^(j)
+    over the spans that end behind t (arXiv:2402.03300, section 4.1.3). Raises ValueError without spans."""
+    if batch.spans is None:
+        raise ValueError("the advantage `spans` needs a reward that judges spans")
+    each = [(row, span) for row, of_row in enumerate(batch.spans) for span in of_row]
+    found = torch.zeros(batch.tokens.shape, dtype=torch.float64)
+    if not each:
+        return found.float()
+    values = torch.tensor([span.value for _, span in each], dtype=torch.float64)
+    most = max(span.position for _, span in each) + 1
+    places = [span.position if spec.normalise == "per_position" else 0 for _, span in each]
+    member = batch.groups[[row for row, _ in each]] * most + torch.tensor(places)
+    centred, deviation = group_advantages.standardised(values, member)
+    for (row, span), advantage in zip(each, (centred / (deviation + group_advantages.EPSILON)).tolist(), strict=True):
+        if spec.credit == "following":
+            found[row, : span.end] += advantage
+        else:
+            found[row, span.start : span.end] = advantage
+    return (found * batch.mask()).float()
+
+
+# Advantages from a critic's values.
+
+
+def by_critic(spec: specs.GaeAdvantage, batch: Batch, now: StepContext) -> torch.Tensor:
+    """Generalised advantage estimates (arXiv:1506.02438, eq. 16), centred and scaled over the batch's tokens where `whiten` says
+    so. Raises ValueError without values."""
+    if batch.values is None:
+        raise ValueError("the advantage `gae` needs a critic's values")
+    found = gae(batch.values.double(), batch, spec.gamma, spec.lam)
+    return (group_advantages.whitened_over(found, batch.mask()) if spec.whiten else found).float()
+
+
+def gae(values: torch.Tensor, batch: Batch, gamma: float, lam: float) -> torch.Tensor:
+    """(N,T) float64: sum_l (gamma lam)^l delta_{t+l}, delta_t = r_t + gamma V_{t+1} - V_t; the reward comes with a row's last
+    token, behind which V is 0. A row that goes on in a later step has no reward yet, and V behind its last token is that before
+    it (T-PPO, arXiv:2506.15050). Places outside the mask are passed over, as if their neighbours stood side by side."""
+    mask, going_on = batch.mask(), ~batch.finished()
+    last = (mask * torch.arange(1, mask.shape[1] + 1)).argmax(1)
+    later = torch.where(going_on, values[torch.arange(len(values)), last], 0.0)
+    found, running = torch.zeros_like(values), torch.zeros(len(values), dtype=values.dtype)
+    for t in reversed(range(values.shape[1])):
+        reward = torch.where((last == t) & ~going_on, batch.rewards, 0.0)
+        delta = reward + gamma * later - values[:, t]
+        running = torch.where(mask[:, t], delta + gamma * lam * running, running)
+        later = torch.where(mask[:, t], values[:, t], later)
+        found[:, t] = torch.where(mask[:, t], running, 0.0)
+    return found
+
+
+# Advantages of segments, from the rewards of further completions of the text before and after them.
+
+
+def by_segments(spec: specs.SegmentAdvantage, batch: Batch, now: StepContext) -> torch.Tensor:
+    """V(end) - V(start) for each token of a segment, V the mean reward of `samples` completions of the prompt and all text
+    before, and at the end of the row its reward (SPO-chain, arXiv:2505.23564)."""
+    starts = borders(spec, batch, now)
+    places = [(row, start) for row, of_row in enumerate(starts) for start in of_row]
+    worth = dict(zip(places, now.continued(batch, places, spec.samples).tolist(), strict=True))
+    found = torch.zeros(batch.tokens.shape, dtype=torch.float64)
+    for row, of_row in enumerate(starts):
+        end, length = float(batch.rewards[row]), int(batch.lengths[row])
+        for start, stop in zip(of_row, [*of_row[1:], length], strict=True):
+            later = end if stop == length else worth[row, stop]
+            found[row, start:stop] = later - worth[row, start]
+    return (found * batch.mask()).float()
+
+
+def borders(spec: specs.SegmentAdvantage, batch: Batch, now: StepContext) -> list[list[int]]:
+    """For each row where its segments begin."""
+    if spec.separator is None:
+        return [cuts(row, spec.threshold, spec.cutpoint_interval) for row in _probabilities(batch)]
+    rows = [row[:length] for row, length in zip(batch.tokens.tolist(), batch.lengths.tolist(), strict=True)]
+    return [ends(now.offsets(row, text), text, spec.separator) for row, text in zip(rows, batch.completions, strict=True)]
+
+
+def numbered(spec: specs.SegmentAdvantage, batch: Batch, now: StepContext) -> torch.Tensor:
+    """(N,T) int64: the number of the segment that each token belongs to."""
+    found = torch.zeros(batch.tokens.shape, dtype=torch.int64)
+    for row, starts in enumerate(borders(spec, batch, now)):
+        found[row, starts[1:]] = 1
+    return found.cumsum(1)
+
+
+def ends(offsets: list[int], text: str, separator: str) -> list[int]:
+    """Where the steps of a text begin: at the first token, and behind each token in which a separator ends. `offsets`: first
+    character of each token."""
+    starts, place = {0}, text.find(separator)
+    while place >= 0:
+        starts.add(bisect_right(offsets, place + len(separator) - 1))
+        place = text.find(separator, place + len(separator))
+    return sorted(start for start in starts if start < max(len(offsets), 1))
+
+
+def cuts(probabilities: list[float], threshold: float, interval: int) -> list[int]:
+    """Where segments begin: at the first token, and at each token behind it before which `interval` cut-points have passed since
+    the last, that is, tokens less probable than the threshold; such a token is one itself."""
+    starts, passed = [0], 0
+    for place, probability in enumerate(probabilities):
+        if probability < threshold:
+            if passed == interval:
+                starts.append(place)
+                passed = 0
+            passed += 1
+    return starts
+
+
+def _probabilities(batch: Batch) -> list[list[float]]:
+    rows = zip(batch.logprobs.exp().tolist(), batch.lengths.tolist(), strict=True)
+    return [row[:length] for row, length in rows]
+
+
+# The table of advantages, by the `name` of their spec: `(spec, batch, now) -> (N,T) float32`, zero where the batch's mask is. A
+# member reads `now.memory` and writes it in LEARNT alone: dynamic sampling asks for advantages of batches that are thrown away.
+
+
+MEMBERS: dict[str, Callable[..., torch.Tensor]] = {
+    "group": group_advantages.group,
+    "spans": by_spans,
+    "turn_returns": turn_returns,
+    "role": role,
+    "igpo": igpo,
+    "leave_one_out": group_advantages.leave_one_out,
+    "whitened": group_advantages.whitened,
+    "length_baseline": group_advantages.length_baseline,
+    "pass_k": group_advantages.pass_k,
+    "a_grae": group_advantages.a_grae,
+    "copo": group_advantages.copo,
+    "tracked": group_advantages.tracked,
+    "xrpo": group_advantages.xrpo,
+    "gtpo_entropy": group_advantages.gtpo_entropy,
+    "gae": by_critic,
+    "segments": by_segments,
+    "custom": custom.own_advantage,
+}
+
+
+STEPS: dict[str, Callable[..., torch.Tensor]] = {"segments": numbered}
+"""`(spec, batch, now) -> (N,T) int64`: the number of the step that each token belongs to, for members that judge steps."""
+LEARNT: dict[str, Callable[..., None]] = {"role": role_learnt}
+"""`(spec, batch, now)`: what a member remembers of the batch that a step learns from, once its advantages were taken."""
+
+
+def cut_segments(spec: specs.Advantage, batch: Batch, now: StepContext) -> Batch:
+    """The batch with the steps that the member judges, where it judges steps."""
+    return replace(batch, steps=STEPS[spec.name](spec, batch, now)) if spec.name in STEPS else batch
+
+
+def update_baselines(spec: specs.Advantage, batch: Batch, now: StepContext) -> None:
+    """Have the member that `spec` names remember what it must."""
+    if spec.name in LEARNT:
+        LEARNT[spec.name](spec, batch, now)
+
+
+def advantages(spec: specs.Advantage, batch: Batch, now: StepContext) -> torch.Tensor:
+    """The member that `spec` names, applied to all rows of a step."""
+    return MEMBERS[spec.name](spec, batch, now)

@@ -1,0 +1,357 @@
+"""Edits of a batch before it is trained on: rows added or dropped, tokens masked."""
+
+import math
+import re
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from interplay.rl import custom
+from interplay.rl import edit_spec as specs
+from interplay.rl.advantages import advantages
+from interplay.rl.batch import Batch, StepContext, join, take
+from interplay.rl.losses import first
+from interplay.tasks.verdict import Verdict
+
+# Rows added or dropped.
+
+
+# Edits that add rows: past completions of the same prompt, and gold solutions.
+
+
+Edited = tuple[Batch, Tensor, Tensor]
+"""A batch, its advantages (N,T), and which tokens bear loss (N,T) bool."""
+BUFFER = "replay"
+"""Name in the memory: `<id>.<1 or 0>` -> past rows of a prompt that passed or failed, latest last."""
+GOLD = Verdict(True, True, 1.0, "none")
+
+
+def replay(spec: specs.Replay, batch: Batch, now: StepContext) -> Batch:
+    """Groups of one kind with up to `rows` past rows of the other kind (R3, section 3.1); the completions that were sampled now
+    are remembered."""
+    buffer = now.memory.notes.setdefault(BUFFER, {})
+    passed = batch.rewards > 0
+    more = []
+    for group in batch.groups.unique().tolist():
+        here = (batch.groups == group).nonzero()[:, 0]
+        kinds = set(passed[here].tolist())
+        if len(kinds) == 1:
+            past = buffer.get(f"{int(batch.ids[here[0]])}.{int(not kinds.pop())}", [])
+            more += [_row(batch, int(here[0]), old) for old in past[-spec.rows :]]
+    for i in range(len(batch)):
+        kept = buffer.setdefault(f"{int(batch.ids[i])}.{int(passed[i])}", [])
+        kept.append(_note(batch, i))
+        del kept[: -spec.keep]
+    return join([batch, *more], now.pad, same_groups=True)
+
+
+def replayed(spec: specs.Replay, batch: Batch, advantage: Tensor, bears: Tensor, now: StepContext) -> Edited:
+    """Advantages of rows off policy times `scale`."""
+    if batch.off_policy is None:
+        return batch, advantage, bears
+    return batch, torch.where(batch.off_policy[:, None], spec.scale * advantage, advantage), bears
+
+
+def demonstrations(spec: specs.Demonstrations, batch: Batch, now: StepContext) -> Batch:
+    """Groups with at most `switch_gate` successes give way to one row, the gold solution; excluded from the baseline, since it is
+    compared with nothing (HPT, eq. 8)."""
+    kept, gold = [], []
+    for group in batch.groups.unique().tolist():
+        here = (batch.groups == group).nonzero()[:, 0]
+        if int((batch.rewards[here] > 0).sum()) > spec.switch_gate:
+            kept.append(here)
+        else:
+            gold.append(_gold(batch, int(here[0]), now))
+    rows = torch.cat(kept) if kept else torch.zeros(0, dtype=torch.int64)
+    return join([take(batch, rows), *gold], now.pad, same_groups=True)
+
+
+def demonstrated(spec: specs.Demonstrations, batch: Batch, advantage: Tensor, bears: Tensor, now: StepContext) -> Edited:
+    """The advantage of gold solutions is `sft_loss_coef` at each token: at ratio 1 the gradient of their log-likelihood."""
+    if batch.excluded is None:
+        return batch, advantage, bears
+    return batch, torch.where(batch.excluded[:, None] & batch.mask(), spec.sft_loss_coef, advantage).float(), bears
+
+
+def _note(batch: Batch, i: int) -> dict[str, Any]:
+    """A completion as JSON."""
+    n = int(batch.lengths[i])
+    return {
+        "tokens": batch.tokens[i, :n].tolist(),
+        "logprobs": batch.logprobs[i, :n].tolist(),
+        "truncated": bool(batch.truncated[i]),
+        "completion": batch.completions[i],
+        "verdict": [*batch.verdicts[i][:-1]],
+        "reward": float(batch.rewards[i]),
+        "parts": {name: float(values[i]) for name, values in batch.parts.items()},
+    }
+
+
+def _row(batch: Batch, like: int, note: dict[str, Any]) -> Batch:
+    """A past completion as a row of the group of the row `like`."""
+    return _placed(
+        batch,
+        like,
+        note["tokens"],
+        logprobs=torch.tensor([note["logprobs"]]),
+        truncated=torch.tensor([note["truncated"]]),
+        completions=[note["completion"]],
+        verdicts=[Verdict(*note["verdict"])],
+        rewards=torch.tensor([note["reward"]], dtype=torch.float64),
+        parts={name: torch.tensor([value], dtype=torch.float64) for name, value in note["parts"].items()},
+        off_policy=torch.tensor([True]),
+    )
+
+
+def _gold(batch: Batch, like: int, now: StepContext) -> Batch:
+    """The gold solution as a row in place of the group of the row `like`."""
+    text, tokens = now.gold(int(batch.ids[like]))
+    return _placed(
+        batch,
+        like,
+        tokens,
+        logprobs=torch.zeros(1, len(tokens)),
+        truncated=torch.tensor([False]),
+        completions=[text],
+        verdicts=[GOLD],
+        rewards=torch.tensor([1.0], dtype=torch.float64),
+        parts={name: torch.ones(1, dtype=torch.float64) for name in batch.parts},
+        excluded=torch.tensor([True]),
+    )
+
+
+def _placed(batch: Batch, like: int, tokens: list[int], **values: Any) -> Batch:
+    """A row that was not sampled in this step: `row` is -1."""
+    one = take(batch, torch.tensor([like]))
+    return Batch(
+        row=torch.tensor([-1]),
+        prompts=one.prompts,
+        ids=one.ids,
+        groups=one.groups,
+        expected=one.expected,
+        tokens=torch.tensor([tokens]),
+        lengths=torch.tensor([len(tokens)]),
+        **values,
+    )
+
+
+# Groups that tell nothing are dropped, and fresh ones drawn (DAPO, arXiv:2503.14476).
+
+
+def informative(batch: Batch, now: StepContext) -> Tensor:
+    """(N,) bool: rows of groups from which the policy would learn, since some token has an advantage. Completions with equal
+    rewards have none, unless the advantage is of spans: these may differ where their means agree."""
+    found = advantages(now.method.advantage, batch, now)
+    return torch.isin(batch.groups, batch.groups[(found != 0).any(1)])
+
+
+def dynamic_sampling(spec: specs.DynamicSampling, batch: Batch, now: StepContext) -> Batch:
+    """Keep informative groups only and draw as many fresh prompts as groups were lost, until the batch is full again or
+    `max_num_gen_batches` rounds (the first one included) are spent (DAPO, arXiv:2503.14476, section 3.2)."""
+    wanted = len(batch.groups.unique())
+    kept = take(batch, informative(batch, now).nonzero()[:, 0])
+    for _ in range(spec.max_num_gen_batches - 1):
+        missing = wanted - len(kept.groups.unique())
+        if missing == 0:
+            break
+        fresh = now.draw(missing)
+        kept = join([kept, take(fresh, informative(fresh, now).nonzero()[:, 0])], now.pad)
+    return kept
+
+
+# Edits that choose or weigh tokens by entropy, by agreement, by what they say, or by a budget.
+
+
+def token_budget(spec: specs.TokenBudget, batch: Batch, advantage: Tensor, bears: Tensor, now: StepContext) -> Edited:
+    """The rows (in their order) that come first in an order drawn by seed and step, until their tokens that bear loss reach the
+    budget (C3PO)."""
+    order = torch.from_numpy(now.random("token_budget").permutation(len(batch)))
+    sizes = bears.sum(1)[order]
+    enough = int((sizes.cumsum(0) - sizes < spec.tokens).sum())
+    rows = order[:enough].sort().values
+    return take(batch, rows), advantage[rows], bears[rows]
+
+
+def top_entropy(spec: specs.TopEntropy, batch: Batch, advantage: Tensor, bears: Tensor, now: StepContext) -> Edited:
+    """Advantages of tokens below the quantile of entropy over those that bear loss become 0 (arXiv:2506.01939, eq. 5)."""
+    if not bears.any():
+        return batch, advantage, bears
+    entropy = now.entropy(batch)
+    least = torch.quantile(entropy[bears].double(), 1 - spec.top_entropy_quantile)
+    return batch, advantage * (entropy.double() >= least), bears
+
+
+def uncertain_tokens(spec: specs.UncertainTokens, batch: Batch, advantage: Tensor, bears: Tensor, now: StepContext) -> Edited:
+    """Only tokens that the sampling policy gave less than the threshold bear loss (SPO, arXiv:2505.23564)."""
+    return batch, advantage, bears & (batch.logprobs.exp() < spec.threshold)
+
+
+def information_mask(spec: specs.InformationMask, batch: Batch, advantage: Tensor, bears: Tensor, now: StepContext) -> Edited:
+    """Tokens that begin behind `begin` and up to `end`, that included, bear no loss (SSRL, arXiv:2508.10874)."""
+    information = re.compile(f"(?<={re.escape(spec.begin)}).*?(?:{re.escape(spec.end)}|$)", re.DOTALL)
+    bears = bears.clone()
+    for row, text in enumerate(batch.completions):
+        starts = now.offsets(batch.tokens[row, : int(batch.lengths[row])].tolist(), text)
+        found = [match.span() for match in information.finditer(text)]
+        inside = [place for place, start in enumerate(starts) if any(low <= start < high for low, high in found)]
+        bears[row, inside] = False
+    return batch, advantage, bears
+
+
+def gtpo_conflict(spec: specs.ConflictTokens, batch: Batch, advantage: Tensor, bears: Tensor, now: StepContext) -> Edited:
+    """Advantages less the price of entropy, times `positive` or `negative` at conflict tokens (arXiv:2508.03772); rows above the
+    entropy limit are dropped."""
+    mean = advantage.sum(1) / batch.mask().sum(1).clamp(min=1)
+    shared = conflicts(batch, mean)
+    sign = torch.where(mean > 0, spec.positive, spec.negative)[:, None]
+    if spec.entropy_limit is not None:
+        uncertain = (now.entropy(batch) * batch.mask()).sum(1) / batch.mask().sum(1).clamp(min=1)
+        advantage = (advantage - spec.entropy_price * uncertain[:, None]) * (advantage != 0)
+        rows = (uncertain < spec.entropy_limit).nonzero()[:, 0]
+    else:
+        rows = torch.arange(len(batch))
+    return take(batch, rows), torch.where(shared, advantage * sign, advantage)[rows], bears[rows]
+
+
+def conflicts(batch: Batch, advantage: Tensor) -> Tensor:
+    """(N,T) bool: tokens of completions with an advantage (N,) other than 0 that are at the same place, counted from the
+    start or from the end, in one of the other sign of their group, as long as every place before (after) it is such a token,
+    too."""
+    found = torch.zeros(batch.tokens.shape, dtype=torch.bool)
+    tokens = [row[:length] for row, length in zip(batch.tokens.tolist(), batch.lengths.tolist(), strict=True)]
+    for group in batch.groups.unique():
+        here = (batch.groups == group).nonzero()[:, 0].tolist()
+        sides = {sign: [i for i in here if float(advantage[i]) * sign > 0] for sign in (1, -1)}
+        for sign, rows in sides.items():
+            others = [tokens[i] for i in sides[-sign]]
+            for i in rows:
+                head = _run(tokens[i], others)
+                tail = _run(tokens[i][::-1], [other[::-1] for other in others])
+                found[i, :head] = True
+                found[i, len(tokens[i]) - tail : len(tokens[i])] = True
+    return found
+
+
+def _run(tokens: list[int], others: list[list[int]]) -> int:
+    """How many tokens from the start are each at their place in one of the others."""
+    for place, token in enumerate(tokens):
+        if not any(place < len(other) and other[place] == token for other in others):
+            return place
+    return len(tokens) if others else 0
+
+
+# Down-sampling of rows by the variance of their advantages and of tokens by |advantage| * entropy (specs.D3S, arXiv:2509.22115).
+
+
+def interpolate(ends: tuple[float, float], progress: float) -> float:
+    """A value that goes linearly from one end to the other."""
+    return ends[0] + (ends[1] - ends[0]) * progress
+
+
+def largest_variance(values: Tensor, count: int) -> Tensor:
+    """Places (count,) of those among `values` (N,) whose variance no other `count` of them exceeds, smallest values first; equal
+    values in the order given.
+
+    They are the lowest few and the highest few: of values in order, exchanging an inner one for one further out never lowers the
+    variance (PODS, arXiv:2504.13818). So count + 1 ways to split them are tried."""
+    order = torch.argsort(values, stable=True)
+    ordered = values[order].double() - values.double().mean()
+    none, low = torch.zeros(1, dtype=torch.float64), torch.arange(count + 1)
+    first = len(values) - count + low  # where the highest count - low begin
+    sums, squares = (torch.cat((none, part.cumsum(0))) for part in (ordered, ordered**2))
+    total, total_squares = (part[low] + part[-1] - part[first] for part in (sums, squares))
+    lowest = int((total_squares - total**2 / max(count, 1)).argmax())
+    return torch.cat((order[:lowest], order[len(order) - (count - lowest) :]))
+
+
+def kept_rows(spec: specs.D3S, values: Tensor, groups: Tensor, share: float) -> Tensor:
+    """Rows (M,) int64 in rising order, a `share` of all (of each group's), rounded up. values, groups (N,)."""
+    blocks = [torch.arange(len(values))]
+    if spec.scope == "group":
+        blocks = [(groups == group).nonzero()[:, 0] for group in groups.unique()]
+    chosen = [block[largest_variance(values[block], math.ceil(share * len(block)))] for block in blocks]
+    return torch.cat(chosen).sort().values
+
+
+def kept_tokens(score: Tensor, bears: Tensor, share: float) -> Tensor:
+    """(N,T) bool: the `share` of the tokens in `bears` (N,T) that have the largest scores (N,T), rounded up; earlier ones among
+    equals."""
+    return first(score, bears, math.ceil(share * int(bears.sum())))
+
+
+def d3s(spec: specs.D3S, batch: Batch, advantage: Tensor, bears: Tensor, now: StepContext) -> Edited:
+    """The rows kept, their advantages and which of their tokens bear loss, both (M,T). A row's advantage is the mean over its
+    tokens; rows none of whose tokens bear loss are dropped before shares are taken."""
+    rows = bears.any(1).nonzero()[:, 0]
+    # Rows of equal advantage are in the order of their places in their groups, so that no prompt gives all or none of its own.
+    rows = rows[torch.argsort(_places(batch.groups)[rows], stable=True)]
+    values = advantage[rows].double().sum(1) / batch.num_action_tokens()[rows].clamp(min=1)
+    rows = (
+        rows[kept_rows(spec, values, batch.groups[rows], interpolate(spec.samples, now.progress))].sort().values
+        if len(rows)
+        else rows
+    )
+    batch, advantage, bears = take(batch, rows), advantage[rows], bears[rows]
+    share = interpolate(spec.tokens, now.progress)
+    if share < 1 and len(rows):
+        bears = kept_tokens(advantage.abs() * now.entropy(batch), bears, share)
+    return batch, advantage, bears
+
+
+def _places(groups: Tensor) -> Tensor:
+    """(N,) number of each row within its group."""
+    seen: Counter[int] = Counter()
+    places = []
+    for group in groups.tolist():
+        places.append(seen[group])
+        seen[group] += 1
+    return torch.tensor(places, dtype=torch.int64)
+
+
+# The tables of edits, by the `name` of their spec. An edit acts before advantages are known or after.
+#
+# Before: `(spec, batch, now) -> batch`: it may drop rows, and add rows with `now.draw(m)`.
+#
+# After: `(spec, batch, advantage, bears, now) -> (batch, advantage, bears)`: it may drop rows, change advantages (N,T) and say
+# which tokens bear loss (N,T) bool; those that do not are in no mean of the loss either.
+
+
+BEFORE: dict[str, Callable[..., Batch]] = {
+    "dynamic_sampling": dynamic_sampling,
+    "replay": replay,
+    "demonstrations": demonstrations,
+}
+AFTER: dict[str, Callable[..., Edited]] = {
+    "d3s": d3s,
+    "token_budget": token_budget,
+    "top_entropy": top_entropy,
+    "uncertain_tokens": uncertain_tokens,
+    "information_mask": information_mask,
+    "gtpo_conflict": gtpo_conflict,
+    "replay": replayed,
+    "demonstrations": demonstrated,
+}
+
+
+def edits_before_advantage(batch: Batch, now: StepContext) -> Batch:
+    """The edits of the method that act on the batch as it was drawn, in order."""
+    for spec in now.method.edits:
+        if isinstance(spec, specs.OwnEdit):
+            batch = custom.own_edit(spec, batch, now) if custom.acts_before(spec) else batch
+        elif spec.name in BEFORE:
+            batch = BEFORE[spec.name](spec, batch, now)
+    return batch
+
+
+def edits_after_advantage(batch: Batch, advantage: Tensor, bears: Tensor, now: StepContext) -> Edited:
+    """The edits of the method that act on a batch with its advantages, in order."""
+    for spec in now.method.edits:
+        if isinstance(spec, specs.OwnEdit):
+            if not custom.acts_before(spec):
+                batch, advantage, bears = custom.own_edit(spec, batch, advantage, bears, now)
+        elif spec.name in AFTER:
+            batch, advantage, bears = AFTER[spec.name](spec, batch, advantage, bears, now)
+    return batch, advantage, bears

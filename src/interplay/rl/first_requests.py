@@ -1,0 +1,197 @@
+"""First requests of a step: how many completions each prompt gets (allocation) and from which text (prompting)."""
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+from scipy import stats
+
+from interplay.core import extension, model
+from interplay.rl import request_spec as specs
+from interplay.rl.batch import Batch, StepContext, take
+from interplay.tasks.verdict import Row
+
+
+class SamplingRequest(NamedTuple):
+    """Completions to sample of one prompt."""
+
+    slot: int
+    """Place of the prompt among those drawn."""
+    n: int
+    sampling: str
+    """Text that the completions are sampled from."""
+    training: str
+    """Text that they are credited to. Where it is another, the rows are off policy."""
+    given: str = ""
+    """What a completion begins with when it is judged, but not when it is learnt; both texts end with it."""
+    group: int | None = None
+    """Number of its group; None: that of the slot. Requests of one number make one group."""
+    own: bool = False
+    """Whether the policy itself wrote what is given, so that the completion measures the policy on the bare prompt."""
+    limit: int | None = None
+    """Tokens after which these completions are cut; None: the run's limit. The requests of a round have one limit."""
+    goes_on: bool = False
+    """Whether what is cut is continued later, so that its reward is not known yet."""
+    shown: float | None = None
+    """Reward of the last own attempt in the texts; None: they hold none."""
+
+
+Requests = list[SamplingRequest]
+"""What is sampled in one round."""
+
+
+def plain_request(slot: int, n: int, text: str) -> SamplingRequest:
+    """Completions sampled from the text that they are credited to."""
+    return SamplingRequest(slot, n, text, text)
+
+
+# Allocation: how many completions of each prompt, by slot.
+
+
+def fixed(spec: specs.FixedAllocation, prompts: int) -> list[int]:
+    """The same group size for every prompt."""
+    return [spec.num_generations] * prompts
+
+
+def xrpo(spec: specs.XrpoAllocation, prompts: int) -> list[int]:
+    """The first completions, equally many for all prompts."""
+    return [spec.first] * prompts
+
+
+def priority(spec: specs.XrpoAllocation, n: np.ndarray, deviation: np.ndarray) -> np.ndarray:
+    """(P,) t_{n-1} s (1 / sqrt(n) - 1 / sqrt(n + 1)) + exploration sqrt(ln T / n): n (P,) completions so far, s (P,) the
+    Bessel-corrected deviation of their rewards, T their total."""
+    quantile = stats.t.ppf((1 + spec.confidence) / 2, n - 1)
+    drop = quantile * deviation * (1 / np.sqrt(n) - 1 / np.sqrt(n + 1))
+    return drop + spec.exploration * np.sqrt(math.log(n.sum()) / n)
+
+
+def xrpo_again(spec: specs.XrpoAllocation, batch: Batch, prompts: int, rounds: int) -> list[int]:
+    """This round's even share of what is left of the budget, one by one to the prompt of highest priority, whose count rises at
+    once while its deviation stays."""
+    groups = batch.groups.numpy()
+    n = np.array([(groups == slot).sum() for slot in range(prompts)], dtype=float)
+    left = spec.num_generations * prompts - int(n.sum())
+    more = np.zeros(prompts, dtype=int)
+    if rounds >= spec.rounds or left <= 0:
+        return more.tolist()
+    rewards = batch.rewards.numpy()
+    deviation = np.array([rewards[groups == slot].std(ddof=1) for slot in range(prompts)])
+    for _ in range(-(-left // (spec.rounds - rounds))):
+        more[int(priority(spec, n + more, deviation).argmax())] += 1
+    return more.tolist()
+
+
+def own_counts(spec: specs.OwnAllocation, batch: Batch | None, prompts: int, rounds: int) -> list[int]:
+    """Of the user's function. Raises UserError when they are not one count for each prompt."""
+    made = extension.call(spec, spec.num_generations, prompts, batch, rounds)
+    if not isinstance(made, list) or len(made) != prompts or not all(isinstance(n, int) and n >= 0 for n in made):
+        raise model.UserError(f"{spec.function}: must return {prompts} counts, not {made!r:.60}")
+    return made
+
+
+def own_first(spec: specs.OwnAllocation, prompts: int) -> list[int]:
+    """The counts of the first round, for which there is no batch yet."""
+    return own_counts(spec, None, prompts, 0)
+
+
+class AllocationMember(NamedTuple):
+    """An allocation."""
+
+    first: Callable[..., list[int]]
+    """`(spec, prompts)`: completions of each prompt in the first round."""
+    again: Callable[..., list[int]] | None = None
+    """`(spec, batch, prompts, rounds)`: completions of each in the next round, given what was sampled so far in how many further
+    rounds; all zeros: no further round."""
+
+
+ALLOCATION: dict[str, AllocationMember] = {
+    "fixed": AllocationMember(fixed),
+    "xrpo": AllocationMember(xrpo, xrpo_again),
+    "custom": AllocationMember(own_first, own_counts),
+}
+
+# Prompting: the texts of n completions of a prompt.
+
+
+def plain(spec: specs.PlainPrompting, row: Row, slot: int, n: int, now: StepContext) -> Requests:
+    """From the prompt's own text."""
+    return [plain_request(slot, n, row.prompt)]
+
+
+def first_steps(spec: specs.Hint, solution: str) -> str:
+    """The first steps of a solution with their last separator; empty where it has a single one."""
+    steps = solution.split(spec.separator)
+    kept = min(max(1, int(spec.share * len(steps))), len(steps) - 1)
+    return "".join(step + spec.separator for step in steps[:kept])
+
+
+def hinted_prompt(spec: specs.Hint, row: Row) -> str:
+    """The prompt with its hint."""
+    return spec.template.replace("{hint}", first_steps(spec, row.solution)).replace("{prompt}", row.prompt)
+
+
+def prefix(spec: specs.PrefixPrompting, row: Row, slot: int, n: int, now: StepContext) -> Requests:
+    """`started` (1 - progress) n of them, rounded down, from the first steps of the gold solution."""
+    started = int(spec.started * (1 - now.progress) * n)
+    text = hinted_prompt(spec.hint, row)
+    requests = [SamplingRequest(slot, started, text, text, first_steps(spec.hint, row.solution))] if started else []
+    return requests + ([plain_request(slot, n - started, row.prompt)] if started < n else [])
+
+
+def with_shots(spec: specs.Shots, row: Row, count: int, slot: int, now: StepContext) -> str:
+    """The prompt after `count` solved problems of its own set, drawn by seed, step and slot; itself never among them."""
+    others = [other for other in now.rows if other.set == row.set and other.key != row.key]
+    stream = now.random(f"shots {slot}")
+    chosen = stream.permutation(len(others))[:count]
+    return "".join(others[i].prompt + others[i].solution + spec.between for i in chosen) + row.prompt
+
+
+def icpo(spec: specs.IcpoPrompting, row: Row, slot: int, n: int, now: StepContext) -> Requests:
+    """`steered` completions after solved problems, credited to the bare prompt; the rest from it."""
+    steered = with_shots(spec.examples, row, spec.shots, slot, now)
+    return [plain_request(slot, n - spec.steered, row.prompt), SamplingRequest(slot, spec.steered, steered, row.prompt)]
+
+
+def icpo_kept(spec: specs.IcpoPrompting, batch: Batch, now: StepContext) -> Batch:
+    """Without steered completions below the floor; with the bonus, b (1 - progress), for the others."""
+    if batch.off_policy is None:
+        return batch
+    kept = take(batch, (~batch.off_policy | (batch.rewards >= spec.floor)).nonzero()[:, 0])
+    assert kept.off_policy is not None
+    return replace(kept, rewards=kept.rewards + spec.bonus * (1 - now.progress) * kept.off_policy)
+
+
+def annealed_shots(spec: specs.AnnealedShotsPrompting, row: Row, slot: int, n: int, now: StepContext) -> Requests:
+    """As many solved problems as the phase says, in what is sampled from and what is learnt."""
+    count = spec.schedule[min(int(now.progress * len(spec.schedule)), len(spec.schedule) - 1)]
+    return [plain_request(slot, n, with_shots(spec.examples, row, count, slot, now))]
+
+
+def own_prompting(spec: specs.OwnPrompting, row: Row, slot: int, n: int, now: StepContext) -> Requests:
+    """From the text of the user's function. Raises UserError when it returns no text."""
+    made = extension.call(spec, row, n, now)
+    sampling, training = made if isinstance(made, tuple) and len(made) == 2 else (made, made)
+    if not isinstance(sampling, str) or not isinstance(training, str):
+        raise model.UserError(f"{spec.function}: must return a text or two, not {made!r:.60}")
+    return [SamplingRequest(slot, n, sampling, training)]
+
+
+class PromptingMember(NamedTuple):
+    """A prompting."""
+
+    requests: Callable[..., Requests]
+    """`(spec, row, slot, n, now)`: n completions of a prompt, as requests."""
+    keep: Callable[..., Batch] | None = None
+    """`(spec, batch, now) -> batch`: which of the rows are kept, and with which rewards."""
+
+
+PROMPTING: dict[str, PromptingMember] = {
+    "plain": PromptingMember(plain),
+    "prefix": PromptingMember(prefix),
+    "icpo": PromptingMember(icpo, icpo_kept),
+    "annealed_shots": PromptingMember(annealed_shots),
+    "custom": PromptingMember(own_prompting),
+}

@@ -1,0 +1,232 @@
+"""Advantages that compare completions of one prompt: group statistics, other baselines, shaped group advantages."""
+
+import math
+from collections import Counter
+
+import torch
+from torch import Tensor
+
+from interplay.rl import advantage_spec as specs
+from interplay.rl.batch import Batch, StepContext
+
+# Advantages that compare whole completions of one prompt with each other.
+
+
+EPSILON = 1e-4
+"""Added to a standard deviation before dividing, as TRL does."""
+
+
+def group(spec: specs.GroupAdvantage, batch: Batch, now: StepContext) -> Tensor:
+    """Reward less its group's mean, over a standard deviation (GRPO, arXiv:2402.03300, eq. 3; "batch": arXiv:2508.08221;
+    "none": arXiv:2503.20783)."""
+    return over_tokens(compared(spec, batch.rewards.double(), batch.groups, batch.baseline_mask()), batch)
+
+
+def compared(spec: specs.GroupAdvantage, rewards: Tensor, groups: Tensor, counted: Tensor | None = None) -> Tensor:
+    """The same for (N,) float64 rewards of rows in groups (N,); statistics are those of the rows that are `counted` (N,) bool."""
+    centred, deviation = standardised(rewards, groups, counted)
+    if spec.scale_rewards == "group":
+        return centred / (deviation + EPSILON)
+    if spec.scale_rewards == "batch":
+        return centred / (spread(rewards if counted is None else rewards[counted]) + EPSILON)
+    return centred
+
+
+def over_tokens(values: Tensor, batch: Batch) -> Tensor:
+    """(N,) values of rows as (N,T) float32 advantages: the same for each token of a completion, 0 past it."""
+    return (values[:, None] * batch.mask()).float()
+
+
+def means(values: Tensor, groups: Tensor, counted: Tensor | None = None, total: bool = False) -> Tensor:
+    """(N,) float64: of each row its group's mean (or `total`) of the (N,) values of the rows that are `counted` (N,) bool; 0 of
+    none."""
+    counted = torch.ones(len(values), dtype=torch.bool) if counted is None else counted
+    found, member = torch.unique(groups, return_inverse=True)
+    empty, inside = torch.zeros(len(found), dtype=torch.float64), member[counted]
+    sums = empty.index_add(0, inside, values[counted].double())
+    sizes = empty.index_add(0, inside, torch.ones(len(inside), dtype=torch.float64))
+    return (sums if total else sums / sizes.clamp(min=1))[member]
+
+
+def spread(values: Tensor) -> Tensor:
+    """Standard deviation of (M,) float64 values, Bessel-corrected; 0 of a single one."""
+    return values.std() if len(values) > 1 else torch.zeros((), dtype=torch.float64)
+
+
+def standardised(values: Tensor, groups: Tensor, counted: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """(M,) float64 values less their group's mean, and their group's standard deviation, Bessel-corrected as in TRL. Both are
+    taken over the members that are `counted` (M,) bool; a group without any has mean and deviation 0.
+
+    Equal values of a group get exactly zero: in floating point their mean may miss them by a rounding error, which the division
+    by EPSILON would blow up."""
+    counted = torch.ones(len(values), dtype=torch.bool) if counted is None else counted
+    _, member = torch.unique(groups, return_inverse=True)
+    groups_here = int(member.max()) + 1 if len(member) else 0
+    empty, inside = torch.zeros(groups_here, dtype=torch.float64), member[counted]
+    size = empty.index_add(0, inside, torch.ones(len(inside), dtype=torch.float64))
+    mean = empty.index_add(0, inside, values[counted]) / size.clamp(min=1)
+    low = torch.full_like(empty, torch.inf).scatter_reduce_(0, inside, values[counted], "amin")
+    high = torch.full_like(empty, -torch.inf).scatter_reduce_(0, inside, values[counted], "amax")
+    mean = torch.where(low == high, low, mean)
+    centred = values - mean[member]
+    variance = empty.index_add(0, inside, centred[counted] ** 2) / (size - 1).clamp(min=1)
+    return centred, variance.sqrt()[member]
+
+
+# Advantages with another baseline than the group's plain mean.
+
+
+def leave_one_out(spec: specs.LeaveOneOutAdvantage, batch: Batch, now: StepContext) -> Tensor:
+    """r_i - mean of r_j, j != i, of the group (RLOO, arXiv:2402.14740, eq. 7): n / (n - 1) times what is above the mean; 0 alone.
+    An excluded row is compared with all rows of the baseline."""
+    return over_tokens(left_out(batch.rewards, batch.groups, batch.baseline_mask()), batch)
+
+
+def left_out(rewards: Tensor, groups: Tensor, counted: Tensor) -> Tensor:
+    """The same for (N,) float64 rewards of rows in groups (N,), of which those count that are `counted` (N,) bool: (N,)."""
+    centred, _ = standardised(rewards, groups, counted)
+    size = means(counted, groups, total=True)
+    own = torch.where(counted, size / (size - 1).clamp(min=1), 1.0)
+    return centred * own
+
+
+def whitened(spec: specs.WhitenedAdvantage, batch: Batch, now: StepContext) -> Tensor:
+    """(r - baseline), less its mean over all tokens of the batch and over its deviation over them (REINFORCE++,
+    arXiv:2501.03262). Deviations are Bessel-corrected; to the variance 1e-8 is added, as in verl."""
+    values = standardised(batch.rewards, batch.groups, batch.baseline_mask())[0] if spec.baseline == "group" else batch.rewards
+    return whitened_over(values[:, None].expand(batch.tokens.shape), batch.mask()).float()
+
+
+def whitened_over(values: Tensor, mask: Tensor) -> Tensor:
+    """(N,T) float64 values less their mean over the mask (N,T) bool and over their deviation over it; 0 outside, and everywhere
+    where all are equal."""
+    tokens = mask.sum().clamp(min=2)
+    mean = (values * mask).sum() / tokens
+    variance = ((values - mean) ** 2 * mask).sum() / (tokens - 1)
+    return torch.where((variance > 0) & mask, (values - mean) / (variance + 1e-8).sqrt(), 0.0)
+
+
+def length_baseline(spec: specs.LengthBaselineAdvantage, batch: Batch, now: StepContext) -> Tensor:
+    """r - sum l r / sum l over the group, l the length of each completion (OPO, arXiv:2505.23585, eq. 7)."""
+    weights = batch.num_action_tokens() * batch.baseline_mask()
+    total = means(weights.double(), batch.groups, total=True).clamp(min=1)
+    baseline = means(weights * batch.rewards, batch.groups, total=True) / total
+    equal = standardised(batch.rewards, batch.groups, batch.baseline_mask())[1] == 0
+    return over_tokens(torch.where(equal & batch.baseline_mask(), 0.0, batch.rewards - baseline), batch)
+
+
+def pass_k(spec: specs.PassKAdvantage, batch: Batch, now: StepContext) -> Tensor:
+    """With R = 1 - C(wrong, k) / C(n, k), the pass@k of the group, and s = sqrt(R (1 - R)): (1 - R) / s for right completions
+    and (1 - R - C(wrong - 1, k - 1) / C(n - 1, k - 1)) / s for wrong ones (arXiv:2508.10751, eq. 9 to 15); 0 where s is. Rows
+    excluded get what their kind does."""
+    right, counted = batch.rewards >= 1, batch.baseline_mask()
+    found = torch.zeros(len(batch), dtype=torch.float64)
+    for group in batch.groups.unique():
+        here = batch.groups == group
+        n, wrong = int((here & counted).sum()), int((here & counted & ~right).sum())
+        k = min(spec.k, n)
+        rate = 1 - math.comb(wrong, k) / math.comb(n, k)
+        deviation = math.sqrt(rate * (1 - rate))
+        if deviation:
+            found[here & right] = (1 - rate) / deviation
+            found[here & ~right] = (1 - rate - math.comb(wrong - 1, k - 1) / math.comb(n - 1, k - 1)) / deviation
+    return over_tokens(found, batch)
+
+
+def a_grae(spec: specs.GraeAdvantage, batch: Batch, now: StepContext) -> Tensor:
+    """(w / 2) A / sqrt(p) + ((1 - w) / 2) A / sqrt(1 - p), A the group's advantage, p its mean reward and w the batch's, both cut
+    to [0, 1]; then min(1, w^alpha) times what is positive (A-GRAE, arXiv:2602.05548). 0 where p is 0 or 1."""
+    counted = batch.baseline_mask()
+    rate = means(batch.rewards, batch.groups, counted).clamp(0, 1)
+    w = float(batch.rewards[counted].mean().clamp(0, 1)) if counted.any() else 0.0
+    plain = compared(specs.GroupAdvantage(), batch.rewards, batch.groups, counted)
+    inside = (rate > 0) & (rate < 1)
+    p = torch.where(inside, rate, 0.5)
+    found = torch.where(inside, plain / 2 * (w / p.sqrt() + (1 - w) / (1 - p).sqrt()), 0.0)
+    return over_tokens(torch.where(found > 0, found * min(1.0, w**spec.alpha), found), batch)
+
+
+def tracked(spec: specs.TrackedAdvantage, batch: Batch, now: StepContext) -> Tensor:
+    """r - v, centred and scaled over the batch (arXiv:2509.13232, section 3.2), v the sampler's estimate before this step. Raises
+    ValueError where the sampler makes none."""
+    if batch.expected is None:
+        raise ValueError("the advantage `tracked` needs a sampler that expects a pass rate of each prompt")
+    values, counted = batch.rewards - batch.expected, batch.baseline_mask()
+    if not counted.any():
+        return over_tokens(torch.zeros_like(values), batch)
+    deviation = spread(values[counted])
+    centred = (values - values[counted].mean()) / (deviation + EPSILON)
+    return over_tokens(centred if deviation > 0 else torch.zeros_like(values), batch)
+
+
+# Group advantages that look at more than the reward: agreement of answers, likelihood, entropy.
+
+
+def answer_entropy(batch: Batch) -> Tensor:
+    """(N,) float64, in nats: of the answers that the group's completions gave; no answer counts as one."""
+    said: dict[int, Counter[str]] = {}
+    for group, verdict in zip(batch.groups.tolist(), batch.verdicts, strict=True):
+        said.setdefault(group, Counter())[verdict.said] += 1
+    found = {}
+    for group, counts in said.items():
+        shares = torch.tensor(list(counts.values()), dtype=torch.float64) / counts.total()
+        found[group] = float(-(shares * shares.log()).sum())
+    return torch.tensor([found[group] for group in batch.groups.tolist()], dtype=torch.float64)
+
+
+def copo(spec: specs.GlobalAdvantage, batch: Batch, now: StepContext) -> Tensor:
+    """w A + (1 - w) G, w = sigmoid(k (H - b)): A the group's advantage; G the prompt's reward, mean r (1 - lambda H),
+    standardised over the step's prompts (COPO, arXiv:2508.04138)."""
+    counted, disagreement = batch.baseline_mask(), answer_entropy(batch)
+    local = compared(specs.GroupAdvantage(), batch.rewards, batch.groups, counted)
+    of_prompt = means(batch.rewards, batch.groups, counted) * (1 - spec.consistency * disagreement)
+    first = torch.tensor(list({group: row for row, group in reversed(list(enumerate(batch.groups.tolist())))}.values()))
+    each = of_prompt[first] if len(batch) else of_prompt
+    deviation = spread(each)
+    prompts = (of_prompt - each.mean()) / (deviation + EPSILON) if deviation > 0 else torch.zeros_like(of_prompt)
+    w = torch.sigmoid(spec.steepness * (disagreement - spec.threshold))
+    if spec.blend == "soft_forced":
+        w = torch.where(local == 0, 0.0, w)
+    elif spec.blend != "soft":
+        w = torch.full_like(w, float(spec.blend == "no_global"))
+    return over_tokens(w * local + (1 - w) * prompts, batch)
+
+
+def xrpo(spec: specs.SharpenedAdvantage, batch: Batch, now: StepContext) -> Tensor:
+    """A + min(max(lambda (1 - eta), 0), kappa A) where A > 0, eta = exp(s - mean s over the group), s the mean log-probability of
+    the completion's tokens when it was sampled (XRPO, arXiv:2510.06672)."""
+    plain = compared(specs.GroupAdvantage(), batch.rewards, batch.groups, batch.baseline_mask())
+    s = (batch.logprobs * batch.mask()).sum(1).double() / batch.mask().sum(1).clamp(min=1)
+    eta = (s - means(s, batch.groups, batch.baseline_mask())).exp()
+    bonus = torch.minimum((spec.scale * (1 - eta)).clamp(min=0), spec.cap * plain)
+    return over_tokens(torch.where(plain > 0, plain + bonus, plain), batch)
+
+
+def gtpo_entropy(spec: specs.EntropyAdvantage, batch: Batch, now: StepContext) -> Tensor:
+    """Rewards are 1 and -1. Right completions gain b2 times their entropy over the mean of the group's right ones, wrong ones
+    lose b2 times its inverse over the mean inverse of the wrong ones. Then less the group's mean, over its deviation. At level
+    `token` all that is done for each place by itself, among the completions that reach it (GTPO and GRPO-S, arXiv:2508.04349)."""
+    mask = batch.mask()
+    entropy = now.entropy(batch).double().clamp(*spec.entropy_range)
+    if spec.level == "sequence":
+        mean = (entropy * mask).sum(1, keepdim=True) / mask.sum(1, keepdim=True).clamp(min=1)
+        return over_tokens(_shaped(spec, batch, mean[:, 0], torch.ones(len(batch), dtype=torch.bool)), batch)
+    found = torch.zeros(mask.shape, dtype=torch.float64)
+    for place in range(mask.shape[1]):
+        found[:, place] = _shaped(spec, batch, entropy[:, place], mask[:, place])
+    return (found * mask).float()
+
+
+def _shaped(spec: specs.EntropyAdvantage, batch: Batch, entropy: Tensor, alive: Tensor) -> Tensor:
+    """(N,) advantages of rewards shaped by (N,) entropies, among the rows that are `alive` (N,) bool."""
+    right, counted = batch.rewards > 0, alive & batch.baseline_mask()
+    rewards = torch.where(right, 1.0, -1.0).double()
+    for among, weight, sign in ((right, entropy, 1.0), (~right, 1 / entropy.clamp(min=1e-6), -1.0)):
+        if sign > 0 or spec.wrong:
+            here = counted & among
+            share = torch.where(here, weight / means(weight, batch.groups, here).clamp(min=1e-12), 0.0)
+            rewards = rewards + sign * spec.bonus * share
+    centred, deviation = standardised(rewards, batch.groups, counted)
+    kinds = means(right.double(), batch.groups, counted)
+    mixed = (kinds > 0) & (kinds < 1)  # among completions of one kind entropy alone would decide
+    return torch.where(alive & mixed, centred / (deviation + EPSILON), 0.0)

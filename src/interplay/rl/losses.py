@@ -1,0 +1,393 @@
+"""Policy losses: what they read, how tokens are weighed, the terms they share, and the losses by the `name` of their spec."""
+
+import math
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from interplay.core import extension
+from interplay.rl import custom
+from interplay.rl import loss_spec as specs
+from interplay.rollout.request import scale_of, token_uncertainty
+
+# Terms: what a loss reads, weights of tokens, ratios and estimates of divergences.
+
+
+class MicroBatch(NamedTuple):
+    """What a loss sees of a micro-batch: n rows, T places. All but `mask` are 0 or anything where that is False."""
+
+    logp: Tensor
+    """(n,T) float32 under the policy that is trained, with its gradient."""
+    old_logp: Tensor
+    """(n,T) under the policy before the first update of this batch; for rows of another policy or text, under that."""
+    advantage: Tensor
+    """(n,T)."""
+    mask: Tensor
+    """(n,T) bool: tokens that bear loss."""
+    reference: Tensor | None = None
+    """(n,T) under the reference model, where there is one."""
+    prepared: Mapping[str, Tensor] = MappingProxyType({})
+    """What the loss read off the whole optimiser step, (n,T) each."""
+    divergence: Tensor | None = None
+    """(n,T) of the policy from its teacher, with its gradient, 0 where that says nothing; there where the loss has a teacher."""
+    sampled: Tensor | None = None
+    """(n,T) as the engine reported it where it sampled the row in this step, elsewhere `old_logp`; None: `old_logp`
+    everywhere."""
+
+
+class FullBatch(NamedTuple):
+    """All that one optimiser step trains on, before it is cut: what a loss reads whose weight of a token depends on other tokens
+    or rows. N rows, T places, without gradients."""
+
+    logp: Tensor
+    """(N,T) under the present policy."""
+    old_logp: Tensor
+    """(N,T), as in `Seen`."""
+    entropy: Tensor
+    """(N,T) in nats of the distribution that each token came from."""
+    advantage: Tensor
+    """(N,T)."""
+    mask: Tensor
+    """(N,T) bool."""
+    groups: Tensor
+    """(N,) int64."""
+    rewards: Tensor
+    """(N,) float64."""
+    noise: Tensor
+    """(N,T) float64 in [0, 1), by seed and step: what is drawn at random is drawn by this."""
+
+
+def token_weights(loss_type: str, mask: Tensor, batch_tokens: int, minibatches: int, max_completion_length: int) -> Tensor:
+    """Weight (N,T) float32 of each token's loss within one optimiser step: TRL's loss types, as choices of a weight.
+
+    Weights are fixed for a whole optimiser step before it is cut into micro-batches, so the gradient does not depend on how it
+    is cut, but for rounding. `mask` (N,T) bool marks the step's tokens that bear loss; `batch_tokens` counts those of the whole
+    batch of rollouts, which is shared by `minibatches` steps. As in TRL a row whose mask is empty still counts as a row."""
+    active = mask.float()
+    if loss_type == "grpo":
+        return active / (active.sum(1, keepdim=True).clamp(min=1) * len(mask))
+    if loss_type == "bnpo":
+        return active / active.sum().clamp(min=1)
+    if loss_type == "luspo":
+        return active / len(mask)
+    if loss_type == "dr_grpo":
+        return active / (len(mask) * max_completion_length)
+    return active / (max(batch_tokens, 1) / minibatches)
+
+
+def sequence_mean(values: Tensor, mask: Tensor) -> Tensor:
+    """(n,1) mean of (n,T) values over each row's tokens; 0 for a row without any."""
+    return (values * mask).sum(1, keepdim=True) / mask.sum(1, keepdim=True).clamp(min=1)
+
+
+def log_ratios(loss: specs.RatioLoss, seen: MicroBatch) -> Tensor:
+    """log(pi / pi_old), 0 outside the mask: (n,T) per token, or (n,1) its mean over the sequence where the loss asks for the
+    level `sequence` (GSPO, arXiv:2507.18071, eq. 7)."""
+    difference = (seen.logp - seen.old_logp) * seen.mask
+    if loss.importance_sampling_level == "token":
+        return difference
+    return sequence_mean(difference, seen.mask)
+
+
+def first(score: Tensor, among: Tensor, count: int) -> Tensor:
+    """(N,T) bool: the `count` places of `among` (N,T) bool with the largest scores (N,T); all where there are no more, earlier
+    ones among equals."""
+    places = among.flatten().nonzero()[:, 0]
+    best = torch.argsort(score.flatten()[places], descending=True, stable=True)[:count]
+    return torch.zeros(among.numel(), dtype=torch.bool).index_fill_(0, places[best], True).view(among.shape)
+
+
+def bounds(epsilon: float, epsilon_high: float | None) -> tuple[float, float]:
+    """Lower and upper clip; one number stands for both."""
+    return epsilon, epsilon if epsilon_high is None else epsilon_high
+
+
+def clip(ratio: Tensor, advantage: Tensor, low: Any, high: Any, delta: float | None = None) -> tuple[Tensor, Tensor]:
+    """-min(ratio A, clip(ratio, 1 - low, 1 + high) A) of each token (PPO, arXiv:1707.06347, eq. 7), its first ratio capped at
+    `delta`, which matters where A is negative; and which tokens the clip leaves without a gradient, bool. Both bounds are
+    numbers, or both tensors (n,T)."""
+    capped = ratio if delta is None else ratio.clamp(max=delta)
+    outside = ((ratio < 1 - low) & (advantage < 0)) | ((ratio > 1 + high) & (advantage > 0))
+    return -torch.minimum(capped * advantage, torch.clamp(ratio, 1 - low, 1 + high) * advantage), outside
+
+
+def truncated_weight(cap: float, seen: MicroBatch) -> Tensor:
+    """(n,T) min(pi_old / pi_engine, cap) of each token, without a gradient: truncated importance sampling, which makes up for an
+    engine whose probabilities are not those of training (https://fengyao.notion.site/off-policy-rl). 1 where both agree."""
+    if seen.sampled is None:
+        return torch.ones_like(seen.old_logp)
+    return (seen.old_logp.detach() - seen.sampled).mul(seen.mask).exp().clamp(max=cap)
+
+
+def k3(log_ratio: Tensor) -> Tensor:
+    """Per-token estimate of KL(p || q) from samples of p, given log(q / p): never negative and unbiased (Schulman 2020)."""
+    return torch.expm1(log_ratio) - log_ratio
+
+
+# The clipped surrogate and the loss types that TRL has for it.
+
+
+def clipped(spec: specs.ClippedLoss, seen: MicroBatch) -> tuple[Tensor, dict[str, Tensor]]:
+    """The clipped surrogate (PPO, arXiv:1707.06347, eq. 7; DAPO, arXiv:2503.14476, eq. 8; CISPO, arXiv:2506.13585, eq. 4).
+    `clip_fraction` counts the tokens whose gradient the clip removes."""
+    ratio, advantage = log_ratios(spec, seen).exp(), seen.advantage
+    low, high = bounds(spec.epsilon, spec.epsilon_high)
+    if spec.loss_type == "cispo":
+        per_token = -ratio.clamp(max=high).detach() * advantage * seen.logp
+        outside = (ratio > high) & (advantage > 0)
+    else:
+        per_token, outside = clip(ratio, advantage, low, high, spec.delta)
+    return per_token, {"clip_fraction": (outside * seen.mask).sum()}
+
+
+# Losses that hold back the tokens whose log-probability and advantage covary most: those through which entropy falls (the
+# entropy mechanism, arXiv:2505.22617).
+
+
+def covariance(whole: FullBatch) -> Tensor:
+    """(N,T) (log pi - mean) (A - mean), means over the tokens of the mask (eq. 11 of the paper)."""
+    logp, advantage = whole.logp[whole.mask], whole.advantage[whole.mask]
+    return (whole.logp - logp.mean()) * (whole.advantage - advantage.mean())
+
+
+def share_of(mask: Tensor, share: float) -> int:
+    """That share of the tokens of the mask, one at least unless it is 0."""
+    return max(1, int(share * int(mask.sum()))) if share else 0
+
+
+def clip_cov_tokens(spec: specs.ClipCovLoss, whole: FullBatch) -> dict[str, Tensor]:
+    """`held`: tokens that lose their gradient, drawn among those within bounds that the clip has not taken already."""
+    cov = covariance(whole)
+    ratio = log_ratios(spec, MicroBatch(whole.logp, whole.old_logp, whole.advantage, whole.mask)).exp()
+    _, outside = clip(ratio, whole.advantage, *bounds(spec.epsilon, spec.epsilon_high))
+    within = whole.mask & ~outside & (cov > spec.clip_cov_lb) & (cov < spec.clip_cov_ub)
+    return {"held": first(whole.noise, within, share_of(whole.mask, spec.clip_cov_ratio))}
+
+
+def clip_cov(spec: specs.ClipCovLoss, seen: MicroBatch) -> tuple[Tensor, dict[str, Tensor]]:
+    """The clipped surrogate, 0 for the tokens that are held back (Clip-Cov, eq. 12)."""
+    per_token, outside = clip(log_ratios(spec, seen).exp(), seen.advantage, *bounds(spec.epsilon, spec.epsilon_high))
+    held = seen.prepared["held"]
+    return per_token * ~held, {"clip_fraction": ((outside | held) * seen.mask).sum()}
+
+
+def kl_cov_tokens(spec: specs.KlCovLoss, whole: FullBatch) -> dict[str, Tensor]:
+    """`held`: the tokens that covary most."""
+    return {"held": first(covariance(whole), whole.mask, share_of(whole.mask, spec.kl_cov_ratio))}
+
+
+def kl_cov(spec: specs.KlCovLoss, seen: MicroBatch) -> tuple[Tensor, dict[str, Tensor]]:
+    """-ratio A, plus a cost of |log ratio| for the tokens that are held back (KL-Cov, eq. 14; its release)."""
+    difference = log_ratios(spec, seen)
+    return -difference.exp() * seen.advantage + spec.ppo_kl_coef * difference.abs() * seen.prepared["held"], {}
+
+
+# Steps are regressed on what they gain (Direct Advantage Policy Optimization, arXiv:2412.18279).
+
+
+STEPS = "steps"
+"""Name among what is prepared: (n,T) int64, the number of the step of its row that a token belongs to."""
+
+
+def direct_advantage(spec: specs.DirectAdvantageLoss, seen: MicroBatch) -> tuple[Tensor, dict[str, Tensor]]:
+    """(direct_beta (log pi - log pi_ref) - A)^2 of each step, log-probabilities summed over its tokens in the mask and A their
+    mean advantage, shared out evenly among them. `step_error` sums over tokens what their step is off. Raises ValueError without
+    a reference."""
+    if seen.reference is None:
+        raise ValueError("the loss `direct_advantage` needs a reference")
+    steps = seen.prepared[STEPS]
+    empty = torch.zeros(len(steps), int(steps.max()) + 1, dtype=seen.logp.dtype)
+
+    def total(values: Tensor) -> Tensor:
+        return empty.scatter_add(1, steps, values * seen.mask)
+
+    tokens = total(torch.ones_like(seen.logp)).clamp(min=1)
+    error = (spec.direct_beta * total(seen.logp - seen.reference) - total(seen.advantage) / tokens) ** 2
+    off = error.detach().gather(1, steps) * seen.mask
+    return (error / tokens).gather(1, steps) * seen.mask, {"step_error": off.sum()}
+
+
+# DisCO: scores of right completions above those of wrong ones (arXiv:2505.12366).
+
+
+TAU = {"logL": 10.0, "Lratio": 1.0}
+"""Released temperatures."""
+
+
+def score(spec: specs.DiscoLoss, logp: Tensor, old_logp: Tensor, mask: Tensor) -> Tensor:
+    """(n,1) score of each completion: mean log-probability of its tokens, or mean ratio."""
+    return sequence_mean(logp if spec.score == "logL" else (logp - old_logp).exp(), mask)
+
+
+def disco_weights(spec: specs.DiscoLoss, whole: FullBatch) -> dict[str, Tensor]:
+    """What the gradient of the objective is made of: `row` (N,T), the weight of the row's score, and `kl` (N,T), that of a
+    token's log-probability.
+
+    The objective of a prompt is mean_+ [s+ - tau log mean_- exp(s- / tau)]. Its gradient is that of mean_+ s+ - sum_- p s-, p
+    being the softmax of s- / tau over the wrong ones; in the basic form p is even. Prompts have equal weight, those with one kind
+    only do not count. The constraint 0.5 beta [KL - delta]_+^2 has the gradient beta [KL - delta]_+ grad KL, KL = mean over the
+    tokens of log pi_old - log pi."""
+    scores = score(spec, whole.logp, whole.old_logp, whole.mask)[:, 0].double()
+    right = whole.rewards > 0
+    row = torch.zeros(len(scores), dtype=torch.float64)
+    both = 0
+    for group in whole.groups.unique():
+        here = whole.groups == group
+        good, bad = (here & right).nonzero()[:, 0], (here & ~right).nonzero()[:, 0]
+        if len(good) and len(bad):
+            both += 1
+            row[good] = 1 / len(good)
+            row[bad] = -1 / len(bad) if spec.basic else -torch.softmax(scores[bad] / (spec.tau or TAU[spec.score]), 0)
+    tokens = whole.mask.sum().clamp(min=1)
+    divergence = float(((whole.old_logp - whole.logp) * whole.mask).sum() / tokens)
+    hinge = spec.disco_beta * max(divergence - spec.delta, 0.0)
+    # The update gives a token the weight 1 / (rows * tokens of its row): what must weigh otherwise is multiplied back.
+    of_row = whole.mask.sum(1, keepdim=True).clamp(min=1) * len(scores)
+    return {
+        "row": (row * len(scores) / max(both, 1))[:, None].float().expand_as(whole.logp),
+        "kl": (hinge * of_row / tokens).float().expand_as(whole.logp),
+    }
+
+
+def disco(spec: specs.DiscoLoss, seen: MicroBatch) -> tuple[Tensor, dict[str, Tensor]]:
+    """Of each token what the gradients of its row's score and of the constraint are."""
+    value = seen.logp if spec.score == "logL" else (seen.logp - seen.old_logp).exp()
+    return -seen.prepared["row"] * value + seen.prepared["kl"] * (seen.old_logp - seen.logp), {}
+
+
+# Distillation of what the policy says once it has read feedback (DistIL, arXiv:2606.05152); divergences: rl.policy.
+
+
+def distil(spec: specs.DistilLoss, seen: MicroBatch) -> tuple[Tensor, dict[str, Tensor]]:
+    """The divergence of each token, and `mix_rlvr` times the clipped surrogate. Raises ValueError without a teacher."""
+    if seen.divergence is None:
+        raise ValueError("the loss `distil` needs a teacher")
+    sums = {"divergence": (seen.divergence.detach() * seen.mask).sum()}
+    if not spec.mix_rlvr:
+        return seen.divergence, {**sums, "clip_fraction": torch.zeros(())}
+    paid, outside = clip(log_ratios(spec, seen).exp(), seen.advantage, *bounds(spec.epsilon, spec.epsilon_high))
+    return seen.divergence + spec.mix_rlvr * paid, {**sums, "clip_fraction": (outside * seen.mask).sum()}
+
+
+# Losses that weigh a token or a sequence by a smooth function of its ratio, and one that clips in logarithms.
+
+
+def sapo(spec: specs.SapoLoss, seen: MicroBatch) -> tuple[Tensor, dict[str, Tensor]]:
+    """-(4 / tau) sigmoid(tau (ratio - 1)) A, with a tau for each sign of A; an advantage of 0 takes the negative one (SAPO,
+    arXiv:2511.20347). At ratio 1 its gradient is that of ratio * A."""
+    ratio = log_ratios(spec, seen).exp()
+    tau = torch.where(seen.advantage > 0, spec.sapo_temperature_pos, spec.sapo_temperature_neg)
+    return -torch.sigmoid(tau * (ratio - 1)) * (4 / tau) * seen.advantage, {}
+
+
+def vespo(spec: specs.VespoLoss, seen: MicroBatch) -> tuple[Tensor, dict[str, Tensor]]:
+    """-phi(w) A log pi, phi(w) = e^lambda w^k e^(-lambda w) without a gradient, w the product of the sequence's ratios (VESPO,
+    arXiv:2602.10693). Logarithms are held to [-20, 20] a token and [log 1e-8, 20] a sequence, as in its release. `phi` sums the
+    weights."""
+    with torch.no_grad():
+        log_w = ((seen.logp - seen.old_logp).clamp(-20, 20) * seen.mask).sum(1, keepdim=True).clamp(math.log(1e-8), 20)
+        risen = seen.advantage >= 0
+        k = torch.where(risen, spec.vespo_k_pos, spec.vespo_k_neg)
+        decay = torch.where(risen, spec.vespo_lambda_pos, spec.vespo_lambda_neg)
+        phi = (decay + k * log_w - decay * log_w.exp()).exp()
+    return -phi * seen.advantage * seen.logp, {"phi": (phi * seen.mask).sum()}
+
+
+def gpg(spec: specs.GpgLoss, seen: MicroBatch) -> tuple[Tensor, dict[str, Tensor]]:
+    """-A log pi (GPG, arXiv:2504.02546)."""
+    return -seen.advantage * seen.logp, {}
+
+
+def geo_mean(spec: specs.GeoMeanLoss, seen: MicroBatch) -> tuple[Tensor, dict[str, Tensor]]:
+    """-A exp(mean_t min over sign of A of (log ratio_t, its clip)) for each row, A the mean of its tokens' (GMPO,
+    arXiv:2507.20673): a token's log ratio is cut only on the side to which its advantage pulls."""
+    low, high = bounds(spec.epsilon, spec.epsilon_high)
+    difference = (seen.logp - seen.old_logp) * seen.mask
+    sign = seen.advantage.sign()
+    cut = sign * torch.minimum(sign * difference, sign * difference.clamp(-low, high))
+    ratio, advantage = sequence_mean(cut, seen.mask).exp(), sequence_mean(seen.advantage, seen.mask)
+    return (-ratio * advantage).expand_as(seen.advantage), {"clip_fraction": ((cut != difference) & seen.mask).sum()}
+
+
+# Clip bounds and advantages that follow a token's entropy (HAPO, heterogeneous tokens).
+
+
+def heterogeneity(spec: specs.HapoTokenLoss, whole: FullBatch) -> dict[str, Tensor]:
+    """`h` (N,T) in [-1, 1]: how uncertain each token is relative to the others of the mask; 0 outside."""
+    scale = scale_of(whole.entropy[whole.mask], spec.entropy_pivot)
+    return {"h": torch.zeros_like(whole.entropy) if scale is None else token_uncertainty(whole.entropy, scale) * whole.mask}
+
+
+def hapo_token(spec: specs.HapoTokenLoss, seen: MicroBatch) -> tuple[Tensor, dict[str, Tensor]]:
+    """The clipped surrogate with the lower bound epsilon (1 - h) where h < 0 and the upper one epsilon_high (1 + h) where h > 0;
+    and the advantage times (1 + h) where h > 0 and the ratio has left half of the base's bounds, or h <= 0 and it has not."""
+    ratio, h = log_ratios(spec, seen).exp(), seen.prepared["h"]
+    left = (ratio < 1 - spec.epsilon / 2) | (ratio > 1 + spec.epsilon_high / 2)
+    advantage = seen.advantage * torch.where(left == (h > 0), 1 + h, torch.ones(()))
+    low, high = spec.epsilon * (1 - h.clamp(max=0)), spec.epsilon_high * (1 + h.clamp(min=0))
+    per_token, outside = clip(ratio, advantage, low, high)
+    return per_token, {"clip_fraction": (outside * seen.mask).sum()}
+
+
+# The table of policy losses, by the `name` of their spec. Weights over tokens, the KL term and the entropy bonus are the same for
+# all of them.
+
+
+class Member(NamedTuple):
+    """A loss."""
+
+    loss: Callable[..., tuple[Tensor, dict[str, Tensor]]]
+    """`(spec, Seen) -> (loss of each token (n,T), sums)`; the sums are scalars over the tokens of the mask, logged as means."""
+    sums: tuple[str, ...] = ()
+    """Names of the sums."""
+    prepare: Callable[..., dict[str, Tensor]] | None = None
+    """`(spec, Whole) -> (N,T) tensors by name`: what the loss must know of the whole optimiser step, at the price of a forward
+    pass; they come back as `Seen.prepared`."""
+    every_row: bool = False
+    """Whether rows without an advantage have a gradient, too."""
+
+
+def _own_loss(spec: extension.Extension, seen: MicroBatch) -> tuple[Tensor, dict[str, Tensor]]:
+    """(n, T), the loss of each token, and no sums. Raises UserError when it has another shape."""
+    return custom.checked_tensor(spec, extension.call(spec, seen), tuple(seen.logp.shape), seen.logp.dtype), {}
+
+
+FIRST_TURN = "first_turn"
+"""Name among what is prepared: (N,T) float, 1 for the tokens of an episode's first turn; there where the loss asks for it."""
+CLIPS = ("clip_fraction",)
+MEMBERS: dict[str, Member] = {
+    "clipped": Member(clipped, CLIPS),
+    "sapo": Member(sapo),
+    "vespo": Member(vespo, ("phi",)),
+    "geo_mean": Member(geo_mean, CLIPS),
+    "gpg": Member(gpg),
+    "clip_cov": Member(clip_cov, CLIPS, clip_cov_tokens),
+    "kl_cov": Member(kl_cov, (), kl_cov_tokens, every_row=True),
+    "disco": Member(disco, (), disco_weights, every_row=True),
+    "hapo_token": Member(hapo_token, CLIPS, heterogeneity),
+    "distil": Member(distil, ("divergence", *CLIPS)),
+    "direct_advantage": Member(direct_advantage, ("step_error",)),
+    "custom": Member(_own_loss, every_row=True),
+}
+
+
+def token_losses(spec: specs.Loss, seen: MicroBatch) -> tuple[Tensor, dict[str, Tensor]]:
+    """The loss of each token (n,T) by the member that `spec` names, weighed for the engine where the spec asks, with `beta` times
+    the k3 estimate of the KL divergence from the reference where there is one; and its sums, `kl` among them."""
+    per_token, sums = MEMBERS[spec.name].loss(spec, seen)
+    if isinstance(spec, specs.RatioLoss) and spec.vllm_importance_sampling_clip_max is not None:
+        per_token = per_token * truncated_weight(spec.vllm_importance_sampling_clip_max, seen)
+    if seen.reference is None:
+        return per_token, sums
+    kl = k3(seen.reference - seen.logp)
+    beta = spec.beta + spec.first_turn_beta * seen.prepared[FIRST_TURN] if spec.first_turn_beta else spec.beta
+    return per_token + beta * kl, {**sums, "kl": (kl.detach() * seen.mask).sum()}
+
+
+def prepare_loss(spec: specs.Loss, whole: FullBatch) -> dict[str, Tensor]:
+    """What the member reads off a whole optimiser step, (N,T) each; nothing for most."""
+    prepare = MEMBERS[spec.name].prepare
+    return prepare(spec, whole) if prepare else {}

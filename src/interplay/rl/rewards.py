@@ -1,0 +1,236 @@
+"""Rewards by the `name` of their spec: `(spec, problems, completions, verdicts) -> Rewards`, and the table of them."""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, TypeVar
+
+from interplay.rl import custom
+from interplay.rl import reward_spec as specs
+from interplay.rl.batch import WHOLE, Span
+from interplay.tasks import family, multihop, subproblems
+from interplay.tasks import verdict as tasks_verdict
+from interplay.tasks.op_dag import dag, terse, terse_corruptions
+from interplay.tasks.verdict import Row, Verdict, extract_answer, is_answer_dump
+
+# What every member of the reward seam gives back: `(spec, problems, completions, verdicts) -> Rewards`. All lists hold N
+# entries, one per completion.
+
+
+T = TypeVar("T")
+
+
+class Rewards(NamedTuple):
+    """`sequence`: N floats, what the policy is trained on; `parts`: what they were made of, N floats each, for the record."""
+
+    sequence: list[float]
+    parts: dict[str, list[float]]
+    spans: list[list[Span]] | None = None
+    """For each completion its parts that have rewards of their own, in characters; None where there are none."""
+
+
+def per_completion(function: Callable[[Row], T], problems: Sequence[Row]) -> list[T]:
+    """What a function says of each completion's row, N values, worked out once for each row: reading the gold of a long context
+    costs more than judging an answer."""
+    known: dict[int, T] = {}
+    for row in problems:
+        if id(row) not in known:
+            known[id(row)] = function(row)
+    return [known[id(row)] for row in problems]
+
+
+# The reward for naming the chunks that the answer needs (LongRLVR, arXiv:2603.02146).
+
+
+def citation(spec: specs.CitationReward, problems: Sequence[Row], said: Sequence[str], verdicts: Sequence[Verdict]) -> Rewards:
+    """r_ans + eta F_beta + (1 - eta) r_ans F_beta, in [0, 2]; r_ans is 1 when the answer is right. A completion without each tag
+    exactly once earns 0. A row that asks for no citations earns r_ans."""
+    sequence, scores = [], []
+    for gold, completion, verdict in zip(per_completion(_useful, problems), said, verdicts, strict=True):
+        listed, right = multihop.cited_chunks(completion), float(verdict.answer)
+        score = multihop.f_beta(listed or [], gold, spec.beta)
+        broken = bool(gold) and listed is None
+        scores.append(score)
+        sequence.append(0.0 if broken else right + spec.eta * score + (1 - spec.eta) * right * score)
+    return Rewards(sequence, {"outcome": [float(verdict.answer) for verdict in verdicts], "citations": scores})
+
+
+def _useful(row: Row) -> tuple[int, ...]:
+    """The useful chunks of a row that asks for citations; else none."""
+    return multihop.loads(row.graph).useful if row.mode == "citation" else ()
+
+
+# Rewards that look at how it ended only.
+
+
+def outcome(spec: specs.OutcomeReward, problems: Sequence, completions: Sequence[str], verdicts: Sequence[Verdict]) -> Rewards:
+    """1 when the answer is right."""
+    return Rewards([float(v.answer) for v in verdicts], {})
+
+
+UNREADABLE = ("truncated", "parse", "format", "unboxed", "dumped")
+"""Errors of completions whose form is wrong."""
+
+
+def formatted(spec: specs.FormatReward, problems: Sequence, completions: Sequence[str], verdicts: Sequence[Verdict]) -> Rewards:
+    """(1 - weight) outcome + weight form."""
+    right, form = [float(v.answer) for v in verdicts], [float(v.error not in UNREADABLE) for v in verdicts]
+    paid = [(1 - spec.weight) * a + spec.weight * b for a, b in zip(right, form, strict=True)]
+    return Rewards(paid, {"outcome": right, "form": form})
+
+
+def payoff(spec: specs.PayoffReward, problems: Sequence, completions: Sequence[str], verdicts: Sequence[Verdict]) -> Rewards:
+    """2 s - 1, s the score."""
+    return Rewards([2 * float(v.score) - 1 for v in verdicts], {"outcome": [float(v.answer) for v in verdicts]})
+
+
+# Rewards that read the steps (arXiv:2512.07783, section 6).
+
+
+def released_steps(verdict: Verdict) -> float:
+    """R_pv as the authors' released code has it (arXiv:2512.07783): a node is charged for a wrong value and again for wrong
+    parents, extra nodes cost (at most all there are to earn), and so does a wrong answer."""
+    charged = verdict.value_mismatches + verdict.dependency_mismatches + verdict.missing + min(verdict.extra, verdict.nodes)
+    return max(0.0, 1.0 - (charged + (not verdict.answer)) / verdict.nodes)
+
+
+def process(spec: specs.ProcessReward, problems: Sequence, completions: Sequence[str], verdicts: Sequence[Verdict]) -> Rewards:
+    """The four forms of rl.reward_spec.ProcessReward."""
+    right = [float(v.answer) for v in verdicts]
+    if spec.form == "strict":
+        return Rewards([float(v.strict) for v in verdicts], {"outcome": right, "steps": [float(v.score) for v in verdicts]})
+    steps = [float(v.score) if spec.form == "blend" else released_steps(v) for v in verdicts]
+    blend = [spec.alpha * a + (1 - spec.alpha) * s for a, s in zip(right, steps, strict=True)]
+    if spec.form == "blend_released":
+        blend = [a * b for a, b in zip(right, blend, strict=True)]
+    return Rewards(steps if spec.form == "dense" else blend, {"outcome": right, "steps": steps})
+
+
+# One reward per step (process supervision, arXiv:2402.03300, section 4.1.3).
+
+
+def steps(spec: specs.StepsReward, problems: Sequence[Row], completions: Sequence[str], verdicts: Sequence[Verdict]) -> Rewards:
+    """A span for each step, worth 1 before the first wrong one and 0 from there on, and one from the answer mark to the end
+    token, worth 1 if the answer is right. The sequence's reward is the mean of its spans'."""
+    spans = [_spans(*each) for each in zip(problems, completions, verdicts, strict=True)]
+    means = [sum(span.value for span in row) / len(row) for row in spans]
+    return Rewards(means, {"outcome": [float(verdict.answer) for verdict in verdicts]}, spans)
+
+
+def _spans(row: Row, completion: str, verdict: Verdict) -> list[Span]:
+    if row.family != "op_dag" or row.mode != "forward":
+        return [Span(0, WHOLE, 0, float(verdict.answer))]
+    wrong = terse_corruptions.first_wrong(dag.loads(row.graph), completion, terse.SECTION in row.solution)
+    right_until = len(completion) if wrong is None else wrong.start
+    starts = [start for start, _ in terse_corruptions.repair_steps(completion)]
+    mark = completion.find(terse.ANSWER)
+    ends = [*starts[1:], mark if mark >= 0 else len(completion)] if starts else []
+    made = [Span(start, end, j, float(start < right_until)) for j, (start, end) in enumerate(zip(starts, ends, strict=True))]
+    return [*made, Span(ends[-1] if ends else 0, WHOLE, len(made), float(verdict.answer))]
+
+
+# One reward per subproblem (SCRL, arXiv:2605.22074).
+
+
+def subproblem(
+    spec: specs.SubproblemsReward, problems: Sequence[Row], completions: Sequence[str], verdicts: Sequence[Verdict]
+) -> Rewards:
+    """r^(j) in {0, 1} for each block j, with the prefix correction 1 only where all blocks before it are right, too; a broken
+    format gives K zeros and no span. A row of another family is one block, with the end token, which its answer decides. The
+    sequence's reward is the mean of its blocks'; `outcome` is that of the last, which is the problem's own question."""
+    spans = [_subproblems_spans(spec, problem, verdict) for problem, verdict in zip(problems, verdicts, strict=True)]
+    means = [sum(span.value for span in row) / len(row) for row in spans]
+    parts = {
+        "outcome": [float(verdict.answer) for verdict in verdicts],
+        "well_formed": [float(any(span.end for span in row)) for row in spans],
+    }
+    return Rewards(means, parts, spans)
+
+
+def _subproblems_spans(spec: specs.SubproblemsReward, problem: Row, verdict: Verdict) -> list[Span]:
+    if problem.family != "subproblems":
+        return [Span(0, WHOLE, 0, float(verdict.answer))]
+    if not verdict.blocks:
+        return [Span(0, 0, position, 0.0) for position in range(len(subproblems.loads(problem.graph).asked))]
+    solved, spans = True, []
+    for position, block in enumerate(verdict.blocks):
+        solved = solved and block.right
+        value = solved if spec.prefix_correction else block.right
+        spans.append(Span(block.start, block.end, position, float(value)))
+    return spans
+
+
+# The reward for answers in words (tasks.verdict), as LoongRL and its peers give it (arXiv:2510.19363): on what stands in the box.
+#
+# Guarded forms pay nothing for a completion with too many boxes, for an empty answer, and for one with more words than the
+# gold than are allowed, since a list of everything holds the answer, too.
+
+
+def text_match(
+    spec: specs.TextReward, problems: Sequence[Row], completions: Sequence[str], verdicts: Sequence[Verdict]
+) -> Rewards:
+    """Compare each answer with the golds of its row. A row that asks no question over documents, such as arithmetic, earns 1 for
+    the right answer, as its family has it. The record keeps exact match and unguarded F1, too."""
+    sequence, exact, f1 = [], [], []
+    for texts, completion, verdict in zip(per_completion(gold_answers, problems), completions, verdicts, strict=True):
+        sequence.append(text_pay(spec, completion, verdict, texts))
+        exact.append(float(tasks_verdict.exact_match(verdict.said, texts) if texts else verdict.answer))
+        f1.append(tasks_verdict.f1(verdict.said, texts) if texts else float(verdict.answer))
+    return Rewards(sequence, {"exact": exact, "f1": f1})
+
+
+def gold_answers(row: Row) -> tuple[str, ...]:
+    """Acceptable answers in words: those of the question over documents, where the row asks for its answer; else none."""
+    asked = family.multihop_item(row)
+    if asked is None:
+        return ()
+    return asked.answers if row.answer in asked.answers else (row.answer,)
+
+
+def text_pay(spec: specs.TextReward, completion: str, verdict: Verdict, texts: Sequence[str]) -> float:
+    """What one answer earns; `texts` are the acceptable ones in words."""
+    if is_answer_dump(completion) and not spec.form.endswith("_published"):
+        return 0.0
+    if not texts:
+        return float(verdict.answer)
+    return compare_answers(spec, completion, verdict.said, texts)
+
+
+def compare_answers(spec: specs.TextReward, completion: str, said: str, texts: Sequence[str]) -> float:
+    """How near what was said is to one of these texts, by the form of the reward."""
+    if spec.form == "exact":
+        return float(tasks_verdict.exact_match(said, texts))
+    if spec.form == "substring":
+        return float(tasks_verdict.substring(said, texts, spec.extra_words))
+    if spec.form == "substring_published":
+        return float(extract_answer(completion) is not None and tasks_verdict.substring_published(said, texts))
+    if spec.form == "f1_published":
+        return tasks_verdict.f1(said, texts)
+    words = len(tasks_verdict.normalise(said).split())
+    return tasks_verdict.f1(
+        said, [gold for gold in texts if words <= len(tasks_verdict.normalise(gold).split()) + spec.extra_words]
+    )
+
+
+# The table of rewards, by the `name` of their spec.
+
+
+def custom_reward(spec: specs.OwnReward, problems: Sequence, completions: Sequence[str], verdicts: Sequence[Verdict]) -> Rewards:
+    """The study's own function (`interplay.rl.custom`)."""
+    return Rewards(custom.own_reward(spec, problems, completions, verdicts), {})
+
+
+MEMBERS: dict[str, Callable[..., Rewards]] = {
+    "outcome": outcome,
+    "format": formatted,
+    "payoff": payoff,
+    "process": process,
+    "subproblems": subproblem,
+    "steps": steps,
+    "text": text_match,
+    "citation": citation,
+    "custom": custom_reward,
+}
+
+
+def score_completions(spec: specs.Reward, problems: Sequence, completions: Sequence[str], verdicts: Sequence[Verdict]) -> Rewards:
+    """The member that `spec` names."""
+    return MEMBERS[spec.name](spec, problems, completions, verdicts)

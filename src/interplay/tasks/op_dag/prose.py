@@ -1,0 +1,276 @@
+"""Problems of the prose surface (arXiv:2512.07783, appendix; the format of its released data), their text and their vocabulary:
+one sentence per definition, one per step.
+
+A prompt is `<question> The number of adult owl in Pine Ridge equals 2 plus the number of ... . What is the total number of
+adult animals in Pine Ridge? </question> <solution>`. A solution has a sentence per necessary node, in topological order, with
+letters for values: `Define adult owl in Pine Ridge as k; E = b = 3; so k = 2 + E = 2 + 3 = 5.`, sums of three or more folded
+in pairs, and closes with `</solution> <answer> 5 </answer>`. In reverse mode the unknown is `x`, values are linear forms such
+as `2*x + 4`, and the equation is solved before the answer."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from interplay.tasks.family import Rendered, from_json
+from interplay.tasks.op_dag.dag import FORWARD, REVERSE, Form, GoldGraph, forms, mix_hash, structure_key
+from interplay.tasks.op_dag.spec import OpDagProse, Theme
+from interplay.tasks.op_dag.terse import LETTERS
+
+UNKNOWN = "x"
+"""The letter of the unknown in solutions of reverse problems."""
+TOTAL = "total number of "
+"""The prefix of the things of a place in the name of their total."""
+
+
+class Node(NamedTuple):
+    """One quantity. Without a constant, the sum (or difference) of its parents; with one, the constant plus or times that. The
+    unknown has neither parents nor constant."""
+
+    thing: str
+    """The counted noun: a type, or `total number of ...`."""
+    place: str
+    total: bool
+    """Whether it is the total of its place, which no sentence defines: its parents are all types that are mentioned there."""
+    parents: tuple[int, ...]
+    """Places in `Problem.nodes`, all before the node's own."""
+    constant: int | None
+    operator: str
+    """Between the constant and the rest, + or *; empty without a constant or without parents."""
+    minus: bool
+    """Whether the second of two parents is subtracted from the first."""
+
+    @property
+    def name(self) -> str:
+        """The full name, such as `adult crow in Bundle Ranch`."""
+        return f"{self.thing} in {self.place}"
+
+
+class _ProblemFields(NamedTuple):
+    mode: str
+    """`forward`: the question is about the goal's value. `reverse`: about the value of nodes[0], given the goal's."""
+    theme: str
+    nodes: tuple[Node, ...]
+    necessary: int
+    """The number of necessary nodes; those after them are distractors, and totals that only distractors read."""
+    values: tuple[int, ...]
+    """Value of each necessary node, at the true value of the unknown."""
+    slopes: tuple[int, ...]
+    """Coefficient of the unknown in each necessary node's linear form; all 0 in forward mode."""
+    order: tuple[int, ...]
+    """Nodes in the order of their sentences in the prompt, without totals; in reverse mode -1 is the sentence of the goal's
+    value."""
+    letters: str
+    """Letters in the order in which the gold solution uses them."""
+
+
+class Problem(_ProblemFields, GoldGraph):
+    """A problem with its gold graph. Necessary nodes come first in topological order, the goal last among them."""
+
+    __slots__ = ()
+
+    @property
+    def modulus(self) -> None:
+        """Values are plain integers."""
+
+
+def solution_letters(mode: str) -> list[str]:
+    """The letters that solutions may use for nodes and for intermediate results."""
+    return [letter for letter in LETTERS if mode == FORWARD or letter != UNKNOWN]
+
+
+def dumps(problem: Problem) -> str:
+    """The problem as JSON, one line."""
+    return json.dumps(problem._asdict(), separators=(",", ":"), ensure_ascii=False)
+
+
+loads = from_json(Problem)
+"""The inverse of `dumps`."""
+
+
+_OPERATORS = {"": 0, "+": 1, "*": 2}
+
+
+def structure(problem: Problem) -> str:
+    """16 hex digits, equal for problems that differ in nouns, letters, the order of sentences and of commuting operands
+    (op_dag.dag.structure). Totals are nodes that read all types of their place, so that places need no colour."""
+    colours, goal = [], problem.goal
+    for place, node in enumerate(problem.nodes):
+        constant = 0 if node.constant is None else node.constant + 2
+        unknown = node.constant is None and not node.parents
+        kind = ((_OPERATORS[node.operator] * 2 + node.minus) * 2 + node.total) * 2 + unknown
+        colours.append(mix_hash((constant * 64 + kind) * 2 + (place == goal) + 1))
+    return structure_key(problem, colours, [node.minus for node in problem.nodes])
+
+
+# Text.
+
+
+QUESTION, QUESTION_END = "<question> ", " </question> <solution>"
+SOLUTION_END, ANSWER, ANSWER_END = " </solution>", " <answer> ", " </answer>"
+HARD = "The question is difficult, so we use equations to solve it."
+VALUE_UNKNOWN = "we don't know its value yet but will find it out later"
+EXISTS = "exists, and its number is greater than 0"
+SOLVED = "and we solve it through the following steps"
+
+
+def render(problem: Problem, task: OpDagProse) -> Rendered:
+    """Prompt, gold solution and answer."""
+    note = totals_rule(task.theme(problem.theme)) + " " if task.note else ""
+    answer = str(problem.answer)
+    prompt = f"{QUESTION}{note}{' '.join(prompt_sentences(problem))} {question_text(problem)}{QUESTION_END}"
+    return Rendered(prompt, f" {' '.join(solution_sentences(problem))}{SOLUTION_END}{ANSWER}{answer}{ANSWER_END}", answer)
+
+
+def totals_rule(theme: Theme) -> str:
+    """The rule about totals."""
+    return (
+        f"Note: the total number of {theme.things} in a place is the sum of all types of {theme.things} ever mentioned for that "
+        "place; types that are never mentioned for it do not exist there."
+    )
+
+
+def prompt_sentences(problem: Problem) -> list[str]:
+    """The sentences of the prompt, in its order."""
+    goal = problem.nodes[problem.goal]
+    return [
+        f"The {_subject(goal)} equals {problem.values[-1]}." if place < 0 else _definition(problem.nodes[place], problem.nodes)
+        for place in problem.order
+    ]
+
+
+def question_text(problem: Problem) -> str:
+    """The question of the prompt."""
+    node = problem.nodes[0 if problem.mode == REVERSE else problem.goal]
+    return f"What is the {node.name}?" if node.total else f"How many {node.thing} does {node.place} have?"
+
+
+def _subject(node: Node) -> str:
+    return node.name if node.total else f"number of {node.name}"
+
+
+def _definition(node: Node, nodes: tuple[Node, ...]) -> str:
+    if not node.parents and node.constant is None:
+        return f"The number of {node.name} {EXISTS}."
+    reads = [f"the {_subject(nodes[parent])}" for parent in node.parents]
+    if not reads:
+        body = ""
+    elif len(reads) == 1:
+        body = reads[0]
+    elif len(reads) == 2:
+        body = f"the {'difference between' if node.minus else 'sum of'} {reads[0]} and {reads[1]}"
+    else:
+        body = f"the sum of {', '.join(reads[:-1])}, and {reads[-1]}"
+    link = " " if node.operator == "" else " plus " if node.operator == "+" else " times "
+    number = "" if node.constant is None else str(node.constant)
+    return f"The number of {node.name} equals {(number + link + body).strip()}."
+
+
+def solution_sentences(problem: Problem) -> list[str]:
+    """The sentences of the gold solution, without the answer."""
+    values = forms(problem)
+    free = iter(problem.letters)
+    letters: list[str] = []
+    found: list[str] = []
+    for place, node in enumerate(problem.nodes[: problem.necessary]):
+        letter, tail = node_sentence(node, letters, values, place, free, problem.mode == REVERSE)
+        letters.append(letter)
+        found.append(f"Define {node.name} as {letter}; {tail}.")
+    return [HARD, *found, *equation_sentences(letters[-1], values[-1], problem.values[-1])] if problem.mode == REVERSE else found
+
+
+def node_sentence(
+    node: Node, letters: Sequence[str] | Mapping[int, str], values: list[Form], place: int, free: Iterator[str], reverse: bool
+) -> tuple[str, str]:
+    """The letter of a node and its sentence after the definition's head; `letters` and `values` are those of earlier nodes, and
+    `free` letters are used first for intermediate results, then for the node."""
+    if node.constant is None and not node.parents:
+        return UNKNOWN, VALUE_UNKNOWN
+    if not node.parents:
+        letter = next(free)
+        return letter, f"so {letter} = {node.constant}"
+    operands = [(letters[parent], values[parent]) for parent in node.parents]
+    clauses = _folded(node, operands, free, reverse)
+    letter, text = clauses.pop()
+    chain = "".join([f"{own} = {made}; " for own, made in clauses])
+    return letter, f"{chain}so {letter} = {text} = {form_text(values[place])}"
+
+
+Operand = tuple[str, Form]
+"""A letter and its value."""
+
+
+def _folded(node: Node, operands: list[Operand], free: Iterator[str], reverse: bool) -> list[tuple[str, str]]:
+    """(letter, expression): the intermediate results, each with its value, and last the node itself, without its value."""
+    clauses = []
+    total, form = operands[0]
+    if len(operands) == 1 and node.constant is None:
+        return [(next(free), total)]
+    if len(operands) == 1:
+        clauses.append((next(free), f"{total} = {form_text(form)}"))
+        total = clauses[-1][0]
+    sign = "-" if node.minus else "+"
+    for number, (letter, other) in enumerate(operands[1:], start=2):
+        left, right = (
+            (f"({form_text(form)})", f"({form_text(other)})") if node.minus and reverse else (form_text(form), form_text(other))
+        )
+        text = f"{total} {sign} {letter} = {left} {sign} {right}"
+        form = (form[0] - other[0], form[1] - other[1]) if node.minus else (form[0] + other[0], form[1] + other[1])
+        total = next(free)
+        ends = number == len(operands) and node.constant is None
+        clauses.append((total, text if ends else f"{text} = {form_text(form)}"))
+    if node.constant is not None:
+        constant, sign = str(node.constant), node.operator
+        worked = f"({constant}) * ({form_text(form)})" if reverse and sign == "*" else f"{constant} {sign} {form_text(form)}"
+        clauses.append((next(free), f"{constant} {sign} {total} = {worked}"))
+    return clauses
+
+
+def form_text(form: Form) -> str:
+    """A linear form as released: `3`, `x`, `2*x + 4`, `x - 1`, `4 - 2*x`, `-x`."""
+    slope, constant = form
+    if not slope:
+        return str(constant)
+    size = abs(slope)
+    term = UNKNOWN if size == 1 else f"{size}*{UNKNOWN}"
+    if slope < 0:
+        return f"{constant} - {term}" if constant > 0 else f"-{term} - {-constant}" if constant else f"-{term}"
+    return f"{term} + {constant}" if constant > 0 else f"{term} - {-constant}" if constant else term
+
+
+def equation_sentences(letter: str, form: Form, value: int) -> list[str]:
+    """The goal's form equals its given value, solved as released."""
+    slope, constant = form
+    whole, rest = f"{form_text(form)} = {value}", value - constant
+    return [
+        f"We know {letter} = {value}, so we have {whole} {SOLVED}: Simplifying the equation: {whole}.",
+        f"Move all terms to one side: {form_text((slope, -rest))} = 0.",
+        f"Isolate the term with {UNKNOWN}: {slope}*{UNKNOWN} = {rest}.",
+        f"Divide both sides by {slope}: {UNKNOWN} = {rest} / {slope}.",
+        f"Solution: {UNKNOWN} = {rest // slope}.",
+    ]
+
+
+# The pieces of prompts and solutions, for tokenizers of words and of characters.
+
+
+_FRAME = (
+    QUESTION, QUESTION_END, SOLUTION_END, ANSWER, ANSWER_END, HARD, VALUE_UNKNOWN, SOLVED, EXISTS, "The number of ",
+    "The total number of ", "the number of ", "the total number of ", "total number of ", " equals ", " plus ", " times ",
+    "the sum of ", "the difference between ", " and ", ", and ", ", ", " in ", ". ", "How many ", " does ", " have?",
+    "What is ", "Define ", " as ", "; ", "so ", " = ", " + ", " - ", " * ", " / ", "We know ", ", so we have ",
+    ": Simplifying the equation: ", "Move all terms to one side: ", "Isolate the term with ", "Divide both sides by ",
+    "Solution: ", ": ",
+)  # fmt: skip
+
+
+def vocabulary(task: OpDagProse) -> list[str]:
+    """The pieces of a tokenizer of words: the nouns and the phrases of the sentences; letters and digits are single tokens. It
+    depends on the themes, not on modes, counts and shares."""
+    themes = [task.theme(name) for name in task.themes]
+    nouns = [noun for theme in themes for group in (*theme.places, *theme.types, [theme.things]) for noun in group]
+    return [*_FRAME, *dict.fromkeys(nouns), *dict.fromkeys(map(totals_rule, themes))]
+
+
+def alphabet(task: OpDagProse) -> str:
+    """All characters of the task, in a fixed order."""
+    return "".join(sorted(set("".join(vocabulary(task))) | set("0123456789()-" + LETTERS)))

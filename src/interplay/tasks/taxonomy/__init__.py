@@ -1,1 +1,0 @@
-"""A deep hierarchy whose facts a model memorises, for recall by depth."""
