@@ -76,23 +76,23 @@ def plan_stages(
 
 def _check_locks(plans: "list[Plan]", every: bool) -> None:
     """Raises UserError at the first lock that differs; of `every` plan also where the table of members does."""
-    from interplay.results import evidence
+    from interplay.results import locks
 
     if stale := next((plan for plan in plans if not plan.locked(CONFIGS)), None):
         path, why = stale.lock_path(CONFIGS), _lock_difference(stale)
         raise UserError(f"{path}: differs from the configs{f' ({why})' if why else ''}; run `make locks` and commit it")
-    if every and evidence.table_text(plans) != evidence.table_text_at(CONFIGS):
-        raise UserError(f"{evidence.table_path(CONFIGS)}: differs from the plans; run `make locks` and commit it")
+    if every and locks.members_text(plans) != locks.members_text_at(CONFIGS):
+        raise UserError(f"{locks.members_path(CONFIGS)}: differs from the plans; run `make locks` and commit it")
 
 
 def _write_locks(plans: "list[Plan]", every: bool) -> None:
-    from interplay.results import evidence
+    from interplay.results import locks
 
     for plan in plans:
         if plan.write_lock(CONFIGS):
             print_visible(f"wrote {plan.lock_path(CONFIGS)}")
-    if every and evidence.write_table(plans, CONFIGS):
-        print_visible(f"wrote {evidence.table_path(CONFIGS)}")
+    if every and locks.write_members(plans, CONFIGS):
+        print_visible(f"wrote {locks.members_path(CONFIGS)}")
 
 
 def _gpu_counts(text: str) -> list[int]:
@@ -123,9 +123,9 @@ def _show_differences(plan: "Plan", revision: str, full: bool, as_json: bool) ->
 
 def _show_overview(plan: "Plan", counts: list[int], full: bool, stages: bool, as_json: bool) -> "Overview":
     from interplay.cli import plan_text
-    from interplay.results import estimate, evidence, overview
+    from interplay.results import estimate, locks, overview
 
-    stale, unexercised = _lock_difference(plan), evidence.unexercised(plan, CONFIGS)
+    stale, unexercised = _lock_difference(plan), locks.unexercised(plan, CONFIGS)
     seen = overview.read_overview(plan, CONFIGS, RESULTS, full)
     on = [estimate.schedule_stages(plan, seen.estimate, count) for count in counts]
     if as_json:

@@ -32,13 +32,13 @@ def verify_files(
         interplay verify  # everything in results
         interplay verify edge  # what a study uses
     """
-    from interplay.results import state, verify_artifact
+    from interplay.results import payloads, state
 
     folders, unfinished = _chosen_folders(what, scale)
-    checked = [verify_artifact.of_record(folder) for folder in folders]
+    checked = [payloads.of_record(folder) for folder in folders]
     files = [file for record in checked for file in record.files]
     progress = metrics.Progress(len(files), "files")
-    damage = [wrong for record in checked for wrong in record.damage] + list(verify_artifact.find_damage(files, progress.update))
+    damage = [wrong for record in checked for wrong in record.damage] + list(payloads.find_damage(files, progress.update))
     for wrong in damage:
         print_visible(wrong.line)
     for line in state.drift_advisory(state.drifted_stages(RESULTS, [(folder.parent.name, folder.name) for folder in folders])):
