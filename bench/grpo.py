@@ -27,9 +27,9 @@ from interplay.optim import optimizer
 from interplay.rl.batch import Memory
 from interplay.rl.draw import TrainerState
 from interplay.rl.loop import one_step
-from interplay.rl.rewards.spec import OwnReward
-from interplay.rl.samplers.sampler import PromptSource
-from interplay.rl.samplers.samplers import build_sampler
+from interplay.rl.reward_spec import OwnReward
+from interplay.rl.sampler import PromptSource
+from interplay.rl.samplers import build_sampler
 from interplay.rl.spec import Method, RLSpec
 from interplay.rl.update import Learner
 from interplay.rollout.engine import engine

@@ -17,7 +17,7 @@ from grpo import REWARD, prepare
 from interplay.core.execution import Run
 from interplay.model.spec import TuneOptimizer
 from interplay.rl.loop import assembled, one_step
-from interplay.rl.rewards.spec import OwnReward
+from interplay.rl.reward_spec import OwnReward
 from interplay.rl.spec import Method, RLSpec
 from tools.reference import lists
 

@@ -20,7 +20,6 @@ from interplay.data import corpus, problems, sets, tokenizer
 from interplay.data.spec import CorpusSpec, ProblemsSpec, TokenizerSpec
 from interplay.model import folder
 from interplay.model.spec import Optimizer, Shape
-from interplay.optim import optimizer
 from interplay.tasks.op_dag.spec import OpDag
 from interplay.train import lm, loop
 from interplay.train.loop import TrainingJob
@@ -69,14 +68,11 @@ class Own:
         )
         self.course, self.model, self.rate = lm.prepare(self.spec, paths, Run()), folder.load_decoder(paths["model"]), Rate()
         self.job = TrainingJob(
+            spec=self.spec,
             model=self.model,
-            optimizers=optimizer.build_optimizers(self.spec.optimizer, self.model.named_parameters()),
             steps=self.course.steps,
-            schedule=self.spec.schedule,
-            max_grad_norm=self.spec.optimizer.max_grad_norm,
             step_gradient=lambda step: lm.step_gradient(self.course, self.model, lm.make_step(self.spec, self.course, step)),
             save=lambda path: None,
-            checkpoints=[],
         )
 
     def step(self) -> None:

@@ -52,7 +52,7 @@ class Module(NamedTuple):
     """What is measured of one module."""
 
     name: str
-    """Dotted, below the package: `rl.losses.spec`; a package by its own name, the package itself is empty."""
+    """Dotted, below the package: `rl.loss_spec`; a package by its own name, the package itself is empty."""
     path: Path
     code: int
     """Lines of code, without docstrings, comments and blank lines."""

@@ -87,7 +87,7 @@ STEPS = [
     fault("iterations", "for _ in range(spec.method.loss.num_iterations):", "for _ in range(1):", "handed_over"),
     fault(
         "reference",
-        "reference = place_decoder(folder.load_decoder(base), how).requires_grad_(False) if spec.method.loss.refers() else None",
+        "reference = device.place_decoder(folder.load_decoder(base), how).requires_grad_(False) if spec.method.loss.refers() else None",
         "reference = policy if spec.method.loss.refers() else None",
         "rl_loop",
     ),
@@ -108,7 +108,10 @@ STEPS = [
         "handed_over",
     ),
     fault(
-        "rollout_noise", 'seed=stream_key(spec.seed, "rollout", step),', 'seed=stream_key(spec.seed, "rollout"),', "handed_over"
+        "rollout_noise",
+        'seed=random.stream_key(spec.seed, "rollout", step),',
+        'seed=random.stream_key(spec.seed, "rollout"),',
+        "handed_over",
     ),
     fault(
         "rollout_temperature",

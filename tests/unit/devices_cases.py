@@ -20,9 +20,9 @@ from interplay.data import corpus, problems, tokenizer
 from interplay.data.spec import CorpusSpec, ProblemsSpec, TokenizerSpec
 from interplay.model import folder
 from interplay.model.spec import Shape, SourceSpec, TuneOptimizer
-from interplay.rl.losses.spec import ClippedLoss
-from interplay.rl.requests.spec import FixedAllocation
-from interplay.rl.rewards.spec import OwnReward
+from interplay.rl.loss_spec import ClippedLoss
+from interplay.rl.request_spec import FixedAllocation
+from interplay.rl.reward_spec import OwnReward
 from interplay.rl.spec import Method, RLSpec
 from interplay.run.workers import load_function
 from interplay.study.plan import Stage

@@ -19,7 +19,7 @@ from interplay.rl import loop
 from interplay.rl.spec import RLSpec
 from interplay.core.execution import Run
 spec, inputs, out, how = (json.loads(a) for a in sys.argv[1:])
-loop.run(RLSpec(**spec), {k: Path(v) for k, v in inputs.items()}, Path(out), Run(**how))
+loop.train_policy(RLSpec(**spec), {k: Path(v) for k, v in inputs.items()}, Path(out), Run(**how))
 """
 
 

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 from pydantic import TypeAdapter
 
-from interplay.rl.samplers import spec as samplers_spec
-from interplay.rl.samplers.sampler import Outcome, PromptSource, Sampler
-from interplay.rl.samplers.samplers import build_sampler as table_sampler
+from interplay.rl import sampler_spec as samplers_spec
+from interplay.rl.sampler import Outcome, PromptSource, Sampler
+from interplay.rl.samplers import build_sampler as table_sampler
 from interplay.tasks.verdict import Row
 
 BANDS = ("low", "middle", "high")

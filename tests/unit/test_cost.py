@@ -10,7 +10,7 @@ from interplay.kinds.cost import costs, paper_tokens, realised, shape_parameters
 from interplay.kinds.formulas import Cost
 from interplay.model.decoder import Decoder
 from interplay.model.spec import Shape
-from interplay.rl.losses.spec import ClippedLoss
+from interplay.rl.loss_spec import ClippedLoss
 from interplay.rl.spec import Method, RLSpec
 from interplay.tasks.family import task_family
 from interplay.tasks.op_dag.spec import OpDag

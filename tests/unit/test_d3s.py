@@ -16,9 +16,9 @@ from torch import Tensor
 from interplay.model import folder
 from interplay.model.spec import Shape
 from interplay.rl.batch import Batch
-from interplay.rl.edits.edits import d3s, edits_after_advantage, interpolate, kept_rows, kept_tokens, largest_variance
-from interplay.rl.edits.spec import D3S
-from interplay.rl.losses.spec import ClippedLoss
+from interplay.rl.edit_spec import D3S
+from interplay.rl.edits import d3s, edits_after_advantage, interpolate, kept_rows, kept_tokens, largest_variance
+from interplay.rl.loss_spec import ClippedLoss
 from interplay.rl.policy import entropies, scores
 from interplay.rl.spec import Method, RLSpec
 from interplay.rl.update import Learner, update

@@ -9,7 +9,7 @@ from conftest import Laboratory
 from interplay.core import artifact
 from interplay.core.execution import Run
 from interplay.data.spec import ProblemsSpec
-from interplay.rl.rewards.spec import OwnReward
+from interplay.rl.reward_spec import OwnReward
 from interplay.study.plan import Stage
 
 TEST_SET = "quickstart.smoke/data.test"

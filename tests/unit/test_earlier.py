@@ -12,8 +12,8 @@ from interplay.core import artifact
 from interplay.core.execution import Run
 from interplay.model import folder
 from interplay.model.spec import TuneOptimizer, TuneSchedule
-from interplay.rl.requests.spec import FixedAllocation
-from interplay.rl.rewards.spec import OwnReward
+from interplay.rl.request_spec import FixedAllocation
+from interplay.rl.reward_spec import OwnReward
 from interplay.rl.spec import Method, RLSpec
 from interplay.run import stage as runner
 from interplay.study.plan import Stage

@@ -13,9 +13,9 @@ from interplay.core.model import UserError, parse_model
 from interplay.model import folder
 from interplay.model.decoder import rms_norm
 from interplay.model.spec import Shape
-from interplay.rl.samplers.by_model import GainRl, angles, common_prefix, score_all
-from interplay.rl.samplers.sampler import Encode, Outcome, PromptSource, prompt_lengths
-from interplay.rl.samplers.spec import GainRlSampler
+from interplay.rl.model_samplers import GainRl, angles, common_prefix, score_all
+from interplay.rl.sampler import Encode, Outcome, PromptSource, prompt_lengths
+from interplay.rl.sampler_spec import GainRlSampler
 
 SHAPE = Shape(hidden_size=16, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1, head_dim=8, intermediate_size=24)
 
@@ -96,7 +96,7 @@ def test_a_deck_is_never_encoded_at_once_and_its_scores_are_the_same(monkeypatch
     decoder, asked = folder.init_decoder(SHAPE, 9, seed=1), list[int]()
     prompts = [[1, 2, 3 + i % 6, *([4] * (i % 5))] for i in range(12)] + [[1, 5]]
     whole = score_all(decoder, encoded(prompts), 13, 8, torch.float32)
-    monkeypatch.setattr("interplay.rl.samplers.sampler.SLICE", 3)
+    monkeypatch.setattr("interplay.rl.sampler.SLICE", 3)
     assert score_all(decoder, encoded(prompts, asked), 13, 8, torch.float32).equal(whole)
     assert max(asked) == 3
     assert prompt_lengths(encoded(prompts, asked), 13) == [len(prompt) for prompt in prompts]

@@ -25,14 +25,12 @@ from interplay.evaluate.spec import EvaluateSpec
 from interplay.model import folder
 from interplay.model.spec import Schedule, TuneOptimizer, TuneSchedule
 from interplay.optim import optimizer
-from interplay.rl import loop, update
+from interplay.rl import continuation, edits, first_requests, loop, losses, update
 from interplay.rl.batch import Memory
-from interplay.rl.losses import losses
-from interplay.rl.losses.spec import ClippedLoss
-from interplay.rl.requests import continuation, first_requests
-from interplay.rl.requests.spec import AnnealedShotsPrompting, FixedAllocation, ReflectionContinuation
-from interplay.rl.rewards.spec import OwnReward
-from interplay.rl.samplers.sampler import Sampler
+from interplay.rl.loss_spec import ClippedLoss
+from interplay.rl.request_spec import AnnealedShotsPrompting, FixedAllocation, ReflectionContinuation
+from interplay.rl.reward_spec import OwnReward
+from interplay.rl.sampler import Sampler
 from interplay.rl.spec import AdaptiveTemperature, Method, RLSpec
 from interplay.rl.update import Learner
 from interplay.rollout import native
@@ -235,7 +233,7 @@ def unequal() -> tuple[Any, torch.Tensor]:
 
 
 def test_a_minibatch_holds_whole_groups_of_whatever_size(inputs: dict[str, Path], record: Record) -> None:
-    calls, (batch, advantage) = record(update, "token_losses"), unequal()
+    calls, (batch, advantage) = record(losses, "token_losses"), unequal()
     update.update(learner_of(inputs, ClippedLoss(), minibatches=2), batch, advantage, 1)
     seen = [sorted(call.given["seen"].advantage[:, 0].tolist()) for call in calls]
     assert seen == [advantage[:5, 0].tolist(), advantage[5:, 0].tolist()]
@@ -253,7 +251,7 @@ def test_as_many_optimiser_steps_as_minibatches_times_iterations(
 
 
 def test_later_optimiser_steps_take_their_ratios_to_the_policy_before_the_first(inputs: dict[str, Path], record: Record) -> None:
-    calls, (batch, advantage) = record(update, "token_losses"), unequal()
+    calls, (batch, advantage) = record(losses, "token_losses"), unequal()
     update.update(learner_of(inputs, ClippedLoss(num_iterations=2)), batch, advantage, 1)
     first, second = (call.given["seen"] for call in calls)
     torch.testing.assert_close(first.logp.detach(), first.old_logp)
@@ -265,7 +263,7 @@ def test_later_optimiser_steps_take_their_ratios_to_the_policy_before_the_first(
 def test_rows_off_policy_take_their_ratios_to_what_made_them(
     num_iterations: int, inputs: dict[str, Path], record: Record
 ) -> None:
-    calls, (batch, advantage) = record(update, "token_losses"), unequal()
+    calls, (batch, advantage) = record(losses, "token_losses"), unequal()
     off = torch.arange(16) % 3 == 0
     batch = replace(batch, off_policy=off, logprobs=torch.full(batch.tokens.shape, -0.125))
     update.update(learner_of(inputs, ClippedLoss(num_iterations=num_iterations)), batch, advantage, 1)
@@ -290,10 +288,10 @@ def test_the_clip_has_the_bounds_of_the_loss(inputs: dict[str, Path], record: Re
 def test_the_divergence_counts_by_beta_and_is_from_the_first_weights(
     beta: float, inputs: dict[str, Path], record: Record
 ) -> None:
-    calls, (batch, advantage) = record(update, "token_losses"), unequal()
+    calls, (batch, advantage) = record(losses, "token_losses"), unequal()
     learner = learner_of(inputs, ClippedLoss(beta=beta, num_iterations=2))
     update.update(learner, batch, advantage, 1)
-    plain = [update.MEMBERS["clipped"].loss(call.given["spec"], call.given["seen"])[0] for call in calls]
+    plain = [losses.MEMBERS["clipped"].loss(call.given["spec"], call.given["seen"])[0] for call in calls]
     for call, alone in zip(calls, plain, strict=True):
         seen = call.given["seen"]
         assert (seen.reference is None) == (beta == 0)
@@ -305,7 +303,7 @@ def test_the_divergence_counts_by_beta_and_is_from_the_first_weights(
 
 @pytest.mark.parametrize("loss_type", ["grpo", "bnpo", "dr_grpo", "dapo", "luspo"])
 def test_tokens_are_weighed_as_the_loss_type_says(loss_type: str, inputs: dict[str, Path], record: Record) -> None:
-    calls, (batch, advantage) = record(update, "token_weights"), unequal()
+    calls, (batch, advantage) = record(losses, "token_weights"), unequal()
     update.update(learner_of(inputs, ClippedLoss(loss_type=loss_type), minibatches=2), batch, advantage, 1)
     assert len(calls) == 2
     for call in calls:
@@ -334,7 +332,7 @@ def rl_spec(method: dict[str, Any] | None = None, **more: Any) -> RLSpec:
 
 
 def rl_run(spec: RLSpec, inputs: dict[str, Path], out: Path) -> None:
-    loop.run(spec, {"init": inputs["init"], "data.0": inputs["problems"]}, out, HOW)
+    loop.train_policy(spec, {"init": inputs["init"], "data.0": inputs["problems"]}, out, HOW)
 
 
 def rates(given: dict[str, Any]) -> list[dict[str, Any]]:
@@ -368,7 +366,7 @@ def test_a_group_has_as_many_samples_as_the_allocation_says(inputs: dict[str, Pa
 
 
 def test_members_know_where_the_run_stands(inputs: dict[str, Path], record: Record, tmp_path: Path) -> None:
-    calls = record(loop, "edits_before_advantage")
+    calls = record(edits, "edits_before_advantage")
     rl_run(rl_spec(), inputs, tmp_path)
     assert [(call.given["now"].step, call.given["now"].progress) for call in calls] == [(1, 0.0), (2, 0.5), (3, 1.0)]
 

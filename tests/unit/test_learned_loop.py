@@ -12,9 +12,9 @@ from killed_rl import payload, run_killed
 from interplay.core.artifact import read_json
 from interplay.core.metrics import read
 from interplay.rl import loop
-from interplay.rl.edits.spec import D3S, DynamicSampling
-from interplay.rl.requests.spec import FixedAllocation
-from interplay.rl.samplers.spec import GainRlSampler, ModelValue, PclSampler
+from interplay.rl.edit_spec import D3S, DynamicSampling
+from interplay.rl.request_spec import FixedAllocation
+from interplay.rl.sampler_spec import GainRlSampler, ModelValue, PclSampler
 from interplay.rl.spec import RLSpec
 
 PCL = PclSampler(candidates=2, value=ModelValue(learning_rate=1e-3))
@@ -44,14 +44,14 @@ def test_a_killed_run_ends_with_the_bytes_of_one_that_was_not(
     method: dict[str, Any], inputs: dict[str, Path], tmp_path: Path
 ) -> None:
     spec = run_of(10, **method)
-    loop.run(spec, inputs, tmp_path / "whole", HOW)
+    loop.train_policy(spec, inputs, tmp_path / "whole", HOW)
     out = tmp_path / "killed"
     run_killed(spec, inputs, out, HOW, [(2, 0.0), (5, 0.0)])
     assert payload(out) == payload(tmp_path / "whole")
 
 
 def test_a_run_logs_what_its_sampler_says_and_tells_what_the_choice_cost(inputs: dict[str, Path], tmp_path: Path) -> None:
-    loop.run(run_of(3, sampler=PCL), inputs, tmp_path, HOW)
+    loop.train_policy(run_of(3, sampler=PCL), inputs, tmp_path, HOW)
     lines, telemetry = read(tmp_path), read_json(tmp_path / "telemetry.json")
     assert all({"sampler/value", "sampler/error", "sampler/explained_variance"} <= line.keys() for line in lines)
     assert lines[0]["sampler/value"] == pytest.approx(0.5)
@@ -62,7 +62,7 @@ def test_a_run_logs_what_its_sampler_says_and_tells_what_the_choice_cost(inputs:
 
 
 def test_d3s_trains_on_the_shares_that_it_was_given(inputs: dict[str, Path], tmp_path: Path) -> None:
-    loop.run(run_of(3, edits=[D3S(samples=(0.25, 0.75), tokens=(0.5, 1.0))]), inputs, tmp_path, HOW)
+    loop.train_policy(run_of(3, edits=[D3S(samples=(0.25, 0.75), tokens=(0.5, 1.0))]), inputs, tmp_path, HOW)
     lines = read(tmp_path)
     assert [round(line["effective_ratio"] * 32) for line in lines] == [8, 16, 24]
     assert all(line["completions"] == 32 for line in lines)

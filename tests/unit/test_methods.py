@@ -15,18 +15,18 @@ from rl_cases import batch_of, now_of
 from interplay.core.digest import canonical
 from interplay.core.execution import Run
 from interplay.data.tokenizer import Special
-from interplay.rl.advantages.advantages import advantages
+from interplay.rl.advantages import advantages
 from interplay.rl.batch import Batch, Memory, Span, StepContext
+from interplay.rl.continuation import first_requests, kept_rollouts, next_requests
 from interplay.rl.critic import critic
 from interplay.rl.draw import lagged_policy, sampling
 from interplay.rl.draw import update_decoding as learnt_decoding
-from interplay.rl.edits.edits import edits_after_advantage, edits_before_advantage
-from interplay.rl.edits.spec import TokenBudget
+from interplay.rl.edit_spec import TokenBudget
+from interplay.rl.edits import edits_after_advantage, edits_before_advantage
 from interplay.rl.policy import scores
-from interplay.rl.requests.continuation import first_requests, kept_rollouts, next_requests
-from interplay.rl.rewards.shaping import shape_rewards
-from interplay.rl.samplers.sampler import Outcome, PromptSource
-from interplay.rl.samplers.samplers import build_sampler
+from interplay.rl.sampler import Outcome, PromptSource
+from interplay.rl.samplers import build_sampler
+from interplay.rl.shaping import shape_rewards
 from interplay.rl.spec import Method, RLSpec
 from interplay.rl.update import Learner, update
 from interplay.rollout.engine import engine

@@ -8,8 +8,8 @@ from multihop_cases import inputs, item, row_of, rows
 
 from interplay.data.steps.chain import make_citations
 from interplay.data.steps.context_spec import Citation
-from interplay.rl.rewards import rewards as reward
-from interplay.rl.rewards.spec import CitationReward
+from interplay.rl import rewards as reward
+from interplay.rl.reward_spec import CitationReward
 from interplay.tasks import multihop
 from interplay.tasks.family import Paragraph
 from interplay.tasks.multihop import NO_CHUNK, Chain, Problem, Spot, cited_chunks, f_beta, sentence_ends

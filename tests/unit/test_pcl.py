@@ -11,10 +11,10 @@ from torch import Tensor
 from interplay.model import folder
 from interplay.model.heads import ValueHead
 from interplay.model.spec import Shape
-from interplay.rl.samplers.by_model import NetworkValue, Pcl
-from interplay.rl.samplers.sampler import Outcome, PromptSource
-from interplay.rl.samplers.samplers import build_sampler
-from interplay.rl.samplers.spec import BetaValue, ModelValue, PclSampler
+from interplay.rl.model_samplers import NetworkValue, Pcl
+from interplay.rl.sampler import Outcome, PromptSource
+from interplay.rl.sampler_spec import BetaValue, ModelValue, PclSampler
+from interplay.rl.samplers import build_sampler
 
 SHAPE = Shape(hidden_size=16, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1, head_dim=8, intermediate_size=24)
 
@@ -146,7 +146,7 @@ def test_one_step_is_one_step_of_adamw_on_the_squared_error_of_mean_rewards() ->
     last = torch.stack([twin.decoder.hidden(each, torch.arange(each.shape[1])[None])[0, -1] for each in ids])
     loss = ((twin(last) - torch.tensor([0.5, 1.0, 0.0])) ** 2).mean()
     loss.backward()
-    torch.nn.utils.clip_grad_norm_(twin.parameters(), value.max_grad_norm)
+    torch.nn.utils.clip_grad_norm_(twin.parameters(), value.options.max_grad_norm)
     torch.optim.AdamW(twin.parameters(), lr=0.01, betas=(0.9, 0.95), weight_decay=0.0).step()
     value.learn(outcomes)
     for name, parameter in twin.named_parameters():

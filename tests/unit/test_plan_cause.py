@@ -74,7 +74,7 @@ def test_a_changed_data_set_is_found_behind_the_corpus_and_told_once(lab: Lab) -
 
 
 def test_a_raised_version_is_a_cause(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    from interplay.rl.advantages.spec import GroupAdvantage
+    from interplay.rl.advantage_spec import GroupAdvantage
 
     lab.finish_all(lab.plan())
     monkeypatch.setattr(GroupAdvantage, "VERSION", 2)

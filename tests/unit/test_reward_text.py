@@ -2,8 +2,8 @@
 
 import pytest
 
-from interplay.rl.rewards.rewards import score_completions
-from interplay.rl.rewards.spec import OutcomeReward, TextReward
+from interplay.rl.reward_spec import OutcomeReward, TextReward
+from interplay.rl.rewards import score_completions
 from interplay.tasks import multihop, qa
 from interplay.tasks.family import Item, Paragraph, judge_family, multihop_item
 from interplay.tasks.spec import Verify

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from rl_cases import batch_of, now_of
 from torch import Tensor
 
-from interplay.rl.advantages.advantages import advantages
-from interplay.rl.advantages.spec import GroupAdvantage
+from interplay.rl.advantage_spec import GroupAdvantage
+from interplay.rl.advantages import advantages
 
 
 def of(rewards: list[float], groups: list[int], scale: str, tokens: int = 1) -> Tensor:

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 from rl_cases import RIGHT, WRONG, batch_of, now_of
 
-from interplay.rl.advantages.advantages import MEMBERS, advantages
-from interplay.rl.advantages.group import answer_entropy
-from interplay.rl.advantages.spec import Advantage
+from interplay.rl.advantage_spec import Advantage
+from interplay.rl.advantages import MEMBERS, advantages
 from interplay.rl.batch import Batch, take
+from interplay.rl.group_advantages import answer_entropy
 from interplay.rl.spec import RLSpec
 
 ONE = 1e-4

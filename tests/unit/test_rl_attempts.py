@@ -19,10 +19,9 @@ from interplay.data import tokenizer
 from interplay.evaluate import sampling
 from interplay.evaluate.spec import EvaluateSpec
 from interplay.rl import loop
-from interplay.rl.advantages.advantages import advantages
+from interplay.rl.advantages import advantages
 from interplay.rl.batch import Batch, Memory, StepContext
-from interplay.rl.edits.spec import DynamicSampling
-from interplay.rl.requests.continuation import (
+from interplay.rl.continuation import (
     HISTORIES,
     append_attempts,
     carried_prompts,
@@ -31,10 +30,11 @@ from interplay.rl.requests.continuation import (
     next_requests,
     started_histories,
 )
-from interplay.rl.requests.first_requests import SamplingRequest
-from interplay.rl.requests.spec import ExitContinuation, FixedAllocation, ShownAttemptContinuation
-from interplay.rl.rewards.shaping import shape_rewards
-from interplay.rl.rewards.spec import GapShaping
+from interplay.rl.edit_spec import DynamicSampling
+from interplay.rl.first_requests import SamplingRequest
+from interplay.rl.request_spec import ExitContinuation, FixedAllocation, ShownAttemptContinuation
+from interplay.rl.reward_spec import GapShaping
+from interplay.rl.shaping import shape_rewards
 from interplay.rollout.episodes import play_episodes
 from interplay.rollout.spec import RetryEpisode
 
@@ -202,7 +202,7 @@ METHODS: dict[str, dict[str, Any]] = {
 def test_a_run_learns_and_two_give_the_same_bytes(name: str, inputs: dict[str, Path], tmp_path: Path) -> None:
     spec = spec_of(12, **METHODS[name])
     for out in ("one", "two"):
-        loop.run(spec, inputs, tmp_path / out, HOW)
+        loop.train_policy(spec, inputs, tmp_path / out, HOW)
     assert payload(tmp_path / "one") == payload(tmp_path / "two")
     lines = read(tmp_path / "one")
     assert {line["completions"] for line in lines} == {spec.prompts_per_step * spec.method.allocation.num_generations}
@@ -213,7 +213,7 @@ def test_a_run_learns_and_two_give_the_same_bytes(name: str, inputs: dict[str, P
 def test_a_model_of_shallow_histories_is_evaluated_at_more_attempts_than_it_was_trained_at(
     inputs: dict[str, Path], tmp_path: Path
 ) -> None:
-    loop.run(spec_of(6, **METHODS["exit"]), inputs, tmp_path / "rl", HOW)
+    loop.train_policy(spec_of(6, **METHODS["exit"]), inputs, tmp_path / "rl", HOW)
     episode = RetryEpisode(max_turns=5, feedback="?")
     spec = EvaluateSpec(num_samples=4, max_completion_length=6, episode=episode)
     metrics = sampling.evaluate_model(
@@ -231,7 +231,7 @@ def test_a_model_of_shallow_histories_is_evaluated_at_more_attempts_than_it_was_
 @pytest.mark.parametrize("name", METHODS)
 def test_a_killed_run_ends_with_the_bytes_of_one_that_was_not(name: str, inputs: dict[str, Path], tmp_path: Path) -> None:
     spec = spec_of(20, **METHODS[name])
-    loop.run(spec, inputs, tmp_path / "whole", HOW)
+    loop.train_policy(spec, inputs, tmp_path / "whole", HOW)
     run_killed(spec, inputs, tmp_path / "killed", HOW, [(3, 0.0), (9, 0.0)])
     assert payload(tmp_path / "killed") == payload(tmp_path / "whole")
 

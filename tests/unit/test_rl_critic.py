@@ -16,10 +16,10 @@ from rl_cases import batch_of, now_of
 
 from interplay.core.metrics import read
 from interplay.rl import loop
-from interplay.rl.advantages.advantages import by_critic, gae
-from interplay.rl.advantages.spec import GaeAdvantage
+from interplay.rl.advantage_spec import GaeAdvantage
+from interplay.rl.advantages import by_critic, gae
 from interplay.rl.critic import Critic, value_loss
-from interplay.rl.requests.spec import FixedAllocation
+from interplay.rl.request_spec import FixedAllocation
 from interplay.rl.spec import Method, RLSpec, ValueHead
 
 VALUES = torch.tensor([[0.5, 0.25, 0.0], [0.2, 0.4, 0.6]])
@@ -134,13 +134,13 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 def test_with_a_critic_one_completion_a_prompt_is_enough_to_learn(inputs: dict[str, Path], tmp_path: Path) -> None:
-    record = loop.run(run_of(20), inputs, tmp_path, HOW)
+    record = loop.train_policy(run_of(20), inputs, tmp_path, HOW)
     assert record["reward_last"] > 2 * record["reward_first"]
     assert read(tmp_path)[-1]["critic/value"] > read(tmp_path)[0]["critic/value"] == 0.0
 
 
 def test_while_the_critic_warms_up_the_policy_stands_still(inputs: dict[str, Path], tmp_path: Path) -> None:
-    loop.run(run_of(3, warmup_steps=2), inputs, tmp_path, HOW)
+    loop.train_policy(run_of(3, warmup_steps=2), inputs, tmp_path, HOW)
     lines = read(tmp_path)
     assert [line["optimizer_steps"] for line in lines] == [0.0, 0.0, 1.0]
     assert lines[1]["critic/value"] != lines[0]["critic/value"]
@@ -149,7 +149,7 @@ def test_while_the_critic_warms_up_the_policy_stands_still(inputs: dict[str, Pat
 @pytest.mark.slow
 def test_a_killed_run_ends_with_the_bytes_of_one_that_was_not(inputs: dict[str, Path], tmp_path: Path) -> None:
     spec = run_of(30)
-    loop.run(spec, inputs, tmp_path / "whole", HOW)
+    loop.train_policy(spec, inputs, tmp_path / "whole", HOW)
     run_killed(spec, inputs, tmp_path / "killed", HOW, [(3, 0.0), (9, 0.0)])
     assert payload(tmp_path / "killed") == payload(tmp_path / "whole")
 

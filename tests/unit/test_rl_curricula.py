@@ -14,9 +14,9 @@ from test_rl_loop import HOW, spec_of
 from interplay.core.metrics import read
 from interplay.data import sets
 from interplay.rl import loop
-from interplay.rl.edits.spec import DynamicSampling
+from interplay.rl.edit_spec import DynamicSampling
 from interplay.rl.loop import offline_outcomes
-from interplay.rl.rewards.spec import OutcomeReward
+from interplay.rl.reward_spec import OutcomeReward
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +42,7 @@ def test_a_killed_run_with_a_sampler_that_learns_ends_with_the_bytes_of_one_that
     inputs: dict[str, Path], tmp_path: Path, sampler: dict[str, Any]
 ) -> None:
     spec = spec_of("half", steps=14, method={"sampler": sampler, "edits": [DynamicSampling()]})
-    loop.run(spec, inputs, tmp_path / "whole", HOW)
+    loop.train_policy(spec, inputs, tmp_path / "whole", HOW)
     out = tmp_path / "killed"
     run_killed(spec, inputs, out, HOW, [(8, 0.0)])
     assert payload(out) == payload(tmp_path / "whole")
@@ -56,7 +56,7 @@ def test_each_step_logs_what_share_of_its_groups_came_from_each_band(inputs: dic
     pq.write_table(table, hard / "problems.parquet")
     sampler = {"name": "easy_to_hard", "start": 0.25, "pacing": "linear"}
     roles = {"init": inputs["init"], "data.0": inputs["data.0"], "data.1": hard}
-    loop.run(spec_of(steps=6, method={"sampler": sampler}), roles, tmp_path / "run", HOW)
+    loop.train_policy(spec_of(steps=6, method={"sampler": sampler}), roles, tmp_path / "run", HOW)
     lines = read(tmp_path / "run")
     assert all(line["drawn/easy"] + line["drawn/hard"] == pytest.approx(1) for line in lines)
     assert lines[0]["drawn/hard"] == 0
@@ -93,7 +93,7 @@ def test_a_run_starts_from_samples_made_before_it(inputs: dict[str, Path], tmp_p
     pq.write_table(table, tmp_path / "samples" / "samples.parquet")
     keep = {"name": "retain_hardest", "schedule": [{"steps": 1, "keep": 15}]}
     spec = spec_of(steps=1, method={"sampler": keep}, reward=OutcomeReward())
-    loop.run(spec, {**inputs, "offline.0.0": tmp_path / "samples"}, tmp_path / "run", HOW)
+    loop.train_policy(spec, {**inputs, "offline.0.0": tmp_path / "samples"}, tmp_path / "run", HOW)
     history = pq.read_table(tmp_path / "run" / "history.parquet").to_pylist()
     assert {row["set"] for row in history} == {0}
     assert {row["index"] % 2 for row in history} == {0}, "only prompts that failed before the first step"

@@ -18,7 +18,7 @@ from interplay.optim import checkpoint
 from interplay.rl import loop
 from interplay.rl.batch import Memory
 from interplay.rl.draw import SCALE, decode_sampling, update_decoding
-from interplay.rl.requests.spec import FixedAllocation
+from interplay.rl.request_spec import FixedAllocation
 from interplay.rl.spec import AdaptiveTemperature, Method, RLSpec
 from interplay.rollout.engine import engine
 from interplay.rollout.request import Heat, Scale, draw_tokens, heated_logits, scale_of, token_uncertainty
@@ -97,8 +97,8 @@ def test_the_last_batch_says_what_entropies_are_held_against() -> None:
 
 
 def test_from_the_second_step_on_sampling_departs_from_the_policy(inputs: dict[str, Path], tmp_path: Path) -> None:
-    loop.run(spec_of(3, allocation=FixedAllocation(num_generations=4), decoding=HAPO), inputs, tmp_path / "hapo", HOW)
-    loop.run(spec_of(3, allocation=FixedAllocation(num_generations=4)), inputs, tmp_path / "grpo", HOW)
+    loop.train_policy(spec_of(3, allocation=FixedAllocation(num_generations=4), decoding=HAPO), inputs, tmp_path / "hapo", HOW)
+    loop.train_policy(spec_of(3, allocation=FixedAllocation(num_generations=4)), inputs, tmp_path / "grpo", HOW)
     found, usual = read(tmp_path / "hapo"), read(tmp_path / "grpo")
     assert found[0] == usual[0]
     assert found[0]["kl_old"] == pytest.approx(0, abs=1e-6)
@@ -107,7 +107,7 @@ def test_from_the_second_step_on_sampling_departs_from_the_policy(inputs: dict[s
 
 def test_a_killed_run_goes_on_at_the_temperatures_that_it_had(inputs: dict[str, Path], tmp_path: Path) -> None:
     spec = spec_of(20, allocation=FixedAllocation(num_generations=4), decoding=HAPO)
-    loop.run(spec, inputs, tmp_path / "whole", HOW)
+    loop.train_policy(spec, inputs, tmp_path / "whole", HOW)
     run_killed(spec, inputs, tmp_path / "killed", HOW, [(3, 0.0), (9, 0.0)])
     assert payload(tmp_path / "killed") == payload(tmp_path / "whole")
     _, tensors, _ = checkpoint.load(tmp_path / "whole" / "state" / "state") or pytest.fail("no state was kept")

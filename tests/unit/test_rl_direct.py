@@ -18,12 +18,12 @@ from torch import Tensor
 from interplay.core.metrics import read
 from interplay.data import tokenizer as text
 from interplay.rl import loop
-from interplay.rl.advantages.advantages import advantages, cut_segments, ends
-from interplay.rl.advantages.spec import SegmentAdvantage
+from interplay.rl.advantage_spec import SegmentAdvantage
+from interplay.rl.advantages import advantages, cut_segments, ends
 from interplay.rl.batch import offsets
-from interplay.rl.losses.losses import STEPS, MicroBatch, token_losses, token_weights
-from interplay.rl.losses.spec import DirectAdvantageLoss
-from interplay.rl.requests.spec import FixedAllocation
+from interplay.rl.loss_spec import DirectAdvantageLoss
+from interplay.rl.losses import STEPS, MicroBatch, token_losses, token_weights
+from interplay.rl.request_spec import FixedAllocation
 from interplay.rl.spec import Method, RLSpec
 from interplay.rl.update import update
 
@@ -179,7 +179,7 @@ METHOD: dict[str, Any] = {
 
 def test_the_policy_learns_what_it_is_paid_for_the_same_each_time(inputs: dict[str, Path], tmp_path: Path) -> None:
     for out in ("one", "two"):
-        record = loop.run(spec_of(12, **METHOD), inputs, tmp_path / out, HOW)
+        record = loop.train_policy(spec_of(12, **METHOD), inputs, tmp_path / out, HOW)
     assert record["reward_last"] > 1.5 * record["reward_first"] > 0
     weights = [(tmp_path / out / "model" / "model.safetensors").read_bytes() for out in ("one", "two")]
     assert weights[0] == weights[1]

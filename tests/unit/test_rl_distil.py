@@ -23,13 +23,12 @@ from interplay.model.decoder import Decoder
 from interplay.rl import loop
 from interplay.rl import policy as passes
 from interplay.rl.batch import Batch, has_teacher, join, take
-from interplay.rl.edits.spec import Replay
-from interplay.rl.losses.losses import DIVERGENCES
-from interplay.rl.losses.spec import DistilLoss
-from interplay.rl.policy import scores
-from interplay.rl.requests.continuation import kept_rollouts
-from interplay.rl.requests.spec import FeedbackContinuation, FixedAllocation
-from interplay.rl.rewards.spec import OwnReward
+from interplay.rl.continuation import kept_rollouts
+from interplay.rl.edit_spec import Replay
+from interplay.rl.loss_spec import DistilLoss
+from interplay.rl.policy import DIVERGENCES, scores
+from interplay.rl.request_spec import FeedbackContinuation, FixedAllocation
+from interplay.rl.reward_spec import OwnReward
 from interplay.rl.spec import Method, RLSpec
 from interplay.rl.update import Learner, update
 from interplay.rollout.spec import RetryEpisode
@@ -274,7 +273,7 @@ def test_a_run_without_any_reward_learns_from_feedback_the_same_each_time(
     )
     spec = spec.model_copy(update={"reward": OwnReward(function="mine.py:never", source=never)})
     for out in ("one", "two"):
-        record = loop.run(spec, inputs, tmp_path / out, HOW)
+        record = loop.train_policy(spec, inputs, tmp_path / out, HOW)
     assert record["optimizer_steps"] == 8
     weights = [(tmp_path / out / "model" / "model.safetensors").read_bytes() for out in ("one", "two")]
     assert weights[0] == weights[1] != (inputs["init"] / "model" / "model.safetensors").read_bytes()
@@ -283,7 +282,7 @@ def test_a_run_without_any_reward_learns_from_feedback_the_same_each_time(
 
 def test_feedback_requests_what_grpo_requests() -> None:
     rows = [ROW, OTHER]
-    from interplay.rl.requests.continuation import first_requests
+    from interplay.rl.continuation import first_requests
 
     assert first_requests(rows, now_of(continuation=FeedbackContinuation())) == first_requests(
         rows, now_of(allocation=FixedAllocation())

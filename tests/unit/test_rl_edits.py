@@ -9,11 +9,11 @@ import torch
 from pydantic import ValidationError
 from rl_cases import batch_of, now_of
 
-from interplay.rl.advantages.advantages import advantages
-from interplay.rl.advantages.spec import GroupAdvantage
+from interplay.rl.advantage_spec import GroupAdvantage
+from interplay.rl.advantages import advantages
 from interplay.rl.batch import Batch, Memory, StepContext
-from interplay.rl.edits.edits import BUFFER, conflicts, edits_after_advantage, edits_before_advantage
-from interplay.rl.edits.spec import ConflictTokens, Demonstrations, Replay, TokenBudget, TopEntropy
+from interplay.rl.edit_spec import ConflictTokens, Demonstrations, Replay, TokenBudget, TopEntropy
+from interplay.rl.edits import BUFFER, conflicts, edits_after_advantage, edits_before_advantage
 from interplay.rl.spec import RLSpec
 
 

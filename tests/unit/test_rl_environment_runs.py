@@ -19,8 +19,8 @@ from interplay.evaluate import sampling
 from interplay.evaluate.spec import EvaluateSpec
 from interplay.model import folder
 from interplay.rl import loop
-from interplay.rl.advantages.spec import Advantage, GainAdvantage, GroupAdvantage
-from interplay.rl.rewards.spec import OutcomeReward
+from interplay.rl.advantage_spec import Advantage, GainAdvantage, GroupAdvantage
+from interplay.rl.reward_spec import OutcomeReward
 from interplay.rl.spec import Method, RLSpec
 from interplay.rollout.spec import EnvironmentEpisode
 from interplay.tasks.environments.spec import Calculator
@@ -55,7 +55,7 @@ def spec_of(advantage: Advantage, steps: int = 6, window: int | None = None) -> 
 def test_a_taught_model_uses_the_tool_and_learns_with_it(
     inputs: dict[str, Path], tmp_path: Path, advantage: Advantage, window: int | None
 ) -> None:
-    loop.run(spec_of(advantage, window=window), inputs, tmp_path, loops.HOW)
+    loop.train_policy(spec_of(advantage, window=window), inputs, tmp_path, loops.HOW)
     lines = read(tmp_path)
     assert all(abs(line["kl_old"]) < 1e-6 for line in lines), "what is learnt is not what was sampled from"
     assert all(line["completions"] == 24 for line in lines), "an episode counts once"

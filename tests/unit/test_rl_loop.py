@@ -19,10 +19,10 @@ from interplay.model import folder
 from interplay.model.spec import TuneOptimizer
 from interplay.report.inspect.compare import show_rollouts
 from interplay.rl import loop
-from interplay.rl.edits.spec import DynamicSampling
-from interplay.rl.losses.spec import ClippedLoss
-from interplay.rl.requests.spec import FixedAllocation
-from interplay.rl.rewards.spec import OwnReward
+from interplay.rl.edit_spec import DynamicSampling
+from interplay.rl.loss_spec import ClippedLoss
+from interplay.rl.request_spec import FixedAllocation
+from interplay.rl.reward_spec import OwnReward
 from interplay.rl.spec import Method, RLSpec
 
 REWARDS = """
@@ -65,7 +65,7 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 def test_the_policy_learns_what_it_is_paid_for(inputs: dict[str, Path], tmp_path: Path) -> None:
-    record = loop.run(spec_of(steps=20), inputs, tmp_path, HOW)
+    record = loop.train_policy(spec_of(steps=20), inputs, tmp_path, HOW)
     assert not unknown("rl", spec_of(), tmp_path)
     lines = read(tmp_path)
     assert [line["step"] for line in lines] == list(range(1, 21))
@@ -78,7 +78,7 @@ def test_the_policy_learns_what_it_is_paid_for(inputs: dict[str, Path], tmp_path
 
 
 def test_records_show_what_was_sampled_and_how_often_each_prompt_passed(inputs: dict[str, Path], tmp_path: Path) -> None:
-    loop.run(spec_of(steps=4), inputs, tmp_path, HOW)
+    loop.train_policy(spec_of(steps=4), inputs, tmp_path, HOW)
     rollouts = pq.read_table(tmp_path / "rollouts.parquet").to_pylist()
     assert [row["step"] for row in rollouts] == [step for step in range(1, 5) for _ in range(5)]
     for row in rollouts:
@@ -95,14 +95,14 @@ def test_records_show_what_was_sampled_and_how_often_each_prompt_passed(inputs: 
 
 def test_the_same_run_twice_gives_the_same_bytes_and_another_seed_does_not(inputs: dict[str, Path], tmp_path: Path) -> None:
     for name, seed in (("one", 0), ("two", 0), ("three", 1)):
-        loop.run(spec_of(steps=3, seed=seed), inputs, tmp_path / name, HOW)
+        loop.train_policy(spec_of(steps=3, seed=seed), inputs, tmp_path / name, HOW)
     assert payload(tmp_path / "one") == payload(tmp_path / "two")
     assert payload(tmp_path / "one")["model/model.safetensors"] != payload(tmp_path / "three")["model/model.safetensors"]
 
 
 def test_without_a_reward_the_model_does_not_move(inputs: dict[str, Path], tmp_path: Path) -> None:
     spec = spec_of("never", steps=2, method={"loss": ClippedLoss(beta=0.1)})
-    record = loop.run(spec, inputs, tmp_path, HOW)
+    record = loop.train_policy(spec, inputs, tmp_path, HOW)
     assert not unknown("rl", spec, tmp_path)
     before = (inputs["init"] / "model" / "model.safetensors").read_bytes()
     assert (tmp_path / "model" / "model.safetensors").read_bytes() == before
@@ -113,7 +113,7 @@ def test_without_a_reward_the_model_does_not_move(inputs: dict[str, Path], tmp_p
 
 def test_learning_rate_zero_leaves_the_model_as_it_was(inputs: dict[str, Path], tmp_path: Path) -> None:
     still = TuneOptimizer(learning_rate=0.0)
-    loop.run(spec_of(steps=2, optimizer=still), inputs, tmp_path, HOW)
+    loop.train_policy(spec_of(steps=2, optimizer=still), inputs, tmp_path, HOW)
     assert (tmp_path / "model" / "model.safetensors").read_bytes() == (
         inputs["init"] / "model" / "model.safetensors"
     ).read_bytes()
@@ -122,17 +122,17 @@ def test_learning_rate_zero_leaves_the_model_as_it_was(inputs: dict[str, Path], 
 def test_a_prompt_above_the_limit_stops_the_run_before_its_first_step(inputs: dict[str, Path], tmp_path: Path) -> None:
     pool = sets.load_pool([inputs["data.0"], inputs["data.1"]])
     longest = max(len(row.prompt) for row in pool.rows)  # one token a character
-    loop.run(spec_of(steps=1, max_prompt_length=longest), inputs, tmp_path / "within", HOW)
+    loop.train_policy(spec_of(steps=1, max_prompt_length=longest), inputs, tmp_path / "within", HOW)
     with pytest.raises(UserError, match=f"max_prompt_length = {longest - 1}: the longest prompt has {longest} tokens"):
-        loop.run(spec_of(steps=1, max_prompt_length=longest - 1), inputs, tmp_path / "above", HOW)
+        loop.train_policy(spec_of(steps=1, max_prompt_length=longest - 1), inputs, tmp_path / "above", HOW)
     assert not (tmp_path / "above/metrics.jsonl").exists()
 
 
 def test_dynamic_sampling_draws_again_and_counts_what_it_drew(inputs: dict[str, Path], tmp_path: Path) -> None:
     method = {"edits": [DynamicSampling(max_num_gen_batches=3)]}
-    loop.run(spec_of("never", steps=1, method=method), inputs, tmp_path / "never", HOW)
+    loop.train_policy(spec_of("never", steps=1, method=method), inputs, tmp_path / "never", HOW)
     assert read(tmp_path / "never")[0]["groups"] == 3 * 8
-    loop.run(spec_of("half", steps=1, method=method), inputs, tmp_path / "half", HOW)
+    loop.train_policy(spec_of("half", steps=1, method=method), inputs, tmp_path / "half", HOW)
     (line,) = read(tmp_path / "half")
     learnt_from = round(line["effective_ratio"] * line["completions"])
     assert line["completions"] > 32 >= learnt_from > 0
@@ -143,7 +143,7 @@ def test_several_updates_per_batch_with_a_reference_report_their_clip_fraction_a
     inputs: dict[str, Path], tmp_path: Path
 ) -> None:
     method = {"loss": ClippedLoss(num_iterations=2, beta=0.02, entropy_coef=0.001)}
-    record = loop.run(spec_of(steps=3, method=method, minibatches=2), inputs, tmp_path, HOW)
+    record = loop.train_policy(spec_of(steps=3, method=method, minibatches=2), inputs, tmp_path, HOW)
     lines = read(tmp_path)
     assert record["optimizer_steps"] == 12
     assert lines[-1]["kl"] > lines[0]["kl"] > 0
@@ -152,14 +152,14 @@ def test_several_updates_per_batch_with_a_reference_report_their_clip_fraction_a
 
 def test_a_run_killed_again_and_again_ends_with_the_bytes_of_one_that_was_not(inputs: dict[str, Path], tmp_path: Path) -> None:
     spec = spec_of(steps=30, method={"loss": ClippedLoss(num_iterations=2), "edits": [DynamicSampling()]}, minibatches=2)
-    loop.run(spec, inputs, tmp_path / "whole", HOW)
+    loop.train_policy(spec, inputs, tmp_path / "whole", HOW)
     out = tmp_path / "killed"
     run_killed(spec, inputs, out, HOW, [(2, 0.0), (7, 0.03), (12, 0.08)])
     assert payload(out) == payload(tmp_path / "whole")
 
 
 def test_rollouts_are_shown_with_their_judgement_and_the_gold_solution(inputs: dict[str, Path], tmp_path: Path) -> None:
-    loop.run(spec_of(steps=2), inputs, tmp_path, HOW)
+    loop.train_policy(spec_of(steps=2), inputs, tmp_path, HOW)
     results = inputs["data.0"].parent.parent
     out = results / "rl" / ("c" * 12)
     out.mkdir(parents=True)
@@ -180,10 +180,10 @@ def test_rollouts_are_shown_with_their_judgement_and_the_gold_solution(inputs: d
 def test_a_long_run_tells_what_share_of_the_machine_its_updates_used(
     inputs: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    loop.run(spec_of(steps=1), inputs, tmp_path / "short", HOW)
+    loop.train_policy(spec_of(steps=1), inputs, tmp_path / "short", HOW)
     assert "update_mfu" not in read_json(tmp_path / "short/telemetry.json")
     monkeypatch.setattr(loop, "LONG", 0.0)
-    loop.run(spec_of(steps=1), inputs, tmp_path / "long", HOW)
+    loop.train_policy(spec_of(steps=1), inputs, tmp_path / "long", HOW)
     told = read_json(tmp_path / "long/telemetry.json")
     assert 0 < told["update_mfu"] < 1
     assert told["completion_tokens_per_second"] > 0

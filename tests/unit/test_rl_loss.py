@@ -9,8 +9,8 @@ import torch
 from pydantic import TypeAdapter
 from torch import Tensor
 
-from interplay.rl.losses.losses import MicroBatch, k3, token_losses, token_weights
-from interplay.rl.losses.spec import ClippedLoss, Loss, RatioLoss, SapoLoss
+from interplay.rl.loss_spec import ClippedLoss, Loss, RatioLoss, SapoLoss
+from interplay.rl.losses import MicroBatch, k3, token_losses, token_weights
 
 CAP = 6
 """max_completion_length of the examples."""

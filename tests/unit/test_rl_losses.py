@@ -10,7 +10,8 @@ from pydantic import TypeAdapter
 from test_rl_loss import CAP, Example, example
 from torch import Tensor
 
-from interplay.rl.losses.losses import (
+from interplay.rl.loss_spec import ClipCovLoss, DiscoLoss, GeoMeanLoss, GpgLoss, HapoTokenLoss, KlCovLoss, Loss, VespoLoss
+from interplay.rl.losses import (
     MEMBERS,
     STEPS,
     FullBatch,
@@ -24,7 +25,6 @@ from interplay.rl.losses.losses import (
     token_losses,
     token_weights,
 )
-from interplay.rl.losses.spec import ClipCovLoss, DiscoLoss, GeoMeanLoss, GpgLoss, HapoTokenLoss, KlCovLoss, Loss, VespoLoss
 
 GROUPS = [0, 0, 0, 1, 1]
 REWARDS = [1.0, 0.0, 0.0, 1.0, 1.0]

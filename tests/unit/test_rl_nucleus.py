@@ -24,13 +24,13 @@ from interplay.model.decoder import Decoder
 from interplay.model.heads import Lagged, nucleus_mask
 from interplay.optim import checkpoint
 from interplay.rl import loop
-from interplay.rl.advantages.spec import GaeAdvantage
+from interplay.rl.advantage_spec import GaeAdvantage
 from interplay.rl.batch import Batch
 from interplay.rl.draw import lagged_policy, update_lagged
-from interplay.rl.edits.spec import Demonstrations
-from interplay.rl.losses.spec import ClippedLoss, DistilLoss
+from interplay.rl.edit_spec import Demonstrations
+from interplay.rl.loss_spec import ClippedLoss, DistilLoss
 from interplay.rl.policy import inside, scores
-from interplay.rl.requests.spec import FeedbackContinuation, FixedAllocation, GuideContinuation
+from interplay.rl.request_spec import FeedbackContinuation, FixedAllocation, GuideContinuation
 from interplay.rl.spec import LaggedNucleus, Method, RLSpec, ValueHead
 from interplay.rl.update import update
 from interplay.rollout.engine import engine
@@ -249,14 +249,14 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 def test_with_everything_in_the_nucleus_a_run_is_the_same_to_the_byte(
     method: dict[str, Any], inputs: dict[str, Path], tmp_path: Path
 ) -> None:
-    loop.run(spec_of(4, **method), inputs, tmp_path / "free", HOW)
-    loop.run(spec_of(4, **method, decoding=LaggedNucleus(top_p=1.0, sync_every=2)), inputs, tmp_path / "within", HOW)
+    loop.train_policy(spec_of(4, **method), inputs, tmp_path / "free", HOW)
+    loop.train_policy(spec_of(4, **method, decoding=LaggedNucleus(top_p=1.0, sync_every=2)), inputs, tmp_path / "within", HOW)
     assert payload(tmp_path / "within") == payload(tmp_path / "free")
 
 
 def test_engine_and_training_agree_on_what_is_in_the_nucleus(inputs: dict[str, Path], tmp_path: Path) -> None:
-    loop.run(spec_of(6, **GRPO, decoding=LaggedNucleus(top_p=0.7, sync_every=2)), inputs, tmp_path / "within", HOW)
-    loop.run(spec_of(6, **GRPO), inputs, tmp_path / "free", HOW)
+    loop.train_policy(spec_of(6, **GRPO, decoding=LaggedNucleus(top_p=0.7, sync_every=2)), inputs, tmp_path / "within", HOW)
+    loop.train_policy(spec_of(6, **GRPO), inputs, tmp_path / "free", HOW)
     within, free = read(tmp_path / "within"), read(tmp_path / "free")
     assert max(abs(line["kl_old"]) for line in within) < 1e-5
     assert within[0]["entropy"] < free[0]["entropy"] - 0.05
@@ -264,14 +264,14 @@ def test_engine_and_training_agree_on_what_is_in_the_nucleus(inputs: dict[str, P
 
 def test_the_policy_learns_what_it_is_paid_for(inputs: dict[str, Path], tmp_path: Path) -> None:
     nlpo = {**PPO, "decoding": LaggedNucleus(sync_every=5)}
-    record = loop.run(spec_of(60, prompts=32, **nlpo), inputs, tmp_path, HOW)
+    record = loop.train_policy(spec_of(60, prompts=32, **nlpo), inputs, tmp_path, HOW)
     assert record["reward_last"] > 1.5 * record["reward_first"] > 0
 
 
 def test_a_killed_run_goes_on_in_the_nucleus_that_it_had(inputs: dict[str, Path], tmp_path: Path) -> None:
     spec = spec_of(14, **GRPO, decoding=LaggedNucleus(top_p=0.8, sync_every=5))
     spec = spec.model_copy(update={"checkpoints": [10]})
-    loop.run(spec, inputs, tmp_path / "whole", HOW)
+    loop.train_policy(spec, inputs, tmp_path / "whole", HOW)
     run_killed(spec, inputs, tmp_path / "killed", HOW, [(3, 0.0), (7, 0.0)])
     assert payload(tmp_path / "killed") == payload(tmp_path / "whole")
     _, tensors, _ = checkpoint.load(tmp_path / "whole" / "state" / "state") or pytest.fail("no state was kept")

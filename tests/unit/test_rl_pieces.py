@@ -15,15 +15,15 @@ from rl_cases import batch_of, now_of
 
 from interplay.core.metrics import read
 from interplay.rl import loop
-from interplay.rl.advantages.advantages import by_segments, cuts
-from interplay.rl.advantages.spec import GaeAdvantage, GroupAdvantage, SegmentAdvantage
+from interplay.rl.advantage_spec import GaeAdvantage, GroupAdvantage, SegmentAdvantage
+from interplay.rl.advantages import by_segments, cuts
 from interplay.rl.batch import Batch, StepContext, join
-from interplay.rl.edits.edits import uncertain_tokens
-from interplay.rl.edits.spec import UncertainTokens
-from interplay.rl.requests.continuation import first_requests, kept_rollouts, next_requests
-from interplay.rl.requests.pieces import WINDOWS, tree_kept, windows_carried
-from interplay.rl.requests.spec import FixedAllocation, TreeContinuation, WindowContinuation
-from interplay.rl.rewards.spec import OwnReward
+from interplay.rl.continuation import first_requests, kept_rollouts, next_requests
+from interplay.rl.edit_spec import UncertainTokens
+from interplay.rl.edits import uncertain_tokens
+from interplay.rl.pieces import WINDOWS, tree_kept, windows_carried
+from interplay.rl.request_spec import FixedAllocation, TreeContinuation, WindowContinuation
+from interplay.rl.reward_spec import OwnReward
 from interplay.rl.spec import ValueHead
 
 ROWS: Any = [SimpleNamespace(prompt=f"p{n}|") for n in range(2)]
@@ -145,12 +145,12 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 def test_the_policy_learns_what_it_is_paid_for(
     method: dict[str, Any], steps: int, inputs: dict[str, Path], tmp_path: Path
 ) -> None:
-    record = loop.run(spec_of(steps, **method), inputs, tmp_path, HOW)
+    record = loop.train_policy(spec_of(steps, **method), inputs, tmp_path, HOW)
     assert record["reward_last"] > 1.5 * record["reward_first"] > 0
 
 
 def test_a_step_begins_with_what_the_last_one_left_and_is_as_wide_as_ever(inputs: dict[str, Path], tmp_path: Path) -> None:
-    loop.run(spec_of(4, **WINDOW), inputs, tmp_path, HOW)
+    loop.train_policy(spec_of(4, **WINDOW), inputs, tmp_path, HOW)
     lines = read(tmp_path)
     assert all(line["completions"] == 8 for line in lines)
     assert all(line["length"] <= 5 for line in lines)
@@ -168,13 +168,13 @@ def test_a_state_is_worth_the_mean_reward_of_what_follows_it(inputs: dict[str, P
         kept["now"] = now
         return torch.zeros(batch.tokens.shape)
 
-    from interplay.rl.advantages import advantages
+    from interplay.rl import advantages
 
     spec = spec_of(1, **CHAIN).model_copy(update={"reward": OwnReward(function="mine.py:first", source=first)})
     old = advantages.MEMBERS["segments"]
     advantages.MEMBERS["segments"] = spy
     try:
-        loop.run(spec, inputs, tmp_path, HOW)
+        loop.train_policy(spec, inputs, tmp_path, HOW)
     finally:
         advantages.MEMBERS["segments"] = old
     batch, places, worth = asked[0]
@@ -193,7 +193,7 @@ def test_a_state_is_worth_the_mean_reward_of_what_follows_it(inputs: dict[str, P
 @pytest.mark.slow
 def test_a_killed_run_of_windows_ends_with_the_bytes_of_one_that_was_not(inputs: dict[str, Path], tmp_path: Path) -> None:
     spec = spec_of(30, **WINDOW)
-    loop.run(spec, inputs, tmp_path / "whole", HOW)
+    loop.train_policy(spec, inputs, tmp_path / "whole", HOW)
     run_killed(spec, inputs, tmp_path / "killed", HOW, [(3, 0.0), (9, 0.0)])
     assert payload(tmp_path / "killed") == payload(tmp_path / "whole")
 

@@ -70,7 +70,7 @@ class StoppedError(Exception):
 def test_a_run_that_was_stopped_goes_on_with_the_bytes_of_one_that_was_not(
     spec: RLSpec, names: list[str], inputs: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    loop.run(spec, given(inputs, names), tmp_path / "whole", HOW)
+    loop.train_policy(spec, given(inputs, names), tmp_path / "whole", HOW)
     save, saved = loop.save, []
 
     def stop_after_two(*arguments: Any) -> None:
@@ -81,15 +81,15 @@ def test_a_run_that_was_stopped_goes_on_with_the_bytes_of_one_that_was_not(
 
     monkeypatch.setattr(loop, "save", stop_after_two)
     with pytest.raises(StoppedError):
-        loop.run(spec, given(inputs, names), tmp_path / "parts", HOW)
+        loop.train_policy(spec, given(inputs, names), tmp_path / "parts", HOW)
     assert saved == [1, 2]
     monkeypatch.setattr(loop, "save", save)
-    loop.run(spec, given(inputs, names), tmp_path / "parts", HOW)
+    loop.train_policy(spec, given(inputs, names), tmp_path / "parts", HOW)
     assert payload(tmp_path / "parts") == payload(tmp_path / "whole")
 
 
 def test_the_ladder_is_climbed_and_logged(inputs: dict[str, Path], tmp_path: Path) -> None:
-    loop.run(LADDER, given(inputs, ["ladder"]), tmp_path, HOW)
+    loop.train_policy(LADDER, given(inputs, ["ladder"]), tmp_path, HOW)
     lines = read(tmp_path)
     promoted = [line["sampler/promoted"] for line in lines]
     assert promoted == sorted(promoted)
@@ -102,7 +102,7 @@ def test_the_ladder_is_climbed_and_logged(inputs: dict[str, Path], tmp_path: Pat
 
 def test_an_untrained_model_breaks_the_format_and_its_parts_learn_nothing(inputs: dict[str, Path], tmp_path: Path) -> None:
     spec = spec_of({"advantage": {"name": "spans"}}, "subproblems", [1.0])
-    record = loop.run(spec, given(inputs, ["parts"]), tmp_path, HOW)
+    record = loop.train_policy(spec, given(inputs, ["parts"]), tmp_path, HOW)
     assert all(line["reward/well_formed"] == 0 for line in read(tmp_path))
     assert record["optimizer_steps"] == 0
     assert record["effective_ratio_last"] == 0

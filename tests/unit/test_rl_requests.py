@@ -16,10 +16,10 @@ from interplay.core.metrics import read
 from interplay.model.spec import TuneOptimizer
 from interplay.rl import loop
 from interplay.rl.batch import Memory, StepContext
-from interplay.rl.requests.continuation import first_requests, kept_rollouts, next_requests
-from interplay.rl.requests.first_requests import SamplingRequest, first_steps, priority
-from interplay.rl.requests.spec import AnnealedShotsPrompting, Hint, XrpoAllocation
-from interplay.rl.rewards.spec import OwnReward
+from interplay.rl.continuation import first_requests, kept_rollouts, next_requests
+from interplay.rl.first_requests import SamplingRequest, first_steps, priority
+from interplay.rl.request_spec import AnnealedShotsPrompting, Hint, XrpoAllocation
+from interplay.rl.reward_spec import OwnReward
 from interplay.rl.spec import Method, RLSpec
 
 
@@ -217,7 +217,7 @@ def test_every_member_runs_and_two_runs_give_the_same_bytes(name: str, inputs: d
     )
     how = Run(engine_batch=32, micro_batch_tokens=600, save_minutes=0.0)
     for out in ("one", "two"):
-        loop.run(spec, inputs, tmp_path / out, how)
+        loop.train_policy(spec, inputs, tmp_path / out, how)
     weights = [(tmp_path / out / "model" / "model.safetensors").read_bytes() for out in ("one", "two")]
     assert weights[0] == weights[1]
     assert weights[0] != (inputs["init"] / "model" / "model.safetensors").read_bytes()

@@ -16,22 +16,21 @@ from rl_cases import now_of
 
 from interplay.core.extension import Extension
 from interplay.core.model import PermanentError, UserError
-from interplay.rl.advantages.spec import SpanAdvantage
+from interplay.rl.advantage_spec import SpanAdvantage
 from interplay.rl.batch import Batch, Span, join, take
-from interplay.rl.compatibility_spec import CAPABILITIES
+from interplay.rl.continuation import first_requests
 from interplay.rl.draw import episode_requests
-from interplay.rl.edits.edits import edits_before_advantage, informative
-from interplay.rl.edits.spec import DynamicSampling
-from interplay.rl.requests.continuation import first_requests
-from interplay.rl.requests.first_requests import SamplingRequest
-from interplay.rl.requests.spec import FixedAllocation
-from interplay.rl.rewards.rewards import score_completions
-from interplay.rl.rewards.spec import OutcomeReward, ProcessReward
-from interplay.rl.samplers.sampler import Outcome, PromptSource
-from interplay.rl.samplers.samplers import build_sampler
-from interplay.rl.samplers.spec import UniformSampler
-from interplay.rl.spec import SEAMS, RLSpec
-from interplay.rl.teaching.spec import TeachSpec
+from interplay.rl.edit_spec import DynamicSampling
+from interplay.rl.edits import edits_before_advantage, informative
+from interplay.rl.first_requests import SamplingRequest
+from interplay.rl.request_spec import FixedAllocation
+from interplay.rl.reward_spec import OutcomeReward, ProcessReward
+from interplay.rl.rewards import score_completions
+from interplay.rl.sampler import Outcome, PromptSource
+from interplay.rl.sampler_spec import UniformSampler
+from interplay.rl.samplers import build_sampler
+from interplay.rl.spec import CAPABILITIES, SEAMS, RLSpec
+from interplay.rl.teach_spec import TeachSpec
 from interplay.tasks.verdict import Verdict
 
 # --- sampler ---

@@ -21,10 +21,10 @@ from interplay.data import corpus, problems, tokenizer
 from interplay.data.spec import ProblemsSpec, TokenizerSpec
 from interplay.model import folder
 from interplay.rl import loop
-from interplay.rl.advantages.advantages import advantages, update_baselines
-from interplay.rl.advantages.spec import GroupAdvantage, RoleAdvantage
+from interplay.rl.advantage_spec import GroupAdvantage, RoleAdvantage
+from interplay.rl.advantages import advantages, update_baselines
 from interplay.rl.draw import episode_rewards
-from interplay.rl.rewards.spec import PayoffReward
+from interplay.rl.reward_spec import PayoffReward
 from interplay.rl.spec import Method, RLSpec
 from interplay.rollout.episodes import play_episodes
 from interplay.rollout.spec import SelfPlayEpisode
@@ -120,7 +120,7 @@ def spec_of(steps: int) -> RLSpec:
 @pytest.mark.slow
 def test_a_killed_game_goes_on_with_its_baselines_and_ends_with_the_same_bytes(inputs: dict[str, Path], tmp_path: Path) -> None:
     spec = spec_of(12)
-    loop.run(spec, inputs, tmp_path / "whole", loops.HOW)
+    loop.train_policy(spec, inputs, tmp_path / "whole", loops.HOW)
     run_killed(spec, inputs, tmp_path / "killed", loops.HOW, [(4, 0.02)])
     assert payload(tmp_path / "killed") == payload(tmp_path / "whole")
     lines = read(tmp_path / "whole")

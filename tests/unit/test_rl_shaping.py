@@ -11,8 +11,8 @@ from pydantic import TypeAdapter
 from rl_cases import batch_of, now_of
 
 from interplay.rl.batch import Batch, Memory
-from interplay.rl.rewards.shaping import MEMBERS, loop_share, shape_rewards
-from interplay.rl.rewards.spec import Shaping
+from interplay.rl.reward_spec import Shaping
+from interplay.rl.shaping import MEMBERS, loop_share, shape_rewards
 
 LIMIT = 10
 

@@ -10,11 +10,11 @@ from reform_cases import TASK
 from rl_cases import batch_of, now_of
 from test_intervention import GOLD, PROBLEM
 
-from interplay.rl.advantages.advantages import advantages
-from interplay.rl.advantages.spec import SpanAdvantage
+from interplay.rl.advantage_spec import SpanAdvantage
+from interplay.rl.advantages import advantages
 from interplay.rl.batch import WHOLE, Span
-from interplay.rl.rewards.rewards import score_completions
-from interplay.rl.rewards.spec import StepsReward
+from interplay.rl.reward_spec import StepsReward
+from interplay.rl.rewards import score_completions
 from interplay.rl.spec import RLSpec
 from interplay.tasks.op_dag.terse import render
 from interplay.tasks.op_dag.terse_prompts import OP_DAG

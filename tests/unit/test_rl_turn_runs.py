@@ -17,8 +17,8 @@ from interplay.evaluate import sampling
 from interplay.evaluate.spec import EvaluateSpec
 from interplay.model import folder
 from interplay.rl import loop
-from interplay.rl.losses.spec import ClippedLoss
-from interplay.rl.rewards.spec import AttemptsShaping
+from interplay.rl.loss_spec import ClippedLoss
+from interplay.rl.reward_spec import AttemptsShaping
 from interplay.rl.spec import RLSpec
 from interplay.rollout.engine import engine
 from interplay.rollout.episodes import Setting, play_episodes
@@ -41,7 +41,7 @@ def spec_of(steps: int, function: str = "commas", **method: Any) -> RLSpec:
 
 
 def test_a_run_with_retries_learns_and_its_engine_and_its_training_agree(inputs: dict[str, Path], tmp_path: Path) -> None:
-    loop.run(spec_of(30), inputs, tmp_path, HOW)
+    loop.train_policy(spec_of(30), inputs, tmp_path, HOW)
     lines = read(tmp_path)
     first, last = (sum(line["reward"] for line in some) for some in (lines[:5], lines[-5:]))
     assert last > 1.5 * first
@@ -63,7 +63,7 @@ def test_a_killed_run_with_retries_ends_with_the_bytes_of_one_that_was_not(
         "loss": ClippedLoss(num_iterations=2, first_turn_beta=0.05),
     }
     spec = spec_of(10, **method)
-    loop.run(spec, inputs, tmp_path / "whole", HOW)
+    loop.train_policy(spec, inputs, tmp_path / "whole", HOW)
     run_killed(spec, inputs, tmp_path / "killed", HOW, [(3, 0.02)])
     assert payload(tmp_path / "killed") == payload(tmp_path / "whole")
 
@@ -71,7 +71,7 @@ def test_a_killed_run_with_retries_ends_with_the_bytes_of_one_that_was_not(
 def test_a_sentence_that_the_tokenizer_cannot_write_is_refused_in_one_line(inputs: dict[str, Path], tmp_path: Path) -> None:
     spec = spec_of(1, episode=RetryEpisode(feedback="Try again."))
     with pytest.raises(UserError, match=r"T") as caught:
-        loop.run(spec, inputs, tmp_path, HOW)
+        loop.train_policy(spec, inputs, tmp_path, HOW)
     assert "\n" not in str(caught.value)
 
 

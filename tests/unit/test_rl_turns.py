@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 from rl_cases import RIGHT, WRONG, batch_of, now_of
 
-from interplay.rl.advantages.advantages import advantages, returns
-from interplay.rl.advantages.spec import GainAdvantage, GroupAdvantage, TurnAdvantage
+from interplay.rl.advantage_spec import GainAdvantage, GroupAdvantage, TurnAdvantage
+from interplay.rl.advantages import advantages, returns
 from interplay.rl.batch import Batch, Span, first_turns, join, take
 from interplay.rl.draw import episode_rewards
 from interplay.rl.policy import likelihoods, scores
 from interplay.rl.records import measure_step, sampled_counts
-from interplay.rl.rewards.shaping import shape_rewards
-from interplay.rl.rewards.spec import AttemptsShaping, ImprovementShaping, OutcomeReward
+from interplay.rl.reward_spec import AttemptsShaping, ImprovementShaping, OutcomeReward
+from interplay.rl.shaping import shape_rewards
 from interplay.rl.spec import RLSpec
 from interplay.rl.update import update
 from interplay.rollout.episodes import play_episodes

@@ -13,9 +13,9 @@ from torch import Tensor
 from interplay.core.model import PermanentError
 from interplay.model.decoder import Decoder
 from interplay.model.spec import Shape
-from interplay.rl.advantages.advantages import advantages
+from interplay.rl.advantages import advantages
 from interplay.rl.batch import Batch, Memory, StepContext, take
-from interplay.rl.losses.spec import Loss
+from interplay.rl.loss_spec import Loss
 from interplay.rl.policy import micro_batches, scores
 from interplay.rl.spec import Method, RLSpec
 from interplay.rl.update import Learner, update

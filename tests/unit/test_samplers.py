@@ -9,10 +9,10 @@ from sampler_cases import deck, frequencies, made, outcome, rates
 from scipy import stats
 
 from interplay.core.model import PermanentError
-from interplay.rl.samplers.by_difficulty import RetainHardest, open_share
-from interplay.rl.samplers.sampler import Tracker, draw_weighted, phase_at, prompt_prior
-from interplay.rl.samplers.samplers import LearnedMixture
-from interplay.rl.samplers.spec import EasyToHardSampler
+from interplay.rl.difficulty_samplers import RetainHardest, open_share
+from interplay.rl.sampler import Tracker, draw_weighted, phase_at, prompt_prior
+from interplay.rl.sampler_spec import EasyToHardSampler
+from interplay.rl.samplers import LearnedMixture
 
 # --- what all share ---
 

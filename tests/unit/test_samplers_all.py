@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 from sampler_cases import deck, made, outcome, rates
 
-from interplay.rl.samplers import spec as samplers_spec
-from interplay.rl.samplers.sampler import Sampler
+from interplay.rl import sampler_spec as samplers_spec
+from interplay.rl.sampler import Sampler
 from interplay.rl.spec import RLSpec
 
 EVERY: dict[str, dict[str, Any]] = {

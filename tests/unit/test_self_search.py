@@ -8,9 +8,9 @@ from bios_cases import SMALL
 from pydantic import ValidationError
 from rl_cases import batch_of, now_of
 
-from interplay.rl.edits.edits import edits_after_advantage
-from interplay.rl.rewards.rewards import score_completions
-from interplay.rl.rewards.spec import FormatReward
+from interplay.rl.edits import edits_after_advantage
+from interplay.rl.reward_spec import FormatReward
+from interplay.rl.rewards import score_completions
 from interplay.rl.spec import RLSpec
 from interplay.rollout.episodes import play_episodes
 from interplay.rollout.spec import EnvironmentEpisode

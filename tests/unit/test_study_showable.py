@@ -8,7 +8,7 @@ from conftest import ROOT
 
 from interplay.core.model import UserError
 from interplay.kinds.table import UPDATE
-from interplay.rl.losses.losses import MEMBERS
+from interplay.rl.losses import MEMBERS
 from interplay.study.expand import plan_study
 
 LAST = "test: {difference: strict_pass@1, band: hard, arm: rl_hard,"

@@ -18,12 +18,12 @@ from interplay.data.curate import StepInputs, transform_row
 from interplay.data.spec import TokenizerSpec
 from interplay.data.steps.context_spec import Subproblems
 from interplay.data.steps.decompose import make_subproblems
-from interplay.rl.advantages.advantages import advantages
-from interplay.rl.advantages.group import EPSILON
-from interplay.rl.advantages.spec import SpanAdvantage
+from interplay.rl.advantage_spec import SpanAdvantage
+from interplay.rl.advantages import advantages
 from interplay.rl.batch import WHOLE, Batch, Span, join, offsets, take, to_tokens
-from interplay.rl.rewards.rewards import score_completions
-from interplay.rl.rewards.spec import SubproblemsReward
+from interplay.rl.group_advantages import EPSILON
+from interplay.rl.reward_spec import SubproblemsReward
+from interplay.rl.rewards import score_completions
 from interplay.rl.spec import RLSpec
 from interplay.tasks import subproblems
 from interplay.tasks.op_dag.spec import OpDag

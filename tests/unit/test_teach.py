@@ -19,8 +19,8 @@ from interplay.data import sets, tokenizer
 from interplay.kinds.cost import realised
 from interplay.model import folder
 from interplay.model.spec import TuneOptimizer
-from interplay.rl.teaching import proposals, teach
-from interplay.rl.teaching.teach import ask, become, probe, trained, weights
+from interplay.rl import proposals, teach
+from interplay.rl.teach import ask, become, probe, trained, weights
 
 STILL = TuneOptimizer(learning_rate=0.0)
 
@@ -43,7 +43,7 @@ def same(one: Path, other: Path) -> bool:
 
 def test_a_run_leaves_a_student_lines_and_proposals(inputs: dict[str, Path], tmp_path: Path) -> None:
     spec = spec_of(steps=3, checkpoints=[2], promote_threshold=-1.0, keep_rollouts=5)
-    record = teach.run(spec, inputs, tmp_path, HOW)
+    record = teach.teach_student(spec, inputs, tmp_path, HOW)
     assert not unknown("teach", spec, tmp_path)
     lines = read(tmp_path)
     assert [line["step"] for line in lines] == [1, 2, 3]
@@ -63,8 +63,8 @@ def test_a_run_leaves_a_student_lines_and_proposals(inputs: dict[str, Path], tmp
 
 
 def test_both_rewards_start_from_the_same_proposals_and_pay_otherwise(inputs: dict[str, Path], tmp_path: Path) -> None:
-    teach.run(spec_of(steps=2, keep_rollouts=16), inputs, tmp_path / "grounded", HOW)
-    teach.run(spec_of(steps=2, keep_rollouts=16, teacher_reward="intrinsic"), inputs, tmp_path / "intrinsic", HOW)
+    teach.teach_student(spec_of(steps=2, keep_rollouts=16), inputs, tmp_path / "grounded", HOW)
+    teach.teach_student(spec_of(steps=2, keep_rollouts=16, teacher_reward="intrinsic"), inputs, tmp_path / "intrinsic", HOW)
     first = {name: pq.read_table(tmp_path / name / "proposals.parquet").to_pylist()[:16] for name in ("grounded", "intrinsic")}
     assert [row["text"] for row in first["grounded"]] == [row["text"] for row in first["intrinsic"]]
     assert [row["reward"] for row in first["grounded"]] != [row["reward"] for row in first["intrinsic"]]
@@ -77,7 +77,7 @@ def test_both_rewards_start_from_the_same_proposals_and_pay_otherwise(inputs: di
 
 def test_a_student_that_does_not_learn_earns_its_teacher_nothing(inputs: dict[str, Path], tmp_path: Path) -> None:
     # The noise before and after is the same, so the difference is exactly 0, and only validity moves the teacher.
-    record = teach.run(spec_of(optimizer=STILL, promote_threshold=0.001, invalid_penalty=0.0), inputs, tmp_path, HOW)
+    record = teach.teach_student(spec_of(optimizer=STILL, promote_threshold=0.001, invalid_penalty=0.0), inputs, tmp_path, HOW)
     for line in read(tmp_path):
         assert (line["reward"], line["reward_std"], line["teacher/optimizer_steps"]) == (0.0, 0.0, 0.0)
         assert line["optimizer_steps"] > 0
@@ -90,21 +90,21 @@ def test_hard_problems_that_are_solved_already_pay_nothing(inputs: dict[str, Pat
         return proposals.Asked([n] * len(rows), n)
 
     monkeypatch.setattr(teach, "ask", everything)
-    record = teach.run(spec_of(invalid_penalty=0.0), inputs, tmp_path, HOW)
+    record = teach.teach_student(spec_of(invalid_penalty=0.0), inputs, tmp_path, HOW)
     assert all((line["probe_before"], line["reward"], line["promoted"]) == (1.0, 0.0, 0.0) for line in read(tmp_path))
     assert record["promoted"] == 0
     assert same(tmp_path, inputs["init"])
 
 
 def test_a_threshold_that_nobody_reaches_promotes_nobody(inputs: dict[str, Path], tmp_path: Path) -> None:
-    teach.run(spec_of(promote_threshold=1.0), inputs, tmp_path, HOW)
+    teach.teach_student(spec_of(promote_threshold=1.0), inputs, tmp_path, HOW)
     assert all(line["probe_student"] == line["probe_before"] for line in read(tmp_path))
     assert same(tmp_path, inputs["init"])
 
 
 def test_a_teacher_is_moved_by_its_own_rate_alone(inputs: dict[str, Path], tmp_path: Path) -> None:
     for name, rule in (("still", STILL), ("moved", TuneOptimizer(learning_rate=1e-2))):
-        teach.run(spec_of(steps=3, teacher_optimizer=rule), inputs, tmp_path / name, HOW)
+        teach.teach_student(spec_of(steps=3, teacher_optimizer=rule), inputs, tmp_path / name, HOW)
     lines = {name: read(tmp_path / name) for name in ("still", "moved")}
     assert lines["still"][0]["valid"] == lines["moved"][0]["valid"]
     assert lines["still"][2]["teacher/entropy"] != lines["moved"][2]["teacher/entropy"]
@@ -121,13 +121,13 @@ def test_a_teacher_learns_to_write_problems_where_only_that_pays(inputs: dict[st
         invalid_penalty=1.0,
         teacher_optimizer=TuneOptimizer(learning_rate=3e-4),
     )
-    teach.run(spec, inputs, tmp_path, HOW)
+    teach.teach_student(spec, inputs, tmp_path, HOW)
     valid = [line["valid"] for line in read(tmp_path)]
     assert sum(valid[-3:]) / 3 > valid[0] + 0.15, "the first step's proposals are of a teacher without an update"
 
 
 def test_instances_take_the_place_of_proposals(inputs: dict[str, Path], tmp_path: Path) -> None:
-    record = teach.run(spec_of(proposer="instances", keep_rollouts=16), inputs, tmp_path, HOW)
+    record = teach.teach_student(spec_of(proposer="instances", keep_rollouts=16), inputs, tmp_path, HOW)
     assert (record["valid_first"], record["proposal_tokens"]) == (1.0, 0)
     known = {row.prompt for row in sets.read_rows(inputs["instances"], 0)}
     drawn = [row["text"] for row in pq.read_table(tmp_path / "proposals.parquet").to_pylist()]
@@ -185,14 +185,14 @@ SCRIPT = """
 import json, sys
 from pathlib import Path
 from teach_cases import HOW, spec_of
-from interplay.rl.teaching import teach as loop
-loop.run(spec_of(steps=6, checkpoints=[3]), {k: Path(v) for k, v in json.loads(sys.argv[2]).items()}, Path(sys.argv[1]), HOW)
+from interplay.rl import teach
+teach.teach_student(spec_of(steps=6, checkpoints=[3]), {k: Path(v) for k, v in json.loads(sys.argv[2]).items()}, Path(sys.argv[1]), HOW)
 """
 
 
 def test_a_killed_run_ends_with_the_same_bytes(inputs: dict[str, Path], tmp_path: Path) -> None:
-    teach.run(spec_of(steps=6, checkpoints=[3]), inputs, tmp_path / "whole", HOW)
+    teach.teach_student(spec_of(steps=6, checkpoints=[3]), inputs, tmp_path / "whole", HOW)
     kill_once_saved(SCRIPT, tmp_path / "killed", [json.dumps({role: str(path) for role, path in inputs.items()})], STATE)
-    teach.run(spec_of(steps=6, checkpoints=[3]), inputs, tmp_path / "killed", HOW)
+    teach.teach_student(spec_of(steps=6, checkpoints=[3]), inputs, tmp_path / "killed", HOW)
     for name in ("model/model.safetensors", "metrics.jsonl", "proposals.parquet", "checkpoints/3/model/model.safetensors"):
         assert (tmp_path / "killed" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), name

@@ -7,7 +7,7 @@ from teach_cases import METHOD, spec_of
 
 from interplay.core.digest import canonical
 from interplay.kinds.cost import paper_tokens
-from interplay.rl.teaching.teach import credited, grounded, intrinsic, promoted
+from interplay.rl.proposals import credited, grounded, intrinsic, promoted
 
 
 def test_a_dataset_is_worth_what_its_student_passes_more_than_before_by_hand() -> None:

@@ -31,8 +31,8 @@ from interplay.evaluate.spec import EvaluateSpec
 from interplay.report import spec
 from interplay.report.metric_spec import SHARE, check_metric, lower_is_better, measure_of
 from interplay.report.stats import frame
-from interplay.rl.advantages.advantages import advantages
-from interplay.rl.rewards.shaping import shape_rewards
+from interplay.rl.advantages import advantages
+from interplay.rl.shaping import shape_rewards
 from interplay.rl.spec import Method
 from interplay.study.expand import plan_study
 from interplay.tasks.op_dag import dag

@@ -17,10 +17,10 @@ from test_rl_loss import CAP, Example, example
 from test_rl_losses import gradient
 from torch import Tensor
 
-from interplay.rl.advantages.advantages import advantages, gae
-from interplay.rl.advantages.spec import Advantage
+from interplay.rl.advantage_spec import Advantage
+from interplay.rl.advantages import advantages, gae
 from interplay.rl.critic import value_loss
-from interplay.rl.losses.spec import Loss
+from interplay.rl.loss_spec import Loss
 
 pytestmark = pytest.mark.slow
 verl = pytest.importorskip("verl.trainer.ppo.core_algos")

@@ -24,8 +24,8 @@ from interplay.evaluate.spec import EvaluateSpec
 from interplay.model import folder
 from interplay.model.spec import TuneOptimizer
 from interplay.rl import loop
-from interplay.rl.requests.spec import FixedAllocation
-from interplay.rl.rewards.spec import OwnReward
+from interplay.rl.request_spec import FixedAllocation
+from interplay.rl.reward_spec import OwnReward
 from interplay.rl.spec import Method, RLSpec
 from interplay.rollout.vllm.protocol import Freshness
 from interplay.run import workers
@@ -126,7 +126,7 @@ MEAN, LARGEST = "sampling/sampling_logp_difference/mean", "sampling/sampling_log
 def trained(inputs: dict[str, Path], out: Path, spec: RLSpec, **run: Any) -> tuple[list[dict[str, Any]], torch.Tensor]:
     """Lines of metrics.jsonl, and the weights that a run ends with."""
     how = Run(engine_batch=32, micro_batch_tokens=400, **run)
-    loop.run(spec, {"init": inputs["model"], "data.0": inputs["data.0"]}, out, how)
+    loop.train_policy(spec, {"init": inputs["model"], "data.0": inputs["data.0"]}, out, how)
     return read(out), torch.nn.utils.parameters_to_vector(folder.load_decoder(out / "model").parameters())
 
 

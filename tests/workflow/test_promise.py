@@ -67,11 +67,11 @@ def test_a_comment_and_other_code_rerun_nothing_and_a_changed_default_reruns_its
     assert jobs(project) == set()
 
     users = {stage["digest"] for stage in planned["stages"] if stage["kind"] == "rl"}
-    changed(project, "rl/advantages/group.py", r"(EPSILON) = 1e-4", r"\1 = 2e-4")
+    changed(project, "rl/group_advantages.py", r"(EPSILON) = 1e-4", r"\1 = 2e-4")
     planned = plan(project)
     assert new(planned) == {}
     assert {file: set(stages) for file, stages in planned["drifted"].items() if file not in drifted} == {
-        "rl/advantages/group.py": users
+        "rl/group_advantages.py": users
     }
     assert jobs(project) == set()
 

@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from interplay.model.spec import Shape
-from interplay.rl.samplers.spec import Sampler
+from interplay.rl.sampler_spec import Sampler
 from interplay.rl.spec import Method
 from interplay.run.spec import Site
 from interplay.study.spec import Scale, ScaleChange, Study

@@ -21,9 +21,7 @@ from interplay.evaluate import scores
 from interplay.evaluate.spec import EvaluateSpec
 from interplay.model import device, heads
 from interplay.optim import distributed
-from interplay.rollout import engine as engines
-from interplay.rollout import episodes
-from interplay.rollout import episodes as play
+from interplay.rollout import engine, episodes
 from interplay.rollout.request import Request, Rollouts, Sampling
 from interplay.rollout.spec import CompletionEpisode
 from interplay.tasks.family import UNANSWERED
@@ -54,13 +52,8 @@ def evaluate_model(spec: EvaluateSpec, inputs: dict[str, Path], out: Path, how: 
     table = read_shards(kept)
     samples = scores.sample_arrays(table, spec.num_samples)
     pq.write_table(table, out / "samples.parquet", compression="zstd")
-    prompts = scores.count_by_prompt(table, samples)
-    if gold is not None:
-        prompts = prompts.append_column("nll", pa.array(gold, pa.float64()))
-    if spec.errors:
-        prompts = scores.count_errors(prompts, samples)
     capped = scores.cap_arrays(table, spec.num_samples)
-    prompts = scores.count_caps(prompts, capped)
+    prompts = scores.count_by_prompt(table, samples, gold, spec.errors, capped)
     pq.write_table(prompts, out / "prompts.parquet", compression="zstd")
     return scores.summarise(pool.rows, samples, gold, capped) | answers_by_turn(
         table, spec.episode.max_turns if spec.episode else 1
@@ -73,7 +66,7 @@ def _sample(
     """Sample and judge this process's part of the missing shards (ids of problems), and write them to a folder; a signal ends
     that early. Collective."""
     tokenizer, special = text.load(model), text.special(model)
-    sampler = engines.engine(
+    sampler = engine.engine(
         spec.engine, heads.load_model(model, device.pick_device(how)), how, getattr(torch, spec.dtype), model / "model"
     )
     sampling = Sampling(
@@ -85,7 +78,7 @@ def _sample(
         eos=special.eos,
         pad=special.pad,
     )
-    setting = play.Setting(
+    setting = episodes.Setting(
         engine=sampler,
         sampling=sampling,
         encode=partial(text.encode_texts, tokenizer),
@@ -97,7 +90,7 @@ def _sample(
     distributed.barrier()  # every process lists the missing shards before any is written
     total, tokens, started = before + len(missing), 0, time.monotonic()
     progress, tally = metrics.Progress(total, "shards", before), ProgressScore(kept)
-    with engines.closing(sampler), stop.defer_signals():
+    with engine.closing(sampler), stop.defer_signals():
         for shard in distributed.shard_round_robin(missing):
             ids = list(shard)
             rows = [pool.rows[i] for i in ids]
@@ -159,7 +152,7 @@ def completion_rows(
     return table
 
 
-def episode_rows(pool: sets.Pool, ids: list[int], played: play.Played) -> pa.Table:
+def episode_rows(pool: sets.Pool, ids: list[int], played: episodes.Played) -> pa.Table:
     """The same for episodes of several turns: one row per episode, with its transcript, the verdict of its last turn, and in the
     column TURNS whether its answer was right after each turn."""
     made, turns, transcripts = played.rollouts, played.turns or [], played.transcripts or []

@@ -140,30 +140,24 @@ def cap_arrays(table: pa.Table, num_samples: int) -> dict[str, np.ndarray]:
     return {name: table[name].to_numpy().reshape(-1, num_samples) for name in names}
 
 
-def count_caps(prompts: pa.Table, by_sample: Mapping[str, np.ndarray]) -> pa.Table:
-    """`prompts.parquet` with the sum over samples of each metric."""
-    for name, values in by_sample.items():
-        prompts = prompts.append_column(name, pa.array(values.sum(axis=1), pa.int64()))
-    return prompts
-
-
-def count_by_prompt(table: pa.Table, samples: Samples) -> pa.Table:
+def count_by_prompt(
+    table: pa.Table, samples: Samples, nll: np.ndarray | None, errors: bool, by_sample: Mapping[str, np.ndarray]
+) -> pa.Table:
     """`prompts.parquet`, the source of tables: per prompt the number of samples, of strictly right ones, and of right answers,
-    and the sum of their scores. Options of the spec add `nll` of the gold solution, counts `error_CLASS` of each class of
-    errors, and the columns of `count_caps`."""
+    and the sum of their scores. Options of the spec add `nll` (P,) of the gold solution, counts `error_CLASS` of each class of
+    `errors`, sorted by name, and the sums over samples of the metrics `by_sample`, each (P,n)."""
     count = samples.strict.shape[1]
     first = table.select(["index", "band", "op", "mode"]).take(np.arange(0, len(table), count))
-    counts = {"n": np.full(len(first), count), "strict": samples.strict.sum(axis=1), "answer": samples.answer.sum(axis=1)}
-    for name, values in counts.items():
-        first = first.append_column(name, pa.array(values, pa.int64()))
-    return first.append_column("score", pa.array(samples.score.sum(axis=1, dtype=float), pa.float64()))
-
-
-def count_errors(prompts: pa.Table, samples: Samples) -> pa.Table:
-    """The prompts with a column of counts for each error class of the samples, sorted by name."""
-    for name in sorted(set(samples.error.ravel().tolist())):
-        prompts = prompts.append_column(f"{COUNTED}{name}", pa.array((samples.error == name).sum(axis=1), pa.int64()))
-    return prompts
+    columns = {"n": np.full(len(first), count), "strict": samples.strict.sum(axis=1), "answer": samples.answer.sum(axis=1)}
+    columns["score"] = samples.score.sum(axis=1, dtype=float)
+    if nll is not None:
+        columns["nll"] = nll
+    for name in sorted(set(samples.error.ravel().tolist())) if errors else ():
+        columns[f"{COUNTED}{name}"] = (samples.error == name).sum(axis=1)
+    columns |= {name: values.sum(axis=1, dtype=np.int64) for name, values in by_sample.items()}
+    for name, values in columns.items():
+        first = first.append_column(name, pa.array(values))
+    return first
 
 
 def sample_arrays(table: pa.Table, num_samples: int) -> Samples:

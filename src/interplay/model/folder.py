@@ -8,7 +8,6 @@ import safetensors.torch
 import torch
 from safetensors import SafetensorError
 from tokenizers import Tokenizer
-from torch import Tensor
 
 from interplay.core import artifact, execution, random
 from interplay.core.model import UserError
@@ -68,7 +67,7 @@ def write_config(decoder: Decoder, folder: Path, tokenizer_folder: Path, **more:
     artifact.write_json(folder / "generation_config.json", stops)
 
 
-def save_tensors(tensors: dict[str, Tensor], file: Path, every_worker: bool = False) -> None:
+def save_tensors(tensors: dict[str, torch.Tensor], file: Path, every_worker: bool = False) -> None:
     """Write tensors as safetensors, atomically. Of several processes only the first writes, unless `every_worker` writes its own
     file."""
     on_cpu = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
@@ -175,8 +174,8 @@ def weight_files(folder: Path) -> list[Path]:
     return [folder / name for name in names]
 
 
-def _load_tensors(folder: Path) -> dict[str, Tensor]:
-    tensors: dict[str, Tensor] = {}
+def _load_tensors(folder: Path) -> dict[str, torch.Tensor]:
+    tensors: dict[str, torch.Tensor] = {}
     for path in weight_files(folder):
         try:
             tensors.update(safetensors.torch.load_file(path))

@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from interplay.core import extension
 from interplay.core.extension import Extension
 from interplay.core.model import UserError
-from interplay.rl.samplers import sampler as samplers
+from interplay.rl import sampler as samplers
 from interplay.tasks.verdict import Verdict
 
 if TYPE_CHECKING:
@@ -34,12 +33,12 @@ def own_reward(spec: Extension, problems: Sequence, completions: Sequence[str], 
     return values
 
 
-def own_shaping(spec: Extension, batch: "Batch", now: "StepContext") -> Tensor:
+def own_shaping(spec: Extension, batch: "Batch", now: "StepContext") -> torch.Tensor:
     """(N,) float64, what is added to the rewards. Raises UserError when it has another shape or is not finite."""
     return checked_tensor(spec, extension.call(spec, batch, now), tuple(batch.rewards.shape), torch.float64)
 
 
-def own_advantage(spec: Extension, batch: "Batch", now: "StepContext") -> Tensor:
+def own_advantage(spec: Extension, batch: "Batch", now: "StepContext") -> torch.Tensor:
     """(N, T) float32, zero where no token bears loss. Raises UserError when it has another shape or is not finite."""
     mask = batch.mask()
     return checked_tensor(spec, extension.call(spec, batch, now), tuple(mask.shape), torch.float32) * mask
@@ -61,10 +60,10 @@ def own_edit(spec: Extension, *given: Any) -> Any:
     return made
 
 
-def checked_tensor(spec: Extension, made: Any, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+def checked_tensor(spec: Extension, made: Any, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
     """What an own member returned, as a tensor of this shape and type. Raises UserError when it has another shape or is not
     finite."""
-    found = torch.as_tensor(made) if isinstance(made, (Tensor, np.ndarray, list)) else None
+    found = torch.as_tensor(made) if isinstance(made, (torch.Tensor, np.ndarray, list)) else None
     if found is None or tuple(found.shape) != shape:
         given = _shown(made) if found is None else f"one of shape {tuple(found.shape)}"
         raise UserError(f"{spec.function}: must return a tensor of shape {shape}, not {given}")
@@ -98,6 +97,8 @@ def own_sampler(spec: Extension, deck: samplers.PromptSource) -> samplers.Sample
 class FunctionSampler(samplers.Sampler):
     """Calls a function of the user's own with the success history of every prompt."""
 
+    STATE = ("tries", "passes")
+
     def __init__(self, spec: Extension, function: Callable[..., Any], deck: samplers.PromptSource) -> None:
         self.spec, self.seed, self.function = spec, deck.seed, function
         self.tries = np.zeros(len(deck), dtype=np.int64)
@@ -116,12 +117,3 @@ class FunctionSampler(samplers.Sampler):
         ids = [outcome.id for outcome in outcomes]
         np.add.at(self.tries, ids, [outcome.n for outcome in outcomes])
         np.add.at(self.passes, ids, [outcome.strict for outcome in outcomes])
-
-    def state_dict(self) -> dict[str, Any]:
-        """JSON data."""
-        return {"tries": self.tries.tolist(), "passes": self.passes.tolist()}
-
-    def load_state_dict(self, state: dict[str, Any], tensors: dict[str, Tensor]) -> None:
-        """Go on where `state_dict` was taken."""
-        self.tries = np.array(state["tries"], dtype=np.int64)
-        self.passes = np.array(state["passes"], dtype=np.int64)

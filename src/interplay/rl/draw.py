@@ -3,7 +3,7 @@
 import copy
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -11,116 +11,60 @@ from typing import NamedTuple
 
 import torch
 from tokenizers import Tokenizer
-from torch import Tensor
 
-from interplay.core import extension
-from interplay.core.random import stream_key
+from interplay.core import extension, random
 from interplay.data import sets
 from interplay.data import tokenizer as text
-from interplay.data.sets import Pool
 from interplay.model.decoder import Decoder
 from interplay.model.heads import Lagged
+from interplay.rl import continuation, first_requests, reward_spec, shaping
 from interplay.rl.batch import Batch, Memory, Span, StepContext, join, to_tokens
 from interplay.rl.critic import Critic
-from interplay.rl.requests.continuation import first_requests, next_requests
-from interplay.rl.requests.first_requests import SamplingRequest
-from interplay.rl.rewards.rewards import Rewards, score_completions
-from interplay.rl.rewards.shaping import shape_rewards
-from interplay.rl.rewards.spec import Reward
-from interplay.rl.samplers.sampler import Outcome, Sampler
-from interplay.rl.spec import AdaptiveTemperature, Decoding, LaggedNucleus, RLSpec
+from interplay.rl.rewards import Rewards, score_completions
+from interplay.rl.sampler import Outcome, Sampler
+from interplay.rl.spec import AdaptiveTemperature, Decoding, LaggedNucleus, OwnDecoding, RLSpec
+from interplay.rollout import request
 from interplay.rollout.engine import Engine
 from interplay.rollout.episodes import Played, Setting, play_episodes
-from interplay.rollout.request import Heat, Request, Sampling, Scale, scale_of
 from interplay.tasks.family import UNANSWERED
 from interplay.tasks.verdict import Row, Verdict
 
 # Decoding: what tokens of rollouts are drawn from.
 
 
-# A copy of the policy that lags behind it, in whose nucleus it acts (NLPO, arXiv:2210.01241).
-
-
-def lagged_nucleus(spec: LaggedNucleus, policy: Decoder) -> Lagged:
-    """The policy with a copy of its present weights."""
-    return Lagged(policy, copy.deepcopy(policy).requires_grad_(False), spec.top_p)
-
-
-def lagged_nucleus_followed(spec: LaggedNucleus, lagged: Lagged, step: int) -> None:
-    """Every `sync_every` steps the copy becomes what the policy is after the step."""
-    if step % spec.sync_every == 0:
-        with torch.no_grad():
-            for mine, other in zip(lagged.copy.parameters(), lagged.policy.parameters(), strict=True):
-                mine.copy_(other)
-
-
-# Temperatures that follow a token's entropy (HAPO, heterogeneous tokens).
-
-
 SCALE = "adaptive_temperature"
 """Name in the memory: (3,) float64, what the entropies of the last batch were (`Scale`)."""
 
 
-def adaptive_temperature(spec: AdaptiveTemperature, sampling: Sampling, memory: Memory) -> Sampling:
-    """With a temperature for each token, as soon as there was a batch."""
-    if SCALE not in memory.tensors:
-        return sampling
-    return sampling._replace(heat=Heat(spec.temperature_tau, Scale(*memory.tensors[SCALE].tolist())))
-
-
-def adaptive_temperature_learnt(spec: AdaptiveTemperature, batch: Batch, now: StepContext) -> None:
-    """What the entropies of the batch were is remembered; nothing of an empty one."""
-    if scale := scale_of(now.entropy(batch)[batch.mask()], spec.entropy_pivot):
-        now.memory.tensors[SCALE] = torch.tensor(scale, dtype=torch.float64)
-
-
-# The table of decodings, by the `name` of their spec.
-
-
-class Member(NamedTuple):
-    """A decoding."""
-
-    sampling: Callable[..., Sampling] | None = None
-    """`(spec, sampling, memory)`: how tokens are drawn, given how they would be without it."""
-    learn: Callable[..., None] | None = None
-    """`(spec, batch, now)`: what is remembered of the batch that a step learns from, before it does."""
-    lag: Callable[..., Lagged] | None = None
-    """`(spec, policy)`: the copy in whose nucleus the policy acts, when a run begins."""
-    follow: Callable[..., None] | None = None
-    """`(spec, lagged, step)`: what becomes of the copy after a step."""
-
-
-MEMBERS: dict[str, Member] = {
-    "adaptive_temperature": Member(adaptive_temperature, adaptive_temperature_learnt),
-    "custom": Member(extension.call),
-    "lagged_nucleus": Member(lag=lagged_nucleus, follow=lagged_nucleus_followed),
-}
-
-
-def decode_sampling(spec: Decoding | None, sampling: Sampling, memory: Memory) -> Sampling:
-    """How tokens are drawn by the member that `spec` names."""
-    member = MEMBERS[spec.name].sampling if spec else None
-    return member(spec, sampling, memory) if member else sampling
+def decode_sampling(spec: Decoding | None, sampling: request.Sampling, memory: Memory) -> request.Sampling:
+    """How tokens are drawn, given how they would be without a decoding. A temperature that follows a token's entropy (HAPO,
+    heterogeneous tokens) acts as soon as there was a batch."""
+    if isinstance(spec, AdaptiveTemperature) and SCALE in memory.tensors:
+        return sampling._replace(heat=request.Heat(spec.temperature_tau, request.Scale(*memory.tensors[SCALE].tolist())))
+    return extension.call(spec, sampling, memory) if isinstance(spec, OwnDecoding) else sampling
 
 
 def update_decoding(spec: Decoding | None, batch: Batch, now: StepContext) -> None:
-    """Have the member that `spec` names remember what it must."""
-    member = MEMBERS[spec.name].learn if spec else None
-    if member:
-        member(spec, batch, now)
+    """Save the entropies of the batch that a step learns from where a decoding reads them; nothing of an empty batch."""
+    if not isinstance(spec, AdaptiveTemperature):
+        return
+    if scale := request.scale_of(now.entropy(batch)[batch.mask()], spec.entropy_pivot):
+        now.memory.tensors[SCALE] = torch.tensor(scale, dtype=torch.float64)
 
 
 def lagged_policy(spec: Decoding | None, policy: Decoder) -> Lagged | None:
-    """The policy with the copy in whose nucleus it acts; None: it acts freely."""
-    member = MEMBERS[spec.name].lag if spec else None
-    return member(spec, policy) if member else None
+    """The policy with a copy of its present weights, in whose nucleus it acts (NLPO, arXiv:2210.01241); None: it acts freely."""
+    if not isinstance(spec, LaggedNucleus):
+        return None
+    return Lagged(policy, copy.deepcopy(policy).requires_grad_(False), spec.top_p)
 
 
 def update_lagged(spec: Decoding | None, lagged: Lagged | None, step: int) -> None:
-    """Have the copy follow the policy after a step."""
-    member = MEMBERS[spec.name].follow if spec else None
-    if member:
-        member(spec, lagged, step)
+    """Every `sync_every` steps the copy becomes what the policy is after the step."""
+    if isinstance(spec, LaggedNucleus) and lagged and step % spec.sync_every == 0:
+        with torch.no_grad():
+            for mine, other in zip(lagged.copy.parameters(), lagged.policy.parameters(), strict=True):
+                mine.copy_(other)
 
 
 # What an episode is asked for.
@@ -128,13 +72,13 @@ def update_lagged(spec: Decoding | None, lagged: Lagged | None, step: int) -> No
 
 def episode_requests(
     prompts: Sequence[list[int]], keys: Sequence[int], counts: Sequence[int], seen: Counter[int]
-) -> list[Request]:
+) -> list[request.Request]:
     """One request per prompt (tokens), known to the sampling noise by its key.
 
     `seen` counts the samples that each key had in this step and is brought up to date: a prompt drawn twice gets new samples."""
     made = []
     for prompt, key, count in zip(prompts, keys, counts, strict=True):
-        made.append(Request(prompt=prompt, key=key, first=seen[key], count=count))
+        made.append(request.Request(prompt=prompt, key=key, first=seen[key], count=count))
         seen[key] += count
     return made
 
@@ -151,7 +95,7 @@ class EpisodeRewards(NamedTuple):
     turns: list[list[Verdict | None]]
 
 
-def episode_rewards(spec: Reward, played: Played, rows: Sequence[Row]) -> EpisodeRewards:
+def episode_rewards(spec: reward_spec.Reward, played: Played, rows: Sequence[Row]) -> EpisodeRewards:
     """Each turn that answers is paid by the reward as a completion is, the others earn 0; an episode is worth its last turn.
     `rows`: the problem of each row. Raises ValueError where episodes have one turn."""
     if played.turns is None:
@@ -185,7 +129,7 @@ class TrainerState:
     """What the steps of a run share. Sampler, memory and critic have state that is saved with every checkpoint."""
 
     spec: RLSpec
-    pool: Pool
+    pool: sets.Pool
     tokenizer: Tokenizer
     special: text.Special
     tokenizer_files: Path
@@ -200,9 +144,9 @@ class Rollouts(NamedTuple):
     """Rollouts for one round of sampling requests."""
 
     batch: Batch
-    slots: Tensor
+    slots: torch.Tensor
     """(N,) int64: place of each row's prompt among those drawn."""
-    plain: Tensor
+    plain: torch.Tensor
     """(N,) bool: rows that measure the policy on the bare prompt."""
 
 
@@ -211,20 +155,20 @@ def draw_batch(world: TrainerState, ids: list[int], now: StepContext, seen: Coun
     counts this step's samples by noise key."""
     rows = [world.pool.rows[i] for i in ids]
     expected = world.sampler.expected(ids)
-    parts = [sample_rollouts(world, ids, first_requests(rows, now), now, seen)]
+    parts = [sample_rollouts(world, ids, continuation.first_requests(rows, now), now, seen)]
     batch = parts[0].batch
-    while asks := next_requests(rows, batch, len(parts) - 1, now):
+    while asks := continuation.next_requests(rows, batch, len(parts) - 1, now):
         parts.append(sample_rollouts(world, ids, asks, now, seen))
         batch = join([part.batch for part in parts], world.special.pad, same_groups=True)
     slots = torch.cat([part.slots for part in parts])
     world.sampler.observe(now.step, outcomes(ids, batch, slots, torch.cat([part.plain for part in parts])))
     if expected is not None:
         batch = replace(batch, expected=expected[slots])
-    return shape_rewards(batch, now)
+    return shaping.shape_rewards(batch, now)
 
 
 def sample_rollouts(
-    world: TrainerState, ids: list[int], asks: list[SamplingRequest], now: StepContext, seen: Counter[int]
+    world: TrainerState, ids: list[int], asks: first_requests.Requests, now: StepContext, seen: Counter[int]
 ) -> Rollouts:
     """The completions that are asked for, each judged against the gold of its prompt."""
     spec, pool = world.spec, world.pool
@@ -324,7 +268,7 @@ def in_tokens(
     return [to_tokens(tokenizer, *row) for row in zip(tokens, completions, spans, strict=True)]
 
 
-def outcomes(ids: list[int], batch: Batch, slots: Tensor, plain: Tensor) -> list[Outcome]:
+def outcomes(ids: list[int], batch: Batch, slots: torch.Tensor, plain: torch.Tensor) -> list[Outcome]:
     """Results of each prompt's `plain` (N,) bool rows; `slots` (N,) gives each row's place in `ids`. Prompts without such rows
     are left out."""
     members: list[list[int]] = [[] for _ in ids]
@@ -339,16 +283,16 @@ def _outcome(i: int, batch: Batch, rows: Sequence[int]) -> Outcome:
     return Outcome(i, rewards, sum(v.strict for v in verdicts), sum(v.answer for v in verdicts))
 
 
-def sampling(world: TrainerState, step: int, limit: int | None = None) -> Sampling:
+def sampling(world: TrainerState, step: int, limit: int | None = None) -> request.Sampling:
     """The policy itself at the method's temperature: RL's gradient is of the distribution that was sampled, so nothing is cut
     off. What the method's decoding makes of that. `limit`: tokens at most, where that is not the run's."""
     spec = world.spec
-    usual = Sampling(
+    usual = request.Sampling(
         temperature=spec.temperature,
         top_p=1.0,
         top_k=0,
         max_completion_length=limit or spec.max_completion_length,
-        seed=stream_key(spec.seed, "rollout", step),
+        seed=random.stream_key(spec.seed, "rollout", step),
         eos=world.special.eos,
         pad=world.special.pad,
     )

@@ -11,40 +11,19 @@ from typing import Any, NamedTuple
 
 import pyarrow.parquet as pq
 import torch
-from torch import Tensor
 
-from interplay.core import execution
-from interplay.core.execution import Run
+from interplay.core import execution, random, stop
 from interplay.core.metrics import Metrics, Progress, read, telemetry
-from interplay.core.random import stream_key
-from interplay.core.stop import save_points
 from interplay.data import sets
 from interplay.data import tokenizer as text
-from interplay.data.sets import Pool
 from interplay.model import device, folder
 from interplay.model.decoder import Decoder
-from interplay.model.device import place_decoder
 from interplay.optim import checkpoint, distributed, optimizer
-from interplay.rl import records
-from interplay.rl.advantages.advantages import advantages, cut_segments, update_baselines
+from interplay.rl import continuation, draw, edits, records, sampler, samplers
+from interplay.rl.advantages import advantages, cut_segments, update_baselines
 from interplay.rl.batch import Batch, Memory, StepContext, join, offsets, take
 from interplay.rl.critic import critic
-from interplay.rl.draw import (
-    TrainerState,
-    draw_batch,
-    gold_solution,
-    lagged_policy,
-    sampling,
-    tokens_of,
-    update_decoding,
-    update_lagged,
-)
-from interplay.rl.edits.edits import edits_after_advantage, edits_before_advantage
-from interplay.rl.records import drawn_shares, measure_step, sampled_counts, summarise_run
-from interplay.rl.requests.continuation import carried_prompts, kept_rollouts
-from interplay.rl.rewards.rewards import score_completions
-from interplay.rl.samplers.sampler import Outcome, PromptSource
-from interplay.rl.samplers.samplers import build_sampler
+from interplay.rl.rewards import score_completions
 from interplay.rl.spec import RLSpec
 from interplay.rl.update import Learner, bearing, entropy_of, likelihood_of, update
 from interplay.rollout.engine import closing, engine, shard_engine
@@ -53,7 +32,7 @@ from interplay.rollout.request import Request
 # What a sampler may learn from before the first step.
 
 
-def offline_outcomes(spec: RLSpec, pool: Pool, inputs: dict[str, Path]) -> list[Outcome]:
+def offline_outcomes(spec: RLSpec, pool: sets.Pool, inputs: dict[str, Path]) -> list[sampler.Outcome]:
     """One outcome for each prompt that was sampled, in the order of ids: the samples of the roles `offline.<set>.<part>`, judged
     and rewarded as the run's own completions are."""
     place = {(row.set, row.index): i for i, row in enumerate(pool.rows)}
@@ -66,18 +45,18 @@ def offline_outcomes(spec: RLSpec, pool: Pool, inputs: dict[str, Path]) -> list[
     return [_outcome(spec, pool, i, completions[i]) for i in sorted(completions)]
 
 
-def _outcome(spec: RLSpec, pool: Pool, i: int, completions: list[str]) -> Outcome:
+def _outcome(spec: RLSpec, pool: sets.Pool, i: int, completions: list[str]) -> sampler.Outcome:
     verdicts = sets.judge_completions(pool, [i] * len(completions), completions, spec.verify())
     rewards = score_completions(spec.reward, [pool.rows[i]] * len(completions), completions, verdicts).sequence
-    return Outcome(i, tuple(rewards), sum(v.strict for v in verdicts), sum(v.answer for v in verdicts))
+    return sampler.Outcome(i, tuple(rewards), sum(v.strict for v in verdicts), sum(v.answer for v in verdicts))
 
 
 # What a state is worth by sampling on from it (VinePPO, arXiv:2410.01679; SPO, arXiv:2505.23564).
 
 
 def continuation_values(
-    world: TrainerState, step: int, seen: Counter[int], batch: Batch, places: Sequence[tuple[int, int]], n: int
-) -> Tensor:
+    world: draw.TrainerState, step: int, seen: Counter[int], batch: Batch, places: Sequence[tuple[int, int]], n: int
+) -> torch.Tensor:
     """(M,) float64: mean reward of `n` completions of each place (row, tokens of it that are kept); equal states are sampled
     once. `seen` counts this step's samples by noise key. The whole is cut at the run's limit, as a completion is."""
     state = [(tuple(batch.prompts[row]), tuple(batch.tokens[row, :kept].tolist())) for row, kept in places]
@@ -88,17 +67,17 @@ def continuation_values(
 
 
 def _worth(
-    world: TrainerState, step: int, seen: Counter[int], batch: Batch, places: list[tuple[int, int]], n: int
+    world: draw.TrainerState, step: int, seen: Counter[int], batch: Batch, places: list[tuple[int, int]], n: int
 ) -> list[float]:
     """The mean rewards of different states."""
     spec, pool = world.spec, world.pool
     stems = [batch.tokens[row, :kept].tolist() for row, kept in places]
     requests = []
     for (row, _), stem in zip(places, stems, strict=True):
-        noise = stream_key("continued", sets.noise_key(pool.rows[int(batch.ids[row])]), *stem)
+        noise = random.stream_key("continued", sets.noise_key(pool.rows[int(batch.ids[row])]), *stem)
         requests.append(Request(batch.prompts[row] + stem, noise, seen[noise], n))
         seen[noise] += n
-    found = world.engine.generate(requests, sampling(world, step))
+    found = world.engine.generate(requests, draw.sampling(world, step))
     made_by = found.request.tolist()
     lengths = zip(found.lengths.tolist(), made_by, strict=True)
     ends = [min(length, spec.max_completion_length - len(stems[i])) for length, i in lengths]
@@ -127,7 +106,7 @@ LONG = 10.0
 """Seconds of updates from which on it is worth measuring what the machine could have done."""
 
 
-def run(spec: RLSpec, inputs: dict[str, Path], out: Path, how: Run) -> dict[str, Any]:
+def train_policy(spec: RLSpec, inputs: dict[str, Path], out: Path, how: execution.Run) -> dict[str, Any]:
     """Train and write `model/`, `checkpoints/<step>/model/`, `metrics.jsonl`, `rollouts.parquet` and `history.parquet`; and
     `state/` next to them, from which a longer run goes on. Roles: see RLSpec.
 
@@ -135,27 +114,27 @@ def run(spec: RLSpec, inputs: dict[str, Path], out: Path, how: Run) -> dict[str,
     world, learner = assembled(spec, inputs, how)
     with closing(world.engine):
         done = restored(world, learner, out)
-        train(world, learner, out, how, done)
+        train_steps(world, learner, out, how, done)
     folder.save_decoder(learner.policy, out / "model", world.tokenizer_files)
     records.finish(out, spec.steps)
     if how.keep_state:
         save(world, learner, out / "state", spec.steps)
         records.keep(out)
-    return summarise_run(read(out)) if execution.is_first_rank() else {}
+    return records.summarise_run(read(out)) if execution.is_first_rank() else {}
 
 
-def assembled(spec: RLSpec, inputs: dict[str, Path], how: Run) -> tuple[TrainerState, Learner]:
+def assembled(spec: RLSpec, inputs: dict[str, Path], how: execution.Run) -> tuple[draw.TrainerState, Learner]:
     """All that a run has before its first step."""
     torch.set_num_threads(how.threads)
     torch.manual_seed(spec.seed)  # nothing here draws from torch's own stream, but it is saved, and starts at random otherwise
-    policy = place_decoder(folder.load_decoder(inputs["init"] / "model"), how)
+    policy = device.place_decoder(folder.load_decoder(inputs["init"] / "model"), how)
     base = inputs["init"] / "model"
-    reference = place_decoder(folder.load_decoder(base), how).requires_grad_(False) if spec.method.loss.refers() else None
-    lagged = lagged_policy(spec.method.decoding, policy)
+    reference = device.place_decoder(folder.load_decoder(base), how).requires_grad_(False) if spec.method.loss.refers() else None
+    lagged = draw.lagged_policy(spec.method.decoding, policy)
     pool = sets.load_pool([inputs[f"data.{i}"] for i in range(len(spec.mix))])
     tokenizer = text.load(inputs["init"])
     text.check_prompt_lengths(tokenizer, [row.prompt for row in pool.rows], spec.max_prompt_length)
-    deck = PromptSource(
+    deck = sampler.PromptSource(
         sizes=pool.sizes,
         mix=spec.mix,
         seed=spec.seed,
@@ -167,14 +146,14 @@ def assembled(spec: RLSpec, inputs: dict[str, Path], how: Run) -> tuple[TrainerS
         micro_batch_tokens=how.micro_batch_tokens,
         offline=offline_outcomes(spec, pool, inputs),
     )
-    world = TrainerState(
+    world = draw.TrainerState(
         spec=spec,
         pool=pool,
         tokenizer=tokenizer,
         special=text.special(inputs["init"]),
         tokenizer_files=text.tokenizer_folder(inputs["init"]),
         engine=shard_engine(engine(spec.engine, lagged or policy, how, getattr(torch, spec.dtype), base)),
-        sampler=build_sampler(spec.method.sampler, deck),
+        sampler=samplers.build_sampler(spec.method.sampler, deck),
         memory=Memory(len(pool.rows)),
         critic=critic(spec, policy, how.micro_batch_tokens),
     )
@@ -183,7 +162,7 @@ def assembled(spec: RLSpec, inputs: dict[str, Path], how: Run) -> tuple[TrainerS
     return world, Learner(spec, policy, reference, optimizers, how.micro_batch_tokens, lagged)
 
 
-def restored(world: TrainerState, learner: Learner, out: Path) -> int:
+def restored(world: draw.TrainerState, learner: Learner, out: Path) -> int:
     """Put both into the state that was saved last; returns the steps that it has behind it, 0 where none was."""
     saved = checkpoint.load(out / "resume" / "state")
     if saved is None:
@@ -200,13 +179,13 @@ def restored(world: TrainerState, learner: Learner, out: Path) -> int:
     return done
 
 
-def train(world: TrainerState, learner: Learner, out: Path, how: Run, done: int) -> None:
+def train_steps(world: draw.TrainerState, learner: Learner, out: Path, how: execution.Run, done: int) -> None:
     """Steps done + 1 to the last, saving to `out/resume` every `save_minutes`."""
     spec = world.spec
     metrics, progress = Metrics(out, done), Progress(spec.steps, "steps", done)
     clock = time.monotonic()
     tokens, learnt_from, seconds = 0.0, 0.0, {"sampler": 0.0, "rollout": 0.0, "update": 0.0}
-    with save_points(how.save_minutes, distributed.all_reduce_flags if how.processes > 1 else None) as saves:
+    with stop.save_points(how.save_minutes, distributed.all_reduce_flags if how.processes > 1 else None) as saves:
         for step in range(done + 1, spec.steps + 1):
             factor = optimizer.lr_factor(spec.schedule, step, spec.steps)
             optimizer.set_lr([*learner.optimizers, *(world.critic.optimizers if world.critic else ())], factor)
@@ -228,7 +207,7 @@ def train(world: TrainerState, learner: Learner, out: Path, how: Run, done: int)
             telemetry(out, update_mfu=round(_mfu(spec, learner.policy, learnt_from / seconds["update"]), 4))
 
 
-def save(world: TrainerState, learner: Learner, resume: Path, step: int) -> None:
+def save(world: draw.TrainerState, learner: Learner, resume: Path, step: int) -> None:
     """Make the state after `step` the one to go on from."""
     state = {"sampler": world.sampler.state_dict(), "memory": world.memory.notes}
     tensors = checkpoint.training_tensors(learner.policy, learner.optimizers)
@@ -246,12 +225,12 @@ class Stepped(NamedTuple):
 
     known: Batch
     """All rows that it drew and whose rewards are known."""
-    advantage: Tensor
+    advantage: torch.Tensor
     """(N,) mean over the tokens of each; 0 where an edit dropped it."""
     metrics: dict[str, float]
 
 
-def one_step(world: TrainerState, learner: Learner, out: Path, step: int, seconds: dict[str, float]) -> dict[str, float]:
+def one_step(world: draw.TrainerState, learner: Learner, out: Path, step: int, seconds: dict[str, float]) -> dict[str, float]:
     """Draw, edit, learn and record. Adds to `seconds` what the choice of prompts, rollouts and updates took; returns the step's
     metrics."""
     spec, made = world.spec, stepped(world, learner, step, seconds)
@@ -259,7 +238,7 @@ def one_step(world: TrainerState, learner: Learner, out: Path, step: int, second
     return made.metrics
 
 
-def stepped(world: TrainerState, learner: Learner, step: int, seconds: dict[str, float]) -> Stepped:
+def stepped(world: draw.TrainerState, learner: Learner, step: int, seconds: dict[str, float]) -> Stepped:
     """The same without a record."""
     spec, seen = world.spec, Counter[int]()
     drawn: list[Batch] = []
@@ -267,13 +246,13 @@ def stepped(world: TrainerState, learner: Learner, step: int, seconds: dict[str,
 
     def draw_more(m: int) -> Batch:
         with timed(seconds, "sampler"):
-            ids = [] if drawn else carried_prompts(now, m)
+            ids = [] if drawn else continuation.carried_prompts(now, m)
             ids += world.sampler.select(m - len(ids), step) if m > len(ids) else []
         with timed(seconds, "rollout"):
-            fresh = draw_batch(world, ids, now, seen)
+            fresh = draw.draw_batch(world, ids, now, seen)
         first = sum(len(batch) for batch in drawn)
         drawn.append(replace(fresh, row=torch.arange(first, first + len(fresh))))
-        return kept_rollouts(drawn[-1], now)
+        return continuation.kept_rollouts(drawn[-1], now)
 
     now = StepContext(
         method=spec.method,
@@ -285,22 +264,22 @@ def stepped(world: TrainerState, learner: Learner, step: int, seconds: dict[str,
         rows=world.pool.rows,
         seed=spec.seed,
         draw=draw_more,
-        gold=partial(gold_solution, world),
+        gold=partial(draw.gold_solution, world),
         continued=partial(continuation_values, world, step, seen),
         entropy=partial(entropy_of, learner),
-        encode=partial(tokens_of, world),
+        encode=partial(draw.tokens_of, world),
         offsets=partial(offsets, world.tokenizer),
         likelihood=partial(likelihood_of, learner),
     )
-    batch = edits_before_advantage(draw_more(spec.prompts_per_step), now)
+    batch = edits.edits_before_advantage(draw_more(spec.prompts_per_step), now)
     everything = join(drawn, world.special.pad)
     with timed(seconds, "update"):
         batch, advantage, values = valued(world, batch, now)
         update_baselines(spec.method.advantage, batch, now)
-        update_decoding(spec.method.decoding, batch, now)
-        batch, advantage, bears = edits_after_advantage(batch, advantage, bearing(spec.method.loss, batch), now)
+        draw.update_decoding(spec.method.decoding, batch, now)
+        batch, advantage, bears = edits.edits_after_advantage(batch, advantage, bearing(spec.method.loss, batch), now)
         values |= update(learner, batch, advantage, step, bears)
-        update_lagged(spec.method.decoding, learner.lagged, step)
+        draw.update_lagged(spec.method.decoding, learner.lagged, step)
     with timed(seconds, "sampler"):
         world.sampler.learn(step)
     of_rows, own = advantage.sum(1) / batch.num_action_tokens().clamp(min=1), batch.row >= 0
@@ -310,16 +289,16 @@ def stepped(world: TrainerState, learner: Learner, step: int, seconds: dict[str,
         recorded, per_row = take(everything, known.nonzero()[:, 0]), per_row[known]
     chosen = {f"sampler/{name}": value for name, value in world.sampler.metrics().items()}
     logged = {
-        **measure_step(recorded, per_row),
-        **sampled_counts(everything),
-        **drawn_shares(everything, world.pool),
+        **records.measure_step(recorded, per_row),
+        **records.sampled_counts(everything),
+        **records.drawn_shares(everything, world.pool),
         **values,
         **chosen,
     }
     return Stepped(recorded, per_row, logged)
 
 
-def valued(world: TrainerState, batch: Batch, now: StepContext) -> tuple[Batch, Tensor, dict[str, float]]:
+def valued(world: draw.TrainerState, batch: Batch, now: StepContext) -> tuple[Batch, torch.Tensor, dict[str, float]]:
     """The batch with its steps, and with the values that the critic gave it before it learnt from it; the advantages (N,T), 0
     while the critic learns alone; and what the critic logs."""
     batch = cut_segments(now.method.advantage, batch, now)

@@ -149,6 +149,29 @@ MOST = 1 << 24
 tokens than that are passed piece by piece, and again on the way back."""
 
 
+def forward_cross_entropy(teacher: Tensor, policy: Tensor) -> Tensor:
+    """(M,) H(teacher, policy) of log-probabilities (M,V): KL(teacher || policy) and the teacher's own entropy."""
+    return -(teacher.exp() * policy).sum(-1)
+
+
+def reverse_kl(teacher: Tensor, policy: Tensor) -> Tensor:
+    """(M,) KL(policy || teacher)."""
+    return (policy.exp() * (policy - teacher)).sum(-1)
+
+
+def jensen_shannon(teacher: Tensor, policy: Tensor) -> Tensor:
+    """(M,) the mean of the KL divergences of both from their mean; at most ln 2."""
+    mean = torch.logaddexp(teacher, policy) - math.log(2)
+    return 0.5 * (teacher.exp() * (teacher - mean) + policy.exp() * (policy - mean)).sum(-1)
+
+
+DIVERGENCES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "fwd_ce": forward_cross_entropy,
+    "rev_kl": reverse_kl,
+    "js": jensen_shannon,
+}
+
+
 def compared(
     decoder: Decoder,
     batch: Batch,

@@ -3,19 +3,15 @@
 import json
 import shutil
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
-from torch import Tensor
 
-from interplay.core import artifact, execution
-from interplay.core.artifact import read_json, write_atomic
-from interplay.core.metrics import round_values
-from interplay.core.random import generator
+from interplay.core import artifact, execution, metrics, random
 from interplay.data.sets import Pool
 from interplay.rl.batch import Batch, take
 from interplay.tasks.family import MARK
@@ -56,7 +52,7 @@ def rollout_block(row: dict[str, Any], problem: dict[str, Any]) -> str:
 # What every RL run logs with any method.
 
 
-def measure_step(drawn: Batch, advantage: Tensor) -> dict[str, float]:
+def measure_step(drawn: Batch, advantage: torch.Tensor) -> dict[str, float]:
     """Values of one step over all that it drew and judged; `advantage` (N,): mean per row, 0 for rows that an edit dropped. An
     episode whose turns are rows of their own counts once, but for length and truncation.
 
@@ -114,13 +110,22 @@ def drawn_shares(drawn: Batch, pool: Pool) -> dict[str, float]:
 
 def summarise_run(lines: list[dict[str, Any]]) -> dict[str, Any]:
     """The record's metrics from the lines of metrics.jsonl: totals over the run, and means over its first and its last tenth."""
-    totals = {name: int(sum(line[name] for line in lines)) for name in ("completions", "prompt_tokens", "completion_tokens")}
+    totals = total_values(lines, ("optimizer_steps", "completions", "prompt_tokens", "completion_tokens"))
+    names = ("reward", "strict", "answer", "frac_all_pass", "frac_all_fail", "effective_ratio", "entropy", "length", "truncated")
+    return {"steps": len(lines), **totals, **mean_of_ends(lines, names)}
+
+
+def total_values(lines: list[dict[str, Any]], names: Sequence[str]) -> dict[str, int]:
+    """Sums over the run."""
+    return {name: int(sum(line[name] for line in lines)) for name in names}
+
+
+def mean_of_ends(lines: list[dict[str, Any]], names: Sequence[str]) -> dict[str, float]:
+    """Means over the first and over the last tenth of the run, `NAME_first` and `NAME_last`."""
     tenth = max(1, len(lines) // 10)
     ends = {"first": lines[:tenth], "last": lines[-tenth:]}
-    names = ("reward", "strict", "answer", "frac_all_pass", "frac_all_fail", "effective_ratio", "entropy", "length", "truncated")
     means = {f"{name}_{end}": sum(line[name] for line in some) / len(some) for end, some in ends.items() for name in names}
-    updates = int(sum(line["optimizer_steps"] for line in lines))
-    return {"steps": len(lines), "optimizer_steps": updates, **totals, **round_values(means)}
+    return metrics.round_values(means)
 
 
 # What a run leaves in addition to the model: a sample of its rollouts and the success history of its prompts.
@@ -151,16 +156,29 @@ HISTORY = [("step", pa.int32()), ("set", pa.int32()), ("index", pa.int64()), ("n
 """Per group: completions and strictly right ones."""
 
 
-def write_step(out: Path, step: int, seed: int, keep: int, pool: Pool, drawn: Batch, advantage: Tensor) -> None:
+def write_step(out: Path, step: int, seed: int, keep: int, pool: Pool, drawn: Batch, advantage: torch.Tensor) -> None:
     """Keep `keep` rows of what the step drew, chosen by (seed, step), and the results of every group. `advantage` (N,): mean
     per row."""
-    order = generator(seed, "keep", step).permutation(len(drawn))
-    kept = [_rollout(step, pool, drawn, advantage, int(i)) for i in np.sort(order[:keep])]
-    data = json.dumps({"rollouts": kept, "history": history(step, pool, drawn)})
-    write_atomic(out / "resume" / "steps" / f"{step}.json", data.encode())
+    kept = [_rollout(step, pool, drawn, advantage, i) for i in kept_rows(seed, step, len(drawn), keep)]
+    save_step(out, step, {"rollouts": kept, "history": history(step, pool, drawn)})
 
 
-def _rollout(step: int, pool: Pool, drawn: Batch, advantage: Tensor, i: int) -> dict[str, Any]:
+def kept_rows(seed: int, step: int, count: int, keep: int) -> list[int]:
+    """Numbers of the rows that are kept of the `count` rows of a step, sorted."""
+    return sorted(random.generator(seed, "keep", step).permutation(count)[:keep].tolist())
+
+
+def save_step(out: Path, step: int, value: Any) -> None:
+    """Write the file of a step (JSON data)."""
+    artifact.write_atomic(out / "resume" / "steps" / f"{step}.json", json.dumps(value).encode())
+
+
+def read_steps(out: Path, steps: int) -> list[Any]:
+    """The files of all steps."""
+    return [artifact.read_json(out / "resume" / "steps" / f"{step}.json") for step in range(1, steps + 1)]
+
+
+def _rollout(step: int, pool: Pool, drawn: Batch, advantage: torch.Tensor, i: int) -> dict[str, Any]:
     row, verdict = pool.rows[int(drawn.ids[i])], drawn.verdicts[i]
     return {
         "step": step,
@@ -197,7 +215,7 @@ def finish(out: Path, steps: int) -> None:
     """Join the steps' files into the two tables. Of several processes of a stage the first alone does, here and in `keep`."""
     if not execution.is_first_rank():
         return
-    files = [read_json(out / "resume" / "steps" / f"{step}.json") for step in range(1, steps + 1)]
+    files = read_steps(out, steps)
     rollouts = [row for file in files for row in file["rollouts"]]
     parts = sorted({name for row in rollouts for name in row if name.startswith("reward/")})
     own = [("turns", pa.int32())] if rollouts and "turns" in rollouts[0] else []

@@ -1,6 +1,8 @@
-"""Specs of the RL loop: method, critic, decoding. The members of each seam have a `spec.py` in the seam's folder."""
+"""Specs of the RL loop: method, critic, decoding, and which members of the seams go together. The members of each seam have a
+module `<seam>_spec`."""
 
 import math
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, ClassVar, Literal, get_args
 
 from pydantic import Field, model_validator
@@ -8,19 +10,70 @@ from pydantic import Field, model_validator
 from interplay.core.extension import Extension, written_as
 from interplay.core.model import Count, Formerly, Model, Natural, NotNegative, Share, Since
 from interplay.model.spec import TuneOptimizer, TuneSchedule, check_checkpoints
-from interplay.rl.advantages.spec import (
-    Advantage,
-    GroupAdvantage,
-    PassKAdvantage,
-)
-from interplay.rl.compatibility_spec import check_compatibility
-from interplay.rl.edits.spec import Edit
-from interplay.rl.losses.spec import ClippedLoss, Loss
-from interplay.rl.requests import spec as requests_spec
-from interplay.rl.rewards.spec import ProcessReward, Reward, Shaping
-from interplay.rl.samplers.spec import LearnedMixtureSampler, Sampler, UniformSampler
+from interplay.rl import advantage_spec, edit_spec, loss_spec, reward_spec, sampler_spec
+from interplay.rl import request_spec as requests_spec
 from interplay.rollout.spec import CompletionEpisode, EngineName, Episode
 from interplay.tasks.spec import Verify
+
+# Which members of the seams go together: they declare capabilities (`NEEDS`, `PROVIDES`, `REFUSES`), which one rule checks.
+
+
+CAPABILITIES = {
+    "begun_completions": "begins completions itself",
+    "critic": "estimates the value of each token",
+    "distillation": "learns from a teacher over all tokens",
+    "first_turn": "has a first turn for first_turn_beta",
+    "equal_groups": "samples equally many completions of every prompt",
+    "every_prompt": "draws every prompt once per epoch",
+    "extra_draws": "may draw several times a step",
+    "bare_prompts": "samples from the prompts as they are",
+    "game_payoff": "pays what a game pays",
+    "one_round": "keeps one round of completions",
+    "other_completions": "adds completions that were not sampled in this step",
+    "other_text": "samples from another text than the one that is learnt",
+    "pass_rates": "expects a pass rate of each prompt",
+    "reads_critic": "reads the values of a critic",
+    "reads_rollouts": "reads more of a completion than its advantage",
+    "seats": "plays the seats of a game",
+    "sequence_ratios": "has one ratio per completion (importance_sampling_level: sequence; write token)",
+    "several_turns": "has several turns",
+    "shaped_rewards": "adds a term to rewards",
+    "shown_attempts": "shows own attempts in the context",
+    "single_completions": "samples one completion a prompt (num_generations = 1; give 2 at least)",
+    "spans": "judges parts of a completion",
+    "stateful_steps": "keeps a state from step to step",
+    "steps": "has an advantage for each reasoning step",
+    "teacher_context": "gives the teacher of a loss its context",
+    "varied_attempts": "shows different attempts to a group, or compares rewards across groups",
+    "windowed_turns": "reads a window of its turns (window; write null)",
+}
+"""Capability -> what a member that provides it does."""
+
+Members = Sequence[tuple[str, Model]]
+"""Each chosen member with its place, such as `method.loss = clipped`."""
+
+
+def check_compatibility(members: Members, seams: Mapping[str, Iterable[type[Model]]]) -> str | None:
+    """Why members do not go together, in one line; None: they do. `seams`: the classes of each seam, for the remedy."""
+    provided = {word for _, member in members for word in member.provides()}
+    for place, member in members:
+        for word in sorted(member.needs() - provided):
+            return f"{place} needs a member that {CAPABILITIES[word]}{_remedy(word, seams)}"
+    for place, member in members:
+        for other, another in members:
+            if refused := sorted(member.refuses() & another.provides()):
+                return f"{place} does not go with {other}, which {CAPABILITIES[refused[0]]}; change one of them"
+    return None
+
+
+def _remedy(word: str, seams: Mapping[str, Iterable[type[Model]]]) -> str:
+    """`; write method.sampler = pcl or phases`: the members that provide a capability with any options."""
+    found = {
+        seam: [one.model_fields["name"].default for one in classes if word in one.PROVIDES and not issubclass(one, Extension)]
+        for seam, classes in seams.items()
+    }
+    return "".join(f"; write {seam} = {', '.join(names)}" for seam, names in found.items() if names)
+
 
 # The critic: a value function of the tokens.
 
@@ -102,7 +155,7 @@ class Method(Model):
 
     paper: str
     """Where the method and these settings come from."""
-    sampler: Sampler = UniformSampler()
+    sampler: sampler_spec.Sampler = sampler_spec.UniformSampler()
     allocation: Annotated[requests_spec.Allocation, Formerly("planner")] = requests_spec.FixedAllocation()
     """How many completions each prompt gets."""
     prompting: Annotated[requests_spec.Prompting, Since(requests_spec.PlainPrompting())] = requests_spec.PlainPrompting()
@@ -110,12 +163,12 @@ class Method(Model):
     continuation: Annotated[requests_spec.Continuation, Since(requests_spec.NoContinuation())] = requests_spec.NoContinuation()
     """What follows from rollouts: further completions, and which are kept."""
     episode: Episode = CompletionEpisode()
-    shaping: Annotated[list[Shaping], Since([])] = []
+    shaping: Annotated[list[reward_spec.Shaping], Since([])] = []
     """What is added to the rewards before they are compared; each kind once."""
-    edits: list[Edit] = []
+    edits: list[edit_spec.Edit] = []
     """What is done to a batch before it is trained on, in order."""
-    advantage: Advantage = GroupAdvantage()
-    loss: Loss = ClippedLoss()
+    advantage: advantage_spec.Advantage = advantage_spec.GroupAdvantage()
+    loss: loss_spec.Loss = loss_spec.ClippedLoss()
     critic: Annotated[ValueHead | None, Since(None)] = None
     """Value function (critic) for advantages that read one; null: none."""
     decoding: Annotated[Decoding | None, Since(None)] = None
@@ -123,18 +176,18 @@ class Method(Model):
 
 
 SEAMS: dict[str, tuple[type[Model], ...]] = {
-    "reward": get_args(get_args(Reward)[0]),
-    "method.sampler": get_args(get_args(Sampler)[0]),
+    "reward": get_args(get_args(reward_spec.Reward)[0]),
+    "method.sampler": get_args(get_args(sampler_spec.Sampler)[0]),
     "method.allocation": get_args(get_args(requests_spec.Allocation)[0]),
     "method.prompting": get_args(get_args(requests_spec.Prompting)[0]),
     "method.continuation": get_args(get_args(requests_spec.Continuation)[0]),
     "method.episode": get_args(get_args(Episode)[0]),
     "method.decoding": get_args(get_args(Decoding)[0]),
     "method.critic": (ValueHead,),
-    "method.shaping": get_args(get_args(Shaping)[0]),
-    "method.edits": get_args(get_args(Edit)[0]),
-    "method.advantage": get_args(get_args(Advantage)[0]),
-    "method.loss": get_args(get_args(Loss)[0]),
+    "method.shaping": get_args(get_args(reward_spec.Shaping)[0]),
+    "method.edits": get_args(get_args(edit_spec.Edit)[0]),
+    "method.advantage": get_args(get_args(advantage_spec.Advantage)[0]),
+    "method.loss": get_args(get_args(loss_spec.Loss)[0]),
 }
 """Place of each seam -> the classes of its members."""
 
@@ -145,7 +198,7 @@ class RLSpec(Model):
     the sampler starts."""
 
     method: Method
-    reward: Reward = ProcessReward()
+    reward: reward_spec.Reward = reward_spec.ProcessReward()
     mix: list[float]
     """Share of each `data.<i>` role among the prompts; sums to 1."""
     steps: Count
@@ -197,7 +250,7 @@ class RLSpec(Model):
         """Numbers of members that must fit the group size or the limit of a completion."""
         method, group, limit = self.method, self.method.allocation.num_generations, self.max_completion_length
         chosen, size = method.continuation, f"method.allocation.num_generations = {group}"
-        if isinstance(method.advantage, PassKAdvantage) and method.advantage.k > group:
+        if isinstance(method.advantage, advantage_spec.PassKAdvantage) and method.advantage.k > group:
             raise ValueError(f"method.advantage.k = {method.advantage.k}: at most num_generations, {group}")
         if isinstance(method.prompting, requests_spec.IcpoPrompting) and method.prompting.steered >= group:
             raise ValueError(f"method.prompting.steered = {method.prompting.steered}: must be less than num_generations, {group}")
@@ -217,7 +270,7 @@ class RLSpec(Model):
     @model_validator(mode="after")
     def _mix_counts(self) -> "RLSpec":
         sampler = self.method.sampler
-        if isinstance(sampler, LearnedMixtureSampler) and sampler.by == "set" and len(set(self.mix)) > 1:
+        if isinstance(sampler, sampler_spec.LearnedMixtureSampler) and sampler.by == "set" and len(set(self.mix)) > 1:
             raise ValueError("learned_mixture by set learns the shares of the sets, so the mix must be equal shares")
         return self
 
@@ -237,7 +290,7 @@ class RLSpec(Model):
 
     def verify(self) -> Verify:
         """How completions are judged."""
-        return self.reward.verify if isinstance(self.reward, ProcessReward) else Verify()
+        return self.reward.verify if isinstance(self.reward, reward_spec.ProcessReward) else Verify()
 
     def continues(self, shorter: "RLSpec") -> bool:
         """Whether a run of this spec starts with the very steps of a `shorter` one and may go on from its end: nothing else

@@ -6,28 +6,13 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from interplay.core.model import PermanentError
-from interplay.core.random import generator
-from interplay.model import device
+from interplay.core import model, random
+from interplay.model import device, heads
 from interplay.model.decoder import Decoder
-from interplay.model.heads import Lagged
-from interplay.optim import distributed
-from interplay.optim import optimizer as optim
+from interplay.optim import distributed, optimizer
+from interplay.rl import loss_spec, losses
 from interplay.rl.batch import Batch, first_turns, has_teacher
-from interplay.rl.losses.losses import (
-    DIVERGENCES,
-    FIRST_TURN,
-    MEMBERS,
-    STEPS,
-    FullBatch,
-    MicroBatch,
-    k3,
-    prepare_loss,
-    token_losses,
-    token_weights,
-)
-from interplay.rl.losses.spec import DirectAdvantageLoss, DistilLoss, PolicyLoss, RatioLoss
-from interplay.rl.policy import Scores, compared, entropies, likelihoods, micro_batches, scores, shard_rows
+from interplay.rl.policy import DIVERGENCES, Scores, compared, entropies, likelihoods, micro_batches, scores, shard_rows
 from interplay.rl.spec import RLSpec
 
 DIFFERENCE, LARGEST, RATIO = (
@@ -50,7 +35,7 @@ class Learner(NamedTuple):
     """The model that the KL term (beta > 0) refers to."""
     optimizers: list[torch.optim.Optimizer]
     micro_batch_tokens: int
-    lagged: Lagged | None = None
+    lagged: heads.Lagged | None = None
     """The copy in whose nucleus the policy acts; None: it acts freely."""
 
 
@@ -71,7 +56,7 @@ class Part(NamedTuple):
     """Tokens of this part that bear loss."""
 
 
-def bearing(loss: PolicyLoss, batch: Batch) -> Tensor:
+def bearing(loss: loss_spec.PolicyLoss, batch: Batch) -> Tensor:
     """(N,T) bool: the tokens that bear loss unless an edit says otherwise."""
     return batch.mask() & ~batch.truncated[:, None] if loss.mask_truncated_completions else batch.mask()
 
@@ -102,17 +87,17 @@ def update(learner: Learner, batch: Batch, advantage: Tensor, step: int, bears: 
     parts = [part for part in _parts(spec, batch, advantage, bears) if _moves(spec.method.loss, batch, part)]
     steps_per_batch = spec.method.loss.num_iterations * spec.minibatches
     old = _old_logprobs(learner, batch, parts) if steps_per_batch > 1 and parts else None
-    summed = (*MEMBERS[spec.method.loss.name].sums, "kl_old", *(("kl",) if learner.reference else ()), DIFFERENCE)
+    summed = (*losses.MEMBERS[spec.method.loss.name].sums, "kl_old", *(("kl",) if learner.reference else ()), DIFFERENCE)
     totals = dict.fromkeys(("loss", "grad_norm", "optimizer_steps", "tokens", *summed, LARGEST, RATIO), 0.0)
     for _ in range(spec.method.loss.num_iterations):
         for part in parts:
             distributed.gather_parameters(learner.policy)
             sums = _backward(learner, batch, part, old, _prepared(learner, batch, part, old, step))
             norm = float(
-                optim.apply_gradients(learner.optimizers, list(learner.policy.parameters()), spec.optimizer.max_grad_norm)
+                optimizer.apply_gradients(learner.optimizers, list(learner.policy.parameters()), spec.optimizer.max_grad_norm)
             )
             if not (math.isfinite(sums["loss"]) and math.isfinite(norm)):
-                raise PermanentError(
+                raise model.PermanentError(
                     f"step {step} of {spec.steps}: loss {sums['loss']}, gradient norm {norm}; lower the learning rate"
                 )
             for name, value in {**sums, "grad_norm": norm, "optimizer_steps": 1.0}.items():
@@ -125,9 +110,9 @@ def _parts(spec: RLSpec, batch: Batch, advantage: Tensor, mask: Tensor) -> list[
 
     Without a KL or entropy term a row without advantage has the constant loss 0: it counts, but its forward pass is left out."""
     loss = spec.method.loss
-    every = loss.refers() or loss.entropy_coef or MEMBERS[loss.name].every_row
+    every = loss.refers() or loss.entropy_coef or losses.MEMBERS[loss.name].every_row
     matters = (mask if every else (advantage != 0) & mask).any(1)
-    if isinstance(loss, DistilLoss):
+    if isinstance(loss, loss_spec.DistilLoss):
         matters = (has_teacher(batch) & mask.any(1)) | (matters & bool(every or loss.mix_rlvr))
     _, member = torch.unique(batch.groups, return_inverse=True)
     groups = len(batch.groups.unique())
@@ -141,9 +126,9 @@ def _parts(spec: RLSpec, batch: Batch, advantage: Tensor, mask: Tensor) -> list[
     return parts
 
 
-def _moves(loss: PolicyLoss, batch: Batch, part: Part) -> bool:
+def _moves(loss: loss_spec.PolicyLoss, batch: Batch, part: Part) -> bool:
     """Whether the policy would learn anything from a part."""
-    if isinstance(loss, DistilLoss):
+    if isinstance(loss, loss_spec.DistilLoss):
         paid = bool(loss.mix_rlvr) and bool(part.advantage[part.rows].any())
         return paid or bool((has_teacher(batch)[part.rows] & part.mask[part.rows].any(1)).any())
     return bool(part.advantage[part.rows].any())
@@ -151,16 +136,16 @@ def _moves(loss: PolicyLoss, batch: Batch, part: Part) -> bool:
 
 def _weights(spec: RLSpec, mask: Tensor, batch_tokens: int) -> Tensor:
     loss = spec.method.loss
-    if isinstance(loss, RatioLoss) and loss.loss_denominator:
+    if isinstance(loss, loss_spec.RatioLoss) and loss.loss_denominator:
         return mask.float() / loss.loss_denominator
-    return token_weights(loss.loss_type, mask, batch_tokens, spec.minibatches, spec.max_completion_length)
+    return losses.token_weights(loss.loss_type, mask, batch_tokens, spec.minibatches, spec.max_completion_length)
 
 
 def _old_logprobs(learner: Learner, batch: Batch, parts: list[Part]) -> Tensor:
     """(N,T) log-probabilities before the first update, from the pass and the micro-batches that train, so that the first ratio
     is 1."""
     old = torch.zeros(batch.tokens.shape)
-    simple = MEMBERS[learner.spec.method.loss.name].prepare is None
+    simple = losses.MEMBERS[learner.spec.method.loss.name].prepare is None
     with torch.no_grad():
         for part in parts:
             for rows in shard_rows(learner.policy, batch, part.rows if simple else part.all_rows, learner.micro_batch_tokens):
@@ -176,10 +161,10 @@ def _scores(learner: Learner, decoder: Decoder, batch: Batch, rows: Tensor) -> T
 def _prepared(learner: Learner, batch: Batch, part: Part, old: Tensor | None, step: int) -> dict[str, Tensor]:
     """What the loss must know of a whole optimiser step, under the policy before it: (N,T) each, 0 outside the part."""
     spec, room = learner.spec.method.loss, torch.zeros(batch.tokens.shape)
-    read = {FIRST_TURN: first_turns(batch).float()} if spec.first_turn_beta else {}
-    if isinstance(spec, DirectAdvantageLoss) and batch.steps is not None:
-        read = {STEPS: batch.steps}
-    if MEMBERS[spec.name].prepare is None:
+    read = {losses.FIRST_TURN: first_turns(batch).float()} if spec.first_turn_beta else {}
+    if isinstance(spec, loss_spec.DirectAdvantageLoss) and batch.steps is not None:
+        read = {losses.STEPS: batch.steps}
+    if losses.MEMBERS[spec.name].prepare is None:
         return read
     logp, entropy = room.clone(), room.clone()
     with torch.no_grad():
@@ -188,7 +173,7 @@ def _prepared(learner: Learner, batch: Batch, part: Part, old: Tensor | None, st
             found = scores(learner.policy, batch, rows, learner.spec.temperature, dtype, True, learner.lagged)
             logp[rows], entropy[rows] = found.logp, found.entropy if found.entropy is not None else 0.0
     logp, entropy, here = distributed.all_reduce_sum(logp), distributed.all_reduce_sum(entropy), part.all_rows
-    whole = FullBatch(
+    whole = losses.FullBatch(
         logp=logp[here],
         old_logp=_behaviour(batch, here, (logp if old is None else old)[here]),
         entropy=entropy[here],
@@ -196,9 +181,9 @@ def _prepared(learner: Learner, batch: Batch, part: Part, old: Tensor | None, st
         mask=part.mask[here],
         groups=batch.groups[here],
         rewards=batch.rewards[here],
-        noise=torch.from_numpy(generator(learner.spec.seed, "loss", step).random(tuple(batch.tokens.shape)))[here],
+        noise=torch.from_numpy(random.generator(learner.spec.seed, "loss", step).random(tuple(batch.tokens.shape)))[here],
     )
-    found_whole = prepare_loss(spec, whole)
+    found_whole = losses.prepare_loss(spec, whole)
     made = {name: torch.zeros(room.shape, dtype=value.dtype).index_copy_(0, here, value) for name, value in found_whole.items()}
     return {**made, **read}
 
@@ -240,13 +225,13 @@ def _pass(
     sampled = torch.where(now, batch.logprobs[rows], old_logp)
     with torch.no_grad():
         reference = _scores(learner, learner.reference, batch, rows) if learner.reference else None
-    seen = MicroBatch(logp, old_logp, part.advantage[rows], mask, reference, _rows(known, rows), divergence, sampled)
-    per_token, values = token_losses(spec, seen)
+    seen = losses.MicroBatch(logp, old_logp, part.advantage[rows], mask, reference, _rows(known, rows), divergence, sampled)
+    per_token, values = losses.token_losses(spec, seen)
     loss = (per_token * weights).sum()
     if entropy is not None:
         loss = loss - spec.entropy_coef * (entropy * mask).sum() / part.tokens
     loss.backward()
-    values["kl_old"] = (k3(logp.detach() - batch.logprobs[rows]) * now).sum()
+    values["kl_old"] = (losses.k3(logp.detach() - batch.logprobs[rows]) * now).sum()
     mismatch = torch.where(now, before - batch.logprobs[rows], 0.0)
     values |= {"loss": loss.detach(), "tokens": mask.sum(), DIFFERENCE: mismatch.abs().sum()}
     return values, {LARGEST: mismatch.abs().max(), RATIO: mismatch.max().exp()}
@@ -257,7 +242,7 @@ def _learning(learner: Learner, batch: Batch, rows: Tensor) -> Scores:
     spec = learner.spec
     loss, temperature, dtype = spec.method.loss, spec.temperature, getattr(torch, spec.dtype)
     entropy = loss.entropy_coef != 0
-    if isinstance(loss, DistilLoss):
+    if isinstance(loss, loss_spec.DistilLoss):
         divergence = DIVERGENCES[loss.divergence]
         return compared(learner.policy, batch, rows, temperature, dtype, divergence, learner.micro_batch_tokens, entropy)
     return scores(learner.policy, batch, rows, temperature, dtype, entropy, learner.lagged)

@@ -6,14 +6,9 @@ from pathlib import Path
 from typing import NamedTuple, Protocol, cast
 
 import torch
-from torch import Tensor
 from torch.nn.functional import pad
 
-from interplay.core import execution, extension
-from interplay.core.execution import Run
-from interplay.core.extension import Extension
-from interplay.core.metrics import without_vllm
-from interplay.core.model import UserError, nearest_name
+from interplay.core import execution, extension, metrics, model
 from interplay.model.decoder import Decoder
 from interplay.model.heads import Composed, Lagged
 from interplay.optim import distributed
@@ -39,36 +34,36 @@ class Engine(Protocol):
 
 
 def engine(
-    name: str | Extension,
+    name: str | extension.Extension,
     decoder: Decoder | Composed | Lagged,
-    how: Run,
+    how: execution.Run,
     dtype: torch.dtype = torch.float32,
     source: Path | None = None,
 ) -> Engine:
     """The engine called `name`, sampling from the present weights of `decoder` in `dtype`, on the decoder's device. `source`: the
     model folder that the decoder was loaded from, which `vllm` loads, too."""
-    if isinstance(name, Extension):
+    if isinstance(name, extension.Extension):
         return cast(Engine, extension.call(name, decoder, how, dtype))
     if name == "native":
         return Native(decoder, how, dtype)
     if isinstance(decoder, Composed | Lagged):
         pair = "an unlearnt one with an assistant" if isinstance(decoder, Composed) else "a policy in the nucleus of another"
-        raise UserError(f"engine = {name!r}: samples from single models; {pair} wants 'native'")
+        raise model.UserError(f"engine = {name!r}: samples from single models; {pair} wants 'native'")
     if name == "hf":
         from interplay.rollout.hf import HuggingFace  # brings transformers, 2 s to import
 
         return HuggingFace(decoder, how, dtype)
     if name == "vllm":
         return _vllm(decoder, how, dtype, source)
-    raise UserError(f"engine = {name!r}: unknown{nearest_name(name, list(ENGINES))}")
+    raise model.UserError(f"engine = {name!r}: unknown{model.nearest_name(name, list(ENGINES))}")
 
 
-def _vllm(decoder: Decoder, how: Run, dtype: torch.dtype, source: Path | None) -> Engine:
+def _vllm(decoder: Decoder, how: execution.Run, dtype: torch.dtype, source: Path | None) -> Engine:
     """vLLM where the run block wants it."""
     if source is None:
-        raise UserError("engine = 'vllm': samples from a model folder, and this model has none; write native")
-    if missing := without_vllm():
-        raise UserError(missing)
+        raise model.UserError("engine = 'vllm': samples from a model folder, and this model has none; write native")
+    if missing := metrics.without_vllm():
+        raise model.UserError(missing)
     if how.engine_server:
         from interplay.rollout.vllm.engines import Server
 
@@ -117,7 +112,7 @@ def shard_engine(engine: Engine) -> Engine:
     return ShardedEngine(engine) if execution.world_size() > 1 else engine
 
 
-def _even(made: Rollouts | None, places: Tensor, sampling: Sampling) -> Rollouts:
+def _even(made: Rollouts | None, places: torch.Tensor, sampling: Sampling) -> Rollouts:
     """What one process made, with the numbers of the requests among all, in arrays as wide as completions may be."""
     longest = sampling.max_completion_length
     if made is None:

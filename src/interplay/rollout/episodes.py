@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
 
 from interplay.core import extension
 from interplay.core.random import stream_key
@@ -59,13 +58,13 @@ class Played(NamedTuple):
     """`tokens` hold all turns and what was read between them; logprobs of the latter are 0."""
     turns: list[list[Turn]] | None = None
     """Those of each row's episode, of its own seat; None: every row is one turn, which is yet to be judged."""
-    observed: Tensor | None = None
+    observed: torch.Tensor | None = None
     """(N,T) bool: tokens that the policy did not write."""
     prompts: list[list[int]] | None = None
     """What each row follows; None: the prompt of its request."""
-    excluded: Tensor | None = None
+    excluded: torch.Tensor | None = None
     """(N,) bool: rows of an episode that another row stands for in statistics; None: none."""
-    seats: Tensor | None = None
+    seats: torch.Tensor | None = None
     """(N,) int64: whose turns a row holds; None: there is one seat."""
     transcripts: list[str] | None = None
     """Each row's episode, written and read, as one text (tasks.environments.games); present where `turns` are."""
@@ -188,7 +187,7 @@ def left(lines: Sequence[Line], pad: int, own_prompts: bool, seats: Sequence[int
     """Rows as arrays."""
     width = max((len(line.tokens) for line in lines), default=0)
 
-    def filled(name: str, filler: Any, dtype: torch.dtype) -> Tensor:
+    def filled(name: str, filler: Any, dtype: torch.dtype) -> torch.Tensor:
         rows = [[*getattr(line, name), *[filler] * (width - len(line.tokens))] for line in lines]
         return torch.tensor(rows, dtype=dtype).view(len(lines), width)
 

@@ -1,7 +1,6 @@
 """The `hf` engine: transformers' own model and `generate`, with this project's noise. Slow; the reference for `native`."""
 
 import torch
-from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM, LogitsProcessor, LogitsProcessorList
 
 from interplay.core.execution import Run
@@ -13,11 +12,11 @@ from interplay.rollout.request import Request, Rollouts, Sampling, assemble, dra
 class _Draw(LogitsProcessor):
     """Draws the next tokens itself and leaves `generate`, which is greedy, no other choice."""
 
-    def __init__(self, noise: Tensor, sampling: Sampling) -> None:
+    def __init__(self, noise: torch.Tensor, sampling: Sampling) -> None:
         self.noise, self.sampling = noise, sampling
-        self.logprobs: list[Tensor] = []
+        self.logprobs: list[torch.Tensor] = []
 
-    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
         tokens, logprobs = draw_tokens(scores.float(), self.noise[:, len(self.logprobs)], self.sampling)
         self.logprobs.append(logprobs)
         return torch.full_like(scores, float("-inf")).scatter_(1, tokens[:, None], 0.0)

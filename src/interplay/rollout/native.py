@@ -8,10 +8,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from interplay.core.execution import Run
-from interplay.model import device
+from interplay.model import device, spec
 from interplay.model.decoder import Decoder, Weights, attention, forward, rotary, visible_blocks
 from interplay.model.heads import Composed, Lagged
-from interplay.model.spec import Shape
 from interplay.rollout.request import Request, Rollouts, Sampling, assemble, draw_tokens, join, split, uniform_noise
 
 # Keys and values of groups that decode side by side: one prompt per group, shared by its samples, and each sample's own tokens.
@@ -28,7 +27,7 @@ BLOCK = 16
 class Cache:
     """Prompt and completion keys and values of `groups` groups with `samples` samples each."""
 
-    def __init__(self, shape: Shape, samples: int, lengths: Tensor, dtype: torch.dtype) -> None:
+    def __init__(self, shape: spec.Shape, samples: int, lengths: Tensor, dtype: torch.dtype) -> None:
         self.shape, self.samples, self.lengths, self.dtype = shape, samples, lengths, dtype
         self.steps = 0
         self.place: Tensor | None = None
@@ -172,7 +171,7 @@ class Native:
 class Part(NamedTuple):
     """One of the decoders that decode side by side, each with a cache of its own."""
 
-    shape: Shape
+    shape: spec.Shape
     weights: Weights
 
 

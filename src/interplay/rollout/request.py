@@ -6,7 +6,6 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from interplay.model.heads import nucleus_mask
 
@@ -28,7 +27,7 @@ class Scale(NamedTuple):
     """The smallest one less the pivot."""
 
 
-def scale_of(entropy: Tensor, quantile: float) -> Scale | None:
+def scale_of(entropy: torch.Tensor, quantile: float) -> Scale | None:
     """The scale of the entropies (M,) in nats of some tokens; None of none."""
     if not len(entropy):
         return None
@@ -37,7 +36,7 @@ def scale_of(entropy: Tensor, quantile: float) -> Scale | None:
     return Scale(pivot, float((logs - pivot).max()), float((logs - pivot).min()))
 
 
-def token_uncertainty(entropy: Tensor, scale: Scale) -> Tensor:
+def token_uncertainty(entropy: torch.Tensor, scale: Scale) -> torch.Tensor:
     """h of entropies of any shape: log entropy less the pivot, over the largest such value on its side of 0, so that it lies in
     [-1, 1] for the tokens that the scale was taken from."""
     z = entropy.clamp(min=LEAST).log() - scale.pivot
@@ -52,7 +51,7 @@ class Heat(NamedTuple):
     scale: Scale
 
 
-def heated_logits(logprobs: Tensor, heat: Heat) -> Tensor:
+def heated_logits(logprobs: torch.Tensor, heat: Heat) -> torch.Tensor:
     """Log-probabilities (N, vocab) at 1 + tau h times the temperature that they are at, h held to [-1, 1]."""
     entropy = -(logprobs.exp() * logprobs).sum(-1, keepdim=True)
     factor = 1 + heat.tau * token_uncertainty(entropy, heat.scale).clamp(-1, 1)
@@ -92,17 +91,17 @@ class Sampling(NamedTuple):
 class Rollouts(NamedTuple):
     """Completions as CPU tensors, in the order of the requests and of the samples in each."""
 
-    request: Tensor
+    request: torch.Tensor
     """(N,) int64: index of the request."""
-    sample: Tensor
+    sample: torch.Tensor
     """(N,) int64: number of the sample."""
-    tokens: Tensor
+    tokens: torch.Tensor
     """(N, T) int64: completion with its end token, then pad."""
-    lengths: Tensor
+    lengths: torch.Tensor
     """(N,) int64: tokens of the completion, its end token included."""
-    logprobs: Tensor
+    logprobs: torch.Tensor
     """(N, T) float32: log-probabilities at the temperature that the token had, before top-p and top-k; 0 after the end."""
-    truncated: Tensor
+    truncated: torch.Tensor
     """(N,) bool: ended by the length limit."""
 
 
@@ -124,7 +123,7 @@ def split(requests: list[Request], rows: int) -> list[list[tuple[int, Request]]]
     return [batch for batch in batches if batch]
 
 
-def assemble(batch: list[tuple[int, Request]], tokens: Tensor, logprobs: Tensor, sampling: Sampling) -> Rollouts:
+def assemble(batch: list[tuple[int, Request]], tokens: torch.Tensor, logprobs: torch.Tensor, sampling: Sampling) -> Rollouts:
     """Rollouts of raw rows (N, T), one per sample of the batch: all that follows the end token is blanked."""
     tokens, logprobs = tokens.cpu(), logprobs.cpu().float()
     length = tokens.shape[1]
@@ -147,7 +146,7 @@ def join(parts: list[Rollouts], sampling: Sampling) -> Rollouts:
     width = max((int(part.lengths.max()) for part in parts), default=0)
     fill = {"tokens": sampling.pad, "logprobs": 0.0}
 
-    def fit(part: Rollouts, name: str) -> Tensor:
+    def fit(part: Rollouts, name: str) -> torch.Tensor:
         value = getattr(part, name)
         if value.dim() == 1:
             return value
@@ -186,7 +185,7 @@ def uniform_noise(seed: int, keys: list[int], samples: list[int], positions: int
 # Drawing tokens from logits with given noise.
 
 
-def draw_tokens(logits: Tensor, noise: Tensor, sampling: Sampling) -> tuple[Tensor, Tensor]:
+def draw_tokens(logits: torch.Tensor, noise: torch.Tensor, sampling: Sampling) -> tuple[torch.Tensor, torch.Tensor]:
     """Tokens (N,) int64 and their log-probabilities (N,) float32 from logits (N, vocab) float32 and noise (N,) float64 in (0, 1).
 
     Inverts the cumulative distribution, summed in float64: the token is the first whose cumulative probability exceeds the noise.
@@ -203,7 +202,7 @@ def draw_tokens(logits: Tensor, noise: Tensor, sampling: Sampling) -> tuple[Tens
     return tokens, logprobs.gather(-1, tokens[:, None])[:, 0]
 
 
-def keep_mask(logprobs: Tensor, sampling: Sampling) -> Tensor:
+def keep_mask(logprobs: torch.Tensor, sampling: Sampling) -> torch.Tensor:
     """Log-probabilities (N, vocab) with minus infinity outside top-k and, of what is left, outside top-p, as transformers has it:
     top-p keeps the smallest set of the likeliest tokens whose probabilities sum to at least p."""
     vocab = logprobs.shape[-1]

@@ -107,6 +107,18 @@ class OwnEpisode(Extension):
     max_turns: Annotated[int, Field(ge=1, le=1000)] = 1
     """Turns that it has at most, by which the plan's cost is counted."""
 
+    def needs(self) -> frozenset[str]:
+        """Of several turns, what every such episode needs."""
+        return Turns.NEEDS if self.max_turns > 1 else self.NEEDS
+
+    def provides(self) -> frozenset[str]:
+        """Of several turns, what every such episode provides."""
+        return Turns.PROVIDES if self.max_turns > 1 else self.PROVIDES
+
+    def refuses(self) -> frozenset[str]:
+        """Of several turns, what every such episode refuses."""
+        return Turns.REFUSES if self.max_turns > 1 else self.REFUSES
+
 
 Episode = Annotated[
     CompletionEpisode | RetryEpisode | EnvironmentEpisode | SelfPlayEpisode | OwnEpisode,

@@ -15,7 +15,6 @@ from interplay.data import batches, corpus, tokenizer
 from interplay.model import decoder, device, folder
 from interplay.optim import distributed
 from interplay.train import loop, loss
-from interplay.train.loss import token_losses
 from interplay.train.spec import PositionJumps, TrainSpec
 
 # Randomised positions: jumps of the position ids, so that a model cannot infer the length of a trace from its positions.
@@ -83,7 +82,7 @@ def train_language_model(spec: TrainSpec, inputs: dict[str, Path], out: Path, ho
         return {f"{EVAL_LOSS}{band}": value for band, value in losses.items()}
 
     batches_of = batches.Prefetcher(partial(make_step, spec, setup), setup.steps, setup.device)
-    job = loop.training_job(
+    job = loop.TrainingJob(
         spec,
         model,
         setup.steps,
@@ -95,7 +94,7 @@ def train_language_model(spec: TrainSpec, inputs: dict[str, Path], out: Path, ho
     result = loop.run_training(job, out, how)
     folder.save_decoder(model, out / "model", setup.tokenizer)
     loop.write_throughput(out, result, model, setup.dtype)
-    rounded = {name.removeprefix(EVAL_LOSS): loss for name, loss in metrics.round_values(result.evaluated).items()}
+    rounded = {name.removeprefix(EVAL_LOSS): value for name, value in metrics.round_values(result.evaluated).items()}
     parameters = sum(p.numel() for p in model.parameters())
     return {"steps": setup.steps, "tokens": result.tokens, "parameters": parameters, "eval_loss": rounded}
 
@@ -171,12 +170,11 @@ def backward(model: decoder.Decoder, setup: Setup, step: StepData) -> float:
 
     def attempt(tokens: int) -> None:
         batch = _batch(setup, step.rows, step.jumps, slice(max(1, tokens // width)))
-        token_losses(model, batch, setup.dtype).sum().backward()
+        loss.token_losses(model, batch, setup.dtype).sum().backward()
 
-    def one_pass(
-        batch: batches.Batch,
-    ) -> torch.Tensor:  # a function, so that its graph is freed with its frame when memory does not suffice
-        mean = token_losses(model, batch, setup.dtype).sum() / count
+    def one_pass(batch: batches.Batch) -> torch.Tensor:
+        # A function, so that its graph is freed with its frame when memory does not suffice.
+        mean = loss.token_losses(model, batch, setup.dtype).sum() / count
         mean.backward()
         return mean.detach()
 

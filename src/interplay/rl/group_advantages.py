@@ -6,7 +6,7 @@ from collections import Counter
 import torch
 from torch import Tensor
 
-from interplay.rl.advantages import spec as specs
+from interplay.rl import advantage_spec as specs
 from interplay.rl.batch import Batch, StepContext
 
 # Advantages that compare whole completions of one prompt with each other.

@@ -2,29 +2,15 @@
 
 import math
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
+from interplay.data import pairs
 from interplay.model.decoder import Decoder
-from interplay.model.heads import ValueHead
-from interplay.model.spec import Optimizer
-from interplay.optim import checkpoint, optimizer
-from interplay.rl.samplers.sampler import (
-    Encode,
-    Outcome,
-    PromptSource,
-    Sampler,
-    Tracker,
-    Uniform,
-    WeightedSampler,
-    length_batches,
-    pad_prompts,
-    prompt_slices,
-)
-from interplay.rl.samplers.spec import BetaValue, GainRlSampler, ModelValue, PclSampler, UniformSampler
+from interplay.rl import sampler, sampler_spec
+from interplay.rl.critic import ValueNetwork
 
 # How alike the states of a prompt's tokens point (GAIN-RL, arXiv:2506.02281), by spans of tokens.
 #
@@ -39,7 +25,7 @@ def common_prefix(prompts: Sequence[list[int]]) -> int:
     return next((i for i in range(most) if first[i] != last[i]), most)
 
 
-def angles(states: Tensor, prefix: int) -> tuple[float, float]:
+def angles(states: torch.Tensor, prefix: int) -> tuple[float, float]:
     """Of the states (T, D) of a prompt whose first `prefix` tokens are fixed: the mean cosine over the pairs i < j of tokens of
     the question, and over all pairs of one token of the question and one of the prefix. 0 where there is no pair.
 
@@ -52,19 +38,19 @@ def angles(states: Tensor, prefix: int) -> tuple[float, float]:
     return within, across
 
 
-def score_all(decoder: Decoder, encode: Encode, count: int, tokens: int, dtype: torch.dtype) -> Tensor:
+def score_all(decoder: Decoder, encode: sampler.Encode, count: int, tokens: int, dtype: torch.dtype) -> torch.Tensor:
     """(P, 2) float64: `angles` of each of `count` prompts' states where they enter the last layer's MLP, in passes of `tokens`
     tokens. Prompts are encoded again for their pass, so that never all tokens are at hand."""
     sizes: list[int] = []
     ends: list[list[int]] = []  # of each slice first, last and shortest: what `common_prefix` looks at
-    for some in prompt_slices(encode, count):
+    for some in sampler.prompt_slices(encode, count):
         sizes += map(len, some)
         ends += [min(some), max(some), min(some, key=len)]
     prefix, device = common_prefix(ends), decoder.head().device
     found = torch.zeros(count, 2, dtype=torch.float64)
     with torch.no_grad():
-        for piece in length_batches(sizes, tokens):
-            ids, lengths = pad_prompts(encode(piece), device)
+        for piece in sampler.length_batches(sizes, tokens):
+            ids, lengths = pairs.pad_completions(encode(piece), device)
             states = decoder.mlp_input(ids, torch.arange(ids.shape[1], device=device)[None], dtype)
             for row, i in enumerate(piece):
                 found[i] = torch.tensor(angles(states[row, : lengths[row]], prefix), dtype=torch.float64)
@@ -78,22 +64,23 @@ FAINTEST = 1e-200
 """Share of the largest weight that no prompt falls below: however far mu moved on, there are always m prompts to draw."""
 
 
-class GainRl(WeightedSampler):
+class GainRl(sampler.WeightedSampler):
     """Draws around rank mu of the scores that the initial policy gives. They are made before the first step and saved: the policy
     that a resumed run finds is no longer the initial one."""
 
     name = "gain_rl"
+    STATE = (*sampler.WeightedSampler.STATE, "mu", "mu_before")
 
-    def __init__(self, spec: GainRlSampler, deck: PromptSource) -> None:
+    def __init__(self, spec: sampler_spec.GainRlSampler, deck: sampler.PromptSource) -> None:
         super().__init__(deck)
         self.spec = spec
         self.scale = len(deck) / spec.reference if spec.reference else 1.0
         self.mu = self.mu_before = spec.mu * self.scale
-        self.known: Tensor | None = None
-        self.outcomes: list[Outcome] = []
+        self.known: torch.Tensor | None = None
+        self.outcomes: list[sampler.Outcome] = []
         self.logged: dict[str, float] = {}
 
-    def angles(self) -> Tensor:
+    def angles(self) -> torch.Tensor:
         """(P, 2) float64: mean cosines within the question, and between question and prefix."""
         if self.known is None:
             if self.deck.policy is None or self.deck.encode is None:
@@ -119,7 +106,7 @@ class GainRl(WeightedSampler):
         """m ids, without replacement."""
         return self.draw(stream, self.weights(), m)
 
-    def observe(self, step: int, outcomes: Sequence[Outcome]) -> None:
+    def observe(self, step: int, outcomes: Sequence[sampler.Outcome]) -> None:
         """Keep the groups for the end of the step."""
         self.outcomes += outcomes
 
@@ -137,126 +124,83 @@ class GainRl(WeightedSampler):
         """Of the last step: `mu` before its move, and `angle`, the mean cosine within the questions drawn."""
         return self.logged
 
-    def state_dict(self) -> dict[str, Any]:
-        """JSON data."""
-        return {**super().state_dict(), "mu": self.mu, "mu_before": self.mu_before}
-
-    def tensors(self) -> dict[str, Tensor]:
+    def tensors(self) -> dict[str, torch.Tensor]:
         """The angles, once they are known."""
         return {} if self.known is None else {"angles": self.known}
 
-    def load_state_dict(self, state: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+    def load_state_dict(self, state: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
         """Go on where both were taken."""
         super().load_state_dict(state, tensors)
-        self.mu, self.mu_before, self.known = state["mu"], state["mu_before"], tensors.get("angles")
+        self.known = tensors.get("angles")
 
 
 # V(x): the mean reward of a prompt, predicted from the prompt alone.
 
 
-class Value(Protocol):
-    """A model of rewards, which learns from those of each step."""
-
-    def predict(self, ids: Sequence[int]) -> np.ndarray:
-        """(n,) float64."""
-
-    def learn(self, outcomes: Sequence[Outcome]) -> None:
-        """One step on the groups of a step."""
-
-    def tensors(self) -> dict[str, Tensor]:
-        """All that it learnt."""
-
-    def load(self, tensors: dict[str, Tensor]) -> None:
-        """Go on where `tensors` was called."""
-
-
-class NetworkValue:
+class NetworkValue(ValueNetwork):
     """A network that starts as the policy and makes one step of AdamW on the mean squared error for each step of the run."""
 
-    def __init__(self, spec: ModelValue, deck: PromptSource, start: float) -> None:
+    def __init__(self, spec: sampler_spec.ModelValue, deck: sampler.PromptSource, start: float) -> None:
         if deck.policy is None or deck.encode is None:
             raise ValueError("a value model needs the deck's policy and encode")
+        super().__init__(deck.policy, spec.learning_rate, start)
         self.encode, self.dtype, self.tokens = deck.encode, deck.dtype, deck.micro_batch_tokens
-        self.network = ValueHead(deck.policy, start)
-        options = Optimizer(name="adamw", learning_rate=spec.learning_rate, weight_decay=0.0)
-        self.max_grad_norm = options.max_grad_norm
-        self.optimizers = optimizer.build_optimizers(options, self.network.named_parameters())
 
     def predict(self, ids: Sequence[int]) -> np.ndarray:
         """(n,) float64."""
         prompts = self.encode(ids)
         values = torch.zeros(len(ids), dtype=torch.float64)
         with torch.no_grad():
-            for piece in length_batches([len(prompt) for prompt in prompts], self.tokens):
+            for piece in sampler.length_batches([len(prompt) for prompt in prompts], self.tokens):
                 values[piece] = self._values([prompts[i] for i in piece]).double().cpu()
         return values.numpy()
 
-    def learn(self, outcomes: Sequence[Outcome]) -> None:
+    def learn(self, outcomes: Sequence[sampler.Outcome]) -> None:
         """One step on the mean over groups of (V(x) - mean reward)^2. The paper has the sum, for which Adam makes the same
         steps."""
         prompts = self.encode([outcome.id for outcome in outcomes])
         wanted = torch.tensor([outcome.reward for outcome in outcomes], device=self.network.head.weight.device)
-        for piece in length_batches([len(prompt) for prompt in prompts], self.tokens):
+        for piece in sampler.length_batches([len(prompt) for prompt in prompts], self.tokens):
             values = self._values([prompts[i] for i in piece])
             ((values - wanted[piece]) ** 2).sum().div(len(outcomes)).backward()
-        optimizer.apply_gradients(self.optimizers, list(self.network.parameters()), self.max_grad_norm)
+        self.apply_gradients()
 
-    def _values(self, prompts: Sequence[list[int]]) -> Tensor:
+    def _values(self, prompts: Sequence[list[int]]) -> torch.Tensor:
         """V (n,) float32 of n prompts, from the state of the last token."""
-        ids, lengths = pad_prompts(prompts, self.network.head.weight.device)
+        ids, lengths = pairs.pad_completions(prompts, self.network.head.weight.device)
         states = self.network.decoder.hidden(ids, torch.arange(ids.shape[1], device=ids.device)[None], dtype=self.dtype)
-        return self.network(states[torch.arange(len(ids), device=ids.device), lengths - 1])
-
-    def tensors(self) -> dict[str, Tensor]:
-        """Weights and the optimiser's state."""
-        return checkpoint.training_tensors(self.network, self.optimizers)
-
-    def load(self, tensors: dict[str, Tensor]) -> None:
-        """Go on where `tensors` was called."""
-        checkpoint.restore_training(tensors, self.network, self.optimizers)
+        return self.network(states[torch.arange(len(ids), device=ids.device), lengths.to(ids.device) - 1])
 
 
-class TrackedValue:
+class TrackedValue(sampler.Tracker):
     """The mean of a Beta distribution per prompt, each group counting as much as its completions."""
-
-    def __init__(self, spec: BetaValue, deck: PromptSource, start: float) -> None:
-        self.tracker = Tracker(len(deck), rho=spec.rho)
 
     def predict(self, ids: Sequence[int]) -> np.ndarray:
         """(n,) float64; 0.5 for a prompt that was never drawn."""
-        return self.tracker.value()[list(ids)]
+        return self.value()[list(ids)]
 
-    def learn(self, outcomes: Sequence[Outcome]) -> None:
+    def learn(self, outcomes: Sequence[sampler.Outcome]) -> None:
         """Count the step's groups."""
-        self.tracker.add(outcomes)
-
-    def tensors(self) -> dict[str, Tensor]:
-        """The counts."""
-        return self.tracker.tensors()
-
-    def load(self, tensors: dict[str, Tensor]) -> None:
-        """Go on where `tensors` was called."""
-        self.tracker.load(tensors)
-
-
-def value_model(spec: ModelValue | BetaValue, deck: PromptSource, start: float) -> Value:
-    """The member that `spec` names; `start` is V of a prompt about which nothing is known, as far as the member lets it be."""
-    return NetworkValue(spec, deck, start) if isinstance(spec, ModelValue) else TrackedValue(spec, deck, start)
+        self.add(outcomes)
 
 
 # Prompt curriculum learning (PCL, arXiv:2510.01135): draw what V(x) puts nearest to a threshold.
 
 
-class Pcl(Sampler):
+class Pcl(sampler.Sampler):
     """Of `candidates` * m prompts, drawn as the uniform sampler draws them, the m with the smallest |V(x) - tau|."""
 
-    def __init__(self, spec: PclSampler, deck: PromptSource) -> None:
+    def __init__(self, spec: sampler_spec.PclSampler, deck: sampler.PromptSource) -> None:
         self.spec = spec
-        self.pool = Uniform(UniformSampler(), deck)
-        self.value = value_model(spec.value, deck, spec.tau)
+        self.pool = sampler.Uniform(sampler_spec.UniformSampler(), deck)
+        self.value: NetworkValue | TrackedValue
+        if isinstance(spec.value, sampler_spec.ModelValue):
+            self.value = NetworkValue(spec.value, deck, spec.tau)
+        else:
+            self.value = TrackedValue(len(deck), rho=spec.value.rho)
         self.predicted: dict[int, float] = {}
         """V of this step's candidates."""
-        self.outcomes: list[Outcome] = []
+        self.outcomes: list[sampler.Outcome] = []
         """Of this step's groups."""
         self.logged: dict[str, float] = {}
 
@@ -269,11 +213,11 @@ class Pcl(Sampler):
         order = np.argsort(np.abs(values - self.spec.tau), kind="stable")
         return [candidates[order[place % len(order)]] for place in range(m)]
 
-    def expected(self, ids: Sequence[int]) -> Tensor | None:
+    def expected(self, ids: Sequence[int]) -> torch.Tensor | None:
         """V."""
         return torch.tensor([self.predicted[i] for i in ids], dtype=torch.float64)
 
-    def observe(self, step: int, outcomes: Sequence[Outcome]) -> None:
+    def observe(self, step: int, outcomes: Sequence[sampler.Outcome]) -> None:
         """Keep the groups for the end of the step."""
         self.outcomes += outcomes
 
@@ -303,11 +247,11 @@ class Pcl(Sampler):
         """JSON data."""
         return self.pool.state_dict()
 
-    def tensors(self) -> dict[str, Tensor]:
+    def tensors(self) -> dict[str, torch.Tensor]:
         """What V learnt."""
         return self.value.tensors()
 
-    def load_state_dict(self, state: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+    def load_state_dict(self, state: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
         """Go on where both were taken."""
         self.pool.load_state_dict(state, {})
         self.value.load(tensors)

@@ -8,10 +8,9 @@ from typing import NamedTuple
 import numpy as np
 from scipy import special
 
-from interplay.core import extension
-from interplay.core.model import UserError
+from interplay.core import extension, model
+from interplay.rl import request_spec as specs
 from interplay.rl.batch import Batch, StepContext, take
-from interplay.rl.requests import spec as specs
 from interplay.tasks.verdict import Row
 
 
@@ -37,6 +36,10 @@ class SamplingRequest(NamedTuple):
     """Whether what is cut is continued later, so that its reward is not known yet."""
     shown: float | None = None
     """Reward of the last own attempt in the texts; None: they hold none."""
+
+
+Requests = list[SamplingRequest]
+"""What is sampled in one round."""
 
 
 def plain_request(slot: int, n: int, text: str) -> SamplingRequest:
@@ -85,7 +88,7 @@ def own_counts(spec: specs.OwnAllocation, batch: Batch | None, prompts: int, rou
     """Of the user's function. Raises UserError when they are not one count for each prompt."""
     made = extension.call(spec, spec.num_generations, prompts, batch, rounds)
     if not isinstance(made, list) or len(made) != prompts or not all(isinstance(n, int) and n >= 0 for n in made):
-        raise UserError(f"{spec.function}: must return {prompts} counts, not {made!r:.60}")
+        raise model.UserError(f"{spec.function}: must return {prompts} counts, not {made!r:.60}")
     return made
 
 
@@ -113,7 +116,7 @@ ALLOCATION: dict[str, AllocationMember] = {
 # Prompting: the texts of n completions of a prompt.
 
 
-def plain(spec: specs.PlainPrompting, row: Row, slot: int, n: int, now: StepContext) -> list[SamplingRequest]:
+def plain(spec: specs.PlainPrompting, row: Row, slot: int, n: int, now: StepContext) -> Requests:
     """From the prompt's own text."""
     return [plain_request(slot, n, row.prompt)]
 
@@ -130,7 +133,7 @@ def hinted_prompt(spec: specs.Hint, row: Row) -> str:
     return spec.template.replace("{hint}", first_steps(spec, row.solution)).replace("{prompt}", row.prompt)
 
 
-def prefix(spec: specs.PrefixPrompting, row: Row, slot: int, n: int, now: StepContext) -> list[SamplingRequest]:
+def prefix(spec: specs.PrefixPrompting, row: Row, slot: int, n: int, now: StepContext) -> Requests:
     """`started` (1 - progress) n of them, rounded down, from the first steps of the gold solution."""
     started = int(spec.started * (1 - now.progress) * n)
     text = hinted_prompt(spec.hint, row)
@@ -146,7 +149,7 @@ def with_shots(spec: specs.Shots, row: Row, count: int, slot: int, now: StepCont
     return "".join(others[i].prompt + others[i].solution + spec.between for i in chosen) + row.prompt
 
 
-def icpo(spec: specs.IcpoPrompting, row: Row, slot: int, n: int, now: StepContext) -> list[SamplingRequest]:
+def icpo(spec: specs.IcpoPrompting, row: Row, slot: int, n: int, now: StepContext) -> Requests:
     """`steered` completions after solved problems, credited to the bare prompt; the rest from it."""
     steered = with_shots(spec.examples, row, spec.shots, slot, now)
     return [plain_request(slot, n - spec.steered, row.prompt), SamplingRequest(slot, spec.steered, steered, row.prompt)]
@@ -161,25 +164,25 @@ def icpo_kept(spec: specs.IcpoPrompting, batch: Batch, now: StepContext) -> Batc
     return replace(kept, rewards=kept.rewards + spec.bonus * (1 - now.progress) * kept.off_policy)
 
 
-def annealed_shots(spec: specs.AnnealedShotsPrompting, row: Row, slot: int, n: int, now: StepContext) -> list[SamplingRequest]:
+def annealed_shots(spec: specs.AnnealedShotsPrompting, row: Row, slot: int, n: int, now: StepContext) -> Requests:
     """As many solved problems as the phase says, in what is sampled from and what is learnt."""
     count = spec.schedule[min(int(now.progress * len(spec.schedule)), len(spec.schedule) - 1)]
     return [plain_request(slot, n, with_shots(spec.examples, row, count, slot, now))]
 
 
-def own_prompting(spec: specs.OwnPrompting, row: Row, slot: int, n: int, now: StepContext) -> list[SamplingRequest]:
+def own_prompting(spec: specs.OwnPrompting, row: Row, slot: int, n: int, now: StepContext) -> Requests:
     """From the text of the user's function. Raises UserError when it returns no text."""
     made = extension.call(spec, row, n, now)
     sampling, training = made if isinstance(made, tuple) and len(made) == 2 else (made, made)
     if not isinstance(sampling, str) or not isinstance(training, str):
-        raise UserError(f"{spec.function}: must return a text or two, not {made!r:.60}")
+        raise model.UserError(f"{spec.function}: must return a text or two, not {made!r:.60}")
     return [SamplingRequest(slot, n, sampling, training)]
 
 
 class PromptingMember(NamedTuple):
     """A prompting."""
 
-    requests: Callable[..., list[SamplingRequest]]
+    requests: Callable[..., Requests]
     """`(spec, row, slot, n, now)`: n completions of a prompt, as requests."""
     keep: Callable[..., Batch] | None = None
     """`(spec, batch, now) -> batch`: which of the rows are kept, and with which rewards."""

@@ -7,28 +7,23 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from interplay.core.model import PermanentError
-from interplay.rl import custom
-from interplay.rl.advantages.group import compared
-from interplay.rl.advantages.spec import GroupAdvantage
-from interplay.rl.samplers.by_difficulty import AdaRft, EdgeOfCompetence, PacedSampler, Phases, RetainHardest, SingleStream
-from interplay.rl.samplers.by_model import GainRl, Pcl
-from interplay.rl.samplers.sampler import Outcome, PromptSource, Sampler, Uniform, WeightedSampler
-from interplay.rl.samplers.spec import FormatLadderSampler, LearnedMixtureSampler, UniformSampler
+from interplay.rl import custom, difficulty_samplers, group_advantages, model_samplers, sampler, sampler_spec
+from interplay.rl.advantage_spec import GroupAdvantage
 from interplay.tasks.reformulated import chance
 
 # A mixture over kinds of prompts that is learned by a bandit.
 
 
-class LearnedMixture(WeightedSampler):
+class LearnedMixture(sampler.WeightedSampler):
     """Q(c) <- alpha r(c) + (1 - alpha) Q(c), from 0; p(c) is softmax(Q / temperature) (SEC, arXiv:2505.14970, and its
     release). It learns after every call, of which a step with dynamic sampling has several."""
 
     name = "learned_mixture"
+    STATE = (*sampler.WeightedSampler.STATE, "value", "mean")
 
-    def __init__(self, spec: LearnedMixtureSampler, deck: PromptSource) -> None:
+    def __init__(self, spec: sampler_spec.LearnedMixtureSampler, deck: sampler.PromptSource) -> None:
         super().__init__(deck)
         self.spec = spec
         labels = [getattr(row, spec.by) for row in deck.rows]
@@ -51,7 +46,7 @@ class LearnedMixture(WeightedSampler):
         each = [(np.where(self.place == kind, self.prior, 0.0), int(count)) for kind, count in enumerate(counts) if count]
         return [i for weights, count in each for i in self.draw(stream, weights, count)]
 
-    def observe(self, step: int, outcomes: Sequence[Outcome]) -> None:
+    def observe(self, step: int, outcomes: Sequence[sampler.Outcome]) -> None:
         """Move Q towards what the kinds were worth."""
         worth = self._advantage(outcomes) if self.spec.reward == "advantage" else self._progress(outcomes)
         alpha = self.spec.alpha
@@ -60,15 +55,15 @@ class LearnedMixture(WeightedSampler):
         for kind, value in worth.items():
             self.value[kind] = alpha * value + (1 - alpha) * self.value[kind]
 
-    def _advantage(self, outcomes: Sequence[Outcome]) -> dict[int, float]:
+    def _advantage(self, outcomes: Sequence[sampler.Outcome]) -> dict[int, float]:
         """Kind -> mean |advantage| of its completions."""
         rewards = torch.tensor([reward for outcome in outcomes for reward in outcome.rewards], dtype=torch.float64)
         groups = torch.tensor([number for number, outcome in enumerate(outcomes) for _ in outcome.rewards])
-        size = compared(GroupAdvantage(scale_rewards=self.spec.scale_rewards), rewards, groups).float().abs()
+        size = group_advantages.compared(GroupAdvantage(scale_rewards=self.spec.scale_rewards), rewards, groups).float().abs()
         kinds = self.place[[outcomes[number].id for number in groups.tolist()]]
         return {int(kind): float(size[torch.from_numpy(kinds == kind)].mean()) for kind in np.unique(kinds)}
 
-    def _progress(self, outcomes: Sequence[Outcome]) -> dict[int, float]:
+    def _progress(self, outcomes: Sequence[sampler.Outcome]) -> dict[int, float]:
         """Kind -> |change of its mean reward|, for kinds that were drawn before."""
         rewards: dict[int, list[float]] = {}
         for outcome in outcomes:
@@ -89,24 +84,17 @@ class LearnedMixture(WeightedSampler):
             found |= {f"value/{kind}": float(self.value[place]), f"chance/{kind}": float(chances[place])}
         return found
 
-    def state_dict(self) -> dict[str, Any]:
-        """JSON data."""
-        return {**super().state_dict(), "value": self.value.tolist(), "mean": list(self.mean)}
-
-    def load_state_dict(self, state: dict[str, Any], tensors: dict[str, Tensor]) -> None:
-        """Go on where both were taken."""
-        super().load_state_dict(state, tensors)
-        self.value, self.mean = np.array(state["value"]), list(state["mean"])
-
 
 # Every question in the format that it has climbed to (Cog-DRIFT, arXiv:2604.04767).
 
 
-class FormatLadder(Sampler):
+class FormatLadder(sampler.Sampler):
     """Questions are drawn as the uniform sampler draws prompts; each has a rung, which is one of its rows. Rows of one origin are
     one question, of the set that has its first row."""
 
-    def __init__(self, spec: FormatLadderSampler, deck: PromptSource) -> None:
+    STATE = ("rung", "history", "promoted")
+
+    def __init__(self, spec: sampler_spec.FormatLadderSampler, deck: sampler.PromptSource) -> None:
         """Raises PermanentError when a question has two rows in one format, or several of which one is in none of `formats`; and
         when a set that has a share of the mix has no question of its own."""
         self.spec, self.deck = spec, deck
@@ -122,7 +110,7 @@ class FormatLadder(Sampler):
                 raise PermanentError(f"format_ladder: {own}; join the sets into one, for instance with the step ladder")
         self.rung = [0] * len(self.questions)
         self.history: list[list[float]] = [[] for _ in self.questions]
-        self.uniform = Uniform(UniformSampler(), replace(deck, sizes=[len(of_set) for of_set in sets]))
+        self.uniform = sampler.Uniform(sampler_spec.UniformSampler(), replace(deck, sizes=[len(of_set) for of_set in sets]))
         self.of_id = {i: number for number, (_, ids) in enumerate(self.questions) for i in ids}
         self.promoted = 0
 
@@ -141,9 +129,9 @@ class FormatLadder(Sampler):
         """The next m questions, each as its current row."""
         return [self.questions[number][1][self.rung[number]] for number in self.uniform.select(m, step)]
 
-    def observe(self, step: int, outcomes: Sequence[Outcome]) -> None:
+    def observe(self, step: int, outcomes: Sequence[sampler.Outcome]) -> None:
         """Note each question's mean over the batch, and promote."""
-        groups: dict[int, list[Outcome]] = {}
+        groups: dict[int, list[sampler.Outcome]] = {}
         for outcome in outcomes:
             groups.setdefault(self.of_id[outcome.id], []).append(outcome)
         for number, found in groups.items():
@@ -154,7 +142,7 @@ class FormatLadder(Sampler):
             self.history[number] = []
         self.promoted += len(chosen)
 
-    def _score(self, found: list[Outcome]) -> float:
+    def _score(self, found: list[sampler.Outcome]) -> float:
         """Mean over the completions to one question."""
         count = sum(outcome.n for outcome in found)
         if self.spec.promote_on == "reward":
@@ -190,35 +178,35 @@ class FormatLadder(Sampler):
         return {"promoted": float(self.promoted), **shares}
 
     def state_dict(self) -> dict[str, Any]:
-        """JSON data."""
-        return {"rung": self.rung, "history": self.history, "promoted": self.promoted, "uniform": self.uniform.state_dict()}
+        """Also where the order of questions is."""
+        return {**super().state_dict(), "uniform": self.uniform.state_dict()}
 
-    def load_state_dict(self, state: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+    def load_state_dict(self, state: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
         """Go on where `state_dict` was taken."""
-        self.rung, self.history, self.promoted = list(state["rung"]), [list(h) for h in state["history"]], state["promoted"]
+        super().load_state_dict(state, tensors)
         self.uniform.load_state_dict(state["uniform"], {})
 
 
 # The table of samplers, by the `name` of their spec.
 
 
-MEMBERS: dict[str, Callable[[Any, PromptSource], Sampler]] = {
-    "uniform": Uniform,
-    "easy_to_hard": PacedSampler,
-    "hard_first": PacedSampler,
-    "edge_of_competence": EdgeOfCompetence,
-    "single_stream": SingleStream,
-    "retain_hardest": RetainHardest,
-    "phases": Phases,
+MEMBERS: dict[str, Callable[[Any, sampler.PromptSource], sampler.Sampler]] = {
+    "uniform": sampler.Uniform,
+    "easy_to_hard": difficulty_samplers.PacedSampler,
+    "hard_first": difficulty_samplers.PacedSampler,
+    "edge_of_competence": difficulty_samplers.EdgeOfCompetence,
+    "single_stream": difficulty_samplers.SingleStream,
+    "retain_hardest": difficulty_samplers.RetainHardest,
+    "phases": difficulty_samplers.Phases,
     "learned_mixture": LearnedMixture,
-    "pcl": Pcl,
-    "gain_rl": GainRl,
-    "ada_rft": AdaRft,
+    "pcl": model_samplers.Pcl,
+    "gain_rl": model_samplers.GainRl,
+    "ada_rft": difficulty_samplers.AdaRft,
     "format_ladder": FormatLadder,
     "custom": custom.own_sampler,
 }
 
 
-def build_sampler(spec: Any, deck: PromptSource) -> Sampler:
+def build_sampler(spec: Any, deck: sampler.PromptSource) -> sampler.Sampler:
     """The member that `spec` names."""
     return MEMBERS[spec.name](spec, deck)

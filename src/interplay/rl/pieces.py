@@ -5,26 +5,22 @@ from dataclasses import replace
 
 import torch
 
+from interplay.rl import request_spec as specs
 from interplay.rl.batch import Batch, StepContext
-from interplay.rl.requests import spec as specs
-from interplay.rl.requests.first_requests import SamplingRequest
+from interplay.rl.first_requests import Requests, SamplingRequest
 from interplay.tasks.verdict import Row
 
 # Trees of segments (SPO-tree, arXiv:2505.23564).
 
 
-def tree_begun(
-    spec: specs.TreeContinuation, requests: list[SamplingRequest], rows: Sequence[Row], now: StepContext
-) -> list[SamplingRequest]:
+def tree_begun(spec: specs.TreeContinuation, requests: Requests, rows: Sequence[Row], now: StepContext) -> Requests:
     """The first segments of every prompt."""
     first = len(spec.branches) > 1
     limit = spec.segment if first else None
     return [request._replace(n=spec.branches[0], limit=limit, goes_on=first) for request in requests]
 
 
-def tree_follow(
-    spec: specs.TreeContinuation, rows: Sequence[Row], batch: Batch, rounds: int, now: StepContext
-) -> list[SamplingRequest]:
+def tree_follow(spec: specs.TreeContinuation, rows: Sequence[Row], batch: Batch, rounds: int, now: StepContext) -> Requests:
     """The children of the segments that came last and did not end: a group for each, with a negative number."""
     if rounds + 1 >= len(spec.branches) or batch.unfinished is None:
         return []
@@ -85,9 +81,7 @@ def windows_carried(spec: specs.WindowContinuation, now: StepContext, prompts: i
     return [kept["id"] for kept in now.memory.notes.get(WINDOWS, [])]
 
 
-def windows_begun(
-    spec: specs.WindowContinuation, requests: list[SamplingRequest], rows: Sequence[Row], now: StepContext
-) -> list[SamplingRequest]:
+def windows_begun(spec: specs.WindowContinuation, requests: Requests, rows: Sequence[Row], now: StepContext) -> Requests:
     """A further window of each completion that did not end, and the first window of the others."""
     kept = now.memory.notes.get(WINDOWS, [])
     begun = []

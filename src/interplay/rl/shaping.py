@@ -5,13 +5,12 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import torch
-from torch import Tensor
 
 from interplay.core.extension import Extension
 from interplay.rl import custom
-from interplay.rl.advantages.group import means
+from interplay.rl import reward_spec as specs
 from interplay.rl.batch import Batch, StepContext, take
-from interplay.rl.rewards import spec as specs
+from interplay.rl.group_advantages import means
 
 # Terms that look at what completions say: loops, auxiliary devices, uncertainty.
 
@@ -29,14 +28,14 @@ def loop_share(tokens: list[int]) -> float:
     return best / n if n else 0.0
 
 
-def repetition(spec: specs.RepetitionShaping, batch: Batch, now: StepContext) -> Tensor:
+def repetition(spec: specs.RepetitionShaping, batch: Batch, now: StepContext) -> torch.Tensor:
     """-weight times the share, or -weight for a truncated completion that loops (CAMPO, arXiv:2507.14683)."""
     written = [tokens[mine].tolist() for tokens, mine in zip(batch.tokens, batch.mask(), strict=True)]
     share = torch.tensor([loop_share(tokens) for tokens in written], dtype=torch.float64)
     return -spec.weight * (share if spec.mode == "share" else ((share > 0) & batch.truncated).double())
 
 
-def gcpo(spec: specs.ContrastShaping, batch: Batch, now: StepContext) -> Tensor:
+def gcpo(spec: specs.ContrastShaping, batch: Batch, now: StepContext) -> torch.Tensor:
     """bonus times the sign of (mean reward with the device - mean reward without) of the group, for completions that have it; 0
     within the margin and where a group has one kind only (GCPO, arXiv:2506.07160). Plus `length` l / limit."""
     uses = torch.tensor([spec.marker in text for text in batch.completions], dtype=torch.bool)
@@ -47,12 +46,12 @@ def gcpo(spec: specs.ContrastShaping, batch: Batch, now: StepContext) -> Tensor:
     return term + spec.length * batch.num_action_tokens().double() / now.max_completion_length
 
 
-def gap(spec: specs.GapShaping, batch: Batch, now: StepContext) -> Tensor:
+def gap(spec: specs.GapShaping, batch: Batch, now: StepContext) -> torch.Tensor:
     """-r(y_ref), the reward of the attempt that the prompt shows; 0 where it shows none (PIT, arXiv:2310.00898)."""
     return torch.zeros(len(batch), dtype=torch.float64) if batch.shown is None else -batch.shown.nan_to_num(0.0)
 
 
-def entropy_rank(spec: specs.RankShaping, batch: Batch, now: StepContext) -> Tensor:
+def entropy_rank(spec: specs.RankShaping, batch: Batch, now: StepContext) -> torch.Tensor:
     """Among the truncated completions of a group whose every reward is 0 or less: `most` (1 - k / (K - 1)), k the place by how
     many of them a completion exceeds both in mean entropy and in the mean of its highest (R3, arXiv:2601.19620); equals share
     their mean place."""
@@ -83,18 +82,18 @@ SHORTEST = "hapo_length.shortest"
 """Name in the memory: tokens of each prompt's shortest right completion so far; infinite before there is one."""
 
 
-def right_rows(batch: Batch) -> Tensor:
+def right_rows(batch: Batch) -> torch.Tensor:
     """(N,) bool: completions with a reward above 0."""
     return batch.rewards > 0
 
 
-def overlong(spec: specs.OverlongShaping, batch: Batch, now: StepContext) -> Tensor:
+def overlong(spec: specs.OverlongShaping, batch: Batch, now: StepContext) -> torch.Tensor:
     """0 up to limit - cache tokens, then falling in a line to -weight at the limit (DAPO, arXiv:2503.14476, eq. 13)."""
     over = (batch.lengths - (now.max_completion_length - spec.cache)).clamp(0, spec.cache)
     return -spec.weight * over.double() / spec.cache
 
 
-def hapo_length(spec: specs.HistoryLengthShaping, batch: Batch, now: StepContext) -> Tensor:
+def hapo_length(spec: specs.HistoryLengthShaping, batch: Batch, now: StepContext) -> torch.Tensor:
     """With h the shortest right completion of the prompt in earlier steps and c = cos(min(l / h, 2) pi / 2): max(c, -0.7) for
     right completions, min(c, 0) for wrong ones, 0 while h is unknown; times w (arXiv:2505.11225). Updates h."""
     shortest = now.memory.per_prompt(SHORTEST, math.inf)
@@ -105,7 +104,7 @@ def hapo_length(spec: specs.HistoryLengthShaping, batch: Batch, now: StepContext
     return spec.weight * torch.where(h.isinf(), 0.0, term)
 
 
-def kimi_length(spec: specs.KimiLengthShaping, batch: Batch, now: StepContext) -> Tensor:
+def kimi_length(spec: specs.KimiLengthShaping, batch: Batch, now: StepContext) -> torch.Tensor:
     """lambda = 0.5 - (l - min) / (max - min) over the group for right completions, min(0, lambda) for wrong ones, 0 where all
     are of one length (arXiv:2501.12599, section 2.3.3)."""
     if now.progress < spec.warmup:
@@ -119,7 +118,7 @@ def kimi_length(spec: specs.KimiLengthShaping, batch: Batch, now: StepContext) -
     return spec.weight * torch.where(most == least, 0.0, term)
 
 
-def length_units(spec: specs.TurnsShaping, batch: Batch, now: StepContext) -> Tensor:
+def length_units(spec: specs.TurnsShaping, batch: Batch, now: StepContext) -> torch.Tensor:
     """-weight for each unit beyond the first of a right completion."""
     further = torch.tensor([max(text.count(spec.marker) - 1, 0) for text in batch.completions], dtype=torch.float64)
     return -spec.weight * torch.where(right_rows(batch), further, 0.0)
@@ -156,7 +155,7 @@ def improvement(spec: specs.ImprovementShaping, batch: Batch, now: StepContext) 
 # `now.memory`.
 
 
-MEMBERS: dict[str, Callable[..., Tensor]] = {
+MEMBERS: dict[str, Callable[..., torch.Tensor]] = {
     "overlong": overlong,
     "repetition": repetition,
     "hapo_length": hapo_length,
@@ -175,7 +174,7 @@ def shape_rewards(batch: Batch, now: StepContext) -> Batch:
     have turns, a turn earns its own terms, and the last one those of the whole episode, too."""
     if not now.method.shaping:
         return batch
-    terms: dict[str, Tensor] = {}
+    terms: dict[str, torch.Tensor] = {}
     of_turns: list[list[list[float]]] = []
     for spec in now.method.shaping:
         if spec.name in OF_TURNS:
@@ -197,6 +196,6 @@ def shape_rewards(batch: Batch, now: StepContext) -> Batch:
     return replace(found, spans=paid)
 
 
-def at_the_end(terms: Tensor, counts: list[int]) -> list[list[float]]:
+def at_the_end(terms: torch.Tensor, counts: list[int]) -> list[list[float]]:
     """Terms (N,) of whole rows as terms of their `counts` turns: the last one's."""
     return [[0.0] * (n - 1) + [term] for term, n in zip(terms.tolist(), counts, strict=True)]

@@ -9,30 +9,19 @@ from typing import Any, NamedTuple
 
 import torch
 from tokenizers import Tokenizer
-from torch import Tensor
 
-from interplay.core.execution import Run
+from interplay.core import execution, stop
 from interplay.core.metrics import Metrics, Progress, read, telemetry
 from interplay.core.random import stream_key
-from interplay.core.stop import save_points
 from interplay.data import sets
 from interplay.data import tokenizer as text
-from interplay.data.sets import Pool
-from interplay.data.tokenizer import Special
 from interplay.model import folder
 from interplay.model.decoder import Decoder
 from interplay.model.device import place_decoder
 from interplay.optim import checkpoint, optimizer
-from interplay.rl import loop
-from interplay.rl.advantages.group import left_out, over_tokens
+from interplay.rl import draw, first_requests, group_advantages, loop, proposals, sampler, samplers, teach_spec
 from interplay.rl.batch import Batch, Memory, StepContext
-from interplay.rl.draw import TrainerState, sample_rollouts
-from interplay.rl.requests.first_requests import plain_request
-from interplay.rl.samplers.sampler import PromptSource
-from interplay.rl.samplers.samplers import build_sampler
-from interplay.rl.teaching import proposals
-from interplay.rl.teaching.proposals import Asked, Lines, Proposal, Spent
-from interplay.rl.teaching.spec import TeachSpec
+from interplay.rl.proposals import Asked, Lines, Proposal, Spent
 from interplay.rl.update import Learner, update
 from interplay.rollout.engine import Engine, closing, engine
 from interplay.tasks.verdict import Row
@@ -40,20 +29,20 @@ from interplay.tasks.verdict import Row
 # A student: its weights, its training on a dataset, and what it answers.
 
 
-Weights = dict[str, Tensor]
+Weights = dict[str, torch.Tensor]
 
 
 class School(NamedTuple):
     """What students share."""
 
-    spec: TeachSpec
+    spec: teach_spec.TeachSpec
     student: Decoder
     """Takes the weights of whichever student is at hand."""
     reference: Decoder | None
     engine: Engine
     """Samples from `student`."""
     tokenizer: Tokenizer
-    special: Special
+    special: text.Special
     files: Path
     """The folder of the tokenizer."""
     micro_batch_tokens: int
@@ -71,17 +60,18 @@ def become(decoder: Decoder, known: Weights) -> None:
             parameter.copy_(known[name])
 
 
-def world(school: School, spec: TeachSpec, rows: Sequence[Row], sizes: list[int], mix: list[float]) -> TrainerState:
+def world(school: School, spec: teach_spec.TeachSpec, rows: Sequence[Row]) -> draw.TrainerState:
     """What the RL loop works on, with a memory of its own."""
-    return TrainerState(
+    return draw.TrainerState(
         spec=spec,
-        pool=Pool(list(rows), sizes),
+        pool=sets.Pool(list(rows), [len(rows)]),
         tokenizer=school.tokenizer,
         special=school.special,
         tokenizer_files=school.files,
         engine=school.engine,
-        sampler=build_sampler(
-            spec.method.sampler, PromptSource(sizes=sizes, mix=mix, seed=spec.seed, steps=spec.steps, rows=rows)
+        sampler=samplers.build_sampler(
+            spec.method.sampler,
+            sampler.PromptSource(sizes=[len(rows)], mix=[1.0], seed=spec.seed, steps=spec.steps, rows=rows),
         ),
         memory=Memory(len(rows)),
     )
@@ -93,7 +83,7 @@ def trained(school: School, rows: Sequence[Row], step: int, factor: float) -> Li
     own = school.spec.model_copy(update={"seed": stream_key(school.spec.seed, "student", step), "steps": school.spec.inner_steps})
     optimizers = optimizer.build_optimizers(own.optimizer, school.student.named_parameters())
     learner = Learner(own, school.student, school.reference, optimizers, school.micro_batch_tokens)
-    course, seconds = world(school, own, rows, [len(rows)], [1.0]), defaultdict[str, float](float)
+    course, seconds = world(school, own, rows), defaultdict[str, float](float)
     optimizer.set_lr(optimizers, factor)
     return [loop.stepped(course, learner, number, seconds).metrics for number in range(1, own.steps + 1)]
 
@@ -103,59 +93,20 @@ def ask(school: School, rows: Sequence[Row], n: int, *words: int | str) -> Asked
     if not rows:
         return Asked([], 0)
     spec = school.spec.model_copy(update={"seed": stream_key(school.spec.seed, *words)})
-    place = world(school, spec, rows, [len(rows)], [1.0])
-    asks = [plain_request(slot, n, row.prompt) for slot, row in enumerate(rows)]
-    found = sample_rollouts(place, list(range(len(rows))), asks, StepContext(spec.method, place.memory), Counter()).batch
+    place = world(school, spec, rows)
+    asks = [first_requests.plain_request(slot, n, row.prompt) for slot, row in enumerate(rows)]
+    found = draw.sample_rollouts(place, list(range(len(rows))), asks, StepContext(spec.method, place.memory), Counter()).batch
     passes = [0] * len(rows)
     for i, verdict in zip(found.ids.tolist(), found.verdicts, strict=True):
         passes[i] += verdict.strict if spec.by == "strict" else verdict.answer
     return Asked(passes, int(found.num_action_tokens().sum()))
 
 
-def probe(spec: TeachSpec, pool: Pool, step: int) -> list[Row]:
+def probe(spec: teach_spec.TeachSpec, pool: sets.Pool, step: int) -> list[Row]:
     """The hard problems that are asked in an outer step: by the mix, none twice as long as its set has others."""
-    deck = PromptSource(sizes=pool.sizes, mix=spec.mix, seed=stream_key(spec.seed, "probe", step))
+    deck = sampler.PromptSource(sizes=pool.sizes, mix=spec.mix, seed=stream_key(spec.seed, "probe", step))
     count = min(spec.probe_problems, len(pool.rows))
-    return [pool.rows[i] for i in build_sampler(spec.method.sampler, deck).select(count, 1)]
-
-
-# What datasets are worth to the teacher, what each proposal is credited with, and which student goes on.
-
-
-def grounded(before: int, after: Sequence[int], asked: int) -> Tensor:
-    """(g,) float64: the pass rate of each dataset's student less that of the one that all started from, over `asked` completions
-    of hard problems; `before` and `after` count passes."""
-    return (torch.tensor(after, dtype=torch.float64) - before) / asked
-
-
-def intrinsic(rates: Sequence[float], dataset: Sequence[int], datasets: int) -> Tensor:
-    """(g,) float64: the mean of p (1 - p) over the valid proposals of each dataset, 0 where there is none; `rates` are their p,
-    `dataset` says whose each is."""
-    p, member = torch.tensor(rates, dtype=torch.float64), torch.tensor(dataset, dtype=torch.int64)
-    empty = torch.zeros(datasets, dtype=torch.float64)
-    sums = empty.index_add(0, member, p * (1 - p))
-    return sums / empty.index_add(0, member, torch.ones_like(p)).clamp(min=1)
-
-
-def credited(rewards: Tensor, invalid: Tensor, penalty: float) -> Tensor:
-    """(g * n,) float64: the advantage of each proposal, dataset by dataset. Of `rewards` (g,): the dataset's less the mean of the
-    other datasets' (RLOO, arXiv:2402.14740, eq. 7), shared by all of its proposals; and of the `penalty` for being `invalid`
-    (g * n,) bool: its own less the mean of the other proposals'."""
-    shared = _compared(rewards).repeat_interleave(len(invalid) // len(rewards))
-    return shared + _compared(-penalty * invalid.double())
-
-
-def promoted(rewards: Tensor, trained: Sequence[bool], threshold: float) -> int | None:
-    """The dataset whose student goes on: the best of those that a student was trained on, the first of equals, if its reward is
-    `threshold` at least; None: the student stays as it was."""
-    able = [k for k, was in enumerate(trained) if was]
-    best = max(able, key=lambda k: (float(rewards[k]), -k), default=None)
-    return best if best is not None and float(rewards[best]) >= threshold else None
-
-
-def _compared(values: Tensor) -> Tensor:
-    """Each value less the mean of the others."""
-    return left_out(values, torch.zeros(len(values), dtype=torch.int64), torch.ones(len(values), dtype=torch.bool))
+    return [pool.rows[i] for i in samplers.build_sampler(spec.method.sampler, deck).select(count, 1)]
 
 
 # The loop of teaching (SOAR, arXiv:2601.18778): proposals, a student for each dataset, the teacher's reward, its update, and
@@ -184,7 +135,7 @@ class Course(NamedTuple):
     school: School
     teacher: Teacher | None
     """None: datasets are drawn from `instances`."""
-    hard: Pool
+    hard: sets.Pool
     instances: list[Row]
     known: Weights
     """Of the student that the next students start from; a promotion puts others in their place."""
@@ -198,7 +149,7 @@ class Offered(NamedTuple):
     batch: Batch | None
     """As the teacher wrote them."""
 
-    def dataset(self, k: int, spec: TeachSpec) -> list[Row]:
+    def dataset(self, k: int, spec: teach_spec.TeachSpec) -> list[Row]:
         """The valid problems of dataset k."""
         own = self.proposals[k * spec.problems_per_dataset : (k + 1) * spec.problems_per_dataset]
         return [one.row for one in own if one.row]
@@ -221,7 +172,7 @@ class Graduate(NamedTuple):
     lines: Lines
 
 
-def run(spec: TeachSpec, inputs: dict[str, Path], out: Path, how: Run) -> dict[str, Any]:
+def teach_student(spec: teach_spec.TeachSpec, inputs: dict[str, Path], out: Path, how: execution.Run) -> dict[str, Any]:
     """Teach and write the student's `model/`, `checkpoints/<step>/model/`, `metrics.jsonl` and `proposals.parquet`; goes on from
     `out/resume` where there is one. Roles: see TeachSpec.
 
@@ -229,28 +180,27 @@ def run(spec: TeachSpec, inputs: dict[str, Path], out: Path, how: Run) -> dict[s
     course = assembled(spec, inputs, how)
     with closing(course.school.engine, *([course.teacher.engine] if course.teacher else [])):
         done = restored(course, out)
-        teach(course, out, how, done)
+        teach_steps(course, out, how, done)
     become(course.school.student, course.known)
     folder.save_decoder(course.school.student, out / "model", course.school.files)
     proposals.finish(out, spec)
     return proposals.summary(read(out))
 
 
-def assembled(spec: TeachSpec, inputs: dict[str, Path], how: Run) -> Course:
+def assembled(spec: teach_spec.TeachSpec, inputs: dict[str, Path], how: execution.Run) -> Course:
     """All that a run has before its first step."""
     torch.set_num_threads(how.threads)
     torch.manual_seed(spec.seed)  # nothing here draws from torch's own stream, but it is saved, and starts at random otherwise
     dtype, init = getattr(torch, spec.dtype), inputs["init"]
-    student = place_decoder(folder.load_decoder(init / "model"), how)
-    reference = (
-        place_decoder(folder.load_decoder(init / "model"), how).requires_grad_(False) if spec.method.loss.refers() else None
-    )
+    base = init / "model"
+    student = place_decoder(folder.load_decoder(base), how)
+    reference = place_decoder(folder.load_decoder(base), how).requires_grad_(False) if spec.method.loss.refers() else None
     tokenizer = text.load(init)
     school = School(
         spec=spec,
         student=student,
         reference=reference,
-        engine=engine(spec.engine, student, how, dtype, init / "model"),
+        engine=engine(spec.engine, student, how, dtype, base),
         tokenizer=tokenizer,
         special=text.special(init),
         files=text.tokenizer_folder(init),
@@ -260,7 +210,7 @@ def assembled(spec: TeachSpec, inputs: dict[str, Path], how: Run) -> Course:
     text.check_prompt_lengths(tokenizer, [row.prompt for row in hard.rows], spec.max_prompt_length)
     teacher, instances = None, []
     if spec.proposer == "teacher":
-        model = place_decoder(folder.load_decoder(init / "model"), how)
+        model = place_decoder(folder.load_decoder(base), how)
         own = spec.model_copy(
             update={
                 "optimizer": spec.teacher_optimizer,
@@ -271,9 +221,7 @@ def assembled(spec: TeachSpec, inputs: dict[str, Path], how: Run) -> Course:
         )
         optimizers = optimizer.build_optimizers(spec.teacher_optimizer, model.named_parameters())
         learner = Learner(own, model, reference, optimizers, how.micro_batch_tokens)
-        teacher = Teacher(
-            learner, engine(spec.engine, model, how, dtype, init / "model"), proposals.end_token(tokenizer, spec.task)
-        )
+        teacher = Teacher(learner, engine(spec.engine, model, how, dtype, base), proposals.end_token(tokenizer, spec.task))
     else:
         instances = sets.read_rows(inputs["instances"], 0)
     return Course(school, teacher, hard, instances, weights(student))
@@ -301,11 +249,11 @@ def save(course: Course, resume: Path, step: int) -> None:
     checkpoint.save(resume / "state", step, tensors, {})
 
 
-def teach(course: Course, out: Path, how: Run, done: int) -> None:
+def teach_steps(course: Course, out: Path, how: execution.Run, done: int) -> None:
     """Outer steps done + 1 to the last, saving to `out/resume` every `save_minutes`."""
     school, spec = course.school, course.school.spec
     metrics, progress, clock = Metrics(out, done), Progress(spec.steps, "steps", done), time.monotonic()
-    with save_points(how.save_minutes) as saves:
+    with stop.save_points(how.save_minutes) as saves:
         for step in range(done + 1, spec.steps + 1):
             values = one_step(course, out, step)
             metrics.write(step, **values)
@@ -328,7 +276,7 @@ def one_step(course: Course, out: Path, step: int) -> dict[str, float]:
     offered = offer(course, step)
     paid = valued(course, offered, step, factor)
     invalid = torch.tensor([one.row is None for one in offered.proposals])
-    advantage = credited(paid.rewards, invalid, spec.invalid_penalty)
+    advantage = proposals.credited(paid.rewards, invalid, spec.invalid_penalty)
     shared = paid.rewards.repeat_interleave(spec.problems_per_dataset) - spec.invalid_penalty * invalid.double()
     proposals.write_step(out, step, spec, offered.proposals, shared, advantage)
     learnt = update_teacher(course.teacher, offered.batch, shared, advantage, step, factor)
@@ -356,7 +304,7 @@ def update_teacher(
     optimizer.set_lr(learner.optimizers, factor)
     measured = proposals.of_batch(batch)
     earned = replace(batch, rewards=rewards)
-    values = update(learner, earned, over_tokens(advantage, earned), step)
+    values = update(learner, earned, group_advantages.over_tokens(advantage, earned), step)
     return {f"teacher/{name}": value for name, value in {**measured, **values}.items()}
 
 
@@ -372,8 +320,8 @@ def valued(course: Course, offered: Offered, step: int, factor: float) -> Paid:
     found = {k: graduate(course, datasets[k], hard, step, factor, spent) for k in chosen if datasets[k]}
     after = [found[k].passes if k in found else before for k in chosen]
     asked = len(hard) * spec.probe_samples
-    rewards = grounded(before, after, asked) if learnt is None else learnt
-    best = promoted(rewards, [k in found for k in range(spec.datasets)], spec.promote_threshold)
+    rewards = proposals.grounded(before, after, asked) if learnt is None else learnt
+    best = proposals.promoted(rewards, [k in found for k in range(spec.datasets)], spec.promote_threshold)
     if best is not None:
         course.known.update(found[best].weights)
     rates = {
@@ -406,4 +354,4 @@ def learnable(school: School, datasets: list[list[Row]], step: int, spent: Spent
     found = ask(school, rows, n, "learnable", step)
     spent.asked(found, len(rows) * n)
     member = [k for k, own in enumerate(datasets) for _ in own]
-    return intrinsic([passes / n for passes in found.passes], member, len(datasets))
+    return proposals.intrinsic([passes / n for passes in found.passes], member, len(datasets))

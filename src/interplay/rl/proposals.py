@@ -1,28 +1,23 @@
-"""Proposals of a teacher: how they are written, read and recorded."""
+"""Proposals of a teacher: how they are written, read, rewarded and recorded."""
 
-import json
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from interplay.core.artifact import read_json, write_atomic
-from interplay.core.metrics import round_values
-from interplay.core.model import PermanentError, UserError
-from interplay.core.random import generator, stream_key
+from interplay.core import model, random
 from interplay.data import tokenizer as text
 from interplay.data.spec import split_of
-from interplay.data.tokenizer import Special
-from interplay.rl.advantages.group import spread
+from interplay.rl import records
 from interplay.rl.batch import Batch
-from interplay.rl.teaching.spec import TeachSpec
+from interplay.rl.group_advantages import left_out, spread
+from interplay.rl.teach_spec import TeachSpec
 from interplay.rollout.engine import Engine
 from interplay.rollout.request import Request, Sampling
 from interplay.tasks.family import language_of, task_family
@@ -45,7 +40,7 @@ class Proposal(NamedTuple):
     """Why it is none: a flaw of the family's, or HELD_OUT; empty where it is one."""
 
 
-def write_proposals(spec: TeachSpec, engine: Engine, special: Special, end: int, step: int, tokenizer: Tokenizer) -> Batch:
+def write_proposals(spec: TeachSpec, engine: Engine, special: text.Special, end: int, step: int, tokenizer: Tokenizer) -> Batch:
     """What the teacher writes in an outer step: g * n texts, dataset by dataset, one group, without rewards.
 
     There is nothing before the first token of a text in training, so no model knows how to begin: the first letter is drawn for
@@ -55,14 +50,15 @@ def write_proposals(spec: TeachSpec, engine: Engine, special: Special, end: int,
         top_p=1.0,
         top_k=0,
         max_completion_length=spec.max_proposal_length,
-        seed=stream_key(spec.seed, "propose", step),
+        seed=random.stream_key(spec.seed, "propose", step),
         eos=end,
         pad=special.pad,
     )
     letters, count = language_of(spec.task).starts(spec.task), spec.proposals()
-    first = [letters[i] for i in generator(spec.seed, "begin", step).integers(len(letters), size=count)]
+    first = [letters[i] for i in random.generator(spec.seed, "begin", step).integers(len(letters), size=count)]
     prompts = text.encode_texts(tokenizer, first)
-    rollouts = engine.generate([Request(ids, stream_key("proposal"), number, 1) for number, ids in enumerate(prompts)], sampling)
+    asks = [Request(ids, random.stream_key("proposal"), number, 1) for number, ids in enumerate(prompts)]
+    rollouts = engine.generate(asks, sampling)
     longest = int(rollouts.lengths.max())
     texts = [row[:n] for row, n in zip(rollouts.tokens.tolist(), rollouts.lengths.tolist(), strict=True)]
     return Batch(
@@ -95,7 +91,7 @@ def _read(text: str, number: int, task: Task) -> Proposal:
         return Proposal(text, None, HELD_OUT)
     shown = family.render(found, task)
     if family.answer(task, found, shown.prompt) != shown.answer:
-        raise PermanentError(f"{task.name}: parser and solver read {shown.prompt!r} differently")
+        raise model.PermanentError(f"{task.name}: parser and solver read {shown.prompt!r} differently")
     row = Row(
         set=0,
         index=number,
@@ -115,7 +111,7 @@ def _read(text: str, number: int, task: Task) -> Proposal:
 
 def draw_problems(rows: Sequence[Row], count: int, *words: int | str) -> list[Proposal]:
     """Problems of a set in place of proposals, none twice as long as there are others."""
-    order = [int(i) for i in generator(*words).permutation(len(rows))]
+    order = [int(i) for i in random.generator(*words).permutation(len(rows))]
     return [Proposal(rows[i].prompt, rows[i], "") for i in (order * -(-count // len(order)))[:count]]
 
 
@@ -143,11 +139,50 @@ def end_token(tokenizer: Tokenizer, task: Task) -> int:
     ids = text.encode_texts(tokenizer, [end])[0]
     others = [token for token, number in tokenizer.get_vocab().items() if end in token and [number] != ids]
     if len(ids) != 1 or others:
-        raise UserError(
+        raise model.UserError(
             f"teach: the tokenizer has no token of its own for {end!r}, which ends a proposal; take a model with a tokenizer of "
             "characters or words"
         )
     return ids[0]
+
+
+# What datasets are worth to the teacher, what each proposal is credited with, and which student goes on.
+
+
+def grounded(before: int, after: Sequence[int], asked: int) -> torch.Tensor:
+    """(g,) float64: the pass rate of each dataset's student less that of the one that all started from, over `asked` completions
+    of hard problems; `before` and `after` count passes."""
+    return (torch.tensor(after, dtype=torch.float64) - before) / asked
+
+
+def intrinsic(rates: Sequence[float], dataset: Sequence[int], datasets: int) -> torch.Tensor:
+    """(g,) float64: the mean of p (1 - p) over the valid proposals of each dataset, 0 where there is none; `rates` are their p,
+    `dataset` says whose each is."""
+    p, member = torch.tensor(rates, dtype=torch.float64), torch.tensor(dataset, dtype=torch.int64)
+    empty = torch.zeros(datasets, dtype=torch.float64)
+    sums = empty.index_add(0, member, p * (1 - p))
+    return sums / empty.index_add(0, member, torch.ones_like(p)).clamp(min=1)
+
+
+def credited(rewards: torch.Tensor, invalid: torch.Tensor, penalty: float) -> torch.Tensor:
+    """(g * n,) float64: the advantage of each proposal, dataset by dataset. Of `rewards` (g,): the dataset's less the mean of the
+    other datasets' (RLOO, arXiv:2402.14740, eq. 7), shared by all of its proposals; and of the `penalty` for being `invalid`
+    (g * n,) bool: its own less the mean of the other proposals'."""
+    shared = _compared(rewards).repeat_interleave(len(invalid) // len(rewards))
+    return shared + _compared(-penalty * invalid.double())
+
+
+def promoted(rewards: torch.Tensor, trained: Sequence[bool], threshold: float) -> int | None:
+    """The dataset whose student goes on: the best of those that a student was trained on, the first of equals, if its reward is
+    `threshold` at least; None: the student stays as it was."""
+    able = [k for k, was in enumerate(trained) if was]
+    best = max(able, key=lambda k: (float(rewards[k]), -k), default=None)
+    return best if best is not None and float(rewards[best]) >= threshold else None
+
+
+def _compared(values: torch.Tensor) -> torch.Tensor:
+    """Each value less the mean of the others."""
+    return left_out(values, torch.zeros(len(values), dtype=torch.int64), torch.ones(len(values), dtype=torch.bool))
 
 
 # Records of a run of teaching.
@@ -234,9 +269,8 @@ def of_batch(batch: Batch) -> dict[str, float]:
 
 def write_step(out: Path, step: int, spec: TeachSpec, proposals: Sequence[Proposal], rewards: Tensor, advantage: Tensor) -> None:
     """Keep `keep_rollouts` proposals, chosen by (seed, step). `rewards` and `advantage` (g * n,)."""
-    order = generator(spec.seed, "keep", step).permutation(len(proposals))[: spec.keep_rollouts]
-    kept = [_entry(step, spec, proposals[i], i, rewards, advantage) for i in np.sort(order).tolist()]
-    write_atomic(out / "resume" / "steps" / f"{step}.json", json.dumps(kept).encode())
+    kept = records.kept_rows(spec.seed, step, len(proposals), spec.keep_rollouts)
+    records.save_step(out, step, [_entry(step, spec, proposals[i], i, rewards, advantage) for i in kept])
 
 
 def _entry(step: int, spec: TeachSpec, one: Proposal, i: int, rewards: Tensor, advantage: Tensor) -> dict[str, Any]:
@@ -254,18 +288,15 @@ def _entry(step: int, spec: TeachSpec, one: Proposal, i: int, rewards: Tensor, a
 
 def finish(out: Path, spec: TeachSpec) -> None:
     """Join the steps' files into the table."""
-    rows = [row for step in range(1, spec.steps + 1) for row in read_json(out / "resume" / "steps" / f"{step}.json")]
+    rows = [row for step in records.read_steps(out, spec.steps) for row in step]
     pq.write_table(pa.Table.from_pylist(rows, schema=PROPOSALS), out / "proposals.parquet")
 
 
 def summary(lines: list[dict[str, Any]]) -> dict[str, Any]:
     """The record's metrics from the lines of metrics.jsonl: totals over the run, promotions, what the teacher wrote, and means
     over the first and the last tenth."""
-    totals = {name: int(sum(line[name] for line in lines)) for name in TOTALS}
+    totals = records.total_values(lines, TOTALS)
     written = int(sum(line.get("teacher/completion_tokens", 0) for line in lines))
     totals["tokens"] += written
-    tenth = max(1, len(lines) // 10)
-    ends = {"first": lines[:tenth], "last": lines[-tenth:]}
-    means = {f"{name}_{end}": sum(line[name] for line in some) / len(some) for end, some in ends.items() for name in MEANS}
-    counts = {"steps": len(lines), "promoted": int(sum(line["promoted"] for line in lines)), "proposal_tokens": written}
-    return {**counts, **totals, **round_values(means)}
+    counts = {"steps": len(lines), **records.total_values(lines, ("promoted",)), "proposal_tokens": written}
+    return {**counts, **totals, **records.mean_of_ends(lines, MEANS)}

@@ -8,14 +8,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from interplay.core import extension
-from interplay.core.model import UserError
+from interplay.core import extension, model
 from interplay.data import sets
 from interplay.data.steps.decompose import is_goal_first
+from interplay.rl import pieces
+from interplay.rl import request_spec as specs
 from interplay.rl.batch import Batch, StepContext, take
-from interplay.rl.requests import pieces
-from interplay.rl.requests import spec as specs
-from interplay.rl.requests.first_requests import ALLOCATION, PROMPTING, SamplingRequest, hinted_prompt, plain_request
+from interplay.rl.first_requests import ALLOCATION, PROMPTING, Requests, SamplingRequest, hinted_prompt, plain_request
 from interplay.tasks.family import MARK
 from interplay.tasks.op_dag.terse_corruptions import repair
 from interplay.tasks.verdict import Row, Verdict
@@ -23,9 +22,7 @@ from interplay.tasks.verdict import Row, Verdict
 # More completions with information in the context, credited to the bare prompt: a hint (Guide), a critique (Critique-GRPO).
 
 
-def guide_follow(
-    spec: specs.GuideContinuation, rows: Sequence[Row], batch: Batch, rounds: int, now: StepContext
-) -> list[SamplingRequest]:
+def guide_follow(spec: specs.GuideContinuation, rows: Sequence[Row], batch: Batch, rounds: int, now: StepContext) -> Requests:
     """Once, for each group in which all failed, completions with the hint, credited to the prompt without it."""
     if rounds:
         return []
@@ -43,7 +40,7 @@ def guide_kept(spec: specs.GuideContinuation, batch: Batch, now: StepContext) ->
 
 def critique_follow(
     spec: specs.CritiqueContinuation, rows: Sequence[Row], batch: Batch, rounds: int, now: StepContext
-) -> list[SamplingRequest]:
+) -> Requests:
     """Once, for each group with a wrong completion, more behind its first one, credited to the prompt alone."""
     asks = []
     for slot, row in enumerate(rows if not rounds else []):
@@ -77,9 +74,7 @@ FAILURES = "reflection"
 """Name in the memory: id -> {n, reward: sum, wrong: last wrong completion}."""
 
 
-def reflection_begun(
-    spec: specs.ReflectionContinuation, requests: list[SamplingRequest], rows: Sequence[Row], now: StepContext
-) -> list[SamplingRequest]:
+def reflection_begun(spec: specs.ReflectionContinuation, requests: Requests, rows: Sequence[Row], now: StepContext) -> Requests:
     """Also a further group for each prompt that mostly failed so far, after its last wrong completion."""
     known = now.memory.notes.setdefault(FAILURES, {})
     further = []
@@ -148,15 +143,15 @@ def append_attempts(prompt: str, attempts: Sequence[str], feedback: str) -> str:
 
 
 def shown_attempt_begun(
-    spec: specs.ShownAttemptContinuation, requests: list[SamplingRequest], rows: Sequence[Row], now: StepContext
-) -> list[SamplingRequest]:
+    spec: specs.ShownAttemptContinuation, requests: Requests, rows: Sequence[Row], now: StepContext
+) -> Requests:
     """The attempts that are shown, from the bare prompts."""
     return [request._replace(n=spec.references) for request in requests]
 
 
 def shown_attempt_follow(
     spec: specs.ShownAttemptContinuation, rows: Sequence[Row], batch: Batch, rounds: int, now: StepContext
-) -> list[SamplingRequest]:
+) -> Requests:
     """Once, an equal number of completions behind each of them; those of a prompt make one group."""
     if rounds:
         return []
@@ -179,9 +174,7 @@ def exit_carried(spec: specs.ExitContinuation, now: StepContext, prompts: int) -
     return [history["id"] for history in started_histories(spec, now, prompts)]
 
 
-def exit_begun(
-    spec: specs.ExitContinuation, requests: list[SamplingRequest], rows: Sequence[Row], now: StepContext
-) -> list[SamplingRequest]:
+def exit_begun(spec: specs.ExitContinuation, requests: Requests, rows: Sequence[Row], now: StepContext) -> Requests:
     """The first groups after histories, the others from the bare prompt."""
     histories = started_histories(spec, now, len(rows))
     begun = []
@@ -241,22 +234,20 @@ def _bounded(spec: specs.ExitContinuation, known: list[dict[str, Any]]) -> list[
 # The table of continuations, by the `name` of their spec.
 
 
-def own_follow(
-    spec: specs.OwnContinuation, rows: Sequence[Row], batch: Batch, rounds: int, now: StepContext
-) -> list[SamplingRequest]:
+def own_follow(spec: specs.OwnContinuation, rows: Sequence[Row], batch: Batch, rounds: int, now: StepContext) -> Requests:
     """The requests of the user's function. Raises UserError when they are none."""
     made = extension.call(spec, rows, batch, rounds, now)
     if not isinstance(made, list) or not all(isinstance(one, SamplingRequest) for one in made):
-        raise UserError(f"{spec.function}: must return a list of SamplingRequest, not {made!r:.60}")
+        raise model.UserError(f"{spec.function}: must return a list of SamplingRequest, not {made!r:.60}")
     return made
 
 
 class ContinuationMember(NamedTuple):
     """A continuation."""
 
-    begin: Callable[..., list[SamplingRequest]] | None = None
+    begin: Callable[..., Requests] | None = None
     """`(spec, requests, rows, now)`: the first requests, changed by what is remembered of earlier steps."""
-    follow: Callable[..., list[SamplingRequest]] | None = None
+    follow: Callable[..., Requests] | None = None
     """`(spec, rows, batch, rounds, now)`: what is requested next, given what was sampled so far in how many further rounds; none:
     no further round."""
     keep: Callable[..., Batch] | None = None
@@ -289,7 +280,7 @@ def carried_prompts(now: StepContext, prompts: int) -> list[int]:
     return member(spec, now, prompts) if member else []
 
 
-def first_requests(rows: Sequence[Row], now: StepContext) -> list[SamplingRequest]:
+def first_requests(rows: Sequence[Row], now: StepContext) -> Requests:
     """The first round of requests for the prompts `rows`, slot by slot."""
     counts = ALLOCATION[now.method.allocation.name].first(now.method.allocation, len(rows))
     requests = prompted(rows, counts, now)
@@ -298,14 +289,14 @@ def first_requests(rows: Sequence[Row], now: StepContext) -> list[SamplingReques
     return begin(spec, requests, rows, now) if begin else requests
 
 
-def prompted(rows: Sequence[Row], counts: Sequence[int], now: StepContext) -> list[SamplingRequest]:
+def prompted(rows: Sequence[Row], counts: Sequence[int], now: StepContext) -> Requests:
     """Requests for so many completions of each prompt, from the texts that the prompting chooses."""
     spec = now.method.prompting
     make = PROMPTING[spec.name].requests
     return [one for slot, (row, n) in enumerate(zip(rows, counts, strict=True)) if n for one in make(spec, row, slot, n, now)]
 
 
-def next_requests(rows: Sequence[Row], batch: Batch, rounds: int, now: StepContext) -> list[SamplingRequest]:
+def next_requests(rows: Sequence[Row], batch: Batch, rounds: int, now: StepContext) -> Requests:
     """The next round of requests, after `rounds` further ones led to `batch`; none: the step's rollouts are complete."""
     allocation, continuation = now.method.allocation, now.method.continuation
     again, follow = ALLOCATION[allocation.name].again, CONTINUATION[continuation.name].follow

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from interplay.rl import custom
-from interplay.rl.advantages.advantages import advantages
+from interplay.rl import edit_spec as specs
+from interplay.rl.advantages import advantages
 from interplay.rl.batch import Batch, StepContext, join, take
-from interplay.rl.edits import spec as specs
-from interplay.rl.losses.losses import first
+from interplay.rl.losses import first
 from interplay.tasks.verdict import Verdict
 
 # Rows added or dropped.
@@ -22,6 +22,8 @@ from interplay.tasks.verdict import Verdict
 # Edits that add rows: past completions of the same prompt, and gold solutions.
 
 
+Edited = tuple[Batch, Tensor, Tensor]
+"""A batch, its advantages (N,T), and which tokens bear loss (N,T) bool."""
 BUFFER = "replay"
 """Name in the memory: `<id>.<1 or 0>` -> past rows of a prompt that passed or failed, latest last."""
 GOLD = Verdict(True, True, 1.0, "none")
@@ -46,9 +48,7 @@ def replay(spec: specs.Replay, batch: Batch, now: StepContext) -> Batch:
     return join([batch, *more], now.pad, same_groups=True)
 
 
-def replayed(
-    spec: specs.Replay, batch: Batch, advantage: Tensor, bears: Tensor, now: StepContext
-) -> tuple[Batch, Tensor, Tensor]:
+def replayed(spec: specs.Replay, batch: Batch, advantage: Tensor, bears: Tensor, now: StepContext) -> Edited:
     """Advantages of rows off policy times `scale`."""
     if batch.off_policy is None:
         return batch, advantage, bears
@@ -69,9 +69,7 @@ def demonstrations(spec: specs.Demonstrations, batch: Batch, now: StepContext) -
     return join([take(batch, rows), *gold], now.pad, same_groups=True)
 
 
-def demonstrated(
-    spec: specs.Demonstrations, batch: Batch, advantage: Tensor, bears: Tensor, now: StepContext
-) -> tuple[Batch, Tensor, Tensor]:
+def demonstrated(spec: specs.Demonstrations, batch: Batch, advantage: Tensor, bears: Tensor, now: StepContext) -> Edited:
     """The advantage of gold solutions is `sft_loss_coef` at each token: at ratio 1 the gradient of their log-likelihood."""
     if batch.excluded is None:
         return batch, advantage, bears
@@ -167,9 +165,7 @@ def dynamic_sampling(spec: specs.DynamicSampling, batch: Batch, now: StepContext
 # Edits that choose or weigh tokens by entropy, by agreement, by what they say, or by a budget.
 
 
-def token_budget(
-    spec: specs.TokenBudget, batch: Batch, advantage: Tensor, bears: Tensor, now: StepContext
-) -> tuple[Batch, Tensor, Tensor]:
+def token_budget(spec: specs.TokenBudget, batch: Batch, advantage: Tensor, bears: Tensor, now: StepContext) -> Edited:
     """The rows (in their order) that come first in an order drawn by seed and step, until their tokens that bear loss reach the
     budget (C3PO)."""
     order = torch.from_numpy(now.random("token_budget").permutation(len(batch)))
@@ -179,9 +175,7 @@ def token_budget(
     return take(batch, rows), advantage[rows], bears[rows]
 
 
-def top_entropy(
-    spec: specs.TopEntropy, batch: Batch, advantage: Tensor, bears: Tensor, now: StepContext
-) -> tuple[Batch, Tensor, Tensor]:
+def top_entropy(spec: specs.TopEntropy, batch: Batch, advantage: Tensor, bears: Tensor, now: StepContext) -> Edited:
     """Advantages of tokens below the quantile of entropy over those that bear loss become 0 (arXiv:2506.01939, eq. 5)."""
     if not bears.any():
         return batch, advantage, bears
@@ -190,16 +184,12 @@ def top_entropy(
     return batch, advantage * (entropy.double() >= least), bears
 
 
-def uncertain_tokens(
-    spec: specs.UncertainTokens, batch: Batch, advantage: Tensor, bears: Tensor, now: StepContext
-) -> tuple[Batch, Tensor, Tensor]:
+def uncertain_tokens(spec: specs.UncertainTokens, batch: Batch, advantage: Tensor, bears: Tensor, now: StepContext) -> Edited:
     """Only tokens that the sampling policy gave less than the threshold bear loss (SPO, arXiv:2505.23564)."""
     return batch, advantage, bears & (batch.logprobs.exp() < spec.threshold)
 
 
-def information_mask(
-    spec: specs.InformationMask, batch: Batch, advantage: Tensor, bears: Tensor, now: StepContext
-) -> tuple[Batch, Tensor, Tensor]:
+def information_mask(spec: specs.InformationMask, batch: Batch, advantage: Tensor, bears: Tensor, now: StepContext) -> Edited:
     """Tokens that begin behind `begin` and up to `end`, that included, bear no loss (SSRL, arXiv:2508.10874)."""
     information = re.compile(f"(?<={re.escape(spec.begin)}).*?(?:{re.escape(spec.end)}|$)", re.DOTALL)
     bears = bears.clone()
@@ -211,9 +201,7 @@ def information_mask(
     return batch, advantage, bears
 
 
-def gtpo_conflict(
-    spec: specs.ConflictTokens, batch: Batch, advantage: Tensor, bears: Tensor, now: StepContext
-) -> tuple[Batch, Tensor, Tensor]:
+def gtpo_conflict(spec: specs.ConflictTokens, batch: Batch, advantage: Tensor, bears: Tensor, now: StepContext) -> Edited:
     """Advantages less the price of entropy, times `positive` or `negative` at conflict tokens (arXiv:2508.03772); rows above the
     entropy limit are dropped."""
     mean = advantage.sum(1) / batch.mask().sum(1).clamp(min=1)
@@ -294,7 +282,7 @@ def kept_tokens(score: Tensor, bears: Tensor, share: float) -> Tensor:
     return first(score, bears, math.ceil(share * int(bears.sum())))
 
 
-def d3s(spec: specs.D3S, batch: Batch, advantage: Tensor, bears: Tensor, now: StepContext) -> tuple[Batch, Tensor, Tensor]:
+def d3s(spec: specs.D3S, batch: Batch, advantage: Tensor, bears: Tensor, now: StepContext) -> Edited:
     """The rows kept, their advantages and which of their tokens bear loss, both (M,T). A row's advantage is the mean over its
     tokens; rows none of whose tokens bear loss are dropped before shares are taken."""
     rows = bears.any(1).nonzero()[:, 0]
@@ -336,7 +324,7 @@ BEFORE: dict[str, Callable[..., Batch]] = {
     "replay": replay,
     "demonstrations": demonstrations,
 }
-AFTER: dict[str, Callable[..., tuple[Batch, Tensor, Tensor]]] = {
+AFTER: dict[str, Callable[..., Edited]] = {
     "d3s": d3s,
     "token_budget": token_budget,
     "top_entropy": top_entropy,
@@ -358,7 +346,7 @@ def edits_before_advantage(batch: Batch, now: StepContext) -> Batch:
     return batch
 
 
-def edits_after_advantage(batch: Batch, advantage: Tensor, bears: Tensor, now: StepContext) -> tuple[Batch, Tensor, Tensor]:
+def edits_after_advantage(batch: Batch, advantage: Tensor, bears: Tensor, now: StepContext) -> Edited:
     """The edits of the method that act on a batch with its advantages, in order."""
     for spec in now.method.edits:
         if isinstance(spec, specs.OwnEdit):

@@ -4,16 +4,11 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeVar
 
 from interplay.rl import custom
+from interplay.rl import reward_spec as specs
 from interplay.rl.batch import WHOLE, Span
-from interplay.rl.rewards import spec as specs
-from interplay.tasks import multihop, subproblems
+from interplay.tasks import family, multihop, subproblems
 from interplay.tasks import verdict as tasks_verdict
-from interplay.tasks.family import multihop_item
-from interplay.tasks.multihop import cited_chunks, f_beta
-from interplay.tasks.op_dag import dag
-from interplay.tasks.op_dag.terse import ANSWER, SECTION
-from interplay.tasks.op_dag.terse_corruptions import first_wrong
-from interplay.tasks.op_dag.terse_corruptions import repair_steps as places
+from interplay.tasks.op_dag import dag, terse, terse_corruptions
 from interplay.tasks.verdict import Row, Verdict, extract_answer, is_answer_dump
 
 # What every member of the reward seam gives back: `(spec, problems, completions, verdicts) -> Rewards`. All lists hold N
@@ -50,8 +45,8 @@ def citation(spec: specs.CitationReward, problems: Sequence[Row], said: Sequence
     exactly once earns 0. A row that asks for no citations earns r_ans."""
     sequence, scores = [], []
     for gold, completion, verdict in zip(per_completion(_useful, problems), said, verdicts, strict=True):
-        listed, right = cited_chunks(completion), float(verdict.answer)
-        score = f_beta(listed or [], gold, spec.beta)
+        listed, right = multihop.cited_chunks(completion), float(verdict.answer)
+        score = multihop.f_beta(listed or [], gold, spec.beta)
         broken = bool(gold) and listed is None
         scores.append(score)
         sequence.append(0.0 if broken else right + spec.eta * score + (1 - spec.eta) * right * score)
@@ -98,7 +93,7 @@ def released_steps(verdict: Verdict) -> float:
 
 
 def process(spec: specs.ProcessReward, problems: Sequence, completions: Sequence[str], verdicts: Sequence[Verdict]) -> Rewards:
-    """The four forms of rl.rewards.spec.ProcessReward."""
+    """The four forms of rl.reward_spec.ProcessReward."""
     right = [float(v.answer) for v in verdicts]
     if spec.form == "strict":
         return Rewards([float(v.strict) for v in verdicts], {"outcome": right, "steps": [float(v.score) for v in verdicts]})
@@ -123,10 +118,10 @@ def steps(spec: specs.StepsReward, problems: Sequence[Row], completions: Sequenc
 def _spans(row: Row, completion: str, verdict: Verdict) -> list[Span]:
     if row.family != "op_dag" or row.mode != "forward":
         return [Span(0, WHOLE, 0, float(verdict.answer))]
-    wrong = first_wrong(dag.loads(row.graph), completion, SECTION in row.solution)
+    wrong = terse_corruptions.first_wrong(dag.loads(row.graph), completion, terse.SECTION in row.solution)
     right_until = len(completion) if wrong is None else wrong.start
-    starts = [start for start, _ in places(completion)]
-    mark = completion.find(ANSWER)
+    starts = [start for start, _ in terse_corruptions.repair_steps(completion)]
+    mark = completion.find(terse.ANSWER)
     ends = [*starts[1:], mark if mark >= 0 else len(completion)] if starts else []
     made = [Span(start, end, j, float(start < right_until)) for j, (start, end) in enumerate(zip(starts, ends, strict=True))]
     return [*made, Span(ends[-1] if ends else 0, WHOLE, len(made), float(verdict.answer))]
@@ -184,7 +179,7 @@ def text_match(
 
 def gold_answers(row: Row) -> tuple[str, ...]:
     """Acceptable answers in words: those of the question over documents, where the row asks for its answer; else none."""
-    asked = multihop_item(row)
+    asked = family.multihop_item(row)
     if asked is None:
         return ()
     return asked.answers if row.answer in asked.answers else (row.answer,)

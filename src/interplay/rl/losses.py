@@ -9,9 +9,8 @@ import torch
 from torch import Tensor
 
 from interplay.core import extension
-from interplay.core.extension import Extension
 from interplay.rl import custom
-from interplay.rl.losses import spec as specs
+from interplay.rl import loss_spec as specs
 from interplay.rollout.request import scale_of, token_uncertainty
 
 # Terms: what a loss reads, weights of tokens, ratios and estimates of divergences.
@@ -259,30 +258,7 @@ def disco(spec: specs.DiscoLoss, seen: MicroBatch) -> tuple[Tensor, dict[str, Te
     return -seen.prepared["row"] * value + seen.prepared["kl"] * (seen.old_logp - seen.logp), {}
 
 
-# Distillation of what the policy says once it has read feedback (DistIL, arXiv:2606.05152).
-
-
-def forward_cross_entropy(teacher: Tensor, policy: Tensor) -> Tensor:
-    """(M,) H(teacher, policy) of log-probabilities (M,V): KL(teacher || policy) and the teacher's own entropy."""
-    return -(teacher.exp() * policy).sum(-1)
-
-
-def reverse_kl(teacher: Tensor, policy: Tensor) -> Tensor:
-    """(M,) KL(policy || teacher)."""
-    return (policy.exp() * (policy - teacher)).sum(-1)
-
-
-def jensen_shannon(teacher: Tensor, policy: Tensor) -> Tensor:
-    """(M,) the mean of the KL divergences of both from their mean; at most ln 2."""
-    mean = torch.logaddexp(teacher, policy) - math.log(2)
-    return 0.5 * (teacher.exp() * (teacher - mean) + policy.exp() * (policy - mean)).sum(-1)
-
-
-DIVERGENCES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
-    "fwd_ce": forward_cross_entropy,
-    "rev_kl": reverse_kl,
-    "js": jensen_shannon,
-}
+# Distillation of what the policy says once it has read feedback (DistIL, arXiv:2606.05152); divergences: rl.policy.
 
 
 def distil(spec: specs.DistilLoss, seen: MicroBatch) -> tuple[Tensor, dict[str, Tensor]]:
@@ -374,7 +350,7 @@ class Member(NamedTuple):
     """Whether rows without an advantage have a gradient, too."""
 
 
-def _own_loss(spec: Extension, seen: MicroBatch) -> tuple[Tensor, dict[str, Tensor]]:
+def _own_loss(spec: extension.Extension, seen: MicroBatch) -> tuple[Tensor, dict[str, Tensor]]:
     """(n, T), the loss of each token, and no sums. Raises UserError when it has another shape."""
     return custom.checked_tensor(spec, extension.call(spec, seen), tuple(seen.logp.shape), seen.logp.dtype), {}
 

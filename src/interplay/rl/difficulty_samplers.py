@@ -7,30 +7,22 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from interplay.core.model import PermanentError
-from interplay.rl.samplers import spec as specs
-from interplay.rl.samplers.sampler import (
-    Outcome,
-    PromptSource,
-    Tracked,
-    Tracker,
-    WeightedSampler,
-    phase_at,
-    prompt_lengths,
-    round_stochastic,
-)
+from interplay.rl import sampler
+from interplay.rl import sampler_spec as specs
 
 # AdaRFT (arXiv:2504.05520): draw what is nearest to a difficulty that rises with high rewards and falls with low ones.
 
 
-class AdaRft(WeightedSampler):
+class AdaRft(sampler.WeightedSampler):
     """Equally near prompts come in random order; sets without a share of the mix do not come, else difficulty alone decides."""
 
     name = "ada_rft"
+    STATE = (*sampler.WeightedSampler.STATE, "target", "rewards")
+    ARRAYS = ("drawn",)
 
-    def __init__(self, spec: specs.AdaRftSampler, deck: PromptSource) -> None:
+    def __init__(self, spec: specs.AdaRftSampler, deck: sampler.PromptSource) -> None:
         super().__init__(deck)
         self.spec, self.target = spec, spec.target
         self.difficulty = _difficulty(spec, deck)
@@ -53,7 +45,7 @@ class AdaRft(WeightedSampler):
             ids += nearest.tolist()
         return ids
 
-    def observe(self, step: int, outcomes: Sequence[Outcome]) -> None:
+    def observe(self, step: int, outcomes: Sequence[sampler.Outcome]) -> None:
         """Keep the groups for the end of the step."""
         self.rewards += [outcome.reward for outcome in outcomes]
 
@@ -67,27 +59,13 @@ class AdaRft(WeightedSampler):
         """`target`: T as the next step will have it."""
         return {"target": self.target}
 
-    def state_dict(self) -> dict[str, Any]:
-        """JSON data."""
-        return super().state_dict() | {"target": self.target, "rewards": list(self.rewards)}
 
-    def tensors(self) -> dict[str, Tensor]:
-        """What was drawn."""
-        return {"drawn": torch.from_numpy(self.drawn.copy())}
-
-    def load_state_dict(self, state: dict[str, Any], tensors: dict[str, Tensor]) -> None:
-        """Go on where both were taken."""
-        super().load_state_dict(state, tensors)
-        self.target, self.rewards = state["target"], list(state["rewards"])
-        self.drawn = tensors["drawn"].numpy().copy()
-
-
-def _difficulty(spec: specs.AdaRftSampler, deck: PromptSource) -> np.ndarray:
+def _difficulty(spec: specs.AdaRftSampler, deck: sampler.PromptSource) -> np.ndarray:
     """(P,) in [0, 100]."""
     if spec.by == "op":
         ops = np.array([row.op for row in deck.rows], dtype=np.float64)
         return 100 * (ops - ops.min()) / max(np.ptp(ops), 1)
-    tracker = Tracker(len(deck), prior=(0, 0))
+    tracker = sampler.Tracker(len(deck), prior=(0, 0))
     tracker.add(deck.offline)
     return 100 * (1 - tracker.value())
 
@@ -95,14 +73,14 @@ def _difficulty(spec: specs.AdaRftSampler, deck: PromptSource) -> np.ndarray:
 # Edge of competence: prompts that pass about half of the time.
 
 
-class EdgeOfCompetence(Tracked):
+class EdgeOfCompetence(sampler.Tracked):
     """Candidates by the mix; of those that were never drawn a share, of the others those nearest to the target. Where one kind
     falls short, the other fills up."""
 
     name = "edge_of_competence"
 
-    def __init__(self, spec: specs.EdgeSampler, deck: PromptSource) -> None:
-        super().__init__(deck, Tracker(len(deck), (spec.prior, spec.prior)))
+    def __init__(self, spec: specs.EdgeSampler, deck: sampler.PromptSource) -> None:
+        super().__init__(deck, sampler.Tracker(len(deck), (spec.prior, spec.prior)))
         self.spec = spec
         self.tracker.add(deck.offline)
 
@@ -114,7 +92,7 @@ class EdgeOfCompetence(Tracked):
         known = self.tracker.seen[candidates]
         fresh, old = candidates[~known], candidates[known]
         old = old[np.argsort(self._distance(self.tracker.value()[old]), kind="stable")]
-        explored = min(max(round_stochastic(stream, self.spec.explore * m), m - len(old)), len(fresh))
+        explored = min(max(sampler.round_stochastic(stream, self.spec.explore * m), m - len(old)), len(fresh))
         chosen = [*fresh[:explored], *old[: m - explored]]
         return chosen if len(chosen) == m else [*chosen, *self.draw(stream, self.prior, m - len(chosen))]
 
@@ -122,7 +100,7 @@ class EdgeOfCompetence(Tracked):
         low, high = self.spec.band or (self.spec.target, self.spec.target)
         return np.maximum(np.maximum(low - rate, rate - high), 0.0)
 
-    def observe(self, step: int, outcomes: Sequence[Outcome]) -> None:
+    def observe(self, step: int, outcomes: Sequence[sampler.Outcome]) -> None:
         """Evidence ages by a step at the first observation of each."""
         if self.calls == 1 and self.spec.half_life is not None:
             self.tracker.fade(0.5 ** (1 / self.spec.half_life))
@@ -143,14 +121,14 @@ def open_share(spec: specs.Paced, progress: float) -> float:
     return spec.start + (1 - spec.start) * level / (spec.stages - 1)
 
 
-class PacedSampler(WeightedSampler):
+class PacedSampler(sampler.WeightedSampler):
     """Draws by the mix among the prompts that are open; which of equally hard prompts is opened first is drawn from the seed."""
 
-    def __init__(self, spec: specs.EasyToHardSampler | specs.HardFirstSampler, deck: PromptSource) -> None:
+    def __init__(self, spec: specs.EasyToHardSampler | specs.HardFirstSampler, deck: sampler.PromptSource) -> None:
         super().__init__(deck)
         self.spec, self.name = spec, spec.name
         self.ties = deck.random(self.name, "ties").permutation(len(deck))
-        self.tracker = Tracker(len(deck)) if spec.by == "pass_rate" else None
+        self.tracker = sampler.Tracker(len(deck)) if spec.by == "pass_rate" else None
         if self.tracker:
             self.tracker.add(deck.offline)
 
@@ -177,7 +155,7 @@ class PacedSampler(WeightedSampler):
             return 1 - self.tracker.value()
         if self.spec.by == "length":
             assert self.deck.encode is not None
-            return np.array(prompt_lengths(self.deck.encode, len(self.deck)))
+            return np.array(sampler.prompt_lengths(self.deck.encode, len(self.deck)))
         if self.spec.bands is None:
             return np.array([row.op for row in self.deck.rows])
         places = {band: place for place, band in enumerate(self.spec.bands)}
@@ -185,16 +163,16 @@ class PacedSampler(WeightedSampler):
             raise PermanentError(f"{self.name}: bands {self.spec.bands} lack '{unknown[0]}', which some prompts have")
         return np.array([places[row.band] for row in self.deck.rows])
 
-    def observe(self, step: int, outcomes: Sequence[Outcome]) -> None:
+    def observe(self, step: int, outcomes: Sequence[sampler.Outcome]) -> None:
         """Only an order by pass rate learns."""
         if self.tracker:
             self.tracker.add(outcomes)
 
-    def tensors(self) -> dict[str, Tensor]:
+    def tensors(self) -> dict[str, torch.Tensor]:
         """The pass rates, where they count."""
         return self.tracker.tensors() if self.tracker else {}
 
-    def load_state_dict(self, state: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+    def load_state_dict(self, state: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
         """Go on where both were taken."""
         super().load_state_dict(state, tensors)
         if self.tracker:
@@ -204,14 +182,16 @@ class PacedSampler(WeightedSampler):
 # Retain the hardest: fewer and fewer prompts, those that fail most.
 
 
-class RetainHardest(Tracked):
+class RetainHardest(sampler.Tracked):
     """Keeps the hardest of what the phase before kept when a phase begins (DRIVE, arXiv:2511.06307). A prompt that was
     never drawn counts as passing half of the time; which of equals stays is drawn from the seed."""
 
     name = "retain_hardest"
+    STATE = (*sampler.WeightedSampler.STATE, "phase")
+    ARRAYS = ("kept",)
 
-    def __init__(self, spec: specs.RetainHardestSampler, deck: PromptSource) -> None:
-        super().__init__(deck, Tracker(len(deck), (0.5, 0.5), spec.rho))
+    def __init__(self, spec: specs.RetainHardestSampler, deck: sampler.PromptSource) -> None:
+        super().__init__(deck, sampler.Tracker(len(deck), (0.5, 0.5), spec.rho))
         self.spec = spec
         self.tracker.add(deck.offline)
         self.ties = deck.random(self.name, "ties").permutation(len(deck))
@@ -222,7 +202,7 @@ class RetainHardest(Tracked):
 
     def choose(self, m: int, step: int, stream: np.random.Generator) -> list[int]:
         """m of the prompts that the phase keeps."""
-        now = phase_at(self.progress(step), [part.steps for part in self.spec.schedule])
+        now = sampler.phase_at(self.progress(step), [part.steps for part in self.spec.schedule])
         if now != self.phase:
             self.phase, self.kept = now, self._hardest(self.spec.schedule[now].keep)
         return self.draw(stream, np.where(self.kept, self.prior, 0.0), m)
@@ -235,36 +215,23 @@ class RetainHardest(Tracked):
         stays[order[: min(count, int(self.kept.sum()))]] = True
         return stays
 
-    def state_dict(self) -> dict[str, Any]:
-        """JSON data."""
-        return {**super().state_dict(), "phase": self.phase}
-
-    def tensors(self) -> dict[str, Tensor]:
-        """Pass rates, and who is kept."""
-        return {**super().tensors(), "kept": torch.from_numpy(self.kept.copy())}
-
-    def load_state_dict(self, state: dict[str, Any], tensors: dict[str, Tensor]) -> None:
-        """Go on where both were taken."""
-        super().load_state_dict(state, tensors)
-        self.phase, self.kept = state["phase"], tensors["kept"].numpy().copy()
-
 
 # Phases of growing prompt length, with retrospective sampling.
 
 
-class Phases(Tracked):
+class Phases(sampler.Tracked):
     """Phase k draws prompts with L_(k-1) < length <= L_k, and a share from earlier phases by 1 / mean reward (QwenLong-L1,
     arXiv:2505.17667). Raises PermanentError when a phase has no prompts."""
 
     name = "phases"
 
-    def __init__(self, spec: specs.PhasesSampler, deck: PromptSource) -> None:
-        super().__init__(deck, Tracker(len(deck), (0.0, 0.0)))
+    def __init__(self, spec: specs.PhasesSampler, deck: sampler.PromptSource) -> None:
+        super().__init__(deck, sampler.Tracker(len(deck), (0.0, 0.0)))
         self.spec = spec
         self.tracker.add(deck.offline)
         self.lengths = spec.lengths or [1.0] * len(spec.bounds)
         assert deck.encode is not None
-        tokens = np.array(prompt_lengths(deck.encode, len(deck)))
+        tokens = np.array(sampler.prompt_lengths(deck.encode, len(deck)))
         usable = np.sort(tokens[self.prior > 0])
         bounds = spec.bounds if spec.unit == "tokens" else [usable[_last(share, len(usable))] for share in spec.bounds]
         self.place = np.where(self.prior > 0, np.searchsorted(bounds, tokens), len(bounds))
@@ -278,9 +245,9 @@ class Phases(Tracked):
 
     def choose(self, m: int, step: int, stream: np.random.Generator) -> list[int]:
         """m ids: of the phase, and carried ones."""
-        now = phase_at(self.progress(step), self.lengths)
+        now = sampler.phase_at(self.progress(step), self.lengths)
         weights = np.where(self.place < now, self.prior * self._carried(), 0.0)
-        count = round_stochastic(stream, self.spec.carried * m) if weights.any() else 0
+        count = sampler.round_stochastic(stream, self.spec.carried * m) if weights.any() else 0
         old = self.draw(stream, weights, count) if count else []
         return [*old, *self.draw(stream, np.where(self.place == now, self.prior, 0.0), m - count)]
 
@@ -300,14 +267,14 @@ def _last(share: float, count: int) -> int:
 # The prioritised sampler of single-stream policy optimisation.
 
 
-class SingleStream(Tracked):
+class SingleStream(sampler.Tracked):
     """Weight sqrt(v (1 - v)) + floor over all prompts (SPO, arXiv:2509.13232; its release, which unlike the paper does not
     divide by a power of the effective count)."""
 
     name = "single_stream"
 
-    def __init__(self, spec: specs.SingleStreamSampler, deck: PromptSource) -> None:
-        super().__init__(deck, Tracker(len(deck), (0.5, 0.5), spec.rho))
+    def __init__(self, spec: specs.SingleStreamSampler, deck: sampler.PromptSource) -> None:
+        super().__init__(deck, sampler.Tracker(len(deck), (0.5, 0.5), spec.rho))
         self.spec = spec
         # a + b begins at 1 / (1 - rho), which is where a prompt that is visited again and again settles.
         total = 1 / (1 - spec.rho)

@@ -8,26 +8,9 @@ from dataclasses import replace
 from itertools import pairwise
 
 import torch
-from torch import Tensor
 
-from interplay.rl import custom
-from interplay.rl.advantages import spec as specs
-from interplay.rl.advantages.group import (
-    EPSILON,
-    a_grae,
-    copo,
-    group,
-    gtpo_entropy,
-    leave_one_out,
-    length_baseline,
-    over_tokens,
-    pass_k,
-    standardised,
-    tracked,
-    whitened,
-    whitened_over,
-    xrpo,
-)
+from interplay.rl import advantage_spec as specs
+from interplay.rl import custom, group_advantages
 from interplay.rl.batch import Batch, Span, StepContext
 
 # Advantages of the turns of an episode.
@@ -43,7 +26,7 @@ def returns(rewards: Sequence[float], gamma: float) -> list[float]:
     return found[::-1]
 
 
-def turn_returns(spec: specs.TurnAdvantage, batch: Batch, now: StepContext) -> Tensor:
+def turn_returns(spec: specs.TurnAdvantage, batch: Batch, now: StepContext) -> torch.Tensor:
     """(R_t - mean R_t) / sd R_t over the turns t of the rows of a group; tokens of a turn get its advantage. Raises ValueError
     where episodes have one turn."""
     spans = of_turns(batch)
@@ -68,12 +51,12 @@ def compared(batch: Batch, values: Sequence[Sequence[float]], by_number: bool, s
     rows = torch.tensor([row for row, _ in each])
     most = max(number for _, number in each) + 1
     member = batch.groups[rows] * most + torch.tensor([number if by_number else 0 for _, number in each])
-    centred, deviation = standardised(flat, member, batch.baseline_mask()[rows])
-    found = iter((centred / (deviation + EPSILON) if scaled else centred).tolist())
+    centred, deviation = group_advantages.standardised(flat, member, batch.baseline_mask()[rows])
+    found = iter((centred / (deviation + group_advantages.EPSILON) if scaled else centred).tolist())
     return [[next(found) for _ in of_row] for of_row in values]
 
 
-def placed(batch: Batch, values: Sequence[Sequence[float]]) -> Tensor:
+def placed(batch: Batch, values: Sequence[Sequence[float]]) -> torch.Tensor:
     """A value for each turn as (N,T) float32: that of every token of the turn, 0 elsewhere."""
     found = torch.zeros(batch.tokens.shape, dtype=torch.float64)
     for row, (spans, of_row) in enumerate(zip(of_turns(batch), values, strict=True)):
@@ -82,7 +65,7 @@ def placed(batch: Batch, values: Sequence[Sequence[float]]) -> Tensor:
     return (found * batch.mask()).float()
 
 
-def igpo(spec: specs.GainAdvantage, batch: Batch, now: StepContext) -> Tensor:
+def igpo(spec: specs.GainAdvantage, batch: Batch, now: StepContext) -> torch.Tensor:
     """R_t = sum over k >= t of gamma^(k - t) z_k: z_k for all turns but the last is s_k - s_(k-1) standardised over all such
     gains of the group, s_k being the mean log-probability of the gold answer after all text before turn k + 1; for the
     last it is the outcome, standardised over the group (IGPO, arXiv:2510.14967). Raises ValueError where episodes have one
@@ -120,11 +103,11 @@ BASELINES = "role.baselines"
 """Name in the memory: `<family>.<seat>` -> the baseline of that seat."""
 
 
-def role(spec: specs.RoleAdvantage, batch: Batch, now: StepContext) -> Tensor:
+def role(spec: specs.RoleAdvantage, batch: Batch, now: StepContext) -> torch.Tensor:
     """r - b, b the baseline of the row's game and seat as it was before this step. Raises ValueError where there are no seats."""
     known = now.memory.notes.get(BASELINES, {})
     baselines = torch.tensor([known.get(name, 0.0) for name in roles(batch, now)], dtype=torch.float64)
-    return over_tokens(batch.rewards - baselines, batch)
+    return group_advantages.over_tokens(batch.rewards - baselines, batch)
 
 
 def role_learnt(spec: specs.RoleAdvantage, batch: Batch, now: StepContext) -> None:
@@ -145,7 +128,7 @@ def roles(batch: Batch, now: StepContext) -> list[str]:
 # Advantages of parts of completions.
 
 
-def by_spans(spec: specs.SpanAdvantage, batch: Batch, now: StepContext) -> Tensor:
+def by_spans(spec: specs.SpanAdvantage, batch: Batch, now: StepContext) -> torch.Tensor:
     """A^(j) = (r^(j) - mean r^(j)) / sd r^(j) over the spans at position j of a group, malformed rows included (SCRL,
     arXiv:2605.22074), or over all spans of a group; 0 outside all spans. With credit for what follows, A_t is the sum of A^(j)
     over the spans that end behind t (arXiv:2402.03300, section 4.1.3). Raises ValueError without spans."""
@@ -159,8 +142,8 @@ def by_spans(spec: specs.SpanAdvantage, batch: Batch, now: StepContext) -> Tenso
     most = max(span.position for _, span in each) + 1
     places = [span.position if spec.normalise == "per_position" else 0 for _, span in each]
     member = batch.groups[[row for row, _ in each]] * most + torch.tensor(places)
-    centred, deviation = standardised(values, member)
-    for (row, span), advantage in zip(each, (centred / (deviation + EPSILON)).tolist(), strict=True):
+    centred, deviation = group_advantages.standardised(values, member)
+    for (row, span), advantage in zip(each, (centred / (deviation + group_advantages.EPSILON)).tolist(), strict=True):
         if spec.credit == "following":
             found[row, : span.end] += advantage
         else:
@@ -171,16 +154,16 @@ def by_spans(spec: specs.SpanAdvantage, batch: Batch, now: StepContext) -> Tenso
 # Advantages from a critic's values.
 
 
-def by_critic(spec: specs.GaeAdvantage, batch: Batch, now: StepContext) -> Tensor:
+def by_critic(spec: specs.GaeAdvantage, batch: Batch, now: StepContext) -> torch.Tensor:
     """Generalised advantage estimates (arXiv:1506.02438, eq. 16), centred and scaled over the batch's tokens where `whiten` says
     so. Raises ValueError without values."""
     if batch.values is None:
         raise ValueError("the advantage `gae` needs a critic's values")
     found = gae(batch.values.double(), batch, spec.gamma, spec.lam)
-    return (whitened_over(found, batch.mask()) if spec.whiten else found).float()
+    return (group_advantages.whitened_over(found, batch.mask()) if spec.whiten else found).float()
 
 
-def gae(values: Tensor, batch: Batch, gamma: float, lam: float) -> Tensor:
+def gae(values: torch.Tensor, batch: Batch, gamma: float, lam: float) -> torch.Tensor:
     """(N,T) float64: sum_l (gamma lam)^l delta_{t+l}, delta_t = r_t + gamma V_{t+1} - V_t; the reward comes with a row's last
     token, behind which V is 0. A row that goes on in a later step has no reward yet, and V behind its last token is that before
     it (T-PPO, arXiv:2506.15050). Places outside the mask are passed over, as if their neighbours stood side by side."""
@@ -200,7 +183,7 @@ def gae(values: Tensor, batch: Batch, gamma: float, lam: float) -> Tensor:
 # Advantages of segments, from the rewards of further completions of the text before and after them.
 
 
-def by_segments(spec: specs.SegmentAdvantage, batch: Batch, now: StepContext) -> Tensor:
+def by_segments(spec: specs.SegmentAdvantage, batch: Batch, now: StepContext) -> torch.Tensor:
     """V(end) - V(start) for each token of a segment, V the mean reward of `samples` completions of the prompt and all text
     before, and at the end of the row its reward (SPO-chain, arXiv:2505.23564)."""
     starts = borders(spec, batch, now)
@@ -223,7 +206,7 @@ def borders(spec: specs.SegmentAdvantage, batch: Batch, now: StepContext) -> lis
     return [ends(now.offsets(row, text), text, spec.separator) for row, text in zip(rows, batch.completions, strict=True)]
 
 
-def numbered(spec: specs.SegmentAdvantage, batch: Batch, now: StepContext) -> Tensor:
+def numbered(spec: specs.SegmentAdvantage, batch: Batch, now: StepContext) -> torch.Tensor:
     """(N,T) int64: the number of the segment that each token belongs to."""
     found = torch.zeros(batch.tokens.shape, dtype=torch.int64)
     for row, starts in enumerate(borders(spec, batch, now)):
@@ -263,28 +246,28 @@ def _probabilities(batch: Batch) -> list[list[float]]:
 # member reads `now.memory` and writes it in LEARNT alone: dynamic sampling asks for advantages of batches that are thrown away.
 
 
-MEMBERS: dict[str, Callable[..., Tensor]] = {
-    "group": group,
+MEMBERS: dict[str, Callable[..., torch.Tensor]] = {
+    "group": group_advantages.group,
     "spans": by_spans,
     "turn_returns": turn_returns,
     "role": role,
     "igpo": igpo,
-    "leave_one_out": leave_one_out,
-    "whitened": whitened,
-    "length_baseline": length_baseline,
-    "pass_k": pass_k,
-    "a_grae": a_grae,
-    "copo": copo,
-    "tracked": tracked,
-    "xrpo": xrpo,
-    "gtpo_entropy": gtpo_entropy,
+    "leave_one_out": group_advantages.leave_one_out,
+    "whitened": group_advantages.whitened,
+    "length_baseline": group_advantages.length_baseline,
+    "pass_k": group_advantages.pass_k,
+    "a_grae": group_advantages.a_grae,
+    "copo": group_advantages.copo,
+    "tracked": group_advantages.tracked,
+    "xrpo": group_advantages.xrpo,
+    "gtpo_entropy": group_advantages.gtpo_entropy,
     "gae": by_critic,
     "segments": by_segments,
     "custom": custom.own_advantage,
 }
 
 
-STEPS: dict[str, Callable[..., Tensor]] = {"segments": numbered}
+STEPS: dict[str, Callable[..., torch.Tensor]] = {"segments": numbered}
 """`(spec, batch, now) -> (N,T) int64`: the number of the step that each token belongs to, for members that judge steps."""
 LEARNT: dict[str, Callable[..., None]] = {"role": role_learnt}
 """`(spec, batch, now)`: what a member remembers of the batch that a step learns from, once its advantages were taken."""
@@ -301,6 +284,6 @@ def update_baselines(spec: specs.Advantage, batch: Batch, now: StepContext) -> N
         LEARNT[spec.name](spec, batch, now)
 
 
-def advantages(spec: specs.Advantage, batch: Batch, now: StepContext) -> Tensor:
+def advantages(spec: specs.Advantage, batch: Batch, now: StepContext) -> torch.Tensor:
     """The member that `spec` names, applied to all rows of a step."""
     return MEMBERS[spec.name](spec, batch, now)

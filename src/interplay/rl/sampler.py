@@ -1,17 +1,17 @@
 """The sampler interface, uniform sampling, weighted draws, and running pass rates."""
 
+import copy
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from interplay.core.model import PermanentError
 from interplay.core.random import generator
 from interplay.model.decoder import Decoder
-from interplay.rl.samplers.spec import UniformSampler
+from interplay.rl.sampler_spec import UniformSampler
 from interplay.tasks.verdict import Row
 
 # Prompts as a model reads them: padded batches of bounded size.
@@ -43,15 +43,6 @@ def length_batches(lengths: Sequence[int], tokens: int) -> list[list[int]]:
             cut.append([])
         cut[-1].append(i)
     return cut
-
-
-def pad_prompts(prompts: Sequence[list[int]], device: torch.device) -> tuple[Tensor, Tensor]:
-    """Ids (n, T) int64 padded with 0 on the right, where a causal model's earlier states do not see it; and lengths (n,)."""
-    lengths = torch.tensor([len(prompt) for prompt in prompts])
-    ids = torch.zeros(len(prompts), int(lengths.max()), dtype=torch.int64)
-    for row, prompt in zip(ids, prompts, strict=True):
-        row[: len(prompt)] = torch.tensor(prompt)
-    return ids.to(device), lengths.to(device)
 
 
 # What every sampler is: it selects ids, observes their results, and its state is saved with the checkpoint.
@@ -115,11 +106,16 @@ class Sampler:
     """Base of the members. `select` may be called several times in a step (dynamic sampling draws again), `observe` once after
     each; `learn` once, when the policy has been updated."""
 
+    STATE: ClassVar[tuple[str, ...]] = ()
+    """Attributes that are saved as JSON data: numbers, lists and small arrays."""
+    ARRAYS: ClassVar[tuple[str, ...]] = ()
+    """Attributes that are saved as tensors: arrays over all prompts."""
+
     def select(self, m: int, step: int) -> list[int]:
         """m ids; `step` counts from 1."""
         raise NotImplementedError
 
-    def expected(self, ids: Sequence[int]) -> Tensor | None:
+    def expected(self, ids: Sequence[int]) -> torch.Tensor | None:
         """(m,) float64: the pass rate that it expects of each of the prompts that it selected last; None: it expects nothing."""
         return None
 
@@ -135,14 +131,20 @@ class Sampler:
 
     def state_dict(self) -> dict[str, Any]:
         """JSON data, and all that `tensors` does not hold."""
-        return {}
+        values = {name: getattr(self, name) for name in self.STATE}
+        return {name: v.tolist() if isinstance(v, np.ndarray) else copy.deepcopy(v) for name, v in values.items()}
 
-    def tensors(self) -> dict[str, Tensor]:
+    def tensors(self) -> dict[str, torch.Tensor]:
         """State that is large, by name."""
-        return {}
+        return {name: torch.from_numpy(getattr(self, name).copy()) for name in self.ARRAYS}
 
-    def load_state_dict(self, state: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+    def load_state_dict(self, state: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
         """Go on where both were taken."""
+        for name in self.STATE:
+            value = copy.deepcopy(state[name])
+            setattr(self, name, np.array(value) if isinstance(getattr(self, name), np.ndarray) else value)
+        for name in self.ARRAYS:
+            setattr(self, name, tensors[name].numpy().copy())
 
 
 # What samplers share that draw by weight: a random stream for each call, and draws without replacement.
@@ -182,6 +184,7 @@ class WeightedSampler(Sampler):
     """Base of the members that draw by weight. What a step has taken it takes again only when nothing else is left."""
 
     name: str
+    STATE: ClassVar[tuple[str, ...]] = ("step", "calls", "taken")
 
     def __init__(self, deck: PromptSource) -> None:
         self.deck, self.prior = deck, prompt_prior(deck)
@@ -219,14 +222,6 @@ class WeightedSampler(Sampler):
         """Share of the run that lies behind: 0 at the first step."""
         return (step - 1) / self.deck.steps
 
-    def state_dict(self) -> dict[str, Any]:
-        """JSON data: where in its step the run is."""
-        return {"step": self.step, "calls": self.calls, "taken": list(self.taken)}
-
-    def load_state_dict(self, state: dict[str, Any], tensors: dict[str, Tensor]) -> None:
-        """Go on where both were taken."""
-        self.step, self.calls, self.taken = state["step"], state["calls"], list(state["taken"])
-
 
 # A running estimate of how often each prompt passes.
 
@@ -260,11 +255,11 @@ class Tracker:
         for values, start in ((self.a, self.start[0]), (self.b, self.start[1])):
             values += (factor - 1) * (values - start)
 
-    def tensors(self) -> dict[str, Tensor]:
+    def tensors(self) -> dict[str, torch.Tensor]:
         """All of it, as copies."""
         return {name: torch.from_numpy(getattr(self, name).copy()) for name in ("a", "b", "seen")}
 
-    def load(self, tensors: dict[str, Tensor]) -> None:
+    def load(self, tensors: dict[str, torch.Tensor]) -> None:
         """Go on where `tensors` was called."""
         self.a, self.b, self.seen = (tensors[name].numpy().copy() for name in ("a", "b", "seen"))
 
@@ -279,7 +274,7 @@ class Tracked(WeightedSampler):
         super().__init__(deck)
         self.tracker = tracker
 
-    def expected(self, ids: Sequence[int]) -> Tensor | None:
+    def expected(self, ids: Sequence[int]) -> torch.Tensor | None:
         """The tracker's means."""
         return torch.from_numpy(self.tracker.value()[list(ids)])
 
@@ -287,11 +282,11 @@ class Tracked(WeightedSampler):
         """One visit for each outcome."""
         self.tracker.add(outcomes)
 
-    def tensors(self) -> dict[str, Tensor]:
-        """The tracker's."""
-        return self.tracker.tensors()
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """Also the tracker's."""
+        return {**super().tensors(), **self.tracker.tensors()}
 
-    def load_state_dict(self, state: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+    def load_state_dict(self, state: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
         """Go on where both were taken."""
         super().load_state_dict(state, tensors)
         self.tracker.load(tensors)
@@ -303,6 +298,8 @@ class Tracked(WeightedSampler):
 class Uniform(Sampler):
     """Every prompt of a set once per epoch, in an order drawn from (seed, set, epoch); sets interleave by their shares of the
     mix."""
+
+    STATE = ("taken",)
 
     def __init__(self, spec: UniformSampler, deck: PromptSource) -> None:
         """Raises PermanentError when a set that has a share of the mix has no prompt."""
@@ -329,11 +326,3 @@ class Uniform(Sampler):
         if self.orders.get(which, (-1,))[0] != epoch:
             self.orders[which] = (epoch, self.deck.random(which, epoch).permutation(self.sizes[which]))
         return int(self.starts[which] + self.orders[which][1][place])
-
-    def state_dict(self) -> dict[str, Any]:
-        """JSON data."""
-        return {"taken": list(self.taken)}
-
-    def load_state_dict(self, state: dict[str, Any], tensors: dict[str, Tensor]) -> None:
-        """Go on where `state_dict` was taken."""
-        self.taken = list(state["taken"])

@@ -1,1 +1,0 @@
-"""Loss seam: what the policy descends on. One file per idea."""

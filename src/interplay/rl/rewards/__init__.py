@@ -1,1 +1,0 @@
-"""Reward seam: what a completion is paid. One file per idea."""

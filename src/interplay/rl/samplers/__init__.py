@@ -1,1 +1,0 @@
-"""Sampler seam: which prompts a step draws. One file per idea."""
