@@ -24,6 +24,21 @@ ROOT = Path(__file__).parent.parent
 BEHIND = ["nice", "-n", "5"]
 """Put before a command that a test means to kill at a moment: on a busy machine the test then sees the moment before it has passed."""
 
+LONG = ("test_faults", "test_curate_run", "test_devices", "test_devices_ends", "test_shards_of_evaluations", "test_mutations")
+"""Files of long tests that do without the finished study."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files that need the finished study come first, the other long ones start the second half: xdist gives each of two processes
+    one half, so that neither waits for a study that the other makes, and short tests are left to balance the end."""
+    needs_study = {item.path for item in items if "finished" in getattr(item, "fixturenames", ())}
+    first = [item for item in items if item.path in needs_study]
+    long = [item for item in items if item.path.stem in LONG and item.path not in needs_study]
+    short = [item for item in items if item.path.stem not in LONG and item.path not in needs_study]
+    middle = max(0, len(items) // 2 - len(first))
+    items[:] = first + short[:middle] + long + short[middle:]
+
+
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell's job in the background ignores Ctrl-C, and so would every process that a test starts and interrupts.
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -51,6 +66,7 @@ class Laboratory:
         for name in ("local", "slurm"):
             (folder / name).symlink_to(f"workflows/profiles/{name}")
         self.env = {key: value for key, value in os.environ.items() if key != "SNAKEMAKE_PROFILE"}
+        self.env.pop("PYTHONDONTWRITEBYTECODE", None)  # each job would compile the package anew
         self.env["INTERPLAY_TRACK"] = "0"  # MLflow costs seconds of each run; tests of it switch it on
         self.env["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{self.env['PATH']}"
 
@@ -82,6 +98,19 @@ class Laboratory:
             start_new_session=True,
         )
 
+    def make_stages(self, study: str) -> None:
+        """The stages of a study at smoke without Snakemake, in processes that share the time of importing torch."""
+        command = [sys.executable, "-m", "tools.contents", "make", str(self.folder / "contents.tsv"), study]
+        command += ["--work", str(self.folder), "--processes", "2"]
+        env = {**self.env, "OMP_NUM_THREADS": "1"}
+        done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=600, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    def take_data(self, finished: "Laboratory") -> None:
+        """Copy the finished study's data: what costs seconds and is not what a test is about."""
+        for kind in ("problems", "tokenizer", "corpus"):
+            shutil.copytree(finished.folder / "results" / kind, self.folder / "results" / kind)
+
     def records(self) -> dict[str, bytes]:
         """Every record by its path below results."""
         return {str(p.relative_to(self.folder)): p.read_bytes() for p in sorted(self.folder.glob("results/*/*/record.json"))}
@@ -95,8 +124,7 @@ def laboratory(tmp_path: Path) -> Laboratory:
 def untrained(finished: Laboratory, folder: Path) -> Laboratory:
     """A laboratory with the finished one's data and no models, where pre-training saves after every step and can be met at work."""
     laboratory = Laboratory(folder)
-    for kind in ("problems", "tokenizer", "corpus"):
-        shutil.copytree(finished.folder / "results" / kind, folder / "results" / kind)
+    laboratory.take_data(finished)
     laboratory.edit("configs/scale/smoke.yaml", "pretrain: {", "pretrain: {run: {save_minutes: 0.0}, ")
     return laboratory
 

@@ -24,7 +24,7 @@ from interplay.study.expand import plan_study
 from interplay.study.plan import Plan, Stage
 
 ROOT = Path(__file__).parents[1]
-LIBRARIES = ("numpy", "pandas", "pyarrow.parquet", "scipy.stats", "tokenizers", "torch")
+LIBRARIES = ("numpy", "pandas", "pyarrow.parquet", "scipy.stats", "tokenizers", "torch", "torch._dynamo")
 FAILED = "not made"
 
 

@@ -51,6 +51,10 @@ class LogHandlerSettings(LogHandlerSettingsBase):
 class LogHandler(LogHandlerBase):
     """Hands Snakemake's job events to a worker thread. Called in the thread of Snakemake's log queue, not in its scheduler's."""
 
+    writes_to_stream = writes_to_file = needs_rulegraph = False
+    has_filter = has_formatter = True
+    """Nothing is formatted, and Snakemake's own filter would drop the events of jobs under `--quiet`."""
+
     def __post_init__(self) -> None:
         self.reader = Reader()
         self.worker: Worker | None = None
@@ -79,28 +83,3 @@ class LogHandler(LogHandlerBase):
             self.worker.finish()
             self.worker = None
         super().close()
-
-    @property
-    def writes_to_stream(self) -> bool:
-        """No."""
-        return False
-
-    @property
-    def writes_to_file(self) -> bool:
-        """No."""
-        return False
-
-    @property
-    def has_filter(self) -> bool:
-        """Yes: Snakemake's own would drop the events of jobs under `--quiet`."""
-        return True
-
-    @property
-    def has_formatter(self) -> bool:
-        """Yes: nothing is formatted."""
-        return True
-
-    @property
-    def needs_rulegraph(self) -> bool:
-        """No."""
-        return False

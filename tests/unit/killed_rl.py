@@ -2,15 +2,12 @@
 
 import hashlib
 import json
-import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterable
 from pathlib import Path
 
-from conftest import BEHIND
+from forked import Script
 
 from interplay.core.execution import Run
 from interplay.rl.spec import RLSpec
@@ -37,15 +34,13 @@ def run_killed(spec: RLSpec, inputs: dict[str, Path], out: Path, how: Run, kills
     """Run to the end, killed (SIGKILL) on the way: for each (step, seconds) so long after that step or a later one was saved. Each
     kill must meet a run that is not over."""
     arguments = [spec.model_dump(), {role: str(path) for role, path in inputs.items()}, str(out), how.model_dump()]
-    command = [*BEHIND, sys.executable, "-c", RUNNER, *(json.dumps(a) for a in arguments)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     pointer = out / "resume" / "state" / "state.json"
     for step, delay in kills:
-        process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE)
-        while process.poll() is None and not (pointer.exists() and json.loads(pointer.read_text())["step"] >= step):
+        script = Script(RUNNER, *map(json.dumps, arguments))
+        while script.poll() is None and not (pointer.exists() and json.loads(pointer.read_text())["step"] >= step):
             time.sleep(0.005)
         time.sleep(delay)
-        process.send_signal(signal.SIGKILL)
-        assert process.wait() == -signal.SIGKILL, process.stderr.read().decode() if process.stderr else ""
+        assert script.kill() == -signal.SIGKILL, script.errors.read_text()
         assert not (out / "model").exists()
-    subprocess.run(command, env=environment, check=True)
+    script = Script(RUNNER, *map(json.dumps, arguments))
+    assert script.wait() == 0, script.errors.read_text()

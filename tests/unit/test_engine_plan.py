@@ -21,7 +21,8 @@ from interplay.rl.spec import RLSpec
 from interplay.rl.teach_spec import TeachSpec
 from interplay.rollout.engine import engine
 from interplay.rollout.vllm import engines, protocol
-from interplay.study.check import check_engine, check_external
+from interplay.run.graph import check_external
+from interplay.study.check import check_engine
 from interplay.study.plan import Stage
 from interplay.train.spec import PretrainSpec, UnlearnSpec
 

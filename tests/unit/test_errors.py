@@ -343,7 +343,8 @@ def test_a_right_study_is_read_once_to_see_what_it_includes_and_never_searched_f
 
     read: list[object] = []
     monkeypatch.setattr("interplay.study.files.sources", lambda *given: read.append(given))
-    monkeypatch.setattr("interplay.study.locate.sources", fail)
+    for name in ("located", "diagnosed"):
+        monkeypatch.setattr(f"interplay.study.files.{name}", fail)
     assert plan_study(root / "configs", "quickstart", "smoke").report
     assert len(read) == 1
 

@@ -2,10 +2,7 @@
 
 import itertools
 import json
-import os
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -16,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 import world
-from conftest import BEHIND
+from forked import Script
 
 from interplay.core.artifact import write_json
 from interplay.core.execution import Run
@@ -175,18 +172,16 @@ def test_a_killed_evaluation_goes_on_from_its_shards_to_the_same_bytes(inputs: d
     expected = sampling.evaluate_model(spec, inputs, tmp_path / "whole", HOW)
     out = tmp_path / "killed"
     arguments: list[Any] = [spec.model_dump(), {role: str(path) for role, path in inputs.items()}, str(out), HOW.model_dump()]
-    command = [*BEHIND, sys.executable, "-c", RUNNER, *(json.dumps(a) for a in arguments)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL)
+    process = Script(RUNNER, *map(json.dumps, arguments))
     while process.poll() is None and len(list(out.glob("resume/shards/*.parquet"))) < 2:
         time.sleep(0.002)
-    process.send_signal(signal.SIGKILL)
-    assert process.wait() == -signal.SIGKILL
+    assert process.kill() == -signal.SIGKILL
     first = sorted(out.glob("resume/shards/*.parquet"))
     stamps = {file: file.stat().st_mtime_ns for file in first}
     assert 2 <= len(first) < 11
-    again = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
-    assert json.loads(again.stdout) == expected
+    again = Script(RUNNER, *map(json.dumps, arguments))
+    assert again.wait() == 0, again.errors.read_text()
+    assert json.loads(again.output.read_text()) == expected
     assert (out / "samples.parquet").read_bytes() == (tmp_path / "whole" / "samples.parquet").read_bytes()
     assert {file: file.stat().st_mtime_ns for file in first} == stamps, "a finished shard was done again"
 

@@ -7,7 +7,7 @@ from conftest import ROOT
 
 from interplay.core.execution import Run
 from interplay.kinds.table import KINDS
-from interplay.results import evidence
+from interplay.results import locks
 from interplay.study.expand import plan_study
 from interplay.study.plan import Plan, Stage
 
@@ -22,25 +22,25 @@ def plan_of(study: str, **method: object) -> Plan:
 
 def test_members_are_named_by_their_key_and_their_name() -> None:
     plan = plan_of("toy", paper="p", loss={"name": "sapo"}, edits=[{"name": "dynamic_sampling"}, {"name": "top_entropy"}])
-    assert {"kind: rl", "loss: sapo", "edits: dynamic_sampling", "edits: top_entropy"} <= evidence.members_of_plan(plan)
+    assert {"kind: rl", "loss: sapo", "edits: dynamic_sampling", "edits: top_entropy"} <= locks.members_of_plan(plan)
 
 
 def test_a_member_that_no_committed_study_uses_is_named_until_one_does(tmp_path: Path) -> None:
     known, new = plan_of("toy", paper="p"), plan_of("new", paper="p", loss={"name": "sapo"})
-    assert evidence.unexercised(new, tmp_path) == []  # without a table nothing is known
-    assert evidence.write_table([known], tmp_path)
-    assert evidence.unexercised(known, tmp_path) == []
-    assert evidence.unexercised(new, tmp_path) == ["loss: sapo"]
-    assert evidence.write_table([new, known], tmp_path)
-    assert evidence.read_table(tmp_path)["loss: sapo"] == ["new"]
-    assert evidence.read_table(tmp_path)["kind: rl"] == ["new", "toy"]
-    assert not evidence.write_table([known, new], tmp_path)
-    assert evidence.unexercised(new, tmp_path) == []
+    assert locks.unexercised(new, tmp_path) == []  # without a table nothing is known
+    assert locks.write_members([known], tmp_path)
+    assert locks.unexercised(known, tmp_path) == []
+    assert locks.unexercised(new, tmp_path) == ["loss: sapo"]
+    assert locks.write_members([new, known], tmp_path)
+    assert locks.read_members(tmp_path)["loss: sapo"] == ["new"]
+    assert locks.read_members(tmp_path)["kind: rl"] == ["new", "toy"]
+    assert not locks.write_members([known, new], tmp_path)
+    assert locks.unexercised(new, tmp_path) == []
 
 
 def test_the_committed_table_has_the_members_of_a_study() -> None:
-    table = evidence.read_table(ROOT / "configs")
-    for member in evidence.members_of_plan(plan_study(ROOT / "configs", "curricula/showdown", "smoke")):
+    table = locks.read_members(ROOT / "configs")
+    for member in locks.members_of_plan(plan_study(ROOT / "configs", "curricula/showdown", "smoke")):
         assert "curricula/showdown" in table[member], "run `make locks` and commit configs/plans/members.json"
     assert {name.removeprefix("kind: ") for name in table if name.startswith("kind: ")} <= set(KINDS)
-    assert list(table) == sorted(table) == sorted(json.loads(evidence.table_path(ROOT / "configs").read_text()))
+    assert list(table) == sorted(table) == sorted(json.loads(locks.members_path(ROOT / "configs").read_text()))

@@ -27,7 +27,7 @@ from interplay.data.sets import judge_completion, load_pool
 from interplay.data.spec import ProblemsSpec, TokenizerSpec
 from interplay.data.steps.spec import CurateSpec
 from interplay.evaluate.spec import EvaluateSpec
-from interplay.kinds.extensions import EXTENSIONS, check_extensions, shown_signature
+from interplay.kinds.extensions import EXTENSIONS, check_extensions, examples, shown_signature
 from interplay.model import folder
 from interplay.model.spec import Shape
 from interplay.rl.advantages import advantages
@@ -44,7 +44,7 @@ from interplay.rl.spec import RLSpec
 from interplay.rollout.engine import engine
 from interplay.rollout.episodes import play_episodes
 from interplay.rollout.request import Sampling
-from interplay.study.custom import fill_extensions
+from interplay.study.context import fill_extensions
 from interplay.study.expand import plan_study
 from interplay.tasks import family
 from interplay.tasks.op_dag.spec import OpDag
@@ -53,7 +53,7 @@ from interplay.tasks.verdict import Verdict
 from interplay.train import loop
 from interplay.train.spec import OwnTrainerSpec
 
-CODE = "\n".join(union.code for union in EXTENSIONS.values())
+CODE = "\n".join(example.code for example in examples().values())
 OPTIONS: dict[str, dict[str, Any]] = {
     "step": {"keep": 1}, "reward": {"bonus": 0.5}, "shaping": {"cost": 0.5}, "decoding": {"temperature": 0.7},
     "allocation": {"num_generations": 4}, "prompting": {"text": "Think. "},
@@ -64,7 +64,7 @@ LOG = torch.log(torch.tensor([[0.5, 0.25]]))
 
 def name_in(union: str) -> str:
     """The name that the table's example defines."""
-    return EXTENSIONS[union].code.split("(")[0].removeprefix("def ").removeprefix("class ")
+    return examples()[union].code.split("(")[0].removeprefix("def ").removeprefix("class ")
 
 
 def member_of(union: str, place: str) -> dict[str, Any]:
@@ -305,7 +305,7 @@ def test_a_study_names_its_own_reward_in_one_word(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("union", EXTENSIONS)
 def test_the_table_says_how_a_member_is_called(union: str) -> None:
-    assert len(EXTENSIONS[union].code.splitlines()) <= 6
+    assert len(examples()[union].code.splitlines()) <= 6
     for signature, summary, returns in shown_signature(union):
         assert "->" in signature
         assert summary

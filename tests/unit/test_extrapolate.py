@@ -5,10 +5,10 @@ import pytest
 import report_study as study
 
 from interplay.report.draw import curves, figures
+from interplay.report.draw.curves import forecast
 from interplay.report.metric_spec import SHARE
 from interplay.report.spec import Extrapolate, Figure
-from interplay.report.stats import extrapolate, frame
-from interplay.report.stats.extrapolate import forecast
+from interplay.report.stats import frame
 
 ASKED = Extrapolate(part=0.5, tolerance=0.05)
 FREE = (-np.inf, np.inf)
@@ -42,7 +42,7 @@ def test_a_curve_that_breaks_off_is_not_near() -> None:
     found = forecast(x, y, ASKED, (0.0, 1.0))
     assert found is not None
     assert not found.near
-    assert "not near (off by 6" in extrapolate.line("rl", found, SHARE)
+    assert "not near (off by 6" in curves.describe_forecast("rl", found, SHARE)
 
 
 def test_the_end_is_not_looked_at_and_a_wide_interval_is_what_makes_it_near() -> None:

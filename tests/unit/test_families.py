@@ -9,7 +9,7 @@ import sys
 import pytest
 import test_environments as environments
 
-from interplay.core.partial import members
+from interplay.core.model import union_members
 from interplay.kinds import sources
 from interplay.report.metric_spec import ERRORS
 from interplay.tasks import qa, reformulated
@@ -35,7 +35,7 @@ def corruptions(solution: str, other: str, draw: random.Random) -> list[str]:
 def test_every_row_is_one_object_of_its_name_and_every_task_of_the_union_has_one() -> None:
     families = {name: judge_family(name) for name in FAMILIES}
     assert all(isinstance(family, Family) and family.name == name for name, family in families.items())
-    named = {model.model_fields["name"].default for model in members(Task) if model is not OwnTask}
+    named = {model.model_fields["name"].default for model in union_members(Task) if model is not OwnTask}
     assert named == set(families_with(Generator)) == set(TASKS)
     assert set(families_with(Game)) == {"tic_tac_toe", "kuhn"} < set(families_with(Environment))
 

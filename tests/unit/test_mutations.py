@@ -80,10 +80,10 @@ def test_undamaged_the_studies_are_valid(study: str, root: Path, capsys: pytest.
     assert main(["plan", study, "--scale", "smoke"]) == 0, capsys.readouterr().err
 
 
-def test_200_damaged_studies_are_valid_or_refused_in_one_line(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    found = judge(root, range(200), capsys)
-    assert found["valid"] >= 10
-    assert found["refused, with a line"] >= 120
+def test_100_damaged_studies_are_valid_or_refused_in_one_line(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = judge(root, range(100), capsys)
+    assert found["valid"] >= 5
+    assert found["refused, with a line"] >= 60
 
 
 @pytest.mark.slow

@@ -94,7 +94,9 @@ def root(tmp_path: Path) -> Path:
     )
     report = Stage.make("report", spec, {}, Run(), "report")
     plan = Plan("folder/toy", "laptop", {report.digest: report}, report.digest)
-    out = study.write_record(tmp_path / "results", plan.report, "report", {}, page.run(spec, inputs, tmp_path / "made", Run()))
+    out = study.write_record(
+        tmp_path / "results", plan.report, "report", {}, page.write_report(spec, inputs, tmp_path / "made", Run())
+    )
     (out / "claims.json").write_bytes((tmp_path / "made/claims.json").read_bytes())
     plan.lock_path(tmp_path / "configs").parent.mkdir(parents=True)
     plan.lock_path(tmp_path / "configs").write_text(plan.lock())

@@ -10,8 +10,7 @@ import sys
 import pytest
 from conftest import ROOT
 
-from interplay.cli import COMMANDS, find_command, main
-from interplay.cli.app import DAY, WIDEST
+from interplay.cli import COMMANDS, DAY, WIDEST, find_command, main
 from interplay.cli.common import examples
 from interplay.kinds.table import KINDS
 from tools.reference import pages, specs

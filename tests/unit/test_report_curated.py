@@ -9,7 +9,7 @@ from interplay.report.draw import diagram
 from interplay.report.inspect import chain
 from interplay.report.spec import Table
 from interplay.report.stats import frame, provenance
-from interplay.report.write import ledger, tables
+from interplay.report.write import tables
 
 BANDS = {"id": {"2": 1.0}, "edge": {"4": 0.5, "5": 0.5}}
 
@@ -97,5 +97,5 @@ def test_the_picture_leads_from_data_through_curation_to_the_stage_and_never_in_
 
 
 def test_settings_of_a_curated_set_name_its_steps() -> None:
-    assert ledger._settings("curate", STAGES["mixed"]["spec"])["steps"].endswith("→ take (size 5)")
-    assert ledger._settings("dataset", {"format": "gsm8k", "size": None}) == {"format": "gsm8k"}
+    assert provenance._shown_settings("curate", STAGES["mixed"]["spec"])["steps"].endswith("→ take (size 5)")
+    assert provenance._shown_settings("dataset", {"format": "gsm8k", "size": None}) == {"format": "gsm8k"}

@@ -9,10 +9,10 @@ import report_study as study
 from interplay.core.model import UserError
 from interplay.report.inspect import explain
 from interplay.report.spec import Gain, Table
-from interplay.report.stats import frame, gain
+from interplay.report.stats import frame
 from interplay.report.stats.frame import Results
-from interplay.report.stats.gain import Counts, per_prompt
-from interplay.report.write import answers, text
+from interplay.report.write import answers, tables, text
+from interplay.report.write.tables import Counts, per_prompt
 from interplay.study.answers import tables_with_k
 from interplay.tasks.verdict import pass_at_k
 
@@ -72,7 +72,7 @@ def test_a_model_against_itself_shows_no_split_capability_whether_it_is_sampled_
     rates = draw.choice([0.02, 0.05, 0.1, 0.5], 200_000)
     base = halves(draw, rates, 8)
     same = per_prompt(base, base, 8)
-    assert not any(same[name].any() for name in (*gain.PARTS, *gain.SPLIT))
+    assert not any(same[name].any() for name in (*tables.PARTS, *tables.SPLIT))
     found = per_prompt(base, halves(draw, rates, 8), 8)
     assert abs(found["capability_split"].mean()) < 4 * found["capability_split"].std() / np.sqrt(len(rates))
     expected = np.mean((1 - rates) ** 8 * rates)
@@ -95,8 +95,8 @@ def test_blocks_give_the_table_its_split_columns(tmp_path: Path) -> None:
         inputs[digest] = study.write_evaluation(tmp_path, digest, {4: rights})
     arms = [study.arm("base", 0, ["base:pretrain:m"], "b"), study.arm("rl", 0, ["base:pretrain:m", "rl:rl:n"], "r")]
     read = frame.read_results(study.spec(arms, blocks={"b": ["b2"], "r": ["r2"]}), inputs)
-    made = gain.gain_grid(read, TABLE)
-    assert made.metrics == gain.gain_metrics(4)
+    made = tables.gain_grid(read, TABLE)
+    assert made.metrics == tables.gain_metrics(4)
     # First prompt: both halves of the base fail, 3/8. Second: its tail fails and the heads measure 3/4 - 1/4, at half weight.
     assert made.cells["rl − base", "edge", "capability_split"].estimate.value == pytest.approx((3 / 8 + 1 / 4) / 2)
     assert made.cells["rl − base", "edge", "capability"].estimate.value == pytest.approx(3 / 16)
@@ -131,7 +131,7 @@ def test_the_table_has_each_part_with_its_interval_over_seeds(tmp_path: Path) ->
 def test_one_seed_has_an_interval_over_prompts(tmp_path: Path) -> None:
     found = results(tmp_path)
     one = found._replace(spec=found.spec.model_copy(update={"arms": [row for row in found.spec.arms if row.seed == 0]}))
-    cell = gain.gain_grid(one, TABLE).cells["rl − base", "edge", "sharpening"].estimate
+    cell = tables.gain_grid(one, TABLE).cells["rl − base", "edge", "sharpening"].estimate
     assert (cell.value, cell.over) == (0.0625, "4 prompts (1 seed)")
     assert -0.25 <= cell.low < 0.0625 < cell.high <= 0.5
 
@@ -149,7 +149,7 @@ def test_explain_takes_a_cell_of_gains_and_one_against_an_arm_down_to_the_counts
     asked = explain.match_cell(spec, STAGES, "main gain", "rl - base", "edge/newly solved@4", None)
     assert asked == explain.CellName("main_gain", "rl", "base", "edge", "newly_solved@4")
     value, notes = explain.value(spec, "r", tmp_path, asked)
-    assert (value, notes) == (gain.gain_grid(found, TABLE).cells["rl − base", "edge", "newly_solved@4"].estimate, [])
+    assert (value, notes) == (tables.gain_grid(found, TABLE).cells["rl − base", "edge", "newly_solved@4"].estimate, [])
     asked = explain.match_cell(spec, STAGES, "plain", "rl − base", "edge", None)
     assert asked == explain.CellName("plain", "rl", "base", "edge", "strict_pass@1")
     assert explain.value(spec, "r", tmp_path, asked)[0].per_seed == (0.125, 0.1875, 0.0625)

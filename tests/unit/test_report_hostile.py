@@ -62,7 +62,7 @@ def hostile(root: Path) -> tuple[ReportSpec, dict[str, Path]]:
 def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("hostile")
     spec, inputs = hostile(root)
-    page.run(spec, inputs, root / "out", Run())
+    page.write_report(spec, inputs, root / "out", Run())
     return root / "out"
 
 

@@ -54,7 +54,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict]:
     root = tmp_path_factory.mktemp("report")
     spec, inputs = write(root)
     out = root / "out"
-    return out, page.run(spec, inputs, out, Run())
+    return out, page.write_report(spec, inputs, out, Run())
 
 
 def checksums(out: Path) -> dict[str, str]:
@@ -91,7 +91,7 @@ def test_the_metrics_hold_verdicts_and_numbers(report: tuple[Path, dict]) -> Non
 def test_the_same_records_give_the_same_bytes_at_another_path(report: tuple[Path, dict], tmp_path: Path) -> None:
     spec, inputs = write(tmp_path)
     backwards = dict(reversed(inputs.items()))
-    metrics = page.run(spec, backwards, tmp_path / "elsewhere", Run())
+    metrics = page.write_report(spec, backwards, tmp_path / "elsewhere", Run())
     assert metrics == report[1]
     assert checksums(tmp_path / "elsewhere") == checksums(report[0])
 
@@ -147,7 +147,7 @@ def test_the_page_says_the_question_the_verdict_and_the_digests(report: tuple[Pa
 
 def test_a_study_without_any_finished_input_still_makes_a_page(tmp_path: Path) -> None:
     spec, _ = write(tmp_path)
-    metrics = page.run(spec, {}, tmp_path / "out", Run())
+    metrics = page.write_report(spec, {}, tmp_path / "out", Run())
     assert metrics["claims"][0]["verdict"] == "not judged"
     assert "missing" in (tmp_path / "out" / "report.html").read_text()
 

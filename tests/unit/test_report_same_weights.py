@@ -5,6 +5,7 @@ from pathlib import Path
 
 import report_study as study
 
+from interplay.core.execution import Run
 from interplay.report.spec import Claim, Table
 from interplay.report.stats import contrast, frame, notes
 from interplay.report.stats.frame import Results
@@ -90,7 +91,7 @@ def test_tables_and_the_page_say_it(tmp_path: Path) -> None:
     alone = table.model_copy(update={"arms": ["x", "base"]})
     assert line not in text.as_markdown(tables.value_grid(found, alone), "title")
     spec = found.spec.model_copy(update={"claims": [claim("y", "x")]})
-    page.run(spec, found.folders, tmp_path / "out", page.Run())
+    page.write_report(spec, found.folders, tmp_path / "out", Run())
     shown = (tmp_path / "out" / page.PAGE).read_text()
     assert f'<p class="beware">{line}</p>' in shown
     assert '<p class="beware">Caveat: y and x ended with the same weights at seed 0.</p>' in shown

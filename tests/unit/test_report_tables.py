@@ -7,6 +7,7 @@ import pytest
 import report_study as study
 
 from interplay.report.inspect import chain
+from interplay.report.metric_spec import SHARE
 from interplay.report.spec import Table
 from interplay.report.stats import frame
 from interplay.report.stats.frame import Results
@@ -139,7 +140,7 @@ def test_a_wide_table_is_shown_in_blocks_that_keep_strict_beside_answer(tmp_path
     [(0.4126, False, "41.3"), (0.05, True, "+5.0"), (-0.0001, True, "0.0"), (float("nan"), True, "–")],
 )
 def test_percent_has_one_decimal_and_no_minus_zero(number: float, signed: bool, shown: str) -> None:
-    assert text.percent(number, signed) == shown
+    assert SHARE.shown(number, signed) == shown
 
 
 def test_latex_escapes_names_and_closes_what_it_opens(tmp_path: Path) -> None:

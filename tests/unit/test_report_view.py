@@ -15,7 +15,7 @@ from interplay.report.stats import budget, provenance
 from interplay.report.stats.estimate import Estimate
 from interplay.report.stats.frame import read_results
 from interplay.report.stats.provenance import Provenance
-from interplay.report.write import answers, ledger, page, tables
+from interplay.report.write import answers, page, tables
 
 SFT = {"tokens": 1000, "batch_tokens": 100}
 N = 50
@@ -58,11 +58,11 @@ def test_what_stands_behind_a_report_reaches_down_to_the_data_with_dependencies_
 
 def test_reuse_counts_each_stage_once_for_every_arm_and_seed_that_rests_on_it(laid: tuple) -> None:
     # base: test, text, m, b at 2 seeds; rl: test, text, m, m<seed>, r<seed> at 2 seeds.
-    assert ledger.stage_reuse(laid[0], look(laid)) == (18, 8)
+    assert provenance.stage_reuse(laid[0], look(laid)) == (18, 8)
 
 
 def test_seeds_of_a_stage_are_one_entry_and_name_their_seeds(laid: tuple) -> None:
-    found = {(entry.kind, entry.name): entry for entry in ledger.stage_entries(laid[0], look(laid))}
+    found = {(entry.kind, entry.name): entry for entry in provenance.stage_entries(laid[0], look(laid))}
     assert [(m.digest, m.seeds) for m in found["rl", "rl"].members] == [("m0", "seed 0"), ("m1", "seed 1")]
     assert [(m.digest, m.seeds) for m in found["pretrain", "base"].members] == [("m", "seeds 0, 1")]
     assert found["rl", "rl"].members[0].attempts == "3 attempts"
@@ -117,7 +117,7 @@ def test_a_cell_leads_to_each_seeds_evaluation_and_from_there_to_the_data(laid: 
         "main_differences": tables.difference_grid(read_results(spec, inputs), Table(columns=["edge"], cells=["strict_pass@1"]))
     }
     of = look(laid)
-    data = page.provenance_data(spec, grids, of, ledger.entry_anchors(ledger.stage_entries(spec, of)))
+    data = page.provenance_data(spec, grids, of, provenance.entry_anchors(provenance.stage_entries(spec, of)))
     cell = data["cells"]["main_differences/rl − base/edge/strict_pass@1"]
     assert cell["seeds"] == [(0, "+25.0", ["r0", "b"]), (1, "+50.0", ["r1", "b"])]
     assert (cell["n"], cell["over"]) == ("1 prompts, 4 samples each", "2 seeds, one base")

@@ -13,7 +13,7 @@ from interplay.data import batches, corpus
 from interplay.data.corpus import PackedRows
 from interplay.data.spec import ProblemsSpec
 from interplay.report.draw.diagram import study_graph
-from interplay.report.write import ledger
+from interplay.report.stats import provenance
 from interplay.study.expand import plan_study
 from interplay.study.plan import Plan, Stage
 
@@ -140,7 +140,7 @@ def test_the_report_rests_on_every_shard_and_a_picture_shows_them_as_one_box(roo
     assert ("corpus", 4) in [(node.label, node.times) for node in nodes.values() if node.kind == "problems"]
     assert [edge.role for edge in edges].count("corpus") == 1
     (base,) = of_kind(made, "pretrain")
-    assert [role for role, _ in ledger.input_references(base.deps)] == ["corpus (4 shards)", "tokenizer", "validation"]
+    assert [role for role, _ in provenance.input_references(base.deps)] == ["corpus (4 shards)", "tokenizer", "validation"]
 
 
 @pytest.mark.parametrize(

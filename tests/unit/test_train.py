@@ -1,8 +1,4 @@
 import json
-import os
-import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -10,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from conftest import BEHIND
+from forked import Script
 from logged_cases import unknown
 
 from interplay.core.artifact import read_json
@@ -231,12 +227,9 @@ lm.train_language_model(spec, {role: Path(path) for role, path in inputs.items()
 """
 
 
-def start(spec: PretrainSpec, inputs: dict[str, Path], out: Path) -> subprocess.Popen[bytes]:
+def start(spec: PretrainSpec, inputs: dict[str, Path], out: Path) -> Script:
     roles = json.dumps({role: str(path) for role, path in inputs.items()})
-    env = {**os.environ, "OMP_NUM_THREADS": "1"}
-    return subprocess.Popen(
-        [*BEHIND, sys.executable, "-c", STAGE, spec.model_dump_json(), roles, str(out)], env=env, stderr=subprocess.PIPE
-    )
+    return Script(STAGE, spec.model_dump_json(), roles, str(out))
 
 
 def test_killed_and_started_again_the_bytes_are_those_of_an_uninterrupted_run(inputs: dict[str, Path], tmp_path: Path) -> None:
@@ -249,16 +242,14 @@ def test_killed_and_started_again_the_bytes_are_those_of_an_uninterrupted_run(in
         pointer, before = tmp_path / "killed/resume/state.json", saved[-1] if saved else 0
         end = time.monotonic() + 120
         while not (pointer.exists() and read_json(pointer)["step"] >= before + 6):
-            assert process.poll() is None, process.stderr and process.stderr.read().decode()
+            assert process.poll() is None, process.errors.read_text()
             assert time.monotonic() < end
             time.sleep(0.005)
-        process.send_signal(signal.SIGKILL)
-        process.wait()
+        process.kill()
         saved.append(read_json(pointer)["step"])
     assert saved[0] < saved[1] < steps
     process = start(spec, inputs, tmp_path / "killed")
-    _, errors = process.communicate()
-    assert process.returncode == 0, errors.decode()
+    assert process.wait() == 0, process.errors.read_text()
     assert same(tmp_path / "whole", tmp_path / "killed")
     for step in (5, 20):
         both = [tmp_path / run / f"checkpoints/{step}/model/model.safetensors" for run in ("whole", "killed")]

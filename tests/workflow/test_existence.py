@@ -51,6 +51,7 @@ def test_nothing_is_redone_after_a_clone_without_snakemakes_memory(finished: Lab
 def test_killing_snakemake_with_its_children_needs_no_unlock_and_goes_on_from_what_was_saved(
     finished: Laboratory, laboratory: Laboratory
 ) -> None:
+    laboratory.take_data(finished)
     scale = laboratory.folder / "configs/scale/smoke.yaml"
     for kind in ("pretrain: {", "rl: {", "evaluate: {"):
         scale.write_text(scale.read_text().replace(kind, f"{kind}run: {{save_minutes: 0.0}}, "))
@@ -74,6 +75,7 @@ def test_killing_snakemake_with_its_children_needs_no_unlock_and_goes_on_from_wh
 
 
 def test_an_orphan_of_a_killed_snakemake_is_waited_for_and_not_doubled(finished: Laboratory, laboratory: Laboratory) -> None:
+    laboratory.take_data(finished)
     process = laboratory.start(*SMOKE)
     wait_for(lambda: any(laboratory.folder.glob("results/pretrain/*/metrics.jsonl")))
     os.kill(process.pid, signal.SIGKILL)
@@ -85,9 +87,11 @@ def test_an_orphan_of_a_killed_snakemake_is_waited_for_and_not_doubled(finished:
     assert attempts(laboratory)["pretrain"] == [1]
 
 
+@pytest.mark.slow
 def test_two_snakemakes_at_once_compute_each_stage_once_and_get_the_bytes_of_another_place(
     finished: Laboratory, laboratory: Laboratory
 ) -> None:
+    laboratory.take_data(finished)
     processes = [laboratory.start(*SMOKE), laboratory.start(*SMOKE)]
     assert [process.wait(timeout=600) for process in processes] == [0, 0]
     assert laboratory.records() == finished.records()

@@ -17,7 +17,7 @@ from interplay.core.execution import Run
 from interplay.core.stop import EXIT
 from interplay.data.steps.spec import CurateSpec
 from interplay.evaluate.spec import SelectSpec
-from interplay.kinds.extensions import EXTENSIONS
+from interplay.kinds.extensions import examples
 from interplay.kinds.table import KINDS
 from interplay.study.plan import Stage
 from interplay.train.spec import MidtrainSpec, PretrainSpec, SftSpec, UnlearnSpec
@@ -60,7 +60,7 @@ def stage_of(copy: Laboratory, kind: str) -> Path:
     if kind == "custom":
         base, _ = first(copy, "pretrain")
         _, judged = first(copy, "evaluate")
-        spec = KINDS[kind].spec(function="mine.py:copied", source=EXTENSIONS["trainer"].code, mix=[1.0])
+        spec = KINDS[kind].spec(function="mine.py:copied", source=examples()["trainer"].code, mix=[1.0])
         return plan(copy, Stage.make(kind, spec, {"init": base, "data.0": judged["deps"]["data"]}, how, kind))
     if kind == "source":
         base, _ = first(copy, "pretrain")

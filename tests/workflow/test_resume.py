@@ -27,7 +27,14 @@ def unfinish(laboratory: Laboratory, kind: str) -> Path:
     return out
 
 
-@pytest.mark.parametrize(("kind", "first", "second"), [("pretrain", 20, 60), ("rl", 1, 2), ("evaluate", 1, 3)])
+@pytest.mark.parametrize(
+    ("kind", "first", "second"),
+    [
+        ("pretrain", 20, 60),
+        pytest.param("rl", 1, 2, marks=pytest.mark.slow),
+        pytest.param("evaluate", 1, 3, marks=pytest.mark.slow),
+    ],
+)
 def test_a_stage_that_is_killed_and_then_stopped_ends_with_the_same_bytes(
     finished: Laboratory, tmp_path: Path, kind: str, first: int, second: int
 ) -> None:
@@ -64,8 +71,7 @@ def test_a_stage_that_is_killed_and_then_stopped_ends_with_the_same_bytes(
 
 def test_a_stopped_job_is_retried_by_snakemake_and_goes_on(finished: Laboratory, tmp_path: Path) -> None:
     copy = Laboratory(tmp_path / "copy")
-    for kind in ("problems", "tokenizer", "corpus"):
-        shutil.copytree(finished.folder / "results" / kind, copy.folder / "results" / kind)
+    copy.take_data(finished)
     copy.edit("configs/scale/smoke.yaml", "pretrain: {", "pretrain: {run: {save_minutes: 0.0}, ")
     base = next(finished.folder.glob("results/pretrain/*"))
     out = copy.folder / "results/pretrain" / base.name

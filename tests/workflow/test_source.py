@@ -11,6 +11,7 @@ from interplay.study.plan import Stage
 
 
 def test_a_path_may_start_from_a_model_folder(finished: Laboratory, laboratory: Laboratory) -> None:
+    laboratory.take_data(finished)
     model = next(finished.folder.glob("results/pretrain/*/model"))
     (laboratory.folder / "models").mkdir()
     (laboratory.folder / "models/small").symlink_to(model)

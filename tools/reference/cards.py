@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from interplay.results import evidence
+from interplay.results import locks
 from interplay.rl.spec import Method
 from interplay.study.plan import flat_name
 from tools.reference import committed, lists
@@ -38,11 +38,11 @@ class Evidence(NamedTuple):
 @cache
 def read(root: Path) -> Evidence:
     """Everything that cards say, of the files below the root."""
-    studies = evidence.read_table(root / "configs")
+    studies = locks.read_members(root / "configs")
     known = lists.methods(root)
     members: dict[str, set[str]] = {}
     for name, method in known.items():
-        for member in evidence.members_of(method):
+        for member in locks.members_of(method):
             members.setdefault(member, set()).add(name)
     papers: dict[str, list[str]] = {}
     for place in (place for places in lists.places(root).values() for place in places):

@@ -121,6 +121,8 @@ def _open(schema: Any, unions: dict[str, Schema]) -> Any:
     kept = {key: item for key, item in schema.items() if key not in ("required", "title", "discriminator", "oneOf")}
     if kept.get("default") in (None, "", {}, []):
         kept.pop("default", None)
+    if "const" in kept:  # it says type and default
+        kept = {key: item for key, item in kept.items() if key not in ("type", "default")}
     if "description" in kept:
         kept["description"] = " ".join(kept["description"].split())
     for key in ("properties", "patternProperties"):

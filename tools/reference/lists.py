@@ -14,6 +14,8 @@ from interplay.rl.spec import Method
 PAPERS, PLACES, WITHDRAWN, METHODS = (f"docs/data/{name}.yaml" for name in ("papers", "places", "withdrawn", "methods"))
 """The files, as messages name them."""
 WITHDRAWN_VERDICT = "withdrawn"
+TEXTS: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("texts.yaml").read_text(encoding="utf-8"))
+"""Prose of the generated pages."""
 
 
 class EarlierClaim(Model):

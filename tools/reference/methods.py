@@ -12,14 +12,6 @@ from tools.reference.cells import cell
 from tools.reference.numbers import of_contrast
 from tools.reference.papers import anchor_of
 
-HEAD = (
-    "# RL methods",
-    "Made by `make docs` from `configs/method/`. A study takes one with `/method@stages.<stage>.method: <name>`; a name leads to "
-    "the whole method. `seams`: where a method differs from `grpo`. "
-    "`evidence`: where the equations were read (code: the authors' own; paper; note: a third party's account), or `inferred` "
-    "where part of them is ours, which the YAML states. What is checked by hand is checked on numbers worked out by hand; what "
-    "is checked against verl, also in `test_verl.py`, which says how to run it. [How to add one](guide/extending.md).",
-)
 COLUMNS = ("method", "paper", "seams", "equation test", "oracle", "evidence", "studies")
 MOST_ROWS = 12
 """Comparisons that a page shows."""
@@ -31,7 +23,7 @@ def files(root: Path) -> dict[Path, str]:
     users = studies(root)
     rows = [_row(found, name, users.get(name, [])) for name in found.methods]
     table = "\n".join(f"| {' | '.join(row)} |" for row in [COLUMNS, ["---"] * len(COLUMNS), *rows])
-    made = {root / "docs" / "methods.md": "\n\n".join([*HEAD, table]) + "\n"}
+    made = {root / "docs" / "methods.md": "\n\n".join([*lists.TEXTS["methods"], table]) + "\n"}
     for name in found.methods:
         made[root / "docs" / "methods" / f"{name}.md"] = _page(root, found, name, users.get(name, []))
     return made

@@ -44,4 +44,4 @@ def _interval(metric: str, signed: bool, *ends: float) -> str:
     """Value, low and high with their unit."""
     unit = measure_of(metric)
     value, low, high = (unit.shown(number, signed) for number in ends)
-    return f"{value} [{low}, {high}] {unit.unit_of_differences if signed else unit.unit}".rstrip()
+    return f"{value} [{low}, {high}] {unit.unit_of(signed)}".rstrip()

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from interplay.kinds.table import KINDS
-from tools.reference import cards, cells, commands, extensions
+from tools.reference import cards, cells, commands, extensions, lists
 from tools.reference.specs import Schema, inside, name_of, schema, unions
 
 FOLDER = "reference"
@@ -28,95 +28,9 @@ class Page(NamedTuple):
     """Kinds (`kind: rl`), unions (`loss`), or models of the schema."""
 
 
-PAGES = (
-    Page(
-        "study",
-        "A study",
-        "`configs/study/<name>.yaml`, the one file that an ablation edits. Its `defaults` list names the files that it takes in: "
-        "a task, an RL method, another study to start from. Precedence: schema, then scale (by kind), then study, then arm; a "
-        "value that is `set` replaces the earlier one and is never merged with it.",
-        ("Study",),
-    ),
-    Page(
-        "answers",
-        "Tables, figures and claims",
-        "They are computed from the records of finished stages; what is missing is named.",
-        ("Table", "Figure", "Claim"),
-    ),
-    Page(
-        "scale",
-        "A scale",
-        "`configs/scale/<name>.yaml`: how large a study is run. `--config study=edge scale=smoke` chooses it; "
-        "`configs/config.yaml` names the default scale and the studies that `snakemake all` builds. Under `kinds` it sets keys "
-        "of a kind, which are those of the kind's stages.",
-        ("Scale",),
-    ),
-    Page(
-        "tasks",
-        "Task families",
-        "`configs/task/<name>.yaml`, taken in as `/task@task: <name>`. The scale and the study set its keys, an arm as "
-        "`task.key`.",
-        ("task",),
-    ),
-    Page(
-        "data",
-        "Data stages",
-        "Problem sets come from `data` of the study; tokenizer and corpora are planned with the stages that need them. A scale "
-        "sets the keys below under `kinds`, a stage those of its corpus under `corpus`.",
-        ("kind: source", "kind: problems", "kind: dataset", "kind: tokenizer", "kind: corpus"),
-    ),
-    Page(
-        "curation",
-        "Curation",
-        "A problem set with a `mix` of others and `steps` that change or filter their rows, in order. Each row keeps its origin "
-        "and the names of the steps that changed it.",
-        ("kind: curate", "steps"),
-    ),
-    Page(
-        "training",
-        "Language-model training",
-        "`pretrain`, `midtrain` and `sft` take the same keys; only `pretrain` has a `model`. `custom` is a trainer of your own.",
-        ("kind: pretrain", "kind: midtrain", "kind: sft", "kind: custom"),
-    ),
-    Page(
-        "tuning",
-        "Preferences, reward models, unlearning",
-        "Trainers that count optimiser steps. Option names are TRL's.",
-        ("kind: prefer", "kind: reward_model", "kind: unlearn"),
-    ),
-    Page(
-        "rl",
-        "Reinforcement learning",
-        "Its `method` is usually a file, `configs/method/<name>.yaml`, taken in as `/method@stages.<stage>.method: <name>`; "
-        "[methods](../methods.md) lists them. Option names are TRL's.",
-        ("kind: rl", "Method"),
-    ),
-    Page(
-        "teach",
-        "Teaching",
-        "A teacher proposes data sets, a student learns from them, and the teacher is rewarded by what the student gains.",
-        ("kind: teach",),
-    ),
-    Page(
-        "evaluation",
-        "Evaluation and selection",
-        "With `along: STAGE` an evaluation is run on each checkpoint of a stage. A stage of kind `select` is on a path, after a "
-        "stage that keeps checkpoints: the next stage starts from the best of them.",
-        ("kind: evaluate", "kind: select"),
-    ),
-    Page("run", "The run block and the site", "How a stage is executed; no digest depends on it.", ("Run", "Site")),
-)
-OWN = Page("extensions", "Members of your own", extensions.ABOUT, ())
+PAGES = tuple(Page(**{**one, "roots": tuple(one["roots"])}) for one in lists.TEXTS["pages"])
+OWN = Page("extensions", "Members of your own", lists.TEXTS["extensions"], ())
 COMMANDS = Page("commands", "Commands", "Also `interplay COMMAND --help`.", ())
-INDEX = (
-    "# Reference: every key, member and command",
-    "",
-    "Made by `make docs` from the JSON Schema of the specs and the command line; not edited by hand. A key without a default has "
-    "to be given. A key that is not listed is refused, with its file, its line and the nearest known key. Editors complete the "
-    "same keys: the first line of each file of `configs/` names its schema in `configs/schema`. Each kind and each member has a "
-    "card: which committed studies use it and what they found.",
-    "",
-)
 PLAIN = {"Study": "The study's keys", "Scale": "The scale's keys"}
 """Models whose keys are those of a file, so that their parts are called by their own keys."""
 ROOT_TITLES = {"Table": "tables.<name>", "Figure": "figures.<name>", "Claim": "claims", "Site": "The site"}
@@ -224,7 +138,7 @@ def anchor(title: str) -> str:
 
 def _index(texts: Mapping[str, str]) -> str:
     heads = {name: text.partition("\n")[0].removeprefix("# ") for name, text in texts.items()}
-    return "\n".join([*INDEX, *(f"- [{title}]({name}.md)" for name, title in heads.items()), ""])
+    return "\n".join([*lists.TEXTS["index"], *(f"- [{title}]({name}.md)" for name, title in heads.items()), ""])
 
 
 def _of_root(root: str) -> list[Section]:

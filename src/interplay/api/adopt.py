@@ -8,12 +8,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from interplay.core import artifact
+from interplay.core import artifact, execution
 from interplay.core.digest import canonical, digest
-from interplay.core.execution import Run
 from interplay.core.model import UserError, parse_model
-from interplay.kinds.identity import leaf_differences, rehashed
-from interplay.kinds.table import KINDS, length_key
+from interplay.kinds import identity, table
 from interplay.model.spec import SourceSpec
 from interplay.report.write.plain import aligned, short
 from interplay.study.plan import Stage
@@ -28,7 +26,7 @@ def adopt_model(origin: Path, results: Path, name: str) -> tuple[str, Path, bool
     shape that no stage can run; then nothing is left."""
     checksum = artifact.model_checksum(origin)
     _check_model(origin)
-    stage = Stage.make("source", SourceSpec(sha256=checksum), {}, Run(path=str(origin.resolve())), f"stages.{name}")
+    stage = Stage.make("source", SourceSpec(sha256=checksum), {}, execution.Run(path=str(origin.resolve())), f"stages.{name}")
     out = artifact.folder(results, "source", stage.digest)
     if artifact.done(out):
         artifact.check(out)
@@ -103,9 +101,9 @@ def _check_artifact(folder: Path) -> None:
     record = artifact.record(folder)
     if not {"kind", "digest", "versions", "spec", "deps", "metrics", "files"} <= record.keys():
         raise UserError(f"{folder / 'record.json'}: not the record of a stage")
-    if record["kind"] not in KINDS:
-        raise UserError(f"{folder / 'record.json'}: kind = {record['kind']!r}: no such kind; known: {', '.join(KINDS)}")
-    found = rehashed(record)
+    if record["kind"] not in table.KINDS:
+        raise UserError(f"{folder / 'record.json'}: kind = {record['kind']!r}: no such kind; known: {', '.join(table.KINDS)}")
+    found = identity.rehashed(record)
     if not found == record["digest"] == folder.name:
         raise UserError(
             f"{folder / 'record.json'}: what it says gives digest {found}, but it is recorded as {record['digest']} in "
@@ -157,7 +155,7 @@ def shorten_stage(stage: Mapping[str, Any], steps: int) -> dict[str, Any]:
 
     Raises UserError for kinds that have no steps, and for more steps than the stage has."""
     spec = dict(stage["spec"])
-    key = length_key(stage["kind"])
+    key = table.length_key(stage["kind"])
     if key == "steps":
         whole, value = spec["steps"], steps
     elif key == "tokens":
@@ -167,7 +165,7 @@ def shorten_stage(stage: Mapping[str, Any], steps: int) -> dict[str, Any]:
     if not 1 <= steps <= whole:
         raise UserError(f"--steps = {steps}: must lie in 1..{whole}, the steps of the whole stage")
     kept = {"checkpoints": [step for step in spec["checkpoints"] if step <= steps]} if "checkpoints" in spec else {}
-    model = parse_model(KINDS[stage["kind"]].spec, {**spec, key: value, **kept}, stage["digest"])
+    model = parse_model(table.KINDS[stage["kind"]].spec, {**spec, key: value, **kept}, stage["digest"])
     made = digest(stage["kind"], model, stage["deps"])
     return {**stage, "spec": canonical(model), "digest": made, "label": f"{stage.get('label', '')}, {steps} of {whole} steps"}
 
@@ -183,6 +181,6 @@ def compare_bytes(made: Path, known: Path) -> list[str]:
             rows.append([name, "only in the record" if now is None else "only in scratch"])
         elif before != now:
             rows.append([name, f"{before[0]} bytes in both" if before[0] == now[0] else f"{before[0]} -> {now[0]} bytes"])
-    changed = leaf_differences(one["metrics"], other["metrics"])
+    changed = identity.leaf_differences(one["metrics"], other["metrics"])
     rows += [[f"metric {key}", f"{short(old)} -> {short(new)}"] for key, (old, new) in changed.items()]
     return aligned(rows)

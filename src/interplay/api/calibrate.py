@@ -7,10 +7,8 @@ from typing import Any, cast
 from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedSeq
 
-from interplay.core import artifact
-from interplay.core.execution import Run
+from interplay.core import artifact, execution, references
 from interplay.core.model import UserError
-from interplay.core.references import corpus_inputs
 from interplay.data.spec import ProblemsSpec
 from interplay.kinds.table import KINDS, makes
 from interplay.results import payloads
@@ -54,7 +52,7 @@ def measure_rates(plan: Plan, base: Stage, results: Path, prompts: int, max_op: 
         "size": prompts * len(ops),
         "split": "validation",
     }
-    problems = Stage.make("problems", corpus.model_copy(update=update), {}, Run(), "calibrate/problems")
+    problems = Stage.make("problems", corpus.model_copy(update=update), {}, execution.Run(), "calibrate/problems")
     asked = next(stage for stage in plan.stages.values() if makes(stage.kind) == "samples")
     spec = asked.spec.model_copy(update={"num_samples": SAMPLES})
     evaluate = Stage.make("evaluate", spec, {"model": base.digest, "data": problems.digest}, asked.run, "calibrate/evaluate")
@@ -87,7 +85,7 @@ def pin_bands(rates: dict[int, float], trained: list[int]) -> dict[str, list[int
 
 
 def _problems(plan: Plan, base: Stage) -> ProblemsSpec:
-    if packed := corpus_inputs(base.deps):
+    if packed := references.corpus_inputs(base.deps):
         data = plan.stages[packed[0]].deps["data.0"]
         return cast(ProblemsSpec, plan.stages[data].spec)
     return next(stage.spec for stage in plan.stages.values() if isinstance(stage.spec, ProblemsSpec))

@@ -7,9 +7,8 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from interplay.core import artifact
+from interplay.core import artifact, model
 from interplay.core import metrics as store_metrics
-from interplay.core.model import Model
 from interplay.kinds.table import makes
 from interplay.report.spec import ReportArm
 from interplay.report.stats import frame
@@ -134,7 +133,7 @@ def _plain(key: str, value: Any, known: catalog.KnownMethods) -> Any:
     the name of its file."""
     if key.endswith(METHOD) and (name := catalog.method_name(value, known)):
         return name
-    if isinstance(value, Model):
+    if isinstance(value, model.Model):
         own = {"name": value.name} if hasattr(value, "name") else {}
         value = {**own, **value.model_dump(mode="json", exclude_defaults=True)}
     return value if value is None or isinstance(value, (bool, int, float, str)) else arms.short_value(value)

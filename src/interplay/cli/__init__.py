@@ -1,5 +1,145 @@
-"""The command line. `snakemake all` runs studies; `interplay` plans them, explains them and keeps what they left."""
+"""The command line: its commands by the phase of a run, its help, and its exit codes. `snakemake all` runs studies; `interplay`
+plans them, explains them and keeps what they left."""
 
-from interplay.cli.app import COMMANDS, find_command, main
+import importlib
+import logging
+import sys
+from typing import Any, NamedTuple
 
-__all__ = ["COMMANDS", "find_command", "main"]
+import typer
+from typer.core import TyperGroup
+
+from interplay.cli.common import Command, Help
+from interplay.core.model import UserError, log_to_stderr, nearest_name, shorten_value
+
+LOG = logging.getLogger(__name__)
+
+WIDEST = 110
+"""Largest width of help texts in columns."""
+
+
+class Row(NamedTuple):
+    """One command: the module of `interplay.cli` that holds it, its heading in the help, and its purpose."""
+
+    module: str
+    group: str
+    purpose: str
+
+
+COMMANDS: dict[str, Row] = {
+    "plan": Row("planning", "before a run", "the stages of a study, which of them are new and why, and their cost"),
+    "calibrate": Row("planning", "before a run", "measure a study's base per op and pin the band edges in its scale file"),
+    "watch": Row("monitor", "during a run", "stages by state, rates, time left and last metrics, live"),
+    "debug": Row("monitor", "during a run", "make one stage again, in the foreground, in a scratch folder"),
+    "report": Row("results", "after a run", "the path of a study's report; a partial report when arms failed"),
+    "explain": Row("results", "after a run", "the provenance of a table's cell, down to the data"),
+    "show": Row("results", "after a run", "one stage: settings, dependencies, cost and metrics"),
+    "rollouts": Row("results", "after a run", "the completions of an rl or evaluate stage"),
+    "novelty": Row("results", "after a run", "structural novelty of an evaluation's correct solutions against a problem set"),
+    "rows": Row("results", "after a run", "rows of a problem set; the provenance of one row"),
+    "efficiency": Row("monitor", "after a run", "use of the reserved threads, memory and time, and values that would fit"),
+    "lineage": Row("results", "after a run", "the graph of a study, or of a stage and its ancestors, as Mermaid or SVG"),
+    "compare": Row("results", "after a run", "two stages or two arms: specs, metrics and the items that flipped"),
+    "export": Row("exchange", "after a run", "one self-contained folder: page, records, lock, environment"),
+    "verify": Row("storage", "keeping", "check the payloads of finished stages against their records"),
+    "gc": Row("storage", "keeping", "garbage collection: results that no committed lock reaches"),
+    "adopt": Row("exchange", "keeping", "add a model from outside to the graph"),
+    "store": Row("storage", "keeping", "push payloads and records to the DVC remote, or pull them"),
+    "track": Row("exchange", "keeping", "mirror records and metrics into MLflow"),
+}
+
+DAY = {
+    "interplay plan edge": "the stages of the study, which of them are new, their cost",
+    "snakemake all --config study=edge": "run what is new, on this machine (`--profile slurm`: on a cluster)",
+    "interplay watch edge": "progress, from another terminal",
+    "interplay report edge": "the path of the page with tables, figures and verdicts",
+    "interplay explain edge main rl_edge edge": "the provenance of one cell of a table",
+    "interplay compare edge:rl_edge edge:rl_hard": "two arms: settings, metrics, and the items that flipped",
+    "interplay gc": "results that can be removed; `--delete` removes them",
+}
+"""Examples in the order of use: command -> purpose."""
+
+
+class Program(Help, TyperGroup):
+    """The group of all commands. Only the module of the current command is imported, to save time."""
+
+    def list_commands(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]
+        """All names, in the order of the help."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """The command of this name, or None."""
+        return find_command(cmd_name) if cmd_name in COMMANDS else None
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """The command that the first word names. Raises UserError with the nearest name."""
+        if args[0] not in COMMANDS and not ctx.resilient_parsing:
+            raise UserError(f"{args[0]}: no such command{nearest_name(args[0], COMMANDS)}")
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """The commands under their headings, and examples in the order of use. No command's module is imported."""
+        for heading in dict.fromkeys(row.group for row in COMMANDS.values()):
+            with formatter.section(heading):
+                formatter.write_dl([(name, row.purpose) for name, row in COMMANDS.items() if row.group == heading])
+        with formatter.section("a day with Interplay"):
+            formatter.write_dl(list(DAY.items()), col_max=60)
+
+
+app = typer.Typer(
+    name="interplay",
+    cls=Program,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": WIDEST},
+    epilog="See also `interplay COMMAND --help`. Studies lie in configs/study; docs/reference/ documents every key.",
+)
+
+
+@app.callback()
+def start_program() -> None:
+    """Interplay measures what each training stage of a reasoning language model contributes, and how the stages depend on each
+    other. A study is one YAML file; `snakemake all` runs it; `interplay` plans it, explains it and reads its results."""
+
+
+def find_command(name: str) -> Command:
+    """The command of this name."""
+    module = importlib.import_module(f"interplay.cli.{COMMANDS[name].module}")
+    found: Any = typer.main.get_group(module.app)
+    return found.commands[name]
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Entry point. Exit code 2 with one line for errors that the user can fix."""
+    log_to_stderr()
+    words = sys.argv[1:] if argv is None else argv
+    program: Any = typer.main.get_command(app)
+    try:
+        if not words:
+            program.main(["--help"], prog_name="interplay", standalone_mode=False)
+            return 2
+        return int(program.main(words, prog_name="interplay", standalone_mode=False) or 0)
+    except UserError as error:
+        LOG.error("interplay: %s", error)
+        return 2
+    except typer.TyperException as error:
+        LOG.error("interplay: %s", _usage_line(error, words))
+        return 2
+    except OSError as error:
+        if error.filename is None:  # not about a file that the user can fix
+            raise
+        LOG.error("interplay: %s: %s", error.filename, error.strerror)
+        return 2
+
+
+def _usage_line(error: typer.TyperException, words: list[str]) -> str:
+    """The error in a command line, in one line: the command, the option, its value, and the nearest option."""
+    ctx = getattr(error, "ctx", None)
+    name = ctx.command_path.removeprefix("interplay").strip() if ctx else words[0]
+    option = getattr(error, "option_name", "")
+    if option and ctx and option not in (known := [text for param in ctx.command.params for text in param.opts]):
+        return str(UserError(f"{name}: {option}: no such option{nearest_name(option, known)}"))
+    text = error.format_message()
+    if isinstance(error, typer.BadParameter) and error.param is not None and error.__cause__ is not None:
+        given = error.__cause__.errors()[0]["input"]  # type: ignore[attr-defined]
+        text = f"{error.param.opts[-1]} {shorten_value(given)}: {error.message.removeprefix('Value error, ')}"
+    return str(UserError(f"{name}: {text.rstrip('.')}; see `interplay {name} --help`"))

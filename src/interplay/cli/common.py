@@ -1,6 +1,8 @@
 """Shared by all commands: options with completion, the folders of a project, and tables."""
 
+import inspect
 import sys
+import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
@@ -20,6 +22,8 @@ RESULTS = Path("results")
 LOGS = Path("logs")
 
 F = TypeVar("F", bound=Callable[..., Any])
+Completer = Callable[..., list[str]]
+"""Words that are possible at a place of the command line, given the beginning of the last."""
 
 
 # -- completion --------------------------------------------------------------------------------------------------------
@@ -77,30 +81,31 @@ def _starting(words: Iterable[str], incomplete: str) -> list[str]:
 # -- options -----------------------------------------------------------------------------------------------------------
 
 
-def option(*names: str, help: str, **more: Any) -> Any:
-    """An option whose help text includes its default."""
-    return typer.Option(*names, help=help, show_default=False, **more)
+def option(name: str, help: str, short: str = "", complete: Completer | None = None, **more: Any) -> Any:
+    """An option with a value, whose help text includes its default. The value is called like the option unless `metavar` is."""
+    names, metavar = [short, name] if short else [name], name.lstrip("-").replace("-", "_").upper()
+    return typer.Option(*names, help=help, show_default=False, autocompletion=complete, **{"metavar": metavar, **more})
 
 
-def argument(help: str, **more: Any) -> Any:
+def flag(name: str, help: str) -> Any:
+    """An option without a value, off unless it is given."""
+    return typer.Option(name, help=help, show_default=False)
+
+
+def argument(help: str, complete: Completer | None = None, metavar: str | None = None) -> Any:
     """A word without a dash."""
-    return typer.Argument(help=help, show_default=False, **more)
+    return typer.Argument(help=help, show_default=False, autocompletion=complete, metavar=metavar)
 
 
 STUDY = "a file below configs/study, without .yaml"
-Study = Annotated[str, argument(STUDY, autocompletion=complete_study)]
-AnyStudy = Annotated[str | None, argument(STUDY, autocompletion=complete_study)]
-Scale = Annotated[
-    str | None,
-    option(
-        "--scale",
-        metavar="SCALE",
-        help="a file below configs/scale (default: that of configs/config.yaml)",
-        autocompletion=complete_scale,
-    ),
-]
-MOST_HOURS = 10**6
+Study = Annotated[str, argument(STUDY, complete_study)]
+AnyStudy = Annotated[str | None, argument(STUDY, complete_study)]
+SCALE = "a file below configs/scale (default: that of configs/config.yaml)"
+Scale = Annotated[str | None, option("--scale", SCALE, complete=complete_scale)]
+MOST = 10**6
 """Upper bound of options in hours or days; larger values are almost certainly typos."""
+HOURS: dict[str, Any] = {"metavar": "H", "min": 0, "max": MOST}
+DAYS = {**HOURS, "metavar": "DAYS"}
 
 
 class Help:
@@ -135,9 +140,14 @@ def examples(epilog: str | None) -> list[tuple[str, str]]:
     return [(line, purpose) for line, mark, purpose in pairs if mark]
 
 
-def command(app: typer.Typer, name: str, **shown: str) -> Callable[[F], F]:
-    """Add a function to a module's app as a command: its docstring is the text of its help, `examples` the lines below."""
-    return app.command(name, cls=Command, epilog=shown.get("examples", "").strip() or None)
+def command(app: typer.Typer, name: str) -> Callable[[F], F]:
+    """Add a function to a module's app as a command: its docstring is the text of its help, with lines after `Examples:`."""
+
+    def add(function: F) -> F:
+        text, _, shown = inspect.cleandoc(function.__doc__ or "").partition("\n\nExamples:\n")
+        return app.command(name, cls=Command, help=text, epilog=textwrap.dedent(shown) or None)(function)
+
+    return add
 
 
 def new_app() -> typer.Typer:

@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from interplay.cli import common
-from interplay.cli.common import CONFIGS, RESULTS, argument, command, option
-from interplay.core import artifact
-from interplay.core.model import UserError, print_visible, quantity
+from interplay.cli.common import CONFIGS, RESULTS, argument, command, flag, option
+from interplay.core import artifact, model
 
 if TYPE_CHECKING:
     from interplay.study.plan import Plan
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
 app = common.new_app()
 
 
-@command(app, "adopt", examples="interplay adopt /models/base  # a Hugging Face folder")
+@command(app, "adopt")
 def adopt_model(
     folder: Annotated[
         Path, argument("a Hugging Face model folder, a GGUF file, or a finished artifact: OTHER/results/KIND/DIGEST")
@@ -27,35 +26,38 @@ def adopt_model(
         str | None,
         option(
             "--study",
-            metavar="STUDY",
-            help="the study that will use the model, new or not; names the file in the output",
-            autocompletion=common.complete_study,
+            "the study that will use the model, new or not; names the file in the output",
+            complete=common.complete_study,
         ),
     ] = None,
-    stage: Annotated[str, option("--stage", metavar="STAGE", help="the stage's name there (default base)")] = "base",
-    inputs: Annotated[bool, option("--inputs", help="of an artifact: adopt all that it depends on, too")] = False,
+    stage: Annotated[str, option("--stage", "the stage's name there (default base)")] = "base",
+    inputs: Annotated[bool, flag("--inputs", "of an artifact: adopt all that it depends on, too")] = False,
 ) -> None:
     """Adds a model from outside to the graph as a stage, so that studies can start from it. Its identity is the content of its
-    files."""
+    files.
+
+    Examples:
+        interplay adopt /models/base  # a Hugging Face folder
+    """
     from interplay.api import adopt
 
     if study and not re.fullmatch(r"[\w-]+(/[\w-]+)*", study):
-        raise UserError(f"--study = {study!r}: must be a file's name below {CONFIGS}/study, without .yaml")
+        raise model.UserError(f"--study = {study!r}: must be a file's name below {CONFIGS}/study, without .yaml")
     if not stage.isidentifier():
-        raise UserError(f"--stage = {stage!r}: must be a word, such as base")
+        raise model.UserError(f"--stage = {stage!r}: must be a word, such as base")
     if (folder / "record.json").exists():
         made = adopt.adopt_artifacts(folder, RESULTS, inputs)
-        print_visible(f"adopted {', '.join(made)}" if made else f"{folder.name} was here already, complete")
+        model.print_visible(f"adopted {', '.join(made)}" if made else f"{folder.name} was here already, complete")
         return
     is_gguf = folder.suffix == ".gguf" and folder.is_file()
     if not is_gguf and not (folder / "config.json").exists():
-        raise UserError(f"{folder}: neither a model (config.json, or a .gguf file) nor a finished artifact (record.json)")
+        raise model.UserError(f"{folder}: neither a model (config.json, or a .gguf file) nor a finished artifact (record.json)")
     checksum, out, made_now = (adopt.adopt_gguf if is_gguf else adopt.adopt_model)(folder, RESULTS, stage)
     parameters = artifact.record(out)["metrics"]["parameters"]
-    print_visible(f"{'adopted' if made_now else 'here already:'} {out}, {quantity(parameters)} parameters")
-    print_visible(f"in {_study_file(study)}:\n")
-    print_visible(f"stages:\n  {stage}: {{kind: source, sha256: {checksum}}}")
-    print_visible(f"arms:\n  {stage}: {{path: [{stage}]}}")
+    model.print_visible(f"{'adopted' if made_now else 'here already:'} {out}, {model.quantity(parameters)} parameters")
+    model.print_visible(f"in {_study_file(study)}:\n")
+    model.print_visible(f"stages:\n  {stage}: {{kind: source, sha256: {checksum}}}")
+    model.print_visible(f"arms:\n  {stage}: {{path: [{stage}]}}")
 
 
 def _study_file(study: str | None) -> str:
@@ -67,43 +69,46 @@ def _study_file(study: str | None) -> str:
     return f"{CONFIGS}/study/{study}.yaml" + ("" if study in compose.studies(CONFIGS) else " (a new file)")
 
 
-@command(app, "export", examples="interplay export edge -o edge  # to the folder edge; open edge/index.html")
+@command(app, "export")
 def export_study(
     output: Annotated[
         Path,
         option(
-            "-o",
             "--output",
-            metavar="FOLDER|FILE.json",
-            help="a folder that is new, empty or an older export; or a file for verdicts and numbers alone, to be committed as "
+            "a folder that is new, empty or an older export; or a file for verdicts and numbers alone, to be committed as "
             "docs/results/STUDY.SCALE.json, from which `make docs` writes docs/papers.md",
+            short="-o",
+            metavar="FOLDER|FILE.json",
         ),
     ],
     study: common.AnyStudy = None,
     scale: common.Scale = None,
     summary_file: Annotated[
-        Path | None,
-        option("--from", metavar="FILE.json", help="draw tables and figures of such a file; no results are needed"),
+        Path | None, option("--from", "draw tables and figures of such a file; no results are needed", metavar="FILE.json")
     ] = None,
 ) -> None:
-    """Writes a finished study to one self-contained folder: page, records, lock and the list of the environment."""
+    """Writes a finished study to one self-contained folder: page, records, lock and the list of the environment.
+
+    Examples:
+        interplay export edge -o edge  # to the folder edge; open edge/index.html
+    """
     if (study is None) == (summary_file is None):
-        raise UserError("export: name a study, or with --from a file such as docs/results/edge.laptop.json")
+        raise model.UserError("export: name a study, or with --from a file such as docs/results/edge.laptop.json")
     from interplay.report.write import export, summary  # pandas and matplotlib: not for a mistyped study
 
     if summary_file is not None:
         export.write_drawn(summary_file, output)
-        print_visible(f"export: {output / 'README.md'}")
+        model.print_visible(f"export: {output / 'README.md'}")
         return
     plan = common.plan_of(str(study), scale)
     if hint := common.hint_other_scale(plan):
-        raise UserError(common.no_results(plan, hint))
+        raise model.UserError(common.no_results(plan, hint))
     if output.suffix == ".json":
         summary.write_summary(plan, RESULTS, output)
-        print_visible(f"export: {output}")
+        model.print_visible(f"export: {output}")
         return
     export.write_export(plan, CONFIGS, RESULTS, output)
-    print_visible(f"export: {output / 'index.html'}")
+    model.print_visible(f"export: {output / 'index.html'}")
 
 
 track = common.new_app()
@@ -120,30 +125,30 @@ def track_results() -> None:
 def sync_track(
     study: common.AnyStudy = None,
     scale: common.Scale = None,
-    every: Annotated[bool, option("--all", help="every study at every scale that has results")] = False,
+    every: Annotated[bool, flag("--all", "every study at every scale that has results")] = False,
     to: Annotated[
-        str | None, option("--to", metavar="URI", help="the store (default: MLFLOW_TRACKING_URI, else sqlite:///mlflow.db)")
+        str | None, option("--to", "the store (default: MLFLOW_TRACKING_URI, else sqlite:///mlflow.db)", metavar="URI")
     ] = None,
 ) -> None:
     """Copy records into an MLflow store for `mlflow ui`; existing runs stay as they are."""
     if bool(study) == every:
-        raise UserError("track sync: name a study, or give --all")
+        raise model.UserError("track sync: name a study, or give --all")
     if study is None:
         plans = [plan for plan in common.every_plan() if _was_launched(plan)]
     else:
         plans = [common.plan_of(study, scale)]
         if not _is_started(plans[0]):
-            raise UserError(f"track sync: {RESULTS} has nothing of study {study} at scale {plans[0].scale}")
+            raise model.UserError(f"track sync: {RESULTS} has nothing of study {study} at scale {plans[0].scale}")
     failed = []
     for plan in plans:
         try:
-            print_visible(_mirror_plan(plan, to))
-        except UserError as error:
+            model.print_visible(_mirror_plan(plan, to))
+        except model.UserError as error:
             if not every:
                 raise
             failed.append(f"{plan.study} at {plan.scale}: {error}")
     if failed:
-        raise UserError("; ".join(failed))
+        raise model.UserError("; ".join(failed))
 
 
 def _was_launched(plan: "Plan") -> bool:
@@ -173,7 +178,7 @@ def _mirror_plan(plan: "Plan", to: str | None) -> str:
             states = mirror.Mirror(plan, RESULTS, uri).everything()
             live.mark_mirrored(plan, RESULTS, uri, states)
     except Exception as error:
-        raise UserError(f"track sync: {store.redacted_reason(uri, error)}") from None
+        raise model.UserError(f"track sync: {store.redacted_reason(uri, error)}") from None
     found = ", ".join(f"{list(states.values()).count(status)} {status}" for status in dict.fromkeys(states.values()))
     spent = time.monotonic() - begun
     return f"{plan.study} at {plan.scale}: {found or 'nothing started yet'}; {store.redacted(uri)}, {spent:.1f} s"

@@ -17,12 +17,12 @@ from rich.table import Table
 from rich.text import Text
 
 from interplay.cli import common
-from interplay.cli.common import LOGS, RESULTS, argument, command, option
+from interplay.cli.common import LOGS, RESULTS, argument, command, flag, option
 from interplay.core import artifact
 from interplay.core.model import PermanentError, UserError, escape_control, plural, print_visible
 
 if TYPE_CHECKING:
-    from interplay.results.progress import Watched
+    from interplay.results.state import Watched
     from interplay.study.plan import Plan
 
 LOG = logging.getLogger(__name__)
@@ -40,23 +40,21 @@ Counts = Mapping[str, Mapping[str, int]]
 app = common.new_app()
 
 
-@command(
-    app,
-    "watch",
-    examples="""
-interplay watch edge  # live
-interplay watch edge --once  # one frame, also into a file or pipe
-""",
-)
+@command(app, "watch")
 def watch_study(
     study: common.Study,
     scale: common.Scale = None,
-    once: Annotated[bool, option("--once", help="print one frame and end, as into a file or a pipe")] = False,
-    every: Annotated[float, option("--every", metavar="SECONDS", help="time between two frames (default 2)")] = 2.0,
+    once: Annotated[bool, flag("--once", "print one frame and end, as into a file or a pipe")] = False,
+    every: Annotated[float, option("--every", "time between two frames (default 2)", metavar="SECONDS")] = 2.0,
 ) -> None:
     """Shows a study while it runs: stages by kind and state; progress, rate, time left and last metrics of running stages; and
     the time left for all. It only reads files, so it works for runs on this machine and on a cluster that shares the folder.
-    Ends when all is done, or with Ctrl-C."""
+    Ends when all is done, or with Ctrl-C.
+
+    Examples:
+        interplay watch edge  # live
+        interplay watch edge --once  # one frame, also into a file or pipe
+    """
     if not every > 0:
         raise UserError(f"watch: --every = {every}: must be more than 0 seconds")
     plan = common.plan_of(study, scale)
@@ -76,12 +74,12 @@ def watch_study(
 
 def _take_frame(plan: "Plan", hint: str) -> tuple[RenderableType, bool]:
     """A frame, with a hint on results at other scales, and whether the report, the last stage, is done."""
-    from interplay.results import progress
+    from interplay.results import state
 
-    seen = progress.watch_stages(plan, RESULTS, LOGS)
-    left, note = progress.time_left(plan, seen, RESULTS)
+    seen = state.watch_stages(plan, RESULTS, LOGS)
+    left, note = state.time_left(plan, seen, RESULTS)
     title = f"{plan.study} at {plan.scale}" + (f" ({hint})" if hint else "")
-    return _frame(title, seen, progress.count_states(seen), left, note), seen[-1].state == "done"
+    return _frame(title, seen, state.count_states(seen), left, note), seen[-1].state == "done"
 
 
 def _frame(title: str, seen: "list[Watched]", counts: "Counts", seconds_left: float | None, note: str) -> RenderableType:
@@ -134,10 +132,8 @@ def _count_table(counts: "Counts") -> Table:
 def _running_table(seen: "list[Watched]") -> Table:
     grid = Table(box=None, pad_edge=False, header_style="dim")
     grid.add_column("running", no_wrap=True, overflow="ellipsis", max_width=34)
-    grid.add_column("digest", no_wrap=True)
-    grid.add_column("progress", no_wrap=True)
-    grid.add_column("rate", justify="right", no_wrap=True)
-    grid.add_column("left", justify="right", no_wrap=True)
+    for name in ("digest", "progress", "rate", "left"):
+        grid.add_column(name, justify="right" if name in ("rate", "left") else "left", no_wrap=True)
     grid.add_column("last metrics", overflow="fold")
     for one in seen[:MOST_ROWS]:
         label, cells = Text(escape_control(one.stage.label)), ["starting", "", "", ""]
@@ -170,28 +166,27 @@ def _halted_lines(seen: "list[Watched]") -> list[Text]:
     return [*lines, Text(f"and {len(seen) - MOST_ROWS} more", "dim")] if len(seen) > MOST_ROWS else lines
 
 
-@command(app, "debug", examples="interplay debug 3f2a  # the stage whose digest starts with 3f2a")
+@command(app, "debug")
 def debug_stage(
     stage: Annotated[
         str,
-        argument(
-            "a digest's beginning, or STUDY/ARM/seedN/STAGE; also one that failed or was never made",
-            autocompletion=common.complete_stage,
-        ),
+        argument("a digest's beginning, or STUDY/ARM/seedN/STAGE; also one that failed or was never made", common.complete_stage),
     ],
     into: Annotated[
-        Path | None,
-        option("--into", metavar="INTO", help="scratch folder (default: a temporary one, removed when all bytes agree)"),
+        Path | None, option("--into", "scratch folder (default: a temporary one, removed when all bytes agree)")
     ] = None,
     steps: Annotated[
-        int | None,
-        option("--steps", metavar="STEPS", min=1, help="of a training stage: a shorter run, not compared with the record"),
+        int | None, option("--steps", "of a training stage: a shorter run, not compared with the record", min=1)
     ] = None,
-    pdb: Annotated[bool, option("--pdb", help="open the debugger where it fails")] = False,
+    pdb: Annotated[bool, flag("--pdb", "open the debugger where it fails")] = False,
 ) -> None:
     """Makes one stage again in the foreground, in a scratch folder: with all its output, and with --pdb in the debugger. The
     results of the project stay as they are. Exit code 1 when its bytes differ from the record or it fails, 3 when a retry would
-    fail the same way."""
+    fail the same way.
+
+    Examples:
+        interplay debug 3f2a  # the stage whose digest starts with 3f2a
+    """
     from interplay.api import adopt
 
     known, (digest, _) = common.find_stage(stage, None)
@@ -256,11 +251,15 @@ def _remove_scratch(scratch: Path, into: Path | None) -> None:
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-@command(app, "efficiency", examples="interplay efficiency edge  # the study at the scale of configs/config.yaml")
+@command(app, "efficiency")
 def report_efficiency(study: common.Study, scale: common.Scale = None) -> None:
     """Shows for each kind of stage how much of the reserved threads, memory and minutes (`run` block) the finished stages used,
     the number of attempts, and fitting values where a reservation is far off. It reads the stages' telemetry, so it needs no
-    accounting of a cluster. Time and threads are those of the last attempt."""
+    accounting of a cluster. Time and threads are those of the last attempt.
+
+    Examples:
+        interplay efficiency edge  # the study at the scale of configs/config.yaml
+    """
     from interplay.results import telemetry
 
     plan = common.plan_of(study, scale)

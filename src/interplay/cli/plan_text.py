@@ -7,9 +7,7 @@ from collections.abc import Sequence
 from interplay.cli.common import Grid
 from interplay.core.model import clock, plural, quantity
 from interplay.report.write.plain import size
-from interplay.results import cause, estimate, state
-from interplay.results.locks import Differences, Locked
-from interplay.results.overview import TO_DO, Overview
+from interplay.results import cause, estimate, locks, overview, state
 
 WIDTH = 100
 MOST_GROUPS = 12
@@ -21,7 +19,7 @@ SOURCES = {estimate.MEASURED: "records", estimate.ASSUMED: "FLOPs", estimate.RAT
 
 
 def overview_parts(
-    seen: Overview, full: bool = False, stages: bool = False, stale: str = "", unexercised: Sequence[str] = ()
+    seen: overview.Overview, full: bool = False, stages: bool = False, stale: str = "", unexercised: Sequence[str] = ()
 ) -> list[str | Grid]:
     """Counts and costs by kind, their sums, unfinished stages, why stages are new, the difference from the lock (`stale`), drift
     of sources, and members that no committed study uses (`unexercised`)."""
@@ -34,7 +32,7 @@ def overview_parts(
     return [_wrapped(_heading(seen)), _table(seen), *(_wrapped(part) for part in parts if part)]
 
 
-def differences_text(found: Differences, old: Locked, full: bool = False) -> str:
+def differences_text(found: locks.Differences, old: locks.Locked, full: bool = False) -> str:
     """The differences between the lock of another commit and this plan."""
     counts = f"{len(found.added)} added, {len(found.removed)} removed, {len(found.changed)} changed, {found.same} the same"
     lines = [f"against {old.name}: {counts}"]
@@ -50,13 +48,13 @@ def differences_text(found: Differences, old: Locked, full: bool = False) -> str
     return _wrapped(lines)
 
 
-def _heading(seen: Overview) -> list[str]:
+def _heading(seen: overview.Overview) -> list[str]:
     plan = seen.plan
     head = f"{plan.study} at scale {plan.scale}: {plural(len(plan.stages), 'stage')}, report {plan.report}"
     return [head, *([f"stages on no path: {', '.join(plan.unused)}"] if plan.unused else [])]
 
 
-def _table(seen: Overview) -> Grid:
+def _table(seen: overview.Overview) -> Grid:
     """One row per kind; costs and times are those of the stages to make."""
     by_kind: dict[str, list[str]] = {}
     for digest, stage in seen.plan.stages.items():
@@ -67,10 +65,10 @@ def _table(seen: Overview) -> Grid:
     return Grid(HEADINGS, [*rows, total], right=range(1, len(HEADINGS) - 1), total=True)
 
 
-def _row(seen: Overview, name: str, digests: list[str], others: int) -> list[str]:
+def _row(seen: overview.Overview, name: str, digests: list[str], others: int) -> list[str]:
     columns = {"running": "unfinished", state.KEPT: "done"}
     states = Counter(columns.get(name, name) for name in (seen.states[digest].state for digest in digests))
-    left = [digest for digest in digests if seen.states[digest].state in TO_DO]
+    left = [digest for digest in digests if seen.states[digest].state in overview.TO_DO]
     costs, times = [seen.estimate.costs[d] for d in left], [seen.estimate.times[d] for d in left]
     flops = [cost.flops for cost in costs]
     sources = {time.source for time in times}
@@ -92,10 +90,10 @@ def _amount(number: float) -> str:
     return quantity(float(f"{number:.3g}")) if number else "-"
 
 
-def _sums(seen: Overview) -> list[str]:
+def _sums(seen: overview.Overview) -> list[str]:
     distinct, made = max(len(seen.plan.stages) - 1, 1), seen.estimate
     done = len([digest for digest in seen.of_state(*state.FINISHED) if digest != seen.plan.report])
-    left = len(seen.of_state(*TO_DO))
+    left = len(seen.of_state(*overview.TO_DO))
     lines = [
         f"reuse: {seen.uses} stage uses of all arms and seeds are {distinct} stages, {seen.uses / distinct:.1f} uses each; "
         f"{done} of them ({100 * done // distinct}%) are done"
@@ -123,7 +121,7 @@ def schedule_lines(found: list[estimate.Schedule]) -> list[str]:
     return [f"on {plural(one.gpus, 'GPU')}: {clock(one.hours * 3600)}, {one.busy:.0%} of their time in use" for one in found]
 
 
-def _disk(seen: Overview) -> str:
+def _disk(seen: overview.Overview) -> str:
     """Bytes that the stages to make will leave, by kind, and the kinds without an estimate."""
     known: dict[str, float] = {}
     unknown: list[str] = []
@@ -138,19 +136,19 @@ def _disk(seen: Overview) -> str:
     return f"disk: about {size(round(sum(known.values())))}{f' ({parts})' if parts else ''}{left_out}"
 
 
-def _unfinished(seen: Overview) -> list[str]:
+def _unfinished(seen: overview.Overview) -> list[str]:
     """Stages that were started and are not done: their progress, or why they failed."""
     shown = [(digest, seen.states[digest]) for digest in seen.of_state("running", "unfinished", "failed")]
     return [f"{f.state}: {f.kind} {seen.plan.stages[digest].label} ({digest}): {f.detail}" for digest, f in shown]
 
 
-def _stages(seen: Overview) -> list[str]:
+def _stages(seen: overview.Overview) -> list[str]:
     return [
         f"{digest}  {seen.states[digest].state:<10}  {stage.kind:<9}  {stage.label}" for digest, stage in seen.plan.stages.items()
     ]
 
 
-def _why(seen: Overview, full: bool) -> list[str]:
+def _why(seen: overview.Overview, full: bool) -> list[str]:
     """New stages in groups with the same cause."""
     groups = cause.group_causes(seen.causes)
     if not groups:
@@ -181,7 +179,7 @@ def _group(group: list[cause.Cause], full: bool, what: str) -> list[str]:
     return [*lines, f"      and {plural(more, 'more field')}"] if more else lines
 
 
-def _continued(seen: Overview, group: list[cause.Cause]) -> list[str]:
+def _continued(seen: overview.Overview, group: list[cause.Cause]) -> list[str]:
     """Shorter runs from which stages of the group continue, and the share that they hold."""
     began = [seen.continued[one.digest] for one in group if one.digest in seen.continued]
     if not began:

@@ -4,7 +4,7 @@ import json
 from typing import TYPE_CHECKING, Annotated
 
 from interplay.cli import common
-from interplay.cli.common import CONFIGS, RESULTS, command, option
+from interplay.cli.common import CONFIGS, RESULTS, command, flag, option
 from interplay.core.model import UserError, print_visible
 
 if TYPE_CHECKING:
@@ -15,53 +15,41 @@ if TYPE_CHECKING:
 app = common.new_app()
 
 
-@command(
-    app,
-    "plan",
-    examples="""
-interplay plan edge  # the study at the scale of configs/config.yaml
-interplay plan edge --scale smoke  # at another scale
-interplay plan edge --against main~3  # compared with the lock of another commit
-interplay plan edge --max-gpu-hours 5  # exit code 2 when it needs more
-interplay plan edge --scale gpu --gpus 1,8,64  # the time on 1, 8 and 64 GPUs
-interplay plan --all --write  # renew the locks in configs/plans
-""",
-)
+@command(app, "plan")
 def plan_stages(
     study: common.AnyStudy = None,
     scale: common.Scale = None,
-    full: Annotated[bool, option("--full", help="explain every new stage and name every field that differs")] = False,
-    stages: Annotated[bool, option("--stages", help="list every stage with its state")] = False,
-    specs: Annotated[bool, option("--specs", help="every stage with all its settings, as JSON, one stage a line")] = False,
-    as_json: Annotated[bool, option("--json", help="the same as JSON")] = False,
+    full: Annotated[bool, flag("--full", "explain every new stage and name every field that differs")] = False,
+    stages: Annotated[bool, flag("--stages", "list every stage with its state")] = False,
+    specs: Annotated[bool, flag("--specs", "every stage with all its settings, as JSON, one stage a line")] = False,
+    as_json: Annotated[bool, flag("--json", "the same as JSON")] = False,
     against: Annotated[
-        str | None, option("--against", metavar="REV", help="compare with the lock of another commit, tag or branch")
+        str | None, option("--against", "compare with the lock of another commit, tag or branch", metavar="REV")
     ] = None,
     max_gpu_hours: Annotated[
-        float | None,
-        option(
-            "--max-gpu-hours", metavar="H", min=0, max=common.MOST_HOURS, help="exit 2 when the new stages need more GPU-hours"
-        ),
+        float | None, option("--max-gpu-hours", "exit 2 when the new stages need more GPU-hours", **common.HOURS)
     ] = None,
     max_hours: Annotated[
-        float | None,
-        option(
-            "--max-hours",
-            metavar="H",
-            min=0,
-            max=common.MOST_HOURS,
-            help="exit 2 when they need more hours, one stage after another",
-        ),
+        float | None, option("--max-hours", "exit 2 when they need more hours, one stage after another", **common.HOURS)
     ] = None,
-    strict_code: Annotated[bool, option("--strict-code", help="exit 2 when sources of finished stages have changed")] = False,
-    gpus: Annotated[str, option("--gpus", metavar="N,...", help="also the time on these numbers of GPUs")] = "",
-    every: Annotated[bool, option("--all", help="every study at every scale")] = False,
-    write: Annotated[bool, option("--write", help="write configs/plans/<study>.<scale>.lock.json")] = False,
-    check: Annotated[bool, option("--check", help="fail when a lock differs from the configs; name a field")] = False,
+    strict_code: Annotated[bool, flag("--strict-code", "exit 2 when sources of finished stages have changed")] = False,
+    gpus: Annotated[str, option("--gpus", "also the time on these numbers of GPUs", metavar="N,...")] = "",
+    every: Annotated[bool, flag("--all", "every study at every scale")] = False,
+    write: Annotated[bool, flag("--write", "write configs/plans/<study>.<scale>.lock.json")] = False,
+    check: Annotated[bool, flag("--check", "fail when a lock differs from the configs; name a field")] = False,
 ) -> None:
     """Expands a study into its stages and lists which are new, which exist and which no study needs any more; the tokens, FLOPs
     and hours of the new ones; and, for each new stage, the nearest existing one and the first difference. Runs nothing, and
-    writes nothing without --write."""
+    writes nothing without --write.
+
+    Examples:
+        interplay plan edge  # the study at the scale of configs/config.yaml
+        interplay plan edge --scale smoke  # at another scale
+        interplay plan edge --against main~3  # compared with the lock of another commit
+        interplay plan edge --max-gpu-hours 5  # exit code 2 when it needs more
+        interplay plan edge --scale gpu --gpus 1,8,64  # the time on 1, 8 and 64 GPUs
+        interplay plan --all --write  # renew the locks in configs/plans
+    """
     from interplay.results import estimate
 
     counts = _gpu_counts(gpus)
@@ -88,23 +76,23 @@ def plan_stages(
 
 def _check_locks(plans: "list[Plan]", every: bool) -> None:
     """Raises UserError at the first lock that differs; of `every` plan also where the table of members does."""
-    from interplay.results import evidence
+    from interplay.results import locks
 
     if stale := next((plan for plan in plans if not plan.locked(CONFIGS)), None):
         path, why = stale.lock_path(CONFIGS), _lock_difference(stale)
         raise UserError(f"{path}: differs from the configs{f' ({why})' if why else ''}; run `make locks` and commit it")
-    if every and evidence.table_text(plans) != evidence.table_text_at(CONFIGS):
-        raise UserError(f"{evidence.table_path(CONFIGS)}: differs from the plans; run `make locks` and commit it")
+    if every and locks.members_text(plans) != locks.members_text_at(CONFIGS):
+        raise UserError(f"{locks.members_path(CONFIGS)}: differs from the plans; run `make locks` and commit it")
 
 
 def _write_locks(plans: "list[Plan]", every: bool) -> None:
-    from interplay.results import evidence
+    from interplay.results import locks
 
     for plan in plans:
         if plan.write_lock(CONFIGS):
             print_visible(f"wrote {plan.lock_path(CONFIGS)}")
-    if every and evidence.write_table(plans, CONFIGS):
-        print_visible(f"wrote {evidence.table_path(CONFIGS)}")
+    if every and locks.write_members(plans, CONFIGS):
+        print_visible(f"wrote {locks.members_path(CONFIGS)}")
 
 
 def _gpu_counts(text: str) -> list[int]:
@@ -135,9 +123,9 @@ def _show_differences(plan: "Plan", revision: str, full: bool, as_json: bool) ->
 
 def _show_overview(plan: "Plan", counts: list[int], full: bool, stages: bool, as_json: bool) -> "Overview":
     from interplay.cli import plan_text
-    from interplay.results import estimate, evidence, overview
+    from interplay.results import estimate, locks, overview
 
-    stale, unexercised = _lock_difference(plan), evidence.unexercised(plan, CONFIGS)
+    stale, unexercised = _lock_difference(plan), locks.unexercised(plan, CONFIGS)
     seen = overview.read_overview(plan, CONFIGS, RESULTS, full)
     on = [estimate.schedule_stages(plan, seen.estimate, count) for count in counts]
     if as_json:
@@ -150,16 +138,20 @@ def _show_overview(plan: "Plan", counts: list[int], full: bool, stages: bool, as
     return seen
 
 
-@command(app, "calibrate", examples="interplay calibrate quickstart --scale laptop --write  # measure, and pin the bands")
+@command(app, "calibrate")
 def calibrate_bands(
     study: common.Study,
     scale: common.Scale = None,
-    prompts: Annotated[int, option("--prompts", metavar="PROMPTS", min=1, help="held-out prompts per op (default 100)")] = 100,
-    max_op: Annotated[int, option("--max-op", metavar="MAX_OP", min=1, help="largest op measured (default 14)")] = 14,
-    write: Annotated[bool, option("--write", help="pin the bands in configs/scale/<scale>.yaml")] = False,
+    prompts: Annotated[int, option("--prompts", "held-out prompts per op (default 100)", min=1)] = 100,
+    max_op: Annotated[int, option("--max-op", "largest op measured (default 14)", min=1)] = 14,
+    write: Annotated[bool, flag("--write", "pin the bands in configs/scale/<scale>.yaml")] = False,
 ) -> None:
     """Measures the study's trained base on held-out problems per op and reports its edge: which ops it masters, which it
-    sometimes solves and which it never does. The resulting bands can be pinned in the scale's file."""
+    sometimes solves and which it never does. The resulting bands can be pinned in the scale's file.
+
+    Examples:
+        interplay calibrate quickstart --scale laptop --write  # measure, and pin the bands
+    """
     from interplay.api import calibrate
 
     print_visible(calibrate.calibrate(common.plan_of(study, scale), CONFIGS, RESULTS, prompts, max_op, write))

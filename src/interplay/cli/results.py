@@ -1,44 +1,54 @@
-"""Commands that read results: `interplay report`, `explain`, `show`, `lineage` and `compare`."""
+"""Commands that read results: `interplay report`, `explain`, `show`, `lineage`, `compare`, `rollouts`, `novelty` and `rows`."""
 
+import difflib
 import logging
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from interplay.cli import common
-from interplay.cli.common import CONFIGS, LOGS, RESULTS, argument, command, option
-from interplay.core import artifact
-from interplay.core.model import UserError, print_visible
+from interplay.cli.common import CONFIGS, LOGS, RESULTS, argument, command, flag, option
+from interplay.core import artifact, model
 from interplay.report import metric_spec
 
 if TYPE_CHECKING:
-    from interplay.report.spec import ReportSpec
     from interplay.study.plan import Plan
+    from interplay.tasks.verdict import Row
 
 
 LOG = logging.getLogger(__name__)
 
 FORMATS = {".svg": "svg", ".mmd": "mermaid", ".md": "mermaid"}
 """Ending of a file -> what `lineage` writes into it."""
+NOVELTY = ("band", "right", "graphs", "copied", "nearest", "of other ops")
+LONGEST_INDEX = 15
+"""Digits of a row's number."""
+TEXTS = ("prompt", "solution", "answer", "band", "mode", "op", "family")
+"""Columns that a curation step may change."""
+LONG_TEXT = 400
+"""Characters from which on a changed text is shown as a diff of its lines or sentences."""
 
 app = common.new_app()
 
 
-@command(app, "report", examples="interplay report edge  # where the page lies")
+@command(app, "report")
 def locate_report(study: common.Study, scale: common.Scale = None) -> None:
     """Prints the path of a study's report. Where arms have failed or are unfinished, it writes a partial report that lists what
-    is missing, and why."""
+    is missing, and why.
+
+    Examples:
+        interplay report edge  # where the page lies
+    """
     plan = common.plan_of(study, scale)
     folder = artifact.folder(RESULTS, "report", plan.report)
     if not artifact.done(folder):
-        print_visible(_partial_report(plan))
+        model.print_visible(_partial_report(plan))
         return
     if not (folder / "report.html").exists():
-        from interplay.report.write import page
+        from interplay.report.write import answers, page
+        from interplay.results import catalog
 
-        stages = plan.stages[plan.report].deps.values()
-        inputs = {digest: artifact.folder(RESULTS, plan.stages[digest].kind, digest) for digest in stages}
-        page.remake_page(cast("ReportSpec", plan.stages[plan.report].spec), inputs, folder)
-    print_visible(f"report: {folder / 'report.html'}")
+        page.remake_page(catalog.report_spec(plan), answers.report_inputs(plan, RESULTS), folder)
+    model.print_visible(f"report: {folder / 'report.html'}")
 
 
 def _partial_report(plan: "Plan") -> str:
@@ -47,24 +57,26 @@ def _partial_report(plan: "Plan") -> str:
     from interplay.run import graph
 
     if not state.has_begun(RESULTS, plan):
-        raise UserError(common.no_results(plan, common.hint_other_scale(plan)))
+        raise model.UserError(common.no_results(plan, common.hint_other_scale(plan)))
     return graph.partial_report(graph.Graph(RESULTS, [plan]), plan)
 
 
-@command(app, "explain", examples="interplay explain edge main rl_edge edge  # table main, row rl_edge, column edge")
+@command(app, "explain")
 def explain_cell(
     study: common.Study,
     table: Annotated[str, argument("a table of the study, such as main, or main_differences")],
-    row: Annotated[str, argument("an arm, or `arm - against` for a difference", autocompletion=common.complete_arm)],
+    row: Annotated[str, argument("an arm, or `arm - against` for a difference", common.complete_arm)],
     column: Annotated[str, argument("a band, or `op 9`; COLUMN/METRIC is one way to name the metric")],
     scale: common.Scale = None,
-    metric: Annotated[
-        str | None, option("--metric", metavar="METRIC", help="such as strict_pass@K or nll (default: the table's first)")
-    ] = None,
-    seed: Annotated[int | None, option("--seed", metavar="SEED", min=0, help="only the chain of this seed")] = None,
+    metric: Annotated[str | None, option("--metric", "such as strict_pass@K or nll (default: the table's first)")] = None,
+    seed: Annotated[int | None, option("--seed", "only the chain of this seed", min=0)] = None,
 ) -> None:
     """Prints the provenance of one cell of a table: the samples and their number, the seeds, the evaluation, the model, every
-    stage that led to it and its data."""
+    stage that led to it and its data.
+
+    Examples:
+        interplay explain edge main rl_edge edge  # table main, row rl_edge, column edge
+    """
     from interplay.report.inspect import explain
     from interplay.results import catalog
 
@@ -73,58 +85,50 @@ def explain_cell(
     cell = explain.match_cell(spec, stages, table, row, column, metric)
     if hint := common.hint_other_scale(plan):
         LOG.warning("no results of %s at scale %s yet; %s", plan.study, plan.scale, hint)
-    print_visible(explain.explain(spec, plan.report, stages, RESULTS, cell, seed), end="")
+    model.print_visible(explain.explain(spec, plan.report, stages, RESULTS, cell, seed), end="")
 
 
-@command(app, "show", examples="interplay show 3f2a  # the stage whose digest starts with 3f2a")
+@command(app, "show")
 def show_stage(
     stage: Annotated[
         str,
         argument(
-            "a digest's beginning, DIGEST@STEP, STUDY/ARM/seedN/STAGE, or STUDY.SCALE/ARM/seedN/STAGE",
-            autocompletion=common.complete_stage,
+            "a digest's beginning, DIGEST@STEP, STUDY/ARM/seedN/STAGE, or STUDY.SCALE/ARM/seedN/STAGE", common.complete_stage
         ),
     ],
     scale: common.Scale = None,
-    full: Annotated[bool, option("--full", help="the whole spec, defaults included")] = False,
+    full: Annotated[bool, flag("--full", "the whole spec, defaults included")] = False,
 ) -> None:
-    """Shows one stage: its kind and settings, its dependencies and users, its metrics, and when and where it ran."""
+    """Shows one stage: its kind and settings, its dependencies and users, its metrics, and when and where it ran.
+
+    Examples:
+        interplay show 3f2a  # the stage whose digest starts with 3f2a
+    """
     from interplay.report.inspect import card
 
     known, ref = common.find_stage(stage, scale)
-    print_visible(
+    model.print_visible(
         card.stage_card(ref.digest, ref.step, known.stages, known.locks.get(ref.digest, []), RESULTS, LOGS, full), end=""
     )
 
 
-@command(
-    app,
-    "lineage",
-    examples="""
-interplay lineage edge > edge.mmd  # the whole study
-interplay lineage 3f2a --output stage.svg  # one stage, as a picture
-""",
-)
+@command(app, "lineage")
 def draw_lineage(
-    what: Annotated[
-        str,
-        argument(
-            "a study, or a stage as `interplay show` takes it", metavar="study|digest", autocompletion=common.complete_stage
-        ),
-    ],
+    what: Annotated[str, argument("a study, or a stage as `interplay show` takes it", common.complete_stage, "study|digest")],
     scale: common.Scale = None,
     form: Annotated[
-        Literal["mermaid", "svg"] | None,
-        option("--format", metavar="FORMAT", help="mermaid or svg (default: by the file's ending, else mermaid)"),
+        Literal["mermaid", "svg"] | None, option("--format", "mermaid or svg (default: by the file's ending, else mermaid)")
     ] = None,
-    across: Annotated[
-        int,
-        option("--across", metavar="ACROSS", min=1, help="boxes side by side in an SVG, at most (default 8; 3 for a phone)"),
-    ] = 8,
-    output: Annotated[Path | None, option("-o", "--output", metavar="OUTPUT", help="write to this file")] = None,
+    across: Annotated[int, option("--across", "boxes side by side in an SVG, at most (default 8; 3 for a phone)", min=1)] = 8,
+    output: Annotated[Path | None, option("--output", "write to this file", short="-o")] = None,
 ) -> None:
     """Draws the graph of a study, or of a stage and its ancestors, as Mermaid text or as SVG. Stages that differ only in their
-    seed are one box."""
+    seed are one box.
+
+    Examples:
+        interplay lineage edge > edge.mmd  # the whole study
+        interplay lineage 3f2a --output stage.svg  # one stage, as a picture
+    """
     from interplay.report.draw import diagram
     from interplay.results import catalog
 
@@ -134,36 +138,33 @@ def draw_lineage(
     chosen = form or (FORMATS.get(output.suffix, "mermaid") if output else "mermaid")
     drawn = diagram.diagram_svg(nodes, edges, across) if chosen == "svg" else diagram.mermaid(nodes, edges)
     if output is None:
-        print_visible(drawn, end="")
+        model.print_visible(drawn, end="")
         return
     try:
         artifact.write_atomic(output, drawn.encode())
     except OSError as error:
-        raise UserError(f"-o {output}: {error.strerror}; name a file in a folder that can be written") from None
-    print_visible(f"wrote {output}: {len(stages)} stages in {len(nodes)} boxes")
+        raise model.UserError(f"-o {output}: {error.strerror}; name a file in a folder that can be written") from None
+    model.print_visible(f"wrote {output}: {len(stages)} stages in {len(nodes)} boxes")
 
 
-@command(
-    app,
-    "compare",
-    examples="""
-interplay compare 3f2a 77c0  # two stages
-interplay compare edge:rl_edge edge:rl_hard  # two arms of a study
-""",
-)
+@command(app, "compare")
 def compare_sides(
-    a: Annotated[str, argument("a stage as for `interplay show`, or an arm as STUDY:ARM", autocompletion=common.complete_side)],
-    b: Annotated[str, argument("the second stage or arm", autocompletion=common.complete_side)],
+    a: Annotated[str, argument("a stage as for `interplay show`, or an arm as STUDY:ARM", common.complete_side)],
+    b: Annotated[str, argument("the second stage or arm", common.complete_side)],
     scale: common.Scale = None,
     metric: Annotated[
-        str,
-        option("--metric", metavar="METRIC", help=f"{', '.join(metric_spec.metric_names())} (default strict_pass@1)"),
+        str, option("--metric", f"{', '.join(metric_spec.metric_names())} (default strict_pass@1)")
     ] = "strict_pass@1",
-    column: Annotated[str | None, option("--column", metavar="COLUMN", help="only prompts of this band, or of `op:N`")] = None,
-    count: Annotated[int, option("-n", metavar="N", min=1, help="flipped items shown in each direction (default 2)")] = 2,
+    column: Annotated[str | None, option("--column", "only prompts of this band, or of `op:N`")] = None,
+    count: Annotated[int, option("-n", "flipped items shown in each direction (default 2)", min=1)] = 2,
 ) -> None:
     """Compares two stages or two arms: the settings that differ, the metrics of both with the difference paired by prompt and
-    seed, and the items on which they disagree, with both completions."""
+    seed, and the items on which they disagree, with both completions.
+
+    Examples:
+        interplay compare 3f2a 77c0  # two stages
+        interplay compare edge:rl_edge edge:rl_hard  # two arms of a study
+    """
     from interplay.report.inspect import compare
     from interplay.results import catalog
 
@@ -171,7 +172,7 @@ def compare_sides(
     try:
         checked = metric_spec.check_metric(metric)
     except ValueError as error:
-        raise UserError(f"--metric {error}") from None
+        raise model.UserError(f"--metric {error}") from None
     known = catalog.read_catalog(CONFIGS, RESULTS)
 
     def side(name: str) -> compare.Side:
@@ -184,4 +185,164 @@ def compare_sides(
         return compare.of_stage(name, catalog.resolve_stage(name, known, CONFIGS, at).digest, known.stages)
 
     band = column.replace(" ", ":") if column else None
-    print_visible(compare.compare(side(a), side(b), known.stages, RESULTS, checked, band, count), end="")
+    model.print_visible(compare.compare(side(a), side(b), known.stages, RESULTS, checked, band, count), end="")
+
+
+@command(app, "rollouts")
+def list_rollouts(
+    digest: Annotated[str, argument("digest of the stage, or its beginning")],
+    failed: Annotated[bool, flag("--failed", "only completions that are not strictly correct")] = False,
+    passed: Annotated[bool, flag("--passed", "only completions that are")] = False,
+    step: Annotated[
+        int | None, option("--step", "only rollouts of this step of an rl stage (default: the last ones)", min=1)
+    ] = None,
+    count: Annotated[int, option("-n", "number of different completions (default 10)", min=1)] = 10,
+) -> None:
+    """Prints completions of an rl or evaluate stage with their problems, gold solutions and verdicts. Equal completions of a
+    prompt are shown once.
+
+    Examples:
+        interplay rollouts 3f2a --failed -n 5  # five incorrect completions
+        interplay rollouts 3f2a --step 1  # the first step of an rl stage
+    """
+    from pyarrow import ArrowInvalid
+
+    from interplay.report.inspect import compare
+
+    if failed and passed:
+        raise model.UserError("rollouts: --passed: not allowed with --failed; name one, or none for all completions")
+    folder = artifact.find(RESULTS, digest)
+    try:
+        model.print_visible(compare.show_rollouts(folder, True if failed else False if passed else None, count, step), end="")
+    except ArrowInvalid as error:
+        raise model.UserError(f"{folder}: not readable ({error}); remove {folder} to make it again") from None
+
+
+@command(app, "novelty")
+def measure_novelty(
+    digest: Annotated[str, argument("digest of an evaluate stage, or its beginning")],
+    against: Annotated[str, option("--against", "problem set to compare with, such as what was trained on", metavar="DIGEST")],
+    by: Annotated[
+        Literal["strict", "answer"], option("--by", "which samples count as correct: strict or answer (default strict)")
+    ] = "strict",
+) -> None:
+    """Compares the graphs of an evaluation's correct solutions, up to renaming, with the gold graphs of a problem set of the same
+    op: by band, the share equal to one of the set (copied), and the mean similarity to the nearest, the Jaccard index of
+    their nodes' colours. For the tasks op_dag and op_dag_prose.
+
+    Examples:
+        interplay novelty 3f2a --against 77c0  # the evaluation 3f2a against the set 77c0 that its model was trained on
+    """
+    from interplay.data import similarity
+    from interplay.kinds.table import SETS
+
+    samples, problems = (artifact.find(RESULTS, name) for name in (digest, against))
+    stage = artifact.read_json(samples / "stage.json")
+    if stage["kind"] != "evaluate":
+        raise model.UserError(f"novelty: {digest} is a {stage['kind']} stage; name one of kind evaluate")
+    if problems.parent.name not in SETS:
+        raise model.UserError(f"novelty: --against {against} is a {problems.parent.name} stage; name a problem set")
+    tested = artifact.find(RESULTS, stage["deps"]["data"])
+    rows = [
+        (one.band, str(one.right), str(one.graphs), f"{one.copied:.1%}", f"{one.nearest:.3f}", str(one.without))
+        for one in similarity.novelty_by_band(samples, tested, problems, by)
+    ]
+    common.show_parts(common.Grid(NOVELTY, rows, right=range(1, len(NOVELTY))) if rows else "no sample is correct")
+
+
+@command(app, "rows")
+def list_rows(
+    digest: Annotated[str, argument("digest of the problem set, or its beginning; DIGEST:INDEX for one row")],
+    index: Annotated[int | None, option("--index", "one row, and its provenance", min=0)] = None,
+    changed: Annotated[
+        str | None, option("--changed", "only rows that this step changed, such as poison:conflict", metavar="STEP")
+    ] = None,
+    count: Annotated[int, option("-n", "number of rows (default 10)", min=1)] = 10,
+) -> None:
+    """Prints rows of a problem set: number, band, op, form, and the curation steps that changed them. With --index one complete
+    row: the set in which it was made, the steps that changed it, and its text before and after. Error messages name rows as
+    DIGEST:INDEX.
+
+    Examples:
+        interplay rows 3f2a  # the first rows of the set
+        interplay rows 3f2a --changed poison:conflict  # those that a step changed
+        interplay rows 3f2a:17  # one row, and its provenance
+    """
+    name, _, place = digest.partition(":")
+    if place and (not place.isdecimal() or len(place) > LONGEST_INDEX or index is not None):
+        raise model.UserError(f"{model.shorten_value(digest)}: must be DIGEST or DIGEST:INDEX, and --index with the former alone")
+    folder = artifact.find(RESULTS, name)
+    one = int(place) if place else index
+    model.print_visible(_row_list(folder, changed, count) if one is None else _provenance(folder, one), end="")
+
+
+def _row_list(folder: Path, changed: str | None, most: int) -> str:
+    """One line for each of the first rows, or of those that the step `changed` changed."""
+    rows = _rows(folder)
+    chosen = [row for row in rows if changed is None or changed in row.transforms]
+    if not chosen:
+        steps = sorted({step for row in rows for step in row.transforms})
+        known = f"; changed by {', '.join(steps)}" if steps else "; no step changed any row"
+        raise model.UserError(f"{folder}: no row that {changed} changed{known}")
+    lines = [
+        f"{row.index:6}  {row.band}  op {row.op}  {row.mode}  from {row.origin}{'  ' if row.transforms else ''}"
+        f"{' > '.join(row.transforms)}  {_brief(row.prompt)} -> {_brief(row.answer)}"
+        for row in chosen[:most]
+    ]
+    return "\n".join([*lines, f"{len(chosen)} rows" if len(chosen) <= most else f"{most} of {len(chosen)} rows"]) + "\n"
+
+
+def _provenance(folder: Path, index: int) -> str:
+    """One row: its origin, the steps that changed it, and each of its columns before and after."""
+    row = _row(folder, index)
+    digest, _, number = row.origin.partition(":")
+    lines = [f"row {folder.name}:{index}", f"  made in   {_made_in(folder, digest)}, as its row {number}"]
+    lines.append(f"  changed   {' > '.join(row.transforms) or 'by no step'}")
+    try:
+        first: Row | None = _row(artifact.find(folder.parent.parent, digest), int(number))
+    except model.UserError:
+        first = None
+        lines.append("  before    its origin is not in results/")
+    for name in TEXTS:
+        after = str(getattr(row, name))
+        before = after if first is None else str(getattr(first, name))
+        lines += [f"  {name:9} {after}"] if before == after else _text_diff(name, before, after)
+    return "\n".join(lines) + "\n"
+
+
+def _text_diff(name: str, before: str, after: str) -> list[str]:
+    if len(before) + len(after) < LONG_TEXT:
+        return [f"  {name:9} - {before}", f"  {'':9} + {after}"]
+    old, new = (text.replace(". ", ".\n").splitlines() for text in (before, after))
+    marked = [line for line in difflib.ndiff(old, new) if line[0] in "+-"]
+    return [f"  {name:9} {len(before)} -> {len(after)} characters", *(f"  {'':9} {line}" for line in marked)]
+
+
+def _made_in(folder: Path, digest: str) -> str:
+    """Such as `dataset 3f2a... data.hotpot`."""
+    try:
+        stage = artifact.read_json(artifact.find(folder.parent.parent, digest) / "stage.json")
+    except model.UserError:
+        return f"{digest}, which is not in results/"
+    return " ".join(filter(None, [stage["kind"], digest, stage.get("label", "")]))
+
+
+def _row(folder: Path, index: int) -> "Row":
+    rows = _rows(folder)
+    found = next((row for row in rows if row.index == index), None)
+    if found is None:
+        raise model.UserError(f"{folder}: has no row {index}; `interplay rows {folder.name}` lists some of its {len(rows)}")
+    return found
+
+
+def _rows(folder: Path) -> "list[Row]":
+    from interplay.data import sets
+    from interplay.kinds.table import SETS
+
+    if folder.parent.name not in SETS:
+        raise model.UserError(f"{folder}: a {folder.parent.name} stage has no rows; give the digest of a {', '.join(SETS)} stage")
+    return sets.read_rows(folder, 0)
+
+
+def _brief(text: str) -> str:
+    return text if len(text) <= 60 else f"{text[:59]}…"

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from interplay.cli import common
-from interplay.cli.common import CONFIGS, RESULTS, argument, command, option
+from interplay.cli.common import CONFIGS, RESULTS, argument, command, flag, option
 from interplay.core import artifact, metrics
 from interplay.core.model import UserError, plural, print_visible, quantity
 
@@ -17,33 +17,28 @@ if TYPE_CHECKING:
 app = common.new_app()
 
 
-@command(
-    app,
-    "verify",
-    examples="""
-interplay verify  # everything in results
-interplay verify edge  # what a study uses
-""",
-)
+@command(app, "verify")
 def verify_files(
     what: Annotated[
         str | None,
-        argument(
-            "a study, or a stage by its digest or by-name path (default: everything in results/)",
-            autocompletion=common.complete_stage,
-        ),
+        argument("a study, or a stage by its digest or by-name path (default: everything in results/)", common.complete_stage),
     ] = None,
     scale: common.Scale = None,
 ) -> None:
     """Checks that the files of finished stages exist and have the checksums of their records, and that each record lies under the
-    digest of its own content; lists the stages whose source files have changed since."""
-    from interplay.results import state, verify_artifact
+    digest of its own content; lists the stages whose source files have changed since.
+
+    Examples:
+        interplay verify  # everything in results
+        interplay verify edge  # what a study uses
+    """
+    from interplay.results import payloads, state
 
     folders, unfinished = _chosen_folders(what, scale)
-    checked = [verify_artifact.of_record(folder) for folder in folders]
+    checked = [payloads.of_record(folder) for folder in folders]
     files = [file for record in checked for file in record.files]
     progress = metrics.Progress(len(files), "files")
-    damage = [wrong for record in checked for wrong in record.damage] + list(verify_artifact.find_damage(files, progress.update))
+    damage = [wrong for record in checked for wrong in record.damage] + list(payloads.find_damage(files, progress.update))
     for wrong in damage:
         print_visible(wrong.line)
     for line in state.drift_advisory(state.drifted_stages(RESULTS, [(folder.parent.name, folder.name) for folder in folders])):
@@ -78,33 +73,25 @@ def _chosen_folders(what: str | None, scale: str | None) -> tuple[list[Path], in
     return finished, len(folders) - len(finished)
 
 
-@command(
-    app,
-    "gc",
-    examples="""
-interplay gc  # what would be removed, and its size
-interplay gc --older-than 7 --delete  # remove what was last written to a week ago or earlier
-""",
-)
+@command(app, "gc")
 def collect_garbage(
-    delete: Annotated[bool, option("--delete", help="remove what is listed; without it nothing is removed")] = False,
+    delete: Annotated[bool, flag("--delete", "remove what is listed; without it nothing is removed")] = False,
     older_than: Annotated[
         float,
-        option(
-            "--older-than",
-            metavar="DAYS",
-            min=0,
-            max=common.MOST_HOURS,
-            help="only results last written to at least this many days ago (default 1; 0: all)",
-        ),
+        option("--older-than", "only results last written to at least this many days ago (default 1; 0: all)", **common.DAYS),
     ] = 1.0,
     lock: Annotated[
-        list[Path] | None, option("--lock", metavar="FILE", help="another lock whose stages are kept; may be repeated")
+        list[Path] | None, option("--lock", "another lock whose stages are kept; may be repeated", metavar="FILE")
     ] = None,
-    full: Annotated[bool, option("--full", help="list every folder and file")] = False,
+    full: Annotated[bool, flag("--full", "list every folder and file")] = False,
 ) -> None:
     """Garbage collection: lists, and with --delete removes, results that no lock in configs/plans, no by-name link of a study
-    without a lock, and no run in flight needs; and links, logs and benchmarks of stages that no longer exist."""
+    without a lock, and no run in flight needs; and links, logs and benchmarks of stages that no longer exist.
+
+    Examples:
+        interplay gc  # what would be removed, and its size
+        interplay gc --older-than 7 --delete  # remove what was last written to a week ago or earlier
+    """
     from interplay.results import garbage
 
     found = garbage.find_garbage(CONFIGS, RESULTS, lock or [], older_than)
@@ -154,14 +141,7 @@ def _garbage_table(found: "garbage.Garbage") -> list[str | common.Grid]:
     return [*parts, f"{found.young} results too recent (--older-than)"] if found.young else parts
 
 
-@command(
-    app,
-    "store",
-    examples="""
-interplay store push  # store what is finished
-interplay store pull edge  # fetch what a study needs
-""",
-)
+@command(app, "store")
 def sync_store(
     do: Annotated[
         Literal["push", "pull", "status"],
@@ -170,15 +150,18 @@ def sync_store(
         ),
     ],
     study: Annotated[
-        str | None, argument(f"{common.STUDY} (default: those of configs/config.yaml)", autocompletion=common.complete_study)
+        str | None, argument(f"{common.STUDY} (default: those of configs/config.yaml)", common.complete_study)
     ] = None,
     scale: common.Scale = None,
-    records: Annotated[
-        bool, option("--records", help="pull only records and the inputs of tables: megabytes, no payloads")
-    ] = False,
+    records: Annotated[bool, flag("--records", "pull only records and the inputs of tables: megabytes, no payloads")] = False,
 ) -> None:
     """Copies payloads and records to the DVC remote or back. A clone with only the small records can rebuild every table; weights
-    and samples are fetched when a stage needs them."""
+    and samples are fetched when a stage needs them.
+
+    Examples:
+        interplay store push  # store what is finished
+        interplay store pull edge  # fetch what a study needs
+    """
     from interplay.results import payloads
     from interplay.study import compose
 

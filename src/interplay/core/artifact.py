@@ -12,7 +12,7 @@ import os
 import platform
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -43,6 +43,22 @@ def split_ref(ref: str) -> tuple[str, int | None]:
     """A dependency as (digest, step): `digest` is the stage's result, `digest@step` a checkpoint that it keeps."""
     digest, _, step = ref.partition("@")
     return digest, int(step) if step else None
+
+
+def closure(roots: Iterable[str], inputs: Callable[[str], Iterable[str]]) -> list[str]:
+    """Digests of the roots and of all that they depend on, each once, dependencies first; `inputs`: digest -> references."""
+    found: dict[str, None] = {}
+
+    def visit(ref: str) -> None:
+        digest = split_ref(ref)[0]
+        if digest not in found:
+            for dep in inputs(digest):
+                visit(dep)
+            found[digest] = None
+
+    for root in roots:
+        visit(root)
+    return list(found)
 
 
 def find(results: Path, digest: str) -> Path:
@@ -171,9 +187,8 @@ def model_checksum(model: Path) -> str:
     ]
     for path in files:
         if not path.exists():
-            raise UserError(
-                f"{path}: no model there; give a Hugging Face folder with config.json, safetensors and tokenizer.json"
-            )
+            remedy = "give a Hugging Face folder with config.json, safetensors and tokenizer.json"
+            raise UserError(f"{path}: no model there; {remedy}")
     return hashlib.sha256("".join(f"{path.name} {checksum(path)}\n" for path in files).encode()).hexdigest()
 
 

@@ -13,8 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from interplay.core import execution
-from interplay.core.artifact import read_json, write_atomic, write_json
+from interplay.core import artifact, execution
 
 # What a stage logs while it runs: `metrics.jsonl` (values that the digest determines, one line a step) and progress lines
 # (rate and ETA; for people, never part of a result). Of several processes of a stage only rank 0 writes.
@@ -28,12 +27,9 @@ class Metrics:
 
     def __init__(self, out: Path, resumed_step: int = 0) -> None:
         self.path = out / "metrics.jsonl"
-        kept = (
-            [line for line in _whole_lines(self.path) if json.loads(line)["step"] <= resumed_step]
-            if execution.is_first_rank()
-            else []
-        )
-        write_atomic(self.path, "".join(f"{line}\n" for line in kept).encode())
+        if execution.is_first_rank():
+            kept = [line for line in _whole_lines(self.path) if json.loads(line)["step"] <= resumed_step]
+            artifact.write_atomic(self.path, "".join(f"{line}\n" for line in kept).encode())
 
     def write(self, step: int, **values: float) -> None:
         """One line for a step, rounded to 7 significant digits. Values are floats that a rerun would give again."""
@@ -76,13 +72,13 @@ def _whole_lines(path: Path) -> list[str]:
 def telemetry(out: Path, **values: float | int | str | dict[str, str]) -> None:
     """Merge what the digest does not determine (throughput, peak memory, host) into `telemetry.json`."""
     if execution.is_first_rank():
-        write_json(out / "telemetry.json", {**read_telemetry(out), **values})
+        artifact.write_json(out / "telemetry.json", {**read_telemetry(out), **values})
 
 
 def read_telemetry(out: Path) -> dict[str, Any]:
     """What the runner measured of a stage; {} where it left nothing, as where the stage came through DVC."""
     path = out / "telemetry.json"
-    return read_json(path) if path.exists() else {}
+    return artifact.read_json(path) if path.exists() else {}
 
 
 class Progress:

@@ -4,10 +4,11 @@ import difflib
 import logging
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Annotated, Any, ClassVar, NamedTuple, TypeVar, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, ValidationError, create_model
+from pydantic_core import CoreSchema, InitErrorDetails, core_schema
 
 # What every schema shares: frozen models that refuse unknown keys, and errors a person can act on in one line.
 
@@ -42,18 +43,21 @@ MESSAGES = {
 class UserError(Exception):
     """An error in the user's input. The message is one line: file, key, value, what is wrong, remedy. Exit code 2.
 
-    About a study or a scale it reads `FILE: dotted.key: ...` or `FILE: dotted.key = value: ...`; study/locate.py adds the
+    About a study or a scale it reads `FILE: dotted.key: ...` or `FILE: dotted.key = value: ...`; study/files.py adds the
     line of the key to the file."""
 
-    def __init__(self, message: str, about: "BadKey | None" = None) -> None:
+    def __init__(self, message: str) -> None:
         super().__init__(escape_control(" ".join(message.split())))
-        self.given = about
 
     @property
     def about(self) -> "BadKey | None":
-        """The key that the error is about; None: it is about none. Where no key was given it is that of the message, which reads
-        `FILE: KEY: PROBLEM` or `FILE: KEY = VALUE: PROBLEM`."""
-        return self.given or split_message(str(self))
+        """The parts of `FILE: KEY[ = VALUE]: PROBLEM`; None: the message has another form."""
+        file, _, rest = str(self).partition(": ")
+        end = min((place for place in (rest.find(" = "), rest.find(": ")) if place >= 0), default=-1)
+        if not file.endswith(".yaml") or end < 0:
+            return None
+        shown, _, problem = rest[end + 3 :].partition(": ") if rest[end:].startswith(" = ") else ("", "", rest[end + 2 :])
+        return BadKey(file, tuple(rest[:end].split(".")), shown, problem)
 
 
 class BadKey(NamedTuple):
@@ -71,16 +75,6 @@ class BadKey(NamedTuple):
     def tail(self) -> str:
         """What a message has after the path."""
         return f" = {self.value}: {self.problem}" if self.value else f": {self.problem}"
-
-
-def split_message(message: str) -> BadKey | None:
-    """The parts of `FILE: KEY[ = VALUE]: PROBLEM`; None: the message has another form."""
-    file, _, rest = message.partition(": ")
-    end = min((place for place in (rest.find(" = "), rest.find(": ")) if place >= 0), default=-1)
-    if not file.endswith(".yaml") or end < 0:
-        return None
-    shown, _, problem = rest[end + 3 :].partition(": ") if rest[end:].startswith(" = ") else ("", "", rest[end + 2 :])
-    return BadKey(file, tuple(rest[:end].split(".")), shown, problem)
 
 
 class PermanentError(Exception):
@@ -276,8 +270,8 @@ def _models_in(annotation: Any) -> list[type[Model]]:
 
 
 def _marked(metadata: Iterable[Any]) -> list[type[Model]]:
-    """The models of marks (core.partial.Written) that YAML is checked as."""
-    return [m for mark in metadata if hasattr(mark, "model") for m in _models_in(mark.model())]
+    """The models of the marks `Written` that YAML is checked as."""
+    return [m for mark in metadata if isinstance(mark, Written) for m in _models_in(mark.model())]
 
 
 # Text that others wrote, such as a completion or a line of a data file, shown on a terminal without being obeyed by it.
@@ -334,3 +328,99 @@ def quantity(number: float) -> str:
             shown = number / limit
             return f"{shown:.{2 if abs(shown) < 10 else 1 if abs(shown) < 100 else 0}f} {prefix}"
     return f"{number:,.0f}" if float(number).is_integer() else f"{number:,.3g}"
+
+
+# -- partial models ----------------------------------------------------------------------------------------------------------
+# Keys of a spec that scale, study and arm give in parts: the same types, none of them required. They are checked when the file
+# is read, and kept as they are written, since arms replace keys within them; the whole spec is parsed per arm.
+
+
+class Keys(Model):
+    """Base of partial models."""
+
+    model_config = ConfigDict(validate_default=False, defer_build=True)
+    PLANNED: ClassVar[tuple[str, ...]] = ()
+    """Keys of the spec that are left out, since the planner fills them in."""
+
+
+class _Made(Keys):
+    """Base of those that are made here: they have no source whose docstrings could be read."""
+
+    model_config = ConfigDict(use_attribute_docstrings=False)
+
+
+class Written(NamedTuple):
+    """Marks YAML that is checked as a model and kept as it is written: `Annotated[dict[str, Any], Written(model)]`."""
+
+    model: Callable[[], Any]
+    """Makes the model, or the union: only who reads studies needs it, and no job does."""
+    later: bool = False
+    """Whether it is checked later, when its kind is known; the model is then for the JSON Schema only."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        check = _left_alone if self.later else checked
+        return core_schema.no_info_wrap_validator_function(check, handler.generate_schema(self.model()))
+
+
+def checked(value: Any, check: Callable[[Any], Any]) -> Any:
+    """The value itself. What is wrong with the part that is there is refused; what is missing may come from elsewhere."""
+    try:
+        check(value)
+    except ValidationError as error:
+        if wrong := [found for found in error.errors(include_url=False) if not _may_come(found)]:
+            raise ValidationError.from_exception_data(error.title, [error_at(found) for found in wrong]) from None
+    return value
+
+
+def error_at(error: Any, *before: str) -> InitErrorDetails:
+    """An error as pydantic takes it up again; `before` are keys that lead to where it was found."""
+    return InitErrorDetails(type=error["type"], loc=(*before, *error["loc"]), input=error["input"], ctx=error.get("ctx", {}))
+
+
+def _left_alone(value: Any, check: Callable[[Any], Any]) -> Any:
+    return value
+
+
+def _may_come(error: Any) -> bool:
+    """Whether scale or arm may still set it right: a missing key, or keys of one mapping that do not fit each other."""
+    return error["type"] in ("missing", "union_tag_not_found") or (
+        error["type"] == "value_error" and isinstance(error["input"], (dict, Model))
+    )
+
+
+def partial_model(
+    spec: type[Model], name: str, without: Iterable[str] = (), bases: tuple[type[Model], ...] = (), **more: Any
+) -> type[Model]:
+    """A model with the fields of `spec`, none required, those of `bases`, and `more`."""
+    left_out = {*without, *(key for base in bases for key in base.model_fields)}
+    fields: dict[str, Any] = {
+        key: (
+            Annotated[field.annotation, *field.metadata, Field(description=field.description, discriminator=field.discriminator)],
+            None,
+        )
+        for key, field in spec.model_fields.items()
+        if key not in left_out
+    }
+    fields |= more
+    fields["PLANNED"] = (ClassVar[tuple[str, ...]], tuple(without))
+    return create_model(name, __base__=(*bases, _Made), __doc__=spec.__doc__, __module__=__name__, **fields)
+
+
+def union_members(union: Any) -> tuple[type[Model], ...]:
+    """The models of `Annotated[A | B, Field(discriminator=...)]`."""
+    return get_args(get_args(union)[0])
+
+
+def union_of(models: Iterable[type[Model]], by: str, *marks: Any) -> Any:
+    """The models as a union that the key `by` chooses from; with further marks, such as `extension.written_as`."""
+    found = tuple(models)
+    joined: Any = found[0]
+    for model in found[1:]:
+        joined = joined | model
+    return Annotated[joined, Field(discriminator=by), *marks]
+
+
+def table_model(name: str, models: Mapping[str, type[Model]], of: str) -> type[Model]:
+    """A model with one field for each of the models."""
+    fields: dict[str, Any] = {key: (model, Field(default=None, description=f"{of} {key}.")) for key, model in models.items()}
+    return create_model(name, __base__=_Made, __module__=__name__, **fields)

@@ -130,9 +130,7 @@ def read_members(path: Path) -> Iterator[JsonItem]:
     if text[at : at + 1] != "[":
         raise UserError(f"{path}: {_line_and_column(text, at)}: should be a JSON list that starts with '['")
     at = _skip_blanks(text, at + 1)
-    while text[at : at + 1] != "]" or number == 0:
-        if text[at : at + 1] == "]":
-            break
+    while text[at : at + 1] != "]":
         number += 1
         raw, end = _member(text, at)
         if isinstance(raw, ItemError) and end < 0:

@@ -7,8 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import ConfigDict, Field, model_validator
 
 from interplay.core.extension import FILLED, Extension, written_as
-from interplay.core.model import Count, Model, Natural, Since
-from interplay.core.partial import Keys, Written, partial, union_of
+from interplay.core.model import Count, Keys, Model, Natural, Since, Written, partial_model, union_of
 from interplay.core.references import SHARES, Mix
 from interplay.data.steps.spec import STEPS, CustomStep, StepModel
 from interplay.tasks.spec import Task, TaskKeys
@@ -172,7 +171,7 @@ class CompareKeys(Keys):
 def _step(model: type[StepModel]) -> type[Model]:
     """The model of a step in a study's YAML."""
     reads = ((model.READS_SAMPLES, SampleKeys), (model.COMPARES, CompareKeys))
-    return partial(model, f"{model.__name__}Keys", bases=tuple(keys for read, keys in reads if read))
+    return partial_model(model, f"{model.__name__}Keys", bases=tuple(keys for read, keys in reads if read))
 
 
 @cache
@@ -182,7 +181,7 @@ def _steps() -> Any:
 
 @cache
 def _transform() -> type[Model]:
-    return partial(Extension, "TransformKeys", FILLED)
+    return partial_model(Extension, "TransformKeys", FILLED)
 
 
 StepKeys = Annotated[dict[str, Any], Written(_steps)]
@@ -266,7 +265,7 @@ class DataSet(Model):
 
 @cache
 def _change() -> type[Model]:
-    return partial(DataSet, "SetChange")
+    return partial_model(DataSet, "SetChange")
 
 
 SetChange = Annotated[dict[str, Any], Written(_change)]

@@ -1,5 +1,5 @@
-"""THE table of what a user can extend: each union, what a member of the user's own looks like, and an example. Signatures are
-checked when a study is planned, from the text alone: nothing of the user's is imported then."""
+"""THE table of what a user can extend: each union, what a member of the user's own looks like, and an example (extensions.yaml).
+Signatures are checked when a study is planned, from the text alone: nothing of the user's is imported then."""
 
 from __future__ import annotations
 
@@ -7,8 +7,12 @@ import ast
 import importlib.util
 import inspect
 from collections.abc import Iterator
+from functools import cache
+from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import yaml
 
 from interplay.core.extension import Extension, entry_point
 from interplay.core.model import Model, UserError, nearest_name
@@ -177,120 +181,42 @@ class Trainer(Protocol):
         set."""
 
 
-class Union(NamedTuple):
-    """One row."""
+EXTENSIONS: dict[str, tuple[type, ...]] = {
+    "family": (FamilyFunction,),
+    "verifier": (Verifier,),
+    "episode": (EpisodeFunction,),
+    "engine": (EngineFunction,),
+    "trainer": (Trainer,),
+    "transform": (Transform,),
+    "step": (Step,),
+    "reward": (Reward,),
+    "sampler": (SamplerFunction, SamplerClass),
+    "allocation": (Allocation,),
+    "prompting": (Prompting,),
+    "continuation": (Continuation,),
+    "shaping": (Shaping,),
+    "edit": (EditBefore, EditAfter),
+    "advantage": (Advantage,),
+    "loss": (Loss,),
+    "decoding": (Decoding,),
+}
+"""Union -> what a member may be: Protocols of a function (`__call__`) or of a class (its methods)."""
 
-    forms: tuple[type, ...]
-    """What a member may be: Protocols of a function (`__call__`) or of a class (its methods)."""
+
+class Example(NamedTuple):
+    """A member of the user's own."""
+
     use: str
     """One line of a study."""
     code: str
-    """The file of the example."""
+    """The file that it names, at most six lines."""
 
 
-EXTENSIONS: dict[str, Union] = {
-    "family": Union(
-        (FamilyFunction,),
-        'task: {name: "mine.py:sums", largest: 9}',
-        "def sums(largest=9):\n"
-        "    from dataclasses import replace\n"
-        "    from my_sums import SUMS, draw  # a Generator, or an Environment, which replies to turns\n"
-        "    return replace(SUMS, generate=lambda task, *where: draw(largest, *where))\n",
-    ),
-    "verifier": Union(
-        (Verifier,),
-        'evaluate: {kind: evaluate, data: test, verify: {own: {name: "mine.py:lenient"}}}',
-        "def lenient(row, completion, verdict):\n"
-        "    return verdict._replace(answer=verdict.answer or completion.strip().endswith(row.answer))\n",
-    ),
-    "episode": Union(
-        (EpisodeFunction,),
-        'method: {episode: {name: "mine.py:one_turn"}}',
-        "def one_turn(setting, asked):\n"
-        "    from interplay.rollout.episodes import Played\n"
-        "    return Played(setting.engine.generate(list(asked), setting.sampling))\n",
-    ),
-    "engine": Union(
-        (EngineFunction,),
-        'rl: {kind: rl, data: {edge: 1.0}, engine: {name: "mine.py:in_halves"}}',
-        "def in_halves(decoder, how, dtype):\n"
-        "    from interplay.rollout.native import Native\n"
-        '    return Native(decoder, how.model_copy(update={"engine_batch": how.engine_batch // 2}), dtype)\n',
-    ),
-    "trainer": Union(
-        (Trainer,),
-        'stages: {same: {kind: "mine.py:copied", data: {easy: 1.0}}}',
-        "def copied(spec, inputs, out, how):\n"
-        "    import shutil\n"
-        '    shutil.copytree(inputs["init"] / "model", out / "model", dirs_exist_ok=True)\n'
-        '    return {"copied": 1}\n',
-    ),
-    "transform": Union(
-        (Transform,),
-        'data: {easy: {band: id, transform: {name: "mine.py:halve"}}}',
-        "def halve(rows):\n    return rows[: len(rows) // 2 or 1]\n",
-    ),
-    "step": Union(
-        (Step,),
-        'data: {short: {mix: {easy: 1.0}, steps: [{name: "mine.py:shortest", keep: 100}]}}',
-        'def shortest(rows, keep):\n    return sorted(rows, key=lambda row: len(row["prompt"]))[:keep]\n',
-    ),
-    "reward": Union(
-        (Reward,),
-        'rl: {kind: rl, data: {edge: 1.0}, reward: {name: "mine.py:brief", bonus: 0.1}}',
-        "def brief(problems, completions, verdicts, bonus=0.0):\n"
-        "    return [v.answer + bonus * (len(c) < 40) for c, v in zip(completions, verdicts)]\n",
-    ),
-    "sampler": Union(
-        (SamplerFunction, SamplerClass),
-        'method: {sampler: {name: "mine.py:least_tried"}}',
-        "def least_tried(m, step, seed, tries, passes):\n    return sorted(range(len(tries)), key=lambda i: (tries[i], i))[:m]\n",
-    ),
-    "allocation": Union(
-        (Allocation,),
-        'method: {allocation: {name: "mine.py:twice_as_many", num_generations: 4}}',
-        "def twice_as_many(num_generations, prompts, batch, rounds):\n"
-        "    return [num_generations if rounds < 2 else 0] * prompts\n",
-    ),
-    "prompting": Union(
-        (Prompting,),
-        'method: {prompting: {name: "mine.py:urged", text: "Think. "}}',
-        "def urged(row, n, now, text):\n    return text + row.prompt, row.prompt\n",
-    ),
-    "continuation": Union(
-        (Continuation,),
-        'method: {continuation: {name: "mine.py:retry_failed"}}',
-        "def retry_failed(rows, batch, rounds, now):\n"
-        "    from interplay.rl.first_requests import plain_request\n"
-        "    failed = sorted(set(batch.groups.tolist()) - set(batch.groups[batch.rewards > 0].tolist()))\n"
-        "    return [plain_request(slot, 2, rows[slot].prompt) for slot in failed] if rounds == 0 else []\n",
-    ),
-    "shaping": Union(
-        (Shaping,),
-        'method: {shaping: [{name: "mine.py:per_token", cost: 0.01}]}',
-        "def per_token(batch, now, cost):\n    return -cost * batch.mask().sum(1).double()\n",
-    ),
-    "edit": Union(
-        (EditBefore, EditAfter),
-        'method: {edits: [{name: "mine.py:positive"}]}',
-        "def positive(batch, advantage, bears, now):\n    return batch, advantage, bears & (advantage > 0)\n",
-    ),
-    "advantage": Union(
-        (Advantage,),
-        'method: {advantage: {name: "mine.py:plain"}}',
-        "def plain(batch, now):\n    return batch.rewards.float()[:, None] * batch.mask()\n",
-    ),
-    "loss": Union(
-        (Loss,),
-        'method: {loss: {name: "mine.py:reinforce", beta: 0.01}}',
-        "def reinforce(seen):\n    return -seen.logp * seen.advantage\n",
-    ),
-    "decoding": Union(
-        (Decoding,),
-        'method: {decoding: {name: "mine.py:cooler", temperature: 0.7}}',
-        "def cooler(sampling, memory, temperature):\n    return sampling._replace(temperature=temperature)\n",
-    ),
-}
+@cache
+def examples() -> dict[str, Example]:
+    """One example for each union, for the reference."""
+    text = resources.files("interplay.kinds").joinpath("extensions.yaml").read_text(encoding="utf-8")
+    return {union: Example(**fields) for union, fields in yaml.safe_load(text).items()}
 
 
 def check_extensions(spec: Model, where: str) -> None:
@@ -315,11 +241,10 @@ def _extensions(value: Any, key: str) -> Iterator[tuple[str, Extension]]:
 
 
 def _check(member: Extension) -> None:
-    union = EXTENSIONS[member.UNION]
     found, tree = _definition(member)
-    forms = [form for form in union.forms if _is_class(form) == isinstance(found, ast.ClassDef)]
+    forms = [form for form in EXTENSIONS[member.UNION] if _is_class(form) == isinstance(found, ast.ClassDef)]
     if not forms:
-        raise UserError(f"is no {' or '.join('class' if _is_class(form) else 'function' for form in union.forms)}")
+        raise UserError(f"is no {' or '.join('class' if _is_class(form) else 'function' for form in EXTENSIONS[member.UNION])}")
     wrong = [_misfit(form, found, by_name=len(forms) > 1) for form in forms]
     if all(wrong):
         raise UserError(" or ".join(dict.fromkeys(str(one) for one in wrong)))
@@ -426,7 +351,7 @@ def _options_class(found: ast.FunctionDef, tree: ast.Module) -> tuple[list[str],
 def shown_signature(union: str) -> list[tuple[str, str, str]]:
     """For the reference: (signature, what it is, what it returns) of each form of a union."""
     found = []
-    for form in EXTENSIONS[union].forms:
+    for form in EXTENSIONS[union]:
         methods = {name: item for name, item in vars(form).items() if inspect.isfunction(item) and name in _named_methods(form)}
         for name, method in methods.items():
             signature = inspect.signature(method)

@@ -6,9 +6,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import BeforeValidator
 
-from interplay.core.execution import Run
-from interplay.core.model import Model
-from interplay.core.partial import Keys, Written, partial
+from interplay.core import execution, model
 from interplay.data.spec import CorpusSpec
 
 # Marks of the keys: what a name leads to, and the dependencies that the planner makes of it.
@@ -71,10 +69,10 @@ Shares = Annotated[dict[str, float], BeforeValidator(_mapping)]
 # The keys, kind by kind. The planner resolves them in the order in which they are declared.
 
 
-class Settings(Keys):
+class Settings(model.Keys):
     """What a scale may set for a kind, in addition to keys of its spec."""
 
-    run: Run = Run()
+    run: execution.Run = execution.Run()
     """How the stage is executed; never part of its identity."""
 
 
@@ -87,8 +85,8 @@ MIX = ("mix",)
 
 
 @cache
-def _corpus() -> type[Model]:
-    return partial(CorpusSpec, "CorpusKeys", MIX)
+def _corpus() -> type[model.Model]:
+    return model.partial_model(CorpusSpec, "CorpusKeys", MIX)
 
 
 class TrainReferences(References):
@@ -98,7 +96,7 @@ class TrainReferences(References):
     """Problem sets and their shares, which sum to 1."""
     validation: Annotated[str, Sets("validation", "evaluation")] = ""
     """Problem set for the loss by band."""
-    corpus: Annotated[dict[str, Any], Written(_corpus)] = {}
+    corpus: Annotated[dict[str, Any], model.Written(_corpus)] = {}
     """How the data are packed."""
 
 

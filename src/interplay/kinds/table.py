@@ -4,8 +4,7 @@ follows from the class of its spec; no list elsewhere names kinds."""
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
-from interplay.core.extension import FILLED
-from interplay.core.model import Model
+from interplay.core import extension, model
 from interplay.data.spec import CorpusSpec, DatasetSpec, ProblemsSpec, TokenizerSpec
 from interplay.data.steps.spec import CurateSpec
 from interplay.evaluate.spec import EvaluateSpec, SelectSpec
@@ -14,17 +13,7 @@ from interplay.model.spec import SourceSpec
 from interplay.report.spec import ReportSpec
 from interplay.rl.spec import RLSpec
 from interplay.rl.teach_spec import TeachSpec
-from interplay.train.spec import (
-    MidtrainSpec,
-    OwnTrainerSpec,
-    PreferSpec,
-    PretrainSpec,
-    RewardModelSpec,
-    SftSpec,
-    TrainSpec,
-    TuneSpec,
-    UnlearnSpec,
-)
+from interplay.train import spec as train
 
 
 def _never(spec: Any) -> bool:
@@ -34,7 +23,7 @@ def _never(spec: Any) -> bool:
 class Kind(NamedTuple):
     """One row."""
 
-    spec: type[Model]
+    spec: type[model.Model]
     function: str
     """`run(spec, inputs, out, how) -> metrics` as `module:function`."""
     makes: Literal["model", "problems", "tokenizer", "corpus", "samples", "report"]
@@ -84,6 +73,19 @@ TRAINING = ("optimizer.name", "optimizer.learning_rate", "schedule.name", "batch
 PAIRS_SETTINGS = ("steps", "pairs_per_step", "optimizer.name", "optimizer.learning_rate")
 CURVES = ("metrics.jsonl",)
 KEYS = ("keys.parquet",)
+
+LANGUAGE_MODEL: dict[str, Any] = {
+    "function": "interplay.train.lm:train_language_model",
+    "makes": "model",
+    "references": study_keys.TrainReferences,
+    "cost": formulas.Training(),
+    "logged": STEP,
+    "logged_prefixes": ("eval_loss/",),
+    "processes": True,
+    "sharding": True,
+    "light": CURVES,
+}
+"""What the stages of the trainer of language models have in common."""
 
 KINDS: dict[str, Kind] = {
     "source": Kind(
@@ -138,47 +140,23 @@ KINDS: dict[str, Kind] = {
         settings=("sequence_length", "mix"),
     ),
     "pretrain": Kind(
-        PretrainSpec,
-        "interplay.train.lm:train_language_model",
-        makes="model",
+        train.PretrainSpec,
         hue=265,
-        references=study_keys.TrainReferences,
-        cost=formulas.Training(),
-        logged=STEP,
-        logged_prefixes=("eval_loss/",),
         settings=("model.architecture", "model.hidden_size", "model.num_hidden_layers", "tokens", *TRAINING),
         starts_path=True,
-        processes=True,
-        sharding=True,
-        light=CURVES,
+        **LANGUAGE_MODEL,
     ),
     "midtrain": Kind(
-        MidtrainSpec,
-        "interplay.train.lm:train_language_model",
-        makes="model",
+        train.MidtrainSpec,
         hue=285,
-        references=study_keys.TrainReferences,
-        cost=formulas.Training(),
-        logged=STEP,
-        logged_prefixes=("eval_loss/",),
         settings=("tokens", *TRAINING),
-        processes=True,
-        sharding=True,
-        light=CURVES,
+        **LANGUAGE_MODEL,
     ),
     "sft": Kind(
-        SftSpec,
-        "interplay.train.lm:train_language_model",
-        makes="model",
+        train.SftSpec,
         hue=310,
-        references=study_keys.TrainReferences,
-        cost=formulas.Training(),
-        logged=STEP,
-        logged_prefixes=("eval_loss/",),
         settings=("tokens", *TRAINING),
-        processes=True,
-        sharding=True,
-        light=CURVES,
+        **LANGUAGE_MODEL,
     ),
     "rl": Kind(
         RLSpec,
@@ -232,13 +210,13 @@ KINDS: dict[str, Kind] = {
         light=CURVES,
     ),
     "prefer": Kind(
-        PreferSpec,
+        train.PreferSpec,
         "interplay.train.prefer:train_preferences",
         makes="model",
         hue=340,
         references=study_keys.PreferReferences,
         planned=study_keys.MIX,
-        cost=formulas.Tuning(PreferSpec),
+        cost=formulas.Tuning(train.PreferSpec),
         logged=STEP,
         logged_prefixes=("rewards/", "logps/", "eval_"),
         logs_kl=lambda spec: spec.loss_type == "kto",
@@ -249,13 +227,13 @@ KINDS: dict[str, Kind] = {
         light=CURVES,
     ),
     "unlearn": Kind(
-        UnlearnSpec,
+        train.UnlearnSpec,
         "interplay.train.unlearn:train_unlearning",
         makes="model",
         hue=60,
         references=study_keys.UnlearnReferences,
         planned=("forget_mix", "retain_mix"),
-        cost=formulas.Tuning(UnlearnSpec),
+        cost=formulas.Tuning(train.UnlearnSpec),
         logged=(*STEP, "forget_loss", "retain_loss", "grad_cosine", "uniform_kl"),
         logged_prefixes=("eval_",),
         loss="unlearning objective",
@@ -264,13 +242,13 @@ KINDS: dict[str, Kind] = {
         light=CURVES,
     ),
     "reward_model": Kind(
-        RewardModelSpec,
+        train.RewardModelSpec,
         "interplay.train.reward_model:train_reward_model",
         makes="model",
         hue=95,
         references=study_keys.RewardModelReferences,
         planned=study_keys.MIX,
-        cost=formulas.Tuning(RewardModelSpec),
+        cost=formulas.Tuning(train.RewardModelSpec),
         logged=(*STEP, "accuracy", "nll", "margin"),
         logged_prefixes=("eval_",),
         loss="loss of pairs",
@@ -280,12 +258,12 @@ KINDS: dict[str, Kind] = {
         light=CURVES,
     ),
     "custom": Kind(
-        OwnTrainerSpec,
+        train.OwnTrainerSpec,
         "interplay.train.loop:run_custom_trainer",
         makes="model",
         hue=75,
         references=study_keys.OwnTrainerReferences,
-        planned=(*study_keys.MIX, *FILLED),
+        planned=(*study_keys.MIX, *extension.FILLED),
         cost=formulas.Training(),
         settings=("function", "tokens", "options"),
         light=CURVES,
@@ -311,7 +289,7 @@ KINDS: dict[str, Kind] = {
     ),
     "report": Kind(
         ReportSpec,
-        "interplay.report.write.page:run",
+        "interplay.report.write.page:write_report",
         makes="report",
         hue=220,
         planned=tuple(ReportSpec.model_fields),
@@ -332,12 +310,7 @@ def makes(kind: str) -> str:
 
 def is_trainer(kind: str) -> bool:
     """Whether the kind is of the LM trainer, which spends tokens and reads corpora (train.spec.TrainSpec)."""
-    return issubclass(KINDS[kind].spec, TrainSpec)
-
-
-def is_tuner(kind: str) -> bool:
-    """Whether the kind trains on few data and counts steps (train.spec.TuneSpec)."""
-    return issubclass(KINDS[kind].spec, TuneSpec)
+    return issubclass(KINDS[kind].spec, train.TrainSpec)
 
 
 def length_key(kind: str) -> Literal["tokens", "steps"] | None:
@@ -351,12 +324,12 @@ def read_by(consumer: str, kind: str) -> tuple[str, ...] | None:
     return KINDS[kind].light if KINDS[consumer].reads_light else None
 
 
-def logged_names(kind: str, spec: Model) -> tuple[str, ...]:
+def logged_names(kind: str, spec: model.Model) -> tuple[str, ...]:
     """What a stage logs under names that do not depend on the study."""
     row = KINDS[kind]
     return (*row.logged, KL) if row.logs_kl(spec) else row.logged
 
 
-def is_logged(kind: str, spec: Model, name: str) -> bool:
+def is_logged(kind: str, spec: model.Model, name: str) -> bool:
     """Whether a stage may log a name."""
     return name in logged_names(kind, spec) or name.startswith(KINDS[kind].logged_prefixes)

@@ -2,8 +2,10 @@
 
 import dataclasses
 import functools
+import json
 import math
 import re
+from pathlib import Path
 from typing import Literal
 
 from interplay.core.model import nearest_name
@@ -47,6 +49,10 @@ class Measure:
         """Whether a mean cannot leave [low, high] on either side."""
         return math.isfinite(self.support[0]) and math.isfinite(self.support[1])
 
+    def unit_of(self, signed: bool) -> str:
+        """The unit of a number, or of a difference (`signed`)."""
+        return self.unit_of_differences if signed else self.unit
+
     def shown(self, number: float, signed: bool = False) -> str:
         """Never `-0.0`; a dash for NaN."""
         if math.isnan(number):
@@ -60,6 +66,8 @@ NATS = Measure(1, 3, "nats per token", "nats per token", (0.0, math.inf))
 ATTEMPTS = Measure(1, 2, "attempts per sample", "attempts per sample", (0.0, math.inf))
 RAW = Measure(1, 3, "", "", (-math.inf, math.inf))
 """What runs log, as it is."""
+FRACTION = Measure(1, 3, "", "", SHARE.support)
+"""A share that is written as it is kept, not in percent."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -167,50 +175,26 @@ FILLED = ("column", "setting", "lacks", "label")
 @dataclasses.dataclass(frozen=True)
 class Logged:
     """A key of `metrics.jsonl`. Its mean over the first or the last steps is in the record, as `KEY_first` and `KEY_last`, and on
-    the validation set as `eval_KEY`. A pattern, such as `drawn/.+`, stands for keys that depend on the study."""
+    the validation set as `eval_KEY`. A pattern, such as `drawn/.+`, means keys that depend on the study. The rows are in
+    logged.json."""
 
     name: str
     heading: str = ""
     """What an axis says; empty: the key."""
-    measure: Measure = RAW
+    measure: Literal["raw", "fraction"] = "raw"
 
 
-FRACTION = Measure(1, 3, "", "", SHARE.support)
-"""A share that is written as it is kept, not in percent."""
-LOGGED = (
-    Logged("reward", "reward (mean per completion)"),
-    Logged("score", "score (mean per completion)", FRACTION),
-    Logged("strict", "strictly right (share of completions)", FRACTION),
-    Logged("answer", "answer right (share of completions)", FRACTION),
-    Logged("entropy", "entropy (nats per token)"),
-    Logged("frac_all_fail", "prompts whose samples all fail (share)", FRACTION),
-    Logged("frac_all_pass", "prompts whose samples all pass (share)", FRACTION),
-    Logged("effective_ratio", "prompts with a gradient (share)", FRACTION),
-    Logged("truncated", "truncated completions (share)", FRACTION),
-    Logged("length", "completion length (tokens)"),
-    Logged("grad_norm", "gradient norm"),
-    Logged("kl_old", "KL to the sampling policy (nats per token)"),
-    Logged("sampling/sampling_logp_difference/mean", "engine's log-probability less that of training (mean size, nats)"),
-    Logged("sampling/sampling_logp_difference/max", "engine's log-probability less that of training (largest, nats)"),
-    Logged("sampling/importance_sampling_ratio/max", "probability in training over the engine's (largest)"),
-    Logged("clip_fraction", "clipped tokens (share)", FRACTION),
-    Logged("valid", "proposals that are problems (share)", FRACTION),
-    Logged("op", "difficulty of proposals (mean op)"),
-    Logged("probe_before", "hard problems passed by the student (share)", FRACTION),
-    Logged("probe_after", "", FRACTION),
-    Logged("probe_student", "", FRACTION),
-    Logged("accuracy", "", FRACTION),
-    Logged("routed_accuracy", "", FRACTION),
-    Logged("rewards/accuracies", "", FRACTION),
-    Logged("answer_first", "", FRACTION),
-    Logged("drawn/.+", "", FRACTION),
-)
+LOGGED = tuple(Logged(**row) for row in json.loads(Path(__file__).with_name("logged.json").read_text(encoding="utf-8")))
 """What runs log and record of themselves. Other keys are written as they are, and nothing is known of their support."""
 
 
 def logged_measure(key: str) -> Measure:
     """How a key of `metrics.jsonl` or of a record is written, and what its mean cannot leave."""
-    found = (row.measure for row in LOGGED if re.fullmatch(rf"(eval_)?({row.name})(_first|_last)?", key))
+    found = (
+        FRACTION if row.measure == "fraction" else RAW
+        for row in LOGGED
+        if re.fullmatch(rf"(eval_)?({row.name})(_first|_last)?", key)
+    )
     return next(found, RAW)
 
 

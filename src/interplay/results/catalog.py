@@ -97,18 +97,8 @@ def resolve_stage(text: str, catalog: Catalog, configs: Path, scale: str) -> Ref
 
 def ancestors(digest: str, stages: Mapping[str, dict[str, Any]]) -> Stages:
     """The stage and all that it depends on, dependencies first; a dependency that `stages` lacks is left out."""
-    found: Stages = {}
-
-    def visit(ref: str) -> None:
-        at = artifact.split_ref(ref)[0]
-        if at in found or at not in stages:
-            return
-        for dep in stages[at]["deps"].values():
-            visit(dep)
-        found[at] = stages[at]
-
-    visit(digest)
-    return found
+    reached = artifact.closure([digest], lambda one: stages[one]["deps"].values() if one in stages else ())
+    return {one: stages[one] for one in reached if one in stages}
 
 
 def _add_specs(catalog: Catalog, digest: str, configs: Path) -> None:

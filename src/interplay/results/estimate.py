@@ -10,8 +10,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from interplay.core import artifact, execution
-from interplay.core.model import UserError
+from interplay.core import artifact, execution, model
 from interplay.kinds.cost import costs
 from interplay.kinds.formulas import Cost, Json
 from interplay.report.spec import ReportSpec
@@ -138,27 +137,20 @@ def _stage_json(stage: Stage) -> dict[str, Any]:
 def _pace(digest: str, kind: str, library: state.Library) -> telemetry.Pace | None:
     """None where the time of the whole stage is not known."""
     known = _with_inputs(digest, library)
-    return (
-        telemetry.pace_of(known[digest], costs(known)[digest], known, library.results / kind / digest)
-        if digest in known
-        else None
-    )
+    if digest not in known:
+        return None
+    return telemetry.pace_of(known[digest], costs(known)[digest], known, library.results / kind / digest)
 
 
 def _with_inputs(digest: str, library: state.Library) -> dict[str, Json]:
     """A stage and all that it depends on, dependencies first, as far as these are known."""
-    ordered: dict[str, Json] = {}
+    known: dict[str, Json | None] = {}
 
-    def visit(ref: str) -> None:
-        name = artifact.split_ref(ref)[0]
-        stage = None if name in ordered else library.get(name)
-        if stage is not None:
-            for dep in stage["deps"].values() if stage["kind"] != "report" else ():
-                visit(dep)
-            ordered[name] = stage
+    def inputs(one: str) -> Iterable[str]:
+        known[one] = stage = library.get(one)
+        return stage["deps"].values() if stage and stage["kind"] != "report" else ()
 
-    visit(digest)
-    return ordered
+    return {one: stage for one in artifact.closure([digest], inputs) if (stage := known[one]) is not None}
 
 
 def _time(stage: Json, cost: Cost, left: float, unit: str, amount: float, paces: list[telemetry.Pace]) -> Time:
@@ -191,10 +183,8 @@ def refuse_over_limits(what: str, made: Estimate, max_gpu_hours: float | None = 
         ("max_hours", max_hours, made.hours(), "hours"),
     ):
         if limit is not None and hours > limit:
-            raise UserError(
-                f"{what}: {key} = {limit:g}: its new stages need about {hours:.3g} {unit} ({describe_sources(made.sources())}); "
-                f"raise {key}, or make the study smaller"
-            )
+            need = f"its new stages need about {hours:.3g} {unit} ({describe_sources(made.sources())})"
+            raise model.UserError(f"{what}: {key} = {limit:g}: {need}; raise {key}, or make the study smaller")
 
 
 def describe_sources(sources: Iterable[str]) -> str:
@@ -230,7 +220,7 @@ def schedule_stages(plan: Plan, made: Estimate, gpus: int, wait: float = 0.0) ->
     needed = {digest: plan.stages[digest].run.gpus for digest in made.times}
     if too_wide := next((digest for digest, count in needed.items() if count > gpus), None):
         stage = plan.stages[too_wide]
-        raise UserError(f"--gpus {gpus}: {stage.label} ({stage.kind}) needs {needed[too_wide]}; name at least that many")
+        raise model.UserError(f"--gpus {gpus}: {stage.label} ({stage.kind}) needs {needed[too_wide]}; name at least that many")
     open_inputs, users = _unfinished_graph(plan, made)
     ready = deque(digest for digest, count in open_inputs.items() if not count)
     running: list[tuple[float, str]] = []

@@ -12,8 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from interplay.core import artifact
-from interplay.core.model import UserError
+from interplay.core import artifact, model
 from interplay.kinds.table import KINDS
 from interplay.results import locks, state
 from interplay.study import compose, plan
@@ -54,11 +53,11 @@ def find_garbage(configs: Path, results: Path, extra: Iterable[Path] = (), older
     read, found = locks.read_locks(configs, extra), state.scan_results(results)
     held = {name: set(stages) for name, stages in read.items()}
     if not held:
-        raise UserError(
-            f"{configs / 'plans'}: holds no lock, so nothing is known to be needed; `interplay plan --all --write` writes locks"
-        )
+        remedy = "`interplay plan --all --write` writes locks"
+        raise model.UserError(f"{configs / 'plans'}: holds no lock, so nothing is known to be needed; {remedy}")
     library = state.Library({}, results, found, locks.stages_of(read))
-    kept = set().union(*held.values()) | _reachable(_roots(configs, results, held, found, library, older_than), library)
+    roots = _roots(configs, results, held, found, library, older_than)
+    kept = set().union(*held.values(), artifact.closure(roots, lambda digest: library.deps(digest).values()))
     unreached = [_item(results, digest, one) for digest, one in sorted(found.items()) if digest not in kept]
     old = [item for item in unreached if item.days >= older_than]
     going = {item.folder.name for item in old}
@@ -118,25 +117,7 @@ def _roots(
     for digest in open_stages:
         for dep in library.deps(digest).values():
             waiting.setdefault(artifact.split_ref(dep)[0], []).append(digest)
-    todo = list(active)
-    while todo:
-        for digest in waiting.get(todo.pop(), ()):
-            if digest not in active:
-                active.add(digest)
-                todo.append(digest)
-    return linked | active
-
-
-def _reachable(roots: set[str], library: state.Library) -> set[str]:
-    """The roots and all that they depend on."""
-    seen: set[str] = set()
-    todo = list(roots)
-    while todo:
-        digest = todo.pop()
-        if digest not in seen:
-            seen.add(digest)
-            todo += [artifact.split_ref(dep)[0] for dep in library.deps(digest).values()]
-    return seen
+    return linked.union(artifact.closure(active, lambda digest: waiting.get(digest, ())))
 
 
 def _links(results: Path) -> Iterator[tuple[str, Path, str]]:

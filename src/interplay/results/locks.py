@@ -9,15 +9,16 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, get_origin
 
 import interplay
 from interplay.core import artifact
-from interplay.core.model import UserError, plural
+from interplay.core.model import Model, UserError, plural
 from interplay.results import cause, state
 from interplay.study import plan as plans
+from interplay.study.plan import Plan
 
 Stages = Mapping[str, dict[str, Any]]
 MOST_NAMED = 3
@@ -35,7 +36,7 @@ def read_lock(path: Path) -> plans.Lock:
     """Raises UserError when the file is not a lock: its stages would count as unused."""
     try:
         return plans.parse_lock(json.loads(path.read_bytes()))
-    except ValueError as error:  # JSON's error is one
+    except (OSError, ValueError) as error:  # JSON's error is a ValueError
         raise UserError(f"{path}: not a lock: {error}; `interplay plan STUDY --scale SCALE --write` writes one") from None
 
 
@@ -279,3 +280,76 @@ def summarize_difference(locked: Locked, plan: plans.Plan) -> str:
         more = len(names) - MOST_NAMED
         parts.append(", ".join(names[:MOST_NAMED]) + (f" and {plural(more, 'more stage')}" if more > 0 else ""))
     return "; ".join([*parts, f"earlier specs are not available: {locked.lacking}"] if locked.lacking else parts)
+
+
+# -- which studies use which member ------------------------------------------------------------------------------------------
+# Which committed studies use which member: `configs/plans/members.json`, written with the locks. A member is a kind, or a
+# spec that its `name` chooses (task family, curation step, loss, sampler, ...); it is called `<key>: <name>`, as in
+# `loss: clipped`.
+
+
+def members_of(spec: Model) -> Iterator[str]:
+    """`<key>: <name>` of each spec within a spec whose `name` chooses it."""
+    for key in type(spec).model_fields:
+        for inner in _models(getattr(spec, key)):
+            field = type(inner).model_fields.get("name")
+            if field is not None and get_origin(field.annotation) is Literal:
+                yield f"{key}: {getattr(inner, 'name', '')}"
+            yield from members_of(inner)
+
+
+def members_of_plan(plan: Plan) -> set[str]:
+    """The members that the stages of a plan use, their kinds included."""
+    used = {f"kind: {stage.kind}" for stage in plan.stages.values()}
+    return used.union(*(members_of(stage.spec) for stage in plan.stages.values()))
+
+
+def members_path(configs: Path) -> Path:
+    """Where the committed table lies."""
+    return configs / "plans" / "members.json"
+
+
+def members_text_at(configs: Path) -> str:
+    """The committed table's text; empty where none is committed."""
+    path = members_path(configs)
+    return path.read_text(encoding="utf-8") if path.exists() else ""
+
+
+def read_members(configs: Path) -> dict[str, list[str]]:
+    """Member -> the studies whose committed plans use it; empty where no table is committed."""
+    return json.loads(members_text_at(configs) or "{}")
+
+
+def members_text(plans: Iterable[Plan]) -> str:
+    """The table of all plans, one member a line."""
+    users: dict[str, set[str]] = {}
+    for plan in plans:
+        for member in members_of_plan(plan):
+            users.setdefault(member, set()).add(plan.study)
+    lines = [f"{json.dumps(member)}: {json.dumps(sorted(users[member]))}" for member in sorted(users)]
+    return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
+def write_members(plans: Iterable[Plan], configs: Path) -> bool:
+    """Write the table of all plans when it differs; returns whether it did."""
+    text = members_text(plans)
+    if text == members_text_at(configs):
+        return False
+    artifact.write_atomic(members_path(configs), text.encode())
+    return True
+
+
+def unexercised(plan: Plan, configs: Path) -> list[str]:
+    """The members of a plan that no committed study uses, so that nothing is known of them but their tests; none where no
+    table is committed."""
+    known = read_members(configs)
+    return sorted(members_of_plan(plan) - set(known)) if known else []
+
+
+def _models(value: Any) -> Iterator[Model]:
+    if isinstance(value, Model):
+        yield value
+    elif isinstance(value, dict):
+        yield from (inner for item in value.values() for inner in _models(item))
+    elif isinstance(value, list | tuple):
+        yield from (inner for item in value for inner in _models(item))

@@ -8,7 +8,6 @@ from interplay.core.artifact import split_ref
 from interplay.kinds.formulas import Cost
 from interplay.report.spec import ReportSpec
 from interplay.results import cause, estimate, kept, locks, payloads, state
-from interplay.results.estimate import Estimate
 from interplay.study.plan import Plan
 
 EXPLAINED = 100
@@ -26,7 +25,7 @@ class Overview(NamedTuple):
     others: dict[str, int]
     """Kind -> finished results that neither this plan nor any lock reaches: of other studies, or of an earlier version of this
     one. Which of them can be removed is decided by `interplay gc`, which also considers studies without a lock."""
-    estimate: Estimate
+    estimate: estimate.Estimate
     """Costs of all stages; times of those that are not finished."""
     uses: int
     """Stages that the arms at their seeds would run if nothing were shared."""
@@ -86,7 +85,7 @@ def stage_uses(plan: Plan) -> int:
     return sum(len(frozenset().union(*(reached[digest] for digest in digests))) for digests in shown)
 
 
-def longest_chain(plan: Plan, made: Estimate) -> float:
+def longest_chain(plan: Plan, made: estimate.Estimate) -> float:
     """Hours of the longest chain of unfinished stages, the critical path."""
     ends: dict[str, float] = {}
     for digest, stage in plan.stages.items():

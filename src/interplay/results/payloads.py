@@ -8,12 +8,13 @@ import contextlib
 import os
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from interplay.core import artifact
-from interplay.core.model import UserError
+from interplay.core import artifact, model
+from interplay.kinds.identity import rehashed
 from interplay.kinds.table import KINDS
 from interplay.results import kept
 from interplay.study.plan import Plan
@@ -70,7 +71,7 @@ def run_dvc(*arguments: str) -> str:
     if done.returncode:
         lines = [line for line in (done.stderr or done.stdout).splitlines() if line.strip() and not line.startswith("<")]
         why = next((line for line in lines if line.startswith("ERROR: ")), lines[-1] if lines else f"exit code {done.returncode}")
-        raise UserError(f"dvc {arguments[0]}: {_redacted(why.removeprefix('ERROR: '))}")
+        raise model.UserError(f"dvc {arguments[0]}: {_redacted(why.removeprefix('ERROR: '))}")
     return done.stdout
 
 
@@ -94,15 +95,15 @@ def stored_folders(folders: Iterable[Path]) -> set[Path]:
 def _files() -> Iterator[Any]:
     """The project as a DVCFileSystem. Any failure in it becomes a UserError of one line."""
     if not in_project():
-        raise UserError(".: no git repository with DVC; `git init` and `dvc init` make one")
+        raise model.UserError(".: no git repository with DVC; `git init` and `dvc init` make one")
     from dvc.api import DVCFileSystem
 
     try:
         yield DVCFileSystem(".")
-    except UserError:
+    except model.UserError:
         raise
     except Exception as error:  # of DVC, or of the library that reads the remote
-        raise UserError(f"DVC: {_redacted(' '.join(str(error).split())) or type(error).__name__}") from None
+        raise model.UserError(f"DVC: {_redacted(' '.join(str(error).split())) or type(error).__name__}") from None
 
 
 def _redacted(text: str) -> str:
@@ -116,7 +117,7 @@ def _fetch(files: Any, folder: Path) -> int:
     found = [Path(file) for file in files.find(folder.as_posix())] if files.exists(folder.as_posix()) else []
     if not found:
         where = pointer_path(folder.parent.parent, folder.parent.name)
-        raise UserError(f"{folder}: not in {where}; {_remedy(folder)}")
+        raise model.UserError(f"{folder}: not in {where}; {_remedy(folder)}")
     absent = [path for path in found if not path.exists()]
     for path in sorted(absent, key=lambda path: path.name == "record.json"):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -125,7 +126,7 @@ def _fetch(files: Any, folder: Path) -> int:
             files.get_file(path.as_posix(), str(part))
             os.replace(part, path)
         except FileNotFoundError:
-            raise UserError(f"{path}: in neither DVC's cache nor its remote; {_remedy(folder)}") from None
+            raise model.UserError(f"{path}: in neither DVC's cache nor its remote; {_remedy(folder)}") from None
         finally:
             part.unlink(missing_ok=True)
     return len(absent)
@@ -172,3 +173,71 @@ def _hold(results: Path, held: dict[str, str]) -> None:
 
 def _checksum(path: Path) -> str:
     return artifact.checksum(path) if path.exists() else ""
+
+
+# -- files against their records ---------------------------------------------------------------------------------------------
+# Finished artifacts against their records: every file by its checksum, every record by the digest of its own content.
+
+
+class File(NamedTuple):
+    """A file that a record lists."""
+
+    stage: Path
+    """The artifact folder."""
+    path: Path
+    size: int
+    sha256: str
+
+
+class Damage(NamedTuple):
+    """Something that is not as recorded, in one line."""
+
+    stage: Path
+    line: str
+
+
+class Record(NamedTuple):
+    """The files that a record lists, and what is wrong with the record itself."""
+
+    files: list[File]
+    damage: list[Damage]
+
+
+def of_record(out: Path) -> Record:
+    """Read the record of a finished artifact and hash its content: it must lie under its own digest."""
+    path = out / "record.json"
+    try:
+        record = artifact.read_json(path)
+        files = [File(out, out / name, int(size), str(sha256)) for name, (size, sha256) in record["files"].items()]
+        kind, named, identity = record["kind"], record["digest"], rehashed(record)
+    except model.UserError as error:
+        return Record([], [Damage(out, str(error))])
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return Record([], [Damage(out, f"{path}: not a record")])
+    if (kind, named, identity) == (out.parent.name, out.name, out.name):
+        return Record(files, [])
+    altered = f"its content is that of {kind}/{identity}; it was altered or lies in the wrong place"
+    return Record(files, [Damage(out, f"{path}: {altered}")])
+
+
+def find_damage(files: list[File], progress: Callable[[int], None]) -> Iterator[Damage]:
+    """What is wrong with the files, read by as many threads as there are processors; `progress` is called with
+    the number read so far."""
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        for number, (file, reason) in enumerate(zip(files, pool.map(_reason, files), strict=True), 1):
+            progress(number)
+            if reason:
+                yield Damage(file.stage, f"{file.path}: {reason}")
+
+
+def _reason(file: File) -> str:
+    """Empty when the file is as recorded."""
+    try:
+        size = file.path.stat().st_size
+        if size != file.size:
+            return f"corrupt ({size} bytes instead of {file.size})"
+        return "" if artifact.checksum(file.path) == file.sha256 else "corrupt (checksum differs)"
+    except FileNotFoundError:
+        return "missing"
+    except OSError as error:
+        return f"not readable ({error.strerror})"

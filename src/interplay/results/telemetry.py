@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 
 from interplay.core import artifact, execution, metrics
 from interplay.kinds import cost as planned_cost
-from interplay.kinds.formulas import Cost, Json
-from interplay.kinds.table import KINDS, SETS
+from interplay.kinds import formulas, table
 from interplay.study.plan import Plan, Stage
 from interplay.tasks.family import rates_of
 
@@ -22,7 +21,7 @@ WEIGHT_BYTES = 4
 STATES = 3
 """Weights and two moments of the optimizer: the final state of an RL run, in copies of its weights."""
 
-Stages = Mapping[str, Json]
+Stages = Mapping[str, formulas.Json]
 """Stages as JSON by digest."""
 
 
@@ -54,7 +53,7 @@ class Pace(NamedTuple):
         return self.start is not None or self.amount * MUCH_SMALLER >= amount
 
 
-def pace_of(stage: Json, cost: Cost, stages: Stages, folder: Path) -> Pace | None:
+def pace_of(stage: formulas.Json, cost: formulas.Cost, stages: Stages, folder: Path) -> Pace | None:
     """The pace of a finished stage in a folder; `stages` holds its dependencies. None where its time is not known."""
     telemetry = metrics.read_telemetry(folder)
     wall, own = _wall_clock(telemetry), _own_clock(stage, cost, telemetry, folder)
@@ -68,7 +67,7 @@ def pace_of(stage: Json, cost: Cost, stages: Stages, folder: Path) -> Pace | Non
     return Pace(unit, taken / amount, start, cost.parameters or 0, gpus, threads, amount, _completion_cap(cost), size)
 
 
-def estimate_seconds(paces: Sequence[Pace], amount: float, left: float, cost: Cost, threads: int) -> float:
+def estimate_seconds(paces: Sequence[Pace], amount: float, left: float, cost: formulas.Cost, threads: int) -> float:
     """Seconds for the share `left` of this amount of work, start-up included: by the median of the paces that are nearest in
     model size, then in threads, in the cap of completions and in the order of magnitude of the work."""
 
@@ -86,47 +85,47 @@ def estimate_seconds(paces: Sequence[Pace], amount: float, left: float, cost: Co
     return start + left * amount * statistics.median(pace.seconds_per_unit for pace in nearest)
 
 
-def work_of(stage: Json, cost: Cost, stages: Stages) -> tuple[str, float]:
+def work_of(stage: formulas.Json, cost: formulas.Cost, stages: Stages) -> tuple[str, float]:
     """Unit and amount of the work to which a stage's time is proportional: FLOPs (tokens where the model's size is unknown),
     problems of a family in a set or a corpus, else one stage."""
     if cost.flops:
         return "flops", float(cost.flops)
     if cost.tokens or cost.sampled:
         return "tokens", float(cost.tokens + cost.sampled)
-    problems = _problem_count(stage, stages) if stage["kind"] in (*SETS, "corpus") else 0
+    problems = _problem_count(stage, stages) if stage["kind"] in (*table.SETS, "corpus") else 0
     return (f"{PROBLEMS}{task_family(stage, stages)}", float(problems)) if problems else ("stages", 1.0)
 
 
-def item_count(unit: str, amount: float, cost: Cost) -> float:
+def item_count(unit: str, amount: float, cost: formulas.Cost) -> float:
     """What a stage's bytes are proportional to: the problems that it holds or the completions that it samples."""
     return amount if unit.startswith(PROBLEMS) else float(cost.rollouts)
 
 
-def _problem_count(stage: Json, stages: Stages) -> int:
+def _problem_count(stage: formulas.Json, stages: Stages) -> int:
     """Problems of a set, or of all that a corpus or a curated set is made of; 0 where the size of a file is unknown."""
     return int(stage["spec"].get("size") or sum(_problem_count(one, stages) for one in _data_inputs(stage, stages)))
 
 
-def task_family(stage: Json, stages: Stages) -> str:
+def task_family(stage: formulas.Json, stages: Stages) -> str:
     """Task family of a generated set, or of the first one that a set or a corpus is made of; empty for problems from a file."""
     if stage["kind"] == "problems":
         return str(stage["spec"]["task"]["name"])
     return next((family for one in _data_inputs(stage, stages) if (family := task_family(one, stages))), "")
 
 
-def _data_inputs(stage: Json, stages: Stages) -> list[Json]:
+def _data_inputs(stage: formulas.Json, stages: Stages) -> list[formulas.Json]:
     refs = [artifact.split_ref(ref)[0] for role, ref in sorted(stage["deps"].items()) if role.startswith("data.")]
     return [stages[digest] for digest in refs if digest in stages]
 
 
-def _wall_clock(telemetry: Json) -> float | None:
+def _wall_clock(telemetry: formulas.Json) -> float | None:
     """Wall-clock seconds of a whole stage; None where only those of the last attempt are known, or it continued another run."""
     if int(telemetry.get("attempts", 1)) == 1 and "continued_from" not in telemetry:
         return telemetry.get("seconds_wall")
     return None
 
 
-def _own_clock(stage: Json, cost: Cost, telemetry: Json, folder: Path) -> float | None:
+def _own_clock(stage: formulas.Json, cost: formulas.Cost, telemetry: formulas.Json, folder: Path) -> float | None:
     """Seconds of the whole work by the rate that the stage measured, which does not depend on the number of attempts; None where
     it measured none."""
     spec, trained, sampled = stage["spec"], telemetry.get("tokens_per_second"), telemetry.get("completion_tokens_per_second")
@@ -134,12 +133,12 @@ def _own_clock(stage: Json, cost: Cost, telemetry: Json, folder: Path) -> float 
         return float(telemetry["seconds_per_step"]) * int(spec["steps"])
     if trained and "tokens" in spec:
         return float(spec["tokens"] / trained)
-    if sampled and KINDS[stage["kind"]].makes == "samples":
+    if sampled and table.KINDS[stage["kind"]].makes == "samples":
         return planned_cost.realised(artifact.record(folder), cost.parameters).sampled / float(sampled)
     return telemetry.get("train_seconds") if _wall_clock(telemetry) else None
 
 
-def _completion_cap(cost: Cost) -> float:
+def _completion_cap(cost: formulas.Cost) -> float:
     return cost.sampled / cost.rollouts if cost.rollouts else 0.0
 
 
@@ -150,7 +149,7 @@ def _log_ratio(one: float, other: float) -> float:
 # -- stated rates and bytes --------------------------------------------------------------------------------------------
 
 
-def generation_seconds(stage: Json, problems: float, family: str) -> float | None:
+def generation_seconds(stage: formulas.Json, problems: float, family: str) -> float | None:
     """Seconds to generate, or to pack, this many problems at the stated rates; None where none are stated."""
     rate = rates_of(family)
     if rate is None or stage["kind"] not in ("problems", "corpus"):
@@ -158,10 +157,10 @@ def generation_seconds(stage: Json, problems: float, family: str) -> float | Non
     return problems / (rate.made * execution.Run(**stage["run"]).threads if stage["kind"] == "problems" else rate.packed)
 
 
-def stage_bytes(stage: Json, cost: Cost, items: float, family: str, measured: Sequence[float]) -> float | None:
+def stage_bytes(stage: formulas.Json, cost: formulas.Cost, items: float, family: str, measured: Sequence[float]) -> float | None:
     """Bytes of a planned stage: of a model by its parameters, of others by finished stages or stated sizes; None where unknown.
     `items`: the problems that it holds, or completions that it samples; `measured`: bytes per item of finished stages."""
-    row, spec, rate = KINDS[stage["kind"]], stage["spec"], rates_of(family)
+    row, spec, rate = table.KINDS[stage["kind"]], stage["spec"], rates_of(family)
     if row.makes == "model":
         kept = len(set(spec.get("checkpoints") or ()))
         states = STATES if row.keeps_state and execution.Run(**stage["run"]).keep_state else 0
@@ -199,7 +198,7 @@ class Usage(NamedTuple):
 
 def usage_by_kind(plan: Plan, results: Path) -> list[Usage]:
     """One entry for each kind and reservation, in the order of the plan; stages without telemetry are left out."""
-    groups: dict[tuple[str, execution.Run], list[Json]] = {}
+    groups: dict[tuple[str, execution.Run], list[formulas.Json]] = {}
     for stage in plan.stages.values():
         if telemetry := _complete_telemetry(stage, results):
             reserved = execution.Run(**stage.run.model_dump(include={"threads", "processes", "memory_mb", "runtime", "gpus"}))
@@ -227,7 +226,7 @@ def _complete_telemetry(stage: Stage, results: Path) -> dict[str, Any]:
     return telemetry if wanted <= telemetry.keys() else {}
 
 
-def _usage(kind: str, run: execution.Run, found: list[Json]) -> Usage:
+def _usage(kind: str, run: execution.Run, found: list[formulas.Json]) -> Usage:
     wall = sum(float(telemetry["seconds_wall"]) for telemetry in found)
     return Usage(
         kind=kind,

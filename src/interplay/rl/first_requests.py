@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
-from scipy import stats
+from scipy import special
 
 from interplay.core import extension, model
 from interplay.rl import request_spec as specs
@@ -63,7 +63,7 @@ def xrpo(spec: specs.XrpoAllocation, prompts: int) -> list[int]:
 def priority(spec: specs.XrpoAllocation, n: np.ndarray, deviation: np.ndarray) -> np.ndarray:
     """(P,) t_{n-1} s (1 / sqrt(n) - 1 / sqrt(n + 1)) + exploration sqrt(ln T / n): n (P,) completions so far, s (P,) the
     Bessel-corrected deviation of their rewards, T their total."""
-    quantile = stats.t.ppf((1 + spec.confidence) / 2, n - 1)
+    quantile = special.stdtrit(n - 1, (1 + spec.confidence) / 2)  # of Student's t; scipy.stats costs each stage half a second
     drop = quantile * deviation * (1 / np.sqrt(n) - 1 / np.sqrt(n + 1))
     return drop + spec.exploration * np.sqrt(math.log(n.sum()) / n)
 

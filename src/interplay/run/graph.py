@@ -6,19 +6,19 @@ the Snakefile again, reads its own `stage.json` and nothing else, so that editin
 import logging
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from interplay.core import artifact
-from interplay.core.execution import Run
-from interplay.core.model import UserError, log_to_stderr, print_visible
+from interplay.core import artifact, execution, metrics, model
+from interplay.data.spec import DatasetSpec
 from interplay.kinds.table import read_by
+from interplay.model.spec import SourceSpec
 from interplay.results import catalog, estimate, kept, payloads, state
 from interplay.run import slurm
 from interplay.run.spec import Site
-from interplay.study import check, compose, expand
+from interplay.study import compose, expand
 from interplay.study.plan import Plan, Stage
 from interplay.track import live
 
@@ -100,7 +100,7 @@ class Graph:
     def resources(self) -> dict[str, Callable[[Any], int | str]]:
         """Resources of a stage by Snakemake's names, each a function of the stage's wildcards. Memory is in MiB, runtime in
         minutes; an empty name leaves the choice to the cluster."""
-        of_run: dict[str, Callable[[Run], int | str]] = {
+        of_run: dict[str, Callable[[execution.Run], int | str]] = {
             **{name: partial(_constant, value) for name, value in slurm.named_resources(self.site).items()},
             "mem_mb": lambda run: run.memory(),
             "runtime": lambda run: run.runtime,
@@ -111,13 +111,13 @@ class Graph:
         }
         return {name: partial(self._resource, function) for name, function in of_run.items()}
 
-    def _resource(self, of_run: Callable[[Run], int | str], wildcards: Any) -> int | str:
+    def _resource(self, of_run: Callable[[execution.Run], int | str], wildcards: Any) -> int | str:
         return of_run(self._run(wildcards.digest))
 
-    def _run(self, digest: str) -> Run:
+    def _run(self, digest: str) -> execution.Run:
         if digest in self.stages:
             return self.stages[digest].run
-        return Run(**artifact.read_json(artifact.find(self.results, digest) / "stage.json")["run"])
+        return execution.Run(**artifact.read_json(artifact.find(self.results, digest) / "stage.json")["run"])
 
     def write_stages(self) -> None:
         """Write `stage.json` for every stage that is not done, and remove failures: a new start may succeed. A stage that came
@@ -140,7 +140,7 @@ class Graph:
         return self.results / "by-name" / kept.folder_name(plan)
 
 
-def _constant(value: str, run: Run) -> str:
+def _constant(value: str, run: execution.Run) -> str:
     return value
 
 
@@ -164,7 +164,7 @@ def _link_study(results: Path, plan: Plan, top: Path) -> Path:
 def open_graph(root: Path, config: dict[str, Any], main_process: bool) -> Graph:
     """The graph of this run. In the main process an error in the studies is printed in one line and raises SystemExit(2), before
     any job."""
-    log_to_stderr()
+    model.log_to_stderr()
     results = Path("results")
     if not main_process:
         slurm.forward_signals(root / "configs")
@@ -182,7 +182,7 @@ def open_graph(root: Path, config: dict[str, Any], main_process: bool) -> Graph:
         for folder in graph.partial:
             payloads.check_obtainable(folder)
         return graph
-    except UserError as error:
+    except model.UserError as error:
         LOG.error("interplay: %s", error)
         raise SystemExit(2) from None
 
@@ -190,7 +190,7 @@ def open_graph(root: Path, config: dict[str, Any], main_process: bool) -> Graph:
 def _check_writable(results: Path) -> None:
     existing = next(path for path in (results, *results.absolute().parents) if path.exists())
     if not os.access(existing, os.W_OK | os.X_OK) or not existing.is_dir():
-        raise UserError(f"{results}: not writable; make it so with chmod, or run from a folder of your own")
+        raise model.UserError(f"{results}: not writable; make it so with chmod, or run from a folder of your own")
 
 
 def _check_warning_time(graph: Graph) -> None:
@@ -200,7 +200,7 @@ def _check_warning_time(graph: Graph) -> None:
         if stage.run.runtime < least:
             limit = f"the time limit of {stage.label} is shorter (run.runtime: {stage.run.runtime}, kind {stage.kind})"
             remedy = f"grant it {least} minutes or more, or warn later"
-            raise UserError(f"configs/site.yaml: warn_seconds = {graph.site.warn_seconds}: {limit}; {remedy}")
+            raise model.UserError(f"configs/site.yaml: warn_seconds = {graph.site.warn_seconds}: {limit}; {remedy}")
 
 
 def _check_limits(graph: Graph, limits: dict[str, float]) -> None:
@@ -211,6 +211,31 @@ def _check_limits(graph: Graph, limits: dict[str, float]) -> None:
     estimate.refuse_over_limits("--config", made, limits.get("max_gpu_hours"), limits.get("max_hours"))
 
 
+def check_external(stages: Iterable[Stage]) -> None:
+    """Raises UserError with one line for all of these stages, which are to be made, whose file is not in its place or differs,
+    whose model has no place, or whose engine is not installed. A model's folder was read by the plan already."""
+    missing = dict.fromkeys(error for stage in stages if (error := _missing_input(stage)))
+    if missing:
+        raise model.UserError("; ".join(missing))
+
+
+def _missing_input(stage: Stage) -> str | None:
+    try:
+        if isinstance(stage.spec, DatasetSpec):
+            from interplay.data.dataset import find_file  # NumPy and pyarrow, for studies that read files alone
+
+            find_file(stage.spec, stage.run)
+        elif isinstance(stage.spec, SourceSpec) and stage.spec.sha256 and not stage.run.path:
+            from interplay.model.folder import find_source  # torch, for this check only
+
+            find_source(stage.spec, stage.run)
+        elif getattr(stage.spec, "engine", None) == "vllm":
+            return metrics.without_vllm()
+    except model.UserError as error:
+        return str(error)
+    return None
+
+
 # -- before and after the jobs; never in a job or a dry run ------------------------------------------------------------
 
 
@@ -218,11 +243,11 @@ def on_start(graph: Graph) -> None:
     """Before the first job: check files from outside the graph, write every `stage.json`, fetch payloads from DVC, and warn of
     drift. An error is printed in one line and raises SystemExit(2)."""
     try:
-        check.check_external(graph.to_make())
+        check_external(graph.to_make())
         graph.restore()
         graph.write_stages()
         _fetch_payloads(graph)
-    except UserError as error:
+    except model.UserError as error:
         LOG.error("interplay: %s", error)
         raise SystemExit(2) from None
     done = [(stage.kind, digest) for digest, stage in graph.stages.items() if artifact.done(graph.folder(digest))]
@@ -254,7 +279,7 @@ def on_success(graph: Graph) -> None:
             kept.keep_study(graph.results, plan)
         if os.environ.get(payloads.SWITCH) != "0":
             payloads.add_payloads(graph.results, graph.plans)
-    except (UserError, OSError) as error:
+    except (model.UserError, OSError) as error:
         LOG.warning("interplay: not stored: %s; the results are complete, and `interplay store push` tries again", error)
     live.finish()
 
@@ -265,7 +290,7 @@ def on_error(graph: Graph) -> None:
         graph.link()
         for plan in graph.plans:
             if graph.missing([plan.report]):
-                print_visible(partial_report(graph, plan))
+                model.print_visible(partial_report(graph, plan))
     finally:  # an error in a report must not leave runs in MLflow as RUNNING
         live.finish()
 
@@ -278,6 +303,6 @@ def partial_report(graph: Graph, plan: Plan) -> str:
     try:
         spec, stages = catalog.report_spec(plan), catalog.plan_json(plan)
         page = write_page.render_partial(spec, stages, graph.results, graph.by_name(plan) / "partial")
-    except (UserError, OSError) as error:
+    except (model.UserError, OSError) as error:
         return f"no partial report of {plan.study}: {error}"
     return f"partial report: {page}"

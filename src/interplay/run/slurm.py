@@ -10,16 +10,14 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import psutil
+import yaml
 
-from interplay.core import stop
-from interplay.core.model import UserError, parse_model
+from interplay.core import model, stop
 from interplay.run.spec import Site
-
-if TYPE_CHECKING:
-    import yaml
+from interplay.study import files
 
 JOB_NAME = re.compile(r"interplay_[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 """`slurm-jobname-prefix` of the profile and the executor's suffix. Jobs of other names, such as one in which a user runs
@@ -40,10 +38,6 @@ MOST_RESTARTS = 10
 
 def load_site(configs: Path) -> Site:
     """`configs/site.yaml`; defaults where the file is missing or empty. Raises UserError in one line where it is wrong."""
-    import yaml
-
-    from interplay.study import files
-
     path = configs / "site.yaml"
     if not path.exists():
         return Site()
@@ -53,19 +47,13 @@ def load_site(configs: Path) -> Site:
     except yaml.MarkedYAMLError as error:
         raise files.not_yaml(error, shown) from None
     except ValueError as error:  # such as a date that no calendar has
-        raise UserError(f"{shown}: not readable: {error}") from None
+        raise model.UserError(f"{shown}: not readable: {error}") from None
     try:
-        return parse_model(Site, tree, shown)
-    except UserError as error:
-        message = str(error).removeprefix(f"{shown}: ")
-        key = _leading_key(message, root)
-        raise UserError(f"{shown}:{files.line(key)}: {message}" if key else str(error)) from None
-
-
-def _leading_key(message: str, root: "yaml.MappingNode") -> "yaml.Node | None":
-    """The key with which a message starts."""
-    keys = [key for key, _ in root.value if message.startswith(str(key.value))]
-    return max(keys, key=lambda key: len(str(key.value)), default=None)
+        return model.parse_model(Site, tree, shown)
+    except model.UserError as error:
+        first = error.about.keys[0] if error.about else ""
+        key = next((key for key, _ in root.value if str(key.value).partition(".")[0] == first), None)
+        raise model.UserError(str(error).replace(shown, f"{shown}:{files.line(key)}", 1) if key else str(error)) from None
 
 
 def partition_of(site: Site, gpus: int) -> str:
@@ -232,7 +220,7 @@ def _warn_seconds(configs: Path) -> int:
     """Of the site; the default while its file is being edited and wrong: a running job goes on."""
     try:
         return load_site(configs).warn_seconds
-    except UserError:
+    except model.UserError:
         return Site().warn_seconds
 
 

@@ -18,8 +18,7 @@ from io import FileIO
 from pathlib import Path
 from typing import Any, TextIO
 
-from interplay.core import artifact, digest, execution, metrics, stop
-from interplay.core.model import Model, PermanentError, UserError, log_to_stderr, parse_model
+from interplay.core import artifact, digest, execution, metrics, model, stop
 from interplay.kinds import sources, table
 from interplay.rl.spec import RLSpec
 from interplay.run import resources, slurm, workers
@@ -36,7 +35,7 @@ def main(argv: list[str] | None = None) -> int:
     run.add_argument("--results", type=Path, default=Path("results"))
     run.add_argument("--log", type=Path, help="also write standard error to this file")
     args = parser.parse_args(argv)
-    log_to_stderr()
+    model.log_to_stderr()
     with _logged_to(args.log):
         return _exit_code(args.results, args.digest)
 
@@ -53,9 +52,9 @@ def _exit_code(results: Path, digest: str) -> int:
         stop.ignore_signals()
         code, later = slurm.exit_after_stop(before, slurm.saved_files(results, digest))
         return _fail(code, f"{stopped}; {later}")
-    except UserError as error:
+    except model.UserError as error:
         return _fail(2, str(error))
-    except PermanentError as error:
+    except model.PermanentError as error:
         artifact.write_json(artifact.find(results, digest) / "failure.json", {"message": str(error)})
         return _fail(3, str(error))
     except OSError as error:
@@ -82,8 +81,8 @@ def run_stage(out: Path) -> None:
         artifact.sweep(out)
         stage = artifact.read_json(out / "stage.json")
         if (out / "failure.json").exists():
-            raise PermanentError(artifact.read_json(out / "failure.json")["message"])
-        how = parse_model(execution.Run, stage["run"], f"{out / 'stage.json'}: run")
+            raise model.PermanentError(artifact.read_json(out / "failure.json")["message"])
+        how = model.parse_model(execution.Run, stage["run"], f"{out / 'stage.json'}: run")
         inputs = {role: _checked_input(out.parent.parent, ref, stage["kind"]) for role, ref in stage["deps"].items()}
         _limit_threads(how.threads)
         LOG.info("%s [%s %s]", stage["label"], stage["kind"], stage["digest"])
@@ -101,10 +100,10 @@ def run_stage(out: Path) -> None:
 
 def _make(stage: dict[str, Any], inputs: dict[str, Path], out: Path, how: execution.Run) -> workers.Values:
     """Call the kind's function. A stage that is stopped, or finds the disk full, leaves what it can resume from, or nothing."""
-    spec = parse_model(table.KINDS[stage["kind"]].spec, stage["spec"], f"{out / 'stage.json'}: spec")
+    spec = model.parse_model(table.KINDS[stage["kind"]].spec, stage["spec"], f"{out / 'stage.json'}: spec")
     # The sources may have changed since the stage was planned, as while a job waited in a queue.
     if (now := digest.digest(stage["kind"], spec, stage["deps"])) != stage["digest"]:
-        raise UserError(f"{out / 'stage.json'}: planned with other sources; its digest is {now} now; run snakemake again")
+        raise model.UserError(f"{out / 'stage.json'}: planned with other sources; its digest is {now} now; run snakemake again")
     try:
         if shorter := continue_shorter_run(out, stage, spec):
             metrics.telemetry(out, continued_from=shorter)
@@ -152,7 +151,7 @@ def _telemetry(started: float, how: execution.Run, memory: resources.Peak) -> di
 # The LM trainer has no such case: its schedule, its position jumps and the steps that it logs depend on the whole budget.
 
 
-def continue_shorter_run(out: Path, stage: dict[str, Any], spec: Model) -> str | None:
+def continue_shorter_run(out: Path, stage: dict[str, Any], spec: model.Model) -> str | None:
     """Where this RL stage has nothing saved, copy the final state of the longest finished run that it continues to its `resume/`;
     returns that run's digest, or None."""
     if not isinstance(spec, RLSpec) or (out / "resume").exists():
@@ -178,7 +177,7 @@ def _continued_spec(folder: Path, stage: dict[str, Any], spec: RLSpec) -> RLSpec
         # The digest of a record of an older version of the code differs by now, and so do its bytes.
         artifact.check(folder)
         return shorter if digest.digest(stage["kind"], shorter, record["deps"]) == record["digest"] else None
-    except (UserError, ValueError):
+    except (model.UserError, ValueError):
         return None
 
 

@@ -23,8 +23,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import IO, Any
 
-from interplay.core import artifact, execution, metrics, stop
-from interplay.core.model import Model, PermanentError, UserError, log_to_stderr, parse_model
+from interplay.core import artifact, execution, metrics, model, stop
 from interplay.kinds.table import KINDS
 
 JOB = "job.json"
@@ -55,7 +54,7 @@ def load_function(kind: str) -> Callable[..., Values]:
     return getattr(importlib.import_module(module), name)
 
 
-def call_function(kind: str, spec: Model, inputs: dict[str, Path], out: Path, how: execution.Run) -> Values:
+def call_function(kind: str, spec: model.Model, inputs: dict[str, Path], out: Path, how: execution.Run) -> Values:
     """Call the kind's function in this process. Raises PermanentError when memory runs out."""
     try:
         return load_function(kind)(spec, inputs, out, how)
@@ -65,7 +64,7 @@ def call_function(kind: str, spec: Model, inputs: dict[str, Path], out: Path, ho
         if not device.is_out_of_memory(error):
             raise
         keys = f"run.micro_batch_tokens = {how.micro_batch_tokens} (training, scoring), run.engine_batch = {how.engine_batch}"
-        raise PermanentError(f"out of memory; lower {keys} (rollouts)") from None
+        raise model.PermanentError(f"out of memory; lower {keys} (rollouts)") from None
 
 
 # -- a worker ----------------------------------------------------------------------------------------------------------
@@ -73,7 +72,7 @@ def call_function(kind: str, spec: Model, inputs: dict[str, Path], out: Path, ho
 
 def main(argv: list[str] | None = None) -> None:
     """Run this worker and write its outcome. Ends the process."""
-    log_to_stderr()
+    model.log_to_stderr()
     parser = argparse.ArgumentParser(prog="python -m interplay.run.workers", description=__doc__)
     parser.add_argument("handover", type=Path)
     parser.add_argument("--end-with-stdin", action="store_true", help="end at once when standard input ends: the runner died")
@@ -106,9 +105,9 @@ def _outcome(handover: Path, rendezvous: str) -> tuple[int, Values]:
         return 0, {"values": _worker_values(artifact.read_json(handover / JOB), rendezvous)}
     except stop.StoppedError as stopped:
         return stop.EXIT, {"stopped": str(stopped)}
-    except UserError as error:
+    except model.UserError as error:
         return 2, {"user": str(error)}
-    except PermanentError as error:
+    except model.PermanentError as error:
         return 3, {"permanent": str(error)}
     except OSError as error:
         return 1, {"os": [error.errno, error.strerror or str(error), error.filename and str(error.filename)]}
@@ -122,7 +121,7 @@ def _worker_values(job: dict[str, Any], rendezvous: str) -> Values:
     import torch
     import torch.distributed as dist
 
-    how, out = parse_model(execution.Run, job["run"], "run"), Path(job["out"])
+    how, out = model.parse_model(execution.Run, job["run"], "run"), Path(job["out"])
     gpus = how.gpus > 0 and torch.cuda.is_available()
     if gpus:
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
@@ -134,7 +133,7 @@ def _worker_values(job: dict[str, Any], rendezvous: str) -> Values:
         timeout=COLLECTIVE_TIMEOUT,
     )
     inputs = {role: Path(path) for role, path in job["inputs"].items()}
-    values = call_function(job["kind"], parse_model(KINDS[job["kind"]].spec, job["spec"], "spec"), inputs, out, how)
+    values = call_function(job["kind"], model.parse_model(KINDS[job["kind"]].spec, job["spec"], "spec"), inputs, out, how)
     metrics.telemetry(out, environment=metrics.current_environment())
     dist.barrier()
     dist.destroy_process_group()
@@ -219,9 +218,9 @@ def _reason(handover: Path, workers: list[subprocess.Popen[bytes]], late: set[in
     outcomes = {rank: artifact.read_json(files[rank]) for rank in sorted(times, key=lambda rank: times[rank])}
     for outcome in outcomes.values():
         if "user" in outcome:
-            return UserError(outcome["user"])
+            return model.UserError(outcome["user"])
         if "permanent" in outcome:
-            return PermanentError(outcome["permanent"])
+            return model.PermanentError(outcome["permanent"])
         if "os" in outcome:
             return OSError(*outcome["os"])
     stopped = [outcome["stopped"] for outcome in outcomes.values() if "stopped" in outcome]

@@ -16,10 +16,9 @@ from interplay.kinds.cost import costs, paper_tokens, reached
 from interplay.kinds.table import KINDS, KL, is_logged, logged_names
 from interplay.report import spec as report_spec
 from interplay.report.metric_spec import metric_row
-from interplay.study import sets
+from interplay.study import check, sets
 from interplay.study.arms import Combination, name_of, short_value
-from interplay.study.check import tested_bands
-from interplay.study.context import TASK, ArmContext, PlanBuilder, fields_of, value_at
+from interplay.study.context import TASK, ArmContext, PlanBuilder, check_known, fields_of, value_at
 from interplay.study.plan import Stage
 from interplay.study.spec import Study
 
@@ -195,8 +194,7 @@ def check_budgets(matches: list[report_spec.Match], rows: Rows, stages: Stages, 
     for number, match in enumerate(matches):
         spot = f"{where}: match.{number}"
         for name in match.among:
-            if name not in arms:
-                raise UserError(f"{spot}.among = {name!r}: no such arm{nearest_name(name, arms)}")
+            check_known(name, arms, f"{spot}.among", "arm")
         on_paths = {stage.name for row in rows if row.arm in match.among for stage in row.path}
         for name in match.stages or []:
             if name not in on_paths:
@@ -341,7 +339,7 @@ def lineups(context: ArmContext, rows: Rows, planned: Mapping[str, Values]) -> d
             spot = f"{context.where}: tables.{name}.contrast"
             found[name] = _lineup(table, table.contrast, context.arms, rows, planned, spot)
             if table.contrast.tune is not None:
-                bands = tested_bands(context.study)
+                bands = check.tested_bands(context.study)
                 _check_tuning(table, table.contrast.tune, bands, context.scale.bands, spot)
     return found
 
@@ -423,8 +421,8 @@ def _check_tuning(
 ) -> None:
     """The tuning column is evaluated, and shares no prompt with a column of judgement, by name or by op."""
     given, by_op = f"{spot}.tune.band = {tune.band!r}", tune.band.startswith("op:")
-    if not by_op and tune.band not in tested:
-        raise UserError(f"{given}: no such band of the evaluations{nearest_name(tune.band, tested)}")
+    if not by_op:
+        check_known(tune.band, tested, f"{spot}.tune.band", "band of the evaluations")
     own = _column_ops(tune.band, bands)
     for column in table.columns:
         if column == "op" or ((by_op or column.startswith("op:")) and own & _column_ops(column, bands)):

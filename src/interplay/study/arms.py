@@ -167,9 +167,8 @@ def _nested(arm: Arm, rows: list[Row], key: str, axis: Nested, lookup: Lookup, s
         raise UserError(f"{spot}.under: empty; name a key and its values, or put the axis into grid")
     active = [_matches(arm, chosen, axis.under, lookup) for chosen, _ in rows]
     if not any(active):
-        raise UserError(
-            f"{spot}.under: never active: no combination has {_pairs(axis.under)}; correct the values, or take it away"
-        )
+        remedy = "correct the values, or take it away"
+        raise UserError(f"{spot}.under: never active: no combination has {_pairs(axis.under)}; {remedy}")
     found: list[Row] = []
     for (chosen, centre), on in zip(rows, active, strict=True):
         if not on:
@@ -190,9 +189,8 @@ def _without_excluded(arm: Arm, rows: list[Row], lookup: Lookup, spot: str) -> l
         under = {key: [value] for key, value in entry.items()}
         left = [row for row in rows if not (entry and _matches(arm, row[0], under, lookup))]
         if len(left) == len(rows):
-            raise UserError(
-                f"{place}: leaves out nothing: no combination has {_pairs(under)}; correct the values, or take it away"
-            )
+            remedy = "correct the values, or take it away"
+            raise UserError(f"{place}: leaves out nothing: no combination has {_pairs(under)}; {remedy}")
         rows = left
     if not rows:
         raise UserError(f"{spot}.exclude: leaves no combination; take one away")
@@ -329,7 +327,6 @@ def _round_units(tokens: Fraction, unit: Fraction, what: str, split: BudgetSplit
     """The number of units nearest to the tokens."""
     if tokens < unit:
         part = f"its share of {split.tokens:,} tokens at rl_share {split.rl_share}, {float(tokens):,.0f}"
-        raise UserError(
-            f"{spot}.tokens = {split.tokens}: {part}, is under {what}, {float(unit):,.0f}; raise tokens, or lower the batch"
-        )
+        under = f"is under {what}, {float(unit):,.0f}; raise tokens, or lower the batch"
+        raise UserError(f"{spot}.tokens = {split.tokens}: {part}, {under}")
     return round(tokens / unit)

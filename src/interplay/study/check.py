@@ -4,11 +4,9 @@ arms are the same."""
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
-from interplay.core.artifact import split_ref
-from interplay.core.metrics import without_vllm
+from interplay.core import artifact, references
 from interplay.core.model import Model, UserError, nearest_name, shorten_value
-from interplay.core.references import check_mix, corpus_inputs
-from interplay.data.spec import CorpusSpec, DatasetSpec, ProblemsSpec, TokenizerSpec, is_whole
+from interplay.data.spec import CorpusSpec, ProblemsSpec, TokenizerSpec, is_whole
 from interplay.evaluate.spec import ENTROPY, EvaluateSpec, SelectSpec
 from interplay.kinds.study_keys import Sets
 from interplay.kinds.table import KINDS, MODELS
@@ -19,16 +17,14 @@ from interplay.rl.sampler_spec import reads_offline
 from interplay.rl.spec import RLSpec
 from interplay.rl.teach_spec import TeachSpec
 from interplay.rollout.spec import EnvironmentEpisode, SelfPlayEpisode, vllm_misfit
-from interplay.study import sets
-from interplay.study.arms import SPLIT, Combination, split_part
+from interplay.study import arms, plan, sets
 from interplay.study.context import TASK, ArmContext, StudyStage, check_known
-from interplay.study.plan import Stage
 from interplay.study.spec import Arm, Study
 from interplay.tasks.family import Environment, Game, families_with, families_with_language, task_family
 from interplay.train.spec import PretrainSpec, TrainSpec, TuneSpec
 
-Stages = Mapping[str, Stage]
-RESERVED = {TASK: "the task itself in an arm's set", SPLIT: "the split of a budget in an arm's axes"}
+Stages = Mapping[str, plan.Stage]
+RESERVED = {TASK: "the task itself in an arm's set", arms.SPLIT: "the split of a budget in an arm's axes"}
 """First parts of an arm's keys that are no names of stages."""
 
 
@@ -38,7 +34,7 @@ RESERVED = {TASK: "the task itself in an arm's set", SPLIT: "the split of a budg
 def check_shares(shares: Mapping[str, float] | None, where: str) -> None:
     """Raises UserError where shares do not sum to one."""
     try:
-        check_mix(dict(shares or {}), "a mix")
+        references.check_mix(dict(shares or {}), "a mix")
     except (TypeError, ValueError) as error:
         raise UserError(f"{where} = {shorten_value(shares)}: {error}") from None
 
@@ -134,7 +130,7 @@ def check_arm_names(study: Study, made: Collection[str], where: str) -> None:
     _check_all(((key, arm, made, "arm") for key, arm in named if arm is not None), where)
 
 
-def check_different(rows: list[ReportArm], made: Mapping[str, Combination], where: str) -> None:
+def check_different(rows: list[ReportArm], made: Mapping[str, arms.Combination], where: str) -> None:
     """No two combinations of an arm, and no two arms that set the same, consist of the same stages. Arms that set different
     things may coincide: a value is the default at one scale and not at another. Raises UserError."""
     seen: dict[tuple[Any, ...], list[str]] = {}
@@ -166,12 +162,12 @@ def bands_of(study: Study, name: str, above: tuple[str, ...] = ()) -> list[str]:
 
 def _check_keys(study: Study, arm: Arm, where: str) -> None:
     """The keys that the arm sets, and those of its axes, belong to a stage that it has."""
-    reached = [TASK, *(split_part(part)[0] for part in arm.path), *study.evaluate]
+    reached = [TASK, *(arms.split_part(part)[0] for part in arm.path), *study.evaluate]
     for part in ("set", "grid", "zip", "one_at_a_time", "nested"):
         for key in getattr(arm, part):
             spot = f"{where}.{part}.{key}"
             stage, _, rest = key.partition(".")
-            if stage == SPLIT:
+            if stage == arms.SPLIT:
                 _check_split_axis(arm, part, rest, spot)
             elif stage not in (*study.stages, TASK):
                 raise UserError(f"{spot}: must be stage.key{nearest_name(stage, study.stages)}")
@@ -195,7 +191,7 @@ def _check_path(context: ArmContext, path: list[str], where: str) -> None:
     if not path:
         raise UserError(f"{where}: empty; name at least one stage")
     for position, part in enumerate(path):
-        name, step = split_part(part)
+        name, step = arms.split_part(part)
         if "@" in part and step is None:
             must = "must be stage@step, with the step of a checkpoint that the stage keeps"
             raise UserError(f"{where} = {shorten_value(part)}: {must}")
@@ -209,7 +205,7 @@ def _check_path(context: ArmContext, path: list[str], where: str) -> None:
 # -- stages, once they are planned --------------------------------------------------------------------------------------------
 
 
-def check_stage(stage: Stage, stages: Stages, where: str) -> None:
+def check_stage(stage: plan.Stage, stages: Stages, where: str) -> None:
     """Raises UserError where a planned stage cannot run: its kind, its inputs or its engine do not allow what its spec and run
     block say. `where` is its place in the study file."""
     _check_devices(stage, where)
@@ -217,7 +213,7 @@ def check_stage(stage: Stage, stages: Stages, where: str) -> None:
     check_engine(stage, stages, where)
     _check_episode(stage, stages, where)
     if isinstance(stage.spec, TrainSpec):
-        _check_rows(stage.spec, [stages[corpus].spec for corpus in corpus_inputs(stage.deps)], where)
+        _check_rows(stage.spec, [stages[corpus].spec for corpus in references.corpus_inputs(stage.deps)], where)
     if isinstance(stage.spec, RLSpec) and "offline.0.0" in stage.deps and not reads_offline(stage.spec.method.sampler):
         name = stage.spec.method.sampler.name
         raise UserError(f"{where}.offline: the sampler {name} learns nothing from samples; take it away")
@@ -235,7 +231,7 @@ def _check_rows(spec: TrainSpec, corpora: Iterable[Model], where: str) -> None:
             raise UserError(f"{where}.batch_tokens = {spec.batch_tokens}: {must}")
 
 
-def _check_devices(stage: Stage, where: str) -> None:
+def _check_devices(stage: plan.Stage, where: str) -> None:
     """The kind, and the members of its method, can run in several processes and on sharded weights."""
     row, run, spec = KINDS[stage.kind], stage.run, stage.spec
     several, sharded = f"{where}: run.processes = {run.processes}", f"{where}: run.sharding = {run.sharding}"
@@ -255,24 +251,22 @@ def _check_devices(stage: Stage, where: str) -> None:
         raise UserError(f"{sharded}: lagged_nucleus keeps an unsharded copy of the policy; write none")
 
 
-def _leaves_pair(stage: Stage | None) -> bool:
+def _leaves_pair(stage: plan.Stage | None) -> bool:
     return stage is not None and isinstance(stage.spec, TuneSpec) and stage.spec.leaves_pair()
 
 
-def _check_before(stage: Stage, stages: Stages, where: str) -> None:
+def _check_before(stage: plan.Stage, stages: Stages, where: str) -> None:
     """Training starts from a single model."""
-    if _leaves_pair(stages.get(split_ref(stage.deps.get("init", ""))[0])):
-        raise UserError(
-            f"{where}: the stage before it leaves a model and an assistant (objective uld), which can be evaluated and not "
-            "trained on; end the path there"
-        )
+    if _leaves_pair(stages.get(artifact.split_ref(stage.deps.get("init", ""))[0])):
+        pair = "a model and an assistant (objective uld), which can be evaluated and not trained on"
+        raise UserError(f"{where}: the stage before it leaves {pair}; end the path there")
 
 
-def check_engine(stage: Stage, stages: Stages, where: str) -> None:
+def check_engine(stage: plan.Stage, stages: Stages, where: str) -> None:
     """Raises UserError where an engine is to sample from a pair of models that is not `native`, or `vllm` from a shape that it
     does not compute. A model that was made elsewhere is checked when the stage begins."""
     engine = getattr(stage.spec, "engine", "native")
-    digest = next((split_ref(stage.deps[role])[0] for role in ("model", "init") if role in stage.deps), "")
+    digest = next((artifact.split_ref(stage.deps[role])[0] for role in ("model", "init") if role in stage.deps), "")
     model = stages.get(digest)
     if engine == "native" or model is None:
         return
@@ -283,17 +277,17 @@ def check_engine(stage: Stage, stages: Stages, where: str) -> None:
         raise UserError(f"{where}.engine = vllm: {why}; write native")
 
 
-def _shape_of(model: Stage, stages: Stages) -> Shape | None:
+def _shape_of(model: plan.Stage, stages: Stages) -> Shape | None:
     """The shape that a model's first stage has; None where it was made elsewhere."""
     while not isinstance(model.spec, PretrainSpec):
-        before = stages.get(split_ref(model.deps.get("init", ""))[0])
+        before = stages.get(artifact.split_ref(model.deps.get("init", ""))[0])
         if before is None:
             return None
         model = before
     return model.spec.model
 
 
-def _check_episode(stage: Stage, stages: Stages, where: str) -> None:
+def _check_episode(stage: plan.Stage, stages: Stages, where: str) -> None:
     """Episodes that need environments, or games, get problems of such. Sets that steps made or that were read from files
     are checked when the stage begins."""
     if isinstance(stage.spec, RLSpec):
@@ -331,7 +325,7 @@ def check_pairs(spec: Model, digests: Iterable[str], stages: Stages, where: str)
                 raise UserError(f"{where}: holds {lacks}; name a set that is made with a step {step}")
 
 
-def _check_teacher(stage: Stage, spec: TeachSpec, stages: Stages, where: str) -> None:
+def _check_teacher(stage: plan.Stage, spec: TeachSpec, stages: Stages, where: str) -> None:
     """Proposals can be parsed, and the model before has learnt to write prompts. Of a source nothing is known."""
     if spec.task.name not in (known := families_with_language()):
         able = ", ".join(known)
@@ -344,8 +338,8 @@ def _check_teacher(stage: Stage, spec: TeachSpec, stages: Stages, where: str) ->
         return
     first, learnt = stage, False
     while "init" in first.deps:
-        first = stages[split_ref(first.deps["init"])[0]]
-        learnt |= any(getattr(stages[corpus].spec, "loss_on", "") == "all" for corpus in corpus_inputs(first.deps))
+        first = stages[artifact.split_ref(first.deps["init"])[0]]
+        learnt |= any(getattr(stages[corpus].spec, "loss_on", "") == "all" for corpus in references.corpus_inputs(first.deps))
     if not learnt and not isinstance(first.spec, SourceSpec):
         needs = "corpus: {loss_on: all} to a stage before it, or instances"
         raise UserError(f"{where}: no corpus taught the model to write problems; give {needs}")
@@ -355,7 +349,7 @@ def _check_teacher(stage: Stage, spec: TeachSpec, stages: Stages, where: str) ->
         raise UserError(f"{file}: tokenizer.algorithm = 'bpe': {key} ends proposals at a token of one character; write words")
 
 
-def _check_selection(stage: Stage, spec: SelectSpec, stages: Stages, where: str) -> None:
+def _check_selection(stage: plan.Stage, spec: SelectSpec, stages: Stages, where: str) -> None:
     """The stage before keeps checkpoints, and its records or the evaluations have the value to choose by."""
     before = stages.get(stage.deps["init"])
     if before is None or not before.kept_steps():
@@ -368,9 +362,8 @@ def _check_selection(stage: Stage, spec: SelectSpec, stages: Stages, where: str)
     if spec.by.startswith("eval_loss/"):
         band, known = spec.by.removeprefix("eval_loss/"), _bands_of(stages.get(before.deps.get("validation", "")))
         if band not in known:
-            raise UserError(
-                f"{where}.by = {spec.by!r}: the stage before it has no validation set with it{nearest_name(band, known)}"
-            )
+            lacks = f"the stage before it has no validation set with it{nearest_name(band, known)}"
+            raise UserError(f"{where}.by = {spec.by!r}: {lacks}")
     if not judged:
         return
     specs = [one.spec for one in judged if isinstance(one.spec, EvaluateSpec)]
@@ -384,30 +377,5 @@ def _check_selection(stage: Stage, spec: SelectSpec, stages: Stages, where: str)
         raise UserError(f"{where}.band = {spec.band!r}: no such band in its evaluation{nearest_name(spec.band, known)}")
 
 
-def _bands_of(problems: Stage | None) -> list[str]:
+def _bands_of(problems: plan.Stage | None) -> list[str]:
     return sorted(problems.spec.bands) if problems and isinstance(problems.spec, ProblemsSpec) else []
-
-
-def check_external(stages: Iterable[Stage]) -> None:
-    """Raises UserError with one line for all of these stages, which are to be made, whose file is not in its place or differs,
-    whose model has no place, or whose engine is not installed. A model's folder was read by the plan already."""
-    missing = dict.fromkeys(error for stage in stages if (error := _missing_input(stage)))
-    if missing:
-        raise UserError("; ".join(missing))
-
-
-def _missing_input(stage: Stage) -> str | None:
-    try:
-        if isinstance(stage.spec, DatasetSpec):
-            from interplay.data.dataset import find_file  # NumPy and pyarrow, for studies that read files alone
-
-            find_file(stage.spec, stage.run)
-        elif isinstance(stage.spec, SourceSpec) and stage.spec.sha256 and not stage.run.path:
-            from interplay.model.folder import find_source  # torch, for this check only
-
-            find_source(stage.spec, stage.run)
-        elif getattr(stage.spec, "engine", None) == "vllm":
-            return without_vllm()
-    except UserError as error:
-        return str(error)
-    return None

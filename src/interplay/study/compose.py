@@ -4,9 +4,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from interplay.core.model import UserError, nearest_name, parse_model, shorten_value
 from interplay.data.spec import is_whole
 from interplay.kinds.study_keys import OwnTrainerReferences
+from interplay.study import files
 from interplay.study.spec import Scale, ScaleChange, Study
 from interplay.train.spec import OwnTrainerSpec
 
@@ -47,15 +50,11 @@ def _text(configs: Path, config: Mapping[str, Any], key: str) -> str:
 
 def _given(configs: Path, config: Mapping[str, Any], key: str) -> str:
     """Where a key of Snakemake's configuration comes from: the file that the profile for Slurm reads, else the command line."""
-    import yaml
-
-    from interplay.study.files import item, line, read
-
     file = configs / "slurm.yaml"
     try:
-        node = item(read(configs, file), key)
+        node = files.item(files.read(configs, file), key)
         if node is not None and yaml.safe_load(file.read_text(encoding="utf-8"))[key] == config[key]:
-            return f"{configs.name}/{file.name}:{line(node)}: {key}"
+            return f"{configs.name}/{file.name}:{files.line(node)}: {key}"
     except (UserError, yaml.YAMLError):  # Snakemake has read it already, or was not asked to
         pass
     return f"--config: {key}"
@@ -81,16 +80,16 @@ def load(configs: Path, study: str, scale: str) -> tuple[Study, Scale]:
     _known(configs / "study", study)
     _known(configs / "scale", scale)
     tree = _compose(configs, study, scale)
-    files = {"study": f"{configs.name}/study/{study}.yaml", "scale": f"{configs.name}/scale/{scale}.yaml"}
-    for group, file in files.items():
+    named = {"study": f"{configs.name}/study/{study}.yaml", "scale": f"{configs.name}/scale/{scale}.yaml"}
+    for group, file in named.items():
         if not isinstance(tree.get(group), dict):
             raise UserError(f"{file}: must hold keys and values, such as `question: ...`, and no `# @package` line")
     study_given = _at_scale(own_trainers(tree["study"]), scale)
-    typed = parse_model(Study, study_given, files["study"])
+    typed = parse_model(Study, study_given, named["study"])
     for name in typed.scales:
         if name not in scales(configs):
-            raise UserError(f"{files['study']}: scales.{name}: no such scale{nearest_name(name, scales(configs))}")
-    return typed, _changed(parse_model(Scale, tree["scale"], files["scale"]), typed.scales.get(scale))
+            raise UserError(f"{named['study']}: scales.{name}: no such scale{nearest_name(name, scales(configs))}")
+    return typed, _changed(parse_model(Scale, tree["scale"], named["scale"]), typed.scales.get(scale))
 
 
 def own_trainers(tree: dict[str, Any]) -> dict[str, Any]:
@@ -174,9 +173,7 @@ def _compose(configs: Path, study: str, scale: str) -> dict[str, Any]:
     from hydra import compose, initialize_config_dir
     from omegaconf import OmegaConf
 
-    from interplay.study.files import confined
-
-    confined(configs, {"study": study, "scale": scale})
+    files.confined(configs, {"study": study, "scale": scale})
     OmegaConf.register_new_resolver("oc.env", _no_environment, replace=True)
     try:
         with initialize_config_dir(version_base="1.3", config_dir=str(configs.resolve())):
@@ -184,9 +181,7 @@ def _compose(configs: Path, study: str, scale: str) -> dict[str, Any]:
             _turn_knobs(composed, scale)
             tree = OmegaConf.to_container(composed, resolve=True, throw_on_missing=True)
     except Exception as error:  # Hydra and OmegaConf raise exceptions of many types for a broken file
-        from interplay.study.locate import diagnosed
-
-        raise diagnosed(error, configs, study, scale) from None
+        raise files.diagnosed(error, configs, study, scale) from None
     return {str(key): value for key, value in tree.items()} if isinstance(tree, dict) else {}
 
 
@@ -207,17 +202,13 @@ def _turn_knobs(composed: Any, scale: str) -> None:
 
 def _defaults(configs: Path) -> tuple[list[str], str]:
     """Studies and scale of `configs/config.yaml`."""
-    import yaml
-
-    from interplay.study.files import item, line, read
-
-    root, file = read(configs, configs / "config.yaml"), f"{configs.name}/config.yaml"
-    listed, entries = item(root, "studies"), item(root, "defaults")
-    scales = [item(entry, "scale") for entry in (entries.value if isinstance(entries, yaml.SequenceNode) else [])]
+    root, file = files.read(configs, configs / "config.yaml"), f"{configs.name}/config.yaml"
+    listed, entries = files.item(root, "studies"), files.item(root, "defaults")
+    scales = [files.item(entry, "scale") for entry in (entries.value if isinstance(entries, yaml.SequenceNode) else [])]
     scale = next((node.value for node in scales if isinstance(node, yaml.ScalarNode)), None)
     if listed is None or scale is None:
         raise UserError(f"{file}: must hold studies: [name, ...] and, in its defaults, scale: name")
     names = [node.value for node in listed.value if isinstance(node, yaml.ScalarNode)] if listed.id == "sequence" else []
     if not names or len(names) < len(listed.value) or not all(names):
-        raise UserError(f"{file}:{line(listed)}: studies: must be a list of names, such as [quickstart]")
+        raise UserError(f"{file}:{files.line(listed)}: studies: must be a list of names, such as [quickstart]")
     return names, str(scale)

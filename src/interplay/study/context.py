@@ -1,16 +1,17 @@
 """Typed stages of a study, what planning one arm reads, and the builder that collects the stages of a plan."""
 
+import importlib.metadata
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
 
-from interplay.core.execution import Run
+from interplay.core import artifact, execution, extension
 from interplay.core.model import Model, UserError, nearest_name, parse_model, shorten_value
-from interplay.kinds import study_keys
-from interplay.kinds.extensions import check_extensions
+from interplay.data.spec import DatasetSpec
+from interplay.kinds import extensions, study_keys
 from interplay.kinds.table import KINDS
-from interplay.study import custom
+from interplay.model.spec import SourceSpec
 from interplay.study.arms import Combination, Lookup, Tree, apply_changes, combine
 from interplay.study.plan import Stage
 from interplay.study.spec import REFERENCES, Scale, Study
@@ -85,7 +86,7 @@ class PlanBuilder:
         self.used_keys: set[str] = set()
         self.blocks: dict[str, list[str]] = {}
         """Digest of an evaluation -> digests of the stages with its further samples."""
-        self._parsed: dict[str, tuple[Model, Run]] = {}
+        self._parsed: dict[str, tuple[Model, execution.Run]] = {}
         self._added: dict[str, str] = {}
         self._found: dict[tuple[str, ...], Any] = {}
 
@@ -100,21 +101,21 @@ class PlanBuilder:
         """Digests of an evaluation and of the stages with its further samples."""
         return [digest, *self.blocks.get(digest, [])]
 
-    def parse(self, kind: str, given: Mapping[str, Any], key: str) -> tuple[Model, Run]:
+    def parse(self, kind: str, given: Mapping[str, Any], key: str) -> tuple[Model, execution.Run]:
         """Spec and run block: schema < scale (by kind) < study < arm. Raises UserError."""
         asked = repr((kind, given))
         if asked not in self._parsed:
             self._parsed[asked] = self._parse(kind, given, f"{self.where}: {key}")
         return self._parsed[asked]
 
-    def _parse(self, kind: str, given: Mapping[str, Any], where: str) -> tuple[Model, Run]:
+    def _parse(self, kind: str, given: Mapping[str, Any], where: str) -> tuple[Model, execution.Run]:
         defaults = self.scale.kinds.get(kind, {})
         spec = {**defaults, **given}
         run = {**defaults.get("run", {}), **spec.pop("run", {})}
-        spec, run = custom.read_files(KINDS[kind].spec, spec, run, self.folder, where)
+        spec, run = read_files(KINDS[kind].spec, spec, run, self.folder, where)
         parsed = parse_model(KINDS[kind].spec, spec, where)
-        check_extensions(parsed, where)
-        return parsed, parse_model(Run, run, f"{where}.run")
+        extensions.check_extensions(parsed, where)
+        return parsed, parse_model(execution.Run, run, f"{where}.run")
 
     def add(
         self,
@@ -139,7 +140,7 @@ class PlanBuilder:
         spec, run = self._parse(kind, given, f"{self.where}: {key}")
         return self._add(kind, spec, deps, run, key, "")
 
-    def _add(self, kind: str, spec: Model, deps: dict[str, str], run: Run, key: str, label: str) -> str:
+    def _add(self, kind: str, spec: Model, deps: dict[str, str], run: execution.Run, key: str, label: str) -> str:
         stage = Stage.make(kind, spec, deps, run, label or key)
         self.stages.setdefault(stage.digest, stage)
         self.keys.setdefault(stage.digest, key)
@@ -251,8 +252,8 @@ def check_known(name: Any, table: Collection[str], where: str, what: str) -> Non
 def parse_task(given: Mapping[str, Any], where: str, folder: Path) -> Task:
     """The typed task of `FILE` or `FILE: key`, under its own key `task`. `folder` has the files of the user's own families."""
     key = f"{where}{'.' if ': ' in where else ': '}{TASK}"
-    task = parse_model(TaskKey, {TASK: custom.fill_extensions(given, folder, key)}, where).task
-    check_extensions(task, key)
+    task = parse_model(TaskKey, {TASK: fill_extensions(given, folder, key)}, where).task
+    extensions.check_extensions(task, key)
     return task
 
 
@@ -266,3 +267,113 @@ def value_at(tree: Any, keys: list[str]) -> Any:
 def fields_of(model: Model) -> dict[str, Any]:
     """The fields of a model, those within unconverted."""
     return {name: getattr(model, name) for name in type(model).model_fields}
+
+
+# -- what enters a study from the disk ---------------------------------------------------------------------------------------
+# What enters a study from the disk: members of the user's own (core.extension), models in folders and data files. Their content
+# enters the spec, and so the digest.
+
+
+def fill_extensions(spec: Mapping[str, Any], folder: Path, where: str) -> dict[str, Any]:
+    """The spec with the texts of members of the user's own, and versions of their distributions, which only the disk has."""
+    if extension.is_extension(spec):
+        return {**spec, **_content(dict(spec), folder, where)}
+    return {key: _filled(value, folder, f"{where}.{key}") for key, value in spec.items()}
+
+
+def read_files(
+    model: type[Model], spec: Mapping[str, Any], run: Mapping[str, Any], folder: Path, where: str
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Spec and run block with the texts of members of the user's own, or versions of their distributions, and with the checksum
+    of a file or model folder in the spec and its path in the run block. Raises UserError for a path that leads out of the
+    project, or to nothing."""
+    spec = fill_extensions(spec, folder, where)
+    run = dict(run)
+    if run.get("path") is not None:
+        below_root(run["path"], f"{where}.run.path")
+    key, checksum = PLACES.get(model, ("", file_checksum))
+    if key in spec:
+        run["path"] = below_root(spec.pop(key), f"{where}.{key}")
+        spec["sha256"] = checksum(run["path"], spec.get("sha256"), where)
+    return spec, run
+
+
+def below_root(path: Any, where: str) -> str:
+    """A path that a study names, as it is written: relative to the project's root, and below it. A link there may lead anywhere,
+    since the user made it. Raises UserError when the text itself leads out."""
+    if not isinstance(path, str):
+        raise UserError(f"{where} = {shorten_value(path)}: must be a path, as text")
+    pure = PurePosixPath(path)
+    if pure.is_absolute() or ".." in pure.parts or not path.isprintable():
+        origin = shorten_value(str(pure) if pure.is_absolute() else f"FOLDER/{pure.name}")
+        remedy = f"link what lies elsewhere, as by `ln -s {origin} data/external/`, and name the link"
+        raise UserError(f"{where} = {shorten_value(path)}: must lie below the project's root; {remedy}")
+    return path
+
+
+def model_checksum(path: str, known: str | None, where: str) -> str:
+    """Identity of a model folder, in place of a known one. Raises UserError when there is none."""
+    try:
+        return artifact.model_checksum(Path(path))
+    except (UserError, OSError, ValueError) as error:
+        raise UserError(f"{where}.path = {shorten_value(path)}: {error}") from None
+
+
+def file_checksum(file: str, known: str | None, where: str) -> str:
+    """Identity of a data file; what the study says it is where the file is not here. Raises UserError where the two differ, or
+    there is neither."""
+    try:
+        found = artifact.checksum(Path(file)) if Path(file).is_file() else None
+    except (OSError, ValueError) as error:  # a name too long for any file, or one that may not be read
+        why = getattr(error, "strerror", None) or error
+        raise UserError(f"{where}.file = {shorten_value(file)}: not readable: {why}") from None
+    if found is None:
+        if known is None:
+            raise UserError(f"{where}.file = {shorten_value(file)}: no such file; put it there, or give its sha256 as well")
+        return known
+    if known and found != known:
+        raise UserError(f"{where}.sha256 = {known!r}: but {file} has {found}; put the right file there")
+    return found
+
+
+PLACES = {SourceSpec: ("path", model_checksum), DatasetSpec: ("file", file_checksum)}
+"""Spec -> the key by which a study names what is on disk, and its identity."""
+
+
+def _filled(value: Any, folder: Path, where: str) -> Any:
+    if isinstance(value, list):
+        return [_filled(item, folder, f"{where}.{i}") for i, item in enumerate(value)]
+    if not isinstance(value, dict):
+        return value
+    if extension.is_extension(value):
+        return {**value, **_content(value, folder, where)}
+    return {key: _filled(item, folder, f"{where}.{key}") for key, item in value.items()}
+
+
+def _content(member: dict[str, Any], folder: Path, where: str) -> dict[str, str]:
+    """What only this machine knows of a member of the user's own: the text of its file, or the version of its distribution."""
+    key = "name" if ":" in member.get("name", "") else "function"
+    function = str(member[key])
+    file, _, name = function.partition(":")
+    spot = f"{where}.{key} = {shorten_value(function)}"
+    if name and not file.endswith(".py") and "/" not in file:
+        try:
+            return {"distribution": file, "version": importlib.metadata.version(file)}
+        except importlib.metadata.PackageNotFoundError:
+            remedy = "install it, or write file.py:Name for a file in the study's folder"
+            raise UserError(f"{spot}: no distribution {file!r} is installed; {remedy}") from None
+    return {"source": _source(file, name, folder, spot)}
+
+
+def _source(file: str, name: str, folder: Path, spot: str) -> str:
+    try:
+        path = (folder / file).resolve()
+        inside = path.is_relative_to(folder.resolve())
+        text = path.read_text(encoding="utf-8") if inside and path.is_file() else None
+    except (OSError, ValueError) as error:  # ValueError: no file's name, or no text
+        raise UserError(f"{spot}: not readable: {error}") from None
+    if not name.isidentifier() or not inside:
+        raise UserError(f"{spot}: must be file.py:Name, the file in the study's folder")
+    if text is None:
+        raise UserError(f"{spot}: no file {file} in the study's folder")
+    return text

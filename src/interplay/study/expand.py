@@ -10,7 +10,7 @@ from interplay.core.model import UserError
 from interplay.core.references import corpus_inputs, is_data_role
 from interplay.kinds.study_keys import PathStage
 from interplay.report.spec import Lineup, ReportArm, ReportRung, ReportStage
-from interplay.study import answers, check, compose, resolve, sets
+from interplay.study import answers, check, compose, files, resolve, sets
 from interplay.study.context import ArmContext, PlanBuilder, study_context, with_changes
 from interplay.study.plan import Plan
 from interplay.study.spec import Scale, Study
@@ -30,9 +30,7 @@ def plan_study(configs: Path, study: str, scale: str) -> Plan:
     try:
         return expand(study, scale, *compose.load(configs, study, scale), configs)
     except UserError as error:
-        from interplay.study.locate import located  # reads every YAML file again, with lines: only when one is wrong
-
-        raise located(error, configs, study, scale) from None
+        raise files.located(error, configs, study, scale) from None
 
 
 def expand(name: str, scale_name: str, study: Study, scale: Scale, configs: Path) -> Plan:
@@ -140,7 +138,7 @@ def _report(base: ArmContext, rows: list[ReportArm], lineups: dict[str, Lineup],
     shown |= {digest for more in blocks.values() for digest in more}
     packed = {digest for reader in shown for digest in corpus_inputs(plan.stages[reader].deps)}
     read = {dep for one in shown | packed for role, dep in plan.stages[one].deps.items() if is_data_role(role)}
-    used = shown | read | set(sets.sources_of(plan.stages, shown | read))
+    used = sets.with_sources(plan.stages, shown | read)
     ends = {row.arm: row.path[-1].digest for row in rows}
     spec: dict[str, Any] = {
         **names,

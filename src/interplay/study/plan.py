@@ -7,10 +7,8 @@ from itertools import groupby, pairwise, takewhile
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from interplay.core import artifact
+from interplay.core import artifact, execution, model
 from interplay.core.digest import canonical, digest, versions
-from interplay.core.execution import Run
-from interplay.core.model import Model
 from interplay.kinds.table import KINDS
 
 
@@ -19,16 +17,16 @@ class Stage:
     """One kind with a spec (what: hashed), a run block (how: never hashed) and its dependencies by role."""
 
     kind: str
-    spec: Model
+    spec: model.Model
     deps: dict[str, str]
     """Role -> digest."""
-    run: Run
+    run: execution.Run
     label: str
     """The first use of the stage: arm, stage, seed. Not part of the identity."""
     digest: str = ""
 
     @staticmethod
-    def make(kind: str, spec: Model, deps: dict[str, str], run: Run, label: str) -> "Stage":
+    def make(kind: str, spec: model.Model, deps: dict[str, str], run: execution.Run, label: str) -> "Stage":
         """A stage with its digest."""
         return Stage(kind, spec, deps, run, label, digest(kind, spec, deps))
 

@@ -11,11 +11,9 @@ from interplay.core.references import corpus_roles, shard_label
 from interplay.data.spec import DataSet
 from interplay.data.steps.spec import STEPS
 from interplay.evaluate.spec import EvaluateSpec
-from interplay.kinds.study_keys import Samples, Sets
-from interplay.kinds.table import KINDS
+from interplay.kinds import study_keys, table
 from interplay.report.spec import ReportStage
-from interplay.study import check, sets
-from interplay.study.arms import split_part
+from interplay.study import arms, check, sets
 from interplay.study.context import ArmContext, StudyStage, with_changes
 from interplay.study.plan import Stage
 
@@ -143,15 +141,15 @@ def _references(context: ArmContext, stage: StudyStage, before: str | None, labe
         if key not in stage.references.model_fields_set:
             if mark.missing:
                 raise UserError(f"{context.where}: {stage.key}.{key}: missing; {mark.missing}")
-        elif isinstance(mark, Sets):
+        elif isinstance(mark, study_keys.Sets):
             more, roles = _sets(context, stage, key, mark)
             filled, deps = {**filled, **more}, {**deps, **roles}
-        elif isinstance(mark, Samples):
+        elif isinstance(mark, study_keys.Samples):
             deps |= _samples(context, stage, key, mark, deps, label)
     return filled, deps
 
 
-def _sets(context: ArmContext, stage: StudyStage, key: str, mark: Sets) -> Resolved:
+def _sets(context: ArmContext, stage: StudyStage, key: str, mark: study_keys.Sets) -> Resolved:
     """What a key that names problem sets comes to."""
     named, spot = getattr(stage.references, key), f"{stage.key}.{key}"
     names = [named] if isinstance(named, str) else list(named)
@@ -168,7 +166,7 @@ def _sets(context: ArmContext, stage: StudyStage, key: str, mark: Sets) -> Resol
     return ({mark.mix: shares} if mark.mix else {}), roles
 
 
-def _mix(context: ArmContext, named: str | Mapping[str, float], key: str, mark: Sets) -> Mix:
+def _mix(context: ArmContext, named: str | Mapping[str, float], key: str, mark: study_keys.Sets) -> Mix:
     """Shares and roles of the sets that a key names, of which one alone has no share."""
     if isinstance(named, str):
         return [], {mark.role: problem_set(context, named, key)}
@@ -183,10 +181,8 @@ def _mixes_of_shards(context: ArmContext, named: Mapping[str, float], key: str) 
     counts = {name: len(digests) for name, digests in found.items()}
     if len(set(counts.values())) > 1:
         listed = ", ".join(f"{name} {count}" for name, count in counts.items())
-        raise UserError(
-            f"{context.where}: {key} = {shorten_value(list(named))}: sets of one mix must come in equally many shards; "
-            f"these have {listed}; give the others data.NAME.shards too"
-        )
+        must = f"sets of one mix must come in equally many shards; these have {listed}; give the others data.NAME.shards too"
+        raise UserError(f"{context.where}: {key} = {shorten_value(list(named))}: {must}")
     numbers = range(next(iter(counts.values())))
     return [_by_digest([(found[name][shard], share) for name, share in named.items()], "data") for shard in numbers]
 
@@ -194,7 +190,7 @@ def _mixes_of_shards(context: ArmContext, named: Mapping[str, float], key: str) 
 def _corpora(context: ArmContext, stage: StudyStage, packed: str, mixes: list[Mix]) -> dict[str, str]:
     """Corpora by role, one of each mix, and the tokenizer where the model is fresh."""
     given, key = getattr(stage.references, packed), f"{stage.key}.{packed}"
-    roles = {} if not KINDS[stage.kind].starts_path else {"tokenizer": context.tokenizer}
+    roles = {} if not table.KINDS[stage.kind].starts_path else {"tokenizer": context.tokenizer}
     for shard, (role, (shares, deps)) in enumerate(zip(corpus_roles(len(mixes)), mixes, strict=True)):
         label = shard_label(key, shard) if len(mixes) > 1 else key
         spec, deps = {**given, "mix": shares}, {**deps, "tokenizer": context.tokenizer}
@@ -203,7 +199,7 @@ def _corpora(context: ArmContext, stage: StudyStage, packed: str, mixes: list[Mi
 
 
 def _samples(
-    context: ArmContext, stage: StudyStage, key: str, mark: Samples, deps: Mapping[str, str], label: str
+    context: ArmContext, stage: StudyStage, key: str, mark: study_keys.Samples, deps: Mapping[str, str], label: str
 ) -> dict[str, str]:
     """Roles of the evaluations that a key asks for."""
     name, spot, init = getattr(stage.references, key), f"{stage.key}.{key}", deps["init"]
@@ -259,7 +255,7 @@ def blocks_of(spec: EvaluateSpec) -> list[dict[str, Any]]:
 
 def _model_stage(context: ArmContext, stage: StudyStage, before: str | None, seed: int, label: str) -> str:
     """One stage of a path. `before` is the reference to the model that it starts from."""
-    spec, row = context.spec(stage), KINDS[stage.kind]
+    spec, row = context.spec(stage), table.KINDS[stage.kind]
     filled, deps = _references(context, stage, before, label)
     if "seed" in type(spec).model_fields:
         filled["seed"] = seed + (getattr(spec, "seed", 0) if "seed" in stage.settings else 0)
@@ -286,9 +282,9 @@ def models(context: ArmContext, arm: str, seed: int) -> Models:
     path: list[ReportStage] = []
     before: str | None = None
     for part in combination.path:
-        name, step = split_part(part)
+        name, step = arms.split_part(part)
         stage = context.stages[name]
-        own = seeds[0] if "seed" in KINDS[stage.kind].spec.model_fields and name not in vary else seed
+        own = seeds[0] if "seed" in table.KINDS[stage.kind].spec.model_fields and name not in vary else seed
         if before is None and stage.marks:
             made = context.plan.once(("tokenizer", repr(context.task)), partial(fresh_tokenizer, context))
             context = replace(context, tokenizer=made)
@@ -297,7 +293,7 @@ def models(context: ArmContext, arm: str, seed: int) -> Models:
         context = replace(context, tokenizer=context.tokenizer or digest)
         path.append(ReportStage(name=name, kind=stage.kind, digest=digest, step=step))
         model = _at_step(context.plan.stages[digest], step, f"{context.where}: arms.{combination.group}.path = {part!r}")
-        before = before if KINDS[stage.kind].ends_path else model
+        before = before if table.KINDS[stage.kind].ends_path else model
     return Models(path, str(before), context.tokenizer)
 
 

@@ -4,8 +4,7 @@ trained on. Nothing here adds a stage to a plan."""
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from interplay.core import random
-from interplay.core.artifact import split_ref
+from interplay.core import artifact, random
 from interplay.core.model import MOST, UserError, shorten_value
 from interplay.core.references import corpus_inputs, shard_label
 from interplay.data.spec import DataSet, ProblemsSpec
@@ -43,10 +42,8 @@ def generated_specs(context: ArmContext, name: str, data: DataSet) -> Iterator[t
         yield spec, key
         return
     if size % data.shards:
-        raise UserError(
-            f"{context.where}: {key}.shards = {data.shards}: its {size} problems do not divide into so many shards of equal "
-            "size; change shards, or give a size that is a multiple"
-        )
+        must = "do not divide into so many shards of equal size; change shards, or give a size that is a multiple"
+        raise UserError(f"{context.where}: {key}.shards = {data.shards}: its {size} problems {must}")
     for shard in range(data.shards):
         seed = random.stream_key("shard", data.seed, shard) % MOST
         yield {**spec, "size": size // data.shards, "seed": seed}, shard_label(key, shard)
@@ -93,9 +90,8 @@ def tokenizer_spec(context: ArmContext) -> dict[str, Any]:
     generated = [(name, data) for name, data in study.data.items() if data.form == "generated"]
     tasks += [(_task_of(context, name, data), f"{where}: data.{name}") for name, data in generated]
     if not tasks:
-        raise UserError(
-            f"{where}: task is missing: the tokenizer of a fresh model is made for it; write task, or start from a source"
-        )
+        remedy = "write task, or start from a source"
+        raise UserError(f"{where}: task is missing: the tokenizer of a fresh model is made for it; {remedy}")
     known: set[str] = set()
     needed: list[dict[str, Any]] = []
     words = study.tokenizer.get("algorithm", "characters") == "words"
@@ -116,9 +112,8 @@ def tokenizer_sets(context: ArmContext) -> list[str]:
     chosen = study.tokenizer.get("data")
     if study.tokenizer.get("algorithm") != "bpe":
         if chosen is not None:
-            raise UserError(
-                f"{where}: tokenizer.data = {shorten_value(chosen)}: only algorithm: bpe learns from sets; take it away"
-            )
+            given = f"tokenizer.data = {shorten_value(chosen)}"
+            raise UserError(f"{where}: {given}: only algorithm: bpe learns from sets; take it away")
         return []
     if chosen is not None and not chosen:
         raise UserError(f"{where}: tokenizer.data = {shorten_value(chosen)}: must be a list of problem sets")
@@ -139,10 +134,8 @@ def refuse_tests(context: ArmContext, names: Iterable[str], key: str) -> None:
         data = context.study.data[name]
         if data.split == "test" and not data.leak:
             through = f"data.{name}" if name == outer else f"data.{name}, of which data.{outer} is made,"
-            raise UserError(
-                f"{context.where}: {key} = {shorten_value(outer)}: {through} is of split test, which nothing is trained on; "
-                f"take another split, or declare leak: true there"
-            )
+            why = "is of split test, which nothing is trained on; take another split, or declare leak: true there"
+            raise UserError(f"{context.where}: {key} = {shorten_value(outer)}: {through} {why}")
         waiting += [(other, outer) for other in data.mix or {}]
 
 
@@ -166,41 +159,36 @@ def check_samples_of_steps(stages: Stages, digest: str, where: str) -> None:
         parts = [stages[dep].spec for role, dep in stage.deps.items() if role.startswith(f"samples.{number}.0.")]
         drawn = sum(getattr(part, "num_samples", 0) for part in parts)
         if parts and drawn < step.samples():
-            raise UserError(
-                f"{where}.steps.{number}: counts {step.samples()} samples of each row, and its evaluation draws {drawn}; "
-                f"set num_samples: {step.samples()} there"
-            )
+            counts = f"counts {step.samples()} samples of each row, and its evaluation draws {drawn}"
+            raise UserError(f"{where}.steps.{number}: {counts}; set num_samples: {step.samples()} there")
 
 
 def made_by(stages: Stages, digest: str, steps: Iterable[str]) -> bool:
     """Whether a set, or one that it is made of, went through one of these steps."""
-    curated = [stages[each].spec for each in (digest, *sources_of(stages, [digest]))]
+    curated = [stages[each].spec for each in with_sources(stages, [digest])]
     return any(step.name in steps for spec in curated if isinstance(spec, CurateSpec) for step in spec.steps)
 
 
 # -- what sets are made of, and models of sets -----------------------------------------------------------------------------------
 
 
-def sources_of(stages: Stages, digests: Iterable[str]) -> list[str]:
-    """The problem sets that curated sets among these stages are made of, down to the first."""
-    found: dict[str, None] = {}
-    waiting = list(digests)
-    while waiting:
-        stage = stages[waiting.pop()]
-        parts = stage.deps.items() if isinstance(stage.spec, CurateSpec) else ()
-        more = [dep for role, dep in parts if role.startswith("data.") and dep not in found]
-        found |= dict.fromkeys(more)
-        waiting += more
-    return list(found)
+def with_sources(stages: Stages, digests: Iterable[str]) -> list[str]:
+    """These stages, and the problem sets that curated sets among them are made of, down to the first."""
+
+    def parts(digest: str) -> list[str]:
+        deps = stages[digest].deps if isinstance(stages[digest].spec, CurateSpec) else {}
+        return [dep for role, dep in deps.items() if role.startswith("data.")]
+
+    return artifact.closure(digests, parts)
 
 
 def training_sets(stages: Stages, model: str) -> list[str]:
     """The problem sets that a model, and those that it descends from, were trained on, the earliest first."""
     found: list[list[str]] = []
-    digest: str | None = split_ref(model)[0]
+    digest: str | None = artifact.split_ref(model)[0]
     while digest is not None:
         found.append(_trained_on(stages, stages[digest]))
-        digest = split_ref(stages[digest].deps["init"])[0] if "init" in stages[digest].deps else None
+        digest = artifact.split_ref(stages[digest].deps["init"])[0] if "init" in stages[digest].deps else None
     return list(dict.fromkeys(one for part in reversed(found) for one in part))
 
 
@@ -214,8 +202,7 @@ def _trained_on(stages: Stages, stage: Stage) -> list[str]:
 
 def ops_of(stages: Stages, digests: Iterable[str]) -> set[int]:
     """The ops that the specs of these problem sets, or of those that they are made of, give their rows."""
-    digests = list(digests)
-    specs = [stages[digest].spec for digest in (*digests, *sources_of(stages, digests))]
+    specs = [stages[digest].spec for digest in with_sources(stages, digests)]
     return {op for spec in specs if isinstance(spec, ProblemsSpec) for ops in spec.bands.values() for op in ops}
 
 

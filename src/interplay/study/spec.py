@@ -6,8 +6,7 @@ from typing import Annotated, Any, Literal, Union
 
 from pydantic import AfterValidator, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 
-from interplay.core.model import Count, Model, Natural, Share
-from interplay.core.partial import Written, checked, line, partial, table, union_of
+from interplay.core.model import Count, Model, Natural, Share, Written, checked, error_at, partial_model, table_model, union_of
 from interplay.data.spec import DataSet, SetChange, Split, TokenizerSpec
 from interplay.data.steps.spec import Contamination
 from interplay.kinds.study_keys import References, Settings
@@ -25,7 +24,7 @@ REFERENCES: dict[str, type[References]] = {kind: row.references for kind, row in
 
 def _partial(row: str, name: str, base: type[Settings], **more: Any) -> type[Model]:
     title = "".join(word.capitalize() for word in row.split("_"))
-    return partial(KINDS[row].spec, f"{title}{name}", KINDS[row].planned, (base,), **more)
+    return partial_model(KINDS[row].spec, f"{title}{name}", KINDS[row].planned, (base,), **more)
 
 
 @cache
@@ -47,7 +46,7 @@ def _any_kind() -> Any:
 @cache
 def _settings() -> type[Model]:
     models = {kind: _partial(kind, "Settings", Settings) for kind in KINDS}
-    return table("KindTable", models, "Keys of the spec, and `run`, of kind")
+    return table_model("KindTable", models, "Keys of the spec, and `run`, of kind")
 
 
 StageKeys = Annotated[dict[str, Any], Written(_by_kind)]
@@ -151,7 +150,7 @@ class FitKeys(Settings):
 
 @cache
 def _tokenizer() -> type[Model]:
-    return partial(TokenizerSpec, "TokenizerKeys", KINDS["tokenizer"].planned, (FitKeys,))
+    return partial_model(TokenizerSpec, "TokenizerKeys", KINDS["tokenizer"].planned, (FitKeys,))
 
 
 TokenizerKeys = Annotated[dict[str, Any], Written(_tokenizer)]
@@ -242,7 +241,7 @@ class Study(Model):
                 try:
                     checked({"kind": kind, **keys}, stage_model(kind).model_validate) if REFERENCES.get(kind) else None
                 except ValidationError as error:
-                    wrong += [line(found, scale, "stages", name) for found in error.errors(include_url=False)]
+                    wrong += [error_at(found, scale, "stages", name) for found in error.errors(include_url=False)]
         if wrong:
             raise ValidationError.from_exception_data(cls.__name__, wrong)
         return value

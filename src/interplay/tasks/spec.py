@@ -7,8 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field
 
 from interplay.core.extension import Extension, written_as
-from interplay.core.model import Model, Natural, Since
-from interplay.core.partial import Written, members, partial, table, union_of
+from interplay.core.model import Model, Natural, Since, Written, partial_model, table_model, union_members, union_of
 from interplay.tasks.environments.spec import BiosSearch, Calculator, Kuhn, SelfSearch, TicTacToe, TwentyQuestions
 from interplay.tasks.facts.spec import Bios, Taxonomy
 from interplay.tasks.op_dag.spec import OpDag, OpDagProse
@@ -62,7 +61,7 @@ class TaskKey(Model):
 
 @cache
 def _families() -> dict[str, type[Model]]:
-    return {model.model_fields["name"].default: partial(model, f"{model.__name__}Keys") for model in members(Task)}
+    return {model.model_fields["name"].default: partial_model(model, f"{model.__name__}Keys") for model in union_members(Task)}
 
 
 def _one_of_them() -> Any:
@@ -71,7 +70,7 @@ def _one_of_them() -> Any:
 
 @cache
 def _table() -> type[Model]:
-    return table("FamilyKeys", _families(), "Keys of tasks of family")
+    return table_model("FamilyKeys", _families(), "Keys of tasks of family")
 
 
 TaskKeys = Annotated[dict[str, Any], Written(_one_of_them)]

@@ -16,12 +16,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from interplay.core import artifact
-from interplay.core.model import UserError
+from interplay.core import artifact, model
 from interplay.study.plan import Plan
 from interplay.track import describe
-from snakemake_logger_plugin_mlflow import store
-from snakemake_logger_plugin_mlflow.events import Job
+from snakemake_logger_plugin_mlflow import events, store
 
 LOG = logging.getLogger(__name__)
 
@@ -58,12 +56,12 @@ class Live:
                 self.opened.add(plan.report)
         return self.mirrors[plan.report]
 
-    def update(self, job: Job) -> None:
+    def update(self, job: events.Job) -> None:
         """A job of Snakemake changed its state."""
         digest = job.wildcards.get("digest", "")
         self._guarded(lambda: self._update(digest, job))
 
-    def _update(self, digest: str, job: Job) -> None:
+    def _update(self, digest: str, job: events.Job) -> None:
         for plan in self.plans:
             if digest not in plan.stages:
                 continue
@@ -117,7 +115,7 @@ class Live:
                     LOG.warning("mlflow: %s; the study goes on, complete it with `interplay track sync`", why)
 
 
-def reported_state(job: Job) -> describe.Found:
+def reported_state(job: events.Job) -> describe.Found:
     """The state of a stage by its job. One that a signal stopped is resumed later: that is no failure."""
     if job.status != "FAILED":
         return describe.Found("RUNNING" if job.status == "RUNNING" else "KILLED")
@@ -147,7 +145,7 @@ def finish() -> None:
 class Sink:
     """Receives jobs from the logger plugin; see snakemake_logger_plugin_mlflow.sink.Sink."""
 
-    def update(self, job: Job) -> None:
+    def update(self, job: events.Job) -> None:
         """A job changed its state."""
         if _Now.live is not None:
             _Now.live.update(job)
@@ -217,7 +215,7 @@ def forget_mirrored(plan: Plan, results: Path, uri: str) -> None:
 def _read(results: Path) -> dict[str, Any]:
     try:
         return artifact.read_json(results / NAME)
-    except UserError:
+    except model.UserError:
         return {}
 
 

@@ -7,10 +7,9 @@ being those that were written down before the points were (tag STEPS). A run is 
 import json
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import Any, Final, cast
 
-from interplay.core import artifact
-from interplay.core.metrics import read_telemetry
+from interplay.core import artifact, metrics
 from interplay.kinds.table import makes
 from interplay.report.spec import ReportSpec
 from interplay.study.plan import Plan, Stage
@@ -21,7 +20,8 @@ DONE = "mlflow.interplay.done"
 """Tags whose names start with mlflow. are not shown."""
 STEPS = "mlflow.interplay.steps"
 """`step time step time`: the ends of the last stretch of metrics.jsonl that was mirrored; times in milliseconds."""
-BATCH = 1000
+MOST = {"params": 100, "metrics": 1000}
+"""Items of a batch."""
 
 
 class Mirror:
@@ -58,6 +58,12 @@ class Mirror:
         self.params[run.info.run_id] = {}
         return run
 
+    def _log(self, run: Any, what: str, items: list[Any]) -> None:
+        """Log `params` or `metrics`, in batches that MLflow takes."""
+        for first in range(0, len(items), MOST[what]):
+            batch: dict[str, Any] = {what: items[first : first + MOST[what]]}
+            self.client.log_batch(run.info.run_id, **batch)
+
     def _param(self, run: Any, params: dict[str, str]) -> None:
         """Give the run the parameters that it has not: all of them, or what an interrupted call left out. None ever changes."""
         from mlflow.entities import Param
@@ -66,9 +72,7 @@ class Mirror:
         new = {name: value for key, value in params.items() if (name := store.metric_key(key)) not in known}
         if known.get("arm", params.get("arm")) != params.get("arm"):  # an earlier plan placed it; axes are those of its arm there
             new = {name: value for name, value in new.items() if name.startswith("spec.")}
-        given = [Param(name, value) for name, value in new.items()]
-        for first in range(0, len(given), 100):
-            self.client.log_batch(run.info.run_id, params=given[first : first + 100])
+        self._log(run, "params", [Param(name, value) for name, value in new.items()])
         known |= new
 
     def _tag(self, run: Any, tags: dict[str, str]) -> None:
@@ -147,7 +151,7 @@ class Mirror:
 
     def _complete(self, run: Any, stage: Stage) -> None:
         out = self._out(stage)
-        record, known_of = artifact.record(out), read_telemetry(out)
+        record, known_of = artifact.record(out), metrics.read_telemetry(out)
         start, end = describe.stage_times(out)
         self.steps(stage.digest, (max(start, run.info.start_time), end))
         given, taken = stage_inputs(self, stage)
@@ -172,9 +176,7 @@ class Mirror:
         of: dict[str, Any] = evaluated_model(self, evaluation) if evaluation else {}
         if of:
             of["run_id"] = run.info.run_id
-        points = [Metric(store.metric_key(key), value, time_ms, 0, **of) for key, value in values.items()]
-        for first in range(0, len(points), BATCH):
-            self.client.log_batch(run.info.run_id, points[first : first + BATCH])
+        self._log(run, "metrics", [Metric(store.metric_key(key), value, time_ms, 0, **of) for key, value in values.items()])
 
     def job(self, digest: str, values: dict[str, float], time_ms: int) -> None:
         """What the scheduler measured of a stage's job."""
@@ -193,9 +195,8 @@ class Mirror:
         begin = span[0] if span else run.info.start_time
         first, start, last, end = (int(part) for part in known.split()) if known else (0, begin, 0, begin)
         if known and run.info.run_id not in self.replayed:
-            self._points(
-                run, [line for line in describe.metric_lines(out, first) if line["step"] <= last], (first, start, last, end)
-            )
+            again = [line for line in describe.metric_lines(out, first) if line["step"] <= last]
+            self._points(run, again, (first, start, last, end))
         self.replayed.add(run.info.run_id)
         lines = describe.metric_lines(out, last)
         if lines:
@@ -213,8 +214,7 @@ class Mirror:
             step = int(line["step"])
             moment = start + round((end - start) * (step - first) / max(last - first, 1))
             points += [Metric(store.metric_key(key), value, moment, step) for key, value in line.items() if key != "step"]
-        for begin in range(0, len(points), BATCH):
-            self.client.log_batch(run.info.run_id, points[begin : begin + BATCH])
+        self._log(run, "metrics", points)
 
     # -- the study ---------------------------------------------------------------------------------------------------
 
@@ -270,10 +270,6 @@ class Mirror:
 # Datasets and models of a stage in MLflow's terms.
 
 
-if TYPE_CHECKING:
-    from interplay.track.mirror import Mirror
-
-
 DATA = ("problems", "corpus")
 """What is shown as a dataset (`Kind.makes`)."""
 BARRED = str.maketrans({"/": " ", ".": "·", ":": " ", "%": " ", '"': None, "'": None})
@@ -298,7 +294,7 @@ def logged_models(client: Any, experiment: str) -> tuple[dict[str, str], dict[st
             return known, begun
 
 
-def stage_inputs(mirror: "Mirror", stage: Stage) -> tuple[list[Any], list[Any]]:
+def stage_inputs(mirror: Mirror, stage: Stage) -> tuple[list[Any], list[Any]]:
     """Datasets and models among the dependencies of a stage. The problem sets of a corpus count as its trainer's data too,
     and what these were curated from as theirs."""
     from mlflow.entities import DatasetInput, InputTag, LoggedModelInput
@@ -331,7 +327,7 @@ def _use(kind: str, role: str) -> str:
     return "validation" if role == "validation" else "training"
 
 
-def dataset_of(mirror: "Mirror", digest: str) -> Any:
+def dataset_of(mirror: Mirror, digest: str) -> Any:
     """A problem set or a corpus as MLflow shows it. It stays where it is; the digest is the stage's."""
     from mlflow.entities import Dataset
 
@@ -349,14 +345,14 @@ def dataset_of(mirror: "Mirror", digest: str) -> Any:
     )
 
 
-def model_of(mirror: "Mirror", ref: str) -> str | None:
+def model_of(mirror: Mirror, ref: str) -> str | None:
     """Id of the model of a stage or of a checkpoint that it keeps; None where it has none. The stage is mirrored if need be."""
     if ref not in mirror.models:
         mirror.stage(artifact.split_ref(ref)[0])
     return mirror.models.get(ref)
 
 
-def register_outputs(mirror: "Mirror", run: Any, stage: Stage, record: dict[str, Any]) -> None:
+def register_outputs(mirror: Mirror, run: Any, stage: Stage, record: dict[str, Any]) -> None:
     """Register the models that a stage made: its last one, and each checkpoint that it keeps. Their files stay in results/."""
     made = {0: stage.digest} if any(name.startswith("model/") for name in record["files"]) else {}
     kept = {name.split("/")[1] for name in record["files"] if name.startswith("checkpoints/")}
@@ -382,7 +378,7 @@ def register_outputs(mirror: "Mirror", run: Any, stage: Stage, record: dict[str,
         mirror.models[ref] = mirror.begun.pop(ref)
 
 
-def _made_by(mirror: "Mirror", run: Any, model: str, step: int) -> None:
+def _made_by(mirror: Mirror, run: Any, model: str, step: int) -> None:
     """Say of a run that it made a model, once: MLflow would count it again."""
     from mlflow.entities import LoggedModelOutput
 
@@ -391,7 +387,7 @@ def _made_by(mirror: "Mirror", run: Any, model: str, step: int) -> None:
         mirror.client.log_outputs(run.info.run_id, [LoggedModelOutput(model, step)])
 
 
-def evaluated_model(mirror: "Mirror", stage: Stage) -> dict[str, Any]:
+def evaluated_model(mirror: Mirror, stage: Stage) -> dict[str, Any]:
     """Whose numbers an evaluation's are: the model's, on the problem set. {} where its model is not known."""
     model = model_of(mirror, stage.deps["model"])
     if model is None:

@@ -14,7 +14,6 @@ from interplay.data.curate import StepInputs, StepResult, transform_row
 from interplay.data.steps.context_spec import Citation, ContextStep, Keychain, KeyFormat, LongContext, Needle
 from interplay.data.steps.documents import Entry, FillerQueue, Library, build_library, draw_places
 from interplay.tasks import family, multihop
-from interplay.tasks.multihop import Chain, Mode, Problem, Spot, Style
 from interplay.tasks.verdict import Row
 
 # Chains of keys, and the places of their pairs (KeyChain, arXiv:2510.19363).
@@ -56,23 +55,25 @@ def _short_keys(number: int, text: str, random: np.random.Generator) -> list[str
 
 def build_chains(
     form: KeyFormat, hops: int, questions: Sequence[str], text: str, random: np.random.Generator
-) -> tuple[Chain, ...]:
+) -> tuple[multihop.Chain, ...]:
     """A chain of `hops` keys to each question; for an empty question, a chain of `hops` keys and a value."""
     lengths = [hops if question else hops + 1 for question in questions]
     drawn = iter(draw_keys(form, sum(lengths), text, random))
-    return tuple(Chain(tuple(next(drawn) for _ in range(n)), question) for n, question in zip(lengths, questions, strict=True))
+    return tuple(
+        multihop.Chain(tuple(next(drawn) for _ in range(n)), question) for n, question in zip(lengths, questions, strict=True)
+    )
 
 
 def place_pairs(
-    chains: Sequence[Chain], documents: Sequence[family.Paragraph], random: np.random.Generator
-) -> tuple[Spot, ...] | None:
+    chains: Sequence[multihop.Chain], documents: Sequence[family.Paragraph], random: np.random.Generator
+) -> tuple[multihop.Spot, ...] | None:
     """A random sentence end for each pair of the chains, all distinct. None where there are too few."""
     ends = [(number, end) for number, document in enumerate(documents) for end in multihop.sentence_ends(document)]
     pairs = [(chain, link) for chain, found in enumerate(chains) for link in range(len(found.pairs()))]
     if len(pairs) > len(ends):
         return None
     chosen = [ends[place] for place in random.permutation(len(ends))[: len(pairs)]]
-    return tuple(sorted(Spot(place, end, *pair) for (place, end), pair in zip(chosen, pairs, strict=True)))
+    return tuple(sorted(multihop.Spot(place, end, *pair) for (place, end), pair in zip(chosen, pairs, strict=True)))
 
 
 # The steps: first what is hidden, then a context of the requested length around it.
@@ -90,7 +91,7 @@ class SkipError(Exception):
 class Hidden(NamedTuple):
     """What is hidden in a context."""
 
-    mode: Mode
+    mode: multihop.Mode
     hops: int = 0
     form: KeyFormat = "hex8"
     questions: tuple[str, ...] = ()
@@ -107,7 +108,7 @@ def make_keychains(spec: Keychain, rows: list[Row], inputs: StepInputs) -> StepR
     """Each row's question at the end of a chain of keys; for a share of 1 - `prevalence`, plainly in a context of equal
     length."""
 
-    def make(found: Library, entry: Entry) -> Problem:
+    def make(found: Library, entry: Entry) -> multihop.Problem:
         random = inputs.random(entry.row.origin, "hidden")
         chained = random.random() < spec.prevalence
         hidden = _hide_question(spec, found, entry, random) if chained else Hidden("long")
@@ -119,7 +120,7 @@ def make_keychains(spec: Keychain, rows: list[Row], inputs: StepInputs) -> StepR
 def make_needles(spec: Needle, rows: list[Row], inputs: StepInputs) -> StepResult:
     """A question for the value of a key over each row's documents and fillers."""
 
-    def make(found: Library, entry: Entry) -> Problem:
+    def make(found: Library, entry: Entry) -> multihop.Problem:
         true = int(inputs.random(entry.row.origin, "hidden").integers(spec.n_needles))
         return _fill_context(spec, Hidden("needle", 1, spec.key_format, ("",) * spec.n_needles, true), found, entry, inputs)
 
@@ -134,7 +135,7 @@ def make_long_contexts(spec: LongContext, rows: list[Row], inputs: StepInputs) -
 def make_citations(spec: Citation, rows: list[Row], inputs: StepInputs) -> StepResult:
     """Each row's question over `n_chunks` tagged chunks: its documents and fillers."""
 
-    def make(found: Library, entry: Entry) -> Problem:
+    def make(found: Library, entry: Entry) -> multihop.Problem:
         missing = spec.n_chunks - len(entry.documents)
         order = found.fillers(entry, frozenset(entry.documents), inputs.random(entry.row.origin, "fillers"))
         fillers = [found.documents[number] for _, number in zip(range(missing), order, strict=False)]
@@ -146,7 +147,7 @@ def make_citations(spec: Citation, rows: list[Row], inputs: StepInputs) -> StepR
 
 
 def _make_rows(
-    spec: FilledStep | Citation, make: Callable[[Library, Entry], Problem], rows: list[Row], tagged: bool = False
+    spec: FilledStep | Citation, make: Callable[[Library, Entry], multihop.Problem], rows: list[Row], tagged: bool = False
 ) -> StepResult:
     """Make every row that has an item. Counts: rows by mode, and dropped rows by reason. `tagged`: see `render`."""
     found, without = build_library(rows, spec.documents == "needed")
@@ -189,7 +190,7 @@ def _hide_question(spec: Keychain, found: Library, entry: Entry, random: np.rand
     return hidden._replace(needed=tuple(needed)) if spec.distractor_answerable else hidden._replace(banned=frozenset(needed))
 
 
-def _fill_context(spec: FilledStep, hidden: Hidden, found: Library, entry: Entry, inputs: StepInputs) -> Problem:
+def _fill_context(spec: FilledStep, hidden: Hidden, found: Library, entry: Entry, inputs: StepInputs) -> multihop.Problem:
     """The problem with fillers up to the requested prompt length. Tokens are first counted part by part; then the whole prompt is
     counted, and the difference corrects the next attempt."""
     count, margin = inputs.count_tokens, spec.tolerance * spec.context_tokens
@@ -213,28 +214,28 @@ def _fill_context(spec: FilledStep, hidden: Hidden, found: Library, entry: Entry
     raise SkipError("length_not_met" if queue.left else "too_few_documents")
 
 
-def _document_tokens(document: family.Paragraph, count: Callable[[str], int], mode: Mode, style: Style) -> int:
+def _document_tokens(document: family.Paragraph, count: Callable[[str], int], mode: multihop.Mode, style: multihop.Style) -> int:
     """Tokens of a document as rendered, with another document after it where blanks could merge with its beginning."""
     shown = multihop.document_frame(1, document, document.text, mode, style)
     return count(shown) if style == "terse" else count(shown + "P") - count("P")
 
 
-def _fixed_tokens(hidden: Hidden, entry: Entry, style: Style, inputs: StepInputs) -> int:
+def _fixed_tokens(hidden: Hidden, entry: Entry, style: multihop.Style, inputs: StepInputs) -> int:
     """Tokens outside documents: the pairs and the question lines."""
     chains = _make_chains(hidden, "", entry, inputs)
-    problem = Problem(hidden.mode, entry.item, (), (), chains, hidden.true, head=hidden.head)
+    problem = multihop.Problem(hidden.mode, entry.item, (), (), chains, hidden.true, head=hidden.head)
     pairs = "".join(multihop.key_pair(key, value) for chain in chains for key, value in chain.pairs())
     return inputs.count_tokens(pairs) + inputs.count_tokens(multihop.question_text(problem, style))
 
 
-def _make_chains(hidden: Hidden, text: str, entry: Entry, inputs: StepInputs) -> tuple[Chain, ...]:
+def _make_chains(hidden: Hidden, text: str, entry: Entry, inputs: StepInputs) -> tuple[multihop.Chain, ...]:
     """The chains, with keys that do not occur in the text; all other keys are the same for every text."""
     return build_chains(hidden.form, hidden.hops, hidden.questions, text, inputs.random(entry.row.origin, "keys"))
 
 
 def _place_hidden(
     spec: ContextStep, hidden: Hidden, entry: Entry, fillers: list[family.Paragraph], inputs: StepInputs
-) -> Problem:
+) -> multihop.Problem:
     """The documents in order, with the pairs distributed over them."""
     problem = _arrange_documents(hidden.mode, spec.placement, entry, fillers, inputs.random(entry.row.origin, "layout"))
     if not hidden.questions:
@@ -248,8 +249,8 @@ def _place_hidden(
 
 
 def _arrange_documents(
-    mode: Mode, placement: str, entry: Entry, fillers: list[family.Paragraph], random: np.random.Generator
-) -> Problem:
+    mode: multihop.Mode, placement: str, entry: Entry, fillers: list[family.Paragraph], random: np.random.Generator
+) -> multihop.Problem:
     """The item's documents at their places, and the fillers in random order at the others."""
     own = entry.item.paragraphs
     total = len(own) + len(fillers)
@@ -257,4 +258,4 @@ def _arrange_documents(
     documents = dict(zip(places, own, strict=True))
     free = [place for place in range(total) if place not in documents]
     documents |= {place: fillers[i] for place, i in zip(free, random.permutation(len(fillers)), strict=True)}
-    return Problem(mode, entry.item, tuple(documents[place] for place in range(total)), tuple(places))
+    return multihop.Problem(mode, entry.item, tuple(documents[place] for place in range(total)), tuple(places))

@@ -16,7 +16,6 @@ from interplay.tasks import family, multihop
 from interplay.tasks.facts import questions
 from interplay.tasks.facts.chains import About, Fact
 from interplay.tasks.facts.people import TRIES, Problem, grouped
-from interplay.tasks.facts.questions import BIOS, written
 from interplay.tasks.op_dag import dag, terse_corruptions
 from interplay.tasks.spec import Verify
 from interplay.tasks.verdict import BOX, Row, closing_brace
@@ -196,7 +195,7 @@ def make_conflict_pairs(spec: ConflictPairs, rows: list[Row], inputs: StepInputs
 
 
 def _parametric_problem(row: Row) -> Problem | None:
-    return BIOS.loads(row.graph) if row.family == "bios" and row.mode == "parametric" else None
+    return questions.BIOS.loads(row.graph) if row.family == "bios" and row.mode == "parametric" else None
 
 
 def _collect_names(facts: Sequence[Fact]) -> Names:
@@ -226,9 +225,9 @@ def _make_pair(spec: ConflictPairs, row: Row, known: Fact, sort: str, names: Nam
     if sort != "ignorance" and not others:
         return None
     lure = known.object if sort == "ignorance" else next(iter(others.values()))
-    problem = BIOS.loads(row.graph)._replace(hops=(answer,), context=grouped(shown | others, draw))
-    made, conflict = written(problem), questions.Conflict(problem, known)
-    rejected = written(problem._replace(hops=(known._replace(object=lure),))).solution
+    problem = questions.BIOS.loads(row.graph)._replace(hops=(answer,), context=grouped(shown | others, draw))
+    made, conflict = questions.written(problem), questions.Conflict(problem, known)
+    rejected = questions.written(problem._replace(hops=(known._replace(object=lure),))).solution
     bare = {} if spec.rewrite else {known.object: f"{BOX}{known.object}}}"}
     return transform_row(
         row,

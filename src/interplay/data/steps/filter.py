@@ -3,7 +3,7 @@ function of the study's own."""
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import asdict, fields, replace
 from typing import Any
 
 import numpy as np
@@ -121,7 +121,7 @@ def apply_custom(spec: steps.CustomStep, rows: list[Row], inputs: StepInputs) ->
     judged."""
     given = {(row.set, row.index): row for row in rows}
     before = set(rows)
-    made = extension.call(spec, [_row_values(row) for row in rows])
+    made = extension.call(spec, [asdict(row) | {"transforms": list(row.transforms)} for row in rows])
     if not isinstance(made, list):
         raise _invalid_result(spec, f"not {type(made).__name__}")
     found, changed = [], 0
@@ -133,10 +133,6 @@ def apply_custom(spec: steps.CustomStep, rows: list[Row], inputs: StepInputs) ->
             row = replace(row, transforms=(*row.transforms, f"custom:{spec.function.rpartition(':')[2]}"))
         found.append(row)
     return StepResult(found, {"changed": changed})
-
-
-def _row_values(row: Row) -> dict[str, Any]:
-    return {name: getattr(row, name) for name in COLUMNS} | {"transforms": list(row.transforms)}
 
 
 def _parse_row(spec: steps.CustomStep, values: Any, given: dict[tuple[int, int], Row]) -> Row:

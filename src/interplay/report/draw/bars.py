@@ -7,7 +7,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 
-from interplay.report.draw.style import FIGURE_WIDTH, legend, row_labels
+from interplay.report.draw.style import legend, missing_note, panel_grid, row_labels
 from interplay.report.metric_spec import ERROR, SHARE, Measure
 from interplay.report.spec import Figure
 from interplay.report.stats import frame
@@ -21,8 +21,6 @@ RIGHT = "#d9d9d9"
 COLOURS = ["#0072B2", "#E69F00", "#D55E00", "#56B4E9", "#CC79A7", "#009E73", "#7F3C8D", "#F0E442", "#4d4d4d"]
 HATCHES = ["", "//", "", "..", "\\\\", "", "xx", "", "--"]
 """Neighbours in a bar differ in hatching as well, for those who see or print no colours."""
-WIDEST = 4
-"""Panels side by side."""
 ROW, HEAD = 0.34, 1.1
 """Inches of a bar, and of all that is not bars."""
 LEAST = 0.08
@@ -36,24 +34,17 @@ def error_class_bars(results: frame.Results, figure: Figure) -> tuple[Canvas | N
     found = {(arm, band, name): value(results, arm, band, f"{ERROR}:{name}") for arm in arms for band in bands for name in names}
     if not any(item.seeds for item in found.values()):
         return None, "Not drawn: no evaluation that counts classes of errors is there."
-    columns = min(len(bands), WIDEST)
-    rows = -(-len(bands) // columns)
     shown, height = row_labels(arms, ROW)
-    canvas = Canvas(figsize=(FIGURE_WIDTH, rows * (HEAD + height * len(arms))), layout="constrained")
-    axes = canvas.subplots(rows, columns, sharey=True, squeeze=False).ravel()
-    for axis, band in zip(axes, bands, strict=False):
+    canvas, axes, _ = panel_grid(len(bands), HEAD + height * len(arms))
+    for axis, band in zip(axes, bands, strict=True):
         _panel(axis, {arm: [found[arm, band, name] for name in names] for arm in arms}, names)
         axis.set_yticks(range(len(arms)), shown)
         axis.set_title(band)
-    for axis in axes[len(bands) :]:
-        axis.set_visible(False)
     legend(canvas, axes[0], order=[tables.column_label("", f"{ERROR}:{name}") for name in names])
     whole = [(arm, found[arm, band, names[0]]) for arm in arms for band in bands]
-    gone = [arm for arm in arms if not any(found[arm, band, names[0]].seeds for band in bands)]
-    absent = f" Missing: {', '.join(gone)}." if gone else ""
     return canvas, (
         "Samples by their first error, in percent; the mean over seeds. A table with the cell error has "
-        f"the intervals, uncertain over {uncertain_over(whole)}.{absent}"
+        f"the intervals, uncertain over {uncertain_over(whole)}.{missing_note(results, whole)}"
     )
 
 

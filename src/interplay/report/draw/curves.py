@@ -1,20 +1,21 @@
 """Training curves: a key of metrics.jsonl against the step, a panel for each kind of stage, since their units differ."""
 
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 from matplotlib.ticker import LogFormatter
+from scipy import optimize
 
-from interplay.core import metrics
-from interplay.core.artifact import split_ref
+from interplay.core import artifact, metrics
 from interplay.kinds.table import KINDS
 from interplay.report.draw import style
-from interplay.report.metric_spec import RAW, SHARE, logged_heading, logged_measure, measure_of
-from interplay.report.spec import Figure, ReportArm
-from interplay.report.stats import extrapolate, frame
-from interplay.report.stats.estimate import Estimate, interval_ends, uncertain_over, value
+from interplay.report.metric_spec import RAW, SHARE, Measure, logged_heading, logged_measure, measure_of
+from interplay.report.spec import Extrapolate, Figure, ReportArm
+from interplay.report.stats import frame
+from interplay.report.stats.estimate import Estimate, interval_ends, t_interval, uncertain_over, value
 from interplay.report.write import tables
 
 WIDE_RANGE = 30.0
@@ -23,6 +24,162 @@ PLAIN = (1e-4, 1e5)
 """Numbers that are written without an exponent."""
 TAIL = 10
 """The last of so many parts of a training curve is what an extrapolation is judged by: single steps are noise."""
+
+
+# Forecast of the end of a curve from its start, and the error of the forecast.
+#
+# The curve is y = c - a (x + 1)^-b: it saturates at c, as learning curves do that follow a power law (Hestness et al.,
+# arXiv:1712.00409). It is fitted by least squares with the soft L1 loss, which a few outliers do not move. The end is never
+# looked at before it is judged. Nearness says little where the curve had flattened already; so the value that the fitted part
+# ended with is judged by the same bound and reported with it.
+
+
+LEAST = 4
+"""Points that a curve of three parameters is fitted to at least."""
+RATES = (0.1, 0.3, 1.0, 3.0)
+SLOWEST, FASTEST = 0.01, 10.0
+"""Where the search for b starts, and where it stays."""
+ROOM = 3.0
+"""How far beyond the fitted values an asymptote may lie, in ranges of these."""
+SMALLEST, EXACT = 1e-9, 1e-12
+
+
+class Fit(NamedTuple):
+    """y = c - a ((x + 1) / start)^-b."""
+
+    c: float
+    a: float
+    b: float
+    start: float
+
+    def at(self, x: np.ndarray) -> np.ndarray:
+        """Values (n,) at x (n,)."""
+        return self.c - self.a * ((x + 1) / self.start) ** -self.b
+
+
+class Forecast(NamedTuple):
+    """A prediction and the observation. The end is the mean over the last points that are judged together."""
+
+    fit: Fit
+    fitted: int
+    """Points that it was fitted to."""
+    x: np.ndarray
+    """Every place of the curve (n,)."""
+    predicted: float
+    observed: float
+    allowed: float
+    """Largest error that counts as near: the tolerance, or half of the interval of what was observed if that is wider."""
+    stayed: float
+    """What the fitted part ended with: the prediction that nothing changes any more."""
+
+    @property
+    def near(self) -> bool:
+        """Whether the prediction lies near what was observed."""
+        return abs(self.predicted - self.observed) <= self.allowed
+
+
+def forecast(
+    x: np.ndarray, y: np.ndarray, asked: Extrapolate, support: tuple[float, float], half: float = np.nan, judged: int = 1
+) -> Forecast | None:
+    """Fit the first part of y (n,) at x (n,) and judge it by the mean of the last `judged` points, whose interval has the
+    half-width `half` (NaN: none is known). `support`: what y cannot leave. None where fewer than four points are fitted or none
+    is left."""
+    fitted = int(asked.part * len(x))
+    judged = min(judged, len(x) - fitted)
+    if fitted < LEAST or judged < 1:
+        return None
+    found = fit(x[:fitted], y[:fitted], support)
+    return Forecast(
+        fit=found,
+        fitted=fitted,
+        x=x,
+        predicted=float(found.at(x[-judged:]).mean()),
+        observed=float(y[-judged:].mean()),
+        allowed=max(asked.tolerance, 0.0 if np.isnan(half) else half),
+        stayed=float(y[max(0, fitted - judged) : fitted].mean()),
+    )
+
+
+def fit(x: np.ndarray, y: np.ndarray, support: tuple[float, float]) -> Fit:
+    """The curve through y (n,) at x (n,), n >= 4: the best of several starts, since the loss has more than one valley. The
+    asymptote stays within the support and not far from the values, which a straight line would send to infinity."""
+    start, spread = float(x[0] + 1), float(np.ptp(y))
+    if spread <= SMALLEST:
+        return Fit(float(y.mean()), 0.0, 1.0, start)
+    low, high = max(support[0], y.min() - ROOM * spread), min(support[1], y.max() + ROOM * spread)
+    low, high = min(low, y.min() - SMALLEST), max(high, y.max() + SMALLEST)
+    reach = (ROOM + 2) * spread * 10
+
+    def errors(values: np.ndarray) -> np.ndarray:
+        c, gap, rate = values.tolist()
+        return Fit(c, gap, rate, start).at(x) - y
+
+    bounds = ([low, -reach, SLOWEST], [high, reach, FASTEST])
+    scale = max(_noise(y), 1e-3 * spread)
+    how: dict[str, Any] = {"loss": "soft_l1", "f_scale": scale, "xtol": EXACT, "ftol": EXACT, "gtol": EXACT, "max_nfev": 2000}
+    starts = [[float(y[-1]), float(y[-1] - y[0]), rate] for rate in RATES]
+    tries = [optimize.least_squares(errors, first, bounds=bounds, **how) for first in starts]
+    c, gap, rate = min(tries, key=lambda one: float(one.cost)).x.tolist()
+    return Fit(c, gap, rate, start)
+
+
+def _noise(y: np.ndarray) -> float:
+    """Standard deviation of the noise around a curve that changes little from point to point: from second differences, whose
+    median outliers do not move."""
+    second = np.abs(y[2:] - 2 * y[1:-1] + y[:-2])
+    return float(1.4826 * np.median(second) / np.sqrt(6))
+
+
+def half_width(ends: np.ndarray) -> float:
+    """Half of Student's interval of the mean of `ends` (m,), one per seed; NaN for one seed."""
+    if len(ends) < 2:
+        return float("nan")
+    low, high = t_interval(ends, (-np.inf, np.inf))
+    return (high - low) / 2
+
+
+class Series(NamedTuple):
+    """A curve to forecast: values (n,) at steps (n,)."""
+
+    name: str
+    steps: np.ndarray
+    values: np.ndarray
+    half: float
+    """Half-width of the interval of what the forecast is judged by."""
+    judged: int
+    color: str
+
+
+def draw_forecasts(
+    axis: Axes, asked: Extrapolate | None, curves: Iterable[Series], support: tuple[float, float], shown: Measure
+) -> list[str]:
+    """Draw each curve on, dashed, from where the fitted part ends, as numbers are `shown`; returns a note on each: forecast,
+    observation and error, or that it is too short."""
+    notes: list[str] = []
+    if asked is None:
+        return notes
+    for one in curves:
+        found = forecast(one.steps, one.values, asked, support, one.half, one.judged)
+        if found is None:
+            reason = f"of its {len(one.steps)} points too few are fitted (at least {LEAST}) or none is left for the test."
+            notes.append(f"{one.name}: no forecast: {reason}")
+            continue
+        notes.append(describe_forecast(one.name, found, shown))
+        places = np.linspace(float(found.x[found.fitted - 1]), float(found.x[-1]), 60)
+        axis.plot(places, shown.factor * found.fit.at(places), color=one.color, linewidth=1.3, linestyle=(0, (4, 2)))
+    return notes
+
+
+def describe_forecast(name: str, found: Forecast, measure: Measure) -> str:
+    """Forecast, observation and error, in one sentence."""
+    numbers = (found.predicted, found.observed, found.allowed, found.fit.c)
+    predicted, observed, allowed, limit = map(measure.shown, numbers)
+    off = measure.shown(abs(found.predicted - found.observed))
+    said = f"{name}: the first {found.fitted} of {len(found.x)} points (to step {found.x[found.fitted - 1]:g}) predict "
+    said += f"{predicted} for step {found.x[-1]:g} and {limit} in the limit; observed {observed}: "
+    said += f"{'near' if found.near else 'not near'} (off by {off}, allowed {allowed})."
+    verdict = "near" if abs(found.stayed - found.observed) <= found.allowed else "not near"
+    return f"{said} The prediction of no change, {measure.shown(found.stayed)}, would have been {verdict}."
 
 
 class StageCurve(NamedTuple):
@@ -47,7 +204,7 @@ def curves_by_step(results: frame.Results, figure: Figure) -> tuple[Canvas | Non
     same: dict[str, style.Groups] = {}
     for axis, (kind, of_kind) in zip(axes, by_kind.items(), strict=True):
         same[kind] = _panel(results, axis, of_kind, kind, figure.y)
-        notes += _continue(results, axis, of_kind, figure)
+        notes += draw_forecasts(axis, figure.extrapolate, _series(results, of_kind), logged_measure(figure.y).support, RAW)
         if len(by_kind) > 1:
             axis.set_title(kind)
     style.legend(canvas, *axes, order=frame.arms(results.spec))
@@ -76,23 +233,16 @@ def _runs(results: frame.Results, arm: str, key: str) -> list[StageCurve]:
 def _last(results: frame.Results, arm: str) -> dict[str, str]:
     """Digest -> kind of the last stage of an arm at each seed."""
     ends = [item.path[-1] for item in results.spec.arms if item.arm == arm and item.path]
-    return {split_ref(stage.digest)[0]: stage.kind for stage in ends}
+    return {artifact.split_ref(stage.digest)[0]: stage.kind for stage in ends}
 
 
-def _continue(results: frame.Results, axis: Axes, runs: list[StageCurve], figure: Figure) -> list[str]:
-    """Draw the forecast from the start of each arm's mean curve, and report its error against the mean of the last tenth."""
-    asked, notes = figure.extrapolate, []
-    for arm in dict.fromkeys(run.arm for run in runs) if asked is not None else []:
-        assert asked is not None
-        series = [run.values for run in runs if run.arm == arm]
-        steps, values = _shared(series)
+def _series(results: frame.Results, runs: list[StageCurve]) -> Iterator[Series]:
+    """Each arm's mean curve, judged by the mean of the last tenth."""
+    for arm in dict.fromkeys(run.arm for run in runs):
+        steps, values = _shared([run.values for run in runs if run.arm == arm])
         judged = max(1, len(steps) // TAIL)
-        half = extrapolate.half_width(values[:, -judged:].mean(axis=1))
-        found = extrapolate.forecast(steps, values.mean(axis=0), asked, logged_measure(figure.y).support, half, judged)
-        notes.append(extrapolate.line(arm, found, RAW) if found else extrapolate.too_short(arm, len(steps)))
-        if found:
-            extrapolate.dash(axis, found, RAW, style.arm_look(results, arm).color)
-    return notes
+        half = half_width(values[:, -judged:].mean(axis=1))
+        yield Series(arm, steps, values.mean(axis=0), half, judged, style.arm_look(results, arm).color)
 
 
 def _shared(series: list[dict[int, float]]) -> tuple[np.ndarray, np.ndarray]:
@@ -104,7 +254,8 @@ def _shared(series: list[dict[int, float]]) -> tuple[np.ndarray, np.ndarray]:
 def _panel(results: frame.Results, axis: Axes, runs: list[StageCurve], kind: str, key: str) -> style.Groups:
     """Draw the runs of one kind; returns which arms' means coincide."""
     series = {arm: [run.values for run in runs if run.arm == arm] for arm in dict.fromkeys(run.arm for run in runs)}
-    means = {arm: _mean(values) for arm, values in series.items()}
+    shared = {arm: _shared(values) for arm, values in series.items()}
+    means = {arm: (steps, values.mean(axis=0)) for arm, (steps, values) in shared.items()}
     same = style.coinciding_curves(means)
     for arm, (steps, mean) in means.items():
         drawn, width = style.arm_look(results, arm), 2.0 + style.extra_width(arm, same)
@@ -124,12 +275,6 @@ def _panel(results: frame.Results, axis: Axes, runs: list[StageCurve], kind: str
     axis.grid(axis="y")
     axis.margins(x=0.01)
     return same
-
-
-def _mean(series: list[dict[int, float]]) -> tuple[np.ndarray, np.ndarray]:
-    """Steps (n,) that all seeds log, and the mean over seeds (n,)."""
-    steps, values = _shared(series)
-    return steps, values.mean(axis=0)
 
 
 class PlainLogFormatter(LogFormatter):
@@ -161,23 +306,19 @@ def ladder_by_step(results: frame.Results, figure: Figure) -> tuple[Canvas | Non
     drawn = {panel: ladders(results, figure.y, panel) for panel in panels}
     if not any(drawn.values()):
         return None, "Not drawn: no evaluation along a stage is there; give an evaluate stage `along: STAGE`."
-    columns = min(len(panels), 4)
-    rows = -(-len(panels) // columns)
-    canvas = Canvas(figsize=(style.FIGURE_WIDTH if columns > 1 else 6.0, 0.7 + 3.0 * rows), layout="constrained")
-    axes = canvas.subplots(rows, columns, sharey=True, squeeze=False).ravel()
+    canvas, axes, left = style.panel_grid(len(panels), 3.0, 0.7, 6.0)
     notes: list[str] = []
     same: dict[str, style.Groups] = {}
-    for axis, panel in zip(axes, panels, strict=False):
+    for axis, panel in zip(axes, panels, strict=True):
         title = panel or "all test problems"
         same[title] = _ladder_panel(results, axis, drawn[panel], figure.y)
         axis.set_title(title)
-        notes += _ladder_continue(results, axis, drawn[panel], figure, title)
-    for axis in axes[len(panels) :]:
-        axis.set_visible(False)
+        curves = _ladder_series(results, drawn[panel], title)
+        notes += draw_forecasts(axis, figure.extrapolate, curves, measure_of(figure.y).support, measure_of(figure.y))
     name = tables.column_label("", figure.y)
-    for axis in axes[::columns]:
+    for axis in left:
         axis.set_ylabel(f"{name} ({measure_of(figure.y).unit})")
-    style.legend(canvas, *axes[: len(panels)])
+    style.legend(canvas, *axes)
     shown = [(_label(curve, drawn[panel]), point) for panel in panels for curve in drawn[panel] for _, point in curve.points]
     stages = ", ".join(dict.fromkeys(curve.stage for panel in panels for curve in drawn[panel]))
     dashed = " Dashed: forecast from the earlier points." if notes else ""
@@ -221,21 +362,13 @@ def _points(
     return found
 
 
-def _ladder_continue(results: frame.Results, axis: Axes, drawn: list[Ladder], figure: Figure, panel: str) -> list[str]:
-    """Draw the forecast from the start of each curve, and report its error; a note names curves that are too short."""
-    asked, measure, notes = figure.extrapolate, measure_of(figure.y), []
-    for curve in drawn if asked is not None else []:
-        assert asked is not None
-        steps = np.array([step for step, _ in curve.points], dtype=float)
-        found = [point for _, point in curve.points]
+def _ladder_series(results: frame.Results, drawn: list[Ladder], panel: str) -> Iterator[Series]:
+    for curve in drawn:
+        steps, found = zip(*curve.points, strict=True)
         values = np.array([point.value for point in found])
+        color = style.arm_look(results, curve.arms[0]).color
         half = (found[-1].high - found[-1].low) / 2
-        name = f"{_label(curve, drawn)}, {panel}"
-        made = extrapolate.forecast(steps, values, asked, measure.support, half)
-        notes.append(extrapolate.line(name, made, measure) if made else extrapolate.too_short(name, len(steps)))
-        if made:
-            extrapolate.dash(axis, made, measure, style.arm_look(results, curve.arms[0]).color)
-    return notes
+        yield Series(f"{_label(curve, drawn)}, {panel}", np.array(steps, dtype=float), values, half, 1, color)
 
 
 def _ladder_panel(results: frame.Results, axis: Axes, drawn: list[Ladder], metric: str) -> style.Groups:

@@ -6,8 +6,8 @@
 
 Layers are longest paths, of which wide ones are broken into several; order and x are grandalf's (Sugiyama's method with the
 coordinates of Brandes and Köpf). An edge passes a layer through a bend; the edges of one source share their bends,
-so a problem set that ten stages read is one line that branches. Equal input gives equal bytes. `report.draw.collapse` makes a
-study's nodes and edges."""
+so a problem set that ten stages read is one line that branches. Equal input gives equal bytes. `study_graph` makes a study's
+nodes and edges."""
 
 import hashlib
 import itertools
@@ -16,13 +16,13 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from grandalf import graphs
 from grandalf.layouts import Layer, SugiyamaLayout, VertexViewer
 
-from interplay.core.model import escape_control
-from interplay.core.references import CORPUS, is_corpus_role, without_shard
+from interplay.core import model, references
 from interplay.kinds.table import KINDS
 
 WIDTH, HEIGHT, GAP, BEND, RISE, MARGIN = 116.0, 58.0, 12.0, 8.0, 28.0, 8.0
@@ -32,15 +32,7 @@ LETTERS, LINES, PITCH, EM, SMALL_EM = 17, 4, 11, 7.2, 6.3
 """Characters of a line of a label, lines of a label, pixels from line to line, and of a wide
 character in a label and beneath it."""
 MODEL_ROLES = ("init", "model", "reference")
-STYLE = """<style>
-.diagram text{font:600 11px system-ui,sans-serif;text-anchor:middle;fill:#1c2430}
-.diagram .small{font-weight:400;font-size:10px;fill:#566071}
-.diagram .new rect,.diagram .missing rect{stroke-dasharray:4 3;fill-opacity:.35}
-.diagram .failed rect{stroke:#c0262d;stroke-width:2.5}.diagram .failed .small{fill:#c0262d}
-.diagram .unfinished rect,.diagram .running rect{stroke-dasharray:9 3}
-.diagram path{fill:none;stroke:#b3bcc9;stroke-width:1.2}.diagram path.model{stroke:#5b6675;stroke-width:2.2}
-.diagram a:hover rect{stroke-width:2.5}
-</style>"""
+STYLE = (Path(__file__).parent.parent / "templates" / "diagram.css").read_text(encoding="utf-8").strip()
 
 
 class Node(NamedTuple):
@@ -214,18 +206,15 @@ def label_lines(text: str) -> list[str]:
 
 def _text(line: str, style: str, x: float, y: float) -> str:
     """A line of text, compressed to the width of the box where some font could be wider."""
-    fit = (
-        f' textLength="{WIDTH - 8:.0f}" lengthAdjust="spacingAndGlyphs"'
-        if (SMALL_EM if style else EM) * len(line) > WIDTH - 8
-        else ""
-    )
+    wide = (SMALL_EM if style else EM) * len(line) > WIDTH - 8
+    fit = f' textLength="{WIDTH - 8:.0f}" lengthAdjust="spacingAndGlyphs"' if wide else ""
     kind = f' class="{style}"' if style else ""
     return f'<text{kind} x="{x:.1f}" y="{y:.1f}"{fit}>{_escaped(line)}</text>'
 
 
 def _escaped(text: str) -> str:
     """Escaped; XML cannot hold control characters."""
-    return escape(escape_control(text))
+    return escape(model.escape_control(text))
 
 
 # From stages to the few boxes of a diagram.
@@ -258,7 +247,7 @@ def study_graph(
         members[group].append(digest)
     nodes = {group: _node(whole, digests, states, hrefs or {}) for group, digests in members.items()}
     edges = {
-        (groups[dep.split("@")[0]], groups[digest], CORPUS if is_corpus_role(role) else role): None
+        (groups[dep.split("@")[0]], groups[digest], references.CORPUS if references.is_corpus_role(role) else role): None
         for digest, stage in whole.items()
         for role, dep in stage["deps"].items()
         if stage["kind"] != "report"
@@ -288,7 +277,7 @@ def mermaid(nodes: Mapping[str, Node], edges: list[Edge]) -> str:
 
 def _quoted(text: str) -> str:
     """With what Mermaid or a page would take for its own written as entities."""
-    return "".join(ENTITIES.get(character, character) for character in escape_control(" ".join(text.split())))
+    return "".join(ENTITIES.get(character, character) for character in model.escape_control(" ".join(text.split())))
 
 
 def _with_placeholders(stages: Mapping[str, Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
@@ -359,7 +348,7 @@ def _node(
 def stage_name(stage: Mapping[str, Any]) -> str:
     """`rl_edge/rl/seed0` -> `rl_edge/rl`, `base/base/seed0` -> `base`, `data.edge` and its shards -> `edge`,
     `stages.base.corpus` -> `base corpus`; a digest where there is no label."""
-    parts = without_shard(str(stage.get("label") or stage["digest"])).split("/")
+    parts = references.without_shard(str(stage.get("label") or stage["digest"])).split("/")
     if len(parts) > 2:
         arm, name = "/".join(parts[:-2]), parts[-2]
         return name if arm == name else f"{arm}/{name}"

@@ -1,7 +1,8 @@
 """Figures of every form, drawn by the module of that form. PNG and SVG whose bytes depend on the numbers alone."""
 
 import io
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import matplotlib
@@ -16,8 +17,7 @@ from interplay.report.draw import bars, curves, style
 from interplay.report.inspect import chain
 from interplay.report.metric_spec import ERROR, SHARE, lower_is_better, measure_of
 from interplay.report.spec import Figure
-from interplay.report.stats import frame
-from interplay.report.stats.estimate import Ends, Estimate, difference, interval_ends, uncertain_over, value
+from interplay.report.stats import estimate, frame
 from interplay.report.write import tables
 
 Drawer = Callable[[frame.Results, Figure], tuple[Canvas | None, str]]
@@ -69,38 +69,30 @@ def _by_k(results: frame.Results, figure: Figure) -> tuple[Canvas | None, str]:
         return None, "Not drawn: no evaluation is there."
     ks = [2**power for power in range(least.bit_length()) if 2**power <= least]
     panels: list[str | None] = [*frame.bands(results)] if figure.panel == "band" else [None]
-    columns = min(len(panels), 4)
-    rows = -(-len(panels) // columns)
-    canvas = Canvas(figsize=(style.FIGURE_WIDTH if columns > 1 else 6.0, 0.7 + 3.0 * rows), layout="constrained")
-    axes = canvas.subplots(rows, columns, sharey=True, squeeze=False).ravel()
-    shown: list[tuple[str, Estimate]] = []
+    canvas, axes, left = style.panel_grid(len(panels), 3.0, 0.7, 6.0)
+    shown: list[tuple[str, estimate.Estimate]] = []
     same: dict[str, style.Groups] = {}
-    for axis, band in zip(axes, panels, strict=False):
-        drawn = _estimates(results, band, ks, figure.y)
+    for axis, band in zip(axes, panels, strict=True):
+        drawn = _estimates(results, [(band, f"{figure.y}@{k}") for k in ks])
         same[band or ""] = _curves(results, axis, drawn, ks)
         shown += [(arm, item) for arm, found in drawn.items() for item in found]
         axis.set_title(_band_title(results, band))
         axis.set_xlabel("k (samples per problem)")
-    for axis in axes[len(panels) :]:
-        axis.set_visible(False)
-    for axis in axes[::columns]:
-        axis.set_ylabel(f"{figure.y.replace('_', ' ')}@k (%)")
+    name = f"{figure.y.replace('_', ' ')}@k"
+    for axis in left:
+        axis.set_ylabel(f"{name} (%)")
     style.legend(canvas, axes[0])
-    return (
-        canvas,
-        f"{figure.y.replace('_', ' ')}@k (unbiased) against k. Shaded: 95 % intervals, uncertain over {uncertain_over(shown)}."
-        + style.coinciding_note(same)
-        + _absent(results, shown),
-    )
+    caption = f"{name} (unbiased) against k. Shaded: 95 % intervals, uncertain over {estimate.uncertain_over(shown)}."
+    return canvas, caption + style.coinciding_note(same) + style.missing_note(results, shown)
 
 
-def _estimates(results: frame.Results, band: str | None, ks: list[int], y: str) -> dict[str, list[Estimate]]:
-    """By arm, those of which there is something."""
-    found = {arm: [value(results, arm, band, f"{y}@{k}") for k in ks] for arm in frame.arms(results.spec)}
-    return {arm: items for arm, items in found.items() if not all(np.isnan(item.value) for item in items)}
+def _estimates(results: frame.Results, pairs: Sequence[tuple[str | None, str]]) -> dict[str, list[estimate.Estimate]]:
+    """By arm at each column and metric, for the arms of which there is something."""
+    found = {arm: [estimate.value(results, arm, *pair) for pair in pairs] for arm in frame.arms(results.spec)}
+    return {arm: items for arm, items in found.items() if any(item.seeds for item in items)}
 
 
-def _curves(results: frame.Results, axis: Axes, drawn: dict[str, list[Estimate]], ks: list[int]) -> style.Groups:
+def _curves(results: frame.Results, axis: Axes, drawn: dict[str, list[estimate.Estimate]], ks: list[int]) -> style.Groups:
     """Draw one panel; returns which arms' curves coincide there."""
     curves = {arm: 100 * np.array([(item.value, item.low, item.high) for item in items]).T for arm, items in drawn.items()}
     same = style.coinciding_curves({arm: [middle] for arm, (middle, _, _) in curves.items()})
@@ -114,12 +106,6 @@ def _curves(results: frame.Results, axis: Axes, drawn: dict[str, list[Estimate]]
     axis.set_ylim(-2, 102)
     axis.grid(axis="y")
     return same
-
-
-def _absent(results: frame.Results, shown: list[tuple[str, Estimate]]) -> str:
-    """Names the arms of which nothing could be drawn."""
-    gone = [arm for arm in frame.arms(results.spec) if not any(arm == name and item.seeds for name, item in shown)]
-    return f" Missing: {', '.join(gone)}." if gone else ""
 
 
 def _band_title(results: frame.Results, band: str | None) -> str:
@@ -137,14 +123,11 @@ def _by_op(results: frame.Results, figure: Figure) -> tuple[Canvas | None, str]:
     canvas = Canvas(figsize=(style.FIGURE_WIDTH, 3.9), layout="constrained")
     axis = canvas.subplots()
     width = 0.84 / len(arms)
-    shown: list[tuple[str, Estimate]] = []
-    for place, arm in enumerate(arms):
-        found = [value(results, arm, f"op:{op}", figure.y) for op in ops]
-        if not any(item.seeds for item in found):
-            continue
-        at = np.arange(len(ops)) + (place - (len(arms) - 1) / 2) * width
-        _bars(axis, at, width, interval_ends(found, figure.y), arm, style.arm_look(results, arm))
-        shown += [(arm, item) for item in found]
+    drawn = _estimates(results, [(f"op:{op}", figure.y) for op in ops])
+    for arm, found in drawn.items():
+        at = np.arange(len(ops)) + (arms.index(arm) - (len(arms) - 1) / 2) * width
+        _bars(axis, at, width, estimate.interval_ends(found, figure.y), arm, style.arm_look(results, arm))
+    shown = [(arm, item) for arm, found in drawn.items() for item in found]
     axis.set_xticks(range(len(ops)), [str(op) for op in ops])
     axis.set_xlim(-0.6, len(ops) - 0.4)
     measure = measure_of(figure.y)
@@ -155,10 +138,11 @@ def _by_op(results: frame.Results, figure: Figure) -> tuple[Canvas | None, str]:
     axis.set_axisbelow(True)
     _shade_bands(results, axis, ops, 105 if measure is SHARE else 1.01 * axis.get_ylim()[1])
     style.legend(canvas, axis)
-    return canvas, f"{name} per op. Whiskers: 95 % intervals, uncertain over {uncertain_over(shown)}.{_absent(results, shown)}"
+    absent = style.missing_note(results, shown)
+    return canvas, f"{name} per op. Whiskers: 95 % intervals, uncertain over {estimate.uncertain_over(shown)}.{absent}"
 
 
-def _bars(axis: Axes, at: np.ndarray, width: float, drawn: Ends, arm: str, how: style.ArmLook) -> None:
+def _bars(axis: Axes, at: np.ndarray, width: float, drawn: estimate.Ends, arm: str, how: style.ArmLook) -> None:
     middle, low, high = drawn
     hatched: dict[str, Any] = {"hatch": how.hatch, "edgecolor": "#ffffff", "linewidth": 0.0} if how.hatch else {}
     axis.bar(at, middle, width * 0.9, color=how.color, label=arm, **hatched)
@@ -182,31 +166,28 @@ def _shade_bands(results: frame.Results, axis: Axes, ops: list[int], top: float)
 def _by_band(results: frame.Results, figure: Figure) -> tuple[Canvas | None, str]:
     """A line per arm with its interval at each band."""
     bands, name = figure.bands or [], figure.y.replace("_", " ")
-    shown: list[tuple[str, Estimate]] = []
+    drawn = _estimates(results, [(band, figure.y) for band in bands])
+    if not drawn:
+        return None, f"Not drawn: no evaluation holds {', '.join(bands)}."
     canvas = Canvas(figsize=(style.FIGURE_WIDTH, 3.9), layout="constrained")
     axis = canvas.subplots()
     arms, measure = frame.arms(results.spec), measure_of(figure.y)
-    for place, arm in enumerate(arms):
-        found = [value(results, arm, band, figure.y) for band in bands]
-        if not any(item.seeds for item in found):
-            continue
-        middle, low, high = interval_ends(found, figure.y)
-        drawn = style.arm_look(results, arm)
-        at = np.arange(len(bands)) + 0.03 * (place - (len(arms) - 1) / 2)  # shifted, so that no whisker hides another
-        axis.vlines(at, low, high, color=drawn.color, linewidth=1.0, alpha=0.7)
-        axis.plot(at, middle, label=arm, linewidth=1.8, markersize=5, **drawn.pen)
-        shown += [(arm, item) for item in found]
-    if not shown:
-        return None, f"Not drawn: no evaluation holds {', '.join(bands)}."
+    for arm, found in drawn.items():
+        middle, low, high = estimate.interval_ends(found, figure.y)
+        look = style.arm_look(results, arm)
+        place = arms.index(arm) - (len(arms) - 1) / 2
+        at = np.arange(len(bands)) + 0.03 * place  # shifted, so that no whisker hides another
+        axis.vlines(at, low, high, color=look.color, linewidth=1.0, alpha=0.7)
+        axis.plot(at, middle, label=arm, linewidth=1.8, markersize=5, **look.pen)
+    shown = [(arm, item) for arm, found in drawn.items() for item in found]
     axis.set_xticks(range(len(bands)), bands)
     if measure is SHARE:
         axis.set_ylim(-2, 102)
     axis.set_ylabel(f"{name} ({measure.unit})")
     axis.grid(axis="y")
     style.legend(canvas, axis)
-    gone = [arm for arm in arms if not any(arm == other and item.seeds for other, item in shown)]
-    absent = f" Missing: {', '.join(gone)}." if gone else ""
-    return canvas, f"{name} by band. Whiskers: 95 % intervals, uncertain over {uncertain_over(shown)}.{absent}"
+    absent = style.missing_note(results, shown)
+    return canvas, f"{name} by band. Whiskers: 95 % intervals, uncertain over {estimate.uncertain_over(shown)}.{absent}"
 
 
 # A heat map: a row per arm, a column per op or band, the number in each cell.
@@ -224,8 +205,8 @@ CELL_ROW, CELL_HEAD = 0.42, 1.2
 
 def heat_map(results: frame.Results, figure: Figure) -> tuple[Canvas | None, str]:
     """Values, or differences to an arm with a map that is centred at 0; in bold where the 95 % interval leaves 0 out."""
-    arms, columns = _rows(results, figure), _columns(results, figure)
     found = _cells(results, figure)
+    arms, columns = (list(dict.fromkeys(key[at] for key in found)) for at in range(2))
     if not any(item.seeds for item in found.values()):
         return None, "Not drawn: no evaluation of it is there."
     numbers = _numbers(found, figure).reshape(len(arms), len(columns))
@@ -244,29 +225,18 @@ def heat_map(results: frame.Results, figure: Figure) -> tuple[Canvas | None, str
     return canvas, _caption(figure, [(arm, item) for (arm, _), item in found.items()])
 
 
-def _rows(results: frame.Results, figure: Figure) -> list[str]:
-    return [arm for arm in frame.arms(results.spec) if arm != figure.against]
-
-
-def _columns(results: frame.Results, figure: Figure) -> list[str]:
-    return figure.bands or [f"op:{op}" for op in frame.ops(results)]
-
-
-def _cells(results: frame.Results, figure: Figure) -> dict[tuple[str, str], Estimate]:
+def _cells(results: frame.Results, figure: Figure) -> dict[tuple[str, str], estimate.Estimate]:
     """By arm and column."""
-    columns = _columns(results, figure)
-    return {(arm, column): _cell(results, figure, arm, column) for arm in _rows(results, figure) for column in columns}
+    arms = [arm for arm in frame.arms(results.spec) if arm != figure.against]
+    keys = itertools.product(arms, figure.bands or [f"op:{op}" for op in frame.ops(results)])
+    if figure.against is None:
+        return {(arm, column): estimate.value(results, arm, column, figure.y) for arm, column in keys}
+    return {(arm, column): estimate.difference(results, arm, figure.against, column, figure.y) for arm, column in keys}
 
 
-def _numbers(found: dict[tuple[str, str], Estimate], figure: Figure) -> np.ndarray:
+def _numbers(found: dict[tuple[str, str], estimate.Estimate], figure: Figure) -> np.ndarray:
     """Of all cells as they are shown, NaN where missing."""
     return np.array([cell.value for cell in found.values()]) * measure_of(figure.y).factor
-
-
-def _cell(results: frame.Results, figure: Figure, arm: str, column: str) -> Estimate:
-    if figure.against is None:
-        return value(results, arm, column, figure.y)
-    return difference(results, arm, figure.against, column, figure.y)
 
 
 def _ends(results: frame.Results, figure: Figure, numbers: np.ndarray) -> tuple[float, float]:
@@ -288,16 +258,16 @@ def _ends(results: frame.Results, figure: Figure, numbers: np.ndarray) -> tuple[
 
 def _paint(canvas: Canvas, axis: Axes, numbers: np.ndarray, figure: Figure, ends: tuple[float, float]) -> np.ndarray:
     """Draw the cells and their key; returns their colours (arms, columns, 4). Blue is the better side of a difference."""
-    unit, norm = measure_of(figure.y), Normalize(*ends)
+    norm = Normalize(*ends)
     differences = DIVERGING if lower_is_better(figure.y) else DIVERGING.reversed()
     colours = SEQUENTIAL if figure.against is None else differences
     image = axis.imshow(np.ma.masked_invalid(numbers), cmap=colours, norm=norm, aspect="auto")
-    title = unit.unit_of_differences if figure.against else unit.unit
+    title = measure_of(figure.y).unit_of(figure.against is not None)
     canvas.colorbar(image, ax=axis, label=title, fraction=0.04, pad=0.02).outline.set_visible(False)
     return np.asarray(colours(norm(np.nan_to_num(numbers))))
 
 
-def _write(axis: Axes, at: tuple[int, int], found: Estimate, figure: Figure, colour: np.ndarray) -> None:
+def _write(axis: Axes, at: tuple[int, int], found: estimate.Estimate, figure: Figure, colour: np.ndarray) -> None:
     """The number in its cell; hatched where there is none."""
     if np.isnan(found.value):
         axis.add_patch(Rectangle((at[0] - 0.5, at[1] - 0.5), 1, 1, fill=False, hatch="///", edgecolor="#bbbbbb", linewidth=0))
@@ -310,15 +280,11 @@ def _write(axis: Axes, at: tuple[int, int], found: Estimate, figure: Figure, col
     axis.text(*at, text, ha="center", va="center", fontsize=9, color=ink, weight="bold" if significant else "normal")
 
 
-def _name(figure: Figure) -> str:
-    name = tables.column_label("", figure.y)
-    return f"{name}, difference to {figure.against}" if figure.against else name
-
-
-def _caption(figure: Figure, shown: list[tuple[str, Estimate]]) -> str:
-    what = f"{_name(figure)}, by arm and {'band' if figure.bands else 'op'}."
-    over = uncertain_over(shown)
+def _caption(figure: Figure, shown: list[tuple[str, estimate.Estimate]]) -> str:
+    name, by = tables.column_label("", figure.y), f"by arm and {'band' if figure.bands else 'op'}."
     if figure.against is None:
-        return f"{what} Hatched: missing."
+        return f"{name}, {by} Hatched: missing."
     side = "below" if lower_is_better(figure.y) else "above"
-    return f"{what} Blue: better, which is {side} 0; orange: worse. Bold: the 95 % interval, uncertain over {over}, leaves 0 out."
+    colours = f"Blue: better, which is {side} 0; orange: worse."
+    bold = f"Bold: the 95 % interval, uncertain over {estimate.uncertain_over(shown)}, leaves 0 out."
+    return f"{name}, difference to {figure.against}, {by} {colours} {bold}"

@@ -3,9 +3,11 @@
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
+from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
+from matplotlib import rc_params_from_file
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -15,7 +17,7 @@ from matplotlib.lines import Line2D
 from matplotlib.textpath import TextToPath
 from matplotlib.ticker import MaxNLocator
 
-from interplay.report.stats import frame
+from interplay.report.stats import estimate, frame
 
 # Curves of arms that came out the same. One would hide the other, so they are drawn one inside the other, the first the widest,
 # and the caption names them.
@@ -67,24 +69,12 @@ MARKERS = ["o", "s", "^", "D", "v", "P", "X", "*"]
 LINES = ["-", "-.", ":"]
 HATCHES = ["", "////", "...."]
 """Of the lines and bars of the first arms, as many as the palette has colours, of the next as many, and so on."""
-STYLE: dict[Any, Any] = {
-    "svg.hashsalt": "interplay",
-    "text.parse_math": False,  # a name with $ in it is a name
-    "font.family": "DejaVu Sans",
-    "font.size": 10,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.edgecolor": "#888888",
-    "axes.titlesize": 11,
-    "axes.titleweight": "bold",
-    "axes.titlelocation": "left",
-    "xtick.color": "#444444",
-    "ytick.color": "#444444",
-    "grid.color": "#e4e4e4",
-    "legend.frameon": False,
-}
+TEMPLATES = Path(__file__).parent.parent / "templates"
+STYLE: dict[Any, Any] = dict(rc_params_from_file(TEMPLATES / "figures.mplstyle", use_default_template=False))
 FIGURE_WIDTH = 9.0
 """Inches."""
+MOST_ACROSS = 4
+"""Panels side by side."""
 SLACK = 0.98
 """Share of a figure's width that its legend may take, since type is a little wider at other resolutions."""
 KEY, LEGEND, LINE = 0.9, 0.35, 0.18
@@ -110,6 +100,26 @@ def arm_look(results: frame.Results, arm: str) -> ArmLook:
     round_of, place = divmod(frame.arms(results.spec).index(arm), len(PALETTE))
     marker = MARKERS[(place + round_of) % len(MARKERS)]
     return ArmLook(PALETTE[place], marker, LINES[round_of % len(LINES)], HATCHES[round_of % len(HATCHES)])
+
+
+def panel_grid(count: int, row: float, head: float = 0.0, alone: float = FIGURE_WIDTH) -> tuple[Canvas, list[Axes], list[Axes]]:
+    """A figure of panels, at most four side by side, with the inches of a `row`, of what is above all rows, and of the width of a
+    single panel. Returns the canvas, the axes of the panels, and those at its left edge."""
+    columns = min(count, MOST_ACROSS)
+    rows = -(-count // columns)
+    size = (FIGURE_WIDTH if columns > 1 else alone, head + row * rows)
+    canvas = Canvas(figsize=size, layout="constrained")
+    axes = canvas.subplots(rows, columns, sharey=True, squeeze=False).ravel()
+    for axis in axes[count:]:
+        axis.set_visible(False)
+    return canvas, [*axes[:count]], [*axes[::columns]]
+
+
+def missing_note(results: frame.Results, shown: Sequence[tuple[str, estimate.Estimate]]) -> str:
+    """For the caption: the arms of which nothing could be drawn, given the estimates by arm."""
+    there = {name for name, found in shown if found.seeds}
+    gone = [arm for arm in frame.arms(results.spec) if arm not in there]
+    return f" Missing: {', '.join(gone)}." if gone else ""
 
 
 def integer_ticks(axis: Axes) -> None:

@@ -4,10 +4,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from interplay.core import artifact
-from interplay.core.execution import Run
+from interplay.core import artifact, execution, model
 from interplay.core.metrics import read_telemetry
-from interplay.core.model import clock, quantity
 from interplay.kinds.identity import flat_leaves, non_default_leaves
 from interplay.kinds.table import makes
 from interplay.report.write.plain import aligned, pairs, short, size
@@ -56,7 +54,7 @@ def _head(stage: Mapping[str, Any], now: artifact.State, locks: list[str], step:
         ("plans", ", ".join(locks) or "in no committed lock"),
         ("versions", f"1 throughout, but {', '.join(raised)}" if raised else "1 throughout"),
     ]
-    usual = Run().model_dump()
+    usual = execution.Run().model_dump()
     run = {key: value for key, value in stage.get("run", {}).items() if usual.get(key) != value}
     if run:
         rows.append(("run", ", ".join(f"{key} {short(value)}" for key, value in run.items())))
@@ -68,11 +66,9 @@ def _spec(stage: Mapping[str, Any], full: bool) -> list[str]:
     if makes(stage["kind"]) == "report" and not full:
         return [f"spec: question, arms, tables, figures and claims of the study; {len(every)} values (--full lists them)"]
     usual = {key: value for key, value in every.items() if key not in said}
-    if full:
-        rest = ["spec: at the schema's defaults", *pairs(usual)] if usual else []
-        return ["spec: what differs from the schema's defaults", *(pairs(said) or ["  nothing"]), *rest]
-    more = f" ({len(usual)} values do not; --full lists them)" if usual else ""
-    return [f"spec: what differs from the schema's defaults{more}", *(pairs(said) or ["  nothing"])]
+    more = f" ({len(usual)} values do not; --full lists them)" if usual and not full else ""
+    rest = ["spec: at the schema's defaults", *pairs(usual)] if usual and full else []
+    return [f"spec: what differs from the schema's defaults{more}", *(pairs(said) or ["  nothing"]), *rest]
 
 
 def _neighbours(digest: str, stages: Stages, results: Path) -> list[list[str]]:
@@ -81,13 +77,11 @@ def _neighbours(digest: str, stages: Stages, results: Path) -> list[list[str]]:
         known = stages.get(other)
         if known is None:
             return (ref, role, "", "", "in no lock and not in results/")
-        return (
-            ref,
-            role,
-            known["kind"],
-            known.get("label", ""),
-            artifact.state_of(artifact.folder(results, known["kind"], other)).name,
-        )
+        now = artifact.state_of(artifact.folder(results, known["kind"], other)).name
+        return (ref, role, known["kind"], known.get("label", ""), now)
+
+    def block(head: str, rows: list[tuple[str, ...]]) -> list[str]:
+        return [head, *aligned(rows[:MOST]), *([f"  and {len(rows) - MOST} more"] if len(rows) > MOST else [])]
 
     needs = [row(role if role != ref else "input", ref) for role, ref in stages[digest]["deps"].items()]
     users = [
@@ -97,11 +91,7 @@ def _neighbours(digest: str, stages: Stages, results: Path) -> list[list[str]]:
         if artifact.split_ref(ref)[0] == digest
     ]
     needed = [row("input" if role == ref else role + ref[len(digest) :], other) for other, role, ref in users]
-    more = [f"  and {len(needed) - MOST} more"] if len(needed) > MOST else []
-    blocks = (
-        [["needs", *aligned(needs[:MOST]), *([f"  and {len(needs) - MOST} more"] if len(needs) > MOST else [])]] if needs else []
-    )
-    return [*blocks, ["needed by", *(aligned(needed[:MOST]) or ["  nothing"]), *more]]
+    return [*([block("needs", needs)] if needs else []), block("needed by", needed) if needed else ["needed by", "  nothing"]]
 
 
 def _metrics(kind: str, metrics: Mapping[str, Any]) -> list[str]:
@@ -162,8 +152,8 @@ def telemetry_lines(known: Mapping[str, Any]) -> list[str]:
     said = [
         f"{str(known['started']).replace('T', ' ')[:16]} UTC" if "started" in known else "",
         f"on {known['host']}" if "host" in known else "",
-        clock(known["seconds_wall"]) if "seconds_wall" in known else "",
-        f"{clock(known['seconds_cpu'])} CPU" if "seconds_cpu" in known else "",
+        model.clock(known["seconds_wall"]) if "seconds_wall" in known else "",
+        f"{model.clock(known['seconds_cpu'])} CPU" if "seconds_cpu" in known else "",
         f"{known['threads']} thread{'' if known['threads'] == 1 else 's'}" if "threads" in known else "",
         f"{known['peak_memory_mb'] / 1024:.2f} GiB" if "peak_memory_mb" in known else "",
         f"{attempts} attempt{'' if attempts == 1 else 's'}" if attempts else "",
@@ -175,7 +165,7 @@ def telemetry_lines(known: Mapping[str, Any]) -> list[str]:
 
 def _figure(item: Any) -> str:
     """Without decimals above a hundred."""
-    return quantity(round(item) if item >= 100 else item) if isinstance(item, (int, float)) else short(item)
+    return model.quantity(round(item) if item >= 100 else item) if isinstance(item, (int, float)) else short(item)
 
 
 def _files(out: Path, files: Mapping[str, Any], below: str) -> list[str]:

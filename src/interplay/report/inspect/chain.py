@@ -9,19 +9,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from interplay.core import artifact
+from interplay.core import artifact, references
 from interplay.core.model import UserError, clock, quantity
-from interplay.core.references import is_corpus_role
-from interplay.kinds.cost import costs, realised
-from interplay.kinds.formulas import Cost
-from interplay.kinds.identity import flat_leaves
+from interplay.kinds import cost, formulas, identity
 from interplay.kinds.table import KINDS, SETS, makes
 from interplay.report.draw.diagram import stage_name
 from interplay.report.inspect.card import curation_lines
 from interplay.report.spec import ReportSpec
-from interplay.report.stats import frame, notes
-from interplay.report.stats.provenance import Provenance, of_plan
-from interplay.report.write import ledger
+from interplay.report.stats import frame, notes, provenance
 from interplay.report.write.plain import aligned, short
 
 ORDER = ("samples", "model", "corpus", "problems", "tokenizer")
@@ -38,12 +33,12 @@ def stages_of(spec: ReportSpec, stages: Stages, results: Path, asked: Callable[[
     rows = [row.model_copy(update={"evaluations": {n: d for n, d in row.evaluations.items() if asked(d)}}) for row in spec.arms]
     spec = spec.model_copy(update={"arms": rows})
     shown = [digest for row in rows for digest in row.evaluations.values()]
-    chosen = _closure([block for digest in shown for block in spec.blocks_of(digest)], stages)
+    chosen = provenance.with_dependencies([block for digest in shown for block in spec.blocks_of(digest)], stages)
     known = {digest: stage for digest, stage in stages.items() if digest in chosen}
-    behind = of_plan(known, results, notes.missing_reasons(known, results, results.parent / "logs"))
+    behind = provenance.of_plan(known, results, notes.missing_reasons(known, results, results.parent / "logs"))
     overlap, absent = _overlaps(spec, behind, results)
-    entries = sorted(reversed(ledger.stage_entries(spec, behind)), key=lambda entry: _rank(entry.kind))
-    planned = costs(stages)
+    entries = sorted(reversed(provenance.stage_entries(spec, behind)), key=lambda entry: _rank(entry.kind))
+    planned = cost.costs(stages)
     blocks = [_block(entry, behind, overlap, planned, len({row.arm for row in rows}) > 1) for entry in entries]
     gone = [f"{behind.stages[digest].get('label')} [{digest}]: {why}" for digest, why in behind.why.items()]
     return blocks, gone + absent
@@ -54,24 +49,14 @@ def _rank(kind: str) -> tuple[int, int]:
     return (ORDER.index(makes(kind)), -list(KINDS).index(kind)) if makes(kind) in ORDER else (len(ORDER), 0)
 
 
-def _closure(digests: list[str], stages: Stages) -> set[str]:
-    """These stages and all their dependencies."""
-    found: set[str] = set()
-    waiting = list(digests)
-    while waiting:
-        digest = artifact.split_ref(waiting.pop())[0]
-        if digest not in found:
-            found.add(digest)
-            waiting += stages[digest]["deps"].values()
-    return found
-
-
-def _block(entry: ledger.Entry, behind: Provenance, overlap: dict[str, str], planned: dict[str, Cost], arms: bool) -> list[str]:
+def _block(
+    entry: provenance.Entry, behind: provenance.Provenance, overlap: dict[str, str], planned: dict[str, formulas.Cost], arms: bool
+) -> list[str]:
     members = [behind.stages[member.digest] for member in entry.members]
     name = entry.name if entry.name != entry.kind else ""
     head = " ".join(filter(None, [entry.kind, name, f"(of {', '.join(entry.arms)})" if arms else ""]))
     rows = []
-    for member in entry.members[: ledger.MOST_MEMBERS]:
+    for member in entry.members[: provenance.MOST_MEMBERS]:
         known = behind.telemetry.get(member.digest, {})
         hours = clock(known["seconds_wall"]) if "seconds_wall" in known else ""
         rows.append([member.digest, member.seeds, member.state, hours, str(known.get("host", "")), member.attempts])
@@ -94,11 +79,11 @@ def _wrapped(key: str, said: str) -> list[str]:
     return textwrap.wrap(said, WIDTH, initial_indent=f"    {key:10}", subsequent_indent=" " * 14, break_long_words=False)
 
 
-def _spent(members: list[dict[str, Any]], planned: dict[str, Cost]) -> str:
+def _spent(members: list[dict[str, Any]], planned: dict[str, formulas.Cost]) -> str:
     """What was made or spent, seed by seed where that differs."""
     known = [stage for stage in members if "metrics" in stage]
-    flops = [realised(stage, planned[stage["digest"]].parameters).flops for stage in known]
-    found = {key: [quantity(stage["metrics"][key]) for stage in known if key in stage["metrics"]] for key in ledger.SPENT}
+    flops = [cost.realised(stage, planned[stage["digest"]].parameters).flops for stage in known]
+    found = {key: [quantity(stage["metrics"][key]) for stage in known if key in stage["metrics"]] for key in provenance.SPENT}
     found["FLOPs"] = [quantity(number) for number in flops if number]
     return ", ".join(f"{key} {' | '.join(each if len(set(each)) > 1 else each[:1])}" for key, each in found.items() if each)
 
@@ -109,22 +94,18 @@ def _without_empty(rows: list[list[str]]) -> list[list[str]]:
     return [[row[at] for at in kept] for row in rows]
 
 
-def _settings(entry: ledger.Entry, stage: Mapping[str, Any]) -> str:
+def _settings(entry: provenance.Entry, stage: Mapping[str, Any]) -> str:
     """What the page shows of the kind, and what determines the number: engine, precision, verifier and seed."""
-    whole = flat_leaves(stage["spec"])
+    whole = identity.flat_leaves(stage["spec"])
     more = {key: item for key, item in whole.items() if key in ("engine", "dtype") or key.startswith("verify.")}
     seed = {"seed": whole["seed"]} if "seed" in whole and len(entry.members) == 1 else {}
-    return _listed({key: short(item) for key, item in {**entry.settings, **more, **seed}.items()})
+    return ", ".join(f"{key} {short(item)}" for key, item in {**entry.settings, **more, **seed}.items())
 
 
-def _listed(values: Mapping[str, str]) -> str:
-    return ", ".join(f"{key} {item}" for key, item in values.items())
-
-
-def _inputs(members: list[dict[str, Any]], behind: Provenance) -> str:
+def _inputs(members: list[dict[str, Any]], behind: provenance.Provenance) -> str:
     """`init base [f16b531a734c]; data.0 50 % edge [595825e2ff9f]`; one digest per seed where they differ."""
     mix = members[0]["spec"].get("mix", [])
-    role_of = {ref: role for role, ref in ledger.input_references(members[0]["deps"])}
+    role_of = {ref: role for role, ref in provenance.input_references(members[0]["deps"])}
     said = []
     for role in sorted(members[0]["deps"], key=lambda role: (role not in ("model", "init"), role)):
         if members[0]["deps"][role] not in role_of:
@@ -133,8 +114,8 @@ def _inputs(members: list[dict[str, Any]], behind: Provenance) -> str:
         number = role.removeprefix("data.")
         share = f" {100 * mix[int(number)]:.4g} %" if number.isdecimal() and len(mix) > 1 else ""
         name = stage_name({"digest": "", **behind.stages[artifact.split_ref(refs[0])[0]]})
-        role = role_of[members[0]["deps"][role]] if is_corpus_role(role) else role
-        said.append(f"{role}{share} {name if name != role else ''} [{ledger.list_references(refs)}]".replace("  ", " "))
+        role = role_of[members[0]["deps"][role]] if references.is_corpus_role(role) else role
+        said.append(f"{role}{share} {name if name != role else ''} [{provenance.list_references(refs)}]".replace("  ", " "))
     return "; ".join(said)
 
 
@@ -146,7 +127,7 @@ def _bands(spec: Mapping[str, Any]) -> str:
     )
 
 
-def _overlaps(spec: ReportSpec, behind: Provenance, results: Path) -> tuple[dict[str, str], list[str]]:
+def _overlaps(spec: ReportSpec, behind: provenance.Provenance, results: Path) -> tuple[dict[str, str], list[str]]:
     """Test set -> how many of its structures the other problem sets of the chain share; and the payloads that this lacks."""
     folders = {d: artifact.folder(results, stage["kind"], d) for d, stage in behind.stages.items() if behind.done(d)}
     sets = [digest for digest in folders if behind.stages[digest]["kind"] in SETS]
@@ -161,10 +142,8 @@ def _overlaps(spec: ReportSpec, behind: Provenance, results: Path) -> tuple[dict
     said = {}
     for item in found:
         shared, repeats = sum(item.shared.values()), sum(item.repeats.values())
-        said[item.digest] = (
-            f"{shared} of {item.size} structures occur in the {len(item.against)} other problem sets of this chain; "
-        )
-        said[item.digest] += f"{repeats} repeat within the set"
+        others = f"{len(item.against)} other problem sets of this chain"
+        said[item.digest] = f"{shared} of {item.size} structures occur in the {others}; {repeats} repeat within the set"
     return said, []
 
 
@@ -187,7 +166,7 @@ def _arm(results: frame.Results, name: str) -> dict[str, Any]:
     unknown = "it starts from a model that was made elsewhere" if frame.is_adopted(results, name) else "its data are not here"
     trained = number_ranges(ops) if ops is not None else f"not known: {unknown}"
     errors = _errors(results, list(dict.fromkeys(digest for row in rows for _, digest in sorted(row.evaluations.items()))))
-    path = [(step, digest) for step, _, digest in ledger.path_steps(rows[0])]
+    path = [(step, digest) for step, _, digest in provenance.path_steps(rows[0])]
     return {"name": name, "control": rows[0].control, "trained": trained, "steps": path, "errors": errors}
 
 
@@ -250,17 +229,12 @@ def set_overlaps(results: frame.Results) -> list[Overlap]:
         for test, own in rows.items():
             shared[test] |= own.key.isin(keys) | own.root.isin(keys)
             variants[test] |= own.origin.isin(origins)
-    return [
-        Overlap(
-            digest,
-            len(own.op),
-            _per_op(own.op[own.key.duplicated()]),
-            _per_op(own.op[shared[digest]]),
-            _per_op(own.op[variants[digest]]),
-            against,
-        )
-        for digest, own in rows.items()
-    ]
+    found = []
+    for digest, own in rows.items():
+        masks = (own.key.duplicated(), shared[digest], variants[digest])
+        repeats, common, kin = (_per_op(own.op[mask]) for mask in masks)
+        found.append(Overlap(digest, len(own.op), repeats, common, kin, against))
+    return found
 
 
 class _Sets:

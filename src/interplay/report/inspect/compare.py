@@ -16,12 +16,8 @@ from interplay.report.draw.diagram import stage_name
 from interplay.report.metric_spec import SHARE, lower_is_better, measure_of, metric_row
 from interplay.report.spec import ReportArm, ReportSpec
 from interplay.report.stats import estimate, frame, provenance
-from interplay.report.write import text
-from interplay.report.write.plain import aligned, short
+from interplay.report.write import plain, text
 from interplay.rl.records import gold_text, rollout_block
-
-# Prompts whose outcome differs, with a completion of each side.
-
 
 # Prompts on which two evaluations part: how many, and the ones that changed most with what both wrote and what was right.
 
@@ -210,13 +206,15 @@ def compare(a: Side, b: Side, stages: Stages, results: Path, metric: str, column
         raise UserError(f"--metric {metric}: a share of all right answers, so that no prompt has one of its own; choose another")
     single = not (len(a.evaluations) > 1 or len(a.steps) > 1 or len(b.steps) > 1)
     if single:
-        _check_comparable(stages[a.steps[0][1]], stages[b.steps[0][1]])
-    common = sorted(
-        {(s, n) for s in a.evaluations for n in a.evaluations[s]} & {(s, n) for s in b.evaluations for n in b.evaluations[s]}
-    )
+        one, other = (stages[side.steps[0][1]] for side in (a, b))
+        if one["kind"] != other["kind"] and not (is_trainer(one["kind"]) and is_trainer(other["kind"])):
+            said = f"{one['digest']} is {one['kind']} and {other['digest']} is {other['kind']}"
+            raise UserError(f"{said}: compare stages of one kind, or two arms")
+    named = [{(seed, name) for seed, of in side.evaluations.items() for name in of} for side in (a, b)]
+    common = sorted(named[0] & named[1])
     for seed, name in common:
         _same_problems(a.evaluations[seed][name], b.evaluations[seed][name], stages)
-    blocks = [aligned([["a", a.name, *_which(a, stages)], ["b", b.name, *_which(b, stages)]], indent=0)]
+    blocks = [plain.aligned([["a", a.name, *_which(a, stages)], ["b", b.name, *_which(b, stages)]], indent=0)]
     at = f" at seed {min(a.evaluations)}" if len(a.evaluations) > 1 else ""
     blocks.append([f"what differs{at}, a -> b", *(_specs(a, b, stages) or ["  nothing"])])
     if common:
@@ -232,24 +230,15 @@ def _which(side: Side, stages: Stages) -> list[str]:
     if len(side.steps) == 1:
         stage = stages[side.steps[0][1]]
         return [f"{stage['kind']} {stage['digest']}", str(stage.get("label", ""))]
-    return [
-        " -> ".join(name for name, digest in side.steps if stages[digest]["kind"] != "evaluate"),
-        f"{len(side.evaluations)} seeds",
-    ]
-
-
-def _check_comparable(a: Mapping[str, Any], b: Mapping[str, Any]) -> None:
-    if a["kind"] != b["kind"] and not (is_trainer(a["kind"]) and is_trainer(b["kind"])):
-        raise UserError(f"{a['digest']} is {a['kind']} and {b['digest']} is {b['kind']}: compare stages of one kind, or two arms")
+    path = " -> ".join(name for name, digest in side.steps if stages[digest]["kind"] != "evaluate")
+    return [path, f"{len(side.evaluations)} seeds"]
 
 
 def _same_problems(a: str, b: str, stages: Stages) -> None:
     one, other = stages[a]["deps"]["data"], stages[b]["deps"]["data"]
     if one != other:
-        raise UserError(
-            f"evaluations {a} and {b} are on different problem sets ({stage_name(stages[one])} [{one}] and "
-            f"{stage_name(stages[other])} [{other}]): nothing can be paired"
-        )
+        sets = " and ".join(f"{stage_name(stages[digest])} [{digest}]" for digest in (one, other))
+        raise UserError(f"evaluations {a} and {b} are on different problem sets ({sets}): nothing can be paired")
 
 
 def _specs(a: Side, b: Side, stages: Stages) -> list[str]:
@@ -264,14 +253,14 @@ def _specs(a: Side, b: Side, stages: Stages) -> list[str]:
         else:
             skip = MODELS if len(a.steps) > 1 or len(b.steps) > 1 else ()
             rows += [[name, *row] for row in _differences(one[name], other[name], stages, skip, "")]
-    return aligned(rows)
+    return plain.aligned(rows)
 
 
 def _differences(a: str, b: str, stages: Stages, skip: tuple[str, ...], path: str) -> list[list[str]]:
     """[field, old -> new] of two stages and of their dependencies, each role's stage by its name; without roles in `skip`."""
     one, other = stages[a], stages[b]
     fields = leaf_differences(one["spec"], other["spec"])
-    rows = [[f"{path}{key}", f"{short(old)} -> {short(new)}"] for key, (old, new) in list(fields.items())[:MOST]]
+    rows = [[f"{path}{key}", f"{plain.short(old)} -> {plain.short(new)}"] for key, (old, new) in list(fields.items())[:MOST]]
     rows += [["", f"and {plural(len(fields) - MOST, 'more field')}"]] if len(fields) > MOST else []
     versions = leaf_differences(one.get("versions", {}), other.get("versions", {})) if not fields else {}
     rows += [[f"{path}version of {key or one['kind']}", f"{old} -> {new}"] for key, (old, new) in versions.items()]
@@ -309,8 +298,8 @@ def _metrics(a: str, b: str, stages: Stages, results: Path) -> list[str]:
         if old == new:
             continue
         both = isinstance(old, (int, float)) and isinstance(new, (int, float))
-        rows.append([key, short(old), "->", short(new), f"{new - old:+.4g}" if both else ""])  # type: ignore[operator]
-    return aligned(rows, right=(1, 3, 4)) or ["  all equal"]
+        rows.append([key, plain.short(old), "->", plain.short(new), f"{new - old:+.4g}" if both else ""])  # type: ignore[operator]
+    return plain.aligned(rows, right=(1, 3, 4)) or ["  all equal"]
 
 
 def _scores(
@@ -326,13 +315,8 @@ def _scores(
     bare = [digest for digest, folder in folders.items() if digest not in undone and not (folder / "samples.parquet").exists()]
     if undone or bare:
         said = [f"  evaluation {digest} is not finished" for digest in undone]
-        return [
-            [
-                "scores: not here",
-                *said,
-                *(f"  samples of evaluation {digest}: `interplay store pull` gets them" for digest in bare),
-            ]
-        ]
+        said += [f"  samples of evaluation {digest}: `interplay store pull` gets them" for digest in bare]
+        return [["scores: not here", *said]]
     known: dict[str, list[int]] = {}
     blocks: list[list[str]] = []
     names = list(dict.fromkeys(name for _, name in common))
@@ -342,14 +326,13 @@ def _scores(
         bands = provenance.planned_bands(stages[pairs[0][1]]["deps"]["data"], stages)
         known |= bands
         read = _results(pairs, bands, more, folders)
-        if column is None or _holds(column, read):
+        if column is None or any(len(frame.of_column(table, column, read.by_ops)) for table in read.prompts.values()):
             head = f"{name}: " if len(names) > 1 else ""
             blocks.append(_table(read, pairs, [column] if column else [None, *bands], metric, head))
             blocks += flipped_items(read, pairs, folders, results, column, number)
     if not blocks:
-        raise UserError(
-            f"--column {column}: no prompt of it in these evaluations{nearest_name(str(column), [*known, *_ops(known)])}"
-        )
+        columns = [*known, *(f"op:{op}" for ops in known.values() for op in ops)]
+        raise UserError(f"--column {column}: no prompt of it in these evaluations{nearest_name(str(column), columns)}")
     return blocks
 
 
@@ -362,23 +345,24 @@ def _table(read: frame.Results, pairs: Pairs, columns: Sequence[str | None], met
         found = estimate.difference(read, "b", "a", item, metric)
         sides = [estimate.value(read, side, item, metric).value for side in ("a", "b")]
         counts = count_flips(read, pairs, item, metric)
-        interval = text.interval_text(found, True, metric).removesuffix(text.OVER_PROMPTS)
+        interval = text.interval_text(found, True, metric, False)
         shown = [measure.shown(found.value, True), interval, found.over.replace(", one a", ", one a for all")]
         rows.append([(item or "all").replace(":", " "), *map(measure.shown, sides), *shown, *map(str, counts)])
     unit = "percent" if measure is SHARE else measure.unit
     head += f"{metric} in {unit}, with the 95 % interval of b − a; better, worse, equal count pairs of one prompt at one seed"
-    return [head, *aligned(rows, right=(1, 2, 3, 6, 7, 8))]
+    return [head, *plain.aligned(rows, right=(1, 2, 3, 6, 7, 8))]
 
 
 def _enough(read: frame.Results, column: str | None, metric: str) -> None:
     """Every prompt of the column has the samples that the metric needs."""
     for digest, prompts in read.prompts.items():
         rows = frame.of_column(prompts, column, read.by_ops)
-        counts = rows["n"]
-        if len(counts) and (why := frame.unavailable(rows, metric)):
+        if not len(rows):
+            continue
+        if why := frame.unavailable(rows, metric):
             raise UserError(f"--metric {metric}: evaluation {digest} {why}; choose another metric")
-        if len(counts) and metric_row(metric).samples > counts.min():
-            raise UserError(f"--metric {metric}: evaluation {digest} has {plural(counts.min(), 'sample')} per prompt; lower k")
+        if metric_row(metric).samples > (least := rows["n"].min()):
+            raise UserError(f"--metric {metric}: evaluation {digest} has {plural(least, 'sample')} per prompt; lower k")
 
 
 def _results(pairs: Pairs, bands: dict[str, list[int]], blocks: dict[str, list[str]], folders: dict[str, Path]) -> frame.Results:
@@ -391,11 +375,3 @@ def _results(pairs: Pairs, bands: dict[str, list[int]], blocks: dict[str, list[s
     shown: dict[str, Any] = {"tables": {}, "figures": {}, "claims": []}
     spec = ReportSpec(study="compare", scale="", question="", arms=arms, bands=bands, trained_ops={}, blocks=blocks, **shown)
     return frame.read_results(spec, folders)
-
-
-def _ops(bands: dict[str, list[int]]) -> list[str]:
-    return [f"op:{op}" for ops in bands.values() for op in ops]
-
-
-def _holds(column: str, read: frame.Results) -> bool:
-    return any(len(frame.of_column(table, column, read.by_ops)) for table in read.prompts.values())

@@ -10,14 +10,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from interplay.core import artifact
-from interplay.core.model import UserError, nearest_name
+from interplay.core import artifact, model
 from interplay.report.inspect.chain import stages_of
 from interplay.report.metric_spec import COUNTED, ERRORS, check_metric, each_class, find_metric, is_gain, measure_of
 from interplay.report.spec import ReportSpec
-from interplay.report.stats import contrast, estimate, frame, gain, provenance
-from interplay.report.write import tables, text
-from interplay.report.write.plain import aligned
+from interplay.report.stats import contrast, estimate, frame, provenance
+from interplay.report.write import plain, tables, text
 
 # The cell that the words of a command line name: case, spaces, `:` and kinds of dashes do not matter.
 
@@ -83,10 +81,9 @@ def shown_tables(spec: ReportSpec) -> dict[str, TableNames]:
             rows = values | controls | _rows(_compared_pairs(spec, name))
             found[compared] = TableNames(table.columns, rows, list(dict.fromkeys(table.cells)), compared)
         if table.gain is not None:
-            gains = f"{name}{gain.SUFFIX}"
-            found[gains] = TableNames(
-                table.columns, _against(spec, table.gain.against), gain.gain_metrics(table.gain.k or 1), gains
-            )
+            gains = f"{name}{tables.GAIN_SUFFIX}"
+            metrics = tables.gain_metrics(table.gain.k or 1)
+            found[gains] = TableNames(table.columns, _against(spec, table.gain.against), metrics, gains)
     return found
 
 
@@ -109,11 +106,8 @@ def _compared_pairs(spec: ReportSpec, name: str) -> list[tuple[str, str]]:
 
 def _column(word: str, of: TableNames, spec: ReportSpec, stages: Stages, where: str) -> str:
     """One of its columns; any op, where `op` means all ops and the plan does not determine which there are."""
-    bands = [
-        provenance.planned_bands(stages[digest]["deps"]["data"], stages)
-        for row in spec.arms
-        for digest in row.evaluations.values()
-    ]
+    digests = [digest for row in spec.arms for digest in row.evaluations.values()]
+    bands = [provenance.planned_bands(stages[digest]["deps"]["data"], stages) for digest in digests]
     ops = sorted({op for known in bands for numbers in known.values() for op in numbers})
     columns = [part for item in of.columns for part in ([f"op:{op}" for op in ops] if item == "op" else [item])]
     untold = "op" in of.columns and any(provenance.planned_ops(known) is None for known in bands)
@@ -138,7 +132,7 @@ def _pick(word: str, known: list[str], where: str, what: str, allowed: Callable[
         return by_plain[_plain(word)]
     if allowed(word):
         return word
-    raise UserError(f"{where}: no {what} {word!r}{nearest_name(word, known)}")
+    raise model.UserError(f"{where}: no {what} {word!r}{model.nearest_name(word, known)}")
 
 
 def _plain(word: str) -> str:
@@ -156,7 +150,8 @@ def explain(spec: ReportSpec, report: str, stages: Stages, results: Path, query:
     found, notes = value(spec, report, results, query)
     rows = [row for row in spec.arms if seed is None or row.seed == seed]
     if not rows:
-        raise UserError(f"--seed {seed}: the study plans {query.arm} at seeds {_listed(row.seed for row in spec.arms)}")
+        seeds = sorted({row.seed for row in spec.arms})
+        raise model.UserError(f"--seed {seed}: the study plans {query.arm} at seeds {', '.join(map(str, seeds))}")
     chain, absent = stages_of(
         spec.model_copy(update={"arms": rows}), stages, results, lambda digest: _holds(stages, digest, query, spec)
     )
@@ -186,7 +181,9 @@ def value(spec: ReportSpec, report: str, results: Path, query: CellName) -> tupl
     if not absent:
         read = frame.read_results(spec, folders)
         if is_gain(query.metric):
-            return _of_gain(read, query), []
+            of = spec.tables[query.table.removesuffix(tables.GAIN_SUFFIX)].gain
+            k = of.k if of and of.k else 1
+            return tables.gain_estimate(read, query.arm, query.against, query.column, query.metric, k), []
         if query.against:
             return estimate.difference(read, query.arm, query.against, query.column, query.metric), []
         return estimate.value(read, query.arm, query.column, query.metric), []
@@ -196,19 +193,12 @@ def value(spec: ReportSpec, report: str, results: Path, query: CellName) -> tupl
     return found, notes if shown else [*notes, "the interval: it needs samples, or the report's record"]
 
 
-def _of_gain(read: frame.Results, query: CellName) -> estimate.Estimate:
-    """A cell of a table of gains."""
-    of = read.spec.tables[query.table.removesuffix(gain.SUFFIX)].gain
-    k = of.k if of and of.k else 1
-    return gain.gain_estimate(read, query.arm, query.against, query.column, query.metric, k)
-
-
 def _shown(report: str, results: Path, query: CellName) -> list[float] | None:
     """[estimate, low, high] in the report's record."""
     out = artifact.folder(results, "report", report)
     if not artifact.done(out):
         return None
-    row = f"{query.arm} − {query.against}" if query.against else query.arm
+    row = tables.row_label(query.arm, query.against)
     return artifact.record(out)["metrics"]["tables"].get(query.table, {}).get(f"{row}/{query.column}/{query.metric}")
 
 
@@ -286,14 +276,12 @@ def _mean(cell: Mapping[str, Any], column: str) -> float:
 
 def _head(spec: ReportSpec, report: str, found: estimate.Estimate, query: CellName) -> list[str]:
     signed = bool(query.against)
-    row = f"{query.arm} − {query.against}" if signed else query.arm
+    row = tables.row_label(query.arm, query.against)
     measure = measure_of(query.metric)
-    unit = measure.unit_of_differences if signed else measure.unit
+    unit = measure.unit_of(signed)
     lines = [f"{row}, {tables.column_label(query.column, query.metric)}: "]
     if not np.isnan(found.value):
-        interval = (
-            "" if np.isnan(found.low) else f" {text.interval_text(found, signed, query.metric).removesuffix(text.OVER_PROMPTS)}"
-        )
+        interval = "" if np.isnan(found.low) else f" {text.interval_text(found, signed, query.metric, False)}"
         lines[0] += f"{measure.shown(found.value, signed)} {unit}{interval}"
         counted = f"uncertain over {found.over}; {found.n_prompts} prompts, {found.n_samples} samples each"
         lines.append(f"  {counted if found.seeds else 'as the record of the report says: no evaluation is here to count'}")
@@ -301,17 +289,11 @@ def _head(spec: ReportSpec, report: str, found: estimate.Estimate, query: CellNa
         lines[0] += "missing"
     lines.append(f"  table {query.table} of study {spec.study} at scale {spec.scale}, report {report}")
     if not np.isnan(found.detectable):
-        lines.append(
-            f"  smallest true difference that these seeds would find (80 % power): {measure.shown(found.detectable)} "
-            f"{measure.unit_of_differences}"
-        )
+        effect = f"{measure.shown(found.detectable)} {measure.unit_of_differences}"
+        lines.append(f"  smallest true difference that these seeds would find (80 % power): {effect}")
     seeds: dict[int, list[str]] = {}
     for item in sorted(spec.arms, key=lambda item: item.arm != query.arm):
         seeds.setdefault(item.seed, []).extend(digest for digest in item.evaluations.values() if digest in found.digests)
     shown = zip(found.seeds, found.per_seed, strict=True)
-    lines += aligned([[f"seed {seed}", f"{measure.shown(number, signed)} {unit}", *seeds[seed]] for seed, number in shown])
+    lines += plain.aligned([[f"seed {seed}", f"{measure.shown(number, signed)} {unit}", *seeds[seed]] for seed, number in shown])
     return lines + [f"  missing: {reason}" for reason in found.missing]
-
-
-def _listed(numbers: Iterable[int]) -> str:
-    return ", ".join(str(number) for number in sorted(set(numbers)))

@@ -1,18 +1,14 @@
 """What stages and arms cost, and matched budgets judged from the records."""
 
-import statistics
-from collections.abc import Iterable, Mapping, Sequence
-from statistics import fmean
+from collections.abc import Iterable, Mapping
+from statistics import fmean, median
 from typing import Any, NamedTuple
 
-from interplay.core.artifact import split_ref
-from interplay.core.execution import Run
-from interplay.core.model import clock, quantity
+from interplay.core import artifact, execution, model
 from interplay.kinds.cost import costs, paper_tokens, reached, realised
 from interplay.kinds.formulas import Cost
 from interplay.report.spec import Match, ReportArm, ReportSpec, ReportStage, Test, budget_spread, matched_stages
-from interplay.report.stats.frame import Results
-from interplay.report.stats.provenance import Provenance
+from interplay.report.stats import frame, provenance
 
 # What a study's stages took, from their telemetry: hours, processor hours, attempts, memory and rates. For the page alone.
 
@@ -36,7 +32,7 @@ class StageCost(NamedTuple):
     rate: str
 
 
-def stage_costs(behind: Provenance) -> list[StageCost]:
+def stage_costs(behind: provenance.Provenance) -> list[StageCost]:
     """One row per kind in the order of the plan, then their sum."""
     kinds = dict.fromkeys(stage["kind"] for stage in behind.stages.values())
     of_kind = {kind: [digest for digest, stage in behind.stages.items() if stage["kind"] == kind] for kind in kinds}
@@ -44,7 +40,7 @@ def stage_costs(behind: Provenance) -> list[StageCost]:
     return [*found, _row("all", list(behind.stages), behind)._replace(rate="")]
 
 
-def where_and_when(behind: Provenance) -> str:
+def where_and_when(behind: provenance.Provenance) -> str:
     """`on vm; first stage started 2026-11-20 17:57, last 2026-11-20 18:30 UTC`; empty when telemetry says nothing."""
     known = behind.telemetry.values()
     hosts = sorted({str(item["host"]) for item in known if "host" in item})
@@ -54,12 +50,7 @@ def where_and_when(behind: Provenance) -> str:
     return "; ".join(filter(None, [f"on {', '.join(hosts)}" if hosts else "", starts_said]))
 
 
-def total_hours(behind: Provenance) -> str:
-    """Wall-clock hours of all stages together, as the cost table says them."""
-    return stage_costs(behind)[-1].wall
-
-
-def _row(kind: str, digests: list[str], behind: Provenance) -> StageCost:
+def _row(kind: str, digests: list[str], behind: provenance.Provenance) -> StageCost:
     done = [digest for digest in digests if behind.done(digest)]
     known = [behind.telemetry.get(digest, {}) for digest in done]
     gpus = [_gpu_seconds(behind.stages[digest], behind.telemetry.get(digest, {})) for digest in done]
@@ -78,7 +69,7 @@ def _row(kind: str, digests: list[str], behind: Provenance) -> StageCost:
 
 
 def _gpu_seconds(stage: dict[str, Any], known: dict[str, Any]) -> float | None:
-    gpus = Run(**stage["run"]).gpus if "run" in stage else None
+    gpus = execution.Run(**stage["run"]).gpus if "run" in stage else None
     if gpus == 0:
         return 0.0
     return gpus * known["seconds_wall"] if gpus is not None and "seconds_wall" in known else None
@@ -87,7 +78,7 @@ def _gpu_seconds(stage: dict[str, Any], known: dict[str, Any]) -> float | None:
 def _summed(seconds: Iterable[float | None]) -> str:
     every = list(seconds)
     known = [item for item in every if item is not None]
-    return _partly(clock(sum(known)), len(known), len(every))
+    return _partly(model.clock(sum(known)), len(known), len(every))
 
 
 def _partly(shown: str, known: int, of: int) -> str:
@@ -102,19 +93,15 @@ def _rates(known: list[dict[str, Any]]) -> str:
     for key, what in RATES.items():
         found = [float(item[key]) for item in known if key in item]
         if found:
-            said.append(f"{quantity(round(statistics.median(found)))} tokens/s {what}")
+            said.append(f"{model.quantity(round(median(found)))} tokens/s {what}")
     return ", ".join(said)
 
 
 # What training each arm costs: as planned from the specs, and as the records say it was. Evaluations do not count.
 
 
-class Expense(NamedTuple):
-    """Sums over the stages of one path; None where a stage is not finished or the size of its model unknown."""
-
-    tokens: float | None
-    rollouts: float | None
-    flops: float | None
+AMOUNTS = ("tokens", "rollouts", "flops")
+"""Of a cost, in the order of the columns."""
 
 
 class ArmCost(NamedTuple):
@@ -128,39 +115,31 @@ class ArmCost(NamedTuple):
     realised: list[str]
 
 
-def arm_costs(spec: ReportSpec, behind: Provenance) -> list[ArmCost]:
+def arm_costs(spec: ReportSpec, behind: provenance.Provenance) -> list[ArmCost]:
     """One row per arm, in the study's order."""
     known = {digest: stage for digest, stage in behind.stages.items() if stage["spec"] and stage["kind"] != "evaluate"}
     planned = costs(known)
     found = []
     for name in dict.fromkeys(arm.arm for arm in spec.arms):
         arms = [arm for arm in spec.arms if arm.arm == name]
-        sums = [_sums(arm, behind, known, planned) for arm in arms]
         path = " → ".join(stage.name for stage in arms[0].path)
-        shown = [[_mean([one[at] for one in column]) for at in range(len(Expense._fields))] for column in _columns(sums)]
-        found.append(ArmCost(name, path, _mean([charged for charged, _, _ in sums]), *shown))
+        paper, *shown = map(_mean, zip(*(_sums(arm, behind, known, planned) for arm in arms), strict=True))
+        found.append(ArmCost(name, path, paper, shown[:3], shown[3:]))
     return found
 
 
-def _columns(sums: list[tuple[float | None, Expense, Expense]]) -> tuple[list[Expense], list[Expense]]:
-    return [plan for _, plan, _ in sums], [done for _, _, done in sums]
-
-
 def _sums(
-    arm: ReportArm, behind: Provenance, known: Mapping[str, Mapping[str, Any]], planned: Mapping[str, Cost]
-) -> tuple[float | None, Expense, Expense]:
-    """(paper tokens, planned, realised) of one arm at one seed."""
-    path = [split_ref(stage.digest)[0] for stage in arm.path]
+    arm: ReportArm, behind: provenance.Provenance, known: Mapping[str, Mapping[str, Any]], planned: Mapping[str, Cost]
+) -> list[float | None]:
+    """Paper tokens, then tokens, rollouts and FLOPs as planned and as realised, of one arm at one seed; None where a stage is not
+    finished or the size of its model unknown."""
+    path = [artifact.split_ref(stage.digest)[0] for stage in arm.path]
     if not set(path) <= planned.keys():
-        return None, Expense(None, None, None), Expense(None, None, None)
+        return [None] * 7
     charged = sum(paper_tokens(known[digest]["kind"], known[digest]["spec"]) for digest in path)
-    plan = [planned[digest] for digest in path]
     done = [realised(known[digest], planned[digest].parameters) if behind.done(digest) else None for digest in path]
-    return charged, _sum(plan), _sum(done)
-
-
-def _sum(parts: Sequence[Cost | None]) -> Expense:
-    return Expense(*(_total([getattr(part, key, None) for part in parts]) for key in Expense._fields))
+    sides: list[list[Cost | None]] = [[planned[digest] for digest in path], done]
+    return [charged, *(_total([getattr(one, key, None) for one in side]) for side in sides for key in AMOUNTS)]
 
 
 def _total(numbers: list[float | None]) -> float | None:
@@ -168,10 +147,10 @@ def _total(numbers: list[float | None]) -> float | None:
     return sum(known) if len(known) == len(numbers) else None
 
 
-def _mean(numbers: list[float | None]) -> str:
+def _mean(numbers: Iterable[float | None]) -> str:
     """Mean over the seeds of which it is known; a dash where it is known of none."""
     known = [number for number in numbers if number is not None]
-    return quantity(round(fmean(known))) if known else "–"
+    return model.quantity(round(fmean(known))) if known else "–"
 
 
 # Matched budgets judged from the records: what each arm spent, the spread of the arms, and which claims that leaves open.
@@ -193,7 +172,7 @@ class JudgedMatch(NamedTuple):
     """In words, with the numbers."""
 
 
-def judge_match(results: Results, match: Match) -> JudgedMatch:
+def judge_match(results: frame.Results, match: Match) -> JudgedMatch:
     """Judge one match. Arms without all their records are left out; of fewer than two nothing can be said."""
     spent: dict[str, dict[int, int | None]] = {name: {} for name in match.among}
     for seed in sorted({row.seed for row in results.spec.arms}):
@@ -216,12 +195,12 @@ def judge_match(results: Results, match: Match) -> JudgedMatch:
     return JudgedMatch(match, spent, means, found, verdict, reason)
 
 
-def judge_all(results: Results) -> list[JudgedMatch]:
+def judge_all(results: frame.Results) -> list[JudgedMatch]:
     """Every match of the study, in its order."""
     return [judge_match(results, match) for match in results.spec.match]
 
 
-def budget_obstacle(results: Results, test: Test) -> str:
+def budget_obstacle(results: frame.Results, test: Test) -> str:
     """Why the two arms of a test must not be compared: they are in a match that failed. Empty where they may be."""
     pair = {test.arm, test.against}
     for match in results.spec.match:
@@ -264,11 +243,10 @@ def _spent(match: Match, row: ReportArm, stages: list[ReportStage], records: Map
         }[match.budget]
         if amount is None:
             return None
-        share = reached(record["kind"], record["spec"], stage.step) if paper or stage.step is None else _made(record, stage.step)
+        share = (
+            reached(record["kind"], record["spec"], stage.step)
+            if paper or stage.step is None
+            else stage.step / record["metrics"]["steps"]  # of a finished stage: the steps that lead to a kept checkpoint
+        )
         numbers.append(round(share * amount))
     return sum(numbers)
-
-
-def _made(record: Mapping[str, Any], step: int) -> float:
-    """Share of a finished stage's steps that lead to a kept checkpoint."""
-    return step / record["metrics"]["steps"]

@@ -7,10 +7,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from interplay.core import artifact, model
+from interplay.report.metric_spec import logged_measure
 from interplay.report.spec import Claim, Contender, Contrast, Lineup, Test
-from interplay.report.stats import budget, estimate, notes
-from interplay.report.stats.estimate import Estimate, difference, estimate_json, p_value, recorded_estimate, value
-from interplay.report.stats.frame import Results
+from interplay.report.stats import budget, estimate, frame, notes
+from interplay.report.stats.estimate import Estimate, difference, estimate_json, p_value, value
 from interplay.report.write.tables import Cell, Grid, expand_columns
 
 SUFFIX = "_contrast"
@@ -85,7 +86,7 @@ class Comparison(NamedTuple):
     """Lines on what to know before the differences (`caveats.of`)."""
 
 
-def compare_arms(results: Results, name: str) -> Comparison:
+def compare_arms(results: frame.Results, name: str) -> Comparison:
     """The comparison of a table with a `contrast`."""
     table, lineup = results.spec.tables[name], results.spec.lineups[name]
     contrast = table.contrast
@@ -103,7 +104,7 @@ def compare_arms(results: Results, name: str) -> Comparison:
     return Comparison(contrast, lineup, judged, int(tested.sum()), notes.caveats_of(results, [one.arm for one in chosen]))
 
 
-def _choose(results: Results, contrast: Contrast, one: Contender, metric: str) -> ChosenArm:
+def _choose(results: frame.Results, contrast: Contrast, one: Contender, metric: str) -> ChosenArm:
     """The try with the best mean on the tuning column, the first of equals. None where some try is missing: a group that chose
     among fewer would not have had its chance."""
     if contrast.tune is None:
@@ -117,14 +118,14 @@ def _choose(results: Results, contrast: Contrast, one: Contender, metric: str) -
     return ChosenArm(one.name, best.arm, best.value, tuning)
 
 
-def _block(results: Results, lineup: Lineup, chosen: list[ChosenArm], column: str, metric: str) -> ComparisonBlock:
+def _block(results: frame.Results, lineup: Lineup, chosen: list[ChosenArm], column: str, metric: str) -> ComparisonBlock:
     against = next(one for one in chosen if one.name == lineup.against)
     order = [against, *(one for one in chosen if one is not against)]
     rows = [_row(results, one, against, column, metric) for one in order]
     return ComparisonBlock(column, metric, _floor(results, lineup, against.arm, column, metric), rows)
 
 
-def _row(results: Results, one: ChosenArm, against: ChosenArm, column: str, metric: str) -> ComparisonRow:
+def _row(results: frame.Results, one: ChosenArm, against: ChosenArm, column: str, metric: str) -> ComparisonRow:
     estimate = value(results, one.arm, column, metric) if one.arm else Estimate(missing=one.missing)
     if one is against:
         return ComparisonRow(one, estimate, Estimate(), np.nan, np.nan, COMPARED if estimate.seeds else "missing")
@@ -149,7 +150,7 @@ def _judged(row: ComparisonRow, adjusted: float, floor: NoiseFloor) -> Compariso
     return row._replace(adjusted=adjusted, verdict=verdict)
 
 
-def _floor(results: Results, lineup: Lineup, against: str, column: str, metric: str) -> NoiseFloor:
+def _floor(results: frame.Results, lineup: Lineup, against: str, column: str, metric: str) -> NoiseFloor:
     """Of the runs that repeat the arm which the others are compared with, as far as it was repeated; else of all."""
     own = {arm: twin for arm, twin in lineup.twins.items() if twin == against} or lineup.twins
     gaps = {arm: difference(results, arm, twin, column, metric) for arm, twin in own.items()}
@@ -162,7 +163,7 @@ def _floor(results: Results, lineup: Lineup, against: str, column: str, metric: 
     return NoiseFloor(widest, own[widest], gaps[widest], deviation, runs)
 
 
-def _pooled(results: Results, twins: dict[str, str], column: str, metric: str) -> tuple[float, int]:
+def _pooled(results: frame.Results, twins: dict[str, str], column: str, metric: str) -> tuple[float, int]:
     """Standard deviation within sets of identical runs at one seed, and the number of runs in all sets."""
     sets: dict[tuple[str, int], list[float]] = {}
     for twin in dict.fromkeys(twins.values()):
@@ -194,7 +195,7 @@ def comparison_grid(made: Comparison) -> Grid:
     return Grid(rows, columns, metrics, cells, {})
 
 
-def compared_tables(results: Results) -> list[str]:
+def compared_tables(results: frame.Results) -> list[str]:
     """Tables with a contrast."""
     return [name for name, table in results.spec.tables.items() if table.contrast is not None and name in results.spec.lineups]
 
@@ -218,28 +219,25 @@ class JudgedClaim(NamedTuple):
     """A caveat on the verdict."""
 
 
-def judge_claim(results: Results, claim: Claim) -> JudgedClaim:
+def judge_claim(results: frame.Results, claim: Claim) -> JudgedClaim:
     """Judge one claim by where its 95 % interval lies.
 
     At least three seeds are required. An arm (or pair of arms) that is one model shared by all seeds is judged over prompts, 20
     at least."""
     test = claim.test
     if test.recorded is not None:
-        estimate = recorded_estimate(results, test.recorded, test.metric, test.arm, test.against)
+        found = recorded_estimate(results, test.recorded, test.metric, test.arm, test.against)
     elif test.difference is not None:
-        estimate = difference(results, test.arm, str(test.against), test.band, test.difference)
+        found = difference(results, test.arm, str(test.against), test.band, test.difference)
     else:
-        estimate = value(results, test.arm, test.band, str(test.value))
-    obstacle = _obstacle(estimate) or budget.budget_obstacle(results, test)
-    if obstacle:
-        return JudgedClaim(claim, "not judged", obstacle, estimate)
-    low, high = claimed_range(test)
-    verdict = interval_verdict(estimate.low, estimate.high, low, high)
+        found = value(results, test.arm, test.band, str(test.value))
+    if obstacle := _obstacle(found) or budget.budget_obstacle(results, test):
+        return JudgedClaim(claim, "not judged", obstacle, found)
+    verdict = interval_verdict(found.low, found.high, *claimed_range(test))
     where = {"supported": "lies inside", "refuted": "lies outside", "no information": "reaches across the edge of"}[verdict]
     caveat = notes.same_weights_note(results, test.arm, test.against) if test.against else ""
-    return JudgedClaim(
-        claim, verdict, f"the 95 % interval {where} the claimed range; uncertain over {estimate.over}", estimate, caveat
-    )
+    reason = f"the 95 % interval {where} the claimed range; uncertain over {found.over}"
+    return JudgedClaim(claim, verdict, reason, found, caveat)
 
 
 def claimed_range(test: Test) -> tuple[float, float]:
@@ -284,3 +282,65 @@ def claims_json(judged: list[JudgedClaim]) -> list[dict]:
         }
         for item in judged
     ]
+
+
+# Numbers that runs record of themselves, such as the entropy at the end of RL: one per run, uncertain over seeds alone.
+
+
+Found = tuple[float, str]
+"""The number, and the digest of its stage."""
+
+
+def recorded_estimate(results: frame.Results, stage: str, key: str, arm: str, against: str | None = None) -> Estimate:
+    """Mean over seeds of `key` in the record of the stage `stage` of an arm, or of the differences to `against` paired by seed,
+    with Student's interval. An arm whose seeds share one run has no interval."""
+    found: dict[int, list[Found]] = {}
+    missing = estimate.absent_arm(results, arm)
+    for seed in frame.seeds(results.spec, arm):
+        of_seed = [_of(results, stage, key, one, seed) for one in (arm, against) if one is not None]
+        gaps = [one for one in of_seed if isinstance(one, str)]
+        missing += gaps
+        if not gaps:
+            found[seed] = [one for one in of_seed if not isinstance(one, str)]
+    if not found:
+        return Estimate(missing=tuple(missing))
+    per_seed = {seed: numbers[0][0] - (numbers[1][0] if len(numbers) > 1 else 0.0) for seed, numbers in found.items()}
+    runs = {tuple(digest for _, digest in numbers): per_seed[seed] for seed, numbers in found.items()}
+    values = np.array(list(runs.values()))
+    low, high, deviation, effect = np.nan, np.nan, np.nan, np.nan
+    measure = logged_measure(key)
+    if len(values) > 1:
+        low, high = estimate.t_interval(values, measure.support if against is None else measure.support_of_differences)
+        deviation = float(values.std(ddof=1))
+        if against is not None and deviation > estimate.AGREE:
+            effect = estimate.minimum_detectable(deviation, len(values))
+    else:
+        missing.append("one run for all seeds")
+    return Estimate(
+        value=float(values.mean()),
+        low=low,
+        high=high,
+        over=f"{len(values)} seeds",
+        seeds=tuple(per_seed),
+        per_seed=tuple(per_seed.values()),
+        models=len(values),
+        digests=tuple(dict.fromkeys(digest for run in runs for digest in run)),
+        deviation=deviation,
+        detectable=effect,
+        missing=tuple(missing),
+    )
+
+
+def _of(results: frame.Results, stage: str, key: str, arm: str, seed: int) -> Found | str:
+    """The number of one run, or why there is none."""
+    planned = next((one for one in results.spec.arms if one.arm == arm and one.seed == seed), None)
+    on_path = [one.digest for one in planned.path if one.name == stage] if planned else []
+    if not on_path:
+        return f"the study plans no {stage} of {arm} at seed {seed}"
+    digest = artifact.split_ref(on_path[-1])[0]
+    if digest not in results.records:
+        return f"stage {stage} of {arm} at seed {seed} is not there: {results.why.get(digest, digest)}"
+    values_of = results.records[digest]["metrics"]
+    if not isinstance(values_of.get(key), int | float):
+        return f"the record of {stage} {digest} has no '{key}'{model.nearest_name(key, values_of)}"
+    return float(values_of[key]), digest

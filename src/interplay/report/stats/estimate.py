@@ -8,10 +8,8 @@ import numpy as np
 import pandas as pd
 from scipy import optimize, stats
 
-from interplay.core.artifact import split_ref
 from interplay.core.metrics import round_significant
-from interplay.core.model import nearest_name
-from interplay.report.metric_spec import logged_measure, measure_of, metric_row
+from interplay.report.metric_spec import measure_of, metric_row
 from interplay.report.stats.frame import Key, Results, num_relevant, of_column, prompt_scores, seeds, unavailable
 
 AGREE = 1e-12
@@ -88,7 +86,7 @@ def _kept(results: Results, key: Key, estimate: Callable[[], Estimate]) -> Estim
 
 def _value(results: Results, arm: str, column: str | None, metric: str) -> Estimate:
     parts: dict[int, _Part] = {}
-    missing = _absent(results, arm)
+    missing = absent_arm(results, arm)
     for seed in seeds(results.spec, arm):
         rows = _rows(results, arm, seed, column, metric)
         if isinstance(rows, str):
@@ -147,7 +145,7 @@ def _pairs(
 ) -> tuple[dict[int, _Part], list[str]]:
     """Seed -> differences prompt by prompt; and why some are not there."""
     parts: dict[int, _Part] = {}
-    missing = _absent(results, arm)
+    missing = absent_arm(results, arm)
     for seed in seeds(results.spec, arm):
         one, other = _rows(results, arm, seed, column, metric), _rows(results, against, seed, column, metric)
         gaps = [rows for rows in (one, other) if isinstance(rows, str)]
@@ -162,7 +160,8 @@ def _pairs(
     return parts, missing
 
 
-def _absent(results: Results, arm: str) -> list[str]:
+def absent_arm(results: Results, arm: str) -> list[str]:
+    """Why there is no estimate of an arm that the study does not plan."""
     return [] if seeds(results.spec, arm) else [f"the study has no arm '{arm}'"]
 
 
@@ -182,14 +181,12 @@ def _rows(results: Results, arm: str, seed: int, column: str | None, metric: str
         rows = of_column(results.prompts[digest], column, results.by_ops)
         if len(rows):
             least = int(rows["n"].min())
-            why = unavailable(rows, metric)
-            if needed <= least and not why:
+            lacking = unavailable(rows, metric)
+            if not lacking and least < needed:
+                lacking = f"has {least} samples per prompt, {metric} needs {needed}"
+            if not lacking:
                 return _Rows(rows, digest, least, results.records[digest]["deps"]["data"])
-            few.append(
-                f"evaluation {digest} of {arm} at seed {seed} {why}"
-                if why
-                else f"evaluation {digest} of {arm} at seed {seed} has {least} samples per prompt, {metric} needs {needed}"
-            )
+            few.append(f"evaluation {digest} of {arm} at seed {seed} {lacking}")
     if few:
         return "; ".join(few)
     if gaps or not evaluations:
@@ -305,7 +302,8 @@ def bootstrap_interval(
         if not np.isfinite(support).all():
             return np.nan, np.nan
         unseen = 1 - (LEVEL / 2) ** (1 / size)
-        return (1 - unseen) * values[0] + unseen * support[0], (1 - unseen) * values[0] + unseen * support[1]
+        low, high = ((1 - unseen) * values[0] + unseen * end for end in support)
+        return low, high
     low, high = np.quantile(_redrawn(values, draws), [LEVEL / 2, 1 - LEVEL / 2])
     return max(float(low), support[0]), min(float(high), support[1])
 
@@ -371,62 +369,3 @@ def minimum_detectable_of(half: float, pairs: int) -> float:
 def _noncentrality(pairs: int) -> float:
     critical = stats.t.ppf(1 - LEVEL / 2, pairs - 1)
     return float(optimize.brentq(lambda shift: stats.nct.sf(critical, pairs - 1, shift) - POWER, 0.0, 4 * critical))
-
-
-# Numbers that runs record of themselves, such as the entropy at the end of RL: one per run, uncertain over seeds alone.
-
-
-Found = tuple[float, str]
-"""The number, and the digest of its stage."""
-
-
-def recorded_estimate(results: Results, stage: str, key: str, arm: str, against: str | None = None) -> Estimate:
-    """Mean over seeds of `key` in the record of the stage `stage` of an arm, or of the differences to `against` paired by seed,
-    with Student's interval. An arm whose seeds share one run has no interval."""
-    found: dict[int, list[Found]] = {}
-    missing = [] if seeds(results.spec, arm) else [f"the study has no arm '{arm}'"]
-    for seed in seeds(results.spec, arm):
-        of_seed = [_of(results, stage, key, one, seed) for one in (arm, against) if one is not None]
-        missing += [one for one in of_seed if isinstance(one, str)]
-        if not any(isinstance(one, str) for one in of_seed):
-            found[seed] = [one for one in of_seed if not isinstance(one, str)]
-    if not found:
-        return Estimate(missing=tuple(missing))
-    per_seed = {seed: numbers[0][0] - (numbers[1][0] if len(numbers) > 1 else 0.0) for seed, numbers in found.items()}
-    runs = {tuple(digest for _, digest in numbers): per_seed[seed] for seed, numbers in found.items()}
-    values = np.array(list(runs.values()))
-    low, high, deviation = np.nan, np.nan, np.nan
-    measure = logged_measure(key)
-    if len(values) > 1:
-        low, high = t_interval(values, measure.support if against is None else measure.support_of_differences)
-        deviation = float(values.std(ddof=1))
-    else:
-        missing.append("one run for all seeds")
-    return Estimate(
-        value=float(values.mean()),
-        low=low,
-        high=high,
-        over=f"{len(values)} seeds",
-        seeds=tuple(per_seed),
-        per_seed=tuple(per_seed.values()),
-        models=len(values),
-        digests=tuple(dict.fromkeys(digest for run in runs for digest in run)),
-        deviation=deviation,
-        detectable=minimum_detectable(deviation, len(values)) if deviation > AGREE and against is not None else np.nan,
-        missing=tuple(missing),
-    )
-
-
-def _of(results: Results, stage: str, key: str, arm: str, seed: int) -> Found | str:
-    """The number of one run, or why there is none."""
-    planned = next((one for one in results.spec.arms if one.arm == arm and one.seed == seed), None)
-    on_path = [one.digest for one in planned.path if one.name == stage] if planned else []
-    if not on_path:
-        return f"the study plans no {stage} of {arm} at seed {seed}"
-    digest = split_ref(on_path[-1])[0]
-    if digest not in results.records:
-        return f"stage {stage} of {arm} at seed {seed} is not there: {results.why.get(digest, digest)}"
-    values_of = results.records[digest]["metrics"]
-    if not isinstance(values_of.get(key), int | float):
-        return f"the record of {stage} {digest} has no '{key}'{nearest_name(key, values_of)}"
-    return float(values_of[key]), digest

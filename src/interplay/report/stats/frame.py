@@ -7,8 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from interplay.core.artifact import done, record
-from interplay.core.model import UserError
+from interplay.core import artifact, model
 from interplay.kinds.table import KINDS
 from interplay.model.spec import SourceSpec
 from interplay.report.metric_spec import COUNTED, ERRORS, Metric, Per, metric_row, sums_up
@@ -44,7 +43,7 @@ class Results(NamedTuple):
 
 def read_results(spec: ReportSpec, inputs: dict[str, Path]) -> Results:
     """Read every finished input. An unfinished or absent one is left out: what would need it says that it is missing."""
-    folders = {digest: path for digest, path in inputs.items() if done(path)}
+    folders = {digest: path for digest, path in inputs.items() if artifact.done(path)}
     wanted = {digest for arm in spec.arms for digest in [*arm.evaluations.values(), *(rung.digest for rung in arm.rungs)]}
     blocks = {digest: spec.blocks_of(digest) for digest in sorted(wanted)}
     prompts = {
@@ -52,7 +51,7 @@ def read_results(spec: ReportSpec, inputs: dict[str, Path]) -> Results:
         for digest, of in blocks.items()
         if set(of) <= folders.keys()
     }
-    records = {digest: record(path) for digest, path in folders.items()}
+    records = {digest: artifact.record(path) for digest, path in folders.items()}
     return Results(spec, prompts, records, folders, _by_ops(spec, prompts))
 
 
@@ -89,7 +88,7 @@ def count_samples(folder: Path) -> pd.DataFrame:
         path = folder / "samples.parquet"
         samples = pd.read_parquet(path, columns=["index", "op", "band", "mode", "strict", "answer", "score"])
     except (OSError, ValueError) as error:
-        raise UserError(f"{path}: not readable as samples ({error}); remove {folder} to make it again") from None
+        raise model.UserError(f"{path}: not readable as samples ({error}); remove {folder} to make it again") from None
     samples["band"] = samples["band"].astype("category")
     grouped = samples.groupby("index", sort=True)
     fixed = grouped[["band", "op", "mode"]].first()
@@ -230,4 +229,4 @@ def problem_keys(folder: Path) -> pd.DataFrame:
     try:
         return pd.read_parquet(path, columns=["index", "op", "key", "origin"])
     except (OSError, ValueError) as error:
-        raise UserError(f"{path}: not readable as a problem set ({error}); remove {folder} to make it again") from None
+        raise model.UserError(f"{path}: not readable as a problem set ({error}); remove {folder} to make it again") from None

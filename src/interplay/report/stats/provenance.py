@@ -1,13 +1,16 @@
-"""The stages that a report depends on, down to the data, with the telemetry of each. Read by the page
+"""The stages that a report depends on, down to the data, with the telemetry of each, and the list of them. Read by the page
 alone; tables, figures and claims are computed from `frame` and are determined by the digest."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from interplay.core import artifact
+from interplay.core import artifact, model
 from interplay.core.metrics import read_telemetry
-from interplay.report.spec import ReportSpec
+from interplay.core.references import CORPUS, corpus_inputs, is_corpus_role, without_shard
+from interplay.kinds.table import KINDS
+from interplay.report.spec import ReportArm, ReportSpec
+from interplay.report.write.plain import short
 
 ROLES = {"corpus": "corpus", "tokenizer": "tokenizer", "samples": "evaluate", "evaluation": "evaluate", "offline": "evaluate"}
 ROLES |= dict.fromkeys(("validation", "data", "against"), "problems")
@@ -110,3 +113,164 @@ def _named(step: Mapping[str, Any]) -> list[str]:
     """Bands that a step puts rows into."""
     given = step.get("bands")
     return [str(band) for band in given] if isinstance(given, (dict, list)) else []
+
+
+# The page's list of stages: one entry for what differs only in its seed, as shards do; with settings, what was spent, state.
+
+
+MOST_MEMBERS = 12
+"""Stages of an entry that are listed."""
+SPENT = ["size", "parameters", "tokens", "pairs", "completions", "prompt_tokens", "completion_tokens", "optimizer_steps"]
+"""Keys of a record's metrics that count what was made or spent."""
+
+
+class Member(NamedTuple):
+    """One stage of an entry."""
+
+    digest: str
+    seeds: str
+    """`seed 0`, `seeds 0, 1, 2`: where the arms use it; empty for data, which has none."""
+    state: str
+    """`done`, or why it is missing."""
+    hours: str
+    attempts: str
+
+
+class Entry(NamedTuple):
+    """Stages of one kind and name that the same arms use."""
+
+    anchor: str
+    """Its id on the page."""
+    name: str
+    kind: str
+    arms: list[str]
+    members: list[Member]
+    settings: dict[str, Any]
+    """Of the first member."""
+    spent: dict[str, str]
+    """Of the first finished member."""
+    inputs: list[tuple[str, str]]
+    """(role, digest) of the first member."""
+
+
+def stage_entries(spec: ReportSpec, behind: Provenance) -> list[Entry]:
+    """Every stage that the report depends on, dependencies first."""
+    uses = _uses(spec, behind)
+    named = {digest: name for row in spec.arms for name, digest in _stages(spec, row)}
+    groups: dict[tuple[str, str, tuple[str, ...]], list[str]] = {}
+    for digest, stage in behind.stages.items():
+        arms = tuple(dict.fromkeys(arm for arm, _ in uses.get(digest, [])))
+        groups.setdefault((stage["kind"], named.get(digest) or name_of(stage), arms), []).append(digest)
+    return [
+        _entry(name, kind, list(arms), digests, uses, digests[0] in named, behind)
+        for (kind, name, arms), digests in groups.items()
+    ]
+
+
+def entry_anchors(found: list[Entry]) -> dict[str, str]:
+    """Digest -> its entry on the page, as `#...`."""
+    return {member.digest: f"#{entry.anchor}" for entry in found for member in entry.members}
+
+
+def path_steps(row: ReportArm) -> list[tuple[str, str, str]]:
+    """(name, kind, digest) along an arm's path, then its evaluations."""
+    path = [(stage.name, stage.kind, artifact.split_ref(stage.digest)[0]) for stage in row.path]
+    return path + [(name, "evaluate", digest) for name, digest in sorted(row.evaluations.items())]
+
+
+def _stages(spec: ReportSpec, row: ReportArm) -> list[tuple[str, str]]:
+    """(name, digest) of the steps of an arm, an evaluation once for each of its blocks."""
+    return [(name, block) for name, _, digest in path_steps(row) for block in spec.blocks_of(digest)]
+
+
+def stage_reuse(spec: ReportSpec, behind: Provenance) -> tuple[int, int]:
+    """(stages that the arms and seeds would make if each made its own, distinct stages)."""
+    uses = _uses(spec, behind)
+    return sum(len(of) for of in uses.values()), len(uses)
+
+
+def with_dependencies(digests: Iterable[str], stages: Mapping[str, Mapping[str, Any]]) -> set[str]:
+    """These stages and all that they depend on."""
+    found: set[str] = set()
+    waiting = list(digests)
+    while waiting:
+        digest = artifact.split_ref(waiting.pop())[0]
+        if digest not in found:
+            found.add(digest)
+            waiting += stages.get(digest, {"deps": {}})["deps"].values()
+    return found
+
+
+def _uses(spec: ReportSpec, behind: Provenance) -> dict[str, list[tuple[str, int]]]:
+    """Digest -> the (arm, seed) pairs whose path or evaluations depend on it."""
+    uses: dict[str, list[tuple[str, int]]] = {}
+    for row in spec.arms:
+        for digest in sorted(with_dependencies([digest for _, digest in _stages(spec, row)], behind.stages)):
+            uses.setdefault(digest, []).append((row.arm, row.seed))
+    return uses
+
+
+def name_of(stage: Mapping[str, Any]) -> str:
+    """`data.edge` and its shards -> `edge`, `stages.base.corpus` -> `base corpus`; the kind where there is no label."""
+    return without_shard(str(stage.get("label", stage["kind"]))).removeprefix("data.").removeprefix("stages.").replace(".", " ")
+
+
+def _entry(
+    name: str,
+    kind: str,
+    arms: list[str],
+    digests: list[str],
+    uses: dict[str, list[tuple[str, int]]],
+    seeded: bool,
+    behind: Provenance,
+) -> Entry:
+    members = [_member(digest, uses.get(digest, []) if seeded else [], behind) for digest in digests]
+    first = behind.stages[digests[0]]
+    metrics: dict[str, Any] = next((behind.stages[digest]["metrics"] for digest in digests if behind.done(digest)), {})
+    spent = {key: model.quantity(metrics[key]) for key in SPENT if key in metrics}
+    settings = _shown_settings(kind, first["spec"])
+    return Entry(f"stage-{digests[0]}", name, kind, arms, members, settings, spent, input_references(first["deps"]))
+
+
+def list_references(refs: list[str]) -> str:
+    """References, the first MOST_MEMBERS of them by name."""
+    more = len(refs) - MOST_MEMBERS
+    return ", ".join(refs[:MOST_MEMBERS]) + (f" and {more} more" if more > 0 else "")
+
+
+def input_references(deps: Mapping[str, str]) -> list[tuple[str, str]]:
+    """(role, reference) in order; shards of a corpus once, by the first: `corpus (4 shards)`."""
+    packed = corpus_inputs(deps)
+    found = sorted((role, ref) for role, ref in deps.items() if not is_corpus_role(role))
+    role = CORPUS if len(packed) == 1 else f"{CORPUS} ({len(packed)} shards)"
+    return sorted([*found, *((role, ref) for ref in packed[:1])])
+
+
+def _member(digest: str, uses: list[tuple[str, int]], behind: Provenance) -> Member:
+    seeds = sorted({seed for _, seed in uses})
+    said = f"seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}" if seeds else ""
+    state = "done" if behind.done(digest) else behind.why.get(digest, "missing")
+    known = behind.telemetry.get(digest, {})
+    hours = model.clock(known["seconds_wall"]) if "seconds_wall" in known else "time not recorded"
+    attempts = f"{known['attempts']} attempts" if known.get("attempts", 1) > 1 else ""
+    return Member(digest, said, state, hours if state == "done" else "", attempts)
+
+
+def _shown_settings(kind: str, spec: dict[str, Any]) -> dict[str, Any]:
+    found = {key: _at(spec, key) for key in KINDS[kind].settings} if kind in KINDS else {}
+    if isinstance(steps := found.get("steps"), list):
+        found["steps"] = " → ".join(map(_step, steps)) or None
+    return {key: value for key, value in found.items() if value is not None}
+
+
+def _step(step: Mapping[str, Any]) -> str:
+    """`keychain (n_chains 8, n_hops 2)`: a curation step with what it holds."""
+    keys = ", ".join(f"{key} {short(value)}" for key, value in step.items() if key != "name" and value is not None)
+    return f"{step['name']} ({keys})" if keys else str(step["name"])
+
+
+def _at(spec: Any, dotted: str) -> Any:
+    """The value at a dotted key; None where a part of it is absent, as options of another member of a union are."""
+    for key in dotted.split("."):
+        spec = spec.get(key) if isinstance(spec, dict) else None
+    return spec

@@ -3,22 +3,18 @@
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from interplay.core.artifact import write_atomic, write_json
-from interplay.core.metrics import round_significant
+from interplay.core import artifact, metrics, model
 from interplay.report.draw import figures
 from interplay.report.spec import Figure
-from interplay.report.stats import budget, contrast, gain
-from interplay.report.stats.estimate import estimate_json
-from interplay.report.stats.frame import Results
+from interplay.report.stats import budget, contrast, estimate, frame
 from interplay.report.write import tables, text
-
-# What a study answers with, worked out from its results and written down: tables, figures and verdicts.
+from interplay.study.plan import Plan
 
 
 class Answer(NamedTuple):
     """All of it, in the order in which it is shown."""
 
-    results: Results
+    results: frame.Results
     judged: list[contrast.JudgedClaim]
     grids: dict[str, tables.Grid]
     """By table; the differences and the gains of a table are each one of their own."""
@@ -28,7 +24,7 @@ class Answer(NamedTuple):
     """By table with the suffix of contrasts; their differences are among the grids too, for their provenance."""
 
 
-def answer_study(results: Results) -> Answer:
+def answer_study(results: frame.Results) -> Answer:
     """Judge every claim, fill every table, draw every figure."""
     spec = results.spec
     grids = {}
@@ -37,34 +33,49 @@ def answer_study(results: Results) -> Answer:
         if table.against is None and tables.difference_pairs(results, table):
             grids[f"{name}_differences"] = tables.difference_grid(results, table)
         if table.gain is not None:
-            grids[f"{name}{gain.SUFFIX}"] = gain.gain_grid(results, table)
+            grids[f"{name}{tables.GAIN_SUFFIX}"] = tables.gain_grid(results, table)
     contrasts = {f"{name}{contrast.SUFFIX}": contrast.compare_arms(results, name) for name in contrast.compared_tables(results)}
     drawings = {name: figures.draw_figure(results, figure) for name, figure in sorted(spec.figures.items(), key=_figure_order)}
     judged = [contrast.judge_claim(results, claim) for claim in spec.claims]
     return Answer(results, judged, grids, drawings, budget.judge_all(results), contrasts)
 
 
+def finished_report(plan: Plan, results: Path) -> Path:
+    """The folder of a study's report. Raises UserError when the study is not finished."""
+    report = artifact.folder(results, "report", plan.report)
+    if not artifact.done(report):
+        command = f"snakemake all --config study={plan.study} scale={plan.scale}"
+        raise model.UserError(f"{report}: {plan.study} is not finished; run `{command}`")
+    artifact.check(report)
+    return report
+
+
+def report_inputs(plan: Plan, results: Path) -> dict[str, Path]:
+    """Digest -> artifact of every stage that a study's report may read."""
+    stages = [plan.stages[digest] for digest in plan.stages[plan.report].deps]
+    return {stage.digest: artifact.folder(results, stage.kind, stage.digest) for stage in stages}
+
+
 def write_answers(made: Answer, out: Path) -> None:
     """`claims.json`, `tables/`, `figures/` (with the notes of a figure as text) and, where arms share budgets,
     `budgets.json`: determined by the results alone."""
-    write_json(out / "claims.json", contrast.claims_json(made.judged))
+    artifact.write_json(out / "claims.json", contrast.claims_json(made.judged))
     if made.budgets:
-        write_json(out / "budgets.json", budget.as_json(made.budgets))
+        artifact.write_json(out / "budgets.json", budget.as_json(made.budgets))
     question = made.results.spec.question
     titles = {name: f"{name.replace('_', ' ')}: {question}" for name in (*made.grids, *made.contrasts)}
     forms = {n: (text.as_csv(g), text.as_markdown(g, titles[n]), text.as_latex(g, titles[n])) for n, g in made.grids.items()}
-    for name, one in made.contrasts.items():
-        said = (text.contrast_markdown(one, titles[name]), text.contrast_latex(one, titles[name]))
-        forms[name] = (text.contrast_csv(one), *said)
+    for n, one in made.contrasts.items():
+        forms[n] = (text.contrast_csv(one), text.contrast_markdown(one, titles[n]), text.contrast_latex(one, titles[n]))
     for name, written in forms.items():
         for ending, content in zip(("csv", "md", "tex"), written, strict=True):
-            write_atomic(out / "tables" / f"{name}.{ending}", content.encode())
+            artifact.write_atomic(out / "tables" / f"{name}.{ending}", content.encode())
     for name, drawing in made.drawings.items():
         if drawing.svg:
-            write_atomic(out / "figures" / f"{name}.png", drawing.png)
-            write_atomic(out / "figures" / f"{name}.svg", drawing.svg)
+            artifact.write_atomic(out / "figures" / f"{name}.png", drawing.png)
+            artifact.write_atomic(out / "figures" / f"{name}.svg", drawing.svg)
         if drawing.notes:
-            write_atomic(out / "figures" / f"{name}.txt", "".join(f"{note}\n" for note in drawing.notes).encode())
+            artifact.write_atomic(out / "figures" / f"{name}.txt", "".join(f"{note}\n" for note in drawing.notes).encode())
 
 
 def record_metrics(made: Answer) -> dict[str, Any]:
@@ -87,7 +98,7 @@ def _figure_order(item: tuple[str, Figure]) -> tuple[int, str]:
 
 def _numbers(grid: tables.Grid) -> dict[str, list[Any]]:
     """`row/column/metric` -> [estimate, low, high], null where missing."""
-    found = {"/".join(key): estimate_json(cell.estimate) for key, cell in grid.cells.items()}
+    found = {"/".join(key): estimate.estimate_json(cell.estimate) for key, cell in grid.cells.items()}
     return {key: [item["value"], item["low"], item["high"]] for key, item in found.items()}
 
 
@@ -96,13 +107,13 @@ def _contrast_numbers(made: contrast.Comparison) -> dict[str, dict[str, Any]]:
     found = {}
     for block in made.blocks:
         for row in block.rows:
-            gap = estimate_json(row.gap)
+            gap = estimate.estimate_json(row.gap)
             numbers = {"floor": block.floor.size, "p": row.p, "adjusted": row.adjusted}
             found["/".join((row.chosen.name, block.column, block.metric))] = {
                 "arm": row.chosen.arm,
-                "value": estimate_json(row.estimate)["value"],
+                "value": estimate.estimate_json(row.estimate)["value"],
                 "difference": [gap["value"], gap["low"], gap["high"]],
-                **{key: None if number != number else round_significant(number) for key, number in numbers.items()},
+                **{key: None if number != number else metrics.round_significant(number) for key, number in numbers.items()},
                 "verdict": row.verdict,
             }
     return found

@@ -6,51 +6,24 @@ import platform
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import cast
 
-from interplay.core import artifact
-from interplay.core.model import UserError
-from interplay.report.spec import ReportSpec
+from interplay.core import artifact, model
 from interplay.report.stats import frame, provenance
 from interplay.report.write import answers, page, summary
-from interplay.results import kept
+from interplay.results import catalog, kept
 from interplay.study.plan import Plan
 
 MARK = "export.json"
 """A file that marks a folder as an export, which a later one may replace."""
 
-README = """{title}
-{rule}
-{question}
-
-Study {study} at scale {scale}, exported from Interplay.
-
-index.html         the report; opens offline in any browser
-claims.json        what was asserted, tested, and the verdicts
-tables/            every table as CSV, Markdown and LaTeX
-figures/           every figure as PNG and SVG
-plan.json          every stage: kind, settings, dependencies, digest
-records/           <kind>/<digest>/record.json: what each stage measured, with the checksums of the files it made; next to it
-                   what tables are made from: counts per prompt, keys of problem sets, curves. No weights, no completions
-settings/          the study's and the scale's YAML, as written
-requirements.txt   versions of the Python packages that were installed at the export
-export.json        study, scale, digest of the report, commit, Python, kind of machine
-SHA256SUMS         check with `sha256sum -c SHA256SUMS`
-
-To make it again, in a checkout of Interplay at the commit that export.json names:
-`snakemake all --config study={study} scale={scale}`. A stage whose digest is in plan.json is the same stage.
-"""
+README = Path(__file__).parent.parent / "templates" / "export.txt"
 
 
 def write_export(plan: Plan, configs: Path, results: Path, out: Path) -> None:
     """Write the export into `out`, which appears whole or not at all; an older export there is replaced, anything else is not.
 
     Raises UserError when the study is not finished or `out` is no export."""
-    report = artifact.folder(results, "report", plan.report)
-    if not artifact.done(report):
-        command = f"snakemake all --config study={plan.study} scale={plan.scale}"
-        raise UserError(f"{report}: {plan.study} is not finished; run `{command}`")
-    artifact.check(report)
+    report = answers.finished_report(plan, results)
     _write_whole(out, lambda part: _fill(part, plan, configs, results, report))
 
 
@@ -66,7 +39,7 @@ def write_drawn(path: Path, out: Path) -> None:
 
 def _write_whole(out: Path, fill: Callable[[Path], None]) -> None:
     if out.is_symlink() or (out.exists() and (not out.is_dir() or (any(out.iterdir()) and not (out / MARK).exists()))):
-        raise UserError(f"{out}: not an export; name a folder that is new, empty or an older export")
+        raise model.UserError(f"{out}: not an export; name a folder that is new, empty or an older export")
     part = out.with_name(f".{out.name}.{os.getpid()}.part")
     try:
         fill(part)
@@ -76,7 +49,6 @@ def _write_whole(out: Path, fill: Callable[[Path], None]) -> None:
 
 
 def _fill(part: Path, plan: Plan, configs: Path, results: Path, report: Path) -> None:
-    spec = cast(ReportSpec, plan.stages[plan.report].spec)
     files: dict[str, kept.Content] = {
         **kept.kept_files(results, plan),
         **{n: report / n for n in artifact.record(report)["files"]},
@@ -84,10 +56,10 @@ def _fill(part: Path, plan: Plan, configs: Path, results: Path, report: Path) ->
     for folder, name in (("study", plan.study), ("scale", plan.scale)):
         files[f"settings/{folder}/{name}.yaml"] = configs / folder / f"{name}.yaml"
     title = f"Interplay: {plan.study}"
-    files["index.html"] = _page(spec, plan, results).encode()
-    files["README.txt"] = README.format(
-        title=title, rule="=" * len(title), question=spec.question, study=plan.study, scale=plan.scale
-    ).encode()
+    files["index.html"] = _page(plan, results).encode()
+    facts = {"question": catalog.report_spec(plan).question, "study": plan.study, "scale": plan.scale}
+    text = README.read_text(encoding="utf-8").format(title=title, rule="=" * len(title), **facts)
+    files["README.txt"] = text.encode()
     files["requirements.txt"] = "".join(f"{line}\n" for line in _packages()).encode()
     kept.write_folder(part, files)
     artifact.write_json(part / MARK, _about(plan))
@@ -95,9 +67,9 @@ def _fill(part: Path, plan: Plan, configs: Path, results: Path, report: Path) ->
     artifact.write_atomic(part / "SHA256SUMS", "".join(f"{artifact.checksum(part / name)}  {name}\n" for name in names).encode())
 
 
-def _page(spec: ReportSpec, plan: Plan, results: Path) -> str:
+def _page(plan: Plan, results: Path) -> str:
     """The page with its hours and without the names of machines."""
-    inputs = {digest: artifact.folder(results, plan.stages[digest].kind, digest) for digest in plan.stages[plan.report].deps}
+    spec, inputs = catalog.report_spec(plan), answers.report_inputs(plan, results)
     of = provenance.of_inputs(spec, inputs)
     telemetry = {digest: {key: value for key, value in known.items() if key != "host"} for digest, known in of.telemetry.items()}
     return page.render_page(answers.answer_study(frame.read_results(spec, inputs)), of._replace(telemetry=telemetry), [])

@@ -1,4 +1,4 @@
-"""Text for a terminal: aligned columns, short values."""
+"""Plain text: aligned columns, short values, JSON in lines that people can read."""
 
 import itertools
 import json
@@ -7,6 +7,8 @@ from typing import Any
 
 LONGEST = 90
 """Characters of one value."""
+WIDTH = 180
+"""Characters of a line of JSON, as far as values can be broken."""
 
 
 def aligned(rows: Iterable[Sequence[str]], indent: int = 2, right: Sequence[int] = ()) -> list[str]:
@@ -47,3 +49,17 @@ def size(count: int) -> str:
         if count >= limit:
             return f"{count / limit:.1f} {unit}"
     return f"{count} B"
+
+
+def compact_json(value: Any, indent: int = 0) -> str:
+    """JSON with a key on each line as long as what it holds does not fit in one."""
+    flat = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    is_row = isinstance(value, list) and all(item is None or isinstance(item, list | str | int | float) for item in value)
+    if len(flat) + indent <= WIDTH or not value or not isinstance(value, dict | list) or is_row:
+        return flat
+    if isinstance(value, dict):
+        parts = [f"{json.dumps(key, ensure_ascii=False)}:{compact_json(item, indent + 1)}" for key, item in value.items()]
+    else:
+        parts = [compact_json(item, indent + 1) for item in value]
+    opening, closing = "{}" if isinstance(value, dict) else "[]"
+    return opening + "\n" + ",\n".join(parts) + "\n" + closing

@@ -1,13 +1,14 @@
 """A finished study's answers as one small JSON file that can be committed, and the tables and figures made from it again.
 
-`docs/results/STUDY.SCALE.json` holds verdicts, the numbers of every table and figure to the digits that are shown, the digests of
-the report and of every stage, seeds, and the environments. `interplay export --from FILE` draws tables and figures from it;
-`docs/papers.md` is made from it.
+`docs/results/STUDY.SCALE.json` holds verdicts, the numbers of every table and figure to the digits that are shown, the digest of
+the report (the lock with this report has those of every stage), seeds, and the environments. `interplay export --from FILE` draws
+tables and figures from it; `docs/papers.md` is made from it.
 
 A row is a text of cells between `|`, in the order of columns by metrics: `977 959 981 975 966 970 m14 @2` is the value 97.7 with
 its interval, the value at each seed, the minimum detectable effect 1.4, and an index into `samples`, which holds for the cells
-after it, too. Numbers are in units of the last digit that the metric shows. `samples`: [what the interval is uncertain over,
-prompts, samples per prompt, distinct models]."""
+after it, too. Numbers are in units of the last digit that the metric shows. In `975 966 970 ~7,-1` value and interval are left
+out: they are the mean of the seeds and Student's interval, each rounded, plus 7, -1 and 0. `samples`: [what the interval is
+uncertain over, prompts, samples per prompt, distinct models]."""
 
 import itertools
 import json
@@ -20,45 +21,37 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from interplay.core import artifact
+from interplay.core import artifact, model
 from interplay.core import metrics as core_metrics
-from interplay.core.model import UserError
 from interplay.report.draw import figures
 from interplay.report.metric_spec import COUNTED, ERROR, measure_of
-from interplay.report.spec import Contrast, Figure, Lineup, ReportArm, ReportRung, ReportSpec
+from interplay.report.spec import Contrast, Figure, Lineup, ReportSpec
 from interplay.report.stats import contrast, estimate, frame
-from interplay.report.write import answers
-from interplay.report.write.tables import Cell, Grid
+from interplay.report.write import answers, plain, tables
 from interplay.results.catalog import report_spec
 from interplay.study.plan import Plan
 
 KEPT = ("value", "low", "high", "over", "n_prompts", "n_samples")
 """What is kept of the estimate of a claim."""
-LINE = 180
-"""Characters of a line of the file, as far as values can be broken."""
 PATH = ("evaluation", "stage", "step")
 """What names a rung of a training ladder."""
 
 Samples = list[tuple[str, int, int, int]]
+Cells = Mapping[tuple[str, str, str], estimate.Estimate]
+"""By (row, column, metric)."""
 
 
 def write_summary(plan: Plan, results: Path, out: Path) -> None:
     """Write the summary to `out`. Raises UserError when the study is not finished."""
-    report = artifact.folder(results, "report", plan.report)
-    if not artifact.done(report):
-        command = f"snakemake all --config study={plan.study} scale={plan.scale}"
-        raise UserError(f"{report}: {plan.study} is not finished; run `{command}`")
-    artifact.check(report)
-    artifact.write_atomic(out, f"{_compact(summarise(plan, results))}\n".encode())
+    answers.finished_report(plan, results)
+    artifact.write_atomic(out, f"{plain.compact_json(summarise(plan, results))}\n".encode())
 
 
 def summarise(plan: Plan, results: Path) -> dict[str, Any]:
     """The summary as JSON data; determined by the report's digest except for `environments` and `exported`."""
     report = artifact.folder(results, "report", plan.report)
     spec = report_spec(plan)
-    inputs = {digest: artifact.folder(results, plan.stages[digest].kind, digest) for digest in plan.stages[plan.report].deps}
-    read = frame.read_results(spec, inputs)._replace(kept={})
-    made = answers.answer_study(read)
+    made = answers.answer_study(frame.read_results(spec, answers.report_inputs(plan, results))._replace(kept={}))
     claims = [
         {
             **{key: claim[key] for key in ("says", "source", "verdict", "caveat", "test") if key in claim},
@@ -77,19 +70,11 @@ def summarise(plan: Plan, results: Path) -> dict[str, Any]:
             for name, entries in artifact.record(report)["metrics"].get("contrasts", {}).items()
         },
         "seeds": sorted({arm.seed for arm in spec.arms}),
-        "stages": _stages(plan),
+        "stages": Counter(stage.kind for stage in plan.stages.values()),
         "environments": _environments(plan, results),
         "exported": core_metrics.current_environment(),
         **numbers_of(made),
     }
-
-
-def _stages(plan: Plan) -> dict[str, str]:
-    """Kind -> the digests of its stages, in the order of the plan."""
-    found: dict[str, list[str]] = {}
-    for digest, stage in plan.stages.items():
-        found.setdefault(stage.kind, []).append(digest)
-    return {kind: " ".join(digests) for kind, digests in found.items()}
 
 
 def _environments(plan: Plan, results: Path) -> list[dict[str, Any]]:
@@ -144,7 +129,7 @@ def _ops(results: frame.Results) -> dict[str, set[Any]]:
     return found
 
 
-def _grid(grid: Grid, samples: Samples) -> dict[str, Any]:
+def _grid(grid: tables.Grid, samples: Samples) -> dict[str, Any]:
     cells = {key: cell.estimate for key, cell in grid.cells.items()}
     keys = list(itertools.product(grid.columns, grid.metrics))
     marks = {(cell.arm, cell.column): cell.mark or " " for cell in grid.cells.values()}
@@ -160,14 +145,8 @@ def _grid(grid: Grid, samples: Samples) -> dict[str, Any]:
     return {key: item for key, item in found.items() if item}
 
 
-def _rows(
-    cells: Mapping[tuple[str, str, str], estimate.Estimate],
-    rows: Iterable[str],
-    columns: list[str],
-    metrics: list[str],
-    samples: Samples,
-) -> dict[str, Any]:
-    """The cells, by (row, column, metric), as text."""
+def _rows(cells: Cells, rows: Iterable[str], columns: list[str], metrics: list[str], samples: Samples) -> dict[str, Any]:
+    """The cells as text."""
     keys = list(itertools.product(columns, metrics))
     texts = {
         row: encode([cells.get((row, *key)) for key in keys], [m for _, m in keys], samples, bool(_pair(row)[1])) for row in rows
@@ -175,12 +154,12 @@ def _rows(
     return {"columns": columns, "metrics": metrics, "rows": texts} if texts else {}
 
 
-def _with_floors(made: contrast.Comparison) -> Grid:
+def _with_floors(made: contrast.Comparison) -> tables.Grid:
     """The cells of a contrast and the differences between identical runs."""
     grid = contrast.comparison_grid(made)
     for block in made.blocks:
         floor = block.floor
-        cell = Cell(floor.arm, floor.twin, block.column, block.metric, floor.gap, "")
+        cell = tables.Cell(floor.arm, floor.twin, block.column, block.metric, floor.gap, "")
         if floor.arm:
             grid.cells[cell.row, block.column, block.metric] = cell
     return grid._replace(rows=list(dict.fromkeys(key[0] for key in grid.cells)))
@@ -213,7 +192,7 @@ def _figures(made: answers.Answer, seen: set[tuple[str, str, str]], samples: Sam
     for name, drawing in made.drawings.items():
         figure = made.results.spec.figures[name]
         if figure.x != "step" or figure.along():
-            cells = {(_row(key), key[2], key[3]): item for key, item in kept.items() if _shown_in(figure, key)}
+            cells = {(tables.row_label(*key[:2]), *key[2:]): item for key, item in kept.items() if _shown_in(figure, key)}
             new = {key: item for key, item in cells.items() if key not in seen}
             rows, columns, metrics = (list(dict.fromkeys(key[at] for key in new)) for at in range(3))
             found[name] = {
@@ -226,16 +205,11 @@ def _figures(made: answers.Answer, seen: set[tuple[str, str, str]], samples: Sam
     return found
 
 
-def _shown_in(figure: Figure, key: tuple[str, ...]) -> bool:
+def _shown_in(figure: Figure, key: frame.Key) -> bool:
     """Whether an estimate is of the metric, and compared with the arm, of a figure."""
-    return (key[3] == figure.y or key[3].partition("@")[0] == figure.y or key[3].partition(":")[0] == figure.y == ERROR) and (
-        key[1] == (figure.against or "")
-    )
-
-
-def _row(key: Iterable[str]) -> str:
-    arm, against, *_ = key
-    return f"{arm} − {against}" if against else arm
+    _, against, _, metric = key
+    named = figure.y in (metric, metric.partition("@")[0]) or metric.partition(":")[0] == figure.y == ERROR
+    return named and against == (figure.against or "")
 
 
 def encode(cells: Iterable[estimate.Estimate | None], metrics: Iterable[str], samples: Samples, signed: bool) -> str:
@@ -246,16 +220,13 @@ def encode(cells: Iterable[estimate.Estimate | None], metrics: Iterable[str], sa
         if cell is None or math.isnan(cell.value):
             texts.append("")
             continue
-        place = _place((cell.over, cell.n_prompts, cell.n_samples, cell.models), samples)
+        sample = (cell.over, cell.n_prompts, cell.n_samples, cell.models)
+        if sample not in samples:
+            samples.append(sample)
+        place = samples.index(sample)
         texts.append(_cell(cell, metric, signed) + ("" if place == last else f" @{place}"))
         last = place
     return "|".join(texts)
-
-
-def _place(sample: tuple[str, int, int, int], samples: Samples) -> int:
-    if sample not in samples:
-        samples.append(sample)
-    return samples.index(sample)
 
 
 def _cell(found: estimate.Estimate, metric: str, signed: bool) -> str:
@@ -263,7 +234,37 @@ def _cell(found: estimate.Estimate, metric: str, signed: bool) -> str:
     numbers = [shown(number, metric) for number in (found.value, found.low, found.high, *seeds)]
     mde = shown(found.detectable, metric)
     implied = shown(_implied(numbers, metric, found.over), metric) if signed else "–"
-    return " ".join([*numbers, *([f"m{mde}"] if mde != implied else [])])
+    return " ".join([*_shortened(numbers, metric, signed), *([f"m{mde}"] if mde != implied else [])])
+
+
+def _shortened(numbers: list[str], metric: str, signed: bool) -> list[str]:
+    """Value, interval and seeds of a cell, as the seeds and what they do not imply where that is shorter."""
+    seeds = numbers[3:]
+    if len(seeds) < 2 or not all(number.lstrip("-").isdecimal() for number in numbers):
+        return numbers
+    beyond = [str(int(one) - other) for one, other in zip(numbers, _of_seeds(seeds, metric, signed), strict=False)]
+    while beyond and beyond[-1] == "0":
+        beyond.pop()
+    return min([*seeds, f"~{','.join(beyond)}"], numbers, key=lambda words: len(" ".join(words)))
+
+
+def _whole(words: list[str], metric: str, signed: bool) -> list[str]:
+    """The inverse of `_shortened`."""
+    if not words[-1].startswith("~"):
+        return words
+    *seeds, beyond = words
+    added = [int(one) for one in beyond[1:].split(",") if one]
+    implied = _of_seeds(seeds, metric, signed)
+    return [*(str(one + other) for one, other in itertools.zip_longest(implied, added, fillvalue=0)), *seeds]
+
+
+def _of_seeds(seeds: list[str], metric: str, signed: bool) -> list[int]:
+    """The mean of the seeds and Student's interval, in units of the last digit."""
+    measure, values = measure_of(metric), np.array([float(seed) for seed in seeds])
+    lowest, highest = measure.support_of_differences if signed else measure.support
+    unit = measure.factor * 10**measure.decimals
+    interval = estimate.t_interval(values, (lowest * unit, highest * unit))
+    return [round(float(number)) for number in (values.mean(), *interval)]
 
 
 def _implied(numbers: Sequence[str], metric: str, over: str) -> float:
@@ -283,24 +284,6 @@ def shown(number: float, metric: str) -> str:
     return f"{round(scaled) or float(f'{scaled:.1g}'):g}" if abs(scaled) < 1 else str(round(scaled))
 
 
-def _compact(value: Any, indent: int = 0) -> str:
-    """JSON with a key on each line as long as what it holds does not fit in one."""
-    flat = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-    if len(flat) + indent <= LINE or not value or not isinstance(value, dict | list) or _is_row(value):
-        return flat
-    if isinstance(value, dict):
-        parts = [f"{json.dumps(key, ensure_ascii=False)}:{_compact(item, indent + 1)}" for key, item in value.items()]
-    else:
-        parts = [_compact(item, indent + 1) for item in value]
-    opening, closing = "{}" if isinstance(value, dict) else "[]"
-    return opening + "\n" + ",\n".join(parts) + "\n" + closing
-
-
-def _is_row(value: Any) -> bool:
-    """A row of cells."""
-    return isinstance(value, list) and all(item is None or isinstance(item, list | str | int | float) for item in value)
-
-
 # Reading: the same answers from the file.
 
 
@@ -308,7 +291,7 @@ def read_summary(path: Path) -> answers.Answer:
     """The tables, contrasts and figures of a summary. Raises UserError for a file that is none."""
     known = artifact.read_json(path)
     if absent := [key for key in ("grids", "figures", "samples", "arms", "ops") if key not in known]:
-        raise UserError(f"{path}: {absent[0]} is missing; name a file that `interplay export STUDY -o FILE.json` wrote")
+        raise model.UserError(f"{path}: {absent[0]} is missing; name a file that `interplay export STUDY -o FILE.json` wrote")
     grids = {name: _decode_grid(known, grid) for name, grid in known["grids"].items()}
     kept = {(one.arm, one.against, one.column, one.metric): one.estimate for g in grids.values() for one in g.cells.values()}
     for figure in known["figures"].values():
@@ -337,16 +320,19 @@ def write_files(path: Path, out: Path) -> None:
 
 def _results(known: Mapping[str, Any], kept: dict[frame.Key, estimate.Estimate]) -> frame.Results:
     """Results whose every estimate is known; of prompts it holds which bands, ops and classes of errors there are."""
+    rungs = {
+        arm: [{**dict(zip(PATH, key, strict=True)), "digest": f"{ladder}@{key}"} for key in keys]
+        for arm, row in known["arms"].items()
+        for ladder, *keys in [row.get("ladder", [0])]
+    }
     arms = [
-        ReportArm(arm=arm, seed=seed, path=[], evaluations={}, rungs=_rungs(row.get("ladder", [])))
+        {"arm": arm, "seed": seed, "path": [], "evaluations": {}, "rungs": rungs[arm]}
         for arm, row in known["arms"].items()
         for seed in row.get("seeds", known["seeds"])
     ]
-    drawn = {name: Figure.model_validate(one["figure"]) for name, one in known["figures"].items()}
-    spec = ReportSpec(
-        study=known["study"], scale=known["scale"], question=known["question"], arms=arms, bands=known["bands"],
-        trained_ops={}, tables={}, figures=drawn, claims=[],
-    )  # fmt: skip
+    shown = {key: known[key] for key in ("study", "scale", "question", "bands")}
+    shown |= {"figures": {name: one["figure"] for name, one in known["figures"].items()}}
+    spec = ReportSpec.model_validate({**shown, "arms": arms, "trained_ops": {}, "tables": {}, "claims": []})
     prompts = pd.DataFrame([(band, op) for band, ops in known["ops"].items() for op in ops], columns=["band", "op"])
     prompts["n"] = known["n_samples"]
     classes = dict.fromkeys(key[3].partition(":")[2] for key in kept if key[3].startswith(f"{ERROR}:"))
@@ -354,21 +340,17 @@ def _results(known: Mapping[str, Any], kept: dict[frame.Key, estimate.Estimate])
     return frame.Results(spec, {"summary": prompts}, {}, {}, kept=kept)
 
 
-def _rungs(ladder: list[Any]) -> list[ReportRung]:
-    return [ReportRung(**dict(zip(PATH, key, strict=True)), digest=f"{ladder[0]}@{key}") for key in ladder[1:]]
-
-
-def _decode_grid(known: Mapping[str, Any], grid: Mapping[str, Any]) -> Grid:
+def _decode_grid(known: Mapping[str, Any], grid: Mapping[str, Any]) -> tables.Grid:
     gaps = tuple(grid.get("missing", []))
-    cells: dict[tuple[str, str, str], Cell] = {}
+    cells: dict[tuple[str, str, str], tables.Cell] = {}
     for (row, column, metric), found in _decode_rows(known, grid).items():
         mark = grid.get("marks", {}).get(_pair(row)[0], "").ljust(len(grid["columns"]))[grid["columns"].index(column)]
         if found.seeds or not _pair(row)[1]:
-            cells[row, column, metric] = Cell(*_pair(row), column, metric, found._replace(missing=gaps), mark.strip())
+            cells[row, column, metric] = tables.Cell(*_pair(row), column, metric, found._replace(missing=gaps), mark.strip())
             gaps = ()
     scores = zip(itertools.product(grid["columns"], grid["metrics"]), grid.get("prior", "").split(), strict=False)
     prior = {key: _fraction(score, key[1]) for key, score in scores if score != "–"}
-    return Grid(list(grid["rows"]), grid["columns"], grid["metrics"], cells, prior, tuple(grid.get("notes", [])))
+    return tables.Grid(list(grid["rows"]), grid["columns"], grid["metrics"], cells, prior, tuple(grid.get("notes", [])))
 
 
 def _decode_rows(known: Mapping[str, Any], grid: Mapping[str, Any]) -> dict[tuple[str, str, str], estimate.Estimate]:
@@ -400,7 +382,7 @@ def _estimate(
     words: list[str], metric: str, sample: tuple[str, int, int, int], seeds: list[int], signed: bool
 ) -> estimate.Estimate:
     over, n_prompts, n_samples, models = sample
-    numbers = [word for word in words if word[0] not in "m@"]
+    numbers = _whole([word for word in words if word[0] not in "m@"], metric, signed)
     value, low, high, *each = (_fraction(word, metric) for word in numbers)
     each = each or [value] * len(seeds)
     implied = _implied(numbers, metric, over) if signed else np.nan
@@ -414,7 +396,7 @@ def _fraction(word: str, metric: str) -> float:
     return np.nan if word == "–" else float(word) / 10**unit.decimals / unit.factor
 
 
-def _made(known: Mapping[str, Any], name: str, grid: Grid) -> contrast.Comparison:
+def _made(known: Mapping[str, Any], name: str, grid: tables.Grid) -> contrast.Comparison:
     of, entries = known["compared"][name], known["contrasts"][name]
     tries = [{"arm": ""}] * of["tries"]
     contenders = [{"name": one, "tries": tries} for one in of["chosen"]]
@@ -430,7 +412,7 @@ def _made(known: Mapping[str, Any], name: str, grid: Grid) -> contrast.Compariso
     return contrast.Comparison(Contrast.model_validate(of["contrast"]), lineup, blocks, of["tests"], tuple(of["caveats"]))
 
 
-def _row_of(grid: Grid, name: str, value: str, against: str, entry: Mapping[str, Any], key: str) -> contrast.ComparisonRow:
+def _row_of(grid: tables.Grid, name: str, value: str, against: str, entry: Mapping[str, Any], key: str) -> contrast.ComparisonRow:
     arm, (column, _, metric) = entry["arm"], key.partition("/")
     cells = [grid.cells.get((row, column, metric)) for row in (arm, f"{arm} − {against}")]
     found, gap = (cell.estimate if cell else estimate.Estimate() for cell in cells)

@@ -3,6 +3,7 @@
 import csv
 import io
 import re
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
@@ -13,23 +14,22 @@ from interplay.report.write.tables import MARKS, PARTLY, UNTRAINED, Cell, Grid, 
 
 FIELDS = ["arm", "against", "column", "cell", "estimate", "low", "high", "over", "n_prompts", "n_samples", "seeds", "per_seed"]
 FIELDS += ["deviation", "detectable", "trained", "evaluations", "missing"]
+CONTRAST_FIELDS = ["column", "cell", "name", "arm", "chosen", "tuning", "estimate", "low", "high", "over", "seeds", "per_seed"]
+CONTRAST_FIELDS += ["against", "difference", "difference_low", "difference_high", "difference_over", "floor", "floor_low"]
+CONTRAST_FIELDS += ["floor_high", "floor_arm", "floor_twin", "identical_sd", "identical_runs", "p", "p_adjusted", "correction"]
+CONTRAST_FIELDS += ["tests", "verdict", "evaluations", "missing"]
 OVER_PROMPTS = "ᵖ"
-LATEX = {"&": r"\&", "%": r"\%", "_": r"\_", "#": r"\#", "†": r"$^\dagger$", "‡": r"$^\ddagger$"}
-LATEX |= {"\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "^": r"\^{}", "~": r"\~{}"}
+ESCAPES = str.maketrans({"&": r"\&", "%": r"\%", "_": r"\_", "#": r"\#", "†": r"$^\dagger$", "‡": r"$^\ddagger$"})
+ESCAPES |= str.maketrans({"\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "^": r"\^{}", "~": r"\~{}"})
+ESCAPES |= str.maketrans({"−": "$-$", "–": "--", "·": r"$\cdot$", "<": "$<$", OVER_PROMPTS: "$^p$"})
 ELEMENT = re.compile(r"<(?=[A-Za-z/!?])")
 """What begins an element of HTML."""
-LATEX |= {"−": "$-$", "–": "--", "·": r"$\cdot$", "<": "$<$", OVER_PROMPTS: "$^p$"}
 
 
-def percent(number: float, signed: bool = False) -> str:
-    """A fraction as percent with one decimal; a dash for NaN. Never `-0.0`."""
-    return SHARE.shown(number, signed)
-
-
-def interval_text(estimate: Estimate, signed: bool, metric: str) -> str:
-    """`[38.0, 44.4]` in the unit of the metric, marked where it is uncertain over prompts and not over seeds."""
+def interval_text(estimate: Estimate, signed: bool, metric: str, marked: bool = True) -> str:
+    """`[38.0, 44.4]` in the unit of the metric, `marked` where it is uncertain over prompts and not over seeds."""
     low, high = (measure_of(metric).shown(end, signed) for end in (estimate.low, estimate.high))
-    return f"[{low}, {high}]{OVER_PROMPTS if over_prompts(estimate) else ''}"
+    return f"[{low}, {high}]{OVER_PROMPTS if marked and over_prompts(estimate) else ''}"
 
 
 def over_prompts(estimate: Estimate) -> bool:
@@ -47,13 +47,18 @@ def per_seed(estimate: Estimate, signed: bool, metric: str) -> str:
 def as_csv(grid: Grid) -> str:
     """Long form, one line per cell, fractions to 7 significant digits; the baselines are the arms `answer prior` and `trivial
     policy`."""
-    text = io.StringIO()
-    writer = csv.DictWriter(text, FIELDS, restval="", lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(_csv_row(cell) for cell in grid.cells.values())
+    rows = [_csv_row(cell) for cell in grid.cells.values()]
     for (column, metric), score in grid.prior.items():
         below = metric_row(metric).baseline
-        writer.writerow({"arm": below.name if below else "", "column": column, "cell": metric, "estimate": number_text(score)})
+        rows.append({"arm": below.name if below else "", "column": column, "cell": metric, "estimate": number_text(score)})
+    return _csv(FIELDS, rows)
+
+
+def _csv(fields: list[str], rows: Iterable[Mapping[str, str | int]]) -> str:
+    text = io.StringIO()
+    writer = csv.DictWriter(text, fields, restval="", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
     return text.getvalue()
 
 
@@ -64,20 +69,25 @@ def _csv_row(cell: Cell) -> dict[str, str | int]:
         "against": cell.against,
         "column": cell.column,
         "cell": cell.metric,
-        "estimate": number_text(found.value),
-        "low": number_text(found.low),
-        "high": number_text(found.high),
-        "over": found.over,
+        **_estimate_fields(found),
         "n_prompts": found.n_prompts,
         "n_samples": found.n_samples,
-        "seeds": ";".join(str(seed) for seed in found.seeds),
-        "per_seed": ";".join(number_text(number) for number in found.per_seed),
         "deviation": number_text(found.deviation),
         "detectable": number_text(found.detectable),
         "trained": {UNTRAINED: "none", PARTLY: "some"}.get(cell.mark, "all"),
         "evaluations": ";".join(found.digests),
         "missing": "; ".join(found.missing),
     }
+
+
+def _estimate_fields(found: Estimate) -> dict[str, str]:
+    """An estimate, its interval and its values at each seed."""
+    seeds = {"seeds": ";".join(map(str, found.seeds)), "per_seed": ";".join(map(number_text, found.per_seed))}
+    return {"estimate": number_text(found.value), **_interval_fields(found), "over": found.over, **seeds}
+
+
+def _interval_fields(found: Estimate, prefix: str = "") -> dict[str, str]:
+    return {f"{prefix}low": number_text(found.low), f"{prefix}high": number_text(found.high)}
 
 
 def number_text(number: float) -> str:
@@ -90,10 +100,8 @@ def baseline_rows(grid: Grid, block: list[tuple[str, str]]) -> list[tuple[str, l
     have a number."""
     found = []
     for one in BASELINES:
-        shown = [
-            percent(grid.prior[key] if key in grid.prior and metric_row(key[1]).baseline is one else np.nan) for key in block
-        ]
-        found += [(one.name, shown)] if set(shown) != {"–"} else []
+        of = [key if key in grid.prior and metric_row(key[1]).baseline is one else None for key in block]
+        found += [(one.name, [SHARE.shown(grid.prior[key]) if key else "–" for key in of])] if any(of) else []
     return found
 
 
@@ -102,12 +110,9 @@ def cell_lines(cell: Cell) -> list[str]:
     found, signed = cell.estimate, bool(cell.against)
     if np.isnan(found.value):
         return ["missing"]
-    number = measure_of(cell.metric).shown
-    intervals = [form(found, signed, cell.metric) for form in (interval_text, per_seed)]
-    shown = [number(found.value, signed) + cell.mark, *intervals]
-    if not np.isnan(found.detectable):
-        shown.append(f"MDE {number(found.detectable)}")
-    return [line for line in shown if line]
+    value, *others = estimate_lines(found, cell.metric, signed)
+    effect = "" if np.isnan(found.detectable) else f"MDE {measure_of(cell.metric).shown(found.detectable)}"
+    return [line for line in (value + cell.mark, *others, effect) if line]
 
 
 def grid_notes(grid: Grid) -> list[str]:
@@ -148,73 +153,59 @@ def markdown_text(text: str) -> str:
 
 def as_markdown(grid: Grid, title: str) -> str:
     """One Markdown table per block, with the notes beneath."""
-    parts = [f"# {markdown_text(title)}", ""]
+    blocks = []
     for block in grid_blocks(grid):
-        parts.append(f"| | {' | '.join(column_label(*key) for key in block)} |")
-        parts.append("|---|" + "---|" * len(block))
-        for row in grid.rows:
-            shown = ("<br>".join(cell_lines(grid.cells[row, *key])) for key in block)
-            parts.append(f"| {markdown_text(row)} | {' | '.join(shown)} |")
-        parts += [f"| {name} | {' | '.join(row)} |" for name, row in baseline_rows(grid, block)]
-        parts.append("")
-    return "\n".join(parts + [f"- {markdown_text(note)}" for note in grid_notes(grid)]) + "\n"
+        head = f"| | {' | '.join(column_label(*key) for key in block)} |"
+        rows = [[markdown_text(row), *("<br>".join(cell_lines(grid.cells[row, *key])) for key in block)] for row in grid.rows]
+        rows += [[name, *shown] for name, shown in baseline_rows(grid, block)]
+        blocks.append([head, *_markdown_rows(rows, len(block) + 1)])
+    return _markdown(title, blocks, grid_notes(grid))
+
+
+def _markdown(title: str, blocks: list[list[str]], notes: list[str]) -> str:
+    body = [line for block in blocks for line in (*block, "")]
+    return "\n".join([f"# {markdown_text(title)}", "", *body, *(f"- {markdown_text(note)}" for note in notes)]) + "\n"
+
+
+def _markdown_rows(rows: list[list[str]], width: int) -> list[str]:
+    """The line beneath the head of a table, and its rows."""
+    return ["|" + "---|" * width, *(f"| {' | '.join(row)} |" for row in rows)]
 
 
 def as_latex(grid: Grid, title: str) -> str:
     """One tabular per block (booktabs), with the notes as comments."""
-    said = [f"{title}. Needs \\usepackage{{booktabs}}.", *grid_notes(grid)]
-    parts = [f"% {' '.join(line.split())}" for line in said]
+    tables = []
     for block in grid_blocks(grid):
-        parts += [rf"\begin{{tabular}}{{l{'r' * len(block)}}}", r"\toprule"]
-        parts.append(
-            " & ".join(["", *(_stack(column_label(column), column_label("", metric)) for column, metric in block)]) + r" \\"
-        )
-        parts.append(r"\midrule")
-        for row in grid.rows:
-            parts.append(" & ".join([latex_text(row), *(_stack(*cell_lines(grid.cells[row, *key])) for key in block)]) + r" \\")
-        below = [" & ".join([name, *map(latex_text, row)]) + r" \\" for name, row in baseline_rows(grid, block)]
-        parts += [r"\midrule", *below] if below else []
-        parts += [r"\bottomrule", r"\end{tabular}", ""]
-    return "\n".join(parts)
+        head = ["", *(_stack(column_label(column), column_label("", metric)) for column, metric in block)]
+        rows = [[latex_text(row), *(_stack(*cell_lines(grid.cells[row, *key])) for key in block)] for row in grid.rows]
+        tables.append(_tabular(head, rows, [[name, *map(latex_text, row)] for name, row in baseline_rows(grid, block)]))
+    return _latex(title, grid_notes(grid), tables)
+
+
+def _latex(title: str, notes: list[str], tables: list[list[str]]) -> str:
+    said = [f"{title}. Needs \\usepackage{{booktabs}}.", *notes]
+    return "\n".join([*(f"% {' '.join(line.split())}" for line in said), *(line for table in tables for line in (*table, ""))])
+
+
+def _tabular(head: list[str], rows: list[list[str]], below: list[list[str]]) -> list[str]:
+    """A tabular of escaped cells; a rule separates the rows `below`, if any."""
+    top, middle, bottom = ([" & ".join(row) + r" \\" for row in part] for part in ([head], rows, below))
+    lines = [rf"\begin{{tabular}}{{l{'r' * (len(head) - 1)}}}", r"\toprule", *top, r"\midrule", *middle]
+    return [*lines, *([r"\midrule", *bottom] if bottom else []), r"\bottomrule", r"\end{tabular}"]
 
 
 def _stack(*shown: str) -> str:
-    first, *rest = (latex_text(line) for line in shown)
+    first, *rest = map(latex_text, shown)
     stacked = r" \\ ".join([first, *(rf"{{\scriptsize {line}}}" for line in rest)])
     return rf"\shortstack[r]{{{stacked}}}"
 
 
 def latex_text(text: str) -> str:
     """Escaped for LaTeX."""
-    return "".join(LATEX.get(character, character) for character in text)
+    return text.translate(ESCAPES)
 
 
 # A contrast as text, from the same rows.
-
-
-CONTRAST_FIELDS = ["column", "cell", "name", "arm", "chosen", "tuning", "estimate", "low", "high", "over", "seeds", "per_seed"]
-CONTRAST_FIELDS += [
-    "against",
-    "difference",
-    "difference_low",
-    "difference_high",
-    "difference_over",
-    "floor",
-    "floor_low",
-    "floor_high",
-]
-CONTRAST_FIELDS += [
-    "floor_arm",
-    "floor_twin",
-    "identical_sd",
-    "identical_runs",
-    "p",
-    "p_adjusted",
-    "correction",
-    "tests",
-    "verdict",
-]
-CONTRAST_FIELDS += ["evaluations", "missing"]
 
 
 def contrast_heads(made: Comparison) -> list[str]:
@@ -270,22 +261,15 @@ def contrast_notes(made: Comparison) -> list[str]:
     """What must be known to read the numbers."""
     against, tune, seeds = made.lineup.against, made.contrast.tune, made.blocks[0].rows[0].estimate.seeds if made.blocks else ()
     rows = [row for block in made.blocks for row in block.rows]
-    said = [f"Percent; differences to {against} in points, with the 95 % interval in brackets and the value at each seed."]
-    said.append(
-        f"Better or worse: p{', adjusted,' if made.contrast.correction == 'holm' else ''} is below 0.05 and the difference is "
-        f"larger "
-        "than the noise floor. All else is no information: these runs show no difference, which does not make the two equal."
-    )
-    said.append(
-        "p: the paired t test over seeds"
-        + (f"; {OVER_PROMPTS}: the bootstrap over prompts" if any(over_prompts(row.gap) for row in rows) else "")
-        + (
-            f". Adjusted by Holm's method for all {made.tests} comparisons of this table"
-            if made.contrast.correction == "holm"
-            else ""
-        )
-        + "."
-    )
+    holm = made.contrast.correction == "holm"
+    sources = f"; {OVER_PROMPTS}: the bootstrap over prompts" if any(over_prompts(row.gap) for row in rows) else ""
+    adjusted = f". Adjusted by Holm's method for all {made.tests} comparisons of this table" if holm else ""
+    said = [
+        f"Percent; differences to {against} in points, with the 95 % interval in brackets and the value at each seed.",
+        f"Better or worse: p{', adjusted,' if holm else ''} is below 0.05 and the difference is larger than the noise floor. All "
+        "else is no information: these runs show no difference, which does not make the two equal.",
+        f"p: the paired t test over seeds{sources}{adjusted}.",
+    ]
     if tune is not None:
         tries = len(made.lineup.contenders[0].tries)
         said.append(
@@ -301,14 +285,10 @@ def contrast_notes(made: Comparison) -> list[str]:
 
 def contrast_csv(made: Comparison) -> str:
     """One line per row and block, fractions to 7 significant digits."""
-    text = io.StringIO()
-    writer = csv.DictWriter(text, CONTRAST_FIELDS, restval="", lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(_contrast_text_csv_row(made, block, row) for block in made.blocks for row in block.rows)
-    return text.getvalue()
+    return _csv(CONTRAST_FIELDS, (_contrast_csv_row(made, block, row) for block in made.blocks for row in block.rows))
 
 
-def _contrast_text_csv_row(made: Comparison, block: ComparisonBlock, row: ComparisonRow) -> dict[str, str | int]:
+def _contrast_csv_row(made: Comparison, block: ComparisonBlock, row: ComparisonRow) -> dict[str, str | int]:
     found, gap, floor = row.estimate, row.gap, block.floor
     return {
         "column": block.column,
@@ -316,21 +296,14 @@ def _contrast_text_csv_row(made: Comparison, block: ComparisonBlock, row: Compar
         "name": row.chosen.name,
         "arm": row.chosen.arm,
         "chosen": row.chosen.value,
-        "tuning": ";".join(number_text(number) for number in row.chosen.tuning),
-        "estimate": number_text(found.value),
-        "low": number_text(found.low),
-        "high": number_text(found.high),
-        "over": found.over,
-        "seeds": ";".join(str(seed) for seed in found.seeds),
-        "per_seed": ";".join(number_text(number) for number in found.per_seed),
+        "tuning": ";".join(map(number_text, row.chosen.tuning)),
+        **_estimate_fields(found),
         "against": block.rows[0].chosen.arm,
         "difference": number_text(gap.value),
-        "difference_low": number_text(gap.low),
-        "difference_high": number_text(gap.high),
+        **_interval_fields(gap, "difference_"),
         "difference_over": gap.over,
         "floor": number_text(floor.size),
-        "floor_low": number_text(floor.gap.low),
-        "floor_high": number_text(floor.gap.high),
+        **_interval_fields(floor.gap, "floor_"),
         "floor_arm": floor.arm,
         "floor_twin": floor.twin,
         "identical_sd": number_text(floor.deviation),
@@ -347,32 +320,20 @@ def _contrast_text_csv_row(made: Comparison, block: ComparisonBlock, row: Compar
 
 def contrast_markdown(made: Comparison, title: str) -> str:
     """One Markdown table per block, with the notes beneath."""
-    parts = [f"# {markdown_text(title)}", ""]
+    names, blocks = contrast_heads(made), []
     for block in made.blocks:
-        names = contrast_heads(made)
-        parts += [
-            markdown_text(contrast_caption(block)),
-            "",
-            f"| {' | '.join(map(markdown_text, names))} |",
-            "|" + "---|" * len(names),
-        ]
-        parts += [
-            f"| {' | '.join('<br>'.join(map(markdown_text, lines)) for lines in contrast_cells(made, block, row))} |"
-            for row in block.rows
-        ]
-        parts.append("")
-    return "\n".join(parts + [f"- {markdown_text(note)}" for note in contrast_notes(made)]) + "\n"
+        cells = [contrast_cells(made, block, row) for row in block.rows]
+        rows = [["<br>".join(map(markdown_text, lines)) for lines in row] for row in cells]
+        head = f"| {' | '.join(map(markdown_text, names))} |"
+        blocks.append([markdown_text(contrast_caption(block)), "", head, *_markdown_rows(rows, len(names))])
+    return _markdown(title, blocks, contrast_notes(made))
 
 
 def contrast_latex(made: Comparison, title: str) -> str:
     """One tabular per block (booktabs), with captions and notes as comments."""
-    said = [f"{title}. Needs \\usepackage{{booktabs}}.", *contrast_notes(made)]
-    parts = [f"% {' '.join(line.split())}" for line in said]
+    head, tables = [*map(latex_text, contrast_heads(made))], []
     for block in made.blocks:
-        names = contrast_heads(made)
-        parts += [f"% {contrast_caption(block)}", rf"\begin{{tabular}}{{l{'r' * (len(names) - 1)}}}", r"\toprule"]
-        parts += [" & ".join(map(latex_text, names)) + r" \\", r"\midrule"]
-        for row in block.rows:
-            parts.append(" & ".join(latex_text(" ".join(lines[:2])) for lines in contrast_cells(made, block, row)) + r" \\")
-        parts += [r"\bottomrule", r"\end{tabular}", ""]
-    return "\n".join(parts)
+        cells = [contrast_cells(made, block, row) for row in block.rows]
+        rows = [[latex_text(" ".join(lines[:2])) for lines in row] for row in cells]
+        tables.append([f"% {contrast_caption(block)}", *_tabular(head, rows, [])])
+    return _latex(title, contrast_notes(made), tables)

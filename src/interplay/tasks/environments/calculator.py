@@ -93,18 +93,12 @@ def reply(problem: Problem, turns: list[str]) -> family.Reply:
     """The value of the expression in the last turn, or `error`; a box ends the episode."""
     if family.is_final(turns[-1]):
         return family.Reply("", True)
-    return family.Reply(f"{_tool_output(problem, turns[-1])}\n", False)
-
-
-def _tool_output(problem: Problem, turn: str) -> str:
-    call = CALL.fullmatch(turn)
-    if not call:
-        return BROKEN
+    call = CALL.fullmatch(turns[-1])
     try:
-        found = value(call[1])
+        found = str(value(call[1])) if call and (not problem.single or SINGLE.fullmatch(call[1])) else BROKEN
     except ValueError:
-        return BROKEN
-    return BROKEN if problem.single and not SINGLE.fullmatch(call[1]) else str(found)
+        found = BROKEN
+    return family.Reply(f"{found}\n", False)
 
 
 SINGLE = re.compile(r"-?\d+[-+*](?:-?\d+|\(-\d+\))")

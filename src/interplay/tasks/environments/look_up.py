@@ -16,7 +16,6 @@ from interplay.tasks.environments.spec import BiosSearch, SelfSearch
 from interplay.tasks.facts import questions
 from interplay.tasks.facts.chains import ERRORS, Fact, judge
 from interplay.tasks.facts.people import Problem, world
-from interplay.tasks.facts.questions import BIOS
 from interplay.tasks.spec import Verify
 from interplay.tasks.verdict import BOX, Verdict
 
@@ -78,19 +77,21 @@ def verify_search(problem: Problem, completion: str, options: Verify) -> Verdict
 
 def vocabulary(task: BiosSearch | SelfSearch) -> list[str]:
     """The pieces of a tokenizer of words."""
-    return [*BIOS.vocabulary(task.bios), "look(", ")", " ", "\n", BROKEN, NOTHING_FOUND]
+    return [*questions.BIOS.vocabulary(task.bios), "look(", ")", " ", "\n", BROKEN, NOTHING_FOUND]
 
 
 BIOS_SEARCH = family.Environment(
     name="bios_search",
     errors=family.TRANSCRIPT_ERRORS,
-    generate=lambda task, seed, index, op: BIOS.generate(task.bios, seed, index, op),
+    generate=lambda task, seed, index, op: questions.BIOS.generate(task.bios, seed, index, op),
     render=render,
     solve=solve,
-    loads=BIOS.loads,
+    loads=questions.BIOS.loads,
     verify=verify_search,
-    structure=lambda problem: f"{stream_key('bios_search', BIOS.structure(problem)):016x}",  # never a key of bios itself
-    shared=BIOS.shared,
+    structure=lambda problem: (
+        f"{stream_key('bios_search', questions.BIOS.structure(problem)):016x}"
+    ),  # never a key of bios itself
+    shared=questions.BIOS.shared,
     vocabulary=vocabulary,
     reply=reply,
     expert=expert,
@@ -107,7 +108,7 @@ FORM = re.compile(r"(?:look\(\w{1,40}\)[^\n]+\n)+\\boxed\{[^{}\n]*\}")
 
 def generate_memory(task: SelfSearch, seed: int, index: int, op: int) -> Problem:
     """A chain of `op` memorised facts; the context is the dictionary."""
-    problem, known = BIOS.generate(task.bios, seed, index, op), world(task.bios).facts
+    problem, known = questions.BIOS.generate(task.bios, seed, index, op), world(task.bios).facts
     subjects = {hop.subject for hop in problem.hops}
     return problem._replace(context=tuple(Fact(*about, there) for about, there in known.items() if about[0] in subjects))
 
@@ -135,10 +136,10 @@ SELF_SEARCH = family.Environment(
     generate=generate_memory,
     render=render_memory,
     solve=solve,
-    loads=BIOS.loads,
+    loads=questions.BIOS.loads,
     verify=verify_memory,
-    structure=lambda problem: f"{stream_key('self_search', BIOS.structure(problem._replace(context=()))):016x}",
-    shared=BIOS.shared,
+    structure=lambda problem: f"{stream_key('self_search', questions.BIOS.structure(problem._replace(context=()))):016x}",
+    shared=questions.BIOS.shared,
     vocabulary=vocabulary,
     reply=reply,
     expert=expert,

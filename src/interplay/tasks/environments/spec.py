@@ -1,6 +1,6 @@
 """Options of the environments: small text tasks for episodes of several turns."""
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -26,18 +26,17 @@ class Calculator(Model):
         return (1, 5)
 
 
-class BiosSearch(Model):
-    """Questions about people whose facts are in a dictionary: the policy writes `look(Ada)` and reads the facts about Ada.
-    Difficulty `op` = hops."""
+class Search(Model):
+    """Common options of searches in a dictionary of people."""
 
-    name: Literal["bios_search"] = "bios_search"
-    bios: Bios = Bios(level="in_context", distractors=(8, 12))
-    """The people; level in_context, whose context is the dictionary."""
+    LEVEL: ClassVar[str]
+    """The level of bios whose facts the dictionary holds."""
+    bios: Bios
 
     @model_validator(mode="after")
-    def _in_context(self) -> "BiosSearch":
-        if self.bios.level != "in_context":
-            raise ValueError(f"bios.level = {self.bios.level}: must be in_context, whose facts can all be looked up")
+    def _has_level(self) -> Self:
+        if self.bios.level != self.LEVEL:
+            raise ValueError(f"bios.level = {self.bios.level}: must be {self.LEVEL}, whose facts are in the dictionary")
         return self
 
     def ops(self) -> Range:
@@ -45,25 +44,26 @@ class BiosSearch(Model):
         return self.bios.ops()
 
 
-class SelfSearch(Model):
+class BiosSearch(Search):
+    """Questions about people whose facts are in a dictionary: the policy writes `look(Ada)` and reads the facts about Ada.
+    Difficulty `op` = hops."""
+
+    LEVEL: ClassVar[str] = "in_context"
+    name: Literal["bios_search"] = "bios_search"
+    bios: Bios = Bios(level="in_context", distractors=(8, 12))
+    """The people; level in_context, whose context is the dictionary."""
+
+
+class SelfSearch(Search):
     """Questions about people whose facts are memorised, answered in one completion that writes both the look-up and its
     result: `look(Ada)Ada's boss is Bea. Ada's city is Rom.`, line by line, then the box (SSRL, arXiv:2508.10874). The episode
     environment with `stop: ")"` substitutes the real dictionary for the results that the model would write. Difficulty `op` =
     hops."""
 
+    LEVEL: ClassVar[str] = "by_heart"
     name: Literal["self_search"] = "self_search"
     bios: Bios = Bios(level="by_heart")
     """The people; level by_heart, whose facts pre-training can teach as statements."""
-
-    @model_validator(mode="after")
-    def _by_heart(self) -> "SelfSearch":
-        if self.bios.level != "by_heart":
-            raise ValueError(f"bios.level = {self.bios.level}: must be by_heart, whose facts a model can know")
-        return self
-
-    def ops(self) -> Range:
-        """Least and most hops."""
-        return self.bios.ops()
 
 
 class TwentyQuestions(Model):

@@ -9,7 +9,6 @@ from typing import NamedTuple
 from interplay.core.random import stream_key
 from interplay.tasks import multihop
 from interplay.tasks.facts import chains
-from interplay.tasks.facts.chains import Fact
 from interplay.tasks.facts.people import Problem, Surface, generate, structure, world
 from interplay.tasks.facts.spec import ATTRIBUTES, Bios
 from interplay.tasks.family import Family, Generator, Item, Paragraph, Rates, Rendered, compact_json, from_json
@@ -30,7 +29,7 @@ QUESTION = re.compile(r"(?:Who|What) is ((?:the \w+ of )+)(\w+)\?(?: (?=Wh)|\n)"
 STUB = re.compile(r"(?:(\w+)'s (\w+)|The (\w+) of (\w+)) is ")
 
 
-def sentence(fact: Fact, surface: Surface, form: int) -> str:
+def sentence(fact: chains.Fact, surface: Surface, form: int) -> str:
     """A fact in one of the forms of its surface; terse has one."""
     subject, relation, there = fact
     if surface == "prose" and form % 3 == 1:
@@ -40,7 +39,7 @@ def sentence(fact: Fact, surface: Surface, form: int) -> str:
     return f"{subject}'s {relation} is {there}."
 
 
-def step(fact: Fact) -> str:
+def step(fact: chains.Fact) -> str:
     """A fact as solutions state it."""
     return sentence(fact, "terse", 0)
 
@@ -50,7 +49,7 @@ def question(problem: Problem) -> str:
     return " ".join(_question([hop]) for hop in problem.hops) if problem.mode == "reading" else _question(problem.hops)
 
 
-def _question(hops: Sequence[Fact]) -> str:
+def _question(hops: Sequence[chains.Fact]) -> str:
     links = "".join(f"the {hop.relation} of " for hop in reversed(hops))
     return f"{'What' if hops[-1].relation in ATTRIBUTES else 'Who'} is {links}{hops[0].subject}?"
 
@@ -62,14 +61,14 @@ def stub(problem: Problem) -> str:
     return sentence(fact, problem.surface, form).removesuffix(f"{fact.object}.")
 
 
-def sentences(text: str) -> list[Fact] | None:
+def sentences(text: str) -> list[chains.Fact] | None:
     """The facts that a text states, in order; None where it has anything else."""
     return chains.parse_facts(text, SENTENCE, _fact_of)
 
 
-def _fact_of(match: re.Match[str]) -> Fact:
+def _fact_of(match: re.Match[str]) -> chains.Fact:
     a, r, b, r1, a1, b1, b2, r2, a2 = match.groups()
-    return Fact(a, r, b) if a else Fact(a1, r1, b1) if a1 else Fact(a2, r2, b2)
+    return chains.Fact(a, r, b) if a else chains.Fact(a1, r1, b1) if a1 else chains.Fact(a2, r2, b2)
 
 
 def vocabulary(task: Bios) -> list[str]:
@@ -184,7 +183,7 @@ class Conflict(NamedTuple):
 
     problem: Problem
     """One hop, whose object is the gold answer, and the facts of the context."""
-    known: Fact
+    known: chains.Fact
     """The fact of pre-training about the same person and relation."""
 
     @property
@@ -201,7 +200,7 @@ def dumps_conflict(conflict: Conflict) -> str:
 def loads_conflict(text: str) -> Conflict:
     """The inverse of `dumps_conflict`."""
     problem, known = json.loads(text)
-    return Conflict(BIOS.loads(problem), Fact(*known))
+    return Conflict(BIOS.loads(problem), chains.Fact(*known))
 
 
 def verify_conflict(conflict: Conflict, completion: str, options: Verify) -> Verdict:

@@ -271,7 +271,7 @@ def generate(task: OpDag, seed: int, index: int, op: int) -> Problem:
     draw = stream("op_dag", seed, index)
     distractors = draw_between(draw, task.distractors)
     dots = draw_between(draw, task.filler)
-    mode = FORWARD if draw() < task.modes.get(FORWARD, 0.0) * 2**32 else REVERSE
+    mode = FORWARD if draw() < task.modes.get("forward", 0.0) * 2**32 else REVERSE
     growth = grow(task, op, mode == REVERSE, draw)
     necessary = len(growth.made)
     for _ in range(distractors):

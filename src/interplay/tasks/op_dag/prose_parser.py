@@ -13,7 +13,6 @@ from typing import NamedTuple
 from interplay.tasks.op_dag import dag, terse
 from interplay.tasks.op_dag.graph_similarity import Definition, Graph, with_all_names
 from interplay.tasks.op_dag.prose import VALUE_UNKNOWN, Node, Problem
-from interplay.tasks.op_dag.terse import Bracket, Expression, Operand, Part
 
 _LONGEST = 120
 _DEFINE = re.compile(r"Define (.+?) as ([A-Za-z])(?:;(.*))?", re.DOTALL)
@@ -26,7 +25,7 @@ _WORDS = re.compile(r"[^\W\d_]{2,}(?:'t)?")
 class Side(NamedTuple):
     """One side of a chain of equals."""
 
-    part: Part
+    part: terse.Part
     letters: str
     """Its letters, each once."""
     form: dag.Form | None
@@ -300,7 +299,7 @@ def _substituted(clause: Clause, known: list[dag.Form]) -> bool:
     return True
 
 
-def resolve(expression: Expression, bounds: dict[str, Bound]) -> tuple[dag.Form | None, int]:
+def resolve(expression: terse.Expression, bounds: dict[str, Bound]) -> tuple[dag.Form | None, int]:
     """The linear form of an expression, None where a letter has none or a product is not linear, and its fingerprint."""
     slope = rest = print_ = term_slope = term_rest = term_print = 0
     known = True
@@ -319,11 +318,11 @@ def resolve(expression: Expression, bounds: dict[str, Bound]) -> tuple[dag.Form 
     return form if known and abs(form[0]) + abs(form[1]) < _MOST else None, (print_ + term_print) % PRIME
 
 
-def _operand(operand: Operand, bounds: dict[str, Bound]) -> tuple[dag.Form | None, int]:
+def _operand(operand: terse.Operand, bounds: dict[str, Bound]) -> tuple[dag.Form | None, int]:
     if isinstance(operand, str):
         bound = bounds[operand]
         return bound.form, bound.print
-    if isinstance(operand, Bracket):
+    if isinstance(operand, terse.Bracket):
         return resolve(operand.inside, bounds)
     return operand, operand[1]
 
