@@ -17,7 +17,7 @@ from conftest import ROOT, Laboratory, wait_for
 
 from interplay.cli import main
 from interplay.cli.monitor import format_duration, format_metrics
-from interplay.results import state
+from interplay.results import progress
 from interplay.study.expand import plan_study
 from interplay.study.plan import Plan
 
@@ -54,8 +54,8 @@ def started(root: Path, kind: str, log: str, host: str = "elsewhere") -> Path:
     return folder
 
 
-def seen(root: Path, kind: str) -> state.Watched:
-    looked = state.watch_stages(planned(root), root / "results", root / "logs")
+def seen(root: Path, kind: str) -> progress.Watched:
+    looked = progress.watch_stages(planned(root), root / "results", root / "logs")
     return next(one for one in looked if one.stage.kind == kind)
 
 
@@ -81,7 +81,7 @@ def test_a_stage_of_another_machine_runs_while_its_log_is_fresh(root: Path) -> N
     folder = started(root, "rl", LINE)
     assert seen(root, "rl").state == "running"
     log = root / "logs/rl" / f"{folder.name}.log"
-    os.utime(log, (time.time() - 2 * state.FRESH,) * 2)
+    os.utime(log, (time.time() - 2 * progress.FRESH,) * 2)
     assert seen(root, "rl").state == "stopped"
 
 

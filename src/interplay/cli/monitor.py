@@ -22,7 +22,7 @@ from interplay.core import artifact
 from interplay.core.model import PermanentError, UserError, escape_control, plural, print_visible
 
 if TYPE_CHECKING:
-    from interplay.results.state import Watched
+    from interplay.results.progress import Watched
     from interplay.study.plan import Plan
 
 LOG = logging.getLogger(__name__)
@@ -74,12 +74,12 @@ def watch_study(
 
 def _take_frame(plan: "Plan", hint: str) -> tuple[RenderableType, bool]:
     """A frame, with a hint on results at other scales, and whether the report, the last stage, is done."""
-    from interplay.results import state
+    from interplay.results import progress
 
-    seen = state.watch_stages(plan, RESULTS, LOGS)
-    left, note = state.time_left(plan, seen, RESULTS)
+    seen = progress.watch_stages(plan, RESULTS, LOGS)
+    left, note = progress.time_left(plan, seen, RESULTS)
     title = f"{plan.study} at {plan.scale}" + (f" ({hint})" if hint else "")
-    return _frame(title, seen, state.count_states(seen), left, note), seen[-1].state == "done"
+    return _frame(title, seen, progress.count_states(seen), left, note), seen[-1].state == "done"
 
 
 def _frame(title: str, seen: "list[Watched]", counts: "Counts", seconds_left: float | None, note: str) -> RenderableType:

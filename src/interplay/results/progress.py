@@ -1,0 +1,188 @@
+"""Progress of the stages of a plan, read from the files of running stages: leases, logs, metrics.jsonl, resume/.
+
+Nothing is written and no lock is held, so it works for runs on this machine and on a cluster that shares the folder."""
+
+import json
+import os
+import platform
+import re
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from interplay.core import artifact, model
+from interplay.results.state import Found, Library, scan_results, share_done
+from interplay.study.plan import Plan, Stage
+
+STATES = ("waiting", "running", "stopped", "failed", "done")
+"""waiting: not started; stopped: started, and neither done nor failed nor running: it resumes at the next start."""
+FRESH = 150.0
+"""Seconds since the last log line of a stage on another machine, whose lease may not be visible here; a line is written each
+minute."""
+LINE = re.compile(r"(?P<done>\d+)/(?P<total>\d+) (?P<unit>\w+), (?P<rate>[\d.e+-]+)/s, (?P<left>\d+) s left(?P<values>.*)")
+"""A line of `core.metrics.Progress`."""
+RESUMED = re.compile(r"going on from (?P<done>\d+)/(?P<total>[1-9]\d*) ")
+"""The log line of a stage that resumes from a save."""
+TAIL = 4096
+"""Bytes at the end of a file that are read."""
+
+
+class Reached(NamedTuple):
+    """Progress of a running stage."""
+
+    share: float | None
+    """In [0, 1]; None while unknown."""
+    text: str
+    """Such as `12/40 steps`."""
+    rate: float | None
+    """Units per second."""
+    unit: str
+    left: float | None
+    """Seconds to its end."""
+    values: dict[str, float]
+    """Last metrics."""
+
+
+class Watched(NamedTuple):
+    """One stage of the plan."""
+
+    stage: Stage
+    state: str
+    detail: str
+    reached: Reached | None
+
+
+def watch_stages(plan: Plan, results: Path, logs: Path) -> list[Watched]:
+    """All stages of the plan, in its order."""
+    found = scan_results(results)
+    return [_watch(stage, found.get(digest), results, logs) for digest, stage in plan.stages.items()]
+
+
+def count_states(seen: Iterable[Watched]) -> dict[str, dict[str, int]]:
+    """Kind -> state -> number of stages, kinds in the plan's order."""
+    table: dict[str, dict[str, int]] = {}
+    for one in seen:
+        row = table.setdefault(one.stage.kind, dict.fromkeys(STATES, 0))
+        row[one.state] += 1
+    return table
+
+
+def time_left(plan: Plan, seen: list[Watched], results: Path) -> tuple[float | None, str]:
+    """Seconds until all is done, with as many stages at a time as run now (None: unknown), and the basis of that estimate."""
+    from interplay.results import estimate
+
+    left = {one.stage.digest: _share_left(one, results) for one in seen if one.state != "done"}
+    found = scan_results(results)
+    made = estimate.estimate_stages(left, Library(plan.stages, results, found), found)
+    seconds = {digest: time.seconds for digest, time in made.times.items()}
+    seconds |= {one.stage.digest: one.reached.left for one in seen if one.reached and one.reached.left is not None}
+    ends: dict[str, float] = {}
+    for digest, stage in plan.stages.items():  # dependencies first
+        before = max((ends[artifact.split_ref(dep)[0]] for dep in stage.deps.values()), default=0.0)
+        ends[digest] = before + seconds.get(digest, 0.0)
+    parallel = max(1, sum(one.state == "running" for one in seen))
+    total = max(sum(seconds.values()) / parallel, *ends.values(), 0.0)
+    return (total if seconds else None), f"{parallel} at a time, {estimate.describe_sources(made.sources())}"
+
+
+def _share_left(one: Watched, results: Path) -> float:
+    if one.reached is not None and one.reached.share is not None:
+        return 1.0 - one.reached.share
+    return 1.0 - share_done(artifact.folder(results, one.stage.kind, one.stage.digest), one.stage)
+
+
+def read_progress(folder: Path, log: Path, spec: dict[str, Any]) -> Reached:
+    """Progress by the last line of metrics.jsonl where the spec has the total, else by the log."""
+    line = last_progress_line(log)
+    metrics = last_metrics(folder)
+    share, text, unit, rate, left = None, "", "", None, None
+    if line is not None:
+        done, total = int(line["done"]), int(line["total"])
+        share, unit, rate, left = done / max(1, total), line["unit"], float(line["rate"]), float(line["left"])
+        text = f"{done}/{total} {unit}"
+    for key, goal in (("tokens", spec.get("tokens")), ("step", spec.get("steps"))):
+        if goal and key in metrics and metrics[key] / goal >= (share or 0.0):
+            unit = "steps" if key == "step" else key
+            share, text = min(1.0, metrics[key] / goal), f"{metrics[key]:,.0f}/{goal:,} {unit}"
+            rate, left = _pace(folder, log, share, metrics[key], line)
+            break
+    values = {key: value for key, value in metrics.items() if key not in ("step", "tokens")}
+    return Reached(share, text, rate, unit, left, values or _values(line["values"] if line else ""))
+
+
+def last_progress_line(log: Path) -> re.Match[str] | None:
+    """The last progress line of this attempt's log; None before the first one."""
+    lines = [found for text in _tail(log).splitlines() if (found := LINE.search(text))]
+    return lines[-1] if lines else None
+
+
+def last_metrics(folder: Path) -> dict[str, float]:
+    """The newest value of each metric among the last lines of metrics.jsonl."""
+    found: dict[str, float] = {}
+    for text in _tail(folder / "metrics.jsonl").split("\n"):
+        if text.startswith("{") and text.endswith("}"):
+            try:
+                found |= json.loads(text)
+            except json.JSONDecodeError:  # torn at the start of the tail
+                continue
+    return found
+
+
+def _watch(stage: Stage, found: Found | None, results: Path, logs: Path) -> Watched:
+    folder = artifact.folder(results, stage.kind, stage.digest)
+    log = logs / stage.kind / f"{stage.digest}.log"
+    state, detail = (found.state, found.detail) if found else ("new", "")
+    if state == "unfinished" and _runs_elsewhere(folder, log):
+        state = "running"
+    if state == "running":
+        return Watched(stage, state, "", read_progress(folder, log, stage.spec.model_dump()))
+    named = {"new": "waiting", "missing": "waiting", "unfinished": "stopped"}.get(state, state)
+    return Watched(stage, named, detail, None)
+
+
+def _runs_elsewhere(folder: Path, log: Path) -> bool:
+    """Whether another machine has just written to the stage's log. Locks of shared file systems may not be visible here."""
+    try:
+        host = artifact.read_json(folder / "telemetry.json").get("host")
+        fresh = time.time() - log.stat().st_mtime < FRESH
+    except (model.UserError, OSError):
+        return False
+    return fresh and host is not None and host != platform.node()
+
+
+def _pace(folder: Path, log: Path, share: float, done: float, line: re.Match[str] | None) -> tuple[float | None, float | None]:
+    """Rate and seconds left: by the log, which has the rate since the last start; before its first line, by the time since
+    then."""
+    if line is not None and 0 < int(line["done"]) < int(line["total"]):
+        left = float(line["left"]) * (1 - share) / (1 - int(line["done"]) / int(line["total"]))
+        return (done / share * (1 - share) / left if left > 0 else None), left
+    try:
+        seconds = time.time() - (folder / "telemetry.json").stat().st_mtime  # written when the stage started
+    except OSError:
+        return None, None
+    before = [int(found["done"]) / int(found["total"]) for found in RESUMED.finditer(_tail(log))]
+    made = share - (before[-1] if before else 0.0)
+    if made <= 0:
+        return None, None
+    return done * made / share / max(seconds, 1e-9), seconds * (1 - share) / made
+
+
+def _values(text: str) -> dict[str, float]:
+    words = text.split()
+    found = {}
+    for key, value in zip(words[::2], words[1::2], strict=False):
+        try:
+            found[key] = float(value)
+        except ValueError:
+            break
+    return found
+
+
+def _tail(path: Path) -> str:
+    try:
+        with open(path, "rb") as handle:
+            handle.seek(max(0, os.fstat(handle.fileno()).st_size - TAIL))
+            return handle.read().decode("utf-8", "replace")
+    except OSError:
+        return ""
