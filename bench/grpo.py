@@ -18,8 +18,7 @@ import torch
 from interplay.core.artifact import write_json
 from interplay.core.digest import canonical
 from interplay.core.execution import Run
-from interplay.data import problems, sets
-from interplay.data import tokenizer as text
+from interplay.data import problems, sets, tokenizer as text
 from interplay.data.spec import ProblemsSpec, TokenizerSpec
 from interplay.model import folder
 from interplay.model.spec import Shape, TuneOptimizer

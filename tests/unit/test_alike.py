@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 from conftest import ROOT
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from world import problem_set
 
 from interplay.core.artifact import checksum, write_json

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 from conftest import ROOT
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from interplay.core.model import UserError
 from interplay.study.arms import Combination, expand_axes

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 from bios_cases import CHAIN, LEVELS, LOOKUP, SMALL, places, tasks
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from interplay.core.execution import Run
 from interplay.core.model import UserError, parse_model

@@ -2,8 +2,7 @@
 
 import pytest
 from bios_cases import CHAIN, LOOKUP, places, tasks
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from interplay.tasks.facts import people
 from interplay.tasks.facts.chains import Fact

@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 import report_study as report
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from test_arms import configs, study
 
 from interplay.core.model import UserError

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 from conftest import ROOT
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from pydantic import ValidationError
 
 from interplay.core.artifact import write_json

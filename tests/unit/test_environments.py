@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import turn_cases as cases
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from pydantic import ValidationError
 
 from interplay.core.artifact import write_json

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 import test_environments as environments
 from conftest import ROOT
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from interplay.data.dataset import read_items
 from interplay.data.formats import FORMATS

@@ -10,8 +10,7 @@ import world
 from devices_cases import laid_out, pretrain
 from test_devices_tuners import CASES
 from test_prefer import pair_set
-from world import SHAPE
-from world import model as untrained
+from world import SHAPE, model as untrained
 
 from interplay.core.artifact import read_json
 from interplay.core.execution import Run

@@ -3,8 +3,7 @@
 import random
 
 import networkx as nx
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from op_dag_cases import cases
 
 from interplay.tasks.op_dag.dag import Node, Problem, loads, structure

@@ -4,8 +4,7 @@ import re
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from op_dag_cases import INTEGERS, REVERSE, case, cases, consistent
 
 from interplay.tasks.op_dag.dag import Problem, loads

@@ -15,8 +15,7 @@ from interplay.core.model import UserError
 from interplay.report.write import page, summary
 from interplay.study import compose
 from interplay.study.plan import Plan, Stage
-from tools.reference import __main__ as reference
-from tools.reference import committed, lists, numbers, papers
+from tools.reference import __main__ as reference, committed, lists, numbers, papers
 
 PAPER = lists.Paper(title="A Paper", arxiv="2512.07783", study="folder/toy", table="main", finding="It lifts.", row="rl")
 OTHER = lists.Paper(title="Another", arxiv="2510.01135", study="folder/toy", table="main", finding="It does not.")

@@ -1,8 +1,7 @@
 """Reading prompts that a model wrote: what generation writes is read back, and what is no problem is told apart by name."""
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from op_dag_cases import cases
 
 from interplay.tasks.op_dag.dag import Node, Problem, dumps, loads, structure

@@ -19,8 +19,7 @@ from interplay.core.artifact import write_json
 from interplay.core.execution import Run
 from interplay.core.metrics import read
 from interplay.core.model import PermanentError, UserError
-from interplay.data import pairs as paired
-from interplay.data import sets
+from interplay.data import pairs as paired, sets
 from interplay.model import folder
 from interplay.model.spec import TuneOptimizer
 from interplay.train import prefer

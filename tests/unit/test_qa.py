@@ -4,8 +4,7 @@ import time
 from fractions import Fraction
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from interplay.tasks import qa
 from interplay.tasks.family import judge_family

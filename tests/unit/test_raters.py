@@ -12,8 +12,7 @@ import torch.nn.functional as F
 import world
 from test_prefer import spec_of as prefer_of
 from test_rejection import GOLD, SWAPPED, WRONG, evaluation, source
-from test_reward_model import FAST
-from test_reward_model import spec_of as reward_of
+from test_reward_model import FAST, spec_of as reward_of
 
 from interplay.core.artifact import write_json
 from interplay.core.execution import Run

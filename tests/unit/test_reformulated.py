@@ -1,8 +1,7 @@
 """The judge of questions in other formats: what counts as an answer to a choice, a cloze and a statement, and what does not."""
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from reform_cases import TASK, row
 
 from interplay.data.curate import transform_row

@@ -6,8 +6,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from op_dag_cases import cases
 from pydantic import ValidationError
 from reform_cases import TASK, row

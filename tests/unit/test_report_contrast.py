@@ -10,8 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import report_study as study
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from scipy import stats as oracle
 
 from interplay.report.inspect import explain as cells

@@ -7,8 +7,7 @@ import pytest
 import report_study as study
 from pydantic import ValidationError
 
-from interplay.report.spec import Claim
-from interplay.report.spec import Test as Asserted
+from interplay.report.spec import Claim, Test as Asserted
 from interplay.report.stats import contrast, frame
 from interplay.report.stats.frame import Results
 from interplay.report.write import page

@@ -11,8 +11,7 @@ import report_study as study
 from interplay.core.model import UserError, parse_model
 from interplay.evaluate import scores
 from interplay.report.draw import figures
-from interplay.report.spec import Figure, Table
-from interplay.report.spec import Test as Asserted
+from interplay.report.spec import Figure, Table, Test as Asserted
 from interplay.report.stats import estimate, frame
 from interplay.report.stats.frame import Results
 from interplay.report.write import tables, text

@@ -17,10 +17,8 @@ from test_prefer import pair_set
 
 from interplay.core.execution import Run
 from interplay.core.metrics import read
-from interplay.data import pairs as paired
-from interplay.data import sets
-from interplay.model import folder
-from interplay.model import heads as model_heads
+from interplay.data import pairs as paired, sets
+from interplay.model import folder, heads as model_heads
 from interplay.model.spec import TuneOptimizer
 from interplay.train import reward_model
 from interplay.train.spec import RewardModelSpec

@@ -9,8 +9,7 @@ import test_rl_update as toy
 import torch
 import world
 from comma_runs import HOW, spec_of
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from killed_rl import payload, run_killed
 from rl_cases import batch_of, now_of
 

@@ -20,8 +20,7 @@ from torch import Tensor
 
 from interplay.core.metrics import read
 from interplay.model.decoder import Decoder
-from interplay.rl import loop
-from interplay.rl import policy as passes
+from interplay.rl import loop, policy as passes
 from interplay.rl.batch import Batch, has_teacher, join, take
 from interplay.rl.continuation import kept_rollouts
 from interplay.rl.edit_spec import Replay

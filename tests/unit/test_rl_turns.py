@@ -8,8 +8,7 @@ import pytest
 import test_rl_update as toy
 import torch
 import turn_cases as cases
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from pydantic import ValidationError
 from rl_cases import RIGHT, WRONG, batch_of, now_of
 

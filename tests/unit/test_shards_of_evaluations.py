@@ -10,8 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from conftest import wait_for
 from devices_cases import Results
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from interplay.core.artifact import read_json, write_json
 from interplay.core.stop import EXIT

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 from conftest import ROOT
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from interplay.api.frames import read
 from interplay.core.digest import canonical

@@ -12,8 +12,7 @@ from unittest import mock
 import pytest
 import yaml
 from conftest import ROOT
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from key_order import meaning, reordered, reversed_maps
 from omegaconf import OmegaConf
 

@@ -5,8 +5,7 @@ from math import sqrt
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from pydantic import ValidationError
 from reform_cases import INTEGERS, TASK, row, rows
 from rl_cases import batch_of, now_of

@@ -9,8 +9,7 @@ from command_line import interplay
 from lab import Lab, of_kind
 
 from interplay.core.model import UserError, escape_control
-from interplay.run.stage import main as stage_main
-from interplay.run.stage import run_stage
+from interplay.run.stage import main as stage_main, run_stage
 from interplay.study.plan import Stage
 
 HOSTILE = "fine\x1b[2J\x1b]0;pwned\x07 \x9b31m\r\u202eback\tend"

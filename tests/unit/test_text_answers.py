@@ -5,8 +5,7 @@ import string
 from collections import Counter
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from interplay.tasks import verdict
 

@@ -4,8 +4,7 @@ import string
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from interplay.core.model import UserError
 from interplay.data import tokenizer

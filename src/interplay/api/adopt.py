@@ -51,8 +51,7 @@ def adopt_gguf(file: Path, results: Path, name: str) -> tuple[str, Path, bool]:
 
 def _check_model(folder: Path) -> None:
     """Load model and tokenizer once, from where they are."""
-    from interplay.data.tokenizer import load as load_tokenizer
-    from interplay.data.tokenizer import special
+    from interplay.data.tokenizer import load as load_tokenizer, special
     from interplay.model.folder import load_decoder, weight_files
 
     weight_files(folder)

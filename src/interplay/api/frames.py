@@ -7,13 +7,11 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from interplay.core import artifact, model
-from interplay.core import metrics as store_metrics
+from interplay.core import artifact, metrics as store_metrics, model
 from interplay.kinds.table import makes
 from interplay.report.spec import ReportArm
 from interplay.report.stats import frame
-from interplay.results import catalog
-from interplay.results import state as study_state
+from interplay.results import catalog, state as study_state
 from interplay.study import arms, compose, expand
 from interplay.study.plan import Plan
 

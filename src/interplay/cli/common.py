@@ -230,8 +230,7 @@ def show_parts(*parts: str | Grid, spaced: bool = False) -> None:
 
 
 def _draw(grid: Grid) -> None:
-    from rich import box, console, text
-    from rich import table as tables
+    from rich import box, console, table as tables, text
 
     table = tables.Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), show_edge=False)
     for at, name in enumerate(grid.head):

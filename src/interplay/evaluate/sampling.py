@@ -15,8 +15,7 @@ import pyarrow.parquet as pq
 import torch
 
 from interplay.core import artifact, execution, metrics, stop
-from interplay.data import sets
-from interplay.data import tokenizer as text
+from interplay.data import sets, tokenizer as text
 from interplay.evaluate import scores
 from interplay.evaluate.spec import EvaluateSpec
 from interplay.model import device, heads

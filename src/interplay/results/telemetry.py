@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from interplay.core import artifact, execution, metrics
-from interplay.kinds import cost as planned_cost
-from interplay.kinds import formulas, table
+from interplay.kinds import cost as planned_cost, formulas, table
 from interplay.study.plan import Plan, Stage
 from interplay.tasks.family import rates_of
 

@@ -9,8 +9,7 @@ from itertools import pairwise
 
 import torch
 
-from interplay.rl import advantage_spec as specs
-from interplay.rl import custom, group_advantages
+from interplay.rl import advantage_spec as specs, custom, group_advantages
 from interplay.rl.batch import Batch, Span, StepContext
 
 # Advantages of the turns of an episode.

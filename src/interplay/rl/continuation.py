@@ -11,8 +11,7 @@ import torch
 from interplay.core import extension, model
 from interplay.data import sets
 from interplay.data.steps.decompose import is_goal_first
-from interplay.rl import pieces
-from interplay.rl import request_spec as specs
+from interplay.rl import pieces, request_spec as specs
 from interplay.rl.batch import Batch, StepContext, take
 from interplay.rl.first_requests import ALLOCATION, PROMPTING, Requests, SamplingRequest, hinted_prompt, plain_request
 from interplay.tasks.family import MARK

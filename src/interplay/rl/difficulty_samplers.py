@@ -9,8 +9,7 @@ import numpy as np
 import torch
 
 from interplay.core.model import PermanentError
-from interplay.rl import sampler
-from interplay.rl import sampler_spec as specs
+from interplay.rl import sampler, sampler_spec as specs
 
 # AdaRFT (arXiv:2504.05520): draw what is nearest to a difficulty that rises with high rewards and falls with low ones.
 

@@ -13,8 +13,7 @@ import torch
 from tokenizers import Tokenizer
 
 from interplay.core import extension, random
-from interplay.data import sets
-from interplay.data import tokenizer as text
+from interplay.data import sets, tokenizer as text
 from interplay.model.decoder import Decoder
 from interplay.model.heads import Lagged
 from interplay.rl import continuation, first_requests, reward_spec, shaping

@@ -9,8 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from interplay.rl import custom
-from interplay.rl import edit_spec as specs
+from interplay.rl import custom, edit_spec as specs
 from interplay.rl.advantages import advantages
 from interplay.rl.batch import Batch, StepContext, join, take
 from interplay.rl.losses import first

@@ -14,8 +14,7 @@ import torch
 
 from interplay.core import execution, random, stop
 from interplay.core.metrics import Metrics, Progress, read, telemetry
-from interplay.data import sets
-from interplay.data import tokenizer as text
+from interplay.data import sets, tokenizer as text
 from interplay.model import device, folder
 from interplay.model.decoder import Decoder
 from interplay.optim import checkpoint, distributed, optimizer

@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from interplay.core import extension
-from interplay.rl import custom
-from interplay.rl import loss_spec as specs
+from interplay.rl import custom, loss_spec as specs
 from interplay.rollout.request import scale_of, token_uncertainty
 
 # Terms: what a loss reads, weights of tokens, ratios and estimates of divergences.

@@ -3,11 +3,9 @@
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeVar
 
-from interplay.rl import custom
-from interplay.rl import reward_spec as specs
+from interplay.rl import custom, reward_spec as specs
 from interplay.rl.batch import WHOLE, Span
-from interplay.tasks import family, multihop, subproblems
-from interplay.tasks import verdict as tasks_verdict
+from interplay.tasks import family, multihop, subproblems, verdict as tasks_verdict
 from interplay.tasks.op_dag import dag, terse, terse_corruptions
 from interplay.tasks.verdict import Row, Verdict, extract_answer, is_answer_dump
 

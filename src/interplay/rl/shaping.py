@@ -7,8 +7,7 @@ from dataclasses import replace
 import torch
 
 from interplay.core.extension import Extension
-from interplay.rl import custom
-from interplay.rl import reward_spec as specs
+from interplay.rl import custom, reward_spec as specs
 from interplay.rl.batch import Batch, StepContext, take
 from interplay.rl.group_advantages import means
 

@@ -10,8 +10,7 @@ from pydantic import Field, model_validator
 from interplay.core.extension import Extension, written_as
 from interplay.core.model import Count, Formerly, Model, Natural, NotNegative, Share, Since
 from interplay.model.spec import TuneOptimizer, TuneSchedule, check_checkpoints
-from interplay.rl import advantage_spec, edit_spec, loss_spec, reward_spec, sampler_spec
-from interplay.rl import request_spec as requests_spec
+from interplay.rl import advantage_spec, edit_spec, loss_spec, request_spec as requests_spec, reward_spec, sampler_spec
 from interplay.rollout.spec import CompletionEpisode, EngineName, Episode
 from interplay.tasks.spec import Verify
 

@@ -13,8 +13,7 @@ from tokenizers import Tokenizer
 from interplay.core import execution, stop
 from interplay.core.metrics import Metrics, Progress, read, telemetry
 from interplay.core.random import stream_key
-from interplay.data import sets
-from interplay.data import tokenizer as text
+from interplay.data import sets, tokenizer as text
 from interplay.model import folder
 from interplay.model.decoder import Decoder
 from interplay.model.device import place_decoder

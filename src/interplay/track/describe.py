@@ -7,8 +7,7 @@ import time
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
-from interplay.core import artifact
-from interplay.core import metrics as core_metrics
+from interplay.core import artifact, metrics as core_metrics
 from interplay.core.digest import canonical
 from interplay.kinds.table import makes
 from interplay.report.spec import ReportSpec

@@ -13,8 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from interplay.data import batches, corpus, pairs, sets
-from interplay.model import decoder
-from interplay.model import device as devices
+from interplay.model import decoder, device as devices
 from interplay.optim import distributed
 
 

@@ -14,8 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from interplay.core import execution, metrics
-from interplay.data import batches, tokenizer
-from interplay.data import pairs as paired
+from interplay.data import batches, pairs as paired, tokenizer
 from interplay.model import device, folder, shared_prompts
 from interplay.model.decoder import Decoder
 from interplay.optim import distributed

@@ -13,8 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from interplay.core import execution, metrics
-from interplay.data import batches, sets, tokenizer
-from interplay.data import pairs as paired
+from interplay.data import batches, pairs as paired, sets, tokenizer
 from interplay.model import device, folder, heads, shared_prompts
 from interplay.tasks.spec import Verify
 from interplay.tasks.verdict import Row

@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 
 import jinja2
 
-from interplay.core import artifact, execution, model
-from interplay.core import metrics as surroundings
+from interplay.core import artifact, execution, metrics as surroundings, model
 from interplay.report.draw import bars, diagram
 from interplay.report.inspect import chain
 from interplay.report.metric_spec import Measure, measure_of

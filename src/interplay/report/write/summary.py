@@ -21,8 +21,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from interplay.core import artifact, model
-from interplay.core import metrics as core_metrics
+from interplay.core import artifact, metrics as core_metrics, model
 from interplay.report.draw import figures
 from interplay.report.metric_spec import COUNTED, ERROR, measure_of
 from interplay.report.spec import Contrast, Figure, Lineup, ReportSpec
