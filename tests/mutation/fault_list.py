@@ -244,7 +244,7 @@ PLANS = [
     fault("later_field", "if old and canonical(item) in old:", "if old:", "identity"),
     fault(
         "seeds_varied",
-        'own = seeds[0] if "seed" in KINDS[stage.kind].spec.model_fields and name not in vary else seed',
+        'own = seeds[0] if "seed" in table.KINDS[stage.kind].spec.model_fields and name not in vary else seed',
         "own = seed",
         "study",
     ),

@@ -20,7 +20,7 @@ from interplay.model import device, folder
 from interplay.rollout import native
 from interplay.rollout.request import Request, Sampling
 from interplay.run import workers
-from interplay.train import lm, unlearn
+from interplay.train import lm, loss, unlearn
 from interplay.train.loss import token_losses
 
 
@@ -55,7 +55,7 @@ def test_what_a_pass_held_is_let_go_of_before_smaller_ones_are_tried(tmp_path: P
             assert [one() for one in held[:-1]] == [None] * (len(held) - 1)
             return gradient, None
 
-    monkeypatch.setattr(lm, "token_losses", lambda m, batch, dtype: Full.apply(token_losses(m, batch, dtype), len(batch.ids)))
+    monkeypatch.setattr(loss, "token_losses", lambda m, batch, dtype: Full.apply(token_losses(m, batch, dtype), len(batch.ids)))
     with pytest.raises(PermanentError, match=r"a pass of 512 does not fit into memory; write 128, which does$"):
         lm.train_language_model(
             pretrain(model=SHAPE, tokens=4000), laid_out(tmp_path), tmp_path / "out", Run(micro_batch_tokens=512)
@@ -77,12 +77,12 @@ def test_a_pass_that_does_not_fit_is_one_line_with_one_that_does(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: bool
 ) -> None:
     inputs = laid_out(tmp_path)
-    monkeypatch.setattr(lm, "token_losses", _greedy(150, error))
+    monkeypatch.setattr(loss, "token_losses", _greedy(150, error))
     with pytest.raises(PermanentError) as said:
         lm.train_language_model(pretrain(model=SHAPE, tokens=4000), inputs, tmp_path / "out", Run(micro_batch_tokens=512))
     assert str(said.value) == "run.micro_batch_tokens: a pass of 512 does not fit into memory; write 128, which does"
     lm.train_language_model(pretrain(model=SHAPE, tokens=4000), inputs, tmp_path / "out", Run(micro_batch_tokens=128))
-    monkeypatch.setattr(lm, "token_losses", _greedy(10, error))
+    monkeypatch.setattr(loss, "token_losses", _greedy(10, error))
     with pytest.raises(PermanentError, match=r"nor does the smallest; use a smaller model or shorter rows$"):
         lm.train_language_model(pretrain(model=SHAPE, tokens=4000), inputs, tmp_path / "small", Run(micro_batch_tokens=512))
 
@@ -136,7 +136,7 @@ def test_problems_to_unlearn_that_do_not_fit_are_one_line(tmp_path: Path, monkey
     sides = {f"{side}.0": world.problem_set(tmp_path, side[0] * 12, 24, split="train") for side in ("forget", "retain")}
     inputs = {"init": world.model(tmp_path, "a" * 12), **sides}
     monkeypatch.setattr(unlearn, "held_out_losses", lambda *given: {})  # measured before the first step, without a gradient
-    monkeypatch.setattr(unlearn, "token_losses", _greedy(150, error=True))
+    monkeypatch.setattr(loss, "token_losses", _greedy(150, error=True))
     with pytest.raises(PermanentError, match=r"^run.micro_batch_tokens: a pass of 1024 does not fit into memory; write 128, "):
         unlearn.train_unlearning(spec, inputs, tmp_path / "out", Run(micro_batch_tokens=1024))
 
