@@ -38,6 +38,11 @@ SOURCE = (
     "    return [c.count('.') / max(len(c), 1) + 0.02 * len(c) for c in completions]\n"
 )
 HALF = "def half(rows):\n    return rows[: len(rows) // 2]\n"
+COUNTS = (
+    "def digits(row, completion, verdict, weight=1.0):\n    return weight * sum(c.isdigit() for c in completion) + 0.01\n\n\n"
+    "def dots(row, completion, verdict):\n    return 0.02 * len(completion)\n"
+)
+METRIC = {"function": "mine.py:digits", "source": COUNTS}
 REWARD = {"name": "custom", "function": "mine.py:commas", "source": SOURCE}
 
 TASK = canonical(world.TASK)
@@ -96,6 +101,7 @@ BASES: dict[str, list[dict[str, Any]]] = {
     "evaluate": [
         {**SAMPLED, "temperature": 0.9, "top_p": 0.9, "top_k": 5, "nll": True, "errors": True},
         {**SAMPLED, "entropy": True},
+        {**SAMPLED, "metrics": [METRIC]},
         {**SAMPLED, "unit_caps": 3, "verify": {"separator": ","}},
         {"num_samples": 8, "max_completion_length": 12, "episode": {"name": "retry", "max_turns": 3, "feedback": "1"}},
     ],
@@ -122,6 +128,7 @@ CHANGES: dict[tuple[str, str], dict[str, Any]] = {
     ("Extension", "function"): {"function": "mine.py:dots"},
     ("Extension", "source"): {"source": SOURCE.replace("0.01", "0.03")},
     ("Extension", "options"): {"options": {"weight": 2.0}},
+    ("OwnMetric", "source"): {"source": COUNTS.replace("0.01", "0.03")},
     ("RewardModelSpec", "routing"): {"routing": {}},
 }
 """Changes in place of guessed ones, which would be too small or not fit the inputs."""
