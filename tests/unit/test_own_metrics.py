@@ -22,7 +22,8 @@ from interplay.data.sets import load_pool
 from interplay.evaluate.sampling import evaluate_model
 from interplay.evaluate.scores import judge_own
 from interplay.evaluate.spec import EvaluateSpec
-from interplay.report.spec import Table
+from interplay.report.draw.figures import draw_figure
+from interplay.report.spec import Figure, Table
 from interplay.report.stats import frame
 from interplay.report.write import tables, text
 from interplay.study.expand import plan_study
@@ -115,6 +116,8 @@ def test_the_mean_of_a_metric_is_in_records_tables_and_intervals(tmp_path: Path)
     assert "easy length" in shown
     assert "length per sample" in shown.lower()
     assert "in comparisons more is better" in shown
+    for form in ({"x": "op"}, {"x": "band", "bands": ["easy", "id"]}, {"x": "op", "form": "heat"}):
+        assert draw_figure(results, Figure(y="own:length", **form)).png
 
 
 QUICKSTART = "eval: {kind: evaluate"
