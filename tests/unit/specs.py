@@ -266,6 +266,7 @@ SPECS: dict[str, list[dict[str, Any]]] = {
         {"engine": CUSTOM, "episode": CUSTOM, "verify": {"own": CUSTOM}},
         {"episode": {"name": "retry"}},
         {"unit_caps": 3, "verify": {"separator": "?"}},
+        {"metrics": [CUSTOM]},
     ],
     "select": [{"by": "loss", "mode": "min", "candidates": [20, 40]}, {"by": "entropy", "mode": "nearest", "target": 0.4}],
     "report": [REPORT, LADDER, FIGHT, ANALYSED],

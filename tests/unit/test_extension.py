@@ -8,6 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 import torch
 from conftest import ROOT
@@ -26,6 +27,7 @@ from interplay.data.problems import generate_problems
 from interplay.data.sets import judge_completion, load_pool
 from interplay.data.spec import ProblemsSpec, TokenizerSpec
 from interplay.data.steps.spec import CurateSpec
+from interplay.evaluate.scores import judge_own
 from interplay.evaluate.spec import EvaluateSpec
 from interplay.kinds.extensions import EXTENSIONS, check_extensions, examples, shown_signature
 from interplay.model import folder
@@ -55,7 +57,7 @@ from interplay.train.spec import OwnTrainerSpec
 
 CODE = "\n".join(example.code for example in examples().values())
 OPTIONS: dict[str, dict[str, Any]] = {
-    "step": {"keep": 1}, "reward": {"bonus": 0.5}, "shaping": {"cost": 0.5}, "decoding": {"temperature": 0.7},
+    "step": {"keep": 1}, "metric": {"limit": 10}, "reward": {"bonus": 0.5}, "shaping": {"cost": 0.5}, "decoding": {"temperature": 0.7},
     "allocation": {"num_generations": 4}, "prompting": {"text": "Think. "},
 }  # fmt: skip
 SHAPE = Shape(hidden_size=8, num_hidden_layers=1, num_attention_heads=2, num_key_value_heads=1, head_dim=4, intermediate_size=8)
@@ -85,6 +87,8 @@ def stage(union: str, place: str) -> tuple[type[Model], dict[str, Any]]:
         return OwnTrainerSpec, {"function": own["name"], "mix": [1.0]}
     if union == "verifier":
         return EvaluateSpec, {"verify": {"own": own}}
+    if union == "metric":
+        return EvaluateSpec, {"metrics": [own]}
     if union == "engine":
         return EvaluateSpec, {"engine": own}
     if union == "step":
@@ -125,6 +129,9 @@ def run(union: str, spec: Any) -> Any:
     if union == "verifier":
         verdict = Verdict(False, False, 0.0, "answer")
         return extension.call(spec.verify.own, SimpleNamespace(answer="7"), "so 7", verdict).answer
+    if union == "metric":
+        verdict = Verdict(True, True, 1.0, "none")
+        return judge_own(pa.table({"index": [0]}), [None], ["seven"], [verdict], spec)["own:brevity"].to_pylist()
     if union == "engine":
         return engine(spec.engine, SimpleNamespace(), Run(engine_batch=8), torch.float32).rows
     if union == "episode":
@@ -165,6 +172,7 @@ def run(union: str, spec: Any) -> Any:
 
 DOES = {
     "verifier": True,
+    "metric": [0.5],
     "engine": 4,
     "episode": [2, "s"],
     "transform": [{"prompt": "a"}],

@@ -38,6 +38,12 @@ SOURCE = (
     "    return [c.count('.') / max(len(c), 1) + 0.02 * len(c) for c in completions]\n"
 )
 HALF = "def half(rows):\n    return rows[: len(rows) // 2]\n"
+COUNTS = (
+    "def digits(row, completion, verdict, weight=1.0):\n    return weight * sum(c.isdigit() for c in completion) + 0.01\n\n\n"
+    "def dots(row, completion, verdict):\n    return 0.02 * len(completion)\n"
+)
+TURNED = "def turned(row, completion, verdict):\n    return verdict._replace(answer=not verdict.answer)\n"
+METRIC = {"function": "mine.py:digits", "source": COUNTS}
 REWARD = {"name": "custom", "function": "mine.py:commas", "source": SOURCE}
 
 TASK = canonical(world.TASK)
@@ -96,6 +102,7 @@ BASES: dict[str, list[dict[str, Any]]] = {
     "evaluate": [
         {**SAMPLED, "temperature": 0.9, "top_p": 0.9, "top_k": 5, "nll": True, "errors": True},
         {**SAMPLED, "entropy": True},
+        {**SAMPLED, "metrics": [METRIC]},
         {**SAMPLED, "unit_caps": 3, "verify": {"separator": ","}},
         {"num_samples": 8, "max_completion_length": 12, "episode": {"name": "retry", "max_turns": 3, "feedback": "1"}},
     ],
@@ -122,6 +129,9 @@ CHANGES: dict[tuple[str, str], dict[str, Any]] = {
     ("Extension", "function"): {"function": "mine.py:dots"},
     ("Extension", "source"): {"source": SOURCE.replace("0.01", "0.03")},
     ("Extension", "options"): {"options": {"weight": 2.0}},
+    ("EvaluateSpec", "metrics"): {"metrics": [METRIC]},
+    ("Verify", "own"): {"own": {"function": "mine.py:turned", "source": TURNED}},
+    ("OwnMetric", "source"): {"source": COUNTS.replace("0.01", "0.03")},
     ("RewardModelSpec", "routing"): {"routing": {}},
 }
 """Changes in place of guessed ones, which would be too small or not fit the inputs."""
@@ -138,9 +148,12 @@ KINDS_WITHOUT = {
 """Kinds that are not tested here. Of rl only the loop, the clipped loss and an episode are: the other members of its seams are in no
 base."""
 
+OWN = ("rl: OwnReward", "evaluate: OwnMetric")
+"""Members of the user's own in the bases; each is read from a file."""
 UNRUN: dict[str, str] = {
     "prefer: PreferSpec.few_shot": "wants pairs with raters",
     "reward_model: RewardModelSpec.routing": "wants pairs with raters",
+    **{f"{member}.distribution": "wants an installed distribution" for member in OWN},
 }
 """`kind: Model.field` that no base can run, and why."""
 
@@ -153,6 +166,7 @@ INERT: dict[str, str] = {
     },
     "rl: RLSpec.max_prompt_length": "refuses what is longer, and changes nothing else",
     "reward_model: RewardModelSpec.margin": "the pairs of these runs differ in their answers, and scores are of steps",
+    **{f"{member}.version": "is of a distribution, and these functions are read from a file" for member in OWN},
     "rl: Method.paper": "says where settings come from",
     "rl: RetryEpisode.always": "is of right answers, which an untrained model does not give",
     "evaluate: Verify.operator": "is of right steps, which an untrained model does not write",

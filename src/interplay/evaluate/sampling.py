@@ -51,10 +51,10 @@ def evaluate_model(spec: EvaluateSpec, inputs: dict[str, Path], out: Path, how: 
     table = read_shards(kept)
     samples = scores.sample_arrays(table, spec.num_samples)
     pq.write_table(table, out / "samples.parquet", compression="zstd")
-    capped = scores.cap_arrays(table, spec.num_samples)
-    prompts = scores.count_by_prompt(table, samples, gold, spec.errors, capped)
+    by_sample = scores.by_sample_arrays(table, spec.num_samples)
+    prompts = scores.count_by_prompt(table, samples, gold, spec.errors, by_sample)
     pq.write_table(prompts, out / "prompts.parquet", compression="zstd")
-    return scores.summarise(pool.rows, samples, gold, capped) | answers_by_turn(
+    return scores.summarise(pool.rows, samples, gold, by_sample) | answers_by_turn(
         table, spec.episode.max_turns if spec.episode else 1
     )
 
@@ -97,8 +97,10 @@ def _sample(
             keys = [sets.noise_key(row) for row in rows]
             requests = [Request(p, k, spec.first_sample, spec.num_samples) for p, k in zip(prompts, keys, strict=True)]
             played = episodes.play_episodes(spec.episode or CompletionEpisode(), setting._replace(rows=rows), requests)
-            single = played.turns is None
-            table = completion_rows(spec, pool, ids, played.rollouts, tokenizer) if single else episode_rows(pool, ids, played)
+            if played.turns is None:
+                table = completion_rows(spec, pool, ids, played.rollouts, tokenizer)
+            else:
+                table = episode_rows(spec, pool, ids, played)
             write_shard(kept, shard, table)
             tokens += int(played.rollouts.lengths.sum())
             rate = tokens * execution.world_size() / (time.monotonic() - started)
@@ -143,7 +145,7 @@ def completion_rows(
     completions = tokenizer.decode_batch([tokens[:n] for tokens, n in zip(rollouts.tokens.tolist(), lengths, strict=True)])
     verdicts = sets.judge_completions(pool, of_row, completions, spec.verify)
     rows = [pool.rows[i] for i in of_row]
-    table = _table(rows, rollouts, verdicts, lengths, completions)
+    table = _table(spec, rows, rollouts, verdicts, lengths, completions)
     if spec.unit_caps:
         table = scores.judge_caps(table, rows, completions, spec)
     if spec.entropy:
@@ -151,7 +153,7 @@ def completion_rows(
     return table
 
 
-def episode_rows(pool: sets.Pool, ids: list[int], played: episodes.Played) -> pa.Table:
+def episode_rows(spec: EvaluateSpec, pool: sets.Pool, ids: list[int], played: episodes.Played) -> pa.Table:
     """The same for episodes of several turns: one row per episode, with its transcript, the verdict of its last turn, and in the
     column TURNS whether its answer was right after each turn."""
     made, turns, transcripts = played.rollouts, played.turns or [], played.transcripts or []
@@ -164,12 +166,19 @@ def episode_rows(pool: sets.Pool, ids: list[int], played: episodes.Played) -> pa
         written[request, sample] += tokens
     lengths = [written[pair] for pair in zip(kept.request.tolist(), kept.sample.tolist(), strict=True)]
     rows = [pool.rows[ids[request]] for request in kept.request.tolist()]
-    table = _table(rows, kept, verdicts, lengths, [transcripts[i] for i in whole])
+    table = _table(spec, rows, kept, verdicts, lengths, [transcripts[i] for i in whole])
     right = [[bool(turn.verdict and turn.verdict.answer) for turn in turns[i]] for i in whole]
     return table.append_column(TURNS, pa.array(right, pa.list_(pa.bool_())))
 
 
-def _table(rows: list[Row], rollouts: Rollouts, verdicts: list[Verdict], lengths: list[int], completions: list[str]) -> pa.Table:
+def _table(
+    spec: EvaluateSpec,
+    rows: list[Row],
+    rollouts: Rollouts,
+    verdicts: list[Verdict],
+    lengths: list[int],
+    completions: list[str],
+) -> pa.Table:
     columns = {
         **{name: [getattr(row, name) for row in rows] for name in ("index", "band", "op", "mode")},
         "sample": rollouts.sample.tolist(),
@@ -178,7 +187,7 @@ def _table(rows: list[Row], rollouts: Rollouts, verdicts: list[Verdict], lengths
         "truncated": rollouts.truncated.tolist(),
         "completion": completions,
     }
-    return pa.table(columns, schema=COLUMNS)
+    return scores.judge_own(pa.table(columns, schema=COLUMNS), rows, completions, verdicts, spec)
 
 
 def answers_by_turn(table: pa.Table, max_turns: int) -> dict[str, Any]:

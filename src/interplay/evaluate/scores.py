@@ -1,6 +1,7 @@
 """From samples to numbers: pass@k, scores, baselines, error classes, completions of several units; and the negative
 log-likelihood of gold solutions. P problems, n samples each."""
 
+import sys
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,16 +12,16 @@ import pyarrow as pa
 import torch
 import torch.nn.functional as F
 
-from interplay.core import execution, metrics
-from interplay.core.model import UserError
+from interplay.core import execution, extension, metrics
+from interplay.core.model import UserError, shorten_value
 from interplay.data import corpus, sets
 from interplay.evaluate.spec import EvaluateSpec
 from interplay.model import device, heads
 from interplay.model.decoder import Decoder
 from interplay.optim import distributed
-from interplay.report.metric_spec import COUNTED, UNITS
+from interplay.report.metric_spec import COUNTED, OWN, UNITS
 from interplay.tasks.family import judge_family
-from interplay.tasks.verdict import Row, pass_at_k, split_units
+from interplay.tasks.verdict import Row, Verdict, pass_at_k, split_units
 
 
 class Samples(NamedTuple):
@@ -134,9 +135,30 @@ def judge_caps(table: pa.Table, rows: Sequence[Row], completions: Sequence[str],
     return table
 
 
-def cap_arrays(table: pa.Table, num_samples: int) -> dict[str, np.ndarray]:
-    """Metric -> (P,n) of the columns of `judge_caps`; empty without them."""
-    names = [name for name in table.column_names if name == UNITS or "_cap@" in name]
+def judge_own(
+    table: pa.Table, rows: Sequence[Row], completions: Sequence[str], verdicts: Sequence[Verdict], spec: EvaluateSpec
+) -> pa.Table:
+    """The rows of `samples.parquet` with what each metric of the user's own says of them, a column `own:NAME` for each. Raises
+    UserError where one is no finite number."""
+    for one in spec.metrics:
+        function = extension.load(one)
+        judged = zip(rows, completions, verdicts, strict=True)
+        values = [_finite(one.function, extension.call_loaded(one, function, *sample)) for sample in judged]
+        table = table.append_column(f"{OWN}{one.called}", pa.array(values, pa.float64()))
+    return table
+
+
+def _finite(function: str, made: Any) -> float:
+    real = isinstance(made, (bool, int, float, np.integer, np.floating, np.bool_))
+    if not real or not abs(made) <= sys.float_info.max:  # an int may be too large for a float
+        given = shorten_value(made) if real else type(made).__name__
+        raise UserError(f"{function}: must return a finite number for each sample, not {given}")
+    return float(made)
+
+
+def by_sample_arrays(table: pa.Table, num_samples: int) -> dict[str, np.ndarray]:
+    """Metric -> (P,n) of the columns of `judge_caps` and `judge_own`; empty without them."""
+    names = [name for name in table.column_names if name == UNITS or "_cap@" in name or name.startswith(OWN)]
     return {name: table[name].to_numpy().reshape(-1, num_samples) for name in names}
 
 
@@ -154,7 +176,8 @@ def count_by_prompt(
         columns["nll"] = nll
     for name in sorted(set(samples.error.ravel().tolist())) if errors else ():
         columns[f"{COUNTED}{name}"] = (samples.error == name).sum(axis=1)
-    columns |= {name: values.sum(axis=1, dtype=np.int64) for name, values in by_sample.items()}
+    for name, values in by_sample.items():
+        columns[name] = values.sum(axis=1, dtype=float if name.startswith(OWN) else np.int64)
     for name, values in columns.items():
         first = first.append_column(name, pa.array(values))
     return first

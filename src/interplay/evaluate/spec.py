@@ -2,13 +2,25 @@
 
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import model_validator
+from pydantic import field_validator, model_validator
 
+from interplay.core.extension import Extension, written_as
 from interplay.core.model import Count, Model, Natural, NotNegative, Share, Since
 from interplay.rollout.spec import AloneEpisode, EngineName
 from interplay.tasks.spec import Verify
 
 # Evaluation: the only place where a model runs over a problem set.
+
+
+class OwnMetric(Extension):
+    """A metric of the user's own: `function(row, completion, verdict, **options) -> float`, a finite number for each sample."""
+
+    UNION: ClassVar[str] = "metric"
+
+    @property
+    def called(self) -> str:
+        """Its name, that of the function: tables, figures and claims show it as `own:NAME`."""
+        return self.function.rpartition(":")[2]
 
 
 class EvaluateSpec(Model):
@@ -49,6 +61,18 @@ class EvaluateSpec(Model):
     unit_caps: Annotated[Natural, Since(0)] = 0
     """Also judge each sample as if it had been stopped after one unit, after two, and so on up to this number, and count its
     units: what `verify.separator` separates. For the metrics `strict_cap@K`, `answer_cap@K` and `units`."""
+    metrics: Annotated[list[Annotated[OwnMetric, written_as(OwnMetric)]], Since([])] = []
+    """Metrics of the user's own, each of a name of its own: numbers of samples, whose means are shown as `own:NAME`."""
+
+    @field_validator("metrics")
+    @classmethod
+    def _one_of_a_name(cls, metrics: list[OwnMetric]) -> list[OwnMetric]:
+        names = [one.called for one in metrics]
+        if repeated := [name for name in names if names.count(name) > 1]:
+            raise ValueError(f"two are called '{repeated[0]}'; give one function another name")
+        if odd := [name for name in names if not name.isidentifier()]:
+            raise ValueError(f"'{odd[0]}' cannot be written in a table; name it as a function, letters, digits and _")
+        return metrics
 
     @model_validator(mode="after")
     def _units_of_one_completion(self) -> "EvaluateSpec":

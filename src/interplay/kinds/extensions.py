@@ -159,6 +159,14 @@ class Verifier(Protocol):
         """The verdict that counts, such as `verdict._replace(answer=True)`."""
 
 
+class MetricFunction(Protocol):
+    """A number of each sample of an evaluation, whose mean over samples and prompts is the metric `own:NAME` of tables, figures
+    and claims. Of episodes of several turns `completion` is the transcript and `verdict` that of the last turn."""
+
+    def __call__(self, row: Row, completion: str, verdict: Verdict) -> float:
+        """A finite number; in comparisons more is better."""
+
+
 class EpisodeFunction(Protocol):
     """How the policy acts on prompts."""
 
@@ -184,6 +192,7 @@ class Trainer(Protocol):
 EXTENSIONS: dict[str, tuple[type, ...]] = {
     "family": (FamilyFunction,),
     "verifier": (Verifier,),
+    "metric": (MetricFunction,),
     "episode": (EpisodeFunction,),
     "engine": (EngineFunction,),
     "trainer": (Trainer,),

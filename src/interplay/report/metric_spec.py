@@ -16,6 +16,8 @@ ERROR = "error"
 """All error classes: a cell of a table, and the y of a figure, that becomes one for each class that occurred."""
 COUNTED = "error_"
 """Prefix of a class of errors in the name of the column of `prompts.parquet` that counts it."""
+OWN = "own:"
+"""Prefix of a metric of the user's own, in a study, in records and as the name of a column."""
 ERRORS = (
     *("none", "value", "operator", "dependency", "missing_node", "extra_node"),
     *("wrong_hop", "missing_hop", "order", "extra", "chain", "step", "citation", "subproblem", "format"),
@@ -49,6 +51,11 @@ class Measure:
         """Whether a mean cannot leave [low, high] on either side."""
         return math.isfinite(self.support[0]) and math.isfinite(self.support[1])
 
+    @property
+    def in_unit(self) -> str:
+        """What follows the name of a metric in a sentence: `in nats per token`, `per sample`."""
+        return self.unit if self.unit.startswith("per ") else f"in {self.unit}"
+
     def unit_of(self, signed: bool) -> str:
         """The unit of a number, or of a difference (`signed`)."""
         return self.unit_of_differences if signed else self.unit
@@ -64,6 +71,8 @@ class Measure:
 SHARE = Measure(100, 1, "%", "points", (0.0, 1.0))
 NATS = Measure(1, 3, "nats per token", "nats per token", (0.0, math.inf))
 ATTEMPTS = Measure(1, 2, "attempts per sample", "attempts per sample", (0.0, math.inf))
+RETURNED = Measure(1, 3, "per sample", "per sample", (-math.inf, math.inf))
+"""What a function of the user's own returns for a sample, as it is."""
 RAW = Measure(1, 3, "", "", (-math.inf, math.inf))
 """What runs log, as it is."""
 FRACTION = Measure(1, 3, "", "", SHARE.support)
@@ -98,10 +107,11 @@ answer is right; prompt: there is one number per prompt."""
 
 @dataclasses.dataclass(frozen=True)
 class Metric:
-    """One row. {} in a text is the K or the CLASS of the given name."""
+    """One row. {} in a text is the K, the CLASS or the NAME in the given name."""
 
     name: str
-    """As a study writes it, with K for a number from 1 on and CLASS for a class of errors."""
+    """As a study writes it, with K for a number from 1 on, CLASS for a class of errors and NAME for a function of the user's
+    own."""
     measure: Measure
     better: Literal["higher", "lower"]
     column: str
@@ -125,12 +135,13 @@ class Metric:
     note: str = ""
     """What must be known to read it."""
     argument: str = ""
-    """The K or CLASS; empty in the table of rows."""
+    """The K, CLASS or NAME; empty in the table of rows."""
 
     @functools.cached_property
     def pattern(self) -> re.Pattern[str]:
         """Of names that mean this row; `error` by itself means all classes."""
-        return re.compile(re.escape(self.name).replace("@K", "@([1-9][0-9]*)").replace(":CLASS", "(?::(.+))?"))
+        given = re.escape(self.name).replace("@K", "@([1-9][0-9]*)").replace(":CLASS", "(?::(.+))?")
+        return re.compile(given.replace(":NAME", r":([^\W\d]\w*)"))
 
     @property
     def samples(self) -> int:
@@ -140,7 +151,14 @@ class Metric:
     def met_by(self, evaluation: object) -> bool:
         """Whether the spec of an evaluation has the setting."""
         key, _, least = self.setting.partition(": ")
+        if self.name.startswith(OWN):
+            return self.argument in own_names(evaluation)
         return not key or int(getattr(evaluation, key)) >= (1 if least == "true" else int(least))
+
+
+def own_names(evaluation: object) -> list[str]:
+    """Names of the metrics of the user's own that the spec of an evaluation has, without their prefix."""
+    return [one.called for one in getattr(evaluation, "metrics", ())]
 
 
 PASS = "Strict: every step and the answer are right. Answer: the final answer is right, however it was reached."
@@ -151,7 +169,9 @@ NLL = "Nll: mean negative log-likelihood per token of the gold solutions after t
 COUNTS = "Units: mean number of attempts in a sample, each of which ends in an answer."
 STOPPED = "Cap@K: samples stopped after K units (attempts with an answer), judged by the last one that is left."
 CLASSES = "Error classes: shares of samples by their first error; error:none is strictly right."
+OWN_MEANS = "Own metrics: means over samples of what functions of the study return; in comparisons more is better."
 UNSCORED, UNSORTED = "scores no gold solutions", "counts no classes of errors"
+OWNED, UNOWNED = 'metrics: [{{name: "file.py:{}"}}]', "computes no metric '{}' of its own"
 CAPS, UNSTOPPED = "unit_caps: {}", "judges no stop after unit {}"
 
 METRICS = (
@@ -166,6 +186,7 @@ METRICS = (
     Metric("answer_cap@K", SHARE, "higher", "answer_cap@{}", setting=CAPS, lacks=UNSTOPPED, note=STOPPED),
     Metric("error:none", SHARE, "higher", "error_none", setting="errors: true", lacks=UNSORTED, label="no error", note=CLASSES),
     Metric("error:CLASS", SHARE, "lower", "error_{}", setting="errors: true", lacks=UNSORTED, label="{}", note=CLASSES),
+    Metric("own:NAME", RETURNED, "higher", "own:{}", setting=OWNED, lacks=UNOWNED, label="{}", note=OWN_MEANS),
 )
 GAINS = ("gain", "sharpening", "capability", "sharpening_split", "capability_split", "newly_solved", "lost")
 """Columns of a table of gains (`stats.gain`): differences and shares of prompts."""
@@ -205,7 +226,7 @@ def logged_heading(key: str) -> str:
 
 @functools.cache
 def find_metric(name: str) -> Metric | None:
-    """The row of a name, with its K or CLASS filled in; None where it names no metric of evaluations."""
+    """The row of a name, with its K, CLASS or NAME filled in; None where it names no metric of evaluations."""
     found = ((row, row.pattern.fullmatch(name)) for row in METRICS)
     row, match = next(((row, match) for row, match in found if match), (None, None))
     if row is None or match is None:
@@ -277,7 +298,7 @@ def check_column(value: str) -> str:
 
 
 def check_metric(value: str) -> str:
-    """The name of a row, its K or CLASS filled in."""
+    """The name of a row, its K, CLASS or NAME filled in."""
     found = find_metric(value)
     if value.startswith(f"{ERROR}:") and found and found.argument and found.argument not in ERRORS:
         raise ValueError(f"'{found.argument}' is not a class of errors{nearest_name(found.argument, ERRORS)}")

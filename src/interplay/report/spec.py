@@ -99,8 +99,8 @@ class Table(Model):
     columns: list[str]
     """Bands, single ops as `op:N`, or `op` for one column per op."""
     cells: list[str]
-    """Metrics, such as strict_pass@1, score, nll, hacked (right answers whose process is wrong) or error:CLASS; `error`: a cell
-    for each class of errors that occurred."""
+    """Metrics, such as strict_pass@1, score, nll, hacked (right answers whose process is wrong), error:CLASS, or own:NAME of a
+    function of the study's own; `error`: a cell for each class of errors that occurred."""
     arms: Annotated[list[str] | None, Since(None)] = None
     """Arms that have a row, such as a few combinations of a grid, in the study's order; null: all."""
     contrast: Annotated[Contrast | None, Since(None)] = None
@@ -153,7 +153,8 @@ class Figure(Model):
     """Samples per prompt, op, band, or training step."""
     y: str
     """For k: strict_pass or answer_pass; for op and band: a metric, for band also error; for step: a key of metrics.jsonl, such
-    as reward, loss or drawn/BAND, or a metric of the evaluations with `along`: a pass rate, nll, hacked or error:CLASS."""
+    as reward, loss or drawn/BAND, or a metric of the evaluations with `along`: a pass rate, nll, hacked, error:CLASS or
+    own:NAME."""
     by: Literal["arm"] = "arm"
     """What a line or a bar stands for."""
     panel: Literal["band", "none"] = "none"

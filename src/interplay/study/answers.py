@@ -15,7 +15,7 @@ from interplay.kinds import study_keys
 from interplay.kinds.cost import costs, paper_tokens, reached
 from interplay.kinds.table import KINDS, KL, is_logged, logged_names
 from interplay.report import spec as report_spec
-from interplay.report.metric_spec import metric_row
+from interplay.report.metric_spec import OWN, metric_row, own_names
 from interplay.study import check, sets
 from interplay.study.arms import Combination, name_of, short_value
 from interplay.study.context import TASK, ArmContext, PlanBuilder, check_known, fields_of, value_at
@@ -53,7 +53,8 @@ def _planned(plan: PlanBuilder, digest: str) -> EvaluateSpec:
 
 def check_samples(context: ArmContext, held: Held, rows: Rows, lineups: Mapping[str, report_spec.Lineup]) -> None:
     """Every pass@k of a table, a figure or a claim has k samples per prompt in one of the evaluations that hold its column, for
-    each arm, and every likelihood and class of errors one that records it. Raises UserError at the first that has not."""
+    each arm, and every likelihood, class of errors and own metric one that records it; and an own metric's name has one meaning.
+    Raises UserError at the first that has not."""
     study, where = context.study, context.where
     of_arm = {row.arm: {name: _planned(context.plan, one) for name, one in row.evaluations.items()} for row in rows}
     for shown in _shown(study, list(of_arm), lineups):
@@ -64,6 +65,12 @@ def check_samples(context: ArmContext, held: Held, rows: Rows, lineups: Mapping[
     for name, figure in study.figures.items():
         if figure.along():
             _check_recorded(Shown(f"figures.{name}.y", figure.y, "", []), along, "", where)
+    found: dict[str, Model] = {}
+    for name, spec in [*along.items(), *(item for planned in of_arm.values() for item in planned.items())]:
+        for own in spec.metrics:
+            if found.setdefault(own.called, own) != own:
+                clash = f"'{own.called}' is another function here, or has other options, than in another evaluation"
+                raise UserError(f"{where}: stages.{name}.metrics: {clash}; give one of the two another name")
 
 
 def samples_of(plan: PlanBuilder, digest: str) -> int:
@@ -132,6 +139,9 @@ def _check_recorded(shown: Shown, planned: Mapping[str, EvaluateSpec], whose: st
         raise UserError(f"{spot}: {has}; give it more num_samples, or lower k")
     if not any(metric.met_by(spec) for spec in planned.values()):
         has = f"evaluation {most}{whose} {metric.lacks}"
+        own = [f"{OWN}{name}" for spec in planned.values() for name in own_names(spec)]
+        if metric.name.startswith(OWN) and own:
+            raise UserError(f"{spot}: {has}{nearest_name(metric.name, own)}")
         raise UserError(f"{spot}: {has}; give stages.{most} `{metric.setting}`")
 
 

@@ -348,8 +348,8 @@ def _table(read: frame.Results, pairs: Pairs, columns: Sequence[str | None], met
         interval = text.interval_text(found, True, metric, False)
         shown = [measure.shown(found.value, True), interval, found.over.replace(", one a", ", one a for all")]
         rows.append([(item or "all").replace(":", " "), *map(measure.shown, sides), *shown, *map(str, counts)])
-    unit = "percent" if measure is SHARE else measure.unit
-    head += f"{metric} in {unit}, with the 95 % interval of b − a; better, worse, equal count pairs of one prompt at one seed"
+    unit = "in percent" if measure is SHARE else measure.in_unit
+    head += f"{metric} {unit}, with the 95 % interval of b − a; better, worse, equal count pairs of one prompt at one seed"
     return [head, *plain.aligned(rows, right=(1, 2, 3, 6, 7, 8))]
 
 

@@ -142,7 +142,7 @@ def _unit(grid: Grid) -> str:
     """What the numbers are in: percent, or another unit by metric where there is one."""
     others = [metric for metric in grid.metrics if measure_of(metric) is not SHARE]
     whole = [] if len(others) == len(grid.metrics) else ["percent"]
-    said = ", ".join([*whole, *(f"{column_label('', metric)} in {measure_of(metric).unit}" for metric in others)])
+    said = ", ".join([*whole, *(f"{column_label('', metric)} {measure_of(metric).in_unit}" for metric in others)])
     return said[:1].upper() + said[1:]
 
 
