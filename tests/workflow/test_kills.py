@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import BEHIND, Laboratory
+from conftest import BEHIND, ROOT, Laboratory
 
 from interplay.core import artifact
 from interplay.core.execution import Run
@@ -57,6 +57,12 @@ def stage_of(copy: Laboratory, kind: str) -> Path:
         return tuning_stage(copy, kind, how)
     if kind == "teach":
         return teaching_stage(copy, how)
+    if kind == "dataset":
+        file = ROOT / "data/fixtures/gsm8k.jsonl"
+        spec = KINDS[kind].spec(format="gsm8k", sha256=artifact.checksum(file))
+        return plan(copy, Stage.make(kind, spec, {}, Run(path=str(file)), kind))
+    if kind == "curate":
+        return pairs_stage(copy)
     if kind == "custom":
         base, _ = first(copy, "pretrain")
         _, judged = first(copy, "evaluate")
@@ -96,19 +102,25 @@ def teaching_stage(copy: Laboratory, how: Run) -> Path:
 
 
 def tuning_stage(copy: Laboratory, kind: str, how: Run) -> Path:
-    """One of the stages that no study of the laboratory has; pairs are made of the samples of its evaluation."""
+    """One of the stages that no study of the laboratory has."""
     base, _ = first(copy, "pretrain")
     _, judged = first(copy, "evaluate")
     data, steps = judged["deps"]["data"], {"steps": 20, "checkpoints": [5]}
     if kind == "unlearn":
         spec = UnlearnSpec(forget_mix=[1.0], retain_mix=[1.0], **steps)
         return plan(copy, Stage.make(kind, spec, {"init": base, "forget.0": data, "retain.0": data}, how, kind))
-    pairs = CurateSpec.model_validate({"mix": [1.0], "steps": [{"name": "preference_pairs", "chosen": "gold"}]})
-    samples, _ = first(copy, "evaluate")
-    made = plan(copy, Stage.make("curate", pairs, {"data.0": data, "samples.0.0.0": samples}, how, "pairs"))
+    made = pairs_stage(copy)
     assert copy.run("python", "-m", "interplay.run.stage", "run", made.name).returncode == 0
     deps = {"init": base, "data.0": made.name, "validation": made.name}
     return plan(copy, Stage.make(kind, KINDS[kind].spec.model_validate({"mix": [1.0], **steps}), deps, how, kind))
+
+
+def pairs_stage(copy: Laboratory) -> Path:
+    """Pairs of the samples of the laboratory's evaluation."""
+    samples, judged = first(copy, "evaluate")
+    spec = CurateSpec.model_validate({"mix": [1.0], "steps": [{"name": "preference_pairs", "chosen": "gold"}]})
+    deps = {"data.0": judged["deps"]["data"], "samples.0.0.0": samples}
+    return plan(copy, Stage.make("curate", spec, deps, Run(), "pairs"))
 
 
 def unmade(out: Path) -> None:
