@@ -60,6 +60,14 @@ def test_seeds_repeat_only_the_stages_that_vary() -> None:
     assert [len(models(own, kind)) for kind in ("pretrain", "sft", "rl")] == [3, 3, 12]
 
 
+def test_a_stage_with_a_seed_of_its_own_adds_that_of_the_arm(configs: Path) -> None:
+    write(configs, "quickstart", "seeds: {values: [0], vary: [base, rl]}", "seeds: {values: [0, 1, 2], vary: [base, rl]}")
+    write(configs, "quickstart", "rl: {kind: rl, data: {edge: 1.0}}", "rl: {kind: rl, data: {edge: 1.0}, seed: 40}")
+    plan = plan_study(configs, "quickstart", "smoke")
+    seeds = {kind: {plan.stages[digest].spec.seed for digest in models(plan, kind)} for kind in ("pretrain", "rl")}
+    assert seeds == {"pretrain": {0, 1, 2}, "rl": {40, 41, 42}}
+
+
 def test_calibrating_the_edge_leaves_the_base_alone(configs: Path) -> None:
     before = models(plan_study(configs, "edge", "smoke"), "pretrain")
     scale = configs / "scale/smoke.yaml"
