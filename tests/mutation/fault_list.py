@@ -265,7 +265,7 @@ PLANS = [
     fault("declared_in_vain", "if _is_equal(arm, control, key):", "if not key:", "contrast"),
     fault("cost", "return Fraction(5 * rollouts * cap, 3)", "return Fraction(4 * rollouts * cap, 3)", "cost"),
     fault("checksum", "path.stat().st_size != size or checksum(path) != digest:", "path.stat().st_size != size:", "store"),
-    fault("verified", "if artifact.checksum(file.path) == file.sha256 else", "if artifact.checksum(file.path) else", "store"),
+    fault("verified", "if artifact.checksum(file.path) == file.sha256 else", "if artifact.checksum(file.path) else", "gc"),
     fault("atomic", "yield part\n        os.replace(part, path)", "yield part\n        shutil.copyfile(part, path)", "store"),
     fault("paired_control", 'return f"{control}{tag}"', "return next(iter(found))", "arms"),
 ]

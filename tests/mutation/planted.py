@@ -85,7 +85,7 @@ def warm_up() -> None:
 
 def failing(output: str) -> str:
     """The test that failed first, as pytest names it."""
-    found = re.search(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", output, re.MULTILINE)
+    found = re.search(r"^(?:FAILED|ERROR) (\S+::.+?)(?: - .*)?$", output, re.MULTILINE)
     return found[1] if found else ""
 
 

@@ -154,6 +154,7 @@ def test_a_stage_stopped_at_random_moments_ends_with_the_same_bytes(copy: Labora
     unmade(out)
     moments = random.Random(kind)
     for number in range(MOMENTS):
+        killed = set(artifact.payload(out))  # a process that is stopped before it holds the lease leaves what SIGKILL left
         process = make(copy, out, *BEHIND)
         try:
             _, errors = process.communicate(timeout=moments.uniform(0, 1) * duration)
@@ -166,7 +167,7 @@ def test_a_stage_stopped_at_random_moments_ends_with_the_same_bytes(copy: Labora
         elif process.returncode == EXIT:
             assert errors.strip().splitlines()[-1].endswith("; goes on when started again"), errors
             assert not list(out.rglob("*.part"))
-            assert (out / "resume").exists() or not artifact.payload(out), "something half-written was left"
+            assert (out / "resume").exists() or set(artifact.payload(out)) <= killed, "something half-written was left"
         else:
             assert process.returncode in (-signal.SIGKILL, -signal.SIGTERM), errors
     last = make(copy, out)
