@@ -193,7 +193,7 @@ CASES: dict[str, tuple[str, str, str, str, str]] = {
         STUDY,
         "cells: [strict_pass@1]}",
         "cells: [strct_pass@1]}",
-        "tables.ops.cells = ['strct_pass@1']: 'strct_pass@1' is not a metric; write strict_pass@K, answer_pass@K, score, hacked, hacked_of_right, nll, units, strict_cap@K, answer_cap@K, error:none or error:CLASS",
+        "tables.ops.cells = ['strct_pass@1']: 'strct_pass@1' is not a metric; write strict_pass@K, answer_pass@K, score, hacked, hacked_of_right, nll, units, strict_cap@K, answer_cap@K, error:none, error:CLASS or own:NAME",
     ),
     "a likelihood that no evaluation scores": (
         "quickstart",
