@@ -1,7 +1,9 @@
-"""The log of a stage keeps everything that was said, whoever removes it."""
+"""The log of a stage keeps everything that was said, whoever removes it; and its threads."""
 
 import contextlib
 import io
+import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -29,3 +31,12 @@ def test_what_is_said_also_reaches_the_terminal_where_the_log_has_no_room(tmp_pa
         tee.log = full
         print("said", file=sys.stderr)
     assert capsys.readouterr().err == "said\n"
+
+
+def test_threads_of_openmp_are_as_many_as_the_stage_has_and_wait_passively() -> None:
+    code = "from interplay.run import stage; stage._limit_threads(2); import torch; torch.ones(100, 100) @ torch.ones(100, 100)"
+    names = ("OMP_NUM_THREADS", "OMP_WAIT_POLICY")
+    given = {**{name: value for name, value in os.environ.items() if name not in names}, "OMP_DISPLAY_ENV": "VERBOSE"}
+    shown = subprocess.run([sys.executable, "-c", code], env=given, capture_output=True, text=True, check=True).stderr
+    assert "GOMP_SPINCOUNT = '0'" in shown
+    assert "OMP_NUM_THREADS = '2'" in shown

@@ -123,9 +123,11 @@ def _checked_input(results: Path, ref: str, consumer: str) -> Path:
 
 
 def _limit_threads(threads: int) -> None:
-    """Before torch is imported: two jobs that each use all cores run many times slower than with half of them each."""
+    """Before torch is imported: two jobs that each use all cores run many times slower than with half of them each. Threads that
+    wait for each other sleep, since one that spins takes the core that the other needs where a neighbour runs."""
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         os.environ[name] = str(threads)
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 
