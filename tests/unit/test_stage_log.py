@@ -1,4 +1,4 @@
-"""The log of a stage keeps everything that was said, whoever removes it; and its threads."""
+"""The log file of a stage keeps all its lines when another process removes it; and the OpenMP settings of a stage."""
 
 import contextlib
 import io
