@@ -1,5 +1,5 @@
-"""The table of task families: the union of their options, chosen by `name`, and where each is implemented; and the options of
-their verifiers."""
+"""The table of task families, joined from the tables of their packages: the union of their options, chosen by `name`, and where
+each is implemented; and the options of their verifiers."""
 
 from functools import cache
 from typing import Annotated, Any, ClassVar, Literal
@@ -8,9 +8,9 @@ from pydantic import Field
 
 from interplay.core.extension import Extension, written_as
 from interplay.core.model import Model, Natural, Since, Written, partial_model, table_model, union_members, union_of
-from interplay.tasks.environments.spec import BiosSearch, Calculator, Kuhn, SelfSearch, TicTacToe, TwentyQuestions
-from interplay.tasks.facts.spec import Bios, Taxonomy
-from interplay.tasks.op_dag.spec import OpDag, OpDagProse
+from interplay.tasks.environments import spec as environments
+from interplay.tasks.facts import spec as facts
+from interplay.tasks.op_dag import spec as op_dag
 
 
 class OwnTask(Extension):
@@ -26,27 +26,15 @@ class OwnTask(Extension):
         return self.op_range
 
 
-Task = Annotated[
-    OpDag | OpDagProse | Bios | Taxonomy | Calculator | BiosSearch | SelfSearch | TwentyQuestions | TicTacToe | Kuhn | OwnTask,
-    Field(discriminator="name"),
-    written_as(OwnTask),
-]
+Task = Annotated[op_dag.Task | facts.Task | environments.Task | OwnTask, Field(discriminator="name"), written_as(OwnTask)]
 """The options of families that generate problems."""
 FAMILIES = {
-    "op_dag": "interplay.tasks.op_dag.terse_prompts:OP_DAG",
-    "op_dag_prose": "interplay.tasks.op_dag.prose_verifier:OP_DAG_PROSE",
-    "bios": "interplay.tasks.facts.questions:BIOS",
-    "taxonomy": "interplay.tasks.facts.taxonomy:TAXONOMY",
-    "calculator": "interplay.tasks.environments.calculator:CALCULATOR",
-    "bios_search": "interplay.tasks.environments.look_up:BIOS_SEARCH",
-    "self_search": "interplay.tasks.environments.look_up:SELF_SEARCH",
-    "twenty_questions": "interplay.tasks.environments.twenty_questions:TWENTY_QUESTIONS",
-    "tic_tac_toe": "interplay.tasks.environments.games:TIC_TAC_TOE",
-    "kuhn": "interplay.tasks.environments.games:KUHN",
+    **op_dag.FAMILIES,
+    **facts.FAMILIES,
+    **environments.FAMILIES,
     "multihop": "interplay.tasks.multihop:MULTIHOP",
     "qa": "interplay.tasks.qa:QA",
     "reformulated": "interplay.tasks.reformulated:REFORMULATED",
-    "conflicts": "interplay.tasks.facts.questions:CONFLICTS",
     "subproblems": "interplay.tasks.subproblems:SUBPROBLEMS",
 }
 """Family -> `module:attribute` of its `tasks.family.Family`: those of the union, which generate problems, and those that judge

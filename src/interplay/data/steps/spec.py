@@ -234,8 +234,8 @@ class Contamination(StepModel):
     RUN: ClassVar[str] = "filter:filter_contamination"
     name: Literal["contamination"] = "contamination"
     how: Annotated[list[Criterion], Field(min_length=1)] = ["exact", "ngram", "renamed", "structural"]
-    """Criteria of a match (see deduplicate). Where all questions come from a few templates, as in bios, each is a renamed copy of
-    others: omit `renamed` and `ngram` there."""
+    """Criteria of a match (see deduplicate). Where all questions come from a few templates, each is a renamed copy of others:
+    omit `renamed` and `ngram` there."""
     action: Literal["refuse", "drop"] = "refuse"
     """refuse: the stage fails in one line that names both rows, and no stage that depends on it starts; drop: the rows are
     dropped and counted."""

@@ -105,3 +105,15 @@ class Kuhn(Model):
     def ops(self) -> Range:
         """One difficulty."""
         return (1, 1)
+
+
+Task = Calculator | BiosSearch | SelfSearch | TwentyQuestions | TicTacToe | Kuhn
+FAMILIES = {
+    "calculator": "interplay.tasks.environments.calculator:CALCULATOR",
+    "bios_search": "interplay.tasks.environments.look_up:BIOS_SEARCH",
+    "self_search": "interplay.tasks.environments.look_up:SELF_SEARCH",
+    "twenty_questions": "interplay.tasks.environments.twenty_questions:TWENTY_QUESTIONS",
+    "tic_tac_toe": "interplay.tasks.environments.games:TIC_TAC_TOE",
+    "kuhn": "interplay.tasks.environments.games:KUHN",
+}
+"""Rows of tasks.spec.FAMILIES."""

@@ -1,2 +1,1 @@
-"""Families of facts, memorised or in a context: synthetic people (bios), hierarchies (taxonomy), contexts against memory
-(conflicts)."""
+"""Families of facts, memorised or in a context."""

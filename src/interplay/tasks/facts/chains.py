@@ -1,4 +1,4 @@
-"""Chains of facts and their verifier, and invented names: what bios and taxonomy share."""
+"""Chains of facts and their verifier, and invented names: what the families of facts share."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence

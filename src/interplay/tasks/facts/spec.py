@@ -162,3 +162,12 @@ class Taxonomy(Model):
     def ops(self) -> tuple[int, int]:
         """Least and most levels between a class and the ancestor in question."""
         return (1, self.depth if self.level == "recall" else 1)
+
+
+Task = Bios | Taxonomy
+FAMILIES = {
+    "bios": "interplay.tasks.facts.questions:BIOS",
+    "taxonomy": "interplay.tasks.facts.taxonomy:TAXONOMY",
+    "conflicts": "interplay.tasks.facts.questions:CONFLICTS",
+}
+"""Rows of tasks.spec.FAMILIES."""

@@ -211,6 +211,14 @@ class OpDagProse(Model):
         return _possible_ops(self.depth, self.width, self.max_parents, room)
 
 
+Task = OpDag | OpDagProse
+FAMILIES = {
+    "op_dag": "interplay.tasks.op_dag.terse_prompts:OP_DAG",
+    "op_dag_prose": "interplay.tasks.op_dag.prose_verifier:OP_DAG_PROSE",
+}
+"""Rows of tasks.spec.FAMILIES."""
+
+
 def _shown(bounds: Range | None) -> str:
     return "any" if bounds is None else f"{bounds[0]}..{bounds[1]}"
 
