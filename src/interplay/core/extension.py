@@ -9,6 +9,7 @@ one parameter `options`, annotated with a `Model` that checks them."""
 
 import importlib.metadata
 import inspect
+import math
 import traceback
 import types
 from collections.abc import Callable, Mapping
@@ -41,7 +42,7 @@ class Extension(Model):
     @classmethod
     def _finite(cls, options: dict[str, Any]) -> dict[str, Any]:
         for name, value in options.items():
-            if isinstance(value, float) and value - value != 0:
+            if isinstance(value, float) and not math.isfinite(value):
                 raise ValueError(f"{name} should be a finite number")
         return options
 
@@ -146,6 +147,15 @@ def call_loaded(spec: Extension, function: Callable[..., Any], *given: Any) -> A
         lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
         at = f" at line {lines[-1]}" if lines else ""
         raise UserError(f"{spec.function}: fails{at} ({type(error).__name__}: {error})") from error
+
+
+def finite_number(made: Any) -> float | None:
+    """What a function returned, as a float; None where it is no finite number. Text is none, although Python can read it."""
+    try:
+        number = math.nan if isinstance(made, str | bytes) else float(made)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return number if math.isfinite(number) else None
 
 
 def parsed_options(spec: Extension, function: Callable[..., Any]) -> dict[str, Any]:

@@ -1,7 +1,6 @@
 """From samples to numbers: pass@k, scores, baselines, error classes, completions of several units; and the negative
 log-likelihood of gold solutions. P problems, n samples each."""
 
-import sys
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -149,11 +148,10 @@ def judge_own(
 
 
 def _finite(function: str, made: Any) -> float:
-    real = isinstance(made, (bool, int, float, np.integer, np.floating, np.bool_))
-    if not real or not abs(made) <= sys.float_info.max:  # an int may be too large for a float
-        given = shorten_value(made) if real else type(made).__name__
-        raise UserError(f"{function}: must return a finite number for each sample, not {given}")
-    return float(made)
+    number = extension.finite_number(made)
+    if number is None:
+        raise UserError(f"{function}: must return a finite number for each sample, not {shorten_value(made)}")
+    return number
 
 
 def by_sample_arrays(table: pa.Table, num_samples: int) -> dict[str, np.ndarray]:

@@ -5,10 +5,12 @@ import functools
 import json
 import math
 import re
+from collections.abc import Callable
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from interplay.core.model import nearest_name
+from interplay.evaluate.spec import EvaluateSpec
 
 UNITS = "units"
 """Column with the number of units of the samples."""
@@ -105,6 +107,34 @@ Per = Literal["sample", "draw", "right answer", "prompt"]
 answer is right; prompt: there is one number per prompt."""
 
 
+class Setting(NamedTuple):
+    """What a metric needs of an evaluation. {} in a text is the K, the CLASS or the NAME of the metric."""
+
+    written: str
+    """As the spec of an evaluation writes it."""
+    lacks: str
+    """What an evaluation without the setting does not do."""
+    met: Callable[[EvaluateSpec, str], bool]
+    """Whether the spec of an evaluation has it, for a K, CLASS or NAME."""
+
+
+def own_names(evaluation: EvaluateSpec) -> list[str]:
+    """Names of the metrics of the user's own that the spec of an evaluation has, without their prefix."""
+    return [one.called for one in evaluation.metrics]
+
+
+NOTHING = Setting("", "", lambda evaluation, argument: True)
+SCORED_GOLD = Setting("nll: true", "scores no gold solutions", lambda evaluation, argument: evaluation.nll)
+COUNTED_ERRORS = Setting("errors: true", "counts no classes of errors", lambda evaluation, name: evaluation.errors)
+COUNTED_UNITS = Setting("unit_caps: 1", "counts no units", lambda evaluation, argument: evaluation.unit_caps > 0)
+CAPPED = Setting("unit_caps: {}", "judges no stop after unit {}", lambda evaluation, cap: evaluation.unit_caps >= int(cap))
+OWNED = Setting(
+    'metrics: [{{name: "file.py:{}"}}]',
+    "computes no metric '{}' of its own",
+    lambda evaluation, name: name in own_names(evaluation),
+)
+
+
 @dataclasses.dataclass(frozen=True)
 class Metric:
     """One row. {} in a text is the K, the CLASS or the NAME in the given name."""
@@ -119,10 +149,8 @@ class Metric:
     less: str = ""
     """A column that is taken away from it."""
     per: Per = "sample"
-    setting: str = ""
-    """What an evaluation needs to have it, as its spec writes it; empty: nothing."""
-    lacks: str = ""
-    """What an evaluation without the setting does not do."""
+    needs: Setting = NOTHING
+    """Setting of an evaluation that has it."""
     leads: bool = False
     """Whether it comes first in a table, a few of it side by side."""
     alone: bool = True
@@ -148,17 +176,19 @@ class Metric:
         """Samples per prompt that it needs."""
         return int(self.argument) if self.per == "draw" else 1
 
-    def met_by(self, evaluation: object) -> bool:
+    @property
+    def setting(self) -> str:
+        """What an evaluation needs to have it, as its spec writes it; empty: nothing."""
+        return self.needs.written.format(self.argument)
+
+    @property
+    def lacks(self) -> str:
+        """What an evaluation without the setting does not do."""
+        return self.needs.lacks.format(self.argument)
+
+    def met_by(self, evaluation: EvaluateSpec) -> bool:
         """Whether the spec of an evaluation has the setting."""
-        key, _, least = self.setting.partition(": ")
-        if self.name.startswith(OWN):
-            return self.argument in own_names(evaluation)
-        return not key or int(getattr(evaluation, key)) >= (1 if least == "true" else int(least))
-
-
-def own_names(evaluation: object) -> list[str]:
-    """Names of the metrics of the user's own that the spec of an evaluation has, without their prefix."""
-    return [one.called for one in getattr(evaluation, "metrics", ())]
+        return self.needs.met(evaluation, self.argument)
 
 
 PASS = "Strict: every step and the answer are right. Answer: the final answer is right, however it was reached."
@@ -170,9 +200,6 @@ COUNTS = "Units: mean number of attempts in a sample, each of which ends in an a
 STOPPED = "Cap@K: samples stopped after K units (attempts with an answer), judged by the last one that is left."
 CLASSES = "Error classes: shares of samples by their first error; error:none is strictly right."
 OWN_MEANS = "Own metrics: means over samples of what functions of the study return; in comparisons more is better."
-UNSCORED, UNSORTED = "scores no gold solutions", "counts no classes of errors"
-OWNED, UNOWNED = 'metrics: [{{name: "file.py:{}"}}]', "computes no metric '{}' of its own"
-CAPS, UNSTOPPED = "unit_caps: {}", "judges no stop after unit {}"
 
 METRICS = (
     Metric("strict_pass@K", SHARE, "higher", "strict", per="draw", leads=True, note=PASS),
@@ -180,17 +207,18 @@ METRICS = (
     Metric("score", SHARE, "higher", "score", leads=True, logged=True, baseline=TRIVIAL, note=SCORED),
     Metric("hacked", SHARE, "lower", "answer", "strict", note=HACKED),
     Metric("hacked_of_right", SHARE, "lower", "answer", "strict", per="right answer", note=HACKED_OF_RIGHT),
-    Metric("nll", NATS, "lower", "nll", per="prompt", setting="nll: true", lacks=UNSCORED, alone=False, note=NLL),
-    Metric(UNITS, ATTEMPTS, "lower", UNITS, setting="unit_caps: 1", lacks="counts no units", note=COUNTS),
-    Metric("strict_cap@K", SHARE, "higher", "strict_cap@{}", setting=CAPS, lacks=UNSTOPPED, note=STOPPED),
-    Metric("answer_cap@K", SHARE, "higher", "answer_cap@{}", setting=CAPS, lacks=UNSTOPPED, note=STOPPED),
-    Metric("error:none", SHARE, "higher", "error_none", setting="errors: true", lacks=UNSORTED, label="no error", note=CLASSES),
-    Metric("error:CLASS", SHARE, "lower", "error_{}", setting="errors: true", lacks=UNSORTED, label="{}", note=CLASSES),
-    Metric("own:NAME", RETURNED, "higher", "own:{}", setting=OWNED, lacks=UNOWNED, label="{}", note=OWN_MEANS),
+    Metric("nll", NATS, "lower", "nll", per="prompt", needs=SCORED_GOLD, alone=False, note=NLL),
+    Metric(UNITS, ATTEMPTS, "lower", UNITS, needs=COUNTED_UNITS, note=COUNTS),
+    Metric("strict_cap@K", SHARE, "higher", "strict_cap@{}", needs=CAPPED, note=STOPPED),
+    Metric("answer_cap@K", SHARE, "higher", "answer_cap@{}", needs=CAPPED, note=STOPPED),
+    Metric("error:none", SHARE, "higher", "error_none", needs=COUNTED_ERRORS, label="no error", note=CLASSES),
+    Metric("error:CLASS", SHARE, "lower", "error_{}", needs=COUNTED_ERRORS, label="{}", note=CLASSES),
+    Metric("own:NAME", RETURNED, "higher", "own:{}", needs=OWNED, label="{}", note=OWN_MEANS),
 )
 GAINS = ("gain", "sharpening", "capability", "sharpening_split", "capability_split", "newly_solved", "lost")
 """Columns of a table of gains (`stats.gain`): differences and shares of prompts."""
-FILLED = ("column", "setting", "lacks", "label")
+FILLED = ("column", "label")
+"""Texts of a row that hold the argument."""
 
 
 @dataclasses.dataclass(frozen=True)

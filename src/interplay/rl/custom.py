@@ -4,7 +4,6 @@ line and not a failure deep in the step. Signatures are in the table `kinds.exte
 All must be pure: the same arguments give the same result, else a resumed run would not repeat an uninterrupted one."""
 
 import inspect
-import math
 import operator
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -27,8 +26,9 @@ T = TypeVar("T")
 def own_reward(spec: Extension, problems: Sequence, completions: Sequence[str], verdicts: Sequence[Verdict]) -> list[float]:
     """N floats. Raises UserError when they are not N finite numbers."""
     made = extension.call(spec, list(problems), list(completions), list(verdicts))
-    values = _each(made, float)
-    if values is None or len(values) != len(completions) or not all(map(math.isfinite, values)):
+    numbers = _each(made, extension.finite_number)
+    values = [number for number in numbers or () if number is not None]
+    if numbers is None or not len(numbers) == len(values) == len(completions):
         raise UserError(f"{spec.function}: must return {len(completions)} finite floats, not {_shown(made)}")
     return values
 
