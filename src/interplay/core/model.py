@@ -96,9 +96,8 @@ class PermanentError(Exception):
 class Model(BaseModel):
     """Base of every YAML key. `VERSION` enters the digest: raise it when the same spec would now give another result."""
 
-    model_config = ConfigDict(
-        extra="forbid", frozen=True, validate_default=True, use_attribute_docstrings=True, allow_inf_nan=False
-    )
+    # Built at first use: a stage needs the schemas of few models, and importing all of them would build two hundred.
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, allow_inf_nan=False, defer_build=True)
     VERSION: ClassVar[int] = 1
     SCHEDULED: ClassVar[bool] = False
     """Of a member of RL's seams: whether what it does at a step depends on how many steps the run has."""
@@ -349,15 +348,11 @@ def quantity(number: float) -> str:
 class Keys(Model):
     """Base of partial models."""
 
-    model_config = ConfigDict(validate_default=False, defer_build=True)
+    model_config = ConfigDict(validate_default=False)
+    WHOLE: ClassVar[type[Model] | None] = None
+    """The spec whose fields a model of `partial_model` has."""
     PLANNED: ClassVar[tuple[str, ...]] = ()
     """Keys of the spec that are left out, since the planner fills them in."""
-
-
-class _Made(Keys):
-    """Base of those that are made here: they have no source whose docstrings could be read."""
-
-    model_config = ConfigDict(use_attribute_docstrings=False)
 
 
 class Written(NamedTuple):
@@ -406,7 +401,7 @@ def partial_model(
     left_out = {*without, *(key for base in bases for key in base.model_fields)}
     fields: dict[str, Any] = {
         key: (
-            Annotated[field.annotation, *field.metadata, Field(description=field.description, discriminator=field.discriminator)],
+            Annotated[field.annotation, *field.metadata, Field(discriminator=field.discriminator)],
             None,
         )
         for key, field in spec.model_fields.items()
@@ -414,7 +409,8 @@ def partial_model(
     }
     fields |= more
     fields["PLANNED"] = (ClassVar[tuple[str, ...]], tuple(without))
-    return create_model(name, __base__=(*bases, _Made), __doc__=spec.__doc__, __module__=__name__, **fields)
+    fields["WHOLE"] = (ClassVar[type[Model]], spec)
+    return create_model(name, __base__=(*bases, Keys), __doc__=spec.__doc__, __module__=__name__, **fields)
 
 
 def union_members(union: Any) -> tuple[type[Model], ...]:
@@ -434,4 +430,4 @@ def union_of(models: Iterable[type[Model]], by: str, *marks: Any) -> Any:
 def table_model(name: str, models: Mapping[str, type[Model]], of: str) -> type[Model]:
     """A model with one field for each of the models."""
     fields: dict[str, Any] = {key: (model, Field(default=None, description=f"{of} {key}.")) for key, model in models.items()}
-    return create_model(name, __base__=_Made, __module__=__name__, **fields)
+    return create_model(name, __base__=Keys, __module__=__name__, **fields)
