@@ -129,7 +129,7 @@ def test_a_stage_of_two_processes_reserves_the_cores_of_both(tmp_path: Path) -> 
     ("given", "said"),
     [
         ("run: {processes: 2, gpus: 1}", "gpus = 1: of 2 processes each has one; write 2, or 0"),
-        ("run: {sharding: fsdp2}, engine: hf", "run.sharding = fsdp2: the engine hf reads unsharded weights; write none"),
+        ("run: {sharding: fsdp2}, engine: hf", "run.sharding = 'fsdp2': the engine hf reads unsharded weights; write none"),
         (
             "engine: vllm, run: {processes: 2}",
             "run.processes = 2: vllm within a process does not share work with others; write run.engine_server: true",

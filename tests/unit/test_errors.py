@@ -384,10 +384,10 @@ PARTS: dict[str, tuple[str, str, tuple[str, ...], str, str]] = {
     ),
     "an unknown key with a dot": (
         RL,
-        "rl: {kind: rl, data: {edge: 1.0}, reward.name: process}",
-        ("stages", "rl", "reward.name"),
+        "rl: {kind: rl, data: {edge: 1.0}, loss.epsilon: 0.2}",
+        ("stages", "rl", "loss.epsilon"),
         "",
-        "unknown key 'reward.name'",
+        "unknown key 'loss.epsilon'",
     ),
     "an unknown key with the signs of a message": (
         RL,

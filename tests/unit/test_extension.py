@@ -249,7 +249,7 @@ def test_a_wrong_signature_is_refused_when_the_study_is_planned(code: str, keys:
     (here / "mine.py").write_text(code)
     spec = {"method": {"paper": "p"}, "mix": [1.0], "steps": 2, "reward": {"name": "mine.py:f", **keys}}
     made = parse_model(RLSpec, fill_extensions(spec, here, HERE), HERE)
-    with pytest.raises(UserError, match=rf"^here\.reward\.name = 'mine\.py:f': .*({says})"):
+    with pytest.raises(UserError, match=rf"^here: reward\.name = 'mine\.py:f': .*({says})"):
         check_extensions(made, HERE)
 
 
