@@ -11,7 +11,7 @@ import pytest
 from conftest import ROOT
 from hypothesis import given, settings, strategies as st
 
-from interplay.core.model import UserError
+from interplay.core.model import KeyPlace, UserError
 from interplay.study.arms import Combination, expand_axes
 from interplay.study.expand import plan_study
 from interplay.study.spec import Arm
@@ -26,7 +26,7 @@ def lookup(changes: Mapping[str, Any], key: str) -> Any:
 
 
 def expanded(**arm: Any) -> dict[str, Combination]:
-    return expand_axes({"rl": Arm(path=["base", "rl"], **arm)}, lookup, "study.yaml")
+    return expand_axes({"rl": Arm(path=["base", "rl"], **arm)}, lookup, KeyPlace("study.yaml"))
 
 
 def chosen(made: dict[str, Combination]) -> list[dict[str, Any]]:
@@ -68,7 +68,7 @@ def test_the_control_of_a_variation_is_the_centre_of_its_own_cell() -> None:
             "rl": Arm(path=["base", "rl"], control="base", grid={"rl.steps": [1, 2]}, one_at_a_time={"rl.beta": [0.1]}),
         },
         lookup,
-        "study.yaml",
+        KeyPlace("study.yaml"),
     )
     assert {name: one.control for name, one in made.items()} == {
         "base": None,
@@ -136,7 +136,7 @@ def test_a_control_with_axes_is_met_at_the_same_values() -> None:
     axes = {"rl.steps": [1, 2]}
     one = Arm(path=["base", "rl"], grid=axes)
     two = Arm(path=["base", "rl"], grid=axes, control="one", set={"rl.data": {"hard": 1.0}})
-    made = expand_axes({"one": one, "two": two}, lookup, "study.yaml")
+    made = expand_axes({"one": one, "two": two}, lookup, KeyPlace("study.yaml"))
     assert {name: item.control for name, item in made.items() if item.group == "two"} == {
         "two[steps=1]": "one[steps=1]",
         "two[steps=2]": "one[steps=2]",
@@ -190,7 +190,7 @@ def test_refused_is(case: str) -> None:
 
 def test_a_name_with_a_bracket_is_refused() -> None:
     with pytest.raises(UserError, match="without '\\['"):
-        expand_axes({"rl[a=1]": Arm(path=["base"])}, lookup, "study.yaml")
+        expand_axes({"rl[a=1]": Arm(path=["base"])}, lookup, KeyPlace("study.yaml"))
 
 
 # -- through the planner -------------------------------------------------------------------------------------------------

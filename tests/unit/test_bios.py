@@ -11,7 +11,7 @@ from bios_cases import CHAIN, LEVELS, LOOKUP, SMALL, places, tasks
 from hypothesis import given, settings, strategies as st
 
 from interplay.core.execution import Run
-from interplay.core.model import UserError, parse_model
+from interplay.core.model import KeyPlace, UserError, parse_model
 from interplay.core.random import stream
 from interplay.data import problems, sets, tokenizer
 from interplay.data.spec import SPLITS, ProblemsSpec
@@ -378,13 +378,13 @@ def test_another_process_makes_the_same_problems() -> None:
 )
 def test_a_task_that_cannot_be_is_refused_in_one_line(keys: dict, says: str) -> None:
     with pytest.raises(UserError, match=says) as error:
-        parse_model(Bios, {"name": "bios", **keys}, "study.yaml: task")
+        parse_model(Bios, {"name": "bios", **keys}, KeyPlace("study.yaml", ("task",)))
     assert "\n" not in str(error.value)
 
 
 def test_more_people_than_there_are_names_are_refused() -> None:
     with pytest.raises(UserError, match="people and values take 400080 names; there are 250000"):
-        parse_model(Bios, {"people": 400_000, "attributes": 4, "values": 20}, "task")
+        parse_model(Bios, {"people": 400_000, "attributes": 4, "values": 20}, KeyPlace("task"))
 
 
 def test_more_hops_than_a_level_has_are_refused() -> None:

@@ -149,7 +149,7 @@ def test_a_name_that_hydra_reads_otherwise_hides_no_file(lab: Lab, name: str) ->
 def test_what_the_main_file_includes_is_read_as_far_as_it_leads(lab: Lab) -> None:
     (lab.configs / "task/more.yaml").write_text("defaults: [/task@more: ../../../outside]\n")
     message = refused(lab, DEFAULTS, f"  - task@more: more\n{DEFAULTS}", "config.yaml")
-    assert message.startswith("configs/task/more.yaml:1: defaults./task@more = ../../../outside")
+    assert message.startswith("configs/task/more.yaml:1: defaults./task@more = '../../../outside'")
 
 
 def test_a_file_that_hydra_brings_along_is_not_composed(lab: Lab) -> None:

@@ -16,7 +16,7 @@ from world import SHAPE
 from interplay.core import execution, metrics, stop
 from interplay.core.artifact import write_atomic, write_json
 from interplay.core.execution import Run
-from interplay.core.model import UserError, parse_model
+from interplay.core.model import KeyPlace, UserError, parse_model
 from interplay.data import batches
 from interplay.data.batches import Prefetcher
 from interplay.optim import checkpoint, distributed
@@ -129,7 +129,7 @@ def test_a_stage_of_two_processes_reserves_the_cores_of_both(tmp_path: Path) -> 
     ("given", "said"),
     [
         ("run: {processes: 2, gpus: 1}", "gpus = 1: of 2 processes each has one; write 2, or 0"),
-        ("run: {sharding: fsdp2}, engine: hf", "run.sharding = fsdp2: the engine hf reads unsharded weights; write none"),
+        ("run: {sharding: fsdp2}, engine: hf", "run.sharding = 'fsdp2': the engine hf reads unsharded weights; write none"),
         (
             "engine: vllm, run: {processes: 2}",
             "run.processes = 2: vllm within a process does not share work with others; write run.engine_server: true",
@@ -154,7 +154,7 @@ def test_a_kind_of_one_process_says_so(tmp_path: Path) -> None:
 
 def test_a_run_block_of_old_says_nothing_new() -> None:
     assert Run().stated() == {}
-    assert parse_model(Run, {"threads": 2}, "run").cores() == 2
+    assert parse_model(Run, {"threads": 2}, KeyPlace("run")).cores() == 2
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ import world
 from interplay.core import metrics
 from interplay.core.digest import digest
 from interplay.core.execution import Run
-from interplay.core.model import UserError, parse_model
+from interplay.core.model import KeyPlace, UserError, parse_model
 from interplay.evaluate.spec import EvaluateSpec
 from interplay.model import folder
 from interplay.model.spec import Shape
@@ -44,7 +44,9 @@ def evaluation(model: Stage, name: str = "vllm", **run: Any) -> Stage:
 
 def check(model: str, name: str = "vllm", shape: Shape = world.SHAPE, **run: Any) -> None:
     made = stages(shape)
-    check_engine(evaluation(made[model], name, **run), {one.digest: one for one in made.values()}, "s.yaml: stages.test")
+    check_engine(
+        evaluation(made[model], name, **run), {one.digest: one for one in made.values()}, KeyPlace("s.yaml", ("stages", "test"))
+    )
 
 
 WIDE = world.SHAPE.model_copy(update={"head_dim": 32})
@@ -55,7 +57,7 @@ def test_vllm_on_a_cpu_is_refused_a_shape_that_it_does_not_compute(model: str) -
     check(model, shape=WIDE)
     check(model, gpus=1)
     check(model, "native")
-    with pytest.raises(UserError, match=r"^s\.yaml: stages\.test\.engine = vllm: the model's head_dim is 16, .* write native$"):
+    with pytest.raises(UserError, match=r"^s\.yaml: stages\.test\.engine = 'vllm': the model's head_dim is 16, .* write native$"):
         check(model)
 
 
@@ -69,19 +71,23 @@ def test_a_qwen2_with_heads_of_another_width_than_vllm_takes_them_for_is_refused
 @pytest.mark.parametrize("name", ["hf", "vllm"])
 def test_only_native_samples_from_a_model_and_its_assistant(name: str) -> None:
     check("pair", "native")
-    with pytest.raises(UserError, match=f"engine = {name}: the model is a pair with an assistant .objective uld.; write native"):
+    with pytest.raises(
+        UserError, match=f"engine = '{name}': the model is a pair with an assistant .objective uld.; write native"
+    ):
         check("pair", name, WIDE)
 
 
 def test_a_model_that_was_made_elsewhere_is_left_to_the_stage() -> None:
-    check_engine(Stage.make("evaluate", EvaluateSpec(engine="vllm"), DEPS, Run(), "test"), {}, "s.yaml: stages.test")
+    check_engine(
+        Stage.make("evaluate", EvaluateSpec(engine="vllm"), DEPS, Run(), "test"), {}, KeyPlace("s.yaml", ("stages", "test"))
+    )
 
 
 def test_decoding_that_vllm_cannot_do_is_refused() -> None:
     method = {"paper": "p", "decoding": {"name": "lagged_nucleus"}}
     given = {"method": method, "mix": [1.0], "steps": 1, "engine": "vllm"}
     with pytest.raises(UserError, match=r"engine = vllm: cannot decode with method\.decoding = lagged_nucleus; write native"):
-        parse_model(RLSpec, given, "s.yaml: stages.rl")
+        parse_model(RLSpec, given, KeyPlace("s.yaml", ("stages", "rl")))
 
 
 def spec_of(**more: Any) -> EvaluateSpec:

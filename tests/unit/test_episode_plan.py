@@ -23,7 +23,7 @@ def test_a_study_takes_a_method_of_several_turns_as_any_other(tmp_path: Path, na
     [
         (
             "igpo",
-            r"igpo\.yaml:\d: episode = environment: needs problems of an environment, and data\.0 has those of op_dag",
+            r"igpo\.yaml:\d: episode = 'environment': needs problems of an environment, and data\.0 has those of op_dag",
         ),
         ("spiral", r"episode = self_play needs .*; write reward = payoff"),
     ],
@@ -44,5 +44,5 @@ def test_an_evaluation_names_its_episode_and_keeps_its_digest_without_one(tmp_pa
     assert not before & {stage.digest for stage in after}
     assert {stage.spec.episode.max_turns for stage in after} == {3}  # type: ignore[attr-defined]
     lab.edit(STUDY, "name: retry, max_turns: 3, feedback: '?'", "name: environment")
-    with pytest.raises(UserError, match=r"episode = environment: needs problems of an environment"):
+    with pytest.raises(UserError, match=r"episode = 'environment': needs problems of an environment"):
         lab.plan()

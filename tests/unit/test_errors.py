@@ -1,5 +1,7 @@
 """A refusal names the file and the line where the key stands, whichever file that is, and the nearest right name."""
 
+import copy
+import pickle
 import shutil
 import subprocess
 import sys
@@ -7,10 +9,11 @@ from pathlib import Path
 
 import pytest
 from conftest import ROOT
+from hypothesis import given, strategies as st
 
 from interplay.cli import main
 from interplay.core.execution import Run
-from interplay.core.model import BadKey, UserError, nearest_name, parse_model
+from interplay.core.model import KeyPlace, UserError, nearest_name, parse_model, shorten_value
 from interplay.study import compose
 from interplay.study.expand import plan_study
 
@@ -158,14 +161,14 @@ CASES: dict[str, tuple[str, str, str, str, str]] = {
         STUDY,
         "/method@stages.rl.method: grpo",
         "/method@stages.rl.method: grpp",
-        "defaults./method@stages.rl.method = grpp: no file configs/method/grpp.yaml; did you mean 'grpo'?",
+        "defaults./method@stages.rl.method = 'grpp': no file configs/method/grpp.yaml; did you mean 'grpo'?",
     ),
     "a folder of the defaults list": (
         "quickstart",
         STUDY,
         "/method@stages.rl.method: grpo",
         "/metod@stages.rl.method: grpo",
-        "defaults./metod@stages.rl.method = grpo: no folder configs/metod; did you mean 'method'?",
+        "defaults./metod@stages.rl.method = 'grpo': no folder configs/metod; did you mean 'method'?",
     ),
     "a study that includes itself": (
         "edge_bases",
@@ -344,22 +347,123 @@ def test_a_right_study_is_read_once_to_see_what_it_includes_and_never_searched_f
     read: list[object] = []
     monkeypatch.setattr("interplay.study.files.sources", lambda *given: read.append(given))
     for name in ("located", "diagnosed"):
-        monkeypatch.setattr(f"interplay.study.files.{name}", fail)
+        monkeypatch.setattr(f"interplay.study.locate.{name}", fail)
     assert plan_study(root / "configs", "quickstart", "smoke").report
     assert len(read) == 1
 
 
-def test_an_error_about_a_key_has_its_parts() -> None:
-    for message, about in [
-        ("configs/study/a.yaml: stages.rl.steps = 'many': should be a number", BadKey("configs/study/a.yaml", ("stages", "rl", "steps"), "'many'", "should be a number")),
-        ("configs/scale/b.yaml: kinds.rl: unknown key 'x'; known: y", BadKey("configs/scale/b.yaml", ("kinds", "rl"), "", "unknown key 'x'; known: y")),
-        ("results/x: not a record", None),
-        ("configs/study/a.yaml: nested too deeply", None),
-    ]:  # fmt: skip
-        assert UserError(message).about == about
-        assert about is None or f"{about.file}: {'.'.join(about.keys)}{about.tail}" == message
+# what: (old, new, the key in the file, its value as shown, how the problem begins), of the study quickstart
+PARTS: dict[str, tuple[str, str, tuple[str, ...], str, str]] = {
+    "an arm's name with dots": (
+        "  rl_hard:",
+        "  rl.hard.v2: {path: [base, rl], control: nope}\n  rl_hard:",
+        ("arms", "rl.hard.v2", "control"),
+        "'nope'",
+        "no such arm",
+    ),
+    "an arm whose name continues another key of arms": (
+        "  rl_hard:",
+        "  rl: {path: [base, rl], control: base}\n  rl.set: {path: [base, rl], control: base, set: {rl.stpes: 3}}\n  rl_hard:",
+        ("arms", "rl.set", "set", "rl.stpes"),
+        "",
+        "unknown key 'stpes'; did you mean 'steps'? (stages.rl.stpes of study quickstart)",
+    ),
+    "a value with the signs of a message": (
+        "split: test",
+        "split: 'test: x = y.z'",
+        ("data", "test", "split"),
+        "'test: x = y.z'",
+        "should be 'train'",
+    ),
+    "an arm's value with the signs of a message": (
+        "set: {rl.data: {hard: 1.0}}",
+        "set: {rl.data: {hard: 1.0}, rl.dtype: 'a = b: c'}",
+        ("arms", "rl_hard", "set", "rl.dtype"),
+        "'a = b: c'",
+        "should be 'float32' or 'bfloat16' (stages.rl.dtype of study quickstart)",
+    ),
+    "an unknown key with a dot": (
+        RL,
+        "rl: {kind: rl, data: {edge: 1.0}, loss.epsilon: 0.2}",
+        ("stages", "rl", "loss.epsilon"),
+        "",
+        "unknown key 'loss.epsilon'",
+    ),
+    "an unknown key with the signs of a message": (
+        RL,
+        "rl: {kind: rl, data: {edge: 1.0}, 'a = b: c.d': 1}",
+        ("stages", "rl", "a = b: c.d"),
+        "",
+        "unknown key 'a = b: c.d'",
+    ),
+    "a problem set with a dot": (
+        "hard: {band: hard, split: rl}",
+        "hard: {band: hard, split: rl}\n  hard.too: {band: hrad, split: rl}",
+        ("data", "hard.too", "band"),
+        "'hrad'",
+        "no such band; did you mean 'hard'?",
+    ),
+    "a name with a line break": (
+        "hard: {band: hard, split: rl}",
+        'hard: {band: hard, split: rl}\n  "ha\\nrd": {band: hard, split: rl}',
+        ("data", "ha\nrd"),
+        "",
+        "choose a name without '/' that can be printed",
+    ),
+    "an interpolation below a name with a dot": (
+        "  rl_hard:",
+        "  rl.v2: {path: [base, rl], control: base, set: {rl.dtype: '${nope.x}'}}\n  rl_hard:",
+        ("arms", "rl.v2", "set", "rl.dtype"),
+        "",
+        "Interpolation key 'nope.x' not found",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", PARTS)
+def test_an_error_has_its_place_value_and_problem(case: str, root: Path) -> None:
+    old, new, keys, value, problem = PARTS[case]
+    line = edit(root, STUDY, old, new)
     with pytest.raises(UserError) as raised:
-        parse_model(Run, {"threads": "many"}, "configs/study/a.yaml: stages.rl.run")
-    assert raised.value.about == BadKey(
-        "configs/study/a.yaml", ("stages", "rl", "run", "threads"), "'many'", "should be a whole number"
+        plan_study(root / "configs", "quickstart", "smoke")
+    error = raised.value
+    assert error.place == KeyPlace(STUDY, keys, line - ("rl_hard" in old))
+    assert error.value == value
+    assert error.problem.startswith(problem)
+
+
+def test_an_error_about_a_scale_or_an_included_file_has_the_place_there(root: Path) -> None:
+    line = edit(root, METHOD, "epsilon: 0.2", "epsilon: many")
+    with pytest.raises(UserError) as raised:
+        plan_study(root / "configs", "quickstart", "smoke")
+    assert raised.value.place == KeyPlace(METHOD, ("loss", "epsilon"), line)
+    assert (raised.value.value, raised.value.problem) == (
+        "'many'",
+        "should be a number (stages.rl.method.loss.epsilon of study quickstart)",
     )
+
+
+def test_an_error_of_a_validated_value_is_below_the_given_place() -> None:
+    place = KeyPlace("configs/study/a.yaml", ("stages", "r.l", "run"))
+    with pytest.raises(UserError) as raised:
+        parse_model(Run, {"threads": "many"}, place)
+    assert raised.value.place == place.key("threads")
+    assert (raised.value.value, raised.value.problem) == ("'many'", "should be a whole number")
+    assert str(raised.value) == "configs/study/a.yaml: stages.r.l.run.threads = 'many': should be a whole number"
+
+
+def test_an_error_about_no_key_has_no_place() -> None:
+    error = UserError("configs/study/a.yaml: stages.rl = 3: text alone")
+    assert (error.place, error.value, error.problem) == (None, "", str(error))
+
+
+TEXT = st.text()
+
+
+@given(file=TEXT, keys=st.lists(TEXT).map(tuple), line=st.integers(0, 9), value=st.none() | st.integers() | TEXT, problem=TEXT)
+def test_the_parts_of_an_error_survive_any_text(file: str, keys: tuple[str, ...], line: int, value: object, problem: str) -> None:
+    error = KeyPlace(file, (), line).key(*keys).error(problem, value)
+    for one in (error, copy.copy(error), pickle.loads(pickle.dumps(error))):
+        assert (one.place, one.value, one.problem) == (KeyPlace(file, keys, line), shorten_value(value), problem)
+        assert str(one) == str(error)
+        assert len(str(one).splitlines()) <= 1

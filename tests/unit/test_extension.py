@@ -20,7 +20,7 @@ from interplay.core.artifact import write_json
 from interplay.core.digest import canonical, digest, hashed
 from interplay.core.execution import Run
 from interplay.core.extension import Extension
-from interplay.core.model import Model, UserError, parse_model
+from interplay.core.model import KeyPlace, Model, UserError, parse_model
 from interplay.data import tokenizer
 from interplay.data.curate import curate_problems
 from interplay.data.problems import generate_problems
@@ -62,6 +62,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 SHAPE = Shape(hidden_size=8, num_hidden_layers=1, num_attention_heads=2, num_key_value_heads=1, head_dim=4, intermediate_size=8)
 LOG = torch.log(torch.tensor([[0.5, 0.25]]))
+HERE = KeyPlace("here")
 
 
 def name_in(union: str) -> str:
@@ -116,8 +117,8 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 def parsed(union: str, place: str, folder: Path) -> Model:
     cls, spec = stage(union, place)
-    made = parse_model(cls, fill_extensions(spec, folder, "here"), "here")
-    check_extensions(made, "here")
+    made = parse_model(cls, fill_extensions(spec, folder, HERE), HERE)
+    check_extensions(made, HERE)
     assert hashed(parse_model(cls, canonical(made), "stage.json")) == hashed(made)
     return made
 
@@ -214,7 +215,7 @@ def test_the_short_form_is_what_was_written_out_before(here: Path) -> None:
     """`name: custom` with `function` and `options` is the same stage, so nothing made before has to be made again."""
     cls, spec = stage("reward", "mine.py")
     old = {"name": "custom", "function": "mine.py:brief", "options": {"bonus": 0.5}}
-    made = [parse_model(cls, fill_extensions({**spec, "reward": each}, here, "here"), "here") for each in (spec["reward"], old)]
+    made = [parse_model(cls, fill_extensions({**spec, "reward": each}, here, HERE), HERE) for each in (spec["reward"], old)]
     assert digest("rl", made[0], {}) == digest("rl", made[1], {})
     assert hashed(made[0])["reward"] == {**old, "source": CODE}
 
@@ -247,9 +248,9 @@ def test_another_version_than_planned_is_refused_when_the_stage_runs(here: Path)
 def test_a_wrong_signature_is_refused_when_the_study_is_planned(code: str, keys: dict[str, Any], says: str, here: Path) -> None:
     (here / "mine.py").write_text(code)
     spec = {"method": {"paper": "p"}, "mix": [1.0], "steps": 2, "reward": {"name": "mine.py:f", **keys}}
-    made = parse_model(RLSpec, fill_extensions(spec, here, "here"), "here")
-    with pytest.raises(UserError, match=rf"^here\.reward\.name = mine\.py:f: .*({says})"):
-        check_extensions(made, "here")
+    made = parse_model(RLSpec, fill_extensions(spec, here, HERE), HERE)
+    with pytest.raises(UserError, match=rf"^here: reward\.name = 'mine\.py:f': .*({says})"):
+        check_extensions(made, HERE)
 
 
 @pytest.mark.parametrize(
@@ -265,16 +266,16 @@ def test_a_wrong_signature_is_refused_when_the_study_is_planned(code: str, keys:
 def test_parameters_are_passed_by_position_and_may_have_any_names(code: str, here: Path) -> None:
     (here / "mine.py").write_text(code)
     spec = {"method": {"paper": "p"}, "mix": [1.0], "steps": 2, "reward": {"name": "mine.py:f"}}
-    check_extensions(parse_model(RLSpec, fill_extensions(spec, here, "here"), "here"), "here")
+    check_extensions(parse_model(RLSpec, fill_extensions(spec, here, HERE), HERE), HERE)
 
 
 @pytest.mark.parametrize(("names", "says"), [("batch, now", ""), ("batch, time", "must begin with")])
 def test_the_names_of_an_edits_parameters_say_when_it_acts(names: str, says: str, here: Path) -> None:
     (here / "mine.py").write_text(f"def f({names}): ...")
     spec = {"method": {"paper": "p", "edits": [{"name": "mine.py:f"}]}, "mix": [1.0], "steps": 2}
-    made = parse_model(RLSpec, fill_extensions(spec, here, "here"), "here")
+    made = parse_model(RLSpec, fill_extensions(spec, here, HERE), HERE)
     with pytest.raises(UserError, match=says) if says else contextlib.nullcontext():
-        check_extensions(made, "here")
+        check_extensions(made, HERE)
 
 
 def test_options_may_be_checked_by_a_model_of_the_users_own() -> None:
@@ -291,8 +292,8 @@ def test_a_class_may_be_a_sampler(here: Path) -> None:
     code += "        self.id = len(deck) - back\n\n    def select(self, m, step):\n        return [self.id] * m\n"
     (here / "mine.py").write_text(code)
     spec = {"method": {"paper": "p", "sampler": {"name": "mine.py:Last", "back": 2}}, "mix": [1.0], "steps": 2}
-    made = parse_model(RLSpec, fill_extensions(spec, here, "here"), "here")
-    check_extensions(made, "here")
+    made = parse_model(RLSpec, fill_extensions(spec, here, HERE), HERE)
+    check_extensions(made, HERE)
     assert build_sampler(made.method.sampler, PromptSource([5], [1.0], 0)).select(2, 1) == [3, 3]
 
 
@@ -307,7 +308,9 @@ def test_a_study_names_its_own_reward_in_one_word(tmp_path: Path) -> None:
     assert specs[0].reward.name == "custom"
     assert specs[0].reward.options == {"bonus": 0.1}
     (configs / "study/mine.py").write_text("def brief(rows): ...\n")
-    with pytest.raises(UserError, match=r"quickstart\.yaml:\d+: stages\.rl\.reward\.name = mine\.py:brief: brief takes \(rows\)"):
+    with pytest.raises(
+        UserError, match=r"quickstart\.yaml:\d+: stages\.rl\.reward\.name = 'mine\.py:brief': brief takes \(rows\)"
+    ):
         plan_study(configs, "quickstart", "smoke")
 
 
@@ -377,12 +380,12 @@ def test_fresh_models_of_a_study_may_learn_a_family_of_the_users_own(tmp_path: P
 def test_a_family_of_the_users_own_generates_problems_and_judges_them_in_later_stages(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(SUMS)
     given = {"bands": {"id": {1: 1.0}}, "shares": {"id": 1.0}, "size": 6, "split": "train", "unique": False}
-    spec = fill_extensions({**given, "task": {"name": "mine.py:sums", "largest": 4}}, tmp_path, "here")
-    made = parse_model(ProblemsSpec, spec, "here")
-    check_extensions(made, "here")
+    spec = fill_extensions({**given, "task": {"name": "mine.py:sums", "largest": 4}}, tmp_path, HERE)
+    made = parse_model(ProblemsSpec, spec, HERE)
+    check_extensions(made, HERE)
     generate_problems(made, {}, tmp_path / "set", Run())
     write_json(tmp_path / "set/stage.json", {"digest": "a" * 12})
-    curate = parse_model(CurateSpec, {"mix": [1.0], "steps": [{"name": "take", "size": 3}]}, "here")
+    curate = parse_model(CurateSpec, {"mix": [1.0], "steps": [{"name": "take", "size": 3}]}, HERE)
     curate_problems(curate, {"data.0": tmp_path / "set"}, tmp_path / "less", Run())
     write_json(tmp_path / "less/stage.json", {"digest": "b" * 12})
     family._OWN.clear()  # as in another process

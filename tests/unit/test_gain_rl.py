@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.nn.functional import cosine_similarity, silu
 
-from interplay.core.model import UserError, parse_model
+from interplay.core.model import KeyPlace, UserError, parse_model
 from interplay.model import folder
 from interplay.model.decoder import rms_norm
 from interplay.model.spec import Shape
@@ -218,4 +218,4 @@ def test_a_resumed_run_keeps_the_scores_of_the_initial_policy_and_draws_the_same
 
 def test_a_smallest_move_above_the_largest_is_refused() -> None:
     with pytest.raises(UserError, match=r"least \(5\.0\) must not exceed most \(2\.0\)"):
-        parse_model(GainRlSampler, {"least": 5, "most": 2}, "f")
+        parse_model(GainRlSampler, {"least": 5, "most": 2}, KeyPlace("f"))

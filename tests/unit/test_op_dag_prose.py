@@ -7,7 +7,7 @@ from hypothesis import given, settings, strategies as st
 from op_dag_prose_cases import FORWARD, FORWARD_TEXT, OWN, REVERSE, REVERSE_TEXT, case, cases, line, small
 from op_dag_prose_text import levels, read_problem
 
-from interplay.core.model import UserError, parse_model
+from interplay.core.model import KeyPlace, UserError, parse_model
 from interplay.data.tokenizer import character_tokenizer, word_tokenizer
 from interplay.tasks.op_dag.dag import forms
 from interplay.tasks.op_dag.prose import alphabet, dumps, loads, render, structure, vocabulary
@@ -221,7 +221,7 @@ def test_a_word_tokenizer_spells_numbers_in_digits_and_takes_nouns_whole():
 )
 def test_what_cannot_be_is_refused_in_a_line(knobs, message):
     with pytest.raises(UserError, match=re.escape(message)) as error:
-        parse_model(TaskKey, {"task": {"name": "op_dag_prose", **knobs}}, "study.yaml")
+        parse_model(TaskKey, {"task": {"name": "op_dag_prose", **knobs}}, KeyPlace("study.yaml"))
     assert "\n" not in str(error.value)
 
 

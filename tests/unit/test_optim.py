@@ -1,4 +1,6 @@
 import copy
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -105,3 +107,19 @@ def test_gradients_are_clipped_to_the_norm_and_the_norm_before_is_returned() -> 
     optimizer.apply_gradients([sgd], [p], 0.0)
     assert p.tolist() == pytest.approx([-3.6, -4.8], abs=1e-5)
     assert p.grad is None
+
+
+def test_an_update_and_its_state_need_no_compiler() -> None:
+    code = (
+        "import sys, torch\n"
+        "from interplay.model.spec import Optimizer\n"
+        "from interplay.optim import optimizer\n"
+        "weights = torch.nn.Parameter(torch.ones(2, 2))\n"
+        "rules = optimizer.build_optimizers(Optimizer(name='muon'), [('model.layers.0.w', weights), ('norm', torch.nn.Parameter(torch.ones(2)))])\n"
+        "weights.grad = torch.ones(2, 2)\n"
+        "optimizer.apply_gradients(rules, [weights], 1.0)\n"
+        "for rule in rules: rule.load_state_dict(rule.state_dict())\n"
+        "print('torch._dynamo' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"

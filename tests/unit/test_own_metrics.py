@@ -17,7 +17,7 @@ from interplay.core import artifact
 from interplay.core.artifact import write_json
 from interplay.core.digest import canonical, hashed
 from interplay.core.execution import Run
-from interplay.core.model import UserError, parse_model
+from interplay.core.model import KeyPlace, UserError, parse_model
 from interplay.data.sets import load_pool
 from interplay.evaluate.sampling import evaluate_model
 from interplay.evaluate.scores import judge_own
@@ -63,7 +63,7 @@ def test_a_metric_that_fails_is_reported_with_its_line() -> None:
 )
 def test_metrics_have_names_of_their_own_that_a_table_can_show(metrics: list[dict[str, Any]], says: str) -> None:
     with pytest.raises(UserError, match=rf"^here: metrics.*{says}"):
-        parse_model(EvaluateSpec, {"metrics": metrics}, "here")
+        parse_model(EvaluateSpec, {"metrics": metrics}, KeyPlace("here"))
 
 
 def test_an_evaluation_without_metrics_is_the_stage_that_it_was() -> None:
@@ -159,7 +159,7 @@ def test_a_cell_of_a_metric_that_no_evaluation_lists_says_what_to_write(tmp_path
 def test_a_metric_of_another_form_is_refused_when_planned(code: str, says: str, tmp_path: Path) -> None:
     configs = with_metric(tmp_path, "own:length", "metrics: [{name: 'mine.py:length', by: 2}]")
     (configs / "study/mine.py").write_text(code)
-    where = r"quickstart\.yaml:\d+: stages\.eval\.metrics\.0\.name = mine\.py:length: "
+    where = r"quickstart\.yaml:\d+: stages\.eval\.metrics\.0\.name = 'mine\.py:length': "
     with pytest.raises(UserError, match=where + says):
         plan_study(configs, "quickstart", "smoke")
 

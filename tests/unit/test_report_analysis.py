@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 import report_study as study
 
-from interplay.core.model import UserError, parse_model
+from interplay.core.model import KeyPlace, UserError, parse_model
 from interplay.report.draw import figures, style
 from interplay.report.spec import Claim, Figure, Table
 from interplay.report.stats import contrast, estimate, frame
@@ -190,4 +190,4 @@ def test_stacked_bars_name_the_classes_and_the_missing_arms(tmp_path: Path, monk
 )
 def test_what_makes_no_sense_is_refused_in_one_line(cls: type, given: dict, says: str) -> None:
     with pytest.raises(UserError, match=says):
-        parse_model(cls, given, "study.yaml")
+        parse_model(cls, given, KeyPlace("study.yaml"))

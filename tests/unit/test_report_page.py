@@ -8,7 +8,7 @@ import pytest
 import report_study as study
 
 from interplay.core.execution import Run
-from interplay.core.model import UserError, parse_model
+from interplay.core.model import KeyPlace, UserError, parse_model
 from interplay.report.draw import figures, style
 from interplay.report.spec import Figure, ReportSpec, Table
 from interplay.report.stats import frame
@@ -182,9 +182,9 @@ def test_two_dozen_arms_look_different_and_the_first_eight_are_told_by_colour_al
 )
 def test_a_figure_that_could_not_be_drawn_is_refused_when_the_study_is_read(given: dict, says: str) -> None:
     with pytest.raises(UserError, match=says):
-        parse_model(Figure, given, "study.yaml")
+        parse_model(Figure, given, KeyPlace("study.yaml"))
 
 
 def test_a_column_that_names_no_op_is_refused_when_the_study_is_read() -> None:
     with pytest.raises(UserError, match="op:x' is not a column"):
-        parse_model(Table, {"columns": ["op:x"], "cells": ["strict_pass@1"]}, "study.yaml")
+        parse_model(Table, {"columns": ["op:x"], "cells": ["strict_pass@1"]}, KeyPlace("study.yaml"))

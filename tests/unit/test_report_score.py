@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 import report_study as study
 
-from interplay.core.model import UserError, parse_model
+from interplay.core.model import KeyPlace, UserError, parse_model
 from interplay.evaluate import scores
 from interplay.report.draw import figures
 from interplay.report.spec import Figure, Table, Test as Asserted
@@ -84,12 +84,12 @@ def test_a_table_of_scores_alone_says_nothing_of_answers(tmp_path: Path) -> None
 @pytest.mark.parametrize("metric", ["score_pass@1", "score@4", "score_pass"])
 def test_there_is_no_pass_at_k_of_a_score(metric: str) -> None:
     with pytest.raises(UserError, match="there is one score for any number of samples; write score"):
-        parse_model(Table, {"columns": ["edge"], "cells": [metric]}, "study.yaml")
+        parse_model(Table, {"columns": ["edge"], "cells": [metric]}, KeyPlace("study.yaml"))
 
 
 def test_a_claim_and_a_figure_over_ops_may_ask_for_the_score(tmp_path: Path) -> None:
-    parse_model(Asserted, {"value": "score", "band": "edge", "arm": "rl", "within": [0, 1]}, "study.yaml")
-    assert figures.draw_figure(results(tmp_path), parse_model(Figure, {"x": "op", "y": "score"}, "study.yaml")).svg
+    parse_model(Asserted, {"value": "score", "band": "edge", "arm": "rl", "within": [0, 1]}, KeyPlace("study.yaml"))
+    assert figures.draw_figure(results(tmp_path), parse_model(Figure, {"x": "op", "y": "score"}, KeyPlace("study.yaml"))).svg
 
 
 def test_a_score_against_the_step_is_that_of_the_training_log(tmp_path: Path) -> None:
@@ -132,7 +132,7 @@ def test_an_order_of_bands_that_nobody_evaluated_says_why_it_is_not_drawn(tmp_pa
 )
 def test_an_order_of_bands_is_refused_that_cannot_be_drawn(given: dict, says: str) -> None:
     with pytest.raises(UserError, match=says):
-        parse_model(Figure, given, "study.yaml")
+        parse_model(Figure, given, KeyPlace("study.yaml"))
 
 
 # --- what an evaluation records ---

@@ -96,6 +96,38 @@ def test_a_file_that_does_not_parse_counts_by_its_bytes(tmp_path: Path) -> None:
     assert sources.read(tmp_path / "a/f.py").imports == ()
 
 
+def test_what_was_kept_of_a_file_counts_for_the_same_bytes_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package, place = house(tmp_path), tmp_path / "kept.json"
+    monkeypatch.setattr(sources, "PACKAGE", package)
+    monkeypatch.setattr(sources, "_place", lambda: place)
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+
+    def fresh() -> dict[str, str]:
+        """As another process finds them."""
+        for cached in (sources.of_module, sources.read, sources._kept):
+            cached.cache_clear()
+        return sources.of_module("house.top", package)
+
+    parsed: list[bytes] = []
+    parse = sources._parsed
+    monkeypatch.setattr(sources, "_parsed", lambda text: (parsed.append(text), parse(text))[1])
+    try:
+        first = fresh()
+        assert parsed
+        assert place.exists()
+        parsed.clear()
+        assert fresh() == first
+        assert not parsed
+        (package / "top.py").write_text(CODE.replace("CONSTANT = 1", "CONSTANT = 2"))
+        assert {name for name, digest in fresh().items() if digest != first[name]} == {"top.py"}
+        assert len(parsed) == 1
+        place.write_text("damaged")
+        assert fresh()["lazy.py"] == first["lazy.py"]
+    finally:
+        for cached in (sources.of_module, sources.read, sources._kept):
+            cached.cache_clear()
+
+
 def test_the_files_of_a_module_are_those_that_its_imports_reach_late_ones_included(tmp_path: Path) -> None:
     found = sources.of_module("house.top", house(tmp_path))
     assert list(found) == ["inner/__init__.py", "inner/deep.py", "lazy.py", "top.py"]

@@ -16,7 +16,7 @@ from hypothesis import given, settings, strategies as st
 from key_order import meaning, reordered, reversed_maps
 from omegaconf import OmegaConf
 
-from interplay.core.model import UserError
+from interplay.core.model import KeyPlace, UserError
 from interplay.run.graph import Graph
 from interplay.study import compose
 from interplay.study.arms import apply_changes
@@ -92,7 +92,7 @@ def test_renaming_a_problem_set_changes_no_model(configs: Path) -> None:
 
 def test_set_replaces_a_mix_and_never_merges_it() -> None:
     stages = {"rl": {"data": {"edge": 1.0}, "reward": {"name": "process", "form": "strict"}}}
-    changed = apply_changes(stages, {"rl.data": {"hard": 1.0}, "rl.reward.form": "dense"}, "here")
+    changed = apply_changes(stages, {"rl.data": {"hard": 1.0}, "rl.reward.form": "dense"}, KeyPlace("here"))
     assert changed == {"rl": {"data": {"hard": 1.0}, "reward": {"name": "process", "form": "dense"}}}
     assert stages["rl"]["data"] == {"edge": 1.0}
 
@@ -101,10 +101,10 @@ def test_a_key_is_set_after_the_whole_that_it_leads_into_wherever_it_is_written(
     stages = {"rl": {"sampler": {"name": "uniform"}}}
     whole, part, deep = ("rl.sampler", {"name": "phases", "at": {"a": 1}}), ("rl.sampler.unit", "share"), ("rl.sampler.at.b", 2)
     expected = {"rl": {"sampler": {"name": "phases", "at": {"a": 1, "b": 2}, "unit": "share"}}}
-    assert apply_changes(stages, dict([whole, part, deep]), "here") == expected
-    assert apply_changes(stages, dict([deep, part, whole]), "here") == expected
+    assert apply_changes(stages, dict([whole, part, deep]), KeyPlace("here")) == expected
+    assert apply_changes(stages, dict([deep, part, whole]), KeyPlace("here")) == expected
     with pytest.raises(UserError, match=r"rl\.sampler\.name\.x: 'name' holds a value"):
-        apply_changes(stages, {"rl.sampler.name.x": 1, "rl.sampler": {"name": "phases"}}, "here")
+        apply_changes(stages, {"rl.sampler.name.x": 1, "rl.sampler": {"name": "phases"}}, KeyPlace("here"))
 
 
 SET_IN_PARTS = ["cog_drift/ladder", "curricula/showdown", "methods/showdown", "methods/zero_variance"]
@@ -154,7 +154,7 @@ def _shuffled(keys: list[str], chance: random.Random) -> list[str]:
 
 def test_set_on_a_stage_that_is_not_there_names_the_nearest() -> None:
     with pytest.raises(UserError, match="did you mean 'base'"):
-        apply_changes({"base": {}}, {"bsae.data": 1}, "here")
+        apply_changes({"base": {}}, {"bsae.data": 1}, KeyPlace("here"))
 
 
 def test_a_custom_functions_text_is_part_of_the_identity(configs: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from interplay.core.execution import Run
-from interplay.core.model import UserError, parse_model
+from interplay.core.model import KeyPlace, UserError, parse_model
 from interplay.data import problems, sets, tokenizer
 from interplay.data.spec import SPLITS, ProblemsSpec
 from interplay.tasks.facts.chains import Fact
@@ -140,6 +140,6 @@ def test_another_process_makes_the_same_problems() -> None:
 
 def test_a_tree_that_is_too_large_and_an_ancestor_above_the_root_are_refused_in_one_line() -> None:
     with pytest.raises(UserError, match="more than 100000 classes"):
-        parse_model(Taxonomy, {"depth": 40, "branching": 3}, "study.yaml: task")
+        parse_model(Taxonomy, {"depth": 40, "branching": 3}, KeyPlace("study.yaml", ("task",)))
     with pytest.raises(UserError, match=r"op 7 lies outside 1\.\.6"):
         TAXONOMY.generate(Taxonomy(depth=6), 0, 0, 7)

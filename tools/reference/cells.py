@@ -4,6 +4,7 @@ become a link to the model or the union of that name."""
 from collections.abc import Iterator
 
 from interplay.core.model import MOST, Model
+from tools.reference.described import docstrings
 from tools.reference.specs import Schema, inside, members_of, model_of, name_of, schema, unions
 
 TYPES = {"integer": "integer", "number": "number", "string": "text", "boolean": "true or false", "null": "null"}
@@ -21,7 +22,7 @@ def meaning(model: str, key: str, one: Schema) -> str:
 
 def _overridden(name: str, key: str) -> str:
     bases = [base for model in _subclasses(Model) if model.__name__ == name for base in model.__mro__ if issubclass(base, Model)]
-    return next((said for base in bases if key in base.model_fields and (said := base.model_fields[key].description)), "")
+    return next((text for base in bases if (text := docstrings(base).get(key))), "")
 
 
 def _subclasses(model: type[Model]) -> Iterator[type[Model]]:

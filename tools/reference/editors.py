@@ -9,14 +9,13 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from pydantic import TypeAdapter
-
 from interplay.model.spec import Shape
 from interplay.rl.sampler_spec import Sampler
 from interplay.rl.spec import Method
 from interplay.run.spec import Site
 from interplay.study.spec import Scale, ScaleChange, Study
 from interplay.tasks.spec import TaskKeys
+from tools.reference.described import json_schemas
 
 FOLDER = "schema"
 """Below configs/."""
@@ -43,11 +42,10 @@ Schema = dict[str, Any]
 
 def files(configs: Path) -> dict[Path, str]:
     """Every generated schema, with its text: one line a definition."""
-    inputs: list[Any] = [(name, "validation", TypeAdapter(model)) for name, model in ROOTS.items()]
-    found, shared = TypeAdapter.json_schemas(inputs)
+    found, shared = json_schemas(ROOTS)
     unions: dict[str, Schema] = {}
-    defs = {name: _open(schema, unions) for name, schema in sorted(shared["$defs"].items())}
-    roots = {str(name): _root(str(name), schema, shared["$defs"], unions) for (name, _), schema in found.items()}
+    defs = {name: _open(schema, unions) for name, schema in sorted(shared.items())}
+    roots = {name: _root(name, schema, shared, unions) for name, schema in found.items()}
     texts = {f"{name}.json": f"{_compact(schema)}\n" for name, schema in roots.items()}
     lines = [f"{json.dumps(name)}:{_compact(schema)}" for name, schema in sorted({**_shared(defs), **unions}.items())]
     texts[SHARED] = '{"$defs":{\n' + ",\n".join(lines) + "\n}}\n"

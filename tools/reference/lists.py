@@ -8,7 +8,7 @@ from typing import Any, Literal
 import yaml
 
 from interplay.core.digest import canonical
-from interplay.core.model import Model, UserError, parse_model
+from interplay.core.model import KeyPlace, Model, UserError, parse_model
 from interplay.rl.spec import Method
 
 PAPERS, PLACES, WITHDRAWN, METHODS = (f"docs/data/{name}.yaml" for name in ("papers", "places", "withdrawn", "methods"))
@@ -93,13 +93,15 @@ class Mark(Model):
 
 def marks(root: Path) -> dict[str, Mark]:
     """Method -> mark."""
-    return {name: parse_model(Mark, one, f"{METHODS}: {name}") for name, one in _read(root, METHODS).items()}
+    return {name: parse_model(Mark, one, KeyPlace(METHODS, (name,))) for name, one in _read(root, METHODS).items()}
 
 
 def methods(root: Path) -> dict[str, Method]:
     """The methods of `configs/method/`, by name."""
     files = sorted((root / "configs" / "method").glob("*.yaml"))
-    return {file.stem: parse_model(Method, yaml.safe_load(file.read_text(encoding="utf-8")), file.name) for file in files}
+    return {
+        file.stem: parse_model(Method, yaml.safe_load(file.read_text(encoding="utf-8")), KeyPlace(file.name)) for file in files
+    }
 
 
 def differing(method: Method, usual: Method) -> list[str]:
@@ -110,7 +112,7 @@ def differing(method: Method, usual: Method) -> list[str]:
 
 def papers(root: Path) -> tuple[Paper, ...]:
     """The papers, as the page lists them."""
-    return tuple(parse_model(Paper, one, where) for where, one in _listed(_read(root, PAPERS), PAPERS))
+    return tuple(parse_model(Paper, one, place) for place, one in _listed(_read(root, PAPERS), KeyPlace(PAPERS)))
 
 
 def places(root: Path) -> dict[str, tuple[Place, ...]]:
@@ -119,7 +121,7 @@ def places(root: Path) -> dict[str, tuple[Place, ...]]:
     if not isinstance(found, dict):
         raise UserError(f"{PLACES}: should be headings, each with a list of papers")
     return {
-        heading: tuple(parse_model(Place, one, where) for where, one in _listed(listed, f"{PLACES}: {heading}"))
+        heading: tuple(parse_model(Place, one, place) for place, one in _listed(listed, KeyPlace(PLACES, (heading,))))
         for heading, listed in found.items()
     }
 
@@ -127,7 +129,7 @@ def places(root: Path) -> dict[str, tuple[Place, ...]]:
 def withdrawals(root: Path) -> tuple[Withdrawal, ...]:
     """The withdrawn claims; none where the file is missing."""
     found = _read(root, WITHDRAWN) if (root / WITHDRAWN).exists() else []
-    made = tuple(parse_model(Withdrawal, one, where) for where, one in _listed(found, WITHDRAWN))
+    made = tuple(parse_model(Withdrawal, one, place) for place, one in _listed(found, KeyPlace(WITHDRAWN)))
     seen: set[tuple[str, str, str]] = set()
     for entry in made:
         key = (entry.study, entry.scale, entry.claim)
@@ -137,12 +139,12 @@ def withdrawals(root: Path) -> tuple[Withdrawal, ...]:
     return made
 
 
-def _listed(found: Any, where: str) -> Iterator[tuple[str, Any]]:
+def _listed(found: Any, place: KeyPlace) -> Iterator[tuple[KeyPlace, Any]]:
     """(place of an entry, entry)."""
     if not isinstance(found, list):
-        raise UserError(f"{where}: should be a list")
+        raise place.error("should be a list")
     for number, one in enumerate(found, 1):
-        yield f"{where}{'.' if ': ' in where else ': '}entry {number}", one
+        yield place.key(f"entry {number}"), one
 
 
 def _read(root: Path, name: str) -> Any:

@@ -4,14 +4,13 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any
 
-from pydantic import TypeAdapter
-
 from interplay.core.execution import Run
 from interplay.data.steps.spec import Step
 from interplay.kinds.table import KINDS
 from interplay.run.spec import Site
 from interplay.study.spec import Scale, Study
 from interplay.tasks.spec import Task
+from tools.reference.described import json_schemas
 
 Schema = Mapping[str, Any]
 ROOTS: dict[str, Any] = {"study": Study, "scale": Scale, "site": Site, "run": Run, "task": Task, "steps": Step}
@@ -20,13 +19,11 @@ HIDDEN = {"ReportSpec", "Extension"}
 
 
 @cache
-def schema() -> tuple[dict[str, Schema], dict[str, Schema]]:
+def schema() -> tuple[Mapping[str, Schema], Mapping[str, Schema]]:
     """(root -> its schema, name -> definition)."""
     kinds = {f"kind: {kind}": row.spec for kind, row in KINDS.items()}
     references = {f"references: {kind}": row.references for kind, row in KINDS.items() if row.references}
-    inputs: list[Any] = [(name, "validation", TypeAdapter(model)) for name, model in (ROOTS | kinds | references).items()]
-    found, shared = TypeAdapter.json_schemas(inputs)
-    return {str(name): one for (name, _), one in found.items()}, shared["$defs"]
+    return json_schemas(ROOTS | kinds | references)
 
 
 @cache

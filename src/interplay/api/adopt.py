@@ -10,7 +10,7 @@ from typing import Any
 
 from interplay.core import artifact, execution
 from interplay.core.digest import canonical, digest
-from interplay.core.model import UserError, parse_model
+from interplay.core.model import KeyPlace, UserError, parse_model
 from interplay.kinds import identity, table
 from interplay.model.spec import SourceSpec
 from interplay.report.write.plain import aligned, short
@@ -164,7 +164,7 @@ def shorten_stage(stage: Mapping[str, Any], steps: int) -> dict[str, Any]:
     if not 1 <= steps <= whole:
         raise UserError(f"--steps = {steps}: must lie in 1..{whole}, the steps of the whole stage")
     kept = {"checkpoints": [step for step in spec["checkpoints"] if step <= steps]} if "checkpoints" in spec else {}
-    model = parse_model(table.KINDS[stage["kind"]].spec, {**spec, key: value, **kept}, stage["digest"])
+    model = parse_model(table.KINDS[stage["kind"]].spec, {**spec, key: value, **kept}, KeyPlace(stage["digest"]))
     made = digest(stage["kind"], model, stage["deps"])
     return {**stage, "spec": canonical(model), "digest": made, "label": f"{stage.get('label', '')}, {steps} of {whole} steps"}
 

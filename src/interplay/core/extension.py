@@ -17,7 +17,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, JsonValue, field_validator
 
-from interplay.core.model import Model, Since, UserError, nearest_name, parse_model, plural
+from interplay.core.model import KeyPlace, Model, Since, UserError, nearest_name, parse_model, plural
 
 
 class Extension(Model):
@@ -163,5 +163,5 @@ def parsed_options(spec: Extension, function: Callable[..., Any]) -> dict[str, A
     parameter = inspect.signature(function).parameters.get("options")
     model = parameter.annotation if parameter else None
     if isinstance(model, type) and issubclass(model, Model):
-        return {"options": parse_model(model, dict(spec.options), spec.function)}
+        return {"options": parse_model(model, dict(spec.options), KeyPlace(spec.function))}
     return dict(spec.options)

@@ -40,41 +40,53 @@ MESSAGES = {
 """pydantic's kinds of error in the words of YAML."""
 
 
+_NO_VALUE: Any = object()
+
+
+class KeyPlace(NamedTuple):
+    """A key in the user's input, for errors about it."""
+
+    file: str
+    """As messages show it: `configs/study/edge.yaml`, or `--config` for the command line."""
+    keys: tuple[str, ...] = ()
+    """Whole names, outermost first; a name may have dots. Empty: the file itself."""
+    line: int = 0
+    """From 1; 0: not known. study/locate.py finds it."""
+
+    def key(self, *names: str | int) -> "KeyPlace":
+        """A key, or an item of a list, below this one."""
+        return KeyPlace(self.file, (*self.keys, *map(str, names)), self.line)
+
+    @property
+    def dotted(self) -> str:
+        """The key as a message shows it."""
+        return ".".join(self.keys)
+
+    def error(self, problem: str, value: Any = _NO_VALUE) -> "UserError":
+        """The error that the key has this problem; `value` is what it holds, where that helps."""
+        return UserError(problem, self, "" if value is _NO_VALUE else shorten_value(value))
+
+    def __str__(self) -> str:
+        """`FILE: dotted.key`, `FILE:LINE: dotted.key`, or the file alone."""
+        file = f"{self.file}:{self.line}" if self.line else self.file
+        return f"{file}: {self.dotted}" if self.keys else file
+
+
 class UserError(Exception):
     """An error in the user's input. The message is one line: file, key, value, what is wrong, remedy. Exit code 2.
 
-    About a study or a scale it reads `FILE: dotted.key: ...` or `FILE: dotted.key = value: ...`; study/files.py adds the
-    line of the key to the file."""
+    About a key, it reads `FILE: dotted.key: PROBLEM` or `FILE: dotted.key = VALUE: PROBLEM`; KeyPlace.error makes such errors."""
 
-    def __init__(self, message: str) -> None:
+    def __init__(self, problem: str, place: KeyPlace | None = None, value: str = "") -> None:
+        self.problem, self.place, self.value = problem, place, value
+        """What is wrong, and the remedy; the key; its value as messages show it, or nothing."""
+        shown = f" = {value}" if value else ""
+        message = problem if place is None else f"{place}{shown}: {problem}"
         super().__init__(escape_control(" ".join(message.split())))
 
-    @property
-    def about(self) -> "BadKey | None":
-        """The parts of `FILE: KEY[ = VALUE]: PROBLEM`; None: the message has another form."""
-        file, _, rest = str(self).partition(": ")
-        end = min((place for place in (rest.find(" = "), rest.find(": ")) if place >= 0), default=-1)
-        if not file.endswith(".yaml") or end < 0:
-            return None
-        shown, _, problem = rest[end + 3 :].partition(": ") if rest[end:].startswith(" = ") else ("", "", rest[end + 2 :])
-        return BadKey(file, tuple(rest[:end].split(".")), shown, problem)
 
-
-class BadKey(NamedTuple):
-    """A key of a study or scale that is refused."""
-
-    file: str
-    keys: tuple[str, ...]
-    """Its path; a name with dots, such as that of an arm, is several parts."""
-    value: str
-    """As shown; empty: not shown."""
-    problem: str
-    """What is wrong, and the remedy."""
-
-    @property
-    def tail(self) -> str:
-        """What a message has after the path."""
-        return f" = {self.value}: {self.problem}" if self.value else f": {self.problem}"
+class UnknownKeyError(UserError):
+    """A key that the schema does not have."""
 
 
 class PermanentError(Exception):
@@ -84,9 +96,8 @@ class PermanentError(Exception):
 class Model(BaseModel):
     """Base of every YAML key. `VERSION` enters the digest: raise it when the same spec would now give another result."""
 
-    model_config = ConfigDict(
-        extra="forbid", frozen=True, validate_default=True, use_attribute_docstrings=True, allow_inf_nan=False
-    )
+    # Built at first use: a stage needs the schemas of few models, and importing all of them would build two hundred.
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, allow_inf_nan=False, defer_build=True)
     VERSION: ClassVar[int] = 1
     SCHEDULED: ClassVar[bool] = False
     """Of a member of RL's seams: whether what it does at a step depends on how many steps the run has."""
@@ -151,15 +162,15 @@ def nearest_name(word: str, known: Iterable[Any]) -> str:
     return f"; known: {', '.join(words[:MOST_NAMED])}{more}" if words else ""
 
 
-def parse_model(cls: type[M], value: Any, where: str) -> M:
-    """Validate `value` as `cls`. Raises UserError naming `where` (`FILE` or `FILE: key`), the first offending key, its value and
-    the remedy."""
+def parse_model(cls: type[M], value: Any, place: KeyPlace) -> M:
+    """Validate `value`, which is at `place`, as `cls`. Raises UserError about the first offending key, with its value and the
+    remedy."""
     try:
         return cls.model_validate(value)
     except ValidationError as error:
         # A misspelt key also leaves its right name missing; the misspelling is what helps.
         first = min(error.errors(), key=lambda item: item["type"] != "extra_forbidden")
-        raise UserError(_one_line(cls, value, first, where)) from None
+        raise _refusal(cls, value, first, place) from None
 
 
 def shorten_value(value: Any) -> str:
@@ -168,28 +179,27 @@ def shorten_value(value: Any) -> str:
     return text if len(text) <= LONGEST_VALUE else f"{text[:LONGEST_VALUE]}..."
 
 
-def _one_line(cls: type[Model], value: Any, error: Any, where: str) -> str:
+def _refusal(cls: type[Model], value: Any, error: Any, outer: KeyPlace) -> UserError:
     names = _keys(value, error)
-    key = ".".join(names)
-    spot = f"{where}{'.' if ': ' in where else ': '}{key}" if key else where
+    place = outer.key(*names)
     code, context = error["type"], error.get("ctx", {})
     if code == "extra_forbidden":
-        return f"{spot}: {_unknown(cls, value, names)}"
+        return UnknownKeyError(_unknown(cls, value, names), place)
     if code == "union_tag_not_found":
-        return f"{spot}: missing name; it says which member this is"
+        return place.error("missing name; it says which member this is")
     if code == "missing":
-        return f"{spot}: missing; give it a value"
+        return place.error("missing; give it a value")
     if code == "union_tag_invalid":
         members, by = context["expected_tags"].replace("'", "").split(", "), context["discriminator"].strip("'")
         what = "member" if by == "name" else by
-        return f"{spot}.{by} = {shorten_value(context['tag'])}: no such {what}{nearest_name(context['tag'], members)}"
-    given = "" if code == "value_error" and len(repr(error["input"])) > 60 else f" = {shorten_value(error['input'])}"
+        return place.key(by).error(f"no such {what}{nearest_name(context['tag'], members)}", context["tag"])
+    given = _NO_VALUE if code == "value_error" and len(repr(error["input"])) > 60 else error["input"]
     if code == "literal_error":
         members = re.findall(r"'([^']*)'", context["expected"])
         close = nearest_name(error["input"], members) if isinstance(error["input"], str) and len(members) > 1 else ""
-        return f"{spot}{given}: should be {context['expected']}{close if 'did you mean' in close else ''}"
+        return place.error(f"should be {context['expected']}{close if 'did you mean' in close else ''}", given)
     message = MESSAGES.get(code) or error["msg"].removeprefix("Value error, ").removeprefix("Input ")
-    return f"{spot}{given}: {message[0].lower()}{message[1:]}"
+    return place.error(f"{message[0].lower()}{message[1:]}", given)
 
 
 def _keys(value: Any, error: Any) -> list[str]:
@@ -338,15 +348,11 @@ def quantity(number: float) -> str:
 class Keys(Model):
     """Base of partial models."""
 
-    model_config = ConfigDict(validate_default=False, defer_build=True)
+    model_config = ConfigDict(validate_default=False)
+    WHOLE: ClassVar[type[Model] | None] = None
+    """The spec whose fields a model of `partial_model` has."""
     PLANNED: ClassVar[tuple[str, ...]] = ()
     """Keys of the spec that are left out, since the planner fills them in."""
-
-
-class _Made(Keys):
-    """Base of those that are made here: they have no source whose docstrings could be read."""
-
-    model_config = ConfigDict(use_attribute_docstrings=False)
 
 
 class Written(NamedTuple):
@@ -395,7 +401,7 @@ def partial_model(
     left_out = {*without, *(key for base in bases for key in base.model_fields)}
     fields: dict[str, Any] = {
         key: (
-            Annotated[field.annotation, *field.metadata, Field(description=field.description, discriminator=field.discriminator)],
+            Annotated[field.annotation, *field.metadata, Field(discriminator=field.discriminator)],
             None,
         )
         for key, field in spec.model_fields.items()
@@ -403,7 +409,8 @@ def partial_model(
     }
     fields |= more
     fields["PLANNED"] = (ClassVar[tuple[str, ...]], tuple(without))
-    return create_model(name, __base__=(*bases, _Made), __doc__=spec.__doc__, __module__=__name__, **fields)
+    fields["WHOLE"] = (ClassVar[type[Model]], spec)
+    return create_model(name, __base__=(*bases, Keys), __doc__=spec.__doc__, __module__=__name__, **fields)
 
 
 def union_members(union: Any) -> tuple[type[Model], ...]:
@@ -423,4 +430,4 @@ def union_of(models: Iterable[type[Model]], by: str, *marks: Any) -> Any:
 def table_model(name: str, models: Mapping[str, type[Model]], of: str) -> type[Model]:
     """A model with one field for each of the models."""
     fields: dict[str, Any] = {key: (model, Field(default=None, description=f"{of} {key}.")) for key, model in models.items()}
-    return create_model(name, __base__=_Made, __module__=__name__, **fields)
+    return create_model(name, __base__=Keys, __module__=__name__, **fields)

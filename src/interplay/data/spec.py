@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from interplay.core.extension import FILLED, Extension, written_as
 from interplay.core.model import Count, Keys, Model, Natural, Since, Written, partial_model, union_of
@@ -191,8 +191,6 @@ TransformKeys = Annotated[dict[str, Any], Written(_transform)]
 class DataSet(Model):
     """A problem set of the study, in one of three forms: generated (`band` or `bands`), read from a file (`file` or `sha256`, and
     `format`), or made of other sets (`mix`, `steps`)."""
-
-    model_config = ConfigDict(defer_build=True)
 
     band: str | None = None
     """Generated: one band of the scale. Read from a file: the band that its rows get; null: `all`."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import yaml
 
 from interplay.core.extension import Extension, entry_point
-from interplay.core.model import Model, UserError, nearest_name
+from interplay.core.model import KeyPlace, Model, UserError, nearest_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -228,25 +228,25 @@ def examples() -> dict[str, Example]:
     return {union: Example(**fields) for union, fields in yaml.safe_load(text).items()}
 
 
-def check_extensions(spec: Model, where: str) -> None:
+def check_extensions(spec: Model, place: KeyPlace) -> None:
     """Raises UserError, with the key, where a member of the user's own in `spec` is not defined, has none of the forms of its
     union, or does not take its options."""
-    for key, member in _extensions(spec, ""):
+    for found, member in _extensions(spec, place):
         try:
             _check(member)
         except UserError as error:
-            raise UserError(f"{where}{key}.name = {member.function}: {error}") from None
+            raise found.key("name").error(str(error), member.function) from None
 
 
-def _extensions(value: Any, key: str) -> Iterator[tuple[str, Extension]]:
+def _extensions(value: Any, place: KeyPlace) -> Iterator[tuple[KeyPlace, Extension]]:
     if isinstance(value, Extension):
-        yield key, value
+        yield place, value
     elif isinstance(value, Model):
         for name in type(value).model_fields:
-            yield from _extensions(getattr(value, name), f"{key}.{name}")
+            yield from _extensions(getattr(value, name), place.key(name))
     elif isinstance(value, (list, tuple)):
         for index, item in enumerate(value):
-            yield from _extensions(item, f"{key}.{index}")
+            yield from _extensions(item, place.key(index))
 
 
 def _check(member: Extension) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, get_args
 
 from interplay.core.digest import canonical, canonical_json, first_name
-from interplay.core.model import Model, Since, UserError, parse_model
+from interplay.core.model import KeyPlace, Model, Since, UserError, parse_model
 from interplay.kinds.table import KINDS
 
 # The identity of a stage that is given as JSON (stage.json, a record, a line of plan.json), whichever version of the code
@@ -92,7 +92,7 @@ def non_default_leaves(kind: str, spec: Mapping[str, Any]) -> dict[str, Any]:
     """The leaves of a spec (as JSON) that are not the defaults of its kind's schema; all of them when the schema has moved on so
     far that the spec no longer fits it."""
     try:
-        model = parse_model(KINDS[kind].spec, spec, kind)
+        model = parse_model(KINDS[kind].spec, spec, KeyPlace(kind))
     except (UserError, KeyError):
         return flat_leaves(spec)
     usual = flat_leaves(_defaults(model))

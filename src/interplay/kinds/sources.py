@@ -1,16 +1,22 @@
 """Which files of the package a kind's result depends on, and a digest of each that ignores comments, layout and docstrings.
 
 Identity is declared (`VERSION`), never guessed from files: an edit reruns nothing. But a stage made by sources that read
-otherwise now is worth a line, and this is where the line comes from. Files are read and parsed; nothing is imported."""
+otherwise now is worth a line, and this is where the line comes from. Files are read and parsed; nothing is imported. Parsing a
+hundred files takes a second, so what was found in each is kept beside the bytecode, for the next stage that starts."""
 
 import ast
+import contextlib
 import functools
 import hashlib
+import importlib.util
+import json
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from interplay.core import artifact
 from interplay.kinds.table import KINDS
 
 PACKAGE = Path(__file__).parent.parent
@@ -50,13 +56,54 @@ def of_module(module: str, package: Path = PACKAGE) -> dict[str, str]:
                 waiting += source.imports
                 if source.dispatches:
                     waiting += _dispatched(source, package)
+    _keep()
     return dict(sorted(found.items()))
 
 
 @functools.cache
 def read(path: Path) -> Source:
-    """Parse one file. A file that does not parse counts by its bytes and imports nothing: running it will fail."""
+    """What one file holds: as it was found in the same bytes before, or parsed."""
     text = path.read_bytes()
+    checksum = hashlib.sha256(text).hexdigest()
+    if path.is_relative_to(PACKAGE):
+        name = path.relative_to(PACKAGE).as_posix()
+        if name not in _kept() or _kept()[name][0] != checksum:
+            _kept()[name] = [checksum, *_parsed(text)]
+            _NEW.append(name)
+        digest, imports, named, dispatches = _kept()[name][1:]
+        return Source(digest, tuple(imports), tuple(named), dispatches)
+    return _parsed(text)
+
+
+_NEW: list[str] = []
+"""Files of the package that this process parsed and has not kept yet."""
+
+
+@functools.cache
+def _kept() -> dict[str, Any]:
+    """File below the package -> [sha256, *Source], as an earlier process left it for this version of this module."""
+    try:
+        return json.loads(_place().read_bytes())
+    except (OSError, ValueError):
+        return {}
+
+
+def _keep() -> None:
+    """Write what was parsed, where Python writes bytecode. Of several processes at once the last one's stays."""
+    if _NEW and not sys.dont_write_bytecode:
+        with contextlib.suppress(OSError):
+            artifact.write_atomic(_place(), json.dumps(_kept()).encode(), every_worker=True)
+        _NEW.clear()
+
+
+@functools.cache
+def _place() -> Path:
+    version = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[:12]
+    return Path(importlib.util.cache_from_source(__file__)).with_name(f"sources.{version}.json")
+
+
+def _parsed(text: bytes) -> Source:
+    """A file that does not parse counts by its bytes and imports nothing: running it will fail."""
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError):

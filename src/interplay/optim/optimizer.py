@@ -1,5 +1,6 @@
 """Optimisers (AdamW, Muon) by parameter, and the learning-rate schedule as a factor on the peak."""
 
+import inspect
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable
@@ -55,7 +56,17 @@ def orthogonalise_all(matrices: list[Tensor], arithmetic: torch.dtype | None = N
     return result
 
 
-class Muon(torch.optim.Optimizer):
+class _Eager(torch.optim.Optimizer):
+    """Methods of torch without the wrappers that exclude them from `torch.compile`. These import torch._dynamo at their first
+    call, which takes longer than torch itself, and no optimiser is compiled here."""
+
+    add_param_group = inspect.unwrap(torch.optim.Optimizer.add_param_group)
+    zero_grad = inspect.unwrap(torch.optim.Optimizer.zero_grad)
+    state_dict = inspect.unwrap(torch.optim.Optimizer.state_dict)
+    load_state_dict = inspect.unwrap(torch.optim.Optimizer.load_state_dict)
+
+
+class Muon(_Eager):
     """Muon over matrices. State per parameter: `momentum_buffer`, as in torch.optim.Muon."""
 
     def __init__(
@@ -93,6 +104,12 @@ class Muon(torch.optim.Optimizer):
             p.add_(distributed.shard_like(p, update), alpha=factor)
 
 
+class AdamW(_Eager, torch.optim.AdamW):
+    """torch's AdamW."""
+
+    step = torch.no_grad()(inspect.unwrap(torch.optim.Adam.step))
+
+
 # Parameter groups.
 
 
@@ -116,7 +133,7 @@ def build_optimizers(spec: Optimizer, named_parameters: Iterable[tuple[str, Tens
 def _adamw(spec: Optimizer, decayed: list[Tensor], vectors: list[Tensor]) -> torch.optim.Optimizer:
     groups = [{"params": decayed, "weight_decay": spec.weight_decay}, {"params": vectors, "weight_decay": 0.0}]
     filled = [group for group in groups if group["params"]]
-    return torch.optim.AdamW(filled, lr=spec.learning_rate, betas=(spec.adam_beta1, spec.adam_beta2), fused=True)
+    return AdamW(filled, lr=spec.learning_rate, betas=(spec.adam_beta1, spec.adam_beta2), fused=True)
 
 
 def _store_peak(optimizers: list[torch.optim.Optimizer]) -> list[torch.optim.Optimizer]:

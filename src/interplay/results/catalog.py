@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from interplay.core import artifact
-from interplay.core.model import UserError, nearest_name, parse_model
+from interplay.core.model import KeyPlace, UserError, nearest_name, parse_model
 from interplay.kinds.identity import flat_leaves
 from interplay.report.spec import ReportSpec
 from interplay.results import locks, state
@@ -225,7 +225,7 @@ def method_leaves(value: Any) -> Mapping[str, Any] | None:
         return None
     given = value if isinstance(value, Method) else {key: item for key, item in value.items() if key != "defaults"}
     try:
-        return flat_leaves(parse_model(Method, given, "method").model_dump(mode="json"))
+        return flat_leaves(parse_model(Method, given, KeyPlace("method")).model_dump(mode="json"))
     except UserError:
         return None
 

@@ -41,19 +41,19 @@ def load_site(configs: Path) -> Site:
     path = configs / "site.yaml"
     if not path.exists():
         return Site()
-    root, shown = files.read(configs, path), files.name_of(configs, path)
+    root, place = files.read(configs, path), files.place_of(configs, path)
     try:
         tree = yaml.SafeLoader("").construct_document(root)
     except yaml.MarkedYAMLError as error:
-        raise files.not_yaml(error, shown) from None
+        raise files.not_yaml(error, place) from None
     except ValueError as error:  # such as a date that no calendar has
-        raise model.UserError(f"{shown}: not readable: {error}") from None
+        raise place.error(f"not readable: {error}") from None
     try:
-        return model.parse_model(Site, tree, shown)
+        return model.parse_model(Site, tree, place)
     except model.UserError as error:
-        first = error.about.keys[0] if error.about else ""
-        key = next((key for key, _ in root.value if str(key.value).partition(".")[0] == first), None)
-        raise model.UserError(str(error).replace(shown, f"{shown}:{files.line(key)}", 1) if key else str(error)) from None
+        refused = error.place or place
+        node = next((key for key, _ in root.value if (key.value,) == refused.keys[:1]), root)
+        raise model.UserError(error.problem, files.at_line(refused, node), error.value) from None
 
 
 def partition_of(site: Site, gpus: int) -> str:

@@ -82,7 +82,7 @@ def run_stage(out: Path) -> None:
         stage = artifact.read_json(out / "stage.json")
         if (out / "failure.json").exists():
             raise model.PermanentError(artifact.read_json(out / "failure.json")["message"])
-        how = model.parse_model(execution.Run, stage["run"], f"{out / 'stage.json'}: run")
+        how = model.parse_model(execution.Run, stage["run"], model.KeyPlace(f"{out / 'stage.json'}", ("run",)))
         inputs = {role: _checked_input(out.parent.parent, ref, stage["kind"]) for role, ref in stage["deps"].items()}
         _limit_threads(how.threads)
         LOG.info("%s [%s %s]", stage["label"], stage["kind"], stage["digest"])
@@ -100,7 +100,7 @@ def run_stage(out: Path) -> None:
 
 def _make(stage: dict[str, Any], inputs: dict[str, Path], out: Path, how: execution.Run) -> workers.Values:
     """Call the kind's function. A stage that is stopped, or finds the disk full, leaves what it can resume from, or nothing."""
-    spec = model.parse_model(table.KINDS[stage["kind"]].spec, stage["spec"], f"{out / 'stage.json'}: spec")
+    spec = model.parse_model(table.KINDS[stage["kind"]].spec, stage["spec"], model.KeyPlace(f"{out / 'stage.json'}", ("spec",)))
     # The sources may have changed since the stage was planned, as while a job waited in a queue.
     if (now := digest.digest(stage["kind"], spec, stage["deps"])) != stage["digest"]:
         raise model.UserError(f"{out / 'stage.json'}: planned with other sources; its digest is {now} now; run snakemake again")

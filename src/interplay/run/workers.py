@@ -121,7 +121,7 @@ def _worker_values(job: dict[str, Any], rendezvous: str) -> Values:
     import torch
     import torch.distributed as dist
 
-    how, out = model.parse_model(execution.Run, job["run"], "run"), Path(job["out"])
+    how, out = model.parse_model(execution.Run, job["run"], model.KeyPlace("run")), Path(job["out"])
     gpus = how.gpus > 0 and torch.cuda.is_available()
     if gpus:
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
@@ -133,7 +133,9 @@ def _worker_values(job: dict[str, Any], rendezvous: str) -> Values:
         timeout=COLLECTIVE_TIMEOUT,
     )
     inputs = {role: Path(path) for role, path in job["inputs"].items()}
-    values = call_function(job["kind"], model.parse_model(KINDS[job["kind"]].spec, job["spec"], "spec"), inputs, out, how)
+    values = call_function(
+        job["kind"], model.parse_model(KINDS[job["kind"]].spec, job["spec"], model.KeyPlace("spec")), inputs, out, how
+    )
     metrics.telemetry(out, environment=metrics.current_environment())
     dist.barrier()
     dist.destroy_process_group()

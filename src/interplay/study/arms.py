@@ -9,7 +9,7 @@ from fractions import Fraction
 from typing import Any, NamedTuple
 
 from interplay.core.digest import canonical
-from interplay.core.model import MOST, UserError, nearest_name, parse_model, shorten_value
+from interplay.core.model import MOST, KeyPlace, nearest_name, parse_model, shorten_value
 from interplay.kinds.formulas import rl_step_tokens
 from interplay.study.spec import Arm, BudgetSplit, Nested
 
@@ -18,6 +18,8 @@ MOST_ARMS = 100_000
 LONGEST = 120
 """Characters of a combination's tag; its name is also that of a folder."""
 
+CHANGES = ("set", "grid", "zip", "one_at_a_time", "nested")
+"""Keys of an arm that hold `stage.key: value`."""
 SPLIT = "split"
 """First part of the keys of axes over the split of a budget."""
 
@@ -52,55 +54,59 @@ def split_part(part: str) -> tuple[str, int | None]:
     return name, int(step) if step.isdecimal() else None
 
 
-def combine(arms: Mapping[str, Arm], lookup: Lookup, where: str) -> dict[str, Combination]:
+def combine(arms: Mapping[str, Arm], lookup: Lookup, study: KeyPlace) -> dict[str, Combination]:
     """Every arm of the plan by name, in order, the splits of budgets resolved. Raises UserError."""
-    made = expand_axes(arms, lookup, where)
+    made = expand_axes(arms, lookup, study)
     return {
-        name: _split_budget(arms[one.group], one, lookup, where) if arms[one.group].split else one for name, one in made.items()
+        name: _split_budget(arms[one.group], one, lookup, study.key("arms", one.group)) if arms[one.group].split else one
+        for name, one in made.items()
     }
 
 
-def expand_axes(arms: Mapping[str, Arm], lookup: Lookup, where: str) -> dict[str, Combination]:
+def expand_axes(arms: Mapping[str, Arm], lookup: Lookup, study: KeyPlace) -> dict[str, Combination]:
     """Every arm by name, in order; one with axes as one combination each. Raises UserError for axes without effect."""
     found: dict[str, Combination] = {}
     centres: dict[str, str] = {}
     for group, arm in arms.items():
-        spot = f"{where}: arms.{group}"
+        place = study.key("arms", group)
         if "[" in group:
-            raise UserError(f"{spot}: choose a name without '['; brackets hold the values of axes")
-        _check_axes(arm, spot)
+            raise place.error("choose a name without '['; brackets hold the values of axes")
+        _check_axes(arm, place)
         tags = _short_names(_axes(arm))
-        for chosen, centre in _rows(arm, lookup, spot):
-            name = _name(group, chosen, tags, spot)
+        for chosen, centre in _rows(arm, lookup, place):
+            name = _name(group, chosen, tags)
+            if len(name) > len(f"{group}[]") + LONGEST:
+                tag = name.removeprefix(group)
+                raise place.error(f"{tag[: LONGEST // 3]}...] is too long a name; declare arms of their own, with set")
             if name in found:
-                raise UserError(f"{spot}: {name} is made twice; give each value of an axis once")
+                raise place.error(f"{name} is made twice; give each value of an axis once")
             found[name] = Combination(group, arm.path, arm.control, {**arm.set, **chosen}, chosen, arm.differs)
             if chosen != centre:
-                centres[name] = _name(group, centre, tags, spot)
-    return {name: made._replace(control=_control(name, made, centres.get(name), found, where)) for name, made in found.items()}
+                centres[name] = _name(group, centre, tags)
+    return {name: made._replace(control=_control(name, made, centres.get(name), found, study)) for name, made in found.items()}
 
 
-def apply_changes(stages: Tree, changes: Mapping[str, Any], where: str) -> dict[str, Mapping[str, Any]]:
+def apply_changes(stages: Tree, changes: Mapping[str, Any], place: KeyPlace) -> dict[str, Mapping[str, Any]]:
     """The stages with `stage.key...: value` put in place; a value replaces the earlier one whole, mixes included. A key is
     applied before those that lead into its value: the order in which a study writes them has no meaning. Stages without a
     change are the same objects."""
     result = dict(stages)
     for dotted in sorted(changes, key=lambda key: key.count(".")):
-        value = changes[dotted]
         stage, *keys = dotted.split(".")
+        spot = place.key(stage, *keys)
         if stage not in result or not keys:
-            raise UserError(f"{where}.{dotted}: must be stage.key{nearest_name(stage, result)}")
-        result[stage] = _put(result[stage], keys, value, f"{where}.{dotted}")
+            raise spot.error(f"must be stage.key{nearest_name(stage, result)}")
+        result[stage] = _put(result[stage], keys, changes[dotted], spot)
     return result
 
 
-def _put(here: Mapping[str, Any], keys: list[str], value: Any, where: str) -> Mapping[str, Any]:
+def _put(here: Mapping[str, Any], keys: list[str], value: Any, place: KeyPlace) -> Mapping[str, Any]:
     first, *rest = keys
     if rest:
         inner = here.get(first, {})
         if not isinstance(inner, dict):
-            raise UserError(f"{where}: '{first}' holds a value, not keys")
-        value = _put(inner, rest, value, where)
+            raise place.error(f"'{first}' holds a value, not keys")
+        value = _put(inner, rest, value, place)
     return {**here, first: value}
 
 
@@ -118,26 +124,26 @@ def _axes(arm: Arm) -> dict[str, list[Any]]:
     return {**arm.grid, **arm.zip, **arm.one_at_a_time, **nested}
 
 
-def _check_axes(arm: Arm, spot: str) -> None:
+def _check_axes(arm: Arm, place: KeyPlace) -> None:
     """No key is set twice, no axis is empty, and lists that are walked in step are of equal length."""
     seen: dict[str, str] = {}
-    for name in ("set", "grid", "zip", "one_at_a_time", "nested"):
+    for name in CHANGES:
         for key in getattr(arm, name):
             clash = next((old for old in seen if key == old or key.startswith(f"{old}.") or old.startswith(f"{key}.")), None)
             within_set = clash is not None and seen[clash] == "set" and (name == "one_at_a_time" or key != clash)
             if clash is not None and not within_set and name != "set":
-                raise UserError(f"{spot}.{name}.{key}: {seen[clash]} has {clash} already; keep one of them")
+                raise place.key(name, key).error(f"{seen[clash]} has {clash} already; keep one of them")
             seen[key] = name
     for key, values in _axes(arm).items():
         if not values:
-            raise UserError(f"{spot}.{seen[key]}.{key} = []: no values; give one at least, or leave the key out")
+            raise place.key(seen[key], key).error("no values; give one at least, or leave the key out", [])
     lengths = {key: len(values) for key, values in arm.zip.items()}
     if len(set(lengths.values())) > 1:
         counted = ", ".join(f"{key} has {count}" for key, count in lengths.items())
-        raise UserError(f"{spot}.zip: lists of unequal length: {counted}; give each key as many values")
+        raise place.key("zip").error(f"lists of unequal length: {counted}; give each key as many values")
     count = math.prod([len(values) for values in [*arm.grid.values(), *(axis.values for axis in arm.nested.values())]])
     if count > MOST_ARMS:
-        raise UserError(f"{spot}: {count} combinations; {MOST_ARMS} is the most, so leave out values or axes")
+        raise place.error(f"{count} combinations; {MOST_ARMS} is the most, so leave out values or axes")
 
 
 def own_value(arm: Arm, key: str, lookup: Lookup) -> Any:
@@ -146,29 +152,29 @@ def own_value(arm: Arm, key: str, lookup: Lookup) -> Any:
     return getattr(arm.split, rest, None) if first == SPLIT else lookup(arm.set, key)
 
 
-def _rows(arm: Arm, lookup: Lookup, spot: str) -> list[Row]:
+def _rows(arm: Arm, lookup: Lookup, place: KeyPlace) -> list[Row]:
     """Every combination that is not excluded."""
     axes = arm.one_at_a_time
     around = [(key, value) for key, values in axes.items() for value in values if not _equal(value, own_value(arm, key, lookup))]
     alone = [{}, *({key: value} for key, value in around)]
     if arm.one_at_a_time and len(alone) == 1:
-        raise UserError(f"{spot}.one_at_a_time: every value is the arm's own; give others")
+        raise place.key("one_at_a_time").error("every value is the arm's own; give others")
     steps = [dict(zip(arm.zip, values, strict=True)) for values in zip(*arm.zip.values(), strict=True)] or [{}]
     grid = [dict(zip(arm.grid, values, strict=True)) for values in itertools.product(*arm.grid.values())]
     rows = [({**one, **step, **single}, {**one, **step}) for one in grid for step in steps for single in alone]
     for key, axis in arm.nested.items():
-        rows = _nested(arm, rows, key, axis, lookup, f"{spot}.nested.{key}")
-    return _without_excluded(arm, rows, lookup, spot)
+        rows = _nested(arm, rows, key, axis, lookup, place.key("nested", key))
+    return _without_excluded(arm, rows, lookup, place.key("exclude"))
 
 
-def _nested(arm: Arm, rows: list[Row], key: str, axis: Nested, lookup: Lookup, spot: str) -> list[Row]:
+def _nested(arm: Arm, rows: list[Row], key: str, axis: Nested, lookup: Lookup, place: KeyPlace) -> list[Row]:
     """The rows, each in which the axis is active once per value. A centre takes the value too where the axis is active in it."""
     if not axis.under:
-        raise UserError(f"{spot}.under: empty; name a key and its values, or put the axis into grid")
+        raise place.key("under").error("empty; name a key and its values, or put the axis into grid")
     active = [_matches(arm, chosen, axis.under, lookup) for chosen, _ in rows]
     if not any(active):
         remedy = "correct the values, or take it away"
-        raise UserError(f"{spot}.under: never active: no combination has {_pairs(axis.under)}; {remedy}")
+        raise place.key("under").error(f"never active: no combination has {_pairs(axis.under)}; {remedy}")
     found: list[Row] = []
     for (chosen, centre), on in zip(rows, active, strict=True):
         if not on:
@@ -179,21 +185,20 @@ def _nested(arm: Arm, rows: list[Row], key: str, axis: Nested, lookup: Lookup, s
     return found
 
 
-def _without_excluded(arm: Arm, rows: list[Row], lookup: Lookup, spot: str) -> list[Row]:
+def _without_excluded(arm: Arm, rows: list[Row], lookup: Lookup, place: KeyPlace) -> list[Row]:
     """The rows that no exclude names."""
     axes = _axes(arm)
     for number, entry in enumerate(arm.exclude):
-        place = f"{spot}.exclude.{number}"
         if unknown := [key for key in entry if key not in axes]:
-            raise UserError(f"{place}.{unknown[0]}: not an axis of this arm{nearest_name(unknown[0], axes)}")
+            raise place.key(number, unknown[0]).error(f"not an axis of this arm{nearest_name(unknown[0], axes)}")
         under = {key: [value] for key, value in entry.items()}
         left = [row for row in rows if not (entry and _matches(arm, row[0], under, lookup))]
         if len(left) == len(rows):
             remedy = "correct the values, or take it away"
-            raise UserError(f"{place}: leaves out nothing: no combination has {_pairs(under)}; {remedy}")
+            raise place.key(number).error(f"leaves out nothing: no combination has {_pairs(under)}; {remedy}")
         rows = left
     if not rows:
-        raise UserError(f"{spot}.exclude: leaves no combination; take one away")
+        raise place.error("leaves no combination; take one away")
     return rows
 
 
@@ -221,16 +226,14 @@ def _short_names(axes: dict[str, list[Any]]) -> dict[str, str]:
     return found
 
 
-def _name(group: str, chosen: dict[str, Any], names: dict[str, str], spot: str) -> str:
+def _name(group: str, chosen: dict[str, Any], names: dict[str, str]) -> str:
     tag = ",".join(f"{name}={short_value(chosen[key])}" for key, name in names.items() if key in chosen)
-    if len(tag) > LONGEST:
-        raise UserError(f"{spot}: [{tag[:40]}...] is too long a name; declare arms of their own, with set")
     return f"{group}[{tag}]" if tag else group
 
 
 def name_of(group: str, chosen: dict[str, Any]) -> str:
     """Name of an arm with these values of its axes."""
-    return _name(group, chosen, _short_names({key: [value] for key, value in chosen.items()}), group)
+    return _name(group, chosen, _short_names({key: [value] for key, value in chosen.items()}))
 
 
 def short_value(value: Any) -> str:
@@ -242,24 +245,24 @@ def short_value(value: Any) -> str:
     return value.replace("/", "_") if isinstance(value, str) else json.dumps(value, default=str)
 
 
-def _control(name: str, made: Combination, centre: str | None, found: dict[str, Combination], where: str) -> str | None:
+def _control(name: str, made: Combination, centre: str | None, found: dict[str, Combination], study: KeyPlace) -> str | None:
     """The combination that this one is compared with."""
     if centre in found:
         return centre
     control, tag = made.control, name.removeprefix(made.group)
     if control is None or (control == name and tag):
         return None
-    spot = f"{where}: arms.{made.group}.control = {control!r}"
+    place = study.key("arms", made.group, "control")
     if control == name:
-        raise UserError(f"{spot}: an arm cannot be its own control; name another, or leave it out")
+        raise place.error("an arm cannot be its own control; name another, or leave it out", control)
     if control in found:
         return control
     if f"{control}{tag}" in found and control != made.group:
         return f"{control}{tag}"
     siblings = [other for other in found if found[other].group == control]
     if siblings:
-        raise UserError(f"{spot}: that arm has axes; name one of its combinations, such as '{siblings[0]}'")
-    raise UserError(f"{spot}: no such arm{nearest_name(control, found)}")
+        raise place.error(f"that arm has axes; name one of its combinations, such as '{siblings[0]}'", control)
+    raise place.error(f"no such arm{nearest_name(control, found)}", control)
 
 
 # -- budgets that are split between mid-training and RL --------------------------------------------------------------------
@@ -276,15 +279,15 @@ def budget_shares(split: BudgetSplit) -> tuple[Fraction, Fraction]:
     return (1 - part) * (split.tokens or 0), part * (split.tokens or 0)
 
 
-def _split_budget(arm: Arm, one: Combination, lookup: Lookup, where: str) -> Combination:
+def _split_budget(arm: Arm, one: Combination, lookup: Lookup, place: KeyPlace) -> Combination:
     """The combination with the tokens and steps that its split comes to, and without a stage that has no share."""
-    spot = f"{where}: arms.{one.group}.{SPLIT}"
+    spot = place.key(SPLIT)
     split = _chosen_split(arm, one, spot)
     _check_split_stages(arm, split, lookup, spot)
     for key in (f"{split.mid}.tokens", f"{split.rl}.steps"):
         if key in one.set:
             remedy = f"take it out of set and axes, or take {SPLIT} away"
-            raise UserError(f"{where}: arms.{one.group}: {key} follows from {SPLIT}; {remedy}")
+            raise place.error(f"{key} follows from {SPLIT}; {remedy}")
     own = {key: value for key, value in one.set.items() if not key.startswith(f"{SPLIT}.")}
     mid_tokens, rl_tokens = budget_shares(split)
     path, found = list(one.path), dict[str, Any]()
@@ -301,32 +304,31 @@ def _split_budget(arm: Arm, one: Combination, lookup: Lookup, where: str) -> Com
     return one._replace(path=path, set={**own, **found}, derived=tuple(found))
 
 
-def _chosen_split(arm: Arm, one: Combination, spot: str) -> BudgetSplit:
+def _chosen_split(arm: Arm, one: Combination, place: KeyPlace) -> BudgetSplit:
     """The split with the values that the axes choose."""
     assert arm.split is not None
     chosen = {key.removeprefix(f"{SPLIT}."): value for key, value in one.set.items() if key.startswith(f"{SPLIT}.")}
-    split = parse_model(BudgetSplit, {**arm.split.model_dump(), **chosen}, spot)
+    split = parse_model(BudgetSplit, {**arm.split.model_dump(), **chosen}, place)
     for name in ("tokens", "rl_share"):
         if getattr(split, name) is None:
-            raise UserError(f"{spot}.{name}: missing; give it here, or as an axis, {SPLIT}.{name}")
+            raise place.key(name).error(f"missing; give it here, or as an axis, {SPLIT}.{name}")
     return split
 
 
-def _check_split_stages(arm: Arm, split: BudgetSplit, lookup: Lookup, spot: str) -> None:
+def _check_split_stages(arm: Arm, split: BudgetSplit, lookup: Lookup, place: KeyPlace) -> None:
     """Both stages are on the path, to their ends, and are of the right kinds."""
     for key, kinds in SPLIT_KINDS.items():
         name = getattr(split, key)
-        given = f"{spot}.{key} = {shorten_value(name)}"
         if name not in arm.path:
-            raise UserError(f"{given}: not on the path of this arm, {arm.path}; put it there, or name another")
+            raise place.key(key).error(f"not on the path of this arm, {arm.path}; put it there, or name another", name)
         if (found := lookup({}, f"{name}.kind")) not in kinds:
-            raise UserError(f"{given}: is a {found} stage; name one of kind {' or '.join(kinds)}")
+            raise place.key(key).error(f"is a {found} stage; name one of kind {' or '.join(kinds)}", name)
 
 
-def _round_units(tokens: Fraction, unit: Fraction, what: str, split: BudgetSplit, spot: str) -> int:
+def _round_units(tokens: Fraction, unit: Fraction, what: str, split: BudgetSplit, place: KeyPlace) -> int:
     """The number of units nearest to the tokens."""
     if tokens < unit:
         part = f"its share of {split.tokens:,} tokens at rl_share {split.rl_share}, {float(tokens):,.0f}"
         under = f"is under {what}, {float(unit):,.0f}; raise tokens, or lower the batch"
-        raise UserError(f"{spot}.tokens = {split.tokens}: {part}, {under}")
+        raise place.key("tokens").error(f"{part}, {under}", split.tokens)
     return round(tokens / unit)

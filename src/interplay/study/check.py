@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from interplay.core import artifact, references
-from interplay.core.model import Model, UserError, nearest_name, shorten_value
+from interplay.core.model import KeyPlace, Model, nearest_name
 from interplay.data.spec import CorpusSpec, ProblemsSpec, TokenizerSpec, is_whole
 from interplay.evaluate.spec import ENTROPY, EvaluateSpec, SelectSpec
 from interplay.kinds.study_keys import Sets
@@ -18,7 +18,7 @@ from interplay.rl.spec import RLSpec
 from interplay.rl.teach_spec import TeachSpec
 from interplay.rollout.spec import EnvironmentEpisode, SelfPlayEpisode, vllm_misfit
 from interplay.study import arms, plan, sets
-from interplay.study.context import TASK, ArmContext, StudyStage, check_known
+from interplay.study.context import TASK, ArmContext, StudyStage, check_known, pick
 from interplay.study.spec import Arm, Study
 from interplay.tasks.family import Environment, Game, families_with, families_with_language, task_family
 from interplay.train.spec import PretrainSpec, TrainSpec, TuneSpec
@@ -31,76 +31,80 @@ RESERVED = {TASK: "the task itself in an arm's set", arms.SPLIT: "the split of a
 # -- names, before anything is planned ----------------------------------------------------------------------------------------
 
 
-def check_shares(shares: Mapping[str, float] | None, where: str) -> None:
+def check_shares(shares: Mapping[str, float] | None, place: KeyPlace) -> None:
     """Raises UserError where shares do not sum to one."""
     try:
         references.check_mix(dict(shares or {}), "a mix")
     except (TypeError, ValueError) as error:
-        raise UserError(f"{where} = {shorten_value(shares)}: {error}") from None
+        raise place.error(str(error), shares) from None
 
 
 def check_names(context: ArmContext) -> None:
     """Every stage, arm, band and kind that the study names is declared. Raises UserError at the first that is not."""
-    study, where = context.study, context.where
+    study, place = context.study, context.place
     for word, meaning in RESERVED.items():
         if word in study.stages:
-            raise UserError(f"{where}: stages.{word}: choose another name; `{word}` is {meaning}")
+            raise place.key("stages", word).error(f"choose another name; `{word}` is {meaning}")
     for key in ("data", "stages", "arms", "tables", "figures"):
         for name in getattr(study, key):
             if "/" in name or name in ("", ".", "..") or not name.isprintable():
-                raise UserError(f"{where}: {key}.{name!r}: choose a name without '/' that can be printed: files are called by it")
-    _check_all(_names_of_data(context), where)
+                must = "choose a name without '/' that can be printed: files are called by it"
+                raise place.key(key, name).error(must)
+    _check_all(_names_of_data(context))
     for name, arm in study.arms.items():
-        _check_path(context, arm.path, f"{where}: arms.{name}.path")
-        _check_keys(study, arm, f"{where}: arms.{name}")
+        _check_path(context, arm.path, place.key("arms", name, "path"))
+        _check_keys(study, arm, place.key("arms", name))
     for name in study.evaluate:
-        check_evaluate(context, name, "evaluate")
+        check_evaluate(context, name, place.key("evaluate"))
         check_references(context, name, complete=True)
-    _check_all(_names_shown(study), where)
+    _check_all(_names_shown(context))
 
 
-Named = Iterator[tuple[str, Any, Collection[str], str]]
+Named = Iterator[tuple[KeyPlace, Any, Collection[str], str]]
 """Key of the study, name, declared names, what it is the name of."""
 
 
-def _check_all(named: Named, where: str) -> None:
-    for key, name, declared, what in named:
-        check_known(name, declared, f"{where}: {key}", what)
+def _check_all(named: Named) -> None:
+    for place, name, declared, what in named:
+        check_known(name, declared, place, what)
 
 
 def _names_of_data(context: ArmContext) -> Named:
-    study = context.study
+    study, place = context.study, context.place
     for name, data in study.data.items():
         bands = data.names() if data.form == "generated" else []
-        yield from ((f"data.{name}.band", band, context.scale.bands, "band") for band in bands)
-        yield from ((f"data.{name}.mix", other, study.data, "problem set") for other in data.mix or {})
+        yield from ((place.key("data", name, "band"), band, context.scale.bands, "band") for band in bands)
+        yield from ((place.key("data", name, "mix"), other, study.data, "problem set") for other in data.mix or {})
     for name, change in study.scales.items():
+        here = place.key("scales", name)
         changed = [other for other, given in change.data.items() if not is_whole(given)]
-        yield from ((f"scales.{name}.data", other, study.data, "problem set") for other in changed)
-        yield from ((f"scales.{name}.stages", other, study.stages, "stage") for other in change.stages)
-    yield from (("seeds.vary", name, study.stages, "stage") for name in (study.seeds.vary if study.seeds else []))
+        yield from ((here.key("data"), other, study.data, "problem set") for other in changed)
+        yield from ((here.key("stages"), other, study.stages, "stage") for other in change.stages)
+    yield from ((place.key("seeds", "vary"), name, study.stages, "stage") for name in (study.seeds.vary if study.seeds else []))
 
 
-def _names_shown(study: Study) -> Named:
+def _names_shown(context: ArmContext) -> Named:
     """Bands of the evaluations in tables, figures and claims. Whether a set has a single op, the plan knows."""
+    study, place = context.study, context.place
     bands, what = tested_bands(study), "band of the evaluations"
     for name, table in study.tables.items():
         columns = [column for column in table.columns if not column.startswith("op:")]
-        yield from ((f"tables.{name}.columns", column, [*bands, "op"], what) for column in columns)
+        yield from ((place.key("tables", name, "columns"), column, [*bands, "op"], what) for column in columns)
     for name, figure in study.figures.items():
-        yield from ((f"figures.{name}.bands", band, bands, what) for band in figure.bands or [])
+        yield from ((place.key("figures", name, "bands"), band, bands, what) for band in figure.bands or [])
     for number, claim in enumerate(study.claims):
+        test = place.key("claims", number, "test")
         if claim.test.recorded is not None:
-            yield f"claims.{number}.test.recorded", claim.test.recorded, study.stages, "stage"
+            yield test.key("recorded"), claim.test.recorded, study.stages, "stage"
         elif not claim.test.band.startswith("op:"):
-            yield f"claims.{number}.test.band", claim.test.band, bands, what
+            yield test.key("band"), claim.test.band, bands, what
 
 
-def check_evaluate(context: ArmContext, name: Any, key: str) -> StudyStage:
-    """The evaluate stage that `key` names. Raises UserError where it is none."""
-    check_known(name, context.stages, f"{context.where}: {key}", "stage")
-    if KINDS[(stage := context.stages[name]).kind].makes != "samples":
-        raise UserError(f"{context.where}: {key} = {shorten_value(name)}: is a {stage.kind} stage; name one of kind evaluate")
+def check_evaluate(context: ArmContext, name: Any, place: KeyPlace) -> StudyStage:
+    """The evaluate stage that `place` names. Raises UserError where it is none."""
+    stage = pick(context.stages, name, place, "stage")
+    if KINDS[stage.kind].makes != "samples":
+        raise place.error(f"is a {stage.kind} stage; name one of kind evaluate", name)
     return stage
 
 
@@ -108,29 +112,30 @@ def check_references(context: ArmContext, name: str, complete: bool = False) -> 
     """What a stage names is declared, and its mixes sum to one; of a complete one no key is missing. Raises UserError."""
     stage = context.stages[name]
     for key, mark in stage.marks.items():
-        named, spot = stage.given().get(key), f"{context.where}: {stage.key}.{key}"
+        named, place = stage.given().get(key), stage.place.key(key)
         if named is None and mark.missing and complete:
-            raise UserError(f"{spot}: missing; {mark.missing}")
+            raise place.error(f"missing; {mark.missing}")
         if isinstance(named, dict):
-            check_shares(named, spot)
+            check_shares(named, place)
         for other in [named] if isinstance(named, str) else named or []:
-            check_known(other, context.study.data if isinstance(mark, Sets) else context.stages, spot, mark.to)
+            check_known(other, context.study.data if isinstance(mark, Sets) else context.stages, place, mark.to)
 
 
-def check_arm_names(study: Study, made: Collection[str], where: str) -> None:
+def check_arm_names(study: Study, made: Collection[str], place: KeyPlace) -> None:
     """Every arm that a claim, a table or a figure names is there. Raises UserError."""
-    named: list[tuple[str, str | None]] = []
+    named: list[tuple[KeyPlace, str | None]] = []
     for name, table in study.tables.items():
-        named += [*((f"tables.{name}.arms", arm) for arm in table.arms or []), (f"tables.{name}.against", table.against)]
-        named.append((f"tables.{name}.gain.against", table.gain.against if table.gain else None))
-    named += [(f"figures.{name}.against", figure.against) for name, figure in study.figures.items()]
+        here = place.key("tables", name)
+        named += [*((here.key("arms"), arm) for arm in table.arms or []), (here.key("against"), table.against)]
+        named.append((here.key("gain", "against"), table.gain.against if table.gain else None))
+    named += [(place.key("figures", name, "against"), figure.against) for name, figure in study.figures.items()]
     for number, claim in enumerate(study.claims):
-        test = f"claims.{number}.test"
-        named += [(f"{test}.arm", claim.test.arm), (f"{test}.against", claim.test.against)]
-    _check_all(((key, arm, made, "arm") for key, arm in named if arm is not None), where)
+        test = place.key("claims", number, "test")
+        named += [(test.key("arm"), claim.test.arm), (test.key("against"), claim.test.against)]
+    _check_all((key, arm, made, "arm") for key, arm in named if arm is not None)
 
 
-def check_different(rows: list[ReportArm], made: Mapping[str, arms.Combination], where: str) -> None:
+def check_different(rows: list[ReportArm], made: Mapping[str, arms.Combination], place: KeyPlace) -> None:
     """No two combinations of an arm, and no two arms that set the same, consist of the same stages. Arms that set different
     things may coincide: a value is the default at one scale and not at another. Raises UserError."""
     seen: dict[tuple[Any, ...], list[str]] = {}
@@ -140,7 +145,7 @@ def check_different(rows: list[ReportArm], made: Mapping[str, arms.Combination],
         for name in seen.setdefault(stages, []):
             if made[name].group == one.group or made[name].set == one.set:
                 same = f"{row.arm} is the same as {name}, stage for stage"
-                raise UserError(f"{where}: arms.{one.group}: {same}; take one away, or let it differ")
+                raise place.key("arms", one.group).error(f"{same}; take one away, or let it differ")
         seen[stages].append(row.arm)
 
 
@@ -160,109 +165,107 @@ def bands_of(study: Study, name: str, above: tuple[str, ...] = ()) -> list[str]:
     return list(dict.fromkeys([*found, *(str(band) for label in labels for band in label)]))
 
 
-def _check_keys(study: Study, arm: Arm, where: str) -> None:
+def _check_keys(study: Study, arm: Arm, place: KeyPlace) -> None:
     """The keys that the arm sets, and those of its axes, belong to a stage that it has."""
     reached = [TASK, *(arms.split_part(part)[0] for part in arm.path), *study.evaluate]
-    for part in ("set", "grid", "zip", "one_at_a_time", "nested"):
+    for part in arms.CHANGES:
         for key in getattr(arm, part):
-            spot = f"{where}.{part}.{key}"
+            spot = place.key(part, key)
             stage, _, rest = key.partition(".")
             if stage == arms.SPLIT:
                 _check_split_axis(arm, part, rest, spot)
             elif stage not in (*study.stages, TASK):
-                raise UserError(f"{spot}: must be stage.key{nearest_name(stage, study.stages)}")
+                raise spot.error(f"must be stage.key{nearest_name(stage, study.stages)}")
             elif stage not in reached or not rest:
-                raise UserError(f"{spot}: must be stage.key of a stage of this arm: {', '.join(reached)}")
+                raise spot.error(f"must be stage.key of a stage of this arm: {', '.join(reached)}")
             elif not all(key.split(".")):
-                raise UserError(f"{spot}: an empty word between dots, or after the last one; write stage.key.key")
+                raise spot.error("an empty word between dots, or after the last one; write stage.key.key")
 
 
-def _check_split_axis(arm: Arm, part: str, key: str, where: str) -> None:
+def _check_split_axis(arm: Arm, part: str, key: str, place: KeyPlace) -> None:
     """An axis over the split that the arm has."""
     if arm.split is None:
-        raise UserError(f"{where}: this arm splits no budget; give it split: {{mid: ..., rl: ...}}, or take the axis away")
+        raise place.error("this arm splits no budget; give it split: {mid: ..., rl: ...}, or take the axis away")
     if part == "set":
-        raise UserError(f"{where}: write it in the arm's split itself; only axes choose it here")
+        raise place.error("write it in the arm's split itself; only axes choose it here")
     if key not in ("tokens", "rl_share"):
-        raise UserError(f"{where}: must be split.tokens or split.rl_share")
+        raise place.error("must be split.tokens or split.rl_share")
 
 
-def _check_path(context: ArmContext, path: list[str], where: str) -> None:
+def _check_path(context: ArmContext, path: list[str], place: KeyPlace) -> None:
     if not path:
-        raise UserError(f"{where}: empty; name at least one stage")
+        raise place.error("empty; name at least one stage")
     for position, part in enumerate(path):
         name, step = arms.split_part(part)
         if "@" in part and step is None:
-            must = "must be stage@step, with the step of a checkpoint that the stage keeps"
-            raise UserError(f"{where} = {shorten_value(part)}: {must}")
-        check_known(name, context.stages, where, "stage")
-        kind = context.stages[name].kind
+            raise place.error("must be stage@step, with the step of a checkpoint that the stage keeps", part)
+        kind = pick(context.stages, name, place, "stage").kind
         allowed = [one for one in MODELS if KINDS[one].starts_path == (position == 0)]
         if kind not in allowed:
-            raise UserError(f"{where}: '{name}' is a {kind} stage; place {position + 1} of a path takes {', '.join(allowed)}")
+            raise place.error(f"'{name}' is a {kind} stage; place {position + 1} of a path takes {', '.join(allowed)}")
 
 
 # -- stages, once they are planned --------------------------------------------------------------------------------------------
 
 
-def check_stage(stage: plan.Stage, stages: Stages, where: str) -> None:
+def check_stage(stage: plan.Stage, stages: Stages, place: KeyPlace) -> None:
     """Raises UserError where a planned stage cannot run: its kind, its inputs or its engine do not allow what its spec and run
-    block say. `where` is its place in the study file."""
-    _check_devices(stage, where)
-    _check_before(stage, stages, where)
-    check_engine(stage, stages, where)
-    _check_episode(stage, stages, where)
+    block say. `place` is its key in the study file."""
+    _check_devices(stage, place)
+    _check_before(stage, stages, place)
+    check_engine(stage, stages, place)
+    _check_episode(stage, stages, place)
     if isinstance(stage.spec, TrainSpec):
-        _check_rows(stage.spec, [stages[corpus].spec for corpus in references.corpus_inputs(stage.deps)], where)
+        _check_rows(stage.spec, [stages[corpus].spec for corpus in references.corpus_inputs(stage.deps)], place)
     if isinstance(stage.spec, RLSpec) and "offline.0.0" in stage.deps and not reads_offline(stage.spec.method.sampler):
         name = stage.spec.method.sampler.name
-        raise UserError(f"{where}.offline: the sampler {name} learns nothing from samples; take it away")
+        raise place.key("offline").error(f"the sampler {name} learns nothing from samples; take it away")
     if isinstance(stage.spec, TeachSpec):
-        _check_teacher(stage, stage.spec, stages, where)
+        _check_teacher(stage, stage.spec, stages, place)
     if isinstance(stage.spec, SelectSpec):
-        _check_selection(stage, stage.spec, stages, where)
+        _check_selection(stage, stage.spec, stages, place)
 
 
-def _check_rows(spec: TrainSpec, corpora: Iterable[Model], where: str) -> None:
+def _check_rows(spec: TrainSpec, corpora: Iterable[Model], place: KeyPlace) -> None:
     """A step of training takes a whole number of rows of its corpus."""
     for corpus in corpora:
         if isinstance(corpus, CorpusSpec) and spec.batch_tokens % corpus.sequence_length:
             must = f"must be a multiple of the corpus' sequence_length, {corpus.sequence_length}"
-            raise UserError(f"{where}.batch_tokens = {spec.batch_tokens}: {must}")
+            raise place.key("batch_tokens").error(must, spec.batch_tokens)
 
 
-def _check_devices(stage: plan.Stage, where: str) -> None:
+def _check_devices(stage: plan.Stage, place: KeyPlace) -> None:
     """The kind, and the members of its method, can run in several processes and on sharded weights."""
     row, run, spec = KINDS[stage.kind], stage.run, stage.spec
-    several, sharded = f"{where}: run.processes = {run.processes}", f"{where}: run.sharding = {run.sharding}"
+    several, sharded = place.key("run", "processes"), place.key("run", "sharding")
     if run.processes > 1 and not row.processes:
         able = ", ".join(kind for kind, one in KINDS.items() if one.processes)
-        raise UserError(f"{several}: a stage of kind {stage.kind} runs in one process; write 1 ({able} run in several)")
+        raise several.error(f"a stage of kind {stage.kind} runs in one process; write 1 ({able} run in several)", run.processes)
     if run.processes > 1 and getattr(spec, "engine", "") == "vllm" and not run.engine_server:
         remedy = "write run.engine_server: true, which gives each a server, or processes: 1"
-        raise UserError(f"{several}: vllm within a process does not share work with others; {remedy}")
+        raise several.error(f"vllm within a process does not share work with others; {remedy}", run.processes)
     if run.sharding == "none":
         return
     if not row.sharding:
-        raise UserError(f"{sharded}: a stage of kind {stage.kind} does not shard its model; write none")
+        raise sharded.error(f"a stage of kind {stage.kind} does not shard its model; write none", run.sharding)
     if isinstance(spec, RLSpec) and spec.engine != "native":
-        raise UserError(f"{sharded}: the engine {spec.engine} reads unsharded weights; write none")
+        raise sharded.error(f"the engine {spec.engine} reads unsharded weights; write none", run.sharding)
     if isinstance(spec, RLSpec) and spec.method.decoding is not None and spec.method.decoding.name == "lagged_nucleus":
-        raise UserError(f"{sharded}: lagged_nucleus keeps an unsharded copy of the policy; write none")
+        raise sharded.error("lagged_nucleus keeps an unsharded copy of the policy; write none", run.sharding)
 
 
 def _leaves_pair(stage: plan.Stage | None) -> bool:
     return stage is not None and isinstance(stage.spec, TuneSpec) and stage.spec.leaves_pair()
 
 
-def _check_before(stage: plan.Stage, stages: Stages, where: str) -> None:
+def _check_before(stage: plan.Stage, stages: Stages, place: KeyPlace) -> None:
     """Training starts from a single model."""
     if _leaves_pair(stages.get(artifact.split_ref(stage.deps.get("init", ""))[0])):
         pair = "a model and an assistant (objective uld), which can be evaluated and not trained on"
-        raise UserError(f"{where}: the stage before it leaves {pair}; end the path there")
+        raise place.error(f"the stage before it leaves {pair}; end the path there")
 
 
-def check_engine(stage: plan.Stage, stages: Stages, where: str) -> None:
+def check_engine(stage: plan.Stage, stages: Stages, place: KeyPlace) -> None:
     """Raises UserError where an engine is to sample from a pair of models that is not `native`, or `vllm` from a shape that it
     does not compute. A model that was made elsewhere is checked when the stage begins."""
     engine = getattr(stage.spec, "engine", "native")
@@ -271,10 +274,10 @@ def check_engine(stage: plan.Stage, stages: Stages, where: str) -> None:
     if engine == "native" or model is None:
         return
     if _leaves_pair(model):
-        raise UserError(f"{where}.engine = {engine}: the model is a pair with an assistant (objective uld); write native")
+        raise place.key("engine").error("the model is a pair with an assistant (objective uld); write native", engine)
     shape = _shape_of(model, stages) if engine == "vllm" else None
     if shape is not None and (why := vllm_misfit(shape, not stage.run.gpus)):
-        raise UserError(f"{where}.engine = vllm: {why}; write native")
+        raise place.key("engine").error(f"{why}; write native", engine)
 
 
 def _shape_of(model: plan.Stage, stages: Stages) -> Shape | None:
@@ -287,13 +290,13 @@ def _shape_of(model: plan.Stage, stages: Stages) -> Shape | None:
     return model.spec.model
 
 
-def _check_episode(stage: plan.Stage, stages: Stages, where: str) -> None:
+def _check_episode(stage: plan.Stage, stages: Stages, place: KeyPlace) -> None:
     """Episodes that need environments, or games, get problems of such. Sets that steps made or that were read from files
     are checked when the stage begins."""
     if isinstance(stage.spec, RLSpec):
-        episode, key = stage.spec.method.episode, "method.episode"
+        episode, key = stage.spec.method.episode, place.key("method", "episode")
     elif isinstance(stage.spec, EvaluateSpec) and stage.spec.episode:
-        episode, key = stage.spec.episode, "episode"
+        episode, key = stage.spec.episode, place.key("episode")
     else:
         return
     able = Game if isinstance(episode, SelfPlayEpisode) else Environment if isinstance(episode, EnvironmentEpisode) else None
@@ -304,7 +307,7 @@ def _check_episode(stage: plan.Stage, stages: Stages, where: str) -> None:
         if not isinstance(task_family(data.task), able):
             needs = "a game" if able is Game else "an environment"
             given = f"{role} has those of {data.task.name}; known: {', '.join(families_with(able))}"
-            raise UserError(f"{where}.{key} = {episode.name}: needs problems of {needs}, and {given}")
+            raise key.error(f"needs problems of {needs}, and {given}", episode.name)
 
 
 MAKERS = ("preference_pairs", "rated_pairs", "conflict_pairs", "custom")
@@ -315,25 +318,25 @@ READ_RATERS = ("few_shot", "routing")
 """Keys of a spec that need pairs with raters."""
 
 
-def check_pairs(spec: Model, digests: Iterable[str], stages: Stages, where: str) -> None:
-    """Problem sets that must hold pairs went through a step that makes such. Raises UserError."""
+def check_pairs(spec: Model, digests: Iterable[str], stages: Stages, place: KeyPlace, named: Any) -> None:
+    """Problem sets that must hold pairs, as `place` has `named`, went through a step that makes such. Raises UserError."""
     needs: list[tuple[str, str, tuple[str, ...]]] = [("no pairs", "preference_pairs", MAKERS)]
     needs += [(f"no pairs with raters, which {key} reads", "rated_pairs", RATED) for key in READ_RATERS if getattr(spec, key, 0)]
     for digest in digests:
         for lacks, step, makers in needs:
             if not sets.made_by(stages, digest, makers):
-                raise UserError(f"{where}: holds {lacks}; name a set that is made with a step {step}")
+                raise place.error(f"holds {lacks}; name a set that is made with a step {step}", named)
 
 
-def _check_teacher(stage: plan.Stage, spec: TeachSpec, stages: Stages, where: str) -> None:
+def _check_teacher(stage: plan.Stage, spec: TeachSpec, stages: Stages, place: KeyPlace) -> None:
     """Proposals can be parsed, and the model before has learnt to write prompts. Of a source nothing is known."""
     if spec.task.name not in (known := families_with_language()):
         able = ", ".join(known)
-        raise UserError(f"{where}: proposals are read as problems of task {spec.task.name}, which has no parser; known: {able}")
+        raise place.error(f"proposals are read as problems of task {spec.task.name}, which has no parser; known: {able}")
     drawn = spec.proposer == "instances"
     if drawn != ("instances" in stage.deps):
         remedy = "missing; name a problem set" if drawn else "the teacher proposes; write proposer: instances"
-        raise UserError(f"{where}.instances: {remedy}")
+        raise place.key("instances").error(remedy)
     if drawn:
         return
     first, learnt = stage, False
@@ -342,39 +345,40 @@ def _check_teacher(stage: plan.Stage, spec: TeachSpec, stages: Stages, where: st
         learnt |= any(getattr(stages[corpus].spec, "loss_on", "") == "all" for corpus in references.corpus_inputs(first.deps))
     if not learnt and not isinstance(first.spec, SourceSpec):
         needs = "corpus: {loss_on: all} to a stage before it, or instances"
-        raise UserError(f"{where}: no corpus taught the model to write problems; give {needs}")
+        raise place.error(f"no corpus taught the model to write problems; give {needs}")
     tokenizer = stages[first.deps["tokenizer"]].spec if "tokenizer" in first.deps else None
     if isinstance(tokenizer, TokenizerSpec) and tokenizer.algorithm == "bpe":
-        file, _, key = where.partition(": ")
-        raise UserError(f"{file}: tokenizer.algorithm = 'bpe': {key} ends proposals at a token of one character; write words")
+        algorithm = KeyPlace(place.file, ("tokenizer", "algorithm"))
+        raise algorithm.error(f"{place.dotted} ends proposals at a token of one character; write words", "bpe")
 
 
-def _check_selection(stage: plan.Stage, spec: SelectSpec, stages: Stages, where: str) -> None:
+def _check_selection(stage: plan.Stage, spec: SelectSpec, stages: Stages, place: KeyPlace) -> None:
     """The stage before keeps checkpoints, and its records or the evaluations have the value to choose by."""
     before = stages.get(stage.deps["init"])
     if before is None or not before.kept_steps():
-        raise UserError(f"{where}: the stage before it keeps no checkpoints; give it checkpoints: [steps]")
+        raise place.error("the stage before it keeps no checkpoints; give it checkpoints: [steps]")
     judged = [stages[dep] for role, dep in stage.deps.items() if role.startswith("evaluation.0.")]
     rate = is_pass_rate(spec.by)
     if (rate and not judged) or (judged and not rate and spec.by != ENTROPY):
         remedy = "name the evaluate stage that gives the pass rate" if rate else "belongs to by: strict_pass@k or by: entropy"
-        raise UserError(f"{where}.evaluate: {remedy}")
+        raise place.key("evaluate").error(remedy)
     if spec.by.startswith("eval_loss/"):
         band, known = spec.by.removeprefix("eval_loss/"), _bands_of(stages.get(before.deps.get("validation", "")))
         if band not in known:
             lacks = f"the stage before it has no validation set with it{nearest_name(band, known)}"
-            raise UserError(f"{where}.by = {spec.by!r}: {lacks}")
+            raise place.key("by").error(lacks, spec.by)
     if not judged:
         return
     specs = [one.spec for one in judged if isinstance(one.spec, EvaluateSpec)]
     samples = sum(one.num_samples for one in specs)
     if spec.by == ENTROPY and not all(one.entropy for one in specs):
-        raise UserError(f"{where}.by = {spec.by!r}: its evaluation keeps none; give it entropy: true")
+        raise place.key("by").error("its evaluation keeps none; give it entropy: true", spec.by)
     if rate and int(spec.by.split("@")[1]) > samples:
-        raise UserError(f"{where}.by = {spec.by!r}: its evaluation has {samples} samples per prompt; give it more, or lower k")
+        few = f"its evaluation has {samples} samples per prompt; give it more, or lower k"
+        raise place.key("by").error(few, spec.by)
     known = _bands_of(stages[judged[0].deps["data"]])
     if spec.band is not None and spec.band not in known:
-        raise UserError(f"{where}.band = {spec.band!r}: no such band in its evaluation{nearest_name(spec.band, known)}")
+        raise place.key("band").error(f"no such band in its evaluation{nearest_name(spec.band, known)}", spec.band)
 
 
 def _bands_of(problems: plan.Stage | None) -> list[str]:

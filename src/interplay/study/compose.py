@@ -6,10 +6,10 @@ from typing import Any
 
 import yaml
 
-from interplay.core.model import UserError, nearest_name, parse_model, shorten_value
+from interplay.core.model import KeyPlace, UserError, nearest_name, parse_model
 from interplay.data.spec import is_whole
 from interplay.kinds.study_keys import OwnTrainerReferences
-from interplay.study import files
+from interplay.study import files, locate
 from interplay.study.spec import Scale, ScaleChange, Study
 from interplay.train.spec import OwnTrainerSpec
 
@@ -31,7 +31,7 @@ def chosen(configs: Path, config: Mapping[str, Any]) -> tuple[list[str], str]:
     """The studies and the scale to build: from the command line's `study=` and `scale=`, else from `configs/config.yaml`."""
     known = ["study", "scale", *LIMITS]
     if unknown := sorted(set(config) - set(known)):
-        raise UserError(f"{_given(configs, config, unknown[0])}: unknown key '{unknown[0]}'{nearest_name(unknown[0], known)}")
+        raise _given(configs, config, unknown[0]).error(f"unknown key '{unknown[0]}'{nearest_name(unknown[0], known)}")
     given = {key: _text(configs, config, key) for key in ("study", "scale") if key in config}
     if len(given) == 2:
         return given["study"].split(","), given["scale"]
@@ -44,20 +44,20 @@ def _text(configs: Path, config: Mapping[str, Any], key: str) -> str:
     value = config[key]
     if isinstance(value, bool) or not isinstance(value, (str, int)) or not all(str(value).split(",")):
         example = "edge, or edge,ladder for two of them" if key == "study" else "laptop"
-        raise UserError(f"{_given(configs, config, key)} = {shorten_value(value)}: must be a name, such as {example}")
+        raise _given(configs, config, key).error(f"must be a name, such as {example}", value)
     return str(value)
 
 
-def _given(configs: Path, config: Mapping[str, Any], key: str) -> str:
+def _given(configs: Path, config: Mapping[str, Any], key: str) -> KeyPlace:
     """Where a key of Snakemake's configuration comes from: the file that the profile for Slurm reads, else the command line."""
     file = configs / "slurm.yaml"
     try:
         node = files.item(files.read(configs, file), key)
         if node is not None and yaml.safe_load(file.read_text(encoding="utf-8"))[key] == config[key]:
-            return f"{configs.name}/{file.name}:{files.line(node)}: {key}"
+            return files.at_line(files.place_of(configs, file), node).key(key)
     except (UserError, yaml.YAMLError):  # Snakemake has read it already, or was not asked to
         pass
-    return f"--config: {key}"
+    return KeyPlace("--config", (key,))
 
 
 def limits(config: Mapping[str, Any]) -> dict[str, float]:
@@ -71,7 +71,7 @@ def _hours(key: str, value: Any) -> float:
     except (TypeError, ValueError):
         hours = -1.0
     if not hours >= 0:
-        raise UserError(f"--config: {key} = {value!r}: must be a number of hours")
+        raise KeyPlace("--config", (key,)).error("must be a number of hours", value)
     return hours
 
 
@@ -80,16 +80,16 @@ def load(configs: Path, study: str, scale: str) -> tuple[Study, Scale]:
     _known(configs / "study", study)
     _known(configs / "scale", scale)
     tree = _compose(configs, study, scale)
-    named = {"study": f"{configs.name}/study/{study}.yaml", "scale": f"{configs.name}/scale/{scale}.yaml"}
-    for group, file in named.items():
+    places = {"study": KeyPlace(f"{configs.name}/study/{study}.yaml"), "scale": KeyPlace(f"{configs.name}/scale/{scale}.yaml")}
+    for group, place in places.items():
         if not isinstance(tree.get(group), dict):
-            raise UserError(f"{file}: must hold keys and values, such as `question: ...`, and no `# @package` line")
+            raise place.error("must hold keys and values, such as `question: ...`, and no `# @package` line")
     study_given = _at_scale(own_trainers(tree["study"]), scale)
-    typed = parse_model(Study, study_given, named["study"])
+    typed = parse_model(Study, study_given, places["study"])
     for name in typed.scales:
         if name not in scales(configs):
-            raise UserError(f"{named['study']}: scales.{name}: no such scale{nearest_name(name, scales(configs))}")
-    return typed, _changed(parse_model(Scale, tree["scale"], named["scale"]), typed.scales.get(scale))
+            raise places["study"].key("scales", name).error(f"no such scale{nearest_name(name, scales(configs))}")
+    return typed, _changed(parse_model(Scale, tree["scale"], places["scale"]), typed.scales.get(scale))
 
 
 def own_trainers(tree: dict[str, Any]) -> dict[str, Any]:
@@ -181,7 +181,7 @@ def _compose(configs: Path, study: str, scale: str) -> dict[str, Any]:
             _turn_knobs(composed, scale)
             tree = OmegaConf.to_container(composed, resolve=True, throw_on_missing=True)
     except Exception as error:  # Hydra and OmegaConf raise exceptions of many types for a broken file
-        raise files.diagnosed(error, configs, study, scale) from None
+        raise locate.diagnosed(error, configs, study, scale) from None
     return {str(key): value for key, value in tree.items()} if isinstance(tree, dict) else {}
 
 
@@ -202,13 +202,13 @@ def _turn_knobs(composed: Any, scale: str) -> None:
 
 def _defaults(configs: Path) -> tuple[list[str], str]:
     """Studies and scale of `configs/config.yaml`."""
-    root, file = files.read(configs, configs / "config.yaml"), f"{configs.name}/config.yaml"
+    root, place = files.read(configs, configs / "config.yaml"), files.place_of(configs, configs / "config.yaml")
     listed, entries = files.item(root, "studies"), files.item(root, "defaults")
     scales = [files.item(entry, "scale") for entry in (entries.value if isinstance(entries, yaml.SequenceNode) else [])]
     scale = next((node.value for node in scales if isinstance(node, yaml.ScalarNode)), None)
     if listed is None or scale is None:
-        raise UserError(f"{file}: must hold studies: [name, ...] and, in its defaults, scale: name")
+        raise place.error("must hold studies: [name, ...] and, in its defaults, scale: name")
     names = [node.value for node in listed.value if isinstance(node, yaml.ScalarNode)] if listed.id == "sequence" else []
     if not names or len(names) < len(listed.value) or not all(names):
-        raise UserError(f"{file}:{files.line(listed)}: studies: must be a list of names, such as [quickstart]")
+        raise files.at_line(place, listed).key("studies").error("must be a list of names, such as [quickstart]")
     return names, str(scale)

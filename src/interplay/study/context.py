@@ -7,7 +7,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
 
 from interplay.core import artifact, execution, extension
-from interplay.core.model import Model, UserError, nearest_name, parse_model, shorten_value
+from interplay.core.model import KeyPlace, Model, UserError, nearest_name, parse_model, shorten_value
 from interplay.data.spec import DatasetSpec
 from interplay.kinds import extensions, study_keys
 from interplay.kinds.table import KINDS
@@ -24,22 +24,19 @@ ANY_SHARES = [1.0]
 
 
 T = TypeVar("T")
+V = TypeVar("V")
 
 
 @dataclass(frozen=True)
 class StudyStage:
     """A stage of a study as one arm has it."""
 
-    name: str
+    place: KeyPlace
+    """Its key in the study file."""
     kind: str
     references: study_keys.References
     settings: Mapping[str, Any]
     """Keys of the spec and the run block, as written."""
-
-    @property
-    def key(self) -> str:
-        """Its place in the study file."""
-        return f"stages.{self.name}"
 
     @property
     def marks(self) -> dict[str, study_keys.Mark]:
@@ -51,22 +48,21 @@ class StudyStage:
         return {key: getattr(self.references, key) for key in self.references.model_fields_set}
 
 
-def parse_stage(name: str, written: Mapping[str, Any], where: str) -> StudyStage:
+def parse_stage(written: Mapping[str, Any], place: KeyPlace) -> StudyStage:
     """The stage with its references as typed values; the keys of its spec are parsed with those of the scale. Raises
     UserError."""
-    spot = f"{where}: stages.{name}"
     if "kind" not in written:
-        raise UserError(f"{spot}.kind: missing; known: {', '.join(sorted(REFERENCES))}")
+        raise place.key("kind").error(f"missing; known: {', '.join(sorted(REFERENCES))}")
     kind = written["kind"]
-    check_known(kind, REFERENCES, f"{spot}.kind", "kind")
+    check_known(kind, REFERENCES, place.key("kind"), "kind")
     if planned := [key for key in KINDS[kind].planned if key in written]:
-        raise UserError(f"{spot}.{planned[0]} = {shorten_value(written[planned[0]])}: the planner fills it in; take it away")
+        raise place.key(planned[0]).error("the planner fills it in; take it away", written[planned[0]])
     if not isinstance(written.get("run", {}), dict):
-        raise UserError(f"{spot}.run = {shorten_value(written['run'])}: must be keys and values")
+        raise place.key("run").error("must be keys and values", written["run"])
     referring = _reference_keys(REFERENCES[kind])
-    references = parse_model(REFERENCES[kind], {key: written[key] for key in written if key in referring}, spot)
+    references = parse_model(REFERENCES[kind], {key: written[key] for key in written if key in referring}, place)
     settings = {key: value for key, value in written.items() if key != "kind" and key not in referring}
-    return StudyStage(name, kind, references, settings)
+    return StudyStage(place, kind, references, settings)
 
 
 def _reference_keys(references: type[study_keys.References]) -> set[str]:
@@ -77,13 +73,13 @@ def _reference_keys(references: type[study_keys.References]) -> set[str]:
 class PlanBuilder:
     """Collects the stages of a plan, each once. What it remembers has explicit keys, and none of it is about a current arm."""
 
-    def __init__(self, scale: Scale, folder: Path, where: str) -> None:
-        self.scale, self.folder, self.where = scale, folder, where
+    def __init__(self, scale: Scale, folder: Path) -> None:
+        self.scale, self.folder = scale, folder
         self.stages: dict[str, Stage] = {}
         """By digest, dependencies first."""
-        self.keys: dict[str, str] = {}
+        self.places: dict[str, KeyPlace] = {}
         """Digest -> the key of the study that first led to the stage."""
-        self.used_keys: set[str] = set()
+        self.used_places: set[KeyPlace] = set()
         self.blocks: dict[str, list[str]] = {}
         """Digest of an evaluation -> digests of the stages with its further samples."""
         self._parsed: dict[str, tuple[Model, execution.Run]] = {}
@@ -101,49 +97,49 @@ class PlanBuilder:
         """Digests of an evaluation and of the stages with its further samples."""
         return [digest, *self.blocks.get(digest, [])]
 
-    def parse(self, kind: str, given: Mapping[str, Any], key: str) -> tuple[Model, execution.Run]:
+    def parse(self, kind: str, given: Mapping[str, Any], place: KeyPlace) -> tuple[Model, execution.Run]:
         """Spec and run block: schema < scale (by kind) < study < arm. Raises UserError."""
         asked = repr((kind, given))
         if asked not in self._parsed:
-            self._parsed[asked] = self._parse(kind, given, f"{self.where}: {key}")
+            self._parsed[asked] = self._parse(kind, given, place)
         return self._parsed[asked]
 
-    def _parse(self, kind: str, given: Mapping[str, Any], where: str) -> tuple[Model, execution.Run]:
+    def _parse(self, kind: str, given: Mapping[str, Any], place: KeyPlace) -> tuple[Model, execution.Run]:
         defaults = self.scale.kinds.get(kind, {})
         spec = {**defaults, **given}
         run = {**defaults.get("run", {}), **spec.pop("run", {})}
-        spec, run = read_files(KINDS[kind].spec, spec, run, self.folder, where)
-        parsed = parse_model(KINDS[kind].spec, spec, where)
-        extensions.check_extensions(parsed, where)
-        return parsed, parse_model(execution.Run, run, f"{where}.run")
+        spec, run = read_files(KINDS[kind].spec, spec, run, self.folder, place)
+        parsed = parse_model(KINDS[kind].spec, spec, place)
+        extensions.check_extensions(parsed, place)
+        return parsed, parse_model(execution.Run, run, place.key("run"))
 
     def add(
         self,
         kind: str,
         given: Mapping[str, Any],
         deps: dict[str, str],
-        key: str,
+        place: KeyPlace,
         label: str = "",
         filled: Mapping[str, Any] | None = None,
     ) -> str:
         """Digest of the stage with the given keys of its spec; `filled` are those that the planner knows, in their final types.
-        `key` is its place in the study file, `label` its name for people."""
-        self.used_keys.add(key)
+        `place` is its key in the study file, `label` its name for people."""
+        self.used_places.add(place)
         asked = repr((kind, given, deps, filled))
         if asked not in self._added:
-            spec, run = self.parse(kind, given, key)
-            self._added[asked] = self._add(kind, spec.model_copy(update=filled) if filled else spec, deps, run, key, label)
+            spec, run = self.parse(kind, given, place)
+            self._added[asked] = self._add(kind, spec.model_copy(update=filled) if filled else spec, deps, run, place, label)
         return self._added[asked]
 
-    def add_once(self, kind: str, given: Mapping[str, Any], deps: dict[str, str], key: str) -> str:
+    def add_once(self, kind: str, given: Mapping[str, Any], deps: dict[str, str], place: KeyPlace) -> str:
         """The same for a large stage that is added a single time."""
-        spec, run = self._parse(kind, given, f"{self.where}: {key}")
-        return self._add(kind, spec, deps, run, key, "")
+        spec, run = self._parse(kind, given, place)
+        return self._add(kind, spec, deps, run, place, "")
 
-    def _add(self, kind: str, spec: Model, deps: dict[str, str], run: execution.Run, key: str, label: str) -> str:
-        stage = Stage.make(kind, spec, deps, run, label or key)
+    def _add(self, kind: str, spec: Model, deps: dict[str, str], run: execution.Run, place: KeyPlace, label: str) -> str:
+        stage = Stage.make(kind, spec, deps, run, label or place.dotted)
         self.stages.setdefault(stage.digest, stage)
-        self.keys.setdefault(stage.digest, key)
+        self.places.setdefault(stage.digest, place)
         return stage.digest
 
 
@@ -153,8 +149,8 @@ class ArmContext:
 
     study: Study
     scale: Scale
-    where: str
-    """The study file, as errors name it."""
+    place: KeyPlace
+    """The study file, for errors."""
     plan: PlanBuilder
     stages: Mapping[str, StudyStage]
     """The stages with the values that the arm sets."""
@@ -173,7 +169,7 @@ class ArmContext:
 
     def with_arms(self) -> "ArmContext":
         """The study with its arms, one for each combination of the values of axes. Raises UserError."""
-        return replace(self, arms=combine(self.study.arms, self.lookup(), self.where))
+        return replace(self, arms=combine(self.study.arms, self.lookup(), self.place))
 
     def lookup(self) -> Lookup:
         """A function from what an arm sets, and `stage.key`, to the value of that key."""
@@ -187,11 +183,6 @@ class ArmContext:
 
         return value
 
-    def pick(self, table: Mapping[Any, Any], name: Any, key: str, what: str) -> Any:
-        """The entry of that name. Raises UserError with `key`, the place of the name, where there is none."""
-        check_known(name, table, f"{self.where}: {key}", what)
-        return table[name]
-
     def settings(self, stage: StudyStage) -> dict[str, Any]:
         """The keys of the stage's spec that are known before its references are resolved."""
         mixes = [mark.mix for mark in stage.marks.values() if isinstance(mark, study_keys.Sets) and mark.mix]
@@ -200,20 +191,20 @@ class ArmContext:
 
     def spec(self, stage: StudyStage) -> Model:
         """The spec of a stage, but for what its references come to. Raises UserError."""
-        return self.plan.parse(stage.kind, self.settings(stage), stage.key)[0]
+        return self.plan.parse(stage.kind, self.settings(stage), stage.place)[0]
 
     def typed_task(self) -> Task | None:
         """The task; None in a study that reads all problems from files."""
         if not self.task:
             return None
-        return self.plan.once(("typed task", repr(self.task)), lambda: parse_task(self.task, self.where, self.plan.folder))
+        return self.plan.once(("typed task", repr(self.task)), lambda: parse_task(self.task, self.place, self.plan.folder))
 
     def value(self, dotted: str) -> Any:
         """The value of `stage.key` or `task.key`; None where there is none. `stage` alone: all values."""
         name, *keys = dotted.split(".")
         if name == TASK:
             return value_at(self.typed_task(), keys)
-        stage = self.pick(self.stages, name, f"stages.{name}", "stage")
+        stage = pick(self.stages, name, self.place.key("stages", name), "stage")
         known = {"kind": stage.kind, **stage.given()}
         if keys[:1] and keys[0] in known and keys[0] != "corpus":
             return value_at(known, keys)
@@ -223,37 +214,44 @@ class ArmContext:
         """How the stage packs its problem sets, but for their shares; None where it packs none."""
         if (given := getattr(stage.references, "corpus", None)) is None:
             return None
-        return self.plan.parse("corpus", {**given, "mix": ANY_SHARES}, f"{stage.key}.corpus")[0]
+        return self.plan.parse("corpus", {**given, "mix": ANY_SHARES}, stage.place.key("corpus"))[0]
 
 
-def study_context(study: Study, scale: Scale, where: str, plan: PlanBuilder) -> ArmContext:
+def study_context(study: Study, scale: Scale, place: KeyPlace, plan: PlanBuilder) -> ArmContext:
     """The stages and the task as the study has them, before any arm changes them."""
     family = study.task.get("name")
     task = {**(scale.tasks.get(family, {}) if isinstance(family, str) else {}), **study.task}
-    stages = {name: parse_stage(name, written, where) for name, written in study.stages.items()}
-    return ArmContext(study, scale, where, plan, stages, task, {})
+    stages = {name: parse_stage(written, place.key("stages", name)) for name, written in study.stages.items()}
+    return ArmContext(study, scale, place, plan, stages, task, {})
 
 
 def with_changes(context: ArmContext, changes: Mapping[str, Any]) -> ArmContext:
     """The context of an arm that sets these keys: the study's, with nothing of the arm that `context` may be of."""
     base = context.unchanged or context
     before: Tree = {**base.study.stages, TASK: base.task}
-    after = apply_changes(before, changes, f"{base.where}: stages")
-    changed = {name: parse_stage(name, after[name], base.where) for name in base.stages if after[name] is not before[name]}
+    stages = base.place.key("stages")
+    after = apply_changes(before, changes, stages)
+    changed = {name: parse_stage(after[name], stages.key(name)) for name in base.stages if after[name] is not before[name]}
     return replace(base, stages={**base.stages, **changed}, task=after[TASK], unchanged=base)
 
 
-def check_known(name: Any, table: Collection[str], where: str, what: str) -> None:
+def check_known(name: Any, table: Collection[str], place: KeyPlace, what: str) -> None:
     """Raises UserError where the table has no such name."""
     if not isinstance(name, str) or name not in table:
-        raise UserError(f"{where} = {shorten_value(name)}: no such {what}{nearest_name(str(name), table)}")
+        raise place.error(f"no such {what}{nearest_name(str(name), table)}", name)
 
 
-def parse_task(given: Mapping[str, Any], where: str, folder: Path) -> Task:
-    """The typed task of `FILE` or `FILE: key`, under its own key `task`. `folder` has the files of the user's own families."""
-    key = f"{where}{'.' if ': ' in where else ': '}{TASK}"
-    task = parse_model(TaskKey, {TASK: fill_extensions(given, folder, key)}, where).task
-    extensions.check_extensions(task, key)
+def pick(table: Mapping[Any, V], name: Any, place: KeyPlace, what: str) -> V:
+    """The entry of that name, which `place` holds. Raises UserError where there is none."""
+    check_known(name, table, place, what)
+    return table[name]
+
+
+def parse_task(given: Mapping[str, Any], outer: KeyPlace, folder: Path) -> Task:
+    """The typed task under the key `task` of `outer`. `folder` has the files of the user's own families."""
+    place = outer.key(TASK)
+    task = parse_model(TaskKey, {TASK: fill_extensions(given, folder, place)}, outer).task
+    extensions.check_extensions(task, place)
     return task
 
 
@@ -274,65 +272,71 @@ def fields_of(model: Model) -> dict[str, Any]:
 # enters the spec, and so the digest.
 
 
-def fill_extensions(spec: Mapping[str, Any], folder: Path, where: str) -> dict[str, Any]:
+def fill_extensions(spec: Mapping[str, Any], folder: Path, place: KeyPlace) -> dict[str, Any]:
     """The spec with the texts of members of the user's own, and versions of their distributions, which only the disk has."""
     if extension.is_extension(spec):
-        return {**spec, **_content(dict(spec), folder, where)}
-    return {key: _filled(value, folder, f"{where}.{key}") for key, value in spec.items()}
+        return {**spec, **_content(spec, folder, place)}
+    return {key: _filled(value, folder, place.key(key)) for key, value in spec.items()}
+
+
+def _filled(value: Any, folder: Path, place: KeyPlace) -> Any:
+    if isinstance(value, list):
+        return [_filled(item, folder, place.key(index)) for index, item in enumerate(value)]
+    return fill_extensions(value, folder, place) if isinstance(value, dict) else value
 
 
 def read_files(
-    model: type[Model], spec: Mapping[str, Any], run: Mapping[str, Any], folder: Path, where: str
+    model: type[Model], spec: Mapping[str, Any], run: Mapping[str, Any], folder: Path, place: KeyPlace
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Spec and run block with the texts of members of the user's own, or versions of their distributions, and with the checksum
     of a file or model folder in the spec and its path in the run block. Raises UserError for a path that leads out of the
     project, or to nothing."""
-    spec = fill_extensions(spec, folder, where)
+    spec = fill_extensions(spec, folder, place)
     run = dict(run)
     if run.get("path") is not None:
-        below_root(run["path"], f"{where}.run.path")
+        below_root(run["path"], place.key("run", "path"))
     key, checksum = PLACES.get(model, ("", file_checksum))
     if key in spec:
-        run["path"] = below_root(spec.pop(key), f"{where}.{key}")
-        spec["sha256"] = checksum(run["path"], spec.get("sha256"), where)
+        run["path"] = below_root(spec.pop(key), place.key(key))
+        spec["sha256"] = checksum(run["path"], spec.get("sha256"), place)
     return spec, run
 
 
-def below_root(path: Any, where: str) -> str:
+def below_root(path: Any, place: KeyPlace) -> str:
     """A path that a study names, as it is written: relative to the project's root, and below it. A link there may lead anywhere,
     since the user made it. Raises UserError when the text itself leads out."""
     if not isinstance(path, str):
-        raise UserError(f"{where} = {shorten_value(path)}: must be a path, as text")
+        raise place.error("must be a path, as text", path)
     pure = PurePosixPath(path)
     if pure.is_absolute() or ".." in pure.parts or not path.isprintable():
         origin = shorten_value(str(pure) if pure.is_absolute() else f"FOLDER/{pure.name}")
         remedy = f"link what lies elsewhere, as by `ln -s {origin} data/external/`, and name the link"
-        raise UserError(f"{where} = {shorten_value(path)}: must lie below the project's root; {remedy}")
+        raise place.error(f"must lie below the project's root; {remedy}", path)
     return path
 
 
-def model_checksum(path: str, known: str | None, where: str) -> str:
+def model_checksum(path: str, known: str | None, place: KeyPlace) -> str:
     """Identity of a model folder, in place of a known one. Raises UserError when there is none."""
     try:
         return artifact.model_checksum(Path(path))
     except (UserError, OSError, ValueError) as error:
-        raise UserError(f"{where}.path = {shorten_value(path)}: {error}") from None
+        raise place.key("path").error(str(error), path) from None
 
 
-def file_checksum(file: str, known: str | None, where: str) -> str:
+def file_checksum(file: str, known: str | None, place: KeyPlace) -> str:
     """Identity of a data file; what the study says it is where the file is not here. Raises UserError where the two differ, or
     there is neither."""
     try:
         found = artifact.checksum(Path(file)) if Path(file).is_file() else None
     except (OSError, ValueError) as error:  # a name too long for any file, or one that may not be read
         why = getattr(error, "strerror", None) or error
-        raise UserError(f"{where}.file = {shorten_value(file)}: not readable: {why}") from None
+        raise place.key("file").error(f"not readable: {why}", file) from None
     if found is None:
         if known is None:
-            raise UserError(f"{where}.file = {shorten_value(file)}: no such file; put it there, or give its sha256 as well")
+            raise place.key("file").error("no such file; put it there, or give its sha256 as well", file)
         return known
     if known and found != known:
-        raise UserError(f"{where}.sha256 = {known!r}: but {file} has {found}; put the right file there")
+        raise place.key("sha256").error(f"but {file} has {found}; put the right file there", known)
     return found
 
 
@@ -340,40 +344,25 @@ PLACES = {SourceSpec: ("path", model_checksum), DatasetSpec: ("file", file_check
 """Spec -> the key by which a study names what is on disk, and its identity."""
 
 
-def _filled(value: Any, folder: Path, where: str) -> Any:
-    if isinstance(value, list):
-        return [_filled(item, folder, f"{where}.{i}") for i, item in enumerate(value)]
-    if not isinstance(value, dict):
-        return value
-    if extension.is_extension(value):
-        return {**value, **_content(value, folder, where)}
-    return {key: _filled(item, folder, f"{where}.{key}") for key, item in value.items()}
-
-
-def _content(member: dict[str, Any], folder: Path, where: str) -> dict[str, str]:
+def _content(member: Mapping[str, Any], folder: Path, outer: KeyPlace) -> dict[str, str]:
     """What only this machine knows of a member of the user's own: the text of its file, or the version of its distribution."""
     key = "name" if ":" in member.get("name", "") else "function"
-    function = str(member[key])
+    place, function = outer.key(key), str(member[key])
     file, _, name = function.partition(":")
-    spot = f"{where}.{key} = {shorten_value(function)}"
     if name and not file.endswith(".py") and "/" not in file:
         try:
             return {"distribution": file, "version": importlib.metadata.version(file)}
         except importlib.metadata.PackageNotFoundError:
             remedy = "install it, or write file.py:Name for a file in the study's folder"
-            raise UserError(f"{spot}: no distribution {file!r} is installed; {remedy}") from None
-    return {"source": _source(file, name, folder, spot)}
-
-
-def _source(file: str, name: str, folder: Path, spot: str) -> str:
+            raise place.error(f"no distribution {file!r} is installed; {remedy}", function) from None
     try:
         path = (folder / file).resolve()
         inside = path.is_relative_to(folder.resolve())
         text = path.read_text(encoding="utf-8") if inside and path.is_file() else None
     except (OSError, ValueError) as error:  # ValueError: no file's name, or no text
-        raise UserError(f"{spot}: not readable: {error}") from None
+        raise place.error(f"not readable: {error}", function) from None
     if not name.isidentifier() or not inside:
-        raise UserError(f"{spot}: must be file.py:Name, the file in the study's folder")
+        raise place.error("must be file.py:Name, the file in the study's folder", function)
     if text is None:
-        raise UserError(f"{spot}: no file {file} in the study's folder")
-    return text
+        raise place.error(f"no file {file} in the study's folder", function)
+    return {"source": text}

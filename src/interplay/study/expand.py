@@ -6,11 +6,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from interplay.core.model import UserError
+from interplay.core.model import KeyPlace, UserError
 from interplay.core.references import corpus_inputs, is_data_role
 from interplay.kinds.study_keys import PathStage
 from interplay.report.spec import Lineup, ReportArm, ReportRung, ReportStage
-from interplay.study import answers, check, compose, files, resolve, sets
+from interplay.study import answers, check, compose, contrasts, locate, resolve, sets
 from interplay.study.context import ArmContext, PlanBuilder, study_context, with_changes
 from interplay.study.plan import Plan
 from interplay.study.spec import Scale, Study
@@ -30,7 +30,7 @@ def plan_study(configs: Path, study: str, scale: str) -> Plan:
     try:
         return expand(study, scale, *compose.load(configs, study, scale), configs)
     except UserError as error:
-        raise files.located(error, configs, study, scale) from None
+        raise locate.located(error, configs, study, scale) from None
 
 
 def expand(name: str, scale_name: str, study: Study, scale: Scale, configs: Path) -> Plan:
@@ -38,7 +38,7 @@ def expand(name: str, scale_name: str, study: Study, scale: Scale, configs: Path
     base = parse(name, study, scale, configs)
     expanded = [_expand_arm(base, arm) for arm in base.arms]
     rows = [row for one in expanded for row in one.rows]
-    unused = [stage for stage in study.stages if f"stages.{stage}" not in base.plan.used_keys]
+    unused = [stage for stage in study.stages if base.place.key("stages", stage) not in base.plan.used_places]
     lineups = _check(base, expanded, rows, unused)
     report = _report(base, rows, lineups, {"study": name, "scale": scale_name})
     return Plan(name, scale_name, base.plan.stages, report, unused)
@@ -46,8 +46,8 @@ def expand(name: str, scale_name: str, study: Study, scale: Scale, configs: Path
 
 def parse(name: str, study: Study, scale: Scale, configs: Path) -> ArmContext:
     """The study with its typed stages and with its arms, one for each combination of the values of axes. Raises UserError."""
-    where = f"{configs.name}/study/{name}.yaml"
-    base = study_context(study, scale, where, PlanBuilder(scale, (configs / "study" / name).parent, where))
+    place = KeyPlace(f"{configs.name}/study/{name}.yaml")
+    base = study_context(study, scale, place, PlanBuilder(scale, (configs / "study" / name).parent))
     check.check_names(base)
     return base.with_arms()
 
@@ -71,7 +71,7 @@ def _walk(context: ArmContext, arm: str, seed: int) -> ReportArm:
         label, stage = f"{arm}/{name}/seed{seed}", context.stages[name]
         along = [value for key, value in stage.given().items() if isinstance(stage.marks.get(key), PathStage)]
         if not along:
-            evaluations[name] = resolve.evaluation(context, name, end, "evaluate", label)[0]
+            evaluations[name] = resolve.evaluation(context, name, end, context.place.key("evaluate"), label)[0]
             continue
         check.check_references(context, name)
         found = _rungs(context, name, along[0], path, label)
@@ -90,12 +90,12 @@ def _rungs(context: ArmContext, name: str, along: str, path: list[ReportStage], 
         stage = context.plan.stages[part.digest]
         if not stage.kept_steps():
             keeps = "keeps no checkpoints to evaluate along; give it checkpoints: [steps]"
-            raise UserError(f"{context.where}: stages.{name}.along = {along!r}: {keeps}")
+            raise context.stages[name].place.key("along").error(keeps, along)
         start = [(0, stage.deps["init"])] if "init" in stage.deps else []
         for step, model in [*start, *stage.kept_models()]:
             if part.step is None or (step is not None and model != stage.digest and step <= part.step):
                 at = f"{label}@{'end' if step is None else step}"
-                digest = resolve.evaluation(context, name, model, "evaluate", at)[0]
+                digest = resolve.evaluation(context, name, model, context.place.key("evaluate"), at)[0]
                 found.append(ReportRung(evaluation=name, stage=along, step=step, digest=digest))
     return found
 
@@ -105,21 +105,21 @@ def _rungs(context: ArmContext, name: str, along: str, path: list[ReportStage], 
 
 def _check(base: ArmContext, expanded: list[ExpandedArm], rows: list[ReportArm], unused: list[str]) -> dict[str, Lineup]:
     """All that is known before the first job. Returns who is compared in each table with a contrast. Raises UserError."""
-    study, plan, where = base.study, base.plan, base.where
+    study, plan, place = base.study, base.plan, base.place
     for digest, stage in plan.stages.items():
-        check.check_stage(stage, plan.stages, f"{where}: {plan.keys[digest]}")
-    check.check_arm_names(study, base.arms, where)
-    check.check_different(rows, base.arms, where)
-    planned = {one.name: answers.planned_values(one.context, one.rows[-1]) for one in expanded}
-    answers.check_contrasts(base.arms, planned, where)
-    answers.check_budgets(study.match, rows, plan.stages, where)
-    lineups = answers.lineups(base, rows, planned)
+        check.check_stage(stage, plan.stages, plan.places[digest])
+    check.check_arm_names(study, base.arms, place)
+    check.check_different(rows, base.arms, place)
+    planned = {one.name: contrasts.planned_values(one.context, one.rows[-1]) for one in expanded}
+    contrasts.check_contrasts(base.arms, planned, place)
+    answers.check_budgets(study.match, rows, plan.stages, place)
+    lineups = contrasts.lineups(base, rows, planned)
     held = {
         one.name: {name: check.bands_of(study, one.context.stages[name].given()["data"]) for name in study.evaluate}
         for one in expanded
     }
     answers.check_samples(base, held, rows, lineups)
-    answers.check_showable(study, rows, plan.stages, where)
+    answers.check_showable(study, rows, plan.stages, place)
     for name in unused:
         check.check_references(base, name)
         base.value(name)
@@ -155,4 +155,4 @@ def _report(base: ArmContext, rows: list[ReportArm], lineups: dict[str, Lineup],
         "lineups": lineups,
         "trained_sets": sets.training_sets_by_arm(plan.stages, rows, used),
     }
-    return plan.add_once("report", spec, {digest: digest for digest in sorted(used)}, "report")
+    return plan.add_once("report", spec, {digest: digest for digest in sorted(used)}, base.place.key("report"))

@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
-from interplay.core.model import UserError, shorten_value
+from interplay.core.model import KeyPlace
 from interplay.core.references import corpus_roles, shard_label
 from interplay.data.spec import DataSet
 from interplay.data.steps.spec import STEPS
@@ -14,8 +14,7 @@ from interplay.evaluate.spec import EvaluateSpec
 from interplay.kinds import study_keys, table
 from interplay.report.spec import ReportStage
 from interplay.study import arms, check, sets
-from interplay.study.context import ArmContext, StudyStage, with_changes
-from interplay.study.plan import Stage
+from interplay.study.context import ArmContext, StudyStage, pick, with_changes
 
 BLOCK = 32
 """Samples per prompt of one evaluate stage. An evaluation of more consists of several, which the report reads as one."""
@@ -28,66 +27,67 @@ Resolved = tuple[dict[str, Any], dict[str, str]]
 # -- problem sets ------------------------------------------------------------------------------------------------------------
 
 
-def problem_set(context: ArmContext, name: str, key: str) -> str:
-    """Digest of the problem set that `key` of the study names. Raises UserError when it is made of itself, or comes in shards."""
+def problem_set(context: ArmContext, name: str, place: KeyPlace) -> str:
+    """Digest of the problem set that `place` names. Raises UserError when it is made of itself, or comes in shards."""
     if name in context.study.data and (count := context.study.data[name].shards):
         reader = f"data.{name} comes in {count} shards, which only pretrain, midtrain and sft read"
-        raise UserError(f"{context.where}: {key} = {shorten_value(name)}: {reader}; name a set without shards")
-    return shards(context, name, key)[0]
+        raise place.error(f"{reader}; name a set without shards", name)
+    return shards(context, name, place)[0]
 
 
-def shards(context: ArmContext, name: str, key: str) -> list[str]:
+def shards(context: ArmContext, name: str, place: KeyPlace) -> list[str]:
     """Digests of the shards of a problem set, in order; of the whole set where it has none. Raises UserError."""
+    own = context.place.key("data", name)
     if name in context.open_sets:
         circle = " -> ".join([*context.open_sets[context.open_sets.index(name) :], name])
-        raise UserError(f"{context.where}: data.{name}: made of itself: {circle}; take one of them away")
-    data: DataSet = context.pick(context.study.data, name, key, "problem set")
+        raise own.error(f"made of itself: {circle}; take one of them away")
+    data = pick(context.study.data, name, place, "problem set")
     if data.form == "mix":
-        return [_curated(replace(context, open_sets=(*context.open_sets, name)), data, f"data.{name}")]
-    return context.plan.once(("problem set", name, repr(context.task)), partial(_sources, context, name, data))
+        return [_curated(replace(context, open_sets=(*context.open_sets, name)), data, own)]
+    return context.plan.once(("problem set", name, repr(context.task)), partial(_sources, context, name, data, own))
 
 
-def _sources(context: ArmContext, name: str, data: DataSet) -> list[str]:
+def _sources(context: ArmContext, name: str, data: DataSet, place: KeyPlace) -> list[str]:
     """A set that is generated, or read from a file."""
-    key, add = f"data.{name}", context.plan.add
     if data.form == "file":
-        return [add("dataset", sets.file_spec(data), {}, key)]
-    return [add("problems", spec, {}, key, label) for spec, label in sets.generated_specs(context, name, data)]
+        return [context.plan.add("dataset", sets.file_spec(data), {}, place)]
+    return [context.plan.add("problems", spec, {}, place, label) for spec, label in sets.generated_specs(context, name, data)]
 
 
-def _curated(context: ArmContext, data: DataSet, key: str) -> str:
+def _curated(context: ArmContext, data: DataSet, place: KeyPlace) -> str:
     """A set that is made of others."""
-    check.check_shares(data.mix, f"{context.where}: {key}.mix")
-    parts = [(problem_set(context, name, f"{key}.mix"), share) for name, share in (data.mix or {}).items()]
+    mix = place.key("mix")
+    check.check_shares(data.mix, mix)
+    parts = [(problem_set(context, name, mix), share) for name, share in (data.mix or {}).items()]
     shares, deps = _merged(*_by_digest(parts, "data"))
     sampled = dict(deps)
     for number, step in enumerate(data.steps):
-        deps |= dict(_step_roles(context, step, number, sampled, f"{key}.steps.{number}"))
+        deps |= dict(_step_roles(context, step, number, sampled, place.key("steps", number)))
     steps = [{name: value for name, value in step.items() if name not in sets.MISSING} for step in data.steps]
     size = {} if data.size is None else {"size": data.size}
-    digest = context.plan.add("curate", {"mix": shares, "steps": steps, **size}, deps, key)
-    sets.check_samples_of_steps(context.plan.stages, digest, f"{context.where}: {key}")
+    digest = context.plan.add("curate", {"mix": shares, "steps": steps, **size}, deps, place)
+    sets.check_samples_of_steps(context.plan.stages, digest, place)
     return digest
 
 
 def _step_roles(
-    context: ArmContext, step: Mapping[str, Any], number: int, rows: Mapping[str, str], key: str
+    context: ArmContext, step: Mapping[str, Any], number: int, rows: Mapping[str, str], place: KeyPlace
 ) -> Iterator[tuple[str, str]]:
     """What a curation step reads in addition to the rows."""
-    sets.check_step(step, f"{context.where}: {key}")
+    sets.check_step(step, place)
     model = STEPS.get(str(step.get("name")))
     if model is None:
         return  # parsing the spec names the known ones
     if model.READS_TOKENIZER:
         yield "tokenizer", context.tokenizer
     if model.READS_SAMPLES:
-        end = arm_end(context, step["arm"], f"{key}.arm")
+        end = arm_end(context, step["arm"], place.key("arm"))
         for role, data in rows.items():
-            made = evaluation(context, step["evaluate"], end, f"{key}.evaluate", key, data)
-            yield from ((f"samples.{number}.{role.removeprefix('data.')}.{place}", one) for place, one in enumerate(made))
+            made = evaluation(context, step["evaluate"], end, place.key("evaluate"), place.dotted, data)
+            yield from ((f"samples.{number}.{role.removeprefix('data.')}.{block}", one) for block, one in enumerate(made))
     if model.COMPARES:
-        others = sorted({problem_set(context, other, f"{key}.against") for other in step["against"]})
-        yield from ((f"against.{number}.{place}", other) for place, other in enumerate(others))
+        others = sorted({problem_set(context, other, place.key("against")) for other in step["against"]})
+        yield from ((f"against.{number}.{index}", other) for index, other in enumerate(others))
 
 
 def _merged(shares: list[float], deps: Mapping[str, str]) -> Mix:
@@ -104,30 +104,31 @@ def _by_digest(pairs: list[tuple[str, float]], role: str) -> Mix:
     return [share for _, share in pairs], {f"{role}.{number}": digest for number, (digest, _) in enumerate(pairs)}
 
 
-def _decontaminated(context: ArmContext, digest: str, key: str) -> str:
+def _decontaminated(context: ArmContext, digest: str, place: KeyPlace) -> str:
     """The problem set after the contamination step that the study declares for all training data; itself where it declares none.
     Raises UserError where it is one of the sets to compare with."""
-    wanted = context.study.decontaminate
+    wanted, own = context.study.decontaminate, context.place.key("decontaminate")
     if wanted is None:
         return digest
     names = wanted.against
     if names is None:
         names = [context.study.stages[name]["data"] for name in context.study.evaluate]
-    others = sorted({problem_set(context, name, "decontaminate.against") for name in names})
+    others = sorted({problem_set(context, name, own.key("against")) for name in names})
     if digest in others:
-        raise UserError(f"{context.where}: {key}: one of the sets that decontaminate compares with; train on another")
+        raise place.error("one of the sets that decontaminate compares with; train on another")
     given = {"mix": [1.0], "steps": [wanted.model_dump(exclude={"against"})]}
-    deps = {"data.0": digest, **{f"against.0.{place}": other for place, other in enumerate(others)}}
-    return context.plan.add("curate", given, deps, "decontaminate", f"{context.plan.stages[digest].label} clean")
+    deps = {"data.0": digest, **{f"against.0.{index}": other for index, other in enumerate(others)}}
+    return context.plan.add("curate", given, deps, own, f"{context.plan.stages[digest].label} clean")
 
 
 def fresh_tokenizer(context: ArmContext) -> str:
     """The tokenizer of fresh models of an arm."""
+    place = context.place.key("tokenizer")
     names = sets.tokenizer_sets(context)
-    digests = sorted({shards(context, name, "tokenizer.data")[0] for name in names})
-    sets.refuse_tests(context, names, "tokenizer.data")
+    digests = sorted({shards(context, name, place.key("data"))[0] for name in names})
+    sets.refuse_tests(context, names, place.key("data"))
     roles = {f"data.{number}": digest for number, digest in enumerate(digests)}
-    return context.plan.add("tokenizer", sets.tokenizer_spec(context), roles, "tokenizer")
+    return context.plan.add("tokenizer", sets.tokenizer_spec(context), roles, place)
 
 
 # -- references of stages ----------------------------------------------------------------------------------------------------
@@ -140,7 +141,7 @@ def _references(context: ArmContext, stage: StudyStage, before: str | None, labe
     for key, mark in stage.marks.items():
         if key not in stage.references.model_fields_set:
             if mark.missing:
-                raise UserError(f"{context.where}: {stage.key}.{key}: missing; {mark.missing}")
+                raise stage.place.key(key).error(f"missing; {mark.missing}")
         elif isinstance(mark, study_keys.Sets):
             more, roles = _sets(context, stage, key, mark)
             filled, deps = {**filled, **more}, {**deps, **roles}
@@ -151,50 +152,50 @@ def _references(context: ArmContext, stage: StudyStage, before: str | None, labe
 
 def _sets(context: ArmContext, stage: StudyStage, key: str, mark: study_keys.Sets) -> Resolved:
     """What a key that names problem sets comes to."""
-    named, spot = getattr(stage.references, key), f"{stage.key}.{key}"
+    named, place = getattr(stage.references, key), stage.place.key(key)
     names = [named] if isinstance(named, str) else list(named)
-    mixes = [_mix(context, named, spot, mark)] if not mark.packed else _mixes_of_shards(context, named, spot)
+    mixes = [_mix(context, named, place, mark)] if not mark.packed else _mixes_of_shards(context, named, place)
     if mark.use != "evaluation":
-        sets.refuse_tests(context, names, spot)
-        mixes = [(shares, {role: _decontaminated(context, one, spot) for role, one in roles.items()}) for shares, roles in mixes]
+        sets.refuse_tests(context, names, place)
+        mixes = [(shares, {role: _decontaminated(context, one, place) for role, one in roles.items()}) for shares, roles in mixes]
     if mark.pairs:
-        where = f"{context.where}: {spot} = {shorten_value(named if isinstance(named, str) else names)}"
-        check.check_pairs(context.spec(stage), mixes[0][1].values(), context.plan.stages, where)
+        given = named if isinstance(named, str) else names
+        check.check_pairs(context.spec(stage), mixes[0][1].values(), context.plan.stages, place, given)
     if mark.packed:
         return {}, _corpora(context, stage, mark.packed, mixes)
     shares, roles = mixes[0]
     return ({mark.mix: shares} if mark.mix else {}), roles
 
 
-def _mix(context: ArmContext, named: str | Mapping[str, float], key: str, mark: study_keys.Sets) -> Mix:
+def _mix(context: ArmContext, named: str | Mapping[str, float], place: KeyPlace, mark: study_keys.Sets) -> Mix:
     """Shares and roles of the sets that a key names, of which one alone has no share."""
     if isinstance(named, str):
-        return [], {mark.role: problem_set(context, named, key)}
-    check.check_shares(named, f"{context.where}: {key}")
-    return _by_digest([(problem_set(context, name, key), share) for name, share in named.items()], mark.role)
+        return [], {mark.role: problem_set(context, named, place)}
+    check.check_shares(named, place)
+    return _by_digest([(problem_set(context, name, place), share) for name, share in named.items()], mark.role)
 
 
-def _mixes_of_shards(context: ArmContext, named: Mapping[str, float], key: str) -> list[Mix]:
+def _mixes_of_shards(context: ArmContext, named: Mapping[str, float], place: KeyPlace) -> list[Mix]:
     """One mix for each shard of the sets. Raises UserError where they have not equally many."""
-    check.check_shares(named, f"{context.where}: {key}")
-    found = {name: shards(context, name, key) for name in named}
+    check.check_shares(named, place)
+    found = {name: shards(context, name, place) for name in named}
     counts = {name: len(digests) for name, digests in found.items()}
     if len(set(counts.values())) > 1:
         listed = ", ".join(f"{name} {count}" for name, count in counts.items())
         must = f"sets of one mix must come in equally many shards; these have {listed}; give the others data.NAME.shards too"
-        raise UserError(f"{context.where}: {key} = {shorten_value(list(named))}: {must}")
+        raise place.error(must, list(named))
     numbers = range(next(iter(counts.values())))
     return [_by_digest([(found[name][shard], share) for name, share in named.items()], "data") for shard in numbers]
 
 
 def _corpora(context: ArmContext, stage: StudyStage, packed: str, mixes: list[Mix]) -> dict[str, str]:
     """Corpora by role, one of each mix, and the tokenizer where the model is fresh."""
-    given, key = getattr(stage.references, packed), f"{stage.key}.{packed}"
+    given, place = getattr(stage.references, packed), stage.place.key(packed)
     roles = {} if not table.KINDS[stage.kind].starts_path else {"tokenizer": context.tokenizer}
     for shard, (role, (shares, deps)) in enumerate(zip(corpus_roles(len(mixes)), mixes, strict=True)):
-        label = shard_label(key, shard) if len(mixes) > 1 else key
+        label = shard_label(place.dotted, shard) if len(mixes) > 1 else ""
         spec, deps = {**given, "mix": shares}, {**deps, "tokenizer": context.tokenizer}
-        roles[role] = context.plan.add("corpus", spec, deps, key, label)
+        roles[role] = context.plan.add("corpus", spec, deps, place, label)
     return roles
 
 
@@ -202,14 +203,14 @@ def _samples(
     context: ArmContext, stage: StudyStage, key: str, mark: study_keys.Samples, deps: Mapping[str, str], label: str
 ) -> dict[str, str]:
     """Roles of the evaluations that a key asks for."""
-    name, spot, init = getattr(stage.references, key), f"{stage.key}.{key}", deps["init"]
+    name, place, init = getattr(stage.references, key), stage.place.key(key), deps["init"]
     if mark.of == "candidates":
-        made = [evaluation(context, name, model, spot, f"{label}@{step}") for step, model in _candidates(context, init)]
+        made = [evaluation(context, name, model, place, f"{label}@{step}") for step, model in _candidates(context, init)]
     elif mark.of == "init on each set":
         data = [dep for role, dep in deps.items() if role.startswith("data.")]
-        made = [evaluation(context, name, init, spot, stage.key, problems) for problems in data]
+        made = [evaluation(context, name, init, place, stage.place.dotted, problems) for problems in data]
     else:
-        blocks = evaluation(context, name, init, spot, stage.key)
+        blocks = evaluation(context, name, init, place, stage.place.dotted)
         problems = {mark.problems: context.plan.stages[blocks[0]].deps["data"]} if mark.problems else {}
         return {**problems, **{f"{mark.role}.{block}": one for block, one in enumerate(blocks)}}
     return {f"{mark.role}.{number}.{block}": one for number, blocks in enumerate(made) for block, one in enumerate(blocks)}
@@ -226,15 +227,15 @@ def _candidates(context: ArmContext, init: str) -> list[tuple[int | str | None, 
 # -- evaluations ---------------------------------------------------------------------------------------------------------------
 
 
-def evaluation(context: ArmContext, name: Any, model: str, key: str, label: str, problems: str | None = None) -> list[str]:
+def evaluation(context: ArmContext, name: Any, model: str, place: KeyPlace, label: str, problems: str | None = None) -> list[str]:
     """The stages that evaluate a model, one for each block of samples; on the problem set that the study names, or on `problems`
-    (a digest). `key` names the evaluate stage."""
-    stage = check.check_evaluate(context, name, key)
+    (a digest). `place` names the evaluate stage."""
+    stage = check.check_evaluate(context, name, place)
     deps = {"data": problems} if problems else _references(context, stage, None, label)[1]
     spec = context.spec(stage)
     assert isinstance(spec, EvaluateSpec)
     plan, given = context.plan, context.settings(stage)
-    made = [plan.add(stage.kind, given, {"model": model, **deps}, stage.key, label, part) for part in blocks_of(spec)]
+    made = [plan.add(stage.kind, given, {"model": model, **deps}, stage.place, label, part) for part in blocks_of(spec)]
     if len(made) > 1:
         plan.blocks[made[0]] = made[1:]
     return made
@@ -261,7 +262,7 @@ def _model_stage(context: ArmContext, stage: StudyStage, before: str | None, see
         filled["seed"] = seed + (getattr(spec, "seed", 0) if "seed" in stage.settings else 0)
     if "candidates" in row.planned:
         filled["candidates"] = [step for step, _ in _candidates(context, str(before)) if step != "end"]
-    return context.plan.add(stage.kind, context.settings(stage), deps, stage.key, label, filled)
+    return context.plan.add(stage.kind, context.settings(stage), deps, stage.place, label, filled)
 
 
 class Models(NamedTuple):
@@ -292,25 +293,21 @@ def models(context: ArmContext, arm: str, seed: int) -> Models:
         digest = _model_stage(context, stage, before, own, label)
         context = replace(context, tokenizer=context.tokenizer or digest)
         path.append(ReportStage(name=name, kind=stage.kind, digest=digest, step=step))
-        model = _at_step(context.plan.stages[digest], step, f"{context.where}: arms.{combination.group}.path = {part!r}")
+        if step is not None and step not in (kept := context.plan.stages[digest].kept_steps()):
+            listed = ", ".join(map(str, kept)) or "none"
+            why = f"no checkpoint is kept at step {step}; kept: {listed} (see `checkpoints` of the stage)"
+            raise context.place.key("arms", combination.group, "path").error(why, part)
+        model = digest if step is None else f"{digest}@{step}"
         before = before if table.KINDS[stage.kind].ends_path else model
     return Models(path, str(before), context.tokenizer)
 
 
-def _at_step(stage: Stage, step: int | None, where: str) -> str:
-    """`digest`, or `digest@step` of a kept checkpoint. Raises UserError when it is not kept."""
-    if step is not None and step not in stage.kept_steps():
-        kept = ", ".join(map(str, stage.kept_steps())) or "none"
-        raise UserError(f"{where}: no checkpoint is kept at step {step}; kept: {kept} (see `checkpoints` of the stage)")
-    return stage.digest if step is None else f"{stage.digest}@{step}"
-
-
-def arm_end(context: ArmContext, arm: Any, key: str) -> str:
+def arm_end(context: ArmContext, arm: Any, place: KeyPlace) -> str:
     """Reference to the model that an arm ends with at the first seed, for a problem set that is made with its samples. Raises
     UserError when that arm itself is trained on the set."""
-    combination = context.pick(context.arms, arm, key, "arm")
+    combination = pick(context.arms, arm, place, "arm")
     if arm in context.open_arms:
-        raise UserError(f"{context.where}: {key} = {arm!r}: that arm is itself trained on this set; name one that is not")
+        raise place.error("that arm is itself trained on this set; name one that is not", arm)
     other = replace(with_changes(context, combination.set), open_arms=(*context.open_arms, arm))
     return models(other, arm, seeds_of(context)[0][0]).end
 

@@ -4,7 +4,7 @@ from collections import Counter
 from functools import cache
 from typing import Annotated, Any, Literal, Union
 
-from pydantic import AfterValidator, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
+from pydantic import AfterValidator, Field, ValidationError, ValidationInfo, field_validator
 
 from interplay.core.model import Count, Model, Natural, Share, Written, checked, error_at, partial_model, table_model, union_of
 from interplay.data.spec import DataSet, SetChange, Split, TokenizerSpec
@@ -159,7 +159,6 @@ TokenizerKeys = Annotated[dict[str, Any], Written(_tokenizer)]
 class ScaleChange(Model):
     """What a study changes of a scale: each key given here replaces the scale's of that name, one level down."""
 
-    model_config = ConfigDict(defer_build=True)
     knobs: dict[str, float | int | str | bool] = {}
     """Values of the study's knobs."""
     task: TaskKeys = {}
@@ -188,7 +187,6 @@ class ScaleChange(Model):
 class Study(Model):
     """A question, the stages that may answer it, the arms that combine them, and what is shown and claimed."""
 
-    model_config = ConfigDict(defer_build=True)
     question: str
     """What is asked, in a sentence; heads the report."""
     source: str = ""
@@ -250,7 +248,6 @@ class Study(Model):
 class Scale(Model):
     """How large a study is run. It never changes the question."""
 
-    model_config = ConfigDict(defer_build=True)
     tasks: FamilyKeys = {}
     """Name of a family -> keys of its task; the study's override them."""
     bands: dict[str, Annotated[list[Count], Field(min_length=1)]]

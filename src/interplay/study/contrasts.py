@@ -1,0 +1,220 @@
+"""Whether the comparisons of a study are fair: arms differ from their controls in what they declare alone, and a table with a
+contrast has contenders that had equally many values to choose from, and identical runs that make its noise floor. All that would
+make a comparison unfair is refused before the first job."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from interplay.core.model import KeyPlace, Model, nearest_name, shorten_value
+from interplay.core.references import corpus_inputs
+from interplay.kinds import study_keys
+from interplay.kinds.table import KINDS
+from interplay.report import spec as report_spec
+from interplay.study import check
+from interplay.study.arms import Combination, name_of, short_value
+from interplay.study.context import TASK, ArmContext, check_known, fields_of, value_at
+
+Rows = list[report_spec.ReportArm]
+Values = dict[str, dict[str, Any]]
+"""Stage name, or `task`, -> its keys with models, mappings and values as they were planned."""
+Arms = Mapping[str, Combination]
+
+
+# -- clean contrasts ---------------------------------------------------------------------------------------------------------
+# An arm differs from its control in what it declares, and in nothing else. Declared are its path, the keys
+# that it sets, those of its axes, and its `differs`. Stages of one path only are declared by the path; the others are compared
+# as they were planned, by name, with the task and the data that they name.
+
+
+def planned_values(context: ArmContext, row: report_spec.ReportArm) -> Values:
+    """All that an arm consists of at one seed, without the keys of specs that the planner fills in."""
+    plan, task = context.plan, context.typed_task()
+    found: Values = {TASK: fields_of(task)} if task else {}
+    for name, digest in {**{part.name: part.digest for part in row.path}, **row.evaluations}.items():
+        planned, stage = plan.stages[digest], context.stages[name]
+        spec = {key: value for key, value in fields_of(context.spec(stage)).items() if key not in KINDS[stage.kind].planned}
+        corpus = next((plan.stages[corpus].spec for corpus in corpus_inputs(planned.deps)), None)
+        own = {"kind": stage.kind, **stage.given(), "corpus": corpus, "seed": stage.settings.get("seed", 0)}
+        found[name] = {**spec, **own}
+    return found
+
+
+def check_contrasts(combinations: Arms, planned: Mapping[str, Values], study: KeyPlace) -> None:
+    """Raises UserError at the first arm that differs from its control in more or less than it declares."""
+    for name, made in combinations.items():
+        if made.control is None:
+            continue
+        arm, control, other = planned[name], planned[made.control], combinations[made.control]
+        keys = [key for stage in arm if stage in control for key in differing(arm[stage], control[stage], stage)]
+        place = study.key("arms", made.group)
+        if not keys and made.path == other.path:
+            same = f"{name} does not differ from it; exclude it, or let it differ"
+            raise place.key("control").error(same, made.control)
+        declared = [key for one in (*made.set, *made.differs) for key in (one, *_shares_of(one, arm))]
+        for key in keys:
+            if not any(key == one or key.startswith(f"{one}.") for one in declared):
+                pair = f"{name} has {key} = {_text_of(arm, key)} and its control {_text_of(control, key)}"
+                remedy = f"make them the same, or put {key} into set or differs"
+                raise place.key("control").error(f"{pair}, which it does not declare; {remedy}", made.control)
+        _check_declared(made, other, arm, control, place)
+
+
+def _shares_of(key: str, arm: Values) -> list[str]:
+    """The shares in a corpus, which follow from a key that names the problem sets to pack."""
+    stage, _, rest = key.partition(".")
+    references = KINDS[arm[stage]["kind"]].references if "kind" in arm.get(stage, {}) else None
+    mark = study_keys.marks(references).get(rest) if references else None
+    return [f"{stage}.{mark.packed}.mix"] if isinstance(mark, study_keys.Sets) and mark.packed else []
+
+
+def _check_declared(made: Combination, other: Combination, arm: Values, control: Values, place: KeyPlace) -> None:
+    """What the arm sets, or declares to differ in, differs. Exceptions: what the control sets as well; an axis, since a grid
+    passes through the control's own values; and a key within a value that is set, which may bring it back to the control's."""
+    within = [key for key in made.set if any(key.startswith(f"{outer}.") for outer in made.set)]
+    set_here = [key for key in made.set if key not in (*made.axes, *made.derived, *within) and key not in other.set]
+    for part, keys in (("set", set_here), ("differs", made.differs)):
+        for key in keys:
+            if _is_equal(arm, control, key):
+                value = _text_of(control, key)
+                too = f"{key}: its control '{made.control}' has {value} too; take it away, or change it"
+                raise place.key(part).error(too)
+
+
+def _is_equal(arm: Values, control: Values, key: str) -> bool:
+    """Whether both arms have the stage, and the same value of the key."""
+    stage, *keys = key.split(".")
+    both = stage in arm and stage in control and keys[0] != "run"
+    return both and not differing(value_at(arm[stage], keys), value_at(control[stage], keys), key)
+
+
+def differing(one: Any, other: Any, path: str) -> list[str]:
+    """Dotted keys below `path` at which two models, mappings or values differ; of two members of a union, the name alone."""
+    if isinstance(one, Model) and isinstance(other, Model):
+        if type(one) is not type(other):
+            return [f"{path}.name"]
+        return [] if one == other else differing(fields_of(one), fields_of(other), path)
+    if isinstance(one, dict) and isinstance(other, dict):
+        return [key for name in {**one, **other} for key in _below(one.get(name), other.get(name), path, name)]
+    return [] if one == other else [path]
+
+
+def _below(one: Any, other: Any, path: str, name: Any) -> list[str]:
+    return [] if one is other else differing(one, other, f"{path}.{name}")
+
+
+def _text_of(arm: Values, key: str) -> str:
+    value = value_at(arm, key.split("."))
+    return shorten_value(fields_of(value) if isinstance(value, Model) else value)
+
+
+# -- tables with a contrast ---------------------------------------------------------------------------------------------------
+# Contenders with the values that each was given to choose from, and the identical runs that make the noise floor.
+
+
+def lineups(context: ArmContext, rows: Rows, planned: Mapping[str, Values]) -> dict[str, report_spec.Lineup]:
+    """The lineup of each table with a contrast. Raises UserError."""
+    found = {}
+    for name, table in context.study.tables.items():
+        if table.contrast is not None:
+            place = context.place.key("tables", name, "contrast")
+            found[name] = _lineup(table, table.contrast, context.arms, rows, planned, place)
+            if table.contrast.tune is not None:
+                bands = check.tested_bands(context.study)
+                _check_tuning(table, table.contrast.tune, bands, context.scale.bands, place.key("tune", "band"))
+    return found
+
+
+def _lineup(
+    table: report_spec.Table,
+    contrast: report_spec.Contrast,
+    made: Arms,
+    rows: Rows,
+    planned: Mapping[str, Values],
+    place: KeyPlace,
+) -> report_spec.Lineup:
+    tune = contrast.tune
+    noise = [arm for item in contrast.noise for arm in _arms_of(item, made, tune, place.key("noise"))]
+    chosen = contrast.among if contrast.among is not None else table.arms
+    named = [arm for item in chosen or [] for arm in _arms_of(item, made, tune, place.key("among"))]
+    against = _arms_of(contrast.against, made, tune, place.key("against"))
+    entered = [arm for arm in made if (arm not in noise and (chosen is None or arm in named)) or arm in against]
+    contenders = _contenders(entered, made, tune)
+    first = [one for one in contenders if any(item.arm in against for item in one.tries)]
+    if len(first) > 1:
+        names = ", ".join(one.name for one in first)
+        several = f"has several arms, {names}; name one of them, or tune the axis"
+        raise place.key("against").error(several, contrast.against)
+    if len(contenders) < 2:
+        raise place.error(f"nothing is compared with {contrast.against}; name arms in among")
+    _check_tries(contenders, tune, place.key("tune"))
+    twins = {arm: _twin(arm, entered, rows, planned, place.key("noise")) for arm in noise}
+    if not any(twin in [item.arm for item in first[0].tries] for twin in twins.values()):
+        none = f"no arm of it repeats {first[0].name}; repeat the arm that the others are compared with"
+        raise place.key("noise").error(none)
+    return report_spec.Lineup(against=first[0].name, contenders=contenders, twins=twins)
+
+
+def _arms_of(name: str, made: Arms, tune: report_spec.Tune | None, place: KeyPlace) -> list[str]:
+    """The combinations of a name: one, those that differ in the tuned axis alone, or all of an arm with axes."""
+    groups = {one.name: [item.arm for item in one.tries] for one in _contenders(list(made), made, tune)}
+    found = [name] if name in made else groups.get(name) or [arm for arm, one in made.items() if one.group == name]
+    if not found:
+        known = [*made, *groups, *(one.group for one in made.values())]
+        raise place.error(f"no such arm{nearest_name(name, known)}", name)
+    return found
+
+
+def _contenders(entered: list[str], made: Arms, tune: report_spec.Tune | None) -> list[report_spec.Contender]:
+    """Arms that differ only in the tuned axis, together."""
+    groups: dict[str, list[report_spec.Try]] = {}
+    for arm in entered:
+        one = made[arm]
+        if tune is None or tune.axis not in one.axes:
+            groups.setdefault(arm, []).append(report_spec.Try(arm=arm))
+            continue
+        rest = {key: value for key, value in one.axes.items() if key != tune.axis}
+        groups.setdefault(name_of(one.group, rest), []).append(report_spec.Try(arm=arm, value=short_value(one.axes[tune.axis])))
+    return [report_spec.Contender(name=name, tries=tries) for name, tries in groups.items()]
+
+
+def _check_tries(contenders: list[report_spec.Contender], tune: report_spec.Tune | None, place: KeyPlace) -> None:
+    counts = {one.name: len(one.tries) for one in contenders}
+    if tune is not None and max(counts.values()) < 2:
+        raise place.key("axis").error("no arm of this table has several values of it; give them a grid", tune.axis)
+    if len(set(counts.values())) > 1:
+        listed = ", ".join(f"{name} has {count}" for name, count in counts.items())
+        raise place.error(f"unequal numbers of tries: {listed}; give each arm as many values")
+
+
+def _twin(arm: str, entered: list[str], rows: Rows, planned: Mapping[str, Values], place: KeyPlace) -> str:
+    """The arm that this one repeats: the same in everything but seeds, and no model in common."""
+    own = _without_seeds(planned[arm])
+    same = [other for other in entered if _without_seeds(planned[other]) == own]
+    if not same:
+        remedy = "make it one of them but for a stage's seed, such as rl.seed: 100"
+        raise place.error(f"repeats no arm of this table; {remedy}", arm)
+    ends = {name: {row.path[-1].digest for row in rows if row.arm == name} for name in (arm, same[0])}
+    if ends[arm] & ends[same[0]]:
+        raise place.error(f"shares a model with {same[0]}; set a seed of its last stage beyond all seeds of the study", arm)
+    return same[0]
+
+
+def _without_seeds(found: Values) -> Values:
+    return {stage: {key: value for key, value in keys.items() if key != "seed"} for stage, keys in found.items()}
+
+
+def _check_tuning(
+    table: report_spec.Table, tune: report_spec.Tune, tested: list[str], bands: Mapping[str, list[int]], place: KeyPlace
+) -> None:
+    """The tuning column is evaluated, and shares no prompt with a column of judgement, by name or by op."""
+    by_op = tune.band.startswith("op:")
+    if not by_op:
+        check_known(tune.band, tested, place, "band of the evaluations")
+    own = _column_ops(tune.band, bands)
+    for column in table.columns:
+        if column == "op" or ((by_op or column.startswith("op:")) and own & _column_ops(column, bands)):
+            raise place.error(f"holds prompts of column {column}; tune on what is not judged", tune.band)
+
+
+def _column_ops(column: str, bands: Mapping[str, list[int]]) -> set[int]:
+    return {int(column.removeprefix("op:"))} if column.startswith("op:") else set(bands.get(column, []))
