@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings, strategies as st
 from lab import Lab
 
 from interplay.cli import main
@@ -69,3 +70,38 @@ def test_a_plan_says_it_for_each_number(
     assert [line.split(":")[0] for line in said[-2:]] == ["on 1 GPU", "on 8 GPUs"]
     assert main(["plan", "edge", "--gpus", "1,x"]) == 2
     assert "must be numbers of GPUs" in capsys.readouterr().err
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(1, 4), st.sampled_from([0, 1, 2, 4]), st.sets(st.integers(0, 11), max_size=2)), max_size=12)
+)
+def test_every_stage_starts_at_the_first_moment_at_which_the_queue_is_scanned_in_order_and_it_fits(
+    drawn: list[tuple[int, int, set[int]]],
+) -> None:
+    names = "abcdefghijkl"
+    stages = [
+        (names[i], float(seconds), gpus, "".join(names[j] for j in sorted(after) if j < i))
+        for i, (seconds, gpus, after) in enumerate(drawn)
+    ]
+    assert schedule_stages(*planned(*stages), 4).hours * 3600 == pytest.approx(scanned(stages, 4))
+
+
+def scanned(stages: list[tuple[str, float, int, str]], gpus: int) -> float:
+    """Seconds of list scheduling, where the whole queue is scanned at the end of each stage. Ends at one time come by name."""
+    queue, open_inputs = [stage for stage in stages if not stage[3]], {stage[0]: set(stage[3]) for stage in stages}
+    running: list[tuple[float, str, int]] = []
+    now = 0.0
+    while queue or running:
+        for stage in list(queue):
+            if stage[2] <= gpus - sum(one[2] for one in running):
+                queue.remove(stage)
+                running.append((now + stage[1], stage[0], stage[2]))
+        running.sort()
+        now, done, _ = running.pop(0)
+        for stage in stages:
+            if done in open_inputs[stage[0]]:
+                open_inputs[stage[0]].remove(done)
+                if not open_inputs[stage[0]]:
+                    queue.append(stage)
+    return now

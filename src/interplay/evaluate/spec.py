@@ -60,7 +60,7 @@ class EvaluateSpec(Model):
     policy's entropy, by which a select stage can choose; for samples at temperature 1 of one completion each."""
     unit_caps: Annotated[Natural, Since(0)] = 0
     """Also judge each sample as if it had been stopped after one unit, after two, and so on up to this number; units are what
-    `verify.separator` separates. For the metrics that need this setting."""
+    `verify.separator` separates. `strict_cap@K` and other metrics of units need it."""
     metrics: Annotated[list[Annotated[OwnMetric, written_as(OwnMetric)]], Since([])] = []
     """Metrics of the user's own, each of a name of its own: numbers of samples, whose means are shown as `own:NAME`."""
 

@@ -2,7 +2,7 @@
 
 Identity is declared (`VERSION`), never guessed from files: an edit reruns nothing. But a stage made by sources that read
 otherwise now is worth a line, and this is where the line comes from. Files are read and parsed; nothing is imported. Parsing a
-hundred files takes a second, so what was found in each is kept beside the bytecode, for the next stage that starts."""
+hundred files takes a second, so what was found in each is kept next to the bytecode, for the next stage that starts."""
 
 import ast
 import contextlib

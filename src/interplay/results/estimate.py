@@ -5,9 +5,11 @@ Both sides of a pace (results/telemetry.py) are planned: seconds over the cost t
 completions that end long before their cap are included."""
 
 import heapq
+import itertools
 import json
 from collections import deque
 from collections.abc import Iterable, Mapping
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 from interplay.core import artifact, execution, model
@@ -222,24 +224,24 @@ def schedule_stages(plan: Plan, made: Estimate, gpus: int, wait: float = 0.0) ->
         stage = plan.stages[too_wide]
         raise model.UserError(f"--gpus {gpus}: {stage.label} ({stage.kind}) needs {needed[too_wide]}; name at least that many")
     open_inputs, users = _unfinished_graph(plan, made)
-    ready = deque(digest for digest, count in open_inputs.items() if not count)
+    # By the GPUs that they need, so that no stage that waits is examined again; each with its place in the order.
+    ready: dict[int, deque[tuple[int, str]]] = {count: deque() for count in sorted(set(needed.values()))}
+    places = itertools.count()
+    for digest in (digest for digest, count in open_inputs.items() if not count):
+        ready[needed[digest]].append((next(places), digest))
     running: list[tuple[float, str]] = []
     now, free = 0.0, gpus
-    while ready or running:
-        waiting: deque[str] = deque()
-        for digest in ready:
-            if needed[digest] <= free:
-                free -= needed[digest]
-                heapq.heappush(running, (now + wait + made.times[digest].seconds, digest))
-            else:
-                waiting.append(digest)
+    while running or any(ready.values()):
+        while fitting := [queue for count, queue in ready.items() if queue and count <= free]:
+            _, digest = min(fitting, key=itemgetter(0)).popleft()
+            free -= needed[digest]
+            heapq.heappush(running, (now + wait + made.times[digest].seconds, digest))
         now, done = heapq.heappop(running)
         free += needed[done]
         for user in users.get(done, ()):
             open_inputs[user] -= 1
             if not open_inputs[user]:
-                waiting.append(user)
-        ready = waiting
+                ready[needed[user]].append((next(places), user))
     held = sum(needed[digest] * time.seconds for digest, time in made.times.items())
     return Schedule(gpus, now / 3600, held / (gpus * now) if now else 0.0)
 
