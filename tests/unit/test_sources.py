@@ -133,6 +133,12 @@ def test_the_files_of_a_module_are_those_that_its_imports_reach_late_ones_includ
     assert list(found) == ["inner/__init__.py", "inner/deep.py", "lazy.py", "top.py"]
 
 
+def test_a_folder_with_old_bytecode_does_not_hide_the_module_of_its_name(tmp_path: Path) -> None:
+    package = house(tmp_path)
+    (package / "lazy" / "__pycache__").mkdir(parents=True)
+    assert "lazy.py" in sources.of_module("house.top", package)
+
+
 def test_every_module_that_a_stage_really_imports_is_among_the_files_of_its_kind() -> None:
     code = (
         "import json, sys; from interplay.kinds.table import KINDS; before = set(sys.modules); found = {}\n"

@@ -128,7 +128,8 @@ def _files(module: str, package: Path) -> list[Path]:
     here, found = package, []
     for part in parts:
         here = here / part
-        found.append(here / "__init__.py" if here.is_dir() else here.with_suffix(".py"))
+        # A folder that a package left, with bytecode alone, is none: Python imports the module of that name.
+        found.append(inner if (inner := here / "__init__.py").is_file() else here.with_suffix(".py"))
     return [path for path in found if path.is_file()]
 
 
