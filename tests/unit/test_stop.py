@@ -2,10 +2,16 @@
 
 import os
 import signal
+import sys
+from pathlib import Path
 
 import pytest
 
 from interplay.core import stop
+from interplay.core.execution import Run
+from interplay.kinds.table import KINDS
+from interplay.model.spec import SourceSpec
+from interplay.run import workers
 
 
 @pytest.fixture(autouse=True)
@@ -63,3 +69,16 @@ def test_once_the_work_is_done_a_signal_comes_too_late() -> None:
     stop.ignore_signals()
     for number in stop.SIGNALS:
         os.kill(os.getpid(), number)
+
+
+def test_a_signal_while_the_function_of_a_stage_is_imported_stops_it_after_the_import(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "signalled.py").write_text(
+        "import os, signal\nos.kill(os.getpid(), signal.SIGTERM)\ndef make(*given):\n    raise AssertionError('called')\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setitem(KINDS, "source", KINDS["source"]._replace(function="signalled:make"))
+    with pytest.raises(stop.StoppedError):
+        workers.call_function("source", SourceSpec(sha256="0" * 64), {}, tmp_path, Run())
+    assert callable(sys.modules.pop("signalled").make)

@@ -96,6 +96,17 @@ def defer_signals() -> Iterator[None]:
         _STATE.held = False
 
 
+@contextlib.contextmanager
+def delay_signals() -> Iterator[None]:
+    """Signals that come within it stop the stage at its end. For imports: one that an exception breaks off cannot be repeated in
+    the process, and some extension modules lose the exception."""
+    before = _STATE.asked
+    with defer_signals():
+        yield
+    if _STATE.asked and not before:
+        raise StoppedError("stopped")
+
+
 def stop_requested() -> bool:
     """Whether this process received a signal to stop."""
     return _STATE.asked

@@ -51,7 +51,8 @@ class WorkerError(Exception):
 def load_function(kind: str) -> Callable[..., Values]:
     """The function that makes a stage of that kind."""
     module, name = KINDS[kind].function.split(":")
-    return getattr(importlib.import_module(module), name)
+    with stop.delay_signals():
+        return getattr(importlib.import_module(module), name)
 
 
 def call_function(kind: str, spec: model.Model, inputs: dict[str, Path], out: Path, how: execution.Run) -> Values:
