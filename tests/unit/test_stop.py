@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,8 +16,10 @@ from interplay.run import workers
 
 
 @pytest.fixture(autouse=True)
-def handlers(signal_handlers: None) -> None:
+def handlers(signal_handlers: None) -> Iterator[None]:
     stop.install_handlers()
+    yield
+    stop.install_handlers()  # forgets the signal of this test: a loop of the next one would stop
 
 
 @pytest.mark.parametrize("number", stop.SIGNALS)
