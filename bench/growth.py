@@ -4,7 +4,7 @@
 
 One real smoke study of one arm is run first. Studies of more arms are then made of it: each further stage gets the files and the
 metrics of the finished stage of its kind, and a record of its own (a fixture of this bench, in a temporary folder). The last
-column is the growth of the cost over that of the stages: above 1 it is worse than linear. A fixed cost, such as an import, lowers it.
+column is the growth of the cost over that of the stages: above 1 it is worse than linear. A fixed cost (an import) lowers it.
 """
 
 import argparse
