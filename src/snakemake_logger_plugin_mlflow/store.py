@@ -80,16 +80,17 @@ def search(client: "MlflowClient", experiment_id: str, wanted: str) -> list[Any]
 @contextlib.contextmanager
 def transaction(client: "MlflowClient") -> Iterator[None]:
     """What the client writes in the block is committed at its end at once, or not at all after an exception. A database that it
-    writes itself otherwise commits, and waits for the disk, several times a call; a server does so for itself: there, nothing
+    writes itself otherwise commits, and waits for the disk, several times a call; a server commits for itself: there, nothing
     changes.
 
     MLflow has no call for this. Its store opens a session for each call (`ManagedSessionMaker`); in the block these join one
-    transaction of its engine, each as a savepoint, as SQLAlchemy describes for external transactions. Not to be nested."""
+    transaction of its engine, each as a savepoint, as SQLAlchemy describes for external transactions. A version of MLflow that
+    has no such store commits call by call. Not to be nested."""
     from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
     from sqlalchemy.orm import Session, sessionmaker
 
-    database = client._tracking_client.store
-    if not isinstance(database, SqlAlchemyStore):
+    database = getattr(getattr(client, "_tracking_client", None), "store", None)
+    if not (isinstance(database, SqlAlchemyStore) and hasattr(database, "ManagedSessionMaker")):
         yield
         return
     usual = database.ManagedSessionMaker
