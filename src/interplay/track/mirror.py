@@ -16,7 +16,8 @@ from interplay.core import artifact, metrics
 from interplay.kinds.table import makes
 from interplay.report.spec import ReportSpec
 from interplay.study.plan import Plan, Stage
-from interplay.track import describe, lineage
+from interplay.track import describe
+from interplay.track.lineage import Lineage
 from snakemake_logger_plugin_mlflow import events, store
 
 DONE = "mlflow.interplay.done"
@@ -46,7 +47,7 @@ class Mirror:
                 self.runs.setdefault(tags["stage.digest"], run)
             elif "plan" in tags:
                 self.parents.setdefault(tags["plan"], run)
-        self.models, self.begun = lineage.logged_models(self.client, self.experiment)
+        self.lineage = Lineage(plan, results, self.client, self.experiment, self.places, self.look)
         self.tags: dict[str, dict[str, str]] = {run.info.run_id: dict(run.data.tags) for run in self._all()}
         self.params: dict[str, dict[str, str]] = {run.info.run_id: dict(run.data.params) for run in self._all()}
         self.status = {run.info.run_id: run.info.status for run in self._all()}
@@ -168,10 +169,10 @@ class Mirror:
         out = self._out(stage)
         record, lines = artifact.record(out), describe.metric_lines(out)
         start, end = describe.stage_times(out)
-        given, taken = lineage.stage_inputs(self, stage)
+        given, taken = self.lineage.inputs_of(stage)
         if given or taken:
             self.client.log_inputs(run.info.run_id, given, taken)
-        lineage.register_outputs(self, run, stage, record)
+        self.lineage.register_models(run, stage, record)
         again, new, stretch = self._points(run, lines, (max(start, run.info.start_time), end))
         in_steps = {key for line in lines for key in line}
         values = describe.run_metrics(stage.kind, record["metrics"])
@@ -190,7 +191,7 @@ class Mirror:
         """Single values; those of an evaluation count for the model and the problem set that it took."""
         from mlflow.entities import Metric
 
-        of: dict[str, Any] = lineage.evaluated_model(self, evaluation) if evaluation else {}
+        of: dict[str, Any] = self.lineage.evaluated_model(evaluation) if evaluation else {}
         if of:
             of["run_id"] = run.info.run_id
         return [Metric(store.metric_key(key), value, time_ms, 0, **of) for key, value in values.items()]
