@@ -80,12 +80,12 @@ INLINE v16 exponential(v16 x) {
 
 INLINE v16 sigmoid(v16 x) { return 1.0f / (1.0f + exponential(-x)); }
 
-// The power of two above peak / 127: |x| <= peak becomes an integer of at most 127 by division, which is exact.
-INLINE float power_of_two(float peak, float *inverse) {
+// The smallest power of two above peak / top: by division, which is exact, |x| <= peak becomes an integer of at most top.
+INLINE float power_of_two(float peak, float top, float *inverse) {
     union {
         float value;
         uint32_t bits;
-    } scale = {(peak > 1e-30f ? peak : 1e-30f) / 127.0f}, other;
+    } scale = {(peak > 1e-30f ? peak : 1e-30f) / top}, other;
     int exponent = (int)(scale.bits >> 23 & 255) + 1;
     scale.bits = (uint32_t)exponent << 23;
     other.bits = (uint32_t)(254 - exponent) << 23;

@@ -16,10 +16,10 @@ _EXACT = 1024
 """Summands: 127 * 127 * 1,040 is the largest such product below 2^24."""
 
 
-def quantised(x: Tensor, dim: int) -> tuple[Tensor, Tensor]:
-    """Integers of at most 127 in float32, and the power of two for each row along `dim` (size 1 there) that they are multiples of,
-    the smallest above peak / 127."""
-    peak = x.abs().amax(dim, keepdim=True).clamp_min(1e-30) / LARGEST
+def quantised(x: Tensor, dim: int, largest: float = LARGEST) -> tuple[Tensor, Tensor]:
+    """Integers of at most `largest` in float32, and the power of two for each row along `dim` (size 1 there) that they are
+    multiples of, the smallest above peak / largest."""
+    peak = x.abs().amax(dim, keepdim=True).clamp_min(1e-30) / largest
     scale = torch.ldexp(torch.ones_like(peak), torch.frexp(peak).exponent)
     return torch.round(x / scale), scale
 
@@ -30,6 +30,15 @@ def int8_product(a: Tensor, b: Tensor) -> Tensor:
     parts = [x @ y for x, y in zip(left.split(_EXACT, 1), right.split(_EXACT, 0), strict=True)]
     total = parts[0] if len(parts) == 1 else torch.stack(parts).double().sum(0).float()
     return total * (left_scale * right_scale)
+
+
+def int12_product(a: Tensor, b: Tensor) -> Tensor:
+    """The same with operands of up to 11 bits and a sign, fewer where the sum would exceed 32 bits."""
+    largest = 2047.0
+    while largest * largest * a.shape[1] >= 2**31:
+        largest = (largest - 1) / 2
+    (left, left_scale), (right, right_scale) = quantised(a, 1, largest), quantised(b, 0, largest)
+    return (left.double() @ right.double()).float() * (left_scale * right_scale)
 
 
 class _Int8Linear(torch.autograd.Function):

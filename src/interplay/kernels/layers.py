@@ -2,14 +2,13 @@
 
 The functions are those of `interplay.model.decoder` and take the same arguments; their weights carry `Packed` operands."""
 
-import ctypes
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from interplay.kernels.library import LANES, Attention, Heads, Mlp, Rope, library
+from interplay.kernels.library import Attention, Heads, Mlp, Rope, call
 
 
 class Packed(NamedTuple):
@@ -21,11 +20,6 @@ class Packed(NamedTuple):
     down: Tensor
 
 
-def usable(widths: Sequence[int], device: torch.device) -> bool:
-    """Whether the kernels can compute layers of these widths there."""
-    return device.type == "cpu" and all(width % LANES == 0 for width in widths) and library() is not None
-
-
 def pack(matrices: Sequence[Tensor], gradient: bool) -> Packed:
     """Operands of qkv, out, gate_up and down, (rows, columns) float32 each; with `gradient` those of input gradients, too."""
     return Packed(*(_pack(matrix.detach(), gradient) for matrix in matrices))
@@ -35,21 +29,8 @@ def _pack(matrix: Tensor, gradient: bool) -> Tensor:
     rows, columns = matrix.shape
     size = rows * columns + 8 * rows + (rows * columns + 8 * columns if gradient else 0)
     buffer = torch.empty(size, dtype=torch.uint8)
-    _call("pack_matrix", matrix.contiguous(), rows, columns, gradient, buffer)
+    call("pack_matrix", matrix.contiguous(), rows, columns, gradient, buffer)
     return buffer
-
-
-def _call(name: str, *arguments: Any) -> None:
-    """Call a kernel; tensors are passed as addresses, structures by reference."""
-    loaded = library()
-    assert loaded is not None
-    getattr(loaded, name)(*map(_argument, arguments))
-
-
-def _argument(value: Any) -> Any:
-    if isinstance(value, Tensor):
-        return value.data_ptr()
-    return ctypes.byref(value) if isinstance(value, ctypes.Structure) else value
 
 
 # -- before attention --------------------------------------------------------------------------------------------------
@@ -95,7 +76,7 @@ class _Before(torch.autograd.Function):
         rope = _rope(x, cos, sin)
         inverse, raw = x.new_empty(rows), x.new_empty(rows, len(qkv)) if keep else None
         qk, v = x.new_empty(*x.shape[:-1], rotated, size), x.new_empty(*x.shape[:-1], total - rotated, size)
-        _call("before_forward", heads, rope, x, norm, packed, bias, qk_norm, inverse, raw, qk, v)
+        call("before_forward", heads, rope, x, norm, packed, bias, qk_norm, inverse, raw, qk, v)
         if keep:
             ctx.save_for_backward(x, norm, bias, qk_norm, packed, cos, sin, inverse, raw)
             ctx.heads = heads
@@ -107,7 +88,7 @@ class _Before(torch.autograd.Function):
         dx, dnorm, dqkv = torch.empty_like(x), torch.empty_like(norm), x.new_empty(raw.shape[1], x.shape[-1])
         dbias, dqk_norm = (None if given is None else torch.empty_like(given) for given in (bias, qk_norm))
         given = (x, norm, packed, qk_norm, inverse, raw, dqk.contiguous(), dv.contiguous())
-        _call("before_backward", ctx.heads, _rope(x, cos, sin), *given, dx, dnorm, dqkv, dbias, dqk_norm)
+        call("before_backward", ctx.heads, _rope(x, cos, sin), *given, dx, dnorm, dqkv, dbias, dqk_norm)
         return dx, dnorm, dqkv, dbias, dqk_norm, *(None,) * 6
 
 
@@ -153,7 +134,7 @@ class _After(torch.autograd.Function):
         sizes = Mlp(rows, width, mixed.shape[-1], hidden, eps)
         kept = (x.new_empty(rows), torch.empty_like(x), x.new_empty(rows, 2 * hidden)) if keep else (None,) * 3
         y, packed = torch.empty_like(x), (packed_out, packed_gate_up, packed_down)
-        _call("after_forward", sizes, x, mixed, norm, *packed, *kept, y)
+        call("after_forward", sizes, x, mixed, norm, *packed, *kept, y)
         if keep:
             ctx.save_for_backward(mixed, norm, *packed, *kept)
             ctx.sizes = sizes
@@ -169,7 +150,7 @@ class _After(torch.autograd.Function):
             norm.new_empty(2 * hidden, width),
             norm.new_empty(width, hidden),
         )
-        _call("after_backward", ctx.sizes, dy.contiguous(), mixed, norm, *packed, inverse, middle, gates, dx, dmixed, dnorm, *made)
+        call("after_backward", ctx.sizes, dy.contiguous(), mixed, norm, *packed, inverse, middle, gates, dx, dmixed, dnorm, *made)
         return dx, dmixed, dnorm, *made, *(None,) * 5
 
 
@@ -193,7 +174,7 @@ class _Attention(torch.autograd.Function):
         heads = rotated - shared
         ctx.sizes = Attention(len(runs), heads, shared, size, rotated * size, rotated * size, shared * size)
         mixed, statistics = qk.new_empty(rows, heads * size), qk.new_empty(rows, heads, 2)
-        _call("attention_forward", ctx.sizes, runs, qk, qk[:, heads:], v, mixed, statistics)
+        call("attention_forward", ctx.sizes, runs, qk, qk[:, heads:], v, mixed, statistics)
         if keep:
             ctx.save_for_backward(qk, v, runs, mixed, statistics)
         return mixed
@@ -203,5 +184,5 @@ class _Attention(torch.autograd.Function):
         qk, v, runs, mixed, statistics = ctx.saved_tensors
         heads, dqk, dv = ctx.sizes.heads, torch.zeros_like(qk), torch.zeros_like(v)
         given = (qk, qk[:, heads:], v, mixed, statistics, gradient.contiguous())
-        _call("attention_backward", ctx.sizes, runs, *given, dqk, dqk[:, heads:], dv)
+        call("attention_backward", ctx.sizes, runs, *given, dqk, dqk[:, heads:], dv)
         return dqk, dv, None, None

@@ -9,9 +9,11 @@ import os
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Iterable
 from functools import cache
 from importlib.util import cache_from_source
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -60,6 +62,15 @@ class Attention(ctypes.Structure):
     _fields_ = [(name, _LONG) for name in ("runs", "heads", "shared", "size", "q_stride", "k_stride", "v_stride")]
 
 
+class Iteration(ctypes.Structure):
+    """Sizes and coefficients of Muon's iteration; C's struct of that name."""
+
+    _fields_ = [
+        *((name, _LONG) for name in ("count", "rows", "columns", "iterations")),
+        *((name, ctypes.c_float) for name in ("a", "b", "c", "smallest")),
+    ]
+
+
 ARGUMENTS = {
     "pack_matrix": [_POINTER, _LONG, _LONG, ctypes.c_int, _POINTER],
     "before_forward": [ctypes.POINTER(Heads), ctypes.POINTER(Rope), *[_POINTER] * 9],
@@ -67,6 +78,7 @@ ARGUMENTS = {
     "after_forward": [ctypes.POINTER(Mlp), *[_POINTER] * 10],
     "after_backward": [ctypes.POINTER(Mlp), *[_POINTER] * 15],
     "attention_forward": [ctypes.POINTER(Attention), *[_POINTER] * 6],
+    "orthogonalise": [ctypes.POINTER(Iteration), _POINTER],
     "attention_backward": [ctypes.POINTER(Attention), *[_POINTER] * 10],
 }
 
@@ -120,6 +132,24 @@ def _compile(compiler: str, sources: list[Path], path: Path) -> None:
         # set of threads.
         subprocess.run([compiler, "-shared", *objects, "-lm", "-o", str(made)], capture_output=True, check=True)
         os.replace(made, path)
+
+
+def call(name: str, *arguments: Any) -> None:
+    """Call a kernel of a library that is there; tensors are passed as addresses, structures by reference."""
+    loaded = library()
+    assert loaded is not None
+    getattr(loaded, name)(*map(_argument, arguments))
+
+
+def _argument(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return value.data_ptr()
+    return ctypes.byref(value) if isinstance(value, ctypes.Structure) else value
+
+
+def usable(widths: Iterable[int], device: torch.device) -> bool:
+    """Whether the kernels can compute there on matrices of these widths."""
+    return device.type == "cpu" and all(width % LANES == 0 for width in widths) and library() is not None
 
 
 @cache

@@ -18,7 +18,7 @@ void quantise_rows(const float *x, long rows, long width, uint8_t *bytes, float 
         v16 peak = {0};
         for (long k = 0; k < width; k += LANES) peak = larger(absolute(load(x + k)), peak);
         float inverse;
-        scale[m] = power_of_two(lane_max(peak), &inverse);
+        scale[m] = power_of_two(lane_max(peak), 127.0f, &inverse);
         v16 by = splat(inverse);
         for (long k = 0; k < width; k += LANES) store_bytes(bytes + k, rounded(x + k, by) + 128.0f);
     }
@@ -37,7 +37,7 @@ void quantise_columns(const float *x, long rows, long width, long ld, int unsign
         for (long t = 0; t < rows; t++) peak = larger(absolute(load(x + t * ld + n)), peak);
         for (int i = 0; i < LANES; i++) {
             float inverse;
-            scale[n + i] = power_of_two(peak[i], &inverse);
+            scale[n + i] = power_of_two(peak[i], 127.0f, &inverse);
             inverses[i] = inverse;
         }
         i16 sum = {0};
@@ -60,7 +60,7 @@ void quantise_transposed(const float *w, long rows, long width, int8_t *bytes, f
         v16 peak = {0};
         for (long k = 0; k < width; k += LANES) peak = larger(absolute(load(w + k)), peak);
         float inverse;
-        scale[n] = power_of_two(lane_max(peak), &inverse);
+        scale[n] = power_of_two(lane_max(peak), 127.0f, &inverse);
         v16 by = splat(inverse);
         i16 sum = {0};
         for (long k = 0; k < width; k += LANES) {

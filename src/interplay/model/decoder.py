@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from interplay.kernels import int8, layers
+from interplay.kernels import int8, layers, library
 from interplay.model.spec import Shape
 
 # RMS norm and rotary embedding with custom gradients: autograd's many small products cost a fifth of a CPU step.
@@ -216,7 +216,7 @@ class Decoder(nn.Module):
         head, stored = self.head(), activations(dtype)
         halves = self.halves if torch.is_grad_enabled() else EAGER
         if dtype == torch.int8:
-            halves = KERNELS if layers.usable(_widths(self.shape), head.device) else INT8
+            halves = KERNELS if library.usable(_widths(self.shape), head.device) else INT8
         fused = [_fuse(cast(_Layer, layer), self.shape, stored, halves is KERNELS) for layer in self.model.layers]
         head = head.to(stored)
         embedding = head if self.shape.tie_word_embeddings else self.model.embed_tokens.weight.to(stored)
