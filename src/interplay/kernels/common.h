@@ -1,4 +1,4 @@
-// Vectors of 16 floats, which GCC and Clang map to whatever the processor has, and what all kernels share.
+// Vectors of 16 floats, which GCC and Clang map to the registers that the processor has, and what all kernels share.
 //
 // Every result is a fixed sequence of IEEE operations: sums run over 16 lanes in a stated order, products and sums are fused only
 // where `fma16` says so, and no operation is left to the compiler to reorder (no -ffast-math, -ffp-contract=off). The same

@@ -1,7 +1,7 @@
 """Linear layers whose products take 8-bit operands on power-of-two scales and sum exactly, in plain PyTorch.
 
-They define what the compiled kernels compute (to rounding in the operations between the products), and stand in where these cannot:
-without a C compiler, for widths that are no multiples of 16, and on a GPU. Products of such integers are exact in float32 for
+They define what the compiled kernels compute (to rounding in the operations between the products), and replace them without
+a C compiler, for widths that are no multiples of 16, and on a GPU. Products of such integers are exact in float32 for
 at most 1,040 summands, so longer sums are cut there, on any hardware; `torch._int_mm` saturates silently on some."""
 
 from typing import Any
@@ -52,8 +52,10 @@ class _Int8Linear(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
         x, weight = ctx.saved_tensors
-        blocks = zip(gradient.split(GRADIENT_ROWS), x.split(GRADIENT_ROWS), strict=True)
-        return int8_product(gradient, weight), sum(int8_product(g.T, part) for g, part in blocks)
+        of_weight = torch.zeros_like(weight)
+        for g, part in zip(gradient.split(GRADIENT_ROWS), x.split(GRADIENT_ROWS), strict=True):
+            of_weight += int8_product(g.T, part)
+        return int8_product(gradient, weight), of_weight
 
 
 def int8_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:

@@ -1,4 +1,4 @@
-"""The kernels in C beside this file: compiled for this machine at first use, kept beside the bytecode, and called by ctypes.
+"""The kernels, C files in this folder: compiled for this machine at first use, kept with the bytecode, and called by ctypes.
 
 Without a C compiler there is no library, and the layers run in PyTorch (`interplay.kernels.int8`)."""
 
@@ -23,7 +23,7 @@ FLAGS = [
     "-O3",
     "-march=native",
     "-mprefer-vector-width=512",
-    "-ffp-contract=off",  # with the next two: IEEE operations in the order of the source, whatever the processor
+    "-ffp-contract=off",  # with the next two: IEEE operations in the order of the source, on every processor
     "-fno-math-errno",
     "-fno-trapping-math",
     "-fPIC",
@@ -162,7 +162,7 @@ def _torch_openmp() -> bool:
 
 
 def _processor() -> bytes:
-    """What tells kinds of processors apart: a library for one may stop on another."""
+    """Features that distinguish kinds of processors: a library for one may stop on another."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:

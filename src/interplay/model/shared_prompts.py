@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import log_softmax
 
-from interplay.model.decoder import Decoder, activations, forward, rotary, split_heads
+from interplay.model.attention import activations, rotary, split_heads
+from interplay.model.decoder import Decoder, forward
 
 
 def hidden_states(

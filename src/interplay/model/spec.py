@@ -7,7 +7,6 @@ from pydantic import model_validator
 
 from interplay.core.model import Count, Model, NotNegative, Positive, Share
 
-
 Dtype = Literal["float32", "bfloat16", "int8"]
 """Arithmetic of a decoder's matrix products."""
 

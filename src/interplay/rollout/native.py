@@ -9,7 +9,8 @@ from torch import Tensor
 
 from interplay.core.execution import Run
 from interplay.model import device, spec
-from interplay.model.decoder import Decoder, Weights, causal_attention, forward, rotary, split_heads
+from interplay.model.attention import rotary, split_heads
+from interplay.model.decoder import Decoder, Weights, forward
 from interplay.model.heads import Composed, Lagged
 from interplay.rollout.request import Request, Rollouts, Sampling, assemble, draw_tokens, join, split, uniform_noise
 
@@ -48,7 +49,7 @@ class Cache:
         """Final hidden state (groups, D) at the end of each prompt of ids (groups, prompt length), padded on the right."""
         positions = torch.arange(ids.shape[1], device=ids.device)[None]
         compute = weights.norm.dtype
-        attention = causal_attention(weights, ids.shape)
+        attention = weights.attention(ids.shape)
 
         def attend(layer: int, qk: Tensor, v: Tensor) -> Tensor:
             _, k = split_heads(qk, v)
