@@ -19,7 +19,15 @@ def report(folder: Path, *claims: dict[str, Any], tables: dict[str, Any] = TABLE
 
 
 def claim(test: dict[str, Any], verdict: str = "supported", **more: Any) -> dict[str, Any]:
-    return {"says": "It rises", "source": "", "test": test, "verdict": verdict, "reason": "a reason", "estimate": ESTIMATE, **more}
+    return {
+        "says": "It rises",
+        "source": "",
+        "test": test,
+        "verdict": verdict,
+        "reason": "a reason",
+        "estimate": ESTIMATE,
+        **more,
+    }
 
 
 def test_a_difference_is_shown_from_where_to_where_with_its_interval_and_what_was_claimed(tmp_path: Path) -> None:
