@@ -314,7 +314,7 @@ class WordCounter:
         first, *words = text.split(" ")
         new = [first, *set(words).difference(self.sizes)]
         if "" in new or list(map(str.strip, new)) != new:
-            first, *words = _BLANK.split(text)  # some blank stands beside another one and is part of a word
+            first, *words = _BLANK.split(text)  # a blank next to another one is part of a word
             new = [first, *set(words).difference(self.sizes)]
         if len(self.sizes) > MOST_WORDS:
             self.sizes.clear()
