@@ -1,8 +1,8 @@
 """Gold sentences of the prose surface, up to letters, recognised without parsing.
 
-The letters of a gold sentence have known offsets, up to the length of the numbers before them: they are read from the sentence, the
-gold sentence is written with them, and the two are compared. What a sentence does is then what op_dag.prose_verifier would find by
-parsing it; the verifier parses the others."""
+The offsets of letters in a gold sentence follow from the numbers before them: the letters are read there, the gold sentence is
+written with them, and the two are compared. The effect is that which op_dag.prose_verifier finds by parsing, as it does with all
+other sentences."""
 
 from typing import NamedTuple
 
