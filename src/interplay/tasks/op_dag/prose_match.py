@@ -11,7 +11,7 @@ from interplay.tasks.op_dag.prose import UNKNOWN, VALUE_UNKNOWN, Node, Problem
 from interplay.tasks.op_dag.prose_parser import Letters, intermediate_code
 from interplay.tasks.op_dag.terse import LETTERS
 
-VALUED, NAMED, _, BAD_PARENTS, *_ = dag.BITS
+VALUED, NAMED, _BAD_VALUE, BAD_PARENTS, *_REST = dag.BITS
 _SO = len("so ")
 _FIRST, _SECOND = len("a = "), len("a = b + ")
 """Offsets of the operands in `a = b + c = ...`."""
