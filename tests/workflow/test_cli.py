@@ -14,10 +14,13 @@ def test_rollouts_shows_the_failed_or_the_passed_completions_of_an_evaluation(fi
     assert "error none" in passed.stdout
 
 
-def test_report_names_the_page_and_plan_says_what_is_done(finished: Laboratory) -> None:
+def test_report_says_the_verdicts_and_the_page_and_plan_says_what_is_done(finished: Laboratory) -> None:
     named = finished.run("interplay", "report", "quickstart", "--scale", "smoke")
     assert named.returncode == 0
-    assert (finished.folder / named.stdout.removeprefix("report: ").strip()).exists()
+    *verdicts, last = named.stdout.splitlines()
+    assert (finished.folder / last.removeprefix("report: ")).exists()
+    assert [line.split("  ")[0] for line in verdicts[::2]] == ["not judged"] * 3  # one seed
+    assert "strict_pass@1 of edge: base " in verdicts[3]
     planned = finished.run("interplay", "plan", "quickstart", "--scale", "smoke", "--stages")
     assert len(re.findall(r"^[0-9a-f]{12}  done  ", planned.stdout, re.M)) == 14
     assert not re.search(r"^[0-9a-f]{12}  new ", planned.stdout, re.M)

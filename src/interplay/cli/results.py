@@ -32,11 +32,11 @@ app = common.new_app()
 
 @command(app, "report")
 def locate_report(study: common.Study, scale: common.Scale = None) -> None:
-    """Prints the path of a study's report. Where arms have failed or are unfinished, it writes a partial report that lists what
-    is missing, and why.
+    """Prints the verdicts of a study's claims with their numbers, and the path of its report. Where arms have failed or are
+    unfinished, it writes a partial report that lists what is missing, and why.
 
     Examples:
-        interplay report edge  # where the page lies
+        interplay report edge  # what was found, and where the page lies
     """
     plan = common.plan_of(study, scale)
     folder = artifact.folder(RESULTS, "report", plan.report)
@@ -48,6 +48,10 @@ def locate_report(study: common.Study, scale: common.Scale = None) -> None:
         from interplay.results import catalog
 
         page.remake_page(catalog.report_spec(plan), answers.report_inputs(plan, RESULTS), folder)
+    from interplay.report.write import verdicts
+
+    for line in verdicts.verdict_lines(folder):
+        model.print_visible(line)
     model.print_visible(f"report: {folder / 'report.html'}")
 
 

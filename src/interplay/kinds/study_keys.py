@@ -177,7 +177,8 @@ class SourceReferences(References):
     """Of source."""
 
     path: str = ""
-    """Folder in Hugging Face's format, by its path from the project's root."""
+    """Folder in Hugging Face's format, by its path from the project's root. `{seed}` in it is the seed of the replicate, where
+    the study's `seeds` name the stage under `vary`: a base for each."""
 
 
 @cache

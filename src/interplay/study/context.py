@@ -22,6 +22,8 @@ TASK = "task"
 """First part of keys of an arm that lead into the task."""
 ANY_SHARES = [1.0]
 """In place of the shares of a mix while a spec is parsed before its problem sets are resolved."""
+SEED = "{seed}"
+"""In the path of a model folder: the seed of the replicate."""
 
 
 T = TypeVar("T")
@@ -43,6 +45,12 @@ class StudyStage:
     def marks(self) -> dict[str, study_keys.Mark]:
         """The keys that its kind may refer with, in order."""
         return study_keys.marks(type(self.references))
+
+    @property
+    def by_seed(self) -> bool:
+        """Whether it is a model folder for each seed."""
+        path = self.settings.get("path")
+        return isinstance(path, str) and SEED in path
 
     def given(self) -> dict[str, Any]:
         """The reference keys that the stage has, `corpus` included."""
@@ -185,11 +193,17 @@ class ArmContext:
 
         return value
 
-    def settings(self, stage: StudyStage) -> dict[str, Any]:
-        """The keys of the stage's spec that are known before its references are resolved."""
+    def settings(self, stage: StudyStage, seed: int | None = None) -> dict[str, Any]:
+        """The keys of the stage's spec that are known before its references are resolved, at a seed or at the study's first."""
         mixes = [mark.mix for mark in stage.marks.values() if isinstance(mark, study_keys.Sets) and mark.mix]
         task = {TASK: self.task} if TASK in KINDS[stage.kind].planned else {}
-        return {**stage.settings, **dict.fromkeys(mixes, ANY_SHARES), **task}
+        at = self.seeds()[0] if seed is None else seed
+        path = {"path": stage.settings["path"].replace(SEED, str(at))} if stage.by_seed else {}
+        return {**stage.settings, **dict.fromkeys(mixes, ANY_SHARES), **task, **path}
+
+    def seeds(self) -> list[int]:
+        """The seeds of the study."""
+        return self.study.seeds.values if self.study.seeds and self.study.seeds.values else self.scale.seeds
 
     def spec(self, stage: StudyStage) -> Model:
         """The spec of a stage, but for what its references come to. Raises UserError."""

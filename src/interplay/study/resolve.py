@@ -262,7 +262,7 @@ def _model_stage(context: ArmContext, stage: StudyStage, before: str | None, see
         filled["seed"] = seed + (getattr(spec, "seed", 0) if "seed" in stage.settings else 0)
     if "candidates" in row.planned:
         filled["candidates"] = [step for step, _ in _candidates(context, str(before)) if step != "end"]
-    return context.plan.add(stage.kind, context.settings(stage), deps, stage.place, label, filled)
+    return context.plan.add(stage.kind, context.settings(stage, seed), deps, stage.place, label, filled)
 
 
 class Models(NamedTuple):
@@ -285,11 +285,13 @@ def models(context: ArmContext, arm: str, seed: int) -> Models:
     for part in combination.path:
         name, step = arms.split_part(part)
         stage = context.stages[name]
-        own = seeds[0] if "seed" in table.KINDS[stage.kind].spec.model_fields and name not in vary else seed
+        seeded = stage.by_seed or "seed" in table.KINDS[stage.kind].spec.model_fields
+        own = seeds[0] if seeded and name not in vary else seed
         if before is None and stage.marks:
             made = context.plan.once(("tokenizer", repr(context.task)), partial(fresh_tokenizer, context))
             context = replace(context, tokenizer=made)
-        label = f"{arm}/{name}/seed{own}" if stage.marks else ""  # a source is the same in all arms
+        # A source is the same in all arms.
+        label = f"{arm}/{name}/seed{own}" if stage.marks else f"{stage.place.dotted}/seed{own}" if stage.by_seed else ""
         digest = _model_stage(context, stage, before, own, label)
         context = replace(context, tokenizer=context.tokenizer or digest)
         path.append(ReportStage(name=name, kind=stage.kind, digest=digest, step=step))
@@ -314,5 +316,4 @@ def arm_end(context: ArmContext, arm: Any, place: KeyPlace) -> str:
 
 def seeds_of(context: ArmContext) -> tuple[list[int], list[str]]:
     """The study's seeds, and the stages that are repeated at each."""
-    seeds = context.study.seeds
-    return (seeds.values if seeds and seeds.values else context.scale.seeds), (seeds.vary if seeds else [])
+    return context.seeds(), (context.study.seeds.vary if context.study.seeds else [])
