@@ -53,7 +53,7 @@ class Cost(NamedTuple):
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--arms", default="10,100", help="numbers of arms beside the base")
+    parser.add_argument("--arms", default="10,100", help="numbers of arms, without the base")
     counts = [int(count) for count in parser.parse_args().arms.split(",")]
     with tempfile.TemporaryDirectory() as name:
         made = Path(name) / "made"
