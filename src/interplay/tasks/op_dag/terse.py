@@ -59,13 +59,25 @@ def gold_sentences(problem: Problem, number: int | None = None) -> Sentences:
     names = [node[0] for node in problem.nodes]
     results = [form_text(form) for form in values] if reverse else list(map(str, problem.values))
     operands = [_operand_text(form, text) for form, text in zip(values, results, strict=True)] if reverse else results
-    definitions = [name + _expression_text(node, names) for name, node in zip(names, problem.nodes[:number], strict=False)]
-    evaluations, whole = [], []
-    for node, definition, result in zip(problem.nodes, definitions, results, strict=False):
-        name, operator, parents, _ = node
-        worked = f"{_expression_text(node, operands)}{EQUALS}{result}" if operator else result
-        evaluations.append(name + worked)
-        whole.append(f"{definition}{EQUALS}{worked}" if parents else definition)
+    definitions, evaluations, whole = [], [], []
+    necessary = problem.necessary
+    for place, (name, operator, parents, constant) in enumerate(problem.nodes[:number]):
+        inside = place < necessary
+        if len(parents) == 2 and constant is None:
+            first, second = parents
+            definition = f"{name}{names[first]}{operator}{names[second]}"
+            worked = f"{operands[first]}{operator}{operands[second]}" if inside else ""
+        elif len(parents) == 1 and constant is not None:
+            definition = f"{name}{names[parents[0]]}{operator}{constant}"
+            worked = f"{operands[parents[0]]}{operator}{constant}" if inside else ""
+        else:
+            definition = name + _expression_text(operator, parents, constant, names)
+            worked = _expression_text(operator, parents, constant, operands) if operator and inside else ""
+        definitions.append(definition)
+        if inside:
+            worked = f"{worked}{EQUALS}{results[place]}" if operator else results[place]
+            evaluations.append(name + worked)
+            whole.append(f"{definition}{EQUALS}{worked}" if parents else definition)
     equations = _equations(values[-1], problem.values[-1], problem.modulus) if reverse else []
     return Sentences(definitions, evaluations, whole, equations, values)
 
@@ -99,17 +111,11 @@ def _operand_text(form: Form, text: str) -> str:
     return text if (not form[0] or not form[1]) and text[0] != "-" else OPEN_BRACKET + text + CLOSE_BRACKET
 
 
-def _expression_text(node: Node, operands: list[str]) -> str:
-    _, operator, parents, constant = node
-    if not parents:
-        return UNKNOWN if constant is None else str(constant)
-    if constant is None:
-        if len(parents) == 2:
-            return f"{operands[parents[0]]}{operator}{operands[parents[1]]}"
-    elif len(parents) == 1:
-        return f"{operands[parents[0]]}{operator}{constant}"
+def _expression_text(operator: str, parents: tuple[int, ...], constant: int | None, operands: list[str]) -> str:
     terms = [operands[parent] for parent in parents]
-    return operator.join(terms if constant is None else [*terms, str(constant)])
+    if constant is not None:
+        terms.append(str(constant))
+    return operator.join(terms) or UNKNOWN
 
 
 def _prompt(problem: Problem, texts: list[str]) -> str:
