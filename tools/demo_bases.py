@@ -4,8 +4,8 @@
     python -m tools.demo_bases --write    replace what data/demo holds, and data/demo/made.json, which says by what it was made
 
 A base is the model folder of a finished pre-training with its weights in bfloat16. Exit code 1 if any differs, or is not there.
-Training gives the same bytes with the same libraries on the same kind of processor only: elsewhere the comparison shows by how much
-the validation loss differs."""
+Training gives the same bytes with the same libraries on the same kind of processor only: elsewhere the comparison shows by how
+much the validation loss differs."""
 
 import argparse
 import shutil
@@ -64,8 +64,9 @@ def describe(base: Base, shipped: Path) -> dict[str, Any]:
 
 
 def write(root: Path, made: list[Base]) -> None:
-    """Replace data/demo."""
-    shutil.rmtree(root / BASES, ignore_errors=True)
+    """Replace the models in data/demo."""
+    for old in (root / BASES).glob("*/"):
+        shutil.rmtree(old)
     for base in made:
         round_model(base.artifact / "model", root / BASES / str(base.seed))
     entries = {str(base.seed): describe(base, root / BASES / str(base.seed)) for base in made}
@@ -95,7 +96,9 @@ def main(root: Path = ROOT) -> int:
     writing = parser.parse_args().write
     made = bases(root)
     if missing := [base.digest for base in made if not artifact.done(base.artifact)]:
-        raise UserError(f"{', '.join(missing)}: not pre-trained here yet; run `snakemake all --config study={STUDY} scale=laptop`")
+        raise UserError(
+            f"{', '.join(missing)}: not pre-trained here yet; run `snakemake all --config study={STUDY} scale=laptop`"
+        )
     if writing:
         write(root, made)
     found = {base: differences(root, base) for base in made}
