@@ -27,7 +27,6 @@ ROOT = Path(__file__).parents[1]
 BASES = Path("data/demo")
 MADE = "made.json"
 STUDY, ARM = "demo_full", "base"
-LOSS = "eval_loss/"
 
 
 class Base(NamedTuple):
@@ -47,6 +46,7 @@ def bases(root: Path) -> list[Base]:
 
 def round_model(model: Path, out: Path) -> None:
     """Write the model folder with its weights in bfloat16. The bytes are a function of the float32 weights."""
+    out.mkdir(parents=True, exist_ok=True)
     folder.copy_files(model, out, (*folder.TOKENIZER_FILES, "generation_config.json"))
     artifact.write_json(out / "config.json", {**artifact.read_json(model / "config.json"), "dtype": "bfloat16"})
     tensors = safetensors.torch.load_file(model / "model.safetensors")
@@ -55,20 +55,21 @@ def round_model(model: Path, out: Path) -> None:
 
 def losses(base: Base) -> dict[str, float]:
     """Validation loss by band of a finished pre-training, in nats per token."""
-    return {key: value for key, value in artifact.record(base.artifact)["metrics"].items() if key.startswith(LOSS)}
+    return artifact.record(base.artifact)["metrics"]["eval_loss"]
 
 
 def describe(base: Base, shipped: Path) -> dict[str, Any]:
     """What made.json holds of one base."""
-    return {"stage": base.digest, "sha256": artifact.model_checksum(shipped), **losses(base)}
+    return {"stage": base.digest, "sha256": artifact.model_checksum(shipped), "eval_loss": losses(base)}
 
 
 def write(root: Path, made: list[Base]) -> None:
-    """Replace the models in data/demo."""
-    for old in (root / BASES).glob("*/"):
-        shutil.rmtree(old)
+    """Replace the models in data/demo; those of other seeds go. The study reads the folders, so none is missing in between."""
     for base in made:
         round_model(base.artifact / "model", root / BASES / str(base.seed))
+    for old in (root / BASES).glob("*/"):
+        if old.name not in {str(base.seed) for base in made}:
+            shutil.rmtree(old)
     entries = {str(base.seed): describe(base, root / BASES / str(base.seed)) for base in made}
     artifact.write_json(root / BASES / MADE, {"bases": entries, "environment": metrics.current_environment()})
 
@@ -84,9 +85,9 @@ def differences(root: Path, base: Base) -> str:
     if one.keys() != other.keys() or any(one[name].shape != other[name].shape for name in one):
         return "another shape"
     gap = max((one[name].float() - other[name].float()).abs().max().item() for name in one)
-    known = artifact.read_json(root / BASES / MADE)["bases"][str(base.seed)]
-    compared = ", ".join(f"{name} {value:.4f} here, {known[name]:.4f} there" for name, value in losses(base).items())
-    return f"weights differ by up to {gap:.3g}; {compared}"
+    known = artifact.read_json(root / BASES / MADE)["bases"][str(base.seed)]["eval_loss"]
+    compared = "; ".join(f"{band} {loss:.4f} here, {known[band]:.4f} there" for band, loss in losses(base).items())
+    return f"weights differ by up to {gap:.3g}, validation loss on {compared}"
 
 
 def main(root: Path = ROOT) -> int:

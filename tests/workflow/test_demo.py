@@ -54,11 +54,11 @@ def test_a_base_that_differs_is_described(tmp_path: Path) -> None:
     shutil.copytree(SHIPPED, tmp_path / demo_bases.BASES)
     made = tmp_path / "results/pretrain/0a0a0a0a0a0a"
     shutil.copytree(SHIPPED / "1", made / "model")
-    artifact.write_json(made / "record.json", {"metrics": {"eval_loss/id": 0.5}, "files": {}})
+    artifact.write_json(made / "record.json", {"metrics": {"eval_loss": {"id": 0.5}}, "files": {}})
     assert demo_bases.differences(tmp_path, demo_bases.Base(1, made.name, made)) == ""
     differs = demo_bases.differences(tmp_path, demo_bases.Base(0, made.name, made))
     assert differs.startswith("weights differ by up to ")
-    assert "eval_loss/id 0.5000 here, " in differs
+    assert "validation loss on id 0.5000 here, " in differs
 
 
 @pytest.mark.slow
@@ -73,7 +73,7 @@ def test_a_base_made_anew_is_the_one_that_comes_with_the_project(laboratory: Lab
         artifact.write_json(out / "stage.json", stages[digest].as_json())
         run_stage(out)
     made = base._replace(artifact=laboratory.folder / "results/pretrain" / base.digest)
-    known = MADE["bases"][str(base.seed)]
+    known = MADE["bases"][str(base.seed)]["eval_loss"]
     for band, loss in demo_bases.losses(made).items():
         assert abs(loss - known[band]) < NEAR
     here = metrics.current_environment()
