@@ -6,7 +6,8 @@ Items are synthetic, of the shape of HotpotQA's: ten passages of about 110 token
 byte-level BPE trained on their text. The peer does what the released code does (arXiv:2510.19363): for each item the number of
 passages grows by ten, the whole prompt is made and tokenised anew each time until it is too long, then it takes the last that
 fitted and strews the pairs over its sentence stops. It neither meets the length within 2 % nor separates keys or questions.
-Both run in this process; prints items per second of CPU time, and the share of the asked length that the prompts have."""
+It counts tokens with the library alone, ours as the step does. Both run in this process, in turns; prints items per second of CPU
+time, and the share of the asked length that the prompts have. Aim: at least as fast as the released way."""
 
 import argparse
 import json
@@ -14,9 +15,11 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
+from tokenizers import Tokenizer
 
 from interplay.data import tokenizer
 from interplay.data.curate import StepInputs
@@ -103,10 +106,16 @@ def released(made: list[Item], which: int, spec: Keychain, count: Callable[[str]
     return best
 
 
+def count_tokens(encoder: Tokenizer, text: str) -> int:
+    """Tokens of a text, each of which is made."""
+    return len(encoder.encode_batch_fast([text], add_special_tokens=False)[0])
+
+
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rows", type=int, default=24)
+    parser.add_argument("--rounds", type=int, default=5, help="both take turns; the best round of each is printed")
     parser.add_argument("--tokens", type=int, nargs="+", default=[4096, 16384])
     given = parser.parse_args()
     made = items(300, np.random.default_rng(0))
@@ -116,20 +125,23 @@ def main() -> None:
     source = rows(made)
     for tokens in given.tokens:
         spec = Keychain(chains="published_4_per_1024_hex8", context_tokens=tokens)
-        step = StepInputs(0, {"tokenizer": folder}, 0)
-        make_keychains(spec, source[:1], step)  # loads the tokenizer
-        start = time.process_time()
-        done = make_keychains(spec, source, step)
-        ours = len(done.rows) / (time.process_time() - start)
-        start = time.process_time()
-        theirs = [released(made, i, spec, step.count_tokens, np.random.default_rng(i)) for i in range(given.rows)]
-        peer = given.rows / (time.process_time() - start)
+        count = partial(count_tokens, tokenizer.load(folder))
+        ours = peer = 0.0
+        for _ in range(given.rounds):
+            step = StepInputs(0, {"tokenizer": folder}, 0)
+            make_keychains(spec, source[:1], step)  # loads the tokenizer
+            start = time.process_time()
+            done = make_keychains(spec, source, step)
+            ours = max(ours, len(done.rows) / (time.process_time() - start))
+            start = time.process_time()
+            theirs = [released(made, i, spec, count, np.random.default_rng(i)) for i in range(given.rows)]
+            peer = max(peer, given.rows / (time.process_time() - start))
         near = [step.count_tokens(row.prompt) / tokens for row in done.rows[: given.rows]]
         far = [step.count_tokens(text) / tokens for text in theirs]
         print(
             f"{tokens} tokens, {spec.chain_count} chains: {ours:.1f} items/s/core ({done.counts}), length "
             f"{min(near):.3f}..{max(near):.3f} of the asked; released way {peer:.1f} items/s/core, length "
-            f"{statistics.mean(far):.3f}; {ours / peer:.1f} times as fast"
+            f"{statistics.mean(far):.3f}; {ours / peer:.2f} times as fast: {'met' if ours >= peer else 'MISSED'}"
         )
 
 

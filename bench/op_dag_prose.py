@@ -19,7 +19,7 @@ from collections.abc import Callable
 from interplay.tasks.op_dag.prose import render, structure
 from interplay.tasks.op_dag.prose_parser import parse_sentence, parse_side
 from interplay.tasks.op_dag.prose_problems import generate, solve
-from interplay.tasks.op_dag.prose_verifier import gold, script, verify
+from interplay.tasks.op_dag.prose_verifier import gold, verify
 from interplay.tasks.op_dag.spec import OpDagProse
 from interplay.tasks.op_dag.terse import LETTERS, parse_part
 from interplay.tasks.spec import Verify
@@ -56,7 +56,7 @@ def sampled(solution: str, number: int, rng: random.Random) -> str:
 def measure(task: OpDagProse, op: int, size: int) -> dict[str, float]:
     """Rates of every function at one op, in items per CPU second."""
     options, rng = Verify(), random.Random(0)
-    for cache in (gold, script, parse_sentence, parse_side, parse_part):
+    for cache in (gold, parse_sentence, parse_side, parse_part):
         cache.cache_clear()
     problems = [generate(task, 1, index, op) for index in range(size)]
     shown = [render(problem, task) for problem in problems]

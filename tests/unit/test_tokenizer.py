@@ -1,7 +1,11 @@
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
 import pytest
+import tokenizers
+from hypothesis import given, strategies as st
+from tokenizers import pre_tokenizers
 
 from interplay.core.execution import Run
 from interplay.core.model import UserError
@@ -110,3 +114,48 @@ def test_special_tokens_are_read_as_hugging_face_writes_them(tmp_path: Path) -> 
     write_json(tmp_path / "tokenizer_config.json", {"pad_token": "<pad>"})
     with pytest.raises(UserError, match="eos_token: missing"):
         tokenizer.special(tmp_path)
+
+
+WORDS = [
+    "so",
+    "Ada's",
+    "1234",
+    " ",
+    "  ",
+    "\n",
+    "\t",
+    "\n\n",
+    "x.",
+    "é",
+    "\u3000",
+    "<eos>",
+    '{"a1b2": "c3"}.',
+    "can't",
+    "Ä",
+    "_",
+    "日本",
+]
+
+
+@lru_cache
+def cutting(digits: int | None) -> tokenizers.Tokenizer:
+    return tokenizer.bpe_tokenizer(iter(["so can't Ada's x. 1234 été {\"a\": " * 9]), 320, digits=digits)
+
+
+@given(st.lists(st.sampled_from(WORDS), max_size=12).map(" ".join) | st.lists(st.sampled_from(WORDS)).map("".join) | st.text())
+@pytest.mark.parametrize("digits", [None, 1, 3])
+def test_tokens_counted_by_words_are_as_many_as_those_of_the_whole_text(digits: int | None, text: str) -> None:
+    counter = tokenizer.token_counter(cutting(digits))
+    expected = len(cutting(digits).encode(text, add_special_tokens=False))
+    assert [counter(text), counter(text)] == [expected, expected]  # the second time with its words known
+
+
+def test_only_tokenizers_that_cut_at_blanks_are_counted_by_words() -> None:
+    """Where tokens may hold blanks, as with metaspaces or words of ours, the whole text is encoded."""
+    text, known = "so Key 1 so", tokenizer.word_tokenizer(["so Key ", "so"])
+    assert tokenizer.token_counter(known)(text) == len(known.encode(text, add_special_tokens=False)) == 4
+    wide = tokenizer.bpe_tokenizer(iter(["so so so so " * 50]), 300)
+    wide.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    assert tokenizer.token_counter(wide)(text) == len(wide.encode(text, add_special_tokens=False))
+    cut = cutting(None)
+    assert isinstance(tokenizer.token_counter(cut).__self__, tokenizer.WordCounter)  # type: ignore[attr-defined]

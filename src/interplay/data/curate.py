@@ -41,8 +41,7 @@ class StepInputs:
     @cached_property
     def count_tokens(self) -> Callable[[str], int]:
         """Tokens of a text, by the tokenizer of the `tokenizer` role."""
-        encoder = tokenizer.load(self.folders["tokenizer"])
-        return lambda text: len(encoder.encode_batch_fast([text], add_special_tokens=False)[0])
+        return tokenizer.token_counter(tokenizer.load(self.folders["tokenizer"]))
 
     @cached_property
     def samples(self) -> dict[tuple[int, int], list[dict[str, Any]]]:

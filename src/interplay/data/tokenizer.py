@@ -1,9 +1,10 @@
 """Tokenizers as Hugging Face folders: training, saving, loading and encoding, without importing transformers, which takes two
 seconds."""
 
+import json
 import re
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -264,3 +265,59 @@ def check_prompt_lengths(tokenizer: Tokenizer, prompts: Sequence[str], limit: in
             f"rl: max_prompt_length = {limit}: the longest prompt has {longest} tokens; raise it, or drop such rows with a step "
             "`length`"
         )
+
+
+# The number of tokens of a text, without the tokens.
+
+
+_BLANK = re.compile(r"(?<=\S) (?=\S)")
+MOST_WORDS = 1 << 18
+"""Words whose tokens are kept."""
+
+
+def token_counter(tokenizer: Tokenizer) -> Callable[[str], int]:
+    """A function from a text to its number of tokens, without special ones. Where the tokenizer cuts every text before a single
+    blank, the tokens of words are kept: a text of known words takes a fifth of the time."""
+
+    def whole(text: str) -> int:
+        return len(tokenizer.encode_batch_fast([text], add_special_tokens=False)[0])
+
+    return WordCounter(whole).count if _cuts_at_blanks(tokenizer) else whole
+
+
+def _cuts_at_blanks(tokenizer: Tokenizer) -> bool:
+    """Whether a token that holds a blank between two other characters that are no blanks begins with it, so that a text has as
+    many tokens as its words, each with the blank before it. True of byte-level BPE with its own pattern, with or without a cut of
+    numbers."""
+    altered = (tokenizer.normalizer, tokenizer.truncation, tokenizer.padding)
+    if not isinstance(tokenizer.model, models.BPE) or any(each is not None for each in altered):
+        return False
+    if any(" " in token.content or token.rstrip for token in tokenizer.get_added_tokens_decoder().values()):
+        return False
+    state = json.loads(tokenizer.pre_tokenizer.__getstate__()) if tokenizer.pre_tokenizer else {}
+    *cuts, last = state["pretokenizers"] if state.get("type") == "Sequence" else [state]
+    numbers = [cut.get("type") == "Digits" or str(cut.get("pattern")).startswith(r"{'Regex': '\\p{N}{1,") for cut in cuts]
+    return all(numbers) and last.get("type") == "ByteLevel" and last["use_regex"] and not last["add_prefix_space"]
+
+
+class WordCounter:
+    """Counts tokens word by word."""
+
+    def __init__(self, whole: Callable[[str], int]) -> None:
+        self.whole = whole
+        """Tokens of any text."""
+        self.sizes: dict[str, int] = {}
+        """Word -> its tokens with a blank before it."""
+
+    def count(self, text: str) -> int:
+        """The number of tokens of a text."""
+        first, *words = text.split(" ")
+        new = [first, *set(words).difference(self.sizes)]
+        if "" in new or list(map(str.strip, new)) != new:
+            first, *words = _BLANK.split(text)  # a blank next to another one is part of a word
+            new = [first, *set(words).difference(self.sizes)]
+        if len(self.sizes) > MOST_WORDS:
+            self.sizes.clear()
+            new = [first, *set(words)]
+        self.sizes.update({word: self.whole(f" {word}") for word in new[1:]})
+        return self.whole(first) + sum(map(self.sizes.__getitem__, words))

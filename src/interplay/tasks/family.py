@@ -44,7 +44,7 @@ class Paragraph(NamedTuple):
     @property
     def text(self) -> str:
         """Its sentences as one text."""
-        return " ".join(sentence.strip() for sentence in self.sentences)
+        return " ".join(map(str.strip, self.sentences))
 
 
 class Item(NamedTuple):

@@ -108,9 +108,9 @@ def sentence_ends(document: Paragraph) -> list[int]:
     if len(document.sentences) < 2:
         return [match.end() for match in STOP.finditer(document.text)]
     found, end = [], -1
-    for sentence in document.sentences:
-        end += 1 + len(sentence.strip())
-        if ENDING.search(sentence.strip()):
+    for sentence in map(str.strip, document.sentences):
+        end += 1 + len(sentence)
+        if ENDING.search(sentence):
             found.append(end)
     return found
 

@@ -29,11 +29,13 @@ def draw_keys(form: KeyFormat, number: int, text: str, random: np.random.Generat
         return _short_keys(number, text, random)
     found: dict[str, None] = {}
     present = _keys_in_text(KEY_PATTERNS[form], text)
-    while len(found) < number:
-        drawn = random.bytes(16)
-        key = str(uuid.UUID(bytes=drawn, version=4)) if form == "uuid4" else drawn[:4].hex()
-        if key not in present:
-            found[key] = None
+    while missing := number - len(found):
+        drawn = random.bytes(16 * missing)  # the same bytes as in draws of 16
+        for start in range(0, len(drawn), 16):
+            one = drawn[start : start + 16]
+            key = str(uuid.UUID(bytes=one, version=4)) if form == "uuid4" else one[:4].hex()
+            if key not in present:
+                found[key] = None
     return list(found)
 
 
@@ -194,7 +196,7 @@ def _fill_context(spec: FilledStep, hidden: Hidden, found: Library, entry: Entry
     """The problem with fillers up to the requested prompt length. Tokens are first counted part by part; then the whole prompt is
     counted, and the difference corrects the next attempt."""
     count, margin = inputs.count_tokens, spec.tolerance * spec.context_tokens
-    size = partial(_document_tokens, count=count, mode=hidden.mode, style=spec.style)
+    size = partial(_document_tokens, count=count, mode=hidden.mode, style=spec.style, following=count(FOLLOWING))
     taken = hidden.banned.union(hidden.needed, entry.documents)
     queue = FillerQueue(found, found.fillers(entry, taken, inputs.random(entry.row.origin, "fillers")), size)
     needed = [found.documents[number] for number in hidden.needed]
@@ -214,10 +216,17 @@ def _fill_context(spec: FilledStep, hidden: Hidden, found: Library, entry: Entry
     raise SkipError("length_not_met" if queue.left else "too_few_documents")
 
 
-def _document_tokens(document: family.Paragraph, count: Callable[[str], int], mode: multihop.Mode, style: multihop.Style) -> int:
-    """Tokens of a document as rendered, with another document after it where blanks could merge with its beginning."""
+FOLLOWING = "P"
+"""The beginning of another document."""
+
+
+def _document_tokens(
+    document: family.Paragraph, count: Callable[[str], int], mode: multihop.Mode, style: multihop.Style, following: int
+) -> int:
+    """Tokens of a document as rendered, with another document after it where blanks could merge with its beginning, which has
+    `following` tokens."""
     shown = multihop.document_frame(1, document, document.text, mode, style)
-    return count(shown) if style == "terse" else count(shown + "P") - count("P")
+    return count(shown) if style == "terse" else count(shown + FOLLOWING) - following
 
 
 def _fixed_tokens(hidden: Hidden, entry: Entry, style: multihop.Style, inputs: StepInputs) -> int:

@@ -210,8 +210,12 @@ class FillerQueue:
         parts = [Part(number, self.library.sizes[number], self.library.documents[number]) for number in skipped]
         if found := _add_or_replace(kept, parts, room, margin):
             return found  # first without shortening, which needs token counts
+        total = sum(part.tokens for part in kept)
         short = [(part.source, each) for part in parts[:MAX_SHORTENED] for each in shorten_document(part.document)]
-        parts += [Part(source, self.count(each), each) for source, each in short]
+        for source, each in short:
+            parts.append(Part(source, self.count(each), each))
+            if abs(total + parts[-1].tokens - room) <= margin:  # the one that is found below, before the others are counted
+                return Fill([*[part.document for part in kept], each], total + parts[-1].tokens)
         while not (found := _add_or_replace(kept, parts, room, margin)):
             missing = room - sum(part.tokens for part in kept)
             fitting = [part for part in parts if part.tokens < missing]

@@ -8,7 +8,7 @@ in pairs, and closes with `</solution> <answer> 5 </answer>`. In reverse mode th
 as `2*x + 4`, and the equation is solved before the answer."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from interplay.tasks.family import Rendered, from_json
@@ -131,9 +131,10 @@ def totals_rule(theme: Theme) -> str:
 
 def prompt_sentences(problem: Problem) -> list[str]:
     """The sentences of the prompt, in its order."""
-    goal = problem.nodes[problem.goal]
+    nodes = problem.nodes
+    subjects = [f"{node[0]} in {node[1]}" if node[2] else f"number of {node[0]} in {node[1]}" for node in nodes]
     return [
-        f"The {_subject(goal)} equals {problem.values[-1]}." if place < 0 else _definition(problem.nodes[place], problem.nodes)
+        f"The {subjects[problem.goal]} equals {problem.values[-1]}." if place < 0 else _definition(nodes[place], place, subjects)
         for place in problem.order
     ]
 
@@ -144,85 +145,74 @@ def question_text(problem: Problem) -> str:
     return f"What is the {node.name}?" if node.total else f"How many {node.thing} does {node.place} have?"
 
 
-def _subject(node: Node) -> str:
-    return node.name if node.total else f"number of {node.name}"
-
-
-def _definition(node: Node, nodes: tuple[Node, ...]) -> str:
-    if not node.parents and node.constant is None:
-        return f"The number of {node.name} {EXISTS}."
-    reads = [f"the {_subject(nodes[parent])}" for parent in node.parents]
+def _definition(node: Node, place: int, subjects: list[str]) -> str:
+    _, _, _, reads, constant, operator, minus = node
     if not reads:
-        body = ""
-    elif len(reads) == 1:
-        body = reads[0]
+        return f"The {subjects[place]} {EXISTS}." if constant is None else f"The {subjects[place]} equals {constant}."
+    if len(reads) == 1:
+        body = f"the {subjects[reads[0]]}"
     elif len(reads) == 2:
-        body = f"the {'difference between' if node.minus else 'sum of'} {reads[0]} and {reads[1]}"
+        joint = "difference between" if minus else "sum of"
+        body = f"the {joint} the {subjects[reads[0]]} and the {subjects[reads[1]]}"
     else:
-        body = f"the sum of {', '.join(reads[:-1])}, and {reads[-1]}"
-    link = " " if node.operator == "" else " plus " if node.operator == "+" else " times "
-    number = "" if node.constant is None else str(node.constant)
-    return f"The number of {node.name} equals {(number + link + body).strip()}."
+        listed = ", ".join([f"the {subjects[parent]}" for parent in reads[:-1]])
+        body = f"the sum of {listed}, and the {subjects[reads[-1]]}"
+    if constant is not None:
+        body = f"{constant} {'plus' if operator == '+' else 'times'} {body}"
+    return f"The {subjects[place]} equals {body}."
 
 
 def solution_sentences(problem: Problem) -> list[str]:
     """The sentences of the gold solution, without the answer."""
+    reverse = problem.mode == REVERSE
     values = forms(problem)
+    texts = [form_text(form) for form in values] if reverse else list(map(str, problem.values))
     free = iter(problem.letters)
     letters: list[str] = []
     found: list[str] = []
     for place, node in enumerate(problem.nodes[: problem.necessary]):
-        letter, tail = node_sentence(node, letters, values, place, free, problem.mode == REVERSE)
+        if node[3]:
+            letter, tail = _worked(node, letters, values, texts, free, reverse)
+            tail = f"{tail} = {texts[place]}"
+        elif node[4] is None:
+            letter, tail = UNKNOWN, VALUE_UNKNOWN
+        else:
+            letter = next(free)
+            tail = f"so {letter} = {node[4]}"
         letters.append(letter)
-        found.append(f"Define {node.name} as {letter}; {tail}.")
-    return [HARD, *found, *equation_sentences(letters[-1], values[-1], problem.values[-1])] if problem.mode == REVERSE else found
+        found.append(f"Define {node[0]} in {node[1]} as {letter}; {tail}.")
+    return [HARD, *found, *equation_sentences(letters[-1], values[-1], problem.values[-1])] if reverse else found
 
 
-def node_sentence(
-    node: Node, letters: Sequence[str] | Mapping[int, str], values: list[Form], place: int, free: Iterator[str], reverse: bool
+def _worked(
+    node: Node, letters: list[str], values: list[Form], texts: list[str], free: Iterator[str], reverse: bool
 ) -> tuple[str, str]:
-    """The letter of a node and its sentence after the definition's head; `letters` and `values` are those of earlier nodes, and
-    `free` letters are used first for intermediate results, then for the node."""
-    if node.constant is None and not node.parents:
-        return UNKNOWN, VALUE_UNKNOWN
-    if not node.parents:
-        letter = next(free)
-        return letter, f"so {letter} = {node.constant}"
-    operands = [(letters[parent], values[parent]) for parent in node.parents]
-    clauses = _folded(node, operands, free, reverse)
-    letter, text = clauses.pop()
-    chain = "".join([f"{own} = {made}; " for own, made in clauses])
-    return letter, f"{chain}so {letter} = {text} = {form_text(values[place])}"
-
-
-Operand = tuple[str, Form]
-"""A letter and its value."""
-
-
-def _folded(node: Node, operands: list[Operand], free: Iterator[str], reverse: bool) -> list[tuple[str, str]]:
-    """(letter, expression): the intermediate results, each with its value, and last the node itself, without its value."""
-    clauses = []
-    total, form = operands[0]
-    if len(operands) == 1 and node.constant is None:
-        return [(next(free), total)]
-    if len(operands) == 1:
-        clauses.append((next(free), f"{total} = {form_text(form)}"))
-        total = clauses[-1][0]
-    sign = "-" if node.minus else "+"
-    for number, (letter, other) in enumerate(operands[1:], start=2):
-        left, right = (
-            (f"({form_text(form)})", f"({form_text(other)})") if node.minus and reverse else (form_text(form), form_text(other))
-        )
-        text = f"{total} {sign} {letter} = {left} {sign} {right}"
-        form = (form[0] - other[0], form[1] - other[1]) if node.minus else (form[0] + other[0], form[1] + other[1])
-        total = next(free)
-        ends = number == len(operands) and node.constant is None
-        clauses.append((total, text if ends else f"{text} = {form_text(form)}"))
-    if node.constant is not None:
-        constant, sign = str(node.constant), node.operator
-        worked = f"({constant}) * ({form_text(form)})" if reverse and sign == "*" else f"{constant} {sign} {form_text(form)}"
-        clauses.append((next(free), f"{constant} {sign} {total} = {worked}"))
-    return clauses
+    """The letter of a node with parents, and its sentence after the definition's head, without the value at the end; `letters`,
+    `values` and their `texts` are those of earlier nodes, and `free` letters are used first for intermediate results, then for
+    the node."""
+    _, _, _, reads, constant, operator, minus = node
+    total, value = letters[reads[0]], texts[reads[0]]
+    chain = ""
+    if len(reads) > 1:
+        sign, form = "-" if minus else "+", values[reads[0]]
+        for number, parent in enumerate(reads[1:], start=2):
+            left, right = (f"({value})", f"({texts[parent]})") if minus and reverse else (value, texts[parent])
+            own, text = next(free), f"{total} {sign} {letters[parent]} = {left} {sign} {right}"
+            if constant is None and number == len(reads):
+                return own, f"{chain}so {own} = {text}"
+            other = values[parent]
+            form = (form[0] - other[0], form[1] - other[1]) if minus else (form[0] + other[0], form[1] + other[1])
+            total, value = own, form_text(form)
+            chain = f"{chain}{own} = {text} = {value}; "
+    elif constant is None:
+        own = next(free)
+        return own, f"so {own} = {total}"
+    else:
+        own = next(free)
+        total, chain = own, f"{own} = {total} = {value}; "
+    own = next(free)
+    worked = f"({constant}) * ({value})" if reverse and operator == "*" else f"{constant} {operator} {value}"
+    return own, f"{chain}so {own} = {constant} {operator} {total} = {worked}"
 
 
 def form_text(form: Form) -> str:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from interplay.core.model import UserError
 from interplay.core.random import Draw, draw_between, draw_sample, stream
 from interplay.tasks.family import check_op
-from interplay.tasks.op_dag.dag import REVERSE, count_edges, linear_root
+from interplay.tasks.op_dag.dag import REVERSE, linear_root
 from interplay.tasks.op_dag.prose import TOTAL, Node, Problem, solution_letters
 from interplay.tasks.op_dag.prose_growth import Growth, Room, Shape, grow
 from interplay.tasks.op_dag.spec import OpDagProse, Theme, completes, shapes
@@ -31,12 +31,6 @@ class Cast(NamedTuple):
         """The counted noun of a place's total."""
         return f"{TOTAL}{self.theme.things}"
 
-    def room(self, nodes: list[Node]) -> int:
-        """Types that can still be mentioned without altering a total."""
-        asked = sum([node.total for node in nodes])
-        members = sum([len(node.parents) for node in nodes if node.total])
-        return (len(self.places) - asked) * len(self.types) - (len(nodes) - asked - members)
-
 
 def distract(nodes: list[Node], cast: Cast, number: int, draw: Draw) -> list[Node]:
     """`number` definitions, and the totals that they read: leaves, and sums or differences of earlier nodes, with or without a
@@ -49,11 +43,14 @@ def distract(nodes: list[Node], cast: Cast, number: int, draw: Draw) -> list[Nod
     for left in range(number, 0, -1):
         thing, place = slots.pop(draw() % len(slots))
         reads = _reads(found, draw)
-        if reads and draw() & 3 == 0:
+        if not reads:
+            found.append(Node(thing, place, False, (), draw() % 4 + 1, "", False))
+            continue
+        if draw() & 3 == 0:
             slots = _read_total(found, reads, cast, place, slots, left - 1, draw)
-        constant = draw() % 4 + 1 if not reads or draw() & 1 else None
-        times = bool(reads) and constant is not None and constant > 1 and draw() & 1
-        operator = "" if not reads or constant is None else "*" if times else "+"
+        constant = draw() % 4 + 1 if draw() & 1 else None
+        times = constant is not None and constant > 1 and draw() & 1
+        operator = "" if constant is None else "*" if times else "+"
         minus = len(reads) == 2 and draw() & 1 == 1
         found.append(Node(thing, place, False, tuple(reads), constant, operator, minus))
     return found[len(nodes) :]
@@ -62,10 +59,15 @@ def distract(nodes: list[Node], cast: Cast, number: int, draw: Draw) -> list[Nod
 def _reads(found: list[Node], draw: Draw) -> list[int]:
     """No operand, or one to four earlier nodes."""
     chance = draw() % 10
-    size = 0 if chance < 4 else min(len(found), 1 if chance < 7 else 2 + draw() % (MOST_PARENTS - 1))
+    if chance < 4:
+        return []
+    total = len(found)
+    if chance < 7:
+        return [draw() % total]
+    size = min(total, 2 + draw() % (MOST_PARENTS - 1))
     reads: list[int] = []
     while len(reads) < size:
-        place = draw() % len(found)
+        place = draw() % total
         if place not in reads:
             reads.append(place)
     return reads
@@ -127,11 +129,11 @@ def _problem(growth: Growth, cast: Cast, theme: str, mode: str, distractors: int
     necessary = len(growth.made)
     nodes = _cast(growth, cast, draw)
     if distractors is None:
-        needed = necessary - sum(growth.totals)
-        distractors = draw() % (1 + max(0, min(cast.room(nodes), MOST_SENTENCES - needed)))
+        # Types that can still be mentioned without altering a total.
+        room = (len(cast.places) - growth.total_count) * len(cast.types) - growth.free
+        distractors = draw() % (1 + max(0, min(room, MOST_SENTENCES - necessary + growth.total_count)))
     nodes += distract(nodes, cast, distractors, draw)
-    sentences = [place for place, node in enumerate(nodes) if not node.total] + ([-1] if mode == REVERSE else [])
-    op = count_edges(nodes[:necessary])
+    sentences = [place for place, node in enumerate(nodes) if not node[2]] + ([-1] if mode == REVERSE else [])
     alphabet = solution_letters(mode)
     return Problem(
         mode=mode,
@@ -141,32 +143,36 @@ def _problem(growth: Growth, cast: Cast, theme: str, mode: str, distractors: int
         values=tuple(growth.values),
         slopes=tuple(growth.slopes),
         order=tuple(draw_sample(draw, sentences, len(sentences))),
-        letters="".join(draw_sample(draw, alphabet, min(op, len(alphabet)))),
+        letters="".join(draw_sample(draw, alphabet, min(growth.shape.op, len(alphabet)))),
     )
 
 
 def _cast(growth: Growth, cast: Cast, draw: Draw) -> list[Node]:
     """The necessary nodes with their names: each total has its own place, the others share the rest."""
-    where: dict[int, tuple[str, str]] = {}
-    asked = 0
-    for place, total in enumerate(growth.totals):
-        if total:
-            members = growth.made[place].parents
-            kinds = draw_sample(draw, list(cast.types), len(members))
-            where |= {member: (kind, cast.places[asked]) for member, kind in zip(members, kinds, strict=True)}
-            where[place] = (cast.total(), cast.places[asked])
-            asked += 1
-    rest = [place for place in range(len(growth.made)) if place not in where]
-    types = len(cast.types)
-    fewest = -(-len(rest) // types)
+    names: dict[int, tuple[str, str]] = {}
+    asked, types = 0, len(cast.types)
+    if growth.total_count:
+        for place, total in enumerate(growth.totals):
+            if total:
+                members = growth.made[place][0]
+                kinds = draw_sample(draw, list(cast.types), len(members))
+                names |= {member: (kind, cast.places[asked]) for member, kind in zip(members, kinds, strict=True)}
+                names[place] = (cast.total(), cast.places[asked])
+                asked += 1
+    rest = len(growth.made) - len(names)
+    fewest = -(-rest // types)
     most = len(cast.places) - asked
     kept = fewest + draw() % (most - fewest + 1) if rest else 0
-    slots = [(kind, place) for place in cast.places[asked : asked + kept] for kind in cast.types]
-    where |= dict(zip(rest, draw_sample(draw, slots, len(rest)), strict=True))
-    return [
-        Node(*where[place], total, one.parents, one.constant, one.operator, one.minus)
-        for place, (total, one) in enumerate(zip(growth.totals, growth.made, strict=True))
-    ]
+    slots = iter(draw_sample(draw, list(range(kept * types)), rest))
+    nodes = []
+    for place, (total, one) in enumerate(zip(growth.totals, growth.made, strict=True)):
+        if place in names:
+            thing, where = names[place]
+        else:
+            group, kind = divmod(next(slots), types)
+            thing, where = cast.types[kind], cast.places[asked + group]
+        nodes.append(Node(thing, where, total, *one))
+    return nodes
 
 
 @lru_cache(maxsize=4096)

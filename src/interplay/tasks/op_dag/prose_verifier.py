@@ -11,198 +11,22 @@ it is wrong:
 - operator (an option): the nodes and constants are combined as in the gold, in any algebraically equal way. Without the option
   another combination passes where its constants are the gold ones and the value is right, as published."""
 
-import re
-from collections.abc import Sequence
 from functools import lru_cache
-from itertools import accumulate
-from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from interplay.tasks.family import Generator, Rates
-from interplay.tasks.op_dag import dag, prose, prose_parser, prose_problems, terse
-from interplay.tasks.op_dag.prose import UNKNOWN, VALUE_UNKNOWN, Node, Problem
+from interplay.tasks.op_dag import dag, prose, prose_parser, prose_problems
+from interplay.tasks.op_dag.prose import Node, Problem
+from interplay.tasks.op_dag.prose_match import match_sentence, script
 from interplay.tasks.op_dag.prose_parser import PRIME, UNBOUND_PLACE, UNKNOWN_BOUND, Bound, Bounds, Define, Letters
 from interplay.tasks.spec import Verify
 from interplay.tasks.verdict import Verdict
 
 VALUED, NAMED, BAD_VALUE, BAD_PARENTS, BAD_OPERATOR, *_ = dag.BITS
 
-# Matching: sentences equal to the gold ones up to letters are recognised by one comparison of text and a few of letters, without
-# parsing. The effect is that of the general way below, which takes the other sentences.
-#
-# The first letter of each clause is the sentence's own and has a fixed offset, as have the letters that it reads: the letters are
-# picked out by offset and substituted into the gold text, which must then equal the sentence.
-
-
-_READ, _OWN = 0xE000, 0xF000
-"""Private code points in place of letters: from _READ the operands of a node, by rank; from _OWN the letters that it binds, its
-own last."""
-_SLOT = re.compile(f"([{chr(_READ)}-{chr(_OWN + 255)}{UNKNOWN}])")
-_GOAL = chr(_READ)
-_ALL = frozenset(terse.LETTERS)
-_KNOW = "We know "
-
-
-class SentenceShape(NamedTuple):
-    """The gold sentence of a node after `Define <name> as <letter>; `, independent of names."""
-
-    length: int
-    text: str
-    """With %s for letters."""
-    letters: Any
-    """Getter of the letters of a text of that length: a tuple, or one letter if there is only one."""
-    reads: tuple[tuple[int, int], ...]
-    """(letter, operand): the first letter that refers to each operand."""
-    twins: tuple[tuple[int, int], ...]
-    """(first, again): letters that have to be equal."""
-    first: Any
-    """Getter of the distinct letters."""
-    different: int
-    own: Any
-    """Getter of the letters that the sentence binds, the node's last."""
-    bound: int
-    """The number of letters that it binds."""
-
-
-class Line(NamedTuple):
-    """The gold sentence of one node."""
-
-    shape: SentenceShape
-    place: int
-    bits: int
-    """The node's bits (op_dag.dag) after this sentence."""
-    reads: tuple[int, ...]
-    """Places of the parents, and last of the unknown."""
-    codes: tuple[int, ...]
-    """The codes of the letters that it binds (prose_parser.Letters)."""
-
-
-class Script(NamedTuple):
-    """The gold sentences of a problem."""
-
-    lines: dict[str, Line | None]
-    """`Define <name> as ` -> the text after the letter; None for the unknown."""
-    equation: frozenset[str]
-    """The sentences that solve the equation, without stops."""
-    goal: int
-    expected: list[int]
-    """Bits of each necessary node that is right."""
-
-
-@lru_cache(maxsize=1024)
-def script(problem: Problem) -> Script:
-    """The script of a problem."""
-    values, reverse = dag.forms(problem), problem.mode == dag.REVERSE
-    nodes = problem.nodes[: problem.necessary]
-    expected = dag.expected_bits(problem)
-    lines = {
-        f"Define {node.name} as ": _line(place, node, values, bits, reverse)
-        for place, (node, bits) in enumerate(zip(nodes, expected, strict=True))
-    }
-    solved = prose.equation_sentences(_GOAL, values[-1], problem.values[-1]) if reverse else []
-    sentences = frozenset([line for text in solved for line in text.split(".") if line])
-    return Script(lines, sentences, problem.goal, expected)
-
-
-def _line(place: int, node: Node, values: list[dag.Form], bits: int, reverse: bool) -> Line | None:
-    signs = {parent: chr(_READ + rank) for rank, parent in enumerate(node.parents)}
-    if reverse:
-        signs[0] = UNKNOWN
-    tail = prose.node_sentence(node, signs, values, place, map(chr, range(_OWN, _OWN + 64)), reverse)[1]
-    if tail == VALUE_UNKNOWN:
-        return None
-    shape = _shape(tail)
-    codes = (*[prose_parser.intermediate_code(place, number) for number in range(shape.bound - 1)], place)
-    return Line(shape, place, bits, (*node.parents, 0), codes)
-
-
-@lru_cache(maxsize=1 << 14)
-def _shape(tail: str) -> SentenceShape:
-    """The shape of a gold sentence with private code points for letters."""
-    pieces = _SLOT.split(tail)
-    signs = [-1 if sign == UNKNOWN else ord(sign) - _READ for sign in pieces[1::2]]
-    first: dict[int, int] = {}
-    for at, sign in enumerate(signs):
-        first.setdefault(sign, at)
-    own = sorted([sign for sign in first if sign >= _OWN - _READ])
-    starts = accumulate(map(len, pieces))
-    return SentenceShape(
-        length=len(tail),
-        text="%s".join(pieces[::2]),
-        letters=itemgetter(*list(starts)[:-1:2]),
-        reads=tuple([(at, sign) for sign, at in first.items() if sign < _OWN - _READ]),
-        twins=tuple([(first[sign], at) for at, sign in enumerate(signs) if first[sign] != at]),
-        first=itemgetter(*first.values()),
-        different=len(first),
-        own=itemgetter(*[first[sign] for sign in own]),
-        bound=len(own),
-    )
-
-
-def match_sentence(gold: Script, letters: Letters, state: list[int], text: str) -> bool:
-    """Whether a sentence (without enclosing blanks and without a stop) is the gold one up to letters. If so its letters are bound
-    and the bits of its node are added to `state`; else nothing is changed."""
-    head, _, tail = text.partition("; ")
-    if head[:-1] not in gold.lines:
-        return _solves(gold, letters, text)
-    line = gold.lines[head[:-1]]
-    if line is None:
-        return _names_unknown(letters, state, head[-1], tail)
-    shape = line.shape
-    if len(tail) != shape.length:
-        return False
-    found = shape.letters(tail)
-    own = shape.own(found)
-    if shape.text % found != tail or own[-1] != head[-1] or not _fit(line, letters, found, own):
-        return False
-    bits = line.bits
-    for parent in line.reads[:-1]:
-        if not state[parent] & VALUED:
-            bits |= BAD_PARENTS
-    state[line.place] |= bits
-    letters.codes.update(zip(own, line.codes, strict=True))
-    return True
-
-
-def _fit(line: Line, letters: Letters, found: Sequence[str], own: Sequence[str]) -> bool:
-    """Whether the letters of a sentence are bound to the right operands, and those that it binds are distinct letters."""
-    shape, codes = line.shape, letters.codes
-    for at, rank in shape.reads:
-        if codes.get(found[at]) != line.reads[rank]:
-            return False
-    for at, again in shape.twins:
-        if found[at] != found[again]:
-            return False
-    if len(set(shape.first(found))) < shape.different or not _ALL.issuperset(own):
-        return False
-    return not letters.unknown or letters.unknown not in own
-
-
-def _names_unknown(letters: Letters, state: list[int], letter: str, tail: str) -> bool:
-    """Bind the unknown's letter, if it has none yet."""
-    if tail != VALUE_UNKNOWN or letters.unknown or letter not in _ALL:
-        return False
-    letters.name_unknown(letter)
-    state[0] |= VALUED
-    return True
-
-
-def _solves(gold: Script, letters: Letters, text: str) -> bool:
-    """Whether a sentence is a gold sentence of the equation, with the unknown's gold letter."""
-    if not gold.equation or letters.unknown != UNKNOWN or letters.codes.get(UNKNOWN) != 0:
-        return False
-    spot = len(_KNOW)
-    if text.startswith(_KNOW) and len(text) > spot:
-        sign = _GOAL if letters.codes.get(text[spot]) == gold.goal else "?"
-        text = f"{_KNOW}{sign}{text[spot + 1 :]}"
-    return text in gold.equation
-
-
-# Judging the other sentences.
-
 
 class Gold(NamedTuple):
-    """The gold of a problem; lists have one entry per necessary node."""
+    """The gold of a problem, for sentences that are not the gold ones; lists have one entry per necessary node."""
 
     problem: Problem
     places: dict[str, int]

@@ -3,7 +3,7 @@ surface)."""
 
 import json
 import re
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from importlib.resources import files
 from itertools import product
 from typing import Annotated, Literal
@@ -180,7 +180,7 @@ class OpDagProse(Model):
                 raise ValueError(f"no theme '{name}'{nearest_name(name, [*THEMES, *self.own])}; declare it under own")
         if taken := sorted(set(self.own) & set(THEMES)):
             raise ValueError(f"own.{taken[0]} has the name of a built-in theme; choose another")
-        if not self._ops():
+        if not self._possible_ops:
             raise ValueError(
                 f"no op has every depth in {_shown(self.depth)}, width in {_shown(self.width)} and distractors in "
                 f"{_shown(self.distractors)} with max_parents {self.max_parents} and {self.slots()} slots; narrow a range"
@@ -203,10 +203,10 @@ class OpDagProse(Model):
 
     def ops(self) -> Range:
         """Smallest and largest op that every depth, width and number of distractors of the task can have."""
-        ops = self._ops()
-        return ops[0], ops[-1]
+        return self._possible_ops[0], self._possible_ops[-1]
 
-    def _ops(self) -> tuple[int, ...]:
+    @cached_property
+    def _possible_ops(self) -> tuple[int, ...]:
         room = self.slots() - (self.distractors[1] if self.distractors else 0)
         return _possible_ops(self.depth, self.width, self.max_parents, room)
 

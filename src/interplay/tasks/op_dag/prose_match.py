@@ -1,0 +1,177 @@
+"""Gold sentences of the prose surface, up to letters, recognised without parsing.
+
+The offsets of letters in a gold sentence follow from the numbers before them: the letters are read there, the gold sentence is
+written with them, and the two are compared. The effect is that which op_dag.prose_verifier finds by parsing, as it does with all
+other sentences."""
+
+from typing import NamedTuple
+
+from interplay.tasks.op_dag import dag, prose
+from interplay.tasks.op_dag.prose import UNKNOWN, VALUE_UNKNOWN, Node, Problem
+from interplay.tasks.op_dag.prose_parser import Letters, intermediate_code
+from interplay.tasks.op_dag.terse import LETTERS
+
+VALUED, NAMED, _BAD_VALUE, BAD_PARENTS, *_REST = dag.BITS
+_SO = len("so ")
+_FIRST, _SECOND = len("a = "), len("a = b + ")
+"""Offsets of the operands in `a = b + c = ...`."""
+_ALL = frozenset(LETTERS)
+_GOAL = "@"
+"""The goal's letter in `Script.equation`."""
+_KNOW = "We know "
+MOST_SCRIPTS = 1024
+
+
+class Script(NamedTuple):
+    """The gold sentences of a problem."""
+
+    problem: Problem
+    places: dict[str, int]
+    """`Define <name> as ` -> place, of the necessary nodes."""
+    forms: list[dag.Form]
+    texts: list[str]
+    """The forms as text."""
+    equation: frozenset[str]
+    """The sentences that solve the equation, without stops."""
+    expected: list[int]
+    """Bits of each necessary node that is right."""
+
+
+_SCRIPTS: dict[int, Script] = {}
+"""The last scripts by the identity of the problem, which they keep alive: to hash a problem takes as long as to judge a step."""
+
+
+def script(problem: Problem) -> Script:
+    """The script of a problem."""
+    found = _SCRIPTS.get(id(problem))
+    if found is None:
+        if len(_SCRIPTS) >= MOST_SCRIPTS:
+            _SCRIPTS.pop(next(iter(_SCRIPTS)), None)
+        found = _SCRIPTS[id(problem)] = _script(problem)
+    return found
+
+
+def _script(problem: Problem) -> Script:
+    nodes = problem.nodes[: problem.necessary]
+    places = {f"Define {node[0]} in {node[1]} as ": place for place, node in enumerate(nodes)}
+    expected = [VALUED | NAMED if node[3] else VALUED for node in nodes]
+    forms = dag.forms(problem)
+    if problem.mode == dag.FORWARD:
+        return Script(problem, places, forms, list(map(str, problem.values)), frozenset(), expected)
+    texts = [prose.form_text(form) for form in forms]
+    solved = prose.equation_sentences(_GOAL, forms[-1], problem.values[-1])
+    return Script(problem, places, forms, texts, frozenset([text[:-1] for text in solved]), expected)
+
+
+def match_sentence(gold: Script, letters: Letters, state: list[int], text: str) -> bool:
+    """Whether a sentence (without enclosing blanks and without a stop) is the gold one up to letters. If so its letters are bound
+    and the bits of its node are added to `state`; else nothing is changed."""
+    head, _, tail = text.partition("; ")
+    place = gold.places.get(head[:-1])
+    if place is None:
+        return _solves(gold, letters, text)
+    letter, node, unknown = head[-1], gold.problem.nodes[place], letters.unknown
+    reads = node[3]
+    if not reads:
+        if node[4] is None:
+            return _names_unknown(letters, state, letter, tail)
+        if tail != f"so {letter} = {node[4]}" or letter not in _ALL or letter == unknown:
+            return False
+        state[place] |= VALUED
+        letters.codes[letter] = place
+        return True
+    if unknown != UNKNOWN and gold.equation:
+        return False  # forms have the gold letter of the unknown
+    return _match_operands(gold, letters, state, place, letter, tail)
+
+
+def _match_operands(gold: Script, letters: Letters, state: list[int], place: int, letter: str, tail: str) -> bool:
+    """`match_sentence` of a node with parents: `tail` follows the definition of `letter`."""
+    node, codes = gold.problem.nodes[place], letters.codes
+    operands, own, text = _written(gold, node, place, letter, tail)
+    if text != tail:
+        return False
+    bits = VALUED | NAMED
+    for parent, operand in zip(node[3], operands, strict=True):
+        if codes.get(operand) != parent:
+            return False
+        if not state[parent] & VALUED:
+            bits |= BAD_PARENTS
+    if len({*own, *operands}) < len(own) + len(operands) or not _ALL.issuperset(own) or letters.unknown in own:
+        return False
+    state[place] |= bits
+    for number, each in enumerate(own[:-1]):
+        codes[each] = intermediate_code(place, number)
+    codes[letter] = place
+    return True
+
+
+def _written(gold: Script, node: Node, place: int, letter: str, tail: str) -> tuple[list[str], list[str], str]:
+    """The letters of the operands and those that are bound, the node's own last, as `tail` has them if it is the gold sentence,
+    and the gold sentence with them."""
+    _, _, _, reads, constant, operator, minus = node
+    texts, reverse = gold.texts, gold.problem.mode == dag.REVERSE
+    value = texts[reads[0]]
+    if len(reads) == 1:
+        if constant is None:
+            only = tail[_SO + _FIRST : _SO + _FIRST + 1]
+            return [only], [letter], f"so {letter} = {only} = {texts[place]}"
+        total, only = tail[:1], tail[_FIRST : _FIRST + 1]
+        operands, own, chain = [only], [total], f"{total} = {only} = {value}; "
+    else:
+        operands, own, chain, value = _folded(gold, node, letter, tail, reverse and minus)
+        if constant is None:
+            return operands, own, f"{chain} = {texts[place]}"
+        total = own[-1]
+    worked = f"({constant}) * ({value})" if reverse and operator == "*" else f"{constant} {operator} {value}"
+    return operands, [*own, letter], f"{chain}so {letter} = {constant} {operator} {total} = {worked} = {texts[place]}"
+
+
+def _folded(gold: Script, node: Node, letter: str, tail: str, brackets: bool) -> tuple[list[str], list[str], str, str]:
+    """The sums of two or more operands in pairs: letters of the operands and those that are bound, the clauses, and the last sum;
+    without a constant the last clause is the node's own, and its value is left out."""
+    _, _, _, reads, constant, _, minus = node
+    forms, texts, sign = gold.forms, gold.texts, "-" if minus else "+"
+    operands: list[str] = []
+    own: list[str] = []
+    chain = total = ""
+    value, form = texts[reads[0]], forms[reads[0]]
+    for number, parent in enumerate(reads[1:], start=2):
+        ends = number == len(reads) and constant is None
+        start = len(chain) + _SO if ends else len(chain)
+        if not operands:
+            total = tail[start + _FIRST : start + _FIRST + 1]
+            operands.append(total)
+        made = letter if ends else tail[start : start + 1]
+        operand = tail[start + _SECOND : start + _SECOND + 1]
+        left, right = (f"({value})", f"({texts[parent]})") if brackets else (value, texts[parent])
+        operands.append(operand)
+        own.append(made)
+        if ends:
+            return operands, own, f"{chain}so {made} = {total} {sign} {operand} = {left} {sign} {right}", ""
+        other = forms[parent]
+        form = (form[0] - other[0], form[1] - other[1]) if minus else (form[0] + other[0], form[1] + other[1])
+        value = prose.form_text(form)
+        chain = f"{chain}{made} = {total} {sign} {operand} = {left} {sign} {right} = {value}; "
+        total = made
+    return operands, own, chain, value
+
+
+def _names_unknown(letters: Letters, state: list[int], letter: str, tail: str) -> bool:
+    """Bind the unknown's letter, if it has none yet."""
+    if tail != VALUE_UNKNOWN or letters.unknown or letter not in _ALL:
+        return False
+    letters.name_unknown(letter)
+    state[0] |= VALUED
+    return True
+
+
+def _solves(gold: Script, letters: Letters, text: str) -> bool:
+    """Whether a sentence is a gold sentence of the equation, with the unknown's gold letter."""
+    if not gold.equation or letters.unknown != UNKNOWN or letters.codes.get(UNKNOWN) != 0:
+        return False
+    spot = len(_KNOW)
+    if text.startswith(_KNOW) and len(text) > spot:
+        sign = _GOAL if letters.codes.get(text[spot]) == gold.problem.goal else "?"
+        text = f"{_KNOW}{sign}{text[spot + 1 :]}"
+    return text in gold.equation
