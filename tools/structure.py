@@ -16,6 +16,7 @@ import networkx as nx
 FLOORS: tuple[tuple[str, ...], ...] = (
     ("core",),
     ("tasks",),
+    ("kernels",),
     ("optim",),
     ("data",),
     ("model",),

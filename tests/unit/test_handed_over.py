@@ -23,6 +23,7 @@ from interplay.data.spec import CorpusSpec
 from interplay.evaluate import sampling
 from interplay.evaluate.spec import EvaluateSpec
 from interplay.model import folder
+from interplay.model.decoder import Decoder
 from interplay.model.spec import Schedule, TuneOptimizer, TuneSchedule
 from interplay.optim import optimizer
 from interplay.rl import continuation, edits, first_requests, loop, losses, update
@@ -113,6 +114,23 @@ def test_the_order_of_a_language_models_rows_follows_the_seed(
     calls = record(batches, "batch_of_rows")
     first, again, other = by_seed(calls, run, lambda call: call.given["rows"].tolist())
     assert first == again != other
+
+
+SMALL_RL = {"method": {"paper": "arXiv:2402.03300"}, "mix": [1.0], "steps": 1, "prompts_per_step": 4, "max_completion_length": 5}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int8"])
+def test_products_take_the_dtype_of_the_spec(dtype: str, inputs: dict[str, Path], record: Record, tmp_path: Path) -> None:
+    weights, iterations = record(Decoder, "weights"), record(optimizer, "orthogonalise")
+    muon = {"name": "muon"}
+    tuned = SftSpec.model_validate({"tokens": 1000, "batch_tokens": 256, "dtype": dtype, "optimizer": muon})
+    lm.train_language_model(tuned, inputs, tmp_path / "sft", Run())
+    learnt = RLSpec.model_validate({**SMALL_RL, "dtype": dtype, "optimizer": muon})
+    loop.train_policy(learnt, {"init": inputs["init"], "data.0": inputs["problems"]}, tmp_path / "rl", Run())
+    sampled = EvaluateSpec.model_validate({"num_samples": 1, "max_completion_length": 5, "dtype": dtype})
+    sampling.evaluate_model(sampled, inputs, tmp_path / "evaluate", Run(engine_batch=128))
+    assert {call.given["dtype"] for call in weights} == {getattr(torch, dtype)}
+    assert {call.given["arithmetic"] for call in iterations} == {getattr(torch, dtype)}
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,8 @@ import torch.nn.functional as F
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from interplay.model import folder
-from interplay.model.decoder import Decoder, attention, fused, visible_blocks
+from interplay.model.attention import attention, fused, visible_blocks
+from interplay.model.decoder import Decoder
 from interplay.model.spec import Shape
 
 VOCAB = 48

@@ -6,7 +6,8 @@ from pydantic import field_validator, model_validator
 
 from interplay.core.extension import Extension, written_as
 from interplay.core.model import Count, Model, Natural, NotNegative, Share, Since
-from interplay.rollout.spec import AloneEpisode, EngineName
+from interplay.model.spec import Dtype
+from interplay.rollout.spec import AloneEpisode, EngineName, check_dtype
 from interplay.tasks.spec import Verify
 
 # Evaluation: the only place where a model runs over a problem set.
@@ -43,7 +44,7 @@ class EvaluateSpec(Model):
     """Tokens after which a completion is cut."""
     engine: EngineName = "native"
     """Sampling engine; part of the identity, since engines differ in the last bits. vllm needs the extra of that name."""
-    dtype: Literal["float32", "bfloat16"] = "float32"
+    dtype: Dtype = "float32"
     """Arithmetic of the model's matrix products."""
     verify: Verify = Verify()
     seed: Natural = 0
@@ -73,6 +74,11 @@ class EvaluateSpec(Model):
         if odd := [name for name in names if not name.isidentifier()]:
             raise ValueError(f"'{odd[0]}' cannot be written in a table; name it as a function, letters, digits and _")
         return metrics
+
+    @model_validator(mode="after")
+    def _engine_computes(self) -> "EvaluateSpec":
+        check_dtype(self.engine, self.dtype)
+        return self
 
     @model_validator(mode="after")
     def _units_of_one_completion(self) -> "EvaluateSpec":

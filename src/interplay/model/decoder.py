@@ -1,14 +1,15 @@
 """One decoder for Llama, Qwen2 and Qwen3 shapes: packed training and cached decoding share one forward pass."""
 
-from collections.abc import Callable
-from functools import cache
+from collections.abc import Callable, Sequence
+from functools import cache, partial
 from typing import Any, NamedTuple, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from interplay.kernels import int8, layers, library
+from interplay.model.attention import Attend, activations, causal_attention, rotary
 from interplay.model.spec import Shape
 
 # RMS norm and rotary embedding with custom gradients: autograd's many small products cost a fifth of a CPU step.
@@ -77,15 +78,6 @@ def _swapped(x: Tensor) -> Tensor:
 # per pass. Small models are bound by the overhead of operators, hence few and large ones.
 
 
-Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
-"""(layer, q (..., heads, head_dim), k and v (..., kv heads, head_dim)) -> (..., heads * head_dim)."""
-
-
-KERNELS = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
-"""Attention kernels on a GPU, without cuDNN's, which PyTorch prefers on Hopper and Blackwell: for each new shape it builds a
-plan, which takes tens of milliseconds, and batches bucketed by length have new shapes at nearly every step."""
-
-
 class LayerWeights(NamedTuple):
     """One layer's weights in the dtype of the forward pass; rows of fused matrices are in the order of their names."""
 
@@ -98,13 +90,15 @@ class LayerWeights(NamedTuple):
     mlp_norm: Tensor
     gate_up: Tensor
     down: Tensor
+    packed: layers.Packed | None
+    """The matrices as 8-bit operands, where compiled kernels compute the layer."""
 
 
 class Halves(NamedTuple):
     """The parts of a layer before and after attention, which are functions of single tokens."""
 
     before: Callable[..., tuple[Tensor, Tensor]]
-    after: Callable[..., tuple[Tensor, Tensor]]
+    after: Callable[..., Tensor]
 
 
 class Weights(NamedTuple):
@@ -115,6 +109,10 @@ class Weights(NamedTuple):
     norm: Tensor
     head: Tensor
     halves: Halves
+
+    def attention(self, size: Sequence[int], segments: Tensor | None = None) -> Attend:
+        """`causal_attention` in the arithmetic of these weights."""
+        return causal_attention(size, self.norm.device, self.norm.dtype, self.halves is KERNELS, segments)
 
 
 class _Affine(nn.Module):
@@ -186,19 +184,18 @@ class Decoder(nn.Module):
     def hidden(
         self, ids: Tensor, positions: Tensor, segments: Tensor | None = None, dtype: torch.dtype = torch.float32
     ) -> Tensor:
-        """Final hidden states (B, T, D) in `dtype` of ids (B, T) at positions (B, T) or (1, T).
+        """Final hidden states (B, T, D) of ids (B, T) at positions (B, T) or (1, T), in the dtype of `activations`.
 
         A token attends to the tokens before it that bear its own number in segments (B, T); None: to all before it.
         Matrix products run in `dtype` on weights cast once; gradients reach the float32 parameters."""
         weights, rope = self.weights(dtype), rotary(self.shape, positions, dtype)
-        blocks = visible_blocks(segments, ids.shape[1], ids.device, dtype)
-        return forward(self.shape, weights, ids, rope, lambda _, q, k, v: attention(q, k, v, blocks))
+        return forward(self.shape, weights, ids, rope, weights.attention(ids.shape, segments))
 
     def mlp_input(self, ids: Tensor, positions: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
-        """Inputs of the last layer's MLP, (B, T, D) in `dtype`, of ids (B, T) at positions (B, T) or (1, T)."""
-        rope, blocks = rotary(self.shape, positions, dtype), visible_blocks(None, ids.shape[1], ids.device, dtype)
+        """Inputs of the last layer's MLP, (B, T, D), of ids (B, T) at positions (B, T) or (1, T)."""
+        weights, rope = self.weights(dtype), rotary(self.shape, positions, dtype)
         inputs: list[Tensor] = []
-        forward(self.shape, self.weights(dtype), ids, rope, lambda _, q, k, v: attention(q, k, v, blocks), probe=inputs.append)
+        forward(self.shape, weights, ids, rope, weights.attention(ids.shape), probe=inputs.append)
         return inputs[-1]
 
     def head(self) -> Tensor:
@@ -210,15 +207,22 @@ class Decoder(nn.Module):
         return F.linear(hidden, self.head().to(hidden.dtype)).float()
 
     def weights(self, dtype: torch.dtype) -> Weights:
-        """Fused weights in `dtype`, differentiable with respect to the parameters."""
-        layers = [_fuse(cast(_Layer, layer), self.shape, dtype) for layer in self.model.layers]
-        head = self.head().to(dtype)
-        embedding = head if self.shape.tie_word_embeddings else self.model.embed_tokens.weight.to(dtype)
+        """Fused weights for products in `dtype`, differentiable with respect to the parameters."""
+        head, stored = self.head(), activations(dtype)
         halves = self.halves if torch.is_grad_enabled() else EAGER
-        return Weights(embedding, layers, self.model.norm.weight.to(dtype), head, halves)
+        if dtype == torch.int8:
+            halves = KERNELS if library.usable(_widths(self.shape), head.device) else INT8
+        fused = [_fuse(cast(_Layer, layer), self.shape, stored, halves is KERNELS) for layer in self.model.layers]
+        head = head.to(stored)
+        embedding = head if self.shape.tie_word_embeddings else self.model.embed_tokens.weight.to(stored)
+        return Weights(embedding, fused, self.model.norm.weight.to(stored), head, halves)
 
 
-def _fuse(layer: _Layer, shape: Shape, dtype: torch.dtype) -> LayerWeights:
+def _widths(shape: Shape) -> tuple[int, ...]:
+    return shape.hidden_size, shape.intermediate_size, shape.head_dim
+
+
+def _fuse(layer: _Layer, shape: Shape, dtype: torch.dtype, packed: bool) -> LayerWeights:
     heads = layer.self_attn
     projections = [heads.q_proj, heads.k_proj, heads.v_proj]
     bias = torch.cat([p.bias for p in projections]).to(dtype) if shape.architecture == "qwen2" else None
@@ -226,39 +230,68 @@ def _fuse(layer: _Layer, shape: Shape, dtype: torch.dtype) -> LayerWeights:
     if shape.architecture == "qwen3":
         q_norm = heads.q_norm.weight.expand(shape.num_attention_heads, -1)
         norm = torch.cat([q_norm, heads.k_norm.weight.expand(shape.num_key_value_heads, -1)]).to(dtype)
+    qkv = torch.cat([p.weight for p in projections]).to(dtype)
+    gate_up = torch.cat([layer.mlp.gate_proj.weight, layer.mlp.up_proj.weight]).to(dtype)
+    out, down = heads.o_proj.weight.to(dtype), layer.mlp.down_proj.weight.to(dtype)
     return LayerWeights(
         attention_norm=layer.input_layernorm.weight.to(dtype),
-        qkv=torch.cat([p.weight for p in projections]).to(dtype),
+        qkv=qkv,
         qkv_bias=bias,
         qk_norm=norm,
-        out=heads.o_proj.weight.to(dtype),
+        out=out,
         mlp_norm=layer.post_attention_layernorm.weight.to(dtype),
-        gate_up=torch.cat([layer.mlp.gate_proj.weight, layer.mlp.up_proj.weight]).to(dtype),
-        down=layer.mlp.down_proj.weight.to(dtype),
+        gate_up=gate_up,
+        down=down,
+        packed=layers.pack((qkv, out, gate_up, down), torch.is_grad_enabled()) if packed else None,
     )
 
 
+Linear = Callable[..., Tensor]
+"""`torch.nn.functional.linear`, or a function in its place."""
+
+
 def _before(
-    layer: LayerWeights, x: Tensor, cos: Tensor, sin: Tensor, head_dim: int, rotated: int, eps: float
+    layer: LayerWeights,
+    x: Tensor,
+    cos: Tensor,
+    sin: Tensor,
+    head_dim: int,
+    rotated: int,
+    eps: float,
+    linear: Linear = F.linear,
 ) -> tuple[Tensor, Tensor]:
     """Queries with keys, normalised and rotated, and values, (..., heads, head_dim) each, of the input (..., D) of a layer."""
     h = rms_norm(x, layer.attention_norm, eps)
-    heads = F.linear(h, layer.qkv, layer.qkv_bias).unflatten(-1, (-1, head_dim))
+    heads = linear(h, layer.qkv, layer.qkv_bias).unflatten(-1, (-1, head_dim))
     qk, v = heads[..., :rotated, :], heads[..., rotated:, :]
     if layer.qk_norm is not None:
         qk = rms_norm(qk, layer.qk_norm, eps)
     return rotate(qk, (cos, sin)), v
 
 
-def _after(layer: LayerWeights, x: Tensor, mixed: Tensor, eps: float) -> tuple[Tensor, Tensor]:
-    """The output (..., D) of a layer given its input and its attention output, and the input of its MLP."""
-    x = x + F.linear(mixed, layer.out)
-    h = rms_norm(x, layer.mlp_norm, eps)
-    gate, up = F.linear(h, layer.gate_up).chunk(2, -1)
-    return x + F.linear(F.silu(gate) * up, layer.down), h
+def _after(layer: LayerWeights, x: Tensor, mixed: Tensor, eps: float, linear: Linear = F.linear) -> Tensor:
+    """The output (..., D) of a layer given its input and its attention output."""
+    x = x + linear(mixed, layer.out)
+    gate, up = linear(rms_norm(x, layer.mlp_norm, eps), layer.gate_up).chunk(2, -1)
+    return x + linear(F.silu(gate) * up, layer.down)
+
+
+def _before_in_kernels(
+    layer: LayerWeights, x: Tensor, cos: Tensor, sin: Tensor, head_dim: int, rotated: int, eps: float
+) -> tuple[Tensor, Tensor]:
+    assert layer.packed is not None
+    given = (layer.attention_norm, layer.qkv, layer.qkv_bias, layer.qk_norm, layer.packed.qkv)
+    return layers.before_attention(x, *given, (cos, sin), rotated, eps)
+
+
+def _after_in_kernels(layer: LayerWeights, x: Tensor, mixed: Tensor, eps: float) -> Tensor:
+    assert layer.packed is not None
+    return layers.after_attention(x, mixed, layer.mlp_norm, layer.out, layer.gate_up, layer.down, layer.packed, eps)
 
 
 EAGER = Halves(_before, _after)
+KERNELS = Halves(_before_in_kernels, _after_in_kernels)
+INT8 = Halves(partial(_before, linear=int8.int8_linear), partial(_after, linear=int8.int8_linear))
 
 
 @cache
@@ -281,88 +314,14 @@ def forward(
 
     With `wanted` (M,), indices into ids (N,), only their states (M, D) are returned, and the last layer's MLP skips the others.
     `probe` receives the input (..., D) of each layer's MLP."""
-    queries, rotated = shape.num_attention_heads, shape.num_attention_heads + shape.num_key_value_heads
+    rotated = shape.num_attention_heads + shape.num_key_value_heads
     x = F.embedding(ids, weights.embedding)
     for index, layer in enumerate(weights.layers):
         qk, v = weights.halves.before(layer, x, *rope, shape.head_dim, rotated, shape.rms_norm_eps)
-        mixed = attend(index, qk[..., :queries, :], qk[..., queries:, :], v)
+        mixed = attend(index, qk, v)
         if wanted is not None and index == len(weights.layers) - 1:
             x, mixed = x.index_select(0, wanted), mixed.index_select(0, wanted)
-        x, h = weights.halves.after(layer, x, mixed, shape.rms_norm_eps)
         if probe is not None:
-            probe(h)
+            probe(rms_norm(x + F.linear(mixed, layer.out), layer.mlp_norm, shape.rms_norm_eps))
+        x = weights.halves.after(layer, x, mixed, shape.rms_norm_eps)
     return rms_norm(x, weights.norm, shape.rms_norm_eps)
-
-
-def rotary(shape: Shape, positions: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Cosines and signed sines (..., 1, head_dim) of the rotary embedding (arXiv:2104.09864) at positions (...)."""
-    steps = torch.arange(0, shape.head_dim, 2, dtype=torch.float32, device=positions.device) / shape.head_dim
-    angles = positions[..., None, None].float() / shape.rope_theta**steps
-    cos, sin = angles.cos(), angles.sin()
-    return torch.cat((cos, cos), -1).to(dtype), torch.cat((-sin, sin), -1).to(dtype)
-
-
-class Block(NamedTuple):
-    """Queries first..last-1 see keys start..last-1, plus what `mask` (B or 1, 1, queries, keys) adds to their scores."""
-
-    first: int
-    last: int
-    start: int
-    mask: Tensor
-
-
-def visible_blocks(segments: Tensor | None, length: int, device: torch.device, dtype: torch.dtype) -> list[Block]:
-    """Blocks of queries for attention, each with the keys that any of its queries may attend to.
-
-    Long rows are cut into blocks of 64: of the T x T scores of packed problems, most are above the diagonal or between problems.
-    On a GPU there is one block, since kernels are faster on one large product, and none where all is causal, since flash
-    attention takes no mask."""
-    if segments is None and device.type == "cuda":
-        return []
-    size = length if length <= 128 or device.type == "cuda" else 64
-    place = torch.arange(length, device=device)
-    if segments is None:
-        begins = torch.zeros(1, length, dtype=torch.long, device=device)
-    else:
-        changes = F.pad(segments[:, 1:] != segments[:, :-1], (1, 0), value=True)
-        begins = torch.where(changes, place, 0).cummax(1).values
-    blocks = []
-    for first in range(0, length, size):
-        last = min(first + size, length)
-        start = int(begins[:, first:last].min()) // 16 * 16
-        keys = place[start:last]
-        hidden = (keys > place[first:last, None]) | (keys < begins[:, first:last, None])
-        mask = torch.zeros(hidden.shape, dtype=dtype, device=device).masked_fill_(hidden, float("-inf"))
-        blocks.append(Block(first, last, start, mask[:, None]))
-    return blocks
-
-
-def attention(q: Tensor, k: Tensor, v: Tensor, blocks: list[Block]) -> Tensor:
-    """Attention of q (B, T, heads, head_dim) over k, v (B, T, kv heads, head_dim): (B, T, heads * head_dim).
-
-    On a CPU, two explicit products around a softmax are 1.4 times as fast as the fused kernel for T up to 256 in bfloat16."""
-    if q.is_cuda:
-        return fused(q, k, v, blocks[0].mask if blocks else None)
-    batch, length, heads, size = q.shape
-    shared = k.shape[2]
-    group = heads // shared
-    # Queries that share a key head are further rows of one product, so keys and values are not repeated.
-    queries = (q * size**-0.5).unflatten(2, (shared, group)).permute(0, 2, 3, 1, 4)
-    keys = k.permute(0, 2, 3, 1).reshape(batch * shared, size, length)
-    values = v.transpose(1, 2).reshape(batch * shared, length, size)
-    mixed = []
-    for block in blocks:
-        rows, seen = block.last - block.first, block.last - block.start
-        part = queries[:, :, :, block.first : block.last].reshape(batch * shared, group * rows, size)
-        scores = torch.bmm(part, keys[:, :, block.start : block.last]).view(batch, heads, rows, seen) + block.mask
-        weights = scores.softmax(-1).view(batch * shared, group * rows, seen)
-        mixed.append(torch.bmm(weights, values[:, block.start : block.last]).view(batch, heads, rows, size))
-    return torch.cat(mixed, 2).transpose(1, 2).flatten(-2)
-
-
-def fused(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
-    """The same by one fused kernel of PyTorch: without a mask, causal flash attention."""
-    q, k, v = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
-    with sdpa_kernel(KERNELS):
-        mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=mask is None, enable_gqa=True)
-    return mixed.transpose(1, 2).flatten(-2)

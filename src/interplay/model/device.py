@@ -40,10 +40,11 @@ def peak_flops(dtype: torch.dtype, device: torch.device) -> float:
     the data sheet."""
     size, tries = (8192, 5) if device.type == "cuda" else (1024, 5)
     x = torch.ones(size, size, dtype=dtype, device=device)
+    multiply = torch._int_mm if dtype == torch.int8 else torch.matmul
     times = []
     for _ in range(tries):
         start = time.perf_counter()
-        y = x @ x
+        y = multiply(x, x)
         if device.type == "cuda":
             torch.cuda.synchronize(device)
         times.append(time.perf_counter() - start)

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import log_softmax
 
-from interplay.model.decoder import Decoder, forward, rotary
+from interplay.model.attention import activations, rotary, split_heads
+from interplay.model.decoder import Decoder, forward
 
 
 def hidden_states(
@@ -22,16 +23,18 @@ def hidden_states(
     in_prompt, later = torch.arange(longest, device=prompts.device), torch.arange(width - 1, device=prompts.device)
     ids = torch.cat((prompts.flatten(), completions[:, :-1].flatten()))
     positions = torch.cat((in_prompt.repeat(count), (lengths[group][:, None] + later).flatten()))
-    causal = _mask((in_prompt <= in_prompt[:, None])[None], dtype)
+    stored = activations(dtype)
+    causal = _mask((in_prompt <= in_prompt[:, None])[None], stored)
     of_prompt = (in_prompt < lengths[group][:, None])[:, None].expand(-1, width - 1, -1)
-    onward = _mask(torch.cat((of_prompt, (later <= later[:, None]).expand(rows, -1, -1)), 2), dtype)
+    onward = _mask(torch.cat((of_prompt, (later <= later[:, None]).expand(rows, -1, -1)), 2), stored)
 
     def parts(x: Tensor) -> tuple[Tensor, Tensor]:
         """Prompts (G, P, ...) and completions (R, C - 1, ...) of the passed tokens, (G * P + R * (C - 1), ...)."""
         split = count * longest
         return x[:split].unflatten(0, (count, longest)), x[split:].unflatten(0, (rows, width - 1))
 
-    def attend(_: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    def attend(_: int, qk: Tensor, v: Tensor) -> Tensor:
+        q, k = split_heads(qk, v)
         (q_first, q_then), (k_first, k_then), (v_first, v_then) = parts(q), parts(k), parts(v)
         first = _attention(q_first, k_first, v_first, causal)
         keys, values = torch.cat((k_first[group], k_then), 1), torch.cat((v_first[group], v_then), 1)

@@ -7,6 +7,9 @@ from pydantic import model_validator
 
 from interplay.core.model import Count, Model, NotNegative, Positive, Share
 
+Dtype = Literal["float32", "bfloat16", "int8"]
+"""Arithmetic of a decoder's matrix products."""
+
 
 class Shape(Model):
     """A decoder built from scratch, with Hugging Face's names. Written as a `save_pretrained` folder of that architecture."""

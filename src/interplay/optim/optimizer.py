@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from interplay.model.spec import Optimizer, Schedule
+from interplay.kernels import int8, library
+from interplay.model.spec import Dtype, Optimizer, Schedule
 from interplay.optim import distributed
 
 # Muon (Jordan 2024, https://kellerjordan.github.io/posts/muon/): steps along the orthogonal matrix nearest to the momentum.
@@ -31,13 +32,29 @@ SMALLEST_NORM = 1e-7
 
 
 def orthogonalise(matrices: Tensor, arithmetic: torch.dtype) -> Tensor:
-    """Newton-Schulz iteration on (N, m, n) with m <= n: X <- aX + (bG + cGG)X with G = XX^T. (N, m, n) of dtype `arithmetic`."""
+    """Newton-Schulz iteration on (N, m, n) with m <= n: X <- aX + (bG + cGG)X with G = XX^T. (N, m, n) of dtype `arithmetic`.
+    int8 stands for integer operands, here of 11 bits, and a float32 result (`interplay.kernels`)."""
+    if arithmetic == torch.int8:
+        return _orthogonalise_integers(matrices)
     x = matrices.to(arithmetic)
     x = x / x.norm(dim=(-2, -1), keepdim=True).clamp(min=SMALLEST_NORM)
     for _ in range(ITERATIONS):
         gram = torch.bmm(x, x.mT)
         update = torch.baddbmm(gram, gram, gram, beta=B, alpha=C)
         x = torch.baddbmm(x, update, x, beta=A)
+    return x
+
+
+def _orthogonalise_integers(matrices: Tensor) -> Tensor:
+    if library.usable(matrices.shape[1:], matrices.device):
+        x = matrices.clone(memory_format=torch.contiguous_format)
+        library.call("orthogonalise", library.Iteration(*x.shape, ITERATIONS, A, B, C, SMALLEST_NORM), x)
+        return x
+    x = matrices / matrices.norm(dim=(-2, -1), keepdim=True).clamp(min=SMALLEST_NORM)
+    for _ in range(ITERATIONS):
+        grams = [int8.int12_product(one, one.mT) for one in x]
+        updates = [B * gram + C * int8.int12_product(gram, gram) for gram in grams]
+        x = torch.stack([A * one + int8.int12_product(update, one) for update, one in zip(updates, x, strict=True)])
     return x
 
 
@@ -113,11 +130,14 @@ class AdamW(_Eager, torch.optim.AdamW):
 # Parameter groups.
 
 
-def build_optimizers(spec: Optimizer, named_parameters: Iterable[tuple[str, Tensor]]) -> list[torch.optim.Optimizer]:
+def build_optimizers(
+    spec: Optimizer, named_parameters: Iterable[tuple[str, Tensor]], dtype: Dtype = "float32"
+) -> list[torch.optim.Optimizer]:
     """The optimisers of a model whose parameters bear Hugging Face's names.
 
     adamw: all parameters. muon: Muon on the matrices of the layers, AdamW on the rest (embeddings, output head, norms, biases).
-    Weight decay pulls on matrices only, never on norms and biases. Each group keeps its peak rate as `initial_lr`."""
+    Weight decay pulls on matrices only, never on norms and biases. Each group keeps its peak rate as `initial_lr`.
+    With `dtype` int8 the products of Muon's iteration take integer operands, too."""
     matrices: list[Tensor] = []
     tables: list[Tensor] = []
     vectors: list[Tensor] = []
@@ -125,7 +145,8 @@ def build_optimizers(spec: Optimizer, named_parameters: Iterable[tuple[str, Tens
         inside = ".layers." in name and parameter.ndim == 2
         (matrices if inside else tables if parameter.ndim == 2 else vectors).append(parameter)
     if spec.name == "muon":
-        muon = [Muon(matrices, spec.muon_learning_rate, spec.weight_decay, spec.muon_momentum)] if matrices else []
+        arithmetic = torch.int8 if dtype == "int8" else None
+        muon = [Muon(matrices, spec.muon_learning_rate, spec.weight_decay, spec.muon_momentum, arithmetic)] if matrices else []
         return _store_peak([*muon, _adamw(spec, tables, vectors)])
     return _store_peak([_adamw(spec, matrices + tables, vectors)])
 

@@ -157,7 +157,7 @@ def assembled(spec: RLSpec, inputs: dict[str, Path], how: execution.Run) -> tupl
         critic=critic(spec, policy, how.micro_batch_tokens),
     )
     distributed.shard_model(policy, how)  # what is copied of it was copied by now
-    optimizers = optimizer.build_optimizers(spec.optimizer, policy.named_parameters())
+    optimizers = optimizer.build_optimizers(spec.optimizer, policy.named_parameters(), spec.dtype)
     return world, Learner(spec, policy, reference, optimizers, how.micro_batch_tokens, lagged)
 
 

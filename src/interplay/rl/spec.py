@@ -9,9 +9,9 @@ from pydantic import Field, model_validator
 
 from interplay.core.extension import Extension, written_as
 from interplay.core.model import Count, Formerly, Model, Natural, NotNegative, Share, Since
-from interplay.model.spec import TuneOptimizer, TuneSchedule, check_checkpoints
+from interplay.model.spec import Dtype, TuneOptimizer, TuneSchedule, check_checkpoints
 from interplay.rl import advantage_spec, edit_spec, loss_spec, request_spec as requests_spec, reward_spec, sampler_spec
-from interplay.rollout.spec import CompletionEpisode, EngineName, Episode
+from interplay.rollout.spec import CompletionEpisode, EngineName, Episode, check_dtype
 from interplay.tasks.spec import Verify
 
 # Which members of the seams go together: they declare capabilities (`NEEDS`, `PROVIDES`, `REFUSES`), which one rule checks.
@@ -217,7 +217,7 @@ class RLSpec(Model):
     """Who samples. Engines differ in the last bits, so the choice is part of the identity. vllm needs the extra of that name."""
     optimizer: TuneOptimizer = TuneOptimizer()
     schedule: TuneSchedule = TuneSchedule()
-    dtype: Literal["float32", "bfloat16"] = "float32"
+    dtype: Dtype = "float32"
     """Arithmetic of rollouts and updates."""
     checkpoints: Annotated[list[Count], Since([])] = []
     """Steps whose weights are kept in checkpoints/<step>/model/ as part of the artifact."""
@@ -239,6 +239,7 @@ class RLSpec(Model):
         if (decoding := self.method.decoding) and self.engine not in decoding.ENGINES:
             able = " or ".join(decoding.ENGINES)
             raise ValueError(f"engine = {self.engine}: cannot decode with method.decoding = {decoding.name}; write {able}")
+        check_dtype(self.engine, self.dtype)
         if self.temperature == 0:
             raise ValueError("temperature = 0 makes all completions of a prompt equal: nothing is learnt; write 1.0")
         check_checkpoints(self.checkpoints, self.steps)

@@ -80,7 +80,7 @@ def trained(school: School, rows: Sequence[Row], step: int, factor: float) -> Li
     """Train the student at hand on the problems of one dataset, with a fresh optimiser at `factor` of its rate. The noise is that
     of the outer `step` for all datasets, so that equal ones have equal students."""
     own = school.spec.model_copy(update={"seed": stream_key(school.spec.seed, "student", step), "steps": school.spec.inner_steps})
-    optimizers = optimizer.build_optimizers(own.optimizer, school.student.named_parameters())
+    optimizers = optimizer.build_optimizers(own.optimizer, school.student.named_parameters(), own.dtype)
     learner = Learner(own, school.student, school.reference, optimizers, school.micro_batch_tokens)
     course, seconds = world(school, own, rows), defaultdict[str, float](float)
     optimizer.set_lr(optimizers, factor)
@@ -218,7 +218,7 @@ def assembled(spec: teach_spec.TeachSpec, inputs: dict[str, Path], how: executio
                 "minibatches": 1,
             }
         )
-        optimizers = optimizer.build_optimizers(spec.teacher_optimizer, model.named_parameters())
+        optimizers = optimizer.build_optimizers(spec.teacher_optimizer, model.named_parameters(), own.dtype)
         learner = Learner(own, model, reference, optimizers, how.micro_batch_tokens)
         teacher = Teacher(learner, engine(spec.engine, model, how, dtype, base), proposals.end_token(tokenizer, spec.task))
     else:

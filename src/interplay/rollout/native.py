@@ -9,7 +9,8 @@ from torch import Tensor
 
 from interplay.core.execution import Run
 from interplay.model import device, spec
-from interplay.model.decoder import Decoder, Weights, attention, forward, rotary, visible_blocks
+from interplay.model.attention import rotary, split_heads
+from interplay.model.decoder import Decoder, Weights, forward
 from interplay.model.heads import Composed, Lagged
 from interplay.rollout.request import Request, Rollouts, Sampling, assemble, draw_tokens, join, split, uniform_noise
 
@@ -48,15 +49,16 @@ class Cache:
         """Final hidden state (groups, D) at the end of each prompt of ids (groups, prompt length), padded on the right."""
         positions = torch.arange(ids.shape[1], device=ids.device)[None]
         compute = weights.norm.dtype
-        blocks = visible_blocks(None, ids.shape[1], ids.device, compute)
+        attention = weights.attention(ids.shape)
 
-        def attend(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        def attend(layer: int, qk: Tensor, v: Tensor) -> Tensor:
+            _, k = split_heads(qk, v)
             self.prompt_keys.append(k.to(self.dtype).permute(0, 2, 3, 1).flatten(0, 1).contiguous())
             self.prompt_values.append(v.to(self.dtype).transpose(1, 2).flatten(0, 1).contiguous())
             rows = len(self.lengths) * k.shape[2] * self.samples
             for own in (self.keys, self.values):
                 own.append(torch.zeros(rows, BLOCK, k.shape[3], dtype=self.dtype, device=k.device))
-            return attention(q, k, v, blocks)
+            return attention(layer, qk, v)
 
         hidden = forward(self.shape, weights, ids, rotary(self.shape, positions, compute), attend)
         return hidden[torch.arange(len(ids), device=ids.device), self.lengths - 1]
@@ -69,7 +71,8 @@ class Cache:
         self.steps, self.place = self.steps + 1, place
         return forward(self.shape, weights, ids, rope, self._attend)
 
-    def _attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    def _attend(self, layer: int, qk: Tensor, v: Tensor) -> Tensor:
+        q, k = split_heads(qk, v)
         groups, samples, heads, size = q.shape
         shared, steps = k.shape[2], self.steps
         for own, new in ((self.keys[layer], k), (self.values[layer], v)):

@@ -20,6 +20,12 @@ class OwnEngine(Extension):
 EngineName = Annotated[Literal["native", "hf", "vllm"] | OwnEngine, written_as(OwnEngine)]
 
 
+def check_dtype(engine: str | OwnEngine, dtype: str) -> None:
+    """Raises ValueError where the engine cannot compute in that dtype."""
+    if dtype == "int8" and engine in ("hf", "vllm"):
+        raise ValueError(f"dtype = int8: the engine {engine} has no such products; write float32 or bfloat16, or engine: native")
+
+
 VLLM_CPU_HEAD_DIMS = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)
 """Widths of a head that attention of vLLM 0.32 computes on a CPU; others end its first pass."""
 

@@ -117,7 +117,7 @@ def prepare(spec: TrainSpec, inputs: dict[str, Path], how: execution.Run) -> Set
         rows_per_step=rows_per_step,
         rows_per_pass=distributed.batch_limit(max(1, how.micro_batch_tokens // width), rows_per_step),
         steps=steps,
-        dtype=torch.bfloat16 if spec.dtype == "bfloat16" else torch.float32,
+        dtype=getattr(torch, spec.dtype),
         device=device.pick_device(how),
         tokenizer=tokenizer.tokenizer_folder(source),
         jumping=jumping_tokens(spec.position_jumps, tokenizer.load(source)),

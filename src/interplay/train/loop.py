@@ -45,7 +45,7 @@ class TrainingJob:
     """Steps between further evaluations; 0: none."""
 
     def __post_init__(self) -> None:
-        self.optimizers = optimizer.build_optimizers(self.spec.optimizer, self.model.named_parameters())
+        self.optimizers = optimizer.build_optimizers(self.spec.optimizer, self.model.named_parameters(), self.spec.dtype)
 
 
 def seed_torch(how: execution.Run, seed: int) -> None:

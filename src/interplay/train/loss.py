@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from interplay.data import batches, corpus, pairs, sets
-from interplay.model import decoder, device as devices
+from interplay.model import attention, decoder, device as devices
 from interplay.optim import distributed
 
 
@@ -27,18 +27,16 @@ def target_logits(model: decoder.Decoder, batch: batches.Batch, dtype: torch.dty
 
     Matrix products run over all tokens at once and attention per bucket; the last MLP and the logits are computed for tokens that
     bear loss only."""
-    blocks = [decoder.visible_blocks(None, length, batch.ids.device, dtype) for _, length in batch.buckets]
+    weights = model.weights(dtype)
+    buckets = [weights.attention(size) for size in batch.buckets]
     sizes = [count * length for count, length in batch.buckets]
 
-    def attend(_: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        mixed = []
-        for shape, seen, *parts in zip(batch.buckets, blocks, q.split(sizes), k.split(sizes), v.split(sizes), strict=True):
-            queries, keys, values = (part.unflatten(0, shape) for part in parts)
-            mixed.append(decoder.attention(queries, keys, values, seen).flatten(0, 1))
-        return torch.cat(mixed)
+    def attend(layer: int, qk: Tensor, v: Tensor) -> Tensor:
+        parts = zip(buckets, qk.split(sizes), v.split(sizes), strict=True)
+        return torch.cat([attend_bucket(layer, *part) for attend_bucket, *part in parts])
 
-    rope = decoder.rotary(model.shape, batch.positions, dtype)
-    hidden = decoder.forward(model.shape, model.weights(dtype), batch.ids, rope, attend, batch.before)
+    rope = attention.rotary(model.shape, batch.positions, dtype)
+    hidden = decoder.forward(model.shape, weights, batch.ids, rope, attend, batch.before)
     return model.logits(hidden)
 
 

@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 from interplay.core.extension import Extension
 from interplay.core.model import Count, Model, Natural, NotNegative, Positive, Share, Since
 from interplay.core.references import Mix
-from interplay.model.spec import Optimizer, Schedule, Shape, TuneOptimizer, TuneSchedule, check_checkpoints
+from interplay.model.spec import Dtype, Optimizer, Schedule, Shape, TuneOptimizer, TuneSchedule, check_checkpoints
 
 # The language-model trainer: pre-training, mid-training and SFT differ in data, init and loss mask only.
 
@@ -40,9 +40,10 @@ class TrainSpec(Model):
     """Tokens per optimiser step, padding included; a whole number of rows."""
     optimizer: Optimizer = Optimizer()
     schedule: Schedule = Schedule()
-    dtype: Literal["float32", "bfloat16"] = "float32"
+    dtype: Dtype = "float32"
     """Arithmetic of the matrix products; weights and optimiser state stay float32. bfloat16 is for GPUs, and for CPUs with
-    its instructions: on others it is thirty times slower."""
+    its instructions: on others it is thirty times slower. int8 is for CPUs: the linear layers round each operand to 8 bits on
+    power-of-two scales and sum exactly, so that processors agree; attention, norms and the output head stay float32."""
     position_jumps: PositionJumps = PositionJumps()
     eval_every: Natural = 0
     """Steps between losses on the validation set; 0: only at the end and at the kept checkpoints."""
@@ -85,7 +86,7 @@ class TuneSpec(Model):
     plan's cost assumes this length."""
     optimizer: TuneOptimizer = TuneOptimizer()
     schedule: TuneSchedule = TuneSchedule()
-    dtype: Literal["float32", "bfloat16"] = "float32"
+    dtype: Dtype = "float32"
     """Arithmetic of the matrix products; weights and optimiser state stay float32."""
     checkpoints: list[Count] = []
     """Steps whose weights are kept in checkpoints/<step>/model/ as part of the artifact."""

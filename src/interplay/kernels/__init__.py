@@ -1,0 +1,1 @@
+"""Compiled kernels of small decoders on CPUs."""

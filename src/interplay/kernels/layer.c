@@ -1,0 +1,350 @@
+// The parts of a decoder layer before and after attention, forward and backward, over blocks of rows that stay in the cache.
+//
+// Matrix products take 8-bit operands: rows of activations and of weights for outputs and input gradients; for the gradient of a
+// weight, columns over blocks of GRADIENT_ROWS rows, whose products are added in order. Everything else is float32.
+
+#include "products.h"
+
+#define FORWARD_ROWS 48
+#define GRADIENT_ROWS 256
+
+// A matrix w (rows, columns) as both right operands, in one buffer: its rows summed over columns (for x w^T), then its columns
+// summed over rows (for g w).
+typedef struct {
+    Right output, input;
+} Matrix;
+
+INLINE Right right_operand(const uint8_t *buffer, long columns, long summed) {
+    const float *scale = (const float *)(buffer + columns * summed);
+    return (Right){(const int8_t *)buffer, scale, (const int32_t *)(scale + columns), columns};
+}
+
+INLINE long operand_size(long columns, long summed) { return columns * summed + 8 * columns; }
+
+INLINE Matrix matrix(const uint8_t *buffer, long rows, long columns) {
+    return (Matrix){right_operand(buffer, rows, columns), right_operand(buffer + operand_size(rows, columns), columns, rows)};
+}
+
+// `both`: the operand for input gradients, too.
+void pack_matrix(const float *w, long rows, long columns, int both, uint8_t *buffer) {
+    Matrix m = matrix(buffer, rows, columns);
+    quantise_transposed(w, rows, columns, (int8_t *)m.output.bytes, (float *)m.output.scale, (int32_t *)m.output.offset);
+    if (both)
+        quantise_columns(w, rows, columns, columns, 0, (uint8_t *)m.input.bytes, (float *)m.input.scale,
+                         (int32_t *)m.input.offset);
+}
+
+INLINE long smaller(long a, long b) { return a < b ? a : b; }
+INLINE float *floats(long count) { return aligned_alloc(64, (size_t)(count * 4 + 63) / 64 * 64); }
+INLINE uint8_t *bytes(long count) { return aligned_alloc(64, (size_t)(count + 63) / 64 * 64); }
+
+// out (rows, columns of w^T or of w) = or += x (rows, summed) . operand, with scratch for the bytes and scales of x.
+INLINE void multiply(const float *x, Right right, long rows, long summed, uint8_t *quantised, float *scale, float *out, int add) {
+    quantise_rows(x, rows, summed, quantised, scale);
+    product((Left){quantised, scale, summed, 4}, right, rows, summed, 0, right.columns, out, right.columns, add);
+}
+
+// -- norm --------------------------------------------------------------------------------------------------------------
+
+INLINE float inverse_rms(const float *x, long width, float eps) {
+    v16 sum = {0};
+    for (long k = 0; k < width; k += LANES) sum = sum + load(x + k) * load(x + k);
+    return 1.0f / sqrtf(lane_sum(sum) / (float)width + eps);
+}
+
+INLINE void scaled(const float *x, float inverse, const float *weight, long width, float *out) {
+    for (long k = 0; k < width; k += LANES) store(out + k, load(x + k) * inverse * load(weight + k));
+}
+
+// out = or += gradient of x, given that of x * inverse * weight; dweight += its part of the weight's gradient.
+INLINE void norm_gradient(const float *gradient, const float *x, float inverse, const float *weight, long width, float *dweight,
+                          float *out, int add) {
+    v16 sum = {0};
+    for (long k = 0; k < width; k += LANES) {
+        v16 both = load(gradient + k) * (load(x + k) * inverse);
+        store(dweight + k, load(dweight + k) + both);
+        sum = sum + both * load(weight + k);
+    }
+    const float mean = lane_sum(sum) / (float)width;
+    for (long k = 0; k < width; k += LANES) {
+        v16 value = (load(gradient + k) * load(weight + k) - load(x + k) * inverse * mean) * inverse;
+        if (add) value = load(out + k) + value;
+        store(out + k, value);
+    }
+}
+
+// -- weight gradient ---------------------------------------------------------------------------------------------------
+
+// Columns of a matrix (rows, width), quantised by blocks of GRADIENT_ROWS rows.
+typedef struct {
+    uint8_t *bytes;
+    float *scale;
+    int32_t *offset;
+    long width;
+} Columns;
+
+static Columns columns_of(long rows, long width) {
+    long blocks = (rows + GRADIENT_ROWS - 1) / GRADIENT_ROWS;
+    return (Columns){bytes(blocks * GRADIENT_ROWS * width), floats(blocks * width), (int32_t *)floats(blocks * width), width};
+}
+
+static void free_columns(Columns c) {
+    free(c.bytes);
+    free(c.scale);
+    free(c.offset);
+}
+
+INLINE void keep_columns(Columns c, long block, const float *x, long rows, int left) {
+    quantise_columns(x, rows, c.width, c.width, left, c.bytes + block * GRADIENT_ROWS * c.width, c.scale + block * c.width,
+                     c.offset + block * c.width);
+}
+
+// out (left.width, right.width) = sum over blocks of left^T right. Called by all threads of a team.
+static void weight_gradient(Columns left, Columns right, long rows, float *out) {
+    const long chunk = 48, last = (rows + GRADIENT_ROWS - 1) / GRADIENT_ROWS;
+#pragma omp for schedule(static) nowait
+    for (long n = 0; n < left.width; n += chunk)
+        for (long block = 0; block < last; block++) {
+            const long place = block * GRADIENT_ROWS, count = smaller(GRADIENT_ROWS, rows - place);
+            const Left a = {left.bytes + place * left.width + n * 4, left.scale + block * left.width + n, 4, left.width * 4};
+            const Right b = {(int8_t *)right.bytes + place * right.width, right.scale + block * right.width,
+                             right.offset + block * right.width, right.width};
+            product(a, b, smaller(chunk, left.width - n), (count + 3) / 4 * 4, 0, right.width, out + n * right.width, right.width,
+                    block > 0);
+        }
+}
+
+// out (width) = sum over blocks of parts (blocks, width), in order.
+INLINE void add_parts(const float *parts, long rows, long width, float *out) {
+    const long blocks = (rows + GRADIENT_ROWS - 1) / GRADIENT_ROWS;
+    memset(out, 0, (size_t)width * 4);
+    for (long b = 0; b < blocks; b++)
+        for (long k = 0; k < width; k++) out[k] += parts[b * width + k];
+}
+
+static float *parts_of(long rows, long width) {
+    const long count = (rows + GRADIENT_ROWS - 1) / GRADIENT_ROWS * width;
+    float *parts = floats(count);
+    memset(parts, 0, (size_t)count * 4);
+    return parts;
+}
+
+// -- before attention --------------------------------------------------------------------------------------------------
+
+// Row m has the cosines and sines at (m / inner) * outer_stride + (m % inner) * inner_stride.
+typedef struct {
+    const float *cos, *sin;
+    long inner, outer_stride, inner_stride;
+} Rope;
+
+typedef struct {
+    long rows, width, rotated, values, size;
+    float eps;
+} Heads;
+
+INLINE long rope_row(const Rope *rope, long m) {
+    return m / rope->inner * rope->outer_stride + m % rope->inner * rope->inner_stride;
+}
+
+// out = cos * x + sign * sin * swapped(x), of one head of `size`; the sines are signed.
+INLINE void rotate(const float *x, const float *cos, const float *sin, float sign, long size, float *restrict out) {
+    const long half = size / 2;
+    for (long i = 0; i < half; i++) {
+        out[i] = x[i] * cos[i] + x[i + half] * (sign * sin[i]);
+        out[i + half] = x[i + half] * cos[i + half] + x[i] * (sign * sin[i + half]);
+    }
+}
+
+void before_forward(const Heads *heads, const Rope *rope, const float *x, const float *norm, const uint8_t *qkv, const float *bias,
+                    const float *qk_norm, float *inverse, float *raw, float *qk, float *v) {
+    const Heads h = *heads;
+    const long columns = (h.rotated + h.values) * h.size, split = h.rotated * h.size;
+    const Matrix w = matrix(qkv, columns, h.width);
+#pragma omp parallel
+    {
+        float *normed = floats(FORWARD_ROWS * h.width), *scale = floats(FORWARD_ROWS), *own = floats(FORWARD_ROWS * columns);
+        float *head = floats(h.size);
+        uint8_t *quantised = bytes(FORWARD_ROWS * h.width);
+#pragma omp for schedule(static)
+        for (long first = 0; first < h.rows; first += FORWARD_ROWS) {
+            const long count = smaller(FORWARD_ROWS, h.rows - first);
+            float *out = raw ? raw + first * columns : own;
+            for (long m = 0; m < count; m++) {
+                const float *row = x + (first + m) * h.width;
+                inverse[first + m] = inverse_rms(row, h.width, h.eps);
+                scaled(row, inverse[first + m], norm, h.width, normed + m * h.width);
+            }
+            multiply(normed, w.output, count, h.width, quantised, scale, out, 0);
+            for (long m = 0; m < count; m++) {
+                float *row = out + m * columns;
+                const long place = rope_row(rope, first + m);
+                if (bias)
+                    for (long k = 0; k < columns; k++) row[k] += bias[k];
+                for (long k = 0; k < split; k += h.size) {
+                    const float *given = row + k;
+                    if (qk_norm) {
+                        scaled(given, inverse_rms(given, h.size, h.eps), qk_norm + k, h.size, head);
+                        given = head;
+                    }
+                    rotate(given, rope->cos + place, rope->sin + place, 1.0f, h.size, qk + (first + m) * split + k);
+                }
+                memcpy(v + (first + m) * (columns - split), row + split, (size_t)(columns - split) * 4);
+            }
+        }
+        free(normed), free(scale), free(own), free(head), free(quantised);
+    }
+}
+
+void before_backward(const Heads *heads, const Rope *rope, const float *x, const float *norm, const uint8_t *qkv,
+                     const float *qk_norm, const float *inverse, const float *raw, const float *dqk, const float *dv, float *dx,
+                     float *dnorm, float *dqkv, float *dbias, float *dqk_norm) {
+    const Heads h = *heads;
+    const long columns = (h.rotated + h.values) * h.size, split = h.rotated * h.size;
+    const Matrix w = matrix(qkv, columns, h.width);
+    const Columns left = columns_of(h.rows, columns), right = columns_of(h.rows, h.width);
+    float *norm_parts = parts_of(h.rows, h.width), *bias_parts = parts_of(h.rows, columns), *qk_parts = parts_of(h.rows, split);
+#pragma omp parallel
+    {
+        float *gradient = floats(GRADIENT_ROWS * columns), *scale = floats(GRADIENT_ROWS), *wide = floats(GRADIENT_ROWS * h.width);
+        float *head = floats(h.size);
+        uint8_t *quantised = bytes(GRADIENT_ROWS * columns);
+#pragma omp for schedule(static)
+        for (long first = 0; first < h.rows; first += GRADIENT_ROWS) {
+            const long count = smaller(GRADIENT_ROWS, h.rows - first), block = first / GRADIENT_ROWS;
+            for (long m = 0; m < count; m++) {
+                float *row = gradient + m * columns;
+                const long place = rope_row(rope, first + m);
+                for (long k = 0; k < split; k += h.size) {
+                    const float *given = dqk + (first + m) * split + k, *before = raw + (first + m) * columns + k;
+                    rotate(given, rope->cos + place, rope->sin + place, -1.0f, h.size, qk_norm ? head : row + k);
+                    if (qk_norm)
+                        norm_gradient(head, before, inverse_rms(before, h.size, h.eps), qk_norm + k, h.size,
+                                      qk_parts + block * split + k, row + k, 0);
+                }
+                memcpy(row + split, dv + (first + m) * (columns - split), (size_t)(columns - split) * 4);
+                if (dbias)
+                    for (long k = 0; k < columns; k++) bias_parts[block * columns + k] += row[k];
+            }
+            keep_columns(left, block, gradient, count, 1);
+            for (long m = 0; m < count; m++)
+                scaled(x + (first + m) * h.width, inverse[first + m], norm, h.width, wide + m * h.width);
+            keep_columns(right, block, wide, count, 0);
+            multiply(gradient, w.input, count, columns, quantised, scale, wide, 0);
+            for (long m = 0; m < count; m++)
+                norm_gradient(wide + m * h.width, x + (first + m) * h.width, inverse[first + m], norm, h.width,
+                              norm_parts + block * h.width, dx + (first + m) * h.width, 0);
+        }
+        weight_gradient(left, right, h.rows, dqkv);
+        free(gradient), free(scale), free(wide), free(head), free(quantised);
+    }
+    add_parts(norm_parts, h.rows, h.width, dnorm);
+    if (dbias) add_parts(bias_parts, h.rows, columns, dbias);
+    if (dqk_norm) add_parts(qk_parts, h.rows, split, dqk_norm);
+    free_columns(left), free_columns(right), free(norm_parts), free(bias_parts), free(qk_parts);
+}
+
+// -- after attention ---------------------------------------------------------------------------------------------------
+
+typedef struct {
+    long rows, width, mixed, hidden;
+    float eps;
+} Mlp;
+
+INLINE void gated(const float *gate_up, long hidden, float *out) {
+    for (long k = 0; k < hidden; k += LANES) {
+        v16 gate = load(gate_up + k);
+        store(out + k, gate * sigmoid(gate) * load(gate_up + hidden + k));
+    }
+}
+
+// Given d(gate * sigmoid(gate) * up): that value, and the gradients of gate and up.
+INLINE void gated_gradient(const float *gradient, const float *gate_up, long hidden, float *value, float *out) {
+    for (long k = 0; k < hidden; k += LANES) {
+        v16 gate = load(gate_up + k), up = load(gate_up + hidden + k), s = sigmoid(gate), silu = gate * s, g = load(gradient + k);
+        store(value + k, silu * up);
+        store(out + k, g * up * (s + silu * (1.0f - s)));
+        store(out + hidden + k, g * silu);
+    }
+}
+
+void after_forward(const Mlp *mlp, const float *x, const float *mixed, const float *norm, const uint8_t *out, const uint8_t *gate_up,
+                   const uint8_t *down, float *inverse, float *middle, float *gates, float *y) {
+    const Mlp s = *mlp;
+    const Matrix w_out = matrix(out, s.width, s.mixed), w_up = matrix(gate_up, 2 * s.hidden, s.width),
+                 w_down = matrix(down, s.width, s.hidden);
+    const long widest = s.hidden > s.width ? (s.hidden > s.mixed ? s.hidden : s.mixed) : (s.width > s.mixed ? s.width : s.mixed);
+#pragma omp parallel
+    {
+        float *own = gates ? 0 : floats(FORWARD_ROWS * 2 * s.hidden), *normed = floats(FORWARD_ROWS * widest);
+        float *scale = floats(FORWARD_ROWS);
+        uint8_t *quantised = bytes(FORWARD_ROWS * widest);
+#pragma omp for schedule(static)
+        for (long first = 0; first < s.rows; first += FORWARD_ROWS) {
+            const long count = smaller(FORWARD_ROWS, s.rows - first);
+            float *wide = gates ? gates + first * 2 * s.hidden : own, *place = y + first * s.width;
+            memcpy(place, x + first * s.width, (size_t)(count * s.width) * 4);
+            multiply(mixed + first * s.mixed, w_out.output, count, s.mixed, quantised, scale, place, 1);
+            if (middle) memcpy(middle + first * s.width, place, (size_t)(count * s.width) * 4);
+            for (long m = 0; m < count; m++) {
+                const float *row = place + m * s.width;
+                const float by = inverse_rms(row, s.width, s.eps);
+                if (inverse) inverse[first + m] = by;
+                scaled(row, by, norm, s.width, normed + m * s.width);
+            }
+            multiply(normed, w_up.output, count, s.width, quantised, scale, wide, 0);
+            for (long m = 0; m < count; m++) gated(wide + m * 2 * s.hidden, s.hidden, normed + m * s.hidden);
+            multiply(normed, w_down.output, count, s.hidden, quantised, scale, place, 1);
+        }
+        free(own), free(normed), free(scale), free(quantised);
+    }
+}
+
+void after_backward(const Mlp *mlp, const float *dy, const float *mixed, const float *norm, const uint8_t *out,
+                    const uint8_t *gate_up, const uint8_t *down, const float *inverse, const float *middle, const float *gates,
+                    float *dx, float *dmixed, float *dnorm, float *dout, float *dgate_up, float *ddown) {
+    const Mlp s = *mlp;
+    const Matrix w_out = matrix(out, s.width, s.mixed), w_up = matrix(gate_up, 2 * s.hidden, s.width),
+                 w_down = matrix(down, s.width, s.hidden);
+    const Columns of_y = columns_of(s.rows, s.width), of_gated = columns_of(s.rows, s.hidden),
+                  of_gates = columns_of(s.rows, 2 * s.hidden), of_normed = columns_of(s.rows, s.width),
+                  of_x = columns_of(s.rows, s.width), of_mixed = columns_of(s.rows, s.mixed);
+    float *norm_parts = parts_of(s.rows, s.width);
+    const long widest = s.width > 2 * s.hidden ? s.width : 2 * s.hidden;
+#pragma omp parallel
+    {
+        float *wide = floats(GRADIENT_ROWS * 2 * s.hidden), *half = floats(GRADIENT_ROWS * s.hidden);
+        float *narrow = floats(GRADIENT_ROWS * s.width), *scale = floats(GRADIENT_ROWS);
+        uint8_t *quantised = bytes(GRADIENT_ROWS * widest);
+#pragma omp for schedule(static)
+        for (long first = 0; first < s.rows; first += GRADIENT_ROWS) {
+            const long count = smaller(GRADIENT_ROWS, s.rows - first), block = first / GRADIENT_ROWS;
+            const float *given = dy + first * s.width, *row = middle + first * s.width;
+            float *place = dx + first * s.width;
+            keep_columns(of_y, block, given, count, 1);
+            multiply(given, w_down.input, count, s.width, quantised, scale, half, 0);
+            for (long m = 0; m < count; m++)
+                gated_gradient(half + m * s.hidden, gates + (first + m) * 2 * s.hidden, s.hidden, half + m * s.hidden,
+                               wide + m * 2 * s.hidden);
+            keep_columns(of_gated, block, half, count, 0);
+            keep_columns(of_gates, block, wide, count, 1);
+            for (long m = 0; m < count; m++)
+                scaled(row + m * s.width, inverse[first + m], norm, s.width, narrow + m * s.width);
+            keep_columns(of_normed, block, narrow, count, 0);
+            multiply(wide, w_up.input, count, 2 * s.hidden, quantised, scale, narrow, 0);
+            memcpy(place, given, (size_t)(count * s.width) * 4);
+            for (long m = 0; m < count; m++)
+                norm_gradient(narrow + m * s.width, row + m * s.width, inverse[first + m], norm, s.width,
+                              norm_parts + block * s.width, place + m * s.width, 1);
+            keep_columns(of_x, block, place, count, 1);
+            keep_columns(of_mixed, block, mixed + first * s.mixed, count, 0);
+            multiply(place, w_out.input, count, s.width, quantised, scale, dmixed + first * s.mixed, 0);
+        }
+        weight_gradient(of_y, of_gated, s.rows, ddown);
+        weight_gradient(of_gates, of_normed, s.rows, dgate_up);
+        weight_gradient(of_x, of_mixed, s.rows, dout);
+        free(wide), free(half), free(narrow), free(scale), free(quantised);
+    }
+    add_parts(norm_parts, s.rows, s.width, dnorm);
+    free_columns(of_y), free_columns(of_gated), free_columns(of_gates), free_columns(of_normed), free_columns(of_x);
+    free_columns(of_mixed), free(norm_parts);
+}

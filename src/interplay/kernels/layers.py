@@ -1,0 +1,188 @@
+"""The parts of a decoder layer as functions of PyTorch over the compiled kernels, with gradients.
+
+The functions are those of `interplay.model.decoder` and take the same arguments; their weights carry `Packed` operands."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from interplay.kernels.library import Attention, Heads, Mlp, Rope, call
+
+
+class Packed(NamedTuple):
+    """The matrices of a layer as 8-bit operands: uint8 buffers, in C's layout."""
+
+    qkv: Tensor
+    out: Tensor
+    gate_up: Tensor
+    down: Tensor
+
+
+def pack(matrices: Sequence[Tensor], gradient: bool) -> Packed:
+    """Operands of qkv, out, gate_up and down, (rows, columns) float32 each; with `gradient` those of input gradients, too."""
+    return Packed(*(_pack(matrix.detach(), gradient) for matrix in matrices))
+
+
+def _pack(matrix: Tensor, gradient: bool) -> Tensor:
+    rows, columns = matrix.shape
+    size = rows * columns + 8 * rows + (rows * columns + 8 * columns if gradient else 0)
+    buffer = torch.empty(size, dtype=torch.uint8)
+    call("pack_matrix", matrix.contiguous(), rows, columns, gradient, buffer)
+    return buffer
+
+
+# -- before attention --------------------------------------------------------------------------------------------------
+
+
+def before_attention(
+    x: Tensor,
+    norm: Tensor,
+    qkv: Tensor,
+    bias: Tensor | None,
+    qk_norm: Tensor | None,
+    packed: Tensor,
+    rope: tuple[Tensor, Tensor],
+    rotated: int,
+    eps: float,
+) -> tuple[Tensor, Tensor]:
+    """Queries with keys (..., rotated, head_dim) and values (..., the rest, head_dim) of the input x (..., D) of a layer.
+
+    `qkv` (heads * head_dim, D) is what the gradient reaches, `packed` what is computed with; qk_norm is (rotated, head_dim); rope
+    (..., 1, head_dim) broadcasts to x."""
+    return _Before.apply(x, norm, qkv, bias, qk_norm, packed, *rope, rotated, eps, torch.is_grad_enabled())
+
+
+class _Before(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x: Tensor,
+        norm: Tensor,
+        qkv: Tensor,
+        bias: Tensor | None,
+        qk_norm: Tensor | None,
+        packed: Tensor,
+        cos: Tensor,
+        sin: Tensor,
+        rotated: int,
+        eps: float,
+        keep: bool,
+    ) -> tuple[Tensor, Tensor]:
+        x, size = x.contiguous(), cos.shape[-1]
+        rows, total = x.numel() // x.shape[-1], len(qkv) // size
+        heads = Heads(rows, x.shape[-1], rotated, total - rotated, size, eps)
+        rope = _rope(x, cos, sin)
+        inverse, raw = x.new_empty(rows), x.new_empty(rows, len(qkv)) if keep else None
+        qk, v = x.new_empty(*x.shape[:-1], rotated, size), x.new_empty(*x.shape[:-1], total - rotated, size)
+        call("before_forward", heads, rope, x, norm, packed, bias, qk_norm, inverse, raw, qk, v)
+        if keep:
+            ctx.save_for_backward(x, norm, bias, qk_norm, packed, cos, sin, inverse, raw)
+            ctx.heads = heads
+        return qk, v
+
+    @staticmethod
+    def backward(ctx: Any, dqk: Tensor, dv: Tensor) -> tuple[Tensor | None, ...]:
+        x, norm, bias, qk_norm, packed, cos, sin, inverse, raw = ctx.saved_tensors
+        dx, dnorm, dqkv = torch.empty_like(x), torch.empty_like(norm), x.new_empty(raw.shape[1], x.shape[-1])
+        dbias, dqk_norm = (None if given is None else torch.empty_like(given) for given in (bias, qk_norm))
+        given = (x, norm, packed, qk_norm, inverse, raw, dqk.contiguous(), dv.contiguous())
+        call("before_backward", ctx.heads, _rope(x, cos, sin), *given, dx, dnorm, dqkv, dbias, dqk_norm)
+        return dx, dnorm, dqkv, dbias, dqk_norm, *(None,) * 6
+
+
+def _rope(x: Tensor, cos: Tensor, sin: Tensor) -> Rope:
+    """Where the row of x (..., D) finds its cosines and sines, which broadcast to it without a copy."""
+    shape = (*x.shape[:-1], cos.shape[-1])
+    cos, sin = cos.squeeze(-2).expand(shape), sin.squeeze(-2).expand(shape)
+    strides = cos.stride()
+    if len(shape) == 2:
+        return Rope(cos.data_ptr(), sin.data_ptr(), shape[0], 0, strides[0])
+    return Rope(cos.data_ptr(), sin.data_ptr(), shape[-2], strides[-3], strides[-2])
+
+
+# -- after attention ---------------------------------------------------------------------------------------------------
+
+
+def after_attention(
+    x: Tensor, mixed: Tensor, norm: Tensor, out: Tensor, gate_up: Tensor, down: Tensor, packed: Packed, eps: float
+) -> Tensor:
+    """The output (..., D) of a layer given its input and its attention output (..., heads * head_dim)."""
+    return _After.apply(x, mixed, norm, out, gate_up, down, *packed[1:], eps, torch.is_grad_enabled())
+
+
+class _After(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x: Tensor,
+        mixed: Tensor,
+        norm: Tensor,
+        out: Tensor,
+        gate_up: Tensor,
+        down: Tensor,
+        packed_out: Tensor,
+        packed_gate_up: Tensor,
+        packed_down: Tensor,
+        eps: float,
+        keep: bool,
+    ) -> Tensor:
+        x, mixed = x.contiguous(), mixed.contiguous()
+        width, hidden = down.shape
+        rows = x.numel() // width
+        sizes = Mlp(rows, width, mixed.shape[-1], hidden, eps)
+        kept = (x.new_empty(rows), torch.empty_like(x), x.new_empty(rows, 2 * hidden)) if keep else (None,) * 3
+        y, packed = torch.empty_like(x), (packed_out, packed_gate_up, packed_down)
+        call("after_forward", sizes, x, mixed, norm, *packed, *kept, y)
+        if keep:
+            ctx.save_for_backward(mixed, norm, *packed, *kept)
+            ctx.sizes = sizes
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
+        mixed, norm, *packed, inverse, middle, gates = ctx.saved_tensors
+        width, hidden = ctx.sizes.width, ctx.sizes.hidden
+        dx, dmixed, dnorm = torch.empty_like(middle), torch.empty_like(mixed), torch.empty_like(norm)
+        made = (
+            norm.new_empty(width, mixed.shape[-1]),
+            norm.new_empty(2 * hidden, width),
+            norm.new_empty(width, hidden),
+        )
+        call("after_backward", ctx.sizes, dy.contiguous(), mixed, norm, *packed, inverse, middle, gates, dx, dmixed, dnorm, *made)
+        return dx, dmixed, dnorm, *made, *(None,) * 5
+
+
+# -- attention ---------------------------------------------------------------------------------------------------------
+
+
+def attention(qk: Tensor, v: Tensor, runs: Tensor) -> Tensor:
+    """Causal attention of N rows with queries and keys qk (N, heads + kv heads, size) and values v (N, kv heads, size):
+    (N, heads * size) float32.
+
+    `runs` (R, 4) int32: first row and number of rows of a run, and those of a prefix, all of which it sees before its own (0, 0:
+    none). Every row is in one run."""
+    return _Attention.apply(qk, v, runs, torch.is_grad_enabled())
+
+
+class _Attention(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, qk: Tensor, v: Tensor, runs: Tensor, keep: bool) -> Tensor:
+        qk, v = qk.contiguous(), v.contiguous()
+        (rows, rotated, size), shared = qk.shape, v.shape[1]
+        heads = rotated - shared
+        ctx.sizes = Attention(len(runs), heads, shared, size, rotated * size, rotated * size, shared * size)
+        mixed, statistics = qk.new_empty(rows, heads * size), qk.new_empty(rows, heads, 2)
+        call("attention_forward", ctx.sizes, runs, qk, qk[:, heads:], v, mixed, statistics)
+        if keep:
+            ctx.save_for_backward(qk, v, runs, mixed, statistics)
+        return mixed
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        qk, v, runs, mixed, statistics = ctx.saved_tensors
+        heads, dqk, dv = ctx.sizes.heads, torch.zeros_like(qk), torch.zeros_like(v)
+        given = (qk, qk[:, heads:], v, mixed, statistics, gradient.contiguous())
+        call("attention_backward", ctx.sizes, runs, *given, dqk, dqk[:, heads:], dv)
+        return dqk, dv, None, None

@@ -1,0 +1,170 @@
+"""The kernels, C files in this folder: compiled for this machine at first use, kept with the bytecode, and called by ctypes.
+
+Without a C compiler there is no library, and the layers run in PyTorch (`interplay.kernels.int8`)."""
+
+import ctypes
+import hashlib
+import logging
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterable
+from functools import cache
+from importlib.util import cache_from_source
+from pathlib import Path
+from typing import Any
+
+import torch
+
+_LOG = logging.getLogger(__name__)
+FLAGS = [
+    "-std=gnu11",
+    "-O3",
+    "-march=native",
+    "-mprefer-vector-width=512",
+    "-ffp-contract=off",  # with the next two: IEEE operations in the order of the source, on every processor
+    "-fno-math-errno",
+    "-fno-trapping-math",
+    "-fPIC",
+]
+LANES = 16
+"""Every width that a kernel sees is a multiple of this."""
+
+_POINTER, _LONG = ctypes.c_void_p, ctypes.c_long
+
+
+class Heads(ctypes.Structure):
+    """Sizes of the part of a layer before attention; C's struct of that name."""
+
+    _fields_ = [*((name, _LONG) for name in ("rows", "width", "rotated", "values", "size")), ("eps", ctypes.c_float)]
+
+
+class Rope(ctypes.Structure):
+    """Where the cosines and sines of a row lie; C's struct of that name."""
+
+    _fields_ = [
+        ("cos", _POINTER),
+        ("sin", _POINTER),
+        *((name, _LONG) for name in ("inner", "outer_stride", "inner_stride")),
+    ]
+
+
+class Mlp(ctypes.Structure):
+    """Sizes of the part of a layer after attention; C's struct of that name."""
+
+    _fields_ = [*((name, _LONG) for name in ("rows", "width", "mixed", "hidden")), ("eps", ctypes.c_float)]
+
+
+class Attention(ctypes.Structure):
+    """Sizes and strides of attention; C's struct of that name."""
+
+    _fields_ = [(name, _LONG) for name in ("runs", "heads", "shared", "size", "q_stride", "k_stride", "v_stride")]
+
+
+class Iteration(ctypes.Structure):
+    """Sizes and coefficients of Muon's iteration; C's struct of that name."""
+
+    _fields_ = [
+        *((name, _LONG) for name in ("count", "rows", "columns", "iterations")),
+        *((name, ctypes.c_float) for name in ("a", "b", "c", "smallest")),
+    ]
+
+
+ARGUMENTS = {
+    "pack_matrix": [_POINTER, _LONG, _LONG, ctypes.c_int, _POINTER],
+    "before_forward": [ctypes.POINTER(Heads), ctypes.POINTER(Rope), *[_POINTER] * 9],
+    "before_backward": [ctypes.POINTER(Heads), ctypes.POINTER(Rope), *[_POINTER] * 13],
+    "after_forward": [ctypes.POINTER(Mlp), *[_POINTER] * 10],
+    "after_backward": [ctypes.POINTER(Mlp), *[_POINTER] * 15],
+    "attention_forward": [ctypes.POINTER(Attention), *[_POINTER] * 6],
+    "orthogonalise": [ctypes.POINTER(Iteration), _POINTER],
+    "attention_backward": [ctypes.POINTER(Attention), *[_POINTER] * 10],
+}
+
+
+@cache
+def library() -> ctypes.CDLL | None:
+    """The compiled kernels. None, with one line in the log, where there is no C compiler or it fails."""
+    compiler = os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
+    if compiler is None:
+        _LOG.warning("no C compiler (cc, gcc, clang or CC): int8 products run in PyTorch, several times slower")
+        return None
+    try:
+        loaded = ctypes.CDLL(str(_compiled(compiler)))
+    except (OSError, subprocess.SubprocessError) as error:
+        _LOG.warning("%s does not compile the kernels (%s): int8 products run in PyTorch, several times slower", compiler, error)
+        return None
+    for name, arguments in ARGUMENTS.items():
+        function = getattr(loaded, name)
+        function.argtypes, function.restype = arguments, None
+    return loaded
+
+
+def _compiled(compiler: str) -> Path:
+    """The shared library of these sources, this compiler and this kind of processor."""
+    here = Path(__file__).parent
+    sources = sorted(here.glob("*.c"))
+    version = subprocess.run([compiler, "--version"], capture_output=True, check=True).stdout
+    parts = [path.read_bytes() for path in [*sources, *sorted(here.glob("*.h"))]]
+    name = hashlib.sha256(b"\0".join([*parts, " ".join(FLAGS).encode(), version, _processor()])).hexdigest()[:16]
+    for folder in (Path(cache_from_source(__file__)).parent, Path(tempfile.gettempdir()) / f"interplay-kernels-{os.getuid()}"):
+        path = folder / f"kernels.{name}.so"
+        if path.exists():
+            return path
+        try:
+            folder.mkdir(mode=0o700, exist_ok=True)
+            _compile(compiler, sources, path)
+            return path
+        except PermissionError:
+            continue
+    raise PermissionError(f"no folder for the library: {folder}")
+
+
+def _compile(compiler: str, sources: list[Path], path: Path) -> None:
+    with tempfile.TemporaryDirectory(dir=path.parent) as work:
+        made = Path(work) / "kernels.so"
+        openmp = ["-fopenmp"] if _torch_openmp() else []
+        objects = [str(Path(work) / f"{source.stem}.o") for source in sources]
+        for source, place in zip(sources, objects, strict=True):
+            subprocess.run([compiler, *FLAGS, *openmp, "-c", str(source), "-o", place], capture_output=True, check=True)
+        # Linked without -fopenmp: the functions of OpenMP are those of the library that PyTorch has loaded, so that both use one
+        # set of threads.
+        subprocess.run([compiler, "-shared", *objects, "-lm", "-o", str(made)], capture_output=True, check=True)
+        os.replace(made, path)
+
+
+def call(name: str, *arguments: Any) -> None:
+    """Call a kernel of a library that is there; tensors are passed as addresses, structures by reference."""
+    loaded = library()
+    assert loaded is not None
+    getattr(loaded, name)(*map(_argument, arguments))
+
+
+def _argument(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return value.data_ptr()
+    return ctypes.byref(value) if isinstance(value, ctypes.Structure) else value
+
+
+def usable(widths: Iterable[int], device: torch.device) -> bool:
+    """Whether the kernels can compute there on matrices of these widths."""
+    return device.type == "cpu" and all(width % LANES == 0 for width in widths) and library() is not None
+
+
+@cache
+def _torch_openmp() -> bool:
+    """Makes the OpenMP library of PyTorch, where that is GCC's, visible to libraries that are loaded later."""
+    for path in (Path(torch.__file__).parent / "lib").glob("libgomp*"):
+        ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
+        return True
+    return False
+
+
+def _processor() -> bytes:
+    """Features that distinguish kinds of processors: a library for one may stop on another."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return os.uname().machine.encode()
+    return "\n".join(sorted({line for line in lines if line.startswith(("flags", "Features", "CPU part"))})).encode()

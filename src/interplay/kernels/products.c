@@ -1,0 +1,195 @@
+#include "products.h"
+
+// -- operands ----------------------------------------------------------------------------------------------------------
+
+INLINE v16 rounded(const float *x, v16 inverse) { return nearest(load(x) * inverse); }
+
+INLINE void store_bytes(uint8_t *out, v16 x) {
+    i16 wide = __builtin_convertvector(x, i16);
+#if defined(__AVX512F__)
+    _mm_storeu_si128((__m128i *)out, _mm512_cvtepi32_epi8((__m512i)wide));
+#else
+    for (int i = 0; i < LANES; i++) out[i] = (uint8_t)wide[i];
+#endif
+}
+
+void quantise_rows(const float *x, long rows, long width, uint8_t *bytes, float *scale) {
+    for (long m = 0; m < rows; m++, x += width, bytes += width) {
+        v16 peak = {0};
+        for (long k = 0; k < width; k += LANES) peak = larger(absolute(load(x + k)), peak);
+        float inverse;
+        scale[m] = power_of_two(lane_max(peak), 127.0f, &inverse);
+        v16 by = splat(inverse);
+        for (long k = 0; k < width; k += LANES) store_bytes(bytes + k, rounded(x + k, by) + 128.0f);
+    }
+}
+
+// Four rows of 16 bytes, given as integers of 32 bits, interleaved: [16][4].
+INLINE void store_four(uint8_t *out, i16 a, i16 b, i16 c, i16 d) {
+    *(i16 *)out = (a & 255) | (b & 255) << 8 | (c & 255) << 16 | d << 24;
+}
+
+void quantise_columns(const float *x, long rows, long width, long ld, int unsigned_bytes, uint8_t *bytes, float *scale,
+                      int32_t *offset) {
+    const int32_t shift = unsigned_bytes ? 128 : 0;
+    for (long n = 0; n < width; n += LANES) {
+        v16 peak = {0}, inverses;
+        for (long t = 0; t < rows; t++) peak = larger(absolute(load(x + t * ld + n)), peak);
+        for (int i = 0; i < LANES; i++) {
+            float inverse;
+            scale[n + i] = power_of_two(peak[i], 127.0f, &inverse);
+            inverses[i] = inverse;
+        }
+        i16 sum = {0};
+        for (long t = 0; t < rows; t += 4) {
+            i16 four[4];
+            for (long i = 0; i < 4; i++) {
+                four[i] = (i16){0};
+                if (t + i < rows) four[i] = __builtin_convertvector(rounded(x + (t + i) * ld + n, inverses), i16);
+                sum += four[i];
+                four[i] += shift;
+            }
+            store_four(bytes + (t * width + n * 4), four[0], four[1], four[2], four[3]);
+        }
+        if (offset) *(i16 *)(offset + n) = sum * 128;
+    }
+}
+
+void quantise_transposed(const float *w, long rows, long width, int8_t *bytes, float *scale, int32_t *offset) {
+    for (long n = 0; n < rows; n++, w += width) {
+        v16 peak = {0};
+        for (long k = 0; k < width; k += LANES) peak = larger(absolute(load(w + k)), peak);
+        float inverse;
+        scale[n] = power_of_two(lane_max(peak), 127.0f, &inverse);
+        v16 by = splat(inverse);
+        i16 sum = {0};
+        for (long k = 0; k < width; k += LANES) {
+            uint8_t row[LANES];
+            v16 values = rounded(w + k, by);
+            sum += __builtin_convertvector(values, i16);
+            store_bytes(row, values);
+            for (long i = 0; i < LANES; i += 4) memcpy(bytes + ((k + i) * rows + n * 4), row + i, 4);
+        }
+        int32_t total = 0;
+        for (int i = 0; i < LANES; i++) total += sum[i];
+        offset[n] = 128 * total;
+    }
+}
+
+// -- integer product ---------------------------------------------------------------------------------------------------
+
+INLINE i16 four_products(i16 sum, int32_t a, const int8_t *b) {
+#if defined(__AVX512VNNI__)
+    return (i16)_mm512_dpbusd_epi32((__m512i)sum, _mm512_set1_epi32(a), _mm512_loadu_si512(b));
+#elif defined(__AVX2__)
+    // Bytes widened to 16 bits: products of pairs are summed exactly, where the instruction on bytes saturates.
+    const __m256i pairs = _mm256_cvtepu8_epi16(_mm_set1_epi32(a));
+    i16 out;
+    for (int i = 0; i < LANES; i += 8) {
+        __m256i low = _mm256_madd_epi16(pairs, _mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i *)(b + 4 * i))));
+        __m256i high = _mm256_madd_epi16(pairs, _mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i *)(b + 4 * i + 16))));
+        __m256i both = _mm256_permute4x64_epi64(_mm256_hadd_epi32(low, high), 0xd8);
+        _mm256_storeu_si256((__m256i *)((int32_t *)&out + i),
+                            _mm256_add_epi32(both, _mm256_loadu_si256((const __m256i *)((const int32_t *)&sum + i))));
+    }
+    return out;
+#else
+    const uint8_t *u = (const uint8_t *)&a;
+    for (int i = 0; i < LANES; i++) sum[i] += u[0] * b[4 * i] + u[1] * b[4 * i + 1] + u[2] * b[4 * i + 2] + u[3] * b[4 * i + 3];
+    return sum;
+#endif
+}
+
+#define TILE 6
+
+// A tile of `rows` (at most TILE) by `vectors` * 16 columns (at most 64); constants once it is inlined.
+INLINE void tile(int rows, int vectors, Left left, Right right, long m, long n, long summed, float *out, long ld, int add) {
+    i16 sums[TILE][4];
+    for (int r = 0; r < rows; r++)
+        for (int v = 0; v < vectors; v++) sums[r][v] = -*(const i16 *)(right.offset + n + v * LANES);
+    const uint8_t *a = left.bytes + m * left.row;
+    const int8_t *b = right.bytes + n * 4;
+    for (long k = 0; k < summed; k += 4, a += left.step, b += right.columns * 4)
+        for (int r = 0; r < rows; r++) {
+            int32_t four;
+            memcpy(&four, a + r * left.row, 4);
+            for (int v = 0; v < vectors; v++) sums[r][v] = four_products(sums[r][v], four, b + v * LANES * 4);
+        }
+    for (int r = 0; r < rows; r++)
+        for (int v = 0; v < vectors; v++) {
+            float *place = out + (m + r) * ld + n + v * LANES;
+            v16 value = __builtin_convertvector(sums[r][v], v16) * (left.scale[m + r] * load(right.scale + n + v * LANES));
+            if (add) value = load(place) + value;
+            store(place, value);
+        }
+}
+
+#define TILE_CASE(R)                                                                                                             \
+    case R:                                                                                                                      \
+        if (vectors == 4) tile(R, 4, left, right, m, n, summed, out, ld, add);                                                   \
+        else if (vectors == 3) tile(R, 3, left, right, m, n, summed, out, ld, add);                                              \
+        else if (vectors == 2) tile(R, 2, left, right, m, n, summed, out, ld, add);                                              \
+        else tile(R, 1, left, right, m, n, summed, out, ld, add);                                                                \
+        break;
+
+void product(Left left, Right right, long rows, long summed, long first, long last, float *out, long ld, int add) {
+    for (long n = first; n < last; n += 4 * LANES) {
+        const int vectors = last - n >= 4 * LANES ? 4 : (int)((last - n) / LANES);
+        for (long m = 0; m < rows; m += TILE) switch (rows - m) {
+                TILE_CASE(1)
+                TILE_CASE(2)
+                TILE_CASE(3)
+                TILE_CASE(4)
+                TILE_CASE(5)
+                default:
+                    TILE_CASE(6)
+            }
+    }
+}
+
+// -- float32 product ---------------------------------------------------------------------------------------------------
+
+#define FLOAT_TILE 4
+
+INLINE void float_tile(int rows, int vectors, const float *a, long row, long step, const float *b, long ldb, long summed,
+                       float *out, long ld, int add) {
+    v16 sums[FLOAT_TILE][4];
+    for (int r = 0; r < rows; r++)
+        for (int v = 0; v < vectors; v++) sums[r][v] = add ? load(out + r * ld + v * LANES) : (v16){0};
+    for (long t = 0; t < summed; t++, a += step, b += ldb) {
+        v16 right[4];
+        for (int v = 0; v < vectors; v++) right[v] = load(b + v * LANES);
+        for (int r = 0; r < rows; r++) {
+            v16 left = splat(a[r * row]);
+            for (int v = 0; v < vectors; v++) sums[r][v] = fma16(left, right[v], sums[r][v]);
+        }
+    }
+    for (int r = 0; r < rows; r++)
+        for (int v = 0; v < vectors; v++) store(out + r * ld + v * LANES, sums[r][v]);
+}
+
+#define FLOAT_CASE(R)                                                                                                            \
+    case R:                                                                                                                      \
+        if (vectors == 4) float_tile(R, 4, left, row, step, b + n, ldb, summed, place, ld, add);                                 \
+        else if (vectors == 3) float_tile(R, 3, left, row, step, b + n, ldb, summed, place, ld, add);                            \
+        else if (vectors == 2) float_tile(R, 2, left, row, step, b + n, ldb, summed, place, ld, add);                            \
+        else float_tile(R, 1, left, row, step, b + n, ldb, summed, place, ld, add);                                              \
+        break;
+
+void float_product(const float *a, long row, long step, const float *b, long ldb, long rows, long columns, long summed, float *out,
+                   long ld, int add) {
+    for (long n = 0; n < columns; n += 4 * LANES) {
+        const int vectors = columns - n >= 4 * LANES ? 4 : (int)((columns - n) / LANES);
+        for (long m = 0; m < rows; m += FLOAT_TILE) {
+            const float *left = a + m * row;
+            float *place = out + m * ld + n;
+            switch (rows - m) {
+                FLOAT_CASE(1)
+                FLOAT_CASE(2)
+                FLOAT_CASE(3)
+                default:
+                    FLOAT_CASE(4)
+            }
+        }
+    }
+}

@@ -1,0 +1,213 @@
+"""The compiled layers against PyTorch's operations, and their 8-bit products against integers."""
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings, strategies as st
+from pydantic import ValidationError
+
+from interplay.evaluate.spec import EvaluateSpec
+from interplay.kernels import int8, layers, library as kernels
+from interplay.model import decoder, folder
+from interplay.model.spec import Shape
+from interplay.optim import optimizer
+
+compiled = pytest.mark.skipif(kernels.library() is None, reason="no C compiler")
+VOCAB = 48
+
+
+def model(architecture: str = "qwen3", heads: int = 4, kv_heads: int = 2, width: int = 64, hidden: int = 96) -> decoder.Decoder:
+    """A decoder whose vectors differ from ones and zeros."""
+    shape = Shape.model_validate(
+        {
+            "architecture": architecture,
+            "hidden_size": width,
+            "num_hidden_layers": 2,
+            "num_attention_heads": heads,
+            "num_key_value_heads": kv_heads,
+            "head_dim": 16,
+            "intermediate_size": hidden,
+            "initializer_range": 0.08,
+        }
+    )
+    made = folder.init_decoder(shape, VOCAB, seed=1)
+    generator = torch.Generator().manual_seed(2)
+    with torch.no_grad():
+        for parameter in made.parameters():
+            if parameter.dim() == 1:
+                parameter.add_(torch.randn(parameter.shape, generator=generator) * 0.2)
+    return made
+
+
+def packed_rows(rows: int, length: int, longest: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Ids, positions and segments (rows, length) of problems of 1 to `longest` tokens."""
+    generator = torch.Generator().manual_seed(3)
+    ids = torch.randint(0, VOCAB, (rows, length), generator=generator)
+    ends = torch.randint(1, longest + 1, (rows, length), generator=generator).cumsum(1)
+    segments = (torch.arange(length) >= ends[:, :, None]).sum(1)
+    return ids, torch.arange(length).expand(rows, -1), segments
+
+
+def passes(
+    made: decoder.Decoder, rows: tuple[torch.Tensor, ...], dtype: torch.dtype
+) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+    """Hidden states, and the gradient of each parameter of a cross-entropy."""
+    made.zero_grad()
+    ids, positions, segments = rows
+    hidden = made.hidden(ids, positions, segments, dtype)
+    F.cross_entropy(made.logits(hidden).flatten(0, 1), ids.flatten()).backward()
+    return hidden.detach(), {name: p.grad.clone() for name, p in made.named_parameters() if p.grad is not None}
+
+
+def apart(found: torch.Tensor, expected: torch.Tensor) -> float:
+    """Length of the difference over that of what was expected (1e-6 where that is nearly zero)."""
+    return float((found - expected).norm() / expected.norm().clamp(min=1e-6))
+
+
+@given(st.integers(1, 70), st.integers(1, 40), st.integers(1, 300), st.integers(-30, 30), st.integers(0, 2**16))
+@settings(max_examples=60, deadline=None)
+def test_a_product_is_that_of_the_rounded_integers_at_any_length_and_size(m: int, n: int, k: int, power: int, seed: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    a = torch.randn(m, k, generator=generator) * 2.0**power
+    b = torch.randn(k, n, generator=generator)
+    left, right = np.abs(a.numpy()).max(1, keepdims=True), np.abs(b.numpy()).max(0, keepdims=True)
+    # The smallest power of two above peak / 127, in exact arithmetic.
+    scales = [2.0 ** np.floor(np.log2(peak.astype(np.float64) / 127) + 1) for peak in (left, right)]
+    whole = [np.rint(x.numpy().astype(np.float64) / scale).astype(np.int64) for x, scale in zip((a, b), scales, strict=True)]
+    assert max(np.abs(whole[0]).max(), np.abs(whole[1]).max()) <= 127
+    expected = (whole[0] @ whole[1]).astype(np.float32) * (scales[0] * scales[1]).astype(np.float32)
+    np.testing.assert_array_equal(int8.int8_product(a, b).numpy(), expected)
+
+
+def test_a_sum_that_float32_cannot_hold_is_exact() -> None:
+    a, b = torch.full((1, 4099), 126.0), torch.full((4099, 1), 126.0)
+    b[0] = 1.0
+    assert int8.int8_product(a, b).item() == np.float32(126 + 4098 * 126 * 126)
+
+
+def test_an_operand_is_rounded_by_at_most_half_a_step_of_its_row() -> None:
+    x = torch.randn(50, 64, generator=torch.Generator().manual_seed(0)) * torch.logspace(-3, 3, 50)[:, None]
+    whole, scale = int8.quantised(x, 1)
+    assert (whole * scale - x).abs().le(scale / 2).all()
+    assert scale.le(2 * x.abs().amax(1, keepdim=True) / 127).all()
+
+
+@compiled
+@pytest.mark.parametrize(("architecture", "heads", "kv_heads"), [("qwen3", 4, 2), ("llama", 4, 1), ("qwen2", 3, 3)])
+@pytest.mark.parametrize(("rows", "length", "longest"), [(1, 1, 1), (3, 75, 20), (2, 256, 256), (5, 131, 64)])
+def test_compiled_layers_compute_what_pytorch_does_with_the_same_rounding(
+    monkeypatch: pytest.MonkeyPatch, architecture: str, heads: int, kv_heads: int, rows: int, length: int, longest: int
+) -> None:
+    made, batch = model(architecture, heads, kv_heads), packed_rows(rows, length, longest)
+    found = passes(made, batch, torch.int8)
+    monkeypatch.setattr(kernels, "usable", lambda *_: False)
+    expected = passes(made, batch, torch.int8)
+    # An operand at the middle of two integers may be rounded to either, which is one part in hundreds of that element.
+    assert apart(found[0], expected[0]) < 2e-3
+    assert found[1].keys() == expected[1].keys()
+    assert all(apart(gradient, expected[1][name]) < 2e-2 or gradient.norm() < 1e-6 for name, gradient in found[1].items())
+
+
+@compiled
+def test_eight_bits_stay_near_float32() -> None:
+    made, batch = model(), packed_rows(4, 128, 40)
+    found, expected = passes(made, batch, torch.int8), passes(made, batch, torch.float32)
+    assert 1e-4 < apart(found[0], expected[0]) < 5e-2
+    assert all(apart(gradient, expected[1][name]) < 0.15 for name, gradient in found[1].items())
+
+
+@compiled
+def test_the_number_of_threads_changes_no_byte() -> None:
+    made, batch, before = model(), packed_rows(5, 300, 90), torch.get_num_threads()
+    try:
+        ends = []
+        for threads in (1, 2, 3):
+            torch.set_num_threads(threads)
+            ends.append(passes(made, batch, torch.int8))
+    finally:
+        torch.set_num_threads(before)
+    for hidden, gradients in ends[1:]:
+        torch.testing.assert_close(hidden, ends[0][0], rtol=0, atol=0)
+        for name in gradients.keys() - {"model.embed_tokens.weight"}:  # its gradient is PyTorch's
+            torch.testing.assert_close(gradients[name], ends[0][1][name], rtol=0, atol=0)
+
+
+@compiled
+@pytest.mark.parametrize("prefixes", [False, True])
+@pytest.mark.parametrize("kv_heads", [1, 2, 4])
+def test_attention_over_runs_is_softmax_over_what_each_row_may_see(prefixes: bool, kv_heads: int) -> None:
+    generator = torch.Generator().manual_seed(0)
+    runs = torch.tensor([[0, 37, 0, 0], [37, 5, 0, 20 * prefixes], [42, 70, 3, 30 * prefixes], [112, 1, 0, 37 * prefixes]]).int()
+    rows, heads, size = 113, 4, 16
+    qk = torch.randn(rows, heads + kv_heads, size, generator=generator).requires_grad_()
+    v = torch.randn(rows, kv_heads, size, generator=generator).requires_grad_()
+    seen = torch.zeros(rows, rows, dtype=torch.bool)
+    for first, count, prefix, before in runs.tolist():
+        seen[first : first + count, prefix : prefix + before] = True
+        seen[first : first + count, first : first + count] = torch.ones(count, count, dtype=torch.bool).tril()
+    q, k, values = (x.transpose(0, 1) for x in (qk[:, :heads], qk[:, heads:], v))
+    expected = F.scaled_dot_product_attention(q, k, values, attn_mask=seen, enable_gqa=True).transpose(0, 1).flatten(1)
+    found = layers.attention(qk, v, runs)
+    torch.testing.assert_close(found, expected, atol=2e-6, rtol=1e-5)
+    weight = torch.randn(expected.shape, generator=generator)
+    for one, other in zip(*(torch.autograd.grad(x, (qk, v), weight) for x in (found, expected)), strict=True):
+        torch.testing.assert_close(one, other, atol=5e-6, rtol=1e-5)
+
+
+@compiled
+def test_scores_beyond_the_range_of_exp_leave_attention_finite() -> None:
+    qk = torch.full((20, 2, 16), 30.0)
+    qk[7, 1] = -30.0
+    v = torch.randn(20, 1, 16, generator=torch.Generator().manual_seed(0))
+    mixed = layers.attention(qk, v, torch.tensor([[0, 20, 0, 0]]).int())
+    kept = [list(range(i + 1)) for i in range(20)]
+    expected = torch.stack([v[[j for j in seen if j != 7 or i == 7 == 0], 0].mean(0) for i, seen in enumerate(kept)])
+    torch.testing.assert_close(mixed, expected, atol=1e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize("by_kernels", [pytest.param(True, marks=compiled), False])
+def test_muons_iteration_with_integer_operands_ends_where_float32_does(monkeypatch: pytest.MonkeyPatch, by_kernels: bool) -> None:
+    generator = torch.Generator().manual_seed(0)
+    matrices = [torch.randn(shape, generator=generator) * 3 for shape in [(64, 64), (32, 64), (96, 64), (64, 96), (32, 64)]]
+    expected = optimizer.orthogonalise_all(matrices, torch.float32)
+    if not by_kernels:
+        monkeypatch.setattr(kernels, "usable", lambda *_: False)
+    found = optimizer.orthogonalise_all(matrices, torch.int8)
+    # bfloat16, in which torch.optim.Muon iterates, is 1.3 % off; 8-bit operands would be 20 % and more.
+    assert all(1e-4 < apart(one, other) < 0.03 for one, other in zip(found, expected, strict=True))
+    assert all(apart(one, other) > 0.5 for one, other in zip(found, matrices, strict=True))
+
+
+@compiled
+def test_widths_that_no_kernel_takes_are_computed_by_pytorch() -> None:
+    odd = folder.init_decoder(
+        Shape(
+            hidden_size=40, num_hidden_layers=1, num_attention_heads=2, num_key_value_heads=1, head_dim=8, intermediate_size=24
+        ),
+        VOCAB,
+        seed=0,
+    )
+    batch = packed_rows(2, 30, 9)
+    assert odd.weights(torch.int8).halves is decoder.INT8
+    assert apart(passes(odd, batch, torch.int8)[0], passes(odd, batch, torch.float32)[0]) < 5e-2
+    assert model().weights(torch.int8).halves is decoder.KERNELS
+
+
+@pytest.mark.parametrize("engine", ["hf", "vllm"])
+def test_other_engines_refuse_integer_products(engine: str) -> None:
+    with pytest.raises(ValidationError, match=f"dtype = int8: the engine {engine}"):
+        EvaluateSpec(engine=engine, dtype="int8")
+
+
+def test_without_a_compiler_a_line_says_so_and_pytorch_computes(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("CC", "no-such-compiler")
+    kernels.library.cache_clear()
+    try:
+        assert kernels.library() is None
+        assert model().weights(torch.int8).halves is decoder.INT8
+    finally:
+        kernels.library.cache_clear()
+    assert "no-such-compiler" in caplog.text
