@@ -5,10 +5,10 @@ solutions verified, per second of CPU.
 
 Released, measured on one core of the machine of docs/log.md (zero context, two layers, three themes): 268 forward and 17.5
 reverse problems/s at op 10, 13,000 solutions/s parsed. `verify` judges one gold of each problem, with letters of its own, so that
-nothing of a problem was seen before and no gold is seen twice; `verify group` judges eight solutions of each problem, as in groups
-of rollouts: gold with letters of their own, every other one with a value spoilt. Aims at op 10: 10,000 problems/s, and 50,000
-solutions/s by `verify`; the share of each is printed. `--check N` instead verifies and solves N problems of every op of 2..20 in both
-modes, and prints how fast those of op 10 were made and verified on the way.
+nothing of a problem was seen before and no gold is seen twice; `verify group` judges eight solutions of each problem, as in
+groups of rollouts: gold with letters of their own, every other one with a value spoilt. Aims at op 10: 10,000 problems/s, and
+50,000 solutions/s by `verify`; the share of each is printed. `--check N` instead verifies and solves N problems of every op of
+2..20 in both modes, and prints how fast those of op 10 were made and verified on the way.
 """
 
 import argparse

@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from interplay.tasks.family import Rendered
-from interplay.tasks.op_dag.dag import REVERSE, Form, Node, Problem, forms, unfolding
+from interplay.tasks.op_dag.dag import REVERSE, Form, Problem, forms, unfolding
 from interplay.tasks.op_dag.spec import OpDag
 
 LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
