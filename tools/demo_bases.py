@@ -1,7 +1,7 @@
 """The bases of the study `demo`, data/demo/SEED, from the pre-training of `demo_full` at scale laptop:
 
     python -m tools.demo_bases            compare: what was pre-trained here, rounded, and what data/demo holds
-    python -m tools.demo_bases --write    replace what data/demo holds, and data/demo/made.json, which says by what it was made
+    python -m tools.demo_bases --write    replace what data/demo holds, and made.json there; then `make locks`
 
 A base is the model folder of a finished pre-training with its weights in bfloat16. Exit code 1 if any differs, or is not there.
 Training gives the same bytes with the same libraries on the same kind of processor only: elsewhere the comparison shows by how
