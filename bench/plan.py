@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
@@ -37,7 +38,7 @@ arms:
   base: {path: [base]}
   rl: {path: [base, rl], control: base, grid: GRID}
 evaluate: [eval]
-seeds: {values: [0, 1, 2, 3, 4], vary: [rl]}
+seeds: {values: SEEDS, vary: [rl]}
 tables:
   main: {columns: [id], cells: [strict_pass@1]}
 """
@@ -104,7 +105,7 @@ def main() -> None:
     arms = parser.parse_args().stages // (2 * SEEDS)
     with tempfile.TemporaryDirectory() as name:
         project, plain = Path(name) / "project", Path(name) / "plain"
-        lay_out(project, arms)
+        lay_out(project, arms, SEEDS)
         planned = python(project, TIMED)
         count = len(planned["folders"])
         print(f"{count} stages of {arms + 1} arms, {SEEDS} seeds; torch imported: {planned['torch']}")
@@ -131,7 +132,7 @@ def main() -> None:
         show("plain snakemake: nothing to do", snakemake(plain, "all"), count)
 
 
-def lay_out(project: Path, arms: int) -> None:
+def lay_out(project: Path, arms: int, seeds: int) -> None:
     """A project with the study `many`."""
     for folder in ("rules", "configs", "workflows"):
         shutil.copytree(ROOT / folder, project / folder, symlinks=True)
@@ -140,7 +141,8 @@ def lay_out(project: Path, arms: int) -> None:
         (project / name).symlink_to(f"workflows/profiles/{name}")
     rates = [float(f"{1e-5 * (1 + step / arms):.9g}") for step in range(arms)]
     grid = json.dumps({"rl.optimizer.learning_rate": rates})
-    (project / "configs/study/many.yaml").write_text(STUDY.replace("GRID", grid))
+    study = STUDY.replace("GRID", grid).replace("SEEDS", str(list(range(seeds))))
+    (project / "configs/study/many.yaml").write_text(study)
 
 
 def python(project: Path, program: str, *arguments: str) -> dict:
@@ -154,8 +156,14 @@ def snakemake(folder: Path, *flags: str) -> list[float]:
     command = ["snakemake", *flags, "--cores", "2"]
     if (folder / "configs").exists():
         command += ["--config", "study=many", "scale=smoke"]
+    return spent(folder, command)
+
+
+def spent(folder: Path, command: Sequence[str]) -> list[float]:
+    """Seconds by the clock and of the CPU of a command that succeeds. Snakemake leaves MLflow alone: where records are made by a
+    bench and empty, it would try to mirror them each time."""
     environment = {key: value for key, value in os.environ.items() if key != "SNAKEMAKE_PROFILE"}
-    environment["INTERPLAY_TRACK"] = "0"  # records made here are empty: nothing to mirror, though MLflow would try each time
+    environment["INTERPLAY_TRACK"] = "0"
     started, before = time.perf_counter(), os.times()
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:

@@ -2,14 +2,16 @@
 
 import json
 from collections.abc import Mapping
+from hashlib import sha256
 from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
 from conftest import ROOT
+from hypothesis import given, strategies as st
 from specs import DEPS, SPECS
 
-from interplay.core.digest import canonical_json, digest, versions
+from interplay.core.digest import Known, canonical_json, digest, hashed, versions
 from interplay.core.execution import Run
 from interplay.core.model import Model, Since, UserError
 from interplay.kinds.table import KINDS
@@ -45,6 +47,27 @@ GOLDEN = {
 def test_the_golden_digest_of_each_kind_holds(kind: str) -> None:
     spec = KINDS[kind].spec.model_validate(SPECS[kind][0])
     assert digest(kind, spec, DEPS.get(kind, {})) == GOLDEN[kind]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_digest_is_the_hash_of_kind_versions_spec_and_dependencies(kind: str) -> None:
+    """Also of a part that a spec shares with an earlier one, and where only the dependencies differ."""
+    known: Known = {}
+    for keys in SPECS[kind]:
+        spec = KINDS[kind].spec.model_validate(keys)
+        for one in (spec, spec.model_copy(), spec):
+            for deps in (DEPS.get(kind, {}), {"init": "0123456789ab@7"}):
+                text = canonical_json([kind, versions(one), hashed(one), deps])
+                assert digest(kind, one, deps, known) == digest(kind, one, deps) == sha256(text.encode()).hexdigest()[:12]
+
+
+@given(st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text())
+def test_a_plain_value_is_hashed_as_json(value: object) -> None:
+    class Spec(Model):
+        options: Any = 0
+
+    text = json.dumps(["rl", {"": 1}, {"options": value}, {}], sort_keys=True, separators=(",", ":"))
+    assert digest("rl", Spec(options=value), {}) == sha256(text.encode()).hexdigest()[:12]
 
 
 def test_equal_meanings_have_equal_json_and_order_of_keys_means_nothing() -> None:

@@ -1,15 +1,20 @@
 """Studies in MLflow: told from the records, complete, and told only once."""
 
+import contextlib
 import dataclasses
 import itertools
 import sqlite3
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from lab import Lab, of_kind
 from mlflow import MlflowClient
+from mlflow.entities import Metric, Param, RunTag
+from sqlalchemy import event
+from sqlalchemy.engine import Engine
 from tracking import dump, finish, finish_all, rows, steps, store_in, template
 
 from interplay.cli import main
@@ -17,6 +22,7 @@ from interplay.core import artifact
 from interplay.report.spec import ReportSpec
 from interplay.track import describe, live
 from interplay.track.mirror import DONE, Mirror
+from snakemake_logger_plugin_mlflow import store
 from snakemake_logger_plugin_mlflow.events import Job
 
 __all__ = ["template"]
@@ -101,6 +107,7 @@ def test_a_sync_that_was_killed_is_completed_without_doubling_anything(lab: Lab,
     assert rows(uri) == before
 
 
+@pytest.mark.parametrize("committed", ["at once", "call by call"])
 @pytest.mark.parametrize("answered", [True, False])
 @pytest.mark.parametrize(
     ("call", "number"),
@@ -114,9 +121,18 @@ def test_a_sync_that_was_killed_is_completed_without_doubling_anything(lab: Lab,
     ],
 )
 def test_a_write_that_fails_leaves_nothing_out_for_good(
-    call: str, number: int, answered: bool, lab: Lab, uri: str, whole: Counter[str], monkeypatch: pytest.MonkeyPatch
+    call: str,
+    number: int,
+    answered: bool,
+    committed: str,
+    lab: Lab,
+    uri: str,
+    whole: Counter[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Whether the store was not reached, or did what it was asked and its answer was lost."""
+    """Whether the store was not reached, or did what it was asked and its answer was lost. A server commits call by call."""
+    if committed == "call by call":
+        monkeypatch.setattr(store, "transaction", contextlib.nullcontext)
     plan = lab.plan()
     finish_all(lab, plan)
     real, calls = getattr(MlflowClient, call), itertools.count(1)
@@ -137,6 +153,69 @@ def test_a_write_that_fails_leaves_nothing_out_for_good(
     assert rows(uri) == whole
     assert all(run.data.params for run in mirror.client.search_runs([mirror.experiment]))
     assert all(str(model.status) == "READY" for model in mirror.client.search_logged_models([mirror.experiment]))
+
+
+def test_a_study_is_written_in_a_few_transactions(lab: Lab, uri: str) -> None:
+    """Each commit waits for the disk: several a stage would take minutes for a study of thousands."""
+    plan = lab.plan()
+    finish_all(lab, plan)
+    commits = []
+    count: Callable[[Any], None] = commits.append
+    event.listen(Engine, "commit", count)
+    try:
+        mirror = Mirror(plan, lab.results, uri)
+        before = len(commits)
+        mirror.everything()
+        assert set(mirror.everything().values()) == {"FINISHED"}
+    finally:
+        event.remove(Engine, "commit", count)
+    assert 0 < len(commits) - before < len(plan.stages)
+
+
+def test_a_transaction_that_fails_leaves_the_store_as_it_was_and_usable(lab: Lab, uri: str) -> None:
+    client = store.connect(uri)
+    experiment = store.experiment(client, uri, "toy")
+    kept = client.create_run(experiment)
+    before = dump(uri)
+
+    def write_and_fail() -> None:
+        with store.transaction(client):
+            client.log_batch(kept.info.run_id, [Metric("loss", 1.0, 1, 1)], [Param("kind", "rl")], [RunTag("a", "b")])
+            assert client.get_run(kept.info.run_id).data.metrics == {"loss": 1.0}
+            client.create_run(experiment)
+            raise ConnectionError
+
+    with pytest.raises(ConnectionError):
+        write_and_fail()
+    assert dump(uri) == before
+    client.set_tag(kept.info.run_id, "a", "c")
+    assert client.get_run(kept.info.run_id).data.tags["a"] == "c"
+
+
+def test_points_that_a_store_has_already_are_left_out_of_a_transaction(lab: Lab, uri: str) -> None:
+    """MLflow tries to write them, fails, and writes the others: the failure must not take with it what was written before."""
+    client = store.connect(uri)
+    run = client.create_run(store.experiment(client, uri, "toy")).info.run_id
+    points = [Metric("loss", 1.0 / step, step, step) for step in range(1, 5)]
+    client.log_batch(run, points[:2])
+    with store.transaction(client):
+        client.log_batch(run, params=[Param("kind", "rl")])
+        client.log_batch(run, points, tags=[RunTag("a", "b")])
+    assert [point.step for point in client.get_metric_history(run, "loss")] == [1, 2, 3, 4]
+    assert client.get_run(run).data.params == {"kind": "rl"}
+    assert client.get_run(run).data.tags["a"] == "b"
+
+
+def test_a_run_of_more_points_than_a_batch_holds_arrives_whole(lab: Lab, uri: str) -> None:
+    plan = lab.plan()
+    [stage] = of_kind(plan, "pretrain")
+    out = lab.start(stage)
+    steps(out, 2500)
+    artifact.finish(out, stage.identity(), {"steps": 2500})
+    mirror = Mirror(plan, lab.results, uri)
+    run = mirror.stage(stage.digest)
+    assert [point.step for point in mirror.client.get_metric_history(run.info.run_id, "loss")] == list(range(1, 2501))
+    assert DONE in mirror.client.get_run(run.info.run_id).data.tags
 
 
 @pytest.fixture(scope="module")

@@ -4,6 +4,7 @@ import hashlib
 import json
 import math
 from functools import cache
+from json.encoder import encode_basestring_ascii
 from typing import Any
 
 from interplay.core.model import Formerly, Model, Since
@@ -38,13 +39,16 @@ def _key(key: Any) -> str:
 
 
 @cache
-def _fields(cls: type[Model]) -> dict[str, tuple[str, list[Any]]]:
-    """Name of each field -> its first name, and what it held before it joined its schema, canonically: one value, or none for an
-    original field."""
-    return {
-        name: (first_name(cls, name), [canonical(mark.value) for mark in field.metadata if isinstance(mark, Since)])
-        for name, field in cls.model_fields.items()
-    }
+def _fields(cls: type[Model]) -> list[tuple[str, str, list[Any]]]:
+    """Each field's name, its first name, by which the fields are sorted, and what it held before it joined its schema,
+    canonically: one value, or none for an original field."""
+    return sorted(
+        (
+            (name, first_name(cls, name), [canonical(mark.value) for mark in field.metadata if isinstance(mark, Since)])
+            for name, field in cls.model_fields.items()
+        ),
+        key=lambda field: field[1],
+    )
 
 
 def first_name(cls: type[Model], name: str) -> str:
@@ -81,7 +85,7 @@ def _hashed(value: Any, path: str, found: dict[str, int]) -> Any:
     if isinstance(value, Model):
         found[path] = value.VERSION
         content = {}
-        for name, (first, old) in _fields(type(value)).items():
+        for name, first, old in _fields(type(value)):
             item, inside = getattr(value, name), dict[str, int]()
             hashed_item = _hashed(item, inner + first, inside)
             if old and canonical(item) in old:  # of models in it, raised versions alone are new
@@ -97,8 +101,46 @@ def _hashed(value: Any, path: str, found: dict[str, int]) -> Any:
     return canonical(value)
 
 
-def digest(kind: str, spec: Model, deps: dict[str, str]) -> str:
-    """Identity of a stage. `deps` maps each role to the digest of the stage that fills it."""
-    found: dict[str, int] = {}
-    content = _hashed(spec, "", found)
-    return hashlib.sha256(_dumps([kind, found, content, canonical(deps)]).encode()).hexdigest()[:12]
+def digest(kind: str, spec: Model, deps: dict[str, str], known: "Known | None" = None) -> str:
+    """Identity of a stage. `deps` maps each role to the digest of the stage that fills it. `known` remembers parts of specs for
+    later stages that hold the same objects."""
+    text, found = _model_text(spec, {} if known is None else known)
+    return hashlib.sha256(f"[{_dumps(kind)},{_dumps(found)},{text},{_dumps(canonical(deps))}]".encode()).hexdigest()[:12]
+
+
+Known = dict[int, tuple[Model, str, dict[str, int]]]
+"""By the id of a model: the model itself, which must not change or go, the canonical JSON of what of it is hashed, and the
+versions in it by path."""
+
+
+def _model_text(value: Model, known: Known) -> tuple[str, dict[str, int]]:
+    """`_hashed` as JSON, and the versions by path."""
+    if id(value) in known:
+        return known[id(value)][1:]
+    parts, found = list[str](), {"": value.VERSION}
+    for name, first, old in _fields(type(value)):
+        item = getattr(value, name)
+        if not old and type(item) in PLAIN:
+            text = _plain_text(item)
+        elif not old and isinstance(item, Model):
+            text, inside = _model_text(item, known)
+            found.update({f"{first}.{path}" if path else first: version for path, version in inside.items()})
+        else:
+            inside = dict[str, int]()
+            text = _dumps(_hashed(item, first, inside))
+            if old and canonical(item) in old:  # of models in it, raised versions alone are new
+                found.update({where: version for where, version in inside.items() if version != 1})
+                continue
+            found.update(inside)
+        parts.append(f'"{first}":{text}')
+    known[id(value)] = value, f"{{{','.join(parts)}}}", found
+    return known[id(value)][1:]
+
+
+def _plain_text(value: Any) -> str:
+    """JSON of a value of one of the types PLAIN: `_dumps` sets up an encoder each time."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return encode_basestring_ascii(value) if isinstance(value, str) else int.__repr__(value)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import yaml
 
+from interplay.core.digest import PLAIN
 from interplay.core.extension import Extension, entry_point
 from interplay.core.model import KeyPlace, Model, UserError, nearest_name
 
@@ -231,22 +232,25 @@ def examples() -> dict[str, Example]:
 def check_extensions(spec: Model, place: KeyPlace) -> None:
     """Raises UserError, with the key, where a member of the user's own in `spec` is not defined, has none of the forms of its
     union, or does not take its options."""
-    for found, member in _extensions(spec, place):
+    for keys, member in _extensions(spec, ()):
         try:
             _check(member)
         except UserError as error:
-            raise found.key("name").error(str(error), member.function) from None
+            raise place.key(*keys, "name").error(str(error), member.function) from None
 
 
-def _extensions(value: Any, place: KeyPlace) -> Iterator[tuple[KeyPlace, Extension]]:
+def _extensions(value: Any, keys: tuple[str | int, ...]) -> Iterator[tuple[tuple[str | int, ...], Extension]]:
+    """The members of the user's own in `value`, each with the keys that lead to it."""
     if isinstance(value, Extension):
-        yield place, value
+        yield keys, value
     elif isinstance(value, Model):
         for name in type(value).model_fields:
-            yield from _extensions(getattr(value, name), place.key(name))
+            item = getattr(value, name)
+            if type(item) not in PLAIN:
+                yield from _extensions(item, (*keys, name))
     elif isinstance(value, (list, tuple)):
         for index, item in enumerate(value):
-            yield from _extensions(item, place.key(index))
+            yield from _extensions(item, (*keys, index))
 
 
 def _check(member: Extension) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
 
 from interplay.core import artifact, execution, extension
+from interplay.core.digest import Known
 from interplay.core.model import KeyPlace, Model, UserError, nearest_name, parse_model, shorten_value
 from interplay.data.spec import DatasetSpec
 from interplay.kinds import extensions, study_keys
@@ -92,6 +93,7 @@ class PlanBuilder:
         """Digest of an evaluation -> digests of the stages with its further samples."""
         self._parsed: dict[str, tuple[Model, execution.Run]] = {}
         self._added: dict[str, str] = {}
+        self._hashed: Known = {}
         self._found: dict[tuple[str, ...], Any] = {}
 
     def once(self, key: tuple[str, ...], make: Callable[[], T]) -> T:
@@ -145,7 +147,7 @@ class PlanBuilder:
         return self._add(kind, spec, deps, run, place, "")
 
     def _add(self, kind: str, spec: Model, deps: dict[str, str], run: execution.Run, place: KeyPlace, label: str) -> str:
-        stage = Stage.make(kind, spec, deps, run, label or place.dotted)
+        stage = Stage.make(kind, spec, deps, run, label or place.dotted, self._hashed)
         self.stages.setdefault(stage.digest, stage)
         self.places.setdefault(stage.digest, place)
         return stage.digest

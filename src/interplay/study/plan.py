@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from interplay.core import artifact, execution, model
-from interplay.core.digest import canonical, digest, versions
+from interplay.core.digest import Known, canonical, digest, versions
 from interplay.kinds.table import KINDS
 
 
@@ -26,9 +26,11 @@ class Stage:
     digest: str = ""
 
     @staticmethod
-    def make(kind: str, spec: model.Model, deps: dict[str, str], run: execution.Run, label: str) -> "Stage":
-        """A stage with its digest."""
-        return Stage(kind, spec, deps, run, label, digest(kind, spec, deps))
+    def make(
+        kind: str, spec: model.Model, deps: dict[str, str], run: execution.Run, label: str, known: Known | None = None
+    ) -> "Stage":
+        """A stage with its digest; `known` as for `digest`."""
+        return Stage(kind, spec, deps, run, label, digest(kind, spec, deps, known))
 
     def kept_steps(self) -> list[int]:
         """Steps whose model the stage keeps, in order; none of a stage that writes no model of its own."""

@@ -5,30 +5,37 @@ calling again changes nothing: runs are found by the tag `stage.digest`, models 
 being those that were written down before the points were (tag STEPS). A run is complete when it has the tag DONE, set last."""
 
 import json
+import tempfile
 import time
+from collections import deque
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, cast
 
 from interplay.core import artifact, metrics
 from interplay.kinds.table import makes
 from interplay.report.spec import ReportSpec
 from interplay.study.plan import Plan, Stage
 from interplay.track import describe
+from interplay.track.lineage import Lineage
 from snakemake_logger_plugin_mlflow import events, store
 
 DONE = "mlflow.interplay.done"
 """Tags whose names start with mlflow. are not shown."""
 STEPS = "mlflow.interplay.steps"
 """`step time step time`: the ends of the last stretch of metrics.jsonl that was mirrored; times in milliseconds."""
-MOST = {"params": 100, "metrics": 1000}
-"""Items of a batch."""
+TRANSACTION, PAUSE = 0.5, 0.02
+"""Seconds of a transaction over several stages, as each commit waits for the disk, and between two, when other processes may
+write to a SQLite file: each tries ten times a second, for 20 s."""
+MOST_PARAMS, MOST_ITEMS = 100, 1000
+"""Parameters of a batch, and parameters, metrics and tags together."""
 
 
 class Mirror:
     """Raises OSError when the store cannot be reached, and MLflow's exceptions where it fails later."""
 
     def __init__(self, plan: Plan, results: Path, uri: str) -> None:
-        self.plan, self.results = plan, results
+        self.plan, self.results, self.uri = plan, results, uri
         self.places = describe.stage_places(plan)
         self.client = store.connect(uri)
         self.experiment = store.experiment(self.client, uri, plan.study)
@@ -40,7 +47,7 @@ class Mirror:
                 self.runs.setdefault(tags["stage.digest"], run)
             elif "plan" in tags:
                 self.parents.setdefault(tags["plan"], run)
-        self.models, self.begun = logged_models(self.client, self.experiment)
+        self.lineage = Lineage(plan, results, self.client, self.experiment, self.places, self.look)
         self.tags: dict[str, dict[str, str]] = {run.info.run_id: dict(run.data.tags) for run in self._all()}
         self.params: dict[str, dict[str, str]] = {run.info.run_id: dict(run.data.params) for run in self._all()}
         self.status = {run.info.run_id: run.info.status for run in self._all()}
@@ -58,32 +65,32 @@ class Mirror:
         self.params[run.info.run_id] = {}
         return run
 
-    def _log(self, run: Any, what: str, items: list[Any]) -> None:
-        """Log `params` or `metrics`, in batches that MLflow takes."""
-        for first in range(0, len(items), MOST[what]):
-            batch: dict[str, Any] = {what: items[first : first + MOST[what]]}
-            self.client.log_batch(run.info.run_id, **batch)
+    def _write(
+        self,
+        run: Any,
+        metrics: Sequence[Any] = (),
+        params: Mapping[str, str] | None = None,
+        tags: Mapping[str, str] | None = None,
+    ) -> None:
+        """Give the run metrics, the parameters that it has not and the tags that are not so yet: in as few batches as MLflow
+        takes, which writes parameters before metrics and tags last."""
+        from mlflow.entities import Param, RunTag
 
-    def _param(self, run: Any, params: dict[str, str]) -> None:
-        """Give the run the parameters that it has not: all of them, or what an interrupted call left out. None ever changes."""
-        from mlflow.entities import Param
-
-        known = self.params[run.info.run_id]
-        new = {name: value for key, value in params.items() if (name := store.metric_key(key)) not in known}
-        if known.get("arm", params.get("arm")) != params.get("arm"):  # an earlier plan placed it; axes are those of its arm there
-            new = {name: value for name, value in new.items() if name.startswith("spec.")}
-        self._log(run, "params", [Param(name, value) for name, value in new.items()])
-        known |= new
-
-    def _tag(self, run: Any, tags: dict[str, str]) -> None:
-        """Set the tags that are not so yet."""
-        from mlflow.entities import RunTag
-
-        known = self.tags[run.info.run_id]
-        new = {key: value for key, value in tags.items() if known.get(key) != value}
-        if new:
-            self.client.log_batch(run.info.run_id, tags=[RunTag(key, value) for key, value in new.items()])
-            known |= new
+        known_params, known_tags = self.params[run.info.run_id], self.tags[run.info.run_id]
+        new_params = {name: value for name, value in (params or {}).items() if name not in known_params}
+        new_tags = {key: value for key, value in (tags or {}).items() if known_tags.get(key) != value}
+        left, points = [Param(name, value) for name, value in new_params.items()], list(metrics)
+        while left or points or new_tags:
+            params_now = left[:MOST_PARAMS]
+            points_now = points[: MOST_ITEMS - len(params_now) - len(new_tags)]
+            left, points = left[MOST_PARAMS:], points[len(points_now) :]
+            last = not left and not points
+            tags_now = [RunTag(key, value) for key, value in new_tags.items()] if last else []
+            self.client.log_batch(run.info.run_id, points_now, params_now, tags_now)
+            if last:
+                break
+        known_params |= new_params
+        known_tags |= new_tags
 
     def _set(self, run: Any, status: str, end: int) -> None:
         """Set the status unless it is so."""
@@ -103,26 +110,28 @@ class Mirror:
             tags = {"study": plan.study, "scale": plan.scale, "plan": plan.report}
             run = self._new(f"{plan.study} at {plan.scale}", min(starts, default=round(1000 * time.time())), tags)
         arms = len({place.arm for place in self.places.values()})
-        self._param(run, {"scale": plan.scale, "stages": str(len(plan.stages)), "arms": str(arms)})
+        back = (
+            {"superseded.by": ""} if self.tags[run.info.run_id].get("superseded.by") else {}
+        )  # the study went back to this plan
+        self._write(run, params={"scale": plan.scale, "stages": str(len(plan.stages)), "arms": str(arms)}, tags=back)
         for digest, other in self.parents.items():
             if digest != plan.report:
-                self._tag(other, {"superseded.by": plan.report})
-        if self.tags[run.info.run_id].get("superseded.by"):  # the study went back to this plan
-            self._tag(run, {"superseded.by": ""})
+                self._write(other, tags={"superseded.by": plan.report})
         self.parents[plan.report] = run
         return run
 
-    def _run(self, stage: Stage, start: int) -> Any:
-        """The stage's run, made when it is not there."""
+    def _run(self, stage: Stage, start: int) -> tuple[Any, dict[str, str], dict[str, str]]:
+        """The stage's run, made when it is not there, with the parameters and the tags that it is to have."""
         place = self.places.get(stage.digest)
         tags = {**describe.run_tags(self.plan, stage, place), "mlflow.parentRunId": self.parent.info.run_id}
-        run = self.runs.get(stage.digest)
-        if run is None:
-            run = self._new(describe.run_name(stage, place), start, tags)
-        self._param(run, describe.run_params(stage, place))
-        self.runs[stage.digest] = run
-        self._tag(run, tags)
-        return run
+        if stage.digest not in self.runs:
+            self.runs[stage.digest] = self._new(describe.run_name(stage, place), start, tags)
+        run = self.runs[stage.digest]
+        params = {store.metric_key(key): value for key, value in describe.run_params(stage, place).items()}
+        known = self.params[run.info.run_id]
+        if known.get("arm", params.get("arm")) != params.get("arm"):  # an earlier plan placed it; axes are those of its arm there
+            params = {name: value for name, value in params.items() if name.startswith("spec.")}
+        return run, params, tags
 
     def _out(self, stage: Stage) -> Path:
         return artifact.folder(self.results, stage.kind, stage.digest)
@@ -132,89 +141,106 @@ class Mirror:
     def stage(self, digest: str, seen: describe.Found | None = None, start: int | None = None) -> Any:
         """Bring the run of a stage to what is on disk, or to what its job was just seen to do. Returns the run; None for a stage
         that was never started."""
+        with store.transaction(self.client):
+            return self.look(digest, seen, start)
+
+    def look(self, digest: str, seen: describe.Found | None = None, start: int | None = None) -> Any:
+        """As `stage`, within a transaction that has begun."""
         stage = self.plan.stages[digest]
         state = describe.look_at_stage(self.results, stage.kind, digest)
         if state.status != "FINISHED" and seen is not None:
             state = seen
         if not state.status:
             return None
-        run = self._run(stage, start or describe.stage_times(self._out(stage))[0])
+        run, params, tags = self._run(stage, start or describe.stage_times(self._out(stage))[0])
         if DONE in self.tags[run.info.run_id]:
-            return run
-        if state.status == "FINISHED":
-            self._complete(run, stage)
-        elif (self.status[run.info.run_id], state.status) != ("FAILED", "KILLED"):  # a job's failure says more than its rest
-            self._tag(run, {"message": state.message} if state.message else {})
+            self._write(run, params=params, tags=tags)
+        elif state.status == "FINISHED":
+            self._complete(run, stage, params, tags)
+        elif (self.status[run.info.run_id], state.status) == ("FAILED", "KILLED"):  # a job's failure says more than its rest
+            self._write(run, params=params, tags=tags)
+        else:
+            self._write(run, params=params, tags={**tags, "message": state.message} if state.message else tags)
             self.steps(digest)
             self._set(run, state.status, round(1000 * time.time()))
         return run
 
-    def _complete(self, run: Any, stage: Stage) -> None:
+    def _complete(self, run: Any, stage: Stage, params: dict[str, str], tags: dict[str, str]) -> None:
         out = self._out(stage)
-        record, known_of = artifact.record(out), metrics.read_telemetry(out)
+        record, lines = artifact.record(out), describe.metric_lines(out)
         start, end = describe.stage_times(out)
-        self.steps(stage.digest, (max(start, run.info.start_time), end))
-        given, taken = stage_inputs(self, stage)
+        given, taken = self.lineage.inputs_of(stage)
         if given or taken:
             self.client.log_inputs(run.info.run_id, given, taken)
-        register_outputs(self, run, stage, record)
-        in_steps = {key for line in describe.metric_lines(out) for key in line}
+        self.lineage.register_models(run, stage, record)
+        again, new, stretch = self._points(run, lines, (max(start, run.info.start_time), end))
+        in_steps = {key for line in lines for key in line}
         values = describe.run_metrics(stage.kind, record["metrics"])
         values = {key if key not in in_steps else f"final/{key}": value for key, value in values.items()}
-        self._values(run, values, end, stage if makes(stage.kind) == "samples" else None)
         rows = events.read_benchmark(str(self.results.parent / "benchmarks" / stage.kind / f"{stage.digest}.tsv"))
-        self._values(run, describe.numeric_leaves({"telemetry": known_of, "benchmark": rows[-1] if rows else {}}), end)
-        self.client.log_dict(run.info.run_id, record["spec"], "spec.json")
-        self.client.log_dict(run.info.run_id, record["metrics"], "metrics.json")
+        measured = {"telemetry": metrics.read_telemetry(out), "benchmark": rows[-1] if rows else {}}
+        single = self._values(run, values, end, stage if makes(stage.kind) == "samples" else None)
+        single += self._values(run, describe.numeric_leaves(measured), end)
+        self._files(run, {"spec.json": record["spec"], "metrics.json": record["metrics"]})
         self._set(run, "FINISHED", end)
-        self._tag(run, {"message": "", DONE: "1"} if "message" in self.tags[run.info.run_id] else {DONE: "1"})
+        ended = {"message": ""} if "message" in self.tags[run.info.run_id] else {}
+        # Their times follow from what is on disk, so a batch that a kill cut off is written again as it was.
+        self._write(run, [*again, *new, *single], params, {**tags, **stretch, **ended, DONE: "1"})
 
-    def _values(self, run: Any, values: dict[str, float], time_ms: int, evaluation: Stage | None = None) -> None:
+    def _values(self, run: Any, values: dict[str, float], time_ms: int, evaluation: Stage | None = None) -> list[Any]:
         """Single values; those of an evaluation count for the model and the problem set that it took."""
         from mlflow.entities import Metric
 
-        of: dict[str, Any] = evaluated_model(self, evaluation) if evaluation else {}
+        of: dict[str, Any] = self.lineage.evaluated_model(evaluation) if evaluation else {}
         if of:
             of["run_id"] = run.info.run_id
-        self._log(run, "metrics", [Metric(store.metric_key(key), value, time_ms, 0, **of) for key, value in values.items()])
+        return [Metric(store.metric_key(key), value, time_ms, 0, **of) for key, value in values.items()]
+
+    def _files(self, run: Any, files: dict[str, Any]) -> None:
+        """JSON files among the artifacts of the run. A client's `log_artifacts` would first ask the store for the place."""
+        from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
+
+        with tempfile.TemporaryDirectory() as folder:
+            for name, value in files.items():
+                (Path(folder) / name).write_text(json.dumps(value, indent=2))
+            get_artifact_repository(run.info.artifact_uri, tracking_uri=self.uri).log_artifacts(folder)
 
     def job(self, digest: str, values: dict[str, float], time_ms: int) -> None:
         """What the scheduler measured of a stage's job."""
-        if digest in self.runs:
-            self._values(self.runs[digest], describe.numeric_leaves({"telemetry": values}), time_ms)
+        if run := self.runs.get(digest):
+            self._write(run, self._values(run, describe.numeric_leaves({"telemetry": values}), time_ms))
 
     # -- steps -------------------------------------------------------------------------------------------------------
 
-    def steps(self, digest: str, span: tuple[int, int] | None = None) -> None:
-        """Mirror the lines of metrics.jsonl that are not mirrored yet. `span`: start and end of the stage, once it has ended.
+    def steps(self, digest: str) -> None:
+        """Mirror the lines of metrics.jsonl that are not mirrored yet, of a stage that has not finished."""
+        run = self.runs[digest]
+        again, new, stretch = self._points(run, describe.metric_lines(self._out(self.plan.stages[digest])))
+        self._write(run, again)
+        self._write(run, tags=stretch)
+        self._write(run, new)
+
+    def _points(
+        self, run: Any, lines: list[dict[str, float]], span: tuple[int, int] | None = None
+    ) -> tuple[list[Any], list[Any], dict[str, str]]:
+        """The points of a last stretch that a kill may have cut off, those that are not mirrored yet, and the tag of their
+        stretch. `span`: start and end of the stage in ms, once it has ended.
 
         metrics.jsonl has no times (a record holds only what the digest determines), so points are spread over the time since the
         last look. The stretch is written down first: one that a kill cut off is written again, to the same times."""
-        run, out = self.runs[digest], self._out(self.plan.stages[digest])
         known = self.tags[run.info.run_id].get(STEPS)
         begin = span[0] if span else run.info.start_time
         first, start, last, end = (int(part) for part in known.split()) if known else (0, begin, 0, begin)
+        again: list[Any] = []
         if known and run.info.run_id not in self.replayed:
-            again = [line for line in describe.metric_lines(out, first) if line["step"] <= last]
-            self._points(run, again, (first, start, last, end))
+            again = _spread([line for line in lines if first < line["step"] <= last], (first, start, last, end))
         self.replayed.add(run.info.run_id)
-        lines = describe.metric_lines(out, last)
-        if lines:
-            until = span[1] if span else round(1000 * time.time())
-            stretch = (last, end, int(lines[-1]["step"]), max(until, end))
-            self._tag(run, {STEPS: " ".join(str(part) for part in stretch)})
-            self._points(run, lines, stretch)
-
-    def _points(self, run: Any, lines: list[dict[str, float]], stretch: tuple[int, int, int, int]) -> None:
-        from mlflow.entities import Metric
-
-        first, start, last, end = stretch
-        points = []
-        for line in lines:
-            step = int(line["step"])
-            moment = start + round((end - start) * (step - first) / max(last - first, 1))
-            points += [Metric(store.metric_key(key), value, moment, step) for key, value in line.items() if key != "step"]
-        self._log(run, "metrics", points)
+        lines = [line for line in lines if line["step"] > last]
+        if not lines:
+            return again, [], {}
+        until = span[1] if span else round(1000 * time.time())
+        stretch = (last, end, int(lines[-1]["step"]), max(until, end))
+        return again, _spread(lines, stretch), {STEPS: " ".join(str(part) for part in stretch)}
 
     # -- the study ---------------------------------------------------------------------------------------------------
 
@@ -226,9 +252,15 @@ class Mirror:
         """All stages, and the parent. Returns the status of each stage that was ever started; the report's is the study's."""
         states = {}
         self.close_orphans()
-        for digest, stage in self.plan.stages.items():
-            if self.stage(digest) is not None:
-                states[digest] = describe.look_at_stage(self.results, stage.kind, digest).status
+        left = deque(self.plan.stages.values())
+        while left:
+            begun = time.monotonic()
+            with store.transaction(self.client):
+                while left and time.monotonic() - begun < TRANSACTION:
+                    stage = left.popleft()
+                    if self.look(stage.digest) is not None:
+                        states[stage.digest] = describe.look_at_stage(self.results, stage.kind, stage.digest).status
+            time.sleep(PAUSE)
         report = self.plan.stages[self.plan.report]
         if states.get(self.plan.report) == "FINISHED":
             self._report(report)
@@ -260,137 +292,20 @@ class Mirror:
         if (out / "report.html").exists():
             self.client.log_artifact(run, str(out / "report.html"))
         self.client.log_text(run, self.plan.full_text(), "plan.json")
-        self._values(self.parent, describe.verdicts(claims), describe.stage_times(out)[1])
-        known_of = {f"claim.{number:02d}": f"{claim['verdict']}: {claim['says']}" for number, claim in enumerate(claims, 1)}
-        note = describe.study_description(cast(ReportSpec, stage.spec), claims)
-        self._tag(self.parent, {**known_of, "mlflow.note.content": note})
-        self._tag(self.parent, {DONE: "1"})
+        tags = {f"claim.{number:02d}": f"{claim['verdict']}: {claim['says']}" for number, claim in enumerate(claims, 1)}
+        tags["mlflow.note.content"] = describe.study_description(cast(ReportSpec, stage.spec), claims)
+        values = self._values(self.parent, describe.verdicts(claims), describe.stage_times(out)[1])
+        self._write(self.parent, values, tags={**tags, DONE: "1"})
 
 
-# Datasets and models of a stage in MLflow's terms.
+def _spread(lines: list[dict[str, float]], stretch: tuple[int, int, int, int]) -> list[Any]:
+    """Points of lines of metrics.jsonl, with times between those of the stretch's ends."""
+    from mlflow.entities import Metric
 
-
-DATA = ("problems", "corpus")
-"""What is shown as a dataset (`Kind.makes`)."""
-BARRED = str.maketrans({"/": " ", ".": "·", ":": " ", "%": " ", '"': None, "'": None})
-"""What MLflow allows in no model's name, such as the point of an arm `rl[learning_rate=0.1]`, -> its replacement."""
-READY: Final = "READY"
-"""Status of a model that its run is known to have made."""
-
-
-def logged_models(client: Any, experiment: str) -> tuple[dict[str, str], dict[str, str]]:
-    """`digest` or `digest@step` -> id, for the models of the experiment: those that are ready, and those whose making was
-    interrupted."""
-    known: dict[str, str] = {}
-    begun: dict[str, str] = {}
-    token = None
-    while True:
-        page = client.search_logged_models([experiment], max_results=500, page_token=token)
-        for model in page:
-            if "stage.digest" in model.tags:
-                (known if str(model.status) == READY else begun).setdefault(model.tags["stage.digest"], model.model_id)
-        token = page.token
-        if not token:
-            return known, begun
-
-
-def stage_inputs(mirror: Mirror, stage: Stage) -> tuple[list[Any], list[Any]]:
-    """Datasets and models among the dependencies of a stage. The problem sets of a corpus count as its trainer's data too,
-    and what these were curated from as theirs."""
-    from mlflow.entities import DatasetInput, InputTag, LoggedModelInput
-
-    given: dict[str, str] = {}
-    taken: list[str] = []
-    if makes(stage.kind) == "report":
-        return [], []
-    for role, ref in stage.deps.items():
-        dep = mirror.plan.stages[artifact.split_ref(ref)[0]]
-        if makes(dep.kind) in DATA:
-            use = _use(stage.kind, role)
-            given.setdefault(dep.digest, use)
-            for inner, digest in dep.deps.items():
-                if inner.startswith("data."):
-                    given.setdefault(digest, use if makes(dep.kind) == "corpus" else "source")
-        else:
-            model = model_of(mirror, ref)
-            taken += [model] if model else []
-    datasets = [DatasetInput(dataset_of(mirror, digest), [InputTag("mlflow.data.context", use)]) for digest, use in given.items()]
-    return datasets, [LoggedModelInput(model) for model in dict.fromkeys(taken)]
-
-
-def _use(kind: str, role: str) -> str:
-    """What a stage takes data for, as MLflow's page says it."""
-    if makes(kind) == "samples":
-        return "evaluation"
-    if makes(kind) == "problems":
-        return "comparison" if role.startswith("against") else "source"
-    return "validation" if role == "validation" else "training"
-
-
-def dataset_of(mirror: Mirror, digest: str) -> Any:
-    """A problem set or a corpus as MLflow shows it. It stays where it is; the digest is the stage's."""
-    from mlflow.entities import Dataset
-
-    stage = mirror.plan.stages[digest]
-    out = artifact.folder(mirror.results, stage.kind, digest)
-    known_of = artifact.record(out)["metrics"] if artifact.done(out) else {}
-    rows = known_of.get("size", known_of.get("rows"))
-    profile = {"num_rows": rows} if rows is not None else {}
-    return Dataset(
-        name=describe.run_name(stage, None),
-        digest=digest,
-        source_type="local",
-        source=json.dumps({"uri": f"results/{stage.kind}/{digest}"}),
-        profile=json.dumps(profile),
-    )
-
-
-def model_of(mirror: Mirror, ref: str) -> str | None:
-    """Id of the model of a stage or of a checkpoint that it keeps; None where it has none. The stage is mirrored if need be."""
-    if ref not in mirror.models:
-        mirror.stage(artifact.split_ref(ref)[0])
-    return mirror.models.get(ref)
-
-
-def register_outputs(mirror: Mirror, run: Any, stage: Stage, record: dict[str, Any]) -> None:
-    """Register the models that a stage made: its last one, and each checkpoint that it keeps. Their files stay in results/."""
-    made = {0: stage.digest} if any(name.startswith("model/") for name in record["files"]) else {}
-    kept = {name.split("/")[1] for name in record["files"] if name.startswith("checkpoints/")}
-    made |= {int(step): f"{stage.digest}@{step}" for step in sorted(kept, key=int)}
-    place = mirror.places.get(stage.digest)
-    name = describe.run_name(stage, place)
-    where = {"arm": place.arm, "stage": place.stage, "seed": str(place.seed)} if place else {}
-    for step, ref in made.items():
-        if ref in mirror.models:
-            continue
-        if ref not in mirror.begun:
-            model = mirror.client.create_logged_model(
-                mirror.experiment,
-                name=f"{name.translate(BARRED)}{f' step {step}' if step else ''}",
-                source_run_id=run.info.run_id,
-                tags={"stage.digest": ref, "path": f"results/{stage.kind}/{ref.replace('@', '/checkpoints/')}/model"},
-                params={**where, "kind": stage.kind},
-                model_type="checkpoint",
-            )
-            mirror.begun[ref] = model.model_id
-        _made_by(mirror, run, mirror.begun[ref], step or int(record["metrics"].get("steps", 0)))
-        mirror.client.finalize_logged_model(mirror.begun[ref], READY)
-        mirror.models[ref] = mirror.begun.pop(ref)
-
-
-def _made_by(mirror: Mirror, run: Any, model: str, step: int) -> None:
-    """Say of a run that it made a model, once: MLflow would count it again."""
-    from mlflow.entities import LoggedModelOutput
-
-    known_of = mirror.client.get_run(run.info.run_id).outputs
-    if model not in [output.model_id for output in (known_of.model_outputs if known_of else [])]:
-        mirror.client.log_outputs(run.info.run_id, [LoggedModelOutput(model, step)])
-
-
-def evaluated_model(mirror: Mirror, stage: Stage) -> dict[str, Any]:
-    """Whose numbers an evaluation's are: the model's, on the problem set. {} where its model is not known."""
-    model = model_of(mirror, stage.deps["model"])
-    if model is None:
-        return {}
-    data = mirror.plan.stages[stage.deps["data"]]
-    return {"model_id": model, "dataset_name": describe.run_name(data, None), "dataset_digest": data.digest}
+    first, start, last, end = stretch
+    points = []
+    for line in lines:
+        step = int(line["step"])
+        moment = start + round((end - start) * (step - first) / max(last - first, 1))
+        points += [Metric(store.metric_key(key), value, moment, step) for key, value in line.items() if key != "step"]
+    return points
