@@ -1,11 +1,11 @@
-# `make demo` runs the quickstart study and says what it found; `make test` passes the tests. Each sets itself up on a bare machine.
+# `make demo` runs a study in minutes and says what it found; `make test` passes the tests. Each sets itself up on a bare machine.
 # The first Python that runs and is new enough; a name on the PATH may be a shim of a version manager that leads nowhere.
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 VENV := .venv
 ACTIVATE := . $(VENV)/bin/activate &&
 
-.PHONY: setup setup-dev demo test test-slow test-mutations test-slurm test-postgres test-remotes test-gpu test-vllm lint locks docs bench clean
+.PHONY: setup setup-dev demo demo-full test test-slow test-mutations test-slurm test-postgres test-remotes test-gpu test-vllm lint locks docs bench clean
 .DELETE_ON_ERROR:
 
 # What studies need; `setup-dev` adds what tests, lint and docs need.
@@ -37,8 +37,16 @@ $(VENV)/ready-dev: $(VENV)/ready
 	touch $@
 
 demo: setup
-	@$(ACTIVATE) snakemake all
-	@$(ACTIVATE) interplay report quickstart
+	@$(ACTIVATE) snakemake all --config study=demo scale=laptop
+	@$(ACTIVATE) interplay report demo --scale laptop
+	@echo "next:   . $(VENV)/bin/activate; interplay explain demo main rl_edge edge --scale laptop    # from one number down to its data"
+	@echo "        snakemake all --config study=quickstart    # the same question with a pre-training of your own, a quarter of an hour"
+
+# The demo with its bases pre-trained here, and a comparison of them with those that come with the project.
+demo-full: setup
+	@$(ACTIVATE) snakemake all --config study=demo_full scale=laptop
+	@$(ACTIVATE) interplay report demo_full --scale laptop
+	@$(ACTIVATE) python -m tools.demo_bases
 
 test: setup-dev
 	@$(ACTIVATE) $(MAKE) --no-print-directory lint

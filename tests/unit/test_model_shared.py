@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from interplay.kernels import library
 from interplay.model.folder import init_decoder
 from interplay.model.shared_prompts import hidden_states
 from interplay.model.spec import Shape
@@ -33,6 +34,28 @@ def test_states_and_gradients_are_those_of_each_prompt_with_its_completion(archi
     gradients = torch.autograd.grad((got * weights)[real].sum(), list(decoder.parameters()))
     for mine, theirs in zip(gradients, torch.autograd.grad(expected_sum, list(decoder.parameters())), strict=True):
         torch.testing.assert_close(mine, theirs, atol=1e-4, rtol=1e-3)
+
+
+@pytest.mark.skipif(library.library() is None, reason="no C compiler")
+@pytest.mark.parametrize("longest", [1, 2, 4])
+def test_kernels_attend_over_a_prompt_in_place_as_pytorch_does_over_its_copies(
+    monkeypatch: pytest.MonkeyPatch, longest: int
+) -> None:
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "head_dim": 16, "intermediate_size": 48}
+    decoder = init_decoder(Shape(num_key_value_heads=2, initializer_range=0.3, **sizes), 12, seed=0)
+    prompts = torch.tensor([prompt + [0] * (5 - len(prompt)) for prompt in PROMPTS])
+    completions = torch.tensor([(completion + [0] * 4)[:longest] for completion in COMPLETIONS])
+    lengths, group = torch.tensor([len(prompt) for prompt in PROMPTS]), torch.tensor(GROUP)
+
+    def states_and_gradients() -> list[torch.Tensor]:
+        states = hidden_states(decoder, prompts, lengths, group, completions, torch.int8)
+        weights = torch.randn(states.shape, generator=torch.Generator().manual_seed(1))
+        return [states, *torch.autograd.grad((states * weights).sum(), list(decoder.parameters()))]
+
+    found = states_and_gradients()
+    monkeypatch.setattr(library, "usable", lambda *_: False)
+    for mine, theirs in zip(found, states_and_gradients(), strict=True):
+        assert (mine - theirs).norm() < 0.02 * theirs.norm() + 1e-6
 
 
 def test_completions_of_one_token_need_no_pass_of_their_own() -> None:

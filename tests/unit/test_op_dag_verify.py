@@ -10,7 +10,7 @@ from op_dag_cases import INTEGERS, REVERSE, case, cases, consistent
 from interplay.tasks.op_dag.dag import Problem, loads
 from interplay.tasks.op_dag.dag_growth import generate
 from interplay.tasks.op_dag.spec import OpDag
-from interplay.tasks.op_dag.terse import parse_step, render
+from interplay.tasks.op_dag.terse import gold_sentences, parse_step, render
 from interplay.tasks.op_dag.terse_verifier import gold, judge_step, verify
 from interplay.tasks.spec import Verify
 from interplay.tasks.verdict import Verdict
@@ -55,11 +55,14 @@ def test_gold_is_strict_under_every_option(case):
 @given(cases())
 def test_the_gold_sentences_known_beforehand_are_judged_as_the_parser_judges_them(case):
     _, problem = case
-    gold.cache_clear()
-    for text, effect in gold(problem).effects.items():
+    truth = gold(Problem(*problem))  # of a problem that has not been seen
+    for text, effect in truth.effects.items():
         step = parse_step(text, problem.modulus)
         assert step is not None
-        assert judge_step(gold(problem), step) == effect
+        assert judge_step(truth, step) == effect
+    known = gold_sentences(problem)
+    own = [*known.definitions[: problem.necessary], *known.evaluations, *known.whole, *known.equations]
+    assert truth.effects.keys() == set(own)
 
 
 @settings(max_examples=300, deadline=None)
@@ -269,11 +272,5 @@ def test_the_verdict_does_not_depend_on_what_was_judged_before():
     problems = [generate(task, 0, index, 6) for index in range(20)]
     texts = [render(problem, task).solution for problem in problems]
     texts += [text.replace("2", "3") for text in texts] + [text.replace("a", "q") for text in texts] + [GOLD, "!"]
-    gold.cache_clear()
     warm = [verify(problem, text, EXACT) for problem in problems for text in texts]
-    cold = []
-    for problem in problems:
-        for text in texts:
-            gold.cache_clear()
-            cold.append(verify(problem, text, EXACT))
-    assert warm == cold
+    assert warm == [verify(Problem(*problem), text, EXACT) for problem in problems for text in texts]  # each time a new one

@@ -55,17 +55,22 @@ def test_native_and_hf_draw_the_same_samples(architecture: str, options: dict) -
 
 
 @pytest.mark.parametrize("kv_heads", [1, 2, 4])
-def test_log_probabilities_equal_those_of_a_full_forward_pass(kv_heads: int) -> None:
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int8])
+def test_log_probabilities_equal_those_of_a_full_forward_pass(kv_heads: int, dtype: torch.dtype) -> None:
     model, asked, settings = decoder(kv_heads=kv_heads), requests(), sampling(temperature=0.8)
-    found = engine("native", model, Run(engine_batch=12)).generate(asked, settings)
+    found = engine("native", model, Run(engine_batch=12), dtype).generate(asked, settings)
+    apart = []
     assert len(found.tokens) == 28
     assert found.lengths.min() < 16 < found.lengths.max(), "the test wants rows that retire and rows that outlive them"
     for row, request in enumerate(found.request.tolist()):
         prompt, length = asked[request].prompt, int(found.lengths[row])
         ids = torch.tensor([prompt + found.tokens[row, :length].tolist()])
-        logits = model.logits(model.hidden(ids, torch.arange(ids.shape[1])[None]))[0, len(prompt) - 1 : -1]
+        logits = model.logits(model.hidden(ids, torch.arange(ids.shape[1])[None], dtype=dtype))[0, len(prompt) - 1 : -1]
         expected = (logits / 0.8).log_softmax(-1).gather(1, ids[0, len(prompt) :, None])[:, 0]
-        torch.testing.assert_close(found.logprobs[row, :length], expected, atol=1e-4, rtol=1e-4)
+        apart.append((found.logprobs[row, :length] - expected).detach().abs())
+    # An activation in the middle of two integers is rounded to either; otherwise int8 agrees as float32 does.
+    assert torch.cat(apart).median() < 1e-5
+    assert torch.cat(apart).max() < (1e-4 if dtype == torch.float32 else 2e-2)
 
 
 def test_rows_end_at_the_end_token_or_at_the_length_limit() -> None:

@@ -7,6 +7,7 @@ from lab import Lab, of_kind
 
 from interplay.core import artifact
 from interplay.core.model import UserError
+from interplay.report.draw import diagram
 from interplay.study.plan import Plan
 
 BASE = "  base: {kind: pretrain, data: {corpus: 1.0}, validation: held_out}"
@@ -40,6 +41,12 @@ def test_each_seed_starts_from_the_folder_of_its_number(lab: Lab) -> None:
     assert len(set(sources(plan).values())) == 2
     assert len(of_kind(plan, "rl")) == 4  # two arms at two seeds
     assert {stage.label for stage in of_kind(plan, "source")} == {"stages.base/seed3", "stages.base/seed5"}
+
+
+def test_the_picture_of_the_plan_has_one_box_for_the_folders_of_all_seeds(lab: Lab) -> None:
+    nodes, _ = diagram.study_graph({digest: stage.as_json() for digest, stage in lab.plan().stages.items()}, {})
+    assert [(node.label, node.times) for node in nodes.values() if node.kind == "source"] == [("base", 2)]
+    assert {node.times for node in nodes.values() if node.kind == "rl"} == {2}  # a box for each arm
 
 
 def test_a_source_that_does_not_vary_is_the_folder_of_the_first_seed(lab: Lab) -> None:

@@ -62,6 +62,12 @@ class Attention(ctypes.Structure):
     _fields_ = [(name, _LONG) for name in ("runs", "heads", "shared", "size", "q_stride", "k_stride", "v_stride")]
 
 
+class Decode(ctypes.Structure):
+    """Sizes of attention of one new token for each sample; C's struct of that name."""
+
+    _fields_ = [(name, _LONG) for name in ("groups", "samples", "heads", "shared", "size", "prompt", "capacity", "steps")]
+
+
 class Iteration(ctypes.Structure):
     """Sizes and coefficients of Muon's iteration; C's struct of that name."""
 
@@ -78,6 +84,7 @@ ARGUMENTS = {
     "after_forward": [ctypes.POINTER(Mlp), *[_POINTER] * 10],
     "after_backward": [ctypes.POINTER(Mlp), *[_POINTER] * 15],
     "attention_forward": [ctypes.POINTER(Attention), *[_POINTER] * 6],
+    "decode_attention": [ctypes.POINTER(Decode), *[_POINTER] * 8],
     "orthogonalise": [ctypes.POINTER(Iteration), _POINTER],
     "attention_backward": [ctypes.POINTER(Attention), *[_POINTER] * 10],
 }

@@ -110,9 +110,13 @@ class Weights(NamedTuple):
     head: Tensor
     halves: Halves
 
+    def compiled(self) -> bool:
+        """Whether the kernels of `interplay.kernels` compute the layers."""
+        return self.halves is KERNELS
+
     def attention(self, size: Sequence[int], segments: Tensor | None = None) -> Attend:
         """`causal_attention` in the arithmetic of these weights."""
-        return causal_attention(size, self.norm.device, self.norm.dtype, self.halves is KERNELS, segments)
+        return causal_attention(size, self.norm.device, self.norm.dtype, self.compiled(), segments)
 
 
 class _Affine(nn.Module):

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import log_softmax
 
-from interplay.model.attention import activations, rotary, split_heads
+from interplay.kernels import layers
+from interplay.model.attention import Attend, activations, rotary, split_heads
 from interplay.model.decoder import Decoder, forward
 
 
@@ -20,18 +21,43 @@ def hidden_states(
     prompts (G, P) and completions are padded on the right; lengths (G,) are those of the prompts; completion r follows the prompt
     group[r]. The last token of a completion predicts nothing and is not passed."""
     (count, longest), (rows, width) = prompts.shape, completions.shape
-    in_prompt, later = torch.arange(longest, device=prompts.device), torch.arange(width - 1, device=prompts.device)
+    later = torch.arange(width - 1, device=prompts.device)
     ids = torch.cat((prompts.flatten(), completions[:, :-1].flatten()))
+    in_prompt = torch.arange(longest, device=prompts.device)
     positions = torch.cat((in_prompt.repeat(count), (lengths[group][:, None] + later).flatten()))
-    stored = activations(dtype)
-    causal = _mask((in_prompt <= in_prompt[:, None])[None], stored)
-    of_prompt = (in_prompt < lengths[group][:, None])[:, None].expand(-1, width - 1, -1)
-    onward = _mask(torch.cat((of_prompt, (later <= later[:, None]).expand(rows, -1, -1)), 2), stored)
+    weights = decoder.weights(dtype)
+    if weights.compiled():
+        attend = _attend_runs(longest, lengths, group, width - 1)
+    else:
+        attend = _attend_padded(longest, lengths, group, width - 1, activations(dtype))
+    states = forward(decoder.shape, weights, ids, rotary(decoder.shape, positions, dtype), attend)
+    of_prompts, of_completions = states.split((count * longest, rows * (width - 1)))
+    last = of_prompts[torch.arange(count, device=prompts.device) * longest + lengths - 1]
+    return torch.cat((last[group][:, None], of_completions.unflatten(0, (rows, width - 1))), 1)
+
+
+def _attend_runs(longest: int, lengths: Tensor, group: Tensor, width: int) -> Attend:
+    """Each completion is a run after the prompt of its group, which is not copied."""
+    starts = torch.arange(len(lengths)) * longest
+    none = torch.zeros_like(starts)
+    first = torch.stack((starts, none + longest, none, none), 1)
+    begins = len(lengths) * longest + torch.arange(len(group)) * width
+    then = torch.stack((begins, torch.full_like(begins, width), starts[group], lengths[group]), 1)
+    runs = torch.cat((first, then)).int().contiguous()
+    return lambda _, qk, v: layers.attention(qk, v, runs)
+
+
+def _attend_padded(longest: int, lengths: Tensor, group: Tensor, width: int, dtype: torch.dtype) -> Attend:
+    """Two products of padded batches: of the prompts, and of the completions over copies of their prompts' keys and their own."""
+    device = lengths.device
+    in_prompt, later = torch.arange(longest, device=device), torch.arange(width, device=device)
+    causal = _mask((in_prompt <= in_prompt[:, None])[None], dtype)
+    of_prompt = (in_prompt < lengths[group][:, None])[:, None].expand(-1, width, -1)
+    onward = _mask(torch.cat((of_prompt, (later <= later[:, None]).expand(len(group), -1, -1)), 2), dtype)
+    split = len(lengths) * longest
 
     def parts(x: Tensor) -> tuple[Tensor, Tensor]:
-        """Prompts (G, P, ...) and completions (R, C - 1, ...) of the passed tokens, (G * P + R * (C - 1), ...)."""
-        split = count * longest
-        return x[:split].unflatten(0, (count, longest)), x[split:].unflatten(0, (rows, width - 1))
+        return x[:split].unflatten(0, (len(lengths), longest)), x[split:].unflatten(0, (len(group), width))
 
     def attend(_: int, qk: Tensor, v: Tensor) -> Tensor:
         q, k = split_heads(qk, v)
@@ -41,10 +67,7 @@ def hidden_states(
         then = _attention(q_then, keys, values, onward)
         return torch.cat((first.flatten(0, 1), then.flatten(0, 1)))
 
-    states = forward(decoder.shape, decoder.weights(dtype), ids, rotary(decoder.shape, positions, dtype), attend)
-    of_prompts, of_completions = parts(states)
-    last = of_prompts[torch.arange(count, device=prompts.device), lengths - 1]
-    return torch.cat((last[group][:, None], of_completions), 1)
+    return attend
 
 
 def predicting_states(

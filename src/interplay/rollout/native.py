@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from interplay.core.execution import Run
+from interplay.kernels import library
 from interplay.model import device, spec
 from interplay.model.attention import rotary, split_heads
 from interplay.model.decoder import Decoder, Weights, forward
@@ -114,6 +115,33 @@ class Cache:
         self.values = [F.pad(values, (0, 0, 0, BLOCK)) for values in self.values]
 
 
+class CompiledCache(Cache):
+    """The same for weights whose layers the kernels compute: own keys lie (head_dim, capacity), and one kernel attends."""
+
+    def prefill(self, weights: Weights, ids: Tensor) -> Tensor:
+        """Final hidden state (groups, D) at the end of each prompt of ids (groups, prompt length), padded on the right."""
+        hidden = super().prefill(weights, F.pad(ids, (0, -ids.shape[1] % library.LANES)))
+        self.keys = [keys.transpose(1, 2).contiguous() for keys in self.keys]
+        return hidden
+
+    def _attend(self, layer: int, qk: Tensor, v: Tensor) -> Tensor:
+        (groups, samples, rotated, size), shared = qk.shape, v.shape[2]
+        keys, values = self.keys[layer], self.values[layer]
+        prompt = self.prompt_values[layer].shape[1]
+        heads = rotated - shared
+        sizes = library.Decode(groups, samples, heads, shared, size, prompt, values.shape[1], self.steps)
+        mixed = qk.new_empty(groups, samples, heads * size)
+        before = (self.prompt_keys[layer], self.prompt_values[layer])
+        library.call("decode_attention", sizes, self.lengths, qk.contiguous(), v.contiguous(), *before, keys, values, mixed)
+        return mixed
+
+    def keep(self, groups: Tensor, samples: Tensor) -> None:
+        """Keep these groups (G',) and of each these samples (G', S'), and make room for BLOCK more steps."""
+        self.keys = [keys.transpose(1, 2) for keys in self.keys]
+        super().keep(groups, samples)
+        self.keys = [keys.transpose(1, 2).contiguous() for keys in self.keys]
+
+
 # Decoding steps as one CUDA graph: between two changes of shape they run the same kernels on the same memory, and at small
 # sizes a GPU spends more time on launching each than on computing it.
 
@@ -209,7 +237,9 @@ def _complete(parts: list[Part], blend: Blend, batch: list[tuple[int, Request]],
         device
     )
     # Attention for one new token is bound by memory, where a CPU's float32 kernels beat its bfloat16 ones.
-    caches = [Cache(part.shape, width, lengths, torch.float32 if device.type == "cpu" else dtype) for part in parts]
+    stored = torch.float32 if device.type == "cpu" else dtype
+    kinds = [CompiledCache if part.weights.compiled() else Cache for part in parts]
+    caches = [kind(part.shape, width, lengths, stored) for kind, part in zip(kinds, parts, strict=True)]
     positions = torch.arange(longest + length, device=device)
     tables = [[table[:, 0] for table in rotary(part.shape, positions, dtype)] for part in parts]
 

@@ -306,7 +306,8 @@ def _groups(stages: Mapping[str, Mapping[str, Any]], coarse: bool) -> dict[str, 
         deps = {role: groups[dep.split("@")[0]] + dep.partition("@")[2] for role, dep in stage["deps"].items()}
         if stage["kind"] == "evaluate":
             deps.pop("model", None)
-        spec: Any = _without_seeds(stage["spec"])
+        one_for_each_seed = stage["kind"] == "source" and "/seed" in str(stage.get("label"))
+        spec: Any = stage_name(stage) if one_for_each_seed else _without_seeds(stage["spec"])
         if coarse and "absent" not in spec and stage["kind"] != "report":
             spec, deps = _short(stage), {role: dep for role, dep in deps.items() if not role.startswith("data.")}
         text = json.dumps([stage["kind"], spec, deps, levels[digest]], sort_keys=True)

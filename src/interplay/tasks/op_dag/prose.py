@@ -73,9 +73,12 @@ class Problem(_ProblemFields, GoldGraph):
         """Values are plain integers."""
 
 
+_REVERSE_LETTERS = LETTERS.replace(UNKNOWN, "")
+
+
 def solution_letters(mode: str) -> list[str]:
     """The letters that solutions may use for nodes and for intermediate results."""
-    return [letter for letter in LETTERS if mode == FORWARD or letter != UNKNOWN]
+    return list(LETTERS if mode == FORWARD else _REVERSE_LETTERS)
 
 
 def dumps(problem: Problem) -> str:

@@ -198,7 +198,7 @@ def _try(growth: Growth, proposal: Proposal, draw: Draw) -> bool:
     found = _defined(growth, reads, constant, total, kept, draw)
     if found is None:
         return False
-    growth.closed += [place for place in opened if place in reads]
+    growth.closed += [place for place in opened if place in reads] if kept else opened
     growth.edges, growth.opened, growth.total_count, growth.free = edges, kept, count, free
     if total:
         growth.members.update(reads, [len(levels)])

@@ -16,6 +16,7 @@ _SO = len("so ")
 _FIRST, _SECOND = len("a = "), len("a = b + ")
 """Offsets of the operands in `a = b + c = ...`."""
 _ALL = frozenset(LETTERS)
+_RIGHT = VALUED | NAMED
 _GOAL = "@"
 """The goal's letter in `Script.equation`."""
 _KNOW = "We know "
@@ -54,7 +55,7 @@ def script(problem: Problem) -> Script:
 def _script(problem: Problem) -> Script:
     nodes = problem.nodes[: problem.necessary]
     places = {f"Define {node[0]} in {node[1]} as ": place for place, node in enumerate(nodes)}
-    expected = [VALUED | NAMED if node[3] else VALUED for node in nodes]
+    expected = [_RIGHT if node[3] else VALUED for node in nodes]
     forms = dag.forms(problem)
     if problem.mode == dag.FORWARD:
         return Script(problem, places, forms, list(map(str, problem.values)), frozenset(), expected)
@@ -70,35 +71,58 @@ def match_sentence(gold: Script, letters: Letters, state: list[int], text: str) 
     place = gold.places.get(head[:-1])
     if place is None:
         return _solves(gold, letters, text)
-    letter, node, unknown = head[-1], gold.problem.nodes[place], letters.unknown
-    reads = node[3]
+    letter, unknown, codes = head[-1], letters.unknown, letters.codes
+    if letter not in _ALL:
+        return False
+    _, _, _, reads, constant, operator, _ = gold.problem.nodes[place]
     if not reads:
-        if node[4] is None:
+        if constant is None:
             return _names_unknown(letters, state, letter, tail)
-        if tail != f"so {letter} = {node[4]}" or letter not in _ALL or letter == unknown:
+        if tail != f"so {letter} = {constant}" or letter == unknown:
             return False
         state[place] |= VALUED
-        letters.codes[letter] = place
+        codes[letter] = place
         return True
-    if unknown != UNKNOWN and gold.equation:
+    reverse = bool(gold.equation)
+    if reverse and unknown != UNKNOWN:
         return False  # forms have the gold letter of the unknown
-    return _match_operands(gold, letters, state, place, letter, tail)
+    first = reads[0]
+    if len(reads) > 1:
+        return _match_operands(gold, letters, state, place, letter, tail)
+    value, own = gold.texts[first], ""
+    if constant is None:
+        operand = tail[_SO + _FIRST : _SO + _FIRST + 1]
+        expected = f"so {letter} = {operand} = {value}"
+    else:
+        own, operand = tail[:1], tail[_FIRST : _FIRST + 1]
+        worked = f"({constant}) * ({value})" if reverse and operator == "*" else f"{constant} {operator} {value}"
+        expected = f"{own} = {operand} = {value}; so {letter} = {constant} {operator} {own} = {worked} = {gold.texts[place]}"
+    if tail != expected or codes.get(operand) != first or operand == letter or letter == unknown:
+        return False
+    if own:
+        if own in (operand, letter, unknown) or own not in _ALL:
+            return False
+        codes[own] = intermediate_code(place, 0)
+    codes[letter] = place
+    state[place] |= _RIGHT if state[first] & VALUED else _RIGHT | BAD_PARENTS
+    return True
 
 
 def _match_operands(gold: Script, letters: Letters, state: list[int], place: int, letter: str, tail: str) -> bool:
-    """`match_sentence` of a node with parents: `tail` follows the definition of `letter`."""
-    node, codes = gold.problem.nodes[place], letters.codes
+    """`match_sentence` of a node with two parents or more: `tail` follows the definition of `letter`."""
+    node, codes, unknown = gold.problem.nodes[place], letters.codes, letters.unknown
     operands, own, text = _written(gold, node, place, letter, tail)
     if text != tail:
         return False
-    bits = VALUED | NAMED
-    for parent, operand in zip(node[3], operands, strict=True):
+    bits = _RIGHT
+    for parent, operand in zip(node[3], operands, strict=False):
         if codes.get(operand) != parent:
             return False
         if not state[parent] & VALUED:
             bits |= BAD_PARENTS
-    if len({*own, *operands}) < len(own) + len(operands) or not _ALL.issuperset(own) or letters.unknown in own:
-        return False
+    for number, each in enumerate(own):
+        if each in operands or each == unknown or each not in _ALL or each in own[:number]:
+            return False
     state[place] |= bits
     for number, each in enumerate(own[:-1]):
         codes[each] = intermediate_code(place, number)
@@ -107,24 +131,20 @@ def _match_operands(gold: Script, letters: Letters, state: list[int], place: int
 
 
 def _written(gold: Script, node: Node, place: int, letter: str, tail: str) -> tuple[list[str], list[str], str]:
-    """The letters of the operands and those that are bound, the node's own last, as `tail` has them if it is the gold sentence,
-    and the gold sentence with them."""
+    """The letters of two operands or more and those that are bound, the node's own last, as `tail` has them if it is the gold
+    sentence, and the gold sentence with them."""
     _, _, _, reads, constant, operator, minus = node
-    texts, reverse = gold.texts, gold.problem.mode == dag.REVERSE
-    value = texts[reads[0]]
-    if len(reads) == 1:
-        if constant is None:
-            only = tail[_SO + _FIRST : _SO + _FIRST + 1]
-            return [only], [letter], f"so {letter} = {only} = {texts[place]}"
-        total, only = tail[:1], tail[_FIRST : _FIRST + 1]
-        operands, own, chain = [only], [total], f"{total} = {only} = {value}; "
-    else:
-        operands, own, chain, value = _folded(gold, node, letter, tail, reverse and minus)
-        if constant is None:
-            return operands, own, f"{chain} = {texts[place]}"
-        total = own[-1]
+    texts, reverse = gold.texts, bool(gold.equation)
+    if constant is None and len(reads) == 2:
+        first, second = tail[_SO + _FIRST : _SO + _FIRST + 1], tail[_SO + _SECOND : _SO + _SECOND + 1]
+        left, right, sign = texts[reads[0]], texts[reads[1]], "-" if minus else "+"
+        worked = f"({left}) - ({right})" if minus and reverse else f"{left} {sign} {right}"
+        return [first, second], [letter], f"so {letter} = {first} {sign} {second} = {worked} = {texts[place]}"
+    operands, own, chain, value = _folded(gold, node, letter, tail, reverse and minus)
+    if constant is None:
+        return operands, own, f"{chain} = {texts[place]}"
     worked = f"({constant}) * ({value})" if reverse and operator == "*" else f"{constant} {operator} {value}"
-    return operands, [*own, letter], f"{chain}so {letter} = {constant} {operator} {total} = {worked} = {texts[place]}"
+    return operands, [*own, letter], f"{chain}so {letter} = {constant} {operator} {own[-1]} = {worked} = {texts[place]}"
 
 
 def _folded(gold: Script, node: Node, letter: str, tail: str, brackets: bool) -> tuple[list[str], list[str], str, str]:

@@ -37,9 +37,9 @@ def distract(nodes: list[Node], cast: Cast, number: int, draw: Draw) -> list[Nod
     constant. They are never evaluated, so they need no values. A place whose total is read takes no further type, so that there
     are no cycles."""
     found = list(nodes)
-    asked = {node.place for node in nodes if node.total}
-    used = {(node.thing, node.place) for node in nodes}
-    slots = [(kind, place) for place in cast.places if place not in asked for kind in cast.types if (kind, place) not in used]
+    asked = {node[1] for node in nodes if node[2]}
+    used = {node[:2] for node in nodes}
+    slots = [slot for place in cast.places if place not in asked for kind in cast.types if (slot := (kind, place)) not in used]
     for left in range(number, 0, -1):
         thing, place = slots.pop(draw() % len(slots))
         reads = _reads(found, draw)

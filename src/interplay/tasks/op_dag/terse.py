@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from interplay.tasks.family import Rendered
-from interplay.tasks.op_dag.dag import REVERSE, Form, Node, Problem, forms, unfolding
+from interplay.tasks.op_dag.dag import REVERSE, Form, Problem, forms, unfolding
 from interplay.tasks.op_dag.spec import OpDag
 
 LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -39,7 +39,7 @@ def node_letters(task: OpDag) -> str:
 
 
 class Sentences(NamedTuple):
-    """The sentences of solutions. Definitions are of all nodes, the others of the necessary ones, in the nodes' order."""
+    """The sentences of solutions, in the nodes' order. All but the definitions are of necessary nodes only."""
 
     definitions: list[str]
     evaluations: list[str]
@@ -48,23 +48,38 @@ class Sentences(NamedTuple):
     """Definition, substituted values and result in one chain."""
     equations: list[str]
     """The equation that ends a reverse solution; empty in forward mode."""
+    forms: list[Form]
+    """The values as linear forms."""
 
 
-def gold_sentences(problem: Problem) -> Sentences:
-    """All gold sentences of a problem. The order of operands is that of the prompt, so that a definition is a copy."""
-    names = [node.name for node in problem.nodes]
-    definitions = [name + _expression_text(node, names) for name, node in zip(names, problem.nodes, strict=True)]
-    values = forms(problem)
-    reverse = problem.mode == REVERSE
-    results = [form_text(form) for form in values]
-    operands = [_operand_text(form) for form in values] if reverse else results
-    evaluations, whole = [], []
-    for node, definition, result in zip(problem.nodes, definitions, results, strict=False):
-        worked = f"{_expression_text(node, operands)}{EQUALS}{result}" if node.operator else result
-        evaluations.append(node.name + worked)
-        whole.append(f"{definition}{EQUALS}{worked}" if node.parents else definition)
+def gold_sentences(problem: Problem, number: int | None = None) -> Sentences:
+    """The gold sentences of the first `number` nodes, at least the necessary ones; None: of all. The order of operands is that of
+    the prompt, so that a definition is a copy."""
+    values, reverse = forms(problem), problem.mode == REVERSE
+    names = [node[0] for node in problem.nodes]
+    results = [form_text(form) for form in values] if reverse else list(map(str, problem.values))
+    operands = [_operand_text(form, text) for form, text in zip(values, results, strict=True)] if reverse else results
+    definitions, evaluations, whole = [], [], []
+    necessary = problem.necessary
+    for place, (name, operator, parents, constant) in enumerate(problem.nodes[:number]):
+        inside = place < necessary
+        if len(parents) == 2 and constant is None:
+            first, second = parents
+            definition = f"{name}{names[first]}{operator}{names[second]}"
+            worked = f"{operands[first]}{operator}{operands[second]}" if inside else ""
+        elif len(parents) == 1 and constant is not None:
+            definition = f"{name}{names[parents[0]]}{operator}{constant}"
+            worked = f"{operands[parents[0]]}{operator}{constant}" if inside else ""
+        else:
+            definition = name + _expression_text(operator, parents, constant, names)
+            worked = _expression_text(operator, parents, constant, operands) if operator and inside else ""
+        definitions.append(definition)
+        if inside:
+            worked = f"{worked}{EQUALS}{results[place]}" if operator else results[place]
+            evaluations.append(name + worked)
+            whole.append(f"{definition}{EQUALS}{worked}" if parents else definition)
     equations = _equations(values[-1], problem.values[-1], problem.modulus) if reverse else []
-    return Sentences(definitions, evaluations, whole, equations)
+    return Sentences(definitions, evaluations, whole, equations, values)
 
 
 def render(problem: Problem, task: OpDag) -> Rendered:
@@ -88,20 +103,19 @@ def form_text(form: Form) -> str:
     if not slope:
         return str(constant)
     term = UNKNOWN if slope == 1 else f"-{UNKNOWN}" if slope == -1 else f"{slope}{UNKNOWN}"
-    return f"{term}{constant:+d}" if constant else term
+    return f"{term}+{constant}" if constant > 0 else f"{term}{constant}" if constant else term
 
 
-def _operand_text(form: Form) -> str:
-    """A form as an operand: in brackets where it has two terms or a sign."""
-    text = form_text(form)
+def _operand_text(form: Form, text: str) -> str:
+    """A form, whose text is known, as an operand: in brackets where it has two terms or a sign."""
     return text if (not form[0] or not form[1]) and text[0] != "-" else OPEN_BRACKET + text + CLOSE_BRACKET
 
 
-def _expression_text(node: Node, operands: list[str]) -> str:
-    terms = [operands[parent] for parent in node.parents]
-    if node.constant is not None:
-        terms.append(str(node.constant))
-    return node.operator.join(terms) or UNKNOWN
+def _expression_text(operator: str, parents: tuple[int, ...], constant: int | None, operands: list[str]) -> str:
+    terms = [operands[parent] for parent in parents]
+    if constant is not None:
+        terms.append(str(constant))
+    return operator.join(terms) or UNKNOWN
 
 
 def _prompt(problem: Problem, texts: list[str]) -> str:

@@ -2,11 +2,11 @@
 intermediate names of the completion in scope."""
 
 from bisect import bisect_left
-from functools import lru_cache
 from typing import NamedTuple
 
 from interplay.tasks.op_dag import dag
 from interplay.tasks.op_dag.dag import BITS, REVERSE, Form, Problem
+from interplay.tasks.op_dag.spec import LETTERS
 from interplay.tasks.op_dag.terse import Step, evaluate, gold_sentences, parse_step, reduce_form, split_steps
 from interplay.tasks.spec import Verify
 from interplay.tasks.verdict import Verdict
@@ -37,21 +37,46 @@ class Gold(NamedTuple):
     many."""
 
 
-@lru_cache(maxsize=1024)
+_GOLDS: dict[int, Gold] = {}
+"""The last golds by the identity of the problem, which they keep alive: to hash a problem takes longer."""
+MOST_GOLDS = 1024
+
+
 def gold(problem: Problem) -> Gold:
     """The gold of a problem."""
-    nodes = problem.nodes[: problem.necessary]
-    texts = gold_sentences(problem)
+    found = _GOLDS.get(id(problem))
+    if found is None:
+        if len(_GOLDS) >= MOST_GOLDS:
+            _GOLDS.pop(next(iter(_GOLDS)), None)
+        found = _GOLDS[id(problem)] = _gold(problem)
+    return found
+
+
+_VALUES = [(place, VALUED) for place in range(LETTERS)]
+_DEFINITIONS = [(place, NAMED) for place in range(LETTERS)]
+_WHOLES = [(place, NAMED | VALUED) for place in range(LETTERS)]
+"""The effects of gold sentences by place, made once."""
+
+
+def _gold(problem: Problem) -> Gold:
+    definitions, evaluations, whole, equations, forms = gold_sentences(problem, problem.necessary)
     effects: dict[str, Effect] = {}
-    for place, node in enumerate(nodes):
-        effects[texts.evaluations[place]] = (place, VALUED)
-        effects[texts.definitions[place]] = (place, NAMED if node.parents else VALUED)
-        effects[texts.whole[place]] = (place, NAMED | VALUED if node.parents else VALUED)
-    for text in texts.equations:
+    needs, expected = [], []
+    for place, definition in enumerate(definitions):
+        parents = problem.nodes[place][2]
+        effects[evaluations[place]] = _VALUES[place]
+        if parents:
+            effects[definition], effects[whole[place]] = _DEFINITIONS[place], _WHOLES[place]
+            needs.append(sum([1 << parent for parent in parents]) if len(parents) > 1 else 1 << parents[0])
+            expected.append(NAMED | VALUED)
+        else:
+            effects[definition] = _VALUES[place]
+            needs.append(0)
+            expected.append(VALUED)
+    for text in equations:
         effects[text] = (problem.goal, 0)
-    needs = [sum([1 << parent for parent in node.parents]) for node in nodes]
-    places = {node.name: place for place, node in enumerate(problem.nodes)}
-    return Gold(problem, places, dag.forms(problem), needs, dag.expected_bits(problem), effects)
+    places = {node[0]: place for place, node in enumerate(problem.nodes)}
+    return Gold(problem, places, forms, needs, expected, effects)
 
 
 def judge_step(truth: Gold, step: Step) -> Effect:
@@ -324,9 +349,9 @@ def verify(problem: Problem, completion: str, options: Verify) -> Verdict:
 def _effects(truth: Gold, texts: list[str]) -> list[Effect]:
     """The effects of the steps, in order; an empty text is no step."""
     known = truth.effects
-    effects = [known[text] for text in texts if text in known]
-    if len(effects) == len(texts):
-        return effects
+    found = list(map(known.get, texts))
+    if None not in found:
+        return found  # type: ignore[return-value]
     modulus = truth.problem.modulus
     for text in filter(None, texts):
         if text not in known:

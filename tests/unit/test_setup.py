@@ -1,0 +1,30 @@
+"""`make demo` installs what studies need, lint and tests the rest, too; with uv where there is one. Read off `make --dry-run`."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+from conftest import ROOT
+
+
+def commands(target: str, venv: Path, uv: str) -> list[str]:
+    """What make would run on a machine without an environment; `uv`: its path, empty where there is none."""
+    command = ["make", "--dry-run", "--no-print-directory", target, f"VENV={venv}", f"UV={uv}"]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
+
+
+@pytest.mark.parametrize("uv", ["", "/opt/uv"])
+def test_the_demo_installs_what_studies_need_and_lint_the_rest(tmp_path: Path, uv: str) -> None:
+    installer = "/opt/uv pip install" if uv else f"{tmp_path}/bin/pip install"
+    installed = {target: [line for line in commands(target, tmp_path, uv) if " install " in line] for target in ("demo", "lint")}
+    assert all(line.startswith(installer) for lines in installed.values() for line in lines)
+    assert [line.split()[-1] for line in installed["demo"]] == ["torch==2.13.0", "."]
+    assert [line.split()[-1] for line in installed["lint"]] == ["torch==2.13.0", ".", '".[dev]"']
+
+
+def test_the_demo_ends_with_what_was_found_and_what_to_try(tmp_path: Path) -> None:
+    *_, run, report, first, second = commands("demo", tmp_path, "")
+    assert "snakemake all --config study=demo" in run
+    assert "interplay report demo" in report
+    assert first.startswith('echo "next:')
+    assert second.startswith('echo "')
