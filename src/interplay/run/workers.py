@@ -9,6 +9,7 @@ still saving 30 s after a signal."""
 
 import argparse
 import contextlib
+import gc
 import importlib
 import os
 import signal
@@ -51,8 +52,14 @@ class WorkerError(Exception):
 def load_function(kind: str) -> Callable[..., Values]:
     """The function that makes a stage of that kind."""
     module, name = KINDS[kind].function.split(":")
-    with stop.delay_signals():
-        return getattr(importlib.import_module(module), name)
+    # Modules are no garbage: neither their import nor the stage searches them for it, which saves an eighth of the import.
+    gc.disable()
+    try:
+        with stop.delay_signals():
+            return getattr(importlib.import_module(module), name)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def call_function(kind: str, spec: model.Model, inputs: dict[str, Path], out: Path, how: execution.Run) -> Values:
