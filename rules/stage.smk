@@ -3,14 +3,14 @@
 
 rule stage:
     input:
-        GRAPH.inputs,
+        GRAPH.inputs(),
     output:
         update("results/stage/{digest}/record.json"),
     log:
         "logs/stage/{digest}.log",
     benchmark:
         "benchmarks/stage/{digest}.tsv"
-    threads: GRAPH.threads
+    threads: GRAPH.threads()
     resources:
         **GRAPH.resources(),
     shell:

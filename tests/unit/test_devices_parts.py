@@ -121,7 +121,9 @@ def test_a_stage_of_two_processes_reserves_the_cores_of_both(tmp_path: Path) -> 
     plan = lab.plan()
     assert plan.stages.keys() == before.stages.keys()
     (stage, *_) = of_kind(plan, "rl")
-    assert Graph(lab.results, [plan]).threads(SimpleNamespace(digest=stage.digest)) == 6
+    threads = Graph(lab.results, [plan]).threads()
+    assert callable(threads)
+    assert threads(SimpleNamespace(digest=stage.digest)) == 6
     assert stage.as_json()["run"].items() >= {"processes": 2, "threads": 3, "sharding": "fsdp2"}.items()
 
 

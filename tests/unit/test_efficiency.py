@@ -2,6 +2,7 @@
 
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from lab import Lab
@@ -24,13 +25,18 @@ def test_stages_of_a_kind_that_were_given_the_same_are_one_row(tmp_path: Path) -
     assert row.cpu == pytest.approx(120 / 240)
 
 
+def given(value: Any, digest: str) -> Any:
+    """What a rule gives Snakemake for a stage."""
+    return value(SimpleNamespace(digest=digest)) if callable(value) else value
+
+
 def test_threads_and_memory_of_a_stage_are_those_of_all_its_processes(tmp_path: Path) -> None:
     lab = Lab(tmp_path)
     lab.edit("scale/smoke.yaml", "pretrain: {", "pretrain: {run: {processes: 2, threads: 3, memory_mb: 2000}, ")
     plan = lab.plan()
     stage = next(s for s in plan.stages.values() if s.kind == "pretrain")
-    asked = {name: of(SimpleNamespace(digest=stage.digest)) for name, of in Graph(lab.results, [plan]).resources().items()}
-    assert (asked["mem_mb"], Graph(lab.results, [plan]).threads(SimpleNamespace(digest=stage.digest))) == (4000, 6)
+    graph = Graph(lab.results, [plan])
+    assert (given(graph.resources()["mem_mb"], stage.digest), given(graph.threads(), stage.digest)) == (4000, 6)
     lab.finish(stage, 10.0, seconds_cpu=30.0, peak_memory_mb=3000.0, peak_processes=3)
     (row,) = usage_by_kind(plan, lab.results)
     assert (row.run.cores(), row.run.memory(), row.cpu) == (6, 4000, pytest.approx(0.5))

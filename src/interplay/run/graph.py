@@ -3,13 +3,14 @@
 What exists leaves the graph: targets and inputs name only records that are missing. The main process plans; a job, which parses
 the Snakefile again, reads its own `stage.json` and nothing else, so that editing a study during a cluster run is safe."""
 
+import gc
+import inspect
 import logging
 import os
 import shutil
 from collections.abc import Callable, Iterable
-from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from interplay.core import artifact, execution, metrics, model
 from interplay.data.spec import DatasetSpec
@@ -23,6 +24,10 @@ from interplay.study.plan import Plan, Stage
 from interplay.track import live
 
 LOG = logging.getLogger(__name__)
+T = TypeVar("T")
+Given = int | str | Callable[[Any], int | str]
+"""A resource of a rule: a value, or a function of a stage's wildcards."""
+SIGNATURE = inspect.Signature([inspect.Parameter("wildcards", inspect.Parameter.POSITIONAL_OR_KEYWORD)])
 MOST_DRIFTED = 5
 """Changed source files that a launch names."""
 
@@ -37,21 +42,32 @@ class Graph:
         self.partial: list[Path] = []
         """Finished stages whose payload some missing stage reads and that is not here; known after `check_payloads`."""
         self.stages: dict[str, Stage] = {digest: stage for plan in plans for digest, stage in plan.stages.items()}
+        self._records = {digest: str(self.folder(digest) / "record.json") for digest in self.stages}
 
-    def missing(self, digests: list[str]) -> list[str]:
+    def missing(self, refs: Iterable[str]) -> list[str]:
         """Records of these stages (or of those whose checkpoints these are) that do not exist yet."""
-        wanted = dict.fromkeys(artifact.split_ref(digest)[0] for digest in digests)
-        return [str(self.folder(digest) / "record.json") for digest in wanted if not self._done(digest)]
+        return [self._records[digest] for digest in self._missing(refs)]
+
+    def _missing(self, refs: Iterable[str]) -> list[str]:
+        wanted = dict.fromkeys(ref.partition("@")[0] for ref in refs)
+        return [digest for digest in wanted if not self._done(digest)]
 
     def targets(self) -> list[str]:
         """Reports that `all` has to make."""
         return self.missing([plan.report for plan in self.plans])
 
-    def inputs(self, wildcards: Any) -> list[str]:
-        """Dependencies of a stage that are still missing. In a job there are none: its inputs exist by then."""
+    def inputs(self) -> Callable[[Any], list[str]]:
+        """A function from a stage's wildcards to its inputs. In a job there are none: they exist by then."""
         if not self.plans:
-            return []
-        return self.missing(list(self.stages[wildcards.digest].deps.values()))
+            return with_wildcards(lambda wildcards: [])
+        return with_wildcards(lambda wildcards: self._inputs(wildcards.digest))
+
+    def _inputs(self, digest: str) -> list[str]:
+        """Dependencies of a stage that are still missing, without those that another of them has to wait for: a report reads all
+        that the evaluations do, and each file costs Snakemake time."""
+        missing = self._missing(self.stages[digest].deps.values())
+        waited = {ref.partition("@")[0] for dep in missing for ref in self.stages[dep].deps.values()}
+        return [self._records[dep] for dep in missing if dep not in waited]
 
     def to_make(self) -> list[Stage]:
         """The stages that are not done and that some missing report needs."""
@@ -83,7 +99,7 @@ class Graph:
         self.kept = {}
 
     def _done(self, digest: str) -> bool:
-        return digest in self.kept or artifact.done(self.folder(digest))
+        return digest in self.kept or os.path.exists(self._records[digest])
 
     def _record(self, digest: str) -> Path:
         """Folder of the record of a stage that is done."""
@@ -93,30 +109,37 @@ class Graph:
         """The artifact folder of a stage of the plans."""
         return artifact.folder(self.results, self.stages[digest].kind, digest)
 
-    def threads(self, wildcards: Any) -> int:
+    def threads(self) -> "Given":
         """CPU threads of all processes of a stage."""
-        return self._run(wildcards.digest).cores()
+        return self._given(lambda run: run.cores())
 
-    def resources(self) -> dict[str, Callable[[Any], int | str]]:
-        """Resources of a stage by Snakemake's names, each a function of the stage's wildcards. Memory is in MiB, runtime in
-        minutes; an empty name leaves the choice to the cluster."""
+    def resources(self) -> dict[str, "Given"]:
+        """Resources of a stage by Snakemake's names. Memory is in MiB, runtime in minutes; an empty name leaves the choice to the
+        cluster."""
         of_run: dict[str, Callable[[execution.Run], int | str]] = {
-            **{name: partial(_constant, value) for name, value in slurm.named_resources(self.site).items()},
             "mem_mb": lambda run: run.memory(),
             "runtime": lambda run: run.runtime,
             "gpu": lambda run: run.gpus,
             "gpu_model": lambda run: (self.site.gpu_model or "") if run.gpus else "",
             "slurm_partition": lambda run: slurm.partition_of(self.site, run.gpus),
-            "slurm_extra": lambda run: slurm.sbatch_options(self.site),
         }
-        return {name: partial(self._resource, function) for name, function in of_run.items()}
+        same = {**slurm.named_resources(self.site), "slurm_extra": slurm.sbatch_options(self.site)}
+        return {**same, **{name: self._given(function) for name, function in of_run.items()}}
 
-    def _resource(self, of_run: Callable[[execution.Run], int | str], wildcards: Any) -> int | str:
-        return of_run(self._run(wildcards.digest))
+    def _given(self, function: Callable[[execution.Run], int | str]) -> "Given":
+        """What all stages of the plans have, or a look-up of each stage's by its wildcards: Snakemake takes longer to call a
+        function than to use a value, several times a job. A job reads the run block of its own stage."""
+        values = {digest: function(stage.run) for digest, stage in self.stages.items()}
+        if len(set(values.values())) == 1:
+            return next(iter(values.values()))
 
-    def _run(self, digest: str) -> execution.Run:
-        if digest in self.stages:
-            return self.stages[digest].run
+        def look_up(wildcards: Any) -> int | str:
+            digest = wildcards.digest
+            return values[digest] if digest in values else function(self._written_run(digest))
+
+        return with_wildcards(look_up)
+
+    def _written_run(self, digest: str) -> execution.Run:
         return execution.Run(**artifact.read_json(artifact.find(self.results, digest) / "stage.json")["run"])
 
     def write_stages(self) -> None:
@@ -140,8 +163,10 @@ class Graph:
         return self.results / "by-name" / kept.folder_name(plan)
 
 
-def _constant(value: str, run: execution.Run) -> str:
-    return value
+def with_wildcards(function: Callable[[Any], T]) -> Callable[[Any], T]:
+    """The function with its signature on it: Snakemake asks for it before each call, and Python would work it out anew."""
+    function.__signature__ = SIGNATURE  # type: ignore[attr-defined]
+    return function
 
 
 def _link_study(results: Path, plan: Plan, top: Path) -> Path:
@@ -181,6 +206,7 @@ def open_graph(root: Path, config: dict[str, Any], main_process: bool) -> Graph:
         graph.check_payloads()
         for folder in graph.partial:
             payloads.check_obtainable(folder)
+        gc.freeze()  # the plans stay until the end: Python need not search them for garbage while Snakemake makes its jobs
         return graph
     except model.UserError as error:
         LOG.error("interplay: %s", error)

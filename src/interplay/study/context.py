@@ -94,6 +94,7 @@ class PlanBuilder:
         self._parsed: dict[str, tuple[Model, execution.Run]] = {}
         self._added: dict[str, str] = {}
         self._hashed: Known = {}
+        self._specs: dict[tuple[int, int], tuple[StudyStage, Mapping[str, Any], Model]] = {}
         self._found: dict[tuple[str, ...], Any] = {}
 
     def once(self, key: tuple[str, ...], make: Callable[[], T]) -> T:
@@ -113,6 +114,14 @@ class PlanBuilder:
         if asked not in self._parsed:
             self._parsed[asked] = self._parse(kind, given, place)
         return self._parsed[asked]
+
+    def spec_of(self, stage: StudyStage, task: Mapping[str, Any], settings: Callable[[], dict[str, Any]]) -> Model:
+        """The spec of a stage of the study, of which `settings` returns the keys. It is asked for at every seed, and the same
+        objects have the same spec. Raises UserError."""
+        asked = id(stage), id(task)
+        if asked not in self._specs:  # holds both: an object that is gone leaves its id to another
+            self._specs[asked] = stage, task, self.parse(stage.kind, settings(), stage.place)[0]
+        return self._specs[asked][2]
 
     def _parse(self, kind: str, given: Mapping[str, Any], place: KeyPlace) -> tuple[Model, execution.Run]:
         defaults = self.scale.kinds.get(kind, {})
@@ -207,7 +216,7 @@ class ArmContext:
 
     def spec(self, stage: StudyStage) -> Model:
         """The spec of a stage, but for what its references come to. Raises UserError."""
-        return self.plan.parse(stage.kind, self.settings(stage), stage.place)[0]
+        return self.plan.spec_of(stage, self.task, lambda: self.settings(stage))
 
     def typed_task(self) -> Task | None:
         """The task; None in a study that reads all problems from files."""
