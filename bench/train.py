@@ -1,22 +1,30 @@
-"""Training speed compared with Hugging Face's Trainer and TRL's SFTTrainer: same model, data, optimiser and tokens, one thread.
+"""Training speed compared with Hugging Face's models in a plain loop: same model, problems and optimiser, one thread.
 
-    OMP_NUM_THREADS=1 python bench/train.py [--seconds 20] [--hidden 128] [--layers 4]
+    OMP_NUM_THREADS=1 PYTHONPATH=src python bench/train.py                                   # 0.86M parameters
+    OMP_NUM_THREADS=1 PYTHONPATH=src python bench/train.py --size 10m --tokens 2048          # 10.6M
+    OMP_NUM_THREADS=1 PYTHONPATH=src python bench/train.py --size smollm2 --tokens 1024 --rounds 2 --layout length   # 135M
 
-Each peer runs at its best public settings: bfloat16 autocast, fused AdamW, no gradient checkpointing, no logging; Trainer with
-batches of similar length, SFTTrainer both so and with corpus. Steps of the two alternate, and rates are tokens without padding
-per second of CPU time, the first steps left out, so that other work on the machine affects both equally."""
+A step is forward, backward, clipping of the gradient's norm and fused AdamW, on whole problems. This project packs them into rows
+of 256 tokens. A peer is the same model in transformers at {float32, bfloat16 autocast, bfloat16 weights} x {sdpa, eager
+attention}, on a batch of problems of one length, without padding, or on such packed rows, whose positions start anew at
+each problem (transformers makes a block mask of that); with --compile also compiled, on packed rows, whose shape never changes.
+Each figure is the best of `--rounds`, in which all contestants take turns; tok/s counts tokens without padding per second of CPU
+time, which other work on the machine disturbs less. The GEMM floor is explained in bench/gemm.py."""
 
 import argparse
 import tempfile
-import time
-import warnings
+from collections.abc import Callable
+from contextlib import nullcontext
+from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
+from gemm import DTYPES, floor_seconds, gemm_speed, in_turns, machine, quiet, report, training_products  # bench/gemm.py
 
 from interplay.core.execution import Run
-from interplay.data import corpus, problems, sets, tokenizer
+from interplay.data import corpus, problems, tokenizer
 from interplay.data.spec import CorpusSpec, ProblemsSpec, TokenizerSpec
 from interplay.model import folder
 from interplay.model.spec import Optimizer, Shape
@@ -25,10 +33,28 @@ from interplay.train import lm, loop
 from interplay.train.loop import TrainingJob
 from interplay.train.spec import PretrainSpec
 
-WIDTH, STEP_TOKENS, SKIPPED = 256, 4096, 3
+WIDTH, RATE = 256, 1e-3
+"""Tokens of a row, and the learning rate."""
+SIZES: dict[str, dict[str, Any]] = {
+    "0.9m": {"hidden": 128, "layers": 4, "heads": 4, "kv_heads": 4, "intermediate": 384, "vocab": 0},
+    "10m": {"hidden": 384, "layers": 6, "heads": 6, "kv_heads": 6, "intermediate": 1024, "vocab": 0},
+    "smollm2": {"hidden": 576, "layers": 30, "heads": 9, "kv_heads": 3, "intermediate": 1536, "vocab": 49152},
+}
+"""Shapes by name; a vocabulary of 0 is the tokenizer's."""
+ARITHMETIC = ("float32", "bfloat16 autocast", "bfloat16 weights")
+ATTENTION = ("sdpa", "eager")
 
 
-def prepare(work: Path, shape: Shape) -> dict[str, Path]:
+class Setting(NamedTuple):
+    """What is trained, and where its data lie."""
+
+    shape: Shape
+    vocab: int
+    step_tokens: int
+    paths: dict[str, Path]
+
+
+def prepare(work: Path, shape: Shape, vocab: int, step_tokens: int) -> Setting:
     """4,000 problems of op 2 to 8, their tokenizer and corpus, and a fresh model as a Hugging Face folder."""
     task, roles = OpDag(filler=(0, 8)), {"data.0": work / "problems", "tokenizer": work / "tokenizer"}
     ops = {op: 1 / 7 for op in range(2, 9)}
@@ -37,151 +63,150 @@ def prepare(work: Path, shape: Shape) -> dict[str, Path]:
     )
     tokenizer.build_tokenizer(TokenizerSpec(task=task), {}, work / "tokenizer", Run())
     corpus.build_corpus(CorpusSpec(mix=[1.0], sequence_length=WIDTH), roles, work / "corpus", Run())
-    model = folder.init_decoder(shape, tokenizer.load(work / "tokenizer").get_vocab_size(), 0)
-    folder.save_decoder(model, work / "model", work / "tokenizer/tokenizer")
-    return {**roles, "corpus": work / "corpus", "model": work / "model"}
+    vocab = vocab or tokenizer.load(work / "tokenizer").get_vocab_size()
+    folder.save_decoder(folder.init_decoder(shape, vocab, 0), work / "model", work / "tokenizer/tokenizer")
+    return Setting(shape, vocab, step_tokens, {**roles, "corpus": work / "corpus", "model": work / "model"})
 
 
-class Rate:
-    """Tokens and CPU seconds of the steps after the first few."""
+def interplay(setting: Setting, dtype: str, optimizer: str = "adamw") -> Callable[[], float]:
+    """This project's step."""
+    spec = PretrainSpec(
+        model=setting.shape,
+        tokens=10**9,
+        batch_tokens=setting.step_tokens,
+        optimizer=Optimizer.model_validate({"name": optimizer, "learning_rate": RATE}),
+        dtype=dtype,
+    )
+    course, model = lm.prepare(spec, setting.paths, Run()), folder.load_decoder(setting.paths["model"])
 
-    def __init__(self) -> None:
-        self.steps, self.tokens, self.seconds = 0, 0, 0.0
+    def gradient(step: int) -> dict[str, float]:
+        return lm.step_gradient(course, model, lm.make_step(spec, course, step))
 
-    def add(self, tokens: int, seconds: float) -> None:
-        """Count one step."""
-        self.steps += 1
-        if self.steps > SKIPPED:
-            self.tokens, self.seconds = self.tokens + tokens, self.seconds + seconds
-
-    def value(self) -> float:
-        """Tokens per CPU second."""
-        return self.tokens / self.seconds
-
-
-class Own:
-    """Interplay's step, called between the steps of a peer."""
-
-    def __init__(self, paths: dict[str, Path], shape: Shape, name: str) -> None:
-        self.spec = PretrainSpec(
-            model=shape, tokens=10**9, batch_tokens=STEP_TOKENS, optimizer=Optimizer.model_validate({"name": name})
-        )
-        self.course, self.model, self.rate = lm.prepare(self.spec, paths, Run()), folder.load_decoder(paths["model"]), Rate()
-        self.job = TrainingJob(
-            spec=self.spec,
-            model=self.model,
-            steps=self.course.steps,
-            step_gradient=lambda step: lm.step_gradient(self.course, self.model, lm.make_step(self.spec, self.course, step)),
-            save=lambda path: None,
-        )
-
-    def step(self) -> None:
-        """Train one step and count it."""
-        start = time.process_time()
-        line = loop.training_step(self.job, self.rate.steps + 1)
-        self.rate.add(int(line["tokens"]), time.process_time() - start)
+    job = TrainingJob(spec=spec, model=model, steps=course.steps, step_gradient=gradient, save=lambda path: None)
+    return lambda: loop.training_step(job, 1)["tokens"]
 
 
-def alternate(trainer: Any, own: Own, seconds: float) -> Rate:
-    """Train with a transformers Trainer, one step of ours after each of its own, until its steps took `seconds`."""
-    from transformers import TrainerCallback
-
-    class Clock(TrainerCallback):
-        def __init__(self) -> None:
-            self.rate, self.tokens, self.start = Rate(), 0, time.process_time()
-
-        def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-            self.rate.add(self.tokens, time.process_time() - self.start)
-            own.step()
-            control.should_training_stop = self.rate.seconds > seconds
-            self.tokens, self.start = 0, time.process_time()
-
-    clock = Clock()
-
-    def count(_: Any, args: tuple, kwargs: dict[str, Any]) -> None:
-        mask = kwargs.get("attention_mask")
-        clock.tokens += int(kwargs["input_ids"].numel() if mask is None else mask.sum())
-
-    trainer.model.register_forward_pre_hook(count, with_kwargs=True)
-    trainer.add_callback(clock)
-    trainer.train()
-    return clock.rate
+def equal_lengths(setting: Setting) -> dict[str, torch.Tensor]:
+    """A batch of problems around the median length, of about the tokens of a step, each cut to the shortest: without padding no
+    mask is needed, and sdpa takes its causal path."""
+    encoded = corpus.encode_problems(setting.paths["data.0"], setting.paths["tokenizer"])
+    order = np.argsort(encoded.lengths, kind="stable")
+    middle = len(order) // 2
+    half = max(1, round(setting.step_tokens / int(encoded.lengths[order[middle]]) / 2))
+    some = corpus.select_problems(encoded, order[middle - half : middle + half])
+    width = int(some.lengths.min())
+    rows = [part[:width].astype(np.int64) for part in np.split(some.tokens, np.cumsum(some.lengths)[:-1])]
+    ids = torch.from_numpy(np.stack(rows))
+    return {"input_ids": ids, "labels": ids.masked_fill(torch.arange(width) < torch.from_numpy(some.prompts)[:, None], -100)}
 
 
-def arguments(work: Path, sequences: int, **more: Any) -> dict[str, Any]:
-    """What both peers' settings share."""
-    common = {
-        "output_dir": str(work / "peer"),
-        "use_cpu": True,
-        "bf16": True,
-        "optim": "adamw_torch_fused",
-        "learning_rate": 4e-3,
-    }
-    quiet = {"report_to": [], "save_strategy": "no", "logging_strategy": "no", "disable_tqdm": True}
-    sizes = {"per_device_train_batch_size": sequences, "max_steps": 10**6, "dataloader_num_workers": 0}
-    return {**common, **quiet, **sizes, **more}
+def packed(setting: Setting) -> dict[str, torch.Tensor]:
+    """The rows of this project's first step; positions that start anew mark the problems."""
+    rows = corpus.load_rows([setting.paths["corpus"]])
+    some = np.arange(setting.step_tokens // WIDTH)
+    tokens, segments, loss = (torch.from_numpy(np.asarray(part[some]).astype(np.int64)) for part in rows)
+    places = torch.arange(WIDTH).expand_as(tokens)
+    starts = torch.where(segments.diff(dim=1, prepend=torch.zeros(len(some), 1).long()) != 0, places, 0).cummax(1).values
+    return {"input_ids": tokens, "labels": torch.where(loss == 1, tokens, -100), "position_ids": places - starts}
 
 
-def hf_trainer(paths: dict[str, Path], work: Path, sequences: int) -> Any:
-    """transformers.Trainer: batches of similar length, padded to their longest; loss on the solution."""
-    from datasets import Dataset
-    from transformers import AutoModelForCausalLM, AutoTokenizer, DataCollatorForSeq2Seq, Trainer, TrainingArguments
-
-    encoded = corpus.encode_problems(paths["data.0"], paths["tokenizer"])
-    rows, start = [], 0
-    for length, prompt in zip(encoded.lengths.tolist(), encoded.prompts.tolist(), strict=True):
-        ids = encoded.tokens[start : start + length].tolist()
-        rows.append({"input_ids": ids, "attention_mask": [1] * length, "labels": [-100] * prompt + ids[prompt:]})
-        start += length
-    model = AutoModelForCausalLM.from_pretrained(paths["model"], dtype=torch.float32)
-    collator = DataCollatorForSeq2Seq(AutoTokenizer.from_pretrained(paths["model"]))
-    settings = TrainingArguments(**arguments(work, sequences, train_sampling_strategy="group_by_length"))
-    return Trainer(model=model, args=settings, train_dataset=Dataset.from_list(rows), data_collator=collator)
+def real_tokens(batch: dict[str, torch.Tensor], setting: Setting) -> int:
+    """Tokens without padding."""
+    if "position_ids" in batch:
+        some = np.arange(setting.step_tokens // WIDTH)
+        return int((corpus.load_rows([setting.paths["corpus"]]).segments[some] != 0).sum())
+    return batch["input_ids"].numel()
 
 
-def trl_sft(paths: dict[str, Path], work: Path, sequences: int, packing: bool) -> Any:
-    """trl.SFTTrainer: packed best-fit-decreasing rows, or batches of similar length; loss on the completion."""
-    from datasets import Dataset
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-    from trl import SFTConfig, SFTTrainer
+def hugging_face(
+    setting: Setting, arithmetic: str, attention: str, batch: dict[str, torch.Tensor], compiled: bool = False
+) -> Callable[[], float]:
+    """The step of a transformers model in a plain loop."""
+    from transformers import AutoModelForCausalLM
 
-    table = sets.read_table(paths["data.0"], ["prompt", "solution"]).rename_columns(["prompt", "completion"])
-    how = {"packing": True} if packing else {"train_sampling_strategy": "group_by_length"}
-    more = {"max_length": WIDTH, "gradient_checkpointing": False, "completion_only_loss": True, **how}
-    model = AutoModelForCausalLM.from_pretrained(paths["model"], dtype=torch.float32)
-    settings = SFTConfig(**arguments(work, sequences, **more))
-    encoder = AutoTokenizer.from_pretrained(paths["model"])
-    return SFTTrainer(model=model, args=settings, train_dataset=Dataset(table), processing_class=encoder)
+    dtype = torch.bfloat16 if arithmetic == "bfloat16 weights" else torch.float32
+    model = AutoModelForCausalLM.from_pretrained(setting.paths["model"], dtype=dtype, attn_implementation=attention).train()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, betas=(0.9, 0.95), weight_decay=0.01, fused=True)
+    call = torch.compile(model) if compiled else model
+    tokens = real_tokens(batch, setting)
+
+    def once() -> float:
+        how = torch.autocast("cpu", torch.bfloat16) if arithmetic == "bfloat16 autocast" else nullcontext()
+        with how:
+            loss = call(**batch, use_cache=False).loss
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+        return tokens
+
+    return once
+
+
+def contestants(setting: Setting, layouts: list[str], compiled: bool) -> dict[str, Callable[[], float]]:
+    """All of them by name."""
+    found = {f"interplay {dtype}, packed rows": interplay(setting, dtype) for dtype in DTYPES}
+    batches = {"length": equal_lengths(setting), "packed": packed(setting)}
+    for layout, arithmetic, attention in product(layouts, ARITHMETIC, ATTENTION):
+        name = f"transformers {arithmetic}, {attention}, " + ("packed rows" if layout == "packed" else "equal lengths")
+        found[name] = hugging_face(setting, arithmetic, attention, batches[layout])
+        if compiled and layout == "packed":
+            found[f"{name}, compiled"] = hugging_face(setting, arithmetic, attention, batches[layout], compiled=True)
+    return found
+
+
+def measure(setting: Setting, rounds: int, layouts: list[str], compiled: bool = False) -> dict[str, dict[str, float]]:
+    """Print the table; rate, ratio to the best peer and share of the GEMM floor of each contestant."""
+    batch = packed(setting)
+    predicted, real = int((batch["labels"] != -100).sum()), real_tokens(batch, setting)
+    products = training_products(setting.shape, setting.vocab, real, predicted)
+    floors = {dtype: real / floor_seconds(products, dtype) for dtype in DTYPES}
+    parameters = sum(p.numel() for p in folder.load_decoder(setting.paths["model"]).parameters())
+    shape, rows = setting.shape, len(batch["input_ids"])
+    print(
+        f"training, {shape.architecture}, {parameters / 1e6:.2f}M parameters: hidden {shape.hidden_size}, "
+        f"{shape.num_hidden_layers} layers, {shape.num_attention_heads} heads of {shape.head_dim}, vocabulary {setting.vocab}; "
+        f"{real} tokens a step in {rows} rows of {WIDTH}, {predicted} with loss; AdamW; best of {rounds} rounds"
+    )
+    print(f"  {machine()}")
+    speeds = ", ".join(f"{dtype} {gemm_speed(products, dtype) / 1e9:.0f} ({floors[dtype]:,.0f} tok/s)" for dtype in DTYPES)
+    print(f"  GEMM floor, GFLOP/s: {speeds}", flush=True)
+    return report(in_turns(contestants(setting, layouts, compiled), rounds), floors)
+
+
+def shape_of(size: dict[str, Any]) -> Shape:
+    """The decoder of an entry of SIZES."""
+    return Shape(
+        architecture="llama" if size["vocab"] else "qwen3",
+        hidden_size=size["hidden"],
+        num_hidden_layers=size["layers"],
+        num_attention_heads=size["heads"],
+        num_key_value_heads=size["kv_heads"],
+        head_dim=size["hidden"] // size["heads"],
+        intermediate_size=size["intermediate"],
+    )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=20.0, help="CPU seconds per measurement")
-    parser.add_argument("--hidden", type=int, default=128)
-    parser.add_argument("--layers", type=int, default=4)
+    parser.add_argument("--size", choices=SIZES, default="0.9m")
+    for name in SIZES["0.9m"]:
+        parser.add_argument(f"--{name.replace('_', '-')}", type=int, help="instead of the size's")
+    parser.add_argument("--tokens", type=int, default=4096, help="tokens of a step, padding included")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--layout", nargs="+", choices=["length", "packed"], default=["length", "packed"], help="of the peers")
+    parser.add_argument("--compile", action="store_true", help="peers compiled, too: minutes")
     args = parser.parse_args()
     torch.set_num_threads(1)
-    warnings.filterwarnings("ignore")
-    heads = {"num_attention_heads": 4, "num_key_value_heads": 4, "head_dim": args.hidden // 4}
-    shape = Shape(hidden_size=args.hidden, num_hidden_layers=args.layers, intermediate_size=3 * args.hidden, **heads)
+    quiet()
+    size = {name: value if getattr(args, name) is None else getattr(args, name) for name, value in SIZES[args.size].items()}
     with tempfile.TemporaryDirectory() as name:
-        work = Path(name)
-        paths = prepare(work, shape)
-        mean = corpus.encode_problems(paths["data.0"], paths["tokenizer"]).lengths.mean()
-        alone, packed = round(STEP_TOKENS / mean), STEP_TOKENS // WIDTH
-        print(f"qwen3, hidden {args.hidden}, {args.layers} layers; {mean:.0f} tokens a problem, {STEP_TOKENS} a step, bfloat16")
-        for label, trainer in (
-            ("Trainer, batches by length", hf_trainer(paths, work, alone)),
-            ("SFTTrainer, batches by length", trl_sft(paths, work, alone, packing=False)),
-            ("SFTTrainer, packed", trl_sft(paths, work, packed, packing=True)),
-        ):
-            own = Own(paths, shape, "adamw")
-            theirs, ours = alternate(trainer, own, args.seconds).value(), own.rate.value()
-            print(f"{label:32} {theirs:8.0f} tok/s   interplay {ours:8.0f} tok/s   {ours / theirs:5.2f}x", flush=True)
-        own = Own(paths, shape, "muon")
-        while own.rate.seconds < args.seconds:
-            own.step()
-        print(f"interplay with Muon {own.rate.value():20.0f} tok/s")
+        setting = prepare(Path(name), shape_of(size), size["vocab"], args.tokens)
+        measure(setting, args.rounds, args.layout, args.compile)
+        if args.size == "0.9m":
+            muon = {f"interplay {dtype} with Muon": interplay(setting, dtype, "muon") for dtype in DTYPES}
+            for label, rate in in_turns(muon, args.rounds).items():
+                print(f"  {label} {rate:,.0f} tok/s")
 
 
 if __name__ == "__main__":
