@@ -19,6 +19,7 @@ from interplay.model.spec import Shape
 Product = tuple[int, int, int]
 """(M, K, N) of a matrix (M, K) times a matrix (K, N)."""
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "int8": torch.int8}
+OWN = "interplay"
 TRIES, LEAST_SECONDS = 8, 2e-3
 
 
@@ -88,21 +89,29 @@ def gemm_speed(products: list[Product], dtype: str) -> float:
     return sum(2 * m * k * n for m, k, n in products) / floor_seconds(products, dtype)
 
 
-def in_turns(contestants: dict[str, Callable[[], float]], rounds: int) -> dict[str, float]:
+def in_turns(contestants: dict[str, Callable[[], float]], rounds: int, keep: int = 0, own: str = OWN) -> dict[str, float]:
     """Tokens per CPU second of each contestant in its best of `rounds` rounds, in which all take turns, after one that is not
-    counted. A contestant does its work once and returns its tokens."""
-    rates = dict.fromkeys(contestants, 0.0)
-    for number in range(rounds + 1):
-        for name, once in contestants.items():
-            start = time.process_time()
-            tokens = once()
-            rate = tokens / (time.process_time() - start)
-            if number:
-                rates[name] = max(rates[name], rate)
+    counted. A contestant does its work once and returns its tokens.
+
+    With `keep`, that many peers, the fastest of the first round, and all contestants whose names start with `own` go on, and the
+    figure of the others is that of the first round."""
+
+    def rate(once: Callable[[], float]) -> float:
+        start = time.process_time()
+        tokens = once()
+        return tokens / (time.process_time() - start)
+
+    rates = {name: rate(once) for name, once in contestants.items()}
+    peers = sorted((name for name in rates if not name.startswith(own)), key=lambda name: -rates[name])
+    going = [name for name in contestants if name not in peers[keep or len(peers) :]]
+    rates.update(dict.fromkeys(going, 0.0))
+    for _ in range(rounds):
+        for name in going:
+            rates[name] = max(rates[name], rate(contestants[name]))
     return rates
 
 
-def report(rates: dict[str, float], floors: dict[str, float], own: str = "interplay") -> dict[str, dict[str, float]]:
+def report(rates: dict[str, float], floors: dict[str, float], own: str = OWN) -> dict[str, dict[str, float]]:
     """Print and return, for each contestant, its rate, its ratio to the fastest peer and its share of the GEMM floor.
 
     `floors` has the tokens per CPU second of the products alone, by dtype; a contestant's is the one that its name has, and its

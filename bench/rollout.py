@@ -1,23 +1,27 @@
 """Rollout throughput at one thread: `native` and transformers `generate` (and vLLM if importable), same model, same prompts.
 
-    OMP_NUM_THREADS=1 PYTHONPATH=src python bench/rollout.py
+    OMP_NUM_THREADS=1 PYTHONPATH=src python bench/rollout.py [--sequences 32 512] [--compile]
 
-A Qwen3 of 0.8M parameters, prompts of 70 to 90 tokens, 8 samples a prompt, exactly 96 new tokens each at temperature 1. Every
-peer runs at each of its public settings listed below, and the ratio is to its best. Each figure is the best of `--repeats`
-rounds, in which all contestants take turns. tok/s counts new tokens per second of CPU time: wall time on an idle core, and on a
-shared one still a fair comparison."""
+A Qwen3 of 0.86M parameters, prompts of 70 to 90 tokens, 8 samples a prompt, exactly 96 new tokens each at temperature 1.
+transformers runs at {float32, bfloat16 autocast, bfloat16 weights} x {sdpa, eager attention} x {dynamic, static cache} and
+batches of 128 or all sequences (it has no static cache under autocast), with --compile also compiled; the fastest settings of a first round go on. Each figure is the best of
+`--rounds` rounds, in which all contestants take turns. tok/s counts new tokens per second of CPU time: wall time on an idle core,
+and on a shared one still a fair comparison. The GEMM floor, explained in bench/gemm.py, reads each prompt once and decodes all
+sequences side by side."""
 
 import argparse
 import importlib.util
 import tempfile
-import time
 from collections.abc import Callable
+from contextlib import nullcontext
+from itertools import product
 from pathlib import Path
+from typing import Any
 
 import torch
+from gemm import DTYPES, floor_seconds, forward_products, gemm_speed, in_turns, machine, quiet, report  # bench/gemm.py
 from tokenizers import Tokenizer, models
 from transformers import AutoModelForCausalLM
-from transformers.utils.logging import disable_progress_bar
 
 from interplay.core.execution import Run
 from interplay.model import folder
@@ -28,7 +32,9 @@ NANO = Shape(
     hidden_size=128, num_hidden_layers=4, num_attention_heads=4, num_key_value_heads=4, head_dim=32, intermediate_size=384
 )
 VOCAB, SAMPLES, NEW = 48, 8, 96
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+ARITHMETIC = ("float32", "bfloat16 autocast", "bfloat16 weights")
+FINALISTS = 4
+"""Settings of peers that go on after a first round."""
 SAMPLING = Sampling(temperature=1.0, top_p=1.0, top_k=0, max_completion_length=NEW, seed=0, eos=None, pad=0)
 
 
@@ -46,13 +52,16 @@ def native(path: Path, given: list[list[int]], dtype: str, rows: int) -> Callabl
     return lambda: sampler.generate(requests, SAMPLING)
 
 
-def transformers_generate(path: Path, given: list[list[int]], dtype: str, rows: int, cache: str) -> Callable[[], object]:
+def transformers_generate(
+    path: Path, given: list[list[int]], arithmetic: str, attention: str, cache: str, rows: int, compiled: bool = False
+) -> Callable[[], object]:
     """transformers' `generate` over left-padded batches of `rows` sequences."""
-    model = AutoModelForCausalLM.from_pretrained(path, dtype=DTYPES[dtype]).eval()
+    dtype = torch.bfloat16 if arithmetic == "bfloat16 weights" else torch.float32
+    model = AutoModelForCausalLM.from_pretrained(path, dtype=dtype, attn_implementation=attention).eval()
     longest = max(map(len, given))
     ids = torch.tensor([[0] * (longest - len(p)) + p for p in given])
     seen = torch.tensor([[0] * (longest - len(p)) + [1] * len(p) for p in given])
-    options = dict(
+    options: dict[str, Any] = dict(
         do_sample=True,
         temperature=1.0,
         top_k=0,
@@ -61,12 +70,20 @@ def transformers_generate(path: Path, given: list[list[int]], dtype: str, rows: 
         max_new_tokens=NEW,
         pad_token_id=0,
         eos_token_id=None,
+        num_return_sequences=SAMPLES,
+        cache_implementation=cache,
     )
+    if compiled:
+        from transformers import CompileConfig
+
+        options["compile_config"] = CompileConfig(mode="default")
+        options["compile_config"]._compile_all_devices = True
 
     def once() -> None:
+        how = torch.autocast("cpu", torch.bfloat16) if arithmetic == "bfloat16 autocast" else nullcontext()
         for part, mask in zip(ids.split(rows // SAMPLES), seen.split(rows // SAMPLES), strict=True):
-            with torch.inference_mode():
-                model.generate(part, attention_mask=mask, num_return_sequences=SAMPLES, cache_implementation=cache, **options)
+            with torch.inference_mode(), how:
+                model.generate(part, attention_mask=mask, **options)
 
     return once
 
@@ -80,54 +97,75 @@ def vllm(path: Path, given: list[list[int]], dtype: str) -> Callable[[], object]
     return lambda: model.generate([{"prompt_token_ids": prompt} for prompt in given], wanted, use_tqdm=False)
 
 
-def contestants(path: Path, sequences: int) -> dict[str, Callable[[], object]]:
-    """Every engine at every setting worth trying at this number of sequences."""
+def contestants(path: Path, sequences: int, compiled: bool) -> dict[str, Callable[[], object]]:
+    """All of them by name; their work is `sequences` completions."""
     given = prompts(sequences // SAMPLES)
     found: dict[str, Callable[[], object]] = {}
-    for dtype in DTYPES:
-        for rows in sorted({min(sequences, rows) for rows in (256, 512)}):
-            found[f"native {dtype}, {rows} side by side"] = native(path, given, dtype, rows)
-        for rows in sorted({min(sequences, 128), sequences}):
-            for cache in ("dynamic", "static"):
-                found[f"transformers {dtype}, {rows} side by side, {cache} cache"] = transformers_generate(
-                    path, given, dtype, rows, cache
-                )
-        if importlib.util.find_spec("vllm"):
-            found[f"vllm {dtype}"] = vllm(path, given, dtype)
+    for dtype, rows in product(DTYPES, sorted({min(sequences, rows) for rows in (256, 512)})):
+        found[f"interplay native {dtype}, {rows} side by side"] = native(path, given, dtype, rows)
+    batches = sorted({min(sequences, 128), sequences})
+    for arithmetic, attention, cache, rows in product(ARITHMETIC, ("sdpa", "eager"), ("dynamic", "static"), batches):
+        if (arithmetic, cache) == ("bfloat16 autocast", "static"):
+            continue  # transformers refuses it: the cache is float32 and the values are not
+        name, how = f"transformers {arithmetic}, {attention}, {cache} cache, {rows} side by side", (arithmetic, attention, cache)
+        found[name] = transformers_generate(path, given, *how, rows)
+        if compiled and cache == "static":
+            found[f"{name}, compiled"] = transformers_generate(path, given, *how, rows, compiled=True)
+    if importlib.util.find_spec("vllm"):
+        found.update({f"vllm {dtype}": vllm(path, given, dtype) for dtype in ("float32", "bfloat16")})
     return found
 
 
+def save_model(place: Path) -> Path:
+    """A fresh model with a tokenizer of its vocabulary, as a Hugging Face folder below `place`."""
+    files = place / "tokenizer"
+    files.mkdir()
+    Tokenizer(models.WordLevel({str(i): i for i in range(VOCAB)}, unk_token="0")).save(str(files / "tokenizer.json"))
+    (files / "tokenizer_config.json").write_text("{}")
+    folder.save_decoder(folder.init_decoder(NANO, VOCAB, seed=0), place / "model", files)
+    return place / "model"
+
+
+def counted(once: Callable[[], object], tokens: int) -> Callable[[], float]:
+    """The same, returning its tokens."""
+
+    def work() -> float:
+        once()
+        return tokens
+
+    return work
+
+
+def measure(path: Path, sequences: int, rounds: int, compiled: bool = False) -> dict[str, dict[str, float]]:
+    """Print the table; rate, ratio to the best peer and share of the GEMM floor of each contestant."""
+    given, tokens = prompts(sequences // SAMPLES), sequences * NEW
+    products = forward_products(NANO, VOCAB, sum(map(len, given)), len(given))
+    products += (NEW - 1) * forward_products(NANO, VOCAB, sequences, sequences)
+    floors = {dtype: tokens / floor_seconds(products, dtype) for dtype in DTYPES}
+    print(
+        f"rollouts, qwen3, 0.86M parameters: hidden {NANO.hidden_size}, {NANO.num_hidden_layers} layers, "
+        f"{NANO.num_attention_heads} heads of {NANO.head_dim}, vocabulary {VOCAB}; {sequences} sequences, {SAMPLES} samples a "
+        f"prompt of {sum(map(len, given)) / len(given):.0f} tokens, {NEW} new tokens; best of {rounds} rounds"
+    )
+    print(f"  {machine()}")
+    speeds = ", ".join(f"{dtype} {gemm_speed(products, dtype) / 1e9:.0f} ({floors[dtype]:,.0f} tok/s)" for dtype in DTYPES)
+    print(f"  GEMM floor, GFLOP/s: {speeds}", flush=True)
+    found = {name: counted(once, tokens) for name, once in contestants(path, sequences, compiled).items()}
+    return report(in_turns(found, rounds, FINALISTS), floors)
+
+
 def main() -> None:
-    """Print tok/s of every contestant at 64 and at 512 sequences, and the ratio of the best ones."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--sequences", type=int, nargs="+", default=[64, 512])
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--sequences", type=int, nargs="+", default=[32, 512])
+    parser.add_argument("--compile", action="store_true", help="transformers compiled, too: minutes")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    disable_progress_bar()
+    quiet()
     with tempfile.TemporaryDirectory() as place:
-        tokenizer, path = Path(place) / "tokenizer", Path(place) / "model"
-        tokenizer.mkdir()
-        Tokenizer(models.WordLevel({str(i): i for i in range(VOCAB)}, unk_token="0")).save(str(tokenizer / "tokenizer.json"))
-        (tokenizer / "tokenizer_config.json").write_text("{}")
-        folder.save_decoder(folder.init_decoder(NANO, VOCAB, seed=0), path, tokenizer)
+        path = save_model(Path(place))
         for sequences in arguments.sequences:
-            rate = dict.fromkeys(found := contestants(path, sequences), 0.0)
-            for _ in range(arguments.repeats):
-                for name, once in found.items():
-                    started = time.process_time()
-                    once()
-                    rate[name] = max(rate[name], sequences * NEW / (time.process_time() - started))
-            print(f"{sequences} sequences, {SAMPLES} samples a prompt, {NEW} new tokens, one thread, torch {torch.__version__}")
-            for name, value in sorted(rate.items(), key=lambda item: -item[1]):
-                print(f"  {value:8.0f} tok/s  {name}")
-            best = {
-                peer: max((v for n, v in rate.items() if n.startswith(peer)), default=0.0)
-                for peer in ("native", "transformers", "vllm")
-            }
-            for peer in ("transformers", "vllm"):
-                if best[peer]:
-                    print(f"  native / {peer} = {best['native'] / best[peer]:.1f}", flush=True)
+            measure(path, sequences, arguments.rounds, arguments.compile)
 
 
 if __name__ == "__main__":
