@@ -4,9 +4,10 @@ missed, and 2 on a processor that they are not for.
     OMP_NUM_THREADS=1 PYTHONPATH=src python bench/check.py        # `make bench-check`
 
 A bound is the least ratio to the fastest peer, or the least share of the GEMM floor; both sides of each are measured in this run
-(bench/train.py, bench/rollout.py), so a slower machine changes them little. They lie at about 80 % of what was measured on a busy
-machine: with two other processes on each core, ratios of rollouts fall by a fifth and shares by a third. They are for x86-64 with products of bfloat16 and of 8-bit integers (avx512_bf16,
-avx512_vnni): the ratio between two dtypes is a property of the processor."""
+(bench/train.py, bench/rollout.py), so a slower machine changes them little. They lie at about 80 % of what was measured on a
+busy machine: at a load of six on two cores the ratio of int8 rollouts fell by a fifth, and their share by a third. They are for
+x86-64 with products of bfloat16 and of 8-bit integers (avx512_bf16, avx512_vnni): the ratio between two dtypes is a property of
+the processor."""
 
 import json
 import sys
