@@ -93,8 +93,8 @@ def in_turns(contestants: dict[str, Callable[[], float]], rounds: int, keep: int
     """Tokens per CPU second of each contestant in its best of `rounds` rounds, in which all take turns, after one that is not
     counted. A contestant does its work once and returns its tokens.
 
-    With `keep`, that many peers, the fastest of the first round, and all contestants whose names start with `own` go on, and the
-    figure of the others is that of the first round."""
+    With `keep`, that many peers, the fastest of the first round, and all contestants whose names start with `own` go on. The
+    others get the figure of that round, and their names say so."""
 
     def rate(once: Callable[[], float]) -> float:
         start = time.process_time()
@@ -104,11 +104,11 @@ def in_turns(contestants: dict[str, Callable[[], float]], rounds: int, keep: int
     rates = {name: rate(once) for name, once in contestants.items()}
     peers = sorted((name for name in rates if not name.startswith(own)), key=lambda name: -rates[name])
     going = [name for name in contestants if name not in peers[keep or len(peers) :]]
-    rates.update(dict.fromkeys(going, 0.0))
+    best = dict.fromkeys(going, 0.0)
     for _ in range(rounds):
         for name in going:
-            rates[name] = max(rates[name], rate(contestants[name]))
-    return rates
+            best[name] = max(best[name], rate(contestants[name]))
+    return best | {f"{name} (first round)": rates[name] for name in rates if name not in best}
 
 
 def report(rates: dict[str, float], floors: dict[str, float], own: str = OWN) -> dict[str, dict[str, float]]:

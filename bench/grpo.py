@@ -48,6 +48,10 @@ PEERS: dict[str, dict[str, Any]] = {
     "float32, 64 rows a pass": {"per_device_train_batch_size": 64},
     "bfloat16 autocast, 64 rows a pass": {"per_device_train_batch_size": 64, "bf16": True},
     "bfloat16 weights, 64 rows a pass": {"per_device_train_batch_size": 64, "model_init_kwargs": {"dtype": "bfloat16"}},
+    "bfloat16 weights, eager attention, 64 rows a pass": {
+        "per_device_train_batch_size": 64,
+        "model_init_kwargs": {"dtype": "bfloat16", "attn_implementation": "eager"},
+    },
     "float32, 64 rows a pass, static cache": {"per_device_train_batch_size": 64, "cache_implementation": "static"},
 }
 
@@ -152,7 +156,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         place = Path(name)
         inputs = prepare(place, arguments.steps)
-        for dtype in ("float32", "bfloat16"):
+        for dtype in ("float32", "bfloat16", "int8"):
             best[f"interplay {dtype}"] = min(ours(inputs, place / dtype, dtype, arguments.steps)[1:])
         for peer in arguments.peers:
             best[f"TRL {peer}"] = min(trl(inputs, place / "trl", PEERS[peer], arguments.steps)[1:])

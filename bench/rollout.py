@@ -4,10 +4,10 @@
 
 A Qwen3 of 0.86M parameters, prompts of 70 to 90 tokens, 8 samples a prompt, exactly 96 new tokens each at temperature 1.
 transformers runs at {float32, bfloat16 autocast, bfloat16 weights} x {sdpa, eager attention} x {dynamic, static cache} and
-batches of 128 or all sequences (it has no static cache under autocast), with --compile also compiled; the fastest settings of a first round go on. Each figure is the best of
-`--rounds` rounds, in which all contestants take turns. tok/s counts new tokens per second of CPU time: wall time on an idle core,
-and on a shared one still a fair comparison. The GEMM floor, explained in bench/gemm.py, reads each prompt once and decodes all
-sequences side by side."""
+batches of 128 or all sequences (it has no static cache under autocast), with --compile also compiled. Each figure is the best of
+`--rounds` rounds, in which the contestants take turns: all of this project's and the fastest settings of a first round. tok/s
+counts new tokens per second of CPU time: wall time on an idle core, and on a shared one still a fair comparison. The GEMM floor,
+explained in bench/gemm.py, reads each prompt once and decodes all sequences side by side."""
 
 import argparse
 import importlib.util
