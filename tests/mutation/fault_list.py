@@ -236,15 +236,15 @@ REPORT = [
 PLANS = [
     fault(
         "digest_deps",
-        "_dumps([kind, found, content, canonical(deps)])",
-        "_dumps([kind, found, content, sorted(deps)])",
+        "{_dumps(canonical(deps))}]",
+        "{_dumps(sorted(deps))}]",
         "identity",
     ),
-    fault("digest_versions", "_dumps([kind, found, content,", "_dumps([kind, sorted(found), content,", "identity"),
-    fault("later_field", "if old and canonical(item) in old:", "if old:", "identity"),
+    fault("digest_versions", "{_dumps(found)},{text},", "{_dumps(sorted(found))},{text},", "identity"),
+    fault("later_field", "return bool(old) and canonical(item) in old", "return bool(old)", "identity"),
     fault(
         "seeds_varied",
-        'own = seeds[0] if "seed" in table.KINDS[stage.kind].spec.model_fields and name not in vary else seed',
+        "own = seeds[0] if seeded and name not in vary else seed",
         "own = seed",
         "study",
     ),

@@ -146,7 +146,7 @@ CASES: dict[str, tuple[str, str, str, str, str]] = {
         STUDY,
         RL,
         "rl:\n    kind: rl\n    data: {edge: 1.0}\n    dtype: bflaot16",
-        "stages.rl.dtype = 'bflaot16': should be 'float32' or 'bfloat16'; did you mean 'bfloat16'?",
+        "stages.rl.dtype = 'bflaot16': should be 'float32', 'bfloat16' or 'int8'; did you mean 'bfloat16'?",
     ),
     "a key that stands twice": (
         "quickstart",
@@ -379,7 +379,7 @@ PARTS: dict[str, tuple[str, str, tuple[str, ...], str, str]] = {
         "set: {rl.data: {hard: 1.0}, rl.dtype: 'a = b: c'}",
         ("arms", "rl_hard", "set", "rl.dtype"),
         "'a = b: c'",
-        "should be 'float32' or 'bfloat16' (stages.rl.dtype of study quickstart)",
+        "should be 'float32', 'bfloat16' or 'int8' (stages.rl.dtype of study quickstart)",
     ),
     "an unknown key with a dot": (
         RL,

@@ -88,7 +88,7 @@ def _hashed(value: Any, path: str, found: dict[str, int]) -> Any:
         for name, first, old in _fields(type(value)):
             item, inside = getattr(value, name), dict[str, int]()
             hashed_item = _hashed(item, inner + first, inside)
-            if old and canonical(item) in old:  # of models in it, raised versions alone are new
+            if _holds_older(item, old):  # of models in it, raised versions alone are new
                 found.update({where: version for where, version in inside.items() if version != 1})
             else:
                 content[first] = hashed_item
@@ -99,6 +99,11 @@ def _hashed(value: Any, path: str, found: dict[str, int]) -> Any:
     if isinstance(value, (list, tuple)):
         return [_hashed(item, f"{inner}{index}", found) for index, item in enumerate(value)]
     return canonical(value)
+
+
+def _holds_older(item: Any, old: list[Any]) -> bool:
+    """Whether a field that joined its schema later holds what older specs did."""
+    return bool(old) and canonical(item) in old
 
 
 def digest(kind: str, spec: Model, deps: dict[str, str], known: "Known | None" = None) -> str:
@@ -128,7 +133,7 @@ def _model_text(value: Model, known: Known) -> tuple[str, dict[str, int]]:
         else:
             inside = dict[str, int]()
             text = _dumps(_hashed(item, first, inside))
-            if old and canonical(item) in old:  # of models in it, raised versions alone are new
+            if _holds_older(item, old):  # of models in it, raised versions alone are new
                 found.update({where: version for where, version in inside.items() if version != 1})
                 continue
             found.update(inside)
