@@ -89,6 +89,15 @@ def gemm_speed(products: list[Product], dtype: str) -> float:
     return sum(2 * m * k * n for m, k, n in products) / floor_seconds(products, dtype)
 
 
+def print_floors(products: list[Product], tokens: int) -> dict[str, float]:
+    """Tokens per CPU second of the products of `tokens` tokens alone, by dtype; prints them with the machine."""
+    floors = {dtype: tokens / floor_seconds(products, dtype) for dtype in DTYPES}
+    print(f"  {machine()}")
+    speeds = ", ".join(f"{dtype} {gemm_speed(products, dtype) / 1e9:.0f} ({floors[dtype]:,.0f} tok/s)" for dtype in DTYPES)
+    print(f"  GEMM floor, GFLOP/s: {speeds}", flush=True)
+    return floors
+
+
 def in_turns(contestants: dict[str, Callable[[], float]], rounds: int, keep: int = 0, own: str = OWN) -> dict[str, float]:
     """Tokens per CPU second of each contestant in its best of `rounds` rounds, in which all take turns, after one that is not
     counted. A contestant does its work once and returns its tokens.

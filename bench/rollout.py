@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from gemm import DTYPES, floor_seconds, forward_products, gemm_speed, in_turns, machine, quiet, report  # bench/gemm.py
+from gemm import DTYPES, forward_products, in_turns, print_floors, quiet, report  # bench/gemm.py
 from tokenizers import Tokenizer, models
 from transformers import AutoModelForCausalLM
 
@@ -141,15 +141,12 @@ def measure(path: Path, sequences: int, rounds: int, compiled: bool = False) -> 
     given, tokens = prompts(sequences // SAMPLES), sequences * NEW
     products = forward_products(NANO, VOCAB, sum(map(len, given)), len(given))
     products += (NEW - 1) * forward_products(NANO, VOCAB, sequences, sequences)
-    floors = {dtype: tokens / floor_seconds(products, dtype) for dtype in DTYPES}
     print(
         f"rollouts, qwen3, 0.86M parameters: hidden {NANO.hidden_size}, {NANO.num_hidden_layers} layers, "
         f"{NANO.num_attention_heads} heads of {NANO.head_dim}, vocabulary {VOCAB}; {sequences} sequences, {SAMPLES} samples a "
         f"prompt of {sum(map(len, given)) / len(given):.0f} tokens, {NEW} new tokens; best of {rounds} rounds"
     )
-    print(f"  {machine()}")
-    speeds = ", ".join(f"{dtype} {gemm_speed(products, dtype) / 1e9:.0f} ({floors[dtype]:,.0f} tok/s)" for dtype in DTYPES)
-    print(f"  GEMM floor, GFLOP/s: {speeds}", flush=True)
+    floors = print_floors(products, tokens)
     found = {name: counted(once, tokens) for name, once in contestants(path, sequences, compiled).items()}
     return report(in_turns(found, rounds, FINALISTS), floors)
 

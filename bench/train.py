@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from gemm import DTYPES, floor_seconds, gemm_speed, in_turns, machine, quiet, report, training_products  # bench/gemm.py
+from gemm import DTYPES, in_turns, print_floors, quiet, report, training_products  # bench/gemm.py
 
 from interplay.core.execution import Run
 from interplay.data import corpus, problems, tokenizer
@@ -160,7 +160,6 @@ def measure(setting: Setting, rounds: int, layouts: list[str], compiled: bool = 
     batch = packed(setting)
     predicted, real = int((batch["labels"] != -100).sum()), real_tokens(batch, setting)
     products = training_products(setting.shape, setting.vocab, real, predicted)
-    floors = {dtype: real / floor_seconds(products, dtype) for dtype in DTYPES}
     parameters = sum(p.numel() for p in folder.load_decoder(setting.paths["model"]).parameters())
     shape, rows = setting.shape, len(batch["input_ids"])
     print(
@@ -168,9 +167,7 @@ def measure(setting: Setting, rounds: int, layouts: list[str], compiled: bool = 
         f"{shape.num_hidden_layers} layers, {shape.num_attention_heads} heads of {shape.head_dim}, vocabulary {setting.vocab}; "
         f"{real} tokens a step in {rows} rows of {WIDTH}, {predicted} with loss; AdamW; best of {rounds} rounds"
     )
-    print(f"  {machine()}")
-    speeds = ", ".join(f"{dtype} {gemm_speed(products, dtype) / 1e9:.0f} ({floors[dtype]:,.0f} tok/s)" for dtype in DTYPES)
-    print(f"  GEMM floor, GFLOP/s: {speeds}", flush=True)
+    floors = print_floors(products, real)
     return report(in_turns(contestants(setting, layouts, compiled), rounds), floors)
 
 

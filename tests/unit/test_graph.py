@@ -1,4 +1,4 @@
-"""What Snakemake is told of a plan: the resources and the inputs of each stage."""
+"""What Snakemake gets of a plan: the resources and the inputs of each stage."""
 
 from pathlib import Path
 from types import SimpleNamespace

@@ -1,12 +1,28 @@
 """How a stage is executed and never hashed: the `run` block, and the rank of this process among those of the stage."""
 
+import contextlib
+import gc
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from pydantic import model_validator
 
 from interplay.core.model import Count, Model, Natural, NotNegative
+
+
+@contextlib.contextmanager
+def pause_garbage_collection() -> Iterator[None]:
+    """For work that makes many objects that stay, among which Python would search for garbage again and again."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
 
 # The `run` block: how a stage is executed. Never hashed.
 

@@ -24,7 +24,6 @@ typedef struct {
 } Gathered;
 
 INLINE long round_up(long n) { return (n + LANES - 1) / LANES * LANES; }
-INLINE float *floats(long count) { return aligned_alloc(64, (size_t)(count * 4 + 63) / 64 * 64); }
 INLINE long key_row(const Run *run, long j) { return j < run->before ? run->prefix + j : run->first + j - run->before; }
 
 static void gather(Gathered *g, const float *x, long stride, const Run *run, long size, int rows, int transposed) {
@@ -41,7 +40,7 @@ static void gather(Gathered *g, const float *x, long stride, const Run *run, lon
 
 static long longest_run(const Run *runs, long count) {
     long longest = 0;
-    for (long r = 0; r < count; r++) longest = runs[r].before + runs[r].count > longest ? runs[r].before + runs[r].count : longest;
+    for (long r = 0; r < count; r++) longest = larger_of(longest, runs[r].before + runs[r].count);
     return round_up(longest);
 }
 
@@ -91,7 +90,7 @@ void attention_forward(const Attention *shape, const Run *runs, const float *q, 
             gather(&values, v + head * a.size, a.v_stride, run, a.size, 1, 0);
             for (long h = head * group; h < (head + 1) * group; h++)
                 for (long first = 0; first < run->count; first += QUERIES) {
-                    const long count = run->count - first < QUERIES ? run->count - first : QUERIES;
+                    const long count = smaller_of(QUERIES, run->count - first);
                     const long width = round_up(run->before + first + count);
                     scaled_queries(q + h * a.size, a.q_stride, run->first + first, count, a.size, scale, queries);
                     float_product(queries, a.size, 1, keys.transposed, keys.padded, count, width, a.size, scores, width, 0);
@@ -123,7 +122,7 @@ static void head_backward(const Attention *a, const Run *run, long h, const Gath
                           const float *mixed, const float *statistics, const float *dmixed, float *dq, Scratch s) {
     const float scale = 1.0f / sqrtf((float)a->size);
     for (long first = 0; first < run->count; first += QUERIES) {
-        const long count = run->count - first < QUERIES ? run->count - first : QUERIES, start = run->first + first;
+        const long count = smaller_of(QUERIES, run->count - first), start = run->first + first;
         const long width = round_up(run->before + first + count), stride = a->heads * a->size;
         const float *given = dmixed + start * stride + h * a->size;
         scaled_queries(q + h * a->size, a->q_stride, start, count, a->size, scale, s.queries);

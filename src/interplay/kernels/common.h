@@ -80,6 +80,19 @@ INLINE v16 exponential(v16 x) {
 
 INLINE v16 sigmoid(v16 x) { return 1.0f / (1.0f + exponential(-x)); }
 
+// The largest |x| of a row; width: a multiple of 16.
+INLINE float row_peak(const float *x, long width) {
+    v16 peak = {0};
+    for (long k = 0; k < width; k += LANES) peak = larger(absolute(load(x + k)), peak);
+    return lane_max(peak);
+}
+
+INLINE long smaller_of(long a, long b) { return a < b ? a : b; }
+INLINE long larger_of(long a, long b) { return a > b ? a : b; }
+INLINE void *aligned(long size) { return aligned_alloc(64, (size_t)(size + 63) / 64 * 64); }
+INLINE float *floats(long count) { return aligned(count * 4); }
+INLINE uint8_t *bytes(long count) { return aligned(count); }
+
 // The smallest power of two above peak / top: by division, which is exact, |x| <= peak becomes an integer of at most top.
 INLINE float power_of_two(float peak, float top, float *inverse) {
     union {

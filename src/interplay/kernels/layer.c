@@ -34,9 +34,6 @@ void pack_matrix(const float *w, long rows, long columns, int both, uint8_t *buf
                          (int32_t *)m.input.offset);
 }
 
-INLINE long smaller(long a, long b) { return a < b ? a : b; }
-INLINE float *floats(long count) { return aligned_alloc(64, (size_t)(count * 4 + 63) / 64 * 64); }
-INLINE uint8_t *bytes(long count) { return aligned_alloc(64, (size_t)(count + 63) / 64 * 64); }
 
 // out (rows, columns of w^T or of w) = or += x (rows, summed) . operand, with scratch for the bytes and scales of x.
 INLINE void multiply(const float *x, Right right, long rows, long summed, uint8_t *quantised, float *scale, float *out, int add) {
@@ -105,11 +102,11 @@ static void weight_gradient(Columns left, Columns right, long rows, float *out) 
 #pragma omp for schedule(static) nowait
     for (long n = 0; n < left.width; n += chunk)
         for (long block = 0; block < last; block++) {
-            const long place = block * GRADIENT_ROWS, count = smaller(GRADIENT_ROWS, rows - place);
+            const long place = block * GRADIENT_ROWS, count = smaller_of(GRADIENT_ROWS, rows - place);
             const Left a = {left.bytes + place * left.width + n * 4, left.scale + block * left.width + n, 4, left.width * 4};
             const Right b = {(int8_t *)right.bytes + place * right.width, right.scale + block * right.width,
                              right.offset + block * right.width, right.width};
-            product(a, b, smaller(chunk, left.width - n), (count + 3) / 4 * 4, 0, right.width, out + n * right.width, right.width,
+            product(a, b, smaller_of(chunk, left.width - n), (count + 3) / 4 * 4, 0, right.width, out + n * right.width, right.width,
                     block > 0);
         }
 }
@@ -167,7 +164,7 @@ void before_forward(const Heads *heads, const Rope *rope, const float *x, const 
         uint8_t *quantised = bytes(FORWARD_ROWS * h.width);
 #pragma omp for schedule(static)
         for (long first = 0; first < h.rows; first += FORWARD_ROWS) {
-            const long count = smaller(FORWARD_ROWS, h.rows - first);
+            const long count = smaller_of(FORWARD_ROWS, h.rows - first);
             float *out = raw ? raw + first * columns : own;
             for (long m = 0; m < count; m++) {
                 const float *row = x + (first + m) * h.width;
@@ -210,7 +207,7 @@ void before_backward(const Heads *heads, const Rope *rope, const float *x, const
         uint8_t *quantised = bytes(GRADIENT_ROWS * columns);
 #pragma omp for schedule(static)
         for (long first = 0; first < h.rows; first += GRADIENT_ROWS) {
-            const long count = smaller(GRADIENT_ROWS, h.rows - first), block = first / GRADIENT_ROWS;
+            const long count = smaller_of(GRADIENT_ROWS, h.rows - first), block = first / GRADIENT_ROWS;
             for (long m = 0; m < count; m++) {
                 float *row = gradient + m * columns;
                 const long place = rope_row(rope, first + m);
@@ -272,7 +269,7 @@ void after_forward(const Mlp *mlp, const float *x, const float *mixed, const flo
     const Mlp s = *mlp;
     const Matrix w_out = matrix(out, s.width, s.mixed), w_up = matrix(gate_up, 2 * s.hidden, s.width),
                  w_down = matrix(down, s.width, s.hidden);
-    const long widest = s.hidden > s.width ? (s.hidden > s.mixed ? s.hidden : s.mixed) : (s.width > s.mixed ? s.width : s.mixed);
+    const long widest = larger_of(s.hidden, larger_of(s.width, s.mixed));
 #pragma omp parallel
     {
         float *own = gates ? 0 : floats(FORWARD_ROWS * 2 * s.hidden), *normed = floats(FORWARD_ROWS * widest);
@@ -280,7 +277,7 @@ void after_forward(const Mlp *mlp, const float *x, const float *mixed, const flo
         uint8_t *quantised = bytes(FORWARD_ROWS * widest);
 #pragma omp for schedule(static)
         for (long first = 0; first < s.rows; first += FORWARD_ROWS) {
-            const long count = smaller(FORWARD_ROWS, s.rows - first);
+            const long count = smaller_of(FORWARD_ROWS, s.rows - first);
             float *wide = gates ? gates + first * 2 * s.hidden : own, *place = y + first * s.width;
             memcpy(place, x + first * s.width, (size_t)(count * s.width) * 4);
             multiply(mixed + first * s.mixed, w_out.output, count, s.mixed, quantised, scale, place, 1);
@@ -309,7 +306,7 @@ void after_backward(const Mlp *mlp, const float *dy, const float *mixed, const f
                   of_gates = columns_of(s.rows, 2 * s.hidden), of_normed = columns_of(s.rows, s.width),
                   of_x = columns_of(s.rows, s.width), of_mixed = columns_of(s.rows, s.mixed);
     float *norm_parts = parts_of(s.rows, s.width);
-    const long widest = s.width > 2 * s.hidden ? s.width : 2 * s.hidden;
+    const long widest = larger_of(s.width, 2 * s.hidden);
 #pragma omp parallel
     {
         float *wide = floats(GRADIENT_ROWS * 2 * s.hidden), *half = floats(GRADIENT_ROWS * s.hidden);
@@ -317,7 +314,7 @@ void after_backward(const Mlp *mlp, const float *dy, const float *mixed, const f
         uint8_t *quantised = bytes(GRADIENT_ROWS * widest);
 #pragma omp for schedule(static)
         for (long first = 0; first < s.rows; first += GRADIENT_ROWS) {
-            const long count = smaller(GRADIENT_ROWS, s.rows - first), block = first / GRADIENT_ROWS;
+            const long count = smaller_of(GRADIENT_ROWS, s.rows - first), block = first / GRADIENT_ROWS;
             const float *given = dy + first * s.width, *row = middle + first * s.width;
             float *place = dx + first * s.width;
             keep_columns(of_y, block, given, count, 1);

@@ -9,8 +9,6 @@ typedef struct {
     float a, b, c, smallest;
 } Iteration;
 
-INLINE long most(long a, long b) { return a > b ? a : b; }
-INLINE void *space(long size) { return aligned_alloc(64, (size_t)(size + 63) / 64 * 64); }
 
 // The largest operand whose products sum to less than 2^31.
 INLINE float largest_operand(long summed) {
@@ -22,10 +20,8 @@ INLINE float largest_operand(long summed) {
 // Rows of x (rows, width) as pairs (rows, width / 2) and the scale of each row.
 static void pair_rows(const float *x, long rows, long width, float top, int32_t *pairs, float *scale) {
     for (long m = 0; m < rows; m++, x += width, pairs += width / 2) {
-        v16 peak = {0};
-        for (long k = 0; k < width; k += LANES) peak = larger(absolute(load(x + k)), peak);
         float inverse;
-        scale[m] = power_of_two(lane_max(peak), top, &inverse);
+        scale[m] = power_of_two(row_peak(x, width), top, &inverse);
         int16_t *row = (int16_t *)pairs;
         for (long k = 0; k < width; k += LANES) {
             i16 values = __builtin_convertvector(nearest(load(x + k) * splat(inverse)), i16);
@@ -144,10 +140,10 @@ static void one_step(const Iteration *s, float *x, Scratch at) {
 // x (count, rows, columns) in place, rows <= columns and both multiples of 16: each matrix over its norm, then the iterations.
 void orthogonalise(const Iteration *iteration, float *x) {
     const Iteration s = *iteration;
-    const long square = s.rows * s.rows, whole = s.rows * s.columns, longest = most(s.rows, s.columns);
+    const long square = s.rows * s.rows, whole = s.rows * s.columns, longest = larger_of(s.rows, s.columns);
 #pragma omp parallel
     {
-        Scratch at = {space(square * 4), space(square * 4), space(longest * 4), space(longest * 4), space(whole * 2), space(whole * 2)};
+        Scratch at = {aligned(square * 4), aligned(square * 4), aligned(longest * 4), aligned(longest * 4), aligned(whole * 2), aligned(whole * 2)};
 #pragma omp for schedule(dynamic)
         for (long i = 0; i < s.count; i++) {
             float *matrix = x + i * whole;

@@ -15,10 +15,8 @@ INLINE void store_bytes(uint8_t *out, v16 x) {
 
 void quantise_rows(const float *x, long rows, long width, uint8_t *bytes, float *scale) {
     for (long m = 0; m < rows; m++, x += width, bytes += width) {
-        v16 peak = {0};
-        for (long k = 0; k < width; k += LANES) peak = larger(absolute(load(x + k)), peak);
         float inverse;
-        scale[m] = power_of_two(lane_max(peak), 127.0f, &inverse);
+        scale[m] = power_of_two(row_peak(x, width), 127.0f, &inverse);
         v16 by = splat(inverse);
         for (long k = 0; k < width; k += LANES) store_bytes(bytes + k, rounded(x + k, by) + 128.0f);
     }
@@ -57,10 +55,8 @@ void quantise_columns(const float *x, long rows, long width, long ld, int unsign
 
 void quantise_transposed(const float *w, long rows, long width, int8_t *bytes, float *scale, int32_t *offset) {
     for (long n = 0; n < rows; n++, w += width) {
-        v16 peak = {0};
-        for (long k = 0; k < width; k += LANES) peak = larger(absolute(load(w + k)), peak);
         float inverse;
-        scale[n] = power_of_two(lane_max(peak), 127.0f, &inverse);
+        scale[n] = power_of_two(row_peak(w, width), 127.0f, &inverse);
         v16 by = splat(inverse);
         i16 sum = {0};
         for (long k = 0; k < width; k += LANES) {

@@ -1,14 +1,12 @@
 """From a typed study to its plan: parse -> expand -> check -> plan. Arms x seeds walk their paths, and every distinct stage is
 planned once."""
 
-import contextlib
-import gc
-from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from interplay.core.execution import pause_garbage_collection
 from interplay.core.model import KeyPlace, UserError
 from interplay.core.references import corpus_inputs, is_data_role
 from interplay.kinds.study_keys import PathStage
@@ -31,22 +29,10 @@ class ExpandedArm(NamedTuple):
 def plan_study(configs: Path, study: str, scale: str) -> Plan:
     """Compose, validate and expand one study. Raises UserError with file and line of the key that is wrong."""
     try:
-        with _no_garbage():
+        with pause_garbage_collection():
             return expand(study, scale, *compose.load(configs, study, scale), configs)
     except UserError as error:
         raise locate.located(error, configs, study, scale) from None
-
-
-@contextlib.contextmanager
-def _no_garbage() -> Iterator[None]:
-    """Planning makes hundreds of thousands of objects that stay, among which Python would search for garbage again and again."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def expand(name: str, scale_name: str, study: Study, scale: Scale, configs: Path) -> Plan:

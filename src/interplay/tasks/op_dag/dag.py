@@ -2,8 +2,8 @@
 
 A graph has the definitions, their operands and values, and the order of the prompt."""
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 from interplay.tasks.family import compact_json, from_json
 from interplay.tasks.spec import Verify
@@ -14,6 +14,27 @@ Form = tuple[int, int]
 
 FORWARD = "forward"
 REVERSE = "reverse"
+
+
+P = TypeVar("P")
+T = TypeVar("T")
+MOST_KEPT = 1024
+
+
+def keep_by_identity(make: Callable[[P], T]) -> Callable[[P], T]:
+    """`make` that remembers its last results by the identity of the problem, which they must keep alive: to hash a problem takes
+    as long as to judge a step."""
+    kept: dict[int, T] = {}
+
+    def of(problem: P) -> T:
+        found = kept.get(id(problem))
+        if found is None:
+            if len(kept) >= MOST_KEPT:
+                kept.pop(next(iter(kept)), None)
+            found = kept[id(problem)] = make(problem)
+        return found
+
+    return of
 
 
 def count_edges(nodes: Sequence[Any]) -> int:

@@ -20,7 +20,6 @@ _RIGHT = VALUED | NAMED
 _GOAL = "@"
 """The goal's letter in `Script.equation`."""
 _KNOW = "We know "
-MOST_SCRIPTS = 1024
 
 
 class Script(NamedTuple):
@@ -38,21 +37,9 @@ class Script(NamedTuple):
     """Bits of each necessary node that is right."""
 
 
-_SCRIPTS: dict[int, Script] = {}
-"""The last scripts by the identity of the problem, which they keep alive: to hash a problem takes as long as to judge a step."""
-
-
+@dag.keep_by_identity
 def script(problem: Problem) -> Script:
     """The script of a problem."""
-    found = _SCRIPTS.get(id(problem))
-    if found is None:
-        if len(_SCRIPTS) >= MOST_SCRIPTS:
-            _SCRIPTS.pop(next(iter(_SCRIPTS)), None)
-        found = _SCRIPTS[id(problem)] = _script(problem)
-    return found
-
-
-def _script(problem: Problem) -> Script:
     nodes = problem.nodes[: problem.necessary]
     places = {f"Define {node[0]} in {node[1]} as ": place for place, node in enumerate(nodes)}
     expected = [_RIGHT if node[3] else VALUED for node in nodes]

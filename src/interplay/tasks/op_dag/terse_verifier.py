@@ -37,28 +37,15 @@ class Gold(NamedTuple):
     many."""
 
 
-_GOLDS: dict[int, Gold] = {}
-"""The last golds by the identity of the problem, which they keep alive: to hash a problem takes longer."""
-MOST_GOLDS = 1024
-
-
-def gold(problem: Problem) -> Gold:
-    """The gold of a problem."""
-    found = _GOLDS.get(id(problem))
-    if found is None:
-        if len(_GOLDS) >= MOST_GOLDS:
-            _GOLDS.pop(next(iter(_GOLDS)), None)
-        found = _GOLDS[id(problem)] = _gold(problem)
-    return found
-
-
 _VALUES = [(place, VALUED) for place in range(LETTERS)]
 _DEFINITIONS = [(place, NAMED) for place in range(LETTERS)]
 _WHOLES = [(place, NAMED | VALUED) for place in range(LETTERS)]
 """The effects of gold sentences by place, made once."""
 
 
-def _gold(problem: Problem) -> Gold:
+@dag.keep_by_identity
+def gold(problem: Problem) -> Gold:
+    """The gold of a problem."""
     definitions, evaluations, whole, equations, forms = gold_sentences(problem, problem.necessary)
     effects: dict[str, Effect] = {}
     needs, expected = [], []
