@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-from interplay.core import execution, extension, stop
+from interplay.core import execution, extension
 from interplay.core.metrics import Metrics, Progress, telemetry
 from interplay.core.model import PermanentError, UserError
 from interplay.model import device, folder
@@ -93,7 +93,7 @@ def run_training(job: TrainingJob, out: Path, how: execution.Run) -> TrainingRes
         seen = state["tokens"]
     metrics, progress = Metrics(out, done), Progress(job.steps, "steps", done)
     throughput, evaluated = Throughput(), {}
-    with stop.save_points(how.save_minutes, distributed.all_reduce_flags if how.processes > 1 else None) as saves:
+    with execution.save_points(how.save_minutes, distributed.all_reduce_flags if how.processes > 1 else None) as saves:
         for step in range(done + 1, job.steps + 1):
             started = time.monotonic()
             line = training_step(job, step)
