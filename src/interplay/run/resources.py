@@ -137,7 +137,7 @@ class Cores:
         self.lacking: IO[bytes] | None = None
 
     def look(self) -> None:
-        """Take what the stage was promised; borrow where nobody lacks a core, give back where somebody does."""
+        """Take what the stage was promised; borrow where no stage lacks a core, give back where one does."""
         self._lock_up_to(self.threads)
         if len(self.held) < self.threads:
             self.lacking = self.lacking or _try_lock(self.folder / WANTED)
@@ -191,7 +191,7 @@ def launch_cores(cores: int) -> None:
 @contextlib.contextmanager
 def share_cores(how: execution.Run) -> Iterator[None]:
     """Hold the stage's cores, and borrow idle ones from a thread, while the block runs. Does nothing outside of a launch on one
-    machine, and in a Slurm job, which has nobody to borrow from."""
+    machine, and in a Slurm job, which has no other stage to borrow from."""
     count = int(os.environ.get(CORES, "0"))
     if count < 2 or "SLURM_JOB_ID" in os.environ:
         yield
@@ -199,7 +199,7 @@ def share_cores(how: execution.Run) -> Iterator[None]:
     cores, over = Cores(count, how.cores()), threading.Event()
 
     def watch() -> None:
-        with contextlib.suppress(OSError):  # such as a temporary folder that is gone: then nobody borrows
+        with contextlib.suppress(OSError):  # such as a temporary folder that is gone: then it borrows none
             while not over.wait(CORE_INTERVAL):
                 cores.look()
         cores.close()
