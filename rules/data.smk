@@ -6,8 +6,6 @@ use rule stage as source with:
         update("results/source/{digest}/record.json"),
     log:
         "logs/source/{digest}.log",
-    benchmark:
-        "benchmarks/source/{digest}.tsv"
 
 
 use rule stage as problems with:
@@ -15,8 +13,6 @@ use rule stage as problems with:
         update("results/problems/{digest}/record.json"),
     log:
         "logs/problems/{digest}.log",
-    benchmark:
-        "benchmarks/problems/{digest}.tsv"
 
 
 use rule stage as dataset with:
@@ -24,8 +20,6 @@ use rule stage as dataset with:
         update("results/dataset/{digest}/record.json"),
     log:
         "logs/dataset/{digest}.log",
-    benchmark:
-        "benchmarks/dataset/{digest}.tsv"
 
 
 use rule stage as curate with:
@@ -33,8 +27,6 @@ use rule stage as curate with:
         update("results/curate/{digest}/record.json"),
     log:
         "logs/curate/{digest}.log",
-    benchmark:
-        "benchmarks/curate/{digest}.tsv"
 
 
 use rule stage as tokenizer with:
@@ -42,8 +34,6 @@ use rule stage as tokenizer with:
         update("results/tokenizer/{digest}/record.json"),
     log:
         "logs/tokenizer/{digest}.log",
-    benchmark:
-        "benchmarks/tokenizer/{digest}.tsv"
 
 
 use rule stage as corpus with:
@@ -51,5 +41,3 @@ use rule stage as corpus with:
         update("results/corpus/{digest}/record.json"),
     log:
         "logs/corpus/{digest}.log",
-    benchmark:
-        "benchmarks/corpus/{digest}.tsv"

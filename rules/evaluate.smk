@@ -6,8 +6,6 @@ use rule stage as evaluate with:
         update("results/evaluate/{digest}/record.json"),
     log:
         "logs/evaluate/{digest}.log",
-    benchmark:
-        "benchmarks/evaluate/{digest}.tsv"
 
 
 use rule stage as select with:
@@ -15,5 +13,3 @@ use rule stage as select with:
         update("results/select/{digest}/record.json"),
     log:
         "logs/select/{digest}.log",
-    benchmark:
-        "benchmarks/select/{digest}.tsv"

@@ -6,5 +6,3 @@ use rule stage as report with:
         update("results/report/{digest}/record.json"),
     log:
         "logs/report/{digest}.log",
-    benchmark:
-        "benchmarks/report/{digest}.tsv"

@@ -6,8 +6,6 @@ use rule stage as rl with:
         update("results/rl/{digest}/record.json"),
     log:
         "logs/rl/{digest}.log",
-    benchmark:
-        "benchmarks/rl/{digest}.tsv"
 
 
 use rule stage as teach with:
@@ -15,5 +13,3 @@ use rule stage as teach with:
         update("results/teach/{digest}/record.json"),
     log:
         "logs/teach/{digest}.log",
-    benchmark:
-        "benchmarks/teach/{digest}.tsv"

@@ -1,4 +1,5 @@
-# The rule of all kinds: the stage of a digest, made by its runner. The rules of the kinds name their own files.
+# The rule of all kinds: the stage of a digest, made by its runner. The rules of the kinds name their own files. Benchmarks are the
+# runner's, in Snakemake's format: Snakemake measures the processes below a job, and a forked stage is not below its client.
 
 
 rule stage:
@@ -8,10 +9,8 @@ rule stage:
         update("results/stage/{digest}/record.json"),
     log:
         "logs/stage/{digest}.log",
-    benchmark:
-        "benchmarks/stage/{digest}.tsv"
     threads: GRAPH.threads()
     resources:
         **GRAPH.resources(),
     shell:
-        "exec python -m interplay.run.stage run {wildcards.digest} --log {log}"
+        f"exec {GRAPH.runner()} run {{wildcards.digest}} --log {{log}} --benchmark benchmarks/{{rule}}/{{wildcards.digest}}.tsv"

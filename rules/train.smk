@@ -6,8 +6,6 @@ use rule stage as pretrain with:
         update("results/pretrain/{digest}/record.json"),
     log:
         "logs/pretrain/{digest}.log",
-    benchmark:
-        "benchmarks/pretrain/{digest}.tsv"
 
 
 use rule stage as midtrain with:
@@ -15,8 +13,6 @@ use rule stage as midtrain with:
         update("results/midtrain/{digest}/record.json"),
     log:
         "logs/midtrain/{digest}.log",
-    benchmark:
-        "benchmarks/midtrain/{digest}.tsv"
 
 
 use rule stage as sft with:
@@ -24,8 +20,6 @@ use rule stage as sft with:
         update("results/sft/{digest}/record.json"),
     log:
         "logs/sft/{digest}.log",
-    benchmark:
-        "benchmarks/sft/{digest}.tsv"
 
 
 use rule stage as prefer with:
@@ -33,8 +27,6 @@ use rule stage as prefer with:
         update("results/prefer/{digest}/record.json"),
     log:
         "logs/prefer/{digest}.log",
-    benchmark:
-        "benchmarks/prefer/{digest}.tsv"
 
 
 use rule stage as unlearn with:
@@ -42,8 +34,6 @@ use rule stage as unlearn with:
         update("results/unlearn/{digest}/record.json"),
     log:
         "logs/unlearn/{digest}.log",
-    benchmark:
-        "benchmarks/unlearn/{digest}.tsv"
 
 
 use rule stage as reward_model with:
@@ -51,8 +41,6 @@ use rule stage as reward_model with:
         update("results/reward_model/{digest}/record.json"),
     log:
         "logs/reward_model/{digest}.log",
-    benchmark:
-        "benchmarks/reward_model/{digest}.tsv"
 
 
 use rule stage as custom with:
@@ -60,5 +48,3 @@ use rule stage as custom with:
         update("results/custom/{digest}/record.json"),
     log:
         "logs/custom/{digest}.log",
-    benchmark:
-        "benchmarks/custom/{digest}.tsv"

@@ -14,6 +14,7 @@ from conftest import BEHIND, Laboratory, below, saves, wait_for
 from interplay.core.artifact import done, read_json
 from interplay.core.execution import EXIT
 from interplay.kinds.identity import rehashed
+from interplay.run import forkserver
 
 
 def unfinish(laboratory: Laboratory, kind: str) -> Path:
@@ -90,7 +91,7 @@ def test_a_stopped_job_is_retried_by_snakemake_and_goes_on(finished: Laboratory,
     ]
     process = subprocess.Popen(command, cwd=copy.folder, env=copy.env, stderr=subprocess.PIPE, text=True)
     wait_for(lambda: saves(out) >= 1)
-    for runner in below(process, "interplay.run.stage"):
+    for runner in below(process, forkserver.__file__):
         with contextlib.suppress(psutil.NoSuchProcess):
             runner.terminate()
     _, errors = process.communicate(timeout=300)

@@ -3,10 +3,12 @@
 What exists leaves the graph: targets and inputs name only records that are missing. The main process plans; a job, which parses
 the Snakefile again, reads its own `stage.json` and nothing else, so that editing a study during a cluster run is safe."""
 
+import contextlib
 import gc
 import inspect
 import logging
 import os
+import shlex
 import shutil
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -14,10 +16,10 @@ from typing import Any, TypeVar
 
 from interplay.core import artifact, execution, metrics, model
 from interplay.data.spec import DatasetSpec
-from interplay.kinds.table import read_by
+from interplay.kinds.table import KINDS, read_by
 from interplay.model.spec import SourceSpec
 from interplay.results import catalog, estimate, payloads, state
-from interplay.run import resources, slurm
+from interplay.run import forkserver, resources, slurm
 from interplay.run.spec import Site
 from interplay.study import compose, expand
 from interplay.study.plan import Plan, Stage
@@ -42,7 +44,14 @@ class Graph:
         self.partial: list[Path] = []
         """Finished stages whose payload some missing stage reads and that is not here; known after `check_payloads`."""
         self.stages: dict[str, Stage] = {digest: stage for plan in plans for digest, stage in plan.stages.items()}
+        self.server: forkserver.Launched | None = None
+        """Forks the stages of this launch once `on_start` has started it."""
         self._records = {digest: str(self.folder(digest) / "record.json") for digest in self.stages}
+
+    def runner(self) -> str:
+        """The command that makes a stage, without its arguments. What the main process runs itself is on this machine."""
+        use_server = self.plans and self.site.fork_server
+        return shlex.join(["python", "-IS", forkserver.__file__]) if use_server else "python -m interplay.run.stage"
 
     def missing(self, refs: Iterable[str]) -> list[str]:
         """Records of these stages (or of those whose checkpoints these are) that do not exist yet."""
@@ -283,6 +292,9 @@ def on_start(graph: Graph, cores: int | None = None) -> None:
     for line in state.drift_advisory(state.drifted_stages(graph.results, done), MOST_DRIFTED):
         LOG.warning("interplay: %s", line)
     live.begin(graph.plans, graph.results)
+    if cores and graph.site.fork_server and len(made := graph.to_make()) > 1:
+        with contextlib.suppress(OSError):  # such as a temporary folder whose path is too long for a socket
+            graph.server = forkserver.Launched([kind for kind in KINDS if any(stage.kind == kind for stage in made)])
 
 
 def _fetch_payloads(graph: Graph) -> None:
@@ -297,6 +309,7 @@ def _fetch_payloads(graph: Graph) -> None:
 
 def on_success(graph: Graph) -> None:
     """After the last job, when all succeeded; also when there was nothing to do and `on_start` was not called."""
+    _end_server(graph)
     graph.restore()
     for plan in graph.plans:
         shutil.rmtree(graph.by_name(plan) / "partial", ignore_errors=True)
@@ -315,6 +328,7 @@ def on_success(graph: Graph) -> None:
 
 def on_error(graph: Graph) -> None:
     """After the last job, when one failed: links to the reports of finished studies, partial reports of the others."""
+    _end_server(graph)
     try:
         graph.link()
         for plan in graph.plans:
@@ -322,6 +336,11 @@ def on_error(graph: Graph) -> None:
                 model.print_visible(partial_report(graph, plan))
     finally:  # an error in a report must not leave runs in MLflow as RUNNING
         live.finish()
+
+
+def _end_server(graph: Graph) -> None:
+    if graph.server:
+        graph.server.close()
 
 
 def partial_report(graph: Graph, plan: Plan) -> str:

@@ -1,4 +1,4 @@
-"""`configs/site.yaml`: names and options of a Slurm cluster. Never hashed."""
+"""`configs/site.yaml`: names and options of a Slurm cluster, and how jobs start on one machine. Never hashed."""
 
 import re
 from typing import Annotated
@@ -33,8 +33,11 @@ TAKEN = {
 
 
 class Site(Model):
-    """Options of Slurm that depend on the site. Threads, memory, minutes and GPUs of a stage are in its `run` block."""
+    """Options that depend on the site. Threads, memory, minutes and GPUs of a stage are in its `run` block."""
 
+    fork_server: bool = True
+    """On one machine, stages of one thread without a GPU are forked from a process of the launch that has imported their
+    libraries, which saves each of them one to two seconds; false: each imports them. Jobs of Slurm always do."""
     account: Word | None = None
     """Account that jobs are charged to (`sbatch --account`), one of yours in `sacctmgr`; null: the user's default, or none where
     the cluster has no accounts."""

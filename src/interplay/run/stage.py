@@ -14,6 +14,7 @@ import sys
 import time
 import traceback
 from collections.abc import Iterator
+from datetime import timedelta
 from io import FileIO
 from pathlib import Path
 from typing import Any, TextIO
@@ -26,18 +27,27 @@ from interplay.run import resources, slurm, workers
 LOG = logging.getLogger(__name__)
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Command line of the runner."""
-    parser = argparse.ArgumentParser(prog="python -m interplay.run.stage", description=__doc__)
-    commands = parser.add_subparsers(dest="command", required=True)
+def parser() -> argparse.ArgumentParser:
+    """Arguments of the runner."""
+    made = argparse.ArgumentParser(prog="python -m interplay.run.stage", description=__doc__)
+    commands = made.add_subparsers(dest="command", required=True)
     run = commands.add_parser("run", help="make one stage")
     run.add_argument("digest")
     run.add_argument("--results", type=Path, default=Path("results"))
     run.add_argument("--log", type=Path, help="also write standard error to this file")
-    args = parser.parse_args(argv)
+    run.add_argument("--benchmark", type=Path, help="write time and memory to this file, in the format of Snakemake's benchmarks")
+    return made
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Command line of the runner."""
+    args = parser().parse_args(argv)
     model.log_to_stderr()
     with _logged_to(args.log):
-        return _exit_code(args.results, args.digest)
+        code = _exit_code(args.results, args.digest)
+    if args.benchmark and not code:
+        _write_benchmark(args.benchmark, metrics.read_telemetry(artifact.find(args.results, args.digest)))
+    return code
 
 
 def _exit_code(results: Path, digest: str) -> int:
@@ -84,7 +94,7 @@ def run_stage(out: Path) -> None:
             raise model.PermanentError(artifact.read_json(out / "failure.json")["message"])
         how = model.parse_model(execution.Run, stage["run"], model.KeyPlace(f"{out / 'stage.json'}", ("run",)))
         inputs = {role: _checked_input(out.parent.parent, ref, stage["kind"]) for role, ref in stage["deps"].items()}
-        _limit_threads(how.threads)
+        limit_threads(how.threads)
         LOG.info("%s [%s %s]", stage["label"], stage["kind"], stage["digest"])
         attempts = int(metrics.read_telemetry(out).get("attempts", 0)) + 1  # killed attempts included
         made_by = {"commit": stage.get("commit", ""), "sources": sources.of_kind(stage["kind"])}
@@ -122,7 +132,7 @@ def _checked_input(results: Path, ref: str, consumer: str) -> Path:
     return artifact.at_step(folder, step)
 
 
-def _limit_threads(threads: int) -> None:
+def limit_threads(threads: int) -> None:
     """Before torch is imported: two jobs that each use all cores run many times slower than with half of them each. Threads that
     wait for each other sleep, since one that spins takes the core that the other needs where a neighbour runs."""
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
@@ -146,6 +156,24 @@ def _telemetry(started: float, how: execution.Run, memory: resources.Peak) -> di
         "python": platform.python_version(),
         **more,
     }
+
+
+def _write_benchmark(path: Path, telemetry: dict[str, Any]) -> None:
+    """Snakemake's columns, of which NA are not measured. Its own samples, half a second apart, miss most of a short stage."""
+    if "seconds_wall" not in telemetry:  # the record came from a store
+        return
+    wall, cpu = telemetry["seconds_wall"], telemetry["seconds_cpu"]
+    values = {
+        "s": f"{wall:.4f}",
+        "h:m:s": timedelta(seconds=int(wall)),
+        "max_rss": telemetry["peak_memory_mb"],
+        **dict.fromkeys(("max_vms", "max_uss", "max_pss", "io_in", "io_out"), "NA"),
+        "mean_load": round(100 * cpu / wall, 2) if wall else 0.0,
+        "cpu_time": cpu,
+    }
+    with contextlib.suppress(OSError):  # the stage is done, though the disk is full
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("\t".join(values) + "\n" + "\t".join(map(str, values.values())) + "\n")
 
 
 # -- continuation ------------------------------------------------------------------------------------------------------
