@@ -177,7 +177,7 @@ def test_a_field_that_joined_later_leaves_old_digests_alone_until_it_is_used() -
 
 def test_a_changed_arithmetic_is_a_new_version_of_its_users_alone() -> None:
     for kind in ("pretrain", "sft", "prefer", "rl"):
-        exact, integer = (SPECS[kind].model_copy(update={"dtype": dtype}) for dtype in ("float32", "int8"))
+        exact, integer = (KINDS[kind].spec.model_validate({**SPECS[kind][0], "dtype": dtype}) for dtype in ("float32", "int8"))
         assert versions(exact)[""] == exact.VERSION
         assert versions(integer) == versions(exact) | {"": exact.VERSION + 1}
     assert versions(EvaluateSpec(dtype="bfloat16"))[""] == EvaluateSpec.VERSION
