@@ -137,15 +137,15 @@ INLINE void mix_values(const float *weights, long width, const float *v, long st
     float_product(weights + run->before, width, 1, v + run->first * stride, stride, count, size, own, out, size, run->before > 0);
 }
 
-// mixed (rows, heads * size), and per row and head the peak of its scores and the inverse sum of exp(score - peak).
+// mixed (rows, heads * size), and per row and head the peak of its scores.
 void attention_forward(const Attention *shape, const Run *runs, const float *q, const float *k, const float *v, float *mixed,
-                       float *statistics) {
+                       float *peaks) {
     const Attention a = *shape;
     const long group = a.heads / a.shared, longest = longest_run(runs, a.runs), stride = a.heads * a.size;
 #pragma omp parallel
     {
         float *keys = floats(longest * a.size), *queries = floats(QUERIES * a.size), *weights = floats(QUERIES * longest);
-        float *out = floats(QUERIES * a.size);
+        float *out = floats(QUERIES * a.size), inverse[QUERIES];
 #pragma omp for schedule(dynamic)
         for (long item = 0; item < a.runs * a.shared; item++) {
             const Run *run = runs + item / a.shared;
@@ -159,15 +159,13 @@ void attention_forward(const Attention *shape, const Run *runs, const float *q, 
                     float_product(queries, a.size, 1, keys, padded, count, width, a.size, weights, width, 0);
                     for (long i = 0; i < count; i++) {
                         const long seen = run->before + first + i + 1;
-                        float *statistic = statistics + ((start + i) * a.heads + h) * 2;
-                        statistic[0] = highest(weights + i * width, seen);
-                        statistic[1] = 1.0f / weigh(weights + i * width, seen, width, statistic[0]);
+                        const float peak = peaks[(start + i) * a.heads + h] = highest(weights + i * width, seen);
+                        inverse[i] = 1.0f / weigh(weights + i * width, seen, width, peak);
                     }
                     mix_values(weights, width, v + head * a.size, a.v_stride, run, count, first + count, a.size, out);
                     for (long i = 0; i < count; i++) {
-                        const float inverse = statistics[((start + i) * a.heads + h) * 2 + 1];
                         float *place = mixed + (start + i) * stride + h * a.size;
-                        for (long d = 0; d < a.size; d += LANES) store(place + d, load(out + i * a.size + d) * inverse);
+                        for (long d = 0; d < a.size; d += LANES) store(place + d, load(out + i * a.size + d) * inverse[i]);
                     }
                 }
         }
@@ -176,8 +174,8 @@ void attention_forward(const Attention *shape, const Run *runs, const float *q, 
 }
 
 // One head of queries of a run: dq, and its part of the gradients of the run's keys and values, (padded, size).
-static void head_backward(const Attention *a, const Run *run, long h, const float *q, const float *mixed, const float *statistics,
-                          const float *dmixed, float *dq, Scratch *s) {
+static void head_backward(const Attention *a, const Run *run, long h, const float *q, const float *peaks, const float *dmixed,
+                          float *dq, Scratch *s) {
     const float scale = 1.0f / sqrtf((float)a->size);
     const long stride = a->heads * a->size;
     for (long first = 0; first < run->count; first += QUERIES) {
@@ -188,17 +186,17 @@ static void head_backward(const Attention *a, const Run *run, long h, const floa
         multiply(s->queries, a->size, &s->keys, count, a->size, width, s, s->weights);
         multiply(given, stride, &s->values, count, a->size, width, s, s->gradients);
         for (long i = 0; i < count; i++) {
-            const float *statistic = statistics + ((start + i) * a->heads + h) * 2;
-            weigh(s->weights + i * width, run->before + first + i + 1, width, statistic[0]);
+            // Normalised again, since the sum of the gradients of scores is 0 only with the weights that are used here.
+            float *weights = s->weights + i * width, *gradients = s->gradients + i * width;
+            const float inverse = 1.0f / weigh(weights, run->before + first + i + 1, width, peaks[(start + i) * a->heads + h]);
             v16 sum = {0};
-            for (long d = 0; d < a->size; d += LANES)
-                sum = sum + load(given + i * stride + d) * load(mixed + (start + i) * stride + h * a->size + d);
-            const float mean = lane_sum(sum), inverse = statistic[1];
-            for (long j = i * width; j < (i + 1) * width; j += LANES) {
-                const v16 weight = load(s->weights + j) * inverse;
-                store(s->weights + j, weight);
-                store(s->gradients + j, weight * (load(s->gradients + j) - mean));
+            for (long j = 0; j < width; j += LANES) {
+                const v16 weight = load(weights + j) * inverse;
+                store(weights + j, weight);
+                sum = fma16(weight, load(gradients + j), sum);
             }
+            const float mean = lane_sum(sum);
+            for (long j = 0; j < width; j += LANES) store(gradients + j, load(weights + j) * (load(gradients + j) - mean));
         }
         add_transposed(s->weights, given, stride, count, width, a->size, s, s->dvalues);
         add_transposed(s->gradients, s->queries, a->size, count, width, a->size, s, s->dkeys);
@@ -211,7 +209,7 @@ static void head_backward(const Attention *a, const Run *run, long h, const floa
 
 // One head of keys of a run.
 static void run_backward(const Attention *a, const Run *run, long head, const float *q, const float *k, const float *v,
-                         const float *mixed, const float *statistics, const float *dmixed, float *dq, float *dk, float *dv,
+                         const float *peaks, const float *dmixed, float *dq, float *dk, float *dv,
                          Scratch *s) {
     const long group = a->heads / a->shared, place = head * a->size;
     gather_interleaved(&s->keys, k + place, a->k_stride, run, a->size);
@@ -219,7 +217,7 @@ static void run_backward(const Attention *a, const Run *run, long head, const fl
     gather_transposed(&s->values, v + place, a->v_stride, run, a->size);
     memset(s->dkeys, 0, (size_t)(s->keys.padded * a->size) * 4);
     memset(s->dvalues, 0, (size_t)(s->keys.padded * a->size) * 4);
-    for (long h = head * group; h < (head + 1) * group; h++) head_backward(a, run, h, q, mixed, statistics, dmixed, dq, s);
+    for (long h = head * group; h < (head + 1) * group; h++) head_backward(a, run, h, q, peaks, dmixed, dq, s);
     for (long j = 0; j < s->keys.length; j++)
         for (long d = 0; d < a->size; d += LANES) {
             float *key = dk + key_row(run, j) * a->k_stride + place + d, *value = dv + key_row(run, j) * a->v_stride + place + d;
@@ -230,8 +228,8 @@ static void run_backward(const Attention *a, const Run *run, long head, const fl
 
 // dq, dk and dv have the strides of q, k and v, and dk and dv begin as zeros. Where a run has a prefix, which others may share,
 // heads alone are divided among the threads, so that the parts of the prefix are added in the order of the runs.
-void attention_backward(const Attention *shape, const Run *runs, const float *q, const float *k, const float *v, const float *mixed,
-                        const float *statistics, const float *dmixed, float *dq, float *dk, float *dv) {
+void attention_backward(const Attention *shape, const Run *runs, const float *q, const float *k, const float *v, const float *peaks,
+                        const float *dmixed, float *dq, float *dk, float *dv) {
     const Attention a = *shape;
     const long longest = longest_run(runs, a.runs);
     long together = 1;
@@ -243,7 +241,7 @@ void attention_backward(const Attention *shape, const Run *runs, const float *q,
 #pragma omp for schedule(dynamic)
         for (long item = 0; item < a.runs / together * a.shared; item++)
             for (long r = item / a.shared * together; r < (item / a.shared + 1) * together; r++)
-                run_backward(&a, runs + r, item % a.shared, q, k, v, mixed, statistics, dmixed, dq, dk, dv, &s);
+                run_backward(&a, runs + r, item % a.shared, q, k, v, peaks, dmixed, dq, dk, dv, &s);
         free_scratch(s);
     }
 }

@@ -1,5 +1,5 @@
-"""Linear layers whose products take 8-bit operands on power-of-two scales and sum exactly, and attention whose gradients do, in plain
-PyTorch.
+"""Linear layers whose products take 8-bit operands on power-of-two scales and sum exactly, and attention whose gradients do so
+with more bits, in plain PyTorch.
 
 They define what the compiled kernels compute (to rounding in the operations between the products), and replace them without
 a C compiler, for widths that are no multiples of 16, and on a GPU. Products of such integers are exact in float32 for
@@ -67,9 +67,9 @@ def int8_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor
     return out if bias is None else out + bias
 
 
-# Attention over runs (`interplay.kernels.layers.attention`). Its forward pass is float32, as in sampling. Products of the backward
-# pass take operands of 11 bits and a sign, or up to 13 where the sum over dimensions leaves room: rows of queries, keys, values
-# and weights, and columns over blocks of QUERIES queries for the gradients of keys and values.
+# Attention over runs (`interplay.kernels.layers.attention`). Its forward pass is float32, as in sampling. Products of the
+# gradient take operands of 11 bits and a sign, or up to 13 where the sum over dimensions leaves room: rows of queries, keys,
+# values and weights, and columns over blocks of QUERIES queries for the gradients of keys and values.
 
 
 PAIR_TOP = 2047.0
@@ -129,19 +129,18 @@ class _Attention(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, qk: Tensor, v: Tensor, runs: Tensor) -> Tensor:
         mixed = qk.new_empty(qk.shape[1] - v.shape[1], *qk.shape[::2])
-        peaks, inverses = qk.new_empty(*mixed.shape[:2], 1), qk.new_empty(*mixed.shape[:2], 1)
+        peaks = qk.new_empty(*mixed.shape[:2], 1)
         for run in _parts(qk, v, runs):
             scores = run.visible(run.queries @ run.keys.mT, 0)
             peaks[:, run.own] = scores.amax(-1, keepdim=True)
             weights = (scores - peaks[:, run.own]).exp()
-            inverses[:, run.own] = 1.0 / weights.sum(-1, keepdim=True)
-            mixed[:, run.own] = weights @ run.values * inverses[:, run.own]
-        ctx.save_for_backward(qk, v, runs, mixed, peaks, inverses)
+            mixed[:, run.own] = weights @ run.values * (1.0 / weights.sum(-1, keepdim=True))
+        ctx.save_for_backward(qk, v, runs, peaks)
         return mixed.transpose(0, 1).flatten(1)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        qk, v, runs, mixed, peaks, inverses = ctx.saved_tensors
+        qk, v, runs, peaks = ctx.saved_tensors
         shared, size = v.shape[1:]
         given, dqk, dv = gradient.unflatten(1, (-1, size)).transpose(0, 1), torch.zeros_like(qk), torch.zeros_like(v)
         rounded, one = partial(quantised, dim=-1, largest=_top(size)), torch.ones((), device=qk.device)
@@ -152,9 +151,10 @@ class _Attention(torch.autograd.Function):
                 rows = slice(run.own.start + first, run.own.start + first + queries.shape[1])
                 dout = given[:, rows]
                 scores = run.visible(_times(rounded(queries), _swapped(keys)), first)
-                weights = (scores - peaks[:, rows]).exp() * inverses[:, rows]
+                weights = (scores - peaks[:, rows]).exp()
+                weights = weights * (1.0 / weights.sum(-1, keepdim=True))
                 dweights = _times(rounded(dout), _swapped(values))
-                dscores = weights * (dweights - (dout * mixed[:, rows]).sum(-1, keepdim=True))
+                dscores = weights * (dweights - (weights * dweights).sum(-1, keepdim=True))
                 for total, left, right in ((dqk[:, -shared:], dscores, queries), (dv, weights, dout)):
                     part = _times(quantised(left.mT, -1, PAIR_TOP), quantised(right, -2, PAIR_TOP))
                     total.index_add_(0, run.seen, part.unflatten(0, (shared, -1)).sum(1).transpose(0, 1))
