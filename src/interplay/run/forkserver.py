@@ -89,7 +89,7 @@ def _start_alone(arguments: list[str], stopped: list[int]) -> None:
 
 
 class Launched:
-    """The server of a launch, as its main process holds it. The end of its standard input tells it that no more stages follow."""
+    """The server of a launch, as its main process holds it. At the end of its standard input no more stages follow."""
 
     def __init__(self, kinds: list[str]) -> None:
         import subprocess

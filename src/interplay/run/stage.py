@@ -159,7 +159,7 @@ def _telemetry(started: float, how: execution.Run, memory: resources.Peak) -> di
 
 
 def _write_benchmark(path: Path, telemetry: dict[str, Any]) -> None:
-    """Snakemake's columns, of which NA are not measured. Its own samples, half a second apart, miss most of a short stage."""
+    """Snakemake's columns, of which NA are not measured. Its own samples, one in half a second, miss most of a short stage."""
     if "seconds_wall" not in telemetry:  # the record came from a store
         return
     wall, cpu = telemetry["seconds_wall"], telemetry["seconds_cpu"]
