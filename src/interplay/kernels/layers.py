@@ -182,7 +182,7 @@ class _Attention(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         qk, v, runs, peaks = ctx.saved_tensors
-        heads, dqk, dv = ctx.sizes.heads, torch.zeros_like(qk), torch.zeros_like(v)
+        heads, dqk, dv = ctx.sizes.heads, torch.empty_like(qk), torch.empty_like(v)
         given = (qk, qk[:, heads:], v, peaks, gradient.contiguous())
         call("attention_backward", ctx.sizes, runs, *given, dqk, dqk[:, heads:], dv)
         return dqk, dv, None, None

@@ -28,16 +28,23 @@ def target_logits(model: decoder.Decoder, batch: batches.Batch, dtype: torch.dty
     Matrix products run over all tokens at once and attention per bucket; the last MLP and the logits are computed for tokens that
     bear loss only."""
     weights = model.weights(dtype)
-    buckets = [weights.attention(size) for size in batch.buckets]
-    sizes = [count * length for count, length in batch.buckets]
-
-    def attend(layer: int, qk: Tensor, v: Tensor) -> Tensor:
-        parts = zip(buckets, qk.split(sizes), v.split(sizes), strict=True)
-        return torch.cat([attend_bucket(layer, *part) for attend_bucket, *part in parts])
-
+    over_runs = weights.over_runs()
+    attend = attention.attend_buckets(over_runs, batch.buckets) if over_runs else _attend_each(weights, batch.buckets)
     rope = attention.rotary(model.shape, batch.positions, dtype)
     hidden = decoder.forward(model.shape, weights, batch.ids, rope, attend, batch.before)
     return model.logits(hidden)
+
+
+def _attend_each(weights: decoder.Weights, sizes: list[tuple[int, int]]) -> attention.Attend:
+    """Attention bucket by bucket."""
+    buckets = [weights.attention(size) for size in sizes]
+    rows = [count * length for count, length in sizes]
+
+    def attend(layer: int, qk: Tensor, v: Tensor) -> Tensor:
+        parts = zip(buckets, qk.split(rows), v.split(rows), strict=True)
+        return torch.cat([attend_bucket(layer, *part) for attend_bucket, *part in parts])
+
+    return attend
 
 
 # Held-out problems.
