@@ -23,7 +23,6 @@ typedef struct {
     float *rows, *transposed;
 } Gathered;
 
-INLINE long round_up(long n) { return (n + LANES - 1) / LANES * LANES; }
 INLINE long key_row(const Run *run, long j) { return j < run->before ? run->prefix + j : run->first + j - run->before; }
 
 static void gather(Gathered *g, const float *x, long stride, const Run *run, long size, int rows, int transposed) {
@@ -48,28 +47,6 @@ static long longest_run(const Run *runs, long count) {
 INLINE void scaled_queries(const float *q, long stride, long first, long count, long size, float scale, float *out) {
     for (long i = 0; i < count; i++)
         for (long d = 0; d < size; d++) out[i * size + d] = q[(first + i) * stride + d] * scale;
-}
-
-// exp(score - peak) of the first `seen` of `width` scores, 0 for the others; their sum.
-INLINE float weigh(float *scores, long seen, long width, float peak) {
-    v16 sum = {0};
-    const i16 lane = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-    for (long j = 0; j < width; j += LANES) {
-        v16 value = j < seen ? exponential(load(scores + j) - peak) : (v16){0};
-        if (j + LANES > seen) value = (v16)((i16)value & (lane + (int32_t)j < (int32_t)seen));
-        store(scores + j, value);
-        sum = sum + value;
-    }
-    return lane_sum(sum);
-}
-
-INLINE float highest(const float *scores, long seen) {
-    v16 peak = splat(-INFINITY);
-    long j = 0;
-    for (; j + LANES <= seen; j += LANES) peak = larger(load(scores + j), peak);
-    float top = lane_max(peak);
-    for (; j < seen; j++) top = scores[j] > top ? scores[j] : top;
-    return top;
 }
 
 // mixed (rows, heads * size), and per row and head the peak of its scores and the inverse sum of exp(score - peak).
@@ -178,64 +155,5 @@ void attention_backward(const Attention *shape, const Run *runs, const float *q,
         }
         free(keys.rows), free(keys.transposed), free(values.transposed);
         free(s.queries), free(s.scores), free(s.gradients), free(s.out), free(s.dkeys), free(s.dvalues);
-    }
-}
-
-// -- one new token of each sample --------------------------------------------------------------------------------------
-
-typedef struct {
-    long groups, samples, heads, shared, size;
-    // Padded length of prompts, a multiple of 16; room for own keys, also; own keys, the present one included.
-    long prompt, capacity, steps;
-} Decode;
-
-// Keys and values of the present token take their place among the sample's own: keys (size, capacity), values (capacity, size).
-INLINE void append(const Decode *a, const float *k, const float *v, float *keys, float *values) {
-    for (long d = 0; d < a->size; d++) keys[d * a->capacity + a->steps - 1] = k[d];
-    memcpy(values + (a->steps - 1) * a->size, v, (size_t)a->size * 4);
-}
-
-// Attention of one token a sample over its prompt, which the samples of a group share, and its own tokens. qk (groups, samples,
-// heads + shared, size), v (groups, samples, shared, size); of each group and head of keys, the prompt's keys (size, prompt) and
-// values (prompt, size), and of each sample its own; lengths (groups) of prompts; mixed (groups, samples, heads * size).
-void decode_attention(const Decode *shape, const int64_t *lengths, const float *qk, const float *v, const float *prompt_keys,
-                      const float *prompt_values, float *keys, float *values, float *mixed) {
-    const Decode a = *shape;
-    const long group = a.heads / a.shared, rows = a.samples * group, stride = (a.heads + a.shared) * a.size;
-    const float scale = 1.0f / sqrtf((float)a.size);
-#pragma omp parallel
-    {
-        const long widest = round_up(a.prompt) + round_up(a.steps);
-        float *queries = floats(rows * a.size), *scores = floats(rows * widest), *out = floats(rows * a.size);
-#pragma omp for schedule(dynamic)
-        for (long item = 0; item < a.groups * a.shared; item++) {
-            const long g = item / a.shared, head = item % a.shared, length = lengths[g], before = round_up(length);
-            const long width = before + round_up(a.steps);
-            const float *given = qk + g * a.samples * stride, *shared_keys = prompt_keys + item * a.size * a.prompt;
-            for (long s = 0; s < a.samples; s++) {
-                const long own = (item * a.samples + s) * a.capacity * a.size;
-                append(&a, given + s * stride + (a.heads + head) * a.size, v + ((g * a.samples + s) * a.shared + head) * a.size,
-                       keys + own, values + own);
-                scaled_queries(given + s * stride + head * group * a.size, a.size, 0, group, a.size, scale,
-                               queries + s * group * a.size);
-                float_product(queries + s * group * a.size, a.size, 1, keys + own, a.capacity, group, width - before, a.size,
-                              scores + s * group * width + before, width, 0);
-            }
-            float_product(queries, a.size, 1, shared_keys, a.prompt, rows, before, a.size, scores, width, 0);
-            for (long r = 0; r < rows; r++) {
-                float *row = scores + r * width;
-                const float first = highest(row, length), then = highest(row + before, a.steps), peak = first > then ? first : then;
-                const float sum = weigh(row, length, before, peak) + weigh(row + before, a.steps, width - before, peak);
-                for (long j = 0; j < width; j += LANES) store(row + j, load(row + j) / sum);
-            }
-            float_product(scores, width, 1, prompt_values + item * a.prompt * a.size, a.size, rows, a.size, length, out, a.size, 0);
-            for (long s = 0; s < a.samples; s++) {
-                float_product(scores + s * group * width + before, width, 1, values + (item * a.samples + s) * a.capacity * a.size,
-                              a.size, group, a.size, a.steps, out + s * group * a.size, a.size, 1);
-                memcpy(mixed + ((g * a.samples + s) * a.heads + head * group) * a.size, out + s * group * a.size,
-                       (size_t)(group * a.size) * 4);
-            }
-        }
-        free(queries), free(scores), free(out);
     }
 }

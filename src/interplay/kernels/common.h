@@ -89,6 +89,7 @@ INLINE float row_peak(const float *x, long width) {
 
 INLINE long smaller_of(long a, long b) { return a < b ? a : b; }
 INLINE long larger_of(long a, long b) { return a > b ? a : b; }
+INLINE long round_up(long n) { return (n + LANES - 1) / LANES * LANES; }
 INLINE void *aligned(long size) { return aligned_alloc(64, (size_t)(size + 63) / 64 * 64); }
 INLINE float *floats(long count) { return aligned(count * 4); }
 INLINE uint8_t *bytes(long count) { return aligned(count); }
@@ -104,4 +105,36 @@ INLINE float power_of_two(float peak, float top, float *inverse) {
     other.bits = (uint32_t)(254 - exponent) << 23;
     *inverse = other.value;
     return scale.value;
+}
+
+// exp(score - peak) of the first `seen` of `width` scores, 0 for the others; their sum.
+INLINE float weigh(float *scores, long seen, long width, float peak) {
+    v16 sum = {0};
+    const i16 lane = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    for (long j = 0; j < width; j += LANES) {
+        v16 value = j < seen ? exponential(load(scores + j) - peak) : (v16){0};
+        if (j + LANES > seen) value = (v16)((i16)value & (lane + (int32_t)j < (int32_t)seen));
+        store(scores + j, value);
+        sum = sum + value;
+    }
+    return lane_sum(sum);
+}
+
+INLINE float highest(const float *scores, long seen) {
+    v16 peak = splat(-INFINITY);
+    long j = 0;
+    for (; j + LANES <= seen; j += LANES) peak = larger(load(scores + j), peak);
+    float top = lane_max(peak);
+    for (; j < seen; j++) top = scores[j] > top ? scores[j] : top;
+    return top;
+}
+
+INLINE float inverse_rms(const float *x, long width, float eps) {
+    v16 sum = {0};
+    for (long k = 0; k < width; k += LANES) sum = sum + load(x + k) * load(x + k);
+    return 1.0f / sqrtf(lane_sum(sum) / (float)width + eps);
+}
+
+INLINE void scaled(const float *x, float inverse, const float *weight, long width, float *out) {
+    for (long k = 0; k < width; k += LANES) store(out + k, load(x + k) * inverse * load(weight + k));
 }
