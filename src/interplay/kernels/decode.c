@@ -26,8 +26,8 @@ typedef struct {
     // Padded length of prompts, a multiple of 16; most new tokens of a sample; samples; room for own keys, a multiple of 16.
     long prompt, length, samples, capacity;
     // Slots of a block; the token that ends a sample, or -1.
-    long slots, eos;
-    float eps, temperature;
+    long slots, eos, top_k;
+    float eps, temperature, top_p;
     const DecodeLayer *layer;
     // embedding (vocab, width); head as `head_product` wants it; cosines and sines (positions, size); logits (prompts, vocab
     // padded) of first tokens.
@@ -72,13 +72,6 @@ INLINE double natural_log(double x) {
     return 2.0 * s * sum + (double)exponent * 0.6931471805599453;
 }
 
-INLINE long likeliest(const float *z, long count) {
-    long best = 0;
-    for (long i = 1; i < count; i++)
-        if (z[i] > z[best]) best = i;
-    return best;
-}
-
 // The token whose interval of the cumulative distribution holds noise in (0, 1): the first whose sum exceeds it. Sums of 16 are of
 // float32, sums of those of float64. `weights` are exp(z - peak), zeros at the end.
 INLINE long drawn(const float *weights, long count, double total, double noise) {
@@ -98,21 +91,66 @@ INLINE long drawn(const float *weights, long count, double total, double noise) 
     return last;
 }
 
+// Over the weights of at least `least`: their number, or their sum.
+INLINE double total_of(const float *weights, long padded, float least, int number) {
+    double total = 0.0;
+    for (long n = 0; n < padded; n += LANES) {
+        const v16 w = load(weights + n);
+        total += lane_sum((v16)((i16)(number ? splat(1.0f) : w) & (w >= least)));
+    }
+    return total;
+}
+
+// The largest weight whose equals and betters reach `wanted` in number or in sum. Positive floats are ordered as their bits are.
+static float threshold(const float *weights, long padded, double wanted, int number) {
+    union {
+        uint32_t bits;
+        float value;
+    } low = {1}, high = {0x7f800000}, middle;
+    while (high.bits - low.bits > 1) {
+        middle.bits = low.bits + (high.bits - low.bits) / 2;
+        if (total_of(weights, padded, middle.value, number) >= wanted) low = middle;
+        else high = middle;
+    }
+    return low.value;
+}
+
+// Zeros for what top-k leaves out (all equals of the last one stay) and, of the rest, for what top-p does: it keeps the fewest of
+// the likeliest that reach its share, the first of equals first.
+static void restrict_to(float *weights, long padded, long top_k, float top_p) {
+    if (top_k > 0) {
+        const float least = threshold(weights, padded, (double)top_k, 1);
+        for (long n = 0; n < padded; n++) weights[n] = weights[n] >= least ? weights[n] : 0.0f;
+    }
+    if (top_p >= 1.0f) return;
+    const double wanted = (double)top_p * total_of(weights, padded, 0.0f, 0);
+    const float least = threshold(weights, padded, wanted, 0);
+    double sum = 0.0;
+    for (long n = 0; n < padded; n++) sum += weights[n] > least ? weights[n] : 0.0f;
+    for (long n = 0; n < padded; n++) {
+        if (weights[n] > least) continue;
+        if (weights[n] < least || sum >= wanted) weights[n] = 0.0f;
+        sum += weights[n];
+    }
+}
+
 // Draw the token at `step` of a sample from its logits, with scratch of their size; whether the sample ends with it.
 static int draw(const Completions *c, const float *logits, long sample, long step, float *z) {
-    const long padded = round_up(c->vocab);
+    const long padded = round_up(c->vocab), place = sample * c->length + step;
     const float temperature = c->temperature > 0.0f ? c->temperature : 1.0f;
     for (long n = 0; n < padded; n += LANES) store(z + n, load(logits + n) / temperature);
-    const long best = c->temperature > 0.0f ? 0 : likeliest(z, c->vocab);
-    const float peak = highest(z, c->vocab), at_best = z[best];
+    const float peak = highest(z, c->vocab);
+    long token = 0;
+    while (z[token] < peak) token++;
     weigh(z, c->vocab, padded, peak);
-    double total = 0.0;
-    for (long n = 0; n < padded; n += LANES) total += lane_sum(load(z + n));
-    const long place = sample * c->length + step;
-    const long token = c->temperature > 0.0f ? drawn(z, c->vocab, total, c->noise[place]) : best;
-    const float score = c->temperature > 0.0f ? logits[token] / temperature : at_best;
+    const double total = total_of(z, padded, 0.0f, 0);
+    if (c->temperature > 0.0f) {
+        const int restricted = (c->top_k > 0 && c->top_k < c->vocab) || c->top_p < 1.0f;
+        if (restricted) restrict_to(z, padded, c->top_k, c->top_p);
+        token = drawn(z, c->vocab, restricted ? total_of(z, padded, 0.0f, 0) : total, c->noise[place]);
+    }
     c->tokens[place] = token;
-    c->logprobs[place] = (float)((double)(score - peak) - natural_log(total));
+    c->logprobs[place] = (float)((double)(logits[token] / temperature - peak) - natural_log(total));
     return token == c->eos || step + 1 == c->length;
 }
 

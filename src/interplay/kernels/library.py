@@ -79,9 +79,8 @@ class Completions(ctypes.Structure):
 
     _fields_ = [
         *((name, _LONG) for name in ("layers", "width", "hidden", "heads", "shared", "size", "vocab")),
-        *((name, _LONG) for name in ("prompt", "length", "samples", "capacity", "slots", "eos")),
-        ("eps", ctypes.c_float),
-        ("temperature", ctypes.c_float),
+        *((name, _LONG) for name in ("prompt", "length", "samples", "capacity", "slots", "eos", "top_k")),
+        *((name, ctypes.c_float) for name in ("eps", "temperature", "top_p")),
         ("layer", ctypes.POINTER(DecodeLayer)),
         *((name, _POINTER) for name in ("embedding", "norm", "head", "cos", "sin", "first", "lengths", "prompts", "noise")),
         *((name, _POINTER) for name in ("own", "tokens", "logprobs", "sample", "steps", "waiting")),

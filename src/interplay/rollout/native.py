@@ -12,7 +12,7 @@ from interplay.model import device, spec
 from interplay.model.attention import rotary, split_heads
 from interplay.model.decoder import Decoder, Weights, forward
 from interplay.model.heads import Composed, Lagged
-from interplay.rollout.compiled import complete_in_kernel, kernel_draws
+from interplay.rollout.compiled import complete_in_kernel
 from interplay.rollout.request import Request, Rollouts, Sampling, assemble, draw_tokens, join, split, uniform_noise
 
 # Keys and values of groups that decode side by side: one prompt per group, shared by its samples, and each sample's own tokens.
@@ -164,7 +164,7 @@ class Native:
 
         def complete(rows: int) -> Iterator[Rollouts]:
             batches = split(requests, rows)
-            if len(parts) == 1 and parts[0].weights.compiled() and kernel_draws(sampling):
+            if len(parts) == 1 and parts[0].weights.compiled() and sampling.heat is None:
                 return complete_in_kernel(parts[0].shape, parts[0].weights, batches, sampling)
             return (_complete(parts, blend, batch, sampling, self.graphs) for batch in batches)
 
