@@ -106,8 +106,8 @@ def _complete(shape: Shape, weights: Weights, head: Tensor, batch: list[tuple[in
 def _prefill(
     shape: Shape, weights: Weights, ids: Tensor, lengths: Tensor, rope: tuple[Tensor, Tensor]
 ) -> tuple[Tensor, list[Tensor], list[Tensor]]:
-    """Final hidden states (prompts, D) at the end of each prompt of ids (prompts, length), and of each layer the keys (prompts, kv
-    heads, head_dim, length) and values (prompts, kv heads, length, head_dim)."""
+    """Final hidden states (prompts, D) at the end of each prompt of ids (prompts, length), and of each layer the keys
+    (prompts, kv heads, head_dim, length) and values (prompts, kv heads, length, head_dim)."""
     count, length = ids.shape
     attention, heads = weights.attention(ids.shape), shape.num_attention_heads
     keys: list[Tensor] = []
