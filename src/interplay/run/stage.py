@@ -18,7 +18,7 @@ from io import FileIO
 from pathlib import Path
 from typing import Any, TextIO
 
-from interplay.core import artifact, digest, execution, metrics, model, stop
+from interplay.core import artifact, digest, execution, metrics, model
 from interplay.kinds import sources, table
 from interplay.rl.spec import RLSpec
 from interplay.run import resources, slurm, workers
@@ -44,12 +44,12 @@ def _exit_code(results: Path, digest: str) -> int:
     """Run the stage; a failure becomes one line and an exit code."""
     before: slurm.SavedFiles | None = None
     try:
-        stop.install_handlers()
+        execution.install_handlers()
         before = slurm.saved_files(results, digest)
         run_stage(artifact.find(results, digest))
         return 0
-    except stop.StoppedError as stopped:
-        stop.ignore_signals()
+    except execution.StoppedError as stopped:
+        execution.ignore_signals()
         code, later = slurm.exit_after_stop(before, slurm.saved_files(results, digest))
         return _fail(code, f"{stopped}; {later}")
     except model.UserError as error:
@@ -68,7 +68,7 @@ def _exit_code(results: Path, digest: str) -> int:
 
 
 def _fail(code: int, message: str) -> int:
-    stop.ignore_signals()
+    execution.ignore_signals()
     LOG.error("interplay: %s", message)
     return code
 
@@ -89,10 +89,10 @@ def run_stage(out: Path) -> None:
         attempts = int(metrics.read_telemetry(out).get("attempts", 0)) + 1  # killed attempts included
         made_by = {"commit": stage.get("commit", ""), "sources": sources.of_kind(stage["kind"])}
         metrics.telemetry(out, attempts=attempts, host=platform.node(), **made_by)
-        with resources.reserve_gpus(how.gpus), resources.watch_memory() as memory:
+        with resources.share_cores(how), resources.reserve_gpus(how.gpus), resources.watch_memory() as memory:
             started = time.time()
             values = _make(stage, inputs, out, how)
-        stop.ignore_signals()
+        execution.ignore_signals()
         metrics.telemetry(out, **_telemetry(started, how, memory))
         identity = {key: stage[key] for key in ("kind", "digest", "versions", "spec", "deps")}
         artifact.finish(out, identity, values)
@@ -110,7 +110,7 @@ def _make(stage: dict[str, Any], inputs: dict[str, Path], out: Path, how: execut
         if how.processes > 1:
             return workers.run_workers(stage, inputs, out, how)
         return workers.call_function(stage["kind"], spec, inputs, out, how)
-    except (stop.StoppedError, OSError):
+    except (execution.StoppedError, OSError):
         artifact.discard(out)
         raise
 
@@ -142,6 +142,7 @@ def _telemetry(started: float, how: execution.Run, memory: resources.Peak) -> di
         "peak_processes": memory.processes,
         "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(started)),
         "threads": how.cores(),
+        **({"borrowed_core_seconds": round(borrowed, 3)} if (borrowed := execution.borrowed_seconds()) else {}),
         "python": platform.python_version(),
         **more,
     }
