@@ -156,30 +156,30 @@ static int draw(const Completions *c, const float *logits, long sample, long ste
 
 // -- attention ---------------------------------------------------------------------------------------------------------
 
-// Scores of `count` queries, `apart` floats from one to the next, over 16 keys (size, 16), `step` floats to those of the next.
-INLINE void own_scores(int count, const float *queries, long apart, const float *keys, long step, long size, float *out, long ld) {
+// Scores of `count` queries, `pitch` floats from one to the next, over 16 keys (size, 16), `step` floats to those of the next.
+INLINE void own_scores(int count, const float *queries, long pitch, const float *keys, long step, long size, float *out, long ld) {
     v16 sums[4];
     for (int u = 0; u < count; u++) sums[u] = (v16){0};
     for (long d = 0; d < size; d++)
         for (int u = 0; u < count; u++)
-            sums[u] = fma16(splat(queries[u * apart + d]), load(keys + u * step + d * LANES), sums[u]);
+            sums[u] = fma16(splat(queries[u * pitch + d]), load(keys + u * step + d * LANES), sums[u]);
     for (int u = 0; u < count; u++) store(out + u * ld, sums[u]);
 }
 
-// out (count, vectors * 16), `apart` floats from one to the next, += weights (count, seen), `ld` apart, times values, of which
+// out (count, vectors * 16), `pitch` floats from one to the next, += weights (count, seen), `ld` from one to the next, times values, of which
 // `stride` floats separate two tokens and `step` those of two weights.
 INLINE void own_values(int count, int vectors, const float *weights, long ld, const float *values, long stride, long step, long seen,
-                       float *out, long apart) {
+                       float *out, long pitch) {
     v16 sums[4][4];
     for (int u = 0; u < count; u++)
-        for (int v = 0; v < vectors; v++) sums[u][v] = load(out + u * apart + v * LANES);
+        for (int v = 0; v < vectors; v++) sums[u][v] = load(out + u * pitch + v * LANES);
     for (long t = 0; t < seen; t++, values += stride)
         for (int u = 0; u < count; u++) {
             const v16 weight = splat(weights[u * ld + t]);
             for (int v = 0; v < vectors; v++) sums[u][v] = fma16(weight, load(values + u * step + v * LANES), sums[u][v]);
         }
     for (int u = 0; u < count; u++)
-        for (int v = 0; v < vectors; v++) store(out + u * apart + v * LANES, sums[u][v]);
+        for (int v = 0; v < vectors; v++) store(out + u * pitch + v * LANES, sums[u][v]);
 }
 
 #define BY_COUNT(call)                                                                                                           \
@@ -191,23 +191,23 @@ INLINE void own_values(int count, int vectors, const float *weights, long ld, co
     }
 
 // Scores of `count` (at most 4) queries over `width` own keys.
-static void score(long count, const float *queries, long apart, const float *keys, long step, long block, long size, long width,
+static void score(long count, const float *queries, long pitch, const float *keys, long step, long block, long size, long width,
                   float *out, long ld) {
-#define SCORES(N) own_scores(N, queries, apart, keys + j / LANES * block, step, size, out + j, ld)
+#define SCORES(N) own_scores(N, queries, pitch, keys + j / LANES * block, step, size, out + j, ld)
     for (long j = 0; j < width; j += LANES) BY_COUNT(SCORES)
 }
 
 // Weighted own values of `count` (at most 4) queries.
 static void mix(long count, const float *weights, long ld, const float *values, long stride, long step, long size, long seen,
-                float *out, long apart) {
+                float *out, long pitch) {
     for (long n = 0; n < size; n += PANEL) {
         const float *given = values + n;
         float *place = out + n;
 #define VALUES(N)                                                                                                                \
-    if (size - n >= PANEL) own_values(N, 4, weights, ld, given, stride, step, seen, place, apart);                                \
-    else if (size - n == 3 * LANES) own_values(N, 3, weights, ld, given, stride, step, seen, place, apart);                       \
-    else if (size - n == 2 * LANES) own_values(N, 2, weights, ld, given, stride, step, seen, place, apart);                       \
-    else own_values(N, 1, weights, ld, given, stride, step, seen, place, apart)
+    if (size - n >= PANEL) own_values(N, 4, weights, ld, given, stride, step, seen, place, pitch);                                \
+    else if (size - n == 3 * LANES) own_values(N, 3, weights, ld, given, stride, step, seen, place, pitch);                       \
+    else if (size - n == 2 * LANES) own_values(N, 2, weights, ld, given, stride, step, seen, place, pitch);                       \
+    else own_values(N, 1, weights, ld, given, stride, step, seen, place, pitch)
         BY_COUNT(VALUES)
     }
 }
@@ -225,13 +225,13 @@ INLINE long prompt_of(const Completions *c, long slot) { return c->prompts[c->sa
 INLINE long length_of(const Completions *c, long slot) { return c->lengths[prompt_of(c, slot)]; }
 INLINE long common_of(long length) { return length / LANES * LANES; }
 
-// Key and value (shared, size) of one token take place t among a slot's own; `apart` floats separate two elements of the key.
-INLINE void append(const Completions *c, float *keys, long t, const float *k, long apart, const float *v, long v_apart) {
+// Key and value (shared, size) of one token take place t among a slot's own; `pitch` floats separate two elements of the key.
+INLINE void append(const Completions *c, float *keys, long t, const float *k, long pitch, const float *v, long v_pitch) {
     float *values = keys + own_size(c), *place = keys + t / LANES * LANES * c->shared * c->size + t % LANES;
     for (long h = 0; h < c->shared; h++)
-        for (long d = 0; d < c->size; d++) place[(h * c->size + d) * LANES] = k[(h * c->size + d) * apart];
+        for (long d = 0; d < c->size; d++) place[(h * c->size + d) * LANES] = k[(h * c->size + d) * pitch];
     for (long h = 0; h < c->shared; h++)
-        memcpy(values + (t * c->shared + h) * c->size, v + h * v_apart, (size_t)c->size * 4);
+        memcpy(values + (t * c->shared + h) * c->size, v + h * v_pitch, (size_t)c->size * 4);
 }
 
 // Attention of the rows first .. first + rows - 1 of a block, samples of one prompt, in a layer.
