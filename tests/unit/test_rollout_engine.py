@@ -113,6 +113,19 @@ def test_samples_do_not_depend_on_order_grouping_or_batch_size() -> None:
         assert torch.equal(other.tokens[match, :length], whole.tokens[row, :length])
 
 
+@pytest.mark.parametrize("kv_heads", [1, 4])
+def test_of_int8_log_probabilities_equal_those_of_a_forward_pass_over_long_contexts(kv_heads: int) -> None:
+    model, settings = decoder(kv_heads=kv_heads), sampling(eos=None)
+    generator = torch.Generator().manual_seed(0)
+    asked = [Request(torch.randint(2, 24, (n,), generator=generator).tolist(), n, 0, 9) for n in (480, 500, 512, 1030)]
+    found = engine("native", model, Run(), torch.int8).generate(asked, settings)
+    ids = [torch.tensor([asked[r].prompt + found.tokens[i].tolist()]) for i, r in enumerate(found.request.tolist())]
+    for row, whole in zip(found.logprobs, ids, strict=True):
+        hidden = model.hidden(whole, torch.arange(whole.shape[1])[None], dtype=torch.int8)[0, -41:-1]
+        expected = model.logits(hidden).log_softmax(-1).gather(1, whole[0, -40:, None])[:, 0]
+        torch.testing.assert_close(row, expected, atol=1e-5, rtol=0)
+
+
 @pytest.mark.parametrize("options", [{}, {"temperature": 0.7, "top_p": 0.9, "top_k": 7}, {"temperature": 0.0}])
 def test_of_int8_no_byte_depends_on_order_grouping_batch_size_or_threads(options: dict) -> None:
     model, asked, threads = decoder(), requests(20, 5), torch.get_num_threads()

@@ -163,3 +163,24 @@ def attention(qk: Tensor, v: Tensor, runs: Tensor) -> Tensor:
     """Causal attention of queries and keys qk (N, heads + kv heads, size) and values v (N, kv heads, size) over runs (R, 4), as
     `interplay.kernels.layers.attention`: (N, heads * size) float32."""
     return _Attention.apply(qk, v, runs)
+
+
+def attend_to_samples(
+    queries: Tensor, keys: tuple[Tensor, Tensor], values: tuple[Tensor, Tensor], hidden: tuple[Tensor, Tensor]
+) -> Tensor:
+    """The same for one new token a sample, (G * S, R, size) float32, of scaled queries (G, S * R, size) of S samples of G prompts:
+    over the keys and values of the prompts (G, P, size), and those of the samples (G * S, T, size). `hidden` (G, 1, P) and (T,)
+    bool: what is not seen."""
+    count = len(keys[1])
+    query = quantised(queries, -1, PAIR_TOP)
+    rounded = [quantised(x, -1, PAIR_TOP) for x in (*keys, *values)]
+    before = _times(query, _swapped(rounded[0])).masked_fill(hidden[0], float("-inf"))
+    own = (query[0].reshape(count, -1, query[0].shape[-1]), query[1].reshape(count, -1, 1))
+    after = _times(own, _swapped(rounded[1])).masked_fill(hidden[1], float("-inf"))
+    scores = torch.cat((before.reshape(*after.shape[:2], -1), after), -1)
+    weights = (scores - scores.amax(-1, keepdim=True)).exp()
+    scales = torch.cat((rounded[2][1].repeat_interleave(count // len(queries), 0), rounded[3][1]), 1).mT
+    whole, scale = quantised(weights * scales, -1, PAIR_TOP)
+    first, last = whole.double().split((before.shape[-1], after.shape[-1]), -1)
+    total = (first.reshape(before.shape) @ rounded[2][0].double()).view(*after.shape[:2], -1) + last @ rounded[3][0].double()
+    return total.float() * scale * (1.0 / weights.sum(-1, keepdim=True))

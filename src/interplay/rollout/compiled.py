@@ -77,7 +77,22 @@ def _complete(shape: Shape, weights: Weights, head: Tensor, batch: list[tuple[in
         given = (layer.attention_norm, layer.packed.qkv, layer.qkv_bias, layer.qk_norm, layer.packed.out, layer.mlp_norm)
         for (name, _), tensor in zip(place._fields_, (*given, layer.packed.gate_up, layer.packed.down, *operands), strict=True):
             setattr(place, name, None if tensor is None else tensor.data_ptr())
-    tensors = (weights.embedding, weights.norm, head, cos, sin, first, lengths, prompts, noise, own, own_scale, tokens, logprobs, *state)
+    tensors = (
+        weights.embedding,
+        weights.norm,
+        head,
+        cos,
+        sin,
+        first,
+        lengths,
+        prompts,
+        noise,
+        own,
+        own_scale,
+        tokens,
+        logprobs,
+        *state,
+    )
     under_way = library.Completions(
         len(weights.layers),
         shape.hidden_size,
