@@ -7,7 +7,6 @@
 
 #include "attention.h"
 #include "layer.h"
-#include "pairs.h"
 
 #define PANEL (4 * LANES)
 #define SHARING 8
@@ -19,9 +18,8 @@ typedef struct {
     const uint8_t *out;
     const float *mlp_norm;
     const uint8_t *gate_up, *down;
-    // Of each prompt, as `keep_prompts` leaves them.
-    const int32_t *prompt_keys, *prompt_values;
-    const float *key_scale, *value_scale;
+    // Of each prompt: keys (shared, size, prompt) and values (shared, prompt, size).
+    const float *prompt_keys, *prompt_values;
 } DecodeLayer;
 
 typedef struct {
@@ -38,10 +36,8 @@ typedef struct {
     // Tokens of each prompt; prompt of each sample; noise (samples, length).
     const int64_t *lengths, *prompts;
     const double *noise;
-    // Of each slot and layer: pairs of keys (capacity / 16, shared, size / 2, 16), then of values (capacity / 2, shared, size); a
-    // scale of each (capacity / 16, shared, 16), which begin as zeros.
-    int32_t *own;
-    float *own_scale;
+    // Of each slot and layer: keys (capacity / 16, shared, size, 16), then values (capacity, shared, size).
+    float *own;
     int64_t *tokens;
     float *logprobs;
     // State: sample of each slot (-1: free) and how many tokens it has; the next sample that waits.
@@ -161,32 +157,30 @@ static int draw(const Completions *c, const float *logits, long sample, long ste
 
 // -- attention ---------------------------------------------------------------------------------------------------------
 
-// Scores of `count` queries (size / 2) over 16 keys (size / 2, 16): `pitch` pairs separate two queries, `step` pairs and
-// `scale_step` scales the keys that they see.
-INLINE void own_scores(int count, const int32_t *queries, const float *by, long pitch, const int32_t *keys, long step,
-                       const float *scale, long scale_step, long size, float *out, long ld) {
-    i16 sums[4];
-    for (int u = 0; u < count; u++) sums[u] = (i16){0};
-    for (long d = 0; d < size / 2; d++)
+// Scores of `count` queries, `pitch` floats from one to the next, over 16 keys (size, 16), `step` floats to those of the next.
+INLINE void own_scores(int count, const float *queries, long pitch, const float *keys, long step, long size, float *out, long ld) {
+    v16 sums[4];
+    for (int u = 0; u < count; u++) sums[u] = (v16){0};
+    for (long d = 0; d < size; d++)
         for (int u = 0; u < count; u++)
-            sums[u] = pair_products(sums[u], queries[u * pitch + d], *(const i16 *)(keys + u * step + d * LANES));
-    for (int u = 0; u < count; u++)
-        store(out + u * ld, __builtin_convertvector(sums[u], v16) * (by[u * pitch * 2 / size] * load(scale + u * scale_step)));
+            sums[u] = fma16(splat(queries[u * pitch + d]), load(keys + u * step + d * LANES), sums[u]);
+    for (int u = 0; u < count; u++) store(out + u * ld, sums[u]);
 }
 
-// out (count, vectors * 16), `pitch` from one to the next, += weights (count, pairs), `ld` from one to the next, times values, of
-// which `stride` separate two pairs of tokens and `step` those of two weights.
-INLINE void value_sums(int count, int vectors, const int32_t *weights, long ld, const int32_t *values, long stride, long step,
-                       long pairs, int32_t *out, long pitch) {
-    i16 sums[4][4];
+// out (count, vectors * 16), `pitch` floats from one to the next, += weights (count, seen), `ld` from one to the next, times values, of which
+// `stride` floats separate two tokens and `step` those of two weights.
+INLINE void own_values(int count, int vectors, const float *weights, long ld, const float *values, long stride, long step, long seen,
+                       float *out, long pitch) {
+    v16 sums[4][4];
     for (int u = 0; u < count; u++)
-        for (int v = 0; v < vectors; v++) sums[u][v] = *(const i16 *)(out + u * pitch + v * LANES);
-    for (long t = 0; t < pairs; t++, values += stride)
-        for (int u = 0; u < count; u++)
-            for (int v = 0; v < vectors; v++)
-                sums[u][v] = pair_products(sums[u][v], weights[u * ld + t], *(const i16 *)(values + u * step + v * LANES));
+        for (int v = 0; v < vectors; v++) sums[u][v] = load(out + u * pitch + v * LANES);
+    for (long t = 0; t < seen; t++, values += stride)
+        for (int u = 0; u < count; u++) {
+            const v16 weight = splat(weights[u * ld + t]);
+            for (int v = 0; v < vectors; v++) sums[u][v] = fma16(weight, load(values + u * step + v * LANES), sums[u][v]);
+        }
     for (int u = 0; u < count; u++)
-        for (int v = 0; v < vectors; v++) *(i16 *)(out + u * pitch + v * LANES) = sums[u][v];
+        for (int v = 0; v < vectors; v++) store(out + u * pitch + v * LANES, sums[u][v]);
 }
 
 #define BY_COUNT(call)                                                                                                           \
@@ -197,47 +191,25 @@ INLINE void value_sums(int count, int vectors, const int32_t *weights, long ld, 
         default: call(4);                                                                                                        \
     }
 
-// The same over all own keys: `block` pairs and `scale_block` scales separate 16 from the next.
-static void score(long count, const int32_t *queries, const float *by, long pitch, const int32_t *keys, long step, long block,
-                  const float *scale, long scale_step, long scale_block, long size, long width, float *out, long ld) {
-#define SCORES(N)                                                                                                                \
-    own_scores(N, queries, by, pitch, keys + j / LANES * block, step, scale + j / LANES * scale_block, scale_step, size, out + j, ld)
+// Scores of `count` (at most 4) queries over `width` own keys.
+static void score(long count, const float *queries, long pitch, const float *keys, long step, long block, long size, long width,
+                  float *out, long ld) {
+#define SCORES(N) own_scores(N, queries, pitch, keys + j / LANES * block, step, size, out + j, ld)
     for (long j = 0; j < width; j += LANES) BY_COUNT(SCORES)
 }
 
-// The same over all dimensions of a head.
-static void mix(long count, const int32_t *weights, long ld, const int32_t *values, long stride, long step, long size, long pairs,
-                int32_t *out, long pitch) {
+// Weighted own values of `count` (at most 4) queries.
+static void mix(long count, const float *weights, long ld, const float *values, long stride, long step, long size, long seen,
+                float *out, long pitch) {
     for (long n = 0; n < size; n += PANEL) {
-        const int32_t *given = values + n;
-        int32_t *place = out + n;
+        const float *given = values + n;
+        float *place = out + n;
 #define VALUES(N)                                                                                                                \
-    if (size - n >= PANEL) value_sums(N, 4, weights, ld, given, stride, step, pairs, place, pitch);                               \
-    else if (size - n == 3 * LANES) value_sums(N, 3, weights, ld, given, stride, step, pairs, place, pitch);                      \
-    else if (size - n == 2 * LANES) value_sums(N, 2, weights, ld, given, stride, step, pairs, place, pitch);                      \
-    else value_sums(N, 1, weights, ld, given, stride, step, pairs, place, pitch)
+    if (size - n >= PANEL) own_values(N, 4, weights, ld, given, stride, step, seen, place, pitch);                                \
+    else if (size - n == 3 * LANES) own_values(N, 3, weights, ld, given, stride, step, seen, place, pitch);                       \
+    else if (size - n == 2 * LANES) own_values(N, 2, weights, ld, given, stride, step, seen, place, pitch);                       \
+    else own_values(N, 1, weights, ld, given, stride, step, seen, place, pitch)
         BY_COUNT(VALUES)
-    }
-}
-
-// Keys and values of prompts as operands, from qk (prompts, length, rotated, size) and v (prompts, length, shared, size): keys
-// (prompts, shared, size / 2, length), values (prompts, shared, length / 2, size), scales (prompts, shared, length). length: a
-// multiple of 16.
-void keep_prompts(long prompts, long length, long rotated, long shared, long size, const float *qk, const float *v, int32_t *keys,
-                  float *key_scale, int32_t *values, float *value_scale) {
-#pragma omp parallel
-    {
-        int32_t *rows = aligned(length * size * 2);
-#pragma omp for schedule(static)
-        for (long item = 0; item < prompts * shared; item++) {
-            const long first = item / shared * length, h = item % shared, area = item * length * size / 2;
-            pair_rows(qk + (first * rotated + rotated - shared + h) * size, length, size, rotated * size, rows,
-                      key_scale + item * length);
-            pairs_transposed(rows, length, size, keys + area);
-            pair_rows(v + (first * shared + h) * size, length, size, shared * size, rows, value_scale + item * length);
-            pairs_interleaved(rows, length, size, values + area);
-        }
-        free(rows);
     }
 }
 
@@ -245,56 +217,22 @@ typedef struct {
     // Active slots in the order of their samples.
     long count, *slot;
     float *x, *y, *qk, *v, *mixed, *inverse, *cos, *sin, *logits, *z;
-    // Of the queries of up to SHARING rows of one prompt, by heads of keys, rows and queries that share keys.
-    int32_t *queries, *pairs, *sums;
-    float *scores, *query_scale, *weight_scale, *out;
+    float *queries, *scores, *out;
 } Block;
 
-INLINE long own_size(const Completions *c) { return c->capacity * c->shared * c->size / 2; }
-INLINE int32_t *own_keys(const Completions *c, long slot, long layer) { return c->own + (slot * c->layers + layer) * 2 * own_size(c); }
-INLINE float *own_key_scale(const Completions *c, long slot, long layer) {
-    return c->own_scale + (slot * c->layers + layer) * 2 * c->capacity * c->shared;
-}
+INLINE long own_size(const Completions *c) { return c->capacity * c->shared * c->size; }
+INLINE float *own_keys(const Completions *c, long slot, long layer) { return c->own + (slot * c->layers + layer) * 2 * own_size(c); }
 INLINE long prompt_of(const Completions *c, long slot) { return c->prompts[c->sample[slot]]; }
 INLINE long length_of(const Completions *c, long slot) { return c->lengths[prompt_of(c, slot)]; }
 INLINE long common_of(long length) { return length / LANES * LANES; }
 
-// Key (size / 2 pairs, `pitch` from one to the next) and value (size halves, two from one to the next) of one head of a token take
-// place t among a slot's own.
-INLINE void append(const Completions *c, long slot, long layer, long t, long head, const int32_t *k, long pitch, float k_scale,
-                   const int16_t *v, long v_pitch, float v_scale) {
-    int32_t *keys = own_keys(c, slot, layer) + (t / LANES * c->shared + head) * c->size / 2 * LANES + t % LANES;
-    int16_t *values = (int16_t *)(own_keys(c, slot, layer) + own_size(c) + (t / 2 * c->shared + head) * c->size) + t % 2;
-    float *scale = own_key_scale(c, slot, layer) + (t / LANES * c->shared + head) * LANES + t % LANES;
-    for (long d = 0; d < c->size / 2; d++) keys[d * LANES] = k[d * pitch];
-    for (long d = 0; d < c->size; d++) values[2 * d] = v[d * v_pitch];
-    scale[0] = k_scale, scale[c->capacity * c->shared] = v_scale;
-}
-
-// The last keys and values of a prompt, which no other sample shares with a slot.
-static void copy_end(const Completions *c, long slot, long prompt) {
-    const long length = c->lengths[prompt], common = common_of(length);
-    for (long l = 0; l < c->layers; l++)
-        for (long h = 0; h < c->shared; h++) {
-            const DecodeLayer *at = c->layer + l;
-            const long item = prompt * c->shared + h, area = item * c->prompt * c->size / 2;
-            for (long t = common; t < length; t++)
-                append(c, slot, l, t - common, h, at->prompt_keys + area + t, c->prompt, at->key_scale[item * c->prompt + t],
-                       (const int16_t *)(at->prompt_values + area + t / 2 * c->size) + t % 2, 2,
-                       at->value_scale[item * c->prompt + t]);
-        }
-}
-
-// The newest key and value of row i of a block.
-static void append_row(const Completions *c, const Block *b, long layer, long i) {
-    const long slot = b->slot[i], length = length_of(c, slot), t = length - common_of(length) + c->steps[slot] - 1;
-    for (long h = 0; h < c->shared; h++) {
-        float k_scale, v_scale;
-        int32_t *k = b->pairs, *v = b->pairs + c->size / 2;
-        pair_rows(b->qk + (i * (c->heads + c->shared) + c->heads + h) * c->size, 1, c->size, 0, k, &k_scale);
-        pair_rows(b->v + (i * c->shared + h) * c->size, 1, c->size, 0, v, &v_scale);
-        append(c, slot, layer, t, h, k, 1, k_scale, (const int16_t *)v, 1, v_scale);
-    }
+// Key and value (shared, size) of one token take place t among a slot's own; `pitch` floats separate two elements of the key.
+INLINE void append(const Completions *c, float *keys, long t, const float *k, long pitch, const float *v, long v_pitch) {
+    float *values = keys + own_size(c), *place = keys + t / LANES * LANES * c->shared * c->size + t % LANES;
+    for (long h = 0; h < c->shared; h++)
+        for (long d = 0; d < c->size; d++) place[(h * c->size + d) * LANES] = k[(h * c->size + d) * pitch];
+    for (long h = 0; h < c->shared; h++)
+        memcpy(values + (t * c->shared + h) * c->size, v + h * v_pitch, (size_t)c->size * 4);
 }
 
 // Attention of the rows first .. first + rows - 1 of a block, samples of one prompt, in a layer.
@@ -306,77 +244,59 @@ static void attend(const Completions *c, const Block *b, long layer, long first,
     long widest = 0;
     for (long i = 0; i < rows; i++) widest = larger_of(widest, common + round_up(length - common + c->steps[b->slot[first + i]]));
     for (long h = 0; h < c->shared; h++) {
-        const long item = prompt * c->shared + h, row = h * each;
+        const long item = prompt * c->shared + h;
+        float *queries = b->queries + h * each * size;
         for (long i = 0; i < rows; i++) {
             const float *given = b->qk + (first + i) * stride + h * group * size;
-            for (long d = 0; d < group * size; d += LANES) store(b->out + i * group * size + d, load(given + d) * scale);
+            for (long d = 0; d < group * size; d++) queries[i * group * size + d] = given[d] * scale;
         }
-        pair_rows(b->out, each, size, size, b->queries + row * size / 2, b->query_scale + row);
-        pair_product((PairLeft){b->queries + row * size / 2, b->query_scale + row, size / 2, 1},
-                     (PairRight){at->prompt_keys + item * size / 2 * c->prompt, at->key_scale + item * c->prompt, c->prompt}, each,
-                     size / 2, common, b->scores + row * widest, widest, 0);
+        float_product(queries, size, 1, at->prompt_keys + item * size * c->prompt, c->prompt, each, common, size,
+                      b->scores + h * each * widest, widest, 0);
     }
-    // Queries of one row are taken 4 by 4: those that share keys where there are several, else those of further heads of keys.
-    const int shares = group > 1;
-    const long together = shares ? group : c->shared, between = shares ? 1 : rows, next_head = shares ? 0 : 1;
+    // Queries of one row are 4 by 4: those of heads that share keys where there are several, else those of further heads.
+    const long across = group > 1 ? 1 : c->shared, unit = group > 1 ? group : 1;
+    const long between = group > 1 ? 1 : rows, key_step = group > 1 ? 0 : size * LANES, value_step = group > 1 ? 0 : size;
     for (long i = 0; i < rows; i++) {
         const long slot = b->slot[first + i], seen = length - common + c->steps[slot], width = round_up(seen);
-        const int32_t *keys = own_keys(c, slot, layer);
-        const float *own_scale = own_key_scale(c, slot, layer), *value_scale = own_scale + c->capacity * c->shared;
-        for (long h = 0; h < c->shared; h += shares ? 1 : c->shared)
-            for (long u = 0; u < together; u += 4) {
-                const long count = smaller_of(4, together - u), row = h * each + i * group + u * between, head = h + u * next_head;
-                score(count, b->queries + row * size / 2, b->query_scale + row, between * size / 2, keys + head * size / 2 * LANES,
-                      next_head * size / 2 * LANES, c->shared * size / 2 * LANES, own_scale + head * LANES, next_head * LANES,
-                      c->shared * LANES, size, width, b->scores + row * widest + common, between * widest);
+        const float *keys = own_keys(c, slot, layer);
+        for (long h = 0; h < c->shared; h += across)
+            for (long u = 0; u < across * unit; u += 4) {
+                const long count = smaller_of(4, across * unit - u), row = h * each + i * unit + u * between;
+                const float *given = keys + (h * size + (group > 1 ? 0 : u * size)) * LANES;
+                score(count, b->queries + row * size, between * size, given, key_step, c->shared * size * LANES, size, width,
+                      b->scores + row * widest + common, between * widest);
             }
         for (long h = 0; h < c->heads; h++) {
-            const long row = h / group * each + i * group + h % group, head = h / group;
-            const float *shared_scale = at->value_scale + (prompt * c->shared + head) * c->prompt;
+            const long row = h / group * each + i * group + h % group;
             float *scores = b->scores + row * widest;
             b->inverse[row] = 1.0f / weigh(scores, common + seen, common + width, highest(scores, common + seen));
-            for (long j = 0; j < common; j += LANES) store(scores + j, load(scores + j) * load(shared_scale + j));
-            for (long j = 0; j < width; j += LANES)
-                store(scores + common + j, load(scores + common + j) * load(value_scale + j * c->shared + head * LANES));
-            pair_rows(scores, 1, common + width, 0, b->pairs + row * widest / 2, b->weight_scale + row);
         }
     }
-    memset(b->out, 0, (size_t)(rows * c->heads * size) * 4);
-    for (long k = 0; k < widest / 2; k += EXACT_PAIRS) {
-        const long end = smaller_of(k + EXACT_PAIRS, widest / 2), middle = smaller_of(larger_of(k, common / 2), end);
-        memset(b->sums, 0, (size_t)(rows * c->heads * size) * 4);
-        for (long h = 0; h < c->shared && k < middle; h++)
-            for (long r = 0; r < each; r += 4)
-                mix(smaller_of(4, each - r), b->pairs + (h * each + r) * widest / 2 + k, widest / 2,
-                    at->prompt_values + (prompt * c->shared + h) * c->prompt * size / 2 + k * size, size, 0, size, middle - k,
-                    b->sums + (h * each + r) * size, size);
-        for (long i = 0; i < rows; i++) {
-            const long slot = b->slot[first + i], last = smaller_of(end, (length + c->steps[slot] + 1) / 2);
-            const int32_t *values = own_keys(c, slot, layer) + own_size(c) + (middle - common / 2) * c->shared * size;
-            for (long h = 0; h < c->shared && middle < last; h += shares ? 1 : c->shared)
-                for (long u = 0; u < together; u += 4) {
-                    const long row = h * each + i * group + u * between;
-                    mix(smaller_of(4, together - u), b->pairs + row * widest / 2 + middle, between * widest / 2,
-                        values + (h + u * next_head) * size, c->shared * size, next_head * size, size, last - middle,
-                        b->sums + row * size, between * size);
-                }
-        }
-        for (long row = 0; row < rows * c->heads; row++)
-            for (long d = row * size; d < (row + 1) * size; d += LANES)
-                store(b->out + d, load(b->out + d) + __builtin_convertvector(*(i16 *)(b->sums + d), v16) * b->weight_scale[row]);
-    }
-    for (long i = 0; i < rows; i++)
+    for (long h = 0; h < c->shared; h++)
+        float_product(b->scores + h * each * widest, widest, 1, at->prompt_values + (prompt * c->shared + h) * c->prompt * size, size,
+                      each, size, common, b->out + h * each * size, size, 0);
+    for (long i = 0; i < rows; i++) {
+        const long slot = b->slot[first + i], seen = length - common + c->steps[slot];
+        const float *values = own_keys(c, slot, layer) + own_size(c);
+        for (long h = 0; h < c->shared; h += across)
+            for (long u = 0; u < across * unit; u += 4) {
+                const long count = smaller_of(4, across * unit - u), row = h * each + i * unit + u * between;
+                mix(count, b->scores + row * widest + common, between * widest, values + (h + (group > 1 ? 0 : u)) * size,
+                    c->shared * size, value_step, size, seen, b->out + row * size, between * size);
+            }
         for (long h = 0; h < c->heads; h++) {
             const long row = h / group * each + i * group + h % group;
             float *place = b->mixed + ((first + i) * c->heads + h) * size;
-            for (long d = 0; d < size; d += LANES) store(place + d, load(b->out + row * size + d) * b->inverse[row]);
+            for (long d = 0; d < size; d++) place[d] = b->out[row * size + d] * b->inverse[row];
         }
+    }
 }
 
 // -- steps -------------------------------------------------------------------------------------------------------------
 
 // One pass over the last tokens of the active slots: logits (count, vocab padded) of those that follow.
 static void pass(const Completions *c, Block *b) {
+    const long stride = (c->heads + c->shared) * c->size;
     for (long i = 0; i < b->count; i++) {
         const long slot = b->slot[i], place = length_of(c, slot) + c->steps[slot] - 1;
         const long token = c->tokens[c->sample[slot] * c->length + c->steps[slot] - 1];
@@ -390,7 +310,11 @@ static void pass(const Completions *c, Block *b) {
     for (long l = 0; l < c->layers; l++) {
         const DecodeLayer *at = c->layer + l;
         before_forward(&heads, &rope, b->x, at->attention_norm, at->qkv, at->bias, at->qk_norm, b->inverse, 0, b->qk, b->v);
-        for (long i = 0; i < b->count; i++) append_row(c, b, l, i);
+        for (long i = 0; i < b->count; i++) {
+            const long slot = b->slot[i], length = length_of(c, slot);
+            append(c, own_keys(c, slot, l), length - common_of(length) + c->steps[slot] - 1, b->qk + i * stride + c->heads * c->size,
+                   1, b->v + i * c->shared * c->size, c->size);
+        }
         for (long i = 0, next; i < b->count; i = next) {
             next = i + 1;
             while (next < b->count && next < i + SHARING && prompt_of(c, b->slot[next]) == prompt_of(c, b->slot[i])) next++;
@@ -416,10 +340,15 @@ static void refill(const Completions *c, Block *b, long first) {
 #pragma omp atomic capture
             next = (*c->waiting)++;
             if (next >= c->samples) break;
-            const long prompt = c->prompts[next];
+            const long prompt = c->prompts[next], length = c->lengths[prompt], common = common_of(length);
             if (draw(c, c->first + prompt * round_up(c->vocab), next, 0, b->z)) continue;
             c->sample[slot] = next, c->steps[slot] = 1;
-            copy_end(c, slot, prompt);
+            for (long l = 0; l < c->layers; l++)
+                for (long t = common; t < length; t++) {
+                    const long place = prompt * c->shared * c->size * c->prompt;
+                    append(c, own_keys(c, slot, l), t - common, c->layer[l].prompt_keys + place + t, c->prompt,
+                           c->layer[l].prompt_values + place + t * c->size, c->prompt * c->size);
+                }
         }
         if (c->sample[slot] < 0) continue;
         long i = b->count++;
@@ -432,7 +361,6 @@ static void refill(const Completions *c, Block *b, long first) {
 void complete(const Completions *completions, long blocks, long budget) {
     const Completions c = *completions;
     const long padded = round_up(c.vocab), widest = round_up(c.prompt) + c.capacity, most = c.slots * c.heads * c.size;
-    const long rows = SHARING * c.heads;
 #pragma omp parallel for schedule(dynamic)
     for (long block = 0; block < blocks; block++) {
         Block b = {.slot = aligned(c.slots * (long)sizeof(long)),
@@ -441,18 +369,14 @@ void complete(const Completions *completions, long blocks, long budget) {
                    .qk = floats(most + c.slots * c.shared * c.size),
                    .v = floats(c.slots * c.shared * c.size),
                    .mixed = floats(most),
-                   .inverse = floats(larger_of(c.slots, rows)),
+                   .inverse = floats(c.slots * c.heads),
                    .cos = floats(c.slots * c.size),
                    .sin = floats(c.slots * c.size),
                    .logits = floats(c.slots * padded),
                    .z = floats(padded),
-                   .queries = aligned(rows * c.size * 2),
-                   .pairs = aligned(rows * widest * 2 + 4 * c.size),
-                   .sums = aligned(rows * c.size * 4),
-                   .scores = floats(rows * widest),
-                   .query_scale = floats(rows),
-                   .weight_scale = floats(rows),
-                   .out = floats(rows * c.size)};
+                   .queries = floats(SHARING * c.heads * c.size),
+                   .scores = floats(SHARING * c.heads * widest),
+                   .out = floats(SHARING * c.heads * c.size)};
         for (long step = 0; step < budget; step++) {
             refill(&c, &b, block * c.slots);
             if (!b.count) break;
@@ -463,7 +387,6 @@ void complete(const Completions *completions, long blocks, long budget) {
             }
         }
         free(b.slot), free(b.x), free(b.y), free(b.qk), free(b.v), free(b.mixed), free(b.inverse), free(b.cos), free(b.sin);
-        free(b.logits), free(b.z), free(b.queries), free(b.pairs), free(b.sums), free(b.scores), free(b.query_scale);
-        free(b.weight_scale), free(b.out);
+        free(b.logits), free(b.z), free(b.queries), free(b.scores), free(b.out);
     }
 }

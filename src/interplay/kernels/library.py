@@ -71,7 +71,7 @@ class DecodeLayer(ctypes.Structure):
         (name, _POINTER)
         for name in (
             *("attention_norm", "qkv", "bias", "qk_norm", "out", "mlp_norm", "gate_up", "down"),
-            *("prompt_keys", "prompt_values", "key_scale", "value_scale"),
+            *("prompt_keys", "prompt_values"),
         )
     ]
 
@@ -85,7 +85,7 @@ class Completions(ctypes.Structure):
         *((name, ctypes.c_float) for name in ("eps", "temperature", "top_p")),
         ("layer", ctypes.POINTER(DecodeLayer)),
         *((name, _POINTER) for name in ("embedding", "norm", "head", "cos", "sin", "first", "lengths", "prompts", "noise")),
-        *((name, _POINTER) for name in ("own", "own_scale", "tokens", "logprobs", "sample", "steps", "waiting")),
+        *((name, _POINTER) for name in ("own", "tokens", "logprobs", "sample", "steps", "waiting")),
     ]
 
 
@@ -105,11 +105,10 @@ ARGUMENTS = {
     "after_forward": [ctypes.POINTER(Mlp), *[_POINTER] * 10],
     "after_backward": [ctypes.POINTER(Mlp), *[_POINTER] * 15],
     "attention_forward": [ctypes.POINTER(Attention), *[_POINTER] * 6],
-    "keep_prompts": [*[_LONG] * 5, *[_POINTER] * 6],
     "head_product": [_POINTER, _POINTER, _LONG, _LONG, _LONG, _POINTER],
     "complete": [ctypes.POINTER(Completions), _LONG, _LONG],
     "orthogonalise": [ctypes.POINTER(Iteration), _POINTER],
-    "attention_backward": [ctypes.POINTER(Attention), *[_POINTER] * 10],
+    "attention_backward": [ctypes.POINTER(Attention), *[_POINTER] * 9],
 }
 
 

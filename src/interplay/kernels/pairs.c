@@ -1,5 +1,8 @@
 #include "pairs.h"
 
+// Pairs whose sum fits into 32 bits: 2047 * 2047 * 512 < 2^31. Longer sums are cut there, and the parts added in order.
+#define EXACT_PAIRS 256
+
 // -- operands ----------------------------------------------------------------------------------------------------------
 
 INLINE i16 integers(const float *x, v16 inverse) { return __builtin_convertvector(nearest(load(x) * inverse), i16); }
@@ -13,10 +16,10 @@ INLINE void store_halves(int32_t *out, i16 x) {
 #endif
 }
 
-void pair_rows(const float *x, long rows, long width, long ld, int32_t *pairs, float *scale) {
+void pair_rows(const float *x, long rows, long width, long ld, float top, int32_t *pairs, float *scale) {
     for (long m = 0; m < rows; m++, x += ld, pairs += width / 2) {
         float inverse;
-        scale[m] = power_of_two(row_peak(x, width), PAIR_TOP, &inverse);
+        scale[m] = power_of_two(row_peak(x, width), top, &inverse);
         const v16 by = splat(inverse);
         for (long k = 0; k < width; k += LANES) store_halves(pairs + k / 2, integers(x + k, by));
     }
@@ -56,6 +59,23 @@ void pairs_interleaved(const int32_t *x, long rows, long width, int32_t *restric
 }
 
 // -- product -----------------------------------------------------------------------------------------------------------
+
+INLINE i16 pair_products(i16 sum, int32_t a, i16 b) {
+#if defined(__AVX512VNNI__)
+    return (i16)_mm512_dpwssd_epi32((__m512i)sum, _mm512_set1_epi32(a), (__m512i)b);
+#elif defined(__AVX512BW__)
+    return sum + (i16)_mm512_madd_epi16(_mm512_set1_epi32(a), (__m512i)b);
+#elif defined(__AVX2__)
+    i16 out;
+    for (int i = 0; i < LANES; i += 8) {
+        __m256i part = _mm256_loadu_si256((const __m256i *)((const int32_t *)&b + i));
+        _mm256_storeu_si256((__m256i *)((int32_t *)&out + i), _mm256_madd_epi16(_mm256_set1_epi32(a), part));
+    }
+    return sum + out;
+#else
+    return sum + (int16_t)a * ((b << 16) >> 16) + (a >> 16) * (b >> 16);
+#endif
+}
 
 #define TILE 6
 

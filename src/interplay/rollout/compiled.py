@@ -53,7 +53,7 @@ def _complete(shape: Shape, weights: Weights, head: Tensor, batch: list[tuple[in
     longest += -longest % library.LANES
     ids = torch.tensor([r.prompt + [sampling.pad] * (longest - len(r.prompt)) for r in requests])
     cos, sin = (table[:, 0].contiguous() for table in rotary(shape, torch.arange(longest + length), torch.int8))
-    hidden, kept = _prefill(shape, weights, ids, lengths, (cos, sin))
+    hidden, keys, values = _prefill(shape, weights, ids, lengths, (cos, sin))
     vocab = len(weights.head) + -len(weights.head) % library.LANES
     first = hidden.new_empty(len(ids), vocab)
     library.call("head_product", hidden, head, len(ids), hidden.shape[1], vocab, first)
@@ -67,32 +67,16 @@ def _complete(shape: Shape, weights: Weights, head: Tensor, batch: list[tuple[in
     slots = min(_slots(weights), -(-len(samples) // blocks))
     capacity = length + 2 * library.LANES
     capacity -= capacity % library.LANES
-    own = torch.empty(blocks * slots, len(weights.layers), capacity, shape.num_key_value_heads, shape.head_dim, dtype=torch.int32)
-    own_scale = torch.zeros(blocks * slots, len(weights.layers), 2, capacity, shape.num_key_value_heads)
+    own = torch.empty(blocks * slots, len(weights.layers), 2, capacity, shape.num_key_value_heads, shape.head_dim)
     state = torch.full((blocks * slots,), -1), torch.zeros(blocks * slots, dtype=torch.int64), torch.zeros(1, dtype=torch.int64)
 
     layers = (library.DecodeLayer * len(weights.layers))()
-    for place, layer, operands in zip(layers, weights.layers, kept, strict=True):
+    for place, layer, k, v in zip(layers, weights.layers, keys, values, strict=True):
         assert layer.packed is not None
         given = (layer.attention_norm, layer.packed.qkv, layer.qkv_bias, layer.qk_norm, layer.packed.out, layer.mlp_norm)
-        for (name, _), tensor in zip(place._fields_, (*given, layer.packed.gate_up, layer.packed.down, *operands), strict=True):
+        for (name, _), tensor in zip(place._fields_, (*given, layer.packed.gate_up, layer.packed.down, k, v), strict=True):
             setattr(place, name, None if tensor is None else tensor.data_ptr())
-    tensors = (
-        weights.embedding,
-        weights.norm,
-        head,
-        cos,
-        sin,
-        first,
-        lengths,
-        prompts,
-        noise,
-        own,
-        own_scale,
-        tokens,
-        logprobs,
-        *state,
-    )
+    tensors = (weights.embedding, weights.norm, head, cos, sin, first, lengths, prompts, noise, own, tokens, logprobs, *state)
     under_way = library.Completions(
         len(weights.layers),
         shape.hidden_size,
@@ -121,20 +105,19 @@ def _complete(shape: Shape, weights: Weights, head: Tensor, batch: list[tuple[in
 
 def _prefill(
     shape: Shape, weights: Weights, ids: Tensor, lengths: Tensor, rope: tuple[Tensor, Tensor]
-) -> tuple[Tensor, list[list[Tensor]]]:
-    """Final hidden states (prompts, D) at the end of each prompt of ids (prompts, length), and of each layer the keys, values and
-    their scales as the kernel keeps them."""
+) -> tuple[Tensor, list[Tensor], list[Tensor]]:
+    """Final hidden states (prompts, D) at the end of each prompt of ids (prompts, length), and of each layer the keys
+    (prompts, kv heads, head_dim, length) and values (prompts, kv heads, length, head_dim)."""
     count, length = ids.shape
-    attention, shared, size = weights.attention(ids.shape), shape.num_key_value_heads, shape.head_dim
-    kept: list[list[Tensor]] = []
+    attention, heads = weights.attention(ids.shape), shape.num_attention_heads
+    keys: list[Tensor] = []
+    values: list[Tensor] = []
 
     def attend(layer: int, qk: Tensor, v: Tensor) -> Tensor:
-        keys, values = (torch.empty(count, shared, length, size // 2, dtype=torch.int32) for _ in range(2))
-        scales = [qk.new_empty(count, shared, length) for _ in range(2)]
-        library.call("keep_prompts", count, length, qk.shape[-2], shared, size, qk, v, keys, scales[0], values, scales[1])
-        kept.append([keys, values, *scales])
+        keys.append(qk[:, heads:].unflatten(0, ids.shape).permute(0, 2, 3, 1).contiguous())
+        values.append(v.unflatten(0, ids.shape).transpose(1, 2).contiguous())
         return attention(layer, qk, v)
 
     cos, sin = (table[:length].repeat(count, 1)[:, None] for table in rope)
     ends = torch.arange(count) * length + lengths - 1
-    return forward(shape, weights, ids.flatten(), (cos, sin), attend, wanted=ends), kept
+    return forward(shape, weights, ids.flatten(), (cos, sin), attend, wanted=ends), keys, values

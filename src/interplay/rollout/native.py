@@ -8,7 +8,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from interplay.core.execution import Run
-from interplay.kernels import int8
 from interplay.model import device, spec
 from interplay.model.attention import rotary, split_heads
 from interplay.model.decoder import Decoder, Weights, forward
@@ -35,8 +34,6 @@ class Cache:
         self.steps = 0
         self.place: Tensor | None = None
         """Position of the present tokens among the completions', (1,), when a recorded step has to find out by itself."""
-        self.integers = False
-        """Whether attention takes integer operands."""
         self.prompt_keys: list[Tensor] = []
         """Per layer (groups * kv heads, head_dim, prompt length)."""
         self.prompt_values: list[Tensor] = []
@@ -53,7 +50,7 @@ class Cache:
         """Final hidden state (groups, D) at the end of each prompt of ids (groups, prompt length), padded on the right."""
         positions = torch.arange(ids.shape[1], device=ids.device)[None]
         compute = weights.norm.dtype
-        attention, self.integers = weights.attention(ids.shape), weights.over_runs() is not None
+        attention = weights.attention(ids.shape)
 
         def attend(layer: int, qk: Tensor, v: Tensor) -> Tensor:
             _, k = split_heads(qk, v)
@@ -87,9 +84,6 @@ class Cache:
                 room.index_copy_(3, self.place, new[:, :, :, None].to(self.dtype))
         queries = torch.empty(groups, shared, samples, heads // shared, size, dtype=self.dtype, device=q.device)
         torch.mul(q.unflatten(2, (shared, -1)).permute(0, 2, 1, 3, 4), size**-0.5, out=queries)
-        if self.integers:
-            mixed = self._mix_integers(layer, queries.view(groups * shared, -1, size))
-            return mixed.view(groups, shared, samples, -1, size).permute(0, 2, 1, 3, 4).reshape(groups, samples, -1)
         before = torch.bmm(queries.view(groups * shared, -1, size), self.prompt_keys[layer])
         before.view(groups, -1, before.shape[-1]).add_(self.mask)
         # The whole capacity, its empty end masked: a contiguous operand is worth more than the few columns saved.
@@ -103,13 +97,6 @@ class Cache:
         mixed = torch.bmm(before.unflatten(0, (groups * shared, -1)), self.prompt_values[layer]).view(-1, heads // shared, size)
         mixed.baddbmm_(after.unflatten(0, (-1, heads // shared)), self.values[layer])
         return mixed.view(groups, shared, samples, -1, size).permute(0, 2, 1, 3, 4).to(k.dtype).reshape(groups, samples, -1)
-
-    def _mix_integers(self, layer: int, queries: Tensor) -> Tensor:
-        hidden = (self.mask != 0).repeat_interleave(self.shape.num_key_value_heads, 0)
-        last = self.steps - 1 if self.place is None else self.place
-        after = torch.arange(self.keys[layer].shape[1], device=queries.device) > last
-        keys, values = (self.prompt_keys[layer].mT, self.keys[layer]), (self.prompt_values[layer], self.values[layer])
-        return int8.attend_to_samples(queries, keys, values, (hidden, after))
 
     def keep(self, groups: Tensor, samples: Tensor) -> None:
         """Keep these groups (G',) and of each these samples (G', S'), and make room for BLOCK more steps."""
