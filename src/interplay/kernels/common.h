@@ -133,3 +133,13 @@ INLINE v16 powers_of_two(v16 peak, float top, v16 *inverse) {
     *inverse = (v16)((254 - exponent) << 23);
     return (v16)(exponent << 23);
 }
+
+INLINE float inverse_rms(const float *x, long width, float eps) {
+    v16 sum = {0};
+    for (long k = 0; k < width; k += LANES) sum = sum + load(x + k) * load(x + k);
+    return 1.0f / sqrtf(lane_sum(sum) / (float)width + eps);
+}
+
+INLINE void scaled(const float *x, float inverse, const float *weight, long width, float *out) {
+    for (long k = 0; k < width; k += LANES) store(out + k, load(x + k) * inverse * load(weight + k));
+}
