@@ -108,8 +108,8 @@ INLINE void mix(float *x, const Operand *o, long rows, long width, long size, Sc
 INLINE void add_transposed(const float *x, const float *y, long ld, long rows, long width, long size, Scratch *s, float *out) {
     const long pairs = (rows + 1) / 2;
     int32_t *right = s->pairs + pairs * width;
-    pair_columns(x, rows, width, width, s->pairs, s->columns);
-    pair_columns(y, rows, size, ld, right, s->columns + width);
+    pair_columns(x, rows, width, width, PAIR_TOP, s->pairs, s->columns);
+    pair_columns(y, rows, size, ld, PAIR_TOP, right, s->columns + width);
     pair_product((PairLeft){s->pairs, s->columns, 1, width}, (PairRight){right, s->columns + width, size}, width, pairs, size, out,
                  size, 1);
 }
