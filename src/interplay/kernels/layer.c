@@ -270,6 +270,7 @@ void after_forward(const Mlp *mlp, const float *x, const float *mixed, const flo
     }
 }
 
+// Without `gates` they are computed again: the same bytes, since sums are exact.
 void after_backward(const Mlp *mlp, const float *dy, const float *mixed, const float *norm, const uint8_t *out,
                     const uint8_t *gate_up, const uint8_t *down, const float *inverse, const float *middle, const float *gates,
                     float *dx, float *dmixed, float *dnorm, float *dout, float *dgate_up, float *ddown) {
@@ -285,6 +286,7 @@ void after_backward(const Mlp *mlp, const float *dy, const float *mixed, const f
     {
         float *wide = floats(GRADIENT_ROWS * 2 * s.hidden), *half = floats(GRADIENT_ROWS * s.hidden);
         float *narrow = floats(GRADIENT_ROWS * s.width), *scale = floats(GRADIENT_ROWS);
+        float *own = gates ? 0 : floats(FORWARD_ROWS * 2 * s.hidden);
         uint8_t *quantised = bytes(GRADIENT_ROWS * widest);
 #pragma omp for schedule(static)
         for (long first = 0; first < s.rows; first += GRADIENT_ROWS) {
@@ -292,15 +294,20 @@ void after_backward(const Mlp *mlp, const float *dy, const float *mixed, const f
             const float *given = dy + first * s.width, *row = middle + first * s.width;
             float *place = dx + first * s.width;
             keep_columns(of_y, block, given, count, 1);
-            multiply(given, w_down.input, count, s.width, quantised, scale, half, 0);
-            for (long m = 0; m < count; m++)
-                gated_gradient(half + m * s.hidden, gates + (first + m) * 2 * s.hidden, s.hidden, half + m * s.hidden,
-                               wide + m * 2 * s.hidden);
-            keep_columns(of_gated, block, half, count, 0);
-            keep_columns(of_gates, block, wide, count, 1);
             for (long m = 0; m < count; m++)
                 scaled(row + m * s.width, inverse[first + m], norm, s.width, narrow + m * s.width);
             keep_columns(of_normed, block, narrow, count, 0);
+            for (long part = 0; part < count; part += FORWARD_ROWS) {
+                const long some = smaller_of(FORWARD_ROWS, count - part);
+                const float *kept = own ? own : gates + (first + part) * 2 * s.hidden;
+                if (own) multiply(narrow + part * s.width, w_up.output, some, s.width, quantised, scale, own, 0);
+                multiply(given + part * s.width, w_down.input, some, s.width, quantised, scale, half + part * s.hidden, 0);
+                for (long m = 0; m < some; m++)
+                    gated_gradient(half + (part + m) * s.hidden, kept + m * 2 * s.hidden, s.hidden, half + (part + m) * s.hidden,
+                                   wide + (part + m) * 2 * s.hidden);
+            }
+            keep_columns(of_gated, block, half, count, 0);
+            keep_columns(of_gates, block, wide, count, 1);
             multiply(wide, w_up.input, count, 2 * s.hidden, quantised, scale, narrow, 0);
             memcpy(place, given, (size_t)(count * s.width) * 4);
             for (long m = 0; m < count; m++)
@@ -313,7 +320,7 @@ void after_backward(const Mlp *mlp, const float *dy, const float *mixed, const f
         weight_gradient(of_y, of_gated, s.rows, ddown);
         weight_gradient(of_gates, of_normed, s.rows, dgate_up);
         weight_gradient(of_x, of_mixed, s.rows, dout);
-        free(wide), free(half), free(narrow), free(scale), free(quantised);
+        free(wide), free(half), free(narrow), free(scale), free(own), free(quantised);
     }
     add_parts(norm_parts, s.rows, s.width, dnorm);
     free_columns(of_y), free_columns(of_gated), free_columns(of_gates), free_columns(of_normed), free_columns(of_x);

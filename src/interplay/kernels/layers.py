@@ -33,6 +33,10 @@ def _pack(matrix: Tensor, gradient: bool) -> Tensor:
     return buffer
 
 
+RECOMPUTED = 192
+"""Width of a layer up to which its gates are computed again for the gradient: memory takes longer than so short a product."""
+
+
 # -- before attention --------------------------------------------------------------------------------------------------
 
 
@@ -132,7 +136,8 @@ class _After(torch.autograd.Function):
         width, hidden = down.shape
         rows = x.numel() // width
         sizes = Mlp(rows, width, mixed.shape[-1], hidden, eps)
-        kept = (x.new_empty(rows), torch.empty_like(x), x.new_empty(rows, 2 * hidden)) if keep else (None,) * 3
+        gates = x.new_empty(rows, 2 * hidden) if keep and width > RECOMPUTED else None
+        kept = (x.new_empty(rows), torch.empty_like(x), gates) if keep else (None,) * 3
         y, packed = torch.empty_like(x), (packed_out, packed_gate_up, packed_down)
         call("after_forward", sizes, x, mixed, norm, *packed, *kept, y)
         if keep:
