@@ -191,3 +191,28 @@ class _Attention(torch.autograd.Function):
         given = (qk, qk[:, heads:], v, peaks, gradient.contiguous())
         call("attention_backward", ctx.sizes, runs, *given, dqk, dqk[:, heads:], dv)
         return dqk, dv, None, None
+
+
+# -- output head -------------------------------------------------------------------------------------------------------
+
+
+def head(hidden: Tensor, weight: Tensor) -> Tensor:
+    """Logits (M, vocab) float32 of hidden states (M, D) and the output matrix (vocab, D), with operands of 11 bits and more."""
+    return _Head.apply(hidden, weight)
+
+
+class _Head(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, hidden: Tensor, weight: Tensor) -> Tensor:
+        hidden, weight = hidden.contiguous(), weight.contiguous()
+        ctx.save_for_backward(hidden, weight)
+        logits = hidden.new_empty(len(hidden), len(weight))
+        call("head_forward", hidden, weight, *hidden.shape, len(weight), logits)
+        return logits
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
+        hidden, weight = ctx.saved_tensors
+        dhidden, dweight = torch.empty_like(hidden), torch.empty_like(weight)
+        call("head_backward", gradient.contiguous(), hidden, weight, *hidden.shape, len(weight), dhidden, dweight)
+        return dhidden, dweight

@@ -108,6 +108,8 @@ ARGUMENTS = {
     "head_product": [_POINTER, _POINTER, _LONG, _LONG, _LONG, _POINTER],
     "complete": [ctypes.POINTER(Completions), _LONG, _LONG],
     "orthogonalise": [ctypes.POINTER(Iteration), _POINTER],
+    "head_forward": [_POINTER, _POINTER, _LONG, _LONG, _LONG, _POINTER],
+    "head_backward": [*[_POINTER] * 3, _LONG, _LONG, _LONG, _POINTER, _POINTER],
     "attention_backward": [ctypes.POINTER(Attention), *[_POINTER] * 9],
 }
 

@@ -78,6 +78,10 @@ def _swapped(x: Tensor) -> Tensor:
 # per pass. Small models are bound by the overhead of operators, hence few and large ones.
 
 
+LARGE_VOCABULARY = 4096
+"""Tokens from which on the output head takes a large part of a step."""
+
+
 class LayerWeights(NamedTuple):
     """One layer's weights in the dtype of the forward pass; rows of fused matrices are in the order of their names."""
 
@@ -210,8 +214,12 @@ class Decoder(nn.Module):
         """The output matrix (vocab, D): the embedding itself where the two are tied."""
         return self.model.embed_tokens.weight if self.shape.tie_word_embeddings else self.lm_head.weight
 
-    def logits(self, hidden: Tensor) -> Tensor:
-        """Logits (..., vocab) in float32 of final hidden states (..., D)."""
+    def logits(self, hidden: Tensor, dtype: torch.dtype | None = None) -> Tensor:
+        """Logits (..., vocab) in float32 of final hidden states (..., D). With dtype int8 the products of a large vocabulary take
+        integer operands, of states (M, D)."""
+        if dtype == torch.int8 and self.vocab_size >= LARGE_VOCABULARY:
+            usable = library.usable((*hidden.shape[1:], self.vocab_size), hidden.device)
+            return (layers.head if usable else int8.head)(hidden, self.head())
         return F.linear(hidden, self.head().to(hidden.dtype)).float()
 
     def weights(self, dtype: torch.dtype) -> Weights:

@@ -32,7 +32,7 @@ def target_logits(model: decoder.Decoder, batch: batches.Batch, dtype: torch.dty
     attend = attention.attend_buckets(over_runs, batch.buckets) if over_runs else _attend_each(weights, batch.buckets)
     rope = attention.rotary(model.shape, batch.positions, dtype)
     hidden = decoder.forward(model.shape, weights, batch.ids, rope, attend, batch.before)
-    return model.logits(hidden)
+    return model.logits(hidden, dtype)
 
 
 def _attend_each(weights: decoder.Weights, sizes: list[tuple[int, int]]) -> attention.Attend:
