@@ -5,7 +5,8 @@ import gc
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
 
 from pydantic import model_validator
 
@@ -35,6 +36,13 @@ class Run(Model):
     processes: Count = 1
     """Processes that share the work of one stage, on GPUs one for each; training, RL and evaluation can be shared. A step sees
     the same rows in the same order for any number; sums differ by rounding. Samples of an evaluation are the same."""
+    stack: Count = 1
+    """Most replicas that one process makes together, their weights stacked and their products batched; pretrain, midtrain and sft
+    in float32 or bfloat16. Replicas are stages of one kind with this setting whose models have one shape and whose `dtype` and
+    `batch_tokens` agree: other seeds, bases, data and numbers, such as rates. The first job that starts takes those that are
+    ready; the jobs of the others wait for it, and end. Each leaves its own record, whose `numerics` is `stacked`: rounding
+    depends on who shares a stack. memory_mb is that of the process, whatever it stacks; on a GPU this is what makes many
+    replicates cheap, on a CPU models below a million parameters gain (docs/log/engineering.md)."""
     sharding: Literal["none", "fsdp2"] = "none"
     """What several processes hold of a model. none: each all of it (data parallel). fsdp2: each a slice of the weights, gradients
     and optimiser state between steps, and of each save (`torch.distributed.fsdp.fully_shard`). A run may go on with another
@@ -80,6 +88,12 @@ class Run(Model):
             raise ValueError(f"gpus = {self.gpus}: {must}")
         return self
 
+    @model_validator(mode="after")
+    def _stacks_in_one_process(self) -> "Run":
+        if self.stack > 1 and self.processes > 1:
+            raise ValueError(f"stack = {self.stack}: replicas are stacked in one process; write processes: 1, or stack: 1")
+        return self
+
     def cores(self) -> int:
         """CPU threads of all processes together."""
         return self.threads * self.processes
@@ -91,6 +105,18 @@ class Run(Model):
     def stated(self) -> dict[str, Any]:
         """What differs from the defaults, as JSON: all that a `stage.json` says."""
         return self.model_dump(exclude_defaults=True)
+
+
+STACKED = "stacked"
+"""Numerics of a record that was made, or begun, in a stack. One without numerics was made alone."""
+
+
+class Replica(NamedTuple):
+    """A stage of a stack: the arguments of its kind's function but for the run block, which is that of the stack."""
+
+    spec: Any
+    inputs: dict[str, Path]
+    out: Path
 
 
 # Which of a stage's processes this is. A stage runs in one unless its `run` block says more; of several, each is a worker and
