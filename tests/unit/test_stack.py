@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from test_train import SHAPE, inputs, spec_of  # noqa: F401  (a fixture)
+from test_train import SHAPE, make_inputs, spec_of
 
 from interplay.core import stop
 from interplay.core.artifact import read_json
@@ -25,6 +25,11 @@ Inputs = dict[str, Path]
 CLOSE = 3e-6
 """Largest difference of a weight, whose size is about 0.1, after 12 steps in float32; ten times that of 5 measured pairs. Later
 rounding grows as between runs alone with other micro-batches: to 1e-3 after 60 steps."""
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory: pytest.TempPathFactory) -> Inputs:
+    return make_inputs(tmp_path_factory.mktemp("inputs"))
 
 
 def trained(specs: Iterable[PretrainSpec], inputs: Inputs, out: Path, how: Run | None = None) -> dict[int, stack.Outcome]:

@@ -59,8 +59,8 @@ def _orthogonalise_integers(matrices: Tensor) -> Tensor:
 
 
 def orthogonalise_all(matrices: list[Tensor], arithmetic: torch.dtype | None = None) -> list[Tensor]:
-    """`orthogonalise` over matrices (..., m, n) of any shapes, stacked by shape; a tall matrix is worked on as its transpose. Same
-    order. `arithmetic`: None for bfloat16 on a GPU and float32 elsewhere."""
+    """`orthogonalise` over matrices (..., m, n), stacked by shape; a tall matrix is worked on as its transpose. Same order.
+    `arithmetic`: None for bfloat16 on a GPU and float32 elsewhere."""
     arithmetic = arithmetic or (torch.bfloat16 if matrices[0].is_cuda else torch.float32)
     groups: dict[tuple[int, ...], list[int]] = defaultdict(list)
     wide = [matrix.mT if matrix.size(-2) > matrix.size(-1) else matrix for matrix in matrices]
@@ -137,8 +137,8 @@ def build_optimizers(
     """The optimisers of a model whose parameters bear Hugging Face's names.
 
     adamw: all parameters. muon: Muon on the matrices of the layers, AdamW on the rest (embeddings, output head, norms, biases).
-    Weight decay pulls on matrices only, never on norms and biases. Each group keeps its peak rate as `initial_lr`.
-    Parameters that are `stacked`, (replicas, ...) each, are one for each replica. With `dtype` int8 the products of Muon's iteration take integer operands, too."""
+    Weight decay pulls on matrices only, never on norms and biases. Each group keeps its peak rate as `initial_lr`. With `dtype`
+    int8 the products of Muon's iteration take integer operands, too. `stacked` parameters are (replicas, ...), one each."""
     matrices: list[Tensor] = []
     tables: list[Tensor] = []
     vectors: list[Tensor] = []

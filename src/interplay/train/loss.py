@@ -26,7 +26,8 @@ def token_losses(model: decoder.Decoder, batch: batches.Batch, dtype: torch.dtyp
 
 
 def target_logits(model: decoder.Decoder, batch: batches.Batch, dtype: torch.dtype) -> Tensor:
-    """The logits (M, vocab) float32 from which the tokens of a batch that bear loss are predicted; (replicas, M, vocab) of a stack.
+    """The logits (M, vocab) float32 from which the tokens of a batch that bear loss are predicted; of a stack (replicas, M,
+    vocab).
 
     Matrix products run over all tokens at once and attention per bucket; the last MLP and the logits are computed for tokens that
     bear loss only."""

@@ -92,9 +92,7 @@ class _Run:
         """The sequences of the micro-batches of a step."""
         rows, jumps = lm.step_rows(self.spec, self.setup, step)
         places = lm.pass_slices(len(rows), self.setup.rows_per_pass)
-        return [
-            batches.sequences_of_rows(self.setup.rows, rows[some], None if jumps is None else jumps[some]) for some in places
-        ]
+        return [batches.sequences_of_rows(self.setup.rows, rows[some], None if jumps is None else jumps[some]) for some in places]
 
 
 def _unused(step: int) -> dict[str, float]:
@@ -187,7 +185,7 @@ class _Stack:
         return lines
 
     def _data(self, number: int) -> tuple[list[batches.Batch], Tensor, list[int]]:
-        """Micro-batches of step `number` of this stack, tokens that bear loss of each replica, (replicas,), and all its tokens."""
+        """Of step `number` of this stack: micro-batches, tokens of each replica that bear loss, (replicas,), and all of them."""
         each = [run.passes(first + number) for run, first in zip(self.runs, self.firsts, strict=True)]
         passes = [batches.stacked_batch(some, self.setup.device) for some in zip_longest(*each, fillvalue=NOTHING)]
         counts = [max(1, sum(int(one.bears.sum()) for one in some)) for some in each]
