@@ -15,8 +15,8 @@ import psutil
 import pytest
 
 from interplay.core.artifact import last_save
+from interplay.core.execution import SIGNALS
 from interplay.core.model import log_to_stderr
-from interplay.core.stop import SIGNALS
 
 log_to_stderr()  # the tests are an entry point of their own
 

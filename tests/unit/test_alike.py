@@ -19,9 +19,8 @@ from interplay.data.problems import generate_problems
 from interplay.data.similarity import NAME, JaccardIndex, shingle_texts
 from interplay.data.spec import DatasetSpec, ProblemsSpec
 from interplay.data.steps.context_spec import Choice, Cloze, Ladder, Subproblems, TrueFalse
-from interplay.data.steps.decompose import make_subproblems
 from interplay.data.steps.filter import deduplicate, match_rows
-from interplay.data.steps.reformulate import reformulate_rows
+from interplay.data.steps.reformulate import make_subproblems, reformulate_rows
 from interplay.data.steps.spec import Contamination, CurateSpec, Deduplicate
 from interplay.tasks import multihop, qa
 from interplay.tasks.family import Item, Paragraph

@@ -12,7 +12,7 @@ from conftest import below, wait_for
 from devices_cases import LM, Results, check_equal, environment, lines, pretrain
 
 from interplay.core.artifact import last_save, read_json, write_json
-from interplay.core.stop import EXIT
+from interplay.core.execution import EXIT
 from interplay.model.spec import Optimizer
 
 

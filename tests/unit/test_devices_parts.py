@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 from torch._dynamo.utils import counters
 from world import SHAPE
 
-from interplay.core import execution, metrics, stop
+from interplay.core import execution, metrics
 from interplay.core.artifact import write_atomic, write_json
 from interplay.core.execution import Run
 from interplay.core.model import KeyPlace, UserError, parse_model
@@ -105,12 +105,12 @@ def test_only_the_first_process_writes(tmp_path: Path, as_worker: None) -> None:
 
 def test_a_loop_saves_and_stops_by_what_all_processes_say() -> None:
     said = iter([(False, False), (False, True), (True, False)])
-    with stop.save_points(0.0, lambda mine: next(said)) as saves:
+    with execution.save_points(0.0, lambda mine: next(said)) as saves:
         assert not saves.due()
         assert saves.due()
         saves.made("step 2 of 3")
         assert saves.due()
-        with pytest.raises(stop.StoppedError, match="stopped at step 3 of 3"):
+        with pytest.raises(execution.StoppedError, match="stopped at step 3 of 3"):
             saves.made("step 3 of 3")
 
 

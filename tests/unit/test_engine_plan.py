@@ -17,8 +17,7 @@ from interplay.core.model import KeyPlace, UserError, parse_model
 from interplay.evaluate.spec import EvaluateSpec
 from interplay.model import folder
 from interplay.model.spec import Shape
-from interplay.rl.spec import RLSpec
-from interplay.rl.teach_spec import TeachSpec
+from interplay.rl.spec import RLSpec, TeachSpec
 from interplay.rollout.engine import engine
 from interplay.rollout.vllm import engines, protocol
 from interplay.run.graph import check_external

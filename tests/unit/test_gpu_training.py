@@ -10,8 +10,8 @@ from conftest import wait_for
 from devices_cases import LM, RL, Results, furthest, lines, pretrain, rl_spec, weights
 
 from interplay.core.artifact import last_save, read_json
+from interplay.core.execution import EXIT
 from interplay.core.model import PermanentError
-from interplay.core.stop import EXIT
 from interplay.model.spec import Shape
 
 pytestmark = pytest.mark.gpu

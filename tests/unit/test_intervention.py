@@ -17,7 +17,7 @@ from interplay.data import corpus, sets, tokenizer
 from interplay.data.curate import StepInputs
 from interplay.data.spec import CorpusSpec, TokenizerSpec, split_of
 from interplay.data.steps.context_spec import Atoms, Intervention
-from interplay.data.steps.decompose import make_atoms, make_interventions
+from interplay.data.steps.reformulate import make_atoms, make_interventions
 from interplay.tasks.op_dag.dag import Node, Problem
 from interplay.tasks.op_dag.terse import render
 from interplay.tasks.op_dag.terse_corruptions import Repair, repair

@@ -8,7 +8,7 @@ import pytest
 from lab import Lab, of_kind
 
 from interplay.core import artifact
-from interplay.results import kept, payloads
+from interplay.results import payloads
 from interplay.run.graph import open_graph
 from interplay.study.plan import Plan
 
@@ -22,7 +22,7 @@ def finish_and_keep(lab: Lab) -> Plan:
     """All stages finished and kept, then lost but for what was kept."""
     plan = lab.plan()
     lab.finish_all(plan)
-    kept.keep_study(lab.results, plan)
+    payloads.keep_study(lab.results, plan)
     for kind in {stage.kind for stage in plan.stages.values()}:
         shutil.rmtree(lab.results / kind)
     return plan
@@ -32,9 +32,9 @@ def test_a_kept_folder_holds_what_it_should_and_what_is_equal_is_not_touched(tmp
     source = tmp_path / "source"
     source.write_text("one")
     out = tmp_path / "out"
-    kept.write_folder(out, {"a/b": source, "c/d": b"two"})
+    payloads.write_folder(out, {"a/b": source, "c/d": b"two"})
     before = (out / "a/b").stat()
-    kept.write_folder(out, {"a/b": source, "e": b"three"})
+    payloads.write_folder(out, {"a/b": source, "e": b"three"})
     assert {str(p.relative_to(out)): p.read_text() for p in out.rglob("*") if p.is_file()} == {"a/b": "one", "e": "three"}
     assert not (out / "c").exists()
     assert ((out / "a/b").stat().st_ino, (out / "a/b").stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
@@ -43,17 +43,17 @@ def test_a_kept_folder_holds_what_it_should_and_what_is_equal_is_not_touched(tmp
 def test_a_study_of_which_a_record_is_not_here_keeps_what_was_kept_of_it(lab: Lab) -> None:
     plan = lab.plan()
     lab.finish_all(plan)
-    kept.keep_study(lab.results, plan)
+    payloads.keep_study(lab.results, plan)
     before = sorted(lab.results.glob("studies/*/records/*/*"))
     assert len(before) == len(plan.stages)
     shutil.rmtree(lab.results / "rl")
-    kept.keep_study(lab.results, plan)
+    payloads.keep_study(lab.results, plan)
     assert sorted(lab.results.glob("studies/*/records/*/*")) == before
 
 
 def test_kept_records_stand_in_for_all_stages_but_the_report(lab: Lab) -> None:
     plan = finish_and_keep(lab)
-    back = kept.restore_records(lab.results, plan.stages, [])
+    back = payloads.restore_records(lab.results, plan.stages, [])
     assert set(back) == set(plan.stages) - {plan.report}
     folders = [lab.out(plan.stages[digest]) for digest in back]
     assert all(artifact.done(folder) and artifact.absent(folder) == ["payload.bin"] for folder in folders)
@@ -78,7 +78,7 @@ def test_a_record_does_not_stand_in_for_a_stage_that_is_being_made(lab: Lab) -> 
     out = lab.start(stage)
     artifact.write_json(out / "resume/state.json", {"step": 1})
     with artifact.lease(out):
-        assert stage.digest not in kept.restore_records(lab.results, plan.stages, ["pretrain", "problems", "tokenizer"])
+        assert stage.digest not in payloads.restore_records(lab.results, plan.stages, ["pretrain", "problems", "tokenizer"])
         assert (out / "resume/state.json").exists()
     assert not artifact.done(out)
 
@@ -86,10 +86,10 @@ def test_a_record_does_not_stand_in_for_a_stage_that_is_being_made(lab: Lab) -> 
 def test_a_record_is_put_back_once_a_run_that_began_meanwhile_has_ended(lab: Lab, capfd: pytest.CaptureFixture[str]) -> None:
     plan = finish_and_keep(lab)
     stage = of_kind(plan, "rl")[0]
-    places = kept.restorable_records(lab.results, {stage.digest: stage}, [])
+    places = payloads.restorable_records(lab.results, {stage.digest: stage}, [])
     out = lab.start(stage)
     with artifact.lease(out):
-        late = threading.Thread(target=kept.restore_from, args=(lab.results, {stage.digest: stage}, places))
+        late = threading.Thread(target=payloads.restore_from, args=(lab.results, {stage.digest: stage}, places))
         late.start()
         late.join(0.5)
         assert late.is_alive()
@@ -104,7 +104,7 @@ def test_a_record_does_not_stand_in_where_the_payload_itself_is_needed_and_canno
     plan = finish_and_keep(lab)
     base, lost = of_kind(plan, "pretrain")[0], of_kind(plan, "rl")[0]
     shutil.rmtree(lab.results / "studies" / "quickstart.smoke" / "records" / "rl" / lost.digest)
-    back = kept.restore_records(lab.results, plan.stages, [])
+    back = payloads.restore_records(lab.results, plan.stages, [])
     assert base.digest not in back  # the rl stage starts from its weights: both are made again
     assert base.deps["corpus"] not in back
     other = next(stage for stage in of_kind(plan, "rl") if stage.digest != lost.digest)
@@ -115,7 +115,7 @@ def test_a_record_stands_in_where_dvc_may_have_the_payload(lab: Lab) -> None:
     plan = finish_and_keep(lab)
     lost = of_kind(plan, "rl")[0]
     shutil.rmtree(lab.results / "studies" / "quickstart.smoke" / "records" / "rl" / lost.digest)
-    back = kept.restore_records(lab.results, plan.stages, ["pretrain", "problems"])
+    back = payloads.restore_records(lab.results, plan.stages, ["pretrain", "problems"])
     assert of_kind(plan, "pretrain")[0].digest in back
 
 

@@ -12,7 +12,7 @@ from interplay.core.execution import Run
 from interplay.data import pairs, sets, tokenizer
 from interplay.data.curate import StepInputs
 from interplay.data.spec import TokenizerSpec
-from interplay.data.steps.sample_based import make_preference_pairs
+from interplay.data.steps.filter import make_preference_pairs
 from interplay.data.steps.spec import PreferencePairs
 
 OTHER = WRONG.replace("c5*2=10#10", "c5*2=9#9")

@@ -9,8 +9,9 @@ import pytest
 from lab import Lab, of_kind
 
 from interplay import cli
+from interplay.cli import overview
 from interplay.core.digest import canonical
-from interplay.results import cause, locks, overview
+from interplay.results import cause, locks
 from interplay.results.cause import Cause, Change, show_change, show_value
 
 

@@ -6,9 +6,9 @@ import pytest
 from lab import Lab, of_kind
 
 from interplay import cli
-from interplay.cli import plan_text
+from interplay.cli import overview
 from interplay.core.execution import Run
-from interplay.results import estimate, overview, state, telemetry
+from interplay.results import estimate, state, telemetry
 from interplay.study.plan import Plan, Stage
 from interplay.tasks.op_dag.terse_prompts import OP_DAG
 
@@ -84,7 +84,7 @@ def test_a_plan_says_what_it_will_leave_on_disk_and_of_which_kinds_nothing_is_kn
     assert cli.main(["plan", "quickstart", "--scale", "smoke"]) == 0
     said = " ".join(capsys.readouterr().out.split())
     rate = OP_DAG.rates
-    assert f"corpus {plan_text.size(round(SIZE * rate.corpus_bytes))}" in said
+    assert f"corpus {overview.size(round(SIZE * rate.corpus_bytes))}" in said
     assert "unknown for tokenizer, evaluate, report" in said
     seen = overview.overview_json(overview.read_overview(lab.plan(), lab.configs, lab.results))
     (packed,) = [stage for stage in seen["stages"] if stage["kind"] == "corpus"]

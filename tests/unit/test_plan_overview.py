@@ -12,11 +12,12 @@ import pytest
 from lab import Lab, of_kind, telemetry
 
 from interplay import cli
+from interplay.cli import overview
 from interplay.core import artifact
 from interplay.core.artifact import write_json
 from interplay.core.execution import Run
 from interplay.core.model import UserError
-from interplay.results import estimate, locks, overview, state
+from interplay.results import estimate, locks, state
 from interplay.run import graph
 from interplay.run.graph import open_graph
 from interplay.study import compose

@@ -19,7 +19,7 @@ from interplay.core.execution import Run
 from interplay.core.model import PermanentError, UserError
 from interplay.data import pairs, sets, tokenizer
 from interplay.data.curate import StepInputs
-from interplay.data.steps.sample_based import RATERS, make_rated_pairs
+from interplay.data.steps.filter import RATERS, make_rated_pairs
 from interplay.data.steps.spec import RatedPairs
 from interplay.model.spec import TuneOptimizer
 from interplay.tasks.verdict import Row

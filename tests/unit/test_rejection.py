@@ -17,7 +17,7 @@ from interplay.core.model import PermanentError
 from interplay.data import corpus, curate, sets, tokenizer
 from interplay.data.curate import StepInputs
 from interplay.data.spec import TokenizerSpec
-from interplay.data.steps.sample_based import rejection_sampling
+from interplay.data.steps.filter import rejection_sampling
 from interplay.data.steps.spec import CurateSpec, RejectionSampling
 from interplay.tasks.op_dag.dag import Node, Problem
 from interplay.tasks.op_dag.terse import render

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from interplay.core import stop
+from interplay.core import execution
 from interplay.run import slurm
 
 OURS = f"interplay_{uuid.uuid4()}"
@@ -48,7 +48,7 @@ def queue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Queue:
 
 def test_a_stage_that_saved_goes_on_in_the_same_job(queue: Queue) -> None:
     queue.holds(restarts=50)
-    assert slurm.exit_after_stop(SAVED, MORE) == (stop.EXIT, "its job is requeued")
+    assert slurm.exit_after_stop(SAVED, MORE) == (execution.EXIT, "its job is requeued")
     assert queue.taken_back() == ["7"]
 
 
@@ -74,7 +74,7 @@ def test_a_stage_that_saved_nothing_in_its_time_fails_and_says_what_it_needs(
 
 def test_a_stage_that_saves_nothing_is_put_back_where_another_job_took_its_place(queue: Queue) -> None:
     queue.holds(preempted="2026-11-23T12:30:00", restarts=slurm.MOST_RESTARTS - 1)
-    assert slurm.exit_after_stop(NOTHING, NOTHING)[0] == stop.EXIT
+    assert slurm.exit_after_stop(NOTHING, NOTHING)[0] == execution.EXIT
     assert queue.taken_back() == ["7"]
 
 
@@ -88,7 +88,7 @@ def test_but_not_for_ever(queue: Queue) -> None:
 
 def test_one_that_has_saved_before_is_preempted_as_often_as_it_takes(queue: Queue) -> None:
     queue.holds(preempted="2026-11-23T12:30:00", restarts=slurm.MOST_RESTARTS)
-    assert slurm.exit_after_stop(SAVED, SAVED)[0] == stop.EXIT
+    assert slurm.exit_after_stop(SAVED, SAVED)[0] == execution.EXIT
     assert queue.taken_back() == ["7"]
 
 
@@ -102,7 +102,7 @@ def test_the_preemption_of_an_earlier_start_is_over(queue: Queue) -> None:
 )
 def test_a_job_that_the_profile_did_not_submit_or_that_ends_already_is_left_alone(queue: Queue, job: dict[str, str]) -> None:
     queue.holds(**job)
-    assert slurm.exit_after_stop(NOTHING, SAVED) == (stop.EXIT, "goes on when started again")
+    assert slurm.exit_after_stop(NOTHING, SAVED) == (execution.EXIT, "goes on when started again")
     assert queue.taken_back() == []
 
 
@@ -114,7 +114,7 @@ def test_outside_of_slurm_nothing_is_asked(queue: Queue, monkeypatch: pytest.Mon
 
 def test_where_slurm_does_not_answer_the_stage_says_that_it_goes_on(queue: Queue) -> None:
     (queue.folder / "scontrol").unlink()
-    assert slurm.exit_after_stop(NOTHING, SAVED) == (stop.EXIT, "goes on when started again")
+    assert slurm.exit_after_stop(NOTHING, SAVED) == (execution.EXIT, "goes on when started again")
 
 
 def test_marks_tell_one_save_from_the_next(tmp_path: Path) -> None:

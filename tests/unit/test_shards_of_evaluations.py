@@ -13,7 +13,7 @@ from devices_cases import Results
 from hypothesis import given, settings, strategies as st
 
 from interplay.core.artifact import read_json, write_json
-from interplay.core.stop import EXIT
+from interplay.core.execution import EXIT
 from interplay.evaluate import sampling
 from interplay.evaluate.spec import EvaluateSpec
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 from test_train import SHAPE, make_inputs, spec_of
 
-from interplay.core import stop
+from interplay.core import execution
 from interplay.core.artifact import read_json
 from interplay.core.execution import Replica, Run
 from interplay.core.metrics import read
@@ -142,13 +142,13 @@ def stopped_at(specs: list[PretrainSpec], inputs: Inputs, out: Path, step: int) 
             time.sleep(0.001)
         signal.raise_signal(signal.SIGTERM)
 
-    stop.install_handlers()
+    execution.install_handlers()
     asking = threading.Thread(target=ask)
     asking.start()
-    with pytest.raises(stop.StoppedError):
+    with pytest.raises(execution.StoppedError):
         trained(specs, inputs, out, Run(stack=len(specs), save_minutes=0.0))
     asking.join()
-    stop.install_handlers()
+    execution.install_handlers()
 
 
 def test_a_stopped_stack_goes_on_alone_and_stacked(inputs: Inputs, tmp_path: Path) -> None:

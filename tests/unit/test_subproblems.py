@@ -16,7 +16,7 @@ from interplay.data import tokenizer as text
 from interplay.data.curate import StepInputs, transform_row
 from interplay.data.spec import TokenizerSpec
 from interplay.data.steps.context_spec import Subproblems
-from interplay.data.steps.decompose import make_subproblems
+from interplay.data.steps.reformulate import make_subproblems
 from interplay.rl.advantage_spec import SpanAdvantage
 from interplay.rl.advantages import advantages
 from interplay.rl.batch import WHOLE, Batch, Span, join, offsets, take, to_tokens

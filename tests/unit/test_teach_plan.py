@@ -7,7 +7,7 @@ from sift_study import STUDY, enter, plan, refusal
 
 from interplay.kinds.cost import costs
 from interplay.results.catalog import plan_json
-from interplay.rl.teach_spec import TeachSpec
+from interplay.rl.spec import TeachSpec
 
 TEACHING = [
     ("  - /method@stages.rl.method: grpo\n", "  - /method@stages.rl.method: grpo\n  - /method@stages.soar.method: rloo\n"),

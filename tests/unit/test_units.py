@@ -23,7 +23,7 @@ from interplay.core.model import UserError
 from interplay.data import sets
 from interplay.data.curate import StepInputs
 from interplay.data.steps.context_spec import Units
-from interplay.data.steps.decompose import make_units
+from interplay.data.steps.reformulate import make_units
 from interplay.data.steps.spec import CurateSpec
 from interplay.evaluate import sampling
 from interplay.evaluate.scores import judge_caps

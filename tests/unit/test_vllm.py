@@ -17,7 +17,7 @@ import torch
 import world
 from conftest import wait_for
 
-from interplay.core import stop
+from interplay.core import execution
 from interplay.core.execution import Run
 from interplay.core.model import UserError
 from interplay.model import folder
@@ -164,8 +164,8 @@ import torch
 from interplay.model import folder
 from interplay.rollout.engine import closing, engine
 from interplay.core.execution import Run
-from interplay.core import stop
-stop.listen()
+from interplay.core import execution
+execution.install_handlers()
 path = Path(sys.argv[1])
 sampler = engine("vllm", folder.load_decoder(path), Run(engine_batch=8, engine_server=True), torch.float32, path)
 with closing(sampler):
@@ -243,7 +243,7 @@ def test_a_warning_of_the_time_limit_that_reaches_the_server_leaves_it_at_work(t
 def test_a_server_that_was_stopped_with_its_stage_is_no_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = world.model(tmp_path, "m" * 12, shape=SHAPE) / "model"
     sampler = engine("vllm", folder.load_decoder(path), PLACES["server"], torch.float32, path)
-    monkeypatch.setattr(stop, "stop_requested", lambda: True)
+    monkeypatch.setattr(execution, "stop_requested", lambda: True)
     os.killpg(sampler.process.pid, signal.SIGKILL)  # type: ignore[attr-defined]
-    with closing(sampler), pytest.raises(stop.StoppedError, match="vLLM's server with it"):
+    with closing(sampler), pytest.raises(execution.StoppedError, match="vLLM's server with it"):
         sampler.generate(requests(), sampling())

@@ -13,8 +13,7 @@ import pytest
 from conftest import BEHIND, ROOT, Laboratory
 
 from interplay.core import artifact
-from interplay.core.execution import Run
-from interplay.core.stop import EXIT
+from interplay.core.execution import EXIT, Run
 from interplay.data.steps.spec import CurateSpec
 from interplay.evaluate.spec import SelectSpec
 from interplay.kinds.extensions import examples

@@ -12,7 +12,7 @@ import pytest
 from conftest import BEHIND, Laboratory, below, saves, wait_for
 
 from interplay.core.artifact import done, read_json
-from interplay.core.stop import EXIT
+from interplay.core.execution import EXIT
 from interplay.kinds.identity import rehashed
 
 

@@ -8,7 +8,7 @@ from interplay.cli.common import CONFIGS, RESULTS, command, flag, option
 from interplay.core.model import UserError, print_visible
 
 if TYPE_CHECKING:
-    from interplay.results.overview import Overview
+    from interplay.cli.overview import Overview
     from interplay.study.plan import Plan
 
 
@@ -112,18 +112,18 @@ def _lock_difference(plan: "Plan") -> str:
 
 
 def _show_differences(plan: "Plan", revision: str, full: bool, as_json: bool) -> None:
-    from interplay.cli import plan_text
+    from interplay.cli import overview
     from interplay.results import catalog, locks
 
     old = locks.lock_of_commit(plan, CONFIGS, RESULTS, revision)
     found = locks.compare_stages(old.stages, catalog.plan_json(plan))
     listed = {**locks.differences_json(found), "lacking": old.lacking}
-    print_visible(json.dumps(listed, indent=1) if as_json else plan_text.differences_text(found, old, full))
+    print_visible(json.dumps(listed, indent=1) if as_json else overview.differences_text(found, old, full))
 
 
 def _show_overview(plan: "Plan", counts: list[int], full: bool, stages: bool, as_json: bool) -> "Overview":
-    from interplay.cli import plan_text
-    from interplay.results import estimate, locks, overview
+    from interplay.cli import overview
+    from interplay.results import estimate, locks
 
     stale, unexercised = _lock_difference(plan), locks.unexercised(plan, CONFIGS)
     seen = overview.read_overview(plan, CONFIGS, RESULTS, full)
@@ -132,8 +132,8 @@ def _show_overview(plan: "Plan", counts: list[int], full: bool, stages: bool, as
         more = {"not_locked": stale, "unexercised": unexercised, "on_gpus": [one._asdict() for one in on]}
         print_visible(json.dumps({**overview.overview_json(seen), **more}, indent=1))
     else:
-        common.show_parts(*plan_text.overview_parts(seen, full, stages, stale, unexercised), spaced=True)
-        for line in plan_text.schedule_lines(on):
+        common.show_parts(*overview.overview_parts(seen, full, stages, stale, unexercised), spaced=True)
+        for line in overview.schedule_lines(on):
             print_visible(line)
     return seen
 

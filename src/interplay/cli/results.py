@@ -48,9 +48,9 @@ def locate_report(study: common.Study, scale: common.Scale = None) -> None:
         from interplay.results import catalog
 
         page.remake_page(catalog.report_spec(plan), answers.report_inputs(plan, RESULTS), folder)
-    from interplay.report.write import verdicts
+    from interplay.report.write import plain
 
-    for line in verdicts.verdict_lines(folder):
+    for line in plain.verdict_lines(folder):
         model.print_visible(line)
     model.print_visible(f"report: {folder / 'report.html'}")
 

@@ -172,10 +172,10 @@ def sync_store(
 
 
 def _push_stages(plans: "list[Plan]") -> None:
-    from interplay.results import kept, payloads
+    from interplay.results import payloads
 
     for plan in plans:
-        kept.keep_study(RESULTS, plan)
+        payloads.keep_study(RESULTS, plan)
     new = payloads.add_payloads(RESULTS, plans)
     pointers = [str(path) for path in sorted(RESULTS.glob("*.dvc"))]
     if not pointers:
@@ -200,10 +200,10 @@ def _pull_stages(plans: "list[Plan]") -> None:
 
 
 def _pull_records(plans: "list[Plan]") -> None:
-    from interplay.results import kept, payloads
+    from interplay.results import payloads
 
-    count = payloads.fetch_payloads([RESULTS / kept.STUDIES / kept.folder_name(plan) for plan in plans])
-    back = [kept.restore_records(RESULTS, plan.stages, payloads.stored_kinds(RESULTS)) for plan in plans]
+    count = payloads.fetch_payloads([RESULTS / payloads.STUDIES / payloads.folder_name(plan) for plan in plans])
+    back = [payloads.restore_records(RESULTS, plan.stages, payloads.stored_kinds(RESULTS)) for plan in plans]
     print_visible(f"{count} files pulled, {sum(map(len, back))} records restored; `snakemake all` makes the tables from them")
 
 

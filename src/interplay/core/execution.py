@@ -1,11 +1,15 @@
-"""How a stage is executed and never hashed: the `run` block, and the rank of this process among those of the stage."""
+"""How a stage is executed and never hashed: the `run` block, the cores that a stage has beyond it, the rank of this process among
+those of the stage, and how it stops on a signal."""
 
 import contextlib
 import gc
+import signal
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 from typing import Any, Literal, NamedTuple
 
 from pydantic import model_validator
@@ -32,7 +36,8 @@ class Run(Model):
     """Resources and execution. With the digest it fixes the bytes of a result on one kind of CPU; it never changes identity."""
 
     threads: Count = 1
-    """CPU threads of each process: Snakemake reserves them, torch and OpenMP use them."""
+    """CPU threads of each process: Snakemake reserves them, torch and OpenMP use them. On one machine a stage of `dtype: int8`
+    takes idle cores of the launch as well, for what has the same bytes with any number of threads."""
     processes: Count = 1
     """Processes that share the work of one stage, on GPUs one for each; training, RL and evaluation can be shared. A step sees
     the same rows in the same order for any number; sums differ by rounding. Samples of an evaluation are the same."""
@@ -119,6 +124,56 @@ class Replica(NamedTuple):
     out: Path
 
 
+# Cores beyond the `run` block that this process may use now. `run.resources` lends them while no other stage needs them; only
+# code whose bytes are the same with any number of threads may use them: the kernels of dtype int8. They read the number at each
+# call, so it may change at any moment.
+
+
+@dataclass
+class _Borrowed:
+    wanted: float | None = None
+    """Since when there is a use for them."""
+    count: int = 0
+    since: float = 0.0
+    """When the count became what it is."""
+    before: float = 0.0
+    """Core seconds until then."""
+
+
+_BORROWED = _Borrowed()
+
+
+def want_cores() -> None:
+    """From here on this process has a use for borrowed cores."""
+    _BORROWED.wanted = _BORROWED.wanted or time.monotonic()
+
+
+def wants_cores() -> bool:
+    """Whether this process has a use for borrowed cores."""
+    return _BORROWED.wanted is not None
+
+
+def set_borrowed_cores(count: int) -> None:
+    """Change the number of borrowed cores."""
+    _BORROWED.before = borrowed_seconds()
+    _BORROWED.count, _BORROWED.since = count, time.monotonic()
+
+
+def borrowed_cores() -> int:
+    """How many borrowed cores this process has now."""
+    return _BORROWED.count
+
+
+def borrowed_seconds() -> float:
+    """Core seconds that were borrowed so far."""
+    return _BORROWED.before + _BORROWED.count * (time.monotonic() - _BORROWED.since)
+
+
+def mean_borrowed_cores() -> float:
+    """Their mean number since there was a use for them."""
+    return 0.0 if _BORROWED.wanted is None else borrowed_seconds() / (time.monotonic() - _BORROWED.wanted)
+
+
 # Which of a stage's processes this is. A stage runs in one unless its `run` block says more; of several, each is a worker and
 # rank 0 alone writes (`artifact.write_atomic` and what is made with it, `metrics.jsonl`, progress).
 
@@ -157,3 +212,111 @@ def world_size() -> int:
 def is_first_rank() -> bool:
     """Whether this process is the one that writes."""
     return _PLACE.rank == 0
+
+
+# Signal handlers: how a stage stops early, on SIGTERM (kill, scancel), SIGUSR1 (Slurm, ahead of a time limit) and SIGINT
+# (Ctrl-C).
+#
+# A loop with checkpoints (`Saves`) finishes the current step, saves and stops. Other code stops at once. A second Ctrl-C always
+# stops at once: the run resumes from the last save.
+
+
+EXIT = 75
+"""EX_TEMPFAIL of sysexits.h: the stage resumes when it is started again."""
+SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
+
+
+class StoppedError(BaseException):
+    """The stage stopped on a signal. Not an Exception, so that `except Exception` does not treat it as a failure."""
+
+
+@dataclass
+class _SignalState:
+    """Whether a signal was received, and whether handling is deferred."""
+
+    asked: bool = False
+    held: bool = False
+
+
+_STATE = _SignalState()
+
+
+def install_handlers() -> None:
+    """Install the handlers. For the main thread of the runner."""
+    _STATE.asked = _STATE.held = False
+    for number in SIGNALS:
+        signal.signal(number, _handle_signal)
+
+
+def ignore_signals() -> None:
+    """Ignore further signals: the process is about to exit."""
+    for number in SIGNALS:
+        if signal.getsignal(number) is _handle_signal:
+            signal.signal(number, signal.SIG_IGN)
+
+
+def _handle_signal(number: int, frame: FrameType | None) -> None:
+    impatient = _STATE.asked and number == signal.SIGINT
+    _STATE.asked = True
+    if impatient or not _STATE.held:
+        raise StoppedError("stopped")
+
+
+Agree = Callable[[tuple[bool, bool]], tuple[bool, bool]]
+"""All-reduce of the flags (stop requested, save due) over the processes of a stage."""
+
+
+class Saves:
+    """Save points of a loop: every `minutes`, and after a signal. With several processes `agree` makes all of them save and stop
+    at the same step."""
+
+    def __init__(self, minutes: float, agree: Agree | None = None) -> None:
+        self.seconds, self.last = minutes * 60, time.monotonic()
+        self.agree, self.asked = agree, False
+
+    def due(self) -> bool:
+        """Whether to save now."""
+        asked, late = _STATE.asked, time.monotonic() - self.last >= self.seconds
+        if self.agree:
+            asked, late = self.agree((asked, late))
+            self.asked = asked
+        return asked or late
+
+    def made(self, where: str) -> None:
+        """Called after a save at `where`, such as `step 3 of 40`. Raises StoppedError after a signal."""
+        self.last = time.monotonic()
+        if self.asked if self.agree else _STATE.asked:
+            raise StoppedError(f"stopped at {where}")
+
+
+@contextlib.contextmanager
+def save_points(minutes: float, agree: Agree | None = None) -> Iterator[Saves]:
+    """Signals are deferred within it until the loop has saved."""
+    with defer_signals():
+        yield Saves(minutes, agree)
+
+
+@contextlib.contextmanager
+def defer_signals() -> Iterator[None]:
+    """Signals are deferred within it; `stop_requested` returns whether there was one."""
+    _STATE.held = True
+    try:
+        yield
+    finally:
+        _STATE.held = False
+
+
+@contextlib.contextmanager
+def delay_signals() -> Iterator[None]:
+    """Signals that come within it stop the stage at its end. For imports: one that an exception breaks off cannot be repeated in
+    the process, and some extension modules lose the exception."""
+    before = _STATE.asked
+    with defer_signals():
+        yield
+    if _STATE.asked and not before:
+        raise StoppedError("stopped")
+
+
+def stop_requested() -> bool:
+    """Whether this process received a signal to stop."""
+    return _STATE.asked

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import torch
 
-from interplay.core import artifact, execution, metrics, stop
+from interplay.core import artifact, execution, metrics
 from interplay.data import sets, tokenizer as text
 from interplay.evaluate import scores
 from interplay.evaluate.spec import EvaluateSpec
@@ -44,7 +44,7 @@ def evaluate_model(spec: EvaluateSpec, inputs: dict[str, Path], out: Path, how: 
         _sample(spec, inputs["model"], pool, kept, missing, out, how)
         if left := len(remaining_shards(kept, len(pool.rows), size)):
             finished = len(finished_shards(kept))
-            raise stop.StoppedError(f"stopped at shard {finished} of {finished + left}")
+            raise execution.StoppedError(f"stopped at shard {finished} of {finished + left}")
     gold = scores.nll_of_set(spec, inputs["model"], inputs["data"], how) if spec.nll else None
     if not execution.is_first_rank():
         return {}
@@ -89,7 +89,7 @@ def _sample(
     distributed.barrier()  # every process lists the missing shards before any is written
     total, tokens, started = before + len(missing), 0, time.monotonic()
     progress, tally = metrics.Progress(total, "shards", before), ProgressScore(kept)
-    with engine.closing(sampler), stop.defer_signals():
+    with engine.closing(sampler), execution.defer_signals():
         for shard in distributed.shard_round_robin(missing):
             ids = list(shard)
             rows = [pool.rows[i] for i in ids]
@@ -105,7 +105,7 @@ def _sample(
             tokens += int(played.rollouts.lengths.sum())
             rate = tokens * execution.world_size() / (time.monotonic() - started)
             progress.update(len(finished_shards(kept)), strict=tally.strict(), tok_per_s=rate)
-            if stop.stop_requested():
+            if execution.stop_requested():
                 break
         total_tokens = distributed.all_reduce_values(tokens)[0]
     metrics.telemetry(out, completion_tokens_per_second=total_tokens / (time.monotonic() - started))

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any, NamedTuple, Protocol
 
-from interplay.rl.teach_spec import TeachSpec
+from interplay.rl.spec import TeachSpec
 from interplay.train.spec import TuneSpec
 
 Json = Mapping[str, Any]

@@ -11,8 +11,7 @@ from interplay.evaluate.spec import EvaluateSpec, SelectSpec
 from interplay.kinds import formulas, study_keys
 from interplay.model.spec import SourceSpec
 from interplay.report.spec import ReportSpec
-from interplay.rl.spec import RLSpec
-from interplay.rl.teach_spec import TeachSpec
+from interplay.rl.spec import RLSpec, TeachSpec
 from interplay.train import spec as train
 
 

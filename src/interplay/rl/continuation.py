@@ -10,7 +10,7 @@ import torch
 
 from interplay.core import extension, model
 from interplay.data import sets
-from interplay.data.steps.decompose import is_goal_first
+from interplay.data.steps.reformulate import is_goal_first
 from interplay.rl import pieces, request_spec as specs
 from interplay.rl.batch import Batch, StepContext, take
 from interplay.rl.first_requests import ALLOCATION, PROMPTING, Requests, SamplingRequest, hinted_prompt, plain_request

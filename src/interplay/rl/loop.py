@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import pyarrow.parquet as pq
 import torch
 
-from interplay.core import execution, random, stop
+from interplay.core import execution, random
 from interplay.core.metrics import Metrics, Progress, read, telemetry
 from interplay.data import sets, tokenizer as text
 from interplay.model import device, folder
@@ -184,7 +184,7 @@ def train_steps(world: draw.TrainerState, learner: Learner, out: Path, how: exec
     metrics, progress = Metrics(out, done), Progress(spec.steps, "steps", done)
     clock = time.monotonic()
     tokens, learnt_from, seconds = 0.0, 0.0, {"sampler": 0.0, "rollout": 0.0, "update": 0.0}
-    with stop.save_points(how.save_minutes, distributed.all_reduce_flags if how.processes > 1 else None) as saves:
+    with execution.save_points(how.save_minutes, distributed.all_reduce_flags if how.processes > 1 else None) as saves:
         for step in range(done + 1, spec.steps + 1):
             factor = optimizer.lr_factor(spec.schedule, step, spec.steps)
             optimizer.set_lr([*learner.optimizers, *(world.critic.optimizers if world.critic else ())], factor)
@@ -321,5 +321,5 @@ def timed(seconds: dict[str, float], what: str) -> Iterator[None]:
 def _mfu(spec: RLSpec, policy: Decoder, tokens_per_second: float) -> float:
     """What share of the processes' arithmetic updates used, counting the tokens that bore loss: neither prompts nor passes
     without a gradient."""
-    peak = device.peak_flops(getattr(torch, spec.dtype), policy.head().device) * execution.world_size()
+    peak = device.stage_flops(getattr(torch, spec.dtype), policy.head().device)
     return device.model_flops_utilisation(device.matrix_parameters(policy), tokens_per_second, peak)

@@ -17,7 +17,7 @@ from interplay.data.spec import split_of
 from interplay.rl import records
 from interplay.rl.batch import Batch
 from interplay.rl.group_advantages import left_out, spread
-from interplay.rl.teach_spec import TeachSpec
+from interplay.rl.spec import TeachSpec
 from interplay.rollout.engine import Engine
 from interplay.rollout.request import Request, Sampling
 from interplay.tasks.family import language_of, task_family

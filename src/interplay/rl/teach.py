@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from tokenizers import Tokenizer
 
-from interplay.core import execution, stop
+from interplay.core import execution
 from interplay.core.metrics import Metrics, Progress, read, telemetry
 from interplay.core.random import stream_key
 from interplay.data import sets, tokenizer as text
@@ -18,9 +18,10 @@ from interplay.model import folder
 from interplay.model.decoder import Decoder
 from interplay.model.device import place_decoder
 from interplay.optim import checkpoint, optimizer
-from interplay.rl import draw, first_requests, group_advantages, loop, proposals, sampler, samplers, teach_spec
+from interplay.rl import draw, first_requests, group_advantages, loop, proposals, sampler, samplers
 from interplay.rl.batch import Batch, Memory, StepContext
 from interplay.rl.proposals import Asked, Lines, Proposal, Spent
+from interplay.rl.spec import TeachSpec
 from interplay.rl.update import Learner, update
 from interplay.rollout.engine import Engine, closing, engine
 from interplay.tasks.verdict import Row
@@ -34,7 +35,7 @@ Weights = dict[str, torch.Tensor]
 class School(NamedTuple):
     """What students share."""
 
-    spec: teach_spec.TeachSpec
+    spec: TeachSpec
     student: Decoder
     """Takes the weights of whichever student is at hand."""
     reference: Decoder | None
@@ -59,7 +60,7 @@ def become(decoder: Decoder, known: Weights) -> None:
             parameter.copy_(known[name])
 
 
-def world(school: School, spec: teach_spec.TeachSpec, rows: Sequence[Row]) -> draw.TrainerState:
+def world(school: School, spec: TeachSpec, rows: Sequence[Row]) -> draw.TrainerState:
     """What the RL loop works on, with a memory of its own."""
     return draw.TrainerState(
         spec=spec,
@@ -101,7 +102,7 @@ def ask(school: School, rows: Sequence[Row], n: int, *words: int | str) -> Asked
     return Asked(passes, int(found.num_action_tokens().sum()))
 
 
-def probe(spec: teach_spec.TeachSpec, pool: sets.Pool, step: int) -> list[Row]:
+def probe(spec: TeachSpec, pool: sets.Pool, step: int) -> list[Row]:
     """The hard problems that are asked in an outer step: by the mix, none twice as long as its set has others."""
     deck = sampler.PromptSource(sizes=pool.sizes, mix=spec.mix, seed=stream_key(spec.seed, "probe", step))
     count = min(spec.probe_problems, len(pool.rows))
@@ -148,7 +149,7 @@ class Offered(NamedTuple):
     batch: Batch | None
     """As the teacher wrote them."""
 
-    def dataset(self, k: int, spec: teach_spec.TeachSpec) -> list[Row]:
+    def dataset(self, k: int, spec: TeachSpec) -> list[Row]:
         """The valid problems of dataset k."""
         own = self.proposals[k * spec.problems_per_dataset : (k + 1) * spec.problems_per_dataset]
         return [one.row for one in own if one.row]
@@ -171,7 +172,7 @@ class Graduate(NamedTuple):
     lines: Lines
 
 
-def teach_student(spec: teach_spec.TeachSpec, inputs: dict[str, Path], out: Path, how: execution.Run) -> dict[str, Any]:
+def teach_student(spec: TeachSpec, inputs: dict[str, Path], out: Path, how: execution.Run) -> dict[str, Any]:
     """Teach and write the student's `model/`, `checkpoints/<step>/model/`, `metrics.jsonl` and `proposals.parquet`; goes on from
     `out/resume` where there is one. Roles: see TeachSpec.
 
@@ -186,7 +187,7 @@ def teach_student(spec: teach_spec.TeachSpec, inputs: dict[str, Path], out: Path
     return proposals.summary(read(out))
 
 
-def assembled(spec: teach_spec.TeachSpec, inputs: dict[str, Path], how: execution.Run) -> Course:
+def assembled(spec: TeachSpec, inputs: dict[str, Path], how: execution.Run) -> Course:
     """All that a run has before its first step."""
     torch.set_num_threads(how.threads)
     torch.manual_seed(spec.seed)  # nothing here draws from torch's own stream, but it is saved, and starts at random otherwise
@@ -252,7 +253,7 @@ def teach_steps(course: Course, out: Path, how: execution.Run, done: int) -> Non
     """Outer steps done + 1 to the last, saving to `out/resume` every `save_minutes`."""
     school, spec = course.school, course.school.spec
     metrics, progress, clock = Metrics(out, done), Progress(spec.steps, "steps", done), time.monotonic()
-    with stop.save_points(how.save_minutes) as saves:
+    with execution.save_points(how.save_minutes) as saves:
         for step in range(done + 1, spec.steps + 1):
             values = one_step(course, out, step)
             metrics.write(step, **values)

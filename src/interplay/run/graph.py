@@ -16,8 +16,8 @@ from interplay.core import artifact, execution, metrics, model
 from interplay.data.spec import DatasetSpec
 from interplay.kinds.table import read_by
 from interplay.model.spec import SourceSpec
-from interplay.results import catalog, estimate, kept, payloads, state
-from interplay.run import slurm
+from interplay.results import catalog, estimate, payloads, state
+from interplay.run import resources, slurm
 from interplay.run.spec import Site
 from interplay.study import compose, expand
 from interplay.study.plan import Plan, Stage
@@ -97,7 +97,7 @@ class Graph:
 
     def restore(self) -> None:
         """Copy the kept records to their places."""
-        kept.restore_from(self.results, self.stages, self.kept)
+        payloads.restore_from(self.results, self.stages, self.kept)
         self.kept = {}
 
     def _done(self, digest: str) -> bool:
@@ -180,7 +180,7 @@ class Graph:
 
     def by_name(self, plan: Plan) -> Path:
         """The folder of a study's readable links."""
-        return self.results / "by-name" / kept.folder_name(plan)
+        return self.results / "by-name" / payloads.folder_name(plan)
 
 
 def with_wildcards(function: Callable[[Any], T]) -> Callable[[Any], T]:
@@ -219,7 +219,7 @@ def open_graph(root: Path, config: dict[str, Any], main_process: bool) -> Graph:
         names, scale = compose.chosen(root / "configs", config)
         site = slurm.load_site(root / "configs")
         graph = Graph(results, [expand.plan_study(root / "configs", name, scale) for name in names], site)
-        graph.kept = kept.restorable_records(results, graph.stages, payloads.stored_kinds(results))
+        graph.kept = payloads.restorable_records(results, graph.stages, payloads.stored_kinds(results))
         _check_warning_time(graph)
         if limits := compose.limits(config):
             _check_limits(graph, limits)
@@ -285,10 +285,13 @@ def _missing_input(stage: Stage) -> str | None:
 # -- before and after the jobs; never in a job or a dry run ------------------------------------------------------------
 
 
-def on_start(graph: Graph) -> None:
+def on_start(graph: Graph, cores: int | None = None) -> None:
     """Before the first job: check files from outside the graph, write every `stage.json`, fetch payloads from DVC, and warn of
-    drift. An error is printed in one line and raises SystemExit(2)."""
+    drift. The jobs share `cores` of this machine; None: they run elsewhere. An error is printed in one line and raises
+    SystemExit(2)."""
     try:
+        if cores:
+            resources.launch_cores(cores)
         check_external(graph.to_make())
         graph.restore()
         graph.write_stages()
@@ -322,7 +325,7 @@ def on_success(graph: Graph) -> None:
     graph.write_stages()
     try:
         for plan in graph.plans:
-            kept.keep_study(graph.results, plan)
+            payloads.keep_study(graph.results, plan)
         if os.environ.get(payloads.SWITCH) != "0":
             payloads.add_payloads(graph.results, graph.plans)
     except (model.UserError, OSError) as error:

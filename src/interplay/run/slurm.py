@@ -15,7 +15,7 @@ from typing import NamedTuple
 import psutil
 import yaml
 
-from interplay.core import model, stop
+from interplay.core import execution, model
 from interplay.run.spec import Site
 from interplay.study import files
 
@@ -151,7 +151,7 @@ def exit_after_stop(before: SavedFiles | None, now: SavedFiles) -> tuple[int, st
     `before`: its saved files at the start, None where it was stopped earlier than that."""
     job = current_job()
     if job is None:
-        return stop.EXIT, "goes on when started again"
+        return execution.EXIT, "goes on when started again"
     advanced = before is not None and now != before
     if not advanced and not job.preempted:
         remedy = "another job would start from the beginning and end the same way; give it a longer run.runtime"
@@ -160,7 +160,7 @@ def exit_after_stop(before: SavedFiles | None, now: SavedFiles) -> tuple[int, st
         remedy = "name a partition without preemption in configs/site.yaml, or make the stage shorter"
         return 1, f"it is preempted, was requeued {job.restarts} times, and never saved anything: {remedy}"
     requeued = _scontrol("requeue", job.name) is not None
-    return stop.EXIT, "its job is requeued" if requeued else "goes on when started again"
+    return execution.EXIT, "its job is requeued" if requeued else "goes on when started again"
 
 
 # -- signals -----------------------------------------------------------------------------------------------------------

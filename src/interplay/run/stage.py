@@ -18,7 +18,7 @@ from io import FileIO
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
-from interplay.core import artifact, digest, execution, metrics, model, stop
+from interplay.core import artifact, digest, execution, metrics, model
 from interplay.kinds import sources, table
 from interplay.rl.spec import RLSpec
 from interplay.run import resources, slurm, workers
@@ -44,12 +44,12 @@ def _exit_code(results: Path, digest: str) -> int:
     """Run the stage; a failure becomes one line and an exit code."""
     before: slurm.SavedFiles | None = None
     try:
-        stop.install_handlers()
+        execution.install_handlers()
         before = slurm.saved_files(results, digest)
         run_stage(artifact.find(results, digest))
         return 0
-    except stop.StoppedError as stopped:
-        stop.ignore_signals()
+    except execution.StoppedError as stopped:
+        execution.ignore_signals()
         code, later = slurm.exit_after_stop(before, slurm.saved_files(results, digest))
         return _fail(code, f"{stopped}; {later}")
     except model.UserError as error:
@@ -68,7 +68,7 @@ def _exit_code(results: Path, digest: str) -> int:
 
 
 def _fail(code: int, message: str) -> int:
-    stop.ignore_signals()
+    execution.ignore_signals()
     LOG.error("interplay: %s", message)
     return code
 
@@ -95,10 +95,10 @@ def run_stage(out: Path) -> None:
             return
         _limit_threads(job.how.threads)
         _begin(job)
-        with resources.reserve_gpus(job.how.gpus), resources.watch_memory() as memory:
+        with resources.share_cores(job.how), resources.reserve_gpus(job.how.gpus), resources.watch_memory() as memory:
             started = time.time()
             values = _make(job)
-        stop.ignore_signals()
+        execution.ignore_signals()
         metrics.telemetry(out, **_telemetry(started, time.time() - started, _cpu_seconds(), job.how, memory))
         _finish(job, values, artifact.saved_numerics(out))
 
@@ -147,7 +147,7 @@ def _make(job: Job) -> workers.Values:
         if job.how.processes > 1:
             return workers.run_workers(stage, job.inputs, out, job.how)
         return workers.call_function(stage["kind"], spec, job.inputs, out, job.how)
-    except (stop.StoppedError, OSError):
+    except (execution.StoppedError, OSError):
         artifact.discard(out)
         raise
 
@@ -184,6 +184,7 @@ def _telemetry(started: float, wall: float, cpu: float, how: execution.Run, memo
         "peak_processes": memory.processes,
         "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(started)),
         "threads": how.cores(),
+        **({"borrowed_core_seconds": round(borrowed, 3)} if (borrowed := execution.borrowed_seconds()) else {}),
         "python": platform.python_version(),
         **more,
     }
@@ -292,7 +293,7 @@ def _make_stack(own: Path, members: list[_Member]) -> None:
                     _note_failure(member, outcome)
                     failure = outcome if member.job.out == own else failure
                 member.lease.close()
-        except (stop.StoppedError, OSError):
+        except (execution.StoppedError, OSError):
             for member in left.values():
                 artifact.discard(member.job.out)
             raise

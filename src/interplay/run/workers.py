@@ -24,7 +24,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import IO, Any
 
-from interplay.core import artifact, execution, metrics, model, stop
+from interplay.core import artifact, execution, metrics, model
 from interplay.kinds.table import KINDS
 
 JOB = "job.json"
@@ -57,7 +57,7 @@ def load_function(kind: str) -> Callable[..., Values]:
 def _load(named: str) -> Callable[..., Any]:
     module, name = named.split(":")
     # Modules are no garbage: neither their import nor the stage searches them for it, which saves an eighth of the import.
-    with execution.pause_garbage_collection(), stop.delay_signals():
+    with execution.pause_garbage_collection(), execution.delay_signals():
         function = getattr(importlib.import_module(module), name)
     gc.freeze()
     return function
@@ -102,12 +102,12 @@ def main(argv: list[str] | None = None) -> None:
     args = parser.parse_args(argv)
     if args.end_with_stdin:
         threading.Thread(target=_end_with_stdin, daemon=True).start()
-    stop.install_handlers()
+    execution.install_handlers()
     execution.set_rank(int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]))
     code, outcome = _outcome(
         args.handover, f"file://{args.handover.absolute() / RENDEZVOUS}" if args.file_rendezvous else "env://"
     )
-    stop.ignore_signals()
+    execution.ignore_signals()
     artifact.write_atomic(args.handover / f"{execution.rank()}.json", artifact.to_json(outcome), every_worker=True)
     sys.stderr.flush()
     if code:
@@ -125,8 +125,8 @@ def _outcome(handover: Path, rendezvous: str) -> tuple[int, Values]:
     """Exit code and outcome for the runner."""
     try:
         return 0, {"values": _worker_values(artifact.read_json(handover / JOB), rendezvous)}
-    except stop.StoppedError as stopped:
-        return stop.EXIT, {"stopped": str(stopped)}
+    except execution.StoppedError as stopped:
+        return execution.EXIT, {"stopped": str(stopped)}
     except model.UserError as error:
         return 2, {"user": str(error)}
     except model.PermanentError as error:
@@ -170,7 +170,7 @@ def _worker_values(job: dict[str, Any], rendezvous: str) -> Values:
 def run_workers(stage: dict[str, Any], inputs: dict[str, Path], out: Path, how: execution.Run) -> Values:
     """Call the kind's function in `how.processes` workers. Raises the error of the worker that failed first; WorkerError where it
     was killed or failed unexpectedly, StoppedError where a signal stopped it."""
-    with tempfile.TemporaryDirectory(prefix="interplay-") as folder, stop.defer_signals():
+    with tempfile.TemporaryDirectory(prefix="interplay-") as folder, execution.defer_signals():
         handover = Path(folder)
         job = {"kind": stage["kind"], "spec": stage["spec"], "run": stage["run"], "out": str(out)}
         artifact.write_json(handover / JOB, {**job, "inputs": {role: str(path) for role, path in inputs.items()}})
@@ -221,7 +221,7 @@ def _wait_for(workers: list[subprocess.Popen[bytes]]) -> set[int]:
     left. Returns the ranks of those that took longer and were killed."""
     forwarded, deadline = False, float("inf")
     while any(worker.poll() is None for worker in workers) and time.monotonic() < deadline:
-        if stop.stop_requested() and not forwarded:
+        if execution.stop_requested() and not forwarded:
             forwarded = True
             for worker in workers:
                 worker.send_signal(signal.SIGTERM)
@@ -248,8 +248,8 @@ def _reason(handover: Path, workers: list[subprocess.Popen[bytes]], late: set[in
         if "os" in outcome:
             return OSError(*outcome["os"])
     stopped = [outcome["stopped"] for outcome in outcomes.values() if "stopped" in outcome]
-    if stopped or stop.stop_requested():
-        return stop.StoppedError(stopped[0] if stopped else "stopped")
+    if stopped or execution.stop_requested():
+        return execution.StoppedError(stopped[0] if stopped else "stopped")
     silent = [rank for rank in range(len(workers)) if "error" not in outcomes.get(rank, {}) and rank not in late]
     ended = [rank for rank in silent if workers[rank].returncode]
     if ended:

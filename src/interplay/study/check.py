@@ -14,8 +14,7 @@ from interplay.model.spec import Shape, SourceSpec
 from interplay.report.metric_spec import is_pass_rate
 from interplay.report.spec import ReportArm
 from interplay.rl.sampler_spec import reads_offline
-from interplay.rl.spec import RLSpec
-from interplay.rl.teach_spec import TeachSpec
+from interplay.rl.spec import RLSpec, TeachSpec
 from interplay.rollout.spec import EnvironmentEpisode, SelfPlayEpisode, vllm_misfit
 from interplay.study import arms, plan, sets
 from interplay.study.context import TASK, ArmContext, StudyStage, check_known, pick

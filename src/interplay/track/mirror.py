@@ -17,7 +17,7 @@ from interplay.kinds.table import makes
 from interplay.report.spec import ReportSpec
 from interplay.study.plan import Plan, Stage
 from interplay.track import describe
-from interplay.track.lineage import Lineage
+from interplay.track.describe import Lineage
 from snakemake_logger_plugin_mlflow import events, store
 
 DONE = "mlflow.interplay.done"

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-from interplay.core import execution, extension, stop
+from interplay.core import execution, extension
 from interplay.core.metrics import Metrics, Progress, telemetry
 from interplay.core.model import PermanentError, UserError
 from interplay.model import device, folder
@@ -130,7 +130,7 @@ def run_training(job: TrainingJob, out: Path, how: execution.Run) -> TrainingRes
         done, tensors, state = saved
         checkpoint.restore_training(tensors, job.model, job.optimizers)
     log = RunLog(job, out, done, state)
-    with stop.save_points(how.save_minutes, distributed.all_reduce_flags if how.processes > 1 else None) as saves:
+    with execution.save_points(how.save_minutes, distributed.all_reduce_flags if how.processes > 1 else None) as saves:
         for step in range(done + 1, job.steps + 1):
             started = time.monotonic()
             line = training_step(job, step)
@@ -164,7 +164,7 @@ def write_throughput(out: Path, result: TrainingResult, decoder: Decoder, dtype:
     `dtype`, measured now). Nothing where a resume had no step left."""
     if not result.seconds:
         return
-    rate, peak = result.timed_tokens / result.seconds, device.peak_flops(dtype, decoder.head().device) * execution.world_size()
+    rate, peak = result.timed_tokens / result.seconds, device.stage_flops(dtype, decoder.head().device)
     used = device.model_flops_utilisation(device.matrix_parameters(decoder), rate, peak)
     telemetry(
         out,

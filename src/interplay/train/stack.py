@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from interplay.core import execution, stop
+from interplay.core import execution
 from interplay.core.model import PermanentError, UserError
 from interplay.data import batches
 from interplay.model import decoder, device
@@ -37,7 +37,7 @@ def train_replicas(replicas: Sequence[execution.Replica], how: execution.Run) ->
             runs.append(_Run(number, replica, how))
         except (UserError, PermanentError) as error:
             yield number, error
-    with stop.save_points(how.save_minutes) as saves:
+    with execution.save_points(how.save_minutes) as saves:
         stack = _Stack(runs) if runs else None
         while stack:
             started = time.monotonic()

@@ -208,7 +208,7 @@ class Subproblems(StepModel):
     asks for all; one with a single value is dropped."""
 
     WRITES_ANEW: ClassVar[bool] = True
-    RUN: ClassVar[str] = "decompose:make_subproblems"
+    RUN: ClassVar[str] = "reformulate:make_subproblems"
     name: Literal["subproblems"] = "subproblems"
     k: Count | Literal["all"] = 4
     """Values to ask for, including the question's own."""
@@ -221,7 +221,7 @@ class Intervention(StepModel):
     READS_SAMPLES: ClassVar[bool] = True
     LEAVES_QUESTIONS: ClassVar[bool] = True
     WRITES_ANEW: ClassVar[bool] = True
-    RUN: ClassVar[str] = "decompose:make_interventions"
+    RUN: ClassVar[str] = "reformulate:make_interventions"
     name: Literal["intervention"] = "intervention"
     per_problem: Count = 1
     """Most interventions per problem: the first distinct ones of its wrong samples."""
@@ -242,7 +242,7 @@ class Atoms(StepModel):
 
     VERSION: ClassVar[int] = 2
     WRITES_ANEW: ClassVar[bool] = True
-    RUN: ClassVar[str] = "decompose:make_atoms"
+    RUN: ClassVar[str] = "reformulate:make_atoms"
     name: Literal["atoms"] = "atoms"
     unique: bool = True
     """Drop steps that repeat an earlier one up to names."""
@@ -257,7 +257,7 @@ class Units(StepModel):
     LEAVES_QUESTIONS: ClassVar[bool] = True
     WRITES_ANEW: ClassVar[bool] = True
     EDITS: ClassVar[bool] = True
-    RUN: ClassVar[str] = "decompose:make_units"
+    RUN: ClassVar[str] = "reformulate:make_units"
     name: Literal["units"] = "units"
     shares: Annotated[Mix, Field(min_length=1, max_length=16)] = [0.4, 0.4, 0.2]
     """Share of the rows whose solution has one unit, two, and so on; sums to 1."""

@@ -65,7 +65,7 @@ class Label(Bands):
 class Difficulty(Bands, SampledStep):
     """Bands by the share of right samples (a lower share is harder), over all samples of the evaluation."""
 
-    RUN: ClassVar[str] = "sample_based:label_difficulty"
+    RUN: ClassVar[str] = "filter:label_difficulty"
     name: Literal["difficulty"] = "difficulty"
 
 
@@ -91,7 +91,7 @@ class RatedPairs(SampledSolutions):
     rater prefers the higher of a computed score, so raters are consistent and may contradict each other: synthetic users as in
     FSPO (arXiv:2502.19312) and MiCRo (arXiv:2505.24846), whose raters are language models and people."""
 
-    RUN: ClassVar[str] = "sample_based:make_rated_pairs"
+    RUN: ClassVar[str] = "filter:make_rated_pairs"
     name: Literal["rated_pairs"] = "rated_pairs"
     raters: Annotated[list[Rater], Field(min_length=1)] = ["shorter", "more_steps", "right"]
     """shorter, longer: by characters; more_steps, fewer_steps: by separators; right: by the verifier. Each pair has one of
@@ -133,7 +133,7 @@ class PassRate(SampledStep):
     """Rows whose number of right samples is in a range. Every row needs samples; where an evaluation has more than `of`, the
     first `of` count."""
 
-    RUN: ClassVar[str] = "sample_based:filter_pass_rate"
+    RUN: ClassVar[str] = "filter:filter_pass_rate"
     name: Literal["pass_rate"] = "pass_rate"
     rule: Literal["loongrl", "cog_drift"] | None = None
     """A published rule in place of low, high and of. loongrl: 1 to 6 of 8; cog_drift: 0 of 64."""
@@ -170,7 +170,7 @@ class RejectionSampling(SampledSolutions):
     arXiv:2203.14465): data for SFT on the model's own samples. A sample truncated at the length limit is never used: it has no
     end, and an end token would be added where it has none."""
 
-    RUN: ClassVar[str] = "sample_based:rejection_sampling"
+    RUN: ClassVar[str] = "filter:rejection_sampling"
     name: Literal["rejection_sampling"] = "rejection_sampling"
 
 
@@ -180,7 +180,7 @@ class PreferencePairs(SampledSolutions):
     solution, so that SFT on the set is SFT on the chosen completions. Rows whose samples are all right or all wrong give none,
     and neither do empty or truncated samples."""
 
-    RUN: ClassVar[str] = "sample_based:make_preference_pairs"
+    RUN: ClassVar[str] = "filter:make_preference_pairs"
     name: Literal["preference_pairs"] = "preference_pairs"
     chosen: Literal["sample", "gold"] = "sample"
     """What is chosen: right samples, or the row's gold solution, against each wrong sample."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from interplay.core import artifact, model
 from interplay.report.stats import frame, provenance
 from interplay.report.write import answers, page, summary
-from interplay.results import catalog, kept
+from interplay.results import catalog, payloads
 from interplay.study.plan import Plan
 
 MARK = "export.json"
@@ -49,8 +49,8 @@ def _write_whole(out: Path, fill: Callable[[Path], None]) -> None:
 
 
 def _fill(part: Path, plan: Plan, configs: Path, results: Path, report: Path) -> None:
-    files: dict[str, kept.Content] = {
-        **kept.kept_files(results, plan),
+    files: dict[str, payloads.Content] = {
+        **payloads.kept_files(results, plan),
         **{n: report / n for n in artifact.record(report)["files"]},
     }
     for folder, name in (("study", plan.study), ("scale", plan.scale)):
@@ -61,7 +61,7 @@ def _fill(part: Path, plan: Plan, configs: Path, results: Path, report: Path) ->
     text = README.read_text(encoding="utf-8").format(title=title, rule="=" * len(title), **facts)
     files["README.txt"] = text.encode()
     files["requirements.txt"] = "".join(f"{line}\n" for line in _packages()).encode()
-    kept.write_folder(part, files)
+    payloads.write_folder(part, files)
     artifact.write_json(part / MARK, _about(plan))
     names = sorted(str(path.relative_to(part)) for path in part.rglob("*") if path.is_file())
     artifact.write_atomic(part / "SHA256SUMS", "".join(f"{artifact.checksum(part / name)}  {name}\n" for name in names).encode())

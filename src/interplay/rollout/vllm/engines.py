@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 
-from interplay.core import execution, model, stop
+from interplay.core import execution, model
 from interplay.model.decoder import Decoder
 from interplay.model.folder import save_tensors
 from interplay.rollout.request import Request, Rollouts, Sampling
@@ -104,8 +104,8 @@ class Server:
             answer = connection.getresponse()
             text = answer.read().decode()
         except (OSError, HTTPException) as error:
-            if stop.stop_requested():  # where a signal reaches all that a job runs, the server receives it, too
-                raise stop.StoppedError("stopped, and vLLM's server with it") from None
+            if execution.stop_requested():  # where a signal reaches all that a job runs, the server receives it, too
+                raise execution.StoppedError("stopped, and vLLM's server with it") from None
             raise RuntimeError(f"vLLM's server does not answer ({error}){self._last_words()}") from None
         if answer.status != 200:
             raise RuntimeError(f"vLLM's server answers {path} with {answer.status}: {text[:LONGEST_LINE]}{self._last_words()}")

@@ -1,13 +1,146 @@
-"""The output of `interplay plan`: a table and texts of at most 100 columns."""
+"""`interplay plan` for one study: its contents as data, and as a table and texts of at most 100 columns."""
 
 import textwrap
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, cast
 
 from interplay.cli.common import Grid
+from interplay.core.artifact import split_ref
 from interplay.core.model import clock, plural, quantity
+from interplay.kinds.formulas import Cost
+from interplay.report.spec import ReportSpec
 from interplay.report.write.plain import size
-from interplay.results import cause, estimate, locks, overview, state
+from interplay.results import cause, estimate, locks, payloads, state
+from interplay.study.plan import Plan
+
+EXPLAINED = 100
+"""New stages of a kind whose cause is determined, unless all are requested."""
+TO_DO = ("new", "unfinished", "failed", "running")
+
+
+class Overview(NamedTuple):
+    """A plan and the state of its stages in results/."""
+
+    plan: Plan
+    states: dict[str, state.Found]
+    """By digest, of the plan's stages; `kept`: a record in results/studies that a launch copies back; `unneeded`: no record, and
+    all stages that depend on it are finished."""
+    others: dict[str, int]
+    """Kind -> finished results that neither this plan nor any lock reaches: of other studies, or of an earlier version of this
+    one. Which of them can be removed is decided by `interplay gc`, which also considers studies without a lock."""
+    estimate: estimate.Estimate
+    """Costs of all stages; times of those that are not finished."""
+    uses: int
+    """Stages that the arms at their seeds would run if nothing were shared."""
+    chain: float
+    """Hours of the critical path: a lower bound for any number of workers."""
+    causes: list[cause.Cause]
+    passed_over: dict[str, int]
+    """Kind -> new stages whose cause was not determined."""
+    drifted: dict[str, list[str]]
+    continued: dict[str, tuple[str, float]]
+    """RL stages that start from the end of a finished shorter run: its digest, and its share of the steps."""
+
+    def of_state(self, *names: str) -> list[str]:
+        """The plan's stages in one of these states, in its order."""
+        return [digest for digest, found in self.states.items() if found.state in names]
+
+
+def read_overview(plan: Plan, configs: Path, results: Path, full: bool = False) -> Overview:
+    """Read results/ and the locks, and compute the overview."""
+    found = state.scan_results(results)
+    locked = locks.stages_of(locks.read_locks(configs))
+    library = state.Library(plan.stages, results, found, locked)
+    back = payloads.restorable_records(results, plan.stages, payloads.stored_kinds(results))
+    found |= {digest: state.Found(plan.stages[digest].kind, state.KEPT) for digest in back}
+    states = {digest: found.get(digest, state.Found(stage.kind, state.NEW)) for digest, stage in plan.stages.items()}
+    needed = set(state.needed_stages(plan.stages, lambda digest: states[digest].state in state.FINISHED))
+    unneeded = [digest for digest, one in states.items() if one.state not in state.FINISHED and digest not in needed]
+    states |= {digest: states[digest]._replace(state=state.UNNEEDED) for digest in unneeded}
+    made = estimate.estimate_launch(library, found)
+    new = [digest for digest, one in states.items() if one.state == state.NEW]
+    causes, passed_over = cause.explain_new(new, found, library, None if full else EXPLAINED)
+    done = [(one.kind, digest) for digest, one in states.items() if one.state == "done"]
+    known = {*plan.stages, *locked}
+    others = Counter(one.kind for digest, one in found.items() if one.state == "done" and digest not in known)
+    return Overview(
+        plan=plan,
+        states=states,
+        others=dict(others),
+        estimate=made,
+        uses=stage_uses(plan),
+        chain=longest_chain(plan, made),
+        causes=causes,
+        passed_over=passed_over,
+        drifted=state.drifted_stages(results, done),
+        continued=estimate.continued_runs(library, found),
+    )
+
+
+def stage_uses(plan: Plan) -> int:
+    """Stages of every arm at every seed with all their ancestors, as if nothing were shared."""
+    reached: dict[str, frozenset[str]] = {}
+    for digest, stage in plan.stages.items():  # dependencies first
+        if digest != plan.report:
+            reached[digest] = frozenset({digest}).union(*(reached[split_ref(dep)[0]] for dep in stage.deps.values()))
+    rows = cast(ReportSpec, plan.stages[plan.report].spec).arms
+    shown = ([*(split_ref(stage.digest)[0] for stage in row.path), *row.evaluations.values()] for row in rows)
+    return sum(len(frozenset().union(*(reached[digest] for digest in digests))) for digests in shown)
+
+
+def longest_chain(plan: Plan, made: estimate.Estimate) -> float:
+    """Hours of the longest chain of unfinished stages, the critical path."""
+    ends: dict[str, float] = {}
+    for digest, stage in plan.stages.items():
+        own = made.times[digest].seconds if digest in made.times else 0.0
+        ends[digest] = own + max((ends.get(split_ref(dep)[0], 0.0) for dep in stage.deps.values()), default=0.0)
+    return max(ends.values(), default=0.0) / 3600
+
+
+def overview_json(seen: Overview) -> dict[str, Any]:
+    """The overview for programs."""
+    plan, costs, times = seen.plan, seen.estimate.costs, seen.estimate.times
+    stages = [
+        {
+            "digest": digest,
+            "kind": stage.kind,
+            "label": stage.label,
+            "state": seen.states[digest].state,
+            "detail": seen.states[digest].detail,
+            **_cost(costs[digest]),
+            **({"seconds": times[digest].seconds, "source": times[digest].source} if digest in times else {}),
+            **({"bytes": seen.estimate.bytes[digest]} if digest in times else {}),
+        }
+        for digest, stage in plan.stages.items()
+    ]
+    return {
+        "study": plan.study,
+        "scale": plan.scale,
+        "report": plan.report,
+        "stages": stages,
+        "others": seen.others,
+        "uses": seen.uses,
+        "distinct": len(plan.stages) - 1,
+        "unused": plan.unused,
+        "hours": seen.estimate.hours(),
+        "gpu_hours": seen.estimate.gpu_hours(),
+        "longest_chain_hours": seen.chain,
+        "estimated_from": seen.estimate.sources(),
+        "causes": [cause.cause_json(one) for one in seen.causes],
+        "unexplained": seen.passed_over,
+        "drifted": seen.drifted,
+        "goes_on": {digest: {"from": shorter, "share": share} for digest, (shorter, share) in seen.continued.items()},
+    }
+
+
+def _cost(cost: Cost) -> dict[str, int | None]:
+    return {name: value for name, value in cost._asdict().items() if name != "parameters"}
+
+
+# Its output.
+
 
 WIDTH = 100
 MOST_GROUPS = 12
@@ -19,7 +152,7 @@ SOURCES = {estimate.MEASURED: "records", estimate.ASSUMED: "FLOPs", estimate.RAT
 
 
 def overview_parts(
-    seen: overview.Overview, full: bool = False, stages: bool = False, stale: str = "", unexercised: Sequence[str] = ()
+    seen: Overview, full: bool = False, stages: bool = False, stale: str = "", unexercised: Sequence[str] = ()
 ) -> list[str | Grid]:
     """Counts and costs by kind, their sums, unfinished stages, why stages are new, the difference from the lock (`stale`), drift
     of sources, and members that no committed study uses (`unexercised`)."""
@@ -48,13 +181,13 @@ def differences_text(found: locks.Differences, old: locks.Locked, full: bool = F
     return _wrapped(lines)
 
 
-def _heading(seen: overview.Overview) -> list[str]:
+def _heading(seen: Overview) -> list[str]:
     plan = seen.plan
     head = f"{plan.study} at scale {plan.scale}: {plural(len(plan.stages), 'stage')}, report {plan.report}"
     return [head, *([f"stages on no path: {', '.join(plan.unused)}"] if plan.unused else [])]
 
 
-def _table(seen: overview.Overview) -> Grid:
+def _table(seen: Overview) -> Grid:
     """One row per kind; costs and times are those of the stages to make."""
     by_kind: dict[str, list[str]] = {}
     for digest, stage in seen.plan.stages.items():
@@ -65,10 +198,10 @@ def _table(seen: overview.Overview) -> Grid:
     return Grid(HEADINGS, [*rows, total], right=range(1, len(HEADINGS) - 1), total=True)
 
 
-def _row(seen: overview.Overview, name: str, digests: list[str], others: int) -> list[str]:
+def _row(seen: Overview, name: str, digests: list[str], others: int) -> list[str]:
     columns = {"running": "unfinished", state.KEPT: "done"}
     states = Counter(columns.get(name, name) for name in (seen.states[digest].state for digest in digests))
-    left = [digest for digest in digests if seen.states[digest].state in overview.TO_DO]
+    left = [digest for digest in digests if seen.states[digest].state in TO_DO]
     costs, times = [seen.estimate.costs[d] for d in left], [seen.estimate.times[d] for d in left]
     flops = [cost.flops for cost in costs]
     sources = {time.source for time in times}
@@ -90,10 +223,10 @@ def _amount(number: float) -> str:
     return quantity(float(f"{number:.3g}")) if number else "-"
 
 
-def _sums(seen: overview.Overview) -> list[str]:
+def _sums(seen: Overview) -> list[str]:
     distinct, made = max(len(seen.plan.stages) - 1, 1), seen.estimate
     done = len([digest for digest in seen.of_state(*state.FINISHED) if digest != seen.plan.report])
-    left = len(seen.of_state(*overview.TO_DO))
+    left = len(seen.of_state(*TO_DO))
     lines = [
         f"reuse: {seen.uses} stage uses of all arms and seeds are {distinct} stages, {seen.uses / distinct:.1f} uses each; "
         f"{done} of them ({100 * done // distinct}%) are done"
@@ -121,7 +254,7 @@ def schedule_lines(found: list[estimate.Schedule]) -> list[str]:
     return [f"on {plural(one.gpus, 'GPU')}: {clock(one.hours * 3600)}, {one.busy:.0%} of their time in use" for one in found]
 
 
-def _disk(seen: overview.Overview) -> str:
+def _disk(seen: Overview) -> str:
     """Bytes that the stages to make will leave, by kind, and the kinds without an estimate."""
     known: dict[str, float] = {}
     unknown: list[str] = []
@@ -136,19 +269,19 @@ def _disk(seen: overview.Overview) -> str:
     return f"disk: about {size(round(sum(known.values())))}{f' ({parts})' if parts else ''}{left_out}"
 
 
-def _unfinished(seen: overview.Overview) -> list[str]:
+def _unfinished(seen: Overview) -> list[str]:
     """Stages that were started and are not done: their progress, or why they failed."""
     shown = [(digest, seen.states[digest]) for digest in seen.of_state("running", "unfinished", "failed")]
     return [f"{f.state}: {f.kind} {seen.plan.stages[digest].label} ({digest}): {f.detail}" for digest, f in shown]
 
 
-def _stages(seen: overview.Overview) -> list[str]:
+def _stages(seen: Overview) -> list[str]:
     return [
         f"{digest}  {seen.states[digest].state:<10}  {stage.kind:<9}  {stage.label}" for digest, stage in seen.plan.stages.items()
     ]
 
 
-def _why(seen: overview.Overview, full: bool) -> list[str]:
+def _why(seen: Overview, full: bool) -> list[str]:
     """New stages in groups with the same cause."""
     groups = cause.group_causes(seen.causes)
     if not groups:
@@ -179,7 +312,7 @@ def _group(group: list[cause.Cause], full: bool, what: str) -> list[str]:
     return [*lines, f"      and {plural(more, 'more field')}"] if more else lines
 
 
-def _continued(seen: overview.Overview, group: list[cause.Cause]) -> list[str]:
+def _continued(seen: Overview, group: list[cause.Cause]) -> list[str]:
     """Shorter runs from which stages of the group continue, and the share that they hold."""
     began = [seen.continued[one.digest] for one in group if one.digest in seen.continued]
     if not began:
