@@ -222,36 +222,32 @@ def _take_members(out: Path, tried: set[str], leases: contextlib.ExitStack) -> l
     order of digests."""
     stage = artifact.read_json(out / "stage.json")
     how, found = _run_block(out, stage), list[_Member]()
+    taken: dict[str, contextlib.ExitStack] = {}  # all of them first: opening one reads its inputs
     for name in dict.fromkeys([out.name, *sorted({*stage.get("peers", ())} - tried)]):
-        lease = leases.enter_context(contextlib.ExitStack())
-        job = _take_job(out.parent / name, lease, own=name == out.name)
+        if len(taken) < how.stack and (name == out.name or _ready(out.parent / name)):
+            lease = leases.enter_context(contextlib.ExitStack())
+            if lease.enter_context(artifact.lease(out.parent / name, wait=False)):
+                taken[name] = lease
+    for name, lease in taken.items():
+        job = _open_job(out) if name == out.name else _open_peer(out.parent / name)
         if job and job.how == how and all(_fits(one.job, job) for one in found[:1]):
             found.append(_Member(job, lease))
         else:
             lease.close()
-        if len(found) == how.stack:
-            break
     return sorted(found, key=lambda member: member.job.out.name)
 
 
-def _take_job(folder: Path, lease: contextlib.ExitStack, own: bool) -> Job | None:
-    """A stage with its lease. None where another process has that, where the stage is done, and of a peer that cannot start: its
-    own job says why."""
-    if not own and (artifact.done(folder) or not _ready(folder)):
-        return None
-    if not lease.enter_context(artifact.lease(folder, wait=False)):
-        return None
+def _open_peer(folder: Path) -> Job | None:
+    """None of a peer that cannot start: its own job says why."""
     try:
         return _open_job(folder)
     except (model.UserError, model.PermanentError, OSError):
-        if own:
-            raise
         return None
 
 
 def _ready(folder: Path) -> bool:
-    """Whether all inputs of a stage are there."""
-    if not (folder / "stage.json").exists() or (folder / "failure.json").exists():
+    """Whether a stage is to be made, and all its inputs are there."""
+    if artifact.done(folder) or not (folder / "stage.json").exists() or (folder / "failure.json").exists():
         return False
     refs = artifact.read_json(folder / "stage.json")["deps"].values()
     return all(any(folder.parent.parent.glob(f"*/{artifact.split_ref(ref)[0]}/record.json")) for ref in refs)
@@ -276,7 +272,7 @@ def _make_stack(own: Path, members: list[_Member]) -> None:
     for member in members:
         _begin(member.job, stack=[each.job.out.name for each in members])
     left = dict(enumerate(members))
-    with resources.reserve_gpus(how.gpus), resources.watch_memory() as memory:
+    with resources.share_cores(how), resources.reserve_gpus(how.gpus), resources.watch_memory() as memory:
         started = time.time()
         shares, before = dict.fromkeys(left, (0.0, 0.0)), (started, _cpu_seconds())
         replicas = [execution.Replica(each.job.spec, each.job.inputs, each.job.out) for each in members]
