@@ -1,5 +1,6 @@
 """Replicas in one process: each as it would be alone, but for rounding."""
 
+import re
 import signal
 import threading
 import time
@@ -9,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from lab import Lab, of_kind
 from test_train import SHAPE, make_inputs, spec_of
 
 from interplay.core import execution
@@ -18,6 +20,7 @@ from interplay.core.metrics import read
 from interplay.core.model import PermanentError, UserError
 from interplay.model import decoder, folder
 from interplay.model.spec import Optimizer, Schedule, Shape
+from interplay.run.graph import Graph
 from interplay.train import lm, stack
 from interplay.train.spec import PositionJumps, PretrainSpec, SftSpec
 
@@ -200,3 +203,57 @@ def test_the_products_of_a_stack_are_those_of_its_decoders() -> None:
     assert torch.allclose(together.view(3, 2, 7, 16), torch.stack(alone), atol=1e-6)
     assert torch.allclose(whole.logits(together).view_as(logits), logits, atol=1e-6)
     assert np.shares_memory(decoders[1].model.norm.weight.detach().numpy(), whole.model.norm.weight.detach().numpy())
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "said"),
+    [
+        (
+            "scale/smoke.yaml",
+            "rl: {",
+            "rl: {run: {stack: 2}, ",
+            "stages of kind rl are not stacked; write 1 (pretrain, midtrain, sft",
+        ),
+        (
+            "scale/smoke.yaml",
+            "pretrain: {",
+            "pretrain: {dtype: int8, run: {stack: 2}, ",
+            "the kernels of dtype int8 take one model",
+        ),
+        ("scale/smoke.yaml", "pretrain: {", "pretrain: {run: {stack: 2, compile: true}, ", "a stack is not compiled"),
+        ("scale/smoke.yaml", "pretrain: {", "pretrain: {run: {stack: 2, processes: 2}, ", "replicas are stacked in one process"),
+        ("scale/smoke.yaml", "pretrain: {", "pretrain: {run: {stack: 0}, ", "run.stack"),
+    ],
+)
+def test_what_cannot_be_stacked_is_refused_when_planned(tmp_path: Path, file: str, old: str, new: str, said: str) -> None:
+    lab = Lab(tmp_path)
+    lab.edit(file, old, new)
+    with pytest.raises(UserError, match=re.escape(said)):
+        lab.plan()
+
+
+def test_stages_that_fit_are_peers(tmp_path: Path) -> None:
+    lab = Lab(tmp_path)
+    lab.edit("scale/smoke.yaml", "pretrain: {", "pretrain: {run: {stack: 2}, ")
+    lab.edit("study/quickstart.yaml", "values: [0]", "values: [0, 1, 2]")
+    lab.edit("study/quickstart.yaml", "  rl_edge: {", "  wide: {path: [base], set: {base.batch_tokens: 2048}}\n  rl_edge: {")
+    plan = lab.plan()
+    made = Graph(lab.results, [plan])
+    assert {"stack"} <= made.resources().keys()
+    made.write_stages()
+    bases = of_kind(plan, "pretrain")
+    groups = {repr(read_json(lab.out(stage) / "stage.json")["peers"]) for stage in bases}
+    narrow, wide = ([one.digest for one in bases if one.spec.batch_tokens == size] for size in (1024, 2048))  # type: ignore[attr-defined]
+    assert groups == {repr(sorted(narrow)), repr(sorted(wide))}
+    assert "peers" not in read_json(lab.out(of_kind(plan, "rl")[0]) / "stage.json")
+    lab.finish(bases[0])
+    made.write_stages()
+    assert bases[0].digest not in read_json(lab.out(bases[1]) / "stage.json")["peers"]
+
+
+def test_no_digest_and_no_resource_depends_on_it(tmp_path: Path) -> None:
+    lab = Lab(tmp_path)
+    before = lab.plan()
+    lab.edit("scale/smoke.yaml", "pretrain: {", "pretrain: {run: {stack: 2}, ")
+    assert lab.plan().stages.keys() == before.stages.keys()
+    assert "stack" not in Graph(lab.results, [before]).resources()

@@ -210,6 +210,11 @@ def record(out: Path) -> dict:
     return found
 
 
+def numerics_of(record: dict) -> str:
+    """How a record was made, as far as its rounding depends on it: `stacked` with others (`run.stack`), or `alone`."""
+    return str(record.get("numerics", "alone"))
+
+
 def done(out: Path) -> bool:
     """Whether the stage succeeded."""
     return (out / "record.json").exists()

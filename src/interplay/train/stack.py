@@ -34,11 +34,11 @@ def train_replicas(replicas: Sequence[execution.Replica], how: execution.Run) ->
     runs = []
     for number, replica in enumerate(replicas):
         try:
-            runs.append(_Run(number, replica, how))
+            runs.append(Training(number, replica, how))
         except (UserError, PermanentError) as error:
             yield number, error
     with execution.save_points(how.save_minutes) as saves:
-        stack = _Stack(runs) if runs else None
+        stack = Stack(runs) if runs else None
         while stack:
             started = time.monotonic()
             lines = stack.step()
@@ -58,7 +58,7 @@ def train_replicas(replicas: Sequence[execution.Replica], how: execution.Run) ->
                 saves.made(f"step {stack.runs[0].done}, in a stack of {len(stack.runs)}")
 
 
-class _Run:
+class Training:
     """A replica in training."""
 
     def __init__(self, number: int, replica: execution.Replica, how: execution.Run) -> None:
@@ -99,10 +99,10 @@ def _unused(step: int) -> dict[str, float]:
     raise AssertionError("the stack has the gradient")
 
 
-class _Group:
+class Group:
     """Replicas next to each other in a stack that one optimiser updates: their settings and their step agree."""
 
-    def __init__(self, whole: decoder.Decoder, first: int, runs: list[_Run]) -> None:
+    def __init__(self, whole: decoder.Decoder, first: int, runs: list[Training]) -> None:
         self.runs, self.places = runs, slice(first, first + len(runs))
         self.parameters = {name: p.detach()[self.places] for name, p in whole.named_parameters()}
         spec = runs[0].spec
@@ -132,16 +132,16 @@ class _Group:
             yield {name: value[number] if value.ndim else value for name, value in joined.items()}
 
 
-class _Stack:
+class Stack:
     """Replicas that take each step together, those with equal settings next to each other."""
 
-    def __init__(self, runs: list[_Run]) -> None:
-        self.runs = sorted(runs, key=_Run.settings)
+    def __init__(self, runs: list[Training]) -> None:
+        self.runs = sorted(runs, key=Training.settings)
         self.whole = decoder.stacked([run.model for run in self.runs])
-        self.groups: list[_Group] = []
-        for _, some in groupby(self.runs, _Run.settings):
+        self.groups: list[Group] = []
+        for _, some in groupby(self.runs, Training.settings):
             first = self.groups[-1].places.stop if self.groups else 0
-            self.groups.append(_Group(self.whole, first, list(some)))
+            self.groups.append(Group(self.whole, first, list(some)))
         self.setup = self.runs[0].setup
         limits = [run.spec.optimizer.max_grad_norm or float("inf") for run in self.runs]
         self.limits = torch.tensor(limits, device=self.setup.device)
@@ -149,12 +149,12 @@ class _Stack:
         self.steps, self.firsts = 0, [run.done for run in self.runs]
         self.data = batches.Prefetcher(self._data, least, self.setup.device)
 
-    def keep(self, going: Sequence[bool]) -> "_Stack | None":
+    def keep(self, going: Sequence[bool]) -> "Stack | None":
         """A stack of these replicas; None of none."""
         left = [run for run, stays in zip(self.runs, going, strict=True) if stays]
         for run, state in zip(self.runs, self.tensors(), strict=True):
             run.state = {name: value.clone() for name, value in state.items()}
-        return _Stack(left) if left else None
+        return Stack(left) if left else None
 
     def tensors(self) -> list[dict[str, Tensor]]:
         """What a run of each replica alone would save."""
