@@ -4,10 +4,10 @@
     OMP_NUM_THREADS=1 PYTHONPATH=src python bench/stack.py --model nano --dtype bfloat16 --replicas 1 8 --tokens 4096
     PYTHONPATH=src python bench/stack.py --device cuda --model nano --replicas 1 8 64       # on a GPU, seconds of wall time
 
-A step is forward, backward, clipping and Muon with AdamW, on packed rows of 256 tokens, as a stage makes it. Each figure is tokens
-of all replicas a second of CPU time in the best of `--rounds`, in which all contestants take turns; the ratio is to a run alone. The
-further ratios add the start of processes, measured here: R stages of so many tokens alone start R trainers, stacked one
-trainer and R - 1 jobs that find their record."""
+A step is forward, backward, clipping and Muon with AdamW, on packed rows of 256 tokens, as a stage makes it. Each figure is
+tokens of all replicas a second of CPU time in the best of `--rounds`, in which all contestants take turns; the ratio is to a run
+alone. The further ratios add the start of processes, measured here: R stages of so many tokens alone start R trainers, stacked
+one trainer and R - 1 jobs that find their record."""
 
 import argparse
 import subprocess
