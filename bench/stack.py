@@ -1,4 +1,4 @@
-"""Replicas of one training stage: stacked in one process (`run: {stack: R}`) beside one process each, one thread.
+"""Replicas of one training stage: stacked in one process (`run: {stack: R}`) next to one process each, one thread.
 
     OMP_NUM_THREADS=1 PYTHONPATH=src python bench/stack.py                                  # 0.05M, 0.2M and 0.86M parameters
     OMP_NUM_THREADS=1 PYTHONPATH=src python bench/stack.py --model nano --dtype bfloat16 --replicas 1 8 --tokens 4096
@@ -134,9 +134,9 @@ def main() -> None:
                 line = f"  {label:<12} {rate:>10,.0f}  {rate / rates['alone']:.2f}"
                 for tokens in RUNS if label != "alone" else ():
                     count = int(label.rpartition(" ")[2])
-                    apart = count * (starts["trainer"] + tokens / rates["alone"])
+                    separate = count * (starts["trainer"] + tokens / rates["alone"])
                     together = starts["trainer"] + (count - 1) * starts["job that finds its record"] + count * tokens / rate
-                    line += f"  {apart / together:.2f} with starts at {tokens:,} tokens a stage"
+                    line += f"  {separate / together:.2f} with starts at {tokens:,} tokens a stage"
                 print(line, flush=True)
 
 

@@ -1,8 +1,13 @@
-// Causal attention over runs of rows in float32: each run is a sequence, or the part of one that follows a prefix that lies
-// elsewhere and may be shared with other runs. Grouped queries share keys and values; nothing is padded or masked but the diagonal.
+// Causal attention over runs of rows: each run is a sequence, or the part of one that follows a prefix that lies elsewhere and may
+// be shared with other runs. Grouped queries share keys and values; nothing is padded or masked but the diagonal. The forward pass is
+// float32, as that of one new token is (decode.c), so that sampling and training give the same probabilities; products of the
+// backward pass take operands of 11 to 13 bits.
 
+#include "attention.h"
+#include "pairs.h"
 #include "products.h"
 
+// Queries at a time; also the summands of a part of the gradients of keys and values.
 #define QUERIES 32
 
 typedef struct {
@@ -17,25 +22,42 @@ typedef struct {
     long q_stride, k_stride, v_stride;
 } Attention;
 
-// Keys or values of one head over prefix and run, gathered for products: rows (padded, size), transposed (size, padded).
-typedef struct {
-    long length, padded;
-    float *rows, *transposed;
-} Gathered;
-
-INLINE long round_up(long n) { return (n + LANES - 1) / LANES * LANES; }
 INLINE long key_row(const Run *run, long j) { return j < run->before ? run->prefix + j : run->first + j - run->before; }
 
-static void gather(Gathered *g, const float *x, long stride, const Run *run, long size, int rows, int transposed) {
-    g->length = run->before + run->count;
-    g->padded = round_up(g->length);
-    for (long j = 0; j < g->padded; j++) {
-        const float *from = j < g->length ? x + key_row(run, j) * stride : 0;
-        if (rows)
-            for (long d = 0; d < size; d++) g->rows[j * size + d] = from ? from[d] : 0.0f;
-        if (transposed)
-            for (long d = 0; d < size; d++) g->transposed[d * g->padded + j] = from ? from[d] : 0.0f;
-    }
+// Keys or values of one head over prefix and run as right operands, padded with zeros: `transposed` (size / 2, padded), summed over
+// dimensions; `interleaved` (padded / 2, size), summed over rows.
+typedef struct {
+    long length, padded;
+    float *scale, *interleaved_scale;
+    int32_t *rows, *transposed, *interleaved;
+} Operand;
+
+static Operand operand_of(long longest, long size) {
+    const long area = longest * size * 2;
+    return (Operand){0, 0, floats(longest), floats(longest), aligned(area), aligned(area), aligned(area)};
+}
+
+static void free_operand(Operand o) {
+    free(o.scale), free(o.interleaved_scale), free(o.rows), free(o.transposed), free(o.interleaved);
+}
+
+static void gather(Operand *o, const float *x, long stride, const Run *run, long size, float top, float *scale) {
+    o->length = run->before + run->count;
+    o->padded = round_up(o->length);
+    pair_rows(x + run->prefix * stride, run->before, size, stride, top, o->rows, scale);
+    pair_rows(x + run->first * stride, run->count, size, stride, top, o->rows + run->before * size / 2, scale + run->before);
+    memset(o->rows + o->length * size / 2, 0, (size_t)((o->padded - o->length) * size * 2));
+    for (long j = o->length; j < o->padded; j++) scale[j] = 0.0f;
+}
+
+static void gather_transposed(Operand *o, const float *x, long stride, const Run *run, long size) {
+    gather(o, x, stride, run, size, pair_top(size), o->scale);
+    pairs_transposed(o->rows, o->padded, size, o->transposed);
+}
+
+static void gather_interleaved(Operand *o, const float *x, long stride, const Run *run, long size) {
+    gather(o, x, stride, run, size, PAIR_TOP, o->interleaved_scale);
+    pairs_interleaved(o->rows, o->padded, size, o->interleaved);
 }
 
 static long longest_run(const Run *runs, long count) {
@@ -44,198 +66,192 @@ static long longest_run(const Run *runs, long count) {
     return round_up(longest);
 }
 
+// What a thread needs for QUERIES rows of one head in the backward pass.
+typedef struct {
+    Operand keys, values;
+    float *ones, *queries, *weights, *gradients, *out, *dkeys, *dvalues, *scale, *columns;
+    int32_t *pairs;
+} Scratch;
+
+static Scratch scratch_of(long longest, long size) {
+    const long widest = larger_of(longest, size), block = QUERIES * longest;
+    Scratch s = {operand_of(longest, size), operand_of(longest, size), floats(size), floats(QUERIES * size), floats(block),
+                 floats(block), floats(QUERIES * size), floats(longest * size), floats(longest * size), floats(QUERIES),
+                 floats(widest + size), aligned((QUERIES + 2) * (widest + size) * 2)};
+    for (long d = 0; d < size; d++) s.ones[d] = 1.0f;
+    return s;
+}
+
+static void free_scratch(Scratch s) {
+    free_operand(s.keys), free_operand(s.values), free(s.ones), free(s.queries), free(s.weights), free(s.gradients), free(s.out);
+    free(s.dkeys), free(s.dvalues), free(s.scale), free(s.columns), free(s.pairs);
+}
+
+// out (rows, padded) = rows of x (rows, size), with `ld` floats between them, times the first `width` rows of `o`.
+INLINE void multiply(const float *x, long ld, const Operand *o, long rows, long size, long width, Scratch *s, float *out) {
+    pair_rows(x, rows, size, ld, pair_top(size), s->pairs, s->scale);
+    pair_product((PairLeft){s->pairs, s->scale, size / 2, 1}, (PairRight){o->transposed, o->scale, o->padded}, rows, size / 2, width,
+                 out, width, 0);
+}
+
+// out (rows, size) = x (rows, width) times the first `width` rows of `o`, whose scales go into x first.
+INLINE void mix(float *x, const Operand *o, long rows, long width, long size, Scratch *s, float *out) {
+    for (long i = 0; i < rows; i++)
+        for (long j = 0; j < width; j += LANES)
+            store(x + i * width + j, load(x + i * width + j) * load(o->interleaved_scale + j));
+    pair_rows(x, rows, width, width, PAIR_TOP, s->pairs, s->scale);
+    pair_product((PairLeft){s->pairs, s->scale, width / 2, 1}, (PairRight){o->interleaved, s->ones, size}, rows, width / 2, size, out,
+                 size, 0);
+}
+
+// out (width, size) += x^T y, of x (rows, width) and y (rows, size), with `ld` floats between its rows.
+INLINE void add_transposed(const float *x, const float *y, long ld, long rows, long width, long size, Scratch *s, float *out) {
+    const long pairs = (rows + 1) / 2;
+    int32_t *right = s->pairs + pairs * width;
+    pair_columns(x, rows, width, width, s->pairs, s->columns);
+    pair_columns(y, rows, size, ld, right, s->columns + width);
+    pair_product((PairLeft){s->pairs, s->columns, 1, width}, (PairRight){right, s->columns + width, size}, width, pairs, size, out,
+                 size, 1);
+}
+
 // Queries first..first+count-1 of a run, scaled: (count, size).
-INLINE void scaled_queries(const float *q, long stride, long first, long count, long size, float scale, float *out) {
+INLINE void scaled_queries(const float *q, long stride, long count, long size, float *out) {
+    const float scale = 1.0f / sqrtf((float)size);
     for (long i = 0; i < count; i++)
-        for (long d = 0; d < size; d++) out[i * size + d] = q[(first + i) * stride + d] * scale;
+        for (long d = 0; d < size; d += LANES) store(out + i * size + d, load(q + i * stride + d) * scale);
 }
 
-// exp(score - peak) of the first `seen` of `width` scores, 0 for the others; their sum.
-INLINE float weigh(float *scores, long seen, long width, float peak) {
-    v16 sum = {0};
-    const i16 lane = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-    for (long j = 0; j < width; j += LANES) {
-        v16 value = j < seen ? exponential(load(scores + j) - peak) : (v16){0};
-        if (j + LANES > seen) value = (v16)((i16)value & (lane + (int32_t)j < (int32_t)seen));
-        store(scores + j, value);
-        sum = sum + value;
+// Keys of one head over prefix and run: (size, width), zero beyond their number.
+static void transposed_keys(const float *k, long stride, const Run *run, long size, long width, float *restrict out) {
+    for (long j = 0; j < width; j++) {
+        const float *from = k + key_row(run, j) * stride;
+        const int there = j < run->before + run->count;
+        for (long d = 0; d < size; d++) out[d * width + j] = there ? from[d] : 0.0f;
     }
-    return lane_sum(sum);
 }
 
-INLINE float highest(const float *scores, long seen) {
-    v16 peak = splat(-INFINITY);
-    long j = 0;
-    for (; j + LANES <= seen; j += LANES) peak = larger(load(scores + j), peak);
-    float top = lane_max(peak);
-    for (; j < seen; j++) top = scores[j] > top ? scores[j] : top;
-    return top;
+// out (count, size) = weights (count, width) of the first before + own rows of prefix and run, times their values.
+INLINE void mix_values(const float *weights, long width, const float *v, long stride, const Run *run, long count, long own,
+                       long size, float *out) {
+    if (run->before) float_product(weights, width, 1, v + run->prefix * stride, stride, count, size, run->before, out, size, 0);
+    float_product(weights + run->before, width, 1, v + run->first * stride, stride, count, size, own, out, size, run->before > 0);
 }
 
-// mixed (rows, heads * size), and per row and head the peak of its scores and the inverse sum of exp(score - peak).
+// mixed (rows, heads * size), and per row and head the peak of its scores.
 void attention_forward(const Attention *shape, const Run *runs, const float *q, const float *k, const float *v, float *mixed,
-                       float *statistics) {
+                       float *peaks) {
     const Attention a = *shape;
-    const long group = a.heads / a.shared, longest = longest_run(runs, a.runs);
-    const float scale = 1.0f / sqrtf((float)a.size);
+    const long group = a.heads / a.shared, longest = longest_run(runs, a.runs), stride = a.heads * a.size;
 #pragma omp parallel
     {
-        Gathered keys = {.transposed = floats(longest * a.size)}, values = {.rows = floats(longest * a.size)};
-        float *queries = floats(QUERIES * a.size), *scores = floats(QUERIES * longest), *out = floats(QUERIES * a.size);
+        float *keys = floats(longest * a.size), *queries = floats(QUERIES * a.size), *weights = floats(QUERIES * longest);
+        float *out = floats(QUERIES * a.size), inverse[QUERIES];
 #pragma omp for schedule(dynamic)
         for (long item = 0; item < a.runs * a.shared; item++) {
             const Run *run = runs + item / a.shared;
-            const long head = item % a.shared;
-            gather(&keys, k + head * a.size, a.k_stride, run, a.size, 0, 1);
-            gather(&values, v + head * a.size, a.v_stride, run, a.size, 1, 0);
+            const long head = item % a.shared, padded = round_up(run->before + run->count);
+            transposed_keys(k + head * a.size, a.k_stride, run, a.size, padded, keys);
             for (long h = head * group; h < (head + 1) * group; h++)
                 for (long first = 0; first < run->count; first += QUERIES) {
-                    const long count = smaller_of(QUERIES, run->count - first);
+                    const long count = smaller_of(QUERIES, run->count - first), start = run->first + first;
                     const long width = round_up(run->before + first + count);
-                    scaled_queries(q + h * a.size, a.q_stride, run->first + first, count, a.size, scale, queries);
-                    float_product(queries, a.size, 1, keys.transposed, keys.padded, count, width, a.size, scores, width, 0);
+                    scaled_queries(q + start * a.q_stride + h * a.size, a.q_stride, count, a.size, queries);
+                    float_product(queries, a.size, 1, keys, padded, count, width, a.size, weights, width, 0);
                     for (long i = 0; i < count; i++) {
-                        const long seen = run->before + first + i + 1, row = run->first + first + i;
-                        const float peak = highest(scores + i * width, seen);
-                        statistics[(row * a.heads + h) * 2] = peak;
-                        statistics[(row * a.heads + h) * 2 + 1] = 1.0f / weigh(scores + i * width, seen, width, peak);
+                        const long seen = run->before + first + i + 1;
+                        const float peak = peaks[(start + i) * a.heads + h] = highest(weights + i * width, seen);
+                        inverse[i] = 1.0f / weigh(weights + i * width, seen, width, peak);
                     }
-                    float_product(scores, width, 1, values.rows, a.size, count, a.size, width, out, a.size, 0);
+                    mix_values(weights, width, v + head * a.size, a.v_stride, run, count, first + count, a.size, out);
                     for (long i = 0; i < count; i++) {
-                        const long row = run->first + first + i;
-                        const float inverse = statistics[(row * a.heads + h) * 2 + 1];
-                        float *place = mixed + (row * a.heads + h) * a.size;
-                        for (long d = 0; d < a.size; d++) place[d] = out[i * a.size + d] * inverse;
+                        float *place = mixed + (start + i) * stride + h * a.size;
+                        for (long d = 0; d < a.size; d += LANES) store(place + d, load(out + i * a.size + d) * inverse[i]);
                     }
                 }
         }
-        free(keys.transposed), free(values.rows), free(queries), free(scores), free(out);
+        free(keys), free(queries), free(weights), free(out);
     }
 }
-
-typedef struct {
-    float *queries, *scores, *gradients, *out, *dkeys, *dvalues;
-} Scratch;
 
 // One head of queries of a run: dq, and its part of the gradients of the run's keys and values, (padded, size).
-static void head_backward(const Attention *a, const Run *run, long h, const Gathered *keys, const Gathered *values, const float *q,
-                          const float *mixed, const float *statistics, const float *dmixed, float *dq, Scratch s) {
+static void head_backward(const Attention *a, const Run *run, long h, const float *q, const float *peaks, const float *dmixed,
+                          float *dq, Scratch *s) {
     const float scale = 1.0f / sqrtf((float)a->size);
+    const long stride = a->heads * a->size;
     for (long first = 0; first < run->count; first += QUERIES) {
         const long count = smaller_of(QUERIES, run->count - first), start = run->first + first;
-        const long width = round_up(run->before + first + count), stride = a->heads * a->size;
+        const long width = round_up(run->before + first + count);
         const float *given = dmixed + start * stride + h * a->size;
-        scaled_queries(q + h * a->size, a->q_stride, start, count, a->size, scale, s.queries);
-        float_product(s.queries, a->size, 1, keys->transposed, keys->padded, count, width, a->size, s.scores, width, 0);
-        float_product(given, stride, 1, values->transposed, values->padded, count, width, a->size, s.gradients, width, 0);
+        scaled_queries(q + start * a->q_stride + h * a->size, a->q_stride, count, a->size, s->queries);
+        multiply(s->queries, a->size, &s->keys, count, a->size, width, s, s->weights);
+        multiply(given, stride, &s->values, count, a->size, width, s, s->gradients);
         for (long i = 0; i < count; i++) {
-            const float *statistic = statistics + ((start + i) * a->heads + h) * 2;
-            weigh(s.scores + i * width, run->before + first + i + 1, width, statistic[0]);
+            // Normalised again, since the sum of the gradients of scores is 0 only with the weights that are used here.
+            float *weights = s->weights + i * width, *gradients = s->gradients + i * width;
+            const float inverse = 1.0f / weigh(weights, run->before + first + i + 1, width, peaks[(start + i) * a->heads + h]);
             v16 sum = {0};
-            for (long d = 0; d < a->size; d += LANES)
-                sum = sum + load(given + i * stride + d) * load(mixed + (start + i) * stride + h * a->size + d);
-            const float mean = lane_sum(sum);
-            for (long j = i * width; j < (i + 1) * width; j += LANES) {
-                const v16 weight = load(s.scores + j) * statistic[1];
-                store(s.scores + j, weight);
-                store(s.gradients + j, weight * (load(s.gradients + j) - mean));
+            for (long j = 0; j < width; j += LANES) {
+                const v16 weight = load(weights + j) * inverse;
+                store(weights + j, weight);
+                sum = fma16(weight, load(gradients + j), sum);
             }
+            const float mean = lane_sum(sum);
+            for (long j = 0; j < width; j += LANES) store(gradients + j, load(weights + j) * (load(gradients + j) - mean));
         }
-        float_product(s.gradients, width, 1, keys->rows, a->size, count, a->size, width, s.out, a->size, 0);
+        add_transposed(s->weights, given, stride, count, width, a->size, s, s->dvalues);
+        add_transposed(s->gradients, s->queries, a->size, count, width, a->size, s, s->dkeys);
+        mix(s->gradients, &s->keys, count, width, a->size, s, s->out);
         for (long i = 0; i < count; i++)
-            for (long d = 0; d < a->size; d++) dq[(start + i) * a->q_stride + h * a->size + d] = s.out[i * a->size + d] * scale;
-        float_product(s.gradients, 1, width, s.queries, a->size, width, a->size, count, s.dkeys, a->size, 1);
-        for (long i = 0; i < count; i++) memcpy(s.out + i * a->size, given + i * stride, (size_t)a->size * 4);
-        float_product(s.scores, 1, width, s.out, a->size, width, a->size, count, s.dvalues, a->size, 1);
+            for (long d = 0; d < a->size; d += LANES)
+                store(dq + (start + i) * a->q_stride + h * a->size + d, load(s->out + i * a->size + d) * scale);
     }
 }
 
-// dq, dk and dv have the strides of q, k and v, and dk and dv begin as zeros. Heads of keys are divided among the threads, so that
-// the parts of a shared prefix are added in the order of the runs.
-void attention_backward(const Attention *shape, const Run *runs, const float *q, const float *k, const float *v, const float *mixed,
-                        const float *statistics, const float *dmixed, float *dq, float *dk, float *dv) {
-    const Attention a = *shape;
-    const long group = a.heads / a.shared, longest = longest_run(runs, a.runs);
-#pragma omp parallel for schedule(dynamic)
-    for (long head = 0; head < a.shared; head++) {
-        Gathered keys = {.rows = floats(longest * a.size), .transposed = floats(longest * a.size)};
-        Gathered values = {.transposed = floats(longest * a.size)};
-        Scratch s = {floats(QUERIES * a.size), floats(QUERIES * longest), floats(QUERIES * longest), floats(QUERIES * a.size),
-                     floats(longest * a.size), floats(longest * a.size)};
-        for (long r = 0; r < a.runs; r++) {
-            const Run *run = runs + r;
-            gather(&keys, k + head * a.size, a.k_stride, run, a.size, 1, 1);
-            gather(&values, v + head * a.size, a.v_stride, run, a.size, 0, 1);
-            memset(s.dkeys, 0, (size_t)(keys.padded * a.size) * 4);
-            memset(s.dvalues, 0, (size_t)(keys.padded * a.size) * 4);
-            for (long h = head * group; h < (head + 1) * group; h++)
-                head_backward(&a, run, h, &keys, &values, q, mixed, statistics, dmixed, dq, s);
-            for (long j = 0; j < keys.length; j++)
-                for (long d = 0; d < a.size; d++) {
-                    dk[key_row(run, j) * a.k_stride + head * a.size + d] += s.dkeys[j * a.size + d];
-                    dv[key_row(run, j) * a.v_stride + head * a.size + d] += s.dvalues[j * a.size + d];
-                }
+// One head of keys of a run.
+static void run_backward(const Attention *a, const Run *run, long head, const float *q, const float *k, const float *v,
+                         const float *peaks, const float *dmixed, float *dq, float *dk, float *dv, int add, Scratch *s) {
+    const long group = a->heads / a->shared, place = head * a->size;
+    gather_interleaved(&s->keys, k + place, a->k_stride, run, a->size);
+    gather_transposed(&s->keys, k + place, a->k_stride, run, a->size);
+    gather_transposed(&s->values, v + place, a->v_stride, run, a->size);
+    memset(s->dkeys, 0, (size_t)(s->keys.padded * a->size) * 4);
+    memset(s->dvalues, 0, (size_t)(s->keys.padded * a->size) * 4);
+    for (long h = head * group; h < (head + 1) * group; h++) head_backward(a, run, h, q, peaks, dmixed, dq, s);
+    for (long j = 0; j < s->keys.length; j++)
+        for (long d = 0; d < a->size; d += LANES) {
+            float *key = dk + key_row(run, j) * a->k_stride + place + d, *value = dv + key_row(run, j) * a->v_stride + place + d;
+            v16 dkey = load(s->dkeys + j * a->size + d), dvalue = load(s->dvalues + j * a->size + d);
+            if (add) dkey = load(key) + dkey, dvalue = load(value) + dvalue;
+            store(key, dkey), store(value, dvalue);
         }
-        free(keys.rows), free(keys.transposed), free(values.transposed);
-        free(s.queries), free(s.scores), free(s.gradients), free(s.out), free(s.dkeys), free(s.dvalues);
-    }
 }
 
-// -- one new token of each sample --------------------------------------------------------------------------------------
-
-typedef struct {
-    long groups, samples, heads, shared, size;
-    // Padded length of prompts, a multiple of 16; room for own keys, also; own keys, the present one included.
-    long prompt, capacity, steps;
-} Decode;
-
-// Keys and values of the present token take their place among the sample's own: keys (size, capacity), values (capacity, size).
-INLINE void append(const Decode *a, const float *k, const float *v, float *keys, float *values) {
-    for (long d = 0; d < a->size; d++) keys[d * a->capacity + a->steps - 1] = k[d];
-    memcpy(values + (a->steps - 1) * a->size, v, (size_t)a->size * 4);
+// The gradients of keys and values of all runs to 0.
+static void clear(const Attention *a, const Run *runs, float *dk, float *dv) {
+    const size_t size = (size_t)(a->shared * a->size) * 4;
+    for (long r = 0; r < a->runs; r++)
+        for (long row = runs[r].first; row < runs[r].first + runs[r].count; row++)
+            memset(dk + row * a->k_stride, 0, size), memset(dv + row * a->v_stride, 0, size);
 }
 
-// Attention of one token a sample over its prompt, which the samples of a group share, and its own tokens. qk (groups, samples,
-// heads + shared, size), v (groups, samples, shared, size); of each group and head of keys, the prompt's keys (size, prompt) and
-// values (prompt, size), and of each sample its own; lengths (groups) of prompts; mixed (groups, samples, heads * size).
-void decode_attention(const Decode *shape, const int64_t *lengths, const float *qk, const float *v, const float *prompt_keys,
-                      const float *prompt_values, float *keys, float *values, float *mixed) {
-    const Decode a = *shape;
-    const long group = a.heads / a.shared, rows = a.samples * group, stride = (a.heads + a.shared) * a.size;
-    const float scale = 1.0f / sqrtf((float)a.size);
+// dq, dk and dv have the strides of q, k and v. Where a run has a prefix, which others may share,
+// heads alone are divided among the threads, so that the parts of the prefix are added in the order of the runs.
+void attention_backward(const Attention *shape, const Run *runs, const float *q, const float *k, const float *v, const float *peaks,
+                        const float *dmixed, float *dq, float *dk, float *dv) {
+    const Attention a = *shape;
+    const long longest = longest_run(runs, a.runs);
+    long together = 1;
+    int prefixes = 0;
+    for (long r = 0; r < a.runs; r++)
+        if (runs[r].before) together = a.runs, prefixes = 1;
+    if (prefixes) clear(&a, runs, dk, dv);
 #pragma omp parallel
     {
-        const long widest = round_up(a.prompt) + round_up(a.steps);
-        float *queries = floats(rows * a.size), *scores = floats(rows * widest), *out = floats(rows * a.size);
+        Scratch s = scratch_of(longest, a.size);
 #pragma omp for schedule(dynamic)
-        for (long item = 0; item < a.groups * a.shared; item++) {
-            const long g = item / a.shared, head = item % a.shared, length = lengths[g], before = round_up(length);
-            const long width = before + round_up(a.steps);
-            const float *given = qk + g * a.samples * stride, *shared_keys = prompt_keys + item * a.size * a.prompt;
-            for (long s = 0; s < a.samples; s++) {
-                const long own = (item * a.samples + s) * a.capacity * a.size;
-                append(&a, given + s * stride + (a.heads + head) * a.size, v + ((g * a.samples + s) * a.shared + head) * a.size,
-                       keys + own, values + own);
-                scaled_queries(given + s * stride + head * group * a.size, a.size, 0, group, a.size, scale,
-                               queries + s * group * a.size);
-                float_product(queries + s * group * a.size, a.size, 1, keys + own, a.capacity, group, width - before, a.size,
-                              scores + s * group * width + before, width, 0);
-            }
-            float_product(queries, a.size, 1, shared_keys, a.prompt, rows, before, a.size, scores, width, 0);
-            for (long r = 0; r < rows; r++) {
-                float *row = scores + r * width;
-                const float first = highest(row, length), then = highest(row + before, a.steps), peak = first > then ? first : then;
-                const float sum = weigh(row, length, before, peak) + weigh(row + before, a.steps, width - before, peak);
-                for (long j = 0; j < width; j += LANES) store(row + j, load(row + j) / sum);
-            }
-            float_product(scores, width, 1, prompt_values + item * a.prompt * a.size, a.size, rows, a.size, length, out, a.size, 0);
-            for (long s = 0; s < a.samples; s++) {
-                float_product(scores + s * group * width + before, width, 1, values + (item * a.samples + s) * a.capacity * a.size,
-                              a.size, group, a.size, a.steps, out + s * group * a.size, a.size, 1);
-                memcpy(mixed + ((g * a.samples + s) * a.heads + head * group) * a.size, out + s * group * a.size,
-                       (size_t)(group * a.size) * 4);
-            }
-        }
-        free(queries), free(scores), free(out);
+        for (long item = 0; item < a.runs / together * a.shared; item++)
+            for (long r = item / a.shared * together; r < (item / a.shared + 1) * together; r++)
+                run_backward(&a, runs + r, item % a.shared, q, k, v, peaks, dmixed, dq, dk, dv, prefixes, &s);
+        free_scratch(s);
     }
 }

@@ -3,7 +3,7 @@
 // Matrix products take 8-bit operands: rows of activations and of weights for outputs and input gradients; for the gradient of a
 // weight, columns over blocks of GRADIENT_ROWS rows, whose products are added in order. Everything else is float32.
 
-#include "products.h"
+#include "layer.h"
 
 #define FORWARD_ROWS 48
 #define GRADIENT_ROWS 256
@@ -42,16 +42,6 @@ INLINE void multiply(const float *x, Right right, long rows, long summed, uint8_
 }
 
 // -- norm --------------------------------------------------------------------------------------------------------------
-
-INLINE float inverse_rms(const float *x, long width, float eps) {
-    v16 sum = {0};
-    for (long k = 0; k < width; k += LANES) sum = sum + load(x + k) * load(x + k);
-    return 1.0f / sqrtf(lane_sum(sum) / (float)width + eps);
-}
-
-INLINE void scaled(const float *x, float inverse, const float *weight, long width, float *out) {
-    for (long k = 0; k < width; k += LANES) store(out + k, load(x + k) * inverse * load(weight + k));
-}
 
 // out = or += gradient of x, given that of x * inverse * weight; dweight += its part of the weight's gradient.
 INLINE void norm_gradient(const float *gradient, const float *x, float inverse, const float *weight, long width, float *dweight,
@@ -127,17 +117,6 @@ static float *parts_of(long rows, long width) {
 }
 
 // -- before attention --------------------------------------------------------------------------------------------------
-
-// Row m has the cosines and sines at (m / inner) * outer_stride + (m % inner) * inner_stride.
-typedef struct {
-    const float *cos, *sin;
-    long inner, outer_stride, inner_stride;
-} Rope;
-
-typedef struct {
-    long rows, width, rotated, values, size;
-    float eps;
-} Heads;
 
 INLINE long rope_row(const Rope *rope, long m) {
     return m / rope->inner * rope->outer_stride + m % rope->inner * rope->inner_stride;
@@ -241,11 +220,6 @@ void before_backward(const Heads *heads, const Rope *rope, const float *x, const
 }
 
 // -- after attention ---------------------------------------------------------------------------------------------------
-
-typedef struct {
-    long rows, width, mixed, hidden;
-    float eps;
-} Mlp;
 
 INLINE void gated(const float *gate_up, long hidden, float *out) {
     for (long k = 0; k < hidden; k += LANES) {

@@ -31,17 +31,25 @@ def target_logits(model: decoder.Decoder, batch: batches.Batch, dtype: torch.dty
 
     Matrix products run over all tokens at once and attention per bucket; the last MLP and the logits are computed for tokens that
     bear loss only."""
-    weights, replicas = model.weights(dtype), max(1, model.replicas)
-    buckets = [weights.attention((replicas * count, length)) for count, length in batch.buckets]
-    sizes = [count * length for count, length in batch.buckets]
-
-    def attend(layer: int, qk: Tensor, v: Tensor) -> Tensor:
-        parts = zip(buckets, qk.split(sizes, -3), v.split(sizes, -3), strict=True)
-        return torch.cat([attend_bucket(layer, *part) for attend_bucket, *part in parts], -2)
-
+    weights = model.weights(dtype)
+    over_runs = weights.over_runs()
+    attend = attention.attend_buckets(over_runs, batch.buckets) if over_runs else _attend_each(weights, batch.buckets)
     rope = attention.rotary(model.shape, batch.positions, dtype)
     hidden = decoder.forward(model.shape, weights, batch.ids, rope, attend, batch.before)
     return model.logits(hidden)
+
+
+def _attend_each(weights: decoder.Weights, sizes: list[tuple[int, int]]) -> attention.Attend:
+    """Attention bucket by bucket, of all replicas of a stack together."""
+    replicas = len(weights.embedding) if weights.embedding.ndim == 3 else 1
+    buckets = [weights.attention((replicas * count, length)) for count, length in sizes]
+    rows = [count * length for count, length in sizes]
+
+    def attend(layer: int, qk: Tensor, v: Tensor) -> Tensor:
+        parts = zip(buckets, qk.split(rows, -3), v.split(rows, -3), strict=True)
+        return torch.cat([attend_bucket(layer, *part) for attend_bucket, *part in parts], -2)
+
+    return attend
 
 
 # Held-out problems.
