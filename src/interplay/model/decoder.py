@@ -217,8 +217,9 @@ class Decoder(nn.Module):
         return self.model.embed_tokens.weight if self.shape.tie_word_embeddings else self.lm_head.weight
 
     def logits(self, hidden: Tensor, dtype: torch.dtype | None = None) -> Tensor:
-        """Logits (..., vocab) in float32 of final hidden states (..., D); of a stack (replicas, N, vocab) of (replicas, N, D). With
-        dtype int8 the products of a large vocabulary take integer operands, of states (M, D)."""
+        """Logits (..., vocab) in float32 of final hidden states (..., D); of a stack (replicas, N, vocab) of (replicas, N, D).
+
+        With dtype int8 the products of a large vocabulary take integer operands, of states (M, D)."""
         head = self.head()
         if dtype == torch.int8 and self.vocab_size >= LARGE_VOCABULARY and head.dim() == 2:
             usable = library.usable((*hidden.shape[1:], self.vocab_size), hidden.device)
