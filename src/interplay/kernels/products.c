@@ -54,22 +54,32 @@ void quantise_columns(const float *x, long rows, long width, long ld, int unsign
 }
 
 void quantise_transposed(const float *w, long rows, long width, int8_t *bytes, float *scale, int32_t *offset) {
-    for (long n = 0; n < rows; n++, w += width) {
-        float inverse;
-        scale[n] = power_of_two(row_peak(w, width), 127.0f, &inverse);
-        v16 by = splat(inverse);
-        i16 sum = {0};
-        for (long k = 0; k < width; k += LANES) {
-            uint8_t row[LANES];
-            v16 values = rounded(w + k, by);
-            sum += __builtin_convertvector(values, i16);
-            store_bytes(row, values);
-            for (long i = 0; i < LANES; i += 4) memcpy(bytes + ((k + i) * rows + n * 4), row + i, 4);
+    // 16 rows at a time as bytes, whose groups of four are then transposed as integers of 32 bits.
+    uint8_t *some = aligned(LANES * width);
+    const long fours = width / 4;
+    int32_t *out = (int32_t *)bytes;
+    for (long n = 0; n < rows; n += LANES) {
+        for (long i = 0; i < LANES; i++, w += width) {
+            float inverse;
+            scale[n + i] = power_of_two(row_peak(w, width), 127.0f, &inverse);
+            const v16 by = splat(inverse);
+            i16 sum = {0};
+            for (long k = 0; k < width; k += LANES) {
+                const v16 values = rounded(w + k, by);
+                sum += __builtin_convertvector(values, i16);
+                store_bytes(some + i * width + k, values);
+            }
+            int32_t total = 0;
+            for (int lane = 0; lane < LANES; lane++) total += sum[lane];
+            offset[n + i] = 128 * total;
         }
-        int32_t total = 0;
-        for (int i = 0; i < LANES; i++) total += sum[i];
-        offset[n] = 128 * total;
+        const int32_t *given = (const int32_t *)some;
+        long k = 0;
+        for (; k + LANES <= fours; k += LANES) transpose16(given + k, fours, out + k * rows + n, rows);
+        for (; k < fours; k++)
+            for (long i = 0; i < LANES; i++) out[k * rows + n + i] = given[i * fours + k];
     }
+    free(some);
 }
 
 // -- integer product ---------------------------------------------------------------------------------------------------
