@@ -38,7 +38,7 @@ void pack_matrix(const float *w, long rows, long columns, int both, uint8_t *buf
 // out (rows, columns of w^T or of w) = or += x (rows, summed) . operand, with scratch for the bytes and scales of x.
 INLINE void multiply(const float *x, Right right, long rows, long summed, uint8_t *quantised, float *scale, float *out, int add) {
     quantise_rows(x, rows, summed, quantised, scale);
-    product((Left){quantised, scale, summed, 4}, right, rows, summed, 0, right.columns, out, right.columns, add);
+    product((Left){quantised, scale, summed, 4}, right, rows, summed, out, right.columns, add);
 }
 
 // -- norm --------------------------------------------------------------------------------------------------------------
@@ -96,8 +96,7 @@ static void weight_gradient(Columns left, Columns right, long rows, float *out) 
             const Left a = {left.bytes + place * left.width + n * 4, left.scale + block * left.width + n, 4, left.width * 4};
             const Right b = {(int8_t *)right.bytes + place * right.width, right.scale + block * right.width,
                              right.offset + block * right.width, right.width};
-            product(a, b, smaller_of(chunk, left.width - n), (count + 3) / 4 * 4, 0, right.width, out + n * right.width, right.width,
-                    block > 0);
+            product(a, b, smaller_of(chunk, left.width - n), (count + 3) / 4 * 4, out + n * right.width, right.width, block > 0);
         }
 }
 
