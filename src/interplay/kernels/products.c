@@ -39,7 +39,8 @@ void quantise_columns(const float *x, long rows, long width, long ld, int unsign
             inverses[i] = inverse;
         }
         i16 sum = {0};
-        const long panel = unsigned_bytes ? 0 : n / PANEL * PANEL, ld_bytes = smaller_of(unsigned_bytes ? width : PANEL, width - panel);
+        const long panel = unsigned_bytes ? 0 : n / PANEL_COLUMNS * PANEL_COLUMNS;
+        const long ld_bytes = smaller_of(unsigned_bytes ? width : PANEL_COLUMNS, width - panel);
         uint8_t *place = bytes + panel * ((rows + 3) / 4 * 4) + (n - panel) * 4;
         for (long t = 0; t < rows; t += 4) {
             i16 four[4];
@@ -76,7 +77,7 @@ void quantise_transposed(const float *w, long rows, long width, int8_t *bytes, f
             offset[n + i] = 128 * total;
         }
         const int32_t *given = (const int32_t *)some;
-        const long panel = n / PANEL * PANEL, columns = smaller_of(PANEL, rows - panel);
+        const long panel = n / PANEL_COLUMNS * PANEL_COLUMNS, columns = smaller_of(PANEL_COLUMNS, rows - panel);
         int32_t *place = out + panel * fours + n - panel;
         long k = 0;
         for (; k + LANES <= fours; k += LANES) transpose16(given + k, fours, place + k * columns, columns);
@@ -143,8 +144,8 @@ INLINE void tile(int rows, int vectors, Left left, Right right, long m, long n, 
         break;
 
 void product(Left left, Right right, long rows, long summed, float *out, long ld, int add) {
-    for (long n = 0; n < right.columns; n += PANEL) {
-        const int vectors = (int)(smaller_of(PANEL, right.columns - n) / LANES);
+    for (long n = 0; n < right.columns; n += PANEL_COLUMNS) {
+        const int vectors = (int)(smaller_of(PANEL_COLUMNS, right.columns - n) / LANES);
         for (long m = 0; m < rows; m += TILE) switch (rows - m) {
                 TILE_CASE(1)
                 TILE_CASE(2)

@@ -13,9 +13,9 @@ typedef struct {
 
 // Columns of a panel of a right operand, which lie together: with a whole row between two groups of bytes, every group would lie in a
 // page of its own.
-#define PANEL 64
+#define PANEL_COLUMNS 64
 
-// The right operand: panels of signed bytes [summed / 4][at most PANEL columns][4], a scale for each column, and 128 times the sum of
+// The right operand: panels of signed bytes [summed / 4][at most PANEL_COLUMNS columns][4], a scale for each column, and 128 times the sum of
 // its bytes, which takes back the offset of the left operand.
 typedef struct {
     const int8_t *bytes;
