@@ -8,8 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from interplay.core import artifact, execution
-from interplay.core.digest import canonical, digest
+from interplay.core import artifact, digest, execution
 from interplay.core.model import KeyPlace, UserError, parse_model
 from interplay.kinds import identity, table
 from interplay.model.spec import SourceSpec
@@ -165,8 +164,9 @@ def shorten_stage(stage: Mapping[str, Any], steps: int) -> dict[str, Any]:
         raise UserError(f"--steps = {steps}: must lie in 1..{whole}, the steps of the whole stage")
     kept = {"checkpoints": [step for step in spec["checkpoints"] if step <= steps]} if "checkpoints" in spec else {}
     model = parse_model(table.KINDS[stage["kind"]].spec, {**spec, key: value, **kept}, KeyPlace(stage["digest"]))
-    made = digest(stage["kind"], model, stage["deps"])
-    return {**stage, "spec": canonical(model), "digest": made, "label": f"{stage.get('label', '')}, {steps} of {whole} steps"}
+    made = digest.digest(stage["kind"], model, stage["deps"])
+    label = f"{stage.get('label', '')}, {steps} of {whole} steps"
+    return {**stage, "spec": digest.canonical(model), "digest": made, "label": label}
 
 
 def compare_bytes(made: Path, known: Path) -> list[str]:

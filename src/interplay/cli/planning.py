@@ -1,16 +1,13 @@
 """Commands before a run: `interplay plan` and `interplay calibrate`."""
 
 import json
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
-from interplay.cli import common
+from interplay.cli import common, overview
 from interplay.cli.common import CONFIGS, RESULTS, command, flag, option
 from interplay.core.model import UserError, print_visible
-
-if TYPE_CHECKING:
-    from interplay.cli.overview import Overview
-    from interplay.study.plan import Plan
-
+from interplay.results import catalog, estimate, locks
+from interplay.study.plan import Plan
 
 app = common.new_app()
 
@@ -50,7 +47,6 @@ def plan_stages(
         interplay plan edge --scale gpu --gpus 1,8,64  # the time on 1, 8 and 64 GPUs
         interplay plan --all --write  # renew the locks in configs/plans
     """
-    from interplay.results import estimate
 
     counts = _gpu_counts(gpus)
     if not (every or study):
@@ -74,9 +70,8 @@ def plan_stages(
         raise UserError(f"--strict-code: sources of finished stages have changed: {', '.join(seen.drifted)}")
 
 
-def _check_locks(plans: "list[Plan]", every: bool) -> None:
+def _check_locks(plans: list[Plan], every: bool) -> None:
     """Raises UserError at the first lock that differs; of `every` plan also where the table of members does."""
-    from interplay.results import locks
 
     if stale := next((plan for plan in plans if not plan.locked(CONFIGS)), None):
         path, why = stale.lock_path(CONFIGS), _lock_difference(stale)
@@ -85,8 +80,7 @@ def _check_locks(plans: "list[Plan]", every: bool) -> None:
         raise UserError(f"{locks.members_path(CONFIGS)}: differs from the plans; run `make locks` and commit it")
 
 
-def _write_locks(plans: "list[Plan]", every: bool) -> None:
-    from interplay.results import locks
+def _write_locks(plans: list[Plan], every: bool) -> None:
 
     for plan in plans:
         if plan.write_lock(CONFIGS):
@@ -103,17 +97,14 @@ def _gpu_counts(text: str) -> list[int]:
     return [int(word) for word in words]
 
 
-def _lock_difference(plan: "Plan") -> str:
+def _lock_difference(plan: Plan) -> str:
     """The difference between the plan and the lock in the working tree; empty where there is no difference or no lock."""
-    from interplay.results import locks
 
     locked = locks.lock_of_working_tree(plan, CONFIGS, RESULTS)
     return locks.summarize_difference(locked, plan) if locked else ""
 
 
-def _show_differences(plan: "Plan", revision: str, full: bool, as_json: bool) -> None:
-    from interplay.cli import overview
-    from interplay.results import catalog, locks
+def _show_differences(plan: Plan, revision: str, full: bool, as_json: bool) -> None:
 
     old = locks.lock_of_commit(plan, CONFIGS, RESULTS, revision)
     found = locks.compare_stages(old.stages, catalog.plan_json(plan))
@@ -121,9 +112,7 @@ def _show_differences(plan: "Plan", revision: str, full: bool, as_json: bool) ->
     print_visible(json.dumps(listed, indent=1) if as_json else overview.differences_text(found, old, full))
 
 
-def _show_overview(plan: "Plan", counts: list[int], full: bool, stages: bool, as_json: bool) -> "Overview":
-    from interplay.cli import overview
-    from interplay.results import estimate, locks
+def _show_overview(plan: Plan, counts: list[int], full: bool, stages: bool, as_json: bool) -> overview.Overview:
 
     stale, unexercised = _lock_difference(plan), locks.unexercised(plan, CONFIGS)
     seen = overview.read_overview(plan, CONFIGS, RESULTS, full)

@@ -3,17 +3,17 @@
 import difflib
 import logging
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 from interplay.cli import common
 from interplay.cli.common import CONFIGS, LOGS, RESULTS, argument, command, flag, option
 from interplay.core import artifact, model
+from interplay.kinds.table import SETS
 from interplay.report import metric_spec
-
-if TYPE_CHECKING:
-    from interplay.study.plan import Plan
-    from interplay.tasks.verdict import Row
-
+from interplay.report.write import plain
+from interplay.results import catalog, state
+from interplay.study.plan import Plan
+from interplay.tasks.verdict import Row
 
 LOG = logging.getLogger(__name__)
 
@@ -45,19 +45,16 @@ def locate_report(study: common.Study, scale: common.Scale = None) -> None:
         return
     if not (folder / "report.html").exists():
         from interplay.report.write import answers, page
-        from interplay.results import catalog
 
         page.remake_page(catalog.report_spec(plan), answers.report_inputs(plan, RESULTS), folder)
-    from interplay.report.write import plain
 
     for line in plain.verdict_lines(folder):
         model.print_visible(line)
     model.print_visible(f"report: {folder / 'report.html'}")
 
 
-def _partial_report(plan: "Plan") -> str:
+def _partial_report(plan: Plan) -> str:
     """Write the report of an unfinished study; returns a line with its path."""
-    from interplay.results import state
     from interplay.run import graph
 
     if not state.has_begun(RESULTS, plan):
@@ -82,7 +79,6 @@ def explain_cell(
         interplay explain edge main rl_edge edge  # table main, row rl_edge, column edge
     """
     from interplay.report.inspect import explain
-    from interplay.results import catalog
 
     plan = common.plan_of(study, scale)
     spec, stages = catalog.report_spec(plan), catalog.plan_json(plan)
@@ -134,7 +130,6 @@ def draw_lineage(
         interplay lineage 3f2a --output stage.svg  # one stage, as a picture
     """
     from interplay.report.draw import diagram
-    from interplay.results import catalog
 
     stages = catalog.lineage_of(what, CONFIGS, RESULTS, scale or common.default_scale())
     states = {digest: artifact.state_of(artifact.folder(RESULTS, stage["kind"], digest)).name for digest, stage in stages.items()}
@@ -170,7 +165,6 @@ def compare_sides(
         interplay compare edge:rl_edge edge:rl_hard  # two arms of a study
     """
     from interplay.report.inspect import compare
-    from interplay.results import catalog
 
     at = scale or common.default_scale()
     try:
@@ -238,7 +232,6 @@ def measure_novelty(
         interplay novelty 3f2a --against 77c0  # the evaluation 3f2a against the set 77c0 that its model was trained on
     """
     from interplay.data import similarity
-    from interplay.kinds.table import SETS
 
     samples, problems = (artifact.find(RESULTS, name) for name in (digest, against))
     stage = artifact.read_json(samples / "stage.json")
@@ -331,7 +324,7 @@ def _made_in(folder: Path, digest: str) -> str:
     return " ".join(filter(None, [stage["kind"], digest, stage.get("label", "")]))
 
 
-def _row(folder: Path, index: int) -> "Row":
+def _row(folder: Path, index: int) -> Row:
     rows = _rows(folder)
     found = next((row for row in rows if row.index == index), None)
     if found is None:
@@ -339,9 +332,8 @@ def _row(folder: Path, index: int) -> "Row":
     return found
 
 
-def _rows(folder: Path) -> "list[Row]":
+def _rows(folder: Path) -> list[Row]:
     from interplay.data import sets
-    from interplay.kinds.table import SETS
 
     if folder.parent.name not in SETS:
         raise model.UserError(f"{folder}: a {folder.parent.name} stage has no rows; give the digest of a {', '.join(SETS)} stage")

@@ -2,17 +2,16 @@
 
 import textwrap
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 from interplay.cli import common
 from interplay.cli.common import CONFIGS, RESULTS, argument, command, flag, option
 from interplay.core import artifact, metrics
 from interplay.core.model import UserError, plural, print_visible, quantity
-
-if TYPE_CHECKING:
-    from interplay.results import garbage
-    from interplay.study.plan import Plan
-
+from interplay.kinds.table import KINDS
+from interplay.results import garbage, payloads, state
+from interplay.study import compose
+from interplay.study.plan import Plan
 
 app = common.new_app()
 
@@ -32,7 +31,6 @@ def verify_files(
         interplay verify  # everything in results
         interplay verify edge  # what a study uses
     """
-    from interplay.results import payloads, state
 
     folders, unfinished = _chosen_folders(what, scale)
     checked = [payloads.of_record(folder) for folder in folders]
@@ -56,8 +54,6 @@ def verify_files(
 
 def _chosen_folders(what: str | None, scale: str | None) -> tuple[list[Path], int]:
     """Folders of the finished stages to check, and the number of unfinished stages of the study."""
-    from interplay.results import state
-    from interplay.study import compose
 
     if what is None:
         folders = [artifact.folder(RESULTS, one.kind, digest) for digest, one in sorted(state.scan_results(RESULTS).items())]
@@ -92,7 +88,6 @@ def collect_garbage(
         interplay gc  # what would be removed, and its size
         interplay gc --older-than 7 --delete  # remove what was last written to a week ago or earlier
     """
-    from interplay.results import garbage
 
     found = garbage.find_garbage(CONFIGS, RESULTS, lock or [], older_than)
     common.show_parts(*_garbage_table(found))
@@ -162,8 +157,6 @@ def sync_store(
         interplay store push  # store what is finished
         interplay store pull edge  # fetch what a study needs
     """
-    from interplay.results import payloads
-    from interplay.study import compose
 
     if not payloads.in_project():
         raise UserError(f"{Path.cwd()}: no git repository with DVC; `git init && dvc init` make one")
@@ -172,7 +165,6 @@ def sync_store(
 
 
 def _push_stages(plans: "list[Plan]") -> None:
-    from interplay.results import payloads
 
     for plan in plans:
         payloads.keep_study(RESULTS, plan)
@@ -187,7 +179,6 @@ def _push_stages(plans: "list[Plan]") -> None:
 
 def _pull_stages(plans: "list[Plan]") -> None:
     """Fetch the payloads that DVC's pointers list."""
-    from interplay.results import payloads
 
     folders = _stage_folders(plans)
     wanted = [folder for folder in folders if not _is_complete(folder)]
@@ -200,7 +191,6 @@ def _pull_stages(plans: "list[Plan]") -> None:
 
 
 def _pull_records(plans: "list[Plan]") -> None:
-    from interplay.results import payloads
 
     count = payloads.fetch_payloads([RESULTS / payloads.STUDIES / payloads.folder_name(plan) for plan in plans])
     back = [payloads.restore_records(RESULTS, plan.stages, payloads.stored_kinds(RESULTS)) for plan in plans]
@@ -209,8 +199,6 @@ def _pull_records(plans: "list[Plan]") -> None:
 
 def _show_status(plans: "list[Plan]") -> None:
     """The studies, and one row per kind: stages of the plans, finished, complete here, and known to DVC."""
-    from interplay.kinds.table import KINDS
-    from interplay.results import payloads
 
     folders = _stage_folders(plans)
     known = payloads.stored_folders(folders)

@@ -14,9 +14,8 @@ from torch import Tensor
 from interplay.core import model, random
 from interplay.data import tokenizer as text
 from interplay.data.spec import split_of
-from interplay.rl import records
+from interplay.rl import group_advantages, records
 from interplay.rl.batch import Batch
-from interplay.rl.group_advantages import left_out, spread
 from interplay.rl.spec import TeachSpec
 from interplay.rollout.engine import Engine
 from interplay.rollout.request import Request, Sampling
@@ -182,7 +181,8 @@ def promoted(rewards: torch.Tensor, trained: Sequence[bool], threshold: float) -
 
 def _compared(values: torch.Tensor) -> torch.Tensor:
     """Each value less the mean of the others."""
-    return left_out(values, torch.zeros(len(values), dtype=torch.int64), torch.ones(len(values), dtype=torch.bool))
+    one_group, counted = torch.zeros(len(values), dtype=torch.int64), torch.ones(len(values), dtype=torch.bool)
+    return group_advantages.left_out(values, one_group, counted)
 
 
 # Records of a run of teaching.
@@ -249,7 +249,7 @@ def of_rewards(rewards: Tensor, best: int | None) -> dict[str, float]:
     """`reward`, `reward_std` (Bessel-corrected) and `reward_best` of the datasets (g,), and whether a student was `promoted`."""
     return {
         "reward": float(rewards.mean()),
-        "reward_std": float(spread(rewards)),
+        "reward_std": float(group_advantages.spread(rewards)),
         "reward_best": float(rewards.max()),
         "promoted": float(best is not None),
     }

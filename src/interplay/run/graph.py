@@ -248,7 +248,7 @@ def check_external(stages: Iterable[Stage]) -> None:
 def _missing_input(stage: Stage) -> str | None:
     try:
         if isinstance(stage.spec, DatasetSpec):
-            from interplay.data.dataset import find_file  # NumPy and pyarrow, for studies that read files alone
+            from interplay.data.problems import find_file  # NumPy and pyarrow, for studies that read files alone
 
             find_file(stage.spec, stage.run)
         elif isinstance(stage.spec, SourceSpec) and stage.spec.sha256 and not stage.run.path:

@@ -9,8 +9,7 @@ import yaml
 from interplay.core.model import KeyPlace, UserError, nearest_name, parse_model
 from interplay.data.spec import is_whole
 from interplay.kinds.study_keys import OwnTrainerReferences
-from interplay.study import files, locate
-from interplay.study.spec import Scale, ScaleChange, Study
+from interplay.study import files, locate, spec
 from interplay.train.spec import OwnTrainerSpec
 
 LIMITS = ("max_gpu_hours", "max_hours")
@@ -75,7 +74,7 @@ def _hours(key: str, value: Any) -> float:
     return hours
 
 
-def load(configs: Path, study: str, scale: str) -> tuple[Study, Scale]:
+def load(configs: Path, study: str, scale: str) -> tuple[spec.Study, spec.Scale]:
     """Compose and validate. Raises UserError in one line for anything that is not as the schema says."""
     _known(configs / "study", study)
     _known(configs / "scale", scale)
@@ -85,11 +84,11 @@ def load(configs: Path, study: str, scale: str) -> tuple[Study, Scale]:
         if not isinstance(tree.get(group), dict):
             raise place.error("must hold keys and values, such as `question: ...`, and no `# @package` line")
     study_given = _at_scale(own_trainers(tree["study"]), scale)
-    typed = parse_model(Study, study_given, places["study"])
+    typed = parse_model(spec.Study, study_given, places["study"])
     for name in typed.scales:
         if name not in scales(configs):
             raise places["study"].key("scales", name).error(f"no such scale{nearest_name(name, scales(configs))}")
-    return typed, _changed(parse_model(Scale, tree["scale"], places["scale"]), typed.scales.get(scale))
+    return typed, _changed(parse_model(spec.Scale, tree["scale"], places["scale"]), typed.scales.get(scale))
 
 
 def own_trainers(tree: dict[str, Any]) -> dict[str, Any]:
@@ -135,7 +134,7 @@ def _with_keys(entries: Any, changes: Any) -> Any:
     return {**merged, **{name: change for name, change in new.items() if is_whole(change)}}
 
 
-def _changed(scale: Scale, change: ScaleChange | None) -> Scale:
+def _changed(scale: spec.Scale, change: spec.ScaleChange | None) -> spec.Scale:
     """The scale as the study changes it."""
     if change is None:
         return scale

@@ -6,9 +6,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from interplay.core.execution import pause_garbage_collection
+from interplay.core import execution, references
 from interplay.core.model import KeyPlace, UserError
-from interplay.core.references import corpus_inputs, is_data_role
 from interplay.kinds.study_keys import PathStage
 from interplay.report.spec import Lineup, ReportArm, ReportRung, ReportStage
 from interplay.study import answers, check, compose, contrasts, locate, resolve, sets
@@ -29,7 +28,7 @@ class ExpandedArm(NamedTuple):
 def plan_study(configs: Path, study: str, scale: str) -> Plan:
     """Compose, validate and expand one study. Raises UserError with file and line of the key that is wrong."""
     try:
-        with pause_garbage_collection():
+        with execution.pause_garbage_collection():
             return expand(study, scale, *compose.load(configs, study, scale), configs)
     except UserError as error:
         raise locate.located(error, configs, study, scale) from None
@@ -138,8 +137,8 @@ def _report(base: ArmContext, rows: list[ReportArm], lineups: dict[str, Lineup],
     shown |= {rung.digest for row in rows for rung in row.rungs}
     blocks = {digest: more for digest, more in plan.blocks.items() if digest in shown}
     shown |= {digest for more in blocks.values() for digest in more}
-    packed = {digest for reader in shown for digest in corpus_inputs(plan.stages[reader].deps)}
-    read = {dep for one in shown | packed for role, dep in plan.stages[one].deps.items() if is_data_role(role)}
+    packed = {digest for reader in shown for digest in references.corpus_inputs(plan.stages[reader].deps)}
+    read = {dep for one in shown | packed for role, dep in plan.stages[one].deps.items() if references.is_data_role(role)}
     used = sets.with_sources(plan.stages, shown | read)
     ends = {row.arm: row.path[-1].digest for row in rows}
     spec: dict[str, Any] = {

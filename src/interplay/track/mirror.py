@@ -17,7 +17,6 @@ from interplay.kinds.table import makes
 from interplay.report.spec import ReportSpec
 from interplay.study.plan import Plan, Stage
 from interplay.track import describe
-from interplay.track.describe import Lineage
 from snakemake_logger_plugin_mlflow import events, store
 
 DONE = "mlflow.interplay.done"
@@ -47,7 +46,7 @@ class Mirror:
                 self.runs.setdefault(tags["stage.digest"], run)
             elif "plan" in tags:
                 self.parents.setdefault(tags["plan"], run)
-        self.lineage = Lineage(plan, results, self.client, self.experiment, self.places, self.look)
+        self.lineage = describe.Lineage(plan, results, self.client, self.experiment, self.places, self.look)
         self.tags: dict[str, dict[str, str]] = {run.info.run_id: dict(run.data.tags) for run in self._all()}
         self.params: dict[str, dict[str, str]] = {run.info.run_id: dict(run.data.params) for run in self._all()}
         self.status = {run.info.run_id: run.info.status for run in self._all()}

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from interplay.core import extension, model
-from interplay.core.model import PermanentError
 from interplay.data import similarity
 from interplay.data.curate import StepInputs, StepResult, transform_row
 from interplay.data.steps import spec as steps
@@ -281,7 +280,7 @@ def samples_of(spec: SampleStep, row: Row, inputs: StepInputs) -> list[dict[str,
     """The samples of a row. Raises PermanentError where it has fewer than the step needs."""
     found = inputs.samples.get((row.set, row.index), [])
     if len(found) < spec.samples():
-        raise PermanentError(
+        raise model.PermanentError(
             f"curate: step {inputs.number} ({spec.name}): row {inputs.row_name(row)} has {len(found)} samples of the "
             f"{spec.samples()} that the step needs; raise num_samples of the evaluation"
         )

@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from interplay.core import artifact, references
-from interplay.core.model import UserError, clock, quantity
+from interplay.core import artifact, model, references
 from interplay.kinds import cost, formulas, identity
 from interplay.kinds.table import KINDS, SETS, makes
 from interplay.report.draw.diagram import stage_name
@@ -58,7 +57,7 @@ def _block(
     rows = []
     for member in entry.members[: provenance.MOST_MEMBERS]:
         known = behind.telemetry.get(member.digest, {})
-        hours = clock(known["seconds_wall"]) if "seconds_wall" in known else ""
+        hours = model.clock(known["seconds_wall"]) if "seconds_wall" in known else ""
         rows.append([member.digest, member.seeds, member.state, hours, str(known.get("host", "")), member.attempts])
     facts = {"settings": _settings(entry, members[0]), "spent": _spent(members, planned), "from": _inputs(members, behind)}
     if "shares" in members[0]["spec"]:
@@ -83,8 +82,10 @@ def _spent(members: list[dict[str, Any]], planned: dict[str, formulas.Cost]) -> 
     """What was made or spent, seed by seed where that differs."""
     known = [stage for stage in members if "metrics" in stage]
     flops = [cost.realised(stage, planned[stage["digest"]].parameters).flops for stage in known]
-    found = {key: [quantity(stage["metrics"][key]) for stage in known if key in stage["metrics"]] for key in provenance.SPENT}
-    found["FLOPs"] = [quantity(number) for number in flops if number]
+    found = {
+        key: [model.quantity(stage["metrics"][key]) for stage in known if key in stage["metrics"]] for key in provenance.SPENT
+    }
+    found["FLOPs"] = [model.quantity(number) for number in flops if number]
     return ", ".join(f"{key} {' | '.join(each if len(set(each)) > 1 else each[:1])}" for key, each in found.items() if each)
 
 
@@ -137,7 +138,7 @@ def _overlaps(spec: ReportSpec, behind: provenance.Provenance, results: Path) ->
         return {}, [f"structural overlap: it needs the problems of {named}; `interplay store pull` gets them"]
     try:
         found = set_overlaps(frame.Results(spec, {}, {digest: dict(behind.stages[digest]) for digest in folders}, folders))
-    except UserError as error:
+    except model.UserError as error:
         return {}, [f"structural overlap: {error}"]
     said = {}
     for item in found:

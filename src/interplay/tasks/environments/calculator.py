@@ -7,9 +7,8 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from interplay.core.random import Draw, stream, stream_key
-from interplay.tasks import family
+from interplay.tasks import family, spec
 from interplay.tasks.environments.spec import Calculator
-from interplay.tasks.spec import Verify
 from interplay.tasks.verdict import BOX, Verdict
 
 LONGEST, MOST = 100, 10**18
@@ -136,7 +135,7 @@ def solve(prompt: str, task: Calculator, replies: family.Replies) -> str:
     return str(int(left))
 
 
-def verify(problem: Problem, completion: str, options: Verify) -> Verdict:
+def verify(problem: Problem, completion: str, options: spec.Verify) -> Verdict:
     """Right: the last turn boxes the value (family.judge_transcript)."""
     return family.judge_transcript(completion, lambda turns: reply(problem, turns), answer(problem))
 
