@@ -10,7 +10,6 @@ from interplay.cli import common
 from interplay.cli.common import CONFIGS, RESULTS, argument, command, flag, option
 from interplay.core import artifact, model
 from interplay.kinds.table import KINDS
-from interplay.study import compose
 from interplay.study.plan import Plan
 
 app = common.new_app()
@@ -61,10 +60,11 @@ def adopt_model(
 
 def _study_file(study: str | None) -> str:
     """Where to write the printed lines."""
+    from interplay.study import expand
 
     if not study:
         return "a study"
-    return f"{CONFIGS}/study/{study}.yaml" + ("" if study in compose.studies(CONFIGS) else " (a new file)")
+    return f"{CONFIGS}/study/{study}.yaml" + ("" if study in expand.studies(CONFIGS) else " (a new file)")
 
 
 @command(app, "export")
@@ -158,7 +158,6 @@ def _was_launched(plan: Plan) -> bool:
 
 def _is_started(plan: Plan) -> bool:
     """Whether a model was trained or evaluated for the study: data, tokenizers and source models are shared between studies."""
-
     shared = ("problems", "tokenizer", "corpus")
     rows = {stage.digest: KINDS[stage.kind] for stage in plan.stages.values()}
     own = [digest for digest, row in rows.items() if row.makes not in shared and (row.makes != "model" or row.logged)]

@@ -7,7 +7,7 @@ import time
 import traceback
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console, Group, RenderableType
@@ -19,8 +19,11 @@ from rich.text import Text
 from interplay.cli import common
 from interplay.cli.common import LOGS, RESULTS, argument, command, flag, option
 from interplay.core import artifact, model
-from interplay.results import progress, telemetry
+from interplay.results import telemetry
 from interplay.study.plan import Plan
+
+if TYPE_CHECKING:
+    from interplay.results import progress
 
 LOG = logging.getLogger(__name__)
 COLOURS = {"waiting": "dim", "running": "cyan", "stopped": "yellow", "failed": "red", "done": "green"}
@@ -71,6 +74,7 @@ def watch_study(
 
 def _take_frame(plan: Plan, hint: str) -> tuple[RenderableType, bool]:
     """A frame, with a hint on results at other scales, and whether the report, the last stage, is done."""
+    from interplay.results import progress
 
     seen = progress.watch_stages(plan, RESULTS, LOGS)
     left, note = progress.time_left(plan, seen, RESULTS)
@@ -78,7 +82,7 @@ def _take_frame(plan: Plan, hint: str) -> tuple[RenderableType, bool]:
     return _frame(title, seen, progress.count_states(seen), left, note), seen[-1].state == "done"
 
 
-def _frame(title: str, seen: list[progress.Watched], counts: "Counts", seconds_left: float | None, note: str) -> RenderableType:
+def _frame(title: str, seen: "list[progress.Watched]", counts: "Counts", seconds_left: float | None, note: str) -> RenderableType:
     """A headline, a table by kind, the running stages, and those that failed or stopped."""
     parts: list[RenderableType] = [_headline(title, seen, seconds_left, note), _count_table(counts)]
     running = [one for one in seen if one.state == "running"]
@@ -101,7 +105,7 @@ def format_duration(seconds: float) -> str:
     return f"{hours} h {rest:02} min" if hours < 48 else f"{hours // 24} d {hours % 24} h"
 
 
-def _headline(title: str, seen: list[progress.Watched], seconds_left: float | None, note: str) -> Text:
+def _headline(title: str, seen: "list[progress.Watched]", seconds_left: float | None, note: str) -> Text:
     done, running = (sum(one.state == state for one in seen) for state in ("done", "running"))
     text = Text.assemble((model.escape_control(title), "bold"), f"  {done} of {len(seen)} stages done")
     if running:
@@ -125,7 +129,7 @@ def _count_table(counts: "Counts") -> Table:
     return grid
 
 
-def _running_table(seen: list[progress.Watched]) -> Table:
+def _running_table(seen: "list[progress.Watched]") -> Table:
     grid = Table(box=None, pad_edge=False, header_style="dim")
     grid.add_column("running", no_wrap=True, overflow="ellipsis", max_width=34)
     for name in ("digest", "progress", "rate", "left"):
@@ -150,7 +154,7 @@ def format_metrics(values: Mapping[str, float]) -> str:
     return "  ".join(f"{key} {values[key]:.4g}" for key in keys[:MOST_METRICS])
 
 
-def _halted_lines(seen: list[progress.Watched]) -> list[Text]:
+def _halted_lines(seen: "list[progress.Watched]") -> list[Text]:
     lines = [
         Text.assemble(
             (f"{one.state}  ", COLOURS[one.state]),

@@ -11,7 +11,6 @@ from interplay.core import artifact, model
 from interplay.kinds.table import SETS
 from interplay.report import metric_spec
 from interplay.report.write import plain
-from interplay.results import catalog, state
 from interplay.study.plan import Plan
 from interplay.tasks.verdict import Row
 
@@ -45,6 +44,7 @@ def locate_report(study: common.Study, scale: common.Scale = None) -> None:
         return
     if not (folder / "report.html").exists():
         from interplay.report.write import answers, page
+        from interplay.results import catalog
 
         page.remake_page(catalog.report_spec(plan), answers.report_inputs(plan, RESULTS), folder)
 
@@ -55,6 +55,7 @@ def locate_report(study: common.Study, scale: common.Scale = None) -> None:
 
 def _partial_report(plan: Plan) -> str:
     """Write the report of an unfinished study; returns a line with its path."""
+    from interplay.results import state
     from interplay.run import graph
 
     if not state.has_begun(RESULTS, plan):
@@ -79,6 +80,7 @@ def explain_cell(
         interplay explain edge main rl_edge edge  # table main, row rl_edge, column edge
     """
     from interplay.report.inspect import explain
+    from interplay.results import catalog
 
     plan = common.plan_of(study, scale)
     spec, stages = catalog.report_spec(plan), catalog.plan_json(plan)
@@ -130,6 +132,7 @@ def draw_lineage(
         interplay lineage 3f2a --output stage.svg  # one stage, as a picture
     """
     from interplay.report.draw import diagram
+    from interplay.results import catalog
 
     stages = catalog.lineage_of(what, CONFIGS, RESULTS, scale or common.default_scale())
     states = {digest: artifact.state_of(artifact.folder(RESULTS, stage["kind"], digest)).name for digest, stage in stages.items()}
@@ -165,6 +168,7 @@ def compare_sides(
         interplay compare edge:rl_edge edge:rl_hard  # two arms of a study
     """
     from interplay.report.inspect import compare
+    from interplay.results import catalog
 
     at = scale or common.default_scale()
     try:

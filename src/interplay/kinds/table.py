@@ -280,7 +280,7 @@ KINDS: dict[str, Kind] = {
     ),
     "select": Kind(
         SelectSpec,
-        "interplay.evaluate.select:select_checkpoint",
+        "interplay.evaluate.sampling:select_checkpoint",
         makes="model",
         hue=45,
         references=study_keys.SelectReferences,

@@ -282,6 +282,30 @@ def summarize_difference(locked: Locked, plan: plans.Plan) -> str:
     return "; ".join([*parts, f"earlier specs are not available: {locked.lacking}"] if locked.lacking else parts)
 
 
+def difference_from_tree(plan: Plan, configs: Path, results: Path) -> str:
+    """The difference between the plan and the lock in the working tree; empty where there is no difference or no lock."""
+    locked = lock_of_working_tree(plan, configs, results)
+    return summarize_difference(locked, plan) if locked else ""
+
+
+def check_locks(plans: list[Plan], configs: Path, results: Path, every: bool) -> None:
+    """Raises UserError at the first lock that differs; of `every` plan also where the table of members does."""
+    if stale := next((plan for plan in plans if not plan.locked(configs)), None):
+        path, why = stale.lock_path(configs), difference_from_tree(stale, configs, results)
+        raise UserError(f"{path}: differs from the configs{f' ({why})' if why else ''}; run `make locks` and commit it")
+    if every and members_text(plans) != members_text_at(configs):
+        raise UserError(f"{members_path(configs)}: differs from the plans; run `make locks` and commit it")
+
+
+def write_locks(plans: list[Plan], configs: Path, every: bool) -> Iterator[Path]:
+    """Write the locks of plans that differ, and of `every` plan the table of members; gives each path that was written."""
+    for plan in plans:
+        if plan.write_lock(configs):
+            yield plan.lock_path(configs)
+    if every and write_members(plans, configs):
+        yield members_path(configs)
+
+
 # -- which studies use which member ------------------------------------------------------------------------------------------
 # Which committed studies use which member: `configs/plans/members.json`, written with the locks. A member is a kind, or a
 # spec that its `name` chooses (task family, curation step, loss, sampler, ...); it is called `<key>: <name>`, as in

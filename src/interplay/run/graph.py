@@ -19,7 +19,7 @@ from interplay.model.spec import SourceSpec
 from interplay.results import catalog, estimate, payloads, state
 from interplay.run import slurm
 from interplay.run.spec import Site
-from interplay.study import compose, expand
+from interplay.study import expand
 from interplay.study.plan import Plan, Stage
 from interplay.track import live
 
@@ -196,12 +196,12 @@ def open_graph(root: Path, config: dict[str, Any], main_process: bool) -> Graph:
         return Graph(results, [])
     try:
         _check_writable(results)
-        names, scale = compose.chosen(root / "configs", config)
+        names, scale = expand.chosen(root / "configs", config)
         site = slurm.load_site(root / "configs")
         graph = Graph(results, [expand.plan_study(root / "configs", name, scale) for name in names], site)
         graph.kept = payloads.restorable_records(results, graph.stages, payloads.stored_kinds(results))
         _check_warning_time(graph)
-        if limits := compose.limits(config):
+        if limits := expand.limits(config):
             _check_limits(graph, limits)
         graph.check_payloads()
         for folder in graph.partial:
