@@ -9,7 +9,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 from tokenizers import Tokenizer
-from torch import Tensor
 
 from interplay.core import model, random
 from interplay.data import tokenizer as text
@@ -245,7 +244,7 @@ class Spent:
         return {**self.sums, "student_reward": last, "student_gain": last - first}
 
 
-def of_rewards(rewards: Tensor, best: int | None) -> dict[str, float]:
+def of_rewards(rewards: torch.Tensor, best: int | None) -> dict[str, float]:
     """`reward`, `reward_std` (Bessel-corrected) and `reward_best` of the datasets (g,), and whether a student was `promoted`."""
     return {
         "reward": float(rewards.mean()),
@@ -267,13 +266,15 @@ def of_batch(batch: Batch) -> dict[str, float]:
     }
 
 
-def write_step(out: Path, step: int, spec: TeachSpec, proposals: Sequence[Proposal], rewards: Tensor, advantage: Tensor) -> None:
+def write_step(
+    out: Path, step: int, spec: TeachSpec, proposals: Sequence[Proposal], rewards: torch.Tensor, advantage: torch.Tensor
+) -> None:
     """Keep `keep_rollouts` proposals, chosen by (seed, step). `rewards` and `advantage` (g * n,)."""
     kept = records.kept_rows(spec.seed, step, len(proposals), spec.keep_rollouts)
     records.save_step(out, step, [_entry(step, spec, proposals[i], i, rewards, advantage) for i in kept])
 
 
-def _entry(step: int, spec: TeachSpec, one: Proposal, i: int, rewards: Tensor, advantage: Tensor) -> dict[str, Any]:
+def _entry(step: int, spec: TeachSpec, one: Proposal, i: int, rewards: torch.Tensor, advantage: torch.Tensor) -> dict[str, Any]:
     return {
         "step": step,
         "dataset": i // spec.problems_per_dataset,
