@@ -16,7 +16,7 @@ import torch
 from conftest import ROOT
 from key_order import meaning, reversed_maps
 
-from interplay.kinds.cost import costs, shape_parameters, vocabulary
+from interplay.kinds.stages import costs, shape_parameters, vocabulary
 from interplay.model import folder
 from interplay.model.decoder import Decoder
 from interplay.report.spec import ReportSpec

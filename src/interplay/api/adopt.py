@@ -10,7 +10,7 @@ from typing import Any
 
 from interplay.core import artifact, digest, execution
 from interplay.core.model import KeyPlace, UserError, parse_model
-from interplay.kinds import identity, table
+from interplay.kinds import stages, table
 from interplay.model.spec import SourceSpec
 from interplay.report.write.plain import aligned, short
 from interplay.study.plan import Stage
@@ -101,7 +101,7 @@ def _check_artifact(folder: Path) -> None:
         raise UserError(f"{folder / 'record.json'}: not the record of a stage")
     if record["kind"] not in table.KINDS:
         raise UserError(f"{folder / 'record.json'}: kind = {record['kind']!r}: no such kind; known: {', '.join(table.KINDS)}")
-    found = identity.rehashed(record)
+    found = stages.rehashed(record)
     if not found == record["digest"] == folder.name:
         raise UserError(
             f"{folder / 'record.json'}: what it says gives digest {found}, but it is recorded as {record['digest']} in "
@@ -180,6 +180,6 @@ def compare_bytes(made: Path, known: Path) -> list[str]:
             rows.append([name, "only in the record" if now is None else "only in scratch"])
         elif before != now:
             rows.append([name, f"{before[0]} bytes in both" if before[0] == now[0] else f"{before[0]} -> {now[0]} bytes"])
-    changed = identity.leaf_differences(one["metrics"], other["metrics"])
+    changed = stages.leaf_differences(one["metrics"], other["metrics"])
     rows += [[f"metric {key}", f"{short(old)} -> {short(new)}"] for key, (old, new) in changed.items()]
     return aligned(rows)

@@ -14,7 +14,7 @@ import yaml
 
 from interplay.core import artifact
 from interplay.core.model import KeyPlace, UserError, nearest_name, parse_model
-from interplay.kinds.identity import flat_leaves
+from interplay.kinds.stages import flat_leaves
 from interplay.report.spec import ReportSpec
 from interplay.results import locks, state
 from interplay.rl.spec import Method

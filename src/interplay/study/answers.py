@@ -9,7 +9,7 @@ from interplay.core.digest import canonical
 from interplay.core.model import KeyPlace, Model, nearest_name, plural
 from interplay.data.spec import ProblemsSpec
 from interplay.evaluate.spec import EvaluateSpec
-from interplay.kinds.cost import costs, paper_tokens, reached
+from interplay.kinds.stages import costs, paper_tokens, reached
 from interplay.kinds.table import KL, is_logged, logged_names
 from interplay.report import metric_spec, spec as report_spec
 from interplay.study import sets

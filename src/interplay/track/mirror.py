@@ -188,12 +188,10 @@ class Mirror:
 
     def _values(self, run: Any, values: dict[str, float], time_ms: int, evaluation: Stage | None = None) -> list[Any]:
         """Single values; those of an evaluation count for the model and the problem set that it took."""
-        from mlflow.entities import Metric
-
         of: dict[str, Any] = self.lineage.evaluated_model(evaluation) if evaluation else {}
         if of:
             of["run_id"] = run.info.run_id
-        return [Metric(store.metric_key(key), value, time_ms, 0, **of) for key, value in values.items()]
+        return [_point(key, value, time_ms, **of) for key, value in values.items()]
 
     def _files(self, run: Any, files: dict[str, Any]) -> None:
         """JSON files among the artifacts of the run. A client's `log_artifacts` would first ask the store for the place."""
@@ -299,12 +297,17 @@ class Mirror:
 
 def _spread(lines: list[dict[str, float]], stretch: tuple[int, int, int, int]) -> list[Any]:
     """Points of lines of metrics.jsonl, with times between those of the stretch's ends."""
-    from mlflow.entities import Metric
-
     first, start, last, end = stretch
     points = []
     for line in lines:
         step = int(line["step"])
         moment = start + round((end - start) * (step - first) / max(last - first, 1))
-        points += [Metric(store.metric_key(key), value, moment, step) for key, value in line.items() if key != "step"]
+        points += [_point(key, value, moment, step) for key, value in line.items() if key != "step"]
     return points
+
+
+def _point(key: str, value: float, time_ms: int, step: int = 0, **of: Any) -> Any:
+    """One value of a metric, as the store keeps it."""
+    from mlflow.entities import Metric
+
+    return Metric(store.metric_key(key), value, time_ms, step, **of)

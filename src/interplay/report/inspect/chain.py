@@ -10,7 +10,8 @@ import numpy as np
 import pandas as pd
 
 from interplay.core import artifact, model, references
-from interplay.kinds import cost, formulas, identity
+from interplay.kinds import formulas
+from interplay.kinds.stages import costs, flat_leaves, realised
 from interplay.kinds.table import KINDS, SETS, makes
 from interplay.report.draw.diagram import stage_name
 from interplay.report.inspect.card import curation_lines
@@ -37,7 +38,7 @@ def stages_of(spec: ReportSpec, stages: Stages, results: Path, asked: Callable[[
     behind = provenance.of_plan(known, results, notes.missing_reasons(known, results, results.parent / "logs"))
     overlap, absent = _overlaps(spec, behind, results)
     entries = sorted(reversed(provenance.stage_entries(spec, behind)), key=lambda entry: _rank(entry.kind))
-    planned = cost.costs(stages)
+    planned = costs(stages)
     blocks = [_block(entry, behind, overlap, planned, len({row.arm for row in rows}) > 1) for entry in entries]
     gone = [f"{behind.stages[digest].get('label')} [{digest}]: {why}" for digest, why in behind.why.items()]
     return blocks, gone + absent
@@ -81,7 +82,7 @@ def _wrapped(key: str, said: str) -> list[str]:
 def _spent(members: list[dict[str, Any]], planned: dict[str, formulas.Cost]) -> str:
     """What was made or spent, seed by seed where that differs."""
     known = [stage for stage in members if "metrics" in stage]
-    flops = [cost.realised(stage, planned[stage["digest"]].parameters).flops for stage in known]
+    flops = [realised(stage, planned[stage["digest"]].parameters).flops for stage in known]
     found = {
         key: [model.quantity(stage["metrics"][key]) for stage in known if key in stage["metrics"]] for key in provenance.SPENT
     }
@@ -97,7 +98,7 @@ def _without_empty(rows: list[list[str]]) -> list[list[str]]:
 
 def _settings(entry: provenance.Entry, stage: Mapping[str, Any]) -> str:
     """What the page shows of the kind, and what determines the number: engine, precision, verifier and seed."""
-    whole = identity.flat_leaves(stage["spec"])
+    whole = flat_leaves(stage["spec"])
     more = {key: item for key, item in whole.items() if key in ("engine", "dtype") or key.startswith("verify.")}
     seed = {"seed": whole["seed"]} if "seed" in whole and len(entry.members) == 1 else {}
     return ", ".join(f"{key} {short(item)}" for key, item in {**entry.settings, **more, **seed}.items())

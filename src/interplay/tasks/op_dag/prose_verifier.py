@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from interplay.tasks import family, spec, verdict
-from interplay.tasks.op_dag import dag, prose, prose_parser, prose_problems
+from interplay.tasks.op_dag import dag, prose, prose_parser, prose_problems, terse
 from interplay.tasks.op_dag.prose import UNKNOWN, VALUE_UNKNOWN, Node, Problem
 from interplay.tasks.op_dag.prose_parser import (
     PRIME,
@@ -27,7 +27,6 @@ from interplay.tasks.op_dag.prose_parser import (
     Letters,
     intermediate_code,
 )
-from interplay.tasks.op_dag.terse import LETTERS
 
 VALUED, NAMED, BAD_VALUE, BAD_PARENTS, BAD_OPERATOR, *_ = dag.BITS
 
@@ -193,7 +192,7 @@ VALUED, NAMED, _BAD_VALUE, BAD_PARENTS, *_REST = dag.BITS
 _SO = len("so ")
 _FIRST, _SECOND = len("a = "), len("a = b + ")
 """Offsets of the operands in `a = b + c = ...`."""
-_ALL = frozenset(LETTERS)
+_ALL = frozenset(terse.LETTERS)
 _RIGHT = VALUED | NAMED
 _GOAL = "@"
 """The goal's letter in `Script.equation`."""
