@@ -39,7 +39,7 @@ rule all:
 
 
 onstart:
-    graph.on_start(GRAPH)
+    graph.on_start(GRAPH, workflow.cores if workflow.local_exec else None)
 
 
 onsuccess:

@@ -14,6 +14,7 @@ from specs import DEPS, SPECS
 from interplay.core.digest import Known, canonical_json, digest, hashed, versions
 from interplay.core.execution import Run
 from interplay.core.model import Model, Since, UserError
+from interplay.evaluate.spec import EvaluateSpec
 from interplay.kinds.table import KINDS
 from interplay.results.locks import read_lock
 from interplay.study.expand import plan_study
@@ -172,3 +173,12 @@ def test_a_field_that_joined_later_leaves_old_digests_alone_until_it_is_used() -
     assert versions(New()) == versions(Old())
     found = {digest("k", New(**given), {}) for given in ({"extra": 1}, {"part": Part()}, {"part": Part(weight=0.1)})}
     assert len(found | {digest("k", Old(), {})}) == 4
+
+
+def test_a_changed_arithmetic_is_a_new_version_of_its_users_alone() -> None:
+    for kind in ("pretrain", "sft", "prefer", "rl"):
+        exact, integer = (KINDS[kind].spec.model_validate({**SPECS[kind][0], "dtype": dtype}) for dtype in ("float32", "int8"))
+        assert versions(exact)[""] == exact.VERSION
+        assert versions(integer) == versions(exact) | {"": exact.VERSION + 1}
+    assert versions(EvaluateSpec(dtype="bfloat16"))[""] == EvaluateSpec.VERSION
+    assert versions(EvaluateSpec(dtype="int8"))[""] == EvaluateSpec.VERSION + 1

@@ -83,7 +83,7 @@ def _hashed(value: Any, path: str, found: dict[str, int]) -> Any:
         return value
     inner = f"{path}." if path else ""
     if isinstance(value, Model):
-        found[path] = value.VERSION
+        found[path] = value.hashed_version()
         content = {}
         for name, first, old in _fields(type(value)):
             item, inside = getattr(value, name), dict[str, int]()
@@ -122,7 +122,7 @@ def _model_text(value: Model, known: Known) -> tuple[str, dict[str, int]]:
     """`_hashed` as JSON, and the versions by path."""
     if id(value) in known:
         return known[id(value)][1:]
-    parts, found = list[str](), {"": value.VERSION}
+    parts, found = list[str](), {"": value.hashed_version()}
     for name, first, old in _fields(type(value)):
         item = getattr(value, name)
         if not old and type(item) in PLAIN:

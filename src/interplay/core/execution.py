@@ -1,5 +1,5 @@
-"""How a stage is executed and never hashed: the `run` block, the rank of this process among those of the stage, and how it stops
-on a signal."""
+"""How a stage is executed and never hashed: the `run` block, the cores that a stage has beyond it, the rank of this process among
+those of the stage, and how it stops on a signal."""
 
 import contextlib
 import gc
@@ -35,7 +35,8 @@ class Run(Model):
     """Resources and execution. With the digest it fixes the bytes of a result on one kind of CPU; it never changes identity."""
 
     threads: Count = 1
-    """CPU threads of each process: Snakemake reserves them, torch and OpenMP use them."""
+    """CPU threads of each process: Snakemake reserves them, torch and OpenMP use them. On one machine a stage of `dtype: int8`
+    takes idle cores of the launch as well, for what has the same bytes with any number of threads."""
     processes: Count = 1
     """Processes that share the work of one stage, on GPUs one for each; training, RL and evaluation can be shared. A step sees
     the same rows in the same order for any number; sums differ by rounding. Samples of an evaluation are the same."""
@@ -95,6 +96,56 @@ class Run(Model):
     def stated(self) -> dict[str, Any]:
         """What differs from the defaults, as JSON: all that a `stage.json` says."""
         return self.model_dump(exclude_defaults=True)
+
+
+# Cores beyond the `run` block that this process may use now. `run.resources` lends them while no other stage needs them; only
+# code whose bytes are the same with any number of threads may use them: the kernels of dtype int8. They read the number at each
+# call, so it may change at any moment.
+
+
+@dataclass
+class _Borrowed:
+    wanted: float | None = None
+    """Since when there is a use for them."""
+    count: int = 0
+    since: float = 0.0
+    """When the count became what it is."""
+    before: float = 0.0
+    """Core seconds until then."""
+
+
+_BORROWED = _Borrowed()
+
+
+def want_cores() -> None:
+    """From here on this process has a use for borrowed cores."""
+    _BORROWED.wanted = _BORROWED.wanted or time.monotonic()
+
+
+def wants_cores() -> bool:
+    """Whether this process has a use for borrowed cores."""
+    return _BORROWED.wanted is not None
+
+
+def set_borrowed_cores(count: int) -> None:
+    """Change the number of borrowed cores."""
+    _BORROWED.before = borrowed_seconds()
+    _BORROWED.count, _BORROWED.since = count, time.monotonic()
+
+
+def borrowed_cores() -> int:
+    """How many borrowed cores this process has now."""
+    return _BORROWED.count
+
+
+def borrowed_seconds() -> float:
+    """Core seconds that were borrowed so far."""
+    return _BORROWED.before + _BORROWED.count * (time.monotonic() - _BORROWED.since)
+
+
+def mean_borrowed_cores() -> float:
+    """Their mean number since there was a use for them."""
+    return 0.0 if _BORROWED.wanted is None else borrowed_seconds() / (time.monotonic() - _BORROWED.wanted)
 
 
 # Which of a stage's processes this is. A stage runs in one unless its `run` block says more; of several, each is a worker and

@@ -108,6 +108,10 @@ class Model(BaseModel):
     REFUSES: ClassVar[frozenset[str]] = frozenset()
     """Capabilities that no other member may have."""
 
+    def hashed_version(self) -> int:
+        """What enters the digest: VERSION, and more of a spec with a value whose meaning alone has changed."""
+        return self.VERSION
+
     def needs(self) -> frozenset[str]:
         """What it needs with its options as they are."""
         return self.NEEDS

@@ -6,7 +6,7 @@ from pydantic import field_validator, model_validator
 
 from interplay.core.extension import Extension, written_as
 from interplay.core.model import Count, Model, Natural, NotNegative, Share, Since
-from interplay.model.spec import Dtype
+from interplay.model.spec import Dtype, version_in
 from interplay.rollout.spec import AloneEpisode, EngineName, check_dtype
 from interplay.tasks.spec import Verify
 
@@ -74,6 +74,10 @@ class EvaluateSpec(Model):
         if odd := [name for name in names if not name.isidentifier()]:
             raise ValueError(f"'{odd[0]}' cannot be written in a table; name it as a function, letters, digits and _")
         return metrics
+
+    def hashed_version(self) -> int:
+        """Of the arithmetic, too."""
+        return version_in(self.dtype, self.VERSION)
 
     @model_validator(mode="after")
     def _engine_computes(self) -> "EvaluateSpec":

@@ -24,7 +24,15 @@ INLINE v16 load(const float *p) { return *(const v16 *)p; }
 INLINE void store(float *p, v16 x) { *(v16 *)p = x; }
 INLINE v16 splat(float x) { return (v16){x, x, x, x, x, x, x, x, x, x, x, x, x, x, x, x}; }
 INLINE v16 absolute(v16 x) { return (v16)((i16)x & 0x7fffffff); }
-INLINE v16 larger(v16 a, v16 b) { return (v16)(((i16)a & (a > b)) | ((i16)b & ~(a > b))); }
+
+// a where a > b, else b.
+INLINE v16 larger(v16 a, v16 b) {
+#if defined(__AVX512F__)
+    return (v16)_mm512_max_ps((__m512)a, (__m512)b);
+#else
+    return (v16)(((i16)a & (a > b)) | ((i16)b & ~(a > b)));
+#endif
+}
 
 INLINE v16 fma16(v16 a, v16 b, v16 c) {
 #if defined(__AVX512F__)
@@ -43,6 +51,18 @@ INLINE v16 fma16(v16 a, v16 b, v16 c) {
 }
 
 // Sum and maximum over the lanes, halves first.
+#if defined(__AVX512F__)
+#define HALVES(combine)                                                                                                          \
+    __m256 eight = combine##256_ps(_mm512_castps512_ps256((__m512)x),                                                            \
+                                   _mm256_castpd_ps(_mm512_extractf64x4_pd(_mm512_castps_pd((__m512)x), 1)));                    \
+    __m128 four = combine##_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));                                  \
+    __m128 two = combine##_ps(four, _mm_movehl_ps(four, four));                                                                  \
+    return _mm_cvtss_f32(combine##_ss(two, _mm_shuffle_ps(two, two, 1)));
+#define _mm_add256_ps _mm256_add_ps
+#define _mm_max256_ps _mm256_max_ps
+INLINE float lane_sum(v16 x) { HALVES(_mm_add) }
+INLINE float lane_max(v16 x) { HALVES(_mm_max) }
+#else
 INLINE float lane_sum(v16 x) {
     float s[LANES];
     memcpy(s, &x, sizeof s);
@@ -58,23 +78,24 @@ INLINE float lane_max(v16 x) {
         for (int i = 0; i < width; i++) s[i] = s[i] > s[i + width] ? s[i] : s[i + width];
     return s[0];
 }
+#endif
 
 // The nearest integer, ties to even, of |x| < 2^22.
 INLINE v16 nearest(v16 x) { return (x + 12582912.0f) - 12582912.0f; }
 
-// exp(x) within 2 units in the last place; x is clamped to -87..88. Cephes' polynomial by separate operations.
+// exp(x) within 2 units in the last place; x is clamped to -87..88. Cephes' polynomial.
 INLINE v16 exponential(v16 x) {
     x = larger(splat(-87.0f), x);
     x = -larger(splat(-88.0f), -x);
     v16 n = nearest(x * 1.44269504f);
-    v16 r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
+    v16 r = fma16(n, splat(2.12194440e-4f), fma16(n, splat(-0.693359375f), x));
     v16 y = splat(1.9875691500e-4f);
-    y = y * r + 1.3981999507e-3f;
-    y = y * r + 8.3334519073e-3f;
-    y = y * r + 4.1665795894e-2f;
-    y = y * r + 1.6666665459e-1f;
-    y = y * r + 5.0000001201e-1f;
-    y = (y * r) * r + r + 1.0f;
+    y = fma16(y, r, splat(1.3981999507e-3f));
+    y = fma16(y, r, splat(8.3334519073e-3f));
+    y = fma16(y, r, splat(4.1665795894e-2f));
+    y = fma16(y, r, splat(1.6666665459e-1f));
+    y = fma16(y, r, splat(5.0000001201e-1f));
+    y = fma16(y, r * r, r) + 1.0f;
     return y * (v16)((__builtin_convertvector(n, i16) + 127) << 23);
 }
 
@@ -104,4 +125,11 @@ INLINE float power_of_two(float peak, float top, float *inverse) {
     other.bits = (uint32_t)(254 - exponent) << 23;
     *inverse = other.value;
     return scale.value;
+}
+
+// The same for each lane.
+INLINE v16 powers_of_two(v16 peak, float top, v16 *inverse) {
+    const i16 exponent = ((i16)(larger(peak, splat(1e-30f)) / top) >> 23 & 255) + 1;
+    *inverse = (v16)((254 - exponent) << 23);
+    return (v16)(exponent << 23);
 }

@@ -17,6 +17,8 @@ from typing import Any
 
 import torch
 
+from interplay.core import execution
+
 _LOG = logging.getLogger(__name__)
 FLAGS = [
     "-std=gnu11",
@@ -105,6 +107,8 @@ def library() -> ctypes.CDLL | None:
     for name, arguments in ARGUMENTS.items():
         function = getattr(loaded, name)
         function.argtypes, function.restype = arguments, None
+    if _torch_openmp():
+        execution.want_cores()
     return loaded
 
 
@@ -142,10 +146,21 @@ def _compile(compiler: str, sources: list[Path], path: Path) -> None:
 
 
 def call(name: str, *arguments: Any) -> None:
-    """Call a kernel of a library that is there; tensors are passed as addresses, structures by reference."""
-    loaded = library()
+    """Call a kernel of a library that is there; tensors are passed as addresses, structures by reference.
+
+    It uses borrowed cores, too. PyTorch's operations do not: products and sums of theirs differ with the number of threads."""
+    loaded, borrowed = library(), execution.borrowed_cores()
     assert loaded is not None
-    getattr(loaded, name)(*map(_argument, arguments))
+    openmp = _torch_openmp() if borrowed else None
+    if openmp is None:
+        getattr(loaded, name)(*map(_argument, arguments))
+        return
+    own = openmp.omp_get_max_threads()
+    openmp.omp_set_num_threads(own + borrowed)
+    try:
+        getattr(loaded, name)(*map(_argument, arguments))
+    finally:
+        openmp.omp_set_num_threads(own)
 
 
 def _argument(value: Any) -> Any:
@@ -160,12 +175,11 @@ def usable(widths: Iterable[int], device: torch.device) -> bool:
 
 
 @cache
-def _torch_openmp() -> bool:
-    """Makes the OpenMP library of PyTorch, where that is GCC's, visible to libraries that are loaded later."""
+def _torch_openmp() -> ctypes.CDLL | None:
+    """The OpenMP library of PyTorch, where that is GCC's; it is visible to libraries that are loaded later."""
     for path in (Path(torch.__file__).parent / "lib").glob("libgomp*"):
-        ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
-        return True
-    return False
+        return ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
+    return None
 
 
 def _processor() -> bytes:

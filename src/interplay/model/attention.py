@@ -1,5 +1,5 @@
-"""Rotary positions and causal attention of the decoder: by blocks on a CPU, by fused kernels on a GPU, and by the kernels of
-`interplay.kernels` for 8-bit products."""
+"""Rotary positions and causal attention of the decoder: by blocks on a CPU, by fused kernels on a GPU, and by
+`interplay.kernels` with integer operands."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -9,11 +9,13 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from interplay.kernels import layers
 from interplay.model.spec import Shape
 
 Attend = Callable[[int, Tensor, Tensor], Tensor]
 """(layer, q and k (..., heads + kv heads, head_dim), v (..., kv heads, head_dim)) -> (..., heads * head_dim)."""
+
+OverRuns = Callable[[Tensor, Tensor, Tensor], Tensor]
+"""`interplay.kernels.layers.attention`, or a function in its place."""
 
 GPU_ATTENTION = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 """Attention kernels on a GPU, without cuDNN's, which PyTorch prefers on Hopper and Blackwell: for each new shape it builds a
@@ -36,17 +38,21 @@ def rotary(shape: Shape, positions: Tensor, dtype: torch.dtype) -> tuple[Tensor,
 
 
 def causal_attention(
-    size: Sequence[int], device: torch.device, dtype: torch.dtype, compiled: bool, segments: Tensor | None = None
+    size: Sequence[int],
+    device: torch.device,
+    dtype: torch.dtype,
+    over_runs: OverRuns | None = None,
+    segments: Tensor | None = None,
 ) -> Attend:
     """Attention within `count` rows of `length` tokens, `size` = (count, length); the leading dimensions of its arguments may be
     flat. A token attends to the tokens before it that bear its own number in segments (count, length); None: to all before it.
-    `compiled`: by the kernels of 8-bit products."""
+    `over_runs`: what computes it with integer operands; None: PyTorch, in `dtype`."""
     count, length = size
-    if compiled:
+    if over_runs is not None:
         runs = _runs(count, length, segments)
 
         def attend_runs(_: int, qk: Tensor, v: Tensor) -> Tensor:
-            mixed = layers.attention(qk.reshape(-1, *qk.shape[-2:]), v.reshape(-1, *v.shape[-2:]), runs)
+            mixed = over_runs(qk.reshape(-1, *qk.shape[-2:]), v.reshape(-1, *v.shape[-2:]), runs)
             return mixed.view(*qk.shape[:-2], -1)
 
         return attend_runs
@@ -67,10 +73,10 @@ def split_heads(qk: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _runs(count: int, length: int, segments: Tensor | None) -> Tensor:
-    """Runs of `layers.attention`, (R, 4) int32, of flattened rows."""
+    """Runs of `OverRuns`, (R, 4) int32, of flattened rows."""
     starts = torch.arange(count, dtype=torch.int32) * length
     if segments is not None:
-        starts = F.pad(segments[:, 1:] != segments[:, :-1], (1, 0), value=True).flatten().nonzero()[:, 0].int()
+        starts = F.pad(segments[:, 1:] != segments[:, :-1], (1, 0), value=True).flatten().nonzero()[:, 0].int().cpu()
     counts = torch.diff(starts, append=torch.tensor([count * length], dtype=torch.int32))
     return torch.stack((starts, counts, torch.zeros_like(starts), torch.zeros_like(starts)), 1).contiguous()
 

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from interplay.kernels import int8, layers, library
-from interplay.model.attention import Attend, activations, causal_attention, rotary
+from interplay.model.attention import Attend, OverRuns, activations, causal_attention, rotary
 from interplay.model.spec import Shape
 
 # RMS norm and rotary embedding with custom gradients: autograd's many small products cost a fifth of a CPU step.
@@ -116,7 +116,11 @@ class Weights(NamedTuple):
 
     def attention(self, size: Sequence[int], segments: Tensor | None = None) -> Attend:
         """`causal_attention` in the arithmetic of these weights."""
-        return causal_attention(size, self.norm.device, self.norm.dtype, self.compiled(), segments)
+        return causal_attention(size, self.norm.device, self.norm.dtype, self.over_runs(), segments)
+
+    def over_runs(self) -> OverRuns | None:
+        """Attention over runs with integer operands, where these weights take such."""
+        return layers.attention if self.compiled() else int8.attention if self.halves is INT8 else None
 
 
 class _Affine(nn.Module):

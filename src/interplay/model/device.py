@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 import torch
 
+from interplay.core import execution
 from interplay.core.execution import Run
 from interplay.core.model import PermanentError
 from interplay.model.decoder import EAGER, Decoder, compiled
@@ -50,6 +51,12 @@ def peak_flops(dtype: torch.dtype, device: torch.device) -> float:
         times.append(time.perf_counter() - start)
         del y
     return 2 * size**3 / min(times)
+
+
+def stage_flops(dtype: torch.dtype, device: torch.device) -> float:
+    """The same of all processes of a stage, with the cores that they borrowed on average."""
+    cores = 1 + execution.mean_borrowed_cores() / torch.get_num_threads()
+    return peak_flops(dtype, device) * execution.world_size() * cores
 
 
 def model_flops_utilisation(parameters: int, tokens_per_second: float, peak: float) -> float:

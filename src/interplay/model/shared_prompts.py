@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import log_softmax
 
-from interplay.kernels import layers
-from interplay.model.attention import Attend, activations, rotary, split_heads
+from interplay.model.attention import Attend, OverRuns, activations, rotary, split_heads
 from interplay.model.decoder import Decoder, forward
 
 
@@ -26,8 +25,8 @@ def hidden_states(
     in_prompt = torch.arange(longest, device=prompts.device)
     positions = torch.cat((in_prompt.repeat(count), (lengths[group][:, None] + later).flatten()))
     weights = decoder.weights(dtype)
-    if weights.compiled():
-        attend = _attend_runs(longest, lengths, group, width - 1)
+    if over_runs := weights.over_runs():
+        attend = _attend_runs(over_runs, longest, lengths, group, width - 1)
     else:
         attend = _attend_padded(longest, lengths, group, width - 1, activations(dtype))
     states = forward(decoder.shape, weights, ids, rotary(decoder.shape, positions, dtype), attend)
@@ -36,7 +35,7 @@ def hidden_states(
     return torch.cat((last[group][:, None], of_completions.unflatten(0, (rows, width - 1))), 1)
 
 
-def _attend_runs(longest: int, lengths: Tensor, group: Tensor, width: int) -> Attend:
+def _attend_runs(over_runs: OverRuns, longest: int, lengths: Tensor, group: Tensor, width: int) -> Attend:
     """Each completion is a run after the prompt of its group, which is not copied."""
     starts = torch.arange(len(lengths)) * longest
     none = torch.zeros_like(starts)
@@ -44,7 +43,7 @@ def _attend_runs(longest: int, lengths: Tensor, group: Tensor, width: int) -> At
     begins = len(lengths) * longest + torch.arange(len(group)) * width
     then = torch.stack((begins, torch.full_like(begins, width), starts[group], lengths[group]), 1)
     runs = torch.cat((first, then)).int().contiguous()
-    return lambda _, qk, v: layers.attention(qk, v, runs)
+    return lambda _, qk, v: over_runs(qk, v, runs)
 
 
 def _attend_padded(longest: int, lengths: Tensor, group: Tensor, width: int, dtype: torch.dtype) -> Attend:

@@ -10,6 +10,14 @@ from interplay.core.model import Count, Model, NotNegative, Positive, Share
 Dtype = Literal["float32", "bfloat16", "int8"]
 """Arithmetic of a decoder's matrix products."""
 
+_REVISIONS = {"int8": 1}
+"""By dtype how often its arithmetic has changed."""
+
+
+def version_in(dtype: Dtype, version: int) -> int:
+    """The version of a spec that computes in a dtype: a changed arithmetic is another identity of those alone that use it."""
+    return version + _REVISIONS.get(dtype, 0)
+
 
 class Shape(Model):
     """A decoder built from scratch, with Hugging Face's names. Written as a `save_pretrained` folder of that architecture."""

@@ -320,5 +320,5 @@ def timed(seconds: dict[str, float], what: str) -> Iterator[None]:
 def _mfu(spec: RLSpec, policy: Decoder, tokens_per_second: float) -> float:
     """What share of the processes' arithmetic updates used, counting the tokens that bore loss: neither prompts nor passes
     without a gradient."""
-    peak = device.peak_flops(getattr(torch, spec.dtype), policy.head().device) * execution.world_size()
+    peak = device.stage_flops(getattr(torch, spec.dtype), policy.head().device)
     return device.model_flops_utilisation(device.matrix_parameters(policy), tokens_per_second, peak)

@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 
 from interplay.core.extension import Extension, written_as
 from interplay.core.model import Count, Formerly, Model, Natural, NotNegative, Share, Since
-from interplay.model.spec import Dtype, TuneOptimizer, TuneSchedule, check_checkpoints
+from interplay.model.spec import Dtype, TuneOptimizer, TuneSchedule, check_checkpoints, version_in
 from interplay.rl import advantage_spec, edit_spec, loss_spec, request_spec as requests_spec, reward_spec, sampler_spec
 from interplay.rollout.spec import CompletionEpisode, EngineName, Episode, check_dtype
 from interplay.tasks.spec import Task, Verify
@@ -225,6 +225,10 @@ class RLSpec(Model):
     """Rollouts per step kept in rollouts.parquet."""
     seed: Natural = 0
     """Order of prompts and noise of sampling."""
+
+    def hashed_version(self) -> int:
+        """Of the arithmetic, too."""
+        return version_in(self.dtype, self.VERSION)
 
     @model_validator(mode="after")
     def _members_fit(self) -> "RLSpec":

@@ -17,7 +17,7 @@ from interplay.data.spec import DatasetSpec
 from interplay.kinds.table import read_by
 from interplay.model.spec import SourceSpec
 from interplay.results import catalog, estimate, payloads, state
-from interplay.run import slurm
+from interplay.run import resources, slurm
 from interplay.run.spec import Site
 from interplay.study import expand
 from interplay.study.plan import Plan, Stage
@@ -265,10 +265,13 @@ def _missing_input(stage: Stage) -> str | None:
 # -- before and after the jobs; never in a job or a dry run ------------------------------------------------------------
 
 
-def on_start(graph: Graph) -> None:
+def on_start(graph: Graph, cores: int | None = None) -> None:
     """Before the first job: check files from outside the graph, write every `stage.json`, fetch payloads from DVC, and warn of
-    drift. An error is printed in one line and raises SystemExit(2)."""
+    drift. The jobs share `cores` of this machine; None: they run elsewhere. An error is printed in one line and raises
+    SystemExit(2)."""
     try:
+        if cores:
+            resources.launch_cores(cores)
         check_external(graph.to_make())
         graph.restore()
         graph.write_stages()

@@ -1,4 +1,5 @@
-"""Resources of a stage on one machine: GPUs where no cluster assigns them, and a measurement of its peak memory."""
+"""Resources of a stage on one machine: GPUs where no cluster assigns them, cores that no other stage uses, and a measurement of
+its peak memory."""
 
 import contextlib
 import fcntl
@@ -13,9 +14,11 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import IO
 
 import psutil
 
+from interplay.core import execution
 from interplay.core.model import UserError, plural
 
 LOG = logging.getLogger(__name__)
@@ -24,6 +27,15 @@ VISIBLE = "CUDA_VISIBLE_DEVICES"
 TOOL = "nvidia-smi"
 POLL_INTERVAL = 0.5
 """Seconds between two attempts to lock GPUs."""
+CORES = "INTERPLAY_CORES"
+"""Environment variable: how many cores the stages of a launch on this machine share, at most Snakemake's --cores, to which
+`launch_cores` sets it; 0 or 1: no stage borrows."""
+WANTED = "wanted"
+"""File that a stage locks while it lacks one of its own cores."""
+CORE_INTERVAL = 0.2
+"""Seconds between two looks at the cores."""
+MOST_THREADS = 4
+"""Threads up to which a stage borrows: a step of 1,024 tokens is cut into 16 pieces, which more threads would share unevenly."""
 MEMORY_INTERVALS = (0.1, 2.0)
 """Seconds before the first measurement of memory and, doubled each time, at most between two. The kernel keeps the peak of each
 process, so only processes that start and end in between are missed."""
@@ -77,7 +89,8 @@ def _lock_gpus(locks: contextlib.ExitStack, present: dict[str, str], count: int)
         with contextlib.ExitStack() as attempt:
             free: list[str] = []
             for name, uuid in present.items():
-                if len(free) < count and _try_lock(attempt, uuid):
+                if len(free) < count and (lock := _try_lock(_lock_folder("gpus") / uuid.replace(os.sep, "_"))):
+                    attempt.enter_context(lock)
                     free.append(name)
             if len(free) == count:
                 locks.enter_context(attempt.pop_all())
@@ -88,22 +101,118 @@ def _lock_gpus(locks: contextlib.ExitStack, present: dict[str, str], count: int)
         time.sleep(POLL_INTERVAL)
 
 
-def _try_lock(attempt: contextlib.ExitStack, uuid: str) -> bool:
-    handle = attempt.enter_context((_lock_folder() / uuid.replace(os.sep, "_")).open("w"))
+def _try_lock(path: Path, how: int = fcntl.LOCK_EX) -> IO[bytes] | None:
+    """The file, locked until it is closed or the process dies; None where another process holds a lock that excludes it."""
+    handle = path.open("wb")
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(handle, how | fcntl.LOCK_NB)
     except BlockingIOError:
-        return False
-    return True
+        handle.close()
+        return None
+    return handle
 
 
-def _lock_folder() -> Path:
+def _lock_folder(of: str) -> Path:
     """Of this user on this machine. Raises UserError where another user owns it."""
-    folder = Path(tempfile.gettempdir()) / f"interplay-gpus-{os.getuid()}"
+    folder = Path(tempfile.gettempdir()) / f"interplay-{of}-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
     if folder.lstat().st_uid != os.getuid():
         raise UserError(f"{folder}: belongs to another user; remove it, or set TMPDIR")
     return folder
+
+
+# -- cores -------------------------------------------------------------------------------------------------------------
+# Each core has a lock in a folder of the user. A stage holds locks for its threads and, where it has a use for more, those of
+# idle cores. Snakemake decides when a stage starts, so none waits: one that finds fewer cores than its threads says so by a lock
+# of its own, and the others give back half of what they borrowed at each look.
+
+
+class Cores:
+    """The cores of one stage, among `count` that all stages of this user on this machine share."""
+
+    def __init__(self, count: int, threads: int) -> None:
+        self.folder, self.count, self.threads = _lock_folder("cores"), count, min(threads, count)
+        self.most = max(threads, MOST_THREADS)
+        self.held: dict[int, IO[bytes]] = {}
+        self.lacking: IO[bytes] | None = None
+
+    def look(self) -> None:
+        """Take what the stage was promised; borrow where no stage lacks a core, give back where one does."""
+        self._lock_up_to(self.threads)
+        if len(self.held) < self.threads:
+            self.lacking = self.lacking or _try_lock(self.folder / WANTED)
+        elif self.lacking:
+            self.lacking.close()
+            self.lacking = None
+        borrowed = len(self.held) - self.threads
+        if self._anyone_lacks():
+            self._unlock((borrowed + 1) // 2)
+        elif borrowed >= 0 and execution.wants_cores():
+            self._lock_up_to(min(len(self.held) + 1, self.most))  # one at a time: others that look now get some, too
+        execution.set_borrowed_cores(max(0, len(self.held) - self.threads))
+
+    def close(self) -> None:
+        """Give back all of them."""
+        execution.set_borrowed_cores(0)
+        self._unlock(len(self.held))
+        if self.lacking:
+            self.lacking.close()
+
+    def _lock_up_to(self, wanted: int) -> None:
+        for core in range(self.count):
+            if len(self.held) >= wanted:
+                return
+            if core not in self.held and (lock := _try_lock(self.folder / str(core))):
+                self.held[core] = lock
+
+    def _unlock(self, count: int) -> None:
+        for _ in range(max(0, count)):
+            self.held.popitem()[1].close()
+
+    def _anyone_lacks(self) -> bool:
+        if self.lacking:
+            return True
+        probe = _try_lock(self.folder / WANTED, fcntl.LOCK_SH)
+        if probe is None:
+            return True
+        probe.close()
+        return False
+
+
+def launch_cores(cores: int) -> None:
+    """Let the stages that this process starts share `cores`, or fewer where the environment says so. Raises UserError where that
+    is no number."""
+    given = os.environ.get(CORES, "")
+    if given and not given.isdecimal():
+        raise UserError(f"{CORES} = {given!r}: must be a number of cores; 0: no stage borrows")
+    os.environ[CORES] = str(min(cores, int(given or cores)))
+
+
+@contextlib.contextmanager
+def share_cores(how: execution.Run) -> Iterator[None]:
+    """Hold the stage's cores, and borrow idle ones from a thread, while the block runs. Does nothing outside of a launch on one
+    machine, and in a Slurm job, which has no other stage to borrow from."""
+    count = int(os.environ.get(CORES, "0"))
+    if count < 2 or "SLURM_JOB_ID" in os.environ:
+        yield
+        return
+    cores, over = Cores(count, how.cores()), threading.Event()
+
+    def watch() -> None:
+        with contextlib.suppress(OSError):  # such as a temporary folder that is gone: then it borrows none
+            while not over.wait(CORE_INTERVAL):
+                cores.look()
+        cores.close()
+
+    cores.look()
+
+    watcher = threading.Thread(target=watch, daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        over.set()
+        watcher.join()
 
 
 # -- memory ------------------------------------------------------------------------------------------------------------

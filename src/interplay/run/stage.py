@@ -89,7 +89,7 @@ def run_stage(out: Path) -> None:
         attempts = int(metrics.read_telemetry(out).get("attempts", 0)) + 1  # killed attempts included
         made_by = {"commit": stage.get("commit", ""), "sources": sources.of_kind(stage["kind"])}
         metrics.telemetry(out, attempts=attempts, host=platform.node(), **made_by)
-        with resources.reserve_gpus(how.gpus), resources.watch_memory() as memory:
+        with resources.share_cores(how), resources.reserve_gpus(how.gpus), resources.watch_memory() as memory:
             started = time.time()
             values = _make(stage, inputs, out, how)
         execution.ignore_signals()
@@ -142,6 +142,7 @@ def _telemetry(started: float, how: execution.Run, memory: resources.Peak) -> di
         "peak_processes": memory.processes,
         "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(started)),
         "threads": how.cores(),
+        **({"borrowed_core_seconds": round(borrowed, 3)} if (borrowed := execution.borrowed_seconds()) else {}),
         "python": platform.python_version(),
         **more,
     }

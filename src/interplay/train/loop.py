@@ -134,7 +134,7 @@ def write_throughput(out: Path, result: TrainingResult, decoder: Decoder, dtype:
     `dtype`, measured now). Nothing where a resume had no step left."""
     if not result.seconds:
         return
-    rate, peak = result.timed_tokens / result.seconds, device.peak_flops(dtype, decoder.head().device) * execution.world_size()
+    rate, peak = result.timed_tokens / result.seconds, device.stage_flops(dtype, decoder.head().device)
     used = device.model_flops_utilisation(device.matrix_parameters(decoder), rate, peak)
     telemetry(
         out,

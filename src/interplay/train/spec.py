@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 from interplay.core.extension import Extension
 from interplay.core.model import Count, Model, Natural, NotNegative, Positive, Share, Since
 from interplay.core.references import Mix
-from interplay.model.spec import Dtype, Optimizer, Schedule, Shape, TuneOptimizer, TuneSchedule, check_checkpoints
+from interplay.model.spec import Dtype, Optimizer, Schedule, Shape, TuneOptimizer, TuneSchedule, check_checkpoints, version_in
 
 # The language-model trainer: pre-training, mid-training and SFT differ in data, init and loss mask only.
 
@@ -43,7 +43,7 @@ class TrainSpec(Model):
     dtype: Dtype = "float32"
     """Arithmetic of the matrix products; weights and optimiser state stay float32. bfloat16 is for GPUs, and for CPUs with
     its instructions: on others it is thirty times slower. int8 is for CPUs: the linear layers round each operand to 8 bits on
-    power-of-two scales and sum exactly, so that processors agree; attention, norms and the output head stay float32."""
+    power-of-two scales, attention to 11, and sum exactly, so that processors agree; norms and the output head stay float32."""
     position_jumps: PositionJumps = PositionJumps()
     eval_every: Natural = 0
     """Steps between losses on the validation set; 0: only at the end and at the kept checkpoints."""
@@ -51,6 +51,10 @@ class TrainSpec(Model):
     """Steps whose weights are kept in checkpoints/<step>/model/ as part of the artifact."""
     seed: Natural = 0
     """Initial weights and data order."""
+
+    def hashed_version(self) -> int:
+        """Of the arithmetic, too."""
+        return version_in(self.dtype, self.VERSION)
 
     @model_validator(mode="after")
     def _positive(self) -> "TrainSpec":
@@ -92,6 +96,10 @@ class TuneSpec(Model):
     """Steps whose weights are kept in checkpoints/<step>/model/ as part of the artifact."""
     seed: Natural = 0
     """Order of the data."""
+
+    def hashed_version(self) -> int:
+        """Of the arithmetic, too."""
+        return version_in(self.dtype, self.VERSION)
 
     @model_validator(mode="after")
     def _kept(self) -> "TuneSpec":

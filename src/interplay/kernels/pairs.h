@@ -1,0 +1,35 @@
+// Products of integers of up to 11 bits and a sign on power-of-two scales, two of them in 32 bits, with exact sums: where 8 bits
+// are too few, at half of their speed.
+#pragma once
+
+#include "common.h"
+
+#define PAIR_TOP 2047.0f
+
+// The left operand: pairs of neighbours along the summed dimension; pair k of row m lies at m * row + k * step. A scale a row.
+typedef struct {
+    const int32_t *pairs;
+    const float *scale;
+    long row, step;
+} PairLeft;
+
+// The right operand: pair k of column n at k * ld + n. A scale a column.
+typedef struct {
+    const int32_t *pairs;
+    const float *scale;
+    long ld;
+} PairRight;
+
+// Rows of x (rows, width), which `ld` floats separate, as pairs (rows, width / 2) and a scale for each row. width: a multiple of 16.
+void pair_rows(const float *x, long rows, long width, long ld, int32_t *pairs, float *scale);
+
+// Columns of x (rows, width), summed over rows: pairs (rows / 2 rounded up, width) and a scale for each column.
+void pair_columns(const float *x, long rows, long width, long ld, int32_t *pairs, float *scale);
+
+// Pairs of rows (rows, width / 2), as `pair_rows` leaves them, as right operands: of their transpose, (width / 2, rows), and of
+// themselves, summed over rows, without scales, (rows / 2, width). rows: a multiple of 16.
+void pairs_transposed(const int32_t *x, long rows, long width, int32_t *out);
+void pairs_interleaved(const int32_t *x, long rows, long width, int32_t *out);
+
+// out (rows, columns), with `ld` floats between rows, = or += left . right over 2 * `pairs` summands. columns: a multiple of 16.
+void pair_product(PairLeft left, PairRight right, long rows, long pairs, long columns, float *out, long ld, int add);
