@@ -178,10 +178,10 @@ def test_attention_over_runs_is_softmax_over_what_each_row_may_see(prefixes: boo
     for attend in (layers.attention, int8.attention):
         found = attend(qk, v, runs)
         results.append([found, *torch.autograd.grad(found, (qk, v), weight)])
-    # Operands have 11 bits, and one at the middle of two integers may be rounded to either.
-    for by_kernel, by_pytorch, truth in zip(*results, exact, strict=True):
-        assert apart(by_kernel, by_pytorch) < 5e-5
-        assert 1e-5 < apart(by_kernel, truth) < 2e-3
+    torch.testing.assert_close(results[0][0], exact[0], atol=2e-6, rtol=1e-5)
+    # Operands of the backward pass have 11 bits, and one at the middle of two integers may be rounded to either.
+    assert all(apart(by_kernel, by_pytorch) < 1e-4 for by_kernel, by_pytorch in zip(*results, strict=True))
+    assert all(1e-5 < apart(by_kernel, truth) < 2e-3 for by_kernel, truth in zip(results[0][1:], exact[1:], strict=True))
 
 
 def several_runs(counts: list[int]) -> torch.Tensor:
@@ -216,13 +216,19 @@ def test_attention_of_any_lengths_and_sizes_is_that_of_the_rounded_operands(
 
 @compiled
 def test_sums_of_attention_beyond_512_keys_stay_exact() -> None:
-    """Equal keys: the mean of values that no rounding moves, in sums beyond 2^31 of operands of 1,024 and 1,023."""
-    rows, size = 4100, 16
-    qk, v = torch.ones(rows, 2, size), torch.full((rows, 1, size), 1023.0)
-    v[::2] = 1022.0
-    mixed = layers.attention(qk, v, several_runs([rows]))
-    expected = v[:, 0].double().cumsum(0) / torch.arange(1, rows + 1)[:, None]
-    torch.testing.assert_close(mixed, expected.float(), atol=0, rtol=1e-6)
+    """Equal keys, and a gradient for the last row alone, whose scores then have the gradients of a mean: no sum may overflow."""
+    rows, size = 2200, 16
+    qk, v = torch.full((rows, 2, size), 0.25).requires_grad_(), torch.arange(rows * size).view(rows, 1, size) % 7 - 3.0
+    v.requires_grad_()
+    weight = torch.zeros(rows, size)
+    weight[-1] = 1.0
+    found = torch.autograd.grad(layers.attention(qk, v, several_runs([rows])), (qk, v), weight)
+    q, k, values = (x.transpose(0, 1) for x in (qk[:, :1], qk[:, 1:], v))
+    expected = F.scaled_dot_product_attention(q, k, values, is_causal=True).transpose(0, 1).flatten(1)
+    exact = torch.autograd.grad(expected, (qk, v), weight)
+    assert all(
+        apart(one, other) < 3e-3 for one, other in zip((found[0][:, 1], found[1]), (exact[0][:, 1], exact[1]), strict=True)
+    )
 
 
 @compiled

@@ -1,11 +1,12 @@
-"""Linear layers whose products take 8-bit operands on power-of-two scales and sum exactly, and attention with 11 bits, in plain
-PyTorch.
+"""Linear layers whose products take 8-bit operands on power-of-two scales and sum exactly, and attention whose gradients do so
+with more bits, in plain PyTorch.
 
 They define what the compiled kernels compute (to rounding in the operations between the products), and replace them without
 a C compiler, for widths that are no multiples of 16, and on a GPU. Products of such integers are exact in float32 for
 at most 1,040 summands, so longer sums are cut there, on any hardware; `torch._int_mm` saturates silently on some."""
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -66,14 +67,19 @@ def int8_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor
     return out if bias is None else out + bias
 
 
-# Attention over runs (`interplay.kernels.layers.attention`), with operands of up to 11 bits and a sign. Scores, and the weights
-# that mix values and keys, have the scales of rows, so that no row depends on later ones; the gradients of keys and values take
-# columns over blocks of QUERIES queries.
+# Attention over runs (`interplay.kernels.layers.attention`). Its forward pass is float32, as in sampling. Products of the
+# gradient take operands of 11 bits and a sign, or up to 13 where the sum over dimensions leaves room: rows of queries, keys,
+# values and weights, and columns over blocks of QUERIES queries for the gradients of keys and values.
 
 
 PAIR_TOP = 2047.0
 QUERIES = 32
-"""Queries whose columns share a scale in the gradients of keys and values."""
+
+
+def _top(size: int) -> float:
+    """The largest integer of an operand that is summed over `size` dimensions."""
+    return 8191.0 if size <= 32 else 4095.0 if size <= 128 else PAIR_TOP
+
 
 _Rounded = tuple[Tensor, Tensor]
 """Integers in float32 and their scales."""
@@ -89,25 +95,23 @@ def _swapped(rounded: _Rounded) -> _Rounded:
 
 
 class _Run(NamedTuple):
-    """A run with its heads first: queries scaled, (heads, rows, size), rounded keys and values (heads, prefix and rows, size)."""
+    """A run with its heads first."""
 
     own: slice
     seen: Tensor
     """(prefix and rows,) int64: the rows of keys."""
     before: int
     queries: Tensor
-    keys: _Rounded
-    values: _Rounded
+    """(heads, rows, size), scaled."""
+    keys: Tensor
+    """(heads, prefix and rows, size)."""
+    values: Tensor
 
-    def weights(self, first: int, last: int, peak: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """exp(score - peak) of queries first..last-1 (heads, last - first, keys), 0 for what they do not see, and the peaks: the
-        given ones, or those found."""
-        scores = _times(quantised(self.queries[:, first:last], -1, PAIR_TOP), _swapped(self.keys))
+    def visible(self, scores: Tensor, first: int) -> Tensor:
+        """Scores (heads, rows, keys) of queries from `first` on, minus infinity for later keys."""
         places = torch.arange(len(self.seen), device=scores.device)
-        hidden = places > (self.before + torch.arange(first, last, device=scores.device))[:, None]
-        scores = scores.masked_fill(hidden, float("-inf"))
-        peak = scores.amax(-1, keepdim=True) if peak is None else peak
-        return (scores - peak).exp(), peak
+        last = self.before + first + torch.arange(scores.shape[1], device=scores.device)
+        return scores.masked_fill(places > last[:, None], float("-inf"))
 
 
 def _parts(qk: Tensor, v: Tensor, runs: Tensor) -> Iterator[_Run]:
@@ -118,44 +122,45 @@ def _parts(qk: Tensor, v: Tensor, runs: Tensor) -> Iterator[_Run]:
         seen = torch.cat((torch.arange(prefix, prefix + before), torch.arange(first, first + count))).to(qk.device)
         keys, values = (x[seen].transpose(0, 1).repeat_interleave(group, 0) for x in (qk[:, -v.shape[1] :], v))
         queries = qk[own, : -v.shape[1]].transpose(0, 1) * scale.to(qk.device)
-        yield _Run(own, seen, before, queries, quantised(keys, -1, PAIR_TOP), quantised(values, -1, PAIR_TOP))
-
-
-def _mix(weights: Tensor, right: _Rounded) -> Tensor:
-    """Weights (heads, rows, keys) times keys or values, whose scales go into the weights before these are rounded."""
-    whole, scale = right
-    return _times(quantised(weights * scale.mT, -1, PAIR_TOP), (whole, torch.ones((), device=whole.device)))
+        yield _Run(own, seen, before, queries, keys, values)
 
 
 class _Attention(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, qk: Tensor, v: Tensor, runs: Tensor) -> Tensor:
         mixed = qk.new_empty(qk.shape[1] - v.shape[1], *qk.shape[::2])
-        peaks, inverses = qk.new_empty(*mixed.shape[:2], 1), qk.new_empty(*mixed.shape[:2], 1)
+        peaks = qk.new_empty(*mixed.shape[:2], 1)
         for run in _parts(qk, v, runs):
-            weights, peaks[:, run.own] = run.weights(0, run.queries.shape[1])
-            inverses[:, run.own] = 1.0 / weights.sum(-1, keepdim=True)
-            mixed[:, run.own] = _mix(weights, run.values) * inverses[:, run.own]
-        ctx.save_for_backward(qk, v, runs, mixed, peaks, inverses)
+            scores = run.visible(run.queries @ run.keys.mT, 0)
+            peaks[:, run.own] = scores.amax(-1, keepdim=True)
+            weights = (scores - peaks[:, run.own]).exp()
+            mixed[:, run.own] = weights @ run.values * (1.0 / weights.sum(-1, keepdim=True))
+        ctx.save_for_backward(qk, v, runs, peaks)
         return mixed.transpose(0, 1).flatten(1)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        qk, v, runs, mixed, peaks, inverses = ctx.saved_tensors
+        qk, v, runs, peaks = ctx.saved_tensors
         shared, size = v.shape[1:]
         given, dqk, dv = gradient.unflatten(1, (-1, size)).transpose(0, 1), torch.zeros_like(qk), torch.zeros_like(v)
+        rounded, one = partial(quantised, dim=-1, largest=_top(size)), torch.ones((), device=qk.device)
         for run in _parts(qk, v, runs):
+            keys, values, (mixed_keys, scale) = rounded(run.keys), rounded(run.values), quantised(run.keys, -1, PAIR_TOP)
             for first in range(0, run.queries.shape[1], QUERIES):
-                last = min(first + QUERIES, run.queries.shape[1])
-                rows = slice(run.own.start + first, run.own.start + last)
-                dout, queries = given[:, rows], run.queries[:, first:last]
-                weights = run.weights(first, last, peaks[:, rows])[0] * inverses[:, rows]
-                dweights = _times(quantised(dout, -1, PAIR_TOP), _swapped(run.values))
-                dscores = weights * (dweights - (dout * mixed[:, rows]).sum(-1, keepdim=True))
-                dqk[rows, :-shared] = (_mix(dscores, run.keys) * size**-0.5).transpose(0, 1)
+                queries = run.queries[:, first : first + QUERIES]
+                rows = slice(run.own.start + first, run.own.start + first + queries.shape[1])
+                dout = given[:, rows]
+                scores = run.visible(_times(rounded(queries), _swapped(keys)), first)
+                weights = (scores - peaks[:, rows]).exp()
+                weights = weights * (1.0 / weights.sum(-1, keepdim=True))
+                dweights = _times(rounded(dout), _swapped(values))
+                dscores = weights * (dweights - (weights * dweights).sum(-1, keepdim=True))
                 for total, left, right in ((dqk[:, -shared:], dscores, queries), (dv, weights, dout)):
                     part = _times(quantised(left.mT, -1, PAIR_TOP), quantised(right, -2, PAIR_TOP))
                     total.index_add_(0, run.seen, part.unflatten(0, (shared, -1)).sum(1).transpose(0, 1))
+                # The scales of keys go into the weights before these are rounded.
+                mixture = _times(quantised(dscores * scale.mT, -1, PAIR_TOP), (mixed_keys, one))
+                dqk[rows, :-shared] = (mixture * size**-0.5).transpose(0, 1)
         return dqk, dv, None
 
 

@@ -173,16 +173,16 @@ class _Attention(torch.autograd.Function):
         (rows, rotated, size), shared = qk.shape, v.shape[1]
         heads = rotated - shared
         ctx.sizes = Attention(len(runs), heads, shared, size, rotated * size, rotated * size, shared * size)
-        mixed, statistics = qk.new_empty(rows, heads * size), qk.new_empty(rows, heads, 2)
-        call("attention_forward", ctx.sizes, runs, qk, qk[:, heads:], v, mixed, statistics)
+        mixed, peaks = qk.new_empty(rows, heads * size), qk.new_empty(rows, heads)
+        call("attention_forward", ctx.sizes, runs, qk, qk[:, heads:], v, mixed, peaks)
         if keep:
-            ctx.save_for_backward(qk, v, runs, mixed, statistics)
+            ctx.save_for_backward(qk, v, runs, peaks)
         return mixed
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        qk, v, runs, mixed, statistics = ctx.saved_tensors
+        qk, v, runs, peaks = ctx.saved_tensors
         heads, dqk, dv = ctx.sizes.heads, torch.zeros_like(qk), torch.zeros_like(v)
-        given = (qk, qk[:, heads:], v, mixed, statistics, gradient.contiguous())
+        given = (qk, qk[:, heads:], v, peaks, gradient.contiguous())
         call("attention_backward", ctx.sizes, runs, *given, dqk, dqk[:, heads:], dv)
         return dqk, dv, None, None

@@ -88,7 +88,7 @@ ARGUMENTS = {
     "attention_forward": [ctypes.POINTER(Attention), *[_POINTER] * 6],
     "decode_attention": [ctypes.POINTER(Decode), *[_POINTER] * 8],
     "orthogonalise": [ctypes.POINTER(Iteration), _POINTER],
-    "attention_backward": [ctypes.POINTER(Attention), *[_POINTER] * 10],
+    "attention_backward": [ctypes.POINTER(Attention), *[_POINTER] * 9],
 }
 
 

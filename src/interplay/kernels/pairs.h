@@ -6,6 +6,9 @@
 
 #define PAIR_TOP 2047.0f
 
+// More where the sum of `summed` products stays below 2^31: 8191 up to 32, 4095 up to 128.
+INLINE float pair_top(long summed) { return summed <= 32 ? 8191.0f : summed <= 128 ? 4095.0f : PAIR_TOP; }
+
 // The left operand: pairs of neighbours along the summed dimension; pair k of row m lies at m * row + k * step. A scale a row.
 typedef struct {
     const int32_t *pairs;
@@ -20,8 +23,9 @@ typedef struct {
     long ld;
 } PairRight;
 
-// Rows of x (rows, width), which `ld` floats separate, as pairs (rows, width / 2) and a scale for each row. width: a multiple of 16.
-void pair_rows(const float *x, long rows, long width, long ld, int32_t *pairs, float *scale);
+// Rows of x (rows, width), which `ld` floats separate, as pairs (rows, width / 2) of integers of at most `top`, and a scale for each
+// row. width: a multiple of 16.
+void pair_rows(const float *x, long rows, long width, long ld, float top, int32_t *pairs, float *scale);
 
 // Columns of x (rows, width), summed over rows: pairs (rows / 2 rounded up, width) and a scale for each column.
 void pair_columns(const float *x, long rows, long width, long ld, int32_t *pairs, float *scale);

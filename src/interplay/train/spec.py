@@ -43,7 +43,8 @@ class TrainSpec(Model):
     dtype: Dtype = "float32"
     """Arithmetic of the matrix products; weights and optimiser state stay float32. bfloat16 is for GPUs, and for CPUs with
     its instructions: on others it is thirty times slower. int8 is for CPUs: the linear layers round each operand to 8 bits on
-    power-of-two scales, attention to 11, and sum exactly, so that processors agree; norms and the output head stay float32."""
+    power-of-two scales, the gradients of attention to 11, and sum exactly, so that processors agree; norms, the forward pass of
+    attention and the output head stay float32."""
     position_jumps: PositionJumps = PositionJumps()
     eval_every: Natural = 0
     """Steps between losses on the validation set; 0: only at the end and at the kept checkpoints."""
