@@ -111,7 +111,7 @@ KINDS: dict[str, Kind] = {
     ),
     "dataset": Kind(
         DatasetSpec,
-        "interplay.data.dataset:read_dataset",
+        "interplay.data.problems:read_dataset",
         makes="problems",
         hue=205,
         settings=("format", "size", "split", "band", "sha256"),
@@ -284,7 +284,7 @@ KINDS: dict[str, Kind] = {
     ),
     "select": Kind(
         SelectSpec,
-        "interplay.evaluate.select:select_checkpoint",
+        "interplay.evaluate.sampling:select_checkpoint",
         makes="model",
         hue=45,
         references=study_keys.SelectReferences,

@@ -19,7 +19,7 @@ from interplay.model.spec import SourceSpec
 from interplay.results import catalog, estimate, payloads, state
 from interplay.run import resources, slurm
 from interplay.run.spec import Site
-from interplay.study import compose, expand
+from interplay.study import expand
 from interplay.study.plan import Plan, Stage
 from interplay.track import live
 
@@ -216,12 +216,12 @@ def open_graph(root: Path, config: dict[str, Any], main_process: bool) -> Graph:
         return Graph(results, [])
     try:
         _check_writable(results)
-        names, scale = compose.chosen(root / "configs", config)
+        names, scale = expand.chosen(root / "configs", config)
         site = slurm.load_site(root / "configs")
         graph = Graph(results, [expand.plan_study(root / "configs", name, scale) for name in names], site)
         graph.kept = payloads.restorable_records(results, graph.stages, payloads.stored_kinds(results))
         _check_warning_time(graph)
-        if limits := compose.limits(config):
+        if limits := expand.limits(config):
             _check_limits(graph, limits)
         graph.check_payloads()
         for folder in graph.partial:
@@ -268,7 +268,7 @@ def check_external(stages: Iterable[Stage]) -> None:
 def _missing_input(stage: Stage) -> str | None:
     try:
         if isinstance(stage.spec, DatasetSpec):
-            from interplay.data.dataset import find_file  # NumPy and pyarrow, for studies that read files alone
+            from interplay.data.problems import find_file  # NumPy and pyarrow, for studies that read files alone
 
             find_file(stage.spec, stage.run)
         elif isinstance(stage.spec, SourceSpec) and stage.spec.sha256 and not stage.run.path:

@@ -6,7 +6,7 @@ from typing import Any
 
 from interplay.core import artifact, execution, model
 from interplay.core.metrics import read_telemetry
-from interplay.kinds.identity import flat_leaves, non_default_leaves
+from interplay.kinds.stages import flat_leaves, non_default_leaves
 from interplay.kinds.table import makes
 from interplay.report.write.plain import aligned, pairs, short, size
 

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 
 from interplay.core import artifact
 from interplay.core.model import UserError, nearest_name, plural
-from interplay.kinds.identity import flat_leaves, leaf_differences
+from interplay.kinds.stages import flat_leaves, leaf_differences
 from interplay.kinds.table import SETS, is_trainer, makes
 from interplay.report.draw.diagram import stage_name
 from interplay.report.metric_spec import SHARE, lower_is_better, measure_of, metric_row
