@@ -13,4 +13,4 @@ rule stage:
     resources:
         **GRAPH.resources(),
     shell:
-        f"exec {GRAPH.runner()} run {{wildcards.digest}} --log {{log}} --benchmark benchmarks/{{rule}}/{{wildcards.digest}}.tsv"
+        f"exec {GRAPH.runner()} run {{wildcards.digest}} --log {{log}} --benchmarks benchmarks"

@@ -9,7 +9,7 @@ import world
 
 from interplay.core.execution import Run
 from interplay.data import sets, tokenizer
-from interplay.data.batches import Batch, batch_of_sequences
+from interplay.data.batches import Batch, Sequences, batch_of_sequences
 from interplay.model import folder
 from interplay.model.spec import Optimizer, TuneOptimizer
 from interplay.optim import optimizer
@@ -80,4 +80,4 @@ def _batch(texts: list[list[int]]) -> Batch:
     first = np.cumsum(lengths) - lengths
     bears = np.ones(len(flat), dtype=bool)
     bears[first] = False
-    return batch_of_sequences(flat, lengths, bears, torch.device("cpu"))
+    return batch_of_sequences(Sequences(flat, lengths, bears), torch.device("cpu"))

@@ -200,3 +200,11 @@ def test_each_evaluation_that_both_arms_have_has_a_table_and_flips_of_its_own(wo
     assert row_of(blocks[second], "all")[1:3] == ["0.0", "100.0"]
     assert row_of(blocks[second], "all")[-3:] == ["4", "0", "0"]
     assert blocks[second + 1].startswith("flipped, most samples wrong in a and right in b: 4;")
+
+
+def test_numerics_that_differ_are_told(world: tuple[Path, dict]) -> None:
+    assert "numerics" not in compare(*arms(), world[1], world[0], "strict_pass@1", None, 0)
+    path = world[0] / "rl/mb0/record.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "numerics": "stacked"}))
+    text = compare(*arms(), world[1], world[0], "strict_pass@1", None, 0)
+    assert "alone -> stacked" in text

@@ -43,7 +43,7 @@ def test_a_word_is_completed(words: list[str], offered: list[str], lab: Lab) -> 
 def test_completion_reads_files_and_loads_no_planner(lab: Lab) -> None:
     run = (
         "import atexit, sys; from interplay.cli import main\n"
-        "atexit.register(lambda: print([m for m in ('interplay.study.compose', 'hydra', 'torch', 'rich') if m in sys.modules]))\n"
+        "atexit.register(lambda: print([m for m in ('interplay.study.expand', 'hydra', 'torch', 'rich') if m in sys.modules]))\n"
         "main([])"
     )
     assert completed(lab, "compare", "quickstart:b", run=run) == ["quickstart:base", "[]"]

@@ -18,7 +18,7 @@ from interplay.data.spec import ProblemsSpec, TokenizerSpec
 from interplay.data.steps.filter import deduplicate
 from interplay.data.steps.spec import Deduplicate
 from interplay.data.tokenizer import character_tokenizer
-from interplay.kinds.cost import vocabulary
+from interplay.kinds.stages import vocabulary
 from interplay.study.expand import plan_study
 from interplay.study.plan import Plan
 from interplay.tasks.op_dag.dag import structure

@@ -6,8 +6,8 @@ from interplay.core.digest import canonical
 from interplay.data.spec import ProblemsSpec, TokenizerSpec
 from interplay.data.tokenizer import character_tokenizer
 from interplay.evaluate.spec import EvaluateSpec
-from interplay.kinds.cost import costs, paper_tokens, realised, shape_parameters, vocabulary
 from interplay.kinds.formulas import Cost
+from interplay.kinds.stages import costs, paper_tokens, realised, shape_parameters, vocabulary
 from interplay.model.decoder import Decoder
 from interplay.model.spec import Shape
 from interplay.rl.loss_spec import ClippedLoss

@@ -11,7 +11,7 @@ from conftest import ROOT
 from interplay.core.artifact import checksum, write_json
 from interplay.core.execution import Run
 from interplay.core.model import UserError
-from interplay.data import dataset, sets
+from interplay.data import problems as dataset, sets
 from interplay.data.formats import FORMATS
 from interplay.data.spec import SPLITS, DatasetSpec, Defects
 from interplay.tasks import qa

@@ -26,7 +26,7 @@ from interplay.model import folder
 from interplay.model.decoder import Decoder
 from interplay.model.spec import Schedule, TuneOptimizer, TuneSchedule
 from interplay.optim import optimizer
-from interplay.rl import continuation, edits, first_requests, loop, losses, update
+from interplay.rl import continuation, edits, loop, losses, requests, update
 from interplay.rl.batch import Memory
 from interplay.rl.loss_spec import ClippedLoss
 from interplay.rl.request_spec import AnnealedShotsPrompting, FixedAllocation, ReflectionContinuation
@@ -433,7 +433,7 @@ Seen = list[tuple[Any, ...]]
 def record_requests(monkeypatch: pytest.MonkeyPatch) -> Seen:
     """Recording members at the three seams of requests: `fixed`, `annealed_shots` and `reflection`."""
     seen: Seen = []
-    allocation, prompting = first_requests.ALLOCATION["fixed"], first_requests.PROMPTING["annealed_shots"]
+    allocation, prompting = requests.ALLOCATION["fixed"], requests.PROMPTING["annealed_shots"]
     member = continuation.CONTINUATION["reflection"]
     assert member.begin
     assert member.keep
@@ -443,7 +443,7 @@ def record_requests(monkeypatch: pytest.MonkeyPatch) -> Seen:
         seen.append(("allocation", "first", spec.num_generations, prompts))
         return allocation.first(spec, prompts)
 
-    def requests(spec: Any, row: Any, slot: int, n: int, now: Any) -> Any:
+    def prompted(spec: Any, row: Any, slot: int, n: int, now: Any) -> Any:
         seen.append(("prompting", "requests", spec.schedule, row.index, slot, n, now.step, now.progress))
         return prompting.requests(spec, row, slot, n, now)
 
@@ -457,8 +457,8 @@ def record_requests(monkeypatch: pytest.MonkeyPatch) -> Seen:
         seen.append(("continuation", "keep", batch.completions, batch.groups.tolist(), batch.rewards.tolist(), now.step))
         return keep(spec, batch, now)
 
-    monkeypatch.setitem(first_requests.ALLOCATION, "fixed", allocation._replace(first=first))
-    monkeypatch.setitem(first_requests.PROMPTING, "annealed_shots", prompting._replace(requests=requests))
+    monkeypatch.setitem(requests.ALLOCATION, "fixed", allocation._replace(first=first))
+    monkeypatch.setitem(requests.PROMPTING, "annealed_shots", prompting._replace(requests=prompted))
     monkeypatch.setitem(continuation.CONTINUATION, "reflection", member._replace(begin=begun, keep=kept))
     return seen
 

@@ -10,8 +10,8 @@ import test_environments as environments
 from conftest import ROOT
 from hypothesis import given, settings, strategies as st
 
-from interplay.data.dataset import read_items
 from interplay.data.formats import FORMATS
+from interplay.data.problems import read_items
 from interplay.data.spec import Defects
 from interplay.tasks import multihop, qa
 from interplay.tasks.facts.spec import Bios, Taxonomy

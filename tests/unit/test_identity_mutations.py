@@ -13,7 +13,7 @@ from specs import DEPS, SPECS
 from interplay.core.digest import canonical, digest, hashed, versions
 from interplay.core.execution import Run
 from interplay.core.model import Model, Since
-from interplay.kinds.identity import models_in, rehashed
+from interplay.kinds.stages import models_in, rehashed
 from interplay.kinds.table import KINDS
 from interplay.study.plan import Stage
 

@@ -112,6 +112,30 @@ def test_compiled_layers_compute_what_pytorch_does_with_the_same_rounding(
 
 
 @compiled
+@given(st.integers(1, 140), st.sampled_from([16, 48]), st.sampled_from([16, 512, 528, 1040]), st.integers(-20, 20))
+@settings(max_examples=20, deadline=None)
+def test_the_output_head_is_that_of_the_rounded_operands(rows: int, width: int, vocabulary: int, power: int) -> None:
+    generator = torch.Generator().manual_seed(rows)
+    hidden = (torch.randn(rows, width, generator=generator) * 2.0**power).requires_grad_()
+    weight = torch.randn(vocabulary, width, generator=generator).requires_grad_()
+    given = torch.randn(rows, vocabulary, generator=generator) * torch.logspace(-6, 0, vocabulary)
+    results = []
+    for head in (layers.head, int8.head, F.linear):
+        logits = head(hidden, weight)
+        results.append([logits, *torch.autograd.grad(logits, (hidden, weight), given)])
+    assert all(apart(one, other) < 1e-6 for one, other in zip(results[0], results[1], strict=True))
+    assert all(apart(one, other) < 5e-3 for one, other in zip(results[0], results[2], strict=True))
+
+
+def test_a_large_vocabulary_alone_takes_integers(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, hidden = model(), torch.randn(5, 64, generator=torch.Generator().manual_seed(0))
+    assert torch.equal(made.logits(hidden, torch.int8), made.logits(hidden))
+    monkeypatch.setattr(decoder, "LARGE_VOCABULARY", VOCAB)
+    assert 1e-6 < apart(made.logits(hidden, torch.int8), made.logits(hidden)) < 1e-3
+    assert torch.equal(made.logits(hidden, torch.float32), made.logits(hidden))
+
+
+@compiled
 def test_eight_bits_stay_near_float32() -> None:
     made, batch = model(), packed_rows(4, 128, 40)
     found, expected = passes(made, batch, torch.int8), passes(made, batch, torch.float32)
@@ -122,15 +146,19 @@ def test_eight_bits_stay_near_float32() -> None:
 @compiled
 def test_the_number_of_threads_changes_no_byte() -> None:
     made, batch, before = model(), packed_rows(5, 300, 90), torch.get_num_threads()
+    hidden, weight = (torch.randn(n, 32, generator=torch.Generator().manual_seed(n)).requires_grad_() for n in (300, 1040))
     try:
-        ends = []
+        ends, heads = [], []
         for threads in (1, 2, 3):
             torch.set_num_threads(threads)
             ends.append(passes(made, batch, torch.int8))
+            logits = layers.head(hidden, weight)
+            heads.append([logits, *torch.autograd.grad(logits.sin().sum(), (hidden, weight))])
     finally:
         torch.set_num_threads(before)
-    for hidden, gradients in ends[1:]:
-        torch.testing.assert_close(hidden, ends[0][0], rtol=0, atol=0)
+    assert all(torch.equal(one, other) for more in heads[1:] for one, other in zip(more, heads[0], strict=True))
+    for states, gradients in ends[1:]:
+        torch.testing.assert_close(states, ends[0][0], rtol=0, atol=0)
         for name in gradients.keys() - {"model.embed_tokens.weight"}:  # its gradient is PyTorch's
             torch.testing.assert_close(gradients[name], ends[0][1][name], rtol=0, atol=0)
 

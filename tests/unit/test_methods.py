@@ -15,10 +15,9 @@ from rl_cases import batch_of, now_of
 from interplay.core.digest import canonical
 from interplay.core.execution import Run
 from interplay.data.tokenizer import Special
-from interplay.rl.advantages import advantages
+from interplay.rl.advantages import advantages, critic
 from interplay.rl.batch import Batch, Memory, Span, StepContext
 from interplay.rl.continuation import first_requests, kept_rollouts, next_requests
-from interplay.rl.critic import critic
 from interplay.rl.draw import lagged_policy, sampling, update_decoding as learnt_decoding
 from interplay.rl.edit_spec import TokenBudget
 from interplay.rl.edits import edits_after_advantage, edits_before_advantage

@@ -7,7 +7,7 @@ from conftest import ROOT
 from lab import Lab, of_kind
 
 from interplay.core.model import UserError
-from interplay.study.compose import load
+from interplay.study.expand import load
 
 STUDY = "study/quickstart.yaml"
 RL = "rl: {kind: rl, data: {edge: 1.0}"

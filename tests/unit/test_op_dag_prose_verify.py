@@ -9,9 +9,8 @@ from op_dag_cases import consistent
 from op_dag_prose_cases import FORWARD, FORWARD_GOLD, LINE_GOLD, REVERSE, case, cases, line, small
 
 from interplay.tasks.op_dag.prose import Problem, render
-from interplay.tasks.op_dag.prose_match import match_sentence, script
 from interplay.tasks.op_dag.prose_parser import Letters, split_sentences
-from interplay.tasks.op_dag.prose_verifier import verify
+from interplay.tasks.op_dag.prose_verifier import match_sentence, script, verify
 from interplay.tasks.spec import Verify
 
 PLAIN = Verify()

@@ -13,7 +13,7 @@ from conftest import ROOT
 from interplay.core.execution import Run
 from interplay.core.model import UserError
 from interplay.report.write import page, summary
-from interplay.study import compose
+from interplay.study import expand
 from interplay.study.plan import Plan, Stage
 from tools.reference import __main__ as reference, committed, lists, numbers, papers
 
@@ -62,7 +62,7 @@ def test_docs_papers_is_what_locks_and_results_say() -> None:
 
 @pytest.mark.parametrize("paper", ALL, ids=lambda paper: paper.title)
 def test_the_table_and_the_arm_that_a_paper_names_are_in_its_study(paper: lists.Paper) -> None:
-    made, _ = compose.load(ROOT / "configs", paper.study, "laptop")
+    made, _ = expand.load(ROOT / "configs", paper.study, "laptop")
     assert paper.table in made.tables
     assert not paper.row or paper.row in made.arms
 

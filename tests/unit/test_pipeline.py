@@ -6,7 +6,7 @@ from pathlib import Path
 from conftest import ROOT
 from ruamel.yaml import YAML
 
-from interplay.study import compose
+from interplay.study import expand
 from tools.reference import pipeline
 
 
@@ -19,7 +19,7 @@ def test_dvc_yaml_is_what_the_list_of_papers_says() -> None:
 def test_every_study_of_the_central_paper_and_every_one_with_results_has_a_stage() -> None:
     made = YAML(typ="safe").load((ROOT / "dvc.yaml").read_text())
     studies = made["vars"][1]["tables"]
-    wanted = {study for study in compose.studies(ROOT / "configs") if study.startswith("interplay/")}
+    wanted = {study for study in expand.studies(ROOT / "configs") if study.startswith("interplay/")}
     assert wanted <= set(studies.values())
     flat = {study.replace("/", ".") for study in studies.values()}
     assert {path.name.rsplit(".", 2)[0] for path in (ROOT / "docs/results").glob("*.json")} <= flat
@@ -30,7 +30,7 @@ def test_every_study_of_the_central_paper_and_every_one_with_results_has_a_stage
 
 def test_what_is_built_by_default_has_a_stage_at_the_default_scale() -> None:
     made = YAML(typ="safe").load((ROOT / "dvc.yaml").read_text())
-    built, scale = compose.chosen(ROOT / "configs", {})
+    built, scale = expand.chosen(ROOT / "configs", {})
     assert set(built) <= set(made["vars"][1]["tables"].values())
     defaults = YAML(typ="safe").load((ROOT / "configs/config.yaml").read_text())["defaults"]
     assert defaults[1]["scale"] == scale, "dvc.yaml reads the scale from ${defaults[1].scale}"

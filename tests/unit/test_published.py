@@ -11,7 +11,7 @@ from conftest import ROOT
 from interplay.core.model import Model
 from interplay.core.references import corpus_inputs
 from interplay.data.spec import ProblemsSpec
-from interplay.kinds.cost import paper_tokens, shape_parameters, vocabulary
+from interplay.kinds.stages import paper_tokens, shape_parameters, vocabulary
 from interplay.report.spec import ReportArm, ReportSpec
 from interplay.study.expand import plan_study
 from interplay.study.plan import Plan, Stage

@@ -96,3 +96,17 @@ def test_tables_and_the_page_say_it(tmp_path: Path) -> None:
     assert f'<p class="beware">{line}</p>' in shown
     assert '<p class="beware">Caveat: y and x ended with the same weights at seed 0.</p>' in shown
     assert "at seed 0" in json.loads((tmp_path / "out" / "claims.json").read_text())[0]["caveat"]
+
+
+def test_arms_of_different_numerics_are_named(tmp_path: Path) -> None:
+    found = results(tmp_path, {"x": ["1", "2"], "y": ["3", "4"]})
+    assert notes.numerics_notes(found, ["base", "x", "y"]) == ()
+    for digest in ("x-m0", "y-m1", "p"):
+        found.records[digest]["numerics"] = "stacked"
+    line = (
+        "Stages of kind rl with different numerics, to which small differences may be due: "
+        "alone: x seed 1, y seed 0; stacked: x seed 0, y seed 1."
+    )
+    assert notes.numerics_notes(found, ["base", "x", "y"]) == (line,)
+    assert notes.numerics_notes(found, ["base"]) == ()
+    assert line in notes.caveats_of(found, ["x", "y"])

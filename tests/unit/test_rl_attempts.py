@@ -31,8 +31,8 @@ from interplay.rl.continuation import (
     started_histories,
 )
 from interplay.rl.edit_spec import DynamicSampling
-from interplay.rl.first_requests import SamplingRequest
 from interplay.rl.request_spec import ExitContinuation, FixedAllocation, ShownAttemptContinuation
+from interplay.rl.requests import SamplingRequest
 from interplay.rl.reward_spec import GapShaping
 from interplay.rl.shaping import shape_rewards
 from interplay.rollout.episodes import play_episodes

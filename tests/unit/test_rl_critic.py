@@ -16,8 +16,7 @@ from rl_cases import batch_of, now_of
 from interplay.core.metrics import read
 from interplay.rl import loop
 from interplay.rl.advantage_spec import GaeAdvantage
-from interplay.rl.advantages import by_critic, gae
-from interplay.rl.critic import Critic, value_loss
+from interplay.rl.advantages import Critic, by_critic, gae, value_loss
 from interplay.rl.request_spec import FixedAllocation
 from interplay.rl.spec import Method, RLSpec, ValueHead
 

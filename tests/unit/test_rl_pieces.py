@@ -21,8 +21,8 @@ from interplay.rl.batch import Batch, StepContext, join
 from interplay.rl.continuation import first_requests, kept_rollouts, next_requests
 from interplay.rl.edit_spec import UncertainTokens
 from interplay.rl.edits import uncertain_tokens
-from interplay.rl.pieces import WINDOWS, tree_kept, windows_carried
 from interplay.rl.request_spec import FixedAllocation, TreeContinuation, WindowContinuation
+from interplay.rl.requests import WINDOWS, tree_kept, windows_carried
 from interplay.rl.reward_spec import OwnReward
 from interplay.rl.spec import ValueHead
 

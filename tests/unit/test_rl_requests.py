@@ -17,8 +17,8 @@ from interplay.model.spec import TuneOptimizer
 from interplay.rl import loop
 from interplay.rl.batch import Memory, StepContext
 from interplay.rl.continuation import first_requests, kept_rollouts, next_requests
-from interplay.rl.first_requests import SamplingRequest, first_steps, priority
 from interplay.rl.request_spec import AnnealedShotsPrompting, Hint, XrpoAllocation
+from interplay.rl.requests import SamplingRequest, first_steps, priority
 from interplay.rl.reward_spec import OwnReward
 from interplay.rl.spec import Method, RLSpec
 

@@ -22,8 +22,8 @@ from interplay.rl.continuation import first_requests
 from interplay.rl.draw import episode_requests
 from interplay.rl.edit_spec import DynamicSampling
 from interplay.rl.edits import edits_before_advantage, informative
-from interplay.rl.first_requests import SamplingRequest
 from interplay.rl.request_spec import FixedAllocation
+from interplay.rl.requests import SamplingRequest
 from interplay.rl.reward_spec import OutcomeReward, ProcessReward
 from interplay.rl.rewards import score_completions
 from interplay.rl.sampler import Outcome, PromptSource

@@ -5,6 +5,7 @@ import torch
 
 from interplay.core.execution import Run
 from interplay.core.model import UserError
+from interplay.kernels import library
 from interplay.model import folder
 from interplay.model.decoder import Decoder
 from interplay.model.spec import Shape
@@ -12,18 +13,18 @@ from interplay.rollout.engine import Request, Rollouts, Sampling, engine
 from interplay.rollout.request import split
 
 
-def decoder(architecture: str = "qwen3", kv_heads: int = 2) -> Decoder:
+def decoder(architecture: str = "qwen3", kv_heads: int = 2, heads: int = 4, head_dim: int = 16, vocab: int = 24) -> Decoder:
     shape = Shape(
         architecture=architecture,
         hidden_size=64,
         num_hidden_layers=2,
-        num_attention_heads=4,
+        num_attention_heads=heads,
         num_key_value_heads=kv_heads,
-        head_dim=16,
+        head_dim=head_dim,
         intermediate_size=96,
         initializer_range=0.12,
     )
-    return folder.init_decoder(shape, 24, seed=0)
+    return folder.init_decoder(shape, vocab, seed=0)
 
 
 def requests(groups: int = 7, count: int = 4) -> list[Request]:
@@ -68,9 +69,8 @@ def test_log_probabilities_equal_those_of_a_full_forward_pass(kv_heads: int, dty
         logits = model.logits(model.hidden(ids, torch.arange(ids.shape[1])[None], dtype=dtype))[0, len(prompt) - 1 : -1]
         expected = (logits / 0.8).log_softmax(-1).gather(1, ids[0, len(prompt) :, None])[:, 0]
         apart.append((found.logprobs[row, :length] - expected).detach().abs())
-    # An activation in the middle of two integers is rounded to either; otherwise int8 agrees as float32 does.
-    assert torch.cat(apart).median() < 1e-5
-    assert torch.cat(apart).max() < (1e-4 if dtype == torch.float32 else 2e-2)
+    # The kernels of int8 have the same operations in both; only the output head's differ.
+    assert torch.cat(apart).max() < (1e-4 if dtype == torch.float32 else 1e-5)
 
 
 def test_rows_end_at_the_end_token_or_at_the_length_limit() -> None:
@@ -111,6 +111,85 @@ def test_samples_do_not_depend_on_order_grouping_or_batch_size() -> None:
         match, length = place[asked[request].key, sample], int(whole.lengths[row])
         assert int(other.lengths[match]) == length
         assert torch.equal(other.tokens[match, :length], whole.tokens[row, :length])
+
+
+@pytest.mark.parametrize("kv_heads", [1, 4])
+def test_of_int8_log_probabilities_equal_those_of_a_forward_pass_over_long_contexts(kv_heads: int) -> None:
+    model, settings = decoder(kv_heads=kv_heads), sampling(eos=None)
+    generator = torch.Generator().manual_seed(0)
+    asked = [Request(torch.randint(2, 24, (n,), generator=generator).tolist(), n, 0, 9) for n in (480, 500, 512, 1030)]
+    found = engine("native", model, Run(), torch.int8).generate(asked, settings)
+    ids = [torch.tensor([asked[r].prompt + found.tokens[i].tolist()]) for i, r in enumerate(found.request.tolist())]
+    for row, whole in zip(found.logprobs, ids, strict=True):
+        hidden = model.hidden(whole, torch.arange(whole.shape[1])[None], dtype=torch.int8)[0, -41:-1]
+        expected = model.logits(hidden).log_softmax(-1).gather(1, whole[0, -40:, None])[:, 0]
+        torch.testing.assert_close(row, expected, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("options", [{}, {"temperature": 0.7, "top_p": 0.9, "top_k": 7}, {"temperature": 0.0}])
+def test_of_int8_no_byte_depends_on_order_grouping_batch_size_or_threads(options: dict) -> None:
+    model, asked, threads = decoder(), requests(20, 5), torch.get_num_threads()
+    whole = engine("native", model, Run(engine_batch=100), torch.int8).generate(asked, sampling(**options))
+    assert whole.lengths.min() < 16 < whole.lengths.max(), "the test wants slots that change hands"
+    expected = {(asked[r].key, int(s)): [x[row] for x in whole[2:]] for row, (r, s) in enumerate(zip(*whole[:2], strict=True))}
+    shuffled = [Request(r.prompt, r.key, first, count) for r in reversed(asked) for first, count in ((2, 3), (0, 2))]
+    try:
+        for count, rows in ((1, 7), (2, 100), (3, 64)):
+            torch.set_num_threads(count)
+            other = engine("native", model, Run(engine_batch=rows), torch.int8).generate(shuffled, sampling(**options))
+            for row, (request, sample) in enumerate(zip(*other[:2], strict=True)):
+                same = expected[shuffled[request].key, int(sample)]
+                assert all(torch.equal(x[row], y) for x, y in zip(other[2:], same, strict=True))
+    finally:
+        torch.set_num_threads(threads)
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        {"architecture": "llama", "heads": 6, "kv_heads": 1, "vocab": 150},
+        {"architecture": "qwen2", "heads": 5, "kv_heads": 5, "head_dim": 48},
+        {"heads": 3, "kv_heads": 3, "head_dim": 80, "vocab": 65},
+        {"heads": 6, "kv_heads": 2, "head_dim": 128, "vocab": 64},
+    ],
+)
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"temperature": 0.7, "top_p": 0.9},
+        {"top_k": 5},
+        {"top_k": 9, "top_p": 0.5},
+        {"top_k": 1},
+        {"temperature": 0.0, "eos": None},
+        {"max_completion_length": 1},
+    ],
+)
+def test_kernels_draw_the_samples_that_pytorch_draws(monkeypatch: pytest.MonkeyPatch, shape: dict, options: dict) -> None:
+    model, asked, settings = decoder(**shape), requests(), sampling(**options)
+    ours = engine("native", model, Run(engine_batch=16), torch.int8).generate(asked, settings)
+    monkeypatch.setattr(library, "usable", lambda *_: False)
+    theirs = engine("native", model, Run(engine_batch=16), torch.int8).generate(asked, settings)
+    # An activation in the middle of two integers is rounded to either, which may change a token and those after it.
+    same = (ours.tokens == theirs.tokens).int().cumprod(1).bool()
+    assert same.float().mean() > 0.8
+    apart = (ours.logprobs - theirs.logprobs)[same].abs()
+    assert apart.median() < 1e-5
+    assert apart.max() < 5e-2
+
+
+@pytest.mark.parametrize(
+    ("options", "kept"), [({"top_p": 0.3}, 8), ({"top_k": 3}, 24), ({"top_k": 3, "top_p": 0.5}, 12), ({"temperature": 0.0}, 1)]
+)
+def test_kernels_treat_equal_logits_as_pytorch_does(monkeypatch: pytest.MonkeyPatch, options: dict, kept: int) -> None:
+    model = decoder()
+    with torch.no_grad():
+        model.model.norm.weight.zero_()
+    ours = engine("native", model, Run(), torch.int8).generate(requests(), sampling(**options))
+    monkeypatch.setattr(library, "usable", lambda *_: False)
+    theirs = engine("native", model, Run(), torch.int8).generate(requests(), sampling(**options))
+    assert torch.equal(ours.tokens, theirs.tokens)
+    assert len(ours.tokens.unique()) == kept
 
 
 def test_the_engine_follows_the_decoder_as_it_trains() -> None:

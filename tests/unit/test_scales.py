@@ -16,11 +16,11 @@ import torch
 from conftest import ROOT
 from key_order import meaning, reversed_maps
 
-from interplay.kinds.cost import costs, shape_parameters, vocabulary
+from interplay.kinds.stages import costs, shape_parameters, vocabulary
 from interplay.model import folder
 from interplay.model.decoder import Decoder
 from interplay.report.spec import ReportSpec
-from interplay.study import compose
+from interplay.study import expand
 from interplay.study.expand import plan_study
 from interplay.study.plan import Plan
 
@@ -30,18 +30,18 @@ LARGE = ["gpu", "paper"]
 GIGABYTES = 24
 
 
-@pytest.fixture(scope="module", params=compose.studies(CONFIGS))
+@pytest.fixture(scope="module", params=expand.studies(CONFIGS))
 def study(request: pytest.FixtureRequest) -> str:
     """One study after the other, each for all tests that ask: it is then composed once."""
     return str(request.param)
 
 
-composed = functools.cache(compose._compose)
+composed = functools.cache(expand._compose)
 
 
 @functools.cache
 def planned(study: str, scale: str) -> Plan:
-    with mock.patch.object(compose, "_compose", composed):
+    with mock.patch.object(expand, "_compose", composed):
         return plan_study(CONFIGS, study, scale)
 
 
@@ -52,7 +52,7 @@ def arms(plan: Plan) -> set[str]:
 
 
 def test_these_are_all_scales() -> None:
-    assert compose.scales(CONFIGS) == sorted(SCALES)
+    assert expand.scales(CONFIGS) == sorted(SCALES)
 
 
 def test_a_study_asks_the_same_at_every_scale(study: str) -> None:
@@ -67,7 +67,7 @@ def test_a_study_asks_the_same_at_every_scale(study: str) -> None:
 def test_the_order_of_keys_changes_no_plan(study: str, scale: str) -> None:
     tree = reversed_maps(composed(CONFIGS, study, scale))
     assert list(tree["study"]) != list(composed(CONFIGS, study, scale)["study"])
-    with mock.patch.object(compose, "_compose", return_value=tree):
+    with mock.patch.object(expand, "_compose", return_value=tree):
         assert meaning(plan_study(CONFIGS, study, scale)) == meaning(planned(study, scale))
 
 

@@ -15,7 +15,7 @@ from interplay.core.execution import Run
 from interplay.core.model import UserError
 from interplay.data import corpus
 from interplay.data.spec import CorpusSpec
-from interplay.evaluate import sampling, select
+from interplay.evaluate import sampling
 from interplay.evaluate.spec import EvaluateSpec, SelectSpec
 from interplay.model import folder
 from interplay.train import lm
@@ -35,7 +35,7 @@ def trained(root: Path, **values: list[float]) -> Path:
 def choose(root: Path, by: str, mode: str, more: dict[str, Path] | None = None, **values: list[float]) -> tuple[dict, Path]:
     out = root / "out"
     spec = SelectSpec(by=by, mode=mode, candidates=[2, 4])
-    return select.select_checkpoint(spec, {"init": trained(root, **values), **(more or {})}, out, Run()), out
+    return sampling.select_checkpoint(spec, {"init": trained(root, **values), **(more or {})}, out, Run()), out
 
 
 @pytest.mark.parametrize(("mode", "step"), [("min", 4), ("max", 2)])
@@ -56,10 +56,10 @@ def test_among_equals_the_earliest_step_wins_and_the_end_competes(tmp_path: Path
 
 def test_what_is_no_number_never_wins(tmp_path: Path) -> None:
     nan = math.nan
-    assert select.best_candidate([nan, 2.0, 1.0], "min") == 2
-    assert select.best_candidate([nan, 2.0, 1.0], "max") == 1
-    assert select.best_candidate([math.inf, 2.0, nan], "min") == 1
-    assert select.best_candidate([nan, nan], "max") is None
+    assert sampling.best_candidate([nan, 2.0, 1.0], "min") == 2
+    assert sampling.best_candidate([nan, 2.0, 1.0], "max") == 1
+    assert sampling.best_candidate([math.inf, 2.0, nan], "min") == 1
+    assert sampling.best_candidate([nan, nan], "max") is None
     metrics, out = choose(tmp_path / "a", "loss", "max", loss=[9, nan, 9, 1, 9, nan])
     assert metrics["step"] == 4
     assert [row["value"] for row in json.loads((out / "choice.json").read_text())["candidates"]] == [None, 1.0, None]
@@ -96,7 +96,7 @@ def test_by_entropy_the_nearest_to_the_target_wins_per_token(tmp_path: Path) -> 
         ("nearest", 0.8, 2),
     ):
         spec = SelectSpec(by="entropy", mode=mode, target=target, candidates=[2, 4])
-        found = select.select_checkpoint(spec, {"init": root, **roles}, tmp_path / f"{mode}{target}", Run())
+        found = sampling.select_checkpoint(spec, {"init": root, **roles}, tmp_path / f"{mode}{target}", Run())
         assert found["step"] == step
     assert [row["value"] for row in json.loads((tmp_path / "maxNone/choice.json").read_text())["candidates"]] == [1.0, 0.5, 0.1]
 
@@ -142,7 +142,9 @@ def test_after_a_real_run_the_choice_is_the_checkpoint_of_least_validation_loss_
     assert artifact.kept_steps(out) == [3, 9]
 
     chosen = results / "select" / ("b" * 12)
-    found = select.select_checkpoint(SelectSpec(by="eval_loss/easy", mode="min", candidates=[3, 9]), {"init": out}, chosen, Run())
+    found = sampling.select_checkpoint(
+        SelectSpec(by="eval_loss/easy", mode="min", candidates=[3, 9]), {"init": out}, chosen, Run()
+    )
     losses = {row["step"]: row["value"] for row in json.loads((chosen / "choice.json").read_text())["candidates"]}
     assert list(losses) == [3, 9, values["steps"]]
     assert found["value"] == min(losses.values())

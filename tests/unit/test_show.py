@@ -11,7 +11,7 @@ from conftest import ROOT, Laboratory
 
 from interplay.core import artifact
 from interplay.core.digest import canonical
-from interplay.kinds.identity import ABSENT, flat_leaves, leaf_differences, non_default_leaves
+from interplay.kinds.stages import ABSENT, flat_leaves, leaf_differences, non_default_leaves
 from interplay.kinds.table import KINDS
 from interplay.results import catalog, locks
 from interplay.rl.spec import RLSpec

@@ -12,8 +12,8 @@ from hypothesis import given, strategies as st
 from interplay.api.frames import read
 from interplay.core.digest import canonical
 from interplay.core.model import UserError
-from interplay.kinds.cost import paper_tokens
 from interplay.kinds.formulas import rl_step_tokens
+from interplay.kinds.stages import paper_tokens
 from interplay.report.spec import budget_spread
 from interplay.rl.spec import RLSpec
 from interplay.study.arms import budget_shares

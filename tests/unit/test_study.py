@@ -18,7 +18,7 @@ from omegaconf import OmegaConf
 
 from interplay.core.model import KeyPlace, UserError
 from interplay.run.graph import Graph
-from interplay.study import compose
+from interplay.study import expand
 from interplay.study.arms import apply_changes
 from interplay.study.expand import plan_study
 from interplay.study.plan import Plan
@@ -130,7 +130,7 @@ class _WithoutAnchors(yaml.SafeDumper):
         return True
 
 
-composed = functools.cache(compose._compose)
+composed = functools.cache(expand._compose)
 
 
 @settings(max_examples=10, deadline=None)
@@ -143,7 +143,7 @@ def test_keys_in_any_order_make_the_same_plan(study: str, seed: int) -> None:
     ]
     plans = []
     for tree in trees:
-        with mock.patch.object(compose, "_compose", lambda *_, tree=tree: tree):
+        with mock.patch.object(expand, "_compose", lambda *_, tree=tree: tree):
             plans.append(meaning(plan_study(CONFIGS, study, "smoke")))
     assert plans[0] == plans[1]
 

@@ -11,7 +11,7 @@ from conftest import ROOT
 
 from interplay.kinds.study_keys import Samples, Sets, marks
 from interplay.kinds.table import KINDS
-from interplay.study import compose
+from interplay.study import expand
 from interplay.study.context import ArmContext, StudyStage, with_changes
 from interplay.study.expand import parse
 
@@ -34,7 +34,7 @@ def test_what_marks_fill_in_are_keys_of_the_spec_that_no_study_writes(kind: str)
 
 
 def context() -> ArmContext:
-    return parse("quickstart", *compose.load(CONFIGS, "quickstart", "smoke"), CONFIGS)
+    return parse("quickstart", *expand.load(CONFIGS, "quickstart", "smoke"), CONFIGS)
 
 
 def test_an_arm_has_the_studys_own_stages_but_for_those_that_it_changes() -> None:

@@ -16,7 +16,7 @@ from interplay.core.digest import canonical
 from interplay.core.metrics import read
 from interplay.core.model import UserError
 from interplay.data import sets, tokenizer
-from interplay.kinds.cost import realised
+from interplay.kinds.stages import realised
 from interplay.model import folder
 from interplay.model.spec import TuneOptimizer
 from interplay.rl import proposals, teach

@@ -6,7 +6,7 @@ from pydantic import ValidationError
 from teach_cases import METHOD, spec_of
 
 from interplay.core.digest import canonical
-from interplay.kinds.cost import paper_tokens
+from interplay.kinds.stages import paper_tokens
 from interplay.rl.proposals import credited, grounded, intrinsic, promoted
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from sift_study import STUDY, enter, plan, refusal
 
-from interplay.kinds.cost import costs
+from interplay.kinds.stages import costs
 from interplay.results.catalog import plan_json
 from interplay.rl.spec import TeachSpec
 

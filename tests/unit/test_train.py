@@ -35,7 +35,10 @@ def spec_of(**changes) -> PretrainSpec:
 
 @pytest.fixture(scope="module")
 def inputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    out = tmp_path_factory.mktemp("inputs")
+    return make_inputs(tmp_path_factory.mktemp("inputs"))
+
+
+def make_inputs(out: Path) -> dict[str, Path]:
     task = OpDag(distractors=(0, 1), operators="+", constants=(1, 2))
     tokenizer.build_tokenizer(TokenizerSpec(task=task), {}, out / "tokenizer", Run())
     for split, size in (("train", 120), ("validation", 16)):

@@ -18,8 +18,7 @@ from test_rl_losses import gradient
 from torch import Tensor
 
 from interplay.rl.advantage_spec import Advantage
-from interplay.rl.advantages import advantages, gae
-from interplay.rl.critic import value_loss
+from interplay.rl.advantages import advantages, gae, value_loss
 from interplay.rl.loss_spec import Loss
 
 pytestmark = pytest.mark.slow

@@ -13,7 +13,7 @@ from conftest import BEHIND, Laboratory, below, saves, wait_for
 
 from interplay.core.artifact import done, read_json
 from interplay.core.execution import EXIT
-from interplay.kinds.identity import rehashed
+from interplay.kinds.stages import rehashed
 from interplay.run import forkserver
 
 

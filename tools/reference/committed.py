@@ -7,7 +7,7 @@ from typing import Any
 
 from interplay.core.digest import canonical
 from interplay.core.model import UserError, nearest_name
-from interplay.study import compose
+from interplay.study import expand
 from interplay.study.plan import flat_name, lock_path
 from tools.reference import lists
 from tools.reference.lists import WITHDRAWN, WITHDRAWN_VERDICT
@@ -66,7 +66,7 @@ def _says(claims: list[dict[str, Any]]) -> list[str]:
 
 def claims(root: Path, study: str, scale: str) -> list[dict[str, Any]]:
     """The claims of a study, run or not."""
-    return [canonical(claim) for claim in compose.load(root / "configs", study, scale)[0].claims]
+    return [canonical(claim) for claim in expand.load(root / "configs", study, scale)[0].claims]
 
 
 def stale(root: Path) -> list[str]:

@@ -3,7 +3,7 @@
 from collections import Counter
 from pathlib import Path
 
-from interplay.study import compose
+from interplay.study import expand
 from tools.reference import lists
 
 
@@ -16,7 +16,7 @@ def text(root: Path) -> str:
 
 def stages(root: Path) -> dict[str, str]:
     """Name of a stage -> study: its last part, and its folder before that where another study ends in the same."""
-    ends = Counter(study.split("/")[-1] for study in compose.studies(root / "configs"))
+    ends = Counter(study.split("/")[-1] for study in expand.studies(root / "configs"))
     studies = dict.fromkeys(paper.study for paper in lists.papers(root))
     return {(end if ends[end := study.split("/")[-1]] == 1 else study.replace("/", "_")): study for study in studies}
 

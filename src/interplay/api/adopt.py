@@ -8,10 +8,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from interplay.core import artifact, execution
-from interplay.core.digest import canonical, digest
+from interplay.core import artifact, digest, execution
 from interplay.core.model import KeyPlace, UserError, parse_model
-from interplay.kinds import identity, table
+from interplay.kinds import stages, table
 from interplay.model.spec import SourceSpec
 from interplay.report.write.plain import aligned, short
 from interplay.study.plan import Stage
@@ -102,7 +101,7 @@ def _check_artifact(folder: Path) -> None:
         raise UserError(f"{folder / 'record.json'}: not the record of a stage")
     if record["kind"] not in table.KINDS:
         raise UserError(f"{folder / 'record.json'}: kind = {record['kind']!r}: no such kind; known: {', '.join(table.KINDS)}")
-    found = identity.rehashed(record)
+    found = stages.rehashed(record)
     if not found == record["digest"] == folder.name:
         raise UserError(
             f"{folder / 'record.json'}: what it says gives digest {found}, but it is recorded as {record['digest']} in "
@@ -165,8 +164,9 @@ def shorten_stage(stage: Mapping[str, Any], steps: int) -> dict[str, Any]:
         raise UserError(f"--steps = {steps}: must lie in 1..{whole}, the steps of the whole stage")
     kept = {"checkpoints": [step for step in spec["checkpoints"] if step <= steps]} if "checkpoints" in spec else {}
     model = parse_model(table.KINDS[stage["kind"]].spec, {**spec, key: value, **kept}, KeyPlace(stage["digest"]))
-    made = digest(stage["kind"], model, stage["deps"])
-    return {**stage, "spec": canonical(model), "digest": made, "label": f"{stage.get('label', '')}, {steps} of {whole} steps"}
+    made = digest.digest(stage["kind"], model, stage["deps"])
+    label = f"{stage.get('label', '')}, {steps} of {whole} steps"
+    return {**stage, "spec": digest.canonical(model), "digest": made, "label": label}
 
 
 def compare_bytes(made: Path, known: Path) -> list[str]:
@@ -180,6 +180,6 @@ def compare_bytes(made: Path, known: Path) -> list[str]:
             rows.append([name, "only in the record" if now is None else "only in scratch"])
         elif before != now:
             rows.append([name, f"{before[0]} bytes in both" if before[0] == now[0] else f"{before[0]} -> {now[0]} bytes"])
-    changed = identity.leaf_differences(one["metrics"], other["metrics"])
+    changed = stages.leaf_differences(one["metrics"], other["metrics"])
     rows += [[f"metric {key}", f"{short(old)} -> {short(new)}"] for key, (old, new) in changed.items()]
     return aligned(rows)

@@ -7,8 +7,7 @@ from typing import Any, cast
 from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedSeq
 
-from interplay.core import artifact, execution, references
-from interplay.core.model import UserError
+from interplay.core import artifact, execution, model, references
 from interplay.data.spec import ProblemsSpec
 from interplay.kinds.table import KINDS, makes
 from interplay.results import payloads
@@ -27,9 +26,9 @@ def calibrate(plan: Plan, configs: Path, results: Path, prompts: int, max_op: in
     """Measure the base and say (and with `write`, pin) the bands. Raises UserError when the base is not trained yet."""
     base = next(stage for stage in plan.stages.values() if KINDS[stage.kind].starts_path)
     if not artifact.done(artifact.folder(results, base.kind, base.digest)):
-        raise UserError(f"{results}/{base.kind}/{base.digest}: the base is not trained yet; run the study's base first")
+        raise model.UserError(f"{results}/{base.kind}/{base.digest}: the base is not trained yet; run the study's base first")
     if max_op <= (last := max(_trained(plan, base))):
-        raise UserError(f"calibrate: --max-op {max_op}: must be beyond {last}, the last op that the base was trained on")
+        raise model.UserError(f"calibrate: --max-op {max_op}: must be beyond {last}, the last op that the base was trained on")
     rates = measure_rates(plan, base, results, prompts, max_op)
     bands = pin_bands(rates, _trained(plan, base))
     lines = [f"op {op:2}: strict pass@1 {rate:.3f}" for op, rate in rates.items()]
@@ -74,13 +73,14 @@ def pin_bands(rates: dict[int, float], trained: list[int]) -> dict[str, list[int
     edge = [op for op in after if EDGE[0] <= rates[op] <= EDGE[1]]
     if not edge:
         shown = ", ".join(f"op {op}: {rates[op]:.3f}" for op in after)
-        raise UserError(
+        raise model.UserError(
             f"calibrate: no op after {max(trained)} has a pass rate within {list(EDGE)} ({shown}); train the base differently"
         )
     beyond = [op for op in after if op > max(edge)][:2]
     hard = [op for op in after if op > max([*edge, *beyond]) and all(rates[later] < HARD for later in rates if later >= op)][:2]
     if not hard:
-        raise UserError(f"calibrate: no op up to {max(rates)} stays below a pass rate of {HARD}; measure further with --max-op")
+        why = f"no op up to {max(rates)} stays below a pass rate of {HARD}"
+        raise model.UserError(f"calibrate: {why}; measure further with --max-op")
     return {"id_top": trained[-2:], "edge": edge, "beyond": beyond, "hard": hard}
 
 

@@ -12,7 +12,7 @@ from interplay.kinds.table import makes
 from interplay.report.spec import ReportArm
 from interplay.report.stats import frame
 from interplay.results import catalog, state as study_state
-from interplay.study import arms, compose, expand
+from interplay.study import arms, expand
 from interplay.study.plan import Plan
 
 METHOD = ".method"
@@ -75,7 +75,7 @@ class Loaded:
 
 def read(study: str, scale: str | None, configs: Path, results: Path) -> Loaded:
     """See `interplay.load`."""
-    scale = scale or compose.chosen(configs, {})[1]
+    scale = scale or expand.chosen(configs, {})[1]
     plan = expand.plan_study(configs, study, scale)
     axes, own_of = _axis_values(configs, study, scale)
     found = study_state.scan_results(results)
@@ -110,7 +110,7 @@ def _head(axes: list[str]) -> list[str]:
 def _axis_values(configs: Path, study: str, scale: str) -> tuple[list[str], dict[str, dict[str, Any]]]:
     """The keys in which arms differ, and their values in each arm: what it sets or chooses, else the value of the stage, None
     where the arm has no such stage."""
-    typed, scaled = compose.load(configs, study, scale)
+    typed, scaled = expand.load(configs, study, scale)
     context = expand.parse(study, typed, scaled, configs)
     lookup, made = context.lookup(), context.arms
     keys = list(dict.fromkeys(key for one in made.values() for key in (*one.axes, *one.set)))

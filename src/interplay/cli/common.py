@@ -160,9 +160,9 @@ def new_app() -> typer.Typer:
 
 def default_scale() -> str:
     """The scale of configs/config.yaml."""
-    from interplay.study import compose
+    from interplay.study import expand
 
-    return compose.chosen(CONFIGS, {})[1]
+    return expand.chosen(CONFIGS, {})[1]
 
 
 def plan_of(study: str, scale: str | None) -> "Plan":
@@ -174,9 +174,9 @@ def plan_of(study: str, scale: str | None) -> "Plan":
 
 def every_plan() -> "list[Plan]":
     """The plans of all studies at all scales."""
-    from interplay.study import compose, expand
+    from interplay.study import expand
 
-    pairs = [(study, scale) for study in compose.studies(CONFIGS) for scale in compose.scales(CONFIGS)]
+    pairs = [(study, scale) for study in expand.studies(CONFIGS) for scale in expand.scales(CONFIGS)]
     return [expand.plan_study(CONFIGS, *pair) for pair in pairs]
 
 

@@ -4,15 +4,13 @@ import re
 import time
 import uuid
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from interplay.cli import common
 from interplay.cli.common import CONFIGS, RESULTS, argument, command, flag, option
 from interplay.core import artifact, model
-
-if TYPE_CHECKING:
-    from interplay.study.plan import Plan
-
+from interplay.kinds.table import KINDS
+from interplay.study.plan import Plan
 
 app = common.new_app()
 
@@ -62,11 +60,11 @@ def adopt_model(
 
 def _study_file(study: str | None) -> str:
     """Where to write the printed lines."""
-    from interplay.study import compose
+    from interplay.study import expand
 
     if not study:
         return "a study"
-    return f"{CONFIGS}/study/{study}.yaml" + ("" if study in compose.studies(CONFIGS) else " (a new file)")
+    return f"{CONFIGS}/study/{study}.yaml" + ("" if study in expand.studies(CONFIGS) else " (a new file)")
 
 
 @command(app, "export")
@@ -151,24 +149,22 @@ def sync_track(
         raise model.UserError("; ".join(failed))
 
 
-def _was_launched(plan: "Plan") -> bool:
+def _was_launched(plan: Plan) -> bool:
     """Whether a launch planned the study: it then wrote the report's `stage.json`. Finished stages may belong to another
     study."""
     folder = artifact.folder(RESULTS, "report", plan.report)
     return (folder / "stage.json").exists() or artifact.done(folder)
 
 
-def _is_started(plan: "Plan") -> bool:
+def _is_started(plan: Plan) -> bool:
     """Whether a model was trained or evaluated for the study: data, tokenizers and source models are shared between studies."""
-    from interplay.kinds.table import KINDS
-
     shared = ("problems", "tokenizer", "corpus")
     rows = {stage.digest: KINDS[stage.kind] for stage in plan.stages.values()}
     own = [digest for digest, row in rows.items() if row.makes not in shared and (row.makes != "model" or row.logged)]
     return any(artifact.done(artifact.folder(RESULTS, plan.stages[digest].kind, digest)) for digest in own)
 
 
-def _mirror_plan(plan: "Plan", to: str | None) -> str:
+def _mirror_plan(plan: Plan, to: str | None) -> str:
     from interplay.track import live, mirror
     from snakemake_logger_plugin_mlflow import store
 

@@ -18,12 +18,12 @@ from rich.text import Text
 
 from interplay.cli import common
 from interplay.cli.common import LOGS, RESULTS, argument, command, flag, option
-from interplay.core import artifact
-from interplay.core.model import PermanentError, UserError, escape_control, plural, print_visible
+from interplay.core import artifact, model
+from interplay.results import telemetry
+from interplay.study.plan import Plan
 
 if TYPE_CHECKING:
-    from interplay.results.progress import Watched
-    from interplay.study.plan import Plan
+    from interplay.results import progress
 
 LOG = logging.getLogger(__name__)
 COLOURS = {"waiting": "dim", "running": "cyan", "stopped": "yellow", "failed": "red", "done": "green"}
@@ -56,7 +56,7 @@ def watch_study(
         interplay watch edge --once  # one frame, also into a file or pipe
     """
     if not every > 0:
-        raise UserError(f"watch: --every = {every}: must be more than 0 seconds")
+        raise model.UserError(f"watch: --every = {every}: must be more than 0 seconds")
     plan = common.plan_of(study, scale)
     hint = common.hint_other_scale(plan)
     console = Console()
@@ -72,7 +72,7 @@ def watch_study(
             time.sleep(every)
 
 
-def _take_frame(plan: "Plan", hint: str) -> tuple[RenderableType, bool]:
+def _take_frame(plan: Plan, hint: str) -> tuple[RenderableType, bool]:
     """A frame, with a hint on results at other scales, and whether the report, the last stage, is done."""
     from interplay.results import progress
 
@@ -82,7 +82,7 @@ def _take_frame(plan: "Plan", hint: str) -> tuple[RenderableType, bool]:
     return _frame(title, seen, progress.count_states(seen), left, note), seen[-1].state == "done"
 
 
-def _frame(title: str, seen: "list[Watched]", counts: "Counts", seconds_left: float | None, note: str) -> RenderableType:
+def _frame(title: str, seen: "list[progress.Watched]", counts: "Counts", seconds_left: float | None, note: str) -> RenderableType:
     """A headline, a table by kind, the running stages, and those that failed or stopped."""
     parts: list[RenderableType] = [_headline(title, seen, seconds_left, note), _count_table(counts)]
     running = [one for one in seen if one.state == "running"]
@@ -105,15 +105,15 @@ def format_duration(seconds: float) -> str:
     return f"{hours} h {rest:02} min" if hours < 48 else f"{hours // 24} d {hours % 24} h"
 
 
-def _headline(title: str, seen: "list[Watched]", seconds_left: float | None, note: str) -> Text:
+def _headline(title: str, seen: "list[progress.Watched]", seconds_left: float | None, note: str) -> Text:
     done, running = (sum(one.state == state for one in seen) for state in ("done", "running"))
-    text = Text.assemble((escape_control(title), "bold"), f"  {done} of {len(seen)} stages done")
+    text = Text.assemble((model.escape_control(title), "bold"), f"  {done} of {len(seen)} stages done")
     if running:
         text.append(f", {running} running")
     if done < len(seen) and seconds_left is not None:
         text.append(f", about {format_duration(seconds_left)} left")
     text.append(f"  {time.strftime('%H:%M:%S')}", "dim")
-    return text.append(f"\n{escape_control(note)}", "dim") if note and done < len(seen) else text
+    return text.append(f"\n{model.escape_control(note)}", "dim") if note and done < len(seen) else text
 
 
 def _count_table(counts: "Counts") -> Table:
@@ -129,20 +129,20 @@ def _count_table(counts: "Counts") -> Table:
     return grid
 
 
-def _running_table(seen: "list[Watched]") -> Table:
+def _running_table(seen: "list[progress.Watched]") -> Table:
     grid = Table(box=None, pad_edge=False, header_style="dim")
     grid.add_column("running", no_wrap=True, overflow="ellipsis", max_width=34)
     for name in ("digest", "progress", "rate", "left"):
         grid.add_column(name, justify="right" if name in ("rate", "left") else "left", no_wrap=True)
     grid.add_column("last metrics", overflow="fold")
     for one in seen[:MOST_ROWS]:
-        label, cells = Text(escape_control(one.stage.label)), ["starting", "", "", ""]
+        label, cells = Text(model.escape_control(one.stage.label)), ["starting", "", "", ""]
         if (at := one.reached) is not None:
             cells[0] = "starting" if at.share is None else f"{at.share:>4.0%}  {at.text}"
             cells[1] = f"{at.rate:,.3g} {at.unit}/s" if at.rate else ""
             cells[2] = format_duration(at.left) if at.left is not None else ""
             cells[3] = format_metrics(at.values)
-        grid.add_row(label, one.stage.digest, *(Text(escape_control(cell)) for cell in cells))
+        grid.add_row(label, one.stage.digest, *(Text(model.escape_control(cell)) for cell in cells))
     if len(seen) > MOST_ROWS:
         grid.add_row(f"and {len(seen) - MOST_ROWS} more", "", "", "", "", "")
     return grid
@@ -154,12 +154,12 @@ def format_metrics(values: Mapping[str, float]) -> str:
     return "  ".join(f"{key} {values[key]:.4g}" for key in keys[:MOST_METRICS])
 
 
-def _halted_lines(seen: "list[Watched]") -> list[Text]:
+def _halted_lines(seen: "list[progress.Watched]") -> list[Text]:
     lines = [
         Text.assemble(
             (f"{one.state}  ", COLOURS[one.state]),
-            escape_control(f"{one.stage.label} [{one.stage.digest}]  "),
-            (escape_control(one.detail), "dim"),
+            model.escape_control(f"{one.stage.label} [{one.stage.digest}]  "),
+            (model.escape_control(one.detail), "dim"),
         )
         for one in sorted(seen, key=lambda one: one.state != "failed")[:MOST_ROWS]
     ]
@@ -197,25 +197,27 @@ def debug_stage(
     if steps is not None:
         found = adopt.shorten_stage(found, steps)
     if into and into.absolute().is_relative_to(RESULTS.absolute()):
-        raise UserError(f"--into {into}: lies in {RESULTS}, where debug does not write; name another folder")
+        raise model.UserError(f"--into {into}: lies in {RESULTS}, where debug does not write; name another folder")
     scratch = into or Path(tempfile.mkdtemp(prefix="interplay-debug-"))
     try:
         out = adopt.prepare_scratch(found, RESULTS, scratch)
         failed = _make_stage(out, pdb)
-    except UserError:
+    except model.UserError:
         _remove_scratch(scratch, into)
         raise
     if failed:
         LOG.error("failed; its files are in %s", out)
         raise typer.Exit(failed)
     if steps is not None or not artifact.done(recorded):
-        print_visible(f"made in {out}; {'a shorter run' if steps is not None else 'no record'}, nothing to compare with")
+        model.print_visible(f"made in {out}; {'a shorter run' if steps is not None else 'no record'}, nothing to compare with")
         return
     differing = adopt.compare_bytes(out, recorded)
     if differing:
-        print_visible("\n".join([f"made in {out}; differs from {recorded} in", *differing]))
+        model.print_visible("\n".join([f"made in {out}; differs from {recorded} in", *differing]))
         raise typer.Exit(1)
-    print_visible(f"identical: {plural(len(artifact.record(out)['files']), 'file')} and all metrics, as in {recorded}")
+    model.print_visible(
+        f"identical: {model.plural(len(artifact.record(out)['files']), 'file')} and all metrics, as in {recorded}"
+    )
     _remove_scratch(scratch, into)
 
 
@@ -236,9 +238,9 @@ def _make_stage(out: Path, debugger: bool) -> int:
             LOG.error("%s", traceback.format_exc().rstrip())
             pdb.post_mortem(error.__traceback__)
             return 1
-        if isinstance(error, UserError) and error.__cause__ is None:
+        if isinstance(error, model.UserError) and error.__cause__ is None:
             raise
-        if isinstance(error, PermanentError):
+        if isinstance(error, model.PermanentError):
             LOG.error("interplay: %s", error)
             return 3
         LOG.error("%s", traceback.format_exc().rstrip())
@@ -260,7 +262,6 @@ def report_efficiency(study: common.Study, scale: common.Scale = None) -> None:
     Examples:
         interplay efficiency edge  # the study at the scale of configs/config.yaml
     """
-    from interplay.results import telemetry
 
     plan = common.plan_of(study, scale)
     rows = []
@@ -273,4 +274,4 @@ def report_efficiency(study: common.Study, scale: common.Scale = None) -> None:
         common.show_parts(common.Grid(EFFICIENCY, rows, right=range(1, len(EFFICIENCY) - 1)))
         return
     hint = common.hint_other_scale(plan)
-    print_visible(f"no stage of {plan.study} at scale {plan.scale} has finished" + (f"; {hint}" if hint else ""))
+    model.print_visible(f"no stage of {plan.study} at scale {plan.scale} has finished" + (f"; {hint}" if hint else ""))

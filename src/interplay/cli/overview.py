@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 from interplay.cli.common import Grid
-from interplay.core.artifact import split_ref
-from interplay.core.model import clock, plural, quantity
+from interplay.core import artifact, model
 from interplay.kinds.formulas import Cost
 from interplay.report.spec import ReportSpec
 from interplay.report.write.plain import size
@@ -84,9 +83,9 @@ def stage_uses(plan: Plan) -> int:
     reached: dict[str, frozenset[str]] = {}
     for digest, stage in plan.stages.items():  # dependencies first
         if digest != plan.report:
-            reached[digest] = frozenset({digest}).union(*(reached[split_ref(dep)[0]] for dep in stage.deps.values()))
+            reached[digest] = frozenset({digest}).union(*(reached[artifact.split_ref(dep)[0]] for dep in stage.deps.values()))
     rows = cast(ReportSpec, plan.stages[plan.report].spec).arms
-    shown = ([*(split_ref(stage.digest)[0] for stage in row.path), *row.evaluations.values()] for row in rows)
+    shown = ([*(artifact.split_ref(stage.digest)[0] for stage in row.path), *row.evaluations.values()] for row in rows)
     return sum(len(frozenset().union(*(reached[digest] for digest in digests))) for digests in shown)
 
 
@@ -95,7 +94,7 @@ def longest_chain(plan: Plan, made: estimate.Estimate) -> float:
     ends: dict[str, float] = {}
     for digest, stage in plan.stages.items():
         own = made.times[digest].seconds if digest in made.times else 0.0
-        ends[digest] = own + max((ends.get(split_ref(dep)[0], 0.0) for dep in stage.deps.values()), default=0.0)
+        ends[digest] = own + max((ends.get(artifact.split_ref(dep)[0], 0.0) for dep in stage.deps.values()), default=0.0)
     return max(ends.values(), default=0.0) / 3600
 
 
@@ -183,7 +182,7 @@ def differences_text(found: locks.Differences, old: locks.Locked, full: bool = F
 
 def _heading(seen: Overview) -> list[str]:
     plan = seen.plan
-    head = f"{plan.study} at scale {plan.scale}: {plural(len(plan.stages), 'stage')}, report {plan.report}"
+    head = f"{plan.study} at scale {plan.scale}: {model.plural(len(plan.stages), 'stage')}, report {plan.report}"
     return [head, *([f"stages on no path: {', '.join(plan.unused)}"] if plan.unused else [])]
 
 
@@ -213,14 +212,14 @@ def _row(seen: Overview, name: str, digests: list[str], others: int) -> list[str
         _amount(sum(cost.tokens for cost in costs)),
         "?" if None in flops else _amount(sum(flop or 0 for flop in flops)),
         _amount(sum(cost.rollouts for cost in costs)),
-        "?" if sources == {estimate.NOTHING} else clock(sum(t.seconds for t in times)) if left else "-",
+        "?" if sources == {estimate.NOTHING} else model.clock(sum(t.seconds for t in times)) if left else "-",
         _amount(sum(t.gpu_seconds for t in times) / 3600),
         "/".join(SOURCES[source] for source in sorted(sources)),
     ]
 
 
 def _amount(number: float) -> str:
-    return quantity(float(f"{number:.3g}")) if number else "-"
+    return model.quantity(float(f"{number:.3g}")) if number else "-"
 
 
 def _sums(seen: Overview) -> list[str]:
@@ -232,17 +231,19 @@ def _sums(seen: Overview) -> list[str]:
         f"{done} of them ({100 * done // distinct}%) are done"
     ]
     if back := len(seen.of_state(state.KEPT)):
-        lines.append(f"kept: {plural(back, 'record')} in results/studies, restored at a launch")
+        lines.append(f"kept: {model.plural(back, 'record')} in results/studies, restored at a launch")
     if others := sum(seen.others.values()):
-        lines.append(f"other: {plural(others, 'finished result')} of other studies, or of an earlier version of this one")
+        lines.append(f"other: {model.plural(others, 'finished result')} of other studies, or of an earlier version of this one")
     if unneeded := seen.of_state(state.UNNEEDED):
-        lines.append(f"not needed: {plural(len(unneeded), 'stage')} without a record whose dependents are finished; to make one:")
+        lines.append(
+            f"not needed: {model.plural(len(unneeded), 'stage')} without a record whose dependents are finished; to make one:"
+        )
         lines.append(f"  snakemake results/{seen.plan.stages[unneeded[0]].kind}/{unneeded[0]}/record.json")
     if not left:
         return [*lines, "to do: nothing"]
     lines += [
-        f"to do: {plural(left, 'stage')}, {clock(made.hours() * 3600)} one after another, {clock(seen.chain * 3600)} at least "
-        f"(longest chain), {made.gpu_hours():.3g} GPU-hours",
+        f"to do: {model.plural(left, 'stage')}, {model.clock(made.hours() * 3600)} one after another, "
+        f"{model.clock(seen.chain * 3600)} at least (longest chain), {made.gpu_hours():.3g} GPU-hours",
         f"time {estimate.describe_sources(made.sources())}",
         _disk(seen),
     ]
@@ -251,7 +252,10 @@ def _sums(seen: Overview) -> list[str]:
 
 def schedule_lines(found: list[estimate.Schedule]) -> list[str]:
     """One line per number of GPUs."""
-    return [f"on {plural(one.gpus, 'GPU')}: {clock(one.hours * 3600)}, {one.busy:.0%} of their time in use" for one in found]
+    return [
+        f"on {model.plural(one.gpus, 'GPU')}: {model.clock(one.hours * 3600)}, {one.busy:.0%} of their time in use"
+        for one in found
+    ]
 
 
 def _disk(seen: Overview) -> str:
@@ -293,7 +297,7 @@ def _why(seen: Overview, full: bool) -> list[str]:
         lines += _group(group, full, "nearest") + _continued(seen, group)
     hidden = sum(len(group) for group in groups[MOST_GROUPS:]) if not full else 0
     hidden += sum(seen.passed_over.values())
-    return [*lines, f"  {plural(hidden, 'more stage')}; --full shows them"] if hidden else lines
+    return [*lines, f"  {model.plural(hidden, 'more stage')}; --full shows them"] if hidden else lines
 
 
 def _group(group: list[cause.Cause], full: bool, what: str) -> list[str]:
@@ -309,7 +313,7 @@ def _group(group: list[cause.Cause], full: bool, what: str) -> list[str]:
     for change in changes:
         lines += _change(change)
     more = len(first.changes) - len(changes)
-    return [*lines, f"      and {plural(more, 'more field')}"] if more else lines
+    return [*lines, f"      and {model.plural(more, 'more field')}"] if more else lines
 
 
 def _continued(seen: Overview, group: list[cause.Cause]) -> list[str]:

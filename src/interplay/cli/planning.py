@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 from interplay.cli import common
 from interplay.cli.common import CONFIGS, RESULTS, command, flag, option
 from interplay.core.model import UserError, print_visible
+from interplay.study.plan import Plan
 
 if TYPE_CHECKING:
     from interplay.cli.overview import Overview
-    from interplay.study.plan import Plan
-
 
 app = common.new_app()
 
@@ -50,16 +49,17 @@ def plan_stages(
         interplay plan edge --scale gpu --gpus 1,8,64  # the time on 1, 8 and 64 GPUs
         interplay plan --all --write  # renew the locks in configs/plans
     """
-    from interplay.results import estimate
+    from interplay.results import estimate, locks
 
     counts = _gpu_counts(gpus)
     if not (every or study):
         raise UserError("plan: name a study, or give --all")
     plans = [common.plan_of(study, scale)] if study and not every else common.every_plan()
     if check:
-        _check_locks(plans, every)
+        locks.check_locks(plans, CONFIGS, RESULTS, every)
     if write:
-        _write_locks(plans, every)
+        for path in locks.write_locks(plans, CONFIGS, every):
+            print_visible(f"wrote {path}")
     if every or check or write:
         return
     if against is not None:
@@ -74,27 +74,6 @@ def plan_stages(
         raise UserError(f"--strict-code: sources of finished stages have changed: {', '.join(seen.drifted)}")
 
 
-def _check_locks(plans: "list[Plan]", every: bool) -> None:
-    """Raises UserError at the first lock that differs; of `every` plan also where the table of members does."""
-    from interplay.results import locks
-
-    if stale := next((plan for plan in plans if not plan.locked(CONFIGS)), None):
-        path, why = stale.lock_path(CONFIGS), _lock_difference(stale)
-        raise UserError(f"{path}: differs from the configs{f' ({why})' if why else ''}; run `make locks` and commit it")
-    if every and locks.members_text(plans) != locks.members_text_at(CONFIGS):
-        raise UserError(f"{locks.members_path(CONFIGS)}: differs from the plans; run `make locks` and commit it")
-
-
-def _write_locks(plans: "list[Plan]", every: bool) -> None:
-    from interplay.results import locks
-
-    for plan in plans:
-        if plan.write_lock(CONFIGS):
-            print_visible(f"wrote {plan.lock_path(CONFIGS)}")
-    if every and locks.write_members(plans, CONFIGS):
-        print_visible(f"wrote {locks.members_path(CONFIGS)}")
-
-
 def _gpu_counts(text: str) -> list[int]:
     """Numbers of GPUs from the command line."""
     words = text.split(",") if text else []
@@ -103,15 +82,7 @@ def _gpu_counts(text: str) -> list[int]:
     return [int(word) for word in words]
 
 
-def _lock_difference(plan: "Plan") -> str:
-    """The difference between the plan and the lock in the working tree; empty where there is no difference or no lock."""
-    from interplay.results import locks
-
-    locked = locks.lock_of_working_tree(plan, CONFIGS, RESULTS)
-    return locks.summarize_difference(locked, plan) if locked else ""
-
-
-def _show_differences(plan: "Plan", revision: str, full: bool, as_json: bool) -> None:
+def _show_differences(plan: Plan, revision: str, full: bool, as_json: bool) -> None:
     from interplay.cli import overview
     from interplay.results import catalog, locks
 
@@ -121,11 +92,11 @@ def _show_differences(plan: "Plan", revision: str, full: bool, as_json: bool) ->
     print_visible(json.dumps(listed, indent=1) if as_json else overview.differences_text(found, old, full))
 
 
-def _show_overview(plan: "Plan", counts: list[int], full: bool, stages: bool, as_json: bool) -> "Overview":
+def _show_overview(plan: Plan, counts: list[int], full: bool, stages: bool, as_json: bool) -> "Overview":
     from interplay.cli import overview
     from interplay.results import estimate, locks
 
-    stale, unexercised = _lock_difference(plan), locks.unexercised(plan, CONFIGS)
+    stale, unexercised = locks.difference_from_tree(plan, CONFIGS, RESULTS), locks.unexercised(plan, CONFIGS)
     seen = overview.read_overview(plan, CONFIGS, RESULTS, full)
     on = [estimate.schedule_stages(plan, seen.estimate, count) for count in counts]
     if as_json:

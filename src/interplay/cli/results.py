@@ -3,17 +3,16 @@
 import difflib
 import logging
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 from interplay.cli import common
 from interplay.cli.common import CONFIGS, LOGS, RESULTS, argument, command, flag, option
 from interplay.core import artifact, model
+from interplay.kinds.table import SETS
 from interplay.report import metric_spec
-
-if TYPE_CHECKING:
-    from interplay.study.plan import Plan
-    from interplay.tasks.verdict import Row
-
+from interplay.report.write import plain
+from interplay.study.plan import Plan
+from interplay.tasks.verdict import Row
 
 LOG = logging.getLogger(__name__)
 
@@ -48,14 +47,13 @@ def locate_report(study: common.Study, scale: common.Scale = None) -> None:
         from interplay.results import catalog
 
         page.remake_page(catalog.report_spec(plan), answers.report_inputs(plan, RESULTS), folder)
-    from interplay.report.write import plain
 
     for line in plain.verdict_lines(folder):
         model.print_visible(line)
     model.print_visible(f"report: {folder / 'report.html'}")
 
 
-def _partial_report(plan: "Plan") -> str:
+def _partial_report(plan: Plan) -> str:
     """Write the report of an unfinished study; returns a line with its path."""
     from interplay.results import state
     from interplay.run import graph
@@ -238,7 +236,6 @@ def measure_novelty(
         interplay novelty 3f2a --against 77c0  # the evaluation 3f2a against the set 77c0 that its model was trained on
     """
     from interplay.data import similarity
-    from interplay.kinds.table import SETS
 
     samples, problems = (artifact.find(RESULTS, name) for name in (digest, against))
     stage = artifact.read_json(samples / "stage.json")
@@ -331,7 +328,7 @@ def _made_in(folder: Path, digest: str) -> str:
     return " ".join(filter(None, [stage["kind"], digest, stage.get("label", "")]))
 
 
-def _row(folder: Path, index: int) -> "Row":
+def _row(folder: Path, index: int) -> Row:
     rows = _rows(folder)
     found = next((row for row in rows if row.index == index), None)
     if found is None:
@@ -339,9 +336,8 @@ def _row(folder: Path, index: int) -> "Row":
     return found
 
 
-def _rows(folder: Path) -> "list[Row]":
+def _rows(folder: Path) -> list[Row]:
     from interplay.data import sets
-    from interplay.kinds.table import SETS
 
     if folder.parent.name not in SETS:
         raise model.UserError(f"{folder}: a {folder.parent.name} stage has no rows; give the digest of a {', '.join(SETS)} stage")

@@ -8,11 +8,12 @@ from interplay.cli import common
 from interplay.cli.common import CONFIGS, RESULTS, argument, command, flag, option
 from interplay.core import artifact, metrics
 from interplay.core.model import UserError, plural, print_visible, quantity
+from interplay.kinds.table import KINDS
+from interplay.results import payloads
+from interplay.study.plan import Plan
 
 if TYPE_CHECKING:
     from interplay.results import garbage
-    from interplay.study.plan import Plan
-
 
 app = common.new_app()
 
@@ -32,7 +33,7 @@ def verify_files(
         interplay verify  # everything in results
         interplay verify edge  # what a study uses
     """
-    from interplay.results import payloads, state
+    from interplay.results import state
 
     folders, unfinished = _chosen_folders(what, scale)
     checked = [payloads.of_record(folder) for folder in folders]
@@ -57,11 +58,11 @@ def verify_files(
 def _chosen_folders(what: str | None, scale: str | None) -> tuple[list[Path], int]:
     """Folders of the finished stages to check, and the number of unfinished stages of the study."""
     from interplay.results import state
-    from interplay.study import compose
+    from interplay.study import expand
 
     if what is None:
         folders = [artifact.folder(RESULTS, one.kind, digest) for digest, one in sorted(state.scan_results(RESULTS).items())]
-    elif what in compose.studies(CONFIGS):
+    elif what in expand.studies(CONFIGS):
         plan = common.plan_of(what, scale)
         folders = [artifact.folder(RESULTS, stage.kind, digest) for digest, stage in plan.stages.items()]
     else:
@@ -162,18 +163,15 @@ def sync_store(
         interplay store push  # store what is finished
         interplay store pull edge  # fetch what a study needs
     """
-    from interplay.results import payloads
-    from interplay.study import compose
+    from interplay.study import expand
 
     if not payloads.in_project():
         raise UserError(f"{Path.cwd()}: no git repository with DVC; `git init && dvc init` make one")
-    plans = [common.plan_of(name, scale) for name in ([study] if study else compose.chosen(CONFIGS, {})[0])]
+    plans = [common.plan_of(name, scale) for name in ([study] if study else expand.chosen(CONFIGS, {})[0])]
     {"push": _push_stages, "pull": _pull_records if records else _pull_stages, "status": _show_status}[do](plans)
 
 
-def _push_stages(plans: "list[Plan]") -> None:
-    from interplay.results import payloads
-
+def _push_stages(plans: list[Plan]) -> None:
     for plan in plans:
         payloads.keep_study(RESULTS, plan)
     new = payloads.add_payloads(RESULTS, plans)
@@ -185,10 +183,8 @@ def _push_stages(plans: "list[Plan]") -> None:
     print_visible(f"{len(new)} folders added and everything pushed" + (f"; commit {RESULTS}/*.dvc" if new else ""))
 
 
-def _pull_stages(plans: "list[Plan]") -> None:
+def _pull_stages(plans: list[Plan]) -> None:
     """Fetch the payloads that DVC's pointers list."""
-    from interplay.results import payloads
-
     folders = _stage_folders(plans)
     wanted = [folder for folder in folders if not _is_complete(folder)]
     known = payloads.stored_folders(wanted)
@@ -199,19 +195,14 @@ def _pull_stages(plans: "list[Plan]") -> None:
     print_visible(f"{count} files of {len(known)} stages pulled; {present} were here, {unstored} are not stored")
 
 
-def _pull_records(plans: "list[Plan]") -> None:
-    from interplay.results import payloads
-
+def _pull_records(plans: list[Plan]) -> None:
     count = payloads.fetch_payloads([RESULTS / payloads.STUDIES / payloads.folder_name(plan) for plan in plans])
     back = [payloads.restore_records(RESULTS, plan.stages, payloads.stored_kinds(RESULTS)) for plan in plans]
     print_visible(f"{count} files pulled, {sum(map(len, back))} records restored; `snakemake all` makes the tables from them")
 
 
-def _show_status(plans: "list[Plan]") -> None:
+def _show_status(plans: list[Plan]) -> None:
     """The studies, and one row per kind: stages of the plans, finished, complete here, and known to DVC."""
-    from interplay.kinds.table import KINDS
-    from interplay.results import payloads
-
     folders = _stage_folders(plans)
     known = payloads.stored_folders(folders)
     print_visible(f"{', '.join(plan.study for plan in plans)} at scale {plans[0].scale}")
@@ -226,7 +217,7 @@ def _show_status(plans: "list[Plan]") -> None:
     common.show_parts(common.Grid(("kind", "stages", "finished", "here", "stored"), rows, right=range(1, 5)))
 
 
-def _stage_folders(plans: "list[Plan]") -> list[Path]:
+def _stage_folders(plans: list[Plan]) -> list[Path]:
     """Artifact folders of all stages, each once."""
     return list(dict.fromkeys(artifact.folder(RESULTS, s.kind, d) for plan in plans for d, s in plan.stages.items()))
 

@@ -129,14 +129,17 @@ def read_json(path: Path) -> Any:
 
 
 @contextlib.contextmanager
-def lease(out: Path) -> Iterator[None]:
-    """An exclusive lock on the folder; waits, with a log line, while another process has it. The kernel releases it when the
-    holder dies."""
+def lease(out: Path, wait: bool = True) -> Iterator[bool]:
+    """An exclusive lock on the folder. While another process has it, waits with a log line; without `wait` gives False. The
+    kernel releases it when the holder dies."""
     out.mkdir(parents=True, exist_ok=True)
     with open(out / "lease", "a+") as handle:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
+            if not wait:
+                yield False
+                return
             handle.seek(0)
             holder = handle.read() or "another process"
             LOG.info("interplay: %s: %s holds its lease; waiting for the record", out, holder)
@@ -144,7 +147,7 @@ def lease(out: Path) -> Iterator[None]:
         handle.truncate(0)
         handle.write(f"process {os.getpid()} on {platform.node()}")
         handle.flush()
-        yield
+        yield True
 
 
 def payload(out: Path) -> list[Path]:
@@ -205,6 +208,11 @@ def record(out: Path) -> dict:
     if not (isinstance(found, dict) and isinstance(found.get("metrics"), dict) and isinstance(found.get("files"), dict)):
         raise UserError(f"{out / 'record.json'}: not a record; remove {out} to make it again")
     return found
+
+
+def numerics_of(record: dict) -> str:
+    """How a record was made, as far as its rounding depends on it: `stacked` with others (`run.stack`), or `alone`."""
+    return str(record.get("numerics", "alone"))
 
 
 def done(out: Path) -> bool:
@@ -310,6 +318,13 @@ def is_leased(lease: Path) -> bool:
         except BlockingIOError:
             return True
     return False
+
+
+def saved_numerics(out: Path) -> dict[str, str]:
+    """`numerics` of an unfinished stage's saves, as the record has it: {} where all of it was made alone."""
+    state = (last_save(out) or {}).get("state")
+    found = state.get("numerics") if isinstance(state, dict) else None
+    return {"numerics": found} if found else {}
 
 
 # The project's git commit: recorded with the result, never hashed.

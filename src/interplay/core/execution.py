@@ -8,8 +8,9 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from types import FrameType
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from pydantic import model_validator
 
@@ -40,6 +41,12 @@ class Run(Model):
     processes: Count = 1
     """Processes that share the work of one stage, on GPUs one for each; training, RL and evaluation can be shared. A step sees
     the same rows in the same order for any number; sums differ by rounding. Samples of an evaluation are the same."""
+    stack: Count = 1
+    """Most stages that one process makes together, their weights stacked and their products batched: pretrain, midtrain and sft
+    in float32 or bfloat16. They are stages of one kind with one run block whose models have one shape and whose `dtype` and
+    `batch_tokens` agree; seeds, bases, data and other numbers, such as rates, may differ. The first job that starts takes those
+    that are ready; the jobs of the others wait and end. Each leaves its own record, with `numerics: stacked`, since rounding
+    depends on who shares the stack. memory_mb is for all of them."""
     sharding: Literal["none", "fsdp2"] = "none"
     """What several processes hold of a model. none: each all of it (data parallel). fsdp2: each a slice of the weights, gradients
     and optimiser state between steps, and of each save (`torch.distributed.fsdp.fully_shard`). A run may go on with another
@@ -85,6 +92,12 @@ class Run(Model):
             raise ValueError(f"gpus = {self.gpus}: {must}")
         return self
 
+    @model_validator(mode="after")
+    def _stacks_in_one_process(self) -> "Run":
+        if self.stack > 1 and self.processes > 1:
+            raise ValueError(f"stack = {self.stack}: replicas are stacked in one process; write processes: 1, or stack: 1")
+        return self
+
     def cores(self) -> int:
         """CPU threads of all processes together."""
         return self.threads * self.processes
@@ -96,6 +109,18 @@ class Run(Model):
     def stated(self) -> dict[str, Any]:
         """What differs from the defaults, as JSON: all that a `stage.json` says."""
         return self.model_dump(exclude_defaults=True)
+
+
+STACKED = "stacked"
+"""Numerics of a record that was made, or begun, in a stack. One without numerics was made alone."""
+
+
+class Replica(NamedTuple):
+    """A stage of a stack: the arguments of its kind's function but for the run block, which is that of the stack."""
+
+    spec: Any
+    inputs: dict[str, Path]
+    out: Path
 
 
 # Cores beyond the `run` block that this process may use now. `run.resources` lends them while no other stage needs them; only

@@ -1,6 +1,6 @@
 """The order of rows in training, sequences as tensors, and prefetching of batches."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import lru_cache, partial
 from typing import Generic, NamedTuple, TypeVar
@@ -18,10 +18,19 @@ MIN_BUCKET = 512
 """Least tokens of a bucket, except the last one."""
 
 
-@lru_cache(maxsize=2)
 def epoch_order(rows: int, seed: int, epoch: int) -> np.ndarray:
-    """The order of the rows in one pass over the corpus, (rows,)."""
-    return generator("epoch", seed, epoch).permutation(rows)
+    """The order of the rows in one pass over the corpus, (rows,). Kept for the last two epochs of each seed."""
+    kept = _orders(rows, seed)
+    if epoch not in kept:
+        if len(kept) > 1:
+            del kept[next(iter(kept))]
+        kept[epoch] = generator("epoch", seed, epoch).permutation(rows)
+    return kept[epoch]
+
+
+@lru_cache(maxsize=256)
+def _orders(rows: int, seed: int) -> dict[int, np.ndarray]:
+    return {}
 
 
 def rows_between(rows: int, seed: int, start: int, end: int) -> np.ndarray:
@@ -47,6 +56,10 @@ def steps_for(tokens: int, per_row: np.ndarray, rows_per_step: int, seed: int) -
     return -(-(epochs * len(per_row) + last) // rows_per_step)
 
 
+IGNORED = -100
+"""Target of places that pad a stacked batch, which cross-entropy leaves out."""
+
+
 class Batch(NamedTuple):
     """Sequences of one forward pass, concatenated in buckets of similar length: N tokens with padding, M of which bear loss."""
 
@@ -64,30 +77,71 @@ class Batch(NamedTuple):
     """(M,) int64: the sequence each target belongs to, numbered as given to `batch_of_sequences`."""
 
 
-def batch_of_rows(corpus: PackedRows, rows: np.ndarray, device: torch.device, jumps: np.ndarray | None = None) -> Batch:
-    """A batch of rows (rows,), each run of equal segment numbers as one sequence: with isolated packing the problems of a row do
-    not attend to each other, so attention, quadratic in the length, need not span the row. `jumps` (rows, T) are added to the
-    positions of their tokens and of all later ones of the sequence."""
+class Sequences(NamedTuple):
+    """Sequences whose tokens are concatenated."""
+
+    tokens: np.ndarray
+    """(sum of lengths,)."""
+    lengths: np.ndarray
+    """(sequences,)."""
+    bears: np.ndarray
+    """(sum of lengths,) bool: tokens that bear loss."""
+    jumps: np.ndarray | None = None
+    """(sum of lengths,): added to the positions of a token and of all later ones of its sequence."""
+
+
+def sequences_of_rows(corpus: PackedRows, rows: np.ndarray, jumps: np.ndarray | None = None) -> Sequences:
+    """The sequences of rows (rows,), each a run of equal segment numbers: with isolated packing the problems of a row do not
+    attend to each other, so attention, quadratic in the length, need not span the row. `jumps` (rows, T) are of their tokens."""
     segments = corpus.segments[rows]
     real = segments != 0
     starts = real.copy()
     starts[:, 1:] &= segments[:, 1:] != segments[:, :-1]
     first = np.flatnonzero(starts[real])
     lengths = np.diff(first, append=real.sum())
-    return batch_of_sequences(
-        corpus.tokens[rows][real], lengths, corpus.loss[rows][real] != 0, device, None if jumps is None else jumps[real]
-    )
+    return Sequences(corpus.tokens[rows][real], lengths, corpus.loss[rows][real] != 0, None if jumps is None else jumps[real])
 
 
-def batch_of_sequences(
-    tokens: np.ndarray, lengths: np.ndarray, bears: np.ndarray, device: torch.device, jumps: np.ndarray | None = None
-) -> Batch:
-    """A batch of sequences of the given lengths, whose tokens, loss flags and jumps are concatenated, (sum of lengths,)."""
-    order = np.argsort(-lengths, kind="stable")
-    buckets = bucket_lengths(lengths[order].tolist())
+def batch_of_rows(corpus: PackedRows, rows: np.ndarray, device: torch.device, jumps: np.ndarray | None = None) -> Batch:
+    """A batch of the sequences of rows (rows,); `jumps` (rows, T) are of their tokens."""
+    return batch_of_sequences(sequences_of_rows(corpus, rows, jumps), device)
+
+
+def batch_of_sequences(given: Sequences, device: torch.device) -> Batch:
+    """A batch of these sequences."""
+    order = np.argsort(-given.lengths, kind="stable")
+    buckets = bucket_lengths(given.lengths[order].tolist())
+    placed = _place(given, order, buckets)
+    flat = [_to_device(device, torch.from_numpy(array)) for array in placed[:4]]
+    return Batch(flat[0], flat[1], buckets, flat[2], flat[3], placed[4])
+
+
+def stacked_batch(given: Sequence[Sequences], device: torch.device) -> Batch:
+    """A batch of the sequences of several replicas, in the same buckets, which are as long as the longest replica needs: ids and
+    positions are (replicas, N), `before` and `targets` (replicas, M), padded with 0 and with IGNORED. `before` counts through
+    the tokens of all replicas; `sequence` is that of each replica, concatenated."""
+    orders = [np.argsort(-each.lengths, kind="stable") for each in given]
+    longest = np.zeros(max(map(len, orders)), np.int64)
+    for each, order in zip(given, orders, strict=True):
+        longest[: len(order)] = np.maximum(longest[: len(order)], each.lengths[order])
+    buckets = bucket_lengths(longest.tolist(), len(given))
+    placed = [_place(each, order, buckets) for each, order in zip(given, orders, strict=True)]
+    size, most = len(placed[0][0]), max(len(one[2]) for one in placed)
+    ids, positions = (np.stack([one[part] for one in placed]) for part in (0, 1))
+    before, targets = np.zeros((len(given), most), np.int64), np.full((len(given), most), IGNORED)
+    for replica, one in enumerate(placed):
+        before[replica, : len(one[2])] = one[2] + replica * size
+        targets[replica, : len(one[3])] = one[3]
+    flat = [_to_device(device, torch.from_numpy(array)) for array in (ids, positions, before, targets)]
+    return Batch(flat[0], flat[1], buckets, flat[2], flat[3], np.concatenate([one[4] for one in placed]))
+
+
+def _place(given: Sequences, order: np.ndarray, buckets: list[tuple[int, int]]) -> tuple[np.ndarray, ...]:
+    """ids, positions, before, targets and sequence of a batch of sequences, placed in this order into buckets that have room."""
+    tokens, lengths, bears, jumps = given
     widths = np.repeat([length for _, length in buckets], [count for count, _ in buckets])
     source = index_ranges((np.cumsum(lengths) - lengths)[order], lengths[order])
-    place = index_ranges(np.cumsum(widths) - widths, lengths[order])
+    place = index_ranges((np.cumsum(widths) - widths)[: len(order)], lengths[order])
     ids = np.zeros(int(widths.sum()), np.int64)
     ids[place] = tokens[source]
     targets = place[bears[source]]
@@ -96,8 +150,7 @@ def batch_of_sequences(
     if jumps is not None:
         positions[place] += _cumulative_jumps(jumps, lengths)[source]
     before, following = targets - 1, ids[targets]
-    flat = [_to_device(device, torch.from_numpy(array)) for array in (ids, positions, before, following)]
-    return Batch(flat[0], flat[1], buckets, flat[2], flat[3], sequence)
+    return ids, positions, before, following, sequence
 
 
 def _to_device(device: torch.device, tensor: Tensor) -> Tensor:
@@ -112,13 +165,13 @@ def _cumulative_jumps(jumps: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     return total - np.repeat((total - jumps)[starts], lengths)
 
 
-def bucket_lengths(lengths: list[int]) -> list[tuple[int, int]]:
-    """Cut descending lengths into buckets of (sequences, longest length).
+def bucket_lengths(lengths: list[int], replicas: int = 1) -> list[tuple[int, int]]:
+    """Cut descending lengths into buckets of (sequences, longest length), each for so many replicas.
 
     A bucket ends where padding would exceed an eighth of a sequence, once it has MIN_BUCKET tokens: smaller ones save nothing."""
     buckets, count, longest = [], 0, lengths[0]
     for length in lengths:
-        if 8 * length < 7 * longest and count * longest >= MIN_BUCKET:
+        if 8 * length < 7 * longest and replicas * count * longest >= MIN_BUCKET:
             buckets.append((count, longest))
             count, longest = 0, length
         count += 1

@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from interplay.core import model, random
 from interplay.data import sets, tokenizer
@@ -116,7 +115,7 @@ def micro_batches(pairs: Pairs, places: np.ndarray, pass_tokens: int) -> list[np
     return [np.array(places_of) for places_of in found]
 
 
-def pad_completions(completions: Sequence[list[int]], device: torch.device) -> tuple[Tensor, Tensor]:
+def pad_completions(completions: Sequence[list[int]], device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
     """Completions as (n, T) int64 on the device, filled with 0 on the right, and their lengths (n,) int64."""
     longest = max(map(len, completions))
     rows = [[*tokens, *[0] * (longest - len(tokens))] for tokens in completions]

@@ -15,9 +15,8 @@ import pyarrow.parquet as pq
 from interplay.core.model import UserError
 from interplay.data import sets
 from interplay.data.steps.spec import Criterion
-from interplay.tasks import family, qa
+from interplay.tasks import family, qa, verdict
 from interplay.tasks.op_dag import dag, graph_similarity, prose, prose_parser
-from interplay.tasks.verdict import Row
 
 # Exact join of n-gram sets (shingles) by Jaccard similarity, with prefix filtering (Bayardo, Ma and Srikant, WWW 2007) in the
 # order of PPJoin: two sets above the threshold share one of their rarest members.
@@ -173,7 +172,7 @@ class KeyIndex:
         return self.first.get(self.keys[row])
 
 
-def duplicate_indexes(how: Criterion, rows: Sequence[Row], n: int, threshold: float) -> list[DuplicateIndex]:
+def duplicate_indexes(how: Criterion, rows: Sequence[verdict.Row], n: int, threshold: float) -> list[DuplicateIndex]:
     """Indexes over all of `rows` that find duplicates by this criterion; a row is a duplicate when any of them finds one. A
     reformulated question is compared as the open question, since its options are random."""
     rows = [family.open_question(row) for row in rows]
@@ -192,7 +191,7 @@ def duplicate_indexes(how: Criterion, rows: Sequence[Row], n: int, threshold: fl
     return [KeyIndex([KEYS[how](row) for row in rows])]
 
 
-def question_text(row: Row) -> str:
+def question_text(row: verdict.Row) -> str:
     """The text by which a row is compared: of a question over documents, the question and its supporting facts; of a plain
     question, the question without instructions; of any other row, the prompt."""
     if row.family == "qa":
@@ -204,21 +203,21 @@ def question_text(row: Row) -> str:
     return " ".join([found.question, *facts])
 
 
-KEYS: dict[str, Callable[[Row], Hashable]] = {
+KEYS: dict[str, Callable[[verdict.Row], Hashable]] = {
     "exact": lambda row: " ".join(question_text(row).split()),
     "structural": lambda row: row.key,
     "origin": lambda row: row.origin,
 }
 
 
-def plain_tokens(row: Row) -> list[tuple[str, bool]]:
+def plain_tokens(row: verdict.Row) -> list[tuple[str, bool]]:
     """(token, False) of the question: characters of op_dag, words of prose in lower case."""
     if row.family == "op_dag":
         return [(token, False) for token in LETTERS.findall(row.prompt)]
     return [(token.lower(), False) for token in WORDS.findall(question_text(row))]
 
 
-def named_tokens(row: Row) -> list[tuple[str, bool]]:
+def named_tokens(row: verdict.Row) -> list[tuple[str, bool]]:
     """(token, whether it is a name) of the question: letters of op_dag; capitalised words and numbers of prose."""
     if row.family == "op_dag":
         return [(token, token.isalpha()) for token in LETTERS.findall(row.prompt)]
@@ -231,7 +230,7 @@ def canonical_names(tokens: Sequence[int]) -> tuple[int, ...]:
     return tuple(NAME + first.setdefault(token, len(first)) if token >= NAME else token for token in tokens)
 
 
-def _numbered(rows: Sequence[Row], tokens: Callable[[Row], list[tuple[str, bool]]]) -> list[list[int]]:
+def _numbered(rows: Sequence[verdict.Row], tokens: Callable[[verdict.Row], list[tuple[str, bool]]]) -> list[list[int]]:
     """Each row's tokens as integers from 1 on, names from NAME on."""
     known: dict[tuple[str, bool], int] = {}
     return [[known.setdefault(token, len(known) + 1 + NAME * token[1]) for token in tokens(row)] for row in rows]

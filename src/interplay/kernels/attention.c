@@ -108,8 +108,8 @@ INLINE void mix(float *x, const Operand *o, long rows, long width, long size, Sc
 INLINE void add_transposed(const float *x, const float *y, long ld, long rows, long width, long size, Scratch *s, float *out) {
     const long pairs = (rows + 1) / 2;
     int32_t *right = s->pairs + pairs * width;
-    pair_columns(x, rows, width, width, s->pairs, s->columns);
-    pair_columns(y, rows, size, ld, right, s->columns + width);
+    pair_columns(x, rows, width, width, PAIR_TOP, s->pairs, s->columns);
+    pair_columns(y, rows, size, ld, PAIR_TOP, right, s->columns + width);
     pair_product((PairLeft){s->pairs, s->columns, 1, width}, (PairRight){right, s->columns + width, size}, width, pairs, size, out,
                  size, 1);
 }
@@ -209,8 +209,7 @@ static void head_backward(const Attention *a, const Run *run, long h, const floa
 
 // One head of keys of a run.
 static void run_backward(const Attention *a, const Run *run, long head, const float *q, const float *k, const float *v,
-                         const float *peaks, const float *dmixed, float *dq, float *dk, float *dv,
-                         Scratch *s) {
+                         const float *peaks, const float *dmixed, float *dq, float *dk, float *dv, int add, Scratch *s) {
     const long group = a->heads / a->shared, place = head * a->size;
     gather_interleaved(&s->keys, k + place, a->k_stride, run, a->size);
     gather_transposed(&s->keys, k + place, a->k_stride, run, a->size);
@@ -221,27 +220,38 @@ static void run_backward(const Attention *a, const Run *run, long head, const fl
     for (long j = 0; j < s->keys.length; j++)
         for (long d = 0; d < a->size; d += LANES) {
             float *key = dk + key_row(run, j) * a->k_stride + place + d, *value = dv + key_row(run, j) * a->v_stride + place + d;
-            store(key, load(key) + load(s->dkeys + j * a->size + d));
-            store(value, load(value) + load(s->dvalues + j * a->size + d));
+            v16 dkey = load(s->dkeys + j * a->size + d), dvalue = load(s->dvalues + j * a->size + d);
+            if (add) dkey = load(key) + dkey, dvalue = load(value) + dvalue;
+            store(key, dkey), store(value, dvalue);
         }
 }
 
-// dq, dk and dv have the strides of q, k and v, and dk and dv begin as zeros. Where a run has a prefix, which others may share,
+// The gradients of keys and values of all runs to 0.
+static void clear(const Attention *a, const Run *runs, float *dk, float *dv) {
+    const size_t size = (size_t)(a->shared * a->size) * 4;
+    for (long r = 0; r < a->runs; r++)
+        for (long row = runs[r].first; row < runs[r].first + runs[r].count; row++)
+            memset(dk + row * a->k_stride, 0, size), memset(dv + row * a->v_stride, 0, size);
+}
+
+// dq, dk and dv have the strides of q, k and v. Where a run has a prefix, which others may share,
 // heads alone are divided among the threads, so that the parts of the prefix are added in the order of the runs.
 void attention_backward(const Attention *shape, const Run *runs, const float *q, const float *k, const float *v, const float *peaks,
                         const float *dmixed, float *dq, float *dk, float *dv) {
     const Attention a = *shape;
     const long longest = longest_run(runs, a.runs);
     long together = 1;
+    int prefixes = 0;
     for (long r = 0; r < a.runs; r++)
-        if (runs[r].before) together = a.runs;
+        if (runs[r].before) together = a.runs, prefixes = 1;
+    if (prefixes) clear(&a, runs, dk, dv);
 #pragma omp parallel
     {
         Scratch s = scratch_of(longest, a.size);
 #pragma omp for schedule(dynamic)
         for (long item = 0; item < a.runs / together * a.shared; item++)
             for (long r = item / a.shared * together; r < (item / a.shared + 1) * together; r++)
-                run_backward(&a, runs + r, item % a.shared, q, k, v, peaks, dmixed, dq, dk, dv, &s);
+                run_backward(&a, runs + r, item % a.shared, q, k, v, peaks, dmixed, dq, dk, dv, prefixes, &s);
         free_scratch(s);
     }
 }

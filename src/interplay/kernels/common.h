@@ -133,3 +133,42 @@ INLINE v16 powers_of_two(v16 peak, float top, v16 *inverse) {
     *inverse = (v16)((254 - exponent) << 23);
     return (v16)(exponent << 23);
 }
+
+INLINE float inverse_rms(const float *x, long width, float eps) {
+    v16 sum = {0};
+    for (long k = 0; k < width; k += LANES) sum = sum + load(x + k) * load(x + k);
+    return 1.0f / sqrtf(lane_sum(sum) / (float)width + eps);
+}
+
+INLINE void scaled(const float *x, float inverse, const float *weight, long width, float *out) {
+    for (long k = 0; k < width; k += LANES) store(out + k, load(x + k) * inverse * load(weight + k));
+}
+
+// A square of 16 x 16 values of 32 bits, with `ld` between rows, to its transpose.
+INLINE void transpose16(const int32_t *x, long ld, int32_t *out, long out_ld) {
+#if defined(__AVX512F__)
+    __m512i a[16], b[16];
+    for (int i = 0; i < 16; i++) a[i] = _mm512_loadu_si512(x + i * ld);
+    for (int i = 0; i < 16; i += 2) {
+        b[i] = _mm512_unpacklo_epi32(a[i], a[i + 1]);
+        b[i + 1] = _mm512_unpackhi_epi32(a[i], a[i + 1]);
+    }
+    for (int i = 0; i < 16; i += 4)
+        for (int j = 0; j < 2; j++) {
+            a[i + 2 * j] = _mm512_unpacklo_epi64(b[i + j], b[i + 2 + j]);
+            a[i + 2 * j + 1] = _mm512_unpackhi_epi64(b[i + j], b[i + 2 + j]);
+        }
+    // a[4 i + j] holds columns j, j + 4, j + 8 and j + 12 of rows 4 i to 4 i + 3.
+    for (int j = 0; j < 4; j++) {
+        const __m512i low = _mm512_shuffle_i32x4(a[j], a[4 + j], 0x88), high = _mm512_shuffle_i32x4(a[j], a[4 + j], 0xdd);
+        const __m512i low2 = _mm512_shuffle_i32x4(a[8 + j], a[12 + j], 0x88), high2 = _mm512_shuffle_i32x4(a[8 + j], a[12 + j], 0xdd);
+        _mm512_storeu_si512(out + j * out_ld, _mm512_shuffle_i32x4(low, low2, 0x88));
+        _mm512_storeu_si512(out + (j + 8) * out_ld, _mm512_shuffle_i32x4(low, low2, 0xdd));
+        _mm512_storeu_si512(out + (j + 4) * out_ld, _mm512_shuffle_i32x4(high, high2, 0x88));
+        _mm512_storeu_si512(out + (j + 12) * out_ld, _mm512_shuffle_i32x4(high, high2, 0xdd));
+    }
+#else
+    for (long i = 0; i < 16; i++)
+        for (long j = 0; j < 16; j++) out[j * out_ld + i] = x[i * ld + j];
+#endif
+}

@@ -67,11 +67,6 @@ def int8_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor
     return out if bias is None else out + bias
 
 
-# Attention over runs (`interplay.kernels.layers.attention`). Its forward pass is float32, as in sampling. Products of the
-# gradient take operands of 11 bits and a sign, or up to 13 where the sum over dimensions leaves room: rows of queries, keys,
-# values and weights, and columns over blocks of QUERIES queries for the gradients of keys and values.
-
-
 PAIR_TOP = 2047.0
 QUERIES = 32
 
@@ -92,6 +87,39 @@ def _times(left: _Rounded, right: _Rounded) -> Tensor:
 
 def _swapped(rounded: _Rounded) -> _Rounded:
     return rounded[0].mT, rounded[1].mT
+
+
+# The output head over a large vocabulary, with operands of 11 bits and more: rows of hidden states and of the matrix; chunks of
+# rows of the gradient and of columns of the matrix; columns of the gradient and of hidden states.
+
+
+CHUNK = 512
+
+
+def head(hidden: Tensor, weight: Tensor) -> Tensor:
+    """`interplay.kernels.layers.head`: logits (M, vocab) of hidden states (M, D) and the output matrix (vocab, D)."""
+    return _Head.apply(hidden, weight)
+
+
+class _Head(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, hidden: Tensor, weight: Tensor) -> Tensor:
+        ctx.save_for_backward(hidden, weight)
+        top = _top(weight.shape[1])
+        return _times(quantised(hidden, 1, top), _swapped(quantised(weight, 1, top)))
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
+        hidden, weight = ctx.saved_tensors
+        dhidden = torch.zeros_like(hidden)
+        for chunk, part in zip(gradient.split(CHUNK, 1), weight.split(CHUNK), strict=True):
+            dhidden += _times(quantised(chunk, 1, PAIR_TOP), quantised(part, 0, PAIR_TOP))
+        return dhidden, _times(_swapped(quantised(gradient, 0, PAIR_TOP)), quantised(hidden, 0, PAIR_TOP))
+
+
+# Attention over runs (`interplay.kernels.layers.attention`). Its forward pass is float32, as in sampling. Products of the
+# gradient take operands of 11 bits and a sign, or up to 13 where the sum over dimensions leaves room: rows of queries, keys,
+# values and weights, and columns over blocks of QUERIES queries for the gradients of keys and values.
 
 
 class _Run(NamedTuple):

@@ -3,7 +3,7 @@
 // Matrix products take 8-bit operands: rows of activations and of weights for outputs and input gradients; for the gradient of a
 // weight, columns over blocks of GRADIENT_ROWS rows, whose products are added in order. Everything else is float32.
 
-#include "products.h"
+#include "layer.h"
 
 #define FORWARD_ROWS 48
 #define GRADIENT_ROWS 256
@@ -38,20 +38,10 @@ void pack_matrix(const float *w, long rows, long columns, int both, uint8_t *buf
 // out (rows, columns of w^T or of w) = or += x (rows, summed) . operand, with scratch for the bytes and scales of x.
 INLINE void multiply(const float *x, Right right, long rows, long summed, uint8_t *quantised, float *scale, float *out, int add) {
     quantise_rows(x, rows, summed, quantised, scale);
-    product((Left){quantised, scale, summed, 4}, right, rows, summed, 0, right.columns, out, right.columns, add);
+    product((Left){quantised, scale, summed, 4}, right, rows, summed, out, right.columns, add);
 }
 
 // -- norm --------------------------------------------------------------------------------------------------------------
-
-INLINE float inverse_rms(const float *x, long width, float eps) {
-    v16 sum = {0};
-    for (long k = 0; k < width; k += LANES) sum = sum + load(x + k) * load(x + k);
-    return 1.0f / sqrtf(lane_sum(sum) / (float)width + eps);
-}
-
-INLINE void scaled(const float *x, float inverse, const float *weight, long width, float *out) {
-    for (long k = 0; k < width; k += LANES) store(out + k, load(x + k) * inverse * load(weight + k));
-}
 
 // out = or += gradient of x, given that of x * inverse * weight; dweight += its part of the weight's gradient.
 INLINE void norm_gradient(const float *gradient, const float *x, float inverse, const float *weight, long width, float *dweight,
@@ -106,8 +96,7 @@ static void weight_gradient(Columns left, Columns right, long rows, float *out) 
             const Left a = {left.bytes + place * left.width + n * 4, left.scale + block * left.width + n, 4, left.width * 4};
             const Right b = {(int8_t *)right.bytes + place * right.width, right.scale + block * right.width,
                              right.offset + block * right.width, right.width};
-            product(a, b, smaller_of(chunk, left.width - n), (count + 3) / 4 * 4, 0, right.width, out + n * right.width, right.width,
-                    block > 0);
+            product(a, b, smaller_of(chunk, left.width - n), (count + 3) / 4 * 4, out + n * right.width, right.width, block > 0);
         }
 }
 
@@ -127,17 +116,6 @@ static float *parts_of(long rows, long width) {
 }
 
 // -- before attention --------------------------------------------------------------------------------------------------
-
-// Row m has the cosines and sines at (m / inner) * outer_stride + (m % inner) * inner_stride.
-typedef struct {
-    const float *cos, *sin;
-    long inner, outer_stride, inner_stride;
-} Rope;
-
-typedef struct {
-    long rows, width, rotated, values, size;
-    float eps;
-} Heads;
 
 INLINE long rope_row(const Rope *rope, long m) {
     return m / rope->inner * rope->outer_stride + m % rope->inner * rope->inner_stride;
@@ -242,11 +220,6 @@ void before_backward(const Heads *heads, const Rope *rope, const float *x, const
 
 // -- after attention ---------------------------------------------------------------------------------------------------
 
-typedef struct {
-    long rows, width, mixed, hidden;
-    float eps;
-} Mlp;
-
 INLINE void gated(const float *gate_up, long hidden, float *out) {
     for (long k = 0; k < hidden; k += LANES) {
         v16 gate = load(gate_up + k);
@@ -296,6 +269,7 @@ void after_forward(const Mlp *mlp, const float *x, const float *mixed, const flo
     }
 }
 
+// Without `gates` they are computed again: the same bytes, since sums are exact.
 void after_backward(const Mlp *mlp, const float *dy, const float *mixed, const float *norm, const uint8_t *out,
                     const uint8_t *gate_up, const uint8_t *down, const float *inverse, const float *middle, const float *gates,
                     float *dx, float *dmixed, float *dnorm, float *dout, float *dgate_up, float *ddown) {
@@ -311,6 +285,7 @@ void after_backward(const Mlp *mlp, const float *dy, const float *mixed, const f
     {
         float *wide = floats(GRADIENT_ROWS * 2 * s.hidden), *half = floats(GRADIENT_ROWS * s.hidden);
         float *narrow = floats(GRADIENT_ROWS * s.width), *scale = floats(GRADIENT_ROWS);
+        float *own = gates ? 0 : floats(FORWARD_ROWS * 2 * s.hidden);
         uint8_t *quantised = bytes(GRADIENT_ROWS * widest);
 #pragma omp for schedule(static)
         for (long first = 0; first < s.rows; first += GRADIENT_ROWS) {
@@ -318,15 +293,20 @@ void after_backward(const Mlp *mlp, const float *dy, const float *mixed, const f
             const float *given = dy + first * s.width, *row = middle + first * s.width;
             float *place = dx + first * s.width;
             keep_columns(of_y, block, given, count, 1);
-            multiply(given, w_down.input, count, s.width, quantised, scale, half, 0);
-            for (long m = 0; m < count; m++)
-                gated_gradient(half + m * s.hidden, gates + (first + m) * 2 * s.hidden, s.hidden, half + m * s.hidden,
-                               wide + m * 2 * s.hidden);
-            keep_columns(of_gated, block, half, count, 0);
-            keep_columns(of_gates, block, wide, count, 1);
             for (long m = 0; m < count; m++)
                 scaled(row + m * s.width, inverse[first + m], norm, s.width, narrow + m * s.width);
             keep_columns(of_normed, block, narrow, count, 0);
+            for (long part = 0; part < count; part += FORWARD_ROWS) {
+                const long some = smaller_of(FORWARD_ROWS, count - part);
+                const float *kept = own ? own : gates + (first + part) * 2 * s.hidden;
+                if (own) multiply(narrow + part * s.width, w_up.output, some, s.width, quantised, scale, own, 0);
+                multiply(given + part * s.width, w_down.input, some, s.width, quantised, scale, half + part * s.hidden, 0);
+                for (long m = 0; m < some; m++)
+                    gated_gradient(half + (part + m) * s.hidden, kept + m * 2 * s.hidden, s.hidden, half + (part + m) * s.hidden,
+                                   wide + (part + m) * 2 * s.hidden);
+            }
+            keep_columns(of_gated, block, half, count, 0);
+            keep_columns(of_gates, block, wide, count, 1);
             multiply(wide, w_up.input, count, 2 * s.hidden, quantised, scale, narrow, 0);
             memcpy(place, given, (size_t)(count * s.width) * 4);
             for (long m = 0; m < count; m++)
@@ -339,7 +319,7 @@ void after_backward(const Mlp *mlp, const float *dy, const float *mixed, const f
         weight_gradient(of_y, of_gated, s.rows, ddown);
         weight_gradient(of_gates, of_normed, s.rows, dgate_up);
         weight_gradient(of_x, of_mixed, s.rows, dout);
-        free(wide), free(half), free(narrow), free(scale), free(quantised);
+        free(wide), free(half), free(narrow), free(scale), free(own), free(quantised);
     }
     add_parts(norm_parts, s.rows, s.width, dnorm);
     free_columns(of_y), free_columns(of_gated), free_columns(of_gates), free_columns(of_normed), free_columns(of_x);

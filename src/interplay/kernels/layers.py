@@ -33,6 +33,10 @@ def _pack(matrix: Tensor, gradient: bool) -> Tensor:
     return buffer
 
 
+RECOMPUTED = 192
+"""Width of a layer up to which its gates are computed again for the gradient: memory takes longer than so short a product."""
+
+
 # -- before attention --------------------------------------------------------------------------------------------------
 
 
@@ -132,7 +136,8 @@ class _After(torch.autograd.Function):
         width, hidden = down.shape
         rows = x.numel() // width
         sizes = Mlp(rows, width, mixed.shape[-1], hidden, eps)
-        kept = (x.new_empty(rows), torch.empty_like(x), x.new_empty(rows, 2 * hidden)) if keep else (None,) * 3
+        gates = x.new_empty(rows, 2 * hidden) if keep and width > RECOMPUTED else None
+        kept = (x.new_empty(rows), torch.empty_like(x), gates) if keep else (None,) * 3
         y, packed = torch.empty_like(x), (packed_out, packed_gate_up, packed_down)
         call("after_forward", sizes, x, mixed, norm, *packed, *kept, y)
         if keep:
@@ -182,7 +187,32 @@ class _Attention(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         qk, v, runs, peaks = ctx.saved_tensors
-        heads, dqk, dv = ctx.sizes.heads, torch.zeros_like(qk), torch.zeros_like(v)
+        heads, dqk, dv = ctx.sizes.heads, torch.empty_like(qk), torch.empty_like(v)
         given = (qk, qk[:, heads:], v, peaks, gradient.contiguous())
         call("attention_backward", ctx.sizes, runs, *given, dqk, dqk[:, heads:], dv)
         return dqk, dv, None, None
+
+
+# -- output head -------------------------------------------------------------------------------------------------------
+
+
+def head(hidden: Tensor, weight: Tensor) -> Tensor:
+    """Logits (M, vocab) float32 of hidden states (M, D) and the output matrix (vocab, D), with operands of 11 bits and more."""
+    return _Head.apply(hidden, weight)
+
+
+class _Head(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, hidden: Tensor, weight: Tensor) -> Tensor:
+        hidden, weight = hidden.contiguous(), weight.contiguous()
+        ctx.save_for_backward(hidden, weight)
+        logits = hidden.new_empty(len(hidden), len(weight))
+        call("head_forward", hidden, weight, *hidden.shape, len(weight), logits)
+        return logits
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
+        hidden, weight = ctx.saved_tensors
+        dhidden, dweight = torch.empty_like(hidden), torch.empty_like(weight)
+        call("head_backward", gradient.contiguous(), hidden, weight, *hidden.shape, len(weight), dhidden, dweight)
+        return dhidden, dweight

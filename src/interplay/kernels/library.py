@@ -64,10 +64,29 @@ class Attention(ctypes.Structure):
     _fields_ = [(name, _LONG) for name in ("runs", "heads", "shared", "size", "q_stride", "k_stride", "v_stride")]
 
 
-class Decode(ctypes.Structure):
-    """Sizes of attention of one new token for each sample; C's struct of that name."""
+class DecodeLayer(ctypes.Structure):
+    """Addresses of a layer's weights, and of the keys and values of prompts; C's struct of that name."""
 
-    _fields_ = [(name, _LONG) for name in ("groups", "samples", "heads", "shared", "size", "prompt", "capacity", "steps")]
+    _fields_ = [
+        (name, _POINTER)
+        for name in (
+            *("attention_norm", "qkv", "bias", "qk_norm", "out", "mlp_norm", "gate_up", "down"),
+            *("prompt_keys", "prompt_values"),
+        )
+    ]
+
+
+class Completions(ctypes.Structure):
+    """Sizes, weights, inputs, outputs and state of samples under way; C's struct of that name."""
+
+    _fields_ = [
+        *((name, _LONG) for name in ("layers", "width", "hidden", "heads", "shared", "size", "vocab")),
+        *((name, _LONG) for name in ("prompt", "length", "samples", "capacity", "slots", "eos", "top_k")),
+        *((name, ctypes.c_float) for name in ("eps", "temperature", "top_p")),
+        ("layer", ctypes.POINTER(DecodeLayer)),
+        *((name, _POINTER) for name in ("embedding", "norm", "head", "cos", "sin", "first", "lengths", "prompts", "noise")),
+        *((name, _POINTER) for name in ("own", "tokens", "logprobs", "sample", "steps", "waiting")),
+    ]
 
 
 class Iteration(ctypes.Structure):
@@ -86,8 +105,11 @@ ARGUMENTS = {
     "after_forward": [ctypes.POINTER(Mlp), *[_POINTER] * 10],
     "after_backward": [ctypes.POINTER(Mlp), *[_POINTER] * 15],
     "attention_forward": [ctypes.POINTER(Attention), *[_POINTER] * 6],
-    "decode_attention": [ctypes.POINTER(Decode), *[_POINTER] * 8],
+    "head_product": [_POINTER, _POINTER, _LONG, _LONG, _LONG, _POINTER],
+    "complete": [ctypes.POINTER(Completions), _LONG, _LONG],
     "orthogonalise": [ctypes.POINTER(Iteration), _POINTER],
+    "head_forward": [_POINTER, _POINTER, _LONG, _LONG, _LONG, _POINTER],
+    "head_backward": [*[_POINTER] * 3, _LONG, _LONG, _LONG, _POINTER, _POINTER],
     "attention_backward": [ctypes.POINTER(Attention), *[_POINTER] * 9],
 }
 

@@ -25,11 +25,11 @@ void pair_rows(const float *x, long rows, long width, long ld, float top, int32_
     }
 }
 
-void pair_columns(const float *x, long rows, long width, long ld, int32_t *pairs, float *scale) {
+void pair_columns(const float *x, long rows, long width, long ld, float top, int32_t *pairs, float *scale) {
     for (long n = 0; n < width; n += LANES) {
         v16 peak = {0}, inverses;
         for (long t = 0; t < rows; t++) peak = larger(absolute(load(x + t * ld + n)), peak);
-        store(scale + n, powers_of_two(peak, PAIR_TOP, &inverses));
+        store(scale + n, powers_of_two(peak, top, &inverses));
         for (long t = 0; t < rows; t += 2) {
             const i16 first = integers(x + t * ld + n, inverses);
             const i16 second = t + 1 < rows ? integers(x + (t + 1) * ld + n, inverses) : (i16){0};
@@ -40,12 +40,12 @@ void pair_columns(const float *x, long rows, long width, long ld, int32_t *pairs
 
 void pairs_transposed(const int32_t *x, long rows, long width, int32_t *out) {
     const long columns = width / 2;
-    for (long m = 0; m < rows; m += LANES)
-        for (long k = 0; k < columns; k++) {
-            i16 column;
-            for (int i = 0; i < LANES; i++) column[i] = x[(m + i) * columns + k];
-            *(i16 *)(out + k * rows + m) = column;
-        }
+    for (long m = 0; m < rows; m += LANES) {
+        long k = 0;
+        for (; k + LANES <= columns; k += LANES) transpose16(x + m * columns + k, columns, out + k * rows + m, rows);
+        for (; k < columns; k++)
+            for (long i = 0; i < LANES; i++) out[k * rows + m + i] = x[(m + i) * columns + k];
+    }
 }
 
 void pairs_interleaved(const int32_t *x, long rows, long width, int32_t *restrict out) {
@@ -77,10 +77,11 @@ INLINE i16 pair_products(i16 sum, int32_t a, i16 b) {
 #endif
 }
 
-#define TILE 6
+// Four rows: GCC 12 spills six rows of sums of pairs to the stack.
+#define TILE 4
 
 INLINE void tile(int rows, int vectors, const int32_t *a, long row, long step, const int32_t *b, long ldb, long pairs,
-                 const float *left, const float *right, float *out, long ld, int add) {
+                 const float *left, const float *right, float *out, long ld, float factor) {
     i16 sums[TILE][4];
     for (int r = 0; r < rows; r++)
         for (int v = 0; v < vectors; v++) sums[r][v] = (i16){0};
@@ -94,41 +95,44 @@ INLINE void tile(int rows, int vectors, const int32_t *a, long row, long step, c
         for (int v = 0; v < vectors; v++) {
             float *place = out + r * ld + v * LANES;
             v16 value = __builtin_convertvector(sums[r][v], v16) * (left[r] * load(right + v * LANES));
-            if (add) value = load(place) + value;
+            if (factor != 0.0f) value = load(place) * factor + value;
             store(place, value);
         }
 }
 
 #define TILE_CASE(R)                                                                                                             \
     case R:                                                                                                                      \
-        if (vectors == 4) tile(R, 4, a, left.row, left.step, b, right.ld, count, ls, rs, place, ld, more);                       \
-        else if (vectors == 3) tile(R, 3, a, left.row, left.step, b, right.ld, count, ls, rs, place, ld, more);                  \
-        else if (vectors == 2) tile(R, 2, a, left.row, left.step, b, right.ld, count, ls, rs, place, ld, more);                  \
-        else tile(R, 1, a, left.row, left.step, b, right.ld, count, ls, rs, place, ld, more);                                    \
+        if (vectors == 4) tile(R, 4, a, left.row, left.step, b, right.ld, pairs, ls, rs, place, ld, factor);                     \
+        else if (vectors == 3) tile(R, 3, a, left.row, left.step, b, right.ld, pairs, ls, rs, place, ld, factor);                \
+        else if (vectors == 2) tile(R, 2, a, left.row, left.step, b, right.ld, pairs, ls, rs, place, ld, factor);                \
+        else tile(R, 1, a, left.row, left.step, b, right.ld, pairs, ls, rs, place, ld, factor);                                  \
         break;
+
+void pair_product_once(PairLeft left, PairRight right, long rows, long pairs, long first, long last, float *out, long ld,
+                       float factor) {
+    for (long n = first; n < last; n += 4 * LANES) {
+        const int vectors = last - n >= 4 * LANES ? 4 : (int)((last - n) / LANES);
+        const int32_t *b = right.pairs + n;
+        const float *rs = right.scale + n;
+        for (long m = 0; m < rows; m += TILE) {
+            const int32_t *a = left.pairs + m * left.row;
+            const float *ls = left.scale + m;
+            float *place = out + m * ld + n;
+            switch (rows - m) {
+                TILE_CASE(1)
+                TILE_CASE(2)
+                TILE_CASE(3)
+                default:
+                    TILE_CASE(4)
+            }
+        }
+    }
+}
 
 void pair_product(PairLeft left, PairRight right, long rows, long pairs, long columns, float *out, long ld, int add) {
     for (long k = 0; k < pairs; k += EXACT_PAIRS) {
-        const long count = smaller_of(EXACT_PAIRS, pairs - k);
-        const int more = add || k > 0;
-        for (long n = 0; n < columns; n += 4 * LANES) {
-            const int vectors = columns - n >= 4 * LANES ? 4 : (int)((columns - n) / LANES);
-            const int32_t *b = right.pairs + k * right.ld + n;
-            const float *rs = right.scale + n;
-            for (long m = 0; m < rows; m += TILE) {
-                const int32_t *a = left.pairs + m * left.row + k * left.step;
-                const float *ls = left.scale + m;
-                float *place = out + m * ld + n;
-                switch (rows - m) {
-                    TILE_CASE(1)
-                    TILE_CASE(2)
-                    TILE_CASE(3)
-                    TILE_CASE(4)
-                    TILE_CASE(5)
-                    default:
-                        TILE_CASE(6)
-                }
-            }
-        }
+        const PairLeft a = {left.pairs + k * left.step, left.scale, left.row, left.step};
+        const PairRight b = {right.pairs + k * right.ld, right.scale, right.ld};
+        pair_product_once(a, b, rows, smaller_of(EXACT_PAIRS, pairs - k), 0, columns, out, ld, add || k > 0 ? 1.0f : 0.0f);
     }
 }

@@ -28,7 +28,7 @@ typedef struct {
 void pair_rows(const float *x, long rows, long width, long ld, float top, int32_t *pairs, float *scale);
 
 // Columns of x (rows, width), summed over rows: pairs (rows / 2 rounded up, width) and a scale for each column.
-void pair_columns(const float *x, long rows, long width, long ld, int32_t *pairs, float *scale);
+void pair_columns(const float *x, long rows, long width, long ld, float top, int32_t *pairs, float *scale);
 
 // Pairs of rows (rows, width / 2), as `pair_rows` leaves them, as right operands: of their transpose, (width / 2, rows), and of
 // themselves, summed over rows, without scales, (rows / 2, width). rows: a multiple of 16.
@@ -37,3 +37,8 @@ void pairs_interleaved(const int32_t *x, long rows, long width, int32_t *out);
 
 // out (rows, columns), with `ld` floats between rows, = or += left . right over 2 * `pairs` summands. columns: a multiple of 16.
 void pair_product(PairLeft left, PairRight right, long rows, long pairs, long columns, float *out, long ld, int add);
+
+// The same for columns first..last-1, multiples of 16, in one sum, which must fit into 32 bits: out = factor * out + left . right, or
+// the product alone where the factor is 0.
+void pair_product_once(PairLeft left, PairRight right, long rows, long pairs, long first, long last, float *out, long ld,
+                       float factor);

@@ -39,6 +39,9 @@ void quantise_columns(const float *x, long rows, long width, long ld, int unsign
             inverses[i] = inverse;
         }
         i16 sum = {0};
+        const long panel = unsigned_bytes ? 0 : n / PANEL_COLUMNS * PANEL_COLUMNS;
+        const long ld_bytes = smaller_of(unsigned_bytes ? width : PANEL_COLUMNS, width - panel);
+        uint8_t *place = bytes + panel * ((rows + 3) / 4 * 4) + (n - panel) * 4;
         for (long t = 0; t < rows; t += 4) {
             i16 four[4];
             for (long i = 0; i < 4; i++) {
@@ -47,29 +50,41 @@ void quantise_columns(const float *x, long rows, long width, long ld, int unsign
                 sum += four[i];
                 four[i] += shift;
             }
-            store_four(bytes + (t * width + n * 4), four[0], four[1], four[2], four[3]);
+            store_four(place + t * ld_bytes, four[0], four[1], four[2], four[3]);
         }
         if (offset) *(i16 *)(offset + n) = sum * 128;
     }
 }
 
 void quantise_transposed(const float *w, long rows, long width, int8_t *bytes, float *scale, int32_t *offset) {
-    for (long n = 0; n < rows; n++, w += width) {
-        float inverse;
-        scale[n] = power_of_two(row_peak(w, width), 127.0f, &inverse);
-        v16 by = splat(inverse);
-        i16 sum = {0};
-        for (long k = 0; k < width; k += LANES) {
-            uint8_t row[LANES];
-            v16 values = rounded(w + k, by);
-            sum += __builtin_convertvector(values, i16);
-            store_bytes(row, values);
-            for (long i = 0; i < LANES; i += 4) memcpy(bytes + ((k + i) * rows + n * 4), row + i, 4);
+    // 16 rows at a time as bytes, whose groups of four are then transposed as integers of 32 bits.
+    uint8_t *some = aligned(LANES * width);
+    const long fours = width / 4;
+    int32_t *out = (int32_t *)bytes;
+    for (long n = 0; n < rows; n += LANES) {
+        for (long i = 0; i < LANES; i++, w += width) {
+            float inverse;
+            scale[n + i] = power_of_two(row_peak(w, width), 127.0f, &inverse);
+            const v16 by = splat(inverse);
+            i16 sum = {0};
+            for (long k = 0; k < width; k += LANES) {
+                const v16 values = rounded(w + k, by);
+                sum += __builtin_convertvector(values, i16);
+                store_bytes(some + i * width + k, values);
+            }
+            int32_t total = 0;
+            for (int lane = 0; lane < LANES; lane++) total += sum[lane];
+            offset[n + i] = 128 * total;
         }
-        int32_t total = 0;
-        for (int i = 0; i < LANES; i++) total += sum[i];
-        offset[n] = 128 * total;
+        const int32_t *given = (const int32_t *)some;
+        const long panel = n / PANEL_COLUMNS * PANEL_COLUMNS, columns = smaller_of(PANEL_COLUMNS, rows - panel);
+        int32_t *place = out + panel * fours + n - panel;
+        long k = 0;
+        for (; k + LANES <= fours; k += LANES) transpose16(given + k, fours, place + k * columns, columns);
+        for (; k < fours; k++)
+            for (long i = 0; i < LANES; i++) place[k * columns + i] = given[i * fours + k];
     }
+    free(some);
 }
 
 // -- integer product ---------------------------------------------------------------------------------------------------
@@ -104,8 +119,8 @@ INLINE void tile(int rows, int vectors, Left left, Right right, long m, long n, 
     for (int r = 0; r < rows; r++)
         for (int v = 0; v < vectors; v++) sums[r][v] = -*(const i16 *)(right.offset + n + v * LANES);
     const uint8_t *a = left.bytes + m * left.row;
-    const int8_t *b = right.bytes + n * 4;
-    for (long k = 0; k < summed; k += 4, a += left.step, b += right.columns * 4)
+    const int8_t *b = right.bytes + n * summed;
+    for (long k = 0; k < summed; k += 4, a += left.step, b += vectors * LANES * 4)
         for (int r = 0; r < rows; r++) {
             int32_t four;
             memcpy(&four, a + r * left.row, 4);
@@ -128,9 +143,9 @@ INLINE void tile(int rows, int vectors, Left left, Right right, long m, long n, 
         else tile(R, 1, left, right, m, n, summed, out, ld, add);                                                                \
         break;
 
-void product(Left left, Right right, long rows, long summed, long first, long last, float *out, long ld, int add) {
-    for (long n = first; n < last; n += 4 * LANES) {
-        const int vectors = last - n >= 4 * LANES ? 4 : (int)((last - n) / LANES);
+void product(Left left, Right right, long rows, long summed, float *out, long ld, int add) {
+    for (long n = 0; n < right.columns; n += PANEL_COLUMNS) {
+        const int vectors = (int)(smaller_of(PANEL_COLUMNS, right.columns - n) / LANES);
         for (long m = 0; m < rows; m += TILE) switch (rows - m) {
                 TILE_CASE(1)
                 TILE_CASE(2)

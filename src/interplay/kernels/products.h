@@ -11,8 +11,12 @@ typedef struct {
     long row, step;
 } Left;
 
-// The right operand: signed bytes [summed / 4][columns][4], a scale for each column, and 128 times the sum of its bytes, which
-// takes back the offset of the left operand.
+// Columns of a panel of a right operand, which lie together: with a whole row between two groups of bytes, every group would lie in a
+// page of its own.
+#define PANEL_COLUMNS 64
+
+// The right operand: panels of signed bytes [summed / 4][at most PANEL_COLUMNS columns][4], a scale for each column, and 128 times the sum of
+// its bytes, which takes back the offset of the left operand.
 typedef struct {
     const int8_t *bytes;
     const float *scale;
@@ -23,16 +27,16 @@ typedef struct {
 // Rows x (rows, width) as a left operand: bytes (rows, width) and scale (rows). width: a multiple of 16.
 void quantise_rows(const float *x, long rows, long width, uint8_t *bytes, float *scale);
 
-// Columns of x (rows, width), which `ld` floats separate, summed over rows: bytes [rows / 4 rounded up][width][4] and scale
-// (width). `unsigned_bytes`: as a left operand (row 4, step 4 * width); else as a right operand with `offset` (width).
+// Columns of x (rows, width), which `ld` floats separate, summed over rows, and scale (width). `unsigned_bytes`: as a
+// left operand [rows / 4 rounded up][width][4] (row 4, step 4 * width); else as a right operand with `offset` (width).
 void quantise_columns(const float *x, long rows, long width, long ld, int unsigned_bytes, uint8_t *bytes, float *scale,
                       int32_t *offset);
 
-// Rows of w (rows, width) as the columns of a right operand: bytes [width / 4][rows][4], scale and offset (rows).
+// Rows of w (rows, width) as the columns of a right operand with scale and offset (rows).
 void quantise_transposed(const float *w, long rows, long width, int8_t *bytes, float *scale, int32_t *offset);
 
-// out (rows, columns first..last-1), with `ld` floats between rows, = or += left (rows, summed) . right (summed, columns).
-void product(Left left, Right right, long rows, long summed, long first, long last, float *out, long ld, int add);
+// out (rows, columns), with `ld` floats between rows, = or += left (rows, summed) . right (summed, columns).
+void product(Left left, Right right, long rows, long summed, float *out, long ld, int add);
 
 // out (rows, columns) = or += sum over t of a[r * row + t * step] * b[t * ldb + c] in order of t, fused. columns: multiple of 16.
 void float_product(const float *a, long row, long step, const float *b, long ldb, long rows, long columns, long summed, float *out,

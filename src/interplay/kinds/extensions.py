@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import yaml
 
-from interplay.core.digest import PLAIN
-from interplay.core.extension import Extension, entry_point
+from interplay.core import digest, extension
 from interplay.core.model import KeyPlace, Model, UserError, nearest_name
 
 if TYPE_CHECKING:
@@ -28,8 +27,8 @@ if TYPE_CHECKING:
     from interplay.core.execution import Run
     from interplay.model.decoder import Decoder
     from interplay.rl.batch import Batch, Memory, StepContext
-    from interplay.rl.first_requests import SamplingRequest
     from interplay.rl.losses import MicroBatch
+    from interplay.rl.requests import SamplingRequest
     from interplay.rl.sampler import Outcome, PromptSource
     from interplay.rollout.engine import Engine
     from interplay.rollout.episodes import Played, Setting
@@ -100,7 +99,7 @@ class Continuation(Protocol):
     """What follows from the rollouts of a round."""
 
     def __call__(self, rows: Sequence[Row], batch: Batch, rounds: int, now: StepContext) -> list[SamplingRequest]:
-        """The requests of the next round (rl.first_requests.SamplingRequest); none: the rollouts are complete."""
+        """The requests of the next round (rl.requests.SamplingRequest); none: the rollouts are complete."""
 
 
 class Shaping(Protocol):
@@ -239,21 +238,21 @@ def check_extensions(spec: Model, place: KeyPlace) -> None:
             raise place.key(*keys, "name").error(str(error), member.function) from None
 
 
-def _extensions(value: Any, keys: tuple[str | int, ...]) -> Iterator[tuple[tuple[str | int, ...], Extension]]:
+def _extensions(value: Any, keys: tuple[str | int, ...]) -> Iterator[tuple[tuple[str | int, ...], extension.Extension]]:
     """The members of the user's own in `value`, each with the keys that lead to it."""
-    if isinstance(value, Extension):
+    if isinstance(value, extension.Extension):
         yield keys, value
     elif isinstance(value, Model):
         for name in type(value).model_fields:
             item = getattr(value, name)
-            if type(item) not in PLAIN:
+            if type(item) not in digest.PLAIN:
                 yield from _extensions(item, (*keys, name))
     elif isinstance(value, (list, tuple)):
         for index, item in enumerate(value):
             yield from _extensions(item, (*keys, index))
 
 
-def _check(member: Extension) -> None:
+def _check(member: extension.Extension) -> None:
     found, tree = _definition(member)
     forms = [form for form in EXTENSIONS[member.UNION] if _is_class(form) == isinstance(found, ast.ClassDef)]
     if not forms:
@@ -275,10 +274,10 @@ def _parameters(form: type, method: str) -> list[str]:
     return list(inspect.signature(vars(form)[method]).parameters)[1:]
 
 
-def _definition(member: Extension) -> tuple[ast.FunctionDef | ast.ClassDef, ast.Module]:
+def _definition(member: extension.Extension) -> tuple[ast.FunctionDef | ast.ClassDef, ast.Module]:
     """The function or class that the member names, and the file around it, parsed. Raises UserError when there is none."""
     if member.distribution:
-        point = entry_point(member.function, member.UNION)
+        point = extension.entry_point(member.function, member.UNION)
         file, name, module = point.module, point.attr, importlib.util.find_spec(point.module)
         text = Path(module.origin).read_text(encoding="utf-8") if module and module.origin else ""
     else:
@@ -324,7 +323,7 @@ def _method(found: ast.ClassDef, name: str) -> ast.FunctionDef | None:
     return next((node for node in found.body if isinstance(node, ast.FunctionDef) and node.name == name), None)
 
 
-def _check_options(member: Extension, found: ast.FunctionDef | None, given: int, tree: ast.Module) -> None:
+def _check_options(member: extension.Extension, found: ast.FunctionDef | None, given: int, tree: ast.Module) -> None:
     """The options are parameters after the first `given`, or fields of the class that annotates `options`; none without a default
     is missing."""
     if found is None:

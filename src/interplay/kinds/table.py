@@ -54,6 +54,9 @@ class Kind(NamedTuple):
     """Whether several processes can share its work (`run.processes`)."""
     sharding: bool = False
     """Whether its model can be sharded (`run.sharding`): it trains a decoder and nothing else."""
+    stacked: str = ""
+    """Function that makes several replicas at once (`run.stack`), of one `stack_key` of their specs, as `module:function`:
+    `run(replicas, how)` gives (number, metrics or an error) of each when it ends. Empty: there is none."""
     keeps_state: bool = False
     """Whether it can keep its final training state, from which a longer run goes on (`run.keep_state`)."""
     light: tuple[str, ...] = ()
@@ -82,6 +85,7 @@ LANGUAGE_MODEL: dict[str, Any] = {
     "logged_prefixes": ("eval_loss/",),
     "processes": True,
     "sharding": True,
+    "stacked": "interplay.train.stack:train_replicas",
     "light": CURVES,
 }
 """What the stages of the trainer of language models have in common."""
@@ -107,7 +111,7 @@ KINDS: dict[str, Kind] = {
     ),
     "dataset": Kind(
         DatasetSpec,
-        "interplay.data.dataset:read_dataset",
+        "interplay.data.problems:read_dataset",
         makes="problems",
         hue=205,
         settings=("format", "size", "split", "band", "sha256"),
@@ -280,7 +284,7 @@ KINDS: dict[str, Kind] = {
     ),
     "select": Kind(
         SelectSpec,
-        "interplay.evaluate.select:select_checkpoint",
+        "interplay.evaluate.sampling:select_checkpoint",
         makes="model",
         hue=45,
         references=study_keys.SelectReferences,

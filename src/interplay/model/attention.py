@@ -49,13 +49,7 @@ def causal_attention(
     `over_runs`: what computes it with integer operands; None: PyTorch, in `dtype`."""
     count, length = size
     if over_runs is not None:
-        runs = _runs(count, length, segments)
-
-        def attend_runs(_: int, qk: Tensor, v: Tensor) -> Tensor:
-            mixed = over_runs(qk.reshape(-1, *qk.shape[-2:]), v.reshape(-1, *v.shape[-2:]), runs)
-            return mixed.view(*qk.shape[:-2], -1)
-
-        return attend_runs
+        return attend_runs(over_runs, _runs(count, length, segments))
     blocks = visible_blocks(segments, length, device, dtype)
 
     def attend(_: int, qk: Tensor, v: Tensor) -> Tensor:
@@ -63,6 +57,22 @@ def causal_attention(
         return attention(q, k, v, blocks).view(*qk.shape[:-2], -1)
 
     return attend
+
+
+def attend_runs(over_runs: OverRuns, runs: Tensor) -> Attend:
+    """Attention over runs (R, 4) of flattened rows."""
+
+    def attend(_: int, qk: Tensor, v: Tensor) -> Tensor:
+        return over_runs(qk.reshape(-1, *qk.shape[-2:]), v.reshape(-1, *v.shape[-2:]), runs).view(*qk.shape[:-2], -1)
+
+    return attend
+
+
+def attend_buckets(over_runs: OverRuns, buckets: Sequence[tuple[int, int]]) -> Attend:
+    """Attention within each of the sequences of buckets (count, length), one bucket after the other."""
+    lengths = torch.repeat_interleave(*torch.tensor(buckets, dtype=torch.int32).flip(1).unbind(1))
+    none = torch.zeros_like(lengths)
+    return attend_runs(over_runs, torch.stack((lengths.cumsum(0, dtype=torch.int32) - lengths, lengths, none, none), 1))
 
 
 def split_heads(qk: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:

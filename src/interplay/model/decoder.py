@@ -78,6 +78,10 @@ def _swapped(x: Tensor) -> Tensor:
 # per pass. Small models are bound by the overhead of operators, hence few and large ones.
 
 
+LARGE_VOCABULARY = 4096
+"""Tokens from which on the output head takes a large part of a step."""
+
+
 class LayerWeights(NamedTuple):
     """One layer's weights in the dtype of the forward pass; rows of fused matrices are in the order of their names."""
 
@@ -181,6 +185,8 @@ class Decoder(nn.Module):
         """Whether `shared_prompts.predicting_states` passes equal prompts once."""
         self.halves = EAGER
         """The layer functions of passes with a gradient (eager or compiled)."""
+        self.replicas = 0
+        """Of a stack (`stacked`): how many decoders it holds, each parameter (replicas, ...). 0: a single decoder."""
         self.model = _Model(shape, vocab_size)
         if not shape.tie_word_embeddings:
             self.lm_head = _Affine(vocab_size, shape.hidden_size)
@@ -210,20 +216,45 @@ class Decoder(nn.Module):
         """The output matrix (vocab, D): the embedding itself where the two are tied."""
         return self.model.embed_tokens.weight if self.shape.tie_word_embeddings else self.lm_head.weight
 
-    def logits(self, hidden: Tensor) -> Tensor:
-        """Logits (..., vocab) in float32 of final hidden states (..., D)."""
-        return F.linear(hidden, self.head().to(hidden.dtype)).float()
+    def logits(self, hidden: Tensor, dtype: torch.dtype | None = None) -> Tensor:
+        """Logits (..., vocab) in float32 of final hidden states (..., D); of a stack (replicas, N, vocab) of (replicas, N, D).
+
+        With dtype int8 the products of a large vocabulary take integer operands, of states (M, D)."""
+        head = self.head()
+        if dtype == torch.int8 and self.vocab_size >= LARGE_VOCABULARY and head.dim() == 2:
+            usable = library.usable((*hidden.shape[1:], self.vocab_size), hidden.device)
+            return (layers.head if usable else int8.head)(hidden, head)
+        return linear_of(head)(hidden, head.to(hidden.dtype)).float()
 
     def weights(self, dtype: torch.dtype) -> Weights:
         """Fused weights for products in `dtype`, differentiable with respect to the parameters."""
         head, stored = self.head(), activations(dtype)
-        halves = self.halves if torch.is_grad_enabled() else EAGER
+        halves = self.halves if torch.is_grad_enabled() else STACKED if self.replicas else EAGER
         if dtype == torch.int8:
             halves = KERNELS if library.usable(_widths(self.shape), head.device) else INT8
         fused = [_fuse(cast(_Layer, layer), self.shape, stored, halves is KERNELS) for layer in self.model.layers]
         head = head.to(stored)
         embedding = head if self.shape.tie_word_embeddings else self.model.embed_tokens.weight.to(stored)
-        return Weights(embedding, fused, self.model.norm.weight.to(stored), head, halves)
+        return Weights(embedding, fused, _per_channel(self.model.norm.weight).to(stored), head, halves)
+
+
+def stacked(decoders: Sequence[Decoder]) -> Decoder:
+    """The decoders, of one shape and on one device, as a stack: parameter p of replica r is p[r] of the stack. From here on the
+    decoders' own parameters are views of it, so that training it trains them."""
+    first = decoders[0]
+    whole = Decoder(first.shape, first.vocab_size)
+    whole.replicas, whole.halves = len(decoders), STACKED
+    own = [dict(decoder.named_parameters()) for decoder in decoders]
+    for name, parameter in whole.named_parameters():
+        parameter.data = torch.stack([each[name].detach() for each in own])
+        for replica, each in enumerate(own):
+            each[name].data = parameter.data[replica]
+    return whole
+
+
+def _per_channel(weight: Tensor) -> Tensor:
+    """A norm's weight (D,), or of a stack (replicas, D) as (replicas, 1, D), which broadcasts to its states."""
+    return weight if weight.ndim == 1 else weight.unsqueeze(-2)
 
 
 def _widths(shape: Shape) -> tuple[int, ...]:
@@ -233,21 +264,23 @@ def _widths(shape: Shape) -> tuple[int, ...]:
 def _fuse(layer: _Layer, shape: Shape, dtype: torch.dtype, packed: bool) -> LayerWeights:
     heads = layer.self_attn
     projections = [heads.q_proj, heads.k_proj, heads.v_proj]
-    bias = torch.cat([p.bias for p in projections]).to(dtype) if shape.architecture == "qwen2" else None
+    bias = _per_channel(torch.cat([p.bias for p in projections], -1)).to(dtype) if shape.architecture == "qwen2" else None
     norm = None
     if shape.architecture == "qwen3":
-        q_norm = heads.q_norm.weight.expand(shape.num_attention_heads, -1)
-        norm = torch.cat([q_norm, heads.k_norm.weight.expand(shape.num_key_value_heads, -1)]).to(dtype)
-    qkv = torch.cat([p.weight for p in projections]).to(dtype)
-    gate_up = torch.cat([layer.mlp.gate_proj.weight, layer.mlp.up_proj.weight]).to(dtype)
+        counts = (shape.num_attention_heads, shape.num_key_value_heads)
+        each = [one.weight.unsqueeze(-2) for one in (heads.q_norm, heads.k_norm)]
+        norm = torch.cat([one.expand(*one.shape[:-2], n, -1) for one, n in zip(each, counts, strict=True)], -2).to(dtype)
+        norm = norm if norm.ndim == 2 else norm.unsqueeze(1)
+    qkv = torch.cat([p.weight for p in projections], -2).to(dtype)
+    gate_up = torch.cat([layer.mlp.gate_proj.weight, layer.mlp.up_proj.weight], -2).to(dtype)
     out, down = heads.o_proj.weight.to(dtype), layer.mlp.down_proj.weight.to(dtype)
     return LayerWeights(
-        attention_norm=layer.input_layernorm.weight.to(dtype),
+        attention_norm=_per_channel(layer.input_layernorm.weight).to(dtype),
         qkv=qkv,
         qkv_bias=bias,
         qk_norm=norm,
         out=out,
-        mlp_norm=layer.post_attention_layernorm.weight.to(dtype),
+        mlp_norm=_per_channel(layer.post_attention_layernorm.weight).to(dtype),
         gate_up=gate_up,
         down=down,
         packed=layers.pack((qkv, out, gate_up, down), torch.is_grad_enabled()) if packed else None,
@@ -256,6 +289,19 @@ def _fuse(layer: _Layer, shape: Shape, dtype: torch.dtype, packed: bool) -> Laye
 
 Linear = Callable[..., Tensor]
 """`torch.nn.functional.linear`, or a function in its place."""
+
+
+def batched_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """`linear` of each replica's x (replicas, ..., K) by its own weight (replicas, N, K) and bias (replicas, 1, N), in one
+    product: (replicas, ..., N)."""
+    flat, by = x.flatten(1, -2), weight.mT
+    made = torch.bmm(flat, by) if bias is None else torch.baddbmm(bias, flat, by)
+    return made.unflatten(1, x.shape[1:-1])
+
+
+def linear_of(weight: Tensor) -> Linear:
+    """The product for a matrix: that of a stack for (replicas, N, K)."""
+    return F.linear if weight.ndim == 2 else batched_linear
 
 
 def _before(
@@ -299,6 +345,7 @@ def _after_in_kernels(layer: LayerWeights, x: Tensor, mixed: Tensor, eps: float)
 
 EAGER = Halves(_before, _after)
 KERNELS = Halves(_before_in_kernels, _after_in_kernels)
+STACKED = Halves(partial(_before, linear=batched_linear), partial(_after, linear=batched_linear))
 INT8 = Halves(partial(_before, linear=int8.int8_linear), partial(_after, linear=int8.int8_linear))
 
 
@@ -321,15 +368,24 @@ def forward(
     """Final hidden states (..., D) of ids (...). `attend` applies attention and keeps keys and values.
 
     With `wanted` (M,), indices into ids (N,), only their states (M, D) are returned, and the last layer's MLP skips the others.
+    Of a stack ids are (replicas, N), and `wanted` (replicas, M) are indices into all of them, flattened.
     `probe` receives the input (..., D) of each layer's MLP."""
     rotated = shape.num_attention_heads + shape.num_key_value_heads
-    x = F.embedding(ids, weights.embedding)
+    x = _embedded(ids, weights.embedding)
     for index, layer in enumerate(weights.layers):
         qk, v = weights.halves.before(layer, x, *rope, shape.head_dim, rotated, shape.rms_norm_eps)
         mixed = attend(index, qk, v)
         if wanted is not None and index == len(weights.layers) - 1:
-            x, mixed = x.index_select(0, wanted), mixed.index_select(0, wanted)
+            x, mixed = (part.flatten(0, -2).index_select(0, wanted.flatten()).view(*wanted.shape, -1) for part in (x, mixed))
         if probe is not None:
             probe(rms_norm(x + F.linear(mixed, layer.out), layer.mlp_norm, shape.rms_norm_eps))
         x = weights.halves.after(layer, x, mixed, shape.rms_norm_eps)
     return rms_norm(x, weights.norm, shape.rms_norm_eps)
+
+
+def _embedded(ids: Tensor, table: Tensor) -> Tensor:
+    """Rows (..., D) of a table (vocab, D), or of the table of each replica, (replicas, vocab, D)."""
+    if table.ndim == 2:
+        return F.embedding(ids, table)
+    starts = torch.arange(len(table), device=ids.device) * table.shape[1]
+    return F.embedding(ids + starts.view(-1, *[1] * (ids.ndim - 1)), table.flatten(0, 1))

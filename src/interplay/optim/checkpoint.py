@@ -72,19 +72,41 @@ def with_prefix(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
 def training_tensors(model: nn.Module, optimizers: list[torch.optim.Optimizer]) -> dict[str, Tensor]:
     """The state of a training run: parameters, optimiser state with its step counts, and torch's CPU generator."""
     distributed.reshard_parameters(model)
-    tensors = {f"model.{name}": parameter for name, parameter in model.named_parameters()}
-    for number, optimizer in enumerate(optimizers):
-        for index, state in optimizer.state_dict()["state"].items():
-            tensors |= {f"optimizer.{number}.{index}.{key}": value for key, value in state.items()}
-    return {**tensors, "generator": torch.get_rng_state()}
+    return {**model_tensors(model), **optimizer_tensors(optimizers), "generator": torch.get_rng_state()}
+
+
+def model_tensors(model: nn.Module) -> dict[str, Tensor]:
+    """The parameters."""
+    return {f"model.{name}": parameter for name, parameter in model.named_parameters()}
+
+
+def optimizer_tensors(optimizers: list[torch.optim.Optimizer]) -> dict[str, Tensor]:
+    """The state of optimisers; step counts are ()."""
+    return {
+        f"optimizer.{number}.{index}.{key}": value
+        for number, optimizer in enumerate(optimizers)
+        for index, state in optimizer.state_dict()["state"].items()
+        for key, value in state.items()
+    }
 
 
 def restore_training(tensors: dict[str, Tensor], model: nn.Module, optimizers: list[torch.optim.Optimizer]) -> None:
     """Load the tensors of `training_tensors` into a model and optimisers of the same structure."""
+    restore_model(tensors, model)
+    restore_optimizers(tensors, optimizers)
+    torch.set_rng_state(tensors["generator"])
+
+
+def restore_model(tensors: dict[str, Tensor], model: nn.Module) -> None:
+    """Load the parameters."""
     distributed.reshard_parameters(model)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             parameter.copy_(distributed.shard_like(parameter, tensors[f"model.{name}"]))
+
+
+def restore_optimizers(tensors: dict[str, Tensor], optimizers: list[torch.optim.Optimizer]) -> None:
+    """Load the state of optimisers."""
     for number, optimizer in enumerate(optimizers):
         state = optimizer.state_dict()
         state["state"] = {}
@@ -95,4 +117,3 @@ def restore_training(tensors: dict[str, Tensor], model: nn.Module, optimizers: l
                 index = int(parts[1])
                 state["state"].setdefault(index, {})[parts[2]] = distributed.shard_like(parameters[index], tensor)
         optimizer.load_state_dict(state)
-    torch.set_rng_state(tensors["generator"])

@@ -59,17 +59,18 @@ def _orthogonalise_integers(matrices: Tensor) -> Tensor:
 
 
 def orthogonalise_all(matrices: list[Tensor], arithmetic: torch.dtype | None = None) -> list[Tensor]:
-    """`orthogonalise` over matrices of any shapes, stacked by shape; a tall matrix is worked on as its transpose. Same order.
+    """`orthogonalise` over matrices (..., m, n), stacked by shape; a tall matrix is worked on as its transpose. Same order.
     `arithmetic`: None for bfloat16 on a GPU and float32 elsewhere."""
     arithmetic = arithmetic or (torch.bfloat16 if matrices[0].is_cuda else torch.float32)
     groups: dict[tuple[int, ...], list[int]] = defaultdict(list)
-    wide = [matrix.mT if matrix.size(0) > matrix.size(1) else matrix for matrix in matrices]
+    wide = [matrix.mT if matrix.size(-2) > matrix.size(-1) else matrix for matrix in matrices]
     for index, matrix in enumerate(wide):
         groups[tuple(matrix.shape)].append(index)
     result: list[Tensor] = list(matrices)
-    for indices in groups.values():
-        for index, done in zip(indices, orthogonalise(torch.stack([wide[i] for i in indices]), arithmetic).unbind(), strict=True):
-            result[index] = done.mT if matrices[index].size(0) > matrices[index].size(1) else done
+    for shape, indices in groups.items():
+        done = orthogonalise(torch.stack([wide[i] for i in indices]).view(-1, *shape[-2:]), arithmetic)
+        for index, one in zip(indices, done.view(-1, *shape).unbind(), strict=True):
+            result[index] = one.mT if matrices[index].size(-2) > matrices[index].size(-1) else one
     return result
 
 
@@ -115,7 +116,7 @@ class Muon(_Eager):
         torch._foreach_lerp_(buffers, grads, 1 - group["momentum"])
         looked_ahead = [distributed.full_tensor(g) for g in torch._foreach_lerp(grads, buffers, group["momentum"])]
         updates = orthogonalise_all(looked_ahead, self.arithmetic)
-        scaled = [max(1.0, p.size(0) / p.size(1)) ** 0.5 * -group["lr"] for p in params]
+        scaled = [max(1.0, p.size(-2) / p.size(-1)) ** 0.5 * -group["lr"] for p in params]
         torch._foreach_mul_(params, 1 - group["lr"] * group["weight_decay"])
         for p, update, factor in zip(params, updates, scaled, strict=True):
             p.add_(distributed.shard_like(p, update), alpha=factor)
@@ -131,19 +132,20 @@ class AdamW(_Eager, torch.optim.AdamW):
 
 
 def build_optimizers(
-    spec: Optimizer, named_parameters: Iterable[tuple[str, Tensor]], dtype: Dtype = "float32"
+    spec: Optimizer, named_parameters: Iterable[tuple[str, Tensor]], dtype: Dtype = "float32", stacked: bool = False
 ) -> list[torch.optim.Optimizer]:
     """The optimisers of a model whose parameters bear Hugging Face's names.
 
     adamw: all parameters. muon: Muon on the matrices of the layers, AdamW on the rest (embeddings, output head, norms, biases).
-    Weight decay pulls on matrices only, never on norms and biases. Each group keeps its peak rate as `initial_lr`.
-    With `dtype` int8 the products of Muon's iteration take integer operands, too."""
+    Weight decay pulls on matrices only, never on norms and biases. Each group keeps its peak rate as `initial_lr`. With `dtype`
+    int8 the products of Muon's iteration take integer operands, too. `stacked` parameters are (replicas, ...), one each."""
     matrices: list[Tensor] = []
     tables: list[Tensor] = []
     vectors: list[Tensor] = []
     for name, parameter in named_parameters:
-        inside = ".layers." in name and parameter.ndim == 2
-        (matrices if inside else tables if parameter.ndim == 2 else vectors).append(parameter)
+        is_matrix = parameter.ndim == 2 + stacked
+        inside = ".layers." in name and is_matrix
+        (matrices if inside else tables if is_matrix else vectors).append(parameter)
     if spec.name == "muon":
         arithmetic = torch.int8 if dtype == "int8" else None
         muon = [Muon(matrices, spec.muon_learning_rate, spec.weight_decay, spec.muon_momentum, arithmetic)] if matrices else []

@@ -14,11 +14,11 @@ import yaml
 
 from interplay.core import artifact
 from interplay.core.model import KeyPlace, UserError, nearest_name, parse_model
-from interplay.kinds.identity import flat_leaves
+from interplay.kinds.stages import flat_leaves
 from interplay.report.spec import ReportSpec
 from interplay.results import locks, state
 from interplay.rl.spec import Method
-from interplay.study import compose, expand
+from interplay.study import expand
 from interplay.study.plan import Plan
 
 Stages = dict[str, dict[str, Any]]
@@ -87,7 +87,7 @@ def resolve_stage(text: str, catalog: Catalog, configs: Path, scale: str) -> Ref
     if study is None:
         if digest:
             raise UserError(f"digest {text!r} names no stage in results/ or configs/plans")
-        hint = nearest_name(name.split("/")[0], compose.studies(configs))
+        hint = nearest_name(name.split("/")[0], expand.studies(configs))
         raise UserError(f"{text!r} is neither a digest nor STUDY/ARM/seedN/STAGE{hint}")
     path, _, step = rest.partition("@")
     plan = expand.plan_study(configs, *study)
@@ -152,9 +152,9 @@ def split_study(name: str, configs: Path, scale: str) -> tuple[tuple[str, str] |
     named. A study in a folder is written as its path or, as in by-name/, with dots."""
     known = {
         spelt: (study, given)
-        for study in compose.studies(configs)
+        for study in expand.studies(configs)
         for form in (study, study.replace("/", "."))
-        for spelt, given in [(form, scale), *((f"{form}.{other}", other) for other in compose.scales(configs))]
+        for spelt, given in [(form, scale), *((f"{form}.{other}", other) for other in expand.scales(configs))]
     }
     heads = [head for head in known if name == head or name.startswith(f"{head}/")]
     head = max(heads, key=len, default="")

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple, Protocol
 
 from interplay.core.artifact import split_ref
-from interplay.kinds.identity import flat_leaves, hashed_json
+from interplay.kinds.stages import flat_leaves, hashed_json
 from interplay.results.state import Found, Library
 
 ABSENT = "(none)"

@@ -13,8 +13,8 @@ from operator import itemgetter
 from typing import Any, NamedTuple
 
 from interplay.core import artifact, execution, model
-from interplay.kinds.cost import costs
 from interplay.kinds.formulas import Cost, Json
+from interplay.kinds.stages import costs
 from interplay.report.spec import ReportSpec
 from interplay.results import state, telemetry
 from interplay.rl.spec import RLSpec

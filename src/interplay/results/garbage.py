@@ -15,7 +15,7 @@ from typing import NamedTuple
 from interplay.core import artifact, model
 from interplay.kinds.table import KINDS
 from interplay.results import locks, state
-from interplay.study import compose, plan
+from interplay.study import expand, plan
 
 DAY = 86400.0
 
@@ -109,7 +109,7 @@ def _roots(
     days: float,
 ) -> set[str]:
     """Digests with a link of a study without a lock, and those of runs in flight."""
-    names = {plan.flat_name(s, c) for s in compose.studies(configs) for c in compose.scales(configs)}
+    names = {plan.flat_name(s, c) for s in expand.studies(configs) for c in expand.scales(configs)}
     linked = {target for name, _, target in _links(results) if name in names and name not in held}
     open_stages = {digest: one for digest, one in found.items() if one.state != "done"}
     active = {digest for digest, one in open_stages.items() if one.state == "running" or _days(results, digest, one) < days}

@@ -18,7 +18,6 @@ from interplay.core import artifact
 from interplay.core.model import Model, UserError, plural
 from interplay.results import cause, state
 from interplay.study import plan as plans
-from interplay.study.plan import Plan
 
 Stages = Mapping[str, dict[str, Any]]
 MOST_NAMED = 3
@@ -282,6 +281,30 @@ def summarize_difference(locked: Locked, plan: plans.Plan) -> str:
     return "; ".join([*parts, f"earlier specs are not available: {locked.lacking}"] if locked.lacking else parts)
 
 
+def difference_from_tree(plan: plans.Plan, configs: Path, results: Path) -> str:
+    """The difference between the plan and the lock in the working tree; empty where there is no difference or no lock."""
+    locked = lock_of_working_tree(plan, configs, results)
+    return summarize_difference(locked, plan) if locked else ""
+
+
+def check_locks(plans: list[plans.Plan], configs: Path, results: Path, every: bool) -> None:
+    """Raises UserError at the first lock that differs; of `every` plan also where the table of members does."""
+    if stale := next((plan for plan in plans if not plan.locked(configs)), None):
+        path, why = stale.lock_path(configs), difference_from_tree(stale, configs, results)
+        raise UserError(f"{path}: differs from the configs{f' ({why})' if why else ''}; run `make locks` and commit it")
+    if every and members_text(plans) != members_text_at(configs):
+        raise UserError(f"{members_path(configs)}: differs from the plans; run `make locks` and commit it")
+
+
+def write_locks(plans: list[plans.Plan], configs: Path, every: bool) -> Iterator[Path]:
+    """Write the locks of plans that differ, and of `every` plan the table of members; gives each path that was written."""
+    for plan in plans:
+        if plan.write_lock(configs):
+            yield plan.lock_path(configs)
+    if every and write_members(plans, configs):
+        yield members_path(configs)
+
+
 # -- which studies use which member ------------------------------------------------------------------------------------------
 # Which committed studies use which member: `configs/plans/members.json`, written with the locks. A member is a kind, or a
 # spec that its `name` chooses (task family, curation step, loss, sampler, ...); it is called `<key>: <name>`, as in
@@ -298,7 +321,7 @@ def members_of(spec: Model) -> Iterator[str]:
             yield from members_of(inner)
 
 
-def members_of_plan(plan: Plan) -> set[str]:
+def members_of_plan(plan: plans.Plan) -> set[str]:
     """The members that the stages of a plan use, their kinds included."""
     used = {f"kind: {stage.kind}" for stage in plan.stages.values()}
     return used.union(*(members_of(stage.spec) for stage in plan.stages.values()))
@@ -320,7 +343,7 @@ def read_members(configs: Path) -> dict[str, list[str]]:
     return json.loads(members_text_at(configs) or "{}")
 
 
-def members_text(plans: Iterable[Plan]) -> str:
+def members_text(plans: Iterable[plans.Plan]) -> str:
     """The table of all plans, one member a line."""
     users: dict[str, set[str]] = {}
     for plan in plans:
@@ -330,7 +353,7 @@ def members_text(plans: Iterable[Plan]) -> str:
     return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
-def write_members(plans: Iterable[Plan], configs: Path) -> bool:
+def write_members(plans: Iterable[plans.Plan], configs: Path) -> bool:
     """Write the table of all plans when it differs; returns whether it did."""
     text = members_text(plans)
     if text == members_text_at(configs):
@@ -339,7 +362,7 @@ def write_members(plans: Iterable[Plan], configs: Path) -> bool:
     return True
 
 
-def unexercised(plan: Plan, configs: Path) -> list[str]:
+def unexercised(plan: plans.Plan, configs: Path) -> list[str]:
     """The members of a plan that no committed study uses, so that nothing is known of them but their tests; none where no
     table is committed."""
     known = read_members(configs)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from interplay.core import artifact, model
-from interplay.kinds.identity import rehashed
+from interplay.kinds.stages import rehashed
 from interplay.kinds.table import KINDS, read_by
 from interplay.study.plan import Plan, Stage, flat_name
 

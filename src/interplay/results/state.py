@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from interplay.core import artifact, metrics, model
 from interplay.kinds import sources, table
-from interplay.study import compose, expand
+from interplay.study import expand
 from interplay.study.plan import Plan, Stage
 
 NEW, KEPT, UNNEEDED = "new", "kept", "unneeded"
@@ -125,7 +125,7 @@ def other_scale_hint(configs: Path, results: Path, plan: Plan) -> str:
     scale; else empty."""
     if not results.exists() or has_begun(results, plan):
         return ""
-    found = {scale: _progress(configs, results, plan.study, scale) for scale in compose.scales(configs) if scale != plan.scale}
+    found = {scale: _progress(configs, results, plan.study, scale) for scale in expand.scales(configs) if scale != plan.scale}
     known = {scale: progress for scale, progress in found.items() if progress}
     if not known:
         return ""

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from interplay.core import artifact, execution, metrics
-from interplay.kinds import cost as planned_cost, formulas, table
+from interplay.kinds import formulas, stages as planned, table
 from interplay.study.plan import Plan, Stage
 from interplay.tasks.family import rates_of
 
@@ -133,7 +133,7 @@ def _own_clock(stage: formulas.Json, cost: formulas.Cost, telemetry: formulas.Js
     if trained and "tokens" in spec:
         return float(spec["tokens"] / trained)
     if sampled and table.KINDS[stage["kind"]].makes == "samples":
-        return planned_cost.realised(artifact.record(folder), cost.parameters).sampled / float(sampled)
+        return planned.realised(artifact.record(folder), cost.parameters).sampled / float(sampled)
     return telemetry.get("train_seconds") if _wall_clock(telemetry) else None
 
 

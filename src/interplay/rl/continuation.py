@@ -11,9 +11,9 @@ import torch
 from interplay.core import extension, model
 from interplay.data import sets
 from interplay.data.steps.reformulate import is_goal_first
-from interplay.rl import pieces, request_spec as specs
+from interplay.rl import request_spec as specs, requests
 from interplay.rl.batch import Batch, StepContext, take
-from interplay.rl.first_requests import ALLOCATION, PROMPTING, Requests, SamplingRequest, hinted_prompt, plain_request
+from interplay.rl.requests import ALLOCATION, PROMPTING, Requests, SamplingRequest, hinted_prompt, plain_request
 from interplay.tasks.family import MARK
 from interplay.tasks.op_dag.terse_corruptions import repair
 from interplay.tasks.verdict import Row, Verdict
@@ -262,8 +262,8 @@ CONTINUATION: dict[str, ContinuationMember] = {
     "critique": ContinuationMember(follow=critique_follow, keep=critique_kept),
     "reflection": ContinuationMember(reflection_begun, keep=reflection_kept),
     "feedback": ContinuationMember(keep=feedback_kept),
-    "tree": ContinuationMember(pieces.tree_begun, pieces.tree_follow, pieces.tree_kept),
-    "windows": ContinuationMember(pieces.windows_begun, None, pieces.windows_kept, pieces.windows_carried),
+    "tree": ContinuationMember(requests.tree_begun, requests.tree_follow, requests.tree_kept),
+    "windows": ContinuationMember(requests.windows_begun, None, requests.windows_kept, requests.windows_carried),
     "exit": ContinuationMember(exit_begun, None, exit_kept, exit_carried),
     "custom": ContinuationMember(follow=own_follow),
     "shown_attempt": ContinuationMember(shown_attempt_begun, shown_attempt_follow, shown_attempt_kept),

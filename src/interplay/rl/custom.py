@@ -11,9 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import numpy as np
 import torch
 
-from interplay.core import extension
-from interplay.core.extension import Extension
-from interplay.core.model import UserError
+from interplay.core import extension, model
 from interplay.rl import sampler as samplers
 from interplay.tasks.verdict import Verdict
 
@@ -23,52 +21,54 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-def own_reward(spec: Extension, problems: Sequence, completions: Sequence[str], verdicts: Sequence[Verdict]) -> list[float]:
+def own_reward(
+    spec: extension.Extension, problems: Sequence, completions: Sequence[str], verdicts: Sequence[Verdict]
+) -> list[float]:
     """N floats. Raises UserError when they are not N finite numbers."""
     made = extension.call(spec, list(problems), list(completions), list(verdicts))
     numbers = _each(made, extension.finite_number)
     values = [number for number in numbers or () if number is not None]
     if numbers is None or not len(numbers) == len(values) == len(completions):
-        raise UserError(f"{spec.function}: must return {len(completions)} finite floats, not {_shown(made)}")
+        raise model.UserError(f"{spec.function}: must return {len(completions)} finite floats, not {_shown(made)}")
     return values
 
 
-def own_shaping(spec: Extension, batch: "Batch", now: "StepContext") -> torch.Tensor:
+def own_shaping(spec: extension.Extension, batch: "Batch", now: "StepContext") -> torch.Tensor:
     """(N,) float64, what is added to the rewards. Raises UserError when it has another shape or is not finite."""
     return checked_tensor(spec, extension.call(spec, batch, now), tuple(batch.rewards.shape), torch.float64)
 
 
-def own_advantage(spec: Extension, batch: "Batch", now: "StepContext") -> torch.Tensor:
+def own_advantage(spec: extension.Extension, batch: "Batch", now: "StepContext") -> torch.Tensor:
     """(N, T) float32, zero where no token bears loss. Raises UserError when it has another shape or is not finite."""
     mask = batch.mask()
     return checked_tensor(spec, extension.call(spec, batch, now), tuple(mask.shape), torch.float32) * mask
 
 
-def acts_before(spec: Extension) -> bool:
+def acts_before(spec: extension.Extension) -> bool:
     """Whether an edit acts before advantages are known: it takes (batch, now)."""
     return list(inspect.signature(extension.load(spec)).parameters)[:2] == ["batch", "now"]
 
 
-def own_edit(spec: Extension, *given: Any) -> Any:
+def own_edit(spec: extension.Extension, *given: Any) -> Any:
     """The batch, and after advantages are known these and the tokens that bear loss, too. Raises UserError when it returns
     something else."""
     made = extension.call(spec, *given)
     parts = made if len(given) > 2 else (made,)
     if not isinstance(parts, tuple) or [type(part) for part in parts] != [type(part) for part in given[:-1]]:
         names = ", ".join(type(part).__name__ for part in given[:-1])
-        raise UserError(f"{spec.function}: must return {names}, not {_shown(made)}")
+        raise model.UserError(f"{spec.function}: must return {names}, not {_shown(made)}")
     return made
 
 
-def checked_tensor(spec: Extension, made: Any, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+def checked_tensor(spec: extension.Extension, made: Any, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
     """What an own member returned, as a tensor of this shape and type. Raises UserError when it has another shape or is not
     finite."""
     found = torch.as_tensor(made) if isinstance(made, (torch.Tensor, np.ndarray, list)) else None
     if found is None or tuple(found.shape) != shape:
         given = _shown(made) if found is None else f"one of shape {tuple(found.shape)}"
-        raise UserError(f"{spec.function}: must return a tensor of shape {shape}, not {given}")
+        raise model.UserError(f"{spec.function}: must return a tensor of shape {shape}, not {given}")
     if not bool(torch.isfinite(found.detach()).all()):
-        raise UserError(f"{spec.function}: must return finite numbers; some are not")
+        raise model.UserError(f"{spec.function}: must return finite numbers; some are not")
     return found.to(dtype)
 
 
@@ -86,7 +86,7 @@ def _shown(made: Any) -> str:
     return f"{size}{made!r}"[:60]
 
 
-def own_sampler(spec: Extension, deck: samplers.PromptSource) -> samplers.Sampler:
+def own_sampler(spec: extension.Extension, deck: samplers.PromptSource) -> samplers.Sampler:
     """An object of the user's class of samplers, or one that calls the user's function."""
     loaded = extension.load(spec)
     if isinstance(loaded, type):
@@ -99,7 +99,7 @@ class FunctionSampler(samplers.Sampler):
 
     STATE = ("tries", "passes")
 
-    def __init__(self, spec: Extension, function: Callable[..., Any], deck: samplers.PromptSource) -> None:
+    def __init__(self, spec: extension.Extension, function: Callable[..., Any], deck: samplers.PromptSource) -> None:
         self.spec, self.seed, self.function = spec, deck.seed, function
         self.tries = np.zeros(len(deck), dtype=np.int64)
         self.passes = np.zeros(len(deck), dtype=np.int64)
@@ -109,7 +109,7 @@ class FunctionSampler(samplers.Sampler):
         made = extension.call_loaded(self.spec, self.function, m, step, self.seed, self.tries.copy(), self.passes.copy())
         ids = _each(made, operator.index)  # int() would cut 3.7 to another prompt's id
         if ids is None or len(ids) != m or not all(0 <= i < len(self.tries) for i in ids):
-            raise UserError(f"{self.spec.function}: must return {m} ids in [0, {len(self.tries)}), not {_shown(made)}")
+            raise model.UserError(f"{self.spec.function}: must return {m} ids in [0, {len(self.tries)}), not {_shown(made)}")
         return ids
 
     def observe(self, step: int, outcomes: Sequence[samplers.Outcome]) -> None:

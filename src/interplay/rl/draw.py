@@ -16,9 +16,9 @@ from interplay.core import extension, random
 from interplay.data import sets, tokenizer as text
 from interplay.model.decoder import Decoder
 from interplay.model.heads import Lagged
-from interplay.rl import continuation, first_requests, reward_spec, shaping
+from interplay.rl import continuation, requests, reward_spec, shaping
+from interplay.rl.advantages import Critic
 from interplay.rl.batch import Batch, Memory, Span, StepContext, join, to_tokens
-from interplay.rl.critic import Critic
 from interplay.rl.rewards import Rewards, score_completions
 from interplay.rl.sampler import Outcome, Sampler
 from interplay.rl.spec import AdaptiveTemperature, Decoding, LaggedNucleus, OwnDecoding, RLSpec
@@ -167,7 +167,7 @@ def draw_batch(world: TrainerState, ids: list[int], now: StepContext, seen: Coun
 
 
 def sample_rollouts(
-    world: TrainerState, ids: list[int], asks: first_requests.Requests, now: StepContext, seen: Counter[int]
+    world: TrainerState, ids: list[int], asks: requests.Requests, now: StepContext, seen: Counter[int]
 ) -> Rollouts:
     """The completions that are asked for, each judged against the gold of its prompt."""
     spec, pool = world.spec, world.pool

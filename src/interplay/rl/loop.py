@@ -19,9 +19,8 @@ from interplay.model import device, folder
 from interplay.model.decoder import Decoder
 from interplay.optim import checkpoint, distributed, optimizer
 from interplay.rl import continuation, draw, edits, records, sampler, samplers
-from interplay.rl.advantages import advantages, cut_segments, update_baselines
+from interplay.rl.advantages import advantages, critic, cut_segments, update_baselines
 from interplay.rl.batch import Batch, Memory, StepContext, join, offsets, take
-from interplay.rl.critic import critic
 from interplay.rl.rewards import score_completions
 from interplay.rl.spec import RLSpec
 from interplay.rl.update import Learner, bearing, entropy_of, likelihood_of, update

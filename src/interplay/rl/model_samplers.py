@@ -9,8 +9,7 @@ import torch
 
 from interplay.data import pairs
 from interplay.model.decoder import Decoder
-from interplay.rl import sampler, sampler_spec
-from interplay.rl.critic import ValueNetwork
+from interplay.rl import advantages, sampler, sampler_spec
 
 # How alike the states of a prompt's tokens point (GAIN-RL, arXiv:2506.02281), by spans of tokens.
 #
@@ -137,7 +136,7 @@ class GainRl(sampler.WeightedSampler):
 # V(x): the mean reward of a prompt, predicted from the prompt alone.
 
 
-class NetworkValue(ValueNetwork):
+class NetworkValue(advantages.ValueNetwork):
     """A network that starts as the policy and makes one step of AdamW on the mean squared error for each step of the run."""
 
     def __init__(self, spec: sampler_spec.ModelValue, deck: sampler.PromptSource, start: float) -> None:

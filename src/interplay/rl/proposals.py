@@ -9,14 +9,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 from tokenizers import Tokenizer
-from torch import Tensor
 
 from interplay.core import model, random
 from interplay.data import tokenizer as text
 from interplay.data.spec import split_of
-from interplay.rl import records
+from interplay.rl import group_advantages, records
 from interplay.rl.batch import Batch
-from interplay.rl.group_advantages import left_out, spread
 from interplay.rl.spec import TeachSpec
 from interplay.rollout.engine import Engine
 from interplay.rollout.request import Request, Sampling
@@ -182,7 +180,8 @@ def promoted(rewards: torch.Tensor, trained: Sequence[bool], threshold: float) -
 
 def _compared(values: torch.Tensor) -> torch.Tensor:
     """Each value less the mean of the others."""
-    return left_out(values, torch.zeros(len(values), dtype=torch.int64), torch.ones(len(values), dtype=torch.bool))
+    one_group, counted = torch.zeros(len(values), dtype=torch.int64), torch.ones(len(values), dtype=torch.bool)
+    return group_advantages.left_out(values, one_group, counted)
 
 
 # Records of a run of teaching.
@@ -245,11 +244,11 @@ class Spent:
         return {**self.sums, "student_reward": last, "student_gain": last - first}
 
 
-def of_rewards(rewards: Tensor, best: int | None) -> dict[str, float]:
+def of_rewards(rewards: torch.Tensor, best: int | None) -> dict[str, float]:
     """`reward`, `reward_std` (Bessel-corrected) and `reward_best` of the datasets (g,), and whether a student was `promoted`."""
     return {
         "reward": float(rewards.mean()),
-        "reward_std": float(spread(rewards)),
+        "reward_std": float(group_advantages.spread(rewards)),
         "reward_best": float(rewards.max()),
         "promoted": float(best is not None),
     }
@@ -267,13 +266,15 @@ def of_batch(batch: Batch) -> dict[str, float]:
     }
 
 
-def write_step(out: Path, step: int, spec: TeachSpec, proposals: Sequence[Proposal], rewards: Tensor, advantage: Tensor) -> None:
+def write_step(
+    out: Path, step: int, spec: TeachSpec, proposals: Sequence[Proposal], rewards: torch.Tensor, advantage: torch.Tensor
+) -> None:
     """Keep `keep_rollouts` proposals, chosen by (seed, step). `rewards` and `advantage` (g * n,)."""
     kept = records.kept_rows(spec.seed, step, len(proposals), spec.keep_rollouts)
     records.save_step(out, step, [_entry(step, spec, proposals[i], i, rewards, advantage) for i in kept])
 
 
-def _entry(step: int, spec: TeachSpec, one: Proposal, i: int, rewards: Tensor, advantage: Tensor) -> dict[str, Any]:
+def _entry(step: int, spec: TeachSpec, one: Proposal, i: int, rewards: torch.Tensor, advantage: torch.Tensor) -> dict[str, Any]:
     return {
         "step": step,
         "dataset": i // spec.problems_per_dataset,

@@ -9,8 +9,7 @@ import numpy as np
 import torch
 
 from interplay.core.model import PermanentError
-from interplay.rl import custom, difficulty_samplers, group_advantages, model_samplers, sampler, sampler_spec
-from interplay.rl.advantage_spec import GroupAdvantage
+from interplay.rl import advantage_spec, custom, difficulty_samplers, group_advantages, model_samplers, sampler, sampler_spec
 from interplay.tasks.reformulated import chance
 
 # A mixture over kinds of prompts that is learned by a bandit.
@@ -59,7 +58,8 @@ class LearnedMixture(sampler.WeightedSampler):
         """Kind -> mean |advantage| of its completions."""
         rewards = torch.tensor([reward for outcome in outcomes for reward in outcome.rewards], dtype=torch.float64)
         groups = torch.tensor([number for number, outcome in enumerate(outcomes) for _ in outcome.rewards])
-        size = group_advantages.compared(GroupAdvantage(scale_rewards=self.spec.scale_rewards), rewards, groups).float().abs()
+        scaled = advantage_spec.GroupAdvantage(scale_rewards=self.spec.scale_rewards)
+        size = group_advantages.compared(scaled, rewards, groups).float().abs()
         kinds = self.place[[outcomes[number].id for number in groups.tolist()]]
         return {int(kind): float(size[torch.from_numpy(kinds == kind)].mean()) for kind in np.unique(kinds)}
 

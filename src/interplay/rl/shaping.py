@@ -7,9 +7,8 @@ from dataclasses import replace
 import torch
 
 from interplay.core.extension import Extension
-from interplay.rl import custom, reward_spec as specs
+from interplay.rl import custom, group_advantages, reward_spec as specs
 from interplay.rl.batch import Batch, StepContext, take
-from interplay.rl.group_advantages import means
 
 # Terms that look at what completions say: loops, auxiliary devices, uncertainty.
 
@@ -38,8 +37,8 @@ def gcpo(spec: specs.ContrastShaping, batch: Batch, now: StepContext) -> torch.T
     """bonus times the sign of (mean reward with the device - mean reward without) of the group, for completions that have it; 0
     within the margin and where a group has one kind only (GCPO, arXiv:2506.07160). Plus `length` l / limit."""
     uses = torch.tensor([spec.marker in text for text in batch.completions], dtype=torch.bool)
-    difference = means(batch.rewards, batch.groups, uses) - means(batch.rewards, batch.groups, ~uses)
-    share = means(uses, batch.groups)
+    with_it, without = (group_advantages.means(batch.rewards, batch.groups, rows) for rows in (uses, ~uses))
+    difference, share = with_it - without, group_advantages.means(uses, batch.groups)
     clear = (share > 0) & (share < 1) & (difference.abs() > spec.margin)
     term = torch.where(uses & clear, spec.bonus * difference.sign(), 0.0)
     return term + spec.length * batch.num_action_tokens().double() / now.max_completion_length
@@ -55,7 +54,7 @@ def entropy_rank(spec: specs.RankShaping, batch: Batch, now: StepContext) -> tor
     many of them a completion exceeds both in mean entropy and in the mean of its highest (R3, arXiv:2601.19620); equals share
     their mean place."""
     found = torch.zeros(len(batch), dtype=torch.float64)
-    failed = means(batch.rewards > 0, batch.groups) == 0
+    failed = group_advantages.means(batch.rewards > 0, batch.groups) == 0
     rows = (failed & batch.truncated).nonzero()[:, 0]
     if not len(rows):
         return found

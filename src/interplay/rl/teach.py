@@ -18,7 +18,7 @@ from interplay.model import folder
 from interplay.model.decoder import Decoder
 from interplay.model.device import place_decoder
 from interplay.optim import checkpoint, optimizer
-from interplay.rl import draw, first_requests, group_advantages, loop, proposals, sampler, samplers
+from interplay.rl import draw, group_advantages, loop, proposals, requests, sampler, samplers
 from interplay.rl.batch import Batch, Memory, StepContext
 from interplay.rl.proposals import Asked, Lines, Proposal, Spent
 from interplay.rl.spec import TeachSpec
@@ -94,7 +94,7 @@ def ask(school: School, rows: Sequence[Row], n: int, *words: int | str) -> Asked
         return Asked([], 0)
     spec = school.spec.model_copy(update={"seed": stream_key(school.spec.seed, *words)})
     place = world(school, spec, rows)
-    asks = [first_requests.plain_request(slot, n, row.prompt) for slot, row in enumerate(rows)]
+    asks = [requests.plain_request(slot, n, row.prompt) for slot, row in enumerate(rows)]
     found = draw.sample_rollouts(place, list(range(len(rows))), asks, StepContext(spec.method, place.memory), Counter()).batch
     passes = [0] * len(rows)
     for i, verdict in zip(found.ids.tolist(), found.verdicts, strict=True):

@@ -8,11 +8,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from interplay.core.execution import Run
-from interplay.kernels import library
 from interplay.model import device, spec
 from interplay.model.attention import rotary, split_heads
 from interplay.model.decoder import Decoder, Weights, forward
 from interplay.model.heads import Composed, Lagged
+from interplay.rollout.compiled import complete_in_kernel
 from interplay.rollout.request import Request, Rollouts, Sampling, assemble, draw_tokens, join, split, uniform_noise
 
 # Keys and values of groups that decode side by side: one prompt per group, shared by its samples, and each sample's own tokens.
@@ -115,33 +115,6 @@ class Cache:
         self.values = [F.pad(values, (0, 0, 0, BLOCK)) for values in self.values]
 
 
-class CompiledCache(Cache):
-    """The same for weights whose layers the kernels compute: own keys lie (head_dim, capacity), and one kernel attends."""
-
-    def prefill(self, weights: Weights, ids: Tensor) -> Tensor:
-        """Final hidden state (groups, D) at the end of each prompt of ids (groups, prompt length), padded on the right."""
-        hidden = super().prefill(weights, F.pad(ids, (0, -ids.shape[1] % library.LANES)))
-        self.keys = [keys.transpose(1, 2).contiguous() for keys in self.keys]
-        return hidden
-
-    def _attend(self, layer: int, qk: Tensor, v: Tensor) -> Tensor:
-        (groups, samples, rotated, size), shared = qk.shape, v.shape[2]
-        keys, values = self.keys[layer], self.values[layer]
-        prompt = self.prompt_values[layer].shape[1]
-        heads = rotated - shared
-        sizes = library.Decode(groups, samples, heads, shared, size, prompt, values.shape[1], self.steps)
-        mixed = qk.new_empty(groups, samples, heads * size)
-        before = (self.prompt_keys[layer], self.prompt_values[layer])
-        library.call("decode_attention", sizes, self.lengths, qk.contiguous(), v.contiguous(), *before, keys, values, mixed)
-        return mixed
-
-    def keep(self, groups: Tensor, samples: Tensor) -> None:
-        """Keep these groups (G',) and of each these samples (G', S'), and make room for BLOCK more steps."""
-        self.keys = [keys.transpose(1, 2) for keys in self.keys]
-        super().keep(groups, samples)
-        self.keys = [keys.transpose(1, 2).contiguous() for keys in self.keys]
-
-
 # Decoding steps as one CUDA graph: between two changes of shape they run the same kernels on the same memory, and at small
 # sizes a GPU spends more time on launching each than on computing it.
 
@@ -190,7 +163,10 @@ class Native:
         parts = [Part(decoder.shape, decoder.weights(self.dtype)) for decoder in decoders]
 
         def complete(rows: int) -> Iterator[Rollouts]:
-            return (_complete(parts, blend, batch, sampling, self.graphs) for batch in split(requests, rows))
+            batches = split(requests, rows)
+            if len(parts) == 1 and parts[0].weights.compiled() and sampling.heat is None:
+                return complete_in_kernel(parts[0].shape, parts[0].weights, batches, sampling)
+            return (_complete(parts, blend, batch, sampling, self.graphs) for batch in batches)
 
         with device.report_out_of_memory("engine_batch", self.rows, lambda rows: next(complete(rows))):
             return join(list(complete(self.rows)), sampling)
@@ -238,8 +214,7 @@ def _complete(parts: list[Part], blend: Blend, batch: list[tuple[int, Request]],
     )
     # Attention for one new token is bound by memory, where a CPU's float32 kernels beat its bfloat16 ones.
     stored = torch.float32 if device.type == "cpu" else dtype
-    kinds = [CompiledCache if part.weights.compiled() else Cache for part in parts]
-    caches = [kind(part.shape, width, lengths, stored) for kind, part in zip(kinds, parts, strict=True)]
+    caches = [Cache(part.shape, width, lengths, stored) for part in parts]
     positions = torch.arange(longest + length, device=device)
     tables = [[table[:, 0] for table in rotary(part.shape, positions, dtype)] for part in parts]
 

@@ -225,7 +225,9 @@ class Server:
             planned = artifact.read_json(artifact.find(arguments.results, arguments.digest) / "stage.json")
         except (UserError, OSError, ValueError, SystemExit):
             return False  # its own process says what is wrong
-        shared = any(planned["run"].get(key, least) > least for key, least in (("threads", 1), ("processes", 1), ("gpus", 0)))
+        shared = any(
+            planned["run"].get(key, least) > least for key, least in (("threads", 1), ("processes", 1), ("gpus", 0), ("stack", 1))
+        )
         return not shared and planned["spec"].get("engine", "native") == "native"
 
     def _become_stage(self, request: dict[str, Any], streams: list[int]) -> None:

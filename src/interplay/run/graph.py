@@ -21,7 +21,7 @@ from interplay.model.spec import SourceSpec
 from interplay.results import catalog, estimate, payloads, state
 from interplay.run import forkserver, resources, slurm
 from interplay.run.spec import Site
-from interplay.study import compose, expand
+from interplay.study import expand
 from interplay.study.plan import Plan, Stage
 from interplay.track import live
 
@@ -30,6 +30,8 @@ T = TypeVar("T")
 Given = int | str | Callable[[Any], int | str]
 """A resource of a rule: a value, or a function of a stage's wildcards."""
 SIGNATURE = inspect.Signature([inspect.Parameter("wildcards", inspect.Parameter.POSITIONAL_OR_KEYWORD)])
+FEW_PEERS = 64
+"""Stages that can share stacks and name each other in their `stage.json`."""
 MOST_DRIFTED = 5
 """Changed source files that a launch names."""
 
@@ -132,6 +134,8 @@ class Graph:
             "gpu_model": lambda run: (self.site.gpu_model or "") if run.gpus else "",
             "slurm_partition": lambda run: slurm.partition_of(self.site, run.gpus),
         }
+        if any(stage.run.stack > 1 for stage in self.stages.values()):
+            of_run["stack"] = lambda run: int(run.stack > 1)  # `--resources stack=N`: most jobs of stacks at once
         same = {**slurm.named_resources(self.site), "slurm_extra": slurm.sbatch_options(self.site)}
         return {**same, **{name: self._given(function) for name, function in of_run.items()}}
 
@@ -154,14 +158,30 @@ class Graph:
     def write_stages(self) -> None:
         """Write `stage.json` for every stage that is not done, and remove failures: a new start may succeed. A stage that came
         through DVC or from a kept record is done and lacks the file, too."""
-        commit = artifact.current_commit()
+        commit, peers = artifact.current_commit(), self._peers()
         for stage in self.stages.values():
             folder = self.folder(stage.digest)
             if not artifact.done(folder):
                 (folder / "failure.json").unlink(missing_ok=True)
-                artifact.write_json(folder / "stage.json", {**stage.as_json(), "commit": commit})
+                more = {"peers": peers[stage.digest]} if stage.digest in peers else {}
+                artifact.write_json(folder / "stage.json", {**stage.as_json(), "commit": commit, **more})
             elif not (folder / "stage.json").exists():
                 artifact.write_json(folder / "stage.json", stage.as_json())
+
+    def _peers(self) -> dict[str, list[str]]:
+        """Of each stage to make that can share a stack (`run.stack`): those that it can share one with, itself included, in the
+        order of digests; of very many, those near it, so that what is written grows with the number of stages only."""
+        groups: dict[Any, list[str]] = {}
+        for stage in self.to_make() if any(stage.run.stack > 1 for stage in self.stages.values()) else ():
+            if stage.run.stack > 1:
+                key = (stage.kind, stage.spec.stack_key(), stage.run.model_dump_json())  # type: ignore[attr-defined]
+                groups.setdefault(key, []).append(stage.digest)
+        found: dict[str, list[str]] = {}
+        for digests in map(sorted, groups.values()):
+            size = max(FEW_PEERS, 2 * self.stages[digests[0]].run.stack)
+            for first in range(0, len(digests), size):
+                found |= dict.fromkeys(digests[first : first + size], digests[first : first + size])
+        return found
 
     def link(self) -> list[Path]:
         """Readable links: `by-name/<study>.<scale>/report` and `.../<arm>/seed<n>/<stage>`; returns the reports."""
@@ -205,12 +225,12 @@ def open_graph(root: Path, config: dict[str, Any], main_process: bool) -> Graph:
         return Graph(results, [])
     try:
         _check_writable(results)
-        names, scale = compose.chosen(root / "configs", config)
+        names, scale = expand.chosen(root / "configs", config)
         site = slurm.load_site(root / "configs")
         graph = Graph(results, [expand.plan_study(root / "configs", name, scale) for name in names], site)
         graph.kept = payloads.restorable_records(results, graph.stages, payloads.stored_kinds(results))
         _check_warning_time(graph)
-        if limits := compose.limits(config):
+        if limits := expand.limits(config):
             _check_limits(graph, limits)
         graph.check_payloads()
         for folder in graph.partial:
@@ -257,7 +277,7 @@ def check_external(stages: Iterable[Stage]) -> None:
 def _missing_input(stage: Stage) -> str | None:
     try:
         if isinstance(stage.spec, DatasetSpec):
-            from interplay.data.dataset import find_file  # NumPy and pyarrow, for studies that read files alone
+            from interplay.data.problems import find_file  # NumPy and pyarrow, for studies that read files alone
 
             find_file(stage.spec, stage.run)
         elif isinstance(stage.spec, SourceSpec) and stage.spec.sha256 and not stage.run.path:

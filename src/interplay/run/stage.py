@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from datetime import timedelta
 from io import FileIO
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, NamedTuple, TextIO
 
 from interplay.core import artifact, digest, execution, metrics, model
 from interplay.kinds import sources, table
@@ -35,7 +35,9 @@ def parser() -> argparse.ArgumentParser:
     run.add_argument("digest")
     run.add_argument("--results", type=Path, default=Path("results"))
     run.add_argument("--log", type=Path, help="also write standard error to this file")
-    run.add_argument("--benchmark", type=Path, help="write time and memory to this file, in the format of Snakemake's benchmarks")
+    run.add_argument(
+        "--benchmarks", type=Path, help="folder for time and memory of the stage, in the format of Snakemake's benchmarks"
+    )
     return made
 
 
@@ -45,8 +47,9 @@ def main(argv: list[str] | None = None) -> int:
     model.log_to_stderr()
     with _logged_to(args.log):
         code = _exit_code(args.results, args.digest)
-    if args.benchmark and not code:
-        _write_benchmark(args.benchmark, metrics.read_telemetry(artifact.find(args.results, args.digest)))
+    if args.benchmarks and not code:
+        folder = artifact.find(args.results, args.digest)
+        _write_benchmark(args.benchmarks / folder.parent.name / f"{args.digest}.tsv", metrics.read_telemetry(folder))
     return code
 
 
@@ -83,43 +86,80 @@ def _fail(code: int, message: str) -> int:
     return code
 
 
+class Job(NamedTuple):
+    """A stage whose lease this process has and whose record is not there."""
+
+    stage: dict[str, Any]
+    """Its `stage.json`."""
+    spec: model.Model
+    inputs: dict[str, Path]
+    out: Path
+    how: execution.Run
+
+
 def run_stage(out: Path) -> None:
     """Make the stage of this folder unless its record exists; waits while another process makes it."""
+    if (out / "stage.json").exists() and artifact.read_json(out / "stage.json")["run"].get("stack", 1) > 1:
+        _run_stacked(out)
+        return
     with artifact.lease(out):
-        if artifact.done(out):
+        job = _open_job(out)
+        if job is None:
             return
-        artifact.sweep(out)
-        stage = artifact.read_json(out / "stage.json")
-        if (out / "failure.json").exists():
-            raise model.PermanentError(artifact.read_json(out / "failure.json")["message"])
-        how = model.parse_model(execution.Run, stage["run"], model.KeyPlace(f"{out / 'stage.json'}", ("run",)))
-        inputs = {role: _checked_input(out.parent.parent, ref, stage["kind"]) for role, ref in stage["deps"].items()}
-        limit_threads(how.threads)
-        LOG.info("%s [%s %s]", stage["label"], stage["kind"], stage["digest"])
-        attempts = int(metrics.read_telemetry(out).get("attempts", 0)) + 1  # killed attempts included
-        made_by = {"commit": stage.get("commit", ""), "sources": sources.of_kind(stage["kind"])}
-        metrics.telemetry(out, attempts=attempts, host=platform.node(), **made_by)
-        with resources.share_cores(how), resources.reserve_gpus(how.gpus), resources.watch_memory() as memory:
+        limit_threads(job.how.threads)
+        _begin(job)
+        with resources.share_cores(job.how), resources.reserve_gpus(job.how.gpus), resources.watch_memory() as memory:
             started = time.time()
-            values = _make(stage, inputs, out, how)
+            values = _make(job)
         execution.ignore_signals()
-        metrics.telemetry(out, **_telemetry(started, how, memory))
-        identity = {key: stage[key] for key in ("kind", "digest", "versions", "spec", "deps")}
-        artifact.finish(out, identity, values)
+        metrics.telemetry(out, **_telemetry(started, time.time() - started, _cpu_seconds(), job.how, memory))
+        _finish(job, values, artifact.saved_numerics(out))
 
 
-def _make(stage: dict[str, Any], inputs: dict[str, Path], out: Path, how: execution.Run) -> workers.Values:
-    """Call the kind's function. A stage that is stopped, or finds the disk full, leaves what it can resume from, or nothing."""
+def _open_job(out: Path) -> Job | None:
+    """The stage of a folder, for the holder of its lease; None where its record is there. Raises UserError where its inputs or
+    sources are not those of its plan, PermanentError where it failed before."""
+    if artifact.done(out):
+        return None
+    artifact.sweep(out)
+    stage = artifact.read_json(out / "stage.json")
+    if (out / "failure.json").exists():
+        raise model.PermanentError(artifact.read_json(out / "failure.json")["message"])
+    how = _run_block(out, stage)
+    inputs = {role: _checked_input(out.parent.parent, ref, stage["kind"]) for role, ref in stage["deps"].items()}
     spec = model.parse_model(table.KINDS[stage["kind"]].spec, stage["spec"], model.KeyPlace(f"{out / 'stage.json'}", ("spec",)))
     # The sources may have changed since the stage was planned, as while a job waited in a queue.
     if (now := digest.digest(stage["kind"], spec, stage["deps"])) != stage["digest"]:
         raise model.UserError(f"{out / 'stage.json'}: planned with other sources; its digest is {now} now; run snakemake again")
+    return Job(stage, spec, inputs, out, how)
+
+
+def _run_block(out: Path, stage: dict[str, Any]) -> execution.Run:
+    return model.parse_model(execution.Run, stage["run"], model.KeyPlace(f"{out / 'stage.json'}", ("run",)))
+
+
+def _begin(job: Job, **more: Any) -> None:
+    stage = job.stage
+    LOG.info("%s [%s %s]", stage["label"], stage["kind"], stage["digest"])
+    attempts = int(metrics.read_telemetry(job.out).get("attempts", 0)) + 1  # killed attempts included
+    made_by = {"commit": stage.get("commit", ""), "sources": sources.of_kind(stage["kind"])}
+    metrics.telemetry(job.out, attempts=attempts, host=platform.node(), **made_by, **more)
+
+
+def _finish(job: Job, values: workers.Values, more: dict[str, str]) -> None:
+    identity = {key: job.stage[key] for key in ("kind", "digest", "versions", "spec", "deps")}
+    artifact.finish(job.out, {**identity, **more}, values)
+
+
+def _make(job: Job) -> workers.Values:
+    """Call the kind's function. A stage that is stopped, or finds the disk full, leaves what it can resume from, or nothing."""
+    stage, spec, out = job.stage, job.spec, job.out
     try:
         if shorter := continue_shorter_run(out, stage, spec):
             metrics.telemetry(out, continued_from=shorter)
-        if how.processes > 1:
-            return workers.run_workers(stage, inputs, out, how)
-        return workers.call_function(stage["kind"], spec, inputs, out, how)
+        if job.how.processes > 1:
+            return workers.run_workers(stage, job.inputs, out, job.how)
+        return workers.call_function(stage["kind"], spec, job.inputs, out, job.how)
     except (execution.StoppedError, OSError):
         artifact.discard(out)
         raise
@@ -141,13 +181,18 @@ def limit_threads(threads: int) -> None:
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 
-def _telemetry(started: float, how: execution.Run, memory: resources.Peak) -> dict[str, Any]:
+def _cpu_seconds() -> float:
+    """Of this process and of those that it started and that ended."""
     usage = [resource.getrusage(whose) for whose in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(one.ru_utime + one.ru_stime for one in usage)
+
+
+def _telemetry(started: float, wall: float, cpu: float, how: execution.Run, memory: resources.Peak) -> dict[str, Any]:
     # Workers write the environment of their own GPUs.
     more = {"processes": how.processes} if how.processes > 1 else {"environment": metrics.current_environment()}
     return {
-        "seconds_wall": round(time.time() - started, 3),
-        "seconds_cpu": round(sum(one.ru_utime + one.ru_stime for one in usage), 3),
+        "seconds_wall": round(wall, 3),
+        "seconds_cpu": round(cpu, 3),
         "peak_memory_mb": round(memory.mib(), 1),  # of all processes together
         "peak_processes": memory.processes,
         "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(started)),
@@ -159,7 +204,7 @@ def _telemetry(started: float, how: execution.Run, memory: resources.Peak) -> di
 
 
 def _write_benchmark(path: Path, telemetry: dict[str, Any]) -> None:
-    """Snakemake's columns, of which NA are not measured. Its own samples, one in half a second, miss most of a short stage."""
+    """Snakemake's columns; NA where not measured. Its own samples, one in half a second, miss most of a short stage."""
     if "seconds_wall" not in telemetry:  # the record came from a store
         return
     wall, cpu = telemetry["seconds_wall"], telemetry["seconds_cpu"]
@@ -174,6 +219,124 @@ def _write_benchmark(path: Path, telemetry: dict[str, Any]) -> None:
     with contextlib.suppress(OSError):  # the stage is done, though the disk is full
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("\t".join(values) + "\n" + "\t".join(map(str, values.values())) + "\n")
+
+
+# -- a stack -----------------------------------------------------------------------------------------------------------
+# Stages with `run.stack` know their peers (`Graph.write_stages`): stages of the same launch that could share a stack. The first
+# process that starts makes as many as are ready and as no other has; for the others Snakemake starts a job as well, which makes
+# further peers while its own stage is made elsewhere, then waits and ends. Leases of several stages are taken without waiting and
+# a process that waits holds none, so that no two can wait for each other.
+
+
+class _Member(NamedTuple):
+    job: Job
+    lease: contextlib.ExitStack
+    """Closed when the stage ends."""
+
+
+def _run_stacked(out: Path) -> None:
+    """Make the stage of this folder in a stack; waits while another process makes it."""
+    tried: set[str] = set()
+    while not artifact.done(out):
+        with contextlib.ExitStack() as leases:
+            members = _take_members(out, tried, leases)
+            tried |= {member.job.out.name for member in members}
+            if members:
+                _make_stack(out, members)
+        if not members:
+            with artifact.lease(out):
+                pass
+
+
+def _take_members(out: Path, tried: set[str], leases: contextlib.ExitStack) -> list[_Member]:
+    """This stage, unless another process makes it, and peers that fit and were not tried, up to the size of the stack, in the
+    order of digests."""
+    stage = artifact.read_json(out / "stage.json")
+    how, found = _run_block(out, stage), list[_Member]()
+    taken: dict[str, contextlib.ExitStack] = {}  # all of them first: opening one reads its inputs
+    for name in dict.fromkeys([out.name, *sorted({*stage.get("peers", ())} - tried)]):
+        if len(taken) < how.stack and (name == out.name or _ready(out.parent / name)):
+            lease = leases.enter_context(contextlib.ExitStack())
+            if lease.enter_context(artifact.lease(out.parent / name, wait=False)):
+                taken[name] = lease
+    for name, lease in taken.items():
+        job = _open_job(out) if name == out.name else _open_peer(out.parent / name)
+        if job and job.how == how and all(_fits(one.job, job) for one in found[:1]):
+            found.append(_Member(job, lease))
+        else:
+            lease.close()
+    return sorted(found, key=lambda member: member.job.out.name)
+
+
+def _open_peer(folder: Path) -> Job | None:
+    """None of a peer that cannot start: its own job says why."""
+    try:
+        return _open_job(folder)
+    except (model.UserError, model.PermanentError, OSError):
+        return None
+
+
+def _ready(folder: Path) -> bool:
+    """Whether a stage is to be made, and all its inputs are there."""
+    if artifact.done(folder) or not (folder / "stage.json").exists() or (folder / "failure.json").exists():
+        return False
+    refs = artifact.read_json(folder / "stage.json")["deps"].values()
+    return all(any(folder.parent.parent.glob(f"*/{artifact.split_ref(ref)[0]}/record.json")) for ref in refs)
+
+
+def _fits(one: Job, other: Job) -> bool:
+    """Whether two stages can share a stack: equal as their specs say, and models of one shape and vocabulary."""
+
+    def shape(job: Job) -> Any:
+        config = job.inputs.get("init", job.out) / "model" / "config.json"
+        return artifact.read_json(config) if "init" in job.inputs else job.stage["deps"].get("tokenizer")
+
+    specs: list[Any] = [one.spec, other.spec]
+    return specs[0].stack_key() == specs[1].stack_key() and shape(one) == shape(other)
+
+
+def _make_stack(own: Path, members: list[_Member]) -> None:
+    """Make these stages in one process; each gets its record, or its failure, when it ends. Raises what ended the own stage."""
+    how, kind = members[0].job.how, members[0].job.stage["kind"]
+    failure: model.UserError | model.PermanentError | None = None
+    limit_threads(how.threads)
+    for member in members:
+        _begin(member.job, stack=[each.job.out.name for each in members])
+    left = dict(enumerate(members))
+    with resources.share_cores(how), resources.reserve_gpus(how.gpus), resources.watch_memory() as memory:
+        started = time.time()
+        shares, before = dict.fromkeys(left, (0.0, 0.0)), (started, _cpu_seconds())
+        replicas = [execution.Replica(each.job.spec, each.job.inputs, each.job.out) for each in members]
+        try:
+            for number, outcome in workers.call_stacked(kind, replicas, how):
+                now = (time.time(), _cpu_seconds())
+                spent = [(new - old) / len(left) for new, old in zip(now, before, strict=True)]
+                shares |= {one: (shares[one][0] + spent[0], shares[one][1] + spent[1]) for one in left}
+                before, member = now, left.pop(number)
+                if isinstance(outcome, dict):
+                    metrics.telemetry(member.job.out, **_telemetry(started, *shares[number], how, memory))
+                    _finish(member.job, outcome, {"numerics": execution.STACKED})
+                else:
+                    _note_failure(member, outcome)
+                    failure = outcome if member.job.out == own else failure
+                member.lease.close()
+        except (execution.StoppedError, OSError):
+            for member in left.values():
+                artifact.discard(member.job.out)
+            raise
+        except model.PermanentError as error:  # of all together, such as too little memory
+            for member in left.values():
+                _note_failure(member, error)
+                failure = error if member.job.out == own else failure
+    if failure is not None:
+        raise failure
+
+
+def _note_failure(member: _Member, error: model.UserError | model.PermanentError) -> None:
+    """What would repeat is written down for the stage's own job; an error of the user's shows up there again."""
+    LOG.error("interplay: %s: %s", member.job.stage["label"], error)
+    if isinstance(error, model.PermanentError):
+        artifact.write_json(member.job.out / "failure.json", {"message": str(error)})
 
 
 # -- continuation ------------------------------------------------------------------------------------------------------

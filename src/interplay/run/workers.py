@@ -51,7 +51,11 @@ class WorkerError(Exception):
 
 def load_function(kind: str) -> Callable[..., Values]:
     """The function that makes a stage of that kind."""
-    module, name = KINDS[kind].function.split(":")
+    return _load(KINDS[kind].function)
+
+
+def _load(named: str) -> Callable[..., Any]:
+    module, name = named.split(":")
     # Modules are no garbage: neither their import nor the stage searches them for it, which saves an eighth of the import.
     with execution.pause_garbage_collection(), execution.delay_signals():
         function = getattr(importlib.import_module(module), name)
@@ -61,15 +65,28 @@ def load_function(kind: str) -> Callable[..., Values]:
 
 def call_function(kind: str, spec: model.Model, inputs: dict[str, Path], out: Path, how: execution.Run) -> Values:
     """Call the kind's function in this process. Raises PermanentError when memory runs out."""
-    try:
+    with _memory_named(how):
         return load_function(kind)(spec, inputs, out, how)
+
+
+def call_stacked(kind: str, replicas: list[execution.Replica], how: execution.Run) -> Iterator[tuple[int, Any]]:
+    """Call the kind's function for a stack (`Kind.stacked`). Raises PermanentError when memory runs out."""
+    with _memory_named(how):
+        yield from _load(KINDS[kind].stacked)(replicas, how)
+
+
+@contextlib.contextmanager
+def _memory_named(how: execution.Run) -> Iterator[None]:
+    try:
+        yield
     except RuntimeError as error:
         from interplay.model import device  # imports torch, which not every kind needs
 
         if not device.is_out_of_memory(error):
             raise
         keys = f"run.micro_batch_tokens = {how.micro_batch_tokens} (training, scoring), run.engine_batch = {how.engine_batch}"
-        raise model.PermanentError(f"out of memory; lower {keys} (rollouts)") from None
+        stack = f" or run.stack = {how.stack}" if how.stack > 1 else ""
+        raise model.PermanentError(f"out of memory; lower {keys} (rollouts){stack}") from None
 
 
 # -- a worker ----------------------------------------------------------------------------------------------------------

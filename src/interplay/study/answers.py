@@ -9,10 +9,9 @@ from interplay.core.digest import canonical
 from interplay.core.model import KeyPlace, Model, nearest_name, plural
 from interplay.data.spec import ProblemsSpec
 from interplay.evaluate.spec import EvaluateSpec
-from interplay.kinds.cost import costs, paper_tokens, reached
+from interplay.kinds.stages import costs, paper_tokens, reached
 from interplay.kinds.table import KL, is_logged, logged_names
-from interplay.report import spec as report_spec
-from interplay.report.metric_spec import OWN, metric_row, own_names
+from interplay.report import metric_spec, spec as report_spec
 from interplay.study import sets
 from interplay.study.context import ArmContext, PlanBuilder, check_known
 from interplay.study.plan import Stage
@@ -129,13 +128,13 @@ def _check_recorded(shown: Shown, planned: Mapping[str, EvaluateSpec], whose: st
     if not planned:
         return
     most = max(planned, key=lambda name: planned[name].num_samples)
-    metric, evaluation = metric_row(shown.metric), f"evaluation {most}{whose}"
+    metric, evaluation = metric_spec.metric_row(shown.metric), f"evaluation {most}{whose}"
     if metric.samples > planned[most].num_samples:
         has = f"{evaluation} has {plural(planned[most].num_samples, 'sample')} per prompt"
         raise shown.place.error(f"{has}; give it more num_samples, or lower k", shown.metric)
     if not any(metric.met_by(spec) for spec in planned.values()):
-        own = [f"{OWN}{name}" for spec in planned.values() for name in own_names(spec)]
-        among_own = metric.name.startswith(OWN) and own
+        own = [f"{metric_spec.OWN}{name}" for spec in planned.values() for name in metric_spec.own_names(spec)]
+        among_own = metric.name.startswith(metric_spec.OWN) and own
         remedy = nearest_name(metric.name, own) if among_own else f"; give stages.{most} `{metric.setting}`"
         raise shown.place.error(f"{evaluation} {metric.lacks}{remedy}", shown.metric)
 

@@ -237,6 +237,8 @@ def _check_devices(stage: plan.Stage, place: KeyPlace) -> None:
     """The kind, and the members of its method, can run in several processes and on sharded weights."""
     row, run, spec = KINDS[stage.kind], stage.run, stage.spec
     several, sharded = place.key("run", "processes"), place.key("run", "sharding")
+    if run.stack > 1:
+        _check_stack(stage, place.key("run", "stack"))
     if run.processes > 1 and not row.processes:
         able = ", ".join(kind for kind, one in KINDS.items() if one.processes)
         raise several.error(f"a stage of kind {stage.kind} runs in one process; write 1 ({able} run in several)", run.processes)
@@ -251,6 +253,18 @@ def _check_devices(stage: plan.Stage, place: KeyPlace) -> None:
         raise sharded.error(f"the engine {spec.engine} reads unsharded weights; write none", run.sharding)
     if isinstance(spec, RLSpec) and spec.method.decoding is not None and spec.method.decoding.name == "lagged_nucleus":
         raise sharded.error("lagged_nucleus keeps an unsharded copy of the policy; write none", run.sharding)
+
+
+def _check_stack(stage: plan.Stage, place: KeyPlace) -> None:
+    """The kind and the arithmetic of the stage can be stacked."""
+    stack = stage.run.stack
+    if not KINDS[stage.kind].stacked:
+        able = ", ".join(kind for kind, one in KINDS.items() if one.stacked)
+        raise place.error(f"stages of kind {stage.kind} are not stacked; write 1 ({able} can be stacked)", stack)
+    if getattr(stage.spec, "dtype", "") == "int8":
+        raise place.error("the kernels of dtype int8 take one model at a time; write 1, or dtype: bfloat16 or float32", stack)
+    if stage.run.compile:
+        raise place.error("a stack is not compiled; write compile: false, or stack: 1", stack)
 
 
 def _leaves_pair(stage: plan.Stage | None) -> bool:

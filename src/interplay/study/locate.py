@@ -9,8 +9,7 @@ from typing import NamedTuple
 import yaml
 
 from interplay.core.model import KeyPlace, UnknownKeyError, UserError
-from interplay.study import files
-from interplay.study.arms import CHANGES
+from interplay.study import arms, files
 from interplay.study.files import Source, item
 
 Keys = tuple[str, ...]
@@ -155,7 +154,7 @@ def _in_arms(sources: list[Source], keys: Keys, unknown: bool) -> Iterator[tuple
     unknown may have been refused at a part of such a name: `rl.nope.x` at `rl.nope`."""
     for source in sources:
         for arm, body in _pairs(item(source.root, "arms") if source.package == ("study",) else None):
-            for part in CHANGES:
+            for part in arms.CHANGES:
                 for dotted in sorted((name.value for name, _ in _pairs(item(body, part))), key=len, reverse=True):
                     names, prefix = tuple(dotted.split(".")), ("study", "arms", arm.value, part, dotted)
                     if keys[: len(names)] == names:

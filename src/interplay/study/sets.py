@@ -9,8 +9,7 @@ from interplay.core.model import MOST, KeyPlace
 from interplay.core.references import corpus_inputs, shard_label
 from interplay.data.spec import DataSet, ProblemsSpec
 from interplay.data.steps.spec import STEPS, CurateSpec
-from interplay.kinds import study_keys
-from interplay.kinds.table import KINDS
+from interplay.kinds import study_keys, table
 from interplay.report.spec import ReportArm
 from interplay.study.context import TASK, ArmContext, parse_task, pick
 from interplay.study.plan import Stage
@@ -190,7 +189,7 @@ def training_sets(stages: Stages, model: str) -> list[str]:
 
 
 def _trained_on(stages: Stages, stage: Stage) -> list[str]:
-    references = KINDS[stage.kind].references
+    references = table.KINDS[stage.kind].references
     marks = study_keys.marks(references).values() if references else ()
     roles = {mark.role for mark in marks if isinstance(mark, study_keys.Sets) and mark.use == "training"}
     readers = [stage, *(stages[corpus] for corpus in corpus_inputs(stage.deps))]
@@ -206,7 +205,9 @@ def ops_of(stages: Stages, digests: Iterable[str]) -> set[int]:
 def training_sets_by_arm(stages: Stages, rows: list[ReportArm], used: Iterable[str]) -> dict[str, list[str]]:
     """Per arm the problem sets that it was trained on at any seed, in a study with sets whose specs do not give the ops of their
     rows: files, and sets made of others. Else nothing."""
-    if all(isinstance(stages[digest].spec, ProblemsSpec) for digest in used if KINDS[stages[digest].kind].makes == "problems"):
+    if all(
+        isinstance(stages[digest].spec, ProblemsSpec) for digest in used if table.KINDS[stages[digest].kind].makes == "problems"
+    ):
         return {}
     found: dict[str, dict[str, None]] = {}
     for row in rows:

@@ -14,9 +14,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from pydantic import TypeAdapter
 
-from interplay.core import extension
-from interplay.core.digest import canonical_json
-from interplay.core.model import UserError
+from interplay.core import digest, extension, model
 from interplay.tasks.spec import FAMILIES, OwnTask, Task, Verify
 from interplay.tasks.verdict import BOX, Row, Verdict, extract_answer, first_error, is_answer_dump
 
@@ -131,7 +129,7 @@ def check_op(task: Any, op: int, *keys: str) -> None:
     low, high = task.ops()
     if not low <= op <= high:
         shown = ", ".join(f"{key} {getattr(task, key)}" for key in keys)
-        raise UserError(f"task {task.name}: op {op} lies outside {low}..{high} ({shown})")
+        raise model.UserError(f"task {task.name}: op {op} lies outside {low}..{high} ({shown})")
 
 
 def from_json(kind: type[P]) -> Callable[[str], P]:
@@ -310,7 +308,7 @@ _OWN: dict[str, tuple[OwnTask, Family[Any]]] = {}
 
 def own_label(task: OwnTask) -> str:
     """What the rows of an own family have in the column `family`: its name, and 12 hex digits of all that defines it."""
-    return f"{task.function}@{hashlib.sha256(canonical_json(task).encode()).hexdigest()[:12]}"
+    return f"{task.function}@{hashlib.sha256(digest.canonical_json(task).encode()).hexdigest()[:12]}"
 
 
 def add_own_family(task: OwnTask) -> str:
@@ -320,7 +318,7 @@ def add_own_family(task: OwnTask) -> str:
     if label not in _OWN:
         family = extension.call(task)
         if not isinstance(family, Generator):
-            raise UserError(f"{task.function}: must return a tasks.family.Generator, not {type(family).__name__}")
+            raise model.UserError(f"{task.function}: must return a tasks.family.Generator, not {type(family).__name__}")
         _OWN[label] = task, family
     return label
 
@@ -369,7 +367,7 @@ def _family_of(row: Row, kind: type[F], episode: str) -> F:
     found = judge_family(row.family)
     if not isinstance(found, kind):
         place, known = f"the family '{row.family}' of row {row.index}", ", ".join(families_with(kind))
-        raise UserError(f"method.episode = {episode}: {place} is no {kind.__name__.lower()}; known: {known}")
+        raise model.UserError(f"method.episode = {episode}: {place} is no {kind.__name__.lower()}; known: {known}")
     return found
 
 

@@ -19,10 +19,8 @@ from importlib.resources import files
 from json.encoder import encode_basestring
 from typing import Any, Literal, NamedTuple
 
-from interplay.tasks import verdict
+from interplay.tasks import spec, verdict
 from interplay.tasks.family import Family, Item, Paragraph, Rendered, compact_json, from_json
-from interplay.tasks.spec import Verify
-from interplay.tasks.verdict import BOX, Verdict, extract_answer, first_error, is_answer_dump
 
 Mode = Literal["plain", "long", "keychain", "needle", "citation"]
 
@@ -149,7 +147,7 @@ TEXTS: dict[str, Any] = json.loads(files("interplay.tasks").joinpath("multihop.j
 
 def terse_pieces() -> list[str]:
     """The pieces of the terse style for a tokenizer of words, in addition to the words of documents and questions."""
-    frame = ["Key ", "Value of ", "?", "?\n", LINK, COLON, '{"', '": "', '"}. ', ". ", ".", BOX, "}", CITE, f"{CITED} "]
+    frame = ["Key ", "Value of ", "?", "?\n", LINK, COLON, '{"', '": "', '"}. ', ". ", ".", verdict.BOX, "}", CITE, f"{CITED} "]
     return [*frame, *SHORT, *(tag(number) for number in range(MOST_CHUNKS))]
 
 
@@ -215,7 +213,7 @@ def question_text(problem: Problem, style: Style) -> str:
 
 def _solution(problem: Problem, style: Style, steps: tuple[str, ...]) -> str:
     """Keys, facts, citations and answer, where there are any."""
-    boxed = f"{BOX}{problem.answers[0]}}}"
+    boxed = f"{verdict.BOX}{problem.answers[0]}}}"
     cited = [CITE + "".join(tag(number) for number in problem.useful) + CITED] if problem.mode == "citation" else []
     if style == "terse":
         keys = LINK.join(problem.keys) + COLON if problem.keys else ""
@@ -256,10 +254,10 @@ MOST_DIGITS, NO_CHUNK = 9, -1
 def cited_chunks(completion: str) -> list[int] | None:
     """The numbers in the list of a completion, repeats included; NO_CHUNK for one with more digits than any chunk's. None where a
     tag is missing or repeated, or where the answer precedes the list: such a completion scores 0."""
-    if any(completion.count(mark) != 1 for mark in (CITE, CITED, BOX)):
+    if any(completion.count(mark) != 1 for mark in (CITE, CITED, verdict.BOX)):
         return None
     start, end = completion.index(CITE) + len(CITE), completion.index(CITED)
-    if not start <= end < completion.index(BOX):
+    if not start <= end < completion.index(verdict.BOX):
         return None
     return [_number(digits.lstrip("0")) for digits in NUMBER.findall(completion[start:end])]
 
@@ -290,27 +288,27 @@ WORD = re.compile(r"[0-9A-Za-z]+(?:-[0-9A-Za-z]+)*")
 VERB = re.compile(r" (?:is|was|are|were) ")
 
 
-def verify(problem: Problem, completion: str, options: Verify) -> Verdict:
+def verify(problem: Problem, completion: str, options: spec.Verify) -> verdict.Verdict:
     """Answer: exact match after normalisation. Strict: also all keys of the true chain in order and of no other chain, every
     hop of the gold reasoning stated and none contradicted, and in citation mode exactly the useful chunks, once each. Score: F1
     of the answer; in citation mode F_2 of the citations, and 0 where their format is invalid. Error: the first of
     `truncated` (no answer, or too many), `chain`, `step`, `citation`, `answer`."""
-    said = None if is_answer_dump(completion) else extract_answer(completion)
+    said = None if verdict.is_answer_dump(completion) else verdict.extract_answer(completion)
     if said is None:
-        return Verdict(False, False, 0.0, "truncated")
-    reasoning = completion.rpartition(BOX)[0]
+        return verdict.Verdict(False, False, 0.0, "truncated")
+    reasoning = completion.rpartition(verdict.BOX)[0]
     right = verdict.exact_match(said, problem.answers)
     listed = cited_chunks(completion) if problem.mode == "citation" else []
     if listed is None:
-        return Verdict(False, False, 0.0, "citation", said=said)
+        return verdict.Verdict(False, False, 0.0, "citation", said=said)
     score = f_beta(listed, problem.useful) if problem.mode == "citation" else verdict.f1(said, problem.answers)
-    error = first_error(
+    error = verdict.first_error(
         chain=not traced(problem, reasoning),
         step=not stated(problem.steps, reasoning),
         citation=problem.mode == "citation" and sorted(listed) != sorted(problem.useful),
         answer=not right,
     )
-    return Verdict(error == "none", right, score, error, said=said)
+    return verdict.Verdict(error == "none", right, score, error, said=said)
 
 
 def traced(problem: Problem, reasoning: str) -> bool:

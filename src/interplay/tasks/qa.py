@@ -8,10 +8,7 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from interplay.tasks import verdict
-from interplay.tasks.family import Family, Rendered, compact_json, from_json
-from interplay.tasks.spec import Verify
-from interplay.tasks.verdict import BOX, MARK, Verdict, extract_answer, first_error, is_answer_dump
+from interplay.tasks import family, spec, verdict
 
 # Numbers in answers: with commas, units, currency signs and signs, as fractions and percentages.
 
@@ -164,18 +161,18 @@ class Problem(NamedTuple):
     """The source's own name for it."""
 
 
-def render(problem: Problem) -> Rendered:
+def render(problem: Problem) -> family.Rendered:
     """The question and an instruction; the worked solution and the answer in a box."""
-    solution = "\n".join([*problem.steps, f"The answer is {BOX}{problem.answers[0]}}}."])
-    return Rendered(f"{problem.question}\n{INSTRUCTION}\n", solution, problem.answers[0])
+    solution = "\n".join([*problem.steps, f"The answer is {verdict.BOX}{problem.answers[0]}}}."])
+    return family.Rendered(f"{problem.question}\n{INSTRUCTION}\n", solution, problem.answers[0])
 
 
 def dumps(problem: Problem) -> str:
     """JSON, the same for equal problems."""
-    return compact_json(problem._asdict())
+    return family.compact_json(problem._asdict())
 
 
-loads = from_json(Problem)
+loads = family.from_json(Problem)
 """The inverse of `dumps`."""
 
 
@@ -189,24 +186,24 @@ REPEATS = 5
 """Equal numbers at the end of a completion without a box from which on it counts as a dump."""
 
 
-def verify(problem: Problem, completion: str, options: Verify) -> Verdict:
+def verify(problem: Problem, completion: str, options: spec.Verify) -> verdict.Verdict:
     """The verdict on any text. Never raises on account of the text. Errors: truncated (no answer), dumped (too many), answer
     (wrong), unboxed (right, but in no box)."""
-    boxed = extract_answer(completion) if BOX in completion else None
+    boxed = verdict.extract_answer(completion) if verdict.BOX in completion else None
     said = boxed if boxed is not None else unboxed(completion, problem.answers[0])
-    spread = is_answer_dump(completion) or (boxed is None and repeats(completion))
+    spread = verdict.is_answer_dump(completion) or (boxed is None and repeats(completion))
     right = not spread and equal(said, problem.answers)
-    error = first_error(truncated=not said and boxed is None, dumped=spread, answer=not right, unboxed=boxed is None)
-    return Verdict(error == "none", right, float(right), error, said=said)
+    error = verdict.first_error(truncated=not said and boxed is None, dumped=spread, answer=not right, unboxed=boxed is None)
+    return verdict.Verdict(error == "none", right, float(right), error, said=said)
 
 
 def unboxed(completion: str, gold: str) -> str:
     """The answer of a completion without a box: for words what follows the last `#`, else the last number, after that mark where
     there is one; empty where there is none."""
-    tail = completion.rpartition(MARK)[2].strip()
+    tail = completion.rpartition(verdict.MARK)[2].strip()
     if wordy(gold):
-        return tail.split("\n")[0] if MARK in completion else ""
-    line = tail.split("\n")[0] if MARK in completion else ""
+        return tail.split("\n")[0] if verdict.MARK in completion else ""
+    line = tail.split("\n")[0] if verdict.MARK in completion else ""
     return line if number_values(line) else last_number(completion)
 
 
@@ -216,4 +213,4 @@ def repeats(completion: str) -> bool:
     return len(found) == REPEATS and len(set(found)) == 1
 
 
-QA = Family(name="qa", errors=("truncated", "dumped", "answer", "unboxed"), loads=loads, verify=verify)
+QA = family.Family(name="qa", errors=("truncated", "dumped", "answer", "unboxed"), loads=loads, verify=verify)

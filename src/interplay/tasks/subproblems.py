@@ -6,11 +6,9 @@ import re
 from dataclasses import replace
 from typing import NamedTuple
 
-from interplay.tasks.family import Family, compact_json
+from interplay.tasks import family, spec, verdict
 from interplay.tasks.op_dag import dag, terse_verifier
 from interplay.tasks.op_dag.terse import ANSWER, SECTION, STEP, gold_sentences
-from interplay.tasks.spec import Verify
-from interplay.tasks.verdict import Block, Row, Verdict
 
 # Prompt and gold solution.
 #
@@ -30,7 +28,7 @@ class Parts(NamedTuple):
 
 def dumps(parts: Parts) -> str:
     """JSON, one line."""
-    return compact_json({"problem": dag.dumps(parts.problem), "asked": parts.asked})
+    return family.compact_json({"problem": dag.dumps(parts.problem), "asked": parts.asked})
 
 
 def loads(text: str) -> Parts:
@@ -78,7 +76,7 @@ def render(parts: Parts, prompt: str, goal_first: bool) -> tuple[str, str]:
     return head + STEP.join(names) + SECTION, SECTION.join(blocks)
 
 
-def original_row(row: Row) -> Row:
+def original_row(row: verdict.Row) -> verdict.Row:
     """The row of the original problem, as far as its question goes."""
     parts = loads(row.graph)
     names = [parts.problem.nodes[place].name for place in parts.asked]
@@ -90,7 +88,7 @@ def original_row(row: Row) -> Row:
 # invalid and no block counts.
 
 
-def verify(parts: Parts, completion: str, options: Verify) -> Verdict:
+def verify(parts: Parts, completion: str, options: spec.Verify) -> verdict.Verdict:
     """Answer: the format is valid and the last block's answer is right. Strict: also all other blocks' answers and, by the
     verifier of op_dag, all steps of all blocks. Score: op_dag's, of the steps. Error: `truncated` without any answer,
     `format`, then those of op_dag, then `subproblem` where only an earlier block's answer is wrong."""
@@ -102,7 +100,7 @@ def verify(parts: Parts, completion: str, options: Verify) -> Verdict:
         error = "format" if ANSWER in completion else "truncated"
         return inner._replace(strict=False, answer=False, error=error, said=said)
     values = [str(parts.problem.values[place]) for place in parts.asked]
-    blocks = tuple(Block(start, end, value == gold) for (start, end, _, value), gold in zip(found, values, strict=True))
+    blocks = tuple(verdict.Block(start, end, value == gold) for (start, end, _, value), gold in zip(found, values, strict=True))
     all_right = all(block.right for block in blocks)
     error = "subproblem" if inner.strict and not all_right else inner.error
     return inner._replace(strict=inner.strict and all_right, error=error, said=said, blocks=blocks)
@@ -120,7 +118,7 @@ def split_blocks(completion: str) -> list[tuple[int, int, str, str]]:
     return [(match.start(), match.end(2), match[1], match[2]) for match in found]
 
 
-SUBPROBLEMS = Family(
+SUBPROBLEMS = family.Family(
     name="subproblems",
     errors=(*dag.ERRORS, "format", "subproblem"),
     loads=loads,

@@ -17,7 +17,6 @@ from interplay.kinds.table import makes
 from interplay.report.spec import ReportSpec
 from interplay.study.plan import Plan, Stage
 from interplay.track import describe
-from interplay.track.describe import Lineage
 from snakemake_logger_plugin_mlflow import events, store
 
 DONE = "mlflow.interplay.done"
@@ -47,7 +46,7 @@ class Mirror:
                 self.runs.setdefault(tags["stage.digest"], run)
             elif "plan" in tags:
                 self.parents.setdefault(tags["plan"], run)
-        self.lineage = Lineage(plan, results, self.client, self.experiment, self.places, self.look)
+        self.lineage = describe.Lineage(plan, results, self.client, self.experiment, self.places, self.look)
         self.tags: dict[str, dict[str, str]] = {run.info.run_id: dict(run.data.tags) for run in self._all()}
         self.params: dict[str, dict[str, str]] = {run.info.run_id: dict(run.data.params) for run in self._all()}
         self.status = {run.info.run_id: run.info.status for run in self._all()}
@@ -189,12 +188,10 @@ class Mirror:
 
     def _values(self, run: Any, values: dict[str, float], time_ms: int, evaluation: Stage | None = None) -> list[Any]:
         """Single values; those of an evaluation count for the model and the problem set that it took."""
-        from mlflow.entities import Metric
-
         of: dict[str, Any] = self.lineage.evaluated_model(evaluation) if evaluation else {}
         if of:
             of["run_id"] = run.info.run_id
-        return [Metric(store.metric_key(key), value, time_ms, 0, **of) for key, value in values.items()]
+        return [_point(key, value, time_ms, **of) for key, value in values.items()]
 
     def _files(self, run: Any, files: dict[str, Any]) -> None:
         """JSON files among the artifacts of the run. A client's `log_artifacts` would first ask the store for the place."""
@@ -300,12 +297,17 @@ class Mirror:
 
 def _spread(lines: list[dict[str, float]], stretch: tuple[int, int, int, int]) -> list[Any]:
     """Points of lines of metrics.jsonl, with times between those of the stretch's ends."""
-    from mlflow.entities import Metric
-
     first, start, last, end = stretch
     points = []
     for line in lines:
         step = int(line["step"])
         moment = start + round((end - start) * (step - first) / max(last - first, 1))
-        points += [Metric(store.metric_key(key), value, moment, step) for key, value in line.items() if key != "step"]
+        points += [_point(key, value, moment, step) for key, value in line.items() if key != "step"]
     return points
+
+
+def _point(key: str, value: float, time_ms: int, step: int = 0, **of: Any) -> Any:
+    """One value of a metric, as the store keeps it."""
+    from mlflow.entities import Metric
+
+    return Metric(store.metric_key(key), value, time_ms, step, **of)

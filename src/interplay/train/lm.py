@@ -1,8 +1,9 @@
 """The language-model trainer: pre-training, mid-training and SFT."""
 
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -75,27 +76,43 @@ def train_language_model(spec: TrainSpec, inputs: dict[str, Path], out: Path, ho
     loop.seed_torch(how, spec.seed)
     setup = prepare(spec, inputs, how)
     model = distributed.shard_model(device.place_decoder(initial_model(spec, inputs), how), how)
+    batches_of = batches.Prefetcher(partial(make_step, spec, setup), setup.steps, setup.device)
+    job = training_job(spec, inputs, how, setup, model, lambda step: step_gradient(setup, model, batches_of(step)))
+    return finish(job, setup, loop.run_training(job, out, how), out)
+
+
+def training_job(
+    spec: TrainSpec,
+    inputs: dict[str, Path],
+    how: execution.Run,
+    setup: Setup,
+    model: decoder.Decoder,
+    gradient: Callable[[int], dict[str, float]],
+) -> loop.TrainingJob:
+    """What the training loop needs; `gradient` is that of a step, see there."""
     held_out = loss.load_validation(inputs["validation"], setup.tokenizer) if "validation" in inputs else None
 
     def held_out_loss(of: loss.Validation) -> dict[str, float]:
         losses = loss.loss_by_band(model, of, how.micro_batch_tokens, setup.dtype, setup.device)
         return {f"{EVAL_LOSS}{band}": value for band, value in losses.items()}
 
-    batches_of = batches.Prefetcher(partial(make_step, spec, setup), setup.steps, setup.device)
-    job = loop.TrainingJob(
+    return loop.TrainingJob(
         spec,
         model,
         setup.steps,
-        step_gradient=lambda step: step_gradient(setup, model, batches_of(step)),
+        step_gradient=gradient,
         save=lambda path: folder.save_decoder(model, path, setup.tokenizer),
         evaluate=partial(held_out_loss, held_out) if held_out else None,
         eval_every=spec.eval_every,
     )
-    result = loop.run_training(job, out, how)
-    folder.save_decoder(model, out / "model", setup.tokenizer)
-    loop.write_throughput(out, result, model, setup.dtype)
+
+
+def finish(job: loop.TrainingJob, setup: Setup, result: loop.TrainingResult, out: Path) -> dict[str, Any]:
+    """Write `model/` and telemetry; the metrics of the record."""
+    job.save(out / "model")
+    loop.write_throughput(out, result, cast(decoder.Decoder, job.model), setup.dtype)
     rounded = {name.removeprefix(EVAL_LOSS): value for name, value in metrics.round_values(result.evaluated).items()}
-    parameters = sum(p.numel() for p in model.parameters())
+    parameters = sum(p.numel() for p in job.model.parameters())
     return {"steps": setup.steps, "tokens": result.tokens, "parameters": parameters, "eval_loss": rounded}
 
 
@@ -144,10 +161,14 @@ class StepData(NamedTuple):
 
 def make_step(spec: TrainSpec, setup: Setup, step: int) -> StepData:
     """The data of step `step` of 1..steps."""
+    return split_step(setup, *step_rows(spec, setup, step))
+
+
+def step_rows(spec: TrainSpec, setup: Setup, step: int) -> tuple[np.ndarray, np.ndarray | None]:
+    """Rows (rows,) of step `step` of 1..steps, and the jumps of their positions (rows, T)."""
     per_step = setup.rows_per_step
     rows = batches.rows_between(len(setup.per_row), spec.seed, (step - 1) * per_step, step * per_step)
-    jumps = draw_jumps(spec.position_jumps, setup.rows.tokens[rows], setup.jumping, spec.seed, step, setup.steps)
-    return split_step(setup, rows, jumps)
+    return rows, draw_jumps(spec.position_jumps, setup.rows.tokens[rows], setup.jumping, spec.seed, step, setup.steps)
 
 
 def split_step(setup: Setup, rows: np.ndarray, jumps: np.ndarray | None = None) -> StepData:

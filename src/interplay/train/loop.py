@@ -7,6 +7,7 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -44,8 +45,10 @@ class TrainingJob:
     eval_every: int = 0
     """Steps between further evaluations; 0: none."""
 
-    def __post_init__(self) -> None:
-        self.optimizers = optimizer.build_optimizers(self.spec.optimizer, self.model.named_parameters(), self.spec.dtype)
+    @cached_property
+    def optimizers(self) -> list[torch.optim.Optimizer]:
+        """Of the model's parameters."""
+        return optimizer.build_optimizers(self.spec.optimizer, self.model.named_parameters(), self.spec.dtype)
 
 
 def seed_torch(how: execution.Run, seed: int) -> None:
@@ -83,37 +86,59 @@ class Throughput:
         self.seconds = seconds + (0 if restart else self.seconds)
 
 
+class RunLog:
+    """What a run leaves while it trains: `metrics.jsonl`, `checkpoints/<step>/model`, saves, progress lines."""
+
+    def __init__(self, job: TrainingJob, out: Path, done: int, state: dict[str, Any]) -> None:
+        self.job, self.out, self.state = job, out, state
+        """`state` is JSON data of a save: its `tokens` are those of the steps so far."""
+        self.metrics, self.progress = Metrics(out, done), Progress(job.steps, "steps", done)
+        self.throughput, self.evaluated = Throughput(), dict[str, float]()
+
+    def add(self, step: int, line: dict[str, float], seconds: float) -> None:
+        """Log a step that took so long, and evaluate and keep its model where they are due."""
+        job = self.job
+        self.throughput.add(int(line["tokens"]), seconds)
+        self.state["tokens"] = line["tokens"] = self.state["tokens"] + int(line["tokens"])
+        last, kept = step == job.steps, step in job.spec.checkpoints
+        if last or kept or step % max(1, job.steps // LINES) == 0:
+            self.metrics.write(step, **line)
+        if job.evaluate and (last or kept or (job.eval_every and step % job.eval_every == 0)):
+            distributed.gather_parameters(job.model)
+            self.evaluated = job.evaluate()
+            self.metrics.write(step, **self.evaluated)
+        if kept:
+            job.save(self.out / "checkpoints" / str(step) / "model")
+        rate = self.throughput.tokens / self.throughput.seconds
+        self.progress.update(step, loss=line["loss"], tokens_per_second=rate)
+
+    def save(self, step: int, tensors: dict[str, torch.Tensor]) -> None:
+        """Save the state after a step to `resume/`."""
+        self.metrics.sync()
+        checkpoint.save(self.out / "resume", step, tensors, self.state)
+
+    def result(self) -> TrainingResult:
+        """After the last step."""
+        return TrainingResult(self.state["tokens"], self.throughput.tokens, self.throughput.seconds, self.evaluated)
+
+
 def run_training(job: TrainingJob, out: Path, how: execution.Run) -> TrainingResult:
     """Run all steps, resuming from `out/resume` where there is one. Writes `metrics.jsonl` and `checkpoints/<step>/model`; the
     caller saves the final model. Raises PermanentError at the first loss or gradient norm that is not finite."""
-    done, seen = 0, 0
+    done, state = 0, {"tokens": 0}
     if saved := checkpoint.load(out / "resume"):
         done, tensors, state = saved
         checkpoint.restore_training(tensors, job.model, job.optimizers)
-        seen = state["tokens"]
-    metrics, progress = Metrics(out, done), Progress(job.steps, "steps", done)
-    throughput, evaluated = Throughput(), {}
+    log = RunLog(job, out, done, state)
     with execution.save_points(how.save_minutes, distributed.all_reduce_flags if how.processes > 1 else None) as saves:
         for step in range(done + 1, job.steps + 1):
             started = time.monotonic()
             line = training_step(job, step)
-            throughput.add(int(line["tokens"]), time.monotonic() - started)
-            seen = line["tokens"] = seen + int(line["tokens"])
-            last, kept = step == job.steps, step in job.spec.checkpoints
-            if last or kept or step % max(1, job.steps // LINES) == 0:
-                metrics.write(step, **line)
-            if job.evaluate and (last or kept or (job.eval_every and step % job.eval_every == 0)):
-                distributed.gather_parameters(job.model)
-                evaluated = job.evaluate()
-                metrics.write(step, **evaluated)
-            if kept:
-                job.save(out / "checkpoints" / str(step) / "model")
-            progress.update(step, loss=line["loss"], tokens_per_second=throughput.tokens / throughput.seconds)
-            if not last and saves.due():
-                metrics.sync()
-                checkpoint.save(out / "resume", step, checkpoint.training_tensors(job.model, job.optimizers), {"tokens": seen})
+            log.add(step, line, time.monotonic() - started)
+            if step < job.steps and saves.due():
+                log.save(step, checkpoint.training_tensors(job.model, job.optimizers))
                 saves.made(f"step {step} of {job.steps}")
-    return TrainingResult(seen, throughput.tokens, throughput.seconds, evaluated)
+    return log.result()
 
 
 def training_step(job: TrainingJob, step: int) -> dict[str, float]:
@@ -123,10 +148,15 @@ def training_step(job: TrainingJob, step: int) -> dict[str, float]:
     optimizer.set_lr(job.optimizers, factor)
     values = job.step_gradient(step)
     norm = optimizer.apply_gradients(job.optimizers, list(job.model.parameters()), job.spec.optimizer.max_grad_norm).item()
-    if not (math.isfinite(values["loss"]) and math.isfinite(norm)):
-        raise PermanentError(f"step {step} of {job.steps}: loss {values['loss']}, gradient norm {norm}; lower the learning rate")
+    check_finite(step, job.steps, values["loss"], norm)
     tokens = values.pop("tokens")
     return {**values, "lr_factor": factor, "grad_norm": norm, "tokens": tokens}
+
+
+def check_finite(step: int, steps: int, loss: float, norm: float) -> None:
+    """Raises PermanentError where the loss or the gradient's norm of a step is not finite."""
+    if not (math.isfinite(loss) and math.isfinite(norm)):
+        raise PermanentError(f"step {step} of {steps}: loss {loss}, gradient norm {norm}; lower the learning rate")
 
 
 def write_throughput(out: Path, result: TrainingResult, decoder: Decoder, dtype: torch.dtype) -> None:

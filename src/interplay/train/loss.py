@@ -18,26 +18,38 @@ from interplay.optim import distributed
 
 
 def token_losses(model: decoder.Decoder, batch: batches.Batch, dtype: torch.dtype) -> Tensor:
-    """Cross-entropy of each token of a batch that bears loss, (M,) float32, in nats."""
-    return F.cross_entropy(target_logits(model, batch, dtype), batch.targets, reduction="none")
+    """Cross-entropy of each token of a batch that bears loss, (M,) float32, in nats. Of a stack (replicas, M), 0 where the batch
+    is padded."""
+    logits = target_logits(model, batch, dtype)
+    each = F.cross_entropy(logits.flatten(0, -2), batch.targets.flatten(), reduction="none", ignore_index=batches.IGNORED)
+    return each.view(batch.targets.shape)
 
 
 def target_logits(model: decoder.Decoder, batch: batches.Batch, dtype: torch.dtype) -> Tensor:
-    """The logits (M, vocab) float32 from which the tokens of a batch that bear loss are predicted.
+    """The logits (M, vocab) float32 from which the tokens of a batch that bear loss are predicted; of a stack (replicas, M,
+    vocab).
 
     Matrix products run over all tokens at once and attention per bucket; the last MLP and the logits are computed for tokens that
     bear loss only."""
     weights = model.weights(dtype)
-    buckets = [weights.attention(size) for size in batch.buckets]
-    sizes = [count * length for count, length in batch.buckets]
-
-    def attend(layer: int, qk: Tensor, v: Tensor) -> Tensor:
-        parts = zip(buckets, qk.split(sizes), v.split(sizes), strict=True)
-        return torch.cat([attend_bucket(layer, *part) for attend_bucket, *part in parts])
-
+    over_runs = weights.over_runs()
+    attend = attention.attend_buckets(over_runs, batch.buckets) if over_runs else _attend_each(weights, batch.buckets)
     rope = attention.rotary(model.shape, batch.positions, dtype)
     hidden = decoder.forward(model.shape, weights, batch.ids, rope, attend, batch.before)
-    return model.logits(hidden)
+    return model.logits(hidden, dtype)
+
+
+def _attend_each(weights: decoder.Weights, sizes: list[tuple[int, int]]) -> attention.Attend:
+    """Attention bucket by bucket, of all replicas of a stack together."""
+    replicas = len(weights.embedding) if weights.embedding.ndim == 3 else 1
+    buckets = [weights.attention((replicas * count, length)) for count, length in sizes]
+    rows = [count * length for count, length in sizes]
+
+    def attend(layer: int, qk: Tensor, v: Tensor) -> Tensor:
+        parts = zip(buckets, qk.split(rows, -3), v.split(rows, -3), strict=True)
+        return torch.cat([attend_bucket(layer, *part) for attend_bucket, *part in parts], -2)
+
+    return attend
 
 
 # Held-out problems.
@@ -71,7 +83,7 @@ def loss_by_band(
         chosen = np.flatnonzero(pass_of == number)
         part = corpus.select_problems(held_out.encoded, chosen)
         solution = corpus.index_ranges(np.zeros_like(part.lengths), part.lengths) >= np.repeat(part.prompts, part.lengths)
-        batch = batches.batch_of_sequences(part.tokens, part.lengths, solution, device)
+        batch = batches.batch_of_sequences(batches.Sequences(part.tokens, part.lengths, solution), device)
         losses = token_losses(model, batch, dtype).double().cpu().numpy()
         bands = held_out.band_of[chosen][batch.sequence]
         total += np.bincount(bands, losses, len(total))

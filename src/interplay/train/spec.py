@@ -63,6 +63,10 @@ class TrainSpec(Model):
             raise ValueError(f"tokens ({self.tokens}) is less than one batch_tokens ({self.batch_tokens})")
         return self
 
+    def stack_key(self) -> tuple[Any, ...]:
+        """Equal for runs that can share a stack (`run.stack`) where their models have one shape."""
+        return self.model and self.model.model_dump_json(), self.dtype, self.batch_tokens
+
 
 class PretrainSpec(TrainSpec):
     """Training from a fresh model."""

@@ -311,7 +311,9 @@ def local_batches(setup: Setup, problems: corpus.Encoded) -> list[tuple[batches.
         part = corpus.select_problems(problems, order[pass_of == number])
         within = corpus.index_ranges(np.zeros_like(part.lengths), part.lengths)
         bears = within >= np.repeat(np.maximum(part.prompts, 1), part.lengths)
-        found.append((batches.batch_of_sequences(part.tokens, part.lengths, bears, setup.device), len(part.lengths)))
+        found.append(
+            (batches.batch_of_sequences(batches.Sequences(part.tokens, part.lengths, bears), setup.device), len(part.lengths))
+        )
     return found
 
 

@@ -13,8 +13,7 @@ import numpy as np
 from interplay.data.curate import StepInputs, StepResult, transform_row
 from interplay.data.steps.context_spec import Citation, ContextStep, Keychain, KeyFormat, LongContext, Needle
 from interplay.data.steps.documents import Entry, FillerQueue, Library, build_library, draw_places
-from interplay.tasks import family, multihop
-from interplay.tasks.verdict import Row
+from interplay.tasks import family, multihop, verdict
 
 # Chains of keys, and the places of their pairs (KeyChain, arXiv:2510.19363).
 
@@ -106,7 +105,7 @@ class Hidden(NamedTuple):
     """Documents that the fillers must not include."""
 
 
-def make_keychains(spec: Keychain, rows: list[Row], inputs: StepInputs) -> StepResult:
+def make_keychains(spec: Keychain, rows: list[verdict.Row], inputs: StepInputs) -> StepResult:
     """Each row's question at the end of a chain of keys; for a share of 1 - `prevalence`, plainly in a context of equal
     length."""
 
@@ -119,7 +118,7 @@ def make_keychains(spec: Keychain, rows: list[Row], inputs: StepInputs) -> StepR
     return _make_rows(spec, make, rows)
 
 
-def make_needles(spec: Needle, rows: list[Row], inputs: StepInputs) -> StepResult:
+def make_needles(spec: Needle, rows: list[verdict.Row], inputs: StepInputs) -> StepResult:
     """A question for the value of a key over each row's documents and fillers."""
 
     def make(found: Library, entry: Entry) -> multihop.Problem:
@@ -129,12 +128,12 @@ def make_needles(spec: Needle, rows: list[Row], inputs: StepInputs) -> StepResul
     return _make_rows(spec, make, rows)
 
 
-def make_long_contexts(spec: LongContext, rows: list[Row], inputs: StepInputs) -> StepResult:
+def make_long_contexts(spec: LongContext, rows: list[verdict.Row], inputs: StepInputs) -> StepResult:
     """Each row's question over its documents and fillers."""
     return _make_rows(spec, lambda found, entry: _fill_context(spec, Hidden("long"), found, entry, inputs), rows)
 
 
-def make_citations(spec: Citation, rows: list[Row], inputs: StepInputs) -> StepResult:
+def make_citations(spec: Citation, rows: list[verdict.Row], inputs: StepInputs) -> StepResult:
     """Each row's question over `n_chunks` tagged chunks: its documents and fillers."""
 
     def make(found: Library, entry: Entry) -> multihop.Problem:
@@ -149,7 +148,7 @@ def make_citations(spec: Citation, rows: list[Row], inputs: StepInputs) -> StepR
 
 
 def _make_rows(
-    spec: FilledStep | Citation, make: Callable[[Library, Entry], multihop.Problem], rows: list[Row], tagged: bool = False
+    spec: FilledStep | Citation, make: Callable[[Library, Entry], multihop.Problem], rows: list[verdict.Row], tagged: bool = False
 ) -> StepResult:
     """Make every row that has an item. Counts: rows by mode, and dropped rows by reason. `tagged`: see `render`."""
     found, without = build_library(rows, spec.documents == "needed")

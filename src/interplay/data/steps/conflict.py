@@ -13,8 +13,7 @@ from interplay.data.curate import StepInputs, StepResult, transform_row
 from interplay.data.steps.context_spec import ConflictPairs
 from interplay.data.steps.spec import Poison
 from interplay.tasks import family, multihop
-from interplay.tasks.facts import questions
-from interplay.tasks.facts.chains import About, Fact
+from interplay.tasks.facts import chains, questions
 from interplay.tasks.facts.people import TRIES, Problem, grouped
 from interplay.tasks.op_dag import dag, terse_corruptions
 from interplay.tasks.spec import Verify
@@ -198,7 +197,7 @@ def _parametric_problem(row: Row) -> Problem | None:
     return questions.BIOS.loads(row.graph) if row.family == "bios" and row.mode == "parametric" else None
 
 
-def _collect_names(facts: Sequence[Fact]) -> Names:
+def _collect_names(facts: Sequence[chains.Fact]) -> Names:
     objects: dict[str, set[str]] = defaultdict(set)
     for fact in facts:
         objects[fact.relation].add(fact.object)
@@ -211,14 +210,14 @@ def _draw_share(rows: Sequence[Row], share: float, what: str, inputs: StepInputs
     return sorted(order[: round(share * len(rows))].tolist())
 
 
-def _make_pair(spec: ConflictPairs, row: Row, known: Fact, sort: str, names: Names, inputs: StepInputs) -> Row | None:
+def _make_pair(spec: ConflictPairs, row: Row, known: chains.Fact, sort: str, names: Names, inputs: StepInputs) -> Row | None:
     """The row after its context, with a rejected completion; None where there are too few names."""
     draw = random.integers_of(inputs.random("context", row.origin))
     other = _draw_other(names.objects[known.relation], {known.subject, known.object}, draw)
     if other is None:
         return None
     answer = known if sort == "irrelevant" else known._replace(object=other)
-    shown: dict[About, str] = {} if answer == known else {answer[:2]: answer.object}
+    shown: dict[chains.About, str] = {} if answer == known else {answer[:2]: answer.object}
     others = _distractor_facts(
         known, {known.object, answer.object}, random.draw_between(draw, spec.context) - len(shown), names, draw
     )
@@ -243,10 +242,12 @@ def _make_pair(spec: ConflictPairs, row: Row, known: Fact, sort: str, names: Nam
     )
 
 
-def _distractor_facts(known: Fact, taken: set[str], count: int, names: Names, draw: random.Draw) -> dict[About, str]:
+def _distractor_facts(
+    known: chains.Fact, taken: set[str], count: int, names: Names, draw: random.Draw
+) -> dict[chains.About, str]:
     """Up to `count` facts other than the known one, with objects that are not taken: in turn the same relation of another person,
     another relation of the same person, another relation of another person."""
-    facts: dict[About, str] = {}
+    facts: dict[chains.About, str] = {}
     relations = list(names.objects)
     for number in range(count):
         for _ in range(TRIES):

@@ -8,8 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from interplay.tasks import family, multihop
-from interplay.tasks.verdict import Row, normalise
+from interplay.tasks import family, multihop, verdict
 
 # The questions and documents of a stage's rows, from which contexts are built. Draws do not depend on the order of the rows.
 
@@ -18,7 +17,7 @@ from interplay.tasks.verdict import Row, normalise
 class Entry:
     """A row's item. Documents are given by their numbers in the library."""
 
-    row: Row
+    row: verdict.Row
     item: family.Item
     question: str
     """Normalised."""
@@ -87,7 +86,7 @@ class Library:
         return self.sizes[number]
 
 
-def build_library(rows: Sequence[Row], needed_only: bool = False) -> tuple[Library, int]:
+def build_library(rows: Sequence[verdict.Row], needed_only: bool = False) -> tuple[Library, int]:
     """The library of the rows that have documents, and the number of rows without; of each item all documents, or only those that
     its answer needs."""
     found = [(row, asked) for row in rows if (asked := family.multihop_item(row)) is not None]
@@ -98,7 +97,7 @@ def build_library(rows: Sequence[Row], needed_only: bool = False) -> tuple[Libra
     for _, asked in found:
         for paragraph in asked.paragraphs:
             if paragraph.text not in keys:
-                keys[paragraph.text] = normalise(paragraph.text)
+                keys[paragraph.text] = verdict.normalise(paragraph.text)
             text = keys[paragraph.text]
             texts[text] = min(texts.get(text, paragraph), paragraph)
     ordered = sorted(texts)
@@ -107,9 +106,11 @@ def build_library(rows: Sequence[Row], needed_only: bool = False) -> tuple[Libra
     for row, asked in found:
         documents = tuple(numbers[keys[paragraph.text]] for paragraph in asked.paragraphs)
         needed = frozenset(documents[paragraph] for paragraph, _ in asked.supporting) or frozenset(documents)
-        entries.append(Entry(row, asked, normalise(asked.question), multihop.plain_text(asked.question), documents, needed))
+        entries.append(
+            Entry(row, asked, verdict.normalise(asked.question), multihop.plain_text(asked.question), documents, needed)
+        )
     documents_in_order = [texts[text] for text in ordered]
-    titles = [normalise(document.title) for document in documents_in_order]
+    titles = [verdict.normalise(document.title) for document in documents_in_order]
     plains = [multihop.plain_text(document.text) for document in documents_in_order]
     return Library(entries, documents_in_order, titles, plains), len(rows) - len(found)
 

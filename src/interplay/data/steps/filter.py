@@ -10,11 +10,9 @@ from typing import Any
 import numpy as np
 
 from interplay.core import extension, model
-from interplay.core.model import PermanentError
 from interplay.data import similarity
 from interplay.data.curate import StepInputs, StepResult, transform_row
 from interplay.data.steps import spec as steps
-from interplay.data.steps.spec import Difficulty, PassRate, PreferencePairs, RatedPairs, RejectionSampling
 from interplay.data.tokenizer import tokenizer_folder
 from interplay.tasks.family import judge_family
 from interplay.tasks.spec import FAMILIES
@@ -203,12 +201,12 @@ def apply_chat_template(spec: steps.ChatTemplate, rows: list[Row], inputs: StepI
 # Steps that use which samples of a row are right.
 
 
-Judging = PassRate | Difficulty | RejectionSampling | PreferencePairs
-SampleStep = Judging | RatedPairs
+Judging = steps.PassRate | steps.Difficulty | steps.RejectionSampling | steps.PreferencePairs
+SampleStep = Judging | steps.RatedPairs
 """Steps that read samples."""
 
 
-def filter_pass_rate(spec: PassRate, rows: list[Row], inputs: StepInputs) -> StepResult:
+def filter_pass_rate(spec: steps.PassRate, rows: list[Row], inputs: StepInputs) -> StepResult:
     """Rows with low to high right samples among the first `of`. Counts: too_hard, too_easy. Raises PermanentError where a row has
     fewer samples."""
     low, high, of = spec.limits()
@@ -217,12 +215,12 @@ def filter_pass_rate(spec: PassRate, rows: list[Row], inputs: StepInputs) -> Ste
     return StepResult(kept, {"too_hard": sum(n < low for n in right), "too_easy": sum(n > high for n in right)})
 
 
-def label_difficulty(spec: Difficulty, rows: list[Row], inputs: StepInputs) -> StepResult:
+def label_difficulty(spec: steps.Difficulty, rows: list[Row], inputs: StepInputs) -> StepResult:
     """Bands by share of right samples. Raises PermanentError where a row has none."""
     return assign_bands(spec, rows, [sum(judged) / len(judged) for judged in _judged_samples(spec, rows, inputs)])
 
 
-def rejection_sampling(spec: RejectionSampling, rows: list[Row], inputs: StepInputs) -> StepResult:
+def rejection_sampling(spec: steps.RejectionSampling, rows: list[Row], inputs: StepInputs) -> StepResult:
     """The rows with a right sample as their solution, up to `per_prompt` rows of each, in the order of the samples. Counts: rows
     without a right sample (never_right), rows whose right samples were all truncated (only_truncated), right_samples, and rows
     after the first of a question (further). Raises PermanentError where a row has no samples."""
@@ -240,7 +238,7 @@ def rejection_sampling(spec: RejectionSampling, rows: list[Row], inputs: StepInp
     return StepResult(kept, dict(counts))
 
 
-def make_preference_pairs(spec: PreferencePairs, rows: list[Row], inputs: StepInputs) -> StepResult:
+def make_preference_pairs(spec: steps.PreferencePairs, rows: list[Row], inputs: StepInputs) -> StepResult:
     """Pairs of a right and a wrong sample of a row, up to `per_prompt` of each row. Counts: rows without a right completion
     (never_right), of the others those without a wrong one (never_wrong), and pairs after the first of a question (further).
     Raises PermanentError where a row has no samples."""
@@ -281,7 +279,7 @@ def samples_of(spec: SampleStep, row: Row, inputs: StepInputs) -> list[dict[str,
     """The samples of a row. Raises PermanentError where it has fewer than the step needs."""
     found = inputs.samples.get((row.set, row.index), [])
     if len(found) < spec.samples():
-        raise PermanentError(
+        raise model.PermanentError(
             f"curate: step {inputs.number} ({spec.name}): row {inputs.row_name(row)} has {len(found)} samples of the "
             f"{spec.samples()} that the step needs; raise num_samples of the evaluation"
         )
@@ -292,7 +290,7 @@ def samples_of(spec: SampleStep, row: Row, inputs: StepInputs) -> list[dict[str,
 
 
 Sample = Mapping[str, Any]
-RATERS: dict[str, Callable[[RatedPairs, Sample], float]] = {
+RATERS: dict[str, Callable[[steps.RatedPairs, Sample], float]] = {
     "shorter": lambda spec, sample: -len(sample["completion"]),
     "longer": lambda spec, sample: len(sample["completion"]),
     "more_steps": lambda spec, sample: sample["completion"].count(spec.separator),
@@ -302,7 +300,7 @@ RATERS: dict[str, Callable[[RatedPairs, Sample], float]] = {
 """A rater's score of a sample: higher is better."""
 
 
-def make_rated_pairs(spec: RatedPairs, rows: list[Row], inputs: StepInputs) -> StepResult:
+def make_rated_pairs(spec: steps.RatedPairs, rows: list[Row], inputs: StepInputs) -> StepResult:
     """Up to `per_prompt` labelled pairs of different samples of each row. Counts: rows without two samples that a rater scores
     differently (never_apart), pairs after the first of a question (further), and pairs of each rater. Raises PermanentError where
     a row has fewer than two samples."""
@@ -324,7 +322,7 @@ def make_rated_pairs(spec: RatedPairs, rows: list[Row], inputs: StepInputs) -> S
 
 
 def _draw_pairs(
-    spec: RatedPairs, raters: Sequence[str], samples: Sequence[Sample], random: np.random.Generator
+    spec: steps.RatedPairs, raters: Sequence[str], samples: Sequence[Sample], random: np.random.Generator
 ) -> list[tuple[str, Sample, Sample]]:
     """(rater, chosen, rejected) of each pair, no two pairs of the same samples; raters alternate."""
     every = list(combinations(samples, 2))
@@ -342,7 +340,7 @@ def _draw_pairs(
     return found
 
 
-def _rate_pair(spec: RatedPairs, rater: str, a: Sample, b: Sample) -> tuple[str, Sample, Sample] | None:
+def _rate_pair(spec: steps.RatedPairs, rater: str, a: Sample, b: Sample) -> tuple[str, Sample, Sample] | None:
     """(rater, chosen, rejected) of two samples; None where the rater scores them equally."""
     of_a, of_b = RATERS[rater](spec, a), RATERS[rater](spec, b)
     return None if of_a == of_b else (rater, a, b) if of_a > of_b else (rater, b, a)

@@ -14,7 +14,6 @@ from interplay.data.spec import split_of
 from interplay.data.steps import context_spec as context
 from interplay.tasks import reformulated, subproblems
 from interplay.tasks.op_dag import dag, terse, terse_corruptions
-from interplay.tasks.op_dag.dag import loads
 from interplay.tasks.op_dag.spec import OpDag
 from interplay.tasks.reformulated import CHOICES, CLOZE, HIDDEN, OPEN, TRUE_FALSE, Form, same_answer
 from interplay.tasks.verdict import EXACT_ONLY, UNFINISHED, Row, normalise
@@ -181,7 +180,7 @@ def is_valid(form: Form) -> bool:
     too."""
     if form.format in CHOICES or form.format == TRUE_FALSE:
         loaded = reformulated.loads(reformulated.dumps(form))
-        modulus = loads(form.graph).modulus if form.family == "op_dag" else None
+        modulus = dag.loads(form.graph).modulus if form.family == "op_dag" else None
         pairs = [(a, b) for i, a in enumerate(form.options) for b in form.options[:i]]
         return (
             len(form.options) == CHOICES.get(form.format, 2)
@@ -201,7 +200,7 @@ def is_valid(form: Form) -> bool:
 
 def modulus_of(row: Row) -> int | None:
     """The modulus up to which two numbers are the same answer to a row; None: none."""
-    return loads(row.graph).modulus if row.family == "op_dag" else None
+    return dag.loads(row.graph).modulus if row.family == "op_dag" else None
 
 
 def _balance(form: Form, rank: int) -> Form:

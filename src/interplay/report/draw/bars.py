@@ -10,8 +10,7 @@ from matplotlib.figure import Figure as Canvas
 from interplay.report.draw.style import legend, missing_note, panel_grid, row_labels
 from interplay.report.metric_spec import ERROR, SHARE, Measure
 from interplay.report.spec import Figure
-from interplay.report.stats import frame
-from interplay.report.stats.estimate import Estimate, uncertain_over, value
+from interplay.report.stats import estimate, frame
 from interplay.report.write import tables
 
 # Classes of errors as stacked bars: a panel per band, a bar per arm.
@@ -31,7 +30,8 @@ def error_class_bars(results: frame.Results, figure: Figure) -> tuple[Canvas | N
     """Shares of samples by class: strictly right ones first, then each class in the order of the schema."""
     bands, names = figure.bands or [], frame.error_classes(results)
     arms = frame.arms(results.spec)
-    found = {(arm, band, name): value(results, arm, band, f"{ERROR}:{name}") for arm in arms for band in bands for name in names}
+    cells = [(arm, band, name) for arm in arms for band in bands for name in names]
+    found = {cell: estimate.value(results, *cell[:2], f"{ERROR}:{cell[2]}") for cell in cells}
     if not any(item.seeds for item in found.values()):
         return None, "Not drawn: no evaluation that counts classes of errors is there."
     shown, height = row_labels(arms, ROW)
@@ -44,11 +44,11 @@ def error_class_bars(results: frame.Results, figure: Figure) -> tuple[Canvas | N
     whole = [(arm, found[arm, band, names[0]]) for arm in arms for band in bands]
     return canvas, (
         "Samples by their first error, in percent; the mean over seeds. A table with the cell error has "
-        f"the intervals, uncertain over {uncertain_over(whole)}.{missing_note(results, whole)}"
+        f"the intervals, uncertain over {estimate.uncertain_over(whole)}.{missing_note(results, whole)}"
     )
 
 
-def _panel(axis: Axes, shares: dict[str, list[Estimate]], names: list[str]) -> None:
+def _panel(axis: Axes, shares: dict[str, list[estimate.Estimate]], names: list[str]) -> None:
     """One band: a bar per arm from the top down, its parts from left to right."""
     places = np.arange(len(shares))
     left = np.zeros(len(shares))
@@ -86,7 +86,7 @@ WIDTH, HEIGHT, MIDDLE, DIGIT = 260, 34, 10, 6.5
 """Pixels; the last is what a character of a number takes."""
 
 
-def forest_svg(found: Estimate, claimed: tuple[float, float], signed: bool, measure: Measure = SHARE) -> str:
+def forest_svg(found: estimate.Estimate, claimed: tuple[float, float], signed: bool, measure: Measure = SHARE) -> str:
     """The interval over the shaded range that the claim asserts; empty where there is no estimate.
 
     Values run over 0 to 100 %. Differences run as far to both sides of zero as the interval and the claim need."""

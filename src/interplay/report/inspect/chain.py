@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from interplay.core import artifact, references
-from interplay.core.model import UserError, clock, quantity
-from interplay.kinds import cost, formulas, identity
+from interplay.core import artifact, model, references
+from interplay.kinds import formulas
+from interplay.kinds.stages import costs, flat_leaves, realised
 from interplay.kinds.table import KINDS, SETS, makes
 from interplay.report.draw.diagram import stage_name
 from interplay.report.inspect.card import curation_lines
@@ -38,7 +38,7 @@ def stages_of(spec: ReportSpec, stages: Stages, results: Path, asked: Callable[[
     behind = provenance.of_plan(known, results, notes.missing_reasons(known, results, results.parent / "logs"))
     overlap, absent = _overlaps(spec, behind, results)
     entries = sorted(reversed(provenance.stage_entries(spec, behind)), key=lambda entry: _rank(entry.kind))
-    planned = cost.costs(stages)
+    planned = costs(stages)
     blocks = [_block(entry, behind, overlap, planned, len({row.arm for row in rows}) > 1) for entry in entries]
     gone = [f"{behind.stages[digest].get('label')} [{digest}]: {why}" for digest, why in behind.why.items()]
     return blocks, gone + absent
@@ -58,7 +58,7 @@ def _block(
     rows = []
     for member in entry.members[: provenance.MOST_MEMBERS]:
         known = behind.telemetry.get(member.digest, {})
-        hours = clock(known["seconds_wall"]) if "seconds_wall" in known else ""
+        hours = model.clock(known["seconds_wall"]) if "seconds_wall" in known else ""
         rows.append([member.digest, member.seeds, member.state, hours, str(known.get("host", "")), member.attempts])
     facts = {"settings": _settings(entry, members[0]), "spent": _spent(members, planned), "from": _inputs(members, behind)}
     if "shares" in members[0]["spec"]:
@@ -82,9 +82,11 @@ def _wrapped(key: str, said: str) -> list[str]:
 def _spent(members: list[dict[str, Any]], planned: dict[str, formulas.Cost]) -> str:
     """What was made or spent, seed by seed where that differs."""
     known = [stage for stage in members if "metrics" in stage]
-    flops = [cost.realised(stage, planned[stage["digest"]].parameters).flops for stage in known]
-    found = {key: [quantity(stage["metrics"][key]) for stage in known if key in stage["metrics"]] for key in provenance.SPENT}
-    found["FLOPs"] = [quantity(number) for number in flops if number]
+    flops = [realised(stage, planned[stage["digest"]].parameters).flops for stage in known]
+    found = {
+        key: [model.quantity(stage["metrics"][key]) for stage in known if key in stage["metrics"]] for key in provenance.SPENT
+    }
+    found["FLOPs"] = [model.quantity(number) for number in flops if number]
     return ", ".join(f"{key} {' | '.join(each if len(set(each)) > 1 else each[:1])}" for key, each in found.items() if each)
 
 
@@ -96,7 +98,7 @@ def _without_empty(rows: list[list[str]]) -> list[list[str]]:
 
 def _settings(entry: provenance.Entry, stage: Mapping[str, Any]) -> str:
     """What the page shows of the kind, and what determines the number: engine, precision, verifier and seed."""
-    whole = identity.flat_leaves(stage["spec"])
+    whole = flat_leaves(stage["spec"])
     more = {key: item for key, item in whole.items() if key in ("engine", "dtype") or key.startswith("verify.")}
     seed = {"seed": whole["seed"]} if "seed" in whole and len(entry.members) == 1 else {}
     return ", ".join(f"{key} {short(item)}" for key, item in {**entry.settings, **more, **seed}.items())
@@ -137,7 +139,7 @@ def _overlaps(spec: ReportSpec, behind: provenance.Provenance, results: Path) ->
         return {}, [f"structural overlap: it needs the problems of {named}; `interplay store pull` gets them"]
     try:
         found = set_overlaps(frame.Results(spec, {}, {digest: dict(behind.stages[digest]) for digest in folders}, folders))
-    except UserError as error:
+    except model.UserError as error:
         return {}, [f"structural overlap: {error}"]
     said = {}
     for item in found:

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 
 from interplay.core import artifact
 from interplay.core.model import UserError, nearest_name, plural
-from interplay.kinds.identity import flat_leaves, leaf_differences
+from interplay.kinds.stages import flat_leaves, leaf_differences
 from interplay.kinds.table import SETS, is_trainer, makes
 from interplay.report.draw.diagram import stage_name
 from interplay.report.metric_spec import SHARE, lower_is_better, measure_of, metric_row
@@ -216,7 +216,8 @@ def compare(a: Side, b: Side, stages: Stages, results: Path, metric: str, column
         _same_problems(a.evaluations[seed][name], b.evaluations[seed][name], stages)
     blocks = [plain.aligned([["a", a.name, *_which(a, stages)], ["b", b.name, *_which(b, stages)]], indent=0)]
     at = f" at seed {min(a.evaluations)}" if len(a.evaluations) > 1 else ""
-    blocks.append([f"what differs{at}, a -> b", *(_specs(a, b, stages) or ["  nothing"])])
+    differs = [*_specs(a, b, stages), *_numerics(a, b, stages, results)]
+    blocks.append([f"what differs{at}, a -> b", *(differs or ["  nothing"])])
     if common:
         blocks += _scores(a, b, common, stages, results, metric, column, number)
     elif single:
@@ -253,6 +254,17 @@ def _specs(a: Side, b: Side, stages: Stages) -> list[str]:
         else:
             skip = MODELS if len(a.steps) > 1 or len(b.steps) > 1 else ()
             rows += [[name, *row] for row in _differences(one[name], other[name], stages, skip, "")]
+    return plain.aligned(rows)
+
+
+def _numerics(a: Side, b: Side, stages: Stages, results: Path) -> list[str]:
+    """Steps of which one side was made in a stack and the other alone; of finished stages."""
+    rows = []
+    for (name, one), (_, other) in zip(a.steps, b.steps, strict=False):
+        folders = [artifact.folder(results, stages[digest]["kind"], digest) for digest in (one, other)]
+        if all(map(artifact.done, folders)):
+            old, new = (artifact.numerics_of(artifact.record(folder)) for folder in folders)
+            rows += [[name, "numerics", f"{old} -> {new}"]] if old != new else []
     return plain.aligned(rows)
 
 

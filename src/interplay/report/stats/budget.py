@@ -5,8 +5,8 @@ from statistics import fmean, median
 from typing import Any, NamedTuple
 
 from interplay.core import artifact, execution, model
-from interplay.kinds.cost import costs, paper_tokens, reached, realised
 from interplay.kinds.formulas import Cost
+from interplay.kinds.stages import costs, paper_tokens, reached, realised
 from interplay.report.spec import Match, ReportArm, ReportSpec, ReportStage, Test, budget_spread, matched_stages
 from interplay.report.stats import frame, provenance
 

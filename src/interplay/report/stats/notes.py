@@ -1,4 +1,4 @@
-"""What a reader of a table must know first: sampling engines, missing stages, training that changed no weight."""
+"""What a reader of a table must know first: sampling engines, numerics, missing stages, training that changed no weight."""
 
 from collections.abc import Iterable, Mapping
 from itertools import pairwise
@@ -15,7 +15,7 @@ from interplay.report.stats.frame import Results
 def caveats_of(results: Results, arms: Iterable[str]) -> tuple[str, ...]:
     """Lines on these arms; none where there is no caveat."""
     chosen = list(arms)
-    return (*idle_notes(results, chosen), *sampling_notes(results, chosen))
+    return (*idle_notes(results, chosen), *sampling_notes(results, chosen), *numerics_notes(results, chosen))
 
 
 # Sampling engines and precisions, reported where they differ within a table, since they alter samples.
@@ -47,6 +47,26 @@ def _groups(results: Results, stages: list[tuple[str, str]]) -> dict[str, list[s
     for arm, own in ways.items():
         groups.setdefault(" and ".join(sorted(own)), []).append(arm)
     return groups
+
+
+# Numerics, which rounding depends on, reported where stages of one kind differ in them.
+
+
+def numerics_notes(results: Results, arms: Iterable[str]) -> tuple[str, ...]:
+    """A line for each kind of which some finished stages of these arms were made in a stack (`run.stack`) and others alone."""
+    wanted, found = set(arms), dict[str, dict[str, dict[str, None]]]()
+    for row in results.spec.arms:
+        for digest in [*(stage.digest for stage in row.path), *row.evaluations.values()] if row.arm in wanted else ():
+            if record := results.records.get(digest):
+                how = found.setdefault(record["kind"], {}).setdefault(artifact.numerics_of(record), {})
+                how[f"{row.arm} seed {row.seed}"] = None
+    return tuple(
+        f"Stages of kind {kind} with different numerics, to which small differences may be due: "
+        + "; ".join(f"{how}: {', '.join(rows)}" for how, rows in sorted(by.items()))
+        + "."
+        for kind, by in found.items()
+        if len(by) > 1
+    )
 
 
 # Why a stage of a plan has no record, in words: it failed, it stopped, it waits for another, or it was not run yet.

@@ -5,9 +5,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from interplay.core import artifact, model
+from interplay.core import artifact, model, references
 from interplay.core.metrics import read_telemetry
-from interplay.core.references import CORPUS, corpus_inputs, is_corpus_role, without_shard
 from interplay.kinds.table import KINDS
 from interplay.report.spec import ReportArm, ReportSpec
 from interplay.report.write.plain import short
@@ -212,7 +211,8 @@ def _uses(spec: ReportSpec, behind: Provenance) -> dict[str, list[tuple[str, int
 
 def name_of(stage: Mapping[str, Any]) -> str:
     """`data.edge` and its shards -> `edge`, `stages.base.corpus` -> `base corpus`; the kind where there is no label."""
-    return without_shard(str(stage.get("label", stage["kind"]))).removeprefix("data.").removeprefix("stages.").replace(".", " ")
+    label = references.without_shard(str(stage.get("label", stage["kind"])))
+    return label.removeprefix("data.").removeprefix("stages.").replace(".", " ")
 
 
 def _entry(
@@ -240,9 +240,9 @@ def list_references(refs: list[str]) -> str:
 
 def input_references(deps: Mapping[str, str]) -> list[tuple[str, str]]:
     """(role, reference) in order; shards of a corpus once, by the first: `corpus (4 shards)`."""
-    packed = corpus_inputs(deps)
-    found = sorted((role, ref) for role, ref in deps.items() if not is_corpus_role(role))
-    role = CORPUS if len(packed) == 1 else f"{CORPUS} ({len(packed)} shards)"
+    packed = references.corpus_inputs(deps)
+    found = sorted((role, ref) for role, ref in deps.items() if not references.is_corpus_role(role))
+    role = references.CORPUS if len(packed) == 1 else f"{references.CORPUS} ({len(packed)} shards)"
     return sorted([*found, *((role, ref) for ref in packed[:1])])
 
 

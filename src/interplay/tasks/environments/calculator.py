@@ -7,10 +7,8 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from interplay.core.random import Draw, stream, stream_key
-from interplay.tasks import family
+from interplay.tasks import family, spec, verdict
 from interplay.tasks.environments.spec import Calculator
-from interplay.tasks.spec import Verify
-from interplay.tasks.verdict import BOX, Verdict
 
 LONGEST, MOST = 100, 10**18
 """Most characters that the tool reads, and the size from which on it gives no value."""
@@ -113,7 +111,7 @@ def expert(problem: Problem) -> list[str]:
     while part := INNER.search(left):
         turns.append(f"calc({part[1]}{part[2]}{part[3]})")
         left = left[: part.start()] + str(value(part[0])) + left[part.end() :]
-    return [*turns, f"{BOX}{left}}}"]
+    return [*turns, f"{verdict.BOX}{left}}}"]
 
 
 def render(problem: Problem, task: Calculator) -> family.Rendered:
@@ -136,7 +134,7 @@ def solve(prompt: str, task: Calculator, replies: family.Replies) -> str:
     return str(int(left))
 
 
-def verify(problem: Problem, completion: str, options: Verify) -> Verdict:
+def verify(problem: Problem, completion: str, options: spec.Verify) -> verdict.Verdict:
     """Right: the last turn boxes the value (family.judge_transcript)."""
     return family.judge_transcript(completion, lambda turns: reply(problem, turns), answer(problem))
 
@@ -150,7 +148,8 @@ CALCULATOR = family.Environment(
     loads=family.from_json(Problem),
     verify=verify,
     structure=lambda problem: f"{stream_key('calculator', problem.expression):016x}",
-    vocabulary=lambda task: ["calc(", ")", "(", BOX, "}", BROKEN, "\n", "?", "-", *"+*", *"0123456789"],  # digits one by one
+    # Digits one by one.
+    vocabulary=lambda task: ["calc(", ")", "(", verdict.BOX, "}", BROKEN, "\n", "?", "-", *"+*", *"0123456789"],
     reply=reply,
     expert=expert,
 )

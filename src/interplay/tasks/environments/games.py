@@ -11,10 +11,9 @@ from itertools import permutations
 from typing import Any, NamedTuple
 
 from interplay.core.random import Draw, stream, stream_key
+from interplay.tasks import spec, verdict
 from interplay.tasks.environments.spec import Kuhn, TicTacToe
 from interplay.tasks.family import Game, Position, Rendered, Replies, Reply, from_json, play, policy_turns, replies_match
-from interplay.tasks.spec import Verify
-from interplay.tasks.verdict import Verdict, first_error
 
 LOST = -1.0
 ERRORS = ("truncated", "made_up", "illegal", "move", "answer")
@@ -82,7 +81,7 @@ class Rules:
         prompt = self.seats(problem)[problem.seat] + self.against(problem, [])[1]
         return Rendered(prompt, play(self.expert(problem), lambda turns: self.reply(problem, turns)), answer)
 
-    def judge(self, problem: Any, moves: Sequence[str], seat: int) -> Verdict:
+    def judge(self, problem: Any, moves: Sequence[str], seat: int) -> verdict.Verdict:
         """The verdict on a seat of a game. Right: its payoff reaches the target. Strict: also every move of it was sound. Score:
         its payoff from [-1, 1] in [0, 1]. Errors: `truncated` (not over), `illegal` (its own move), `move` (one that is not
         sound), `answer` (all sound, and below the target)."""
@@ -92,10 +91,10 @@ class Rules:
         fouled = not end.legal and bool(own) and own[-1] == len(moves) - 1
         sound = not fouled and all(self.sound(problem, moves[: n + 1]) for n in own)
         right = end.mover < 0 and not fouled and payoff >= self.target(problem, seat)
-        error = first_error(illegal=fouled, truncated=end.mover >= 0, move=not sound, answer=not right)
-        return Verdict(error == "none", right, (payoff + 1) / 2, error, said=" ".join(moves[n] for n in own)[:80])
+        error = verdict.first_error(illegal=fouled, truncated=end.mover >= 0, move=not sound, answer=not right)
+        return verdict.Verdict(error == "none", right, (payoff + 1) / 2, error, said=" ".join(moves[n] for n in own)[:80])
 
-    def verify(self, problem: Any, text: str, options: Verify) -> Verdict:
+    def verify(self, problem: Any, text: str, options: spec.Verify) -> verdict.Verdict:
         """The verdict on a transcript against the scripted opponent; error `made_up` where its replies are not the opponent's."""
         moves, _ = self.against(problem, policy_turns(text))
         found = self.judge(problem, moves, problem.seat)

@@ -11,19 +11,16 @@ about the people on the question's chain."""
 import re
 
 from interplay.core.random import stream_key
-from interplay.tasks import family
+from interplay.tasks import family, spec
 from interplay.tasks.environments.spec import BiosSearch, SelfSearch
-from interplay.tasks.facts import questions
-from interplay.tasks.facts.chains import ERRORS, Fact, judge
-from interplay.tasks.facts.people import Problem, world
-from interplay.tasks.spec import Verify
+from interplay.tasks.facts import chains, people, questions
 from interplay.tasks.verdict import BOX, Verdict
 
 CALL = re.compile(r"\s*look\((\w{1,40})\)\s*")
 BROKEN, NOTHING_FOUND = "error\n", "nothing\n"
 
 
-def reply(problem: Problem, turns: list[str]) -> family.Reply:
+def reply(problem: people.Problem, turns: list[str]) -> family.Reply:
     """The facts about the person in the last turn, in the order of the context; a box ends the episode."""
     if family.is_final(turns[-1]):
         return family.Reply("", True)
@@ -36,12 +33,12 @@ def reply(problem: Problem, turns: list[str]) -> family.Reply:
     return family.Reply(f"{' '.join(facts)}\n" if facts else NOTHING_FOUND, False)
 
 
-def expert(problem: Problem) -> list[str]:
+def expert(problem: people.Problem) -> list[str]:
     """The expert's turns: one look-up for each person of the chain, then the answer."""
     return [*(f"look({name})" for name in dict.fromkeys(hop.subject for hop in problem.hops)), f"{BOX}{problem.answer}}}"]
 
 
-def render(problem: Problem, task: BiosSearch | SelfSearch) -> family.Rendered:
+def render(problem: people.Problem, task: BiosSearch | SelfSearch) -> family.Rendered:
     """The question without context, the expert's transcript, the answer."""
     played = family.play(expert(problem), lambda turns: reply(problem, turns))
     return family.Rendered(questions.question(problem).removesuffix("?") + questions.ASKED, played, problem.answer)
@@ -63,7 +60,7 @@ def solve(prompt: str, task: BiosSearch | SelfSearch, replies: family.Replies) -
     return here
 
 
-def verify_search(problem: Problem, completion: str, options: Verify) -> Verdict:
+def verify_search(problem: people.Problem, completion: str, options: spec.Verify) -> Verdict:
     """Right: the last turn boxes the end of the chain (family.judge_transcript). The share of found observations is the share
     of the chain's people that were looked up."""
 
@@ -106,25 +103,25 @@ FORM = re.compile(r"(?:look\(\w{1,40}\)[^\n]+\n)+\\boxed\{[^{}\n]*\}")
 """Look-ups, each with what is found, then the answer."""
 
 
-def generate_memory(task: SelfSearch, seed: int, index: int, op: int) -> Problem:
+def generate_memory(task: SelfSearch, seed: int, index: int, op: int) -> people.Problem:
     """A chain of `op` memorised facts; the context is the dictionary."""
-    problem, known = questions.BIOS.generate(task.bios, seed, index, op), world(task.bios).facts
+    problem, known = questions.BIOS.generate(task.bios, seed, index, op), people.world(task.bios).facts
     subjects = {hop.subject for hop in problem.hops}
-    return problem._replace(context=tuple(Fact(*about, there) for about, there in known.items() if about[0] in subjects))
+    return problem._replace(context=tuple(chains.Fact(*about, there) for about, there in known.items() if about[0] in subjects))
 
 
-def render_memory(problem: Problem, task: SelfSearch) -> family.Rendered:
+def render_memory(problem: people.Problem, task: SelfSearch) -> family.Rendered:
     """The question without context, the expert's look-ups and what they find as one text, the answer."""
     shown = render(problem, task)
     return shown._replace(solution=shown.solution.replace(family.MARK, ""))
 
 
-def verify_memory(problem: Problem, completion: str, options: Verify) -> Verdict:
+def verify_memory(problem: people.Problem, completion: str, options: spec.Verify) -> Verdict:
     """The verdict on a completion, or on the transcript of an episode. The facts found are judged as the steps of bios are
     (tasks.facts.chains.judge), by model or environment. Error `format`: an answer that is not look-ups, each with a result, and
     then the box."""
     text = completion.replace(family.MARK, "")
-    verdict = judge(problem.hops, problem.context, text, lambda part: questions.sentences(FOUND.sub(" ", part)), options)
+    verdict = chains.judge(problem.hops, problem.context, text, lambda part: questions.sentences(FOUND.sub(" ", part)), options)
     if verdict.error == "truncated" or FORM.fullmatch(text.strip()):
         return verdict
     return verdict._replace(strict=False, error="format")
@@ -132,7 +129,7 @@ def verify_memory(problem: Problem, completion: str, options: Verify) -> Verdict
 
 SELF_SEARCH = family.Environment(
     name="self_search",
-    errors=(*ERRORS, "format"),
+    errors=(*chains.ERRORS, "format"),
     generate=generate_memory,
     render=render_memory,
     solve=solve,

@@ -7,11 +7,9 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from interplay.core.random import draw_sample, stream, stream_key
-from interplay.tasks import family
+from interplay.tasks import family, spec, verdict
 from interplay.tasks.environments.spec import TwentyQuestions
 from interplay.tasks.facts.chains import invented_name
-from interplay.tasks.spec import Verify
-from interplay.tasks.verdict import BOX, Verdict
 
 ATTRIBUTES = ("red", "big", "old", "soft", "loud", "flat", "warm", "rare")
 CALL = re.compile(r"\s*ask\((\w{1,20})\)\s*")
@@ -85,7 +83,7 @@ def expert(problem: Problem) -> list[str]:
     while len(left := _candidates(problem, turns)) > 1:
         kinds = tuple(sorted(problem.objects[i][1] for i in left))
         turns.append(f"ask({ATTRIBUTES[_best(kinds, problem.attributes)[1]]})")
-    return [*turns, f"{BOX}{problem.objects[left[0]][0]}}}"]
+    return [*turns, f"{verdict.BOX}{problem.objects[left[0]][0]}}}"]
 
 
 def render(problem: Problem, task: TwentyQuestions) -> family.Rendered:
@@ -114,7 +112,7 @@ def solve(prompt: str, task: TwentyQuestions, replies: family.Replies) -> str:
     return found[0]
 
 
-def verify(problem: Problem, completion: str, options: Verify) -> Verdict:
+def verify(problem: Problem, completion: str, options: spec.Verify) -> verdict.Verdict:
     """Right: the last turn boxes the name (family.judge_transcript). The share of found observations is 1 where the replies
     leave one object after at most the worst-case number of questions of the best strategy; lower in proportion for more
     questions; 0 for a guess."""
@@ -137,7 +135,7 @@ def structure(problem: Problem) -> str:
 
 def vocabulary(task: TwentyQuestions) -> list[str]:
     """The pieces of a tokenizer of words."""
-    frame = ["ask(", ")", ": ", ". ", " ", "plain", "?\n", YES, NO, BROKEN, BOX, "}"]
+    frame = ["ask(", ")", ": ", ". ", " ", "plain", "?\n", YES, NO, BROKEN, verdict.BOX, "}"]
     return [*frame, *ATTRIBUTES[: task.attributes], *invented_name(task.names, "twenty_questions", task.world)]
 
 

@@ -5,8 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from interplay.core.random import Draw, stream
-from interplay.tasks.spec import Verify
-from interplay.tasks.verdict import BOX, Verdict, extract_answer, first_error, is_answer_dump
+from interplay.tasks import spec, verdict
 
 
 class Fact(NamedTuple):
@@ -26,8 +25,8 @@ ERRORS = ("truncated", "parse", "wrong_hop", "missing_hop", "order", "extra", "a
 
 
 def judge(
-    hops: Sequence[Fact], context: Sequence[Fact], completion: str, read: Callable[[str], list[Fact] | None], options: Verify
-) -> Verdict:
+    hops: Sequence[Fact], context: Sequence[Fact], completion: str, read: Callable[[str], list[Fact] | None], options: spec.Verify
+) -> verdict.Verdict:
     """The verdict on a completion that should state the hops and box the answer; `read` gives the facts of a text, None where it
     holds anything else. Never raises on account of the text.
 
@@ -39,8 +38,8 @@ def judge(
     Error: the first of `truncated` (no answer, or too many), `parse`, `wrong_hop` (a contradiction), `missing_hop`, `order`,
     `extra` (where penalised), `answer`. The verdict counts hops as nodes: contradicted ones as value mismatches, those out of
     order as dependency mismatches."""
-    said = extract_answer(completion) if BOX in completion and not is_answer_dump(completion) else None
-    read_facts = read(completion.rpartition(BOX)[0] if BOX in completion else completion)
+    said = verdict.extract_answer(completion) if verdict.BOX in completion and not verdict.is_answer_dump(completion) else None
+    read_facts = read(completion.rpartition(verdict.BOX)[0] if verdict.BOX in completion else completion)
     stated = read_facts or []
     truth = {fact[:2]: fact.object for fact in (*context, *hops)}
     wrong = {fact[:2] for fact in stated if truth.get(fact[:2], fact.object) != fact.object}
@@ -51,11 +50,11 @@ def judge(
     right = said == hops[-1].object
     penalised = extra and options.extra_nodes == "penalised"
     wrong_process = read_facts is None or wrong or missing or late or penalised
-    error = "none" if right and not wrong_process else first_error(
+    error = "none" if right and not wrong_process else verdict.first_error(
         truncated=said is None, parse=read_facts is None, wrong_hop=wrong, missing_hop=missing, order=late, extra=penalised,
         answer=not right,
     )  # fmt: skip
-    return Verdict(
+    return verdict.Verdict(
         strict=error == "none",
         answer=right,
         score=1 - len(failed) / len(needed),
@@ -69,13 +68,13 @@ def judge(
     )
 
 
-def judge_statement(gold: str, completion: str) -> Verdict:
+def judge_statement(gold: str, completion: str) -> verdict.Verdict:
     """The verdict on the completion of a fact. Strict: the fact's object, and a stop. Error: `truncated` (no stop), `answer`,
     `parse` (text after the stop)."""
     said, stop, rest = completion.partition(".")
     right = said == gold and bool(stop)
     error = "truncated" if not stop else "answer" if not right else "parse" if rest.strip() else "none"
-    return Verdict(error == "none", right, float(right), error, value_mismatches=int(bool(stop) and not right), said=said)
+    return verdict.Verdict(error == "none", right, float(right), error, value_mismatches=int(bool(stop) and not right), said=said)
 
 
 def parse_facts(text: str, pattern: re.Pattern[str], fact: Callable[[re.Match[str]], Fact]) -> list[Fact] | None:

@@ -7,12 +7,11 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from interplay.core.random import stream_key
-from interplay.tasks import multihop
+from interplay.tasks import multihop, spec
 from interplay.tasks.facts import chains
 from interplay.tasks.facts.people import Problem, Surface, generate, structure, world
 from interplay.tasks.facts.spec import ATTRIBUTES, Bios
 from interplay.tasks.family import Family, Generator, Item, Paragraph, Rates, Rendered, compact_json, from_json
-from interplay.tasks.spec import Verify
 from interplay.tasks.verdict import BOX, Verdict
 
 # Text of facts and questions, and its parser.
@@ -121,7 +120,7 @@ def item(problem: Problem) -> Item | None:
     )
 
 
-def verify(problem: Problem, completion: str, options: Verify) -> Verdict:
+def verify(problem: Problem, completion: str, options: spec.Verify) -> Verdict:
     """The verdict on any text as a solution (tasks.facts.chains.judge)."""
     if problem.mode == "statement":
         return chains.judge_statement(problem.answer, completion)
@@ -203,7 +202,7 @@ def loads_conflict(text: str) -> Conflict:
     return Conflict(BIOS.loads(problem), chains.Fact(*known))
 
 
-def verify_conflict(conflict: Conflict, completion: str, options: Verify) -> Verdict:
+def verify_conflict(conflict: Conflict, completion: str, options: spec.Verify) -> Verdict:
     """The verdict of bios; the error of a wrong answer names its source: `ignorance` is the memorised value against the context,
     `over_inclusion` the value of another fact of the context."""
     verdict = BIOS.verify(conflict.problem, completion, options)

@@ -5,11 +5,9 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from interplay.core.random import stream, stream_key
+from interplay.tasks import family, spec, verdict
 from interplay.tasks.facts.chains import ERRORS, Fact, invented_name, judge, judge_statement, parse_facts, walk
 from interplay.tasks.facts.spec import Taxonomy
-from interplay.tasks.family import Generator, Rates, Rendered, check_op, from_json
-from interplay.tasks.spec import Verify
-from interplay.tasks.verdict import BOX, Verdict
 
 IS = "is a"
 """The relation from a class to its parent."""
@@ -54,7 +52,7 @@ def _order(world: int, classes: int) -> tuple[int, ...]:
 def generate(task: Taxonomy, seed: int, index: int, op: int) -> Problem:
     """The problem of the task at (seed, index) about an ancestor `op` levels up. Statements take fact `index` modulo the number
     of facts, for every seed. Raises UserError where the tree is not so deep."""
-    check_op(task, op, "depth", "level")
+    family.check_op(task, op, "depth", "level")
     names = tree(task)
     if task.level == "statement":
         order = _order(task.world, len(names))
@@ -89,13 +87,13 @@ LINK = "the kind of "
 QUESTION = re.compile(rf"What is ((?:{LINK})+)(\w+)\?\n")
 
 
-def render(problem: Problem, task: Taxonomy) -> Rendered:
+def render(problem: Problem, task: Taxonomy) -> family.Rendered:
     """Prompt, gold solution, and answer."""
     start, answer = problem.hops[0].subject, problem.answer
     if problem.mode == "statement":
-        return Rendered(f"{start} {IS} ", f"{answer}.", answer)
+        return family.Rendered(f"{start} {IS} ", f"{answer}.", answer)
     steps = "".join(f"{hop.subject} {IS} {hop.object}. " for hop in problem.hops)
-    return Rendered(f"What is {LINK * problem.op}{start}{ASKED}", f"{steps}{BOX}{answer}}}", answer)
+    return family.Rendered(f"What is {LINK * problem.op}{start}{ASKED}", f"{steps}{verdict.BOX}{answer}}}", answer)
 
 
 def solve(prompt: str, task: Taxonomy) -> str:
@@ -114,7 +112,7 @@ def _stated_facts(text: str) -> list[Fact] | None:
     return parse_facts(text, SENTENCE, lambda match: Fact(match[1], IS, match[2]))
 
 
-def verify(problem: Problem, completion: str, options: Verify) -> Verdict:
+def verify(problem: Problem, completion: str, options: spec.Verify) -> verdict.Verdict:
     """Judge any text as a solution (tasks.facts.chains.judge)."""
     if problem.mode == "statement":
         return judge_statement(problem.answer, completion)
@@ -123,19 +121,19 @@ def verify(problem: Problem, completion: str, options: Verify) -> Verdict:
 
 def vocabulary(task: Taxonomy) -> list[str]:
     """The pieces of a tokenizer of words, the same for both levels. The stop is a separate token: positions may jump there."""
-    return ["What is ", f" {IS} ", " ", ".", BOX, "}", LINK, ASKED, *tree(task)]
+    return ["What is ", f" {IS} ", " ", ".", verdict.BOX, "}", LINK, ASKED, *tree(task)]
 
 
-TAXONOMY = Generator(
+TAXONOMY = family.Generator(
     name="taxonomy",
     errors=ERRORS,
     generate=generate,
     render=render,
     solve=solve,
-    loads=from_json(Problem),
+    loads=family.from_json(Problem),
     verify=verify,
     structure=structure,
     shared=lambda problem: problem.mode == "statement",  # facts to be memorised
     vocabulary=vocabulary,
-    rates=Rates(6300, 35000, 18, 113),
+    rates=family.Rates(6300, 35000, 18, 113),
 )

@@ -5,9 +5,7 @@ A graph has the definitions, their operands and values, and the order of the pro
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
-from interplay.tasks.family import compact_json, from_json
-from interplay.tasks.spec import Verify
-from interplay.tasks.verdict import Verdict, first_error
+from interplay.tasks import family, spec, verdict
 
 Form = tuple[int, int]
 """A linear form (a, b): a times the unknown plus b. A plain number is (0, b)."""
@@ -154,10 +152,10 @@ def unfolding(problem: Problem) -> list[int]:
 
 def dumps(problem: Problem) -> str:
     """The problem as JSON, one line."""
-    return compact_json(problem._asdict())
+    return family.compact_json(problem._asdict())
 
 
-loads = from_json(Problem)
+loads = family.from_json(Problem)
 """The inverse of `dumps`."""
 
 
@@ -252,15 +250,15 @@ def expected_bits(problem: Any) -> list[int]:
 
 
 def tally(
-    state: list[int], expected: list[int], options: Verify, readable: bool, extra: int, answer: str | None, gold: int
-) -> Verdict:
+    state: list[int], expected: list[int], options: spec.Verify, readable: bool, extra: int, answer: str | None, gold: int
+) -> verdict.Verdict:
     """The verdict on a completion: `state` and `expected` hold the bits of each necessary node, as stated and if right;
     `readable`: whether all of it could be parsed; `extra`: the number of other names; `answer`: None where there is none."""
     nodes = len(expected)
     right, said = answer == str(gold), answer or ""
     penalised = extra > 0 and options.extra_nodes == "penalised"
     if state == expected and readable and right and not penalised:
-        return Verdict(True, True, 1.0, "none", 0, 0, 0, extra, nodes, said)
+        return verdict.Verdict(True, True, 1.0, "none", 0, 0, 0, extra, nodes, said)
     if not options.operator:
         state = [bits & _OPERATOR_FREE for bits in state]
     missing = value = dependency = operator = correct = 0
@@ -273,8 +271,8 @@ def tally(
             value += bool(bits & BAD_VALUE)
             dependency += bool(bits & BAD_PARENTS or wanted & NAMED & ~bits)
             operator += bool(bits & BAD_OPERATOR)
-    error = first_error(
+    error = verdict.first_error(
         truncated=answer is None, parse=not readable, missing_node=missing, dependency=dependency, operator=operator, value=value,
         extra_node=penalised, answer=not right,
     )  # fmt: skip
-    return Verdict(error == "none", right, correct / nodes, error, value, dependency, missing, extra, nodes, said)
+    return verdict.Verdict(error == "none", right, correct / nodes, error, value, dependency, missing, extra, nodes, said)

@@ -5,10 +5,7 @@ import re
 from typing import NamedTuple
 
 from interplay.tasks.family import Generator, Language, Rates
-from interplay.tasks.op_dag import dag, dag_growth, terse, terse_verifier
-from interplay.tasks.op_dag.dag import FORWARD, REVERSE, Form, Node, Problem
-from interplay.tasks.op_dag.spec import OpDag
-from interplay.tasks.op_dag.terse import ASK, EQUALS, FILLER, SECTION, STEP, UNKNOWN, Expression, evaluate, node_letters
+from interplay.tasks.op_dag import dag, dag_growth, spec, terse, terse_verifier
 
 # The parser of prompts: the inverse of rendering, for texts that a model wrote.
 #
@@ -23,7 +20,7 @@ UNFINISHED, GRAMMAR, REPEATED, UNDEFINED, CIRCULAR, UNANSWERABLE, RANGE = FLAWS
 """Why a text poses no problem. unfinished: the prompt does not end; grammar: it is not in the language of the task; repeated: a
 name is defined twice; undefined: a name in a definition or the question is not defined; circular: a definition depends on itself;
 unanswerable: the given value fits no value of the unknown, or several; range: a value leaves the task's range."""
-END = SECTION
+END = terse.SECTION
 """The token that ends a prompt, and occurs nowhere else in one."""
 LONGEST = 100
 """Most characters of a definition."""
@@ -37,27 +34,29 @@ class Defined(NamedTuple):
     operator: str
     reads: tuple[str, ...]
     constant: int | None
-    expression: Expression
+    expression: terse.Expression
     dots: int
     """Neutral characters after it."""
 
 
-def parse_prompt(text: str, task: OpDag) -> Problem | str:
+def parse_prompt(text: str, task: spec.OpDag) -> dag.Problem | str:
     """The problem of the prompt at the start of a text, or one of FLAWS. Text after the prompt's end is ignored. Never raises on
     account of the text."""
     prompt, end, _ = text.partition(END)
     if not end:
         return UNFINISHED
-    body, ask, question = prompt.partition(ASK)
-    goal, equals, given = question.partition(EQUALS)
-    mode = REVERSE if equals else FORWARD
-    bare = body.lstrip(FILLER)
-    found = [_definition(piece, task) for piece in bare.split(STEP)]
+    body, ask, question = prompt.partition(terse.ASK)
+    goal, equals, given = question.partition(terse.EQUALS)
+    mode = dag.REVERSE if equals else dag.FORWARD
+    bare = body.lstrip(terse.FILLER)
+    found = [_definition(piece, task) for piece in bare.split(terse.STEP)]
     defined = [one for one in found if one is not None]
     unknowns = sum(not one.reads and one.constant is None for one in defined)
-    asked = len(goal) == 1 and goal in node_letters(task) and any(name == mode and share for name, share in task.modes.items())
+    asked = (
+        len(goal) == 1 and goal in terse.node_letters(task) and any(name == mode and share for name, share in task.modes.items())
+    )
     stated = not equals or _is_value(given, task)
-    if not ask or not asked or not stated or len(defined) < len(found) or unknowns != (mode == REVERSE):
+    if not ask or not asked or not stated or len(defined) < len(found) or unknowns != (mode == dag.REVERSE):
         return GRAMMAR
     places = {one.name: place for place, one in enumerate(defined)}
     if len(places) < len(defined):
@@ -69,8 +68,8 @@ def parse_prompt(text: str, task: OpDag) -> Problem | str:
 
 
 def _evaluated(
-    defined: list[Defined], places: dict[str, int], goal: int, given: int | None, filler: tuple[int, ...], task: OpDag
-) -> Problem | str:
+    defined: list[Defined], places: dict[str, int], goal: int, given: int | None, filler: tuple[int, ...], task: spec.OpDag
+) -> dag.Problem | str:
     """The problem of definitions without undefined names, or one of FLAWS; `given`: the goal's value in reverse mode."""
     parents = [[places[name] for name in one.reads] for one in defined]
     order = _topological_order(defined, parents)
@@ -86,8 +85,8 @@ def _evaluated(
         return RANGE
     nodes = [*chain, *(place for place in order if place not in needed)]
     where = {place: at for at, place in enumerate(nodes)}
-    return Problem(
-        mode=FORWARD if given is None else REVERSE,
+    return dag.Problem(
+        mode=dag.FORWARD if given is None else dag.REVERSE,
         modulus=task.modulus,
         nodes=tuple(_node(defined[place], [where[parent] for parent in parents[place]]) for place in nodes),
         necessary=len(chain),
@@ -98,10 +97,10 @@ def _evaluated(
     )
 
 
-def _definition(piece: str, task: OpDag) -> Defined | None:
+def _definition(piece: str, task: spec.OpDag) -> Defined | None:
     """The definition of a piece of text, or None if it is none."""
-    text = piece.rstrip(FILLER)
-    name, known = text[:1], node_letters(task)
+    text = piece.rstrip(terse.FILLER)
+    name, known = text[:1], terse.node_letters(task)
     part = terse.parse_part(text[1:], task.modulus) if 1 < len(text) <= LONGEST and name in known else None
     if part is None or text[1] == "-":
         return None
@@ -109,7 +108,7 @@ def _definition(piece: str, task: OpDag) -> Defined | None:
     signs = {sign for sign, _ in part.expression[1:]}
     reads = tuple(operand for operand in operands if isinstance(operand, str))
     rest = operands[len(reads) :]
-    if text[1:] == UNKNOWN:
+    if text[1:] == terse.UNKNOWN:
         return Defined(name, "", (), None, part.expression, len(piece) - len(text))
     constant = _constant(rest[0], task) if rest else None
     fits = len(signs) <= 1 and signs <= set(task.operators) and all(operand in known for operand in reads)
@@ -119,14 +118,14 @@ def _definition(piece: str, task: OpDag) -> Defined | None:
     return Defined(name, "".join(signs), reads, constant, part.expression, len(piece) - len(text))
 
 
-def _constant(operand: object, task: OpDag) -> int | None:
+def _constant(operand: object, task: spec.OpDag) -> int | None:
     """The number of an operand; None where it is no number, or no residue."""
     if not isinstance(operand, tuple) or len(operand) != 2 or operand[0]:
         return None
     return operand[1] if task.modulus is None or operand[1] < task.modulus else None
 
 
-def _is_value(text: str, task: OpDag) -> bool:
+def _is_value(text: str, task: spec.OpDag) -> bool:
     return _GIVEN.fullmatch(text) is not None and (task.modulus is None or int(text) < task.modulus)
 
 
@@ -143,18 +142,20 @@ def _topological_order(defined: list[Defined], parents: list[list[int]]) -> list
     return order
 
 
-def _forms(defined: list[Defined], chain: list[int], modulus: int | None) -> list[Form] | None:
+def _forms(defined: list[Defined], chain: list[int], modulus: int | None) -> list[dag.Form] | None:
     """The linear form of each place of the chain; None where one is not linear."""
-    known: dict[str, Form] = {}
+    known: dict[str, dag.Form] = {}
     for place in chain:
-        form = evaluate(defined[place].expression, known, modulus)
+        form = terse.evaluate(defined[place].expression, known, modulus)
         if form is None:
             return None
         known[defined[place].name] = form
     return list(known.values())
 
 
-def _values(forms: list[Form] | None, given: int | None, modulus: int | None) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+def _values(
+    forms: list[dag.Form] | None, given: int | None, modulus: int | None
+) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
     """Values and coefficients of the unknown, where the goal's value is `given` in reverse mode; None where the unknown has no
     unique value."""
     if forms is None:
@@ -167,14 +168,14 @@ def _values(forms: list[Form] | None, given: int | None, modulus: int | None) ->
     return tuple(value % modulus if modulus else value for value in values), tuple(a for a, _ in forms)
 
 
-def _node(one: Defined, parents: list[int]) -> Node:
-    return Node(one.name, one.operator, tuple(parents), one.constant)
+def _node(one: Defined, parents: list[int]) -> dag.Node:
+    return dag.Node(one.name, one.operator, tuple(parents), one.constant)
 
 
 # A solver that reads the prompt only: the oracle for the generator, with which it shares no code.
 
 
-def solve(prompt: str, task: OpDag) -> str:
+def solve(prompt: str, task: spec.OpDag) -> str:
     """The answer to a prompt. Evaluates the goal by substitution; for a reverse problem at 0 and at 1, which determines the line
     a*x + b that must equal the given value. Raises ValueError where the prompt has no unique answer."""
     definitions, _, question = prompt.replace(".", "").rstrip("|").partition("?")
@@ -226,6 +227,6 @@ OP_DAG = Generator(
     dumps=dag.dumps,
     characters=terse.alphabet,
     vocabulary=lambda task: list(terse.alphabet(task)),
-    language=Language(parse_prompt, node_letters, END, FLAWS),
+    language=Language(parse_prompt, terse.node_letters, END, FLAWS),
     rates=Rates(2300, 40000, 130, 470),
 )

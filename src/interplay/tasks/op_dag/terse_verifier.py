@@ -4,12 +4,11 @@ intermediate names of the completion in scope."""
 from bisect import bisect_left
 from typing import NamedTuple
 
+from interplay.tasks import spec, verdict
 from interplay.tasks.op_dag import dag
 from interplay.tasks.op_dag.dag import BITS, REVERSE, Form, Problem
 from interplay.tasks.op_dag.spec import LETTERS
 from interplay.tasks.op_dag.terse import Step, evaluate, gold_sentences, parse_step, reduce_form, split_steps
-from interplay.tasks.spec import Verify
-from interplay.tasks.verdict import Verdict
 
 VALUED, NAMED, BAD_VALUE, BAD_PARENTS, BAD_OPERATOR, EXTRA, UNREADABLE = BITS
 
@@ -310,7 +309,7 @@ def _intermediate(scope: Scope, at: int, step: Step, users: dict[int, set[int]],
 #   the option the operator of a definition is ignored, as published; but substituted numbers must still give the stated value.
 
 
-def verify(problem: Problem, completion: str, options: Verify) -> Verdict:
+def verify(problem: Problem, completion: str, options: spec.Verify) -> verdict.Verdict:
     """The verdict on any text as a solution of the problem, in either trace order. Never raises on account of the text."""
     truth = gold(problem)
     texts, answer = split_steps(completion)
