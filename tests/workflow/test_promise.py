@@ -41,13 +41,13 @@ def jobs(project: Laboratory) -> set[str]:
     """Digests of the stages that Snakemake would make."""
     result: subprocess.CompletedProcess[str] = project.snakemake(*SMOKE, flags=("-n", "--printshellcmds", "--quiet", "host"))
     assert result.returncode == 0, result.stderr
-    return set(re.findall(r"interplay\.run\.stage run ([0-9a-f]{12})", result.stdout + result.stderr))
+    return set(re.findall(r"(?:interplay\.run\.stage|forkserver\.py) run ([0-9a-f]{12})", result.stdout + result.stderr))
 
 
 def changed(project: Laboratory, name: str, pattern: str, new: str) -> None:
     """Replace what the pattern matches, once, in a source."""
     path = project.folder / "src/interplay" / name
-    text, count = re.subn(pattern, new, path.read_text())
+    text, count = re.subn(pattern, new, path.read_text(), flags=re.DOTALL)
     assert count == 1
     path.write_text(text)
 
@@ -75,7 +75,7 @@ def test_a_comment_and_other_code_rerun_nothing_and_a_changed_default_reruns_its
     }
     assert jobs(project) == set()
 
-    changed(project, "rl/spec.py", r"(keep_rollouts: \w+) = 16", r"\1 = 8")
+    changed(project, "rl/spec.py", r"(class RLSpec\(.*?keep_rollouts: \w+) = 16", r"\1 = 8")
     planned = plan(project)
     said = new(planned)
     assert sorted(said.values()) == ["evaluate", "evaluate", "report", "rl", "rl"]
