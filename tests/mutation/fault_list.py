@@ -131,7 +131,7 @@ STEPS = [
 ]
 
 TRAINING = [
-    fault("data_order", 'return generator("epoch", seed, epoch)', 'return generator("epoch", epoch)', "handed_over"),
+    fault("data_order", 'generator("epoch", seed, epoch).perm', 'generator("epoch", epoch).perm', "handed_over"),
     fault(
         "loss_mask",
         "bears = within >= np.repeat(np.maximum(encoded.prompts, 1)",
@@ -158,10 +158,13 @@ TRAINING = [
         "handed_over",
     ),
     fault(
-        "muon_scale", "scaled = [max(1.0, p.size(0) / p.size(1)) ** 0.5 *", "scaled = [(p.size(0) / p.size(1)) ** 0.5 *", "optim"
+        "muon_scale",
+        "scaled = [max(1.0, p.size(-2) / p.size(-1)) ** 0.5 *",
+        "scaled = [(p.size(-2) / p.size(-1)) ** 0.5 *",
+        "optim",
     ),
     fault("muon_nesterov", 'torch._foreach_lerp(grads, buffers, group["momentum"])', "buffers", "optim"),
-    fault("token_count_resume", 'seen = state["tokens"]', "seen = 0", "train"),
+    fault("token_count_resume", "done, tensors, state = saved", "done, tensors, _ = saved", "train"),
     fault("dpo_ratio", "return self.chosen - self.ref_chosen, self", "return self.chosen + self.ref_chosen, self", "prefer"),
     fault(
         "dpo_reference",
