@@ -164,7 +164,12 @@ TRAINING = [
         "optim",
     ),
     fault("muon_nesterov", 'torch._foreach_lerp(grads, buffers, group["momentum"])', "buffers", "optim"),
-    fault("token_count_resume", "done, tensors, state = saved", "done, tensors, _ = saved", "train"),
+    fault(
+        "token_count_resume",
+        "state = saved\n        checkpoint.restore_training(tensors, job.m",
+        "_ = saved\n        checkpoint.restore_training(tensors, job.m",
+        "train",
+    ),
     fault("dpo_ratio", "return self.chosen - self.ref_chosen, self", "return self.chosen + self.ref_chosen, self", "prefer"),
     fault(
         "dpo_reference",
