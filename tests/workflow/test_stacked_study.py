@@ -63,10 +63,10 @@ def test_a_stacked_study_leaves_the_records_of_others_and_fails_alone(
     failures = list(lab.folder.glob("results/pretrain/*/failure.json"))
     assert len(failures) == 3  # one of each seed
     assert all("lower the learning rate" in path.read_text() for path in failures)
-    told = [artifact.read_json(lab.folder / f"results/pretrain/{digest}/telemetry.json") for digest in made]
-    assert all(digest in each["stack"] for digest, each in zip(made, told, strict=True))
-    assert max(len(each["stack"]) for each in told) > 1
-    assert all(each["attempts"] == 1 for each in told)
+    telemetry = [artifact.read_json(lab.folder / f"results/pretrain/{digest}/telemetry.json") for digest in made]
+    assert all(digest in each["stack"] for digest, each in zip(made, telemetry, strict=True))
+    assert max(len(each["stack"]) for each in telemetry) > 1
+    assert all(each["attempts"] == 1 for each in telemetry)
 
 
 def test_two_launches_share_the_stages(finished: Laboratory, alone: Laboratory, tmp_path: Path) -> None:
@@ -79,8 +79,8 @@ def test_two_launches_share_the_stages(finished: Laboratory, alone: Laboratory, 
     ]
     assert [one.wait(timeout=300) for one in both] == [0, 0]
     assert_close(records(lab), records(alone))
-    told = lab.folder.glob("results/pretrain/*/telemetry.json")
-    assert [artifact.read_json(path)["attempts"] for path in told] == [1, 1, 1]
+    telemetry = lab.folder.glob("results/pretrain/*/telemetry.json")
+    assert [artifact.read_json(path)["attempts"] for path in telemetry] == [1, 1, 1]
 
 
 def test_a_killed_stack_leaves_stages_that_go_on_alone_and_stacked(

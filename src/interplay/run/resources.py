@@ -12,7 +12,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO
 
@@ -196,17 +196,24 @@ def share_cores(how: execution.Run) -> Iterator[None]:
     if count < 2 or "SLURM_JOB_ID" in os.environ:
         yield
         return
-    cores, over = Cores(count, how.cores()), threading.Event()
+    cores = Cores(count, how.cores())
 
-    def watch() -> None:
+    def watch(over: threading.Event) -> None:
         with contextlib.suppress(OSError):  # such as a temporary folder that is gone: then it borrows none
             while not over.wait(CORE_INTERVAL):
                 cores.look()
         cores.close()
 
     cores.look()
+    with _watching(watch):
+        yield
 
-    watcher = threading.Thread(target=watch, daemon=True)
+
+@contextlib.contextmanager
+def _watching(watch: Callable[[threading.Event], None]) -> Iterator[None]:
+    """Call `watch` in a thread; its event is set, and its end awaited, when the block ends."""
+    over = threading.Event()
+    watcher = threading.Thread(target=watch, args=(over,), daemon=True)
     watcher.start()
     try:
         yield
@@ -240,21 +247,16 @@ class Peak:
 @contextlib.contextmanager
 def watch_memory() -> Iterator[Peak]:
     """Measure from a thread while the block runs."""
-    peak, over = Peak(), threading.Event()
+    peak = Peak()
 
-    def watch() -> None:
+    def watch(over: threading.Event) -> None:
         wait, longest = MEMORY_INTERVALS
         while not over.wait(wait):
             peak.measure()
             wait = min(2 * wait, longest)
 
-    watcher = threading.Thread(target=watch, daemon=True)
-    watcher.start()
-    try:
+    with _watching(watch):
         yield peak
-    finally:
-        over.set()
-        watcher.join()
 
 
 def _peak_of(process: psutil.Process) -> float:
