@@ -160,7 +160,17 @@ void product(Left left, Right right, long rows, long summed, float *out, long ld
 
 // -- float32 product ---------------------------------------------------------------------------------------------------
 
-#define FLOAT_TILE 4
+#define FLOAT_TILE 6
+
+INLINE v16 fused(v16 a, v16 b, v16 sum) {
+#if defined(__AVX512F__)
+    // By hand: GCC 12 copies the sums of the intrinsic function at each round.
+    asm("vfmadd231ps %2, %1, %0" : "+v"(sum) : "v"(a), "v"(b));
+    return sum;
+#else
+    return fma16(a, b, sum);
+#endif
+}
 
 INLINE void float_tile(int rows, int vectors, const float *a, long row, long step, const float *b, long ldb, long summed,
                        float *out, long ld, int add) {
@@ -172,7 +182,7 @@ INLINE void float_tile(int rows, int vectors, const float *a, long row, long ste
         for (int v = 0; v < vectors; v++) right[v] = load(b + v * LANES);
         for (int r = 0; r < rows; r++) {
             v16 left = splat(a[r * row]);
-            for (int v = 0; v < vectors; v++) sums[r][v] = fma16(left, right[v], sums[r][v]);
+            for (int v = 0; v < vectors; v++) sums[r][v] = fused(left, right[v], sums[r][v]);
         }
     }
     for (int r = 0; r < rows; r++)
@@ -198,8 +208,10 @@ void float_product(const float *a, long row, long step, const float *b, long ldb
                 FLOAT_CASE(1)
                 FLOAT_CASE(2)
                 FLOAT_CASE(3)
+                FLOAT_CASE(4)
+                FLOAT_CASE(5)
                 default:
-                    FLOAT_CASE(4)
+                    FLOAT_CASE(6)
             }
         }
     }
