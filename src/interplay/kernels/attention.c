@@ -128,13 +128,13 @@ static void transposed_keys(const float *k, long stride, const Run *run, long si
     float some[LANES * LANES];
     const long length = run->before + run->count;
     for (long j = 0; j < width; j += LANES) {
-        const int apart = j + LANES > length || (j < run->before && j + LANES > run->before);
+        const int separate = j + LANES > length || (j < run->before && j + LANES > run->before);
         for (long d = 0; d < size; d += LANES) {
             const float *from = k + key_row(run, j) * stride + d;
-            if (apart)
+            if (separate)
                 for (long i = 0; i < LANES; i++)
                     store(some + i * LANES, j + i < length ? load(k + key_row(run, j + i) * stride + d) : (v16){0});
-            transpose16((const int32_t *)(apart ? some : from), apart ? LANES : stride, (int32_t *)(out + d * width + j), width);
+            transpose16((const int32_t *)(separate ? some : from), separate ? LANES : stride, (int32_t *)(out + d * width + j), width);
         }
     }
 }
