@@ -313,6 +313,22 @@ def test_other_engines_refuse_integer_products(engine: str) -> None:
         EvaluateSpec(engine=engine, dtype="int8")
 
 
+@compiled
+def test_kernels_without_openmp_make_the_same_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As with a compiler that has another OpenMP than PyTorch, such as clang."""
+    made, rows, load = model(), packed_rows(3, 75, 20), kernels._load
+    hidden, gradients = passes(made, rows, torch.int8)
+    monkeypatch.setattr(kernels, "_load", lambda compiler, openmp: OSError("another OpenMP") if openmp else load(compiler, False))
+    kernels.library.cache_clear()
+    try:
+        assert kernels.library() is not None
+        other, again = passes(made, rows, torch.int8)
+    finally:
+        kernels.library.cache_clear()
+    assert torch.equal(hidden, other)
+    assert all(torch.equal(gradient, again[name]) for name, gradient in gradients.items())
+
+
 def test_without_a_compiler_a_line_says_so_and_pytorch_computes(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
