@@ -45,7 +45,7 @@ static inline long long times(long long a, long long b) {
     return product;
 }
 
-// Text that belongs to somebody else.
+// Text that belongs to the caller.
 typedef struct {
     const char *at;
     long size;
