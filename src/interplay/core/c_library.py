@@ -59,7 +59,7 @@ def _compile(compiler: str, sources: list[Path], flags: Sequence[str], path: Pat
         for source, place in zip(sources, objects, strict=True):
             subprocess.run([compiler, *flags, "-c", str(source), "-o", place], capture_output=True, check=True)
         # Linked without the flags, -fopenmp among them: functions of OpenMP and of Python are those that the process has loaded,
-        # so that there is one set of threads. Its own functions are found in it first, though the process may have others of that name.
+        # so that there is one set of threads. Its own functions come before others of these names.
         link = ["-shared", "-Wl,-Bsymbolic", *objects, "-lm", "-o", str(made)]
         subprocess.run([compiler, *link], capture_output=True, check=True)
         os.replace(made, path)
