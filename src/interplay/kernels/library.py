@@ -1,28 +1,17 @@
-"""The kernels, C files in this folder: compiled for this machine at first use, kept with the bytecode, and called by ctypes.
+"""The kernels, C files in this folder (`interplay.core.c_library`).
 
-The compiler is that of the environment variable CC, or cc, gcc, clang, or the one in the package `ziglang`. Without any there is
-no library, and the layers run in PyTorch (`interplay.kernels.int8`)."""
+Without a C compiler there is no library, and the layers run in PyTorch (`interplay.kernels.int8`)."""
 
 import ctypes
-import hashlib
-import logging
-import os
-import shlex
-import shutil
-import subprocess
-import sys
-import tempfile
 from collections.abc import Iterable
 from functools import cache
-from importlib.util import cache_from_source, find_spec
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from interplay.core import execution
+from interplay.core import c_library, execution
 
-_LOG = logging.getLogger(__name__)
 FLAGS = [
     "-std=gnu11",
     "-O3",
@@ -120,78 +109,19 @@ ARGUMENTS = {
 @cache
 def library() -> ctypes.CDLL | None:
     """The compiled kernels. None, with one line in the log, where there is no C compiler or it fails."""
-    compiler = _compiler()
-    if compiler is None:
-        _LOG.warning(
-            "no C compiler (cc, gcc, clang, CC, or the package ziglang): int8 products run in PyTorch, several times slower"
-        )
-        return None
-    # clang has another OpenMP than PyTorch on Linux, and none on macOS: its kernels take one thread.
-    for openmp in (True, False) if _torch_openmp() else (False,):
-        loaded = _load(compiler, openmp)
-        if isinstance(loaded, ctypes.CDLL):
-            break
-    else:
-        _LOG.warning(
-            "%s does not compile the kernels (%s): int8 products run in PyTorch, several times slower", compiler[0], loaded
-        )
+    folder, shares_threads = Path(__file__).parent, _torch_openmp() is not None
+    loaded = c_library.load(ctypes.CDLL, folder, [*FLAGS, "-fopenmp"], "they take one thread") if shares_threads else None
+    if loaded is None:  # clang has another OpenMP than PyTorch on Linux, and none on macOS
+        shares_threads = False
+        loaded = c_library.load(ctypes.CDLL, folder, FLAGS, "int8 products run in PyTorch, several times slower")
+    if loaded is None:
         return None
     for name, arguments in ARGUMENTS.items():
         function = getattr(loaded, name)
         function.argtypes, function.restype = arguments, None
-    if openmp:
+    if shares_threads:
         execution.want_cores()
     return loaded
-
-
-def _compiler() -> list[str] | None:
-    """The command of a C compiler."""
-    named = shlex.split(os.environ.get("CC", ""))
-    found = next(filter(None, map(shutil.which, ("cc", "gcc", "clang"))), None)
-    packaged = [sys.executable, "-m", "ziglang", "cc"] if find_spec("ziglang") else None
-    return named or ([found] if found else packaged)
-
-
-def _load(compiler: list[str], openmp: bool) -> ctypes.CDLL | OSError | subprocess.SubprocessError:
-    """The library, or why there is none."""
-    try:
-        return ctypes.CDLL(str(_compiled(compiler, openmp)))
-    except (OSError, subprocess.SubprocessError) as error:
-        return error
-
-
-def _compiled(compiler: list[str], openmp: bool) -> Path:
-    """The shared library of these sources, this compiler and this kind of processor; with `openmp` the kernels divide rows among
-    the threads of PyTorch."""
-    here = Path(__file__).parent
-    sources = sorted(here.glob("*.c"))
-    version = subprocess.run([*compiler, "--version"], capture_output=True, check=True).stdout
-    parts = [path.read_bytes() for path in [*sources, *sorted(here.glob("*.h"))]]
-    flags = [*FLAGS, "-fopenmp"] if openmp else FLAGS
-    name = hashlib.sha256(b"\0".join([*parts, " ".join(flags).encode(), version, _processor()])).hexdigest()[:16]
-    for folder in (Path(cache_from_source(__file__)).parent, Path(tempfile.gettempdir()) / f"interplay-kernels-{os.getuid()}"):
-        path = folder / f"kernels.{name}.so"
-        if path.exists():
-            return path
-        try:
-            folder.mkdir(mode=0o700, exist_ok=True)
-            _compile(compiler, flags, sources, path)
-            return path
-        except PermissionError:
-            continue
-    raise PermissionError(f"no folder for the library: {folder}")
-
-
-def _compile(compiler: list[str], flags: list[str], sources: list[Path], path: Path) -> None:
-    with tempfile.TemporaryDirectory(dir=path.parent) as work:
-        made = Path(work) / "kernels.so"
-        objects = [str(Path(work) / f"{source.stem}.o") for source in sources]
-        for source, place in zip(sources, objects, strict=True):
-            subprocess.run([*compiler, *flags, "-c", str(source), "-o", place], capture_output=True, check=True)
-        # Linked without -fopenmp: the functions of OpenMP are those of the library that PyTorch has loaded, so that both use one
-        # set of threads.
-        subprocess.run([*compiler, "-shared", *objects, "-lm", "-o", str(made)], capture_output=True, check=True)
-        os.replace(made, path)
 
 
 def call(name: str, *arguments: Any) -> None:
@@ -229,12 +159,3 @@ def _torch_openmp() -> ctypes.CDLL | None:
     for path in (Path(torch.__file__).parent / "lib").glob("libgomp*"):
         return ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
     return None
-
-
-def _processor() -> bytes:
-    """Features that distinguish kinds of processors: a library for one may stop on another."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return os.uname().machine.encode()
-    return "\n".join(sorted({line for line in lines if line.startswith(("flags", "Features", "CPU part"))})).encode()
