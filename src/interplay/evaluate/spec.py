@@ -79,6 +79,10 @@ class EvaluateSpec(Model):
         """Of the arithmetic, too."""
         return version_in(self.dtype, self.VERSION)
 
+    def stack_key(self) -> tuple[str, ...]:
+        """Equal for evaluations that can share a stack (`run.stack`) where their models have one shape."""
+        return (self.dtype,)
+
     @model_validator(mode="after")
     def _engine_computes(self) -> "EvaluateSpec":
         check_dtype(self.engine, self.dtype)

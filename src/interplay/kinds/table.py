@@ -280,6 +280,7 @@ KINDS: dict[str, Kind] = {
         cost=formulas.Sampling(),
         settings=("num_samples", "temperature", "top_p", "top_k", "max_completion_length"),
         processes=True,
+        stacked="interplay.evaluate.sampling:evaluate_replicas",
         light=("prompts.parquet",),
     ),
     "select": Kind(

@@ -288,8 +288,11 @@ def _fits(one: Job, other: Job) -> bool:
     """Whether two stages can share a stack: equal as their specs say, and models of one shape and vocabulary."""
 
     def shape(job: Job) -> Any:
-        config = job.inputs.get("init", job.out) / "model" / "config.json"
-        return artifact.read_json(config) if "init" in job.inputs else job.stage["deps"].get("tokenizer")
+        base = job.inputs.get("init") or job.inputs.get("model")
+        if base is None:
+            return job.stage["deps"].get("tokenizer")
+        config = base / "model" / "config.json"  # not there of a composed model
+        return artifact.read_json(config) if config.exists() else None
 
     specs: list[Any] = [one.spec, other.spec]
     return specs[0].stack_key() == specs[1].stack_key() and shape(one) == shape(other)
