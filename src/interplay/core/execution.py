@@ -42,11 +42,12 @@ class Run(Model):
     """Processes that share the work of one stage, on GPUs one for each; training, RL and evaluation can be shared. A step sees
     the same rows in the same order for any number; sums differ by rounding. Samples of an evaluation are the same."""
     stack: Count = 1
-    """Most stages that one process makes together, their weights stacked and their products batched: pretrain, midtrain, sft and
-    evaluate (with engine native) in float32 or bfloat16. They are stages of one kind with one run block whose models have one
-    shape and whose `dtype` and, in training, `batch_tokens` agree; seeds, bases, data and other numbers, such as rates, may
-    differ. The first job that starts takes those that are ready; the jobs of the others wait and end. Each leaves its own record,
-    with `numerics: stacked`, since rounding depends on who shares the stack. memory_mb is for all of them."""
+    """Most stages that one process makes together, their weights stacked and their products batched: pretrain, midtrain, sft, rl
+    and evaluate in float32 or bfloat16, the latter two with engine native. They are stages of one kind with one run block whose
+    models have one shape and whose `dtype` and, in pretrain, midtrain and sft, `batch_tokens` agree; seeds, bases, data, methods
+    and other numbers, such as rates, may differ. In RL rollouts are stacked, and each run updates by itself. The first job that
+    starts takes those that are ready; the jobs of the others wait and end. Each leaves its own record, with `numerics: stacked`,
+    since rounding depends on who shares the stack. memory_mb is for all of them."""
     sharding: Literal["none", "fsdp2"] = "none"
     """What several processes hold of a model. none: each all of it (data parallel). fsdp2: each a slice of the weights, gradients
     and optimiser state between steps, and of each save (`torch.distributed.fsdp.fully_shard`). A run may go on with another

@@ -188,6 +188,7 @@ KINDS: dict[str, Kind] = {
         ),
         processes=True,
         sharding=True,
+        stacked="interplay.rl.loop:rl_replicas",
         keeps_state=True,
         light=CURVES,
     ),

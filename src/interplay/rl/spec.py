@@ -292,6 +292,10 @@ class RLSpec(Model):
                 found.append((f"{seam} = {chosen.name}", chosen))  # type: ignore[attr-defined]
         return found
 
+    def stack_key(self) -> tuple[str, ...]:
+        """Equal for runs that can share a stack (`run.stack`) where their models have one shape."""
+        return (self.dtype,)
+
     def verify(self) -> Verify:
         """How completions are judged."""
         return self.reward.verify if isinstance(self.reward, reward_spec.ProcessReward) else Verify()

@@ -155,14 +155,18 @@ def _make(job: Job) -> workers.Values:
     """Call the kind's function. A stage that is stopped, or finds the disk full, leaves what it can resume from, or nothing."""
     stage, spec, out = job.stage, job.spec, job.out
     try:
-        if shorter := continue_shorter_run(out, stage, spec):
-            metrics.telemetry(out, continued_from=shorter)
+        _continue(job)
         if job.how.processes > 1:
             return workers.run_workers(stage, job.inputs, out, job.how)
         return workers.call_function(stage["kind"], spec, job.inputs, out, job.how)
     except (execution.StoppedError, OSError):
         artifact.discard(out)
         raise
+
+
+def _continue(job: Job) -> None:
+    if shorter := continue_shorter_run(job.out, job.stage, job.spec):
+        metrics.telemetry(job.out, continued_from=shorter)
 
 
 def _checked_input(results: Path, ref: str, consumer: str) -> Path:
@@ -311,6 +315,8 @@ def _make_stack(own: Path, members: list[_Member]) -> None:
         shares, before = dict.fromkeys(left, (0.0, 0.0)), (started, _cpu_seconds())
         replicas = [execution.Replica(each.job.spec, each.job.inputs, each.job.out) for each in members]
         try:
+            for member in members:
+                _continue(member.job)
             for number, outcome in workers.call_stacked(kind, replicas, how):
                 now = (time.time(), _cpu_seconds())
                 spent = [(new - old) / len(left) for new, old in zip(now, before, strict=True)]
