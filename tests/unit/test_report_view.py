@@ -8,7 +8,7 @@ import pytest
 import report_study as study
 
 from interplay.core import artifact
-from interplay.core.model import clock, quantity
+from interplay.core.metrics import clock, quantity
 from interplay.report.draw import bars
 from interplay.report.spec import ReportSpec, Table
 from interplay.report.stats import budget, provenance

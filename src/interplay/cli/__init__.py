@@ -10,7 +10,8 @@ import typer
 from typer.core import TyperGroup
 
 from interplay.cli.common import Command, Help
-from interplay.core.model import UserError, log_to_stderr, nearest_name, shorten_value
+from interplay.core.metrics import log_to_stderr
+from interplay.core.model import UserError, nearest_name, shorten_value
 
 LOG = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from interplay.cli import common
 from interplay.cli.common import CONFIGS, RESULTS, argument, command, flag, option
-from interplay.core import artifact, model
+from interplay.core import artifact, metrics, model
 from interplay.kinds.table import KINDS
 from interplay.study.plan import Plan
 
@@ -52,7 +52,7 @@ def adopt_model(
         raise model.UserError(f"{folder}: neither a model (config.json, or a .gguf file) nor a finished artifact (record.json)")
     checksum, out, made_now = (adopt.adopt_gguf if is_gguf else adopt.adopt_model)(folder, RESULTS, stage)
     parameters = artifact.record(out)["metrics"]["parameters"]
-    model.print_visible(f"{'adopted' if made_now else 'here already:'} {out}, {model.quantity(parameters)} parameters")
+    model.print_visible(f"{'adopted' if made_now else 'here already:'} {out}, {metrics.quantity(parameters)} parameters")
     model.print_visible(f"in {_study_file(study)}:\n")
     model.print_visible(f"stages:\n  {stage}: {{kind: source, sha256: {checksum}}}")
     model.print_visible(f"arms:\n  {stage}: {{path: [{stage}]}}")

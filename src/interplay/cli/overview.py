@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 from interplay.cli.common import Grid
-from interplay.core import artifact, model
+from interplay.core import artifact, metrics, model
 from interplay.kinds.formulas import Cost
 from interplay.report.spec import ReportSpec
 from interplay.report.write.plain import size
@@ -212,14 +212,14 @@ def _row(seen: Overview, name: str, digests: list[str], others: int) -> list[str
         _amount(sum(cost.tokens for cost in costs)),
         "?" if None in flops else _amount(sum(flop or 0 for flop in flops)),
         _amount(sum(cost.rollouts for cost in costs)),
-        "?" if sources == {estimate.NOTHING} else model.clock(sum(t.seconds for t in times)) if left else "-",
+        "?" if sources == {estimate.NOTHING} else metrics.clock(sum(t.seconds for t in times)) if left else "-",
         _amount(sum(t.gpu_seconds for t in times) / 3600),
         "/".join(SOURCES[source] for source in sorted(sources)),
     ]
 
 
 def _amount(number: float) -> str:
-    return model.quantity(float(f"{number:.3g}")) if number else "-"
+    return metrics.quantity(float(f"{number:.3g}")) if number else "-"
 
 
 def _sums(seen: Overview) -> list[str]:
@@ -242,8 +242,8 @@ def _sums(seen: Overview) -> list[str]:
     if not left:
         return [*lines, "to do: nothing"]
     lines += [
-        f"to do: {model.plural(left, 'stage')}, {model.clock(made.hours() * 3600)} one after another, "
-        f"{model.clock(seen.chain * 3600)} at least (longest chain), {made.gpu_hours():.3g} GPU-hours",
+        f"to do: {model.plural(left, 'stage')}, {metrics.clock(made.hours() * 3600)} one after another, "
+        f"{metrics.clock(seen.chain * 3600)} at least (longest chain), {made.gpu_hours():.3g} GPU-hours",
         f"time {estimate.describe_sources(made.sources())}",
         _disk(seen),
     ]
@@ -253,7 +253,7 @@ def _sums(seen: Overview) -> list[str]:
 def schedule_lines(found: list[estimate.Schedule]) -> list[str]:
     """One line per number of GPUs."""
     return [
-        f"on {model.plural(one.gpus, 'GPU')}: {model.clock(one.hours * 3600)}, {one.busy:.0%} of their time in use"
+        f"on {model.plural(one.gpus, 'GPU')}: {metrics.clock(one.hours * 3600)}, {one.busy:.0%} of their time in use"
         for one in found
     ]
 

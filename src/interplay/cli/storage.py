@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from interplay.cli import common
 from interplay.cli.common import CONFIGS, RESULTS, argument, command, flag, option
 from interplay.core import artifact, metrics
-from interplay.core.model import UserError, plural, print_visible, quantity
+from interplay.core.model import UserError, plural, print_visible
 from interplay.kinds.table import KINDS
 from interplay.results import payloads
 from interplay.study.plan import Plan
@@ -44,7 +44,7 @@ def verify_files(
         print_visible(wrong.line)
     for line in state.drift_advisory(state.drifted_stages(RESULTS, [(folder.parent.name, folder.name) for folder in folders])):
         print_visible(textwrap.fill(line, 100))
-    size = quantity(sum(file.size for file in files))
+    size = metrics.quantity(sum(file.size for file in files))
     total = f"{plural(len(folders), 'finished stage')} ({plural(len(files), 'file')}, {size} bytes)"
     if damage:
         stages = len({wrong.stage for wrong in damage})
@@ -126,10 +126,10 @@ def _garbage_table(found: "garbage.Garbage") -> list[str | common.Grid]:
     for kind, items in by_kind.items():
         done = sum(item.state == "done" for item in items)
         days = f"{min(i.days for i in items):.0f}-{max(i.days for i in items):.0f}"
-        rows.append((kind, str(done), str(len(items) - done), quantity(sum(i.size for i in items)), days))
+        rows.append((kind, str(done), str(len(items) - done), metrics.quantity(sum(i.size for i in items)), days))
     parts: list[str | common.Grid] = []
     if rows:
-        size = quantity(sum(item.size for item in found.results))
+        size = metrics.quantity(sum(item.size for item in found.results))
         head = ("kind", "finished", "unfinished", "bytes", "days old")
         parts += ["unreachable results:", common.Grid(head, rows, right=range(1, len(head)))]
         parts += [f"total: {len(found.results)} results, {size} bytes"]

@@ -218,7 +218,7 @@ def _link_study(results: Path, plan: Plan, top: Path) -> Path:
 def open_graph(root: Path, config: dict[str, Any], main_process: bool) -> Graph:
     """The graph of this run. In the main process an error in the studies is printed in one line and raises SystemExit(2), before
     any job."""
-    model.log_to_stderr()
+    metrics.log_to_stderr()
     results = Path("results")
     if not main_process:
         slurm.forward_signals(root / "configs")

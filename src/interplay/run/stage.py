@@ -44,7 +44,7 @@ def parser() -> argparse.ArgumentParser:
 def main(argv: list[str] | None = None) -> int:
     """Command line of the runner."""
     args = parser().parse_args(argv)
-    model.log_to_stderr()
+    metrics.log_to_stderr()
     with _logged_to(args.log):
         code = _exit_code(args.results, args.digest)
     if args.benchmarks and not code:

@@ -94,7 +94,7 @@ def _memory_named(how: execution.Run) -> Iterator[None]:
 
 def main(argv: list[str] | None = None) -> None:
     """Run this worker and write its outcome. Ends the process."""
-    model.log_to_stderr()
+    metrics.log_to_stderr()
     parser = argparse.ArgumentParser(prog="python -m interplay.run.workers", description=__doc__)
     parser.add_argument("handover", type=Path)
     parser.add_argument("--end-with-stdin", action="store_true", help="end at once when standard input ends: the runner died")

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from statistics import fmean, median
 from typing import Any, NamedTuple
 
-from interplay.core import artifact, execution, model
+from interplay.core import artifact, execution, metrics
 from interplay.kinds.formulas import Cost
 from interplay.kinds.stages import costs, paper_tokens, reached, realised
 from interplay.report.spec import Match, ReportArm, ReportSpec, ReportStage, Test, budget_spread, matched_stages
@@ -78,7 +78,7 @@ def _gpu_seconds(stage: dict[str, Any], known: dict[str, Any]) -> float | None:
 def _summed(seconds: Iterable[float | None]) -> str:
     every = list(seconds)
     known = [item for item in every if item is not None]
-    return _partly(model.clock(sum(known)), len(known), len(every))
+    return _partly(metrics.clock(sum(known)), len(known), len(every))
 
 
 def _partly(shown: str, known: int, of: int) -> str:
@@ -93,7 +93,7 @@ def _rates(known: list[dict[str, Any]]) -> str:
     for key, what in RATES.items():
         found = [float(item[key]) for item in known if key in item]
         if found:
-            said.append(f"{model.quantity(round(median(found)))} tokens/s {what}")
+            said.append(f"{metrics.quantity(round(median(found)))} tokens/s {what}")
     return ", ".join(said)
 
 
@@ -150,7 +150,7 @@ def _total(numbers: list[float | None]) -> float | None:
 def _mean(numbers: Iterable[float | None]) -> str:
     """Mean over the seeds of which it is known; a dash where it is known of none."""
     known = [number for number in numbers if number is not None]
-    return model.quantity(round(fmean(known))) if known else "–"
+    return metrics.quantity(round(fmean(known))) if known else "–"
 
 
 # Matched budgets judged from the records: what each arm spent, the spread of the arms, and which claims that leaves open.

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from interplay.core import artifact, model, references
-from interplay.core.metrics import read_telemetry
+from interplay.core import artifact, references
+from interplay.core.metrics import clock, quantity, read_telemetry
 from interplay.kinds.table import KINDS
 from interplay.report.spec import ReportArm, ReportSpec
 from interplay.report.write.plain import short
@@ -227,7 +227,7 @@ def _entry(
     members = [_member(digest, uses.get(digest, []) if seeded else [], behind) for digest in digests]
     first = behind.stages[digests[0]]
     metrics: dict[str, Any] = next((behind.stages[digest]["metrics"] for digest in digests if behind.done(digest)), {})
-    spent = {key: model.quantity(metrics[key]) for key in SPENT if key in metrics}
+    spent = {key: quantity(metrics[key]) for key in SPENT if key in metrics}
     settings = _shown_settings(kind, first["spec"])
     return Entry(f"stage-{digests[0]}", name, kind, arms, members, settings, spent, input_references(first["deps"]))
 
@@ -251,7 +251,7 @@ def _member(digest: str, uses: list[tuple[str, int]], behind: Provenance) -> Mem
     said = f"seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}" if seeds else ""
     state = "done" if behind.done(digest) else behind.why.get(digest, "missing")
     known = behind.telemetry.get(digest, {})
-    hours = model.clock(known["seconds_wall"]) if "seconds_wall" in known else "time not recorded"
+    hours = clock(known["seconds_wall"]) if "seconds_wall" in known else "time not recorded"
     attempts = f"{known['attempts']} attempts" if known.get("attempts", 1) > 1 else ""
     return Member(digest, said, state, hours if state == "done" else "", attempts)
 
