@@ -22,8 +22,9 @@ from typing import Any, NamedTuple
 from grandalf import graphs
 from grandalf.layouts import Layer, SugiyamaLayout, VertexViewer
 
-from interplay.core import model, references
+from interplay.core import artifact, model, references
 from interplay.kinds.table import KINDS
+from interplay.report.stats import provenance
 
 WIDTH, HEIGHT, GAP, BEND, RISE, MARGIN = 116.0, 58.0, 12.0, 8.0, 28.0, 8.0
 """Pixels: a box, the gap between boxes, the width of a bend, the gap between layers, the frame."""
@@ -226,9 +227,6 @@ specs differ."""
 STATE_ORDER = ("failed", "unfinished", "running", "missing", "new", "done")
 """A box has the first state that any of its stages has."""
 ENTITIES = {'"': "#quot;", "[": "#91;", "]": "#93;", "<": "#lt;", ">": "#gt;", "#": "#35;", "&": "#amp;"}
-ROLE_KINDS = {"corpus": "corpus", "tokenizer": "tokenizer", "model": "model", "samples": "evaluate", "evaluation": "evaluate"}
-ROLE_KINDS |= {"offline": "evaluate", **dict.fromkeys(("data", "validation", "against"), "problems")}
-"""The kind of a stage that is known by its role alone, since it has no record here."""
 
 
 def study_graph(
@@ -282,18 +280,13 @@ def _quoted(text: str) -> str:
 
 def _with_placeholders(stages: Mapping[str, Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
     """The stages, those that they depend on before them, and a bare entry for each dependency that is not among them."""
+    named = [(dep.split("@")[0], role) for stage in stages.values() for role, dep in stage["deps"].items()]
+    roles = dict(reversed(named))  # by the first that reads it
     whole: dict[str, Mapping[str, Any]] = {}
-
-    def visit(digest: str, role: str) -> None:
-        if digest in whole:
-            return
-        stage = stages.get(digest, {"kind": ROLE_KINDS.get(role.split(".")[0], role), "spec": {"absent": digest}, "deps": {}})
-        for name, dep in stage["deps"].items():
-            visit(dep.split("@")[0], name)
-        whole[digest] = {**stage, "digest": digest}
-
-    for digest in stages:
-        visit(digest, "")
+    for digest in artifact.closure(stages, lambda digest: stages[digest]["deps"].values() if digest in stages else ()):
+        role = roles.get(digest, "")
+        absent = {"kind": provenance.ROLES.get(role.split(".")[0], role), "spec": {"absent": digest}, "deps": {}}
+        whole[digest] = {**stages.get(digest, absent), "digest": digest}
     return whole
 
 

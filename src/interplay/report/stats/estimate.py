@@ -268,13 +268,14 @@ def interval_ends(found: Sequence[Estimate], metric: str) -> Ends:
 
 def estimate_json(estimate: Estimate) -> dict:
     """JSON data: fractions to 7 significant digits, null for NaN."""
-    return {key: _plain(item) for key, item in estimate._asdict().items()}
+    return {key: plain_number(item) for key, item in estimate._asdict().items()}
 
 
-def _plain(item: object) -> object:
+def plain_number(item: object) -> object:
+    """As JSON: a number to 7 significant digits, null for NaN; a tuple as a list of such."""
     if isinstance(item, float):
         return None if np.isnan(item) else round_significant(item)
-    return [_plain(part) for part in item] if isinstance(item, tuple) else item
+    return [plain_number(part) for part in item] if isinstance(item, tuple) else item
 
 
 # Intervals, p-values and power: pure functions of arrays of numbers. Each interval is 95 % and two-sided.

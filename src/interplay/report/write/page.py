@@ -16,7 +16,7 @@ from interplay.core import artifact, execution, metrics as surroundings, model
 from interplay.report.draw import bars, diagram
 from interplay.report.inspect import chain
 from interplay.report.metric_spec import Measure, measure_of
-from interplay.report.spec import ReportSpec, Test
+from interplay.report.spec import ReportSpec
 from interplay.report.stats import budget, contrast, frame, notes, provenance
 from interplay.report.write import answers, tables, text
 
@@ -181,8 +181,9 @@ def provenance_chain(digest: str, behind: provenance.Provenance) -> list[tuple[i
         lines.append((depth, role if step is None else f"{role} at step {step}", at))
         if at not in seen:
             seen.add(at)
-            for name, dep in sorted(behind.stages.get(at, {"deps": {}})["deps"].items(), key=_models_first):
-                visit(dep, name, depth + 1)
+            deps = behind.stages.get(at, {"deps": {}})["deps"]
+            for name in sorted(deps, key=lambda role: (role not in ("model", "init"), role)):
+                visit(deps[name], name, depth + 1)
 
     visit(digest, "evaluation", 0)
     return lines
@@ -194,20 +195,13 @@ def explain_command(spec: ReportSpec, table: str, cell: tables.Cell) -> str:
     return f"interplay explain {shlex.join(words)} --scale {shlex.quote(spec.scale)}"
 
 
-def _models_first(item: tuple[str, str]) -> tuple[bool, str]:
-    return item[0] not in ("model", "init"), item[0]
-
-
 def _cell(spec: ReportSpec, table: str, cell: tables.Cell) -> dict[str, Any]:
     found, signed = cell.estimate, bool(cell.against)
     measure = measure_of(cell.metric)
     shown = bool(found.seeds)
-    digests_of = {(row.arm, row.seed): row.evaluations.values() for row in spec.arms}
-
-    def shown_digests(seed: int) -> list[str]:
-        """The arm's evaluation, then that of what it is compared with."""
-        return [d for arm in (cell.arm, cell.against) for d in digests_of.get((arm, seed), ()) if d in found.digests]
-
+    at: dict[int, list[str]] = {}  # the arm's evaluations by seed, then those of what it is compared with
+    for row in [row for arm in (cell.arm, cell.against) for row in spec.arms if row.arm == arm]:
+        at.setdefault(row.seed, []).extend(digest for digest in row.evaluations.values() if digest in found.digests)
     seeds = zip(found.seeds, found.per_seed, strict=True)
     return {
         "title": f"{cell.row}, {tables.column_label(cell.column, cell.metric)}",
@@ -216,7 +210,7 @@ def _cell(spec: ReportSpec, table: str, cell: tables.Cell) -> dict[str, Any]:
         "over": found.over,
         "n": f"{found.n_prompts} prompts, {found.n_samples} samples each" if shown else "",
         "mde": "" if found.detectable != found.detectable else f"{measure.shown(found.detectable)} {measure.unit_of_differences}",
-        "seeds": [(seed, measure.shown(number, signed), shown_digests(seed)) for seed, number in seeds],
+        "seeds": [(seed, measure.shown(number, signed), at.get(seed, [])) for seed, number in seeds],
         "missing": list(found.missing),
         "command": explain_command(spec, table, cell),
     }
@@ -244,10 +238,11 @@ def present_claim(item: contrast.JudgedClaim) -> dict[str, Any]:
     signed, metric = test.difference is not None, test.metric
     measure = measure_of(metric)
     unit = measure.unit_of(signed)
-    subject = f"{test.arm} − {test.against}" if signed else test.arm
+    subject = tables.row_label(test.arm, test.against or "")
+    what = f"{test.recorded}: {metric}" if test.recorded else tables.column_label(test.band, metric)
     return {
         "chip": CHIPS[item.verdict],
-        "tested": f"{_what(test)} of {subject} {_range(*contrast.claimed_range(test), measure, unit)}",
+        "tested": f"{what} of {subject} {_range(*contrast.claimed_range(test), measure, unit)}",
         "picture": bars.forest_svg(found, contrast.claimed_range(test), signed, measure),
         "estimate": measure.shown(found.value, signed) if found.seeds else "",
         "unit": unit,
@@ -256,11 +251,6 @@ def present_claim(item: contrast.JudgedClaim) -> dict[str, Any]:
         "detectable": measure.shown(found.detectable),
         "n": f"{found.models} runs" if test.recorded else f"{found.n_prompts} prompts, {found.n_samples} samples each",
     }
-
-
-def _what(test: Test) -> str:
-    """The metric and its band or stage."""
-    return f"{test.recorded}: {test.metric}" if test.recorded else tables.column_label(test.band, test.metric)
 
 
 def _range(low: float, high: float, measure: Measure, unit: str) -> str:
