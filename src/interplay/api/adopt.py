@@ -76,23 +76,13 @@ def adopt_artifacts(origin: Path, results: Path, inputs: bool) -> list[str]:
     tree = origin.parent.parent
     if tree == results.resolve():
         raise UserError(f"{origin}: already in {results}")
-    wanted = [origin, *(_behind(origin, tree) if inputs else [])]
-    for folder in wanted:
+    digests = [origin.name]
+    if inputs:
+        digests = artifact.closure(digests, lambda digest: artifact.record(artifact.find(tree, digest))["deps"].values())
+    wanted = [artifact.find(tree, digest) for digest in digests]
+    for folder in reversed(wanted):
         _check_artifact(folder)
-    return [folder.name for folder in reversed(wanted) if _copy(folder, results)]
-
-
-def _behind(origin: Path, tree: Path) -> list[Path]:
-    """Folders of all dependencies of an artifact, each after its dependants."""
-    found: dict[str, Path] = {}
-    waiting = [artifact.record(origin)]
-    while waiting:
-        for ref in waiting.pop()["deps"].values():
-            folder = artifact.find(tree, artifact.split_ref(ref)[0])
-            found.pop(folder.name, None)
-            found[folder.name] = folder
-            waiting.append(artifact.record(folder))
-    return list(found.values())
+    return [folder.name for folder in wanted if _copy(folder, results)]
 
 
 def _check_artifact(folder: Path) -> None:

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple, cast
 
 from interplay.cli.common import Grid
 from interplay.core import artifact, metrics, model
-from interplay.kinds.formulas import Cost
 from interplay.report.spec import ReportSpec
 from interplay.report.write.plain import size
 from interplay.results import cause, estimate, locks, payloads, state
@@ -70,7 +69,7 @@ def read_overview(plan: Plan, configs: Path, results: Path, full: bool = False) 
         others=dict(others),
         estimate=made,
         uses=stage_uses(plan),
-        chain=longest_chain(plan, made),
+        chain=estimate.longest_chain(plan, {digest: time.seconds for digest, time in made.times.items()}) / 3600,
         causes=causes,
         passed_over=passed_over,
         drifted=state.drifted_stages(results, done),
@@ -89,15 +88,6 @@ def stage_uses(plan: Plan) -> int:
     return sum(len(frozenset().union(*(reached[digest] for digest in digests))) for digests in shown)
 
 
-def longest_chain(plan: Plan, made: estimate.Estimate) -> float:
-    """Hours of the longest chain of unfinished stages, the critical path."""
-    ends: dict[str, float] = {}
-    for digest, stage in plan.stages.items():
-        own = made.times[digest].seconds if digest in made.times else 0.0
-        ends[digest] = own + max((ends.get(artifact.split_ref(dep)[0], 0.0) for dep in stage.deps.values()), default=0.0)
-    return max(ends.values(), default=0.0) / 3600
-
-
 def overview_json(seen: Overview) -> dict[str, Any]:
     """The overview for programs."""
     plan, costs, times = seen.plan, seen.estimate.costs, seen.estimate.times
@@ -108,7 +98,7 @@ def overview_json(seen: Overview) -> dict[str, Any]:
             "label": stage.label,
             "state": seen.states[digest].state,
             "detail": seen.states[digest].detail,
-            **_cost(costs[digest]),
+            **{name: value for name, value in costs[digest]._asdict().items() if name != "parameters"},
             **({"seconds": times[digest].seconds, "source": times[digest].source} if digest in times else {}),
             **({"bytes": seen.estimate.bytes[digest]} if digest in times else {}),
         }
@@ -134,10 +124,6 @@ def overview_json(seen: Overview) -> dict[str, Any]:
     }
 
 
-def _cost(cost: Cost) -> dict[str, int | None]:
-    return {name: value for name, value in cost._asdict().items() if name != "parameters"}
-
-
 # Its output.
 
 
@@ -157,7 +143,8 @@ def overview_parts(
     of sources, and members that no committed study uses (`unexercised`)."""
     parts = [_sums(seen), _unfinished(seen)]
     if stages:
-        parts.append(_stages(seen))
+        states = [(seen.states[digest].state, digest, stage) for digest, stage in seen.plan.stages.items()]
+        parts.append([f"{digest}  {state:<10}  {stage.kind:<9}  {stage.label}" for state, digest, stage in states])
     parts += [_why(seen, full), [f"not the committed lock: {stale}"] if stale else [], state.drift_advisory(seen.drifted)]
     if unexercised:
         parts.append([f"members that no committed study uses: {', '.join(unexercised)}"])
@@ -277,12 +264,6 @@ def _unfinished(seen: Overview) -> list[str]:
     """Stages that were started and are not done: their progress, or why they failed."""
     shown = [(digest, seen.states[digest]) for digest in seen.of_state("running", "unfinished", "failed")]
     return [f"{f.state}: {f.kind} {seen.plan.stages[digest].label} ({digest}): {f.detail}" for digest, f in shown]
-
-
-def _stages(seen: Overview) -> list[str]:
-    return [
-        f"{digest}  {seen.states[digest].state:<10}  {stage.kind:<9}  {stage.label}" for digest, stage in seen.plan.stages.items()
-    ]
 
 
 def _why(seen: Overview, full: bool) -> list[str]:

@@ -161,16 +161,6 @@ class Differences(NamedTuple):
     same: int
 
 
-class _Library:
-    """The stages of both sides."""
-
-    def __init__(self, old: Stages, new: Stages) -> None:
-        self.stages = {**old, **new}
-
-    def get(self, ref: str) -> dict[str, Any] | None:
-        return self.stages.get(artifact.split_ref(ref)[0])
-
-
 def lock_of_commit(plan: plans.Plan, configs: Path, results: Path, revision: str) -> Locked:
     """The plan's lock at a commit, tag or branch. Raises UserError when git, the commit or the lock is missing."""
     if not revision:  # git would take it for its index
@@ -230,7 +220,8 @@ def compare_stages(old: Stages, new: Stages) -> Differences:
     waiting: dict[tuple[str, str], list[str]] = {}
     for digest, stage in gone.items():
         waiting.setdefault((stage["kind"], stage["label"]), []).append(digest)
-    comparison = cause.Comparison(_Library(old, new))
+    both = {**old, **new}
+    comparison = cause.Comparison(lambda ref: both.get(artifact.split_ref(ref)[0]))
     added, changed, paired = [], [], set()
     for digest, stage in new.items():
         if digest in old:
@@ -250,12 +241,12 @@ def compare_stages(old: Stages, new: Stages) -> Differences:
 def differences_json(found: Differences) -> dict[str, Any]:
     """The differences for programs."""
 
-    def brief(stage: dict[str, Any]) -> dict[str, str]:
-        return {key: stage[key] for key in ("digest", "kind", "label")}
-
+    added, removed = (
+        [{key: stage[key] for key in ("digest", "kind", "label")} for stage in side] for side in (found.added, found.removed)
+    )
     return {
-        "added": [brief(stage) for stage in found.added],
-        "removed": [brief(stage) for stage in found.removed],
+        "added": added,
+        "removed": removed,
         "changed": [cause.cause_json(one) for one in found.changed],
         "same": found.same,
     }

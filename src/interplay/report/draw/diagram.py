@@ -9,6 +9,7 @@ coordinates of Brandes and Köpf). An edge passes a layer through a bend; the ed
 so a problem set that ten stages read is one line that branches. Equal input gives equal bytes. `study_graph` makes a study's
 nodes and edges."""
 
+import graphlib
 import hashlib
 import itertools
 import json
@@ -102,21 +103,17 @@ def layers(keys: Sequence[str], edges: Sequence[Edge], across: int) -> dict[str,
         before[edge.target].add(edge.source)
         after[edge.source].add(edge.target)
     depth: dict[str, int] = {}
-    while len(depth) < len(keys):
-        ready = [key for key in keys if key not in depth and before[key] <= depth.keys()]
-        if not ready:
-            raise ValueError(f"the edges form a cycle among {sorted(set(keys) - depth.keys())}")
-        depth |= {key: 1 + max((depth[other] for other in before[key]), default=-1) for key in ready}
+    for key in graphlib.TopologicalSorter(before).static_order():  # raises ValueError for a cycle
+        depth[key] = 1 + max((depth[other] for other in before[key]), default=-1)
     depth |= {key: min(depth[other] for other in after[key]) - 1 for key in keys if after[key] and not before[key]}
     rows: dict[int, list[str]] = defaultdict(list)
     for key in keys:
         rows[depth[key]].append(key)
-    parts = [part for _, row in sorted(rows.items()) for part in _even(row, -(-len(row) // across))]
+    parts: list[list[str]] = []
+    for _, row in sorted(rows.items()):
+        count = -(-len(row) // across)  # of parts as equal as can be
+        parts += [row[len(row) * part // count : len(row) * (part + 1) // count] for part in range(count)]
     return {key: number for number, part in enumerate(parts) for key in part}
-
-
-def _even(row: list[str], parts: int) -> list[list[str]]:
-    return [row[len(row) * part // parts : len(row) * (part + 1) // parts] for part in range(parts)]
 
 
 def _links(layer: dict[str, int], edges: Iterable[Edge]) -> dict[tuple[Point, Point], bool]:

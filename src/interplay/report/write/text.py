@@ -10,6 +10,10 @@ from interplay.report.stats.contrast import COMPARED, Comparison, ComparisonBloc
 from interplay.report.stats.estimate import Estimate
 from interplay.report.write.tables import MARKS, PARTLY, UNTRAINED, Cell, Grid, column_label, grid_blocks
 
+CONTRAST_FIELDS = ["column", "cell", "name", "arm", "chosen", "tuning", "estimate", "low", "high", "over", "seeds", "per_seed"]
+CONTRAST_FIELDS += ["against", "difference", "difference_low", "difference_high", "difference_over", "floor", "floor_low"]
+CONTRAST_FIELDS += ["floor_high", "floor_arm", "floor_twin", "identical_sd", "identical_runs", "p", "p_adjusted", "correction"]
+CONTRAST_FIELDS += ["tests", "verdict", "evaluations", "missing"]
 OVER_PROMPTS = "ᵖ"
 ESCAPES = str.maketrans({"&": r"\&", "%": r"\%", "_": r"\_", "#": r"\#", "†": r"$^\dagger$", "‡": r"$^\ddagger$"})
 ESCAPES |= str.maketrans({"\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "^": r"\^{}", "~": r"\~{}"})
@@ -43,11 +47,11 @@ def as_csv(grid: Grid) -> str:
     for (column, metric), score in grid.prior.items():
         below = metric_row(metric).baseline
         rows.append({"arm": below.name if below else "", "column": column, "cell": metric, "estimate": number_text(score)})
-    return _csv(rows)
+    return _csv(list(_csv_row(Cell("", "", "", "", Estimate(), ""))), rows)
 
 
-def _csv(rows: list[dict[str, str | int]]) -> str:
-    return pd.DataFrame(rows, dtype=object).to_csv(index=False, lineterminator="\n")
+def _csv(fields: list[str], rows: list[dict[str, str | int]]) -> str:
+    return str(pd.DataFrame(rows, columns=fields, dtype=object).to_csv(index=False, lineterminator="\n"))
 
 
 def _csv_row(cell: Cell) -> dict[str, str | int]:
@@ -273,7 +277,7 @@ def contrast_notes(made: Comparison) -> list[str]:
 
 def contrast_csv(made: Comparison) -> str:
     """One line per row and block, fractions to 7 significant digits."""
-    return _csv([_contrast_csv_row(made, block, row) for block in made.blocks for row in block.rows])
+    return _csv(CONTRAST_FIELDS, [_contrast_csv_row(made, block, row) for block in made.blocks for row in block.rows])
 
 
 def _contrast_csv_row(made: Comparison, block: ComparisonBlock, row: ComparisonRow) -> dict[str, str | int]:
