@@ -9,7 +9,6 @@ import report_study as study
 
 from interplay.core import artifact
 from interplay.core.metrics import clock, quantity
-from interplay.report.draw import bars
 from interplay.report.spec import ReportSpec, Table
 from interplay.report.stats import budget, provenance
 from interplay.report.stats.estimate import Estimate
@@ -169,7 +168,7 @@ def test_data_in_the_page_cannot_end_its_script(laid: tuple, tmp_path: Path) -> 
 def test_a_claims_picture_shows_the_interval_inside_the_claimed_range_or_not(
     low: float, high: float, claimed: tuple[float, float], signed: bool, inside: bool
 ) -> None:
-    drawn = bars.forest_svg(Estimate(value=(low + high) / 2, low=low, high=high, seeds=(0,)), claimed, signed)
+    drawn = page.forest_svg(Estimate(value=(low + high) / 2, low=low, high=high, seeds=(0,)), claimed, signed)
     box = re.search(r'class="claimed" x="([\d.]+)" y="1" width="([\d.]+)"', drawn)
     line = re.search(r'class="interval" x1="([\d.]+)" x2="([\d.]+)"', drawn)
     left, right = float(box[1]), float(box[1]) + float(box[2])

@@ -4,7 +4,7 @@ problem set may be made with samples of the model that an arm ends with."""
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from interplay.core.model import KeyPlace
 from interplay.core.references import corpus_roles, shard_label
@@ -265,19 +265,9 @@ def _model_stage(context: ArmContext, stage: StudyStage, before: str | None, see
     return context.plan.add(stage.kind, context.settings(stage, seed), deps, stage.place, label, filled)
 
 
-class Models(NamedTuple):
-    """The models of one arm at one seed."""
-
-    path: list[ReportStage]
-    """In order."""
-    end: str
-    """Reference to the last."""
-    tokenizer: str
-    """Digest of the stage that holds their tokenizer."""
-
-
-def models(context: ArmContext, arm: str, seed: int) -> Models:
-    """The models of an arm at a seed; stages that do not vary over seeds are planned at the study's first. Raises UserError."""
+def models(context: ArmContext, arm: str, seed: int) -> tuple[list[ReportStage], str, str]:
+    """The models of an arm at a seed in order, the reference to the last, and the digest of the stage that holds their tokenizer;
+    stages that do not vary over seeds are planned at the study's first. Raises UserError."""
     seeds, vary = seeds_of(context)
     combination = context.arms[arm]
     path: list[ReportStage] = []
@@ -301,7 +291,7 @@ def models(context: ArmContext, arm: str, seed: int) -> Models:
             raise context.place.key("arms", combination.group, "path").error(why, part)
         model = digest if step is None else f"{digest}@{step}"
         before = before if table.KINDS[stage.kind].ends_path else model
-    return Models(path, str(before), context.tokenizer)
+    return path, str(before), context.tokenizer
 
 
 def arm_end(context: ArmContext, arm: Any, place: KeyPlace) -> str:
@@ -311,7 +301,7 @@ def arm_end(context: ArmContext, arm: Any, place: KeyPlace) -> str:
     if arm in context.open_arms:
         raise place.error("that arm is itself trained on this set; name one that is not", arm)
     other = replace(with_changes(context, combination.set), open_arms=(*context.open_arms, arm))
-    return models(other, arm, seeds_of(context)[0][0]).end
+    return models(other, arm, seeds_of(context)[0][0])[1]
 
 
 def seeds_of(context: ArmContext) -> tuple[list[int], list[str]]:

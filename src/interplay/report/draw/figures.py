@@ -13,7 +13,7 @@ from matplotlib.figure import Figure as Canvas
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import NullFormatter
 
-from interplay.report.draw import bars, curves, style
+from interplay.report.draw import curves, style
 from interplay.report.inspect import chain
 from interplay.report.metric_spec import ERROR, SHARE, lower_is_better, measure_of
 from interplay.report.spec import Figure
@@ -50,7 +50,7 @@ def _drawer(figure: Figure) -> Drawer:
     if figure.form == "heat":
         return heat_map
     if figure.y == ERROR:
-        return bars.error_class_bars
+        return error_class_bars
     by_step = curves.ladder_by_step if figure.along() else curves.curves_by_step
     return {"k": _by_k, "op": _by_op, "band": _by_band, "step": by_step}[figure.x]
 
@@ -188,6 +188,72 @@ def _by_band(results: frame.Results, figure: Figure) -> tuple[Canvas | None, str
     style.legend(canvas, axis)
     absent = style.missing_note(results, shown)
     return canvas, f"{name} by band. Whiskers: 95 % intervals, uncertain over {estimate.uncertain_over(shown)}.{absent}"
+
+
+# Classes of errors as stacked bars: a panel per band, a bar per arm.
+
+
+RIGHT = "#d9d9d9"
+CLASS_COLOURS = ["#0072B2", "#E69F00", "#D55E00", "#56B4E9", "#CC79A7", "#009E73", "#7F3C8D", "#F0E442", "#4d4d4d"]
+CLASS_HATCHES = ["", "//", "", "..", "\\\\", "", "xx", "", "--"]
+"""Neighbours in a bar differ in hatching as well, for those who see or print no colours."""
+BAR_ROW, BAR_HEAD = 0.34, 1.1
+"""Inches of a bar, and of all that is not bars."""
+LEAST = 0.08
+"""Share from which a part has room for its number."""
+
+
+def error_class_bars(results: frame.Results, figure: Figure) -> tuple[Canvas | None, str]:
+    """Shares of samples by class: strictly right ones first, then each class in the order of the schema."""
+    bands, names = figure.bands or [], frame.error_classes(results)
+    arms = frame.arms(results.spec)
+    cells = [(arm, band, name) for arm in arms for band in bands for name in names]
+    found = {cell: estimate.value(results, *cell[:2], f"{ERROR}:{cell[2]}") for cell in cells}
+    if not any(item.seeds for item in found.values()):
+        return None, "Not drawn: no evaluation that counts classes of errors is there."
+    shown, height = style.row_labels(arms, BAR_ROW)
+    canvas, axes, _ = style.panel_grid(len(bands), BAR_HEAD + height * len(arms))
+    for axis, band in zip(axes, bands, strict=True):
+        _class_bars(axis, {arm: [found[arm, band, name] for name in names] for arm in arms}, names)
+        axis.set_yticks(range(len(arms)), shown)
+        axis.set_title(band)
+    style.legend(canvas, axes[0], order=[tables.column_label("", f"{ERROR}:{name}") for name in names])
+    whole = [(arm, found[arm, band, names[0]]) for arm in arms for band in bands]
+    return canvas, (
+        "Samples by their first error, in percent; the mean over seeds. A table with the cell error has "
+        f"the intervals, uncertain over {estimate.uncertain_over(whole)}.{style.missing_note(results, whole)}"
+    )
+
+
+def _class_bars(axis: Axes, shares: dict[str, list[estimate.Estimate]], names: list[str]) -> None:
+    """One band: a bar per arm from the top down, its parts from left to right."""
+    places = np.arange(len(shares))
+    left = np.zeros(len(shares))
+    for number, name in enumerate(names):
+        width = 100 * np.nan_to_num([of_arm[number].value for of_arm in shares.values()])
+        colour, hatch = _class_look(name, names)
+        label = tables.column_label("", f"{ERROR}:{name}")
+        axis.barh(places, width, 0.74, left=left, color=colour, hatch=hatch, edgecolor="#ffffff", linewidth=0.5, label=label)
+        for place, (start, size) in enumerate(zip(left.tolist(), width.tolist(), strict=True)):
+            if size >= 100 * LEAST and name == "none":
+                axis.text(start + size / 2, place, f"{size:.0f}", ha="center", va="center", fontsize=8, color="#1a1a1a")
+        left += width
+    axis.set_ylim(len(shares) - 0.5, -0.5)
+    axis.set_xlim(0, 100)
+    axis.set_xticks([0, 50, 100])
+    first, _, last = axis.get_xticklabels()
+    first.set_horizontalalignment("left")  # else the 100 of a panel runs into the 0 of the next
+    last.set_horizontalalignment("right")
+    axis.set_xlabel("samples (%)")
+    axis.tick_params(axis="y", length=0)
+
+
+def _class_look(name: str, names: list[str]) -> tuple[str, str]:
+    """Colour and hatching of a class."""
+    if name == "none":
+        return RIGHT, ""
+    place = [item for item in names if item != "none"].index(name)
+    return CLASS_COLOURS[place % len(CLASS_COLOURS)], CLASS_HATCHES[place % len(CLASS_HATCHES)]
 
 
 # A heat map: a row per arm, a column per op or band, the number in each cell.

@@ -4,20 +4,22 @@ The page is a view: it also shows what the digest does not determine (hours, hos
 
 import base64
 import itertools
+import math
 import shlex
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jinja2
 
 from interplay.core import artifact, execution, metrics as surroundings, model
-from interplay.report.draw import bars, diagram
+from interplay.report.draw import diagram
 from interplay.report.inspect import chain
-from interplay.report.metric_spec import Measure, measure_of
+from interplay.report.metric_spec import SHARE, Measure, measure_of
 from interplay.report.spec import ReportSpec
 from interplay.report.stats import budget, contrast, frame, notes, provenance
+from interplay.report.stats.estimate import Estimate
 from interplay.report.write import answers, tables, text
 
 PAGE = "report.html"
@@ -243,7 +245,7 @@ def present_claim(item: contrast.JudgedClaim) -> dict[str, Any]:
     return {
         "chip": CHIPS[item.verdict],
         "tested": f"{what} of {subject} {_range(*contrast.claimed_range(test), measure, unit)}",
-        "picture": bars.forest_svg(found, contrast.claimed_range(test), signed, measure),
+        "picture": forest_svg(found, contrast.claimed_range(test), signed, measure),
         "estimate": measure.shown(found.value, signed) if found.seeds else "",
         "unit": unit,
         "interval": text.interval_text(found, signed, metric, False),
@@ -304,3 +306,58 @@ def _contrast_keys(
 def _minus(text: str) -> str:
     """With the sign that is as wide as a plus."""
     return text.replace("-", "−")
+
+
+# A claim as a picture: where its interval lies in the range that it claims.
+
+
+WIDTH, HEIGHT, MIDDLE, DIGIT = 260, 34, 10, 6.5
+"""Pixels; the last is what a character of a number takes."""
+
+
+def forest_svg(found: Estimate, claimed: tuple[float, float], signed: bool, measure: Measure = SHARE) -> str:
+    """The interval over the shaded range that the claim asserts; empty where there is no estimate.
+
+    Values run over 0 to 100 %. Differences run as far to both sides of zero as the interval and the claim need."""
+    if not found.seeds:
+        return ""
+    ends = [abs(number) for number in (found.low, found.high, found.value, *claimed) if math.isfinite(number)]
+    reach = min(measure.support_of_differences[1], 1.15 * max([0.02, *ends]))
+    low, high = (-reach, reach) if signed else (0.0, 1.0)
+
+    def at(number: float) -> float:
+        return round(4 + (WIDTH - 8) * (min(max(number, low), high) - low) / (high - low), 1)
+
+    left, right = at(claimed[0]), at(claimed[1])
+    marks = list(dict.fromkeys([*(number for number in claimed if math.isfinite(number)), *([0.0] if signed else [0.0, 1.0])]))
+    parts = [
+        f'<svg class="forest" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}" role="img" aria-label="interval">',
+        f'<rect class="claimed" x="{left}" y="1" width="{max(right - left, 1.0):.1f}" height="18" rx="2"/>',
+        f'<line class="axis" x1="4" x2="{WIDTH - 4}" y1="{MIDDLE + 9}" y2="{MIDDLE + 9}"/>',
+        *(f'<line class="mark" x1="{at(mark)}" x2="{at(mark)}" y1="1" y2="22"/>' for mark in marks),
+        f'<line class="interval" x1="{at(found.low)}" x2="{at(found.high)}" y1="{MIDDLE}" y2="{MIDDLE}"/>',
+        f'<circle class="estimate" cx="{at(found.value)}" cy="{MIDDLE}" r="4"/>',
+        *_labels(marks, at, lambda mark: _tick(mark, signed, measure)),
+        "</svg>",
+    ]
+    return "".join(parts)
+
+
+def _labels(marks: list[float], at: Callable[[float], float], written: Callable[[float], str]) -> list[str]:
+    """The number of every mark, shifted where it would overlap the next."""
+    shown = {written(mark): at(mark) for mark in sorted(marks)}
+    halves = [(DIGIT * len(text) + 4) / 2 for text in shown]
+    places, end = [], 0.0
+    for x, half in zip(shown.values(), halves, strict=True):
+        places.append(max(x, end + half))
+        end = places[-1] + half
+    end = float(WIDTH)
+    for number in reversed(range(len(places))):
+        places[number] = min(places[number], end - halves[number])
+        end = places[number] - halves[number]
+    return [f'<text x="{x:.1f}" y="32" text-anchor="middle">{text}</text>' for x, text in zip(places, shown, strict=True)]
+
+
+def _tick(mark: float, signed: bool, measure: Measure) -> str:
+    shown = round(measure.factor * mark, measure.decimals) + 0.0
+    return f"+{shown:g}" if signed and shown > 0 else f"{shown:g}".replace("-", "−")
