@@ -209,7 +209,9 @@ def _estimate(parts: dict[int, _Part], missing: list[str], support: tuple[float,
     else:
         pooled = _pooled(distinct)
         low, high = bootstrap_interval(pooled, support, telling=min(part.telling for part in parts.values()))
-        over = f"{len(pooled)} prompts ({_why_prompts(len(means), len(parts))})"
+        shared = "one model, shared by" if len(means) == 1 else "all"
+        why = "1 seed" if len(parts) == 1 else f"{shared} {len(parts)} seeds{' agree' if len(means) > 1 else ''}"
+        over = f"{len(pooled)} prompts ({why})"
     return Estimate(
         value=float(means.mean()),
         low=low,
@@ -239,12 +241,6 @@ def _means(distinct: dict[tuple[str, ...], pd.Series]) -> np.ndarray:
 def _pooled(distinct: dict[tuple[str, ...], pd.Series]) -> np.ndarray:
     """Each prompt's mean (P,) over the distinct models."""
     return pd.concat(distinct.values()).groupby(level=0).mean().to_numpy()
-
-
-def _why_prompts(models: int, seeds_present: int) -> str:
-    if seeds_present == 1:
-        return "1 seed"
-    return f"one model, shared by {seeds_present} seeds" if models == 1 else f"all {seeds_present} seeds agree"
 
 
 def uncertain_over(named: list[tuple[str, Estimate]]) -> str:

@@ -117,7 +117,7 @@ def _facts(made: answers.Answer, of: provenance.Provenance) -> Mapping[str, str]
         "scale": spec.scale,
         "arms": f"{len(frame.arms(spec))} × {model.plural(seeds, 'seed')}",
         "stages": stages,
-        "time": f"{budget.stage_costs(of)[-1].wall} of work",
+        "time": f"{budget.stage_costs(of)[-1]['wall']} of work",
     }
 
 

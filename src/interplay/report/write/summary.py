@@ -305,18 +305,6 @@ def read_summary(path: Path) -> answers.Answer:
     return answers.Answer(results, [], {n: grid for n, grid in grids.items() if n not in contrasts}, drawings, [], contrasts)
 
 
-def write_files(path: Path, out: Path) -> None:
-    """Write tables and figures of a summary below `out`, with an index of them."""
-    made, known = read_summary(path), artifact.read_json(path)
-    answers.write_answers(made, out)
-    (out / "claims.json").unlink()
-    lines = [f"# {known['study']} at scale {known['scale']}", "", known["question"], ""]
-    lines += [f"- {claim['verdict']}: {claim['says']}" for claim in known["claims"]]
-    lines += [f"\n![{name}](figures/{name}.svg)\n\n{one.caption}" for name, one in made.drawings.items() if one.svg]
-    lines += ["", *(f"- [{name}](tables/{name}.md)" for name in (*made.grids, *made.contrasts))]
-    artifact.write_atomic(out / "README.md", ("\n".join(lines) + "\n").encode())
-
-
 def _results(known: Mapping[str, Any], kept: dict[frame.Key, estimate.Estimate]) -> frame.Results:
     """Results whose every estimate is known; of prompts it holds which bands, ops and classes of errors there are."""
     rungs = {
