@@ -289,9 +289,7 @@ def check_locks(plans: list[plans.Plan], configs: Path, results: Path, every: bo
 
 def write_locks(plans: list[plans.Plan], configs: Path, every: bool) -> Iterator[Path]:
     """Write the locks of plans that differ, and of `every` plan the table of members; gives each path that was written."""
-    for plan in plans:
-        if plan.write_lock(configs):
-            yield plan.lock_path(configs)
+    yield from (plan.lock_path(configs) for plan in plans if plan.write_lock(configs))
     if every and write_members(plans, configs):
         yield members_path(configs)
 
