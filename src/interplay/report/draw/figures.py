@@ -94,7 +94,7 @@ def _estimates(results: frame.Results, pairs: Sequence[tuple[str | None, str]]) 
 
 def _curves(results: frame.Results, axis: Axes, drawn: dict[str, list[estimate.Estimate]], ks: list[int]) -> style.Groups:
     """Draw one panel; returns which arms' curves coincide there."""
-    curves = {arm: 100 * np.array([(item.value, item.low, item.high) for item in items]).T for arm, items in drawn.items()}
+    curves = {arm: estimate.interval_ends(items, "strict_pass@1") for arm, items in drawn.items()}
     same = style.coinciding_curves({arm: [middle] for arm, (middle, _, _) in curves.items()})
     for arm, (middle, low, high) in curves.items():
         how, more = style.arm_look(results, arm), style.extra_width(arm, same)
@@ -117,7 +117,7 @@ def _band_title(results: frame.Results, band: str | None) -> str:
 
 def _by_op(results: frame.Results, figure: Figure) -> tuple[Canvas | None, str]:
     """A bar per arm and op with its interval; the bands are shaded by turns."""
-    ops, arms, name = frame.ops(results), frame.arms(results.spec), figure.y.replace("_", " ")
+    ops, arms = frame.ops(results), frame.arms(results.spec)
     if not ops:
         return None, "Not drawn: no evaluation is there."
     canvas = Canvas(figsize=(style.FIGURE_WIDTH, 3.9), layout="constrained")
@@ -127,19 +127,27 @@ def _by_op(results: frame.Results, figure: Figure) -> tuple[Canvas | None, str]:
     for arm, found in drawn.items():
         at = np.arange(len(ops)) + (arms.index(arm) - (len(arms) - 1) / 2) * width
         _bars(axis, at, width, estimate.interval_ends(found, figure.y), arm, style.arm_look(results, arm))
-    shown = [(arm, item) for arm, found in drawn.items() for item in found]
     axis.set_xticks(range(len(ops)), [str(op) for op in ops])
     axis.set_xlim(-0.6, len(ops) - 0.4)
-    measure = measure_of(figure.y)
-    axis.set_ylim(0, 104 if measure is SHARE else None)
+    is_share = measure_of(figure.y) is SHARE
+    axis.set_ylim(0, 104 if is_share else None)
     axis.set_xlabel("op (operations that the answer needs)")
-    axis.set_ylabel(f"{name} ({measure.unit})")
-    axis.grid(axis="y")
     axis.set_axisbelow(True)
-    _shade_bands(results, axis, ops, 105 if measure is SHARE else 1.01 * axis.get_ylim()[1])
+    _shade_bands(results, axis, ops, 105 if is_share else 1.01 * axis.get_ylim()[1])
+    return canvas, _label_axis(results, canvas, axis, figure, drawn, "per op")
+
+
+def _label_axis(
+    results: frame.Results, canvas: Canvas, axis: Axes, figure: Figure, drawn: dict[str, list[estimate.Estimate]], by: str
+) -> str:
+    """Name the metric and the arms of a figure with whiskers; returns its caption."""
+    name = figure.y.replace("_", " ")
+    axis.set_ylabel(f"{name} ({measure_of(figure.y).unit})")
+    axis.grid(axis="y")
     style.legend(canvas, axis)
-    absent = style.missing_note(results, shown)
-    return canvas, f"{name} per op. Whiskers: 95 % intervals, uncertain over {estimate.uncertain_over(shown)}.{absent}"
+    shown = [(arm, item) for arm, found in drawn.items() for item in found]
+    over = f"uncertain over {estimate.uncertain_over(shown)}"
+    return f"{name} {by}. Whiskers: 95 % intervals, {over}.{style.missing_note(results, shown)}"
 
 
 def _bars(axis: Axes, at: np.ndarray, width: float, drawn: estimate.Ends, arm: str, how: style.ArmLook) -> None:
@@ -165,13 +173,13 @@ def _shade_bands(results: frame.Results, axis: Axes, ops: list[int], top: float)
 
 def _by_band(results: frame.Results, figure: Figure) -> tuple[Canvas | None, str]:
     """A line per arm with its interval at each band."""
-    bands, name = figure.bands or [], figure.y.replace("_", " ")
+    bands = figure.bands or []
     drawn = _estimates(results, [(band, figure.y) for band in bands])
     if not drawn:
         return None, f"Not drawn: no evaluation holds {', '.join(bands)}."
     canvas = Canvas(figsize=(style.FIGURE_WIDTH, 3.9), layout="constrained")
     axis = canvas.subplots()
-    arms, measure = frame.arms(results.spec), measure_of(figure.y)
+    arms = frame.arms(results.spec)
     for arm, found in drawn.items():
         middle, low, high = estimate.interval_ends(found, figure.y)
         look = style.arm_look(results, arm)
@@ -179,15 +187,10 @@ def _by_band(results: frame.Results, figure: Figure) -> tuple[Canvas | None, str
         at = np.arange(len(bands)) + 0.03 * place  # shifted, so that no whisker hides another
         axis.vlines(at, low, high, color=look.color, linewidth=1.0, alpha=0.7)
         axis.plot(at, middle, label=arm, linewidth=1.8, markersize=5, **look.pen)
-    shown = [(arm, item) for arm, found in drawn.items() for item in found]
     axis.set_xticks(range(len(bands)), bands)
-    if measure is SHARE:
+    if measure_of(figure.y) is SHARE:
         axis.set_ylim(-2, 102)
-    axis.set_ylabel(f"{name} ({measure.unit})")
-    axis.grid(axis="y")
-    style.legend(canvas, axis)
-    absent = style.missing_note(results, shown)
-    return canvas, f"{name} by band. Whiskers: 95 % intervals, uncertain over {estimate.uncertain_over(shown)}.{absent}"
+    return canvas, _label_axis(results, canvas, axis, figure, drawn, "by band")
 
 
 # Classes of errors as stacked bars: a panel per band, a bar per arm.
