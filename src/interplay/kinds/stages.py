@@ -136,7 +136,9 @@ def costs(stages: Mapping[str, Mapping[str, Any]]) -> dict[str, Cost]:
     records; the record of a source has its parameters. A dependency that is not among them is unknown."""
     found: dict[str, Cost] = {}
     for digest, stage in stages.items():
-        found[digest] = _planned(stage, _parameters(stage, stages, found), stages)
+        row = KINDS[stage["kind"]]
+        problems = planned_size(stage["deps"]["data"], stages) if row.makes == "samples" else 0
+        found[digest] = row.cost.planned(stage["spec"], problems, _parameters(stage, stages, found))
     return found
 
 
@@ -191,12 +193,6 @@ def _parameters(stage: Mapping[str, Any], stages: Mapping[str, Mapping[str, Any]
     if origin is None:
         return None if KINDS[stage["kind"]].makes == "model" else 0
     return found[origin].parameters if origin in found else None
-
-
-def _planned(stage: Mapping[str, Any], parameters: int | None, stages: Mapping[str, Mapping[str, Any]]) -> Cost:
-    row = KINDS[stage["kind"]]
-    problems = planned_size(stage["deps"]["data"], stages) if row.makes == "samples" else 0
-    return row.cost.planned(stage["spec"], problems, parameters)
 
 
 def planned_size(digest: str, stages: Mapping[str, Mapping[str, Any]]) -> int:

@@ -271,7 +271,7 @@ def parse(name: str, study: Study, scale: Scale, configs: Path) -> ArmContext:
 def _expand_arm(base: ArmContext, name: str) -> ExpandedArm:
     context = with_changes(base, base.arms[name].set)
     context.typed_task()
-    return ExpandedArm(name, context, [_walk(context, name, seed) for seed in resolve.seeds_of(base)[0]])
+    return ExpandedArm(name, context, [_walk(context, name, seed) for seed in base.seeds()])
 
 
 def _walk(context: ArmContext, arm: str, seed: int) -> ReportArm:
