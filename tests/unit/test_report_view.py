@@ -71,12 +71,12 @@ def test_seeds_of_a_stage_are_one_entry_and_name_their_seeds(laid: tuple) -> Non
 
 def test_budgets_of_an_arm_are_sums_over_its_path_and_means_over_its_seeds(laid: tuple) -> None:
     base, rl = budget.arm_costs(laid[0], look(laid))
-    assert (base.paper, base.planned, base.realised) == ("1,000", ["1,000", "0", "300,000"], ["1,010", "0", "303,000"])
+    assert (base["paper"], base["planned"], base["realised"]) == ("1,000", ["1,000", "0", "300,000"], ["1,010", "0", "303,000"])
     # 3 steps x 8 prompts x 4 samples = 96 completions of at most 16 tokens; 5/3 x 96 x 16 = 2,560.
-    assert rl.paper == quantity(1000 + 2560)
-    assert rl.planned == [quantity(1000 + 1536), "96", quantity(N * (6 * 2536 + 2 * 1536))]
+    assert rl["paper"] == quantity(1000 + 2560)
+    assert rl["planned"] == [quantity(1000 + 1536), "96", quantity(N * (6 * 2536 + 2 * 1536))]
     # 950 sampled in the mean, and 400 / 4 tokens of prompts, which pass once for a group.
-    assert rl.realised == [quantity(1010 + 1050), "96", quantity(N * (6 * 2060 + 2 * 1050))]
+    assert rl["realised"] == [quantity(1010 + 1050), "96", quantity(N * (6 * 2060 + 2 * 1050))]
 
 
 def test_the_realised_budget_of_an_arm_that_is_not_finished_is_not_shown(laid: tuple) -> None:
@@ -87,8 +87,8 @@ def test_the_realised_budget_of_an_arm_that_is_not_finished_is_not_shown(laid: t
         )
         (inputs[f"m{seed}"] / "record.json").unlink()
     row = budget.arm_costs(spec, look(laid))[1]
-    assert row.realised == ["–", "–", "–"]
-    assert row.planned[0] == "2,536"
+    assert row["realised"] == ["–", "–", "–"]
+    assert row["planned"][0] == "2,536"
 
 
 def test_cost_sums_what_is_recorded_and_says_what_is_not(laid: tuple) -> None:

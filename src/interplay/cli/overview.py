@@ -130,6 +130,8 @@ def overview_json(seen: Overview) -> dict[str, Any]:
 WIDTH = 100
 MOST_GROUPS = 12
 """Groups of new stages that are explained without --full."""
+MOST_LISTED = 10
+"""Added stages, and removed ones, that are listed without --full."""
 MOST_CHANGES = 4
 """Fields that are named for each group without --full."""
 HEADINGS = ("kind", "all", "done", "new", "unfin.", "failed", "other", "tokens", "FLOPs", "rollouts", "time", "GPU-h", "from")
@@ -141,14 +143,19 @@ def overview_parts(
 ) -> list[str | Grid]:
     """Counts and costs by kind, their sums, unfinished stages, why stages are new, the difference from the lock (`stale`), drift
     of sources, and members that no committed study uses (`unexercised`)."""
-    parts = [_sums(seen), _unfinished(seen)]
+    started = [(digest, seen.states[digest]) for digest in seen.of_state("running", "unfinished", "failed")]
+    reached = [f"{one.state}: {one.kind} {seen.plan.stages[digest].label} ({digest}): {one.detail}" for digest, one in started]
+    parts = [_sums(seen), reached]
     if stages:
         states = [(seen.states[digest].state, digest, stage) for digest, stage in seen.plan.stages.items()]
         parts.append([f"{digest}  {state:<10}  {stage.kind:<9}  {stage.label}" for state, digest, stage in states])
     parts += [_why(seen, full), [f"not the committed lock: {stale}"] if stale else [], state.drift_advisory(seen.drifted)]
     if unexercised:
         parts.append([f"members that no committed study uses: {', '.join(unexercised)}"])
-    return [_wrapped(_heading(seen)), _table(seen), *(_wrapped(part) for part in parts if part)]
+    plan = seen.plan
+    head = [f"{plan.study} at scale {plan.scale}: {model.plural(len(plan.stages), 'stage')}, report {plan.report}"]
+    head += [f"stages on no path: {', '.join(plan.unused)}"] if plan.unused else []
+    return [_wrapped(head), _table(seen), *(_wrapped(part) for part in parts if part)]
 
 
 def differences_text(found: locks.Differences, old: locks.Locked, full: bool = False) -> str:
@@ -156,7 +163,9 @@ def differences_text(found: locks.Differences, old: locks.Locked, full: bool = F
     counts = f"{len(found.added)} added, {len(found.removed)} removed, {len(found.changed)} changed, {found.same} the same"
     lines = [f"against {old.name}: {counts}"]
     for sign, stages in (("+", found.added), ("-", found.removed)):
-        lines += _capped([f"  {sign} {s['kind']:<9} {s['digest']}  {s['label']}" for s in stages], 10, full)
+        shown = stages if full else stages[:MOST_LISTED]
+        lines += [f"  {sign} {stage['kind']:<9} {stage['digest']}  {stage['label']}" for stage in shown]
+        lines += [f"    {len(stages) - len(shown)} more; --full shows them"] if len(shown) < len(stages) else []
     groups = cause.group_causes(found.changed)
     for group in groups if full else groups[:MOST_GROUPS]:
         lines += _group(group, full, "was")
@@ -165,12 +174,6 @@ def differences_text(found: locks.Differences, old: locks.Locked, full: bool = F
     if old.lacking:
         lines.append(f"  earlier specs are not available: {old.lacking}")
     return _wrapped(lines)
-
-
-def _heading(seen: Overview) -> list[str]:
-    plan = seen.plan
-    head = f"{plan.study} at scale {plan.scale}: {model.plural(len(plan.stages), 'stage')}, report {plan.report}"
-    return [head, *([f"stages on no path: {', '.join(plan.unused)}"] if plan.unused else [])]
 
 
 def _table(seen: Overview) -> Grid:
@@ -260,12 +263,6 @@ def _disk(seen: Overview) -> str:
     return f"disk: about {size(round(sum(known.values())))}{f' ({parts})' if parts else ''}{left_out}"
 
 
-def _unfinished(seen: Overview) -> list[str]:
-    """Stages that were started and are not done: their progress, or why they failed."""
-    shown = [(digest, seen.states[digest]) for digest in seen.of_state("running", "unfinished", "failed")]
-    return [f"{f.state}: {f.kind} {seen.plan.stages[digest].label} ({digest}): {f.detail}" for digest, f in shown]
-
-
 def _why(seen: Overview, full: bool) -> list[str]:
     """New stages in groups with the same cause."""
     groups = cause.group_causes(seen.causes)
@@ -311,10 +308,6 @@ def _change(change: cause.Change) -> list[str]:
     if not because or len(head) + len(roots) + 15 <= WIDTH:
         return [f"      {change}"]
     return [f"      {head} because", f"        {roots}"]
-
-
-def _capped(lines: list[str], most: int, full: bool) -> list[str]:
-    return lines if full or len(lines) <= most else [*lines[:most], f"    {len(lines) - most} more; --full shows them"]
 
 
 def _wrapped(lines: list[str]) -> str:

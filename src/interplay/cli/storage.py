@@ -254,20 +254,20 @@ def adopt_model(
     Examples:
         interplay adopt /models/base  # a Hugging Face folder
     """
-    from interplay.api import adopt
+    from interplay.api import single
 
     if study and not re.fullmatch(r"[\w-]+(/[\w-]+)*", study):
         raise UserError(f"--study = {study!r}: must be a file's name below {CONFIGS}/study, without .yaml")
     if not stage.isidentifier():
         raise UserError(f"--stage = {stage!r}: must be a word, such as base")
     if (folder / "record.json").exists():
-        made = adopt.adopt_artifacts(folder, RESULTS, inputs)
+        made = single.adopt_artifacts(folder, RESULTS, inputs)
         print_visible(f"adopted {', '.join(made)}" if made else f"{folder.name} was here already, complete")
         return
     is_gguf = folder.suffix == ".gguf" and folder.is_file()
     if not is_gguf and not (folder / "config.json").exists():
         raise UserError(f"{folder}: neither a model (config.json, or a .gguf file) nor a finished artifact (record.json)")
-    checksum, out, made_now = (adopt.adopt_gguf if is_gguf else adopt.adopt_model)(folder, RESULTS, stage)
+    checksum, out, made_now = (single.adopt_gguf if is_gguf else single.adopt_model)(folder, RESULTS, stage)
     parameters = artifact.record(out)["metrics"]["parameters"]
     print_visible(f"{'adopted' if made_now else 'here already:'} {out}, {metrics.quantity(parameters)} parameters")
     print_visible(f"in {_study_file(study)}:\n")

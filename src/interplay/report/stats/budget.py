@@ -91,19 +91,10 @@ AMOUNTS = ("tokens", "rollouts", "flops")
 """Of a cost, in the order of the columns."""
 
 
-class ArmCost(NamedTuple):
-    """One arm, means over its seeds, as shown. `paper` are planned training tokens with RL charged as (5/3) N r L."""
-
-    arm: str
-    path: str
-    paper: str
-    planned: list[str]
-    """Tokens trained on, rollouts, FLOPs; upper bounds for RL, whose completions may be shorter than planned."""
-    realised: list[str]
-
-
-def arm_costs(spec: ReportSpec, behind: provenance.Provenance) -> list[ArmCost]:
-    """One row per arm, in the study's order."""
+def arm_costs(spec: ReportSpec, behind: provenance.Provenance) -> list[dict[str, Any]]:
+    """One row per arm in the study's order, means over its seeds, as shown: `paper`, the planned training tokens with RL charged
+    as (5/3) N r L; `planned` and `realised`, tokens trained on, rollouts and FLOPs. Those planned are upper bounds for RL, whose
+    completions may be shorter."""
     known = {digest: stage for digest, stage in behind.stages.items() if stage["spec"] and stage["kind"] != "evaluate"}
     planned = costs(known)
     found = []
@@ -111,7 +102,7 @@ def arm_costs(spec: ReportSpec, behind: provenance.Provenance) -> list[ArmCost]:
         arms = [arm for arm in spec.arms if arm.arm == name]
         path = " → ".join(stage.name for stage in arms[0].path)
         paper, *shown = map(_mean, zip(*(_sums(arm, behind, known, planned) for arm in arms), strict=True))
-        found.append(ArmCost(name, path, paper, shown[:3], shown[3:]))
+        found.append({"arm": name, "path": path, "paper": paper, "planned": shown[:3], "realised": shown[3:]})
     return found
 
 
