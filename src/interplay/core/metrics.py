@@ -151,7 +151,9 @@ CPUS = Path("/proc/cpuinfo")
 
 def current_environment() -> dict[str, str]:
     """Kind of processor, of the GPU where this process uses one, and versions."""
-    return {"cpu": _cpu(), **_gpu(), **versions()}
+    torch = sys.modules.get("torch")  # a stage that needs none does not pay for the import
+    gpu = {"gpu": torch.cuda.get_device_name()} if torch is not None and torch.cuda.is_initialized() else {}
+    return {"cpu": _cpu(), **gpu, **versions()}
 
 
 def versions() -> dict[str, str]:
@@ -169,12 +171,6 @@ def _cpu() -> str:
     lines = CPUS.read_text().splitlines() if CPUS.exists() else []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return names[0] if names else platform.processor() or platform.machine()
-
-
-def _gpu() -> dict[str, str]:
-    """Reads torch only where it is imported already: a stage that needs none does not pay for the import."""
-    torch = sys.modules.get("torch")
-    return {"gpu": torch.cuda.get_device_name()} if torch is not None and torch.cuda.is_initialized() else {}
 
 
 def without_vllm() -> str | None:

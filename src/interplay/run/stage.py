@@ -28,14 +28,12 @@ LOG = logging.getLogger(__name__)
 def parser() -> argparse.ArgumentParser:
     """Arguments of the runner."""
     made = argparse.ArgumentParser(prog="python -m interplay.run.stage", description=__doc__)
-    commands = made.add_subparsers(dest="command", required=True)
-    run = commands.add_parser("run", help="make one stage")
-    run.add_argument("digest")
-    run.add_argument("--results", type=Path, default=Path("results"))
-    run.add_argument("--log", type=Path, help="also write standard error to this file")
-    run.add_argument(
-        "--benchmarks", type=Path, help="folder for time and memory of the stage, in the format of Snakemake's benchmarks"
-    )
+    made.add_argument("command", choices=["run"], help="make one stage")
+    made.add_argument("digest")
+    made.add_argument("--results", type=Path, default=Path("results"))
+    made.add_argument("--log", type=Path, help="also write standard error to this file")
+    benchmarks = "folder for time and memory of the stage, in the format of Snakemake's benchmarks"
+    made.add_argument("--benchmarks", type=Path, help=benchmarks)
     return made
 
 
@@ -123,17 +121,13 @@ def _open_job(out: Path) -> Job | None:
     stage = artifact.read_json(out / "stage.json")
     if (out / "failure.json").exists():
         raise model.PermanentError(artifact.read_json(out / "failure.json")["message"])
-    how = _run_block(out, stage)
+    how = model.parse_model(execution.Run, stage["run"], model.KeyPlace(f"{out / 'stage.json'}", ("run",)))
     inputs = {role: _checked_input(out.parent.parent, ref, stage["kind"]) for role, ref in stage["deps"].items()}
     spec = model.parse_model(table.KINDS[stage["kind"]].spec, stage["spec"], model.KeyPlace(f"{out / 'stage.json'}", ("spec",)))
     # The sources may have changed since the stage was planned, as while a job waited in a queue.
     if (now := digest.digest(stage["kind"], spec, stage["deps"])) != stage["digest"]:
         raise model.UserError(f"{out / 'stage.json'}: planned with other sources; its digest is {now} now; run snakemake again")
     return Job(stage, spec, inputs, out, how)
-
-
-def _run_block(out: Path, stage: dict[str, Any]) -> execution.Run:
-    return model.parse_model(execution.Run, stage["run"], model.KeyPlace(f"{out / 'stage.json'}", ("run",)))
 
 
 def _begin(job: Job, **more: Any) -> None:
@@ -217,7 +211,7 @@ def _take_members(out: Path, tried: set[str], leases: contextlib.ExitStack) -> l
     """This stage, unless another process makes it, and peers that fit and were not tried, up to the size of the stack, in the
     order of digests."""
     stage = artifact.read_json(out / "stage.json")
-    how, found = _run_block(out, stage), list[_Member]()
+    how, found = execution.Run(**stage["run"]), list[_Member]()
     taken: dict[str, contextlib.ExitStack] = {}  # all of them first: opening one reads its inputs
     for name in dict.fromkeys([out.name, *sorted({*stage.get("peers", ())} - tried)]):
         if len(taken) < how.stack and (name == out.name or _ready(out.parent / name)):

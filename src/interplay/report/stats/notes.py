@@ -94,7 +94,7 @@ def state_of(why: str) -> str:
 
 def missing_roots(stages: Mapping[str, Mapping[str, Any]], why: Mapping[str, str]) -> list[str]:
     """Missing stages that wait for no other missing one: what has to be fixed or run first."""
-    return [digest for digest in stages if digest in why and not _missing_dep(stages[digest], why)]
+    return [digest for digest in why if not _missing_dep(stages[digest], why)]
 
 
 def _own(out: Path, log: Path) -> str:
