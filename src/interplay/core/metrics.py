@@ -13,8 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from interplay.core import artifact, execution
-from interplay.core.model import escape_control
+from interplay.core import artifact, execution, model
 
 # What a stage logs while it runs: `metrics.jsonl` (values that the digest determines, one line a step) and progress lines
 # (rate and ETA; for people, never part of a result). Of several processes of a stage only rank 0 writes.
@@ -109,7 +108,7 @@ class StderrHandler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write one message, visibly."""
-        print(escape_control(self.format(record)), file=sys.stderr, flush=True)
+        print(model.escape_control(self.format(record)), file=sys.stderr, flush=True)
 
 
 def log_to_stderr() -> None:

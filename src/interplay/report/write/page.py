@@ -18,8 +18,7 @@ from interplay.report.draw import diagram
 from interplay.report.inspect import chain
 from interplay.report.metric_spec import SHARE, Measure, measure_of
 from interplay.report.spec import ReportSpec
-from interplay.report.stats import budget, contrast, frame, notes, provenance
-from interplay.report.stats.estimate import Estimate
+from interplay.report.stats import budget, contrast, estimate, frame, notes, provenance
 from interplay.report.write import answers, tables, text
 
 PAGE = "report.html"
@@ -315,7 +314,7 @@ WIDTH, HEIGHT, MIDDLE, DIGIT = 260, 34, 10, 6.5
 """Pixels; the last is what a character of a number takes."""
 
 
-def forest_svg(found: Estimate, claimed: tuple[float, float], signed: bool, measure: Measure = SHARE) -> str:
+def forest_svg(found: estimate.Estimate, claimed: tuple[float, float], signed: bool, measure: Measure = SHARE) -> str:
     """The interval over the shaded range that the claim asserts; empty where there is no estimate.
 
     Values run over 0 to 100 %. Differences run as far to both sides of zero as the interval and the claim need."""
