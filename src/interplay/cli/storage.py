@@ -40,9 +40,9 @@ def verify_files(
 
     folders, unfinished = _chosen_folders(what, scale)
     checked = [payloads.of_record(folder) for folder in folders]
-    files = [file for record in checked for file in record.files]
+    files = [file for listed, _ in checked for file in listed]
     progress = metrics.Progress(len(files), "files")
-    damage = [wrong for record in checked for wrong in record.damage] + list(payloads.find_damage(files, progress.update))
+    damage = [wrong for _, found in checked for wrong in found] + list(payloads.find_damage(files, progress.update))
     for wrong in damage:
         print_visible(wrong.line)
     for line in state.drift_advisory(state.drifted_stages(RESULTS, [(folder.parent.name, folder.name) for folder in folders])):

@@ -9,7 +9,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_origin
 
@@ -169,15 +169,7 @@ def lock_of_commit(plan: plans.Plan, configs: Path, results: Path, revision: str
         locked = lock_at(revision, plan.lock_path(configs))
     except UserError as error:
         raise UserError(f"--against {revision}: {error}") from None
-    stages = _with_specs(locked, plan, results)
-    if not _lacks_specs(stages):
-        return Locked(revision, stages)
-    try:
-        rebuilt = plan_at(revision, plan.study, plan.scale)
-    except UserError as error:
-        return Locked(revision, stages, str(error))
-    stages = {digest: rebuilt.get(digest, stage) for digest, stage in stages.items()}
-    return Locked(revision, stages, "the commit's configs give other stages than its lock" if _lacks_specs(stages) else "")
+    return _with_specs(Locked(revision, locked), plan, results, lambda: plan_at(revision, plan.study, plan.scale))
 
 
 def lock_of_working_tree(plan: plans.Plan, configs: Path, results: Path) -> Locked | None:
@@ -186,31 +178,38 @@ def lock_of_working_tree(plan: plans.Plan, configs: Path, results: Path) -> Lock
     path = plan.lock_path(configs)
     if not path.exists() or plan.locked(configs):
         return None
-    stages = _with_specs(read_lock(path).stages, plan, results)
-    if not _lacks_specs(stages):
-        return Locked("the lock", stages)
-    try:
-        commit, rebuilt = last_consistent(plan.study, plan.scale, configs)
-    except UserError as error:
-        return Locked("the lock", stages, str(error))
-    filled = {digest: rebuilt.get(digest, stage) for digest, stage in stages.items()}
-    if not _lacks_specs(filled):
-        return Locked("the lock", filled)
+    committed: list[tuple[str, Stages]] = []
+
+    def rebuild() -> Stages:
+        committed.append(last_consistent(plan.study, plan.scale, configs))
+        return committed[0][1]
+
+    found = _with_specs(Locked("the lock", read_lock(path).stages), plan, results, rebuild)
+    if not found.lacking or not committed:
+        return found
+    commit, rebuilt = committed[0]
     return Locked(f"the lock of commit {commit[:12]} (the one here was not committed)", rebuilt)
 
 
-def _with_specs(locked: Stages, plan: plans.Plan, results: Path) -> Stages:
-    """The lock's stages: those of the plan as planned, others as they lie in results/, and the rest as the lock has them."""
-    return {
+def _with_specs(locked: Locked, plan: plans.Plan, results: Path, rebuild: Callable[[], Stages]) -> Locked:
+    """The lock with the specs of its stages: those of the plan as planned, others as they lie in results/, and where that is not
+    all, those that `rebuild` plans from a commit."""
+    stages = {
         digest: plan.stages[digest].as_json()
         if digest in plan.stages
         else {**(state.read_stage(results, stage["kind"], digest) or {}), **stage}
-        for digest, stage in locked.items()
+        for digest, stage in locked.stages.items()
     }
-
-
-def _lacks_specs(stages: Stages) -> bool:
-    return any("spec" not in stage for stage in stages.values())
+    lacking = [digest for digest, stage in stages.items() if "spec" not in stage]
+    if not lacking:
+        return locked._replace(stages=stages)
+    try:
+        rebuilt = rebuild()
+    except UserError as error:
+        return locked._replace(stages=stages, lacking=str(error))
+    stages = {digest: rebuilt.get(digest, stage) for digest, stage in stages.items()}
+    whole = all("spec" in stage for stage in stages.values())
+    return locked._replace(stages=stages, lacking="" if whole else "the commit's configs give other stages than its lock")
 
 
 def compare_stages(old: Stages, new: Stages) -> Differences:

@@ -310,28 +310,22 @@ class Damage(NamedTuple):
     line: str
 
 
-class Record(NamedTuple):
-    """The files that a record lists, and what is wrong with the record itself."""
-
-    files: list[File]
-    damage: list[Damage]
-
-
-def of_record(out: Path) -> Record:
-    """Read the record of a finished artifact and hash its content: it must lie under its own digest."""
+def of_record(out: Path) -> tuple[list[File], list[Damage]]:
+    """The files that the record of a finished artifact lists, and what is wrong with the record itself, whose content must lie
+    under its own digest."""
     path = out / "record.json"
     try:
         record = artifact.read_json(path)
         files = [File(out, out / name, int(size), str(sha256)) for name, (size, sha256) in record["files"].items()]
         kind, named, identity = record["kind"], record["digest"], rehashed(record)
     except model.UserError as error:
-        return Record([], [Damage(out, str(error))])
+        return [], [Damage(out, str(error))]
     except (AttributeError, KeyError, TypeError, ValueError):
-        return Record([], [Damage(out, f"{path}: not a record")])
+        return [], [Damage(out, f"{path}: not a record")]
     if (kind, named, identity) == (out.parent.name, out.name, out.name):
-        return Record(files, [])
+        return files, []
     altered = f"its content is that of {kind}/{identity}; it was altered or lies in the wrong place"
-    return Record(files, [Damage(out, f"{path}: {altered}")])
+    return files, [Damage(out, f"{path}: {altered}")]
 
 
 def find_damage(files: list[File], progress: Callable[[int], None]) -> Iterator[Damage]:
