@@ -194,7 +194,8 @@ def value(spec: ReportSpec, report: str, results: Path, query: CellName) -> tupl
     if cell is None or cell[0] is None:
         lacks = f"no record of the report here holds {query.metric} of {query.column}; any k needs the samples"
         return estimate.Estimate(missing=(lacks,)), notes
-    return estimate.Estimate(*(np.nan if number is None else number for number in cell)), notes
+    number, low, high = (np.nan if item is None else item for item in cell)
+    return estimate.Estimate(number, low, high), notes
 
 
 def _head(spec: ReportSpec, report: str, found: estimate.Estimate, query: CellName) -> list[str]:

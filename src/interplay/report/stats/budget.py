@@ -201,13 +201,12 @@ def as_json(judged: list[JudgedMatch]) -> list[dict[str, Any]]:
 def _spent(match: Match, row: ReportArm, stages: list[ReportStage], records: Mapping[str, dict]) -> int | None:
     """Sum over the stages that count; None where one is not finished, or for FLOPs of a model of unknown size."""
     path = {stage.digest: records[stage.digest] for stage in row.path if stage.digest in records}
-    planned = costs(path)
+    if any(stage.digest not in path for stage in stages):
+        return None
+    planned, paper = costs(path), match.accounting == "paper"
     numbers = []
     for stage in stages:
-        if stage.digest not in path:
-            return None
         record, parameters = path[stage.digest], planned[stage.digest].parameters
-        paper = match.accounting == "paper"
         charged = paper_tokens(record["kind"], record["spec"])
         cost = planned[stage.digest] if paper else realised(record, parameters)
         amount = {
