@@ -321,7 +321,7 @@ NUMERICS = "numerics.json"
 
 
 def mark_stacked(out: Path) -> None:
-    """Say beside saves that have no state of their own (shards of an evaluation) that some were made in a stack."""
+    """Say next to saves that have no state of their own (shards of an evaluation) that some were made in a stack."""
     if not (out / "resume" / NUMERICS).exists():
         write_json(out / "resume" / NUMERICS, {"numerics": execution.STACKED})
 

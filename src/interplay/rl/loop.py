@@ -103,8 +103,8 @@ LONG = 10.0
 
 
 def rl_replicas(replicas: Sequence[execution.Replica], how: execution.Run) -> Iterator[tuple[int, stacks.Outcome]]:
-    """Train the replicas step by step: all draw together, then each updates by itself, which takes few launches beside the many
-    of decoding. Gives (number, outcome) of each when it ends: its files are written by then. Raises StoppedError after a signal,
+    """Train the replicas step by step: all draw together, then each updates by itself, which takes few launches where decoding
+    takes many. Gives (number, outcome) of each when it ends: its files are written by then. Raises StoppedError after a signal,
     once all have saved."""
     return stacks.run_replicas(train_policy, replicas, how)
 
