@@ -214,7 +214,12 @@ def test_the_products_of_a_stack_are_those_of_its_decoders() -> None:
             "corpus: {run: {stack: 2}, ",
             "stages of kind corpus are not stacked; write 1 (pretrain, midtrain, sft, rl, evaluate",
         ),
-        ("scale/smoke.yaml", "evaluate: {", "evaluate: {engine: hf, run: {stack: 2}, ", "the engine hf samples from one model at"),
+        (
+            "scale/smoke.yaml",
+            "evaluate: {",
+            "evaluate: {engine: hf, run: {stack: 2}, ",
+            "the engine hf samples from one model at",
+        ),
         (
             "scale/smoke.yaml",
             "pretrain: {",
