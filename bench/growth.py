@@ -5,7 +5,7 @@ MLflow.
 
 One real smoke study of one arm is run first, and one more with ten times the samples. Larger studies are then made of them: each
 further stage gets the files and the metrics of the finished stage of its kind, and a record of its own (a fixture of this bench,
-in a temporary folder). Behind each cost stands its growth over that of what grew (stages, or samples): above 1 it is worse than
+in a temporary folder). Each cost is followed by its growth over that of what grew (stages, or samples): above 1 it is worse than
 linear. A fixed cost (an import) lowers it.
 """
 
