@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from interplay.core import execution, model, references
 from interplay.core.random import generator, stream_key
 from interplay.data import sets, tokenizer
-from interplay.data.steps.spec import CurateSpec, StepModel
+from interplay.data.steps.spec import CurateSpec
 from interplay.tasks.verdict import Row
 
 
@@ -81,18 +81,13 @@ def transform_row(row: Row, name: str, **columns: Any) -> Row:
 # step, and its counts.
 
 
-def step_function(step: StepModel) -> Callable[[StepModel, list[Row], StepInputs], StepResult]:
-    """The function that the class of a step names (`StepModel.RUN`)."""
-    return pkgutil.resolve_name(f"interplay.data.steps.{step.RUN}")
-
-
 def curate_problems(spec: CurateSpec, inputs: dict[str, Path], out: Path, how: execution.Run) -> dict[str, Any]:
     """Write `problems.parquet` and `keys.parquet`. Raises PermanentError when no row is left."""
     rows = mix_rows([sets.read_rows(inputs[f"data.{i}"], i) for i in range(len(spec.mix))], spec)
     mixed, done = len(rows), []
     for number, step in enumerate(spec.steps):
         given = StepInputs(number, inputs, stream_key("curate", spec.seed, number, step.name))
-        made = step_function(step)(step, rows, given)
+        made: StepResult = pkgutil.resolve_name(f"interplay.data.steps.{step.RUN}")(step, rows, given)
         done.append({"step": step.name, "given": len(rows), "left": len(made.rows), **made.counts})
         rows = made.rows
         if not rows:

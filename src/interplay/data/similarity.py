@@ -16,7 +16,7 @@ from interplay.core.model import UserError
 from interplay.data import sets
 from interplay.data.steps.spec import Criterion
 from interplay.tasks import family, qa, verdict
-from interplay.tasks.op_dag import dag, graph_similarity, prose, prose_parser
+from interplay.tasks.op_dag import graph_similarity, prose_parser
 
 # Exact join of n-gram sets (shingles) by Jaccard similarity, with prefix filtering (Bayardo, Ma and Srikant, WWW 2007) in the
 # order of PPJoin: two sets above the threshold share one of their rarest members.
@@ -117,7 +117,7 @@ class JaccardIndex:
         candidates = {other for rank in self._prefix(text) for other in self.postings.get(rank, ()) if other != text}
         least, most = self.threshold * self.sizes[text] - EPSILON, self.sizes[text] / self.threshold + EPSILON
         fitting = sorted(other for other in candidates if least <= self.sizes[other] <= most)
-        return next((other for other in fitting if self._is_similar(self._set(text), self._set(other))), None)
+        return next((other for other in fitting if self._is_similar(text, other)), None)
 
     def _prefix(self, text: int) -> list[int]:
         """Its rarest n-grams, so many that a text with none of them cannot reach the threshold."""
@@ -129,9 +129,9 @@ class JaccardIndex:
             self.sets[text] = frozenset(self.grams.of(text).tolist())
         return self.sets[text]
 
-    def _is_similar(self, mine: frozenset[int], other: frozenset[int]) -> bool:
-        common = len(mine & other)
-        return common >= self.threshold * (len(mine) + len(other) - common) - EPSILON
+    def _is_similar(self, text: int, other: int) -> bool:
+        common = len(self._set(text) & self._set(other))
+        return common >= self.threshold * (self.sizes[text] + self.sizes[other] - common) - EPSILON
 
 
 # Duplicate rows: by text, by n-grams, by text up to names, by structure, by origin.
@@ -242,27 +242,15 @@ def _numbered(rows: Sequence[verdict.Row], tokens: Callable[[verdict.Row], list[
 class Surface(NamedTuple):
     """How graphs of a family are parsed."""
 
-    loads: Callable[[str], Any]
     gold: Callable[[Any], graph_similarity.Graph]
     stated: Callable[[str, Any], graph_similarity.Graph]
     """The graph that a completion of the problem states."""
 
 
 SURFACES = {
-    "op_dag": Surface(
-        dag.loads,
-        graph_similarity.gold_graph,
-        lambda text, problem: graph_similarity.stated_graph(text, problem.modulus),
-    ),
-    "op_dag_prose": Surface(prose.loads, prose_parser.gold_graph, lambda text, problem: prose_parser.stated_graph(text)),
+    "op_dag": Surface(graph_similarity.gold_graph, lambda text, problem: graph_similarity.stated_graph(text, problem.modulus)),
+    "op_dag_prose": Surface(prose_parser.gold_graph, lambda text, problem: prose_parser.stated_graph(text)),
 }
-
-
-class GraphProblem(NamedTuple):
-    """A problem of such a family."""
-
-    surface: Surface
-    problem: Any
 
 
 class Novelty(NamedTuple):
@@ -290,14 +278,14 @@ def novelty_by_band(samples: Path, tested: Path, against: Path, by: Literal["str
     found: dict[str, list[tuple[graph_similarity.Features, float]]] = {}
     without: Counter[str] = Counter()
     for sample in pq.read_table(samples / "samples.parquet", columns=["index", "band", "op", "completion", by]).to_pylist():
-        problem = problems.get(sample["index"])
-        if not sample[by] or problem is None:
+        if not sample[by] or sample["index"] not in problems:
             continue
+        surface, problem = problems[sample["index"]]
         graphs = found.setdefault(sample["band"], [])
         if sample["op"] not in known:
             without[sample["band"]] += 1
             continue
-        graph = graph_similarity.features(problem.surface.stated(sample["completion"], problem.problem), palette)
+        graph = graph_similarity.features(surface.stated(sample["completion"], problem), palette)
         graphs.append((graph, graph_similarity.nearest(graph, known[sample["op"]])))
     return [_of_band(band, graphs, without[band]) for band, graphs in found.items()]
 
@@ -317,11 +305,11 @@ def _libraries(folder: Path, palette: graph_similarity.Palette) -> dict[int, gra
     return {op: graph_similarity.library(of_op) for op, of_op in graphs.items()}
 
 
-def _problems(folder: Path) -> dict[int, GraphProblem]:
-    """Problems of these families by index."""
+def _problems(folder: Path) -> dict[int, tuple[Surface, Any]]:
+    """Problems of these families by index, each with its surface."""
     table = sets.read_table(folder, ["index", "family", "graph"])
     rows = zip(*(table[name].to_pylist() for name in ("index", "family", "graph")), strict=True)
-    found = {i: GraphProblem(SURFACES[name], SURFACES[name].loads(graph)) for i, name, graph in rows if name in SURFACES}
+    found = {i: (SURFACES[name], family.judge_family(name).loads(graph)) for i, name, graph in rows if name in SURFACES}
     if not found:
         families = " or ".join(SURFACES)
         raise UserError(f"novelty: {folder.name} has no problems of {families}; name a set whose solutions state graphs")

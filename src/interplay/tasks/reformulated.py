@@ -120,7 +120,7 @@ def chance(row: Row) -> float:
 def _of(family: str, graph: str) -> float:
     if family == FAMILY:
         return guess_chance(read_form(graph))
-    modulus = _modulus(family, graph)
+    modulus = modulus_of(family, graph)
     return 1 / modulus if modulus else 0.0
 
 
@@ -133,12 +133,13 @@ def guess_chance(form: Form) -> float:
     return _masked(form) if form.format == CLOZE else _of(form.family, form.graph)
 
 
-def _modulus(family: str, graph: str) -> int | None:
+def modulus_of(family: str, graph: str) -> int | None:
+    """The modulus up to which two numbers are the same answer to a problem; None: none."""
     return json.loads(graph).get("modulus") if family == TERSE else None
 
 
 def _masked(form: Form) -> float:
-    modulus = _modulus(form.family, form.graph)
+    modulus = modulus_of(form.family, form.graph)
     if modulus:
         fitting = [value for value in range(modulus) if fits_format(str(value), form.mask)]
         return 1 / max(len(fitting), 1)

@@ -244,11 +244,6 @@ ERRORS = ("truncated", "parse", "missing_node", "dependency", "operator", "value
 _OPERATOR_FREE = ~BAD_OPERATOR
 
 
-def expected_bits(problem: Any) -> list[int]:
-    """The bits of each necessary node that is right."""
-    return [VALUED | NAMED if node.parents else VALUED for node in problem.nodes[: problem.necessary]]
-
-
 def tally(
     state: list[int], expected: list[int], options: spec.Verify, readable: bool, extra: int, answer: str | None, gold: int
 ) -> verdict.Verdict:

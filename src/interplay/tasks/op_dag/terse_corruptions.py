@@ -130,25 +130,18 @@ class Progress(NamedTuple):
     """Nodes that were valued, after all were unfolded."""
 
 
-class Wrong(NamedTuple):
-    """The first wrong step of a solution."""
-
-    start: int
-    """Offset of its first character."""
-    about: int
-    """Place of its node."""
-    progress: Progress
-    """The state before it."""
-
-
 def repair(problem: dag.Problem, completion: str, goal_first: bool) -> Repair | None:
     """The repair of a completion of a forward problem, of its first wrong step; None where it has none."""
     wrong = first_wrong(problem, completion, goal_first)
-    return None if wrong is None else _corrected(problem, completion[: wrong.start], wrong.about, wrong.progress, goal_first)
+    if wrong is None:
+        return None
+    start, about, progress = wrong
+    return _corrected(problem, completion[:start], about, progress, goal_first)
 
 
-def first_wrong(problem: dag.Problem, completion: str, goal_first: bool) -> Wrong | None:
-    """The first wrong step before the answer; None where there is none, where an earlier step has a name that is no node of the
+def first_wrong(problem: dag.Problem, completion: str, goal_first: bool) -> tuple[int, int, Progress] | None:
+    """The first wrong step before the answer: the offset of its first character, the place of its node, and the state before it;
+    None where there is none, where an earlier step has a name that is no node of the
     problem (intermediate names are not followed here), and in reverse problems.
 
     A step is wrong if it is unreadable, is about a node that the goal does not need or that had its step, has a wrong value or
@@ -162,7 +155,7 @@ def first_wrong(problem: dag.Problem, completion: str, goal_first: bool) -> Wron
             return None
         unfolded = len(progress.defined) == problem.necessary
         if _wrong(problem, effect, progress, unfolded):
-            return Wrong(start, effect[0], progress)
+            return start, effect[0], progress
         (progress.valued if unfolded else progress.defined).add(effect[0])
     return None
 
