@@ -246,17 +246,17 @@ class ProgressScore:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.right: dict[range, int] = {}
-        self.samples: dict[range, int] = {}
+        self.read: dict[range, tuple[int, int]] = {}
+        """Right samples of a shard, and all of them."""
 
     def strict(self) -> float:
         """The share of strictly right samples so far; NaN where there is none."""
         for shard in finished_shards(self.folder):
-            if shard not in self.right:
+            if shard not in self.read:
                 column = pq.read_table(_shard_file(self.folder, shard), columns=["strict"])["strict"]
-                self.right[shard], self.samples[shard] = pc.sum(column).as_py() or 0, len(column)
-        samples = sum(self.samples.values())
-        return sum(self.right.values()) / samples if samples else math.nan
+                self.read[shard] = pc.sum(column).as_py() or 0, len(column)
+        right, samples = (sum(counts) for counts in zip((0, 0), *self.read.values(), strict=True))
+        return right / samples if samples else math.nan
 
 
 def _shard_file(folder: Path, shard: range) -> Path:
@@ -273,9 +273,8 @@ def select_checkpoint(spec: SelectSpec, inputs: dict[str, Path], out: Path, how:
     trained = inputs["init"]
     last = int(artifact.record(trained)["metrics"]["steps"])
     steps = [*spec.candidates, last]
-    values = (
-        values_by_samples(spec, inputs, len(steps)) if "evaluation.0.0" in inputs else values_by_metrics(spec, trained, steps)
-    )
+    by_samples = "evaluation.0.0" in inputs
+    values = values_by_samples(spec, inputs, len(steps)) if by_samples else values_by_metrics(spec, trained, steps)
     chosen = best_candidate(values, spec.mode, spec.target)
     if chosen is None:
         raise UserError(f"select: by = {spec.by!r}: no candidate of {trained} has a value that is a number")

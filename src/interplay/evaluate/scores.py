@@ -229,10 +229,8 @@ def _split_passes(order: np.ndarray, lengths: np.ndarray, pass_tokens: int) -> l
 def _mean_nll(decoder: Decoder | heads.Composed, problems: corpus.Encoded, dtype: torch.dtype) -> np.ndarray:
     """The mean NLL (B,) of each of B problems, padded on the right, which causal attention does not see."""
     count, width = len(problems.lengths), int(problems.lengths.max())
-    rows, columns = (
-        np.repeat(np.arange(count), problems.lengths),
-        corpus.index_ranges(np.zeros_like(problems.lengths), problems.lengths),
-    )
+    rows = np.repeat(np.arange(count), problems.lengths)
+    columns = corpus.index_ranges(np.zeros_like(problems.lengths), problems.lengths)
     ids = np.zeros((count, width), np.int64)
     ids[rows, columns] = problems.tokens
     # After an empty prompt the first token is not predicted and does not count.

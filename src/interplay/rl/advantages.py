@@ -32,17 +32,15 @@ def returns(rewards: Sequence[float], gamma: float) -> list[float]:
 
 
 def turn_returns(spec: specs.TurnAdvantage, batch: Batch, now: StepContext) -> torch.Tensor:
-    """(R_t - mean R_t) / sd R_t over the turns t of the rows of a group; tokens of a turn get its advantage. Raises ValueError
-    where episodes have one turn."""
+    """(R_t - mean R_t) / sd R_t over the turns t of the rows of a group; tokens of a turn get its advantage."""
     spans = of_turns(batch)
     values = [returns([span.value for span in row], spec.gamma) for row in spans]
     return placed(batch, compared(batch, values, spec.normalise == "per_position", spec.scale_rewards == "group"))
 
 
 def of_turns(batch: Batch) -> list[list[Span]]:
-    """The spans of each row's turns. Raises ValueError where episodes have one turn."""
-    if batch.turns is None or batch.spans is None:
-        raise ValueError("an advantage of turns needs an episode that has several")
+    """The spans of each row's turns, of episodes that have several."""
+    assert batch.spans is not None
     return batch.spans
 
 
@@ -73,8 +71,7 @@ def placed(batch: Batch, values: Sequence[Sequence[float]]) -> torch.Tensor:
 def igpo(spec: specs.GainAdvantage, batch: Batch, now: StepContext) -> torch.Tensor:
     """R_t = sum over k >= t of gamma^(k - t) z_k: z_k for all turns but the last is s_k - s_(k-1) standardised over all such
     gains of the group, s_k being the mean log-probability of the gold answer after all text before turn k + 1; for the
-    last it is the outcome, standardised over the group (IGPO, arXiv:2510.14967). Raises ValueError where episodes have one
-    turn."""
+    last it is the outcome, standardised over the group (IGPO, arXiv:2510.14967)."""
     spans = of_turns(batch)
     gains = compared(batch, information(spec, batch, now), by_number=False, scaled=True)
     outcomes = compared(batch, [[span.value for span in row[-1:]] for row in spans], by_number=False, scaled=True)
@@ -108,7 +105,7 @@ BASELINES = "role.baselines"
 
 
 def role(spec: specs.RoleAdvantage, batch: Batch, now: StepContext) -> torch.Tensor:
-    """r - b, b the baseline of the row's game and seat as it was before this step. Raises ValueError where there are no seats."""
+    """r - b, b the baseline of the row's game and seat as it was before this step."""
     known = now.memory.notes.get(BASELINES, {})
     baselines = torch.tensor([known.get(name, 0.0) for name in roles(batch, now)], dtype=torch.float64)
     return group_advantages.over_tokens(batch.rewards - baselines, batch)
@@ -125,9 +122,8 @@ def update_baselines(spec: specs.Advantage, batch: Batch, now: StepContext) -> N
 
 
 def roles(batch: Batch, now: StepContext) -> list[str]:
-    """The game and seat of each row. Raises ValueError where there are no seats."""
-    if batch.seats is None:
-        raise ValueError("the advantage `role` needs the episode self_play")
+    """The game and seat of each row."""
+    assert batch.seats is not None
     pairs = zip(batch.ids.tolist(), batch.seats.tolist(), strict=True)
     return [f"{now.rows[i].family}.{seat}" for i, seat in pairs]
 
@@ -163,9 +159,8 @@ def by_spans(spec: specs.SpanAdvantage, batch: Batch, now: StepContext) -> torch
 
 def by_critic(spec: specs.GaeAdvantage, batch: Batch, now: StepContext) -> torch.Tensor:
     """Generalised advantage estimates (arXiv:1506.02438, eq. 16), centred and scaled over the batch's tokens where `whiten` says
-    so. Raises ValueError without values."""
-    if batch.values is None:
-        raise ValueError("the advantage `gae` needs a critic's values")
+    so."""
+    assert batch.values is not None
     found = gae(batch.values.double(), batch, spec.gamma, spec.lam)
     return (group_advantages.whitened_over(found, batch.mask()) if spec.whiten else found).float()
 

@@ -288,11 +288,8 @@ def d3s(spec: specs.D3S, batch: Batch, advantage: Tensor, bears: Tensor, now: St
     # Rows of equal advantage are in the order of their places in their groups, so that no prompt gives all or none of its own.
     rows = rows[torch.argsort(_places(batch.groups)[rows], stable=True)]
     values = advantage[rows].double().sum(1) / batch.num_action_tokens()[rows].clamp(min=1)
-    rows = (
-        rows[kept_rows(spec, values, batch.groups[rows], interpolate(spec.samples, now.progress))].sort().values
-        if len(rows)
-        else rows
-    )
+    if len(rows):
+        rows = rows[kept_rows(spec, values, batch.groups[rows], interpolate(spec.samples, now.progress))].sort().values
     batch, advantage, bears = take(batch, rows), advantage[rows], bears[rows]
     share = interpolate(spec.tokens, now.progress)
     if share < 1 and len(rows):

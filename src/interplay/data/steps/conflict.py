@@ -14,7 +14,7 @@ from interplay.data.steps.context_spec import ConflictPairs
 from interplay.data.steps.spec import Poison
 from interplay.tasks import family, multihop
 from interplay.tasks.facts import chains, questions
-from interplay.tasks.facts.people import TRIES, Problem, grouped
+from interplay.tasks.facts.people import TRIES, grouped
 from interplay.tasks.op_dag import dag, terse_corruptions
 from interplay.tasks.spec import Verify
 from interplay.tasks.verdict import BOX, Row, closing_brace
@@ -88,10 +88,7 @@ def _poison_text(spec: Poison, row: Row, donors: Sequence[Row], letters: str, tr
 
 def _wrong_answers(row: Row, answers: Sequence[str]) -> list[str]:
     """The answers that the row's verifier judges wrong; it accepts equal values, such as 1/2 for 0.5, and aliases."""
-    module, before = (
-        family.judge_family(row.family),
-        row.solution.rpartition(BOX)[0],
-    )  # text before the answer may be part of the format
+    module, before = family.judge_family(row.family), row.solution.rpartition(BOX)[0]  # which may be part of the format
     problem = module.loads(row.graph)
     return [answer for answer in answers if not module.verify(problem, f"{before}{BOX}{answer}}}", Verify()).answer]
 
@@ -177,7 +174,8 @@ def make_conflict_pairs(spec: ConflictPairs, rows: list[Row], inputs: StepInputs
     """Questions about single memorised facts, each after a context and with a rejected completion. Counts: pairs of each sort
     (ignorance, over_inclusion, irrelevant), rows about other things (not_by_heart), and rows for which there are too few names
     (no_context)."""
-    known = [(row, problem.hops[0]) for row in rows if (problem := _parametric_problem(row))]
+    asked = [row for row in rows if row.family == "bios" and row.mode == "parametric"]
+    known = [(row, questions.BIOS.loads(row.graph).hops[0]) for row in asked]
     names = _collect_names([fact for _, fact in known])
     against = _draw_share([row for row, _ in known], spec.contradicting, "contradicting", inputs)
     sorts = dict.fromkeys(against, "over_inclusion")
@@ -191,10 +189,6 @@ def make_conflict_pairs(spec: ConflictPairs, rows: list[Row], inputs: StepInputs
         counts[sort if pair else "no_context"] += 1
         made += [pair] if pair else []
     return StepResult(made, counts)
-
-
-def _parametric_problem(row: Row) -> Problem | None:
-    return questions.BIOS.loads(row.graph) if row.family == "bios" and row.mode == "parametric" else None
 
 
 def _collect_names(facts: Sequence[chains.Fact]) -> Names:

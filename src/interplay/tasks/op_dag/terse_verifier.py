@@ -92,21 +92,6 @@ def judge_step(truth: Gold, step: Step) -> Effect:
     return place, bits
 
 
-def judge_scoped(truth: Gold, step: Step, reached: frozenset[str], operators: frozenset[str], values: dict[str, Form]) -> Effect:
-    """The effect of a step about a necessary node whose definition reads intermediate names: `reached` are the nodes and
-    `operators` the signs found by following them, `values` the forms of all its names."""
-    place = truth.places[step.name]
-    node = truth.problem.nodes[place]
-    bits = _value_bits(truth, place, step) | NAMED
-    if reached != {truth.problem.nodes[parent].name for parent in node.parents}:
-        bits |= BAD_PARENTS
-    if operators != set(node.operator) or (step.worked and step.named and step.worked.operators != step.named.operators):
-        bits |= BAD_OPERATOR
-    if not values_agree(truth, step, values):
-        bits |= BAD_VALUE
-    return place, bits
-
-
 def values_agree(truth: Gold, step: Step, values: dict[str, Form]) -> bool:
     """Whether the substituted numbers are the values of the letters and the constants of the definition; True without any."""
     if not step.worked or not step.named:
@@ -269,10 +254,20 @@ def _reach(scope: Scope, at: int, depth: int = 0) -> Reach:
 
 
 def _through(scope: Scope, step: Step, source: int) -> Effect:
-    """The effect of a step about a node that step `source` defines through intermediate names."""
-    reach, defining = _reach(scope, source), scope.steps[source]
+    """The effect of a step about a necessary node that step `source` defines through intermediate names."""
+    truth, reach, defining = scope.truth, _reach(scope, source), scope.steps[source]
     assert defining is not None
-    return judge_scoped(scope.truth, step._replace(named=defining.named), reach.names, reach.operators, reach.values)
+    step = step._replace(named=defining.named)
+    place = truth.places[step.name]
+    node = truth.problem.nodes[place]
+    bits = _value_bits(truth, place, step) | NAMED
+    if reach.names != {truth.problem.nodes[parent].name for parent in node.parents}:
+        bits |= BAD_PARENTS
+    if reach.operators != set(node.operator) or (step.worked and step.named and step.worked.operators != step.named.operators):
+        bits |= BAD_OPERATOR
+    if not values_agree(truth, step, reach.values):
+        bits |= BAD_VALUE
+    return place, bits
 
 
 def _intermediate(scope: Scope, at: int, step: Step, users: dict[int, set[int]], valued: set[str]) -> list[Effect]:
