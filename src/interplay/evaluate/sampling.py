@@ -27,8 +27,7 @@ from interplay.optim import distributed
 from interplay.rollout import engine, episodes
 from interplay.rollout.request import Request, Rollouts, Sampling
 from interplay.rollout.spec import CompletionEpisode
-from interplay.tasks.family import UNANSWERED
-from interplay.tasks.verdict import Row, Verdict, pass_at_k
+from interplay.tasks import family, verdict
 
 SHARD_BATCHES = 4
 """Engine batches of samples per shard, about, in whole problems: enough to keep the rows of the engine filled, and few enough
@@ -162,7 +161,7 @@ def episode_rows(spec: EvaluateSpec, pool: sets.Pool, ids: list[int], played: ep
     made, turns, transcripts = played.rollouts, played.turns or [], played.transcripts or []
     whole = [i for i in range(len(turns)) if played.excluded is None or not played.excluded[i]]
     kept = made._replace(**{name: getattr(made, name)[whole] for name in ("request", "sample", "truncated")})
-    verdicts = [turns[i][-1].verdict or UNANSWERED for i in whole]
+    verdicts = [turns[i][-1].verdict or family.UNANSWERED for i in whole]
     own = (made.lengths if played.observed is None else made.lengths - played.observed.sum(1)).tolist()
     written: Counter[tuple[int, int]] = Counter()
     for request, sample, tokens in zip(made.request.tolist(), made.sample.tolist(), own, strict=True):
@@ -176,9 +175,9 @@ def episode_rows(spec: EvaluateSpec, pool: sets.Pool, ids: list[int], played: ep
 
 def _table(
     spec: EvaluateSpec,
-    rows: list[Row],
+    rows: list[verdict.Row],
     rollouts: Rollouts,
-    verdicts: list[Verdict],
+    verdicts: list[verdict.Verdict],
     lengths: list[int],
     completions: list[str],
 ) -> pa.Table:
@@ -328,7 +327,7 @@ def _pass_rate(spec: SelectSpec, blocks: list[Path]) -> float:
     samples = _band_samples(spec, blocks, ["index", column]).group_by("index")
     counts = samples.aggregate([(column, "count"), (column, "sum")])
     pairs = zip(counts[f"{column}_count"].to_pylist(), counts[f"{column}_sum"].to_pylist(), strict=True)
-    return metrics.round_significant(fmean(pass_at_k(n, passes, int(k)) for n, passes in pairs))
+    return metrics.round_significant(fmean(verdict.pass_at_k(n, passes, int(k)) for n, passes in pairs))
 
 
 def _band_samples(spec: SelectSpec, blocks: list[Path], columns: list[str]) -> pa.Table:

@@ -9,8 +9,7 @@ from itertools import islice, pairwise
 
 import torch
 
-from interplay.model import heads
-from interplay.model.decoder import Decoder
+from interplay.model import decoder, heads
 from interplay.model.spec import Optimizer
 from interplay.optim import checkpoint, distributed, optimizer
 from interplay.rl import advantage_spec as specs, custom, group_advantages
@@ -280,7 +279,7 @@ def advantages(spec: specs.Advantage, batch: Batch, now: StepContext) -> torch.T
 class ValueNetwork:
     """A value head that begins as the policy with the value `start`, and its own AdamW."""
 
-    def __init__(self, policy: Decoder, learning_rate: float, start: float = 0.0) -> None:
+    def __init__(self, policy: decoder.Decoder, learning_rate: float, start: float = 0.0) -> None:
         self.network = heads.ValueHead(policy, start)
         self.options = Optimizer(name="adamw", learning_rate=learning_rate, weight_decay=0.0)
         self.optimizers = optimizer.build_optimizers(self.options, self.network.named_parameters())
@@ -301,7 +300,7 @@ class ValueNetwork:
 class Critic(ValueNetwork):
     """Values of the states of rollouts."""
 
-    def __init__(self, spec: ValueHead, policy: Decoder, dtype: torch.dtype, micro_batch_tokens: int) -> None:
+    def __init__(self, spec: ValueHead, policy: decoder.Decoder, dtype: torch.dtype, micro_batch_tokens: int) -> None:
         super().__init__(policy, spec.learning_rate)
         self.spec, self.dtype, self.tokens = spec, dtype, micro_batch_tokens
 
@@ -339,7 +338,7 @@ class Critic(ValueNetwork):
         return torch.zeros(where.shape).masked_scatter(where, self.network(found).cpu())
 
 
-def critic(spec: RLSpec, policy: Decoder, micro_batch_tokens: int) -> Critic | None:
+def critic(spec: RLSpec, policy: decoder.Decoder, micro_batch_tokens: int) -> Critic | None:
     """The run's critic, where its method has one."""
     named = spec.method.critic
     return Critic(named, policy, getattr(torch, spec.dtype), micro_batch_tokens) if named else None

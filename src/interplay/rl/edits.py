@@ -9,10 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from interplay.rl import custom, edit_spec as specs
+from interplay.rl import custom, edit_spec as specs, losses
 from interplay.rl.advantages import advantages
 from interplay.rl.batch import Batch, StepContext, join, take
-from interplay.rl.losses import first
 from interplay.tasks.verdict import Verdict
 
 # Rows added or dropped.
@@ -278,7 +277,7 @@ def kept_rows(spec: specs.D3S, values: Tensor, groups: Tensor, share: float) -> 
 def kept_tokens(score: Tensor, bears: Tensor, share: float) -> Tensor:
     """(N,T) bool: the `share` of the tokens in `bears` (N,T) that have the largest scores (N,T), rounded up; earlier ones among
     equals."""
-    return first(score, bears, math.ceil(share * int(bears.sum())))
+    return losses.first(score, bears, math.ceil(share * int(bears.sum())))
 
 
 def d3s(spec: specs.D3S, batch: Batch, advantage: Tensor, bears: Tensor, now: StepContext) -> Edited:

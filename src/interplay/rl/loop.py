@@ -15,8 +15,7 @@ import torch
 from interplay.core import execution, random
 from interplay.core.metrics import Metrics, Progress, read, telemetry
 from interplay.data import sets, tokenizer as text
-from interplay.model import device, folder
-from interplay.model.decoder import Decoder
+from interplay.model import decoder, device, folder
 from interplay.optim import checkpoint, distributed, optimizer
 from interplay.rl import continuation, draw, edits, records, sampler, samplers
 from interplay.rl.advantages import advantages, critic, cut_segments, update_baselines
@@ -308,7 +307,7 @@ def timed(seconds: dict[str, float], what: str) -> Iterator[None]:
     seconds[what] += time.monotonic() - started
 
 
-def _mfu(spec: RLSpec, policy: Decoder, tokens_per_second: float) -> float:
+def _mfu(spec: RLSpec, policy: decoder.Decoder, tokens_per_second: float) -> float:
     """What share of the processes' arithmetic updates used, counting the tokens that bore loss: neither prompts nor passes
     without a gradient."""
     peak = device.stage_flops(getattr(torch, spec.dtype), policy.head().device)

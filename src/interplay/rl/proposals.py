@@ -11,8 +11,7 @@ import torch
 from tokenizers import Tokenizer
 
 from interplay.core import model, random
-from interplay.data import tokenizer as text
-from interplay.data.spec import split_of
+from interplay.data import spec as data_spec, tokenizer as text
 from interplay.rl import group_advantages, records
 from interplay.rl.batch import Batch
 from interplay.rl.spec import TeachSpec
@@ -85,7 +84,7 @@ def _read(text: str, number: int, task: Task) -> Proposal:
     if isinstance(found, str):
         return Proposal(text, None, found)
     structure = family.structure(found)
-    if split_of(structure) not in TRAINED_ON:
+    if data_spec.split_of(structure) not in TRAINED_ON:
         return Proposal(text, None, HELD_OUT)
     shown = family.render(found, task)
     if family.answer(task, found, shown.prompt) != shown.answer:

@@ -8,8 +8,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 import torch
 
-from interplay.core.model import PermanentError
-from interplay.core.random import generator
+from interplay.core import model, random
 from interplay.model.decoder import Decoder
 from interplay.rl.sampler_spec import UniformSampler
 from interplay.tasks.verdict import Row, Verdict
@@ -78,7 +77,7 @@ class PromptSource:
 
     def random(self, *parts: int | str) -> np.random.Generator:
         """The stream for these labels."""
-        return generator(self.seed, "sampler", *parts)
+        return random.generator(self.seed, "sampler", *parts)
 
 
 class Outcome(NamedTuple):
@@ -214,7 +213,7 @@ class WeightedSampler(Sampler):
         """m ids in proportion to `weights` (P,), without replacement within the step as long as there are any; then round
         again. Raises PermanentError when nothing weighs anything."""
         if not weights.any():
-            raise PermanentError(f"{self.name}: no prompt can be drawn at step {self.step}; look at the sampler's options")
+            raise model.PermanentError(f"{self.name}: no prompt can be drawn at step {self.step}; look at the sampler's options")
         left = weights.copy()
         left[self.taken] = 0
         ids: list[int] = []
@@ -310,7 +309,7 @@ class Uniform(Sampler):
         """Raises PermanentError when a set that has a share of the mix has no prompt."""
         for number, (share, size) in enumerate(zip(deck.mix, deck.sizes, strict=True)):
             if share > 0 and not size:
-                raise PermanentError(f"uniform: data.{number} has share {share:g} of the mix and no prompt; take it out")
+                raise model.PermanentError(f"uniform: data.{number} has share {share:g} of the mix and no prompt; take it out")
         self.deck, self.sizes, self.mix = deck, deck.sizes, deck.mix
         self.starts = np.cumsum([0, *self.sizes[:-1]])
         self.taken = [0] * len(self.sizes)

@@ -10,17 +10,14 @@ from typing import Any, NamedTuple
 import torch
 from tokenizers import Tokenizer
 
-from interplay.core import execution
+from interplay.core import execution, random
 from interplay.core.metrics import Metrics, Progress, read, telemetry
-from interplay.core.random import stream_key
 from interplay.data import sets, tokenizer as text
-from interplay.model import folder
+from interplay.model import device, folder
 from interplay.model.decoder import Decoder
-from interplay.model.device import place_decoder
 from interplay.optim import checkpoint, optimizer
 from interplay.rl import draw, group_advantages, loop, proposals, requests, sampler, samplers
 from interplay.rl.batch import Batch, Memory, StepContext
-from interplay.rl.proposals import Asked, Lines, Proposal, Spent
 from interplay.rl.spec import TeachSpec
 from interplay.rl.update import Learner, update
 from interplay.rollout.engine import Engine, closing, engine
@@ -77,10 +74,12 @@ def world(school: School, spec: TeachSpec, rows: Sequence[Row]) -> draw.TrainerS
     )
 
 
-def trained(school: School, rows: Sequence[Row], step: int, factor: float) -> Lines:
+def trained(school: School, rows: Sequence[Row], step: int, factor: float) -> proposals.Lines:
     """Train the student at hand on the problems of one dataset, with a fresh optimiser at `factor` of its rate. The noise is that
     of the outer `step` for all datasets, so that equal ones have equal students."""
-    own = school.spec.model_copy(update={"seed": stream_key(school.spec.seed, "student", step), "steps": school.spec.inner_steps})
+    own = school.spec.model_copy(
+        update={"seed": random.stream_key(school.spec.seed, "student", step), "steps": school.spec.inner_steps}
+    )
     optimizers = optimizer.build_optimizers(own.optimizer, school.student.named_parameters(), own.dtype)
     learner = Learner(own, school.student, school.reference, optimizers, school.micro_batch_tokens)
     course, seconds = world(school, own, rows), defaultdict[str, float](float)
@@ -88,23 +87,23 @@ def trained(school: School, rows: Sequence[Row], step: int, factor: float) -> Li
     return [loop.stepped(course, learner, number, seconds)[2] for number in range(1, own.steps + 1)]
 
 
-def ask(school: School, rows: Sequence[Row], n: int, *words: int | str) -> Asked:
+def ask(school: School, rows: Sequence[Row], n: int, *words: int | str) -> proposals.Asked:
     """`n` completions of each problem; equal words, equal noise."""
     if not rows:
-        return Asked([], 0)
-    spec = school.spec.model_copy(update={"seed": stream_key(school.spec.seed, *words)})
+        return proposals.Asked([], 0)
+    spec = school.spec.model_copy(update={"seed": random.stream_key(school.spec.seed, *words)})
     place = world(school, spec, rows)
     asks = [requests.plain_request(slot, n, row.prompt) for slot, row in enumerate(rows)]
     found = draw.sample_rollouts(place, list(range(len(rows))), asks, StepContext(spec.method, place.memory), Counter()).batch
     passes = [0] * len(rows)
     for i, verdict in zip(found.ids.tolist(), found.verdicts, strict=True):
         passes[i] += verdict.strict if spec.by == "strict" else verdict.answer
-    return Asked(passes, int(found.num_action_tokens().sum()))
+    return proposals.Asked(passes, int(found.num_action_tokens().sum()))
 
 
 def probe(spec: TeachSpec, pool: sets.Pool, step: int) -> list[Row]:
     """The hard problems that are asked in an outer step: by the mix, none twice as long as its set has others."""
-    deck = sampler.PromptSource(sizes=pool.sizes, mix=spec.mix, seed=stream_key(spec.seed, "probe", step))
+    deck = sampler.PromptSource(sizes=pool.sizes, mix=spec.mix, seed=random.stream_key(spec.seed, "probe", step))
     count = min(spec.probe_problems, len(pool.rows))
     return [pool.rows[i] for i in samplers.build_sampler(spec.method.sampler, deck).select(count, 1)]
 
@@ -144,7 +143,7 @@ class Course(NamedTuple):
 class Offered(NamedTuple):
     """What the datasets of an outer step are made of, dataset by dataset."""
 
-    proposals: list[Proposal]
+    proposals: list[proposals.Proposal]
     """g * n."""
     batch: Batch | None
     """As the teacher wrote them."""
@@ -176,8 +175,8 @@ def assembled(spec: TeachSpec, inputs: dict[str, Path], how: execution.Run) -> C
     torch.manual_seed(spec.seed)  # nothing here draws from torch's own stream, but it is saved, and starts at random otherwise
     dtype, init = getattr(torch, spec.dtype), inputs["init"]
     base = init / "model"
-    student = place_decoder(folder.load_decoder(base), how)
-    reference = place_decoder(folder.load_decoder(base), how).requires_grad_(False) if spec.method.loss.refers() else None
+    student = device.place_decoder(folder.load_decoder(base), how)
+    reference = device.place_decoder(folder.load_decoder(base), how).requires_grad_(False) if spec.method.loss.refers() else None
     tokenizer = text.load(init)
     school = School(
         spec=spec,
@@ -193,7 +192,7 @@ def assembled(spec: TeachSpec, inputs: dict[str, Path], how: execution.Run) -> C
     text.check_prompt_lengths(tokenizer, [row.prompt for row in hard.rows], spec.max_prompt_length)
     teacher, instances = None, []
     if spec.proposer == "teacher":
-        model = place_decoder(folder.load_decoder(base), how)
+        model = device.place_decoder(folder.load_decoder(base), how)
         own = spec.model_copy(
             update={
                 "optimizer": spec.teacher_optimizer,
@@ -295,7 +294,7 @@ def valued(course: Course, offered: Offered, step: int, factor: float) -> tuple[
     """What each dataset is worth (g,) float64, and metrics; where its student is promoted, that one's weights are in
     `course.known` then."""
     school, spec = course.school, course.school.spec
-    hard, spent = probe(spec, course.hard, step), Spent()
+    hard, spent = probe(spec, course.hard, step), proposals.Spent()
     datasets = [offered.dataset(k, spec) for k in range(spec.datasets)]
     become(school.student, course.known)
     before = examine_student(school, hard, step, spent)
@@ -318,7 +317,7 @@ def valued(course: Course, offered: Offered, step: int, factor: float) -> tuple[
     return rewards, {**proposals.of_rewards(rewards, best), **rates, **spent.metrics(lessons)}
 
 
-def examine_student(school: School, hard: list[Row], step: int, spent: Spent) -> int:
+def examine_student(school: School, hard: list[Row], step: int, spent: proposals.Spent) -> int:
     """Passes of the student at hand over its completions of the hard problems; the noise is the step's."""
     found = ask(school, hard, school.spec.probe_samples, "probe", step)
     spent.asked(found, len(hard) * school.spec.probe_samples)
@@ -326,8 +325,8 @@ def examine_student(school: School, hard: list[Row], step: int, spent: Spent) ->
 
 
 def graduate(
-    course: Course, rows: list[Row], hard: list[Row], step: int, factor: float, spent: Spent
-) -> tuple[int, Weights, Lines]:
+    course: Course, rows: list[Row], hard: list[Row], step: int, factor: float, spent: proposals.Spent
+) -> tuple[int, Weights, proposals.Lines]:
     """Train a fork of the student on a dataset, and ask it the hard problems: its passes, its weights, and its steps of RL."""
     become(course.school.student, course.known)
     lines = trained(course.school, rows, step, factor)
@@ -335,7 +334,7 @@ def graduate(
     return examine_student(course.school, hard, step, spent), weights(course.school.student), lines
 
 
-def learnable(school: School, datasets: list[list[Row]], step: int, spent: Spent) -> torch.Tensor:
+def learnable(school: School, datasets: list[list[Row]], step: int, spent: proposals.Spent) -> torch.Tensor:
     """(g,) float64: what the student at hand, before it is trained, says of each dataset."""
     rows, n = [row for own in datasets for row in own], school.spec.method.allocation.num_generations
     found = ask(school, rows, n, "learnable", step)

@@ -6,8 +6,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from interplay.core import extension
-from interplay.core.random import stream_key
+from interplay.core import extension, random
 from interplay.rollout.engine import Engine
 from interplay.rollout.request import Request, Rollouts, Sampling
 from interplay.rollout.spec import CompletionEpisode, EnvironmentEpisode, Episode, RetryEpisode, SelfPlayEpisode, Turns
@@ -117,7 +116,9 @@ def go_on(setting: Setting, asked: Sequence[Request], threads: Sequence[Thread],
     """One more turn, number `turn` of the episode, of each thread. Its noise is keyed by (seed, turn, prompt, sample, position),
     so that no turn repeats another's, regardless of which episodes are still in play."""
     more = [Request(thread.context(last), asked[thread.request].key, thread.sample, 1) for thread in threads]
-    sampling = setting.sampling._replace(seed=stream_key(setting.sampling.seed, "turn", turn)) if turn else setting.sampling
+    sampling = (
+        setting.sampling._replace(seed=random.stream_key(setting.sampling.seed, "turn", turn)) if turn else setting.sampling
+    )
     _write(setting, threads, setting.engine.generate(more, sampling))
 
 
