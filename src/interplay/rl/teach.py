@@ -171,13 +171,9 @@ def teach_student(spec: TeachSpec, inputs: dict[str, Path], out: Path, how: exec
 
 def assembled(spec: TeachSpec, inputs: dict[str, Path], how: execution.Run) -> Course:
     """All that a run has before its first step."""
-    torch.set_num_threads(how.threads)
-    torch.manual_seed(spec.seed)  # nothing here draws from torch's own stream, but it is saved, and starts at random otherwise
+    student, reference, tokenizer, hard = loop.loaded(spec, inputs, how)
     dtype, init = getattr(torch, spec.dtype), inputs["init"]
     base = init / "model"
-    student = device.place_decoder(folder.load_decoder(base), how)
-    reference = device.place_decoder(folder.load_decoder(base), how).requires_grad_(False) if spec.method.loss.refers() else None
-    tokenizer = text.load(init)
     school = School(
         spec=spec,
         student=student,
@@ -188,8 +184,6 @@ def assembled(spec: TeachSpec, inputs: dict[str, Path], how: execution.Run) -> C
         files=text.tokenizer_folder(init),
         micro_batch_tokens=how.micro_batch_tokens,
     )
-    hard = sets.load_pool([inputs[f"data.{i}"] for i in range(len(spec.mix))])
-    text.check_prompt_lengths(tokenizer, [row.prompt for row in hard.rows], spec.max_prompt_length)
     teacher, instances = None, []
     if spec.proposer == "teacher":
         model = device.place_decoder(folder.load_decoder(base), how)
