@@ -3,10 +3,8 @@ stream."""
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any
 
 import numpy as np
-import torch
 
 from interplay.core.model import PermanentError
 from interplay.rl import sampler, sampler_spec as specs
@@ -166,16 +164,6 @@ class PacedSampler(sampler.WeightedSampler):
         """Only an order by pass rate learns."""
         if self.tracker:
             self.tracker.add(outcomes)
-
-    def tensors(self) -> dict[str, torch.Tensor]:
-        """The pass rates, where they count."""
-        return self.tracker.tensors() if self.tracker else {}
-
-    def load_state_dict(self, state: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
-        """Go on where both were taken."""
-        super().load_state_dict(state, tensors)
-        if self.tracker:
-            self.tracker.load(tensors)
 
 
 # Retain the hardest: fewer and fewer prompts, those that fail most.

@@ -114,6 +114,8 @@ class Sampler:
     """Attributes that are saved as JSON data: numbers, lists and small arrays."""
     ARRAYS: ClassVar[tuple[str, ...]] = ()
     """Attributes that are saved as tensors: arrays over all prompts."""
+    tracker: "Tracker | None" = None
+    """Pass rates that it keeps, which are saved, too."""
 
     def select(self, m: int, step: int) -> list[int]:
         """m ids; `step` counts from 1."""
@@ -140,7 +142,8 @@ class Sampler:
 
     def tensors(self) -> dict[str, torch.Tensor]:
         """State that is large, by name."""
-        return {name: torch.from_numpy(getattr(self, name).copy()) for name in self.ARRAYS}
+        own = {name: torch.from_numpy(getattr(self, name).copy()) for name in self.ARRAYS}
+        return {**own, **(self.tracker.tensors() if self.tracker else {})}
 
     def load_state_dict(self, state: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
         """Go on where both were taken."""
@@ -149,6 +152,8 @@ class Sampler:
             setattr(self, name, np.array(value) if isinstance(getattr(self, name), np.ndarray) else value)
         for name in self.ARRAYS:
             setattr(self, name, tensors[name].numpy().copy())
+        if self.tracker:
+            self.tracker.load(tensors)
 
 
 # What samplers share that draw by weight: a random stream for each call, and draws without replacement.
@@ -272,7 +277,9 @@ class Tracker:
 
 
 class Tracked(WeightedSampler):
-    """Feeds a tracker with what is observed, and saves it."""
+    """Feeds a tracker with what is observed."""
+
+    tracker: Tracker
 
     def __init__(self, deck: PromptSource, tracker: Tracker) -> None:
         super().__init__(deck)
@@ -285,15 +292,6 @@ class Tracked(WeightedSampler):
     def observe(self, step: int, outcomes: Sequence[Outcome]) -> None:
         """One visit for each outcome."""
         self.tracker.add(outcomes)
-
-    def tensors(self) -> dict[str, torch.Tensor]:
-        """Also the tracker's."""
-        return {**super().tensors(), **self.tracker.tensors()}
-
-    def load_state_dict(self, state: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
-        """Go on where both were taken."""
-        super().load_state_dict(state, tensors)
-        self.tracker.load(tensors)
 
 
 # Every prompt of a set once per epoch.
