@@ -140,20 +140,6 @@ class Course(NamedTuple):
     """Of the student that the next students start from; a promotion puts others in their place."""
 
 
-class Offered(NamedTuple):
-    """What the datasets of an outer step are made of, dataset by dataset."""
-
-    proposals: list[proposals.Proposal]
-    """g * n."""
-    batch: Batch | None
-    """As the teacher wrote them."""
-
-    def dataset(self, k: int, spec: TeachSpec) -> list[Row]:
-        """The valid problems of dataset k."""
-        own = self.proposals[k * spec.problems_per_dataset : (k + 1) * spec.problems_per_dataset]
-        return [one.row for one in own if one.row]
-
-
 def teach_student(spec: TeachSpec, inputs: dict[str, Path], out: Path, how: execution.Run) -> dict[str, Any]:
     """Teach and write the student's `model/`, `checkpoints/<step>/model/`, `metrics.jsonl` and `proposals.parquet`; goes on from
     `out/resume` where there is one. Roles: see TeachSpec.
@@ -249,24 +235,25 @@ def one_step(course: Course, out: Path, step: int) -> dict[str, float]:
     """Propose, train students, pay the teacher and promote; returns the step's metrics."""
     spec = course.school.spec
     factor = optimizer.lr_factor(spec.schedule, step, spec.steps)
-    offered = offer(course, step)
+    offered, batch = offer(course, step)
     rewards, measured = valued(course, offered, step, factor)
-    invalid = torch.tensor([one.row is None for one in offered.proposals])
+    invalid = torch.tensor([one.row is None for one in offered])
     advantage = proposals.credited(rewards, invalid, spec.invalid_penalty)
     shared = rewards.repeat_interleave(spec.problems_per_dataset) - spec.invalid_penalty * invalid.double()
-    proposals.write_step(out, step, spec, offered.proposals, shared, advantage)
-    learnt = update_teacher(course.teacher, offered.batch, shared, advantage, step, factor)
-    return {**proposals.proposal_shares(offered.proposals, spec.task), **measured, **learnt, "lr_factor": factor}
+    proposals.write_step(out, step, spec, offered, shared, advantage)
+    learnt = update_teacher(course.teacher, batch, shared, advantage, step, factor)
+    return {**proposals.proposal_shares(offered, spec.task), **measured, **learnt, "lr_factor": factor}
 
 
-def offer(course: Course, step: int) -> Offered:
-    """The proposals of a step, or problems in place of them."""
+def offer(course: Course, step: int) -> tuple[list[proposals.Proposal], Batch | None]:
+    """The proposals of a step, g * n, dataset by dataset, or problems in place of them; and the batch of what the teacher
+    wrote."""
     school, spec = course.school, course.school.spec
     if course.teacher is None:
         count = spec.datasets * spec.problems_per_dataset
-        return Offered(proposals.draw_problems(course.instances, count, spec.seed, "instances", step), None)
+        return proposals.draw_problems(course.instances, count, spec.seed, "instances", step), None
     batch = proposals.write_proposals(spec, course.teacher.engine, school.special, course.teacher.end, step, school.tokenizer)
-    return Offered(proposals.read_proposals(batch.completions, spec.task), batch)
+    return proposals.read_proposals(batch.completions, spec.task), batch
 
 
 def update_teacher(
@@ -284,12 +271,13 @@ def update_teacher(
     return {f"teacher/{name}": value for name, value in {**measured, **values}.items()}
 
 
-def valued(course: Course, offered: Offered, step: int, factor: float) -> tuple[torch.Tensor, dict[str, float]]:
-    """What each dataset is worth (g,) float64, and metrics; where its student is promoted, that one's weights are in
-    `course.known` then."""
+def valued(course: Course, offered: list[proposals.Proposal], step: int, factor: float) -> tuple[torch.Tensor, dict[str, float]]:
+    """What each dataset, the valid ones of its proposals, is worth (g,) float64, and metrics; where its student is promoted, that
+    one's weights are in `course.known` then."""
     school, spec = course.school, course.school.spec
     hard, spent = probe(spec, course.hard, step), proposals.Spent()
-    datasets = [offered.dataset(k, spec) for k in range(spec.datasets)]
+    size = spec.problems_per_dataset
+    datasets = [[one.row for one in offered[k * size : (k + 1) * size] if one.row] for k in range(spec.datasets)]
     become(school.student, course.known)
     before = examine_student(school, hard, step, spent)
     learnt = learnable(school, datasets, step, spent) if spec.teacher_reward == "intrinsic" else None

@@ -191,12 +191,7 @@ def _side_by_side(whole: Decoder | heads.Composed | heads.Lagged) -> tuple[list[
         return [whole.base, whole.assistant], whole.logits
     if isinstance(whole, heads.Lagged):
         return [whole.policy, whole.copy], whole.logits
-    return [whole], _alone
-
-
-def _alone(logits: Tensor) -> Tensor:
-    """A single decoder's."""
-    return logits
+    return [whole], lambda logits: logits
 
 
 def _complete(parts: list[Part], blend: Blend, batch: list[tuple[int, Request]], sampling: Sampling, graphs: bool) -> Rollouts:
