@@ -185,15 +185,6 @@ Lines = list[dict[str, float]]
 """Metrics of each step of RL on a dataset."""
 
 
-class Asked(NamedTuple):
-    """Completions of some problems by the student at hand."""
-
-    passes: list[int]
-    """Of each problem."""
-    tokens: int
-    """Sampled."""
-
-
 PROPOSALS = pa.schema(
     [
         ("step", pa.int32()),
@@ -219,10 +210,10 @@ class Spent:
     def __init__(self) -> None:
         self.sums = dict.fromkeys(TOTALS, 0.0)
 
-    def asked(self, found: Asked, completions: int) -> None:
+    def asked(self, tokens: int, completions: int) -> None:
         """Completions that nothing is trained on."""
         self.sums["completions"] += completions
-        self.sums["completion_tokens"] += found.tokens
+        self.sums["completion_tokens"] += tokens
 
     def learnt(self, lines: Lines) -> None:
         """A student's steps of RL."""

@@ -87,10 +87,11 @@ def trained(school: School, rows: Sequence[Row], step: int, factor: float) -> pr
     return [loop.stepped(course, learner, number, seconds)[2] for number in range(1, own.steps + 1)]
 
 
-def ask(school: School, rows: Sequence[Row], n: int, *words: int | str) -> proposals.Asked:
-    """`n` completions of each problem; equal words, equal noise."""
+def ask(school: School, rows: Sequence[Row], n: int, *words: int | str) -> tuple[list[int], int]:
+    """Of `n` completions of each problem by the student at hand the passes of each problem, and the tokens of all; equal words,
+    equal noise."""
     if not rows:
-        return proposals.Asked([], 0)
+        return [], 0
     spec = school.spec.model_copy(update={"seed": random.stream_key(school.spec.seed, *words)})
     place = world(school, spec, rows)
     asks = [requests.plain_request(slot, n, row.prompt) for slot, row in enumerate(rows)]
@@ -98,7 +99,7 @@ def ask(school: School, rows: Sequence[Row], n: int, *words: int | str) -> propo
     passes = [0] * len(rows)
     for i, verdict in zip(found.ids.tolist(), found.verdicts, strict=True):
         passes[i] += verdict.strict if spec.by == "strict" else verdict.answer
-    return proposals.Asked(passes, int(found.num_action_tokens().sum()))
+    return passes, int(found.num_action_tokens().sum())
 
 
 def probe(spec: TeachSpec, pool: sets.Pool, step: int) -> list[Row]:
@@ -301,9 +302,9 @@ def valued(course: Course, offered: list[proposals.Proposal], step: int, factor:
 
 def examine_student(school: School, hard: list[Row], step: int, spent: proposals.Spent) -> int:
     """Passes of the student at hand over its completions of the hard problems; the noise is the step's."""
-    found = ask(school, hard, school.spec.probe_samples, "probe", step)
-    spent.asked(found, len(hard) * school.spec.probe_samples)
-    return sum(found.passes)
+    passes, tokens = ask(school, hard, school.spec.probe_samples, "probe", step)
+    spent.asked(tokens, len(hard) * school.spec.probe_samples)
+    return sum(passes)
 
 
 def graduate(
@@ -319,7 +320,7 @@ def graduate(
 def learnable(school: School, datasets: list[list[Row]], step: int, spent: proposals.Spent) -> torch.Tensor:
     """(g,) float64: what the student at hand, before it is trained, says of each dataset."""
     rows, n = [row for own in datasets for row in own], school.spec.method.allocation.num_generations
-    found = ask(school, rows, n, "learnable", step)
-    spent.asked(found, len(rows) * n)
+    passes, tokens = ask(school, rows, n, "learnable", step)
+    spent.asked(tokens, len(rows) * n)
     member = [k for k, own in enumerate(datasets) for _ in own]
-    return proposals.intrinsic([passes / n for passes in found.passes], member, len(datasets))
+    return proposals.intrinsic([count / n for count in passes], member, len(datasets))
