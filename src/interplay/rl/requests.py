@@ -103,9 +103,9 @@ class AllocationMember(NamedTuple):
 
     first: Callable[..., list[int]]
     """`(spec, prompts)`: completions of each prompt in the first round."""
-    again: Callable[..., list[int]] | None = None
+    again: Callable[..., list[int]] = lambda spec, batch, prompts, rounds: []
     """`(spec, batch, prompts, rounds)`: completions of each in the next round, given what was sampled so far in how many further
-    rounds; all zeros: no further round."""
+    rounds; none, or all zeros: no further round."""
 
 
 ALLOCATION: dict[str, AllocationMember] = {
@@ -185,7 +185,7 @@ class PromptingMember(NamedTuple):
 
     requests: Callable[..., Requests]
     """`(spec, row, slot, n, now)`: n completions of a prompt, as requests."""
-    keep: Callable[..., Batch] | None = None
+    keep: Callable[..., Batch] = lambda spec, batch, now: batch
     """`(spec, batch, now) -> batch`: which of the rows are kept, and with which rewards."""
 
 
