@@ -147,7 +147,7 @@ def completion_rows(
     lengths = rollouts.lengths.tolist()
     completions = tokenizer.decode_batch([tokens[:n] for tokens, n in zip(rollouts.tokens.tolist(), lengths, strict=True)])
     verdicts = sets.judge_completions(rows, completions, spec.verify)
-    table = _table(spec, rows, rollouts, verdicts, lengths, completions)
+    table = _table(spec, rows, rollouts, verdicts, completions)
     if spec.unit_caps:
         table = scores.judge_caps(table, rows, completions, spec)
     if spec.entropy:
@@ -160,32 +160,27 @@ def episode_rows(spec: EvaluateSpec, pool: sets.Pool, ids: list[int], played: ep
     column TURNS whether its answer was right after each turn."""
     made, turns, transcripts = played.rollouts, played.turns or [], played.transcripts or []
     whole = [i for i in range(len(turns)) if played.excluded is None or not played.excluded[i]]
-    kept = made._replace(**{name: getattr(made, name)[whole] for name in ("request", "sample", "truncated")})
+    request, sample = made.request[whole].tolist(), made.sample[whole].tolist()
     verdicts = [turns[i][-1].verdict or family.UNANSWERED for i in whole]
     own = (made.lengths if played.observed is None else made.lengths - played.observed.sum(1)).tolist()
     written: Counter[tuple[int, int]] = Counter()
     for request, sample, tokens in zip(made.request.tolist(), made.sample.tolist(), own, strict=True):
         written[request, sample] += tokens
-    lengths = [written[pair] for pair in zip(kept.request.tolist(), kept.sample.tolist(), strict=True)]
-    rows = [pool.rows[ids[request]] for request in kept.request.tolist()]
-    table = _table(spec, rows, kept, verdicts, lengths, [transcripts[i] for i in whole])
+    lengths = torch.tensor([written[pair] for pair in zip(request, sample, strict=True)])
+    kept = made._replace(sample=made.sample[whole], truncated=made.truncated[whole], lengths=lengths)
+    table = _table(spec, [pool.rows[ids[i]] for i in request], kept, verdicts, [transcripts[i] for i in whole])
     right = [[bool(turn.verdict and turn.verdict.answer) for turn in turns[i]] for i in whole]
     return table.append_column(TURNS, pa.array(right, pa.list_(pa.bool_())))
 
 
 def _table(
-    spec: EvaluateSpec,
-    rows: list[verdict.Row],
-    rollouts: Rollouts,
-    verdicts: list[verdict.Verdict],
-    lengths: list[int],
-    completions: list[str],
+    spec: EvaluateSpec, rows: list[verdict.Row], rollouts: Rollouts, verdicts: list[verdict.Verdict], completions: list[str]
 ) -> pa.Table:
     columns = {
         **{name: [getattr(row, name) for row in rows] for name in ("index", "band", "op", "mode")},
         "sample": rollouts.sample.tolist(),
         **{name: [getattr(verdict, name) for verdict in verdicts] for name in ("strict", "answer", "score", "error")},
-        "length": lengths,
+        "length": rollouts.lengths.tolist(),
         "truncated": rollouts.truncated.tolist(),
         "completion": completions,
     }

@@ -34,7 +34,8 @@ def turn_returns(spec: specs.TurnAdvantage, batch: Batch, now: StepContext) -> t
     """(R_t - mean R_t) / sd R_t over the turns t of the rows of a group; tokens of a turn get its advantage."""
     spans = of_turns(batch)
     values = [returns([span.value for span in row], spec.gamma) for row in spans]
-    return placed(batch, compared(batch, values, spec.normalise == "per_position", spec.scale_rewards == "group"))
+    numbers = [range(len(row)) for row in values] if spec.normalise == "per_position" else None
+    return placed(batch, compared(batch, values, numbers, spec.scale_rewards == "group"))
 
 
 def of_turns(batch: Batch) -> list[list[Span]]:
@@ -43,16 +44,17 @@ def of_turns(batch: Batch) -> list[list[Span]]:
     return batch.spans
 
 
-def compared(batch: Batch, values: Sequence[Sequence[float]], by_number: bool, scaled: bool) -> list[list[float]]:
-    """A value for each turn of each row, less the mean and (if `scaled`) over the standard deviation of those of its group, or of
+def compared(
+    batch: Batch, values: Sequence[Sequence[float]], numbers: Sequence[Sequence[int]] | None = None, scaled: bool = True
+) -> list[list[float]]:
+    """A value for each part of each row, less the mean and (if `scaled`) over the standard deviation of those of its group, or of
     its group and number. Rows that do not count are compared with those that do."""
-    each = [(row, number) for row, of_row in enumerate(values) for number in range(len(of_row))]
-    if not each:
+    rows = torch.tensor([row for row, of_row in enumerate(values) for _ in of_row])
+    if not len(rows):
         return [[] for _ in values]
-    flat = torch.tensor([values[row][number] for row, number in each], dtype=torch.float64)
-    rows = torch.tensor([row for row, _ in each])
-    most = max(number for _, number in each) + 1
-    member = batch.groups[rows] * most + torch.tensor([number if by_number else 0 for _, number in each])
+    flat = torch.tensor([value for of_row in values for value in of_row], dtype=torch.float64)
+    number = torch.tensor([number for of_row in numbers for number in of_row]) if numbers else torch.zeros_like(rows)
+    member = batch.groups[rows] * (number.max() + 1) + number
     centred, deviation = group_advantages.standardised(flat, member, batch.baseline_mask()[rows])
     found = iter((centred / (deviation + group_advantages.EPSILON) if scaled else centred).tolist())
     return [list(islice(found, len(of_row))) for of_row in values]
@@ -72,8 +74,8 @@ def igpo(spec: specs.GainAdvantage, batch: Batch, now: StepContext) -> torch.Ten
     gains of the group, s_k being the mean log-probability of the gold answer after all text before turn k + 1; for the
     last it is the outcome, standardised over the group (IGPO, arXiv:2510.14967)."""
     spans = of_turns(batch)
-    gains = compared(batch, information(spec, batch, now), by_number=False, scaled=True)
-    outcomes = compared(batch, [[span.value for span in row[-1:]] for row in spans], by_number=False, scaled=True)
+    gains = compared(batch, information(spec, batch, now))
+    outcomes = compared(batch, [[span.value for span in row[-1:]] for row in spans])
     each = [[*gain, *outcome] for gain, outcome in zip(gains, outcomes, strict=True)]
     return placed(batch, [returns(values, spec.gamma) for values in each])
 
@@ -136,20 +138,15 @@ def by_spans(spec: specs.SpanAdvantage, batch: Batch, now: StepContext) -> torch
     over the spans that end behind t (arXiv:2402.03300, section 4.1.3). Raises ValueError without spans."""
     if batch.spans is None:
         raise ValueError("the advantage `spans` needs a reward that judges spans")
-    each = [(row, span) for row, of_row in enumerate(batch.spans) for span in of_row]
+    positions = [[span.position for span in row] for row in batch.spans] if spec.normalise == "per_position" else None
+    advantages = compared(batch, [[span.value for span in row] for row in batch.spans], positions)
     found = torch.zeros(batch.tokens.shape, dtype=torch.float64)
-    if not each:
-        return found.float()
-    values = torch.tensor([span.value for _, span in each], dtype=torch.float64)
-    most = max(span.position for _, span in each) + 1
-    places = [span.position if spec.normalise == "per_position" else 0 for _, span in each]
-    member = batch.groups[[row for row, _ in each]] * most + torch.tensor(places)
-    centred, deviation = group_advantages.standardised(values, member)
-    for (row, span), advantage in zip(each, (centred / (deviation + group_advantages.EPSILON)).tolist(), strict=True):
-        if spec.credit == "following":
-            found[row, : span.end] += advantage
-        else:
-            found[row, span.start : span.end] = advantage
+    for row, (spans, of_row) in enumerate(zip(batch.spans, advantages, strict=True)):
+        for span, advantage in zip(spans, of_row, strict=True):
+            if spec.credit == "following":
+                found[row, : span.end] += advantage
+            else:
+                found[row, span.start : span.end] = advantage
     return (found * batch.mask()).float()
 
 

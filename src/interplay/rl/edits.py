@@ -38,7 +38,7 @@ def replay(spec: specs.Replay, batch: Batch, now: StepContext) -> Batch:
         kinds = set(passed[here].tolist())
         if len(kinds) == 1:
             past = buffer.get(f"{int(batch.ids[here[0]])}.{int(not kinds.pop())}", [])
-            more += [_row(batch, int(here[0]), old) for old in past[-spec.rows :]]
+            more += [_row(batch, int(here[0]), old, off_policy=torch.tensor([True])) for old in past[-spec.rows :]]
     for i in range(len(batch)):
         kept = buffer.setdefault(f"{int(batch.ids[i])}.{int(passed[i])}", [])
         kept.append(_note(batch, i))
@@ -88,41 +88,9 @@ def _note(batch: Batch, i: int) -> dict[str, Any]:
     }
 
 
-def _row(batch: Batch, like: int, note: dict[str, Any]) -> Batch:
-    """A past completion as a row of the group of the row `like`."""
-    return _placed(
-        batch,
-        like,
-        note["tokens"],
-        logprobs=torch.tensor([note["logprobs"]]),
-        truncated=torch.tensor([note["truncated"]]),
-        completions=[note["completion"]],
-        verdicts=[Verdict(*note["verdict"])],
-        rewards=torch.tensor([note["reward"]], dtype=torch.float64),
-        parts={name: torch.tensor([value], dtype=torch.float64) for name, value in note["parts"].items()},
-        off_policy=torch.tensor([True]),
-    )
-
-
-def _gold(batch: Batch, like: int, now: StepContext) -> Batch:
-    """The gold solution as a row in place of the group of the row `like`."""
-    text, tokens = now.gold(int(batch.ids[like]))
-    return _placed(
-        batch,
-        like,
-        tokens,
-        logprobs=torch.zeros(1, len(tokens)),
-        truncated=torch.tensor([False]),
-        completions=[text],
-        verdicts=[GOLD],
-        rewards=torch.tensor([1.0], dtype=torch.float64),
-        parts={name: torch.ones(1, dtype=torch.float64) for name in batch.parts},
-        excluded=torch.tensor([True]),
-    )
-
-
-def _placed(batch: Batch, like: int, tokens: list[int], **values: Any) -> Batch:
-    """A row that was not sampled in this step: `row` is -1."""
+def _row(batch: Batch, like: int, note: dict[str, Any], **marks: Any) -> Batch:
+    """A completion that was not sampled in this step as a row of the group of the row `like`: its `row` is -1. `marks` are
+    `off_policy` or `excluded`."""
     one = take(batch, torch.tensor([like]))
     return Batch(
         row=torch.tensor([-1]),
@@ -130,10 +98,31 @@ def _placed(batch: Batch, like: int, tokens: list[int], **values: Any) -> Batch:
         ids=one.ids,
         groups=one.groups,
         expected=one.expected,
-        tokens=torch.tensor([tokens]),
-        lengths=torch.tensor([len(tokens)]),
-        **values,
+        tokens=torch.tensor([note["tokens"]]),
+        lengths=torch.tensor([len(note["tokens"])]),
+        logprobs=torch.tensor([note["logprobs"]]),
+        truncated=torch.tensor([note["truncated"]]),
+        completions=[note["completion"]],
+        verdicts=[Verdict(*note["verdict"])],
+        rewards=torch.tensor([note["reward"]], dtype=torch.float64),
+        parts={name: torch.tensor([value], dtype=torch.float64) for name, value in note["parts"].items()},
+        **marks,
     )
+
+
+def _gold(batch: Batch, like: int, now: StepContext) -> Batch:
+    """The gold solution as a row in place of the group of the row `like`."""
+    text, tokens = now.gold(int(batch.ids[like]))
+    note = {
+        "tokens": tokens,
+        "logprobs": [0.0] * len(tokens),
+        "truncated": False,
+        "completion": text,
+        "verdict": GOLD,
+        "reward": 1.0,
+        "parts": dict.fromkeys(batch.parts, 1.0),
+    }
+    return _row(batch, like, note, excluded=torch.tensor([True]))
 
 
 # Groups that tell nothing are dropped, and fresh ones drawn (DAPO, arXiv:2503.14476).

@@ -141,7 +141,21 @@ PREFERENCE_OPTIONS = {
 """Option -> losses that use it."""
 
 
-class PreferSpec(TuneSpec):
+class PairSpec(TuneSpec):
+    """Keys of trainers on pairs."""
+
+    mix: Mix
+    """Share of each `data.<i>` role among the pairs; sums to 1. The set that is smallest for its share is used up."""
+    pairs_per_step: Count = 32
+    """Pairs per optimiser step."""
+
+    @property
+    def rows_per_step(self) -> int:
+        """Two completions a pair."""
+        return 2 * self.pairs_per_step
+
+
+class PreferSpec(PairSpec):
     """Preference optimisation of a policy. Roles: `init` (a model; also the frozen reference of losses that have one), `data.<i>`
     (problem sets that hold pairs, see the step preference_pairs) and, where the stage names one, `validation` (such a set)."""
 
@@ -177,10 +191,6 @@ class PreferSpec(TuneSpec):
     """Weight of kto's chosen completions."""
     undesirable_weight: NotNegative = 1.0
     """Weight of kto's rejected completions."""
-    mix: Mix
-    """Share of each `data.<i>` role among the pairs; sums to 1. The set that is smallest for its share is used up."""
-    pairs_per_step: Count = 32
-    """Pairs per optimiser step."""
     few_shot: Annotated[Natural, Since(0)] = 0
     """Pairs of the same rater with other questions before each prompt, each as chosen and then rejected completion, so that the
     policy learns to infer preferences from its context (FSPO, arXiv:2502.19312). For pairs with raters (the step rated_pairs),
@@ -196,11 +206,6 @@ class PreferSpec(TuneSpec):
         if self.loss_type == "kto" and self.pairs_per_step < 2:
             raise ValueError("pairs_per_step must be at least 2 for kto, which estimates a divergence across pairs")
         return self
-
-    @property
-    def rows_per_step(self) -> int:
-        """Two completions a pair."""
-        return 2 * self.pairs_per_step
 
     @classmethod
     def reference_tokens(cls, spec: Mapping[str, Any], tokens: int) -> int:
@@ -222,7 +227,7 @@ class Routing(Model):
     """Rate of the update; 1 is Bayes' rule."""
 
 
-class RewardModelSpec(TuneSpec):
+class RewardModelSpec(PairSpec):
     """A Bradley-Terry reward model: a decoder with heads on the state at the end of a completion. Roles: `init`
     (a model), `data.<i>` and `validation` (problem sets that hold pairs), and where the stage names an evaluation under
     `samples`, `samples.<b>` (its blocks) and `prompts` (its problems), for best-of-n by reward."""
@@ -235,20 +240,11 @@ class RewardModelSpec(TuneSpec):
     arXiv:2307.09288, eq. 2)."""
     center_rewards_coefficient: NotNegative = 0.0
     """Weight of the squared sum of a pair's rewards, which centres them at 0 (TRL's name; arXiv:2312.09244, eq. 2)."""
-    mix: Mix
-    """Share of each `data.<i>` role among the pairs; sums to 1."""
-    pairs_per_step: Count = 32
-    """Pairs per optimiser step."""
     routing: Annotated[Routing | None, Since(None)] = None
     """Also evaluate, at the end, the accuracy on held-out pairs with heads weighted by routing, `eval_routed_accuracy`, and its
     gain, `eval_routing_gain`; needs pairs with raters (the step rated_pairs). null: no routing."""
     eval_every: Natural = 0
     """Steps between evaluations on the held-out pairs; 0: only at the end and at the kept checkpoints."""
-
-    @property
-    def rows_per_step(self) -> int:
-        """Two completions a pair."""
-        return 2 * self.pairs_per_step
 
 
 # Unlearning: some training data is to be forgotten, the rest retained.
