@@ -109,16 +109,17 @@ ARGUMENTS = {
 @cache
 def library() -> ctypes.CDLL | None:
     """The compiled kernels. None, with one line in the log, where there is no C compiler or it fails."""
-    openmp = ["-fopenmp"] if _torch_openmp() else []
-    loaded = c_library.load(
-        ctypes.CDLL, Path(__file__).parent, [*FLAGS, *openmp], "int8 products run in PyTorch, several times slower"
-    )
+    folder, shares_threads = Path(__file__).parent, _torch_openmp() is not None
+    loaded = c_library.load(ctypes.CDLL, folder, [*FLAGS, "-fopenmp"], "they take one thread") if shares_threads else None
+    if loaded is None:  # clang has another OpenMP than PyTorch on Linux, and none on macOS
+        shares_threads = False
+        loaded = c_library.load(ctypes.CDLL, folder, FLAGS, "int8 products run in PyTorch, several times slower")
     if loaded is None:
         return None
     for name, arguments in ARGUMENTS.items():
         function = getattr(loaded, name)
         function.argtypes, function.restype = arguments, None
-    if _torch_openmp():
+    if shares_threads:
         execution.want_cores()
     return loaded
 
