@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Sequence
 from itertools import pairwise
 from math import ceil
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -146,16 +146,6 @@ NAMES = re.compile(r"[A-ZÀ-ÖØ-Þ]\w*(?:[ -][A-ZÀ-ÖØ-Þ]\w*)*|\d+(?:[.,]\d+
 sentence may be taken for a name, equally in every copy."""
 
 
-class DuplicateIndex(Protocol):
-    """An index of rows, given by their numbers, for look-up of duplicates."""
-
-    def add(self, row: int) -> None:
-        """Add a row to the index."""
-
-    def find(self, row: int) -> int | None:
-        """The earliest added duplicate of a row."""
-
-
 class KeyIndex:
     """Duplicates are rows with equal keys."""
 
@@ -172,7 +162,7 @@ class KeyIndex:
         return self.first.get(self.keys[row])
 
 
-def duplicate_indexes(how: Criterion, rows: Sequence[verdict.Row], n: int, threshold: float) -> list[DuplicateIndex]:
+def duplicate_indexes(how: Criterion, rows: Sequence[verdict.Row], n: int, threshold: float) -> Sequence[KeyIndex | JaccardIndex]:
     """Indexes over all of `rows` that find duplicates by this criterion; a row is a duplicate when any of them finds one. A
     reformulated question is compared as the open question, since its options are random."""
     rows = [family.open_question(row) for row in rows]

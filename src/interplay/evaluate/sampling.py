@@ -164,8 +164,8 @@ def episode_rows(spec: EvaluateSpec, pool: sets.Pool, ids: list[int], played: ep
     verdicts = [turns[i][-1].verdict or family.UNANSWERED for i in whole]
     own = (made.lengths if played.observed is None else made.lengths - played.observed.sum(1)).tolist()
     written: Counter[tuple[int, int]] = Counter()
-    for request, sample, tokens in zip(made.request.tolist(), made.sample.tolist(), own, strict=True):
-        written[request, sample] += tokens
+    for *episode, tokens in zip(made.request.tolist(), made.sample.tolist(), own, strict=True):
+        written[tuple(episode)] += tokens
     lengths = torch.tensor([written[pair] for pair in zip(request, sample, strict=True)])
     kept = made._replace(sample=made.sample[whole], truncated=made.truncated[whole], lengths=lengths)
     table = _table(spec, [pool.rows[ids[i]] for i in request], kept, verdicts, [transcripts[i] for i in whole])

@@ -239,12 +239,15 @@ class Tracker:
     """Per prompt a Beta(a, b) whose mean is the pass rate. Rewards count as shares of a pass, clipped to [0, 1].
 
     A visit discounts what was known and adds its completions: a <- rho a + sum r, b <- rho b + sum (1 - r), which for one
-    completion is SPO's rule (arXiv:2509.13232)."""
+    completion is SPO's rule (arXiv:2509.13232). `known`: outcomes from before the first step."""
 
-    def __init__(self, size: int, prior: tuple[float, float] = (0.5, 0.5), rho: float = 1.0) -> None:
+    def __init__(
+        self, size: int, prior: tuple[float, float] = (0.5, 0.5), rho: float = 1.0, known: Sequence[Outcome] = ()
+    ) -> None:
         self.start, self.rho = prior, rho
         self.a, self.b = np.full(size, float(prior[0])), np.full(size, float(prior[1]))
         self.seen = np.zeros(size, dtype=bool)
+        self.add(known)
 
     def value(self) -> np.ndarray:
         """(P,) estimates; 0.5 where nothing is known, not even a prior."""

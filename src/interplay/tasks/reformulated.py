@@ -167,14 +167,11 @@ def fits_format(value: str, mask: str) -> bool:
 
 
 TERSE = "op_dag"
-TRUTH_SIGNS = {"op_dag": ("+", "-")}
-"""Family -> its signs for true and false; other families use WORDS."""
-WORDS = ("true", "false")
 
 
 def truth_words(family: str) -> tuple[str, str]:
     """The right answers to a true and to a false statement."""
-    return TRUTH_SIGNS.get(family, WORDS)
+    return ("+", "-") if family == TERSE else ("true", "false")
 
 
 def render(row: Row, form: Form) -> tuple[str, str, str]:

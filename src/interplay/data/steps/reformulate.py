@@ -2,7 +2,7 @@
 and split solutions of op_dag: subproblems, interventions, atoms, units."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -77,9 +77,6 @@ CLOSED = ("reformulated", "subproblems")
 Step = context.Choice | context.Cloze | context.TrueFalse | context.Ladder
 
 
-Draw = Callable[[Row, np.random.Generator], Form | None]
-
-
 def reformulate_rows(spec: Step, rows: list[Row], inputs: StepInputs) -> StepResult:
     """Each question in each valid format of the step: questions in their order, formats from easy to hard. Counts: rows without
     an instance by reason, and of a ladder the instances of each format."""
@@ -105,11 +102,11 @@ def rows_in_format(format: str, rows: Sequence[Row], inputs: StepInputs, spec: S
     have none."""
     counts: Counter[str] = Counter()
     instances: dict[int, Form] = {}
-    draw = _instance_drawer(format, rows, spec)
+    answers = [row.answer for row in rows if row.answer and row.family not in CLOSED]
     for place, row in enumerate(rows):
         if row.family in CLOSED or not row.answer:
             counts["not_open"] += 1
-        elif found := _first_valid(row, draw, inputs, spec, format):
+        elif found := _first_valid(row, answers, inputs, spec, format):
             instances[place] = found
         else:
             counts[f"no_valid_{format}"] += 1
@@ -119,24 +116,21 @@ def rows_in_format(format: str, rows: Sequence[Row], inputs: StepInputs, spec: S
     return {place: _reformulated_row(rows[place], form, spec.name) for place, form in instances.items()}, dict(counts)
 
 
-def _instance_drawer(format: str, rows: Sequence[Row], spec: Step) -> Draw:
-    """The function that draws one instance of a row. Statements of true_false are wrong at first; balancing makes half of them
-    right."""
-    if format == OPEN:
-        return lambda row, rng: Form(OPEN, row.family, row.graph, row.answer)
-    if isinstance(spec, context.Cloze | context.Ladder) and format == CLOZE:
-        return lambda row, rng: _with_mask(row, spec.masked, rng)
-    answers = [row.answer for row in rows if row.answer and row.family not in CLOSED]
-    source = "" if isinstance(spec, context.Cloze) else spec.distractors
-    return lambda row, rng: _with_options(row, format, source, answers, rng)
-
-
-def _first_valid(row: Row, draw: Draw, inputs: StepInputs, spec: Step, format: str) -> Form | None:
+def _first_valid(row: Row, answers: Sequence[str], inputs: StepInputs, spec: Step, format: str) -> Form | None:
     for attempt in range(spec.attempts):
-        form = draw(row, inputs.random(spec.name, format, _draw_key(row), attempt))
+        form = _draw_form(row, answers, inputs.random(spec.name, format, _draw_key(row), attempt), spec, format)
         if form and is_valid(form):
             return form
     return None
+
+
+def _draw_form(row: Row, answers: Sequence[str], rng: np.random.Generator, spec: Step, format: str) -> Form | None:
+    """One instance of a row. Statements of true_false are wrong at first; balancing makes half of them right."""
+    if format == OPEN:
+        return Form(OPEN, row.family, row.graph, row.answer)
+    if isinstance(spec, context.Cloze) or (isinstance(spec, context.Ladder) and format == CLOZE):
+        return _with_mask(row, spec.masked, rng)
+    return _with_options(row, format, spec.distractors, answers, rng)
 
 
 def _with_options(row: Row, format: str, source: str, answers: Sequence[str], rng: np.random.Generator) -> Form:
