@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import pyarrow.parquet as pq
 
-from interplay.core.model import UserError
+from interplay.core import model, random
 from interplay.data import sets
 from interplay.data.steps.spec import Criterion
 from interplay.tasks import family, qa, verdict
@@ -81,19 +81,12 @@ def _hash_ngrams(texts: Sequence[Sequence[int]], first: int, n: int) -> tuple[np
         if token.size and token.max() >= NAME:
             for before in range(place, -1, -1):
                 value[(token >= NAME) & (flat[at + before] == token)] = NAME + before
-        made = _finalise_hash(made * np.uint64(0x9E3779B97F4A7C15) + value.astype(np.uint64) + np.uint64(1))
+        made = random.mix_words(made * np.uint64(0x9E3779B97F4A7C15) + value.astype(np.uint64) + np.uint64(1))
     order = np.lexsort((made, owners))
     made, owners = made[order], owners[order]
     fresh = np.ones(len(made), bool)
     fresh[1:] = (made[1:] != made[:-1]) | (owners[1:] != owners[:-1])
     return made[fresh], owners[fresh] + first
-
-
-def _finalise_hash(number: np.ndarray) -> np.ndarray:
-    """A 64-bit finaliser (Stafford's variant 13 of MurmurHash3's)."""
-    number = (number ^ number >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
-    number = (number ^ number >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
-    return number ^ number >> np.uint64(31)
 
 
 class JaccardIndex:
@@ -302,5 +295,5 @@ def _problems(folder: Path) -> dict[int, tuple[Surface, Any]]:
     found = {i: (SURFACES[name], family.judge_family(name).loads(graph)) for i, name, graph in rows if name in SURFACES}
     if not found:
         families = " or ".join(SURFACES)
-        raise UserError(f"novelty: {folder.name} has no problems of {families}; name a set whose solutions state graphs")
+        raise model.UserError(f"novelty: {folder.name} has no problems of {families}; name a set whose solutions state graphs")
     return found
