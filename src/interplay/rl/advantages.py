@@ -60,12 +60,16 @@ def compared(
     return [list(islice(found, len(of_row))) for of_row in values]
 
 
-def placed(batch: Batch, values: Sequence[Sequence[float]]) -> torch.Tensor:
-    """A value for each turn as (N,T) float32: that of every token of the turn, 0 elsewhere."""
+def placed(batch: Batch, values: Sequence[Sequence[float]], following: bool = False) -> torch.Tensor:
+    """A value for each span as (N,T) float32: that of every token of the span, 0 elsewhere; or with `following` for each token
+    the sum over the spans that end behind it."""
     found = torch.zeros(batch.tokens.shape, dtype=torch.float64)
     for row, (spans, of_row) in enumerate(zip(of_turns(batch), values, strict=True)):
         for span, value in zip(spans, of_row, strict=True):
-            found[row, span.start : span.end] = value
+            if following:
+                found[row, : span.end] += value
+            else:
+                found[row, span.start : span.end] = value
     return (found * batch.mask()).float()
 
 
@@ -140,14 +144,7 @@ def by_spans(spec: specs.SpanAdvantage, batch: Batch, now: StepContext) -> torch
         raise ValueError("the advantage `spans` needs a reward that judges spans")
     positions = [[span.position for span in row] for row in batch.spans] if spec.normalise == "per_position" else None
     advantages = compared(batch, [[span.value for span in row] for row in batch.spans], positions)
-    found = torch.zeros(batch.tokens.shape, dtype=torch.float64)
-    for row, (spans, of_row) in enumerate(zip(batch.spans, advantages, strict=True)):
-        for span, advantage in zip(spans, of_row, strict=True):
-            if spec.credit == "following":
-                found[row, : span.end] += advantage
-            else:
-                found[row, span.start : span.end] = advantage
-    return (found * batch.mask()).float()
+    return placed(batch, advantages, spec.credit == "following")
 
 
 # Advantages from a critic's values.
