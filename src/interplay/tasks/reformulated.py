@@ -72,11 +72,6 @@ class Form(NamedTuple):
     statement: str = ""
     """Of true_false: the proposed answer."""
 
-    @property
-    def key(self) -> str:
-        """The key of the right option."""
-        return KEYS[self.options.index(self.gold)]
-
 
 class Loaded(NamedTuple):
     """A form with the problem inside it."""
