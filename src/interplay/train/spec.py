@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 from interplay.core.extension import Extension
 from interplay.core.model import Count, Model, Natural, NotNegative, Positive, Share, Since
 from interplay.core.references import Mix
-from interplay.model.spec import Dtype, Optimizer, Schedule, Shape, TuneOptimizer, TuneSchedule, check_checkpoints, version_in
+from interplay.model.spec import ComputeSpec, Optimizer, Schedule, Shape, TuneOptimizer, TuneSchedule, check_checkpoints
 
 # The language-model trainer: pre-training, mid-training and SFT differ in data, init and loss mask only.
 
@@ -28,7 +28,7 @@ class PositionJumps(Model):
     """Share of the steps before the first jump: retrieval is learnt faster on plain positions."""
 
 
-class TrainSpec(Model):
+class TrainSpec(ComputeSpec):
     """Next-token training on a corpus. Roles: `corpus` (`corpus.0`, `corpus.1`, ... where the data come in shards); `init` (a
     model) unless `model` is given; `tokenizer` when it is; `validation` (a problem set) for the loss by band."""
 
@@ -40,11 +40,6 @@ class TrainSpec(Model):
     """Tokens per optimiser step, padding included; a whole number of rows."""
     optimizer: Optimizer = Optimizer()
     schedule: Schedule = Schedule()
-    dtype: Dtype = "float32"
-    """Arithmetic of the matrix products; weights and optimiser state stay float32. bfloat16 is for GPUs, and for CPUs with
-    its instructions: on others it is thirty times slower. int8 is for CPUs: the linear layers round each operand to 8 bits on
-    power-of-two scales, the gradients of attention to 11, and sum exactly, so that processors agree; norms, the forward pass of
-    attention and the output head stay float32."""
     position_jumps: PositionJumps = PositionJumps()
     eval_every: Natural = 0
     """Steps between losses on the validation set; 0: only at the end and at the kept checkpoints."""
@@ -52,10 +47,6 @@ class TrainSpec(Model):
     """Steps whose weights are kept in checkpoints/<step>/model/ as part of the artifact."""
     seed: Natural = 0
     """Initial weights and data order."""
-
-    def hashed_version(self) -> int:
-        """Of the arithmetic, too."""
-        return version_in(self.dtype, self.VERSION)
 
     @model_validator(mode="after")
     def _positive(self) -> "TrainSpec":
@@ -85,7 +76,7 @@ class SftSpec(TrainSpec):
 # Common options of trainers with a number of steps on small data: prefer, unlearn and reward_model.
 
 
-class TuneSpec(Model):
+class TuneSpec(ComputeSpec):
     """Steps, rate and length of a run."""
 
     steps: Count
@@ -95,16 +86,10 @@ class TuneSpec(Model):
     plan's cost assumes this length."""
     optimizer: TuneOptimizer = TuneOptimizer()
     schedule: TuneSchedule = TuneSchedule()
-    dtype: Dtype = "float32"
-    """Arithmetic of the matrix products; weights and optimiser state stay float32."""
     checkpoints: list[Count] = []
     """Steps whose weights are kept in checkpoints/<step>/model/ as part of the artifact."""
     seed: Natural = 0
     """Order of the data."""
-
-    def hashed_version(self) -> int:
-        """Of the arithmetic, too."""
-        return version_in(self.dtype, self.VERSION)
 
     @model_validator(mode="after")
     def _kept(self) -> "TuneSpec":

@@ -62,7 +62,8 @@ def with_conflict(problem: dag.Problem, prompt: str, true_first: bool, draw: Dra
     node = problem.nodes[place]
     most = problem.modulus or max(10, *(other.constant or 0 for other in problem.nodes)) + 1
     constant = _pick([n for n in range(0 if most == 2 else 1, most) if n != node.constant], draw)
-    false = gold_sentences(_with(problem, place, node._replace(constant=constant))).definitions[place]
+    nodes = (*problem.nodes[:place], node._replace(constant=constant), *problem.nodes[place + 1 :])
+    false = gold_sentences(problem._replace(nodes=nodes)).definitions[place]
     definitions, question = _split(prompt)
     true = [text.strip(FILLER) for text in definitions].index(gold_sentences(problem).definitions[place])
     return _joined(definitions, false, range(true + 1, len(definitions) + 1) if true_first else range(true + 1), question, draw)
@@ -95,10 +96,6 @@ def _joined(definitions: list[str], text: str, gaps: range, question: str, draw:
     """The definitions with another one in one of the gaps (gap g is before definition g)."""
     gap = _pick(list(gaps), draw)
     return STEP.join([*definitions[:gap], text, *definitions[gap:]]) + ASK + question
-
-
-def _with(problem: dag.Problem, place: int, node: dag.Node) -> dag.Problem:
-    return problem._replace(nodes=(*problem.nodes[:place], node, *problem.nodes[place + 1 :]))
 
 
 def _pick(items: Sequence[T], draw: Draw) -> T:
