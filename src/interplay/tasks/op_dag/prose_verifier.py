@@ -83,7 +83,8 @@ def judge(problem: Problem, completion: str, options: spec.Verify) -> dag.Counts
     texts, answer = prose_parser.split_sentences(completion)
     reading = Reading(Letters(), [0] * problem.necessary, set())
     readable = all([_read(truth, reading, text) for text in texts])
-    return dag.tally(reading.state, dag.expected_bits(problem), options, readable, len(reading.extras), answer)
+    expected = [VALUED | NAMED if parents else VALUED for parents in truth.parents]
+    return dag.tally(reading.state, expected, options, readable, len(reading.extras), answer)
 
 
 def _read(truth: Gold, reading: Reading, text: str) -> bool:
