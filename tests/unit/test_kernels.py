@@ -293,6 +293,27 @@ def test_muons_iteration_with_integer_operands_ends_where_float32_does(monkeypat
 
 
 @compiled
+def test_a_step_of_muon_by_one_call_is_that_of_pytorchs_operations(monkeypatch: pytest.MonkeyPatch) -> None:
+    generator = torch.Generator().manual_seed(0)
+    shapes = [(64, 64), (96, 32), (32, 96), (64, 64)]
+    start, given = ([torch.randn(shape, generator=generator) for shape in shapes] for _ in range(2))
+
+    def stepped(by_kernel: bool) -> list[torch.Tensor]:
+        if not by_kernel:
+            monkeypatch.setattr(optimizer, "_in_kernel", lambda _: False)
+        weights = [torch.nn.Parameter(matrix.clone()) for matrix in start]
+        muon = optimizer.Muon(weights, 0.02, 0.1, 0.95, torch.int8)
+        for number in range(3):
+            for weight, gradient in zip(weights, given, strict=True):
+                weight.grad = gradient * 0.1**number
+            muon.step()
+        return [part.detach() for weight in weights for part in (weight, muon.state[weight]["momentum_buffer"])]
+
+    for one, other in zip(stepped(True), stepped(False), strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=0)
+
+
+@compiled
 def test_widths_that_no_kernel_takes_are_computed_by_pytorch() -> None:
     odd = folder.init_decoder(
         Shape(

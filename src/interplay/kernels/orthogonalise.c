@@ -4,6 +4,7 @@
 
 #include "pairs.h"
 
+// `count` matrices (rows, columns).
 typedef struct {
     long count, rows, columns, iterations;
     float a, b, c, smallest;
@@ -56,22 +57,82 @@ static void one_step(const Iteration *s, float *x, Scratch at) {
                       s->a);
 }
 
-// x (count, rows, columns) in place, rows <= columns and both multiples of 16: each matrix over its norm, then the iterations.
+static Scratch scratch_of(long rows, long columns) {
+    const long square = rows * rows, whole = rows * columns, longest = larger_of(rows, columns);
+    return (Scratch){floats(square), floats(square), floats(longest), floats(longest), aligned(whole * 2), aligned(whole * 2)};
+}
+
+static void free_scratch(Scratch at) {
+    free(at.gram), free(at.update), free(at.left_scale), free(at.right_scale), free(at.left), free(at.right);
+}
+
+// A matrix over its norm, then the iterations.
+static void iterate(const Iteration *s, float *matrix, Scratch at) {
+    v16 sum = {0};
+    for (long k = 0; k < s->rows * s->columns; k += LANES) sum = sum + load(matrix + k) * load(matrix + k);
+    const float norm = sqrtf(lane_sum(sum)), divisor = norm > s->smallest ? norm : s->smallest;
+    for (long k = 0; k < s->rows * s->columns; k += LANES) store(matrix + k, load(matrix + k) / divisor);
+    for (long step = 0; step < s->iterations; step++) one_step(s, matrix, at);
+}
+
+// x (count, rows, columns) in place, rows <= columns and both multiples of 16.
 void orthogonalise(const Iteration *iteration, float *x) {
     const Iteration s = *iteration;
-    const long square = s.rows * s.rows, whole = s.rows * s.columns, longest = larger_of(s.rows, s.columns);
 #pragma omp parallel
     {
-        Scratch at = {aligned(square * 4), aligned(square * 4), aligned(longest * 4), aligned(longest * 4), aligned(whole * 2), aligned(whole * 2)};
+        const Scratch at = scratch_of(s.rows, s.columns);
 #pragma omp for schedule(dynamic)
-        for (long i = 0; i < s.count; i++) {
-            float *matrix = x + i * whole;
-            v16 sum = {0};
-            for (long k = 0; k < whole; k += LANES) sum = sum + load(matrix + k) * load(matrix + k);
-            const float norm = sqrtf(lane_sum(sum)), divisor = norm > s.smallest ? norm : s.smallest;
-            for (long k = 0; k < whole; k += LANES) store(matrix + k, load(matrix + k) / divisor);
-            for (long step = 0; step < s.iterations; step++) one_step(&s, matrix, at);
+        for (long i = 0; i < s.count; i++) iterate(&s, x + i * s.rows * s.columns, at);
+        free_scratch(at);
+    }
+}
+
+// -- a step of the optimiser -------------------------------------------------------------------------------------------
+
+typedef struct {
+    float *weight, *momentum;
+    const float *gradient;
+    long rows, columns;
+    // What the update is multiplied by: minus the learning rate, scaled.
+    float factor;
+} Stepped;
+
+// start + weight * (end - start), from the nearer end: PyTorch's formula.
+INLINE v16 between(v16 start, v16 end, float weight) {
+    const int near = weight < 0.5f;
+    return fma16(splat(near ? weight : weight - 1.0f), end - start, near ? start : end);
+}
+
+// out (columns, rows) = x (rows, columns), both multiples of 16.
+static void transposed(const float *x, long rows, long columns, float *out) {
+    for (long m = 0; m < rows; m += LANES)
+        for (long k = 0; k < columns; k += LANES)
+            transpose16((const int32_t *)(x + m * columns + k), columns, (int32_t *)(out + k * rows + m), rows);
+}
+
+// The momentum takes a share of the gradient in, `fresh`, 1 - `momentum` in float64; the weight times `kept`, plus the orthogonal matrix nearest to the momentum looked ahead, which a
+// tall matrix has as its transpose. `coefficients`: their sizes are not read.
+void muon_step(const Iteration *coefficients, const Stepped *matrices, float momentum, float fresh, float kept) {
+#pragma omp parallel for schedule(dynamic)
+    for (long i = 0; i < coefficients->count; i++) {
+        const Stepped m = matrices[i];
+        const long size = m.rows * m.columns;
+        const int tall = m.rows > m.columns;
+        Iteration s = *coefficients;
+        s.rows = smaller_of(m.rows, m.columns), s.columns = larger_of(m.rows, m.columns);
+        const Scratch at = scratch_of(s.rows, s.columns);
+        float *ahead = floats(size), *turned = tall ? floats(size) : ahead;
+        for (long k = 0; k < size; k += LANES) {
+            const v16 gradient = load(m.gradient + k), next = between(load(m.momentum + k), gradient, fresh);
+            store(m.momentum + k, next);
+            store(ahead + k, between(gradient, next, momentum));
         }
-        free(at.gram), free(at.update), free(at.left_scale), free(at.right_scale), free(at.left), free(at.right);
+        if (tall) transposed(ahead, m.rows, m.columns, turned);
+        iterate(&s, turned, at);
+        if (tall) transposed(turned, m.columns, m.rows, ahead);
+        for (long k = 0; k < size; k += LANES)
+            store(m.weight + k, fma16(load(ahead + k), splat(m.factor), load(m.weight + k) * kept));
+        if (tall) free(turned);
+        free(ahead), free_scratch(at);
     }
 }
