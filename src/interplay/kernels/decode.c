@@ -58,21 +58,6 @@ void head_product(const float *x, const float *head, long rows, long width, long
     }
 }
 
-// The natural logarithm of a normal positive number, by the series of the inverse hyperbolic tangent: within 1e-13.
-INLINE double natural_log(double x) {
-    union {
-        double value;
-        uint64_t bits;
-    } part = {x};
-    long exponent = (long)(part.bits >> 52) - 1023;
-    part.bits = (part.bits & 0xfffffffffffffull) | 1023ull << 52;
-    if (part.value > 1.4142135623730951) part.value *= 0.5, exponent++;
-    const double s = (part.value - 1.0) / (part.value + 1.0), square = s * s;
-    double sum = 0.0;
-    for (int k = 19; k >= 1; k -= 2) sum = sum * square + 1.0 / k;
-    return 2.0 * s * sum + (double)exponent * 0.6931471805599453;
-}
-
 // The token whose interval of the cumulative distribution holds noise in (0, 1): the first whose sum exceeds it. Sums of 16 are of
 // float32, sums of those of float64. `weights` are exp(z - peak), zeros at the end.
 INLINE long drawn(const float *weights, long count, double total, double noise) {

@@ -120,6 +120,8 @@ ARGUMENTS = {
     "complete": [ctypes.POINTER(Completions), _LONG, _LONG],
     "orthogonalise": [ctypes.POINTER(Iteration), _POINTER],
     "muon_step": [ctypes.POINTER(Iteration), ctypes.POINTER(Stepped), *[ctypes.c_float] * 3],
+    "logps_forward": [*[_POINTER] * 3, *[_LONG] * 3, ctypes.c_float, _POINTER, _POINTER],
+    "logps_backward": [*[_POINTER] * 4, *[_LONG] * 3, ctypes.c_float, *[_POINTER] * 3],
     "head_forward": [_POINTER, _POINTER, _LONG, _LONG, _LONG, _POINTER],
     "head_backward": [*[_POINTER] * 3, _LONG, _LONG, _LONG, _POINTER, _POINTER],
     "attention_backward": [ctypes.POINTER(Attention), *[_POINTER] * 9],
