@@ -26,40 +26,52 @@ typedef struct {
 
 INLINE long key_row(const Run *run, long j) { return j < run->before ? run->prefix + j : run->first + j - run->before; }
 
-// Keys or values of one head over prefix and run as right operands, padded with zeros: `transposed` (size / 2, padded), summed over
-// dimensions; `interleaved` (padded / 2, size), summed over rows.
+// Keys or values of one head over prefix and run as right operands, padded with zeros: `transposed` (size / 2, ld), summed over
+// dimensions; `interleaved` (padded / 2, size), summed over rows. What was made of a prefix stays for the next run after it.
 typedef struct {
-    long length, padded;
+    long length, padded, ld, head;
+    int32_t prefix, before;
     float *scale, *interleaved_scale;
     int32_t *rows, *transposed, *interleaved;
 } Operand;
 
 static Operand operand_of(long longest, long size) {
-    const long area = longest * size * 2;
-    return (Operand){0, 0, floats(longest), floats(longest), aligned(area), aligned(area), aligned(area)};
+    const long ld = longest + LANES, area = ld * size * 2;
+    return (Operand){.ld = ld,
+                     .head = -1,
+                     .scale = floats(ld),
+                     .interleaved_scale = floats(ld),
+                     .rows = aligned(area),
+                     .transposed = aligned(area),
+                     .interleaved = aligned(area)};
 }
 
 static void free_operand(Operand o) {
     free(o.scale), free(o.interleaved_scale), free(o.rows), free(o.transposed), free(o.interleaved);
 }
 
-static void gather(Operand *o, const float *x, long stride, const Run *run, long size, float top, float *scale) {
-    o->length = run->before + run->count;
-    o->padded = round_up(o->length);
-    pair_rows(x + run->prefix * stride, run->before, size, stride, top, o->rows, scale);
-    pair_rows(x + run->first * stride, run->count, size, stride, top, o->rows + run->before * size / 2, scale + run->before);
-    memset(o->rows + o->length * size / 2, 0, (size_t)((o->padded - o->length) * size * 2));
+// Rows from `done` on, a multiple of 16 within the prefix.
+static void gather(Operand *o, const float *x, long stride, const Run *run, long size, float top, float *scale, long done) {
+    const long half = size / 2;
+    pair_rows(x + (run->prefix + done) * stride, run->before - done, size, stride, top, o->rows + done * half, scale + done);
+    pair_rows(x + run->first * stride, run->count, size, stride, top, o->rows + run->before * half, scale + run->before);
+    memset(o->rows + o->length * half, 0, (size_t)((o->padded - o->length) * half * 4));
     for (long j = o->length; j < o->padded; j++) scale[j] = 0.0f;
 }
 
-static void gather_transposed(Operand *o, const float *x, long stride, const Run *run, long size) {
-    gather(o, x, stride, run, size, pair_top(size), o->scale);
-    pairs_transposed(o->rows, o->padded, size, o->transposed);
-}
-
-static void gather_interleaved(Operand *o, const float *x, long stride, const Run *run, long size) {
-    gather(o, x, stride, run, size, PAIR_TOP, o->interleaved_scale);
-    pairs_interleaved(o->rows, o->padded, size, o->interleaved);
+// Head `head` of x for a run: transposed and, where `both`, interleaved.
+static void take(Operand *o, const float *x, long stride, const Run *run, long size, long head, int both) {
+    const int known = o->head == head && o->prefix == run->prefix && o->before == run->before;
+    const long done = known ? run->before / LANES * LANES : 0, half = size / 2;
+    o->head = head, o->prefix = run->prefix, o->before = run->before;
+    o->length = run->before + run->count, o->padded = round_up(o->length);
+    x += head * size;
+    if (both) {
+        gather(o, x, stride, run, size, PAIR_TOP, o->interleaved_scale, done);
+        pairs_interleaved(o->rows + done * half, o->padded - done, size, o->interleaved + done * half);
+    }
+    gather(o, x, stride, run, size, pair_top(size), o->scale, done);
+    pairs_transposed(o->rows + done * half, o->padded - done, size, o->transposed + done, o->ld);
 }
 
 static long longest_run(const Run *runs, long count) {
@@ -92,7 +104,7 @@ static void free_scratch(Scratch s) {
 // out (rows, padded) = rows of x (rows, size), with `ld` floats between them, times the first `width` rows of `o`.
 INLINE void multiply(const float *x, long ld, const Operand *o, long rows, long size, long width, Scratch *s, float *out) {
     pair_rows(x, rows, size, ld, pair_top(size), s->pairs, s->scale);
-    pair_product((PairLeft){s->pairs, s->scale, size / 2, 1}, (PairRight){o->transposed, o->scale, o->padded}, rows, size / 2, width,
+    pair_product((PairLeft){s->pairs, s->scale, size / 2, 1}, (PairRight){o->transposed, o->scale, o->ld}, rows, size / 2, width,
                  out, width, 0);
 }
 
@@ -221,9 +233,8 @@ static void head_backward(const Attention *a, const Run *run, long h, const floa
 static void run_backward(const Attention *a, const Run *run, long head, const float *q, const float *k, const float *v,
                          const float *peaks, const float *dmixed, float *dq, float *dk, float *dv, int add, Scratch *s) {
     const long group = a->heads / a->shared, place = head * a->size;
-    gather_interleaved(&s->keys, k + place, a->k_stride, run, a->size);
-    gather_transposed(&s->keys, k + place, a->k_stride, run, a->size);
-    gather_transposed(&s->values, v + place, a->v_stride, run, a->size);
+    take(&s->keys, k, a->k_stride, run, a->size, head, 1);
+    take(&s->values, v, a->v_stride, run, a->size, head, 0);
     memset(s->dkeys, 0, (size_t)(s->keys.padded * a->size) * 4);
     memset(s->dvalues, 0, (size_t)(s->keys.padded * a->size) * 4);
     for (long h = head * group; h < (head + 1) * group; h++) head_backward(a, run, h, q, peaks, dmixed, dq, s);

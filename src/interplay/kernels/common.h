@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#if defined(__AVX2__)
+#if defined(__SSE2__)
 #include <immintrin.h>
 #endif
 
@@ -49,6 +49,64 @@ INLINE v16 fma16(v16 a, v16 b, v16 c) {
     return out;
 #endif
 }
+
+// The registers of a processor, PARTS to 16 lanes, in which tiles of products keep their sums: rows and vectors of 16 columns of a tile.
+// Other widths would lie in memory.
+#if defined(__AVX512F__)
+#define PARTS 1
+#define TILE_VECTORS 4
+#elif defined(__AVX2__)
+#define PARTS 2
+#define TILE_VECTORS 1
+#else
+#define PARTS 4
+#define TILE_VECTORS 1
+#endif
+#define TILE_ROWS 6
+#define PART (LANES / PARTS)
+typedef float vpart __attribute__((vector_size(64 / PARTS), aligned(4), may_alias));
+typedef int32_t ipart __attribute__((vector_size(64 / PARTS), aligned(4), may_alias));
+
+// sum + a b, fused. By hand, here and in `pair_sum`: GCC 12 copies the sums of the intrinsic functions at each round.
+INLINE vpart fma_sum(vpart sum, vpart a, vpart b) {
+#if defined(__AVX512F__)
+    asm("vfmadd231ps %2, %1, %0" : "+v"(sum) : "v"(a), "v"(b));
+#elif defined(__FMA__)
+    sum = (vpart)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)sum);
+#else
+    for (int i = 0; i < PART; i++) sum[i] = fmaf(a[i], b[i], sum[i]);
+#endif
+    return sum;
+}
+
+// sum + the products of both halves of each lane.
+INLINE ipart pair_sum(ipart sum, ipart a, ipart b) {
+#if defined(__AVX512VNNI__)
+    asm("vpdpwssd %2, %1, %0" : "+v"(sum) : "v"(a), "v"(b));
+    return sum;
+#elif defined(__AVX512BW__)
+    return sum + (ipart)_mm512_madd_epi16((__m512i)a, (__m512i)b);
+#elif defined(__AVX2__)
+    return sum + (ipart)_mm256_madd_epi16((__m256i)a, (__m256i)b);
+#elif defined(__SSE2__)
+    return sum + (ipart)_mm_madd_epi16((__m128i)a, (__m128i)b);
+#else
+    return sum + ((a << 16) >> 16) * ((b << 16) >> 16) + (a >> 16) * (b >> 16);
+#endif
+}
+
+// TILE_OF(R, vectors) with constants.
+#if TILE_VECTORS == 4
+#define BY_VECTORS(R)                                                                                                            \
+    if (vectors == 4) TILE_OF(R, 4);                                                                                             \
+    else if (vectors == 3) TILE_OF(R, 3);                                                                                        \
+    else if (vectors == 2) TILE_OF(R, 2);                                                                                        \
+    else TILE_OF(R, 1);
+#else
+#define BY_VECTORS(R)                                                                                                            \
+    (void)vectors;                                                                                                               \
+    TILE_OF(R, 1);
+#endif
 
 // Sum and maximum over the lanes, halves first.
 #if defined(__AVX512F__)

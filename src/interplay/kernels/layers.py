@@ -219,8 +219,8 @@ class _Head(torch.autograd.Function):
 
 
 def logps(hidden: Tensor, weight: Tensor, tokens: Tensor, temperature: float) -> Tensor:
-    """The log-probability (M,) of each token (M,) int64 in nats, from hidden states (M, D) and the output matrix (vocab, D) of a small
-    vocabulary, whose logits are divided by `temperature`."""
+    """The log-probability (M,) of each token (M,) int64 in nats, from hidden states (M, D) and the output matrix (vocab, D) of a
+    small vocabulary, whose logits are divided by `temperature`."""
     return _Logps.apply(hidden, weight, tokens, temperature, torch.is_grad_enabled())
 
 

@@ -44,10 +44,10 @@ static void one_step(const Iteration *s, float *x, Scratch at) {
     const long m = s->rows, n = s->columns;
     const float wide = largest_operand(n), narrow = largest_operand(m);
     pair_rows(x, m, n, n, wide, at.left, at.left_scale);
-    pairs_transposed(at.left, m, n, at.right);
+    pairs_transposed(at.left, m, n, at.right, m);
     symmetric_product(at.left, at.left_scale, at.right, m, n, at.gram, 0.0f);
     pair_rows(at.gram, m, m, m, narrow, at.left, at.left_scale);
-    pairs_transposed(at.left, m, m, at.right);
+    pairs_transposed(at.left, m, m, at.right, m);
     for (long k = 0; k < m * m; k += LANES) store(at.update + k, load(at.gram + k) * (s->b / s->c));
     symmetric_product(at.left, at.left_scale, at.right, m, m, at.update, 1.0f);
     for (long k = 0; k < m * m; k += LANES) store(at.update + k, load(at.update + k) * s->c);

@@ -38,13 +38,13 @@ void pair_columns(const float *x, long rows, long width, long ld, float top, int
     }
 }
 
-void pairs_transposed(const int32_t *x, long rows, long width, int32_t *out) {
+void pairs_transposed(const int32_t *x, long rows, long width, int32_t *out, long ld) {
     const long columns = width / 2;
     for (long m = 0; m < rows; m += LANES) {
         long k = 0;
-        for (; k + LANES <= columns; k += LANES) transpose16(x + m * columns + k, columns, out + k * rows + m, rows);
+        for (; k + LANES <= columns; k += LANES) transpose16(x + m * columns + k, columns, out + k * ld + m, ld);
         for (; k < columns; k++)
-            for (long i = 0; i < LANES; i++) out[k * rows + m + i] = x[(m + i) * columns + k];
+            for (long i = 0; i < LANES; i++) out[k * ld + m + i] = x[(m + i) * columns + k];
     }
 }
 
@@ -60,64 +60,42 @@ void pairs_interleaved(const int32_t *x, long rows, long width, int32_t *restric
 
 // -- product -----------------------------------------------------------------------------------------------------------
 
-INLINE i16 pair_products(i16 sum, i16 a, i16 b) {
-#if defined(__AVX512VNNI__)
-    // By hand: GCC 12 copies the sums of the intrinsic function at each round.
-    asm("vpdpwssd %2, %1, %0" : "+v"(sum) : "v"(a), "v"(b));
-    return sum;
-#elif defined(__AVX512BW__)
-    return sum + (i16)_mm512_madd_epi16((__m512i)a, (__m512i)b);
-#elif defined(__AVX2__)
-    i16 out;
-    for (int i = 0; i < LANES; i += 8) {
-        __m256i part = _mm256_loadu_si256((const __m256i *)((const int32_t *)&b + i));
-        _mm256_storeu_si256((__m256i *)((int32_t *)&out + i), _mm256_madd_epi16(_mm256_set1_epi32(a[0]), part));
-    }
-    return sum + out;
-#else
-    return sum + ((a << 16) >> 16) * ((b << 16) >> 16) + (a >> 16) * (b >> 16);
-#endif
-}
-
-#define TILE 6
-
+// A tile of `rows` (at most TILE_ROWS) by `vectors` * 16 columns (at most TILE_VECTORS); constants once it is inlined.
 INLINE void tile(int rows, int vectors, const int32_t *a, long row, long step, const int32_t *b, long ldb, long pairs,
                  const float *ls, const float *rs, float *out, long ld, float factor) {
-    i16 sums[TILE][4];
+    ipart sums[TILE_ROWS][TILE_VECTORS * PARTS];
     for (int r = 0; r < rows; r++)
-        for (int v = 0; v < vectors; v++) sums[r][v] = (i16){0};
+        for (int v = 0; v < vectors * PARTS; v++) sums[r][v] = (ipart){0};
     for (long k = 0; k < pairs; k++, a += step, b += ldb) {
-        i16 values[4];
-        for (int v = 0; v < vectors; v++) values[v] = *(const i16 *)(b + v * LANES);
+        ipart values[TILE_VECTORS * PARTS];
+        for (int v = 0; v < vectors * PARTS; v++) values[v] = *(const ipart *)(b + v * PART);
         for (int r = 0; r < rows; r++) {
-            const i16 left = (i16){0} + a[r * row];
-            for (int v = 0; v < vectors; v++) sums[r][v] = pair_products(sums[r][v], left, values[v]);
+            const ipart left = (ipart){0} + a[r * row];
+            for (int v = 0; v < vectors * PARTS; v++) sums[r][v] = pair_sum(sums[r][v], left, values[v]);
         }
     }
     for (int r = 0; r < rows; r++)
-        for (int v = 0; v < vectors; v++) {
-            float *place = out + r * ld + v * LANES;
-            v16 value = __builtin_convertvector(sums[r][v], v16) * (ls[r] * load(rs + v * LANES));
-            if (factor != 0.0f) value = load(place) * factor + value;
-            store(place, value);
+        for (int v = 0; v < vectors * PARTS; v++) {
+            vpart *place = (vpart *)(out + r * ld + v * PART);
+            vpart value = __builtin_convertvector(sums[r][v], vpart) * (ls[r] * *(const vpart *)(rs + v * PART));
+            if (factor != 0.0f) value = *place * factor + value;
+            *place = value;
         }
 }
 
+#define TILE_OF(R, V) tile(R, V, a, left.row, left.step, b, right.ld, pairs, ls, rs, place, ld, factor)
 #define TILE_CASE(R)                                                                                                             \
     case R:                                                                                                                      \
-        if (vectors == 4) tile(R, 4, a, left.row, left.step, b, right.ld, pairs, ls, rs, place, ld, factor);                     \
-        else if (vectors == 3) tile(R, 3, a, left.row, left.step, b, right.ld, pairs, ls, rs, place, ld, factor);                \
-        else if (vectors == 2) tile(R, 2, a, left.row, left.step, b, right.ld, pairs, ls, rs, place, ld, factor);                \
-        else tile(R, 1, a, left.row, left.step, b, right.ld, pairs, ls, rs, place, ld, factor);                                  \
+        BY_VECTORS(R)                                                                                                            \
         break;
 
 void pair_product_once(PairLeft left, PairRight right, long rows, long pairs, long first, long last, float *out, long ld,
                        float factor) {
-    for (long n = first; n < last; n += 4 * LANES) {
-        const int vectors = last - n >= 4 * LANES ? 4 : (int)((last - n) / LANES);
+    for (long n = first; n < last; n += TILE_VECTORS * LANES) {
+        const int vectors = (int)smaller_of(TILE_VECTORS, (last - n) / LANES);
         const int32_t *b = right.pairs + n;
         const float *rs = right.scale + n;
-        for (long m = 0; m < rows; m += TILE) {
+        for (long m = 0; m < rows; m += TILE_ROWS) {
             const int32_t *a = left.pairs + m * left.row;
             const float *ls = left.scale + m;
             float *place = out + m * ld + n;

@@ -126,8 +126,14 @@ class Muon(_Eager):
 
     def _step_in_kernel(self, group: dict[str, Any], params: list[Tensor]) -> None:
         """The same by one call, in which a matrix does not leave the processor's cache."""
-        given = [(p, self.state[p]["momentum_buffer"], p.grad) for p in params]
-        each = [(*(t.data_ptr() for t in three), *three[0].shape, _rate(three[0], group["lr"])) for three in given]
+        each = [
+            library.Stepped(
+                *(part.data_ptr() for part in (p, self.state[p]["momentum_buffer"], p.grad) if part is not None),
+                *p.shape,
+                _rate(p, group["lr"]),
+            )
+            for p in params
+        ]
         iteration = library.Iteration(len(params), 0, 0, ITERATIONS, A, B, C, SMALLEST_NORM)
         rates = group["momentum"], 1 - group["momentum"], 1 - group["lr"] * group["weight_decay"]
         library.call("muon_step", iteration, (library.Stepped * len(each))(*each), *rates)
@@ -140,9 +146,9 @@ def _rate(matrix: Tensor, rate: float) -> float:
 
 def _in_kernel(matrix: Tensor) -> bool:
     """Whether `muon_step` takes a matrix: a whole one, of sizes that kernels take."""
-    parts = (matrix, matrix.grad)
-    plain = all(type(part) in (Tensor, torch.nn.Parameter) and part.is_contiguous() for part in parts)
-    return plain and matrix.ndim == 2 and library.usable(matrix.shape, matrix.device)
+    plain = all(type(part) in (Tensor, torch.nn.Parameter) for part in (matrix, matrix.grad))
+    whole = matrix.grad is not None and matrix.is_contiguous() and matrix.grad.is_contiguous()
+    return plain and whole and matrix.ndim == 2 and library.usable(matrix.shape, matrix.device)
 
 
 class AdamW(_Eager, torch.optim.AdamW):
