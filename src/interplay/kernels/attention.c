@@ -11,6 +11,8 @@
 #define QUERIES 32
 // Queries at a time in the forward pass: a tile of `float_product`.
 #define FEW 6
+// Rows of gradients whose memory is asked for before they are read.
+#define AHEAD 8
 
 typedef struct {
     int32_t first, count;
@@ -238,13 +240,16 @@ static void run_backward(const Attention *a, const Run *run, long head, const fl
     memset(s->dkeys, 0, (size_t)(s->keys.padded * a->size) * 4);
     memset(s->dvalues, 0, (size_t)(s->keys.padded * a->size) * 4);
     for (long h = head * group; h < (head + 1) * group; h++) head_backward(a, run, h, q, peaks, dmixed, dq, s);
-    for (long j = 0; j < s->keys.length; j++)
+    for (long j = 0; j < s->keys.length; j++) {
+        const long next = key_row(run, smaller_of(j + AHEAD, s->keys.length - 1));
+        ask_for(dk + next * a->k_stride + place, 1, a->size, 0), ask_for(dv + next * a->v_stride + place, 1, a->size, 0);
         for (long d = 0; d < a->size; d += LANES) {
             float *key = dk + key_row(run, j) * a->k_stride + place + d, *value = dv + key_row(run, j) * a->v_stride + place + d;
             v16 dkey = load(s->dkeys + j * a->size + d), dvalue = load(s->dvalues + j * a->size + d);
             if (add) dkey = load(key) + dkey, dvalue = load(value) + dvalue;
             store(key, dkey), store(value, dvalue);
         }
+    }
 }
 
 // The gradients of keys and values of all runs to 0.

@@ -208,6 +208,12 @@ INLINE v16 powers_of_two(v16 peak, float top, v16 *inverse) {
     return (v16)(exponent << 23);
 }
 
+// Ask for the memory of `rows` rows of `width` floats, `ld` from one to the next, of which a processor does not foresee more than one.
+INLINE void ask_for(const float *x, long rows, long width, long ld) {
+    for (long m = 0; m < rows; m++)
+        for (long k = 0; k < width; k += LANES) __builtin_prefetch(x + m * ld + k);
+}
+
 INLINE float inverse_rms(const float *x, long width, float eps) {
     v16 sum = {0};
     for (long k = 0; k < width; k += LANES) sum = sum + load(x + k) * load(x + k);

@@ -16,9 +16,13 @@ INLINE void store_halves(int32_t *out, i16 x) {
 #endif
 }
 
+// Rows whose memory is asked for before they are read.
+#define AHEAD 8
+
 void pair_rows(const float *x, long rows, long width, long ld, float top, int32_t *pairs, float *scale) {
     for (long m = 0; m < rows; m++, x += ld, pairs += width / 2) {
         float inverse;
+        if (ld != width) ask_for(x + AHEAD * ld, 1, width, ld);
         scale[m] = power_of_two(row_peak(x, width), top, &inverse);
         const v16 by = splat(inverse);
         for (long k = 0; k < width; k += LANES) store_halves(pairs + k / 2, integers(x + k, by));
