@@ -113,7 +113,7 @@ INLINE void multiply(const float *x, long ld, const Operand *o, long rows, long 
 // out (rows, size) = x (rows, width) times the first `width` rows of `o`, whose scales go into x first.
 INLINE void mix(float *x, const Operand *o, long rows, long width, long size, Scratch *s, float *out) {
     for (long i = 0; i < rows; i++)
-        for (long j = 0; j < width; j += LANES)
+        for (long j = 0; j < width; j += PART)
             store(x + i * width + j, load(x + i * width + j) * load(o->interleaved_scale + j));
     pair_rows(x, rows, width, width, PAIR_TOP, s->pairs, s->scale);
     pair_product((PairLeft){s->pairs, s->scale, width / 2, 1}, (PairRight){o->interleaved, s->ones, size}, rows, width / 2, size, out,
@@ -134,7 +134,7 @@ INLINE void add_transposed(const float *x, const float *y, long ld, long rows, l
 INLINE void scaled_queries(const float *q, long stride, long count, long size, float *out) {
     const float scale = 1.0f / sqrtf((float)size);
     for (long i = 0; i < count; i++)
-        for (long d = 0; d < size; d += LANES) store(out + i * size + d, load(q + i * stride + d) * scale);
+        for (long d = 0; d < size; d += PART) store(out + i * size + d, load(q + i * stride + d) * scale);
 }
 
 // Keys of one head over prefix and run: (size, width), zero beyond their number. width: a multiple of 16.
@@ -146,8 +146,10 @@ static void transposed_keys(const float *k, long stride, const Run *run, long si
         for (long d = 0; d < size; d += LANES) {
             const float *from = k + key_row(run, j) * stride + d;
             if (separate)
-                for (long i = 0; i < LANES; i++)
-                    store(some + i * LANES, j + i < length ? load(k + key_row(run, j + i) * stride + d) : (v16){0});
+                for (long i = 0; i < LANES; i++) {
+                    if (j + i < length) memcpy(some + i * LANES, k + key_row(run, j + i) * stride + d, LANES * 4);
+                    else memset(some + i * LANES, 0, LANES * 4);
+                }
             transpose16((const int32_t *)(separate ? some : from), separate ? LANES : stride, (int32_t *)(out + d * width + j), width);
         }
     }
@@ -189,7 +191,7 @@ void attention_forward(const Attention *shape, const Run *runs, const float *q, 
                     mix_values(weights, width, v + head * a.size, a.v_stride, run, count, first + count, a.size, out);
                     for (long i = 0; i < count; i++) {
                         float *place = mixed + (start + i) * stride + h * a.size;
-                        for (long d = 0; d < a.size; d += LANES) store(place + d, load(out + i * a.size + d) * inverse[i]);
+                        for (long d = 0; d < a.size; d += PART) store(place + d, load(out + i * a.size + d) * inverse[i]);
                     }
                 }
         }
@@ -213,20 +215,22 @@ static void head_backward(const Attention *a, const Run *run, long h, const floa
             // Normalised again, since the sum of the gradients of scores is 0 only with the weights that are used here.
             float *weights = s->weights + i * width, *gradients = s->gradients + i * width;
             const float inverse = 1.0f / weigh(weights, run->before + first + i + 1, width, peaks[(start + i) * a->heads + h]);
-            v16 sum = {0};
-            for (long j = 0; j < width; j += LANES) {
-                const v16 weight = load(weights + j) * inverse;
-                store(weights + j, weight);
-                sum = fma16(weight, load(gradients + j), sum);
-            }
+            Lanes sum = {0};
+            for (long j = 0; j < width; j += LANES)
+                for (int p = 0; p < PARTS; p++) {
+                    const long at = j + p * PART;
+                    const vec weight = load(weights + at) * inverse;
+                    store(weights + at, weight);
+                    sum.part[p] = fma_of(weight, load(gradients + at), sum.part[p]);
+                }
             const float mean = lane_sum(sum);
-            for (long j = 0; j < width; j += LANES) store(gradients + j, load(weights + j) * (load(gradients + j) - mean));
+            for (long j = 0; j < width; j += PART) store(gradients + j, load(weights + j) * (load(gradients + j) - mean));
         }
         add_transposed(s->weights, given, stride, count, width, a->size, s, s->dvalues);
         add_transposed(s->gradients, s->queries, a->size, count, width, a->size, s, s->dkeys);
         mix(s->gradients, &s->keys, count, width, a->size, s, s->out);
         for (long i = 0; i < count; i++)
-            for (long d = 0; d < a->size; d += LANES)
+            for (long d = 0; d < a->size; d += PART)
                 store(dq + (start + i) * a->q_stride + h * a->size + d, load(s->out + i * a->size + d) * scale);
     }
 }
@@ -243,9 +247,9 @@ static void run_backward(const Attention *a, const Run *run, long head, const fl
     for (long j = 0; j < s->keys.length; j++) {
         const long next = key_row(run, smaller_of(j + AHEAD, s->keys.length - 1));
         ask_for(dk + next * a->k_stride + place, 1, a->size, 0), ask_for(dv + next * a->v_stride + place, 1, a->size, 0);
-        for (long d = 0; d < a->size; d += LANES) {
+        for (long d = 0; d < a->size; d += PART) {
             float *key = dk + key_row(run, j) * a->k_stride + place + d, *value = dv + key_row(run, j) * a->v_stride + place + d;
-            v16 dkey = load(s->dkeys + j * a->size + d), dvalue = load(s->dvalues + j * a->size + d);
+            vec dkey = load(s->dkeys + j * a->size + d), dvalue = load(s->dvalues + j * a->size + d);
             if (add) dkey = load(key) + dkey, dvalue = load(value) + dvalue;
             store(key, dkey), store(value, dvalue);
         }

@@ -14,8 +14,10 @@ static float *transposed(const float *head, long vocabulary, long width, long pa
     for (long v = 0; v < padded; v += LANES)
         for (long k = 0; k < width; k += LANES) {
             float some[LANES * LANES];
-            for (long i = 0; i < LANES; i++)
-                store(some + i * LANES, v + i < vocabulary ? load(head + (v + i) * width + k) : (v16){0});
+            for (long i = 0; i < LANES; i++) {
+                if (v + i < vocabulary) memcpy(some + i * LANES, head + (v + i) * width + k, LANES * 4);
+                else memset(some + i * LANES, 0, LANES * 4);
+            }
             transpose16((const int32_t *)some, LANES, (int32_t *)(out + k * padded + v), padded);
         }
     return out;
@@ -36,15 +38,15 @@ void logps_forward(const float *hidden, const float *head, const int64_t *tokens
             float_product(hidden + first * width, width, 1, by, padded, count, padded, width, z, padded, 0);
             for (long m = 0; m < count; m++, z += padded) {
                 if (temperature != 1.0f)
-                    for (long n = 0; n < padded; n += LANES) store(z + n, load(z + n) / temperature);
+                    for (long n = 0; n < padded; n += PART) store(z + n, load(z + n) / temperature);
                 const float peak = highest(z, vocabulary), own_z = z[tokens[first + m]];
                 weigh(z, vocabulary, padded, peak);
                 double total = 0.0;
-                for (long n = 0; n < padded; n += LANES) total += lane_sum(load(z + n));
+                for (long n = 0; n < padded; n += LANES) total += lane_sum(load_lanes(z + n));
                 logp[first + m] = (float)((double)(own_z - peak) - natural_log(total));
                 const float inverse = (float)(1.0 / total);
                 if (kept)
-                    for (long n = 0; n < padded; n += LANES) store(z + n, load(z + n) * inverse);
+                    for (long n = 0; n < padded; n += PART) store(z + n, load(z + n) * inverse);
             }
         }
         free(own);
@@ -65,7 +67,7 @@ void logps_backward(const float *gradient, const float *hidden, const float *hea
             for (long m = 0; m < count; m++) {
                 const float given = gradient[first + m] / temperature;
                 float *z = block + m * padded;
-                for (long n = 0; n < padded; n += LANES) store(z + n, load(z + n) * -given);
+                for (long n = 0; n < padded; n += PART) store(z + n, load(z + n) * -given);
                 z[tokens[first + m]] += given;
             }
             float_product(block, padded, 1, head, width, count, width, vocabulary, dhidden + first * width, width, 0);

@@ -48,9 +48,9 @@ static void one_step(const Iteration *s, float *x, Scratch at) {
     symmetric_product(at.left, at.left_scale, at.right, m, n, at.gram, 0.0f);
     pair_rows(at.gram, m, m, m, narrow, at.left, at.left_scale);
     pairs_transposed(at.left, m, m, at.right, m);
-    for (long k = 0; k < m * m; k += LANES) store(at.update + k, load(at.gram + k) * (s->b / s->c));
+    for (long k = 0; k < m * m; k += PART) store(at.update + k, load(at.gram + k) * (s->b / s->c));
     symmetric_product(at.left, at.left_scale, at.right, m, m, at.update, 1.0f);
-    for (long k = 0; k < m * m; k += LANES) store(at.update + k, load(at.update + k) * s->c);
+    for (long k = 0; k < m * m; k += PART) store(at.update + k, load(at.update + k) * s->c);
     pair_rows(at.update, m, m, m, narrow, at.left, at.left_scale);
     pair_columns(x, m, n, n, narrow, at.right, at.right_scale);
     pair_product_once((PairLeft){at.left, at.left_scale, m / 2, 1}, (PairRight){at.right, at.right_scale, n}, m, m / 2, 0, n, x, n,
@@ -68,10 +68,8 @@ static void free_scratch(Scratch at) {
 
 // A matrix over its norm, then the iterations.
 static void iterate(const Iteration *s, float *matrix, Scratch at) {
-    v16 sum = {0};
-    for (long k = 0; k < s->rows * s->columns; k += LANES) sum = sum + load(matrix + k) * load(matrix + k);
-    const float norm = sqrtf(lane_sum(sum)), divisor = norm > s->smallest ? norm : s->smallest;
-    for (long k = 0; k < s->rows * s->columns; k += LANES) store(matrix + k, load(matrix + k) / divisor);
+    const float norm = sqrtf(sum_of_squares(matrix, s->rows * s->columns)), divisor = norm > s->smallest ? norm : s->smallest;
+    for (long k = 0; k < s->rows * s->columns; k += PART) store(matrix + k, load(matrix + k) / divisor);
     for (long step = 0; step < s->iterations; step++) one_step(s, matrix, at);
 }
 
@@ -98,9 +96,9 @@ typedef struct {
 } Stepped;
 
 // start + weight * (end - start), from the nearer end: PyTorch's formula.
-INLINE v16 between(v16 start, v16 end, float weight) {
+INLINE vec between(vec start, vec end, float weight) {
     const int near = weight < 0.5f;
-    return fma16(splat(near ? weight : weight - 1.0f), end - start, near ? start : end);
+    return fma_of(splat(near ? weight : weight - 1.0f), end - start, near ? start : end);
 }
 
 // out (columns, rows) = x (rows, columns), both multiples of 16.
@@ -122,16 +120,16 @@ void muon_step(const Iteration *coefficients, const Stepped *matrices, float mom
         s.rows = smaller_of(m.rows, m.columns), s.columns = larger_of(m.rows, m.columns);
         const Scratch at = scratch_of(s.rows, s.columns);
         float *ahead = floats(size), *turned = tall ? floats(size) : ahead;
-        for (long k = 0; k < size; k += LANES) {
-            const v16 gradient = load(m.gradient + k), next = between(load(m.momentum + k), gradient, fresh);
+        for (long k = 0; k < size; k += PART) {
+            const vec gradient = load(m.gradient + k), next = between(load(m.momentum + k), gradient, fresh);
             store(m.momentum + k, next);
             store(ahead + k, between(gradient, next, momentum));
         }
         if (tall) transposed(ahead, m.rows, m.columns, turned);
         iterate(&s, turned, at);
         if (tall) transposed(turned, m.columns, m.rows, ahead);
-        for (long k = 0; k < size; k += LANES)
-            store(m.weight + k, fma16(load(ahead + k), splat(m.factor), load(m.weight + k) * kept));
+        for (long k = 0; k < size; k += PART)
+            store(m.weight + k, fma_of(load(ahead + k), splat(m.factor), load(m.weight + k) * kept));
         if (tall) free(turned);
         free(ahead), free_scratch(at);
     }

@@ -5,14 +5,14 @@
 
 // -- operands ----------------------------------------------------------------------------------------------------------
 
-INLINE i16 integers(const float *x, v16 inverse) { return __builtin_convertvector(nearest(load(x) * inverse), i16); }
+INLINE ivec integers(const float *x, vec inverse) { return __builtin_convertvector(nearest(load(x) * inverse), ivec); }
 
-INLINE void store_halves(int32_t *out, i16 x) {
+INLINE void store_halves(int32_t *out, ivec x) {
 #if defined(__AVX512F__)
     _mm256_storeu_si256((__m256i *)out, _mm512_cvtepi32_epi16((__m512i)x));
 #else
     int16_t *place = (int16_t *)out;
-    for (int i = 0; i < LANES; i++) place[i] = (int16_t)x[i];
+    for (int i = 0; i < PART; i++) place[i] = (int16_t)x[i];
 #endif
 }
 
@@ -24,20 +24,20 @@ void pair_rows(const float *x, long rows, long width, long ld, float top, int32_
         float inverse;
         if (ld != width) ask_for(x + AHEAD * ld, 1, width, ld);
         scale[m] = power_of_two(row_peak(x, width), top, &inverse);
-        const v16 by = splat(inverse);
-        for (long k = 0; k < width; k += LANES) store_halves(pairs + k / 2, integers(x + k, by));
+        const vec by = splat(inverse);
+        for (long k = 0; k < width; k += PART) store_halves(pairs + k / 2, integers(x + k, by));
     }
 }
 
 void pair_columns(const float *x, long rows, long width, long ld, float top, int32_t *pairs, float *scale) {
-    for (long n = 0; n < width; n += LANES) {
-        v16 peak = {0}, inverses;
+    for (long n = 0; n < width; n += PART) {
+        vec peak = {0}, inverses;
         for (long t = 0; t < rows; t++) peak = larger(absolute(load(x + t * ld + n)), peak);
         store(scale + n, powers_of_two(peak, top, &inverses));
         for (long t = 0; t < rows; t += 2) {
-            const i16 first = integers(x + t * ld + n, inverses);
-            const i16 second = t + 1 < rows ? integers(x + (t + 1) * ld + n, inverses) : (i16){0};
-            *(i16 *)(pairs + t / 2 * width + n) = (first & 0xffff) | second << 16;
+            const ivec first = integers(x + t * ld + n, inverses);
+            const ivec second = t + 1 < rows ? integers(x + (t + 1) * ld + n, inverses) : (ivec){0};
+            *(ivec *)(pairs + t / 2 * width + n) = (first & 0xffff) | second << 16;
         }
     }
 }
@@ -67,21 +67,21 @@ void pairs_interleaved(const int32_t *x, long rows, long width, int32_t *restric
 // A tile of `rows` (at most TILE_ROWS) by `vectors` * 16 columns (at most TILE_VECTORS); constants once it is inlined.
 INLINE void tile(int rows, int vectors, const int32_t *a, long row, long step, const int32_t *b, long ldb, long pairs,
                  const float *ls, const float *rs, float *out, long ld, float factor) {
-    ipart sums[TILE_ROWS][TILE_VECTORS * PARTS];
+    ivec sums[TILE_ROWS][TILE_VECTORS * PARTS];
     for (int r = 0; r < rows; r++)
-        for (int v = 0; v < vectors * PARTS; v++) sums[r][v] = (ipart){0};
+        for (int v = 0; v < vectors * PARTS; v++) sums[r][v] = (ivec){0};
     for (long k = 0; k < pairs; k++, a += step, b += ldb) {
-        ipart values[TILE_VECTORS * PARTS];
-        for (int v = 0; v < vectors * PARTS; v++) values[v] = *(const ipart *)(b + v * PART);
+        ivec values[TILE_VECTORS * PARTS];
+        for (int v = 0; v < vectors * PARTS; v++) values[v] = *(const ivec *)(b + v * PART);
         for (int r = 0; r < rows; r++) {
-            const ipart left = (ipart){0} + a[r * row];
+            const ivec left = (ivec){0} + a[r * row];
             for (int v = 0; v < vectors * PARTS; v++) sums[r][v] = pair_sum(sums[r][v], left, values[v]);
         }
     }
     for (int r = 0; r < rows; r++)
         for (int v = 0; v < vectors * PARTS; v++) {
-            vpart *place = (vpart *)(out + r * ld + v * PART);
-            vpart value = __builtin_convertvector(sums[r][v], vpart) * (ls[r] * *(const vpart *)(rs + v * PART));
+            vec *place = (vec *)(out + r * ld + v * PART);
+            vec value = __builtin_convertvector(sums[r][v], vec) * (ls[r] * *(const vec *)(rs + v * PART));
             if (factor != 0.0f) value = *place * factor + value;
             *place = value;
         }

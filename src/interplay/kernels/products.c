@@ -3,29 +3,29 @@
 
 // -- operands ----------------------------------------------------------------------------------------------------------
 
-INLINE v16 rounded(const float *x, v16 inverse) { return nearest(load(x) * inverse); }
+INLINE vec rounded(const float *x, vec inverse) { return nearest(load(x) * inverse); }
 
-INLINE void store_bytes(uint8_t *out, v16 x) {
-    i16 wide = __builtin_convertvector(x, i16);
+INLINE void store_bytes(uint8_t *out, vec x) {
+    ivec wide = __builtin_convertvector(x, ivec);
 #if defined(__AVX512F__)
     _mm_storeu_si128((__m128i *)out, _mm512_cvtepi32_epi8((__m512i)wide));
 #else
-    for (int i = 0; i < LANES; i++) out[i] = (uint8_t)wide[i];
+    for (int i = 0; i < PART; i++) out[i] = (uint8_t)wide[i];
 #endif
 }
 
 INLINE void quantise_row(const float *x, long width, uint8_t *bytes, float peak, float *scale) {
     float inverse;
     *scale = power_of_two(peak, 127.0f, &inverse);
-    const v16 by = splat(inverse);
-    for (long k = 0; k < width; k += LANES) store_bytes(bytes + k, rounded(x + k, by) + 128.0f);
+    const vec by = splat(inverse);
+    for (long k = 0; k < width; k += PART) store_bytes(bytes + k, rounded(x + k, by) + 128.0f);
 }
 
 // The largest |x| of a row, and the larger of that in each column and of `peaks`.
 INLINE float both_peaks(const float *x, long width, float *peaks) {
-    v16 peak = {0};
-    for (long k = 0; k < width; k += LANES) {
-        const v16 value = absolute(load(x + k));
+    vec peak = {0};
+    for (long k = 0; k < width; k += PART) {
+        const vec value = absolute(load(x + k));
         peak = larger(value, peak);
         store(peaks + k, larger(value, load(peaks + k)));
     }
@@ -39,35 +39,35 @@ void quantise_rows(const float *x, long rows, long width, uint8_t *bytes, float 
 
 void column_peaks(const float *x, long rows, long width, float *peaks) {
     for (long m = 0; m < rows; m++, x += width)
-        for (long k = 0; k < width; k += LANES) store(peaks + k, larger(absolute(load(x + k)), load(peaks + k)));
+        for (long k = 0; k < width; k += PART) store(peaks + k, larger(absolute(load(x + k)), load(peaks + k)));
 }
 
 // Four rows of 16 bytes, given as integers of 32 bits, interleaved: [16][4].
-INLINE void store_four(uint8_t *out, i16 a, i16 b, i16 c, i16 d) {
-    *(i16 *)out = (a & 255) | (b & 255) << 8 | (c & 255) << 16 | d << 24;
+INLINE void store_four(uint8_t *out, ivec a, ivec b, ivec c, ivec d) {
+    *(ivec *)out = (a & 255) | (b & 255) << 8 | (c & 255) << 16 | d << 24;
 }
 
 void quantise_columns(const float *x, long rows, long width, const float *peaks, uint8_t *bytes, float *scale, int32_t *offset) {
     const long padded = (rows + 3) / 4 * 4;
-    const i16 shift = (i16){0} + (offset ? 0 : 128);
+    const ivec shift = (ivec){0} + (offset ? 0 : 128);
     float *inverse = floats(width);
-    for (long n = 0; n < width; n += LANES) {
-        v16 by;
+    for (long n = 0; n < width; n += PART) {
+        vec by;
         store(scale + n, powers_of_two(load(peaks + n), 127.0f, &by));
         store(inverse + n, by);
     }
     if (offset) memset(offset, 0, (size_t)width * 4);
     for (long t = 0; t < rows; t += 4)
-        for (long n = 0; n < width; n += LANES) {
+        for (long n = 0; n < width; n += PART) {
             const long panel = offset ? n / PANEL_COLUMNS * PANEL_COLUMNS : 0;
             const long ld = smaller_of(offset ? PANEL_COLUMNS : width, width - panel);
-            const v16 by = load(inverse + n);
-            i16 four[4];
+            const vec by = load(inverse + n);
+            ivec four[4];
             for (long i = 0; i < 4; i++) {
-                four[i] = (i16){0};
-                if (t + i < rows) four[i] = __builtin_convertvector(rounded(x + (t + i) * width + n, by), i16);
+                four[i] = (ivec){0};
+                if (t + i < rows) four[i] = __builtin_convertvector(rounded(x + (t + i) * width + n, by), ivec);
             }
-            if (offset) *(i16 *)(offset + n) += (four[0] + four[1] + four[2] + four[3]) * 128;
+            if (offset) *(ivec *)(offset + n) += (four[0] + four[1] + four[2] + four[3]) * 128;
             store_four(bytes + panel * padded + (n - panel) * 4 + t * ld, four[0] + shift, four[1] + shift, four[2] + shift,
                        four[3] + shift);
         }
@@ -83,15 +83,15 @@ void quantise_transposed(const float *w, long rows, long width, int8_t *bytes, f
         for (long i = 0; i < LANES; i++, w += width) {
             float inverse;
             scale[n + i] = power_of_two(row_peak(w, width), 127.0f, &inverse);
-            const v16 by = splat(inverse);
-            i16 sum = {0};
-            for (long k = 0; k < width; k += LANES) {
-                const v16 values = rounded(w + k, by);
-                sum += __builtin_convertvector(values, i16);
+            const vec by = splat(inverse);
+            ivec sum = {0};
+            for (long k = 0; k < width; k += PART) {
+                const vec values = rounded(w + k, by);
+                sum += __builtin_convertvector(values, ivec);
                 store_bytes(some + i * width + k, values);
             }
             int32_t total = 0;
-            for (int lane = 0; lane < LANES; lane++) total += sum[lane];
+            for (int lane = 0; lane < PART; lane++) total += sum[lane];
             offset[n + i] = 128 * total;
         }
         const int32_t *given = (const int32_t *)some;
@@ -113,9 +113,9 @@ void quantise_transposed(const float *w, long rows, long width, int8_t *bytes, f
 
 // A tile of `rows` (at most TILE) by `vectors` * 16 columns (at most 64); constants once it is inlined.
 INLINE void tile(int rows, int vectors, Left left, Right right, long m, long n, long summed, float *out, long ld, int add) {
-    i16 sums[TILE][4];
+    ivec sums[TILE][4];
     for (int r = 0; r < rows; r++)
-        for (int v = 0; v < vectors; v++) sums[r][v] = -*(const i16 *)(right.offset + n + v * LANES);
+        for (int v = 0; v < vectors; v++) sums[r][v] = -*(const ivec *)(right.offset + n + v * LANES);
     const uint8_t *a = left.bytes + m * left.row;
     const int8_t *b = right.bytes + n * summed;
     for (long k = 0; k < summed; k += 4, a += left.step, b += vectors * LANES * 4)
@@ -123,13 +123,13 @@ INLINE void tile(int rows, int vectors, Left left, Right right, long m, long n, 
             int32_t four;
             memcpy(&four, a + r * left.row, 4);
             for (int v = 0; v < vectors; v++)
-                sums[r][v] = (i16)_mm512_dpbusd_epi32((__m512i)sums[r][v], _mm512_set1_epi32(four),
+                sums[r][v] = (ivec)_mm512_dpbusd_epi32((__m512i)sums[r][v], _mm512_set1_epi32(four),
                                                       _mm512_loadu_si512(b + v * LANES * 4));
         }
     for (int r = 0; r < rows; r++)
         for (int v = 0; v < vectors; v++) {
             float *place = out + (m + r) * ld + n + v * LANES;
-            v16 value = __builtin_convertvector(sums[r][v], v16) * (left.scale[m + r] * load(right.scale + n + v * LANES));
+            vec value = __builtin_convertvector(sums[r][v], vec) * (left.scale[m + r] * load(right.scale + n + v * LANES));
             if (add) value = load(place) + value;
             store(place, value);
         }
@@ -198,19 +198,19 @@ void product(Left left, Right right, long rows, long summed, float *out, long ld
 
 INLINE void float_tile(int rows, int vectors, const float *a, long row, long step, const float *b, long ldb, long summed,
                        float *out, long ld, int add) {
-    vpart sums[TILE_ROWS][TILE_VECTORS * PARTS];
+    vec sums[TILE_ROWS][TILE_VECTORS * PARTS];
     for (int r = 0; r < rows; r++)
-        for (int v = 0; v < vectors * PARTS; v++) sums[r][v] = add ? *(const vpart *)(out + r * ld + v * PART) : (vpart){0};
+        for (int v = 0; v < vectors * PARTS; v++) sums[r][v] = add ? *(const vec *)(out + r * ld + v * PART) : (vec){0};
     for (long t = 0; t < summed; t++, a += step, b += ldb) {
-        vpart right[TILE_VECTORS * PARTS];
-        for (int v = 0; v < vectors * PARTS; v++) right[v] = *(const vpart *)(b + v * PART);
+        vec right[TILE_VECTORS * PARTS];
+        for (int v = 0; v < vectors * PARTS; v++) right[v] = *(const vec *)(b + v * PART);
         for (int r = 0; r < rows; r++) {
-            const vpart left = a[r * row] - (vpart){0};
+            const vec left = a[r * row] - (vec){0};
             for (int v = 0; v < vectors * PARTS; v++) sums[r][v] = fma_sum(sums[r][v], left, right[v]);
         }
     }
     for (int r = 0; r < rows; r++)
-        for (int v = 0; v < vectors * PARTS; v++) *(vpart *)(out + r * ld + v * PART) = sums[r][v];
+        for (int v = 0; v < vectors * PARTS; v++) *(vec *)(out + r * ld + v * PART) = sums[r][v];
 }
 
 #define TILE_OF(R, V) float_tile(R, V, left, row, step, b + n, ldb, summed, place, ld, add)
