@@ -101,7 +101,7 @@ INLINE ivec pair_sum(ivec sum, ivec a, ivec b) {
     TILE_OF(R, 1);
 #endif
 
-// Sums in 16 lanes, whatever the registers.
+// Sums in 16 lanes, on any processor.
 typedef struct {
     vec part[PARTS];
 } Lanes;
