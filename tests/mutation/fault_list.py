@@ -172,8 +172,8 @@ TRAINING = [
     ),
     fault(
         "muon_scale",
-        "scaled = [max(1.0, p.size(-2) / p.size(-1)) ** 0.5 *",
-        "scaled = [(p.size(-2) / p.size(-1)) ** 0.5 *",
+        "max(1.0, matrix.size(-2) / matrix.size(-1)) ** 0.5",
+        "(matrix.size(-2) / matrix.size(-1)) ** 0.5",
         "optim",
     ),
     fault("muon_nesterov", 'torch._foreach_lerp(grads, buffers, group["momentum"])', "buffers", "optim"),

@@ -10,7 +10,7 @@ from interplay.core.model import Count, Model, NotNegative, Positive, Share
 Dtype = Literal["float32", "bfloat16", "int8"]
 """Arithmetic of a decoder's matrix products."""
 
-_REVISIONS = {"int8": 1}
+_REVISIONS = {"int8": 2}
 """By dtype how often its arithmetic has changed."""
 
 
