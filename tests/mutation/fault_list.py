@@ -108,6 +108,19 @@ STEPS = [
         "handed_over",
     ),
     fault(
+        "others_weights",
+        "decoder.stacked([draw.decoder for draw in draws])",
+        "decoder.stacked([draw.decoder for draw in reversed(draws)])",
+        "stacked_rollouts",
+        "stacked_rl",
+    ),
+    fault(
+        "others_groups",
+        "(kept + torch.arange(replicas, device=kept.device)[:, None] * dead.shape[1])",
+        "kept",
+        "stacked_rollouts",
+    ),
+    fault(
         "rollout_noise",
         'seed=random.stream_key(spec.seed, "rollout", step),',
         'seed=random.stream_key(spec.seed, "rollout"),',
