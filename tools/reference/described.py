@@ -4,6 +4,7 @@ starting a stage have no use for them: with pydantic's `use_attribute_docstrings
 import ast
 import inspect
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
