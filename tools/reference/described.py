@@ -48,11 +48,9 @@ def docstrings(model: type[Model]) -> dict[str, str]:
 
 
 def _own(model: type[Model]) -> dict[str, str]:
-    body = _classes(inspect.getfile(model)).get(
-        model.__qualname__, []
-    )  # `partial_model` and `table_model` make some without a body
-    pairs = zip(body, body[1:], strict=False)
-    return {key.target.id: inspect.cleandoc(after.value.value) for key, after in pairs if _documents(key, after)}
+    # `partial_model` and `table_model` make some that have no text.
+    body: Any = _classes(inspect.getfile(model)).get(model.__qualname__, [])
+    return {key.target.id: inspect.cleandoc(after.value.value) for key, after in pairwise(body) if _documents(key, after)}
 
 
 @cache
