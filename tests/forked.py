@@ -17,9 +17,10 @@ BEHIND = ["nice", "-n", "5"]
 """Put before a command that a test means to kill at a moment: on a busy machine the test then sees the moment before it has passed."""
 
 SERVER = """
-import importlib, json, os, sys
+import atexit, gc, importlib, json, os, sys, threading, traceback
 for name in sys.argv[1:]:
     importlib.import_module(name)
+gc.freeze()
 for line in sys.stdin:
     given = json.loads(line)
     process = os.fork()
@@ -36,12 +37,36 @@ sys.stdin, sys.argv[:], sys.path[:] = open(0), given["arguments"], given["path"]
 os.chdir(given["folder"])
 os.environ.clear()
 os.environ.update(given["environment"])
-exec(given["script"], {"__name__": "__main__"})
+code = 0
+try:
+    exec(given["script"], {"__name__": "__main__"})
+except SystemExit as error:
+    code = error.code if isinstance(error.code, int) else bool(error.code)
+    if isinstance(error.code, str):
+        print(error.code, file=sys.stderr)
+except BaseException:
+    traceback.print_exc()
+    code = 1
+threading._shutdown()
+atexit._run_exitfuncs()
+sys.stdout.flush()
+sys.stderr.flush()
+os._exit(code)
 """
-"""What comes after the loop is done by the forked process, which ends as any does."""
+"""What comes after the loop is done by the forked process. It ends as any does, but for taking apart all that was imported."""
 
 STAGES = ("torch._dynamo", "interplay.evaluate.sampling", "interplay.rl.loop", "interplay.train.lm", "interplay.run.stage")
-COMMANDS = ("snakemake.cli", "interplay.cli", "dvc.cli", "dvc.repo", "pandas")
+COMMANDS = (
+    "snakemake.cli",
+    "dvc.cli",
+    "dvc.repo",
+    "hydra",
+    "interplay.cli",
+    "interplay.run.graph",
+    "interplay.study.expand",
+    "interplay.report.draw.figures",
+    "interplay.report.stats.estimate",
+)
 ENTRY = "import sys; from {} import main; sys.exit(main())"
 ENTRIES = {
     ("snakemake",): (COMMANDS, ENTRY.format("snakemake.cli")),
