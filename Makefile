@@ -29,6 +29,7 @@ $(VENV)/ready: pyproject.toml constraints.txt
 	$(MAKE_VENV)
 	$(INSTALL) torch==2.13.0
 	$(INSTALL) -e .
+	@for c in $${CC:-cc} gcc clang; do command -v $$c >/dev/null && exit; done; echo "no C compiler: installing ziglang"; $(INSTALL) ziglang
 	grep -q SNAKEMAKE_PROFILE $(VENV)/bin/activate || echo 'export SNAKEMAKE_PROFILE=local' >> $(VENV)/bin/activate
 	touch $@
 
@@ -40,7 +41,7 @@ demo: setup
 	@$(ACTIVATE) snakemake all --config study=demo scale=laptop
 	@$(ACTIVATE) interplay report demo --scale laptop
 	@echo "next:   . $(VENV)/bin/activate; interplay explain demo main rl_edge edge --scale laptop    # from one number down to its data"
-	@echo "        snakemake all --config study=quickstart    # the same question with a pre-training of your own, a quarter of an hour"
+	@echo "        snakemake all --config study=quickstart    # the same question with a pre-training of your own, five minutes"
 
 # The demo with its bases pre-trained here, and a comparison of them with those that come with the project.
 demo-full: setup

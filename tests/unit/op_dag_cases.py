@@ -2,10 +2,12 @@
 
 from hypothesis import strategies as st
 
+from interplay.tasks.op_dag import dag, terse_verifier
 from interplay.tasks.op_dag.dag import Problem
 from interplay.tasks.op_dag.dag_growth import generate
 from interplay.tasks.op_dag.spec import OpDag
 from interplay.tasks.op_dag.terse import render
+from interplay.tasks.spec import Verify
 from interplay.tasks.verdict import Verdict
 
 REVERSE = {"reverse": 1.0}
@@ -48,6 +50,13 @@ def case(op: int, index: int = 0, **knobs: object) -> tuple[OpDag, Problem, str]
     task = OpDag.model_validate(knobs)
     problem = generate(task, 0, index, op)
     return task, problem, render(problem, task).solution
+
+
+def judged(problem: Problem, completion: str, options: Verify) -> Verdict:
+    """The verdict of the family, which is that of Python whoever found it."""
+    verdict = terse_verifier.verify(problem, completion, options)
+    assert verdict == dag.conclude(terse_verifier.judge(problem, completion, options), problem, options)
+    return verdict
 
 
 def consistent(verdict: Verdict) -> None:

@@ -163,19 +163,21 @@ def test_the_tools_parser_says_what_pythons_does(text: str) -> None:
 def test_the_tool_refuses_whatever_else_it_is_given(text: str) -> None:
     with pytest.raises(ValueError, match=r"."):
         calculator.value(text)
-    assert calculator.reply(calculator.Problem("calculator", "1+1", False), [f"calc({text})"]) == Reply("error\n", False)
+    assert calculator.CALCULATOR.reply(calculator.Problem("calculator", "1+1", False), [f"calc({text})"]) == Reply(
+        "error\n", False
+    )
 
 
 def test_the_tool_takes_one_operator_at_a_time_unless_told_otherwise() -> None:
     one, any_of_them = (calculator.Problem("calculator", "1+2*3", single) for single in (True, False))
-    assert [calculator.reply(one, [f"calc({t})"]).text for t in ("2*3", "-7--3", "1+2*3", "5")] == [
+    assert [calculator.CALCULATOR.reply(one, [f"calc({t})"]).text for t in ("2*3", "-7--3", "1+2*3", "5")] == [
         "6\n",
         "-4\n",
         "error\n",
         "error\n",
     ]
-    assert calculator.reply(any_of_them, ["calc(1+2*3)"]).text == "7\n"
-    assert calculator.reply(one, ["\\boxed{7}"]).done
+    assert calculator.CALCULATOR.reply(any_of_them, ["calc(1+2*3)"]).text == "7\n"
+    assert calculator.CALCULATOR.reply(one, ["\\boxed{7}"]).done
 
 
 # --- bios search ---
@@ -221,7 +223,7 @@ def test_the_depth_is_the_least_of_all_decision_trees(kinds: set[int]) -> None:
 
 def test_a_guess_is_right_and_not_strict() -> None:
     problem = twenty_questions.Problem("q", 2, (("A", 0), ("B", 1), ("C", 2)), 1)
-    verify: Callable[[str], Any] = lambda text: twenty_questions.verify(problem, text, Verify())  # noqa: E731
+    verify: Callable[[str], Any] = lambda text: twenty_questions.TWENTY_QUESTIONS.verify(problem, text, Verify())  # noqa: E731
     assert verify("\\boxed{B}")[:4] == (False, True, 0.0, "process")
     assert verify("ask(red)\x1eyes\n\x1e\\boxed{B}").strict
     assert verify("ask(red)\x1eyes\n\x1eask(big)\x1eno\n\x1eask(red)\x1eyes\n\x1e\\boxed{B}").score == pytest.approx(2 / 3)
@@ -351,13 +353,13 @@ def test_an_episode_goes_turn_by_turn_with_the_environment_until_it_is_over() ->
         return steps[len(observed) - 1]
 
     setting = cases.setting(says, [row])._replace(
-        verify=lambda of, text: calculator.verify(problem, text, Verify()), problem=lambda of: problem
+        verify=lambda of, text: calculator.CALCULATOR.verify(problem, text, Verify()), problem=lambda of: problem
     )
     played = play_episodes(EnvironmentEpisode(max_turns=4), setting, cases.asked([row], 2))
     assert [[t.verdict and t.verdict.error for t in turns] for turns in played.turns] == [
         [None, None, "none"], [None, None, None, "truncated"],
     ]  # fmt: skip
-    assert played.transcripts[0] == calculator.render(problem, Calculator()).solution
+    assert played.transcripts[0] == calculator.CALCULATOR.render(problem, Calculator()).solution
     text = "".join(map(chr, played.rollouts.tokens[0, : played.rollouts.lengths[0]].tolist()))
     assert text == "calc(3+4)$7\ncalc(7*2)$14\n\\boxed{14}$"
     with pytest.raises(UserError, match="the family 'op_dag' of row 0 is no environment; known: calculator"):

@@ -80,7 +80,7 @@ def problem_of(family: str) -> tuple[Any, Any, str]:
         return module, problem, module.render(problem, task)[1]
     name = {"qa": "gsm8k", "multihop": "musique"}[family]
     path = next((ROOT / "data/fixtures").glob(f"{name}.json*"))
-    problem = read_items(path, FORMATS[name], Defects()).entries[0].problem
+    problem = read_items(path, FORMATS[name], Defects())[0][0].problem
     return judge_family(family), problem, qa.render(problem)[1] if family == "qa" else multihop.render(problem, "published")[1]
 
 

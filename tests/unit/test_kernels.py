@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from hypothesis import given, settings, strategies as st
 from pydantic import ValidationError
 
+from interplay.core import c_library
 from interplay.evaluate.spec import EvaluateSpec
 from interplay.kernels import int8, layers, library as kernels
 from interplay.model import decoder, folder
@@ -316,6 +317,24 @@ def test_widths_that_no_kernel_takes_are_computed_by_pytorch() -> None:
 def test_other_engines_refuse_integer_products(engine: str) -> None:
     with pytest.raises(ValidationError, match=f"dtype = int8: the engine {engine}"):
         EvaluateSpec(engine=engine, dtype="int8")
+
+
+@compiled
+def test_kernels_without_openmp_make_the_same_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As with a compiler that has another OpenMP than PyTorch, such as clang."""
+    made, rows, load = model(), packed_rows(3, 75, 20), c_library.load
+    hidden, gradients = passes(made, rows, torch.int8)
+    monkeypatch.setattr(
+        c_library, "load", lambda kind, place, flags, loss: None if "-fopenmp" in flags else load(kind, place, flags, loss)
+    )
+    kernels.library.cache_clear()
+    try:
+        assert kernels.library() is not None
+        other, again = passes(made, rows, torch.int8)
+    finally:
+        kernels.library.cache_clear()
+    assert torch.equal(hidden, other)
+    assert all(torch.equal(gradient, again[name]) for name, gradient in gradients.items())
 
 
 def test_without_a_compiler_a_line_says_so_and_pytorch_computes(

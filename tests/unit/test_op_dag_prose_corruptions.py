@@ -6,10 +6,9 @@ from collections.abc import Callable, Iterator
 from itertools import count, islice
 
 import pytest
-from op_dag_prose_cases import FORWARD, REVERSE, case
+from op_dag_prose_cases import FORWARD, REVERSE, case, judged as verify
 
 from interplay.tasks.op_dag.prose import Problem
-from interplay.tasks.op_dag.prose_verifier import verify
 from interplay.tasks.spec import Verify
 
 PLAIN = Verify()

@@ -6,11 +6,11 @@ from importlib import import_module
 import pytest
 from hypothesis import given, settings, strategies as st
 from op_dag_cases import consistent
-from op_dag_prose_cases import FORWARD, FORWARD_GOLD, LINE_GOLD, REVERSE, case, cases, line, small
+from op_dag_prose_cases import FORWARD, FORWARD_GOLD, LINE_GOLD, REVERSE, case, cases, judged as verify, line, small
 
 from interplay.tasks.op_dag.prose import Problem, render
 from interplay.tasks.op_dag.prose_parser import Letters, split_sentences
-from interplay.tasks.op_dag.prose_verifier import match_sentence, script, verify
+from interplay.tasks.op_dag.prose_verifier import judge, match_sentence, script
 from interplay.tasks.spec import Verify
 
 PLAIN = Verify()
@@ -52,10 +52,10 @@ def test_the_short_way_through_gold_sentences_judges_as_the_long_one(case, spot,
     solution = render(problem, task).solution
     spot %= len(solution)
     for text in (solution, solution[:spot] + piece + solution[spot + 1 :]):
-        short = [verify(problem, text, options) for options in (PLAIN, EXACT)]
+        short = [judge(problem, text, options) for options in (PLAIN, EXACT)]
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(VERIFIER, "match_sentence", lambda *_: False)
-            assert [verify(problem, text, options) for options in (PLAIN, EXACT)] == short
+            assert [judge(problem, text, options) for options in (PLAIN, EXACT)] == short
 
 
 @settings(max_examples=300, deadline=None)

@@ -5,13 +5,13 @@ from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings, strategies as st
-from op_dag_cases import INTEGERS, REVERSE, case, cases, consistent
+from op_dag_cases import INTEGERS, REVERSE, case, cases, consistent, judged as verify
 
 from interplay.tasks.op_dag.dag import Problem, loads
 from interplay.tasks.op_dag.dag_growth import generate
 from interplay.tasks.op_dag.spec import OpDag
 from interplay.tasks.op_dag.terse import gold_sentences, parse_step, render
-from interplay.tasks.op_dag.terse_verifier import gold, judge_step, verify
+from interplay.tasks.op_dag.terse_verifier import gold, judge_step
 from interplay.tasks.spec import Verify
 from interplay.tasks.verdict import Verdict
 

@@ -137,6 +137,28 @@ def test_a_withdrawn_claim_is_printed_as_withdrawn_with_its_reason_and_with_no_o
     assert other[5] == "**refuted**"
 
 
+def test_a_result_of_an_earlier_plan_is_shown_as_one_when_it_is_listed(root: Path) -> None:
+    lock = root / "configs/plans/folder/toy.laptop.lock.json"
+    report = json.loads(lock.read_text())["report"]
+    entry = {"date": "2026-11-25", "because": "its bases were smaller", "reports": {"folder.toy.laptop": report}}
+    (root / lists.SUPERSEDED).write_text(yaml.safe_dump([entry]))
+    (line,) = committed.stale(root)
+    assert line == f"{lists.SUPERSEDED}: folder.toy.laptop is of the plan as it is; remove it"
+
+    lock.write_text(lock.read_text().replace(report, "0" * 12))
+    assert committed.stale(root) == []
+    written = papers.page(root)
+    assert "| laptop, an earlier plan: 1 supported, 1 better |" in written
+    assert "An earlier plan: its bases were smaller. Not run again since 2026-11-25." in written
+    assert "- **supported**: It lifts. " in written
+
+    (root / lists.SUPERSEDED).write_text(yaml.safe_dump([{**entry, "reports": {"folder.toy.laptop": "1" * 12}}]))
+    stale, unknown = committed.stale(root)
+    assert "is of report" in stale
+    assert unknown == f"{lists.SUPERSEDED}: docs/results has no folder.toy.laptop.json of report {'1' * 12}; remove it"
+    assert committed.results(root, "folder/toy") == {}
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [

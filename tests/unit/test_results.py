@@ -40,13 +40,15 @@ def test_a_committed_result_has_seeds_stages_and_environment_and_is_small(path: 
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """A project with the configs of this one and one committed result."""
+    """A project with the configs of this one and one committed result, as if made by the plan."""
     shutil.copytree(ROOT / "configs", tmp_path / "configs", ignore=shutil.ignore_patterns("study", "plans"))
     (tmp_path / "configs/study").mkdir()
     shutil.copy(ROOT / "configs/study/quickstart.yaml", tmp_path / "configs/study")
     (tmp_path / "docs/results").mkdir(parents=True)
-    shutil.copy(ROOT / "docs/results/quickstart.laptop.json", tmp_path / "docs/results")
-    plan_study(tmp_path / "configs", "quickstart", "laptop").write_lock(tmp_path / "configs")
+    plan = plan_study(tmp_path / "configs", "quickstart", "laptop")
+    plan.write_lock(tmp_path / "configs")
+    result = json.loads((ROOT / "docs/results/quickstart.laptop.json").read_text())
+    (tmp_path / "docs/results/quickstart.laptop.json").write_text(json.dumps({**result, "report": plan.report}))
     return tmp_path
 
 

@@ -10,7 +10,7 @@ from interplay.core.model import UserError, nearest_name
 from interplay.study import expand
 from interplay.study.plan import flat_name, lock_path
 from tools.reference import lists
-from tools.reference.lists import WITHDRAWN, WITHDRAWN_VERDICT
+from tools.reference.lists import SUPERSEDED, WITHDRAWN, WITHDRAWN_VERDICT
 
 SCALES = ("laptop", "gpu", "paper")
 """Scales whose results count, as they are shown. At smoke nothing is learnt."""
@@ -20,14 +20,17 @@ KEYS = ("claims", "seeds", "stages", "environments", "exported", "grids", "figur
 
 
 def results(root: Path, study: str) -> dict[str, dict[str, Any]]:
-    """Scale -> the committed summary, for scales at which it is of the committed lock's report. A withdrawn claim has the verdict
-    `withdrawn`, and the key `withdrawn` with the entry. Raises UserError for an entry that
-    matches no claim."""
+    """Scale -> the committed summary, for scales at which it is of the committed lock's report, or of an earlier one that
+    docs/data/superseded.yaml lists: the key `superseded` then has that entry. A withdrawn claim has the verdict `withdrawn`, and
+    the key `withdrawn` with its entry. Raises UserError for a withdrawal that matches no claim."""
     found = {}
     for scale in SCALES:
-        result, lock = _read(result_path(root, study, scale)), _read(_lock(root, study, scale))
-        if result and lock and result["report"] == lock["report"]:
-            found[scale] = {**result, "claims": _judged(root, study, scale, result["claims"])}
+        path = result_path(root, study, scale)
+        result, lock = _read(path), _read(_lock(root, study, scale))
+        older = lists.superseded(root).get((path.stem, result.get("report", "")))
+        if result and lock and (older or result["report"] == lock["report"]):
+            marked = {"superseded": older} if older else {}
+            found[scale] = {**result, **marked, "claims": _judged(root, study, scale, result["claims"])}
     return found
 
 
@@ -70,19 +73,29 @@ def claims(root: Path, study: str, scale: str) -> list[dict[str, Any]]:
 
 
 def stale(root: Path) -> list[str]:
-    """A line for every committed result that is not, or not wholly, of the committed plan: the study changed and was not run
-    again, or the report changed and was not made again. It says what makes it new. The digest of a report is made of those of all
-    stages before it."""
-    return [line for path in sorted((root / "docs" / "results").glob("*.json")) for line in _stale(root, path)]
+    """A line for every committed result that is not, or not wholly, of the committed plan, and not listed as one of an earlier
+    plan: the study changed and was not run again, or the report changed and was not made again. It says what makes it new. The
+    digest of a report is made of those of all stages before it. Then a line for every entry of docs/data/superseded.yaml that has
+    no such result."""
+    paths = sorted((root / "docs" / "results").glob("*.json"))
+    listed = lists.superseded(root)
+    older = {(path.stem, _read(path)["report"]) for path in paths} & listed.keys()
+    unknown = [
+        f"{SUPERSEDED}: docs/results has no {name}.json of report {report}; remove it" for name, report in listed.keys() - older
+    ]
+    return [line for path in paths for line in _stale(root, path, older)] + unknown
 
 
-def _stale(root: Path, path: Path) -> list[str]:
+def _stale(root: Path, path: Path, older: set[tuple[str, str]]) -> list[str]:
     result = _read(path)
     study, scale = result["study"], result["scale"]
     lock = _read(_lock(root, study, scale))
     if path != result_path(root, study, scale) or not lock:
         return [f"{path.relative_to(root)}: no study {study} is planned at scale {scale} under that name; remove it"]
-    if result["report"] != lock["report"]:
+    current, listed = result["report"] == lock["report"], (path.stem, result["report"]) in older
+    if current and listed:
+        return [f"{SUPERSEDED}: {path.stem} is of the plan as it is; remove it"]
+    if not current and not listed:
         wrong = f"is of report {result['report']}, and the plan now has {lock['report']}"
     elif absent := [key for key in KEYS if key not in result]:
         wrong = f"does not say {', '.join(absent)}"

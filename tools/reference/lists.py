@@ -11,7 +11,8 @@ from interplay.core.digest import canonical
 from interplay.core.model import KeyPlace, Model, UserError, parse_model
 from interplay.rl.spec import Method
 
-PAPERS, PLACES, WITHDRAWN, METHODS = (f"docs/data/{name}.yaml" for name in ("papers", "places", "withdrawn", "methods"))
+LISTS = ("papers", "places", "withdrawn", "superseded", "methods")
+PAPERS, PLACES, WITHDRAWN, SUPERSEDED, METHODS = (f"docs/data/{name}.yaml" for name in LISTS)
 """The files, as messages name them."""
 WITHDRAWN_VERDICT = "withdrawn"
 TEXTS: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("texts.yaml").read_text(encoding="utf-8"))
@@ -80,6 +81,17 @@ class Withdrawal(Model):
     """The evidence, in a sentence or two."""
 
 
+class Superseded(Model):
+    """Results of earlier plans that stay published until their studies are run again."""
+
+    date: str
+    """Since when the plans are others."""
+    because: str
+    """What changed in the plans, as the end of a sentence."""
+    reports: dict[str, str]
+    """Name of a file in docs/results without `.json` -> digest of the report that it is of."""
+
+
 class Mark(Model):
     """What no code can say of an RL method."""
 
@@ -124,6 +136,13 @@ def places(root: Path) -> dict[str, tuple[Place, ...]]:
         heading: tuple(parse_model(Place, one, place) for place, one in _listed(listed, KeyPlace(PLACES, (heading,))))
         for heading, listed in found.items()
     }
+
+
+def superseded(root: Path) -> dict[tuple[str, str], Superseded]:
+    """(name of a result, digest of its report) -> why it is of an earlier plan. Empty where the file is missing."""
+    found = _read(root, SUPERSEDED) if (root / SUPERSEDED).exists() else []
+    entries = [parse_model(Superseded, one, place) for place, one in _listed(found, KeyPlace(SUPERSEDED))]
+    return {result: entry for entry in entries for result in entry.reports.items()}
 
 
 def withdrawals(root: Path) -> tuple[Withdrawal, ...]:

@@ -50,7 +50,7 @@ def _line(root: Path, paper: Paper) -> str:
         verdicts = [claim["verdict"] for claim in claims(paper, result)]
         verdicts += [entry["verdict"] for *_, entry in _fights(paper, result)]
         counts = ", ".join(f"{verdicts.count(verdict)} {verdict}" for verdict in dict.fromkeys(verdicts))
-        said.append(f"{scale}: {counts or 'nothing is claimed of it'}")
+        said.append(f"{scale}{', an earlier plan' if 'superseded' in result else ''}: {counts or 'nothing is claimed of it'}")
     if paper.earlier and not said:
         said.append(f"{paper.earlier.scale}: an older version, see there")
     link = f"[{paper.title}](https://arxiv.org/abs/{paper.arxiv})"
@@ -74,7 +74,12 @@ def _section(root: Path, paper: Paper) -> str:
     found = results(root, paper.study)
     for scale, result in found.items():
         file = f"results/{flat_name(paper.study, scale)}.json"
-        lines += ["", f"At scale {scale} (report `{result['report']}`; [numbers]({file})){_shared(result)}:", ""]
+        lines += [
+            "",
+            f"At scale {scale} (report `{result['report']}`; [numbers]({file})){_shared(result)}:",
+            *_superseded(result),
+            "",
+        ]
         lines += [_claim(claim) for claim in claims(paper, result)]
         lines += [
             f"- **{entry['verdict']}** ({column} {metric.replace('_', ' ')}): {of_contrast(metric, entry)}"
@@ -97,6 +102,12 @@ def _shared(result: Mapping[str, Any]) -> str:
     """Whether the verdicts are of one pre-trained model: intervals then hold it fixed, and say nothing of another."""
     bases = result.get("stages", {}).get("pretrain")
     return "; one base for all seeds" if bases == 1 < len(result["seeds"]) else ""
+
+
+def _superseded(result: Mapping[str, Any]) -> list[str]:
+    """A line where the numbers are of an earlier plan."""
+    older = result.get("superseded")
+    return ["", f"An earlier plan: {older.because}. Not run again since {older.date}."] if older else []
 
 
 def _earlier(older: Earlier) -> list[str]:

@@ -18,7 +18,7 @@ Reason = Literal["broken", "missing_field", "unanswerable", "duplicate_id"]
 
 
 class ItemError(Exception):
-    """A defect of an item. `id` is empty where it is unknown."""
+    """A defect of an item. `id` names the item where its own id (`item_name`) does not."""
 
     def __init__(self, reason: Reason, message: str, id: str = "") -> None:
         super().__init__(message)
@@ -41,27 +41,27 @@ def text_field(raw: dict[str, Any], key: str, words: bool = True) -> str:
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         value = str(value)
     if value is not None and not isinstance(value, str):
-        raise ItemError("broken", f"{key} is {json_kind(value)} and should be text", item_name(raw))
+        raise ItemError("broken", f"{key} is {json_kind(value)} and should be text")
     if not value or not value.strip():
-        raise ItemError("missing_field", f"{key} is {'missing' if value is None else 'empty'}", item_name(raw))
+        raise ItemError("missing_field", f"{key} is {'missing' if value is None else 'empty'}")
     if words and not verdict.normalise(value):
-        raise empty_when_normalised(key, value, item_name(raw))
-    return check_encodable(value, item_name(raw))
+        raise empty_when_normalised(key, value)
+    return value
 
 
-def empty_when_normalised(key: str, value: str, id: str) -> ItemError:
+def empty_when_normalised(key: str, value: str) -> ItemError:
     """The defect of a text whose normalised form is empty, so that no completion could match it as an answer."""
     left = "without articles and punctuation, as scorers compare, nothing is left"
-    return ItemError("missing_field", f"{key} is {value.strip()[:40]!r}: {left}", id)
+    return ItemError("missing_field", f"{key} is {value.strip()[:40]!r}: {left}")
 
 
 def list_field(raw: dict[str, Any], key: str) -> list[Any]:
     """A field that must hold a list that is not empty. Raises ItemError."""
     value = raw.get(key)
     if value is not None and not isinstance(value, list):
-        raise ItemError("broken", f"{key} is {json_kind(value)} and should be a list", item_name(raw))
+        raise ItemError("broken", f"{key} is {json_kind(value)} and should be a list")
     if not value:
-        raise ItemError("missing_field", f"{key} is {'missing' if value is None else 'empty'}", item_name(raw))
+        raise ItemError("missing_field", f"{key} is {'missing' if value is None else 'empty'}")
     return value
 
 
@@ -77,13 +77,12 @@ def json_kind(value: Any) -> str:
     return words.get(type(value), "null")
 
 
-def check_encodable(value: str, id: str = "") -> str:
-    """The text. Raises ItemError where it has a lone surrogate, which cannot be encoded in UTF-8."""
+def check_encodable(problem: multihop.Problem | qa.Problem) -> None:
+    """Raises ItemError where a text has a lone surrogate, which cannot be encoded in UTF-8."""
     try:
-        value.encode()
+        json.dumps(problem, ensure_ascii=False).encode()
     except UnicodeEncodeError:
-        raise ItemError("broken", "a text has a lone surrogate (half of a character)", id) from None
-    return value
+        raise ItemError("broken", "a text has a lone surrogate (half of a character)") from None
 
 
 # Files of JSON objects: one per line, or in a list.
@@ -93,12 +92,8 @@ _STRING_OR_BRACKET = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\]]', re.DOTALL)
 _BLANK = re.compile(r"\s*")
 
 
-class JsonItem(NamedTuple):
-    """An object of a file, or its defect."""
-
-    where: str
-    """`line 3` or `item 3`, from 1."""
-    raw: dict[str, Any] | ItemError
+JsonItem = tuple[str, dict[str, Any] | ItemError]
+"""The place of an object in a file, `line 3` or `item 3`, from 1; and the object, or its defect."""
 
 
 def read_lines(path: Path) -> Iterator[JsonItem]:
@@ -106,7 +101,7 @@ def read_lines(path: Path) -> Iterator[JsonItem]:
     with open(path, "rb") as handle:
         for number, line in enumerate(handle, 1):
             if line.strip():
-                yield JsonItem(f"line {number}", _line(line.removeprefix(b"\xef\xbb\xbf")))
+                yield f"line {number}", _line(line.removeprefix(b"\xef\xbb\xbf"))
 
 
 def _line(line: bytes) -> dict[str, Any] | ItemError:
@@ -135,7 +130,7 @@ def read_members(path: Path) -> Iterator[JsonItem]:
         raw, end = _member(text, at)
         if isinstance(raw, ItemError) and end < 0:
             raise UserError(f"{path}: item {number}: {raw.message}; it is not closed; correct the file there")
-        yield JsonItem(f"item {number}", raw)
+        yield f"item {number}", raw
         at = _skip_blanks(text, end)
         if text[at : at + 1] == ",":
             at = _skip_blanks(text, at + 1)
@@ -192,9 +187,9 @@ def parse_gsm8k(raw: dict[str, Any], where: str) -> Entry:
     before, mark, after = worked.rpartition(_FINAL)
     gold = after.strip().replace(",", "")
     if not mark or not gold:
-        raise ItemError("missing_field", f"answer has no final line '{_FINAL} <number>'", item_name(raw))
+        raise ItemError("missing_field", f"answer has no final line '{_FINAL} <number>'")
     if not qa.number_values(gold):
-        raise ItemError("broken", f"final answer {gold[:40]!r} is not a number", item_name(raw))
+        raise ItemError("broken", f"final answer {gold[:40]!r} is not a number")
     steps = tuple(line for line in (_NOTE.sub("", line).strip() for line in before.split("\n")) if line)
     problem = qa.Problem(question.strip(), (gold,), steps, item_name(raw) or where)
     return Entry(item_name(raw) or question, problem, max(1, len(steps)))
@@ -213,8 +208,8 @@ def parse_hotpotqa(raw: dict[str, Any], where: str) -> Entry:
 def read_hotpotqa(raw: dict[str, Any], where: str) -> Item:
     """The question with its documents. Raises ItemError."""
     question, answer = text_field(raw, "question"), text_field(raw, "answer")
-    paragraphs = tuple(_paragraph(raw, given) for given in list_field(raw, "context"))
-    supporting = tuple(dict.fromkeys(_fact(raw, paragraphs, given) for given in list_field(raw, "supporting_facts")))
+    paragraphs = tuple(map(_paragraph, list_field(raw, "context")))
+    supporting = tuple(dict.fromkeys(_fact(paragraphs, given) for given in list_field(raw, "supporting_facts")))
     documents = {paragraph for paragraph, _ in supporting}
     kind = raw.get("type")
     return Item(
@@ -228,24 +223,22 @@ def read_hotpotqa(raw: dict[str, Any], where: str) -> Item:
     )
 
 
-def _paragraph(raw: dict[str, Any], given: Any) -> Paragraph:
+def _paragraph(given: Any) -> Paragraph:
     match given:
         case [str() as title, [*sentences]] if all(isinstance(sentence, str) for sentence in sentences):
-            return Paragraph(
-                check_encodable(title, item_name(raw)), tuple(check_encodable(sentence, item_name(raw)) for sentence in sentences)
-            )
-    raise ItemError("broken", "context should hold [title, [sentence, ...]] pairs", item_name(raw))
+            return Paragraph(title, tuple(sentences))
+    raise ItemError("broken", "context should hold [title, [sentence, ...]] pairs")
 
 
-def _fact(raw: dict[str, Any], paragraphs: tuple[Paragraph, ...], given: Any) -> tuple[int, int]:
+def _fact(paragraphs: tuple[Paragraph, ...], given: Any) -> tuple[int, int]:
     """Paragraph and sentence of a supporting fact; of several paragraphs with its title, the first that has the sentence."""
     match given:
         case [str() as title, int() as sentence] if sentence >= 0:
             for number, paragraph in enumerate(paragraphs):
                 if paragraph.title == title and sentence < len(paragraph.sentences):
                     return number, sentence
-            raise ItemError("unanswerable", f"supporting fact [{title!r}, {sentence}] is not in the context", item_name(raw))
-    raise ItemError("broken", "supporting_facts should hold [title, sentence number] pairs", item_name(raw))
+            raise ItemError("unanswerable", f"supporting fact [{title!r}, {sentence}] is not in the context")
+    raise ItemError("broken", "supporting_facts should hold [title, sentence number] pairs")
 
 
 # Any questions and answers, one JSON object per line: `question` and `answer` (text or a number); optional: `id`, `aliases`
@@ -257,14 +250,14 @@ def parse_jsonl(raw: dict[str, Any], where: str) -> Entry:
     question, answer = text_field(raw, "question"), text_field(raw, "answer", words=False)
     aliases, solution = raw.get("aliases") or [], raw.get("solution") or ""
     if not isinstance(aliases, list) or not all(isinstance(alias, str) for alias in aliases):
-        raise ItemError("broken", "aliases should be a list of texts", item_name(raw))
+        raise ItemError("broken", "aliases should be a list of texts")
     if not isinstance(solution, str):
-        raise ItemError("broken", "solution should be text", item_name(raw))
+        raise ItemError("broken", "solution should be text")
     if not qa.equal(answer, [answer]):  # such as the word `the`; the letter `A` and the sign `+` are answers
-        raise empty_when_normalised("answer", answer, item_name(raw))
-    answers = [answer, *(check_encodable(alias, item_name(raw)) for alias in aliases if alias.strip())]
-    steps = tuple(line.strip() for line in check_encodable(solution, item_name(raw)).split("\n") if line.strip())
-    problem = qa.Problem(question.strip(), tuple(dict.fromkeys(a.strip() for a in answers)), steps, item_name(raw) or where)
+        raise empty_when_normalised("answer", answer)
+    answers = dict.fromkeys([answer.strip(), *(alias.strip() for alias in aliases if alias.strip())])
+    steps = tuple(line.strip() for line in solution.split("\n") if line.strip())
+    problem = qa.Problem(question.strip(), tuple(answers), steps, item_name(raw) or where)
     return Entry(item_name(raw) or question, problem, max(1, len(steps)))
 
 
@@ -277,22 +270,22 @@ def parse_musique(raw: dict[str, Any], where: str) -> Entry:
     one text, which counts as one sentence."""
     question, answer = text_field(raw, "question"), text_field(raw, "answer")
     if raw.get("answerable") is False:
-        raise ItemError("unanswerable", "it is declared not answerable", item_name(raw))
+        raise ItemError("unanswerable", "it is declared not answerable")
     given = list_field(raw, "paragraphs")
     if not all(isinstance(part, dict) for part in given):
-        raise ItemError("broken", "paragraphs should hold objects", item_name(raw))
+        raise ItemError("broken", "paragraphs should hold objects")
     supporting = tuple((number, 0) for number, part in enumerate(given) if part.get("is_supporting") is True)
     if not supporting:
-        raise ItemError("unanswerable", "none of its paragraphs is supporting", item_name(raw))
+        raise ItemError("unanswerable", "none of its paragraphs is supporting")
     aliases = raw.get("answer_aliases") or []
     if not isinstance(aliases, list):
-        raise ItemError("broken", f"answer_aliases is {json_kind(aliases)} and should be a list of texts", item_name(raw))
+        raise ItemError("broken", f"answer_aliases is {json_kind(aliases)} and should be a list of texts")
     aliases = [alias for alias in aliases if isinstance(alias, str) and verdict.normalise(alias)]
     item = Item(
         id=item_name(raw),
         question=question.strip(),
-        answers=tuple(dict.fromkeys([answer.strip(), *(check_encodable(alias.strip(), item_name(raw)) for alias in aliases)])),
-        paragraphs=tuple(_musique_paragraph(raw, part) for part in given),
+        answers=tuple(dict.fromkeys(map(str.strip, [answer, *aliases]))),
+        paragraphs=tuple(map(_musique_paragraph, given)),
         supporting=_in_order(raw, given, supporting),
         hops=len(supporting),
         type=item_name(raw).partition("__")[0],
@@ -301,11 +294,11 @@ def parse_musique(raw: dict[str, Any], where: str) -> Entry:
     return Entry(item.id, multihop.plain_problem(item), item.hops)
 
 
-def _musique_paragraph(raw: dict[str, Any], part: dict[str, Any]) -> Paragraph:
+def _musique_paragraph(part: dict[str, Any]) -> Paragraph:
     title, body = part.get("title"), part.get("paragraph_text")
     if not isinstance(title, str) or not isinstance(body, str):
-        raise ItemError("broken", "each of paragraphs should have a title and a paragraph_text", item_name(raw))
-    return Paragraph(check_encodable(title, item_name(raw)), (check_encodable(body, item_name(raw)),))
+        raise ItemError("broken", "each of paragraphs should have a title and a paragraph_text")
+    return Paragraph(title, (body,))
 
 
 def _in_order(raw: dict[str, Any], given: list[Any], supporting: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...]:
@@ -315,7 +308,7 @@ def _in_order(raw: dict[str, Any], given: list[Any], supporting: tuple[tuple[int
     for key, values in (("idx", indices), ("paragraph_support_idx", needed)):
         odd = next((value for value in values if isinstance(value, (dict, list))), None)
         if odd is not None:
-            raise ItemError("broken", f"{key} is {json_kind(odd)} and should be a number", item_name(raw))
+            raise ItemError("broken", f"{key} is {json_kind(odd)} and should be a number")
     places = {index: number for number, index in enumerate(indices)}
     order = [places[index] for index in needed if index is not None and index in places]
     return tuple(sorted(supporting, key=lambda pair: order.index(pair[0]) if pair[0] in order else len(order)))
@@ -324,7 +317,7 @@ def _in_order(raw: dict[str, Any], given: list[Any], supporting: tuple[tuple[int
 def _hops(raw: dict[str, Any]) -> list[dict[str, Any]]:
     hops = raw.get("question_decomposition") or []
     if not isinstance(hops, list) or not all(isinstance(hop, dict) for hop in hops):
-        raise ItemError("broken", "question_decomposition should hold objects", item_name(raw))
+        raise ItemError("broken", "question_decomposition should hold objects")
     return hops
 
 
@@ -335,18 +328,13 @@ def _steps(raw: dict[str, Any]) -> tuple[str, ...]:
     for hop in _hops(raw):
         question, answer = hop.get("question"), hop.get("answer")
         if not isinstance(question, str) or not isinstance(answer, str):
-            raise ItemError("broken", "each of question_decomposition should have a question and an answer", item_name(raw))
-        filled = _filled(question, answers).replace(" >> ", ", ").replace(" ?", "?").strip()
-        said.append(check_encodable(f"{filled}{'' if filled.endswith('?') else ':'} {answer.strip()}.", item_name(raw)))
+            raise ItemError("broken", "each of question_decomposition should have a question and an answer")
+        for number in reversed(range(len(answers))):
+            question = question.replace(f"#{number + 1}", answers[number])
+        filled = question.replace(" >> ", ", ").replace(" ?", "?").strip()
+        said.append(f"{filled}{'' if filled.endswith('?') else ':'} {answer.strip()}.")
         answers.append(answer.strip())
     return tuple(said)
-
-
-def _filled(question: str, answers: list[str]) -> str:
-    """The question with the numbers of earlier hops replaced by their answers."""
-    for number in reversed(range(len(answers))):
-        question = question.replace(f"#{number + 1}", answers[number])
-    return question
 
 
 # 2WikiMultihopQA (2020.coling-main.580): HotpotQA's fields, and `evidences [[subject, relation, object]]`.
@@ -357,17 +345,17 @@ def parse_twowiki(raw: dict[str, Any], where: str) -> Entry:
     item = read_hotpotqa(raw, where)
     evidences = raw.get("evidences") or []
     if not isinstance(evidences, list):
-        raise ItemError("broken", f"evidences is {json_kind(evidences)} and should be a list", item_name(raw))
-    steps = tuple(_step(raw, evidence) for evidence in evidences)
+        raise ItemError("broken", f"evidences is {json_kind(evidences)} and should be a list")
+    steps = tuple(map(_step, evidences))
     item = item._replace(steps=steps, hops=len(steps) or item.hops)
     return Entry(item.id, multihop.plain_problem(item), item.hops)
 
 
-def _step(raw: dict[str, Any], evidence: Any) -> str:
+def _step(evidence: Any) -> str:
     match evidence:
         case [str() as subject, str() as relation, str() as thing]:
-            return check_encodable(f"{subject}, {relation}: {thing}.", item_name(raw))
-    raise ItemError("broken", "evidences should hold [subject, relation, object] triples", item_name(raw))
+            return f"{subject}, {relation}: {thing}."
+    raise ItemError("broken", "evidences should hold [subject, relation, object] triples")
 
 
 # The table of formats: how a file is split into objects, and how an object becomes a problem.

@@ -200,14 +200,6 @@ PUNCTUATION = re.compile(r"""[?"']|(?<!\d)!|(?<!\d),|,(?!\d{1,2}\b)""")
 REMEDY = "correct the file, or declare defects: {{{reason}: skip}}"
 
 
-class FileContent(NamedTuple):
-    """The items of a file."""
-
-    entries: list[formats.Entry]
-    skipped: Counter[str]
-    """Skipped items by reason."""
-
-
 def read_dataset(spec: DatasetSpec, inputs: dict[str, Path], out: Path, how: execution.Run) -> dict[str, Any]:
     """Write `problems.parquet` and `keys.parquet`. Metrics: items `read`, `kept` and `skipped` by reason, rows (`size`), rows by
     op. Raises UserError when the file is absent or has changed since the plan, at a defect that the spec refuses, and where
@@ -244,8 +236,9 @@ def find_file(spec: DatasetSpec, how: execution.Run) -> Path:
     return path
 
 
-def read_items(path: Path, reader: formats.Reader, defects: Defects) -> FileContent:
-    """All items of a file in order, without skipped ones. Raises UserError at a defect that `defects` refuses."""
+def read_items(path: Path, reader: formats.Reader, defects: Defects) -> tuple[list[formats.Entry], Counter[str]]:
+    """All items of a file in order, without skipped ones; and those by reason. Raises UserError at a defect that `defects`
+    refuses."""
     entries: list[formats.Entry] = []
     skipped: Counter[str] = Counter()
     seen: dict[str, str] = {}
@@ -254,11 +247,12 @@ def read_items(path: Path, reader: formats.Reader, defects: Defects) -> FileCont
             entries.append(_new_entry(reader, raw, where, seen))
         except formats.ItemError as defect:
             if getattr(defects, defect.reason) == "refuse":
-                ident = f" (id {defect.id[:80]!r})" if defect.id else ""
+                name = defect.id or (formats.item_name(raw) if isinstance(raw, dict) else "")
+                ident = f" (id {name[:80]!r})" if name else ""
                 remedy = REMEDY.format(reason=defect.reason)
                 raise model.UserError(f"{path}: {where}{ident}: {defect.message}; {remedy}") from None
             skipped[defect.reason] += 1
-    return FileContent(entries, skipped)
+    return entries, skipped
 
 
 def _new_entry(
@@ -269,6 +263,7 @@ def _new_entry(
     if isinstance(raw, formats.ItemError):
         raise raw
     found = reader.parse(raw, where)
+    formats.check_encodable(found.problem)
     ident = found.id or question_of(found)
     if ident in seen:
         raise formats.ItemError("duplicate_id", f"{seen[ident]} has the same id", ident)

@@ -136,6 +136,6 @@ def judge_completion(options: Verify, row: Row, text: str) -> Verdict:
     return made
 
 
-def judge_completions(pool: Pool, ids: Sequence[int], completions: Sequence[str], options: Verify) -> list[Verdict]:
-    """The verdict on each completion against the gold of its problem id."""
-    return [judge_completion(options, pool.rows[i], completion) for i, completion in zip(ids, completions, strict=True)]
+def judge_completions(rows: Sequence[Row], completions: Sequence[str], options: Verify) -> list[Verdict]:
+    """The verdict on each completion against the gold of its row."""
+    return [judge_completion(options, row, completion) for row, completion in zip(rows, completions, strict=True)]

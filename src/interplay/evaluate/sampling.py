@@ -144,11 +144,10 @@ def completion_rows(
     spec: EvaluateSpec, pool: sets.Pool, ids: list[int], rollouts: Rollouts, tokenizer: text.Tokenizer
 ) -> pa.Table:
     """Rows of `samples.parquet` for the rollouts of the problems `ids`, by problem and then by sample."""
-    of_row = [ids[request] for request in rollouts.request.tolist()]
+    rows = [pool.rows[ids[request]] for request in rollouts.request.tolist()]
     lengths = rollouts.lengths.tolist()
     completions = tokenizer.decode_batch([tokens[:n] for tokens, n in zip(rollouts.tokens.tolist(), lengths, strict=True)])
-    verdicts = sets.judge_completions(pool, of_row, completions, spec.verify)
-    rows = [pool.rows[i] for i in of_row]
+    verdicts = sets.judge_completions(rows, completions, spec.verify)
     table = _table(spec, rows, rollouts, verdicts, lengths, completions)
     if spec.unit_caps:
         table = scores.judge_caps(table, rows, completions, spec)

@@ -9,6 +9,8 @@
 
 // Queries at a time; also the summands of a part of the gradients of keys and values.
 #define QUERIES 32
+// Queries at a time in the forward pass: a tile of `float_product`.
+#define FEW 6
 
 typedef struct {
     int32_t first, count;
@@ -121,12 +123,19 @@ INLINE void scaled_queries(const float *q, long stride, long count, long size, f
         for (long d = 0; d < size; d += LANES) store(out + i * size + d, load(q + i * stride + d) * scale);
 }
 
-// Keys of one head over prefix and run: (size, width), zero beyond their number.
-static void transposed_keys(const float *k, long stride, const Run *run, long size, long width, float *restrict out) {
-    for (long j = 0; j < width; j++) {
-        const float *from = k + key_row(run, j) * stride;
-        const int there = j < run->before + run->count;
-        for (long d = 0; d < size; d++) out[d * width + j] = there ? from[d] : 0.0f;
+// Keys of one head over prefix and run: (size, width), zero beyond their number. width: a multiple of 16.
+static void transposed_keys(const float *k, long stride, const Run *run, long size, long width, float *out) {
+    float some[LANES * LANES];
+    const long length = run->before + run->count;
+    for (long j = 0; j < width; j += LANES) {
+        const int separate = j + LANES > length || (j < run->before && j + LANES > run->before);
+        for (long d = 0; d < size; d += LANES) {
+            const float *from = k + key_row(run, j) * stride + d;
+            if (separate)
+                for (long i = 0; i < LANES; i++)
+                    store(some + i * LANES, j + i < length ? load(k + key_row(run, j + i) * stride + d) : (v16){0});
+            transpose16((const int32_t *)(separate ? some : from), separate ? LANES : stride, (int32_t *)(out + d * width + j), width);
+        }
     }
 }
 
@@ -137,23 +146,24 @@ INLINE void mix_values(const float *weights, long width, const float *v, long st
     float_product(weights + run->before, width, 1, v + run->first * stride, stride, count, size, own, out, size, run->before > 0);
 }
 
-// mixed (rows, heads * size), and per row and head the peak of its scores.
+// mixed (rows, heads * size), and per row and head the peak of its scores. Few queries at a time, so that little beyond the last key
+// that they see is computed.
 void attention_forward(const Attention *shape, const Run *runs, const float *q, const float *k, const float *v, float *mixed,
                        float *peaks) {
     const Attention a = *shape;
     const long group = a.heads / a.shared, longest = longest_run(runs, a.runs), stride = a.heads * a.size;
 #pragma omp parallel
     {
-        float *keys = floats(longest * a.size), *queries = floats(QUERIES * a.size), *weights = floats(QUERIES * longest);
-        float *out = floats(QUERIES * a.size), inverse[QUERIES];
+        float *keys = floats(longest * a.size), *queries = floats(FEW * a.size), *weights = floats(FEW * longest);
+        float *out = floats(FEW * a.size), inverse[FEW];
 #pragma omp for schedule(dynamic)
         for (long item = 0; item < a.runs * a.shared; item++) {
             const Run *run = runs + item / a.shared;
             const long head = item % a.shared, padded = round_up(run->before + run->count);
             transposed_keys(k + head * a.size, a.k_stride, run, a.size, padded, keys);
             for (long h = head * group; h < (head + 1) * group; h++)
-                for (long first = 0; first < run->count; first += QUERIES) {
-                    const long count = smaller_of(QUERIES, run->count - first), start = run->first + first;
+                for (long first = 0; first < run->count; first += FEW) {
+                    const long count = smaller_of(FEW, run->count - first), start = run->first + first;
                     const long width = round_up(run->before + first + count);
                     scaled_queries(q + start * a.q_stride + h * a.size, a.q_stride, count, a.size, queries);
                     float_product(queries, a.size, 1, keys, padded, count, width, a.size, weights, width, 0);

@@ -19,10 +19,13 @@ INLINE float weigh(float *scores, long seen, long width, float peak) {
 }
 
 INLINE float highest(const float *scores, long seen) {
+    const i16 lane = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
     v16 peak = splat(-INFINITY);
     long j = 0;
     for (; j + LANES <= seen; j += LANES) peak = larger(load(scores + j), peak);
-    float top = lane_max(peak);
-    for (; j < seen; j++) top = scores[j] > top ? scores[j] : top;
-    return top;
+    if (j < seen) {
+        const i16 there = lane + (int32_t)j < (int32_t)seen;
+        peak = larger((v16)(((i16)load(scores + j) & there) | ((i16)splat(-INFINITY) & ~there)), peak);
+    }
+    return lane_max(peak);
 }

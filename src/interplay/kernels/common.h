@@ -112,6 +112,7 @@ INLINE long smaller_of(long a, long b) { return a < b ? a : b; }
 INLINE long larger_of(long a, long b) { return a > b ? a : b; }
 INLINE void *aligned(long size) { return aligned_alloc(64, (size_t)(size + 63) / 64 * 64); }
 INLINE float *floats(long count) { return aligned(count * 4); }
+INLINE float *zeros(long count) { return memset(floats(count), 0, (size_t)count * 4); }
 INLINE uint8_t *bytes(long count) { return aligned(count); }
 
 // The smallest power of two above peak / top: by division, which is exact, |x| <= peak becomes an integer of at most top.

@@ -29,15 +29,16 @@ INLINE Matrix matrix(const uint8_t *buffer, long rows, long columns) {
 void pack_matrix(const float *w, long rows, long columns, int both, uint8_t *buffer) {
     Matrix m = matrix(buffer, rows, columns);
     quantise_transposed(w, rows, columns, (int8_t *)m.output.bytes, (float *)m.output.scale, (int32_t *)m.output.offset);
-    if (both)
-        quantise_columns(w, rows, columns, columns, 0, (uint8_t *)m.input.bytes, (float *)m.input.scale,
-                         (int32_t *)m.input.offset);
+    if (!both) return;
+    float *peaks = zeros(columns);
+    column_peaks(w, rows, columns, peaks);
+    quantise_columns(w, rows, columns, peaks, (uint8_t *)m.input.bytes, (float *)m.input.scale, (int32_t *)m.input.offset);
+    free(peaks);
 }
-
 
 // out (rows, columns of w^T or of w) = or += x (rows, summed) . operand, with scratch for the bytes and scales of x.
 INLINE void multiply(const float *x, Right right, long rows, long summed, uint8_t *quantised, float *scale, float *out, int add) {
-    quantise_rows(x, rows, summed, quantised, scale);
+    quantise_rows(x, rows, summed, quantised, scale, 0);
     product((Left){quantised, scale, summed, 4}, right, rows, summed, out, right.columns, add);
 }
 
@@ -81,9 +82,11 @@ static void free_columns(Columns c) {
     free(c.offset);
 }
 
-INLINE void keep_columns(Columns c, long block, const float *x, long rows, int left) {
-    quantise_columns(x, rows, c.width, c.width, left, c.bytes + block * GRADIENT_ROWS * c.width, c.scale + block * c.width,
-                     c.offset + block * c.width);
+// Columns of a block with their `peaks`, which are 0 again afterwards.
+INLINE void keep_columns(Columns c, long block, const float *x, long rows, int left, float *peaks) {
+    quantise_columns(x, rows, c.width, peaks, c.bytes + block * GRADIENT_ROWS * c.width, c.scale + block * c.width,
+                     left ? 0 : c.offset + block * c.width);
+    memset(peaks, 0, (size_t)c.width * 4);
 }
 
 // out (left.width, right.width) = sum over blocks of left^T right. Called by all threads of a team.
@@ -109,10 +112,7 @@ INLINE void add_parts(const float *parts, long rows, long width, float *out) {
 }
 
 static float *parts_of(long rows, long width) {
-    const long count = (rows + GRADIENT_ROWS - 1) / GRADIENT_ROWS * width;
-    float *parts = floats(count);
-    memset(parts, 0, (size_t)count * 4);
-    return parts;
+    return zeros((rows + GRADIENT_ROWS - 1) / GRADIENT_ROWS * width);
 }
 
 // -- before attention --------------------------------------------------------------------------------------------------
@@ -124,10 +124,29 @@ INLINE long rope_row(const Rope *rope, long m) {
 // out = cos * x + sign * sin * swapped(x), of one head of `size`; the sines are signed.
 INLINE void rotate(const float *x, const float *cos, const float *sin, float sign, long size, float *restrict out) {
     const long half = size / 2;
+    if (half % LANES == 0) {
+        for (long i = 0; i < half; i += LANES) {
+            const v16 a = load(x + i), b = load(x + half + i);
+            store(out + i, a * load(cos + i) + b * (sign * load(sin + i)));
+            store(out + half + i, b * load(cos + half + i) + a * (sign * load(sin + half + i)));
+        }
+        return;
+    }
     for (long i = 0; i < half; i++) {
         out[i] = x[i] * cos[i] + x[i + half] * (sign * sin[i]);
         out[i + half] = x[i + half] * cos[i + half] + x[i] * (sign * sin[i + half]);
     }
+}
+
+// The inverse root mean square of each of `count` heads, at most 16 at a time.
+INLINE void head_inverses(const float *x, long count, long size, float eps, float *inverse) {
+    float sums[LANES] = {0};
+    for (long h = 0; h < count; h++) {
+        v16 sum = {0};
+        for (long k = 0; k < size; k += LANES) sum = sum + load(x + h * size + k) * load(x + h * size + k);
+        sums[h] = lane_sum(sum);
+    }
+    for (long h = 0; h < LANES; h++) inverse[h] = 1.0f / sqrtf(sums[h] / (float)size + eps);
 }
 
 void before_forward(const Heads *heads, const Rope *rope, const float *x, const float *norm, const uint8_t *qkv, const float *bias,
@@ -138,7 +157,7 @@ void before_forward(const Heads *heads, const Rope *rope, const float *x, const 
 #pragma omp parallel
     {
         float *normed = floats(FORWARD_ROWS * h.width), *scale = floats(FORWARD_ROWS), *own = floats(FORWARD_ROWS * columns);
-        float *head = floats(h.size);
+        float *head = floats(h.size), inverses[LANES];
         uint8_t *quantised = bytes(FORWARD_ROWS * h.width);
 #pragma omp for schedule(static)
         for (long first = 0; first < h.rows; first += FORWARD_ROWS) {
@@ -157,8 +176,10 @@ void before_forward(const Heads *heads, const Rope *rope, const float *x, const 
                     for (long k = 0; k < columns; k++) row[k] += bias[k];
                 for (long k = 0; k < split; k += h.size) {
                     const float *given = row + k;
+                    const long place_of = k / h.size % LANES;
                     if (qk_norm) {
-                        scaled(given, inverse_rms(given, h.size, h.eps), qk_norm + k, h.size, head);
+                        if (!place_of) head_inverses(given, smaller_of(LANES, (split - k) / h.size), h.size, h.eps, inverses);
+                        scaled(given, inverses[place_of], qk_norm + k, h.size, head);
                         given = head;
                     }
                     rotate(given, rope->cos + place, rope->sin + place, 1.0f, h.size, qk + (first + m) * split + k);
@@ -181,7 +202,7 @@ void before_backward(const Heads *heads, const Rope *rope, const float *x, const
 #pragma omp parallel
     {
         float *gradient = floats(GRADIENT_ROWS * columns), *scale = floats(GRADIENT_ROWS), *wide = floats(GRADIENT_ROWS * h.width);
-        float *head = floats(h.size);
+        float *head = floats(h.size), inverses[LANES], *of_left = zeros(columns), *of_right = zeros(h.width);
         uint8_t *quantised = bytes(GRADIENT_ROWS * columns);
 #pragma omp for schedule(static)
         for (long first = 0; first < h.rows; first += GRADIENT_ROWS) {
@@ -191,26 +212,30 @@ void before_backward(const Heads *heads, const Rope *rope, const float *x, const
                 const long place = rope_row(rope, first + m);
                 for (long k = 0; k < split; k += h.size) {
                     const float *given = dqk + (first + m) * split + k, *before = raw + (first + m) * columns + k;
+                    const long place_of = k / h.size % LANES;
                     rotate(given, rope->cos + place, rope->sin + place, -1.0f, h.size, qk_norm ? head : row + k);
+                    if (qk_norm && !place_of)
+                        head_inverses(before, smaller_of(LANES, (split - k) / h.size), h.size, h.eps, inverses);
                     if (qk_norm)
-                        norm_gradient(head, before, inverse_rms(before, h.size, h.eps), qk_norm + k, h.size,
-                                      qk_parts + block * split + k, row + k, 0);
+                        norm_gradient(head, before, inverses[place_of], qk_norm + k, h.size, qk_parts + block * split + k, row + k,
+                                      0);
                 }
                 memcpy(row + split, dv + (first + m) * (columns - split), (size_t)(columns - split) * 4);
                 if (dbias)
                     for (long k = 0; k < columns; k++) bias_parts[block * columns + k] += row[k];
-            }
-            keep_columns(left, block, gradient, count, 1);
-            for (long m = 0; m < count; m++)
+                quantise_rows(row, 1, columns, quantised + m * columns, scale + m, of_left);
                 scaled(x + (first + m) * h.width, inverse[first + m], norm, h.width, wide + m * h.width);
-            keep_columns(right, block, wide, count, 0);
-            multiply(gradient, w.input, count, columns, quantised, scale, wide, 0);
+                column_peaks(wide + m * h.width, 1, h.width, of_right);
+            }
+            keep_columns(left, block, gradient, count, 1, of_left);
+            keep_columns(right, block, wide, count, 0, of_right);
+            product((Left){quantised, scale, columns, 4}, w.input, count, columns, wide, h.width, 0);
             for (long m = 0; m < count; m++)
                 norm_gradient(wide + m * h.width, x + (first + m) * h.width, inverse[first + m], norm, h.width,
                               norm_parts + block * h.width, dx + (first + m) * h.width, 0);
         }
         weight_gradient(left, right, h.rows, dqkv);
-        free(gradient), free(scale), free(wide), free(head), free(quantised);
+        free(gradient), free(scale), free(wide), free(head), free(of_left), free(of_right), free(quantised);
     }
     add_parts(norm_parts, h.rows, h.width, dnorm);
     if (dbias) add_parts(bias_parts, h.rows, columns, dbias);
@@ -284,42 +309,55 @@ void after_backward(const Mlp *mlp, const float *dy, const float *mixed, const f
 #pragma omp parallel
     {
         float *wide = floats(GRADIENT_ROWS * 2 * s.hidden), *half = floats(GRADIENT_ROWS * s.hidden);
-        float *narrow = floats(GRADIENT_ROWS * s.width), *scale = floats(GRADIENT_ROWS);
-        float *own = gates ? 0 : floats(FORWARD_ROWS * 2 * s.hidden);
-        uint8_t *quantised = bytes(GRADIENT_ROWS * widest);
+        float *narrow = floats(GRADIENT_ROWS * s.width), *scale = floats(GRADIENT_ROWS), *gates_scale = floats(GRADIENT_ROWS);
+        float *own = gates ? 0 : floats(FORWARD_ROWS * 2 * s.hidden), *own_scale = floats(FORWARD_ROWS);
+        float *peaks = zeros(widest), *gated_peaks = zeros(s.hidden), *mixed_peaks = zeros(s.mixed);
+        uint8_t *quantised = bytes(GRADIENT_ROWS * widest), *own_quantised = bytes(FORWARD_ROWS * s.width);
+        uint8_t *of_given = bytes(GRADIENT_ROWS * s.width);
 #pragma omp for schedule(static)
         for (long first = 0; first < s.rows; first += GRADIENT_ROWS) {
             const long count = smaller_of(GRADIENT_ROWS, s.rows - first), block = first / GRADIENT_ROWS;
             const float *given = dy + first * s.width, *row = middle + first * s.width;
             float *place = dx + first * s.width;
-            keep_columns(of_y, block, given, count, 1);
-            for (long m = 0; m < count; m++)
+            quantise_rows(given, count, s.width, of_given, scale, peaks);
+            keep_columns(of_y, block, given, count, 1, peaks);
+            for (long m = 0; m < count; m++) {
                 scaled(row + m * s.width, inverse[first + m], norm, s.width, narrow + m * s.width);
-            keep_columns(of_normed, block, narrow, count, 0);
+                column_peaks(narrow + m * s.width, 1, s.width, peaks);
+            }
+            keep_columns(of_normed, block, narrow, count, 0, peaks);
             for (long part = 0; part < count; part += FORWARD_ROWS) {
                 const long some = smaller_of(FORWARD_ROWS, count - part);
                 const float *kept = own ? own : gates + (first + part) * 2 * s.hidden;
-                if (own) multiply(narrow + part * s.width, w_up.output, some, s.width, quantised, scale, own, 0);
-                multiply(given + part * s.width, w_down.input, some, s.width, quantised, scale, half + part * s.hidden, 0);
-                for (long m = 0; m < some; m++)
-                    gated_gradient(half + (part + m) * s.hidden, kept + m * 2 * s.hidden, s.hidden, half + (part + m) * s.hidden,
-                                   wide + (part + m) * 2 * s.hidden);
+                if (own) multiply(narrow + part * s.width, w_up.output, some, s.width, own_quantised, own_scale, own, 0);
+                product((Left){of_given + part * s.width, scale + part, s.width, 4}, w_down.input, some, s.width,
+                        half + part * s.hidden, s.hidden, 0);
+                for (long m = part; m < part + some; m++) {
+                    float *value = half + m * s.hidden, *gradients = wide + m * 2 * s.hidden;
+                    gated_gradient(value, kept + (m - part) * 2 * s.hidden, s.hidden, value, gradients);
+                    column_peaks(value, 1, s.hidden, gated_peaks);
+                    quantise_rows(gradients, 1, 2 * s.hidden, quantised + m * 2 * s.hidden, gates_scale + m, peaks);
+                }
             }
-            keep_columns(of_gated, block, half, count, 0);
-            keep_columns(of_gates, block, wide, count, 1);
-            multiply(wide, w_up.input, count, 2 * s.hidden, quantised, scale, narrow, 0);
+            keep_columns(of_gated, block, half, count, 0, gated_peaks);
+            keep_columns(of_gates, block, wide, count, 1, peaks);
+            product((Left){quantised, gates_scale, 2 * s.hidden, 4}, w_up.input, count, 2 * s.hidden, narrow, s.width, 0);
             memcpy(place, given, (size_t)(count * s.width) * 4);
-            for (long m = 0; m < count; m++)
+            for (long m = 0; m < count; m++) {
                 norm_gradient(narrow + m * s.width, row + m * s.width, inverse[first + m], norm, s.width,
                               norm_parts + block * s.width, place + m * s.width, 1);
-            keep_columns(of_x, block, place, count, 1);
-            keep_columns(of_mixed, block, mixed + first * s.mixed, count, 0);
-            multiply(place, w_out.input, count, s.width, quantised, scale, dmixed + first * s.mixed, 0);
+                quantise_rows(place + m * s.width, 1, s.width, of_given + m * s.width, scale + m, peaks);
+            }
+            keep_columns(of_x, block, place, count, 1, peaks);
+            column_peaks(mixed + first * s.mixed, count, s.mixed, mixed_peaks);
+            keep_columns(of_mixed, block, mixed + first * s.mixed, count, 0, mixed_peaks);
+            product((Left){of_given, scale, s.width, 4}, w_out.input, count, s.width, dmixed + first * s.mixed, s.mixed, 0);
         }
         weight_gradient(of_y, of_gated, s.rows, ddown);
         weight_gradient(of_gates, of_normed, s.rows, dgate_up);
         weight_gradient(of_x, of_mixed, s.rows, dout);
-        free(wide), free(half), free(narrow), free(scale), free(own), free(quantised);
+        free(wide), free(half), free(narrow), free(scale), free(gates_scale), free(own), free(own_scale), free(peaks), free(gated_peaks);
+        free(mixed_peaks), free(quantised), free(own_quantised), free(of_given);
     }
     add_parts(norm_parts, s.rows, s.width, dnorm);
     free_columns(of_y), free_columns(of_gated), free_columns(of_gates), free_columns(of_normed), free_columns(of_x);

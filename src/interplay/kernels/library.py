@@ -1,25 +1,17 @@
-"""The kernels, C files in this folder: compiled for this machine at first use, kept with the bytecode, and called by ctypes.
+"""The kernels, C files in this folder (`interplay.core.c_library`).
 
 Without a C compiler there is no library, and the layers run in PyTorch (`interplay.kernels.int8`)."""
 
 import ctypes
-import hashlib
-import logging
-import os
-import shutil
-import subprocess
-import tempfile
 from collections.abc import Iterable
 from functools import cache
-from importlib.util import cache_from_source
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from interplay.core import execution
+from interplay.core import c_library, execution
 
-_LOG = logging.getLogger(__name__)
 FLAGS = [
     "-std=gnu11",
     "-O3",
@@ -117,54 +109,19 @@ ARGUMENTS = {
 @cache
 def library() -> ctypes.CDLL | None:
     """The compiled kernels. None, with one line in the log, where there is no C compiler or it fails."""
-    compiler = os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
-    if compiler is None:
-        _LOG.warning("no C compiler (cc, gcc, clang or CC): int8 products run in PyTorch, several times slower")
-        return None
-    try:
-        loaded = ctypes.CDLL(str(_compiled(compiler)))
-    except (OSError, subprocess.SubprocessError) as error:
-        _LOG.warning("%s does not compile the kernels (%s): int8 products run in PyTorch, several times slower", compiler, error)
+    folder, shares_threads = Path(__file__).parent, _torch_openmp() is not None
+    loaded = c_library.load(ctypes.CDLL, folder, [*FLAGS, "-fopenmp"], "they take one thread") if shares_threads else None
+    if loaded is None:  # clang has another OpenMP than PyTorch on Linux, and none on macOS
+        shares_threads = False
+        loaded = c_library.load(ctypes.CDLL, folder, FLAGS, "int8 products run in PyTorch, several times slower")
+    if loaded is None:
         return None
     for name, arguments in ARGUMENTS.items():
         function = getattr(loaded, name)
         function.argtypes, function.restype = arguments, None
-    if _torch_openmp():
+    if shares_threads:
         execution.want_cores()
     return loaded
-
-
-def _compiled(compiler: str) -> Path:
-    """The shared library of these sources, this compiler and this kind of processor."""
-    here = Path(__file__).parent
-    sources = sorted(here.glob("*.c"))
-    version = subprocess.run([compiler, "--version"], capture_output=True, check=True).stdout
-    parts = [path.read_bytes() for path in [*sources, *sorted(here.glob("*.h"))]]
-    name = hashlib.sha256(b"\0".join([*parts, " ".join(FLAGS).encode(), version, _processor()])).hexdigest()[:16]
-    for folder in (Path(cache_from_source(__file__)).parent, Path(tempfile.gettempdir()) / f"interplay-kernels-{os.getuid()}"):
-        path = folder / f"kernels.{name}.so"
-        if path.exists():
-            return path
-        try:
-            folder.mkdir(mode=0o700, exist_ok=True)
-            _compile(compiler, sources, path)
-            return path
-        except PermissionError:
-            continue
-    raise PermissionError(f"no folder for the library: {folder}")
-
-
-def _compile(compiler: str, sources: list[Path], path: Path) -> None:
-    with tempfile.TemporaryDirectory(dir=path.parent) as work:
-        made = Path(work) / "kernels.so"
-        openmp = ["-fopenmp"] if _torch_openmp() else []
-        objects = [str(Path(work) / f"{source.stem}.o") for source in sources]
-        for source, place in zip(sources, objects, strict=True):
-            subprocess.run([compiler, *FLAGS, *openmp, "-c", str(source), "-o", place], capture_output=True, check=True)
-        # Linked without -fopenmp: the functions of OpenMP are those of the library that PyTorch has loaded, so that both use one
-        # set of threads.
-        subprocess.run([compiler, "-shared", *objects, "-lm", "-o", str(made)], capture_output=True, check=True)
-        os.replace(made, path)
 
 
 def call(name: str, *arguments: Any) -> None:
@@ -202,12 +159,3 @@ def _torch_openmp() -> ctypes.CDLL | None:
     for path in (Path(torch.__file__).parent / "lib").glob("libgomp*"):
         return ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
     return None
-
-
-def _processor() -> bytes:
-    """Features that distinguish kinds of processors: a library for one may stop on another."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return os.uname().machine.encode()
-    return "\n".join(sorted({line for line in lines if line.startswith(("flags", "Features", "CPU part"))})).encode()

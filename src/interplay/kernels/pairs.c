@@ -60,41 +60,44 @@ void pairs_interleaved(const int32_t *x, long rows, long width, int32_t *restric
 
 // -- product -----------------------------------------------------------------------------------------------------------
 
-INLINE i16 pair_products(i16 sum, int32_t a, i16 b) {
+INLINE i16 pair_products(i16 sum, i16 a, i16 b) {
 #if defined(__AVX512VNNI__)
-    return (i16)_mm512_dpwssd_epi32((__m512i)sum, _mm512_set1_epi32(a), (__m512i)b);
+    // By hand: GCC 12 copies the sums of the intrinsic function at each round.
+    asm("vpdpwssd %2, %1, %0" : "+v"(sum) : "v"(a), "v"(b));
+    return sum;
 #elif defined(__AVX512BW__)
-    return sum + (i16)_mm512_madd_epi16(_mm512_set1_epi32(a), (__m512i)b);
+    return sum + (i16)_mm512_madd_epi16((__m512i)a, (__m512i)b);
 #elif defined(__AVX2__)
     i16 out;
     for (int i = 0; i < LANES; i += 8) {
         __m256i part = _mm256_loadu_si256((const __m256i *)((const int32_t *)&b + i));
-        _mm256_storeu_si256((__m256i *)((int32_t *)&out + i), _mm256_madd_epi16(_mm256_set1_epi32(a), part));
+        _mm256_storeu_si256((__m256i *)((int32_t *)&out + i), _mm256_madd_epi16(_mm256_set1_epi32(a[0]), part));
     }
     return sum + out;
 #else
-    return sum + (int16_t)a * ((b << 16) >> 16) + (a >> 16) * (b >> 16);
+    return sum + ((a << 16) >> 16) * ((b << 16) >> 16) + (a >> 16) * (b >> 16);
 #endif
 }
 
-// Four rows: GCC 12 spills six rows of sums of pairs to the stack.
-#define TILE 4
+#define TILE 6
 
 INLINE void tile(int rows, int vectors, const int32_t *a, long row, long step, const int32_t *b, long ldb, long pairs,
-                 const float *left, const float *right, float *out, long ld, float factor) {
+                 const float *ls, const float *rs, float *out, long ld, float factor) {
     i16 sums[TILE][4];
     for (int r = 0; r < rows; r++)
         for (int v = 0; v < vectors; v++) sums[r][v] = (i16){0};
     for (long k = 0; k < pairs; k++, a += step, b += ldb) {
         i16 values[4];
         for (int v = 0; v < vectors; v++) values[v] = *(const i16 *)(b + v * LANES);
-        for (int r = 0; r < rows; r++)
-            for (int v = 0; v < vectors; v++) sums[r][v] = pair_products(sums[r][v], a[r * row], values[v]);
+        for (int r = 0; r < rows; r++) {
+            const i16 left = (i16){0} + a[r * row];
+            for (int v = 0; v < vectors; v++) sums[r][v] = pair_products(sums[r][v], left, values[v]);
+        }
     }
     for (int r = 0; r < rows; r++)
         for (int v = 0; v < vectors; v++) {
             float *place = out + r * ld + v * LANES;
-            v16 value = __builtin_convertvector(sums[r][v], v16) * (left[r] * load(right + v * LANES));
+            v16 value = __builtin_convertvector(sums[r][v], v16) * (ls[r] * load(rs + v * LANES));
             if (factor != 0.0f) value = load(place) * factor + value;
             store(place, value);
         }
@@ -122,8 +125,10 @@ void pair_product_once(PairLeft left, PairRight right, long rows, long pairs, lo
                 TILE_CASE(1)
                 TILE_CASE(2)
                 TILE_CASE(3)
+                TILE_CASE(4)
+                TILE_CASE(5)
                 default:
-                    TILE_CASE(4)
+                    TILE_CASE(6)
             }
         }
     }

@@ -13,13 +13,32 @@ INLINE void store_bytes(uint8_t *out, v16 x) {
 #endif
 }
 
-void quantise_rows(const float *x, long rows, long width, uint8_t *bytes, float *scale) {
-    for (long m = 0; m < rows; m++, x += width, bytes += width) {
-        float inverse;
-        scale[m] = power_of_two(row_peak(x, width), 127.0f, &inverse);
-        v16 by = splat(inverse);
-        for (long k = 0; k < width; k += LANES) store_bytes(bytes + k, rounded(x + k, by) + 128.0f);
+INLINE void quantise_row(const float *x, long width, uint8_t *bytes, float peak, float *scale) {
+    float inverse;
+    *scale = power_of_two(peak, 127.0f, &inverse);
+    const v16 by = splat(inverse);
+    for (long k = 0; k < width; k += LANES) store_bytes(bytes + k, rounded(x + k, by) + 128.0f);
+}
+
+// The largest |x| of a row, and the larger of that in each column and of `peaks`.
+INLINE float both_peaks(const float *x, long width, float *peaks) {
+    v16 peak = {0};
+    for (long k = 0; k < width; k += LANES) {
+        const v16 value = absolute(load(x + k));
+        peak = larger(value, peak);
+        store(peaks + k, larger(value, load(peaks + k)));
     }
+    return lane_max(peak);
+}
+
+void quantise_rows(const float *x, long rows, long width, uint8_t *bytes, float *scale, float *peaks) {
+    for (long m = 0; m < rows; m++, x += width, bytes += width)
+        quantise_row(x, width, bytes, peaks ? both_peaks(x, width, peaks) : row_peak(x, width), scale + m);
+}
+
+void column_peaks(const float *x, long rows, long width, float *peaks) {
+    for (long m = 0; m < rows; m++, x += width)
+        for (long k = 0; k < width; k += LANES) store(peaks + k, larger(absolute(load(x + k)), load(peaks + k)));
 }
 
 // Four rows of 16 bytes, given as integers of 32 bits, interleaved: [16][4].
@@ -27,33 +46,31 @@ INLINE void store_four(uint8_t *out, i16 a, i16 b, i16 c, i16 d) {
     *(i16 *)out = (a & 255) | (b & 255) << 8 | (c & 255) << 16 | d << 24;
 }
 
-void quantise_columns(const float *x, long rows, long width, long ld, int unsigned_bytes, uint8_t *bytes, float *scale,
-                      int32_t *offset) {
-    const int32_t shift = unsigned_bytes ? 128 : 0;
+void quantise_columns(const float *x, long rows, long width, const float *peaks, uint8_t *bytes, float *scale, int32_t *offset) {
+    const long padded = (rows + 3) / 4 * 4;
+    const i16 shift = (i16){0} + (offset ? 0 : 128);
+    float *inverse = floats(width);
     for (long n = 0; n < width; n += LANES) {
-        v16 peak = {0}, inverses;
-        for (long t = 0; t < rows; t++) peak = larger(absolute(load(x + t * ld + n)), peak);
-        for (int i = 0; i < LANES; i++) {
-            float inverse;
-            scale[n + i] = power_of_two(peak[i], 127.0f, &inverse);
-            inverses[i] = inverse;
-        }
-        i16 sum = {0};
-        const long panel = unsigned_bytes ? 0 : n / PANEL_COLUMNS * PANEL_COLUMNS;
-        const long ld_bytes = smaller_of(unsigned_bytes ? width : PANEL_COLUMNS, width - panel);
-        uint8_t *place = bytes + panel * ((rows + 3) / 4 * 4) + (n - panel) * 4;
-        for (long t = 0; t < rows; t += 4) {
+        v16 by;
+        store(scale + n, powers_of_two(load(peaks + n), 127.0f, &by));
+        store(inverse + n, by);
+    }
+    if (offset) memset(offset, 0, (size_t)width * 4);
+    for (long t = 0; t < rows; t += 4)
+        for (long n = 0; n < width; n += LANES) {
+            const long panel = offset ? n / PANEL_COLUMNS * PANEL_COLUMNS : 0;
+            const long ld = smaller_of(offset ? PANEL_COLUMNS : width, width - panel);
+            const v16 by = load(inverse + n);
             i16 four[4];
             for (long i = 0; i < 4; i++) {
                 four[i] = (i16){0};
-                if (t + i < rows) four[i] = __builtin_convertvector(rounded(x + (t + i) * ld + n, inverses), i16);
-                sum += four[i];
-                four[i] += shift;
+                if (t + i < rows) four[i] = __builtin_convertvector(rounded(x + (t + i) * width + n, by), i16);
             }
-            store_four(place + t * ld_bytes, four[0], four[1], four[2], four[3]);
+            if (offset) *(i16 *)(offset + n) += (four[0] + four[1] + four[2] + four[3]) * 128;
+            store_four(bytes + panel * padded + (n - panel) * 4 + t * ld, four[0] + shift, four[1] + shift, four[2] + shift,
+                       four[3] + shift);
         }
-        if (offset) *(i16 *)(offset + n) = sum * 128;
-    }
+    free(inverse);
 }
 
 void quantise_transposed(const float *w, long rows, long width, int8_t *bytes, float *scale, int32_t *offset) {
@@ -160,7 +177,17 @@ void product(Left left, Right right, long rows, long summed, float *out, long ld
 
 // -- float32 product ---------------------------------------------------------------------------------------------------
 
-#define FLOAT_TILE 4
+#define FLOAT_TILE 6
+
+INLINE v16 fused(v16 a, v16 b, v16 sum) {
+#if defined(__AVX512F__)
+    // By hand: GCC 12 copies the sums of the intrinsic function at each round.
+    asm("vfmadd231ps %2, %1, %0" : "+v"(sum) : "v"(a), "v"(b));
+    return sum;
+#else
+    return fma16(a, b, sum);
+#endif
+}
 
 INLINE void float_tile(int rows, int vectors, const float *a, long row, long step, const float *b, long ldb, long summed,
                        float *out, long ld, int add) {
@@ -172,7 +199,7 @@ INLINE void float_tile(int rows, int vectors, const float *a, long row, long ste
         for (int v = 0; v < vectors; v++) right[v] = load(b + v * LANES);
         for (int r = 0; r < rows; r++) {
             v16 left = splat(a[r * row]);
-            for (int v = 0; v < vectors; v++) sums[r][v] = fma16(left, right[v], sums[r][v]);
+            for (int v = 0; v < vectors; v++) sums[r][v] = fused(left, right[v], sums[r][v]);
         }
     }
     for (int r = 0; r < rows; r++)
@@ -198,8 +225,10 @@ void float_product(const float *a, long row, long step, const float *b, long ldb
                 FLOAT_CASE(1)
                 FLOAT_CASE(2)
                 FLOAT_CASE(3)
+                FLOAT_CASE(4)
+                FLOAT_CASE(5)
                 default:
-                    FLOAT_CASE(4)
+                    FLOAT_CASE(6)
             }
         }
     }

@@ -24,13 +24,16 @@ typedef struct {
     long columns;
 } Right;
 
-// Rows x (rows, width) as a left operand: bytes (rows, width) and scale (rows). width: a multiple of 16.
-void quantise_rows(const float *x, long rows, long width, uint8_t *bytes, float *scale);
+// Rows x (rows, width) as a left operand: bytes (rows, width) and scale (rows). width: a multiple of 16. With `peaks` (width), which may
+// be null: the larger of them and of |x| in each column.
+void quantise_rows(const float *x, long rows, long width, uint8_t *bytes, float *scale, float *peaks);
 
-// Columns of x (rows, width), which `ld` floats separate, summed over rows, and scale (width). `unsigned_bytes`: as a
-// left operand [rows / 4 rounded up][width][4] (row 4, step 4 * width); else as a right operand with `offset` (width).
-void quantise_columns(const float *x, long rows, long width, long ld, int unsigned_bytes, uint8_t *bytes, float *scale,
-                      int32_t *offset);
+// The larger of peaks (width) and |x| in each column of x (rows, width).
+void column_peaks(const float *x, long rows, long width, float *peaks);
+
+// Columns of x (rows, width), the largest |x| of which are `peaks` (width), summed over rows, and scale (width). Without `offset`: as a
+// left operand [rows / 4 rounded up][width][4] (row 4, step 4 * width); else as a right operand with offset (width).
+void quantise_columns(const float *x, long rows, long width, const float *peaks, uint8_t *bytes, float *scale, int32_t *offset);
 
 // Rows of w (rows, width) as the columns of a right operand with scale and offset (rows).
 void quantise_transposed(const float *w, long rows, long width, int8_t *bytes, float *scale, int32_t *offset);

@@ -22,6 +22,8 @@ from interplay.study.plan import Plan, Stage
 
 CPU_FLOPS = 30e9
 """Assumed per CPU thread, where nothing was measured: what one core of a 2-core cloud machine reached in bfloat16 training."""
+CPU_OPS = 75e9
+"""The same where products are of 8 bits: what it reached in pre-training; RL and evaluation reached several times more."""
 GPU_FLOPS = 100e12
 """Assumed per GPU, where nothing was measured: a quarter of what the data sheet of a data-centre GPU states for dense
 bfloat16."""
@@ -163,7 +165,8 @@ def _time(stage: Json, cost: Cost, left: float, unit: str, amount: float, paces:
         seconds = telemetry.estimate_seconds(comparable, amount, left, cost, threads)
         return Time(seconds, seconds * gpus, MEASURED)
     if cost.flops:
-        seconds = left * cost.flops / (GPU_FLOPS * gpus if gpus else CPU_FLOPS * threads)
+        per_thread = CPU_OPS if stage["spec"].get("dtype") == "int8" else CPU_FLOPS
+        seconds = left * cost.flops / (GPU_FLOPS * gpus if gpus else per_thread * threads)
         return Time(seconds, seconds * gpus, ASSUMED)
     if unit.startswith(telemetry.PROBLEMS):
         seconds = left * (telemetry.generation_seconds(stage, amount, unit.removeprefix(telemetry.PROBLEMS)) or 0.0)
@@ -193,8 +196,8 @@ def describe_sources(sources: Iterable[str]) -> str:
     """Where times come from, in words."""
     words = {
         MEASURED: "measured on past records",
-        ASSUMED: f"from FLOPs at an assumed {CPU_FLOPS / 1e9:g} GFLOP/s per CPU thread or {GPU_FLOPS / 1e12:g} TFLOP/s per GPU, "
-        "without past records",
+        ASSUMED: f"from FLOPs at an assumed {CPU_FLOPS / 1e9:g} GFLOP/s per CPU thread ({CPU_OPS / 1e9:g} in int8) "
+        f"or {GPU_FLOPS / 1e12:g} TFLOP/s per GPU, without past records",
         RATED: "problems and corpora at stated rates for their family",
         NOTHING: "kinds without past records and without FLOPs left out",
     }

@@ -5,7 +5,7 @@ import math
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from itertools import pairwise
+from itertools import islice, pairwise
 
 import torch
 
@@ -58,7 +58,7 @@ def compared(batch: Batch, values: Sequence[Sequence[float]], by_number: bool, s
     member = batch.groups[rows] * most + torch.tensor([number if by_number else 0 for _, number in each])
     centred, deviation = group_advantages.standardised(flat, member, batch.baseline_mask()[rows])
     found = iter((centred / (deviation + group_advantages.EPSILON) if scaled else centred).tolist())
-    return [[next(found) for _ in of_row] for of_row in values]
+    return [list(islice(found, len(of_row))) for of_row in values]
 
 
 def placed(batch: Batch, values: Sequence[Sequence[float]]) -> torch.Tensor:
@@ -94,10 +94,9 @@ def information(spec: specs.GainAdvantage, batch: Batch, now: StepContext) -> li
         contexts += [[*batch.prompts[row], *written[:start]] for start in starts]
         texts += [answer] * len(starts)
         counts.append(len(starts))
-    known = iter(now.likelihood(contexts, texts) if contexts else [])
-    each = [[next(known) for _ in range(count)] for count in counts]
-    if spec.space == "prob":
-        each = [[math.exp(value) for value in row] for row in each]
+    known = now.likelihood(contexts, texts) if contexts else []
+    values = iter(map(math.exp, known) if spec.space == "prob" else known)
+    each = [list(islice(values, count)) for count in counts]
     return [[after - before for before, after in pairwise(row)] for row in each]
 
 
@@ -115,8 +114,11 @@ def role(spec: specs.RoleAdvantage, batch: Batch, now: StepContext) -> torch.Ten
     return group_advantages.over_tokens(batch.rewards - baselines, batch)
 
 
-def role_learnt(spec: specs.RoleAdvantage, batch: Batch, now: StepContext) -> None:
-    """b <- decay b + (1 - decay) r for each row, in order."""
+def update_baselines(spec: specs.Advantage, batch: Batch, now: StepContext) -> None:
+    """Of the advantage `role`, once those of the batch that a step learns from were taken: b <- decay b + (1 - decay) r for each
+    row, in order. The others remember nothing."""
+    if not isinstance(spec, specs.RoleAdvantage):
+        return
     known = now.memory.notes.setdefault(BASELINES, {})
     for name, reward in zip(roles(batch, now), batch.rewards.tolist(), strict=True):
         known[name] = spec.decay * known.get(name, 0.0) + (1 - spec.decay) * reward
@@ -212,12 +214,14 @@ def borders(spec: specs.SegmentAdvantage, batch: Batch, now: StepContext) -> lis
     return [ends(now.offsets(row, text), text, spec.separator) for row, text in zip(rows, batch.completions, strict=True)]
 
 
-def numbered(spec: specs.SegmentAdvantage, batch: Batch, now: StepContext) -> torch.Tensor:
-    """(N,T) int64: the number of the segment that each token belongs to."""
+def cut_segments(spec: specs.Advantage, batch: Batch, now: StepContext) -> Batch:
+    """The batch with the number of the segment that each token belongs to, where the advantage is of segments."""
+    if not isinstance(spec, specs.SegmentAdvantage):
+        return batch
     found = torch.zeros(batch.tokens.shape, dtype=torch.int64)
     for row, starts in enumerate(borders(spec, batch, now)):
         found[row, starts[1:]] = 1
-    return found.cumsum(1)
+    return replace(batch, steps=found.cumsum(1))
 
 
 def ends(offsets: list[int], text: str, separator: str) -> list[int]:
@@ -244,7 +248,7 @@ def cuts(probabilities: list[float], threshold: float, interval: int) -> list[in
 
 
 # The table of advantages, by the `name` of their spec: `(spec, batch, now) -> (N,T) float32`, zero where the batch's mask is. A
-# member reads `now.memory` and writes it in LEARNT alone: dynamic sampling asks for advantages of batches that are thrown away.
+# member reads `now.memory` and does not write it: dynamic sampling asks for advantages of batches that are thrown away.
 
 
 MEMBERS: dict[str, Callable[..., torch.Tensor]] = {
@@ -266,23 +270,6 @@ MEMBERS: dict[str, Callable[..., torch.Tensor]] = {
     "segments": by_segments,
     "custom": custom.own_advantage,
 }
-
-
-STEPS: dict[str, Callable[..., torch.Tensor]] = {"segments": numbered}
-"""`(spec, batch, now) -> (N,T) int64`: the number of the step that each token belongs to, for members that judge steps."""
-LEARNT: dict[str, Callable[..., None]] = {"role": role_learnt}
-"""`(spec, batch, now)`: what a member remembers of the batch that a step learns from, once its advantages were taken."""
-
-
-def cut_segments(spec: specs.Advantage, batch: Batch, now: StepContext) -> Batch:
-    """The batch with the steps that the member judges, where it judges steps."""
-    return replace(batch, steps=STEPS[spec.name](spec, batch, now)) if spec.name in STEPS else batch
-
-
-def update_baselines(spec: specs.Advantage, batch: Batch, now: StepContext) -> None:
-    """Have the member that `spec` names remember what it must."""
-    if spec.name in LEARNT:
-        LEARNT[spec.name](spec, batch, now)
 
 
 def advantages(spec: specs.Advantage, batch: Batch, now: StepContext) -> torch.Tensor:

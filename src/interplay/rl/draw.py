@@ -20,7 +20,7 @@ from interplay.rl import continuation, requests, reward_spec, shaping
 from interplay.rl.advantages import Critic
 from interplay.rl.batch import Batch, Memory, Span, StepContext, join, to_tokens
 from interplay.rl.rewards import Rewards, score_completions
-from interplay.rl.sampler import Outcome, Sampler
+from interplay.rl.sampler import Outcome, Sampler, outcome_of
 from interplay.rl.spec import AdaptiveTemperature, Decoding, LaggedNucleus, OwnDecoding, RLSpec
 from interplay.rollout import request
 from interplay.rollout.engine import Engine
@@ -237,7 +237,7 @@ def score_rollouts(
     spec, rows = world.spec, [world.pool.rows[i] for i in ids]
     if played.turns is not None:
         return episode_rewards(spec.reward, played, rows)
-    verdicts = sets.judge_completions(world.pool, ids, whole, spec.verify())
+    verdicts = sets.judge_completions(rows, whole, spec.verify())
     rewards = score_completions(spec.reward, rows, whole, verdicts)
     if rewards.spans is not None:
         texts = zip(tokens, completions, rewards.spans, strict=True)
@@ -256,24 +256,17 @@ def contexts(world: TrainerState, texts: list[str]) -> list[list[int]]:
     return text.encode_turns(world.tokenizer, texts, world.special.eos)
 
 
-def tokens_of(world: TrainerState, written: str) -> list[int]:
-    """Tokens of a text."""
-    return text.encode_texts(world.tokenizer, [written])[0]
-
-
 def outcomes(ids: list[int], batch: Batch, slots: torch.Tensor, plain: torch.Tensor) -> list[Outcome]:
     """Results of each prompt's `plain` (N,) bool rows; `slots` (N,) gives each row's place in `ids`. Prompts without such rows
     are left out."""
     members: list[list[int]] = [[] for _ in ids]
     for row in plain.nonzero()[:, 0].tolist():
         members[int(slots[row])].append(row)
-    return [_outcome(i, batch, rows) for i, rows in zip(ids, members, strict=True) if rows]
-
-
-def _outcome(i: int, batch: Batch, rows: Sequence[int]) -> Outcome:
-    verdicts = [batch.verdicts[row] for row in rows]
-    rewards = tuple(float(batch.rewards[row]) for row in rows)
-    return Outcome(i, rewards, sum(v.strict for v in verdicts), sum(v.answer for v in verdicts))
+    return [
+        outcome_of(i, batch.rewards[rows].tolist(), [batch.verdicts[row] for row in rows])
+        for i, rows in zip(ids, members, strict=True)
+        if rows
+    ]
 
 
 def sampling(world: TrainerState, step: int, limit: int | None = None) -> request.Sampling:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyarrow.parquet as pq
 import torch
@@ -26,6 +26,7 @@ from interplay.rl.spec import RLSpec
 from interplay.rl.update import Learner, bearing, entropy_of, likelihood_of, update
 from interplay.rollout.engine import closing, engine, shard_engine
 from interplay.rollout.request import Request
+from interplay.tasks.verdict import Row, Verdict
 
 # What a sampler may learn from before the first step.
 
@@ -40,13 +41,13 @@ def offline_outcomes(spec: RLSpec, pool: sets.Pool, inputs: dict[str, Path]) -> 
         table = pq.read_table(inputs[role] / "samples.parquet", columns=["index", "completion"])
         for index, completion in zip(table["index"].to_pylist(), table["completion"].to_pylist(), strict=True):
             completions.setdefault(place[of_set, index], []).append(completion)
-    return [_outcome(spec, pool, i, completions[i]) for i in sorted(completions)]
+    return [sampler.outcome_of(i, *_judged(spec, [pool.rows[i]] * len(said), said)) for i, said in sorted(completions.items())]
 
 
-def _outcome(spec: RLSpec, pool: sets.Pool, i: int, completions: list[str]) -> sampler.Outcome:
-    verdicts = sets.judge_completions(pool, [i] * len(completions), completions, spec.verify())
-    rewards = score_completions(spec.reward, [pool.rows[i]] * len(completions), completions, verdicts).sequence
-    return sampler.Outcome(i, tuple(rewards), sum(v.strict for v in verdicts), sum(v.answer for v in verdicts))
+def _judged(spec: RLSpec, rows: list[Row], completions: list[str]) -> tuple[list[float], list[Verdict]]:
+    """Rewards and verdicts of completions of rows."""
+    verdicts = sets.judge_completions(rows, completions, spec.verify())
+    return score_completions(spec.reward, rows, completions, verdicts).sequence, verdicts
 
 
 # What a state is worth by sampling on from it (VinePPO, arXiv:2410.01679; SPO, arXiv:2505.23564).
@@ -80,11 +81,8 @@ def _worth(
     lengths = zip(found.lengths.tolist(), made_by, strict=True)
     ends = [min(length, spec.max_completion_length - len(stems[i])) for length, i in lengths]
     tokens = [stems[i] + row[:end] for i, row, end in zip(made_by, found.tokens.tolist(), ends, strict=True)]
-    ids = [int(batch.ids[places[i][0]]) for i in made_by]
-    texts = world.tokenizer.decode_batch(tokens)
-    rewards = score_completions(
-        spec.reward, [pool.rows[i] for i in ids], texts, sets.judge_completions(pool, ids, texts, spec.verify())
-    ).sequence
+    rows = [pool.rows[int(batch.ids[places[i][0]])] for i in made_by]
+    rewards, _ = _judged(spec, rows, world.tokenizer.decode_batch(tokens))
     sums = [0.0] * len(places)
     for i, reward in zip(made_by, rewards, strict=True):
         sums[i] += reward
@@ -125,8 +123,8 @@ def assembled(spec: RLSpec, inputs: dict[str, Path], how: execution.Run) -> tupl
     """All that a run has before its first step."""
     torch.set_num_threads(how.threads)
     torch.manual_seed(spec.seed)  # nothing here draws from torch's own stream, but it is saved, and starts at random otherwise
-    policy = device.place_decoder(folder.load_decoder(inputs["init"] / "model"), how)
     base = inputs["init"] / "model"
+    policy = device.place_decoder(folder.load_decoder(base), how)
     reference = device.place_decoder(folder.load_decoder(base), how).requires_grad_(False) if spec.method.loss.refers() else None
     lagged = draw.lagged_policy(spec.method.decoding, policy)
     pool = sets.load_pool([inputs[f"data.{i}"] for i in range(len(spec.mix))])
@@ -219,26 +217,20 @@ def save(world: draw.TrainerState, learner: Learner, resume: Path, step: int) ->
     checkpoint.save(resume / "state", step, tensors, state)
 
 
-class Stepped(NamedTuple):
-    """What a step leaves."""
-
-    known: Batch
-    """All rows that it drew and whose rewards are known."""
-    advantage: torch.Tensor
-    """(N,) mean over the tokens of each; 0 where an edit dropped it."""
-    metrics: dict[str, float]
-
-
 def one_step(world: draw.TrainerState, learner: Learner, out: Path, step: int, seconds: dict[str, float]) -> dict[str, float]:
     """Draw, edit, learn and record. Adds to `seconds` what the choice of prompts, rollouts and updates took; returns the step's
     metrics."""
-    spec, made = world.spec, stepped(world, learner, step, seconds)
-    records.write_step(out, step, spec.seed, spec.keep_rollouts, world.pool, made.known, made.advantage)
-    return made.metrics
+    spec = world.spec
+    known, advantage, logged = stepped(world, learner, step, seconds)
+    records.write_step(out, step, spec.seed, spec.keep_rollouts, world.pool, known, advantage)
+    return logged
 
 
-def stepped(world: draw.TrainerState, learner: Learner, step: int, seconds: dict[str, float]) -> Stepped:
-    """The same without a record."""
+def stepped(
+    world: draw.TrainerState, learner: Learner, step: int, seconds: dict[str, float]
+) -> tuple[Batch, torch.Tensor, dict[str, float]]:
+    """The same without a record: all rows that the step drew and whose rewards are known, the mean of each one's advantage over
+    its tokens (N,), 0 where an edit dropped it, and the metrics."""
     spec, seen = world.spec, Counter[int]()
     drawn: list[Batch] = []
     distributed.gather_parameters(learner.policy)
@@ -266,7 +258,7 @@ def stepped(world: draw.TrainerState, learner: Learner, step: int, seconds: dict
         gold=partial(draw.gold_solution, world),
         continued=partial(continuation_values, world, step, seen),
         entropy=partial(entropy_of, learner),
-        encode=partial(draw.tokens_of, world),
+        encode=lambda written: text.encode_texts(world.tokenizer, [written])[0],
         offsets=partial(offsets, world.tokenizer),
         likelihood=partial(likelihood_of, learner),
     )
@@ -286,15 +278,14 @@ def stepped(world: draw.TrainerState, learner: Learner, step: int, seconds: dict
     recorded = everything
     if everything.unfinished is not None and (known := everything.finished()).any():
         recorded, per_row = take(everything, known.nonzero()[:, 0]), per_row[known]
-    chosen = {f"sampler/{name}": value for name, value in world.sampler.metrics().items()}
     logged = {
         **records.measure_step(recorded, per_row),
         **records.sampled_counts(everything),
         **records.drawn_shares(everything, world.pool),
         **values,
-        **chosen,
+        **{f"sampler/{name}": value for name, value in world.sampler.metrics().items()},
     }
-    return Stepped(recorded, per_row, logged)
+    return recorded, per_row, logged
 
 
 def valued(world: draw.TrainerState, batch: Batch, now: StepContext) -> tuple[Batch, torch.Tensor, dict[str, float]]:

@@ -113,18 +113,13 @@ def draw_problems(rows: Sequence[Row], count: int, *words: int | str) -> list[Pr
     return [Proposal(rows[i].prompt, rows[i], "") for i in (order * -(-count // len(order)))[:count]]
 
 
-def flaws(task: Task) -> tuple[str, ...]:
-    """All that may be wrong with a proposal."""
-    return (*language_of(task).flaws, HELD_OUT)
-
-
 def proposal_shares(found: Sequence[Proposal], task: Task) -> dict[str, float]:
     """`valid` and `flaw/<name>`, shares of all proposals; of the valid ones `distinct`, the share of structures that are not
     repeats, and `op`, `op_max`, their mean and largest op, 0 where none is valid."""
     rows, counts = [one.row for one in found if one.row], Counter(one.flaw for one in found)
     return {
         "valid": len(rows) / len(found),
-        **{f"flaw/{name}": counts[name] / len(found) for name in flaws(task)},
+        **{f"flaw/{name}": counts[name] / len(found) for name in (*language_of(task).flaws, HELD_OUT)},
         "distinct": len({row.key for row in rows}) / max(len(rows), 1),
         "op": sum(row.op for row in rows) / max(len(rows), 1),
         "op_max": float(max((row.op for row in rows), default=0)),

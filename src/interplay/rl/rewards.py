@@ -169,7 +169,9 @@ def text_match(
     the right answer, as its family has it. The record keeps exact match and unguarded F1, too."""
     sequence, exact, f1 = [], [], []
     for texts, completion, verdict in zip(per_completion(gold_answers, problems), completions, verdicts, strict=True):
-        sequence.append(text_pay(spec, completion, verdict, texts))
+        sequence.append(compare_answers(spec, completion, verdict.said, texts) if texts else float(verdict.answer))
+        if is_answer_dump(completion) and not spec.form.endswith("_published"):
+            sequence[-1] = 0.0
         exact.append(float(tasks_verdict.exact_match(verdict.said, texts) if texts else verdict.answer))
         f1.append(tasks_verdict.f1(verdict.said, texts) if texts else float(verdict.answer))
     return Rewards(sequence, {"exact": exact, "f1": f1})
@@ -181,15 +183,6 @@ def gold_answers(row: Row) -> tuple[str, ...]:
     if asked is None:
         return ()
     return asked.answers if row.answer in asked.answers else (row.answer,)
-
-
-def text_pay(spec: specs.TextReward, completion: str, verdict: Verdict, texts: Sequence[str]) -> float:
-    """What one answer earns; `texts` are the acceptable ones in words."""
-    if is_answer_dump(completion) and not spec.form.endswith("_published"):
-        return 0.0
-    if not texts:
-        return float(verdict.answer)
-    return compare_answers(spec, completion, verdict.said, texts)
 
 
 def compare_answers(spec: specs.TextReward, completion: str, said: str, texts: Sequence[str]) -> float:
@@ -211,11 +204,6 @@ def compare_answers(spec: specs.TextReward, completion: str, said: str, texts: S
 # The table of rewards, by the `name` of their spec.
 
 
-def custom_reward(spec: specs.OwnReward, problems: Sequence, completions: Sequence[str], verdicts: Sequence[Verdict]) -> Rewards:
-    """The study's own function (`interplay.rl.custom`)."""
-    return Rewards(custom.own_reward(spec, problems, completions, verdicts), {})
-
-
 MEMBERS: dict[str, Callable[..., Rewards]] = {
     "outcome": outcome,
     "format": formatted,
@@ -225,7 +213,7 @@ MEMBERS: dict[str, Callable[..., Rewards]] = {
     "steps": steps,
     "text": text_match,
     "citation": citation,
-    "custom": custom_reward,
+    "custom": lambda *given: Rewards(custom.own_reward(*given), {}),
 }
 
 

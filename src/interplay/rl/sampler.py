@@ -12,7 +12,7 @@ from interplay.core.model import PermanentError
 from interplay.core.random import generator
 from interplay.model.decoder import Decoder
 from interplay.rl.sampler_spec import UniformSampler
-from interplay.tasks.verdict import Row
+from interplay.tasks.verdict import Row, Verdict
 
 # Prompts as a model reads them: padded batches of bounded size.
 
@@ -100,6 +100,11 @@ class Outcome(NamedTuple):
     def reward(self) -> float:
         """Mean reward."""
         return sum(self.rewards) / len(self.rewards)
+
+
+def outcome_of(i: int, rewards: Sequence[float], verdicts: Sequence[Verdict]) -> Outcome:
+    """The outcome of prompt i from the rewards and verdicts of its completions."""
+    return Outcome(i, tuple(rewards), sum(v.strict for v in verdicts), sum(v.answer for v in verdicts))
 
 
 class Sampler:

@@ -73,16 +73,11 @@ def entropy_rank(spec: specs.RankShaping, batch: Batch, now: StepContext) -> tor
     return found
 
 
-# Terms that pay for or charge length.
+# Terms that pay for or charge length. A completion counts as right where its reward is above 0.
 
 
 SHORTEST = "hapo_length.shortest"
 """Name in the memory: tokens of each prompt's shortest right completion so far; infinite before there is one."""
-
-
-def right_rows(batch: Batch) -> torch.Tensor:
-    """(N,) bool: completions with a reward above 0."""
-    return batch.rewards > 0
 
 
 def overlong(spec: specs.OverlongShaping, batch: Batch, now: StepContext) -> torch.Tensor:
@@ -95,7 +90,7 @@ def hapo_length(spec: specs.HistoryLengthShaping, batch: Batch, now: StepContext
     """With h the shortest right completion of the prompt in earlier steps and c = cos(min(l / h, 2) pi / 2): max(c, -0.7) for
     right completions, min(c, 0) for wrong ones, 0 while h is unknown; times w (arXiv:2505.11225). Updates h."""
     shortest = now.memory.per_prompt(SHORTEST, math.inf)
-    h, length, good = shortest[batch.ids], batch.num_action_tokens().double(), right_rows(batch)
+    h, length, good = shortest[batch.ids], batch.num_action_tokens().double(), batch.rewards > 0
     c = torch.cos((length / h).clamp(max=2) * math.pi / 2)
     term = torch.where(good, c.clamp(min=-0.7), c.clamp(max=0))
     shortest.scatter_reduce_(0, batch.ids[good], length[good], "amin")
@@ -112,14 +107,14 @@ def kimi_length(spec: specs.KimiLengthShaping, batch: Batch, now: StepContext) -
     least = torch.full((groups,), math.inf, dtype=torch.float64).scatter_reduce_(0, member, length, "amin")[member]
     most = torch.zeros(groups, dtype=torch.float64).scatter_reduce_(0, member, length, "amax")[member]
     term = 0.5 - (length - least) / (most - least).clamp(min=1)
-    term = torch.where(right_rows(batch), term, term.clamp(max=0))
+    term = torch.where(batch.rewards > 0, term, term.clamp(max=0))
     return spec.weight * torch.where(most == least, 0.0, term)
 
 
 def length_units(spec: specs.TurnsShaping, batch: Batch, now: StepContext) -> torch.Tensor:
     """-weight for each unit beyond the first of a right completion."""
     further = torch.tensor([max(text.count(spec.marker) - 1, 0) for text in batch.completions], dtype=torch.float64)
-    return -spec.weight * torch.where(right_rows(batch), further, 0.0)
+    return -spec.weight * torch.where(batch.rewards > 0, further, 0.0)
 
 
 # Terms that look at the turns of an episode. They are paid turn by turn: each member gives for every row a term for each of its
@@ -182,7 +177,8 @@ def shape_rewards(batch: Batch, now: StepContext) -> Batch:
             label = spec.function if isinstance(spec, Extension) else spec.name
             terms[label] = MEMBERS[spec.name](spec, batch, now)
             if batch.turns is not None:
-                of_turns.append(at_the_end(terms[label], [len(row) for row in batch.turns]))
+                at_the_end = zip(terms[label].tolist(), batch.turns, strict=True)
+                of_turns.append([[0.0] * (len(row) - 1) + [term] for term, row in at_the_end])
     rewards = batch.rewards + torch.stack(list(terms.values())).sum(0)
     found = replace(batch, rewards=rewards, parts={**batch.parts, **terms})
     if batch.turns is None or batch.spans is None:
@@ -192,8 +188,3 @@ def shape_rewards(batch: Batch, now: StepContext) -> Batch:
         for spans, *rows in zip(batch.spans, *of_turns, strict=True)
     ]
     return replace(found, spans=paid)
-
-
-def at_the_end(terms: torch.Tensor, counts: list[int]) -> list[list[float]]:
-    """Terms (N,) of whole rows as terms of their `counts` turns: the last one's."""
-    return [[0.0] * (n - 1) + [term] for term, n in zip(terms.tolist(), counts, strict=True)]

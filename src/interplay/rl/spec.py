@@ -320,30 +320,17 @@ class TeachSpec(RLSpec):
     prompts, each behind a first letter that is drawn for it, as a model can that was trained with `loss_on: all`; those that the
     task's parser refuses are left out, and the task's solver says what is right (in the paper the teacher answers its own
     questions). Both learn with `method`, the teacher with its loss alone. What is inferred: that the proposals of a dataset share
-    its reward, that students have a fresh optimiser each time, and when one is promoted. Roles: `init` (a model), `data.<i>` (the
-    hard problems, nothing of which is trained on) and `instances` (problems in place of proposals)."""
+    its reward, that students have a fresh optimiser each time, and when one is promoted. The keys of RL are the students', but
+    for `steps` (outer steps, each with one update of the teacher and at most one promotion), `mix` (of the hard problems that are
+    asked), `keep_rollouts` (proposals of an outer step kept in proposals.parquet) and `seed` (also of proposals and of which hard
+    problems are asked). Roles: `init` (a model), `data.<i>` (the hard problems, nothing of which is trained on) and `instances`
+    (problems in place of proposals)."""
 
     NEEDS: ClassVar[frozenset[str]] = frozenset({"every_prompt", "equal_groups", "bare_prompts", "one_round"})
     REFUSES: ClassVar[frozenset[str]] = frozenset({"several_turns", "stateful_steps", "reads_rollouts"})
     """A student's few steps leave no room for a state, and proposals have nothing but their advantage."""
     task: Task
     """The family and its knobs, by which proposals are read and answered."""
-    mix: list[float]
-    """Share of each `data.<i>` role among the hard problems that are asked; sums to 1."""
-    steps: Count
-    """Outer steps; each makes one update of the teacher and at most one promotion."""
-    prompts_per_step: Count = 32
-    """Distinct proposals per step of a student."""
-    max_completion_length: Count = 128
-    """Tokens after which a student's completion is cut."""
-    temperature: NotNegative = 1.0
-    """Of the students' completions, on proposals and on hard problems; above 0."""
-    optimizer: TuneOptimizer = TuneOptimizer()
-    """Of the students."""
-    keep_rollouts: Natural = 16
-    """Proposals per outer step kept in proposals.parquet."""
-    seed: Natural = 0
-    """Noise of proposals and completions, and which hard problems are asked."""
     proposer: Literal["teacher", "instances"] = "teacher"
     """instances: no teacher; datasets are drawn from the problem set that the stage names under `instances`, as a control."""
     teacher_reward: Literal["grounded", "intrinsic"] = "grounded"

@@ -85,7 +85,7 @@ def trained(school: School, rows: Sequence[Row], step: int, factor: float) -> Li
     learner = Learner(own, school.student, school.reference, optimizers, school.micro_batch_tokens)
     course, seconds = world(school, own, rows), defaultdict[str, float](float)
     optimizer.set_lr(optimizers, factor)
-    return [loop.stepped(course, learner, number, seconds).metrics for number in range(1, own.steps + 1)]
+    return [loop.stepped(course, learner, number, seconds)[2] for number in range(1, own.steps + 1)]
 
 
 def ask(school: School, rows: Sequence[Row], n: int, *words: int | str) -> Asked:
@@ -153,23 +153,6 @@ class Offered(NamedTuple):
         """The valid problems of dataset k."""
         own = self.proposals[k * spec.problems_per_dataset : (k + 1) * spec.problems_per_dataset]
         return [one.row for one in own if one.row]
-
-
-class Paid(NamedTuple):
-    """Results of the datasets."""
-
-    rewards: torch.Tensor
-    """(g,) float64."""
-    metrics: dict[str, float]
-
-
-class Graduate(NamedTuple):
-    """A student that was trained on a dataset."""
-
-    passes: int
-    """On the hard problems."""
-    weights: Weights
-    lines: Lines
 
 
 def teach_student(spec: TeachSpec, inputs: dict[str, Path], out: Path, how: execution.Run) -> dict[str, Any]:
@@ -274,13 +257,13 @@ def one_step(course: Course, out: Path, step: int) -> dict[str, float]:
     spec = course.school.spec
     factor = optimizer.lr_factor(spec.schedule, step, spec.steps)
     offered = offer(course, step)
-    paid = valued(course, offered, step, factor)
+    rewards, measured = valued(course, offered, step, factor)
     invalid = torch.tensor([one.row is None for one in offered.proposals])
-    advantage = proposals.credited(paid.rewards, invalid, spec.invalid_penalty)
-    shared = paid.rewards.repeat_interleave(spec.problems_per_dataset) - spec.invalid_penalty * invalid.double()
+    advantage = proposals.credited(rewards, invalid, spec.invalid_penalty)
+    shared = rewards.repeat_interleave(spec.problems_per_dataset) - spec.invalid_penalty * invalid.double()
     proposals.write_step(out, step, spec, offered.proposals, shared, advantage)
     learnt = update_teacher(course.teacher, offered.batch, shared, advantage, step, factor)
-    return {**proposals.proposal_shares(offered.proposals, spec.task), **paid.metrics, **learnt, "lr_factor": factor}
+    return {**proposals.proposal_shares(offered.proposals, spec.task), **measured, **learnt, "lr_factor": factor}
 
 
 def offer(course: Course, step: int) -> Offered:
@@ -308,8 +291,9 @@ def update_teacher(
     return {f"teacher/{name}": value for name, value in {**measured, **values}.items()}
 
 
-def valued(course: Course, offered: Offered, step: int, factor: float) -> Paid:
-    """What each dataset is worth; where its student is promoted, that one's weights are in `course.known` then."""
+def valued(course: Course, offered: Offered, step: int, factor: float) -> tuple[torch.Tensor, dict[str, float]]:
+    """What each dataset is worth (g,) float64, and metrics; where its student is promoted, that one's weights are in
+    `course.known` then."""
     school, spec = course.school, course.school.spec
     hard, spent = probe(spec, course.hard, step), Spent()
     datasets = [offered.dataset(k, spec) for k in range(spec.datasets)]
@@ -318,19 +302,20 @@ def valued(course: Course, offered: Offered, step: int, factor: float) -> Paid:
     learnt = learnable(school, datasets, step, spent) if spec.teacher_reward == "intrinsic" else None
     chosen = range(spec.datasets) if learnt is None else [int(learnt.argmax())]
     found = {k: graduate(course, datasets[k], hard, step, factor, spent) for k in chosen if datasets[k]}
-    after = [found[k].passes if k in found else before for k in chosen]
+    passes = {k: count for k, (count, _, _) in found.items()}
+    after = [passes.get(k, before) for k in chosen]
     asked = len(hard) * spec.probe_samples
     rewards = proposals.grounded(before, after, asked) if learnt is None else learnt
     best = proposals.promoted(rewards, [k in found for k in range(spec.datasets)], spec.promote_threshold)
     if best is not None:
-        course.known.update(found[best].weights)
+        course.known.update(found[best][1])
     rates = {
         "probe_before": before / asked,
         "probe_after": sum(after) / len(after) / asked,
-        "probe_student": (before if best is None else found[best].passes) / asked,
+        "probe_student": (before if best is None else passes[best]) / asked,
     }
-    lessons = [one.lines for one in found.values()]
-    return Paid(rewards, {**proposals.of_rewards(rewards, best), **rates, **spent.metrics(lessons)})
+    lessons = [lines for _, _, lines in found.values()]
+    return rewards, {**proposals.of_rewards(rewards, best), **rates, **spent.metrics(lessons)}
 
 
 def examine_student(school: School, hard: list[Row], step: int, spent: Spent) -> int:
@@ -340,12 +325,14 @@ def examine_student(school: School, hard: list[Row], step: int, spent: Spent) ->
     return sum(found.passes)
 
 
-def graduate(course: Course, rows: list[Row], hard: list[Row], step: int, factor: float, spent: Spent) -> Graduate:
-    """Train a fork of the student on a dataset, and ask it the hard problems."""
+def graduate(
+    course: Course, rows: list[Row], hard: list[Row], step: int, factor: float, spent: Spent
+) -> tuple[int, Weights, Lines]:
+    """Train a fork of the student on a dataset, and ask it the hard problems: its passes, its weights, and its steps of RL."""
     become(course.school.student, course.known)
     lines = trained(course.school, rows, step, factor)
     spent.learnt(lines)
-    return Graduate(examine_student(course.school, hard, step, spent), weights(course.school.student), lines)
+    return examine_student(course.school, hard, step, spent), weights(course.school.student), lines
 
 
 def learnable(school: School, datasets: list[list[Row]], step: int, spent: Spent) -> torch.Tensor:

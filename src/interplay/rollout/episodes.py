@@ -11,8 +11,7 @@ from interplay.core.random import stream_key
 from interplay.rollout.engine import Engine
 from interplay.rollout.request import Request, Rollouts, Sampling
 from interplay.rollout.spec import CompletionEpisode, EnvironmentEpisode, Episode, RetryEpisode, SelfPlayEpisode, Turns
-from interplay.tasks.environments.games import move_line
-from interplay.tasks.family import MARK, UNANSWERED, environment_of, game_of, join_turns
+from interplay.tasks.family import MARK, UNANSWERED, environment_of, game_of, join_turns, move_line
 from interplay.tasks.verdict import Row, Verdict
 
 # What an episode is given and returns, and how its turns are put together.

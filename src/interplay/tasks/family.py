@@ -7,6 +7,7 @@ lists where each family is defined; a module is imported when its family is firs
 import hashlib
 import json
 import pkgutil
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
@@ -114,11 +115,6 @@ class Rates(NamedTuple):
     """Bytes of a corpus, five per token."""
 
 
-def _never(problem: Any) -> bool:
-    """The problem belongs to one split."""
-    return False
-
-
 def compact_json(problem: Any) -> str:
     """A problem as JSON, one line; a NamedTuple as a list."""
     return json.dumps(problem, separators=(",", ":"))
@@ -170,8 +166,8 @@ class Generator(Family[P], Generic[P, T]):
     """16 hex digits, equal for problems that differ in names and order only: the key by which problems fall into splits."""
     vocabulary: Callable[[T], list[str]]
     """The pieces of a tokenizer of words."""
-    shared: Callable[[P], bool] = _never
-    """Whether a problem belongs to every split, such as a fact to be memorised."""
+    shared: Callable[[P], bool] = lambda problem: False
+    """Whether a problem belongs to every split, such as a fact to be memorised; by default it belongs to one."""
     dumps: Callable[[P], str] = compact_json
     """The inverse of `loads`."""
     characters: Callable[[T], str] | None = None
@@ -228,6 +224,8 @@ UNANSWERED = Verdict(False, False, 0.0, "truncated")
 """The verdict on an episode without an answer."""
 TRANSCRIPT_ERRORS = ("truncated", "made_up", "answer", "process")
 """Error classes of `judge_transcript`."""
+BROKEN = "error\n"
+"""The reply to a turn that is no call of a tool."""
 
 
 def policy_turns(transcript: str) -> list[str]:
@@ -251,9 +249,9 @@ def play(turns: Sequence[str], reply: Replies) -> str:
     return join_turns(turns, [reply(list(turns[: n + 1])).text for n in range(len(turns) - 1)])
 
 
-def is_final(turn: str) -> bool:
-    """Whether a turn gives a final answer."""
-    return BOX in turn
+def move_line(move: str) -> str:
+    """What the other seat of a game reads of a move."""
+    return f"{move}\n"
 
 
 def replies_match(transcript: str, reply: Replies) -> bool:
@@ -273,10 +271,37 @@ def judge_transcript(
     `truncated` (no answer, or too many), `made_up` (a reply that is not the environment's), `answer`, `process` (right with a
     share below 1)."""
     turns = policy_turns(text)
-    boxed = extract_answer(turns[-1]) if is_final(turns[-1]) and not is_answer_dump(turns[-1]) else None
+    boxed = extract_answer(turns[-1]) if BOX in turns[-1] and not is_answer_dump(turns[-1]) else None
     right, genuine, share = boxed == answer, replies_match(text, reply), found_share(turns)
     error = first_error(truncated=boxed is None, made_up=not genuine, answer=not right, process=share < 1)
     return Verdict(error == "none", right, share * float(right), error, said=boxed or "")
+
+
+def tool_environment(
+    call: re.Pattern[str],
+    use: Callable[[P, str], str | None],
+    prompt: Callable[[P], str],
+    answer: Callable[[P], str],
+    found_share: Callable[[P, list[str]], float] = lambda problem, turns: 1.0,
+    **functions: Any,
+) -> Environment[P, Any]:
+    """The environment of a tool: a turn that matches `call` as a whole is replied to by `use(problem, its group)`, any other
+    turn (or where that is None) by BROKEN, and a box ends the episode. Transcripts are judged by `judge_transcript`."""
+
+    def reply(problem: P, turns: list[str]) -> Reply:
+        if BOX in turns[-1]:
+            return Reply("", True)
+        found = call.fullmatch(turns[-1])
+        said = use(problem, found[1]) if found else None
+        return Reply(BROKEN if said is None else said, False)
+
+    def render(problem: P, task: Any) -> Rendered:
+        return Rendered(prompt(problem), play(functions["expert"](problem), partial(reply, problem)), answer(problem))
+
+    def verify(problem: P, completion: str, options: Verify) -> Verdict:
+        return judge_transcript(completion, partial(reply, problem), answer(problem), partial(found_share, problem))
+
+    return Environment(errors=TRANSCRIPT_ERRORS, reply=reply, render=render, verify=verify, **functions)
 
 
 # Look-up by name.

@@ -122,10 +122,8 @@ def pair_margins(spec: RewardModelSpec, pairs: paired.Pairs) -> Tensor:
     """Margins (P,) float32: 0, or the difference of the verifier's scores of both completions."""
     if spec.margin == "none":
         return torch.zeros(len(pairs.rows))
-    ids = list(range(len(pairs.rows)))
-    everything = sets.Pool(pairs.rows, [len(ids)])
     good, bad = (
-        sets.judge_completions(everything, ids, [getattr(row, name) for row in pairs.rows], Verify())
+        sets.judge_completions(pairs.rows, [getattr(row, name) for row in pairs.rows], Verify())
         for name in ("solution", "rejected")
     )
     return torch.tensor([a.score - b.score for a, b in zip(good, bad, strict=True)], dtype=torch.float32)

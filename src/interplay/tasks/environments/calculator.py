@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from interplay.core.random import Draw, stream, stream_key
-from interplay.tasks import family, spec, verdict
+from interplay.tasks import family, verdict
 from interplay.tasks.environments.spec import Calculator
 
 LONGEST, MOST = 100, 10**18
@@ -15,7 +15,6 @@ LONGEST, MOST = 100, 10**18
 CALL = re.compile(r"\s*calc\((.*)\)\s*")
 TOKEN = re.compile(r"\d{1,18}|[-+*()]")
 OPERATIONS = {"+": operator.add, "-": operator.sub, "*": operator.mul}
-BROKEN = "error"
 
 
 class Problem(NamedTuple):
@@ -87,16 +86,12 @@ def _tree(draw: Draw, task: Calculator, op: int, top: bool) -> str:
     return whole if top else f"({whole})"
 
 
-def reply(problem: Problem, turns: list[str]) -> family.Reply:
-    """The value of the expression in the last turn, or `error`; a box ends the episode."""
-    if family.is_final(turns[-1]):
-        return family.Reply("", True)
-    call = CALL.fullmatch(turns[-1])
+def calculate(problem: Problem, expression: str) -> str | None:
+    """The value of an expression as the tool says it; None where it takes none such."""
     try:
-        found = str(value(call[1])) if call and (not problem.single or SINGLE.fullmatch(call[1])) else BROKEN
+        return f"{value(expression)}\n" if not problem.single or SINGLE.fullmatch(expression) else None
     except ValueError:
-        found = BROKEN
-    return family.Reply(f"{found}\n", False)
+        return None
 
 
 SINGLE = re.compile(r"-?\d+[-+*](?:-?\d+|\(-\d+\))")
@@ -114,17 +109,6 @@ def expert(problem: Problem) -> list[str]:
     return [*turns, f"{verdict.BOX}{left}}}"]
 
 
-def render(problem: Problem, task: Calculator) -> family.Rendered:
-    """The expression, the expert's transcript, the value."""
-    played = family.play(expert(problem), lambda turns: reply(problem, turns))
-    return family.Rendered(f"{problem.expression}?\n", played, answer(problem))
-
-
-def answer(problem: Problem) -> str:
-    """The value of the expression."""
-    return str(value(problem.expression))
-
-
 def solve(prompt: str, task: Calculator, replies: family.Replies) -> str:
     """The value of the expression in a prompt, one operator after the other. Raises ValueError where it is no prompt."""
     left = f"({prompt.removesuffix(chr(10)).removesuffix('?')})"
@@ -134,22 +118,17 @@ def solve(prompt: str, task: Calculator, replies: family.Replies) -> str:
     return str(int(left))
 
 
-def verify(problem: Problem, completion: str, options: spec.Verify) -> verdict.Verdict:
-    """Right: the last turn boxes the value (family.judge_transcript)."""
-    return family.judge_transcript(completion, lambda turns: reply(problem, turns), answer(problem))
-
-
-CALCULATOR = family.Environment(
+CALCULATOR = family.tool_environment(
+    CALL,
+    calculate,
+    prompt=lambda problem: f"{problem.expression}?\n",
+    answer=lambda problem: str(value(problem.expression)),
     name="calculator",
-    errors=family.TRANSCRIPT_ERRORS,
     generate=generate,
-    render=render,
     solve=solve,
     loads=family.from_json(Problem),
-    verify=verify,
     structure=lambda problem: f"{stream_key('calculator', problem.expression):016x}",
     # Digits one by one.
-    vocabulary=lambda task: ["calc(", ")", "(", verdict.BOX, "}", BROKEN, "\n", "?", "-", *"+*", *"0123456789"],
-    reply=reply,
+    vocabulary=lambda task: ["calc(", ")", "(", verdict.BOX, "}", "error", "\n", "?", "-", *"+*", *"0123456789"],
     expert=expert,
 )

@@ -11,9 +11,9 @@ from itertools import permutations
 from typing import Any, NamedTuple
 
 from interplay.core.random import Draw, stream, stream_key
-from interplay.tasks import spec, verdict
+from interplay.tasks import family, spec, verdict
 from interplay.tasks.environments.spec import Kuhn, TicTacToe
-from interplay.tasks.family import Game, Position, Rendered, Replies, Reply, from_json, play, policy_turns, replies_match
+from interplay.tasks.family import Game, Position, Rendered, Reply, move_line
 
 LOST = -1.0
 ERRORS = ("truncated", "made_up", "illegal", "move", "answer")
@@ -23,11 +23,6 @@ ERRORS = ("truncated", "made_up", "illegal", "move", "answer")
 def forfeited(seat: int) -> Position:
     """The position after an illegal move of a seat."""
     return Position(-1, LOST if seat == 0 else -LOST, False)
-
-
-def move_line(move: str) -> str:
-    """What the other seat reads of a move."""
-    return f"{move}\n"
 
 
 @dataclass(frozen=True)
@@ -79,7 +74,7 @@ class Rules:
     def render(self, problem: Any, answer: str) -> Rendered:
         """The prompt of the policy's seat with the moves before its first, and the expert's game."""
         prompt = self.seats(problem)[problem.seat] + self.against(problem, [])[1]
-        return Rendered(prompt, play(self.expert(problem), lambda turns: self.reply(problem, turns)), answer)
+        return Rendered(prompt, family.play(self.expert(problem), lambda turns: self.reply(problem, turns)), answer)
 
     def judge(self, problem: Any, moves: Sequence[str], seat: int) -> verdict.Verdict:
         """The verdict on a seat of a game. Right: its payoff reaches the target. Strict: also every move of it was sound. Score:
@@ -96,9 +91,9 @@ class Rules:
 
     def verify(self, problem: Any, text: str, options: spec.Verify) -> verdict.Verdict:
         """The verdict on a transcript against the scripted opponent; error `made_up` where its replies are not the opponent's."""
-        moves, _ = self.against(problem, policy_turns(text))
+        moves, _ = self.against(problem, family.policy_turns(text))
         found = self.judge(problem, moves, problem.seat)
-        if replies_match(text, lambda turns: self.reply(problem, turns)):
+        if family.replies_match(text, lambda turns: self.reply(problem, turns)):
             return found
         return found._replace(strict=False, answer=False, score=0.0, error="made_up")
 
@@ -229,7 +224,7 @@ TIC_TAC_TOE = game(
     generate=generate_board,
     render=lambda problem, task: TIC_TAC_TOE_RULES.render(problem, WORTH[minimax(problem.board)]),
     solve=lambda prompt, task, replies: WORTH[minimax(prompt[:9])],
-    loads=from_json(Board),
+    loads=family.from_json(Board),
     structure=lambda problem: f"{stream_key('tic_tac_toe', problem.board):016x}",
     shared=lambda problem: problem.board.count(".") > 7,  # the few boards of at most one move belong to every split
     vocabulary=lambda task: [*"XO. \n", *"123456789"],
@@ -318,7 +313,7 @@ def _likelier_move(card: str, moves: Sequence[str]) -> str:
     return BET if bet_chance(card, tuple(moves)) >= Fraction(1, 2) else PASS
 
 
-def _solve_deal(prompt: str, task: Kuhn, replies: Replies) -> str:
+def _solve_deal(prompt: str, task: Kuhn, replies: family.Replies) -> str:
     """The expert's moves, from the prompt and the opponent's replies alone."""
     head, *observed = prompt.split("\n")[:-1]
     moves, turns = tuple(observed), []
@@ -344,7 +339,7 @@ KUHN = game(
     generate=generate_deal,
     render=lambda problem, task: KUHN_RULES.render(problem, " ".join(KUHN_RULES.expert(problem))),
     solve=_solve_deal,
-    loads=from_json(Deal),
+    loads=family.from_json(Deal),
     structure=lambda problem: f"{stream_key('kuhn', *problem.cards, problem.seat):016x}",
     shared=lambda problem: True,  # there are a dozen problems
     vocabulary=lambda task: [*CARDS, " first\n", " second\n", PASS, BET, "\n"],

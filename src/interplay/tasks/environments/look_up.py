@@ -9,6 +9,7 @@ text is an episode of bios_search, so that a model that writes both sides can be
 about the people on the question's chain."""
 
 import re
+from dataclasses import replace
 
 from interplay.core.random import stream_key
 from interplay.tasks import family, spec
@@ -17,31 +18,19 @@ from interplay.tasks.facts import chains, people, questions
 from interplay.tasks.verdict import BOX, Verdict
 
 CALL = re.compile(r"\s*look\((\w{1,40})\)\s*")
-BROKEN, NOTHING_FOUND = "error\n", "nothing\n"
+NOTHING_FOUND = "nothing\n"
 
 
-def reply(problem: people.Problem, turns: list[str]) -> family.Reply:
-    """The facts about the person in the last turn, in the order of the context; a box ends the episode."""
-    if family.is_final(turns[-1]):
-        return family.Reply("", True)
-    call = CALL.fullmatch(turns[-1])
-    if not call:
-        return family.Reply(BROKEN, False)
-    facts = [
-        text for fact, text in zip(problem.context, questions.context_sentences(problem), strict=True) if fact.subject == call[1]
-    ]
-    return family.Reply(f"{' '.join(facts)}\n" if facts else NOTHING_FOUND, False)
+def look(problem: people.Problem, name: str) -> str:
+    """The facts about a person, in the order of the context."""
+    each = zip(problem.context, questions.context_sentences(problem), strict=True)
+    facts = [text for fact, text in each if fact.subject == name]
+    return f"{' '.join(facts)}\n" if facts else NOTHING_FOUND
 
 
 def expert(problem: people.Problem) -> list[str]:
     """The expert's turns: one look-up for each person of the chain, then the answer."""
     return [*(f"look({name})" for name in dict.fromkeys(hop.subject for hop in problem.hops)), f"{BOX}{problem.answer}}}"]
-
-
-def render(problem: people.Problem, task: BiosSearch | SelfSearch) -> family.Rendered:
-    """The question without context, the expert's transcript, the answer."""
-    played = family.play(expert(problem), lambda turns: reply(problem, turns))
-    return family.Rendered(questions.question(problem).removesuffix("?") + questions.ASKED, played, problem.answer)
 
 
 def solve(prompt: str, task: BiosSearch | SelfSearch, replies: family.Replies) -> str:
@@ -60,44 +49,34 @@ def solve(prompt: str, task: BiosSearch | SelfSearch, replies: family.Replies) -
     return here
 
 
-def verify_search(problem: people.Problem, completion: str, options: spec.Verify) -> Verdict:
-    """Right: the last turn boxes the end of the chain (family.judge_transcript). The share of found observations is the share
-    of the chain's people that were looked up."""
-
-    def found_share(turns: list[str]) -> float:
-        looked = {call[1] for turn in turns if (call := CALL.fullmatch(turn))}
-        needed = {hop.subject for hop in problem.hops}
-        return len(needed & looked) / len(needed)
-
-    return family.judge_transcript(completion, lambda turns: reply(problem, turns), problem.answer, found_share)
+def found_share(problem: people.Problem, turns: list[str]) -> float:
+    """The share of the chain's people that were looked up."""
+    looked = {call[1] for turn in turns if (call := CALL.fullmatch(turn))}
+    needed = {hop.subject for hop in problem.hops}
+    return len(needed & looked) / len(needed)
 
 
-def vocabulary(task: BiosSearch | SelfSearch) -> list[str]:
-    """The pieces of a tokenizer of words."""
-    return [*questions.BIOS.vocabulary(task.bios), "look(", ")", " ", "\n", BROKEN, NOTHING_FOUND]
-
-
-BIOS_SEARCH = family.Environment(
+BIOS_SEARCH = family.tool_environment(
+    CALL,
+    look,
+    prompt=lambda problem: questions.question(problem).removesuffix("?") + questions.ASKED,
+    answer=lambda problem: problem.answer,
+    found_share=found_share,
     name="bios_search",
-    errors=family.TRANSCRIPT_ERRORS,
     generate=lambda task, seed, index, op: questions.BIOS.generate(task.bios, seed, index, op),
-    render=render,
     solve=solve,
     loads=questions.BIOS.loads,
-    verify=verify_search,
-    structure=lambda problem: (
-        f"{stream_key('bios_search', questions.BIOS.structure(problem)):016x}"
-    ),  # never a key of bios itself
+    # Never a key of bios itself.
+    structure=lambda problem: f"{stream_key('bios_search', questions.BIOS.structure(problem)):016x}",
     shared=questions.BIOS.shared,
-    vocabulary=vocabulary,
-    reply=reply,
+    vocabulary=lambda task: [*questions.BIOS.vocabulary(task.bios), "look(", ")", " ", "\n", family.BROKEN, NOTHING_FOUND],
     expert=expert,
 )
 
 # Search in memory.
 
 
-FOUND = re.compile(rf"look\(\w{{1,40}}\)(?:{NOTHING_FOUND}|{BROKEN})?")
+FOUND = re.compile(rf"look\(\w{{1,40}}\)(?:{NOTHING_FOUND}|{family.BROKEN})?")
 """A look-up, and its result where it finds no facts."""
 FORM = re.compile(r"(?:look\(\w{1,40}\)[^\n]+\n)+\\boxed\{[^{}\n]*\}")
 """Look-ups, each with what is found, then the answer."""
@@ -112,7 +91,7 @@ def generate_memory(task: SelfSearch, seed: int, index: int, op: int) -> people.
 
 def render_memory(problem: people.Problem, task: SelfSearch) -> family.Rendered:
     """The question without context, the expert's look-ups and what they find as one text, the answer."""
-    shown = render(problem, task)
+    shown = BIOS_SEARCH.render(problem, task)
     return shown._replace(solution=shown.solution.replace(family.MARK, ""))
 
 
@@ -127,17 +106,12 @@ def verify_memory(problem: people.Problem, completion: str, options: spec.Verify
     return verdict._replace(strict=False, error="format")
 
 
-SELF_SEARCH = family.Environment(
+SELF_SEARCH = replace(
+    BIOS_SEARCH,
     name="self_search",
     errors=(*chains.ERRORS, "format"),
     generate=generate_memory,
     render=render_memory,
-    solve=solve,
-    loads=questions.BIOS.loads,
     verify=verify_memory,
     structure=lambda problem: f"{stream_key('self_search', questions.BIOS.structure(problem._replace(context=()))):016x}",
-    shared=questions.BIOS.shared,
-    vocabulary=vocabulary,
-    reply=reply,
-    expert=expert,
 )

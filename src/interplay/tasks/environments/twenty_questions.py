@@ -7,13 +7,13 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from interplay.core.random import draw_sample, stream, stream_key
-from interplay.tasks import family, spec, verdict
+from interplay.tasks import family, verdict
 from interplay.tasks.environments.spec import TwentyQuestions
 from interplay.tasks.facts.chains import invented_name
 
 ATTRIBUTES = ("red", "big", "old", "soft", "loud", "flat", "warm", "rare")
 CALL = re.compile(r"\s*ask\((\w{1,20})\)\s*")
-YES, NO, BROKEN = "yes\n", "no\n", "error\n"
+YES, NO = "yes\n", "no\n"
 
 
 class Problem(NamedTuple):
@@ -36,14 +36,11 @@ def generate(task: TwentyQuestions, seed: int, index: int, op: int) -> Problem:
     return Problem("questions", task.attributes, tuple(zip(names, kinds, strict=True)), draw() % op)
 
 
-def reply(problem: Problem, turns: list[str]) -> family.Reply:
-    """Whether the target has the attribute; a box ends the episode."""
-    if family.is_final(turns[-1]):
-        return family.Reply("", True)
-    call = CALL.fullmatch(turns[-1])
-    if not call or call[1] not in ATTRIBUTES[: problem.attributes]:
-        return family.Reply(BROKEN, False)
-    return family.Reply(YES if problem.objects[problem.target][1] >> ATTRIBUTES.index(call[1]) & 1 else NO, False)
+def ask(problem: Problem, attribute: str) -> str | None:
+    """Whether the target has the attribute; None where there is no such attribute."""
+    if attribute not in ATTRIBUTES[: problem.attributes]:
+        return None
+    return YES if problem.objects[problem.target][1] >> ATTRIBUTES.index(attribute) & 1 else NO
 
 
 @lru_cache(maxsize=1 << 16)
@@ -68,12 +65,10 @@ def _best(kinds: tuple[int, ...], attributes: int) -> tuple[int, int]:
 def _candidates(problem: Problem, turns: list[str]) -> list[int]:
     """Numbers of the objects that agree with all replies."""
     left = list(range(len(problem.objects)))
-    for number, turn in enumerate(turns):
-        call = CALL.fullmatch(turn)
-        text = reply(problem, turns[: number + 1]).text
-        if call and text in (YES, NO):
+    for call in filter(None, map(CALL.fullmatch, turns)):
+        if said := ask(problem, call[1]):
             bit = ATTRIBUTES.index(call[1])
-            left = [i for i in left if (problem.objects[i][1] >> bit & 1) == (text == YES)]
+            left = [i for i in left if (problem.objects[i][1] >> bit & 1) == (said == YES)]
     return left
 
 
@@ -86,11 +81,10 @@ def expert(problem: Problem) -> list[str]:
     return [*turns, f"{verdict.BOX}{problem.objects[left[0]][0]}}}"]
 
 
-def render(problem: Problem, task: TwentyQuestions) -> family.Rendered:
-    """The table, the expert's transcript, the name. An object without attributes is `plain`."""
-    played = family.play(expert(problem), lambda turns: reply(problem, turns))
+def shown_table(problem: Problem) -> str:
+    """The prompt. An object without attributes is `plain`."""
     lines = [f"{name}: {' '.join(_has(kind, problem.attributes)) or 'plain'}. " for name, kind in problem.objects]
-    return family.Rendered("".join(lines) + "?\n", played, problem.objects[problem.target][0])
+    return "".join(lines) + "?\n"
 
 
 def _has(kind: int, attributes: int) -> list[str]:
@@ -112,19 +106,12 @@ def solve(prompt: str, task: TwentyQuestions, replies: family.Replies) -> str:
     return found[0]
 
 
-def verify(problem: Problem, completion: str, options: spec.Verify) -> verdict.Verdict:
-    """Right: the last turn boxes the name (family.judge_transcript). The share of found observations is 1 where the replies
-    leave one object after at most the worst-case number of questions of the best strategy; lower in proportion for more
-    questions; 0 for a guess."""
-
-    def found_share(turns: list[str]) -> float:
-        asked = len(turns) - 1
-        if len(_candidates(problem, turns[:-1])) > 1:
-            return 0.0
-        return min(1.0, depth(tuple(sorted(kind for _, kind in problem.objects)), problem.attributes) / max(asked, 1))
-
-    name = problem.objects[problem.target][0]
-    return family.judge_transcript(completion, lambda turns: reply(problem, turns), name, found_share)
+def found_share(problem: Problem, turns: list[str]) -> float:
+    """1 where the replies leave one object after at most the worst-case number of questions of the best strategy; lower in
+    proportion for more questions; 0 for a guess."""
+    if len(_candidates(problem, turns[:-1])) > 1:
+        return 0.0
+    return min(1.0, depth(tuple(sorted(kind for _, kind in problem.objects)), problem.attributes) / max(len(turns) - 1, 1))
 
 
 def structure(problem: Problem) -> str:
@@ -135,20 +122,21 @@ def structure(problem: Problem) -> str:
 
 def vocabulary(task: TwentyQuestions) -> list[str]:
     """The pieces of a tokenizer of words."""
-    frame = ["ask(", ")", ": ", ". ", " ", "plain", "?\n", YES, NO, BROKEN, verdict.BOX, "}"]
+    frame = ["ask(", ")", ": ", ". ", " ", "plain", "?\n", YES, NO, family.BROKEN, verdict.BOX, "}"]
     return [*frame, *ATTRIBUTES[: task.attributes], *invented_name(task.names, "twenty_questions", task.world)]
 
 
-TWENTY_QUESTIONS = family.Environment(
+TWENTY_QUESTIONS = family.tool_environment(
+    CALL,
+    ask,
+    prompt=shown_table,
+    answer=lambda problem: problem.objects[problem.target][0],
+    found_share=found_share,
     name="twenty_questions",
-    errors=family.TRANSCRIPT_ERRORS,
     generate=generate,
-    render=render,
     solve=solve,
     loads=family.from_json(Problem),
-    verify=verify,
     structure=structure,
     vocabulary=vocabulary,
-    reply=reply,
     expert=expert,
 )

@@ -3,8 +3,11 @@
 A graph has the definitions, their operands and values, and the order of the prompt."""
 
 from collections.abc import Callable, Sequence
+from functools import cache
+from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
+from interplay.core import c_library
 from interplay.tasks import family, spec, verdict
 
 Form = tuple[int, int]
@@ -167,6 +170,12 @@ _OPERATORS = {"": 1, "+": 2, "-": 3, "*": 4}
 
 
 def structure(problem: Problem) -> str:
+    """`structure_in_python`, from compiled code where it knows."""
+    key = compiled("structure_key", problem, False)
+    return structure_in_python(problem) if key is None else f"{key:016x}"
+
+
+def structure_in_python(problem: Problem) -> str:
     """16 hex digits. Isomorphic problems share the key; colours are refined (Weisfeiler and Lehman) down and up the graph, twice,
     so that others practically never do. Integer arithmetic only: the key is the same on every machine and version of Python."""
     colours, goal = [], problem.goal
@@ -249,16 +258,13 @@ def expected_bits(problem: Any) -> list[int]:
     return [VALUED | NAMED if node.parents else VALUED for node in problem.nodes[: problem.necessary]]
 
 
-def tally(
-    state: list[int], expected: list[int], options: spec.Verify, readable: bool, extra: int, answer: str | None, gold: int
-) -> verdict.Verdict:
-    """The verdict on a completion: `state` and `expected` hold the bits of each necessary node, as stated and if right;
-    `readable`: whether all of it could be parsed; `extra`: the number of other names; `answer`: None where there is none."""
-    nodes = len(expected)
-    right, said = answer == str(gold), answer or ""
-    penalised = extra > 0 and options.extra_nodes == "penalised"
-    if state == expected and readable and right and not penalised:
-        return verdict.Verdict(True, True, 1.0, "none", 0, 0, 0, extra, nodes, said)
+Counts = tuple[int, int, int, int, int, int, int, str | None]
+"""Of a completion: right, missing, dependency, operator and value errors among necessary nodes; other names; whether all of it
+could be parsed; and the answer, None where there is none."""
+
+
+def tally(state: list[int], expected: list[int], options: spec.Verify, readable: bool, extra: int, answer: str | None) -> Counts:
+    """The counts of a completion: `state` and `expected` hold the bits of each necessary node, as stated and if right."""
     if not options.operator:
         state = [bits & _OPERATOR_FREE for bits in state]
     missing = value = dependency = operator = correct = 0
@@ -271,8 +277,45 @@ def tally(
             value += bool(bits & BAD_VALUE)
             dependency += bool(bits & BAD_PARENTS or wanted & NAMED & ~bits)
             operator += bool(bits & BAD_OPERATOR)
+    return correct, missing, dependency, operator, value, extra, int(readable), answer
+
+
+def conclude(counts: Counts, problem: Any, options: spec.Verify) -> verdict.Verdict:
+    """The verdict on a completion with these counts."""
+    correct, missing, dependency, operator, value, extra, readable, answer = counts
+    nodes, right = problem.necessary, answer == str(problem.answer)
+    penalised = extra > 0 and options.extra_nodes == "penalised"
+    if correct == nodes and readable and right and not penalised:
+        return verdict.Verdict(True, True, 1.0, "none", 0, 0, 0, extra, nodes, answer or "")
     error = verdict.first_error(
         truncated=answer is None, parse=not readable, missing_node=missing, dependency=dependency, operator=operator, value=value,
         extra_node=penalised, answer=not right,
     )  # fmt: skip
-    return verdict.Verdict(error == "none", right, correct / nodes, error, value, dependency, missing, extra, nodes, said)
+    return verdict.Verdict(error == "none", right, correct / nodes, error, value, dependency, missing, extra, nodes, answer or "")
+
+
+# Compiled code: the C files in this folder find what its Python finds, or nothing.
+
+
+_FUNCTIONS = {"judge_prose": "oobi", "judge_terse": "ooi", "structure_key": "oi", "render_prose": "oo"}
+"""Name -> arguments: o for an object, b for bytes, i for an integer."""
+
+
+@cache
+def _library() -> Any:
+    """The functions by name; none where there is no compiler."""
+    import ctypes
+
+    loss = "problems and solutions of op_dag are written and judged in Python, several times slower"
+    found = c_library.load(ctypes.PyDLL, Path(__file__).parent, ("-std=gnu11", "-O2", "-fPIC"), loss)
+    types = {"o": ctypes.py_object, "b": ctypes.c_char_p, "i": ctypes.c_int}
+    functions = {name: getattr(found, name) for name in _FUNCTIONS} if found else {}
+    for name, function in functions.items():
+        function.argtypes, function.restype = [types[each] for each in _FUNCTIONS[name]], ctypes.py_object
+    return functions
+
+
+def compiled(name: str, *arguments: object) -> Any:
+    """What a function of the C files finds; None where it leaves the case to Python, or there is no compiler."""
+    function = _library().get(name)
+    return function(*arguments) if function else None

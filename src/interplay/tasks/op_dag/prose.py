@@ -8,11 +8,12 @@ in pairs, and closes with `</solution> <answer> 5 </answer>`. In reverse mode th
 as `2*x + 4`, and the equation is solved before the answer."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import NamedTuple
 
 from interplay.tasks.family import Rendered, from_json
-from interplay.tasks.op_dag.dag import FORWARD, REVERSE, Form, GoldGraph, forms, mix_hash, structure_key
+from interplay.tasks.op_dag.dag import FORWARD, REVERSE, Form, GoldGraph, compiled, forms, mix_hash, structure_key
 from interplay.tasks.op_dag.spec import OpDagProse, Theme
 from interplay.tasks.op_dag.terse import LETTERS
 
@@ -43,6 +44,10 @@ class Node(NamedTuple):
     def name(self) -> str:
         """The full name, such as `adult crow in Bundle Ranch`."""
         return f"{self.thing} in {self.place}"
+
+
+new_node: Callable[[tuple], Node] = partial(tuple.__new__, Node)
+"""A node of its fields, in a third of the time of `Node(...)`: a tenth of the time of a problem."""
 
 
 class _ProblemFields(NamedTuple):
@@ -94,6 +99,12 @@ _OPERATORS = {"": 0, "+": 1, "*": 2}
 
 
 def structure(problem: Problem) -> str:
+    """`structure_in_python`, from compiled code where it knows."""
+    key = compiled("structure_key", problem, True)
+    return structure_in_python(problem) if key is None else f"{key:016x}"
+
+
+def structure_in_python(problem: Problem) -> str:
     """16 hex digits, equal for problems that differ in nouns, letters, the order of sentences and of commuting operands
     (op_dag.dag.structure). Totals are nodes that read all types of their place, so that places need no colour."""
     colours, goal = [], problem.goal
@@ -117,7 +128,14 @@ SOLVED = "and we solve it through the following steps"
 
 
 def render(problem: Problem, task: OpDagProse) -> Rendered:
-    """Prompt, gold solution and answer."""
+    """Prompt, gold solution and answer (`render_in_python`)."""
+    note = totals_rule(task.theme(problem.theme)) + " " if task.note else ""
+    found = compiled("render_prose", problem, note)
+    return Rendered(found[0], found[1], str(problem.answer)) if found else render_in_python(problem, task)
+
+
+def render_in_python(problem: Problem, task: OpDagProse) -> Rendered:
+    """Prompt, gold solution and answer, which prose_text.c writes, too."""
     note = totals_rule(task.theme(problem.theme)) + " " if task.note else ""
     answer = str(problem.answer)
     prompt = f"{QUESTION}{note}{' '.join(prompt_sentences(problem))} {question_text(problem)}{QUESTION_END}"

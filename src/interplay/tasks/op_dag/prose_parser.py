@@ -5,6 +5,7 @@ Model text is split by regular expressions and never evaluated as code; a senten
 `Define`) is ignored, as published."""
 
 import re
+import struct
 from collections.abc import Sequence
 from functools import lru_cache
 from hashlib import shake_128
@@ -155,6 +156,8 @@ PRIME = 2**61 - 1
 _MOST = 10**15
 """Larger numbers count as no value: repeated products are unbounded."""
 _WEIGHTS = [int.from_bytes(shake_128(bytes([place])).digest(7)) for place in range(256)]
+WEIGHTS = struct.pack("256Q", *_WEIGHTS)
+"""For prose_verdict.c."""
 
 
 class Bound(NamedTuple):

@@ -2,6 +2,7 @@
 graph, the distractors and the names; and a solver that reads the prompt only."""
 
 import re
+from bisect import bisect_right
 from functools import lru_cache
 from math import exp
 from typing import NamedTuple
@@ -10,7 +11,7 @@ from interplay.core.model import UserError
 from interplay.core.random import Draw, draw_between, draw_sample, stream
 from interplay.tasks.family import check_op
 from interplay.tasks.op_dag.dag import REVERSE, linear_root
-from interplay.tasks.op_dag.prose import TOTAL, Node, Problem, solution_letters
+from interplay.tasks.op_dag.prose import TOTAL, Node, Problem, new_node, solution_letters
 from interplay.tasks.op_dag.prose_growth import Growth, Room, Shape, grow
 from interplay.tasks.op_dag.spec import OpDagProse, Theme, completes, shapes
 
@@ -44,7 +45,7 @@ def distract(nodes: list[Node], cast: Cast, number: int, draw: Draw) -> list[Nod
         thing, place = slots.pop(draw() % len(slots))
         reads = _reads(found, draw)
         if not reads:
-            found.append(Node(thing, place, False, (), draw() % 4 + 1, "", False))
+            found.append(new_node((thing, place, False, (), draw() % 4 + 1, "", False)))
             continue
         if draw() & 3 == 0:
             slots = _read_total(found, reads, cast, place, slots, left - 1, draw)
@@ -52,7 +53,7 @@ def distract(nodes: list[Node], cast: Cast, number: int, draw: Draw) -> list[Nod
         times = constant is not None and constant > 1 and draw() & 1
         operator = "" if constant is None else "*" if times else "+"
         minus = len(reads) == 2 and draw() & 1 == 1
-        found.append(Node(thing, place, False, tuple(reads), constant, operator, minus))
+        found.append(new_node((thing, place, False, tuple(reads), constant, operator, minus)))
     return found[len(nodes) :]
 
 
@@ -88,7 +89,7 @@ def _read_total(
         return slots
     members = tuple([number for number, node in enumerate(found) if node.place == place])
     reads[-1] = len(found)
-    found.append(Node(cast.total(), place, True, members, None, "", False))
+    found.append(new_node((cast.total(), place, True, members, None, "", False)))
     return kept
 
 
@@ -113,9 +114,9 @@ def generate(task: OpDagProse, seed: int, index: int, op: int) -> Problem:
     places, types = theme.places[draw() % len(theme.places)], theme.types[draw() % len(theme.types)]
     room = Room(len(places), len(types), distractors or 0)
     spare = room.places * room.types - room.reserve
-    found = _shapes(op, task.max_parents, spare, depth, width)
+    found, sums = _shapes(op, task.max_parents, spare, depth, width)
     for _ in range(ATTEMPTS):
-        deep, wide = _shape(found, draw)
+        deep, wide = found[bisect_right(sums, draw() / 2**32 * sums[-1])]
         total = draw() < task.totals * 2**32 and completes(op - 1, 1, 1, 1, 0, wide - 1, deep, task.max_parents, spare - 1, True)
         shape = Shape(op, deep, wide, mode == REVERSE, total)
         growth = grow(task, shape, room, draw)
@@ -171,25 +172,23 @@ def _cast(growth: Growth, cast: Cast, draw: Draw) -> list[Node]:
         else:
             group, kind = divmod(next(slots), types)
             thing, where = cast.types[kind], cast.places[asked + group]
-        nodes.append(Node(thing, where, total, *one))
+        nodes.append(new_node((thing, where, total, *one)))
     return nodes
 
 
 @lru_cache(maxsize=4096)
-def _shapes(op: int, max_parents: int, room: int, depth: int | None, width: int | None) -> tuple[tuple[int, int, float], ...]:
-    """The (depth, width) that a problem can have, with the running sums of their weights. Without a range they are about as
+def _shapes(
+    op: int, max_parents: int, room: int, depth: int | None, width: int | None
+) -> tuple[list[tuple[int, int]], list[float]]:
+    """The (depth, width) that a problem can have, and the running sums of their weights. Without a range they are about as
     published: depth around 1.2 + 0.38 op, three quarters of graphs with one leaf."""
-    found, total = [], 0.0
+    found, sums, total = [], [], 0.0
     for deep, wide in shapes(op, max_parents, room):
         if depth in (None, deep) and width in (None, wide):
             total += (exp(-((deep - 1.2 - 0.38 * op) ** 2) / 4) + 1e-6) * 0.25**wide
-            found.append((deep, wide, total))
-    return tuple(found)
-
-
-def _shape(found: tuple[tuple[int, int, float], ...], draw: Draw) -> tuple[int, int]:
-    point = draw() / 2**32 * found[-1][2]
-    return next((depth, width) for depth, width, upto in found if point < upto)
+            found.append((deep, wide))
+            sums.append(total)
+    return found, sums
 
 
 def pick(draw: Draw, shares: dict) -> str:

@@ -21,6 +21,7 @@ from interplay.tasks.op_dag.prose_parser import (
     PRIME,
     UNBOUND_PLACE,
     UNKNOWN_BOUND,
+    WEIGHTS,
     Bound,
     Bounds,
     Define,
@@ -81,6 +82,12 @@ def _print(node: Node) -> int:
 
 def verify(problem: Problem, completion: str, options: spec.Verify) -> verdict.Verdict:
     """The verdict on any text as a solution of the problem. Never raises on account of the text."""
+    found = dag.compiled("judge_prose", problem, completion, WEIGHTS, options.operator)
+    return dag.conclude(judge(problem, completion, options) if found is None else found, problem, options)
+
+
+def judge(problem: Problem, completion: str, options: spec.Verify) -> dag.Counts:
+    """The counts of a completion, which prose_verdict.c finds, too."""
     known = script(problem)
     texts, answer = prose_parser.split_sentences(completion)
     reading = Reading(Letters(), [0] * problem.necessary, set())
@@ -89,7 +96,7 @@ def verify(problem: Problem, completion: str, options: spec.Verify) -> verdict.V
         text = text.strip()
         if not match_sentence(known, reading.letters, reading.state, text):
             readable &= _read(gold(problem), reading, text)
-    return dag.tally(reading.state, known.expected, options, readable, len(reading.extras), answer, problem.answer)
+    return dag.tally(reading.state, known.expected, options, readable, len(reading.extras), answer)
 
 
 def _read(truth: Gold, reading: Reading, text: str) -> bool:

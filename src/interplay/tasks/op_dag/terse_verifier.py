@@ -311,6 +311,12 @@ def _intermediate(scope: Scope, at: int, step: Step, users: dict[int, set[int]],
 
 def verify(problem: Problem, completion: str, options: spec.Verify) -> verdict.Verdict:
     """The verdict on any text as a solution of the problem, in either trace order. Never raises on account of the text."""
+    found = dag.compiled("judge_terse", problem, completion, options.operator)
+    return dag.conclude(judge(problem, completion, options) if found is None else found, problem, options)
+
+
+def judge(problem: Problem, completion: str, options: spec.Verify) -> dag.Counts:
+    """The counts of a completion, which terse_verdict.c finds, too."""
     truth = gold(problem)
     texts, answer = split_steps(completion)
     necessary, needs = problem.necessary, truth.needs
@@ -329,7 +335,7 @@ def verify(problem: Problem, completion: str, options: spec.Verify) -> verdict.V
             extras.add(place)
         else:
             readable = False
-    return dag.tally(state, truth.expected, options, readable, len(extras), answer, problem.answer)
+    return dag.tally(state, truth.expected, options, readable, len(extras), answer)
 
 
 def _effects(truth: Gold, texts: list[str]) -> list[Effect]:

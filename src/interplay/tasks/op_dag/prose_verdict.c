@@ -1,0 +1,581 @@
+// The verdict on a completion of a prose problem, as op_dag.prose_verifier and op_dag.prose_parser find it.
+
+#include "op_dag.h"
+
+#define SIDE 120            // characters of a side, without blanks
+#define CONSTANTS 99        // of a bound letter
+#define EXTRAS 64           // names of other nodes
+#define MOST_VALUE 1000000000000000LL
+#define PRIME ((1ULL << 61) - 1)
+#define UNBOUND 63          // the node of unbound letters, and of names that are no nodes
+
+static const Text VALUE_UNKNOWN = TEXT("we don't know its value yet but will find it out later");
+
+typedef struct {
+    uint64_t reach;
+    int known;
+    Form form;
+    uint64_t print;
+    long count;
+    long long constants[CONSTANTS];
+} Bound;
+
+typedef struct {
+    long first, count;  // terms
+    uint64_t letters;
+    int known, result;
+    Form form;
+} Side;
+
+typedef struct {
+    int letter;
+    long first, count;  // sides
+} Clause;
+
+typedef struct {
+    const Problem *problem;
+    const uint64_t *weights;  // the random numbers of nodes in fingerprints
+    int state[MOST];
+    uint64_t prints[MOST];
+    uint64_t bound;  // letters that are bound
+    Bound bounds[52];
+    int unknown;  // its letter, or -1
+    Text extras[EXTRAS];
+    int extra;
+    Term *terms;
+    Side *sides;
+    Clause *clauses;
+    long term_count, side_count, clause_count;
+} Reading;
+
+typedef struct {
+    Bound bound;
+    int named, has_value, sound, follows;
+    Form value;
+} Statement;
+
+static uint64_t modulo(long long number) {
+    const long long rest = number % (long long)PRIME;
+    return rest < 0 ? rest + (long long)PRIME : rest;
+}
+static uint64_t print_product(uint64_t a, uint64_t b) { return (unsigned __int128)a * b % PRIME; }
+static uint64_t print_sum(uint64_t a, uint64_t b) { return (a + b) % PRIME; }
+static uint64_t print_negated(uint64_t a) { return a ? PRIME - a : 0; }
+
+static void set_plain(Bound *out, uint64_t reach, int known, Form form, uint64_t print) {
+    out->reach = reach, out->known = known, out->form = form, out->print = print, out->count = 0;
+}
+
+static void set_node(const Reading *reading, Bound *out, int place) {
+    set_plain(out, BIT(place), 1, reading->problem->forms[place], reading->weights[place]);
+}
+
+static uint64_t print_of(const Node *node, const uint64_t *weights) {
+    uint64_t total = 0;
+    for (int at = 0; at < node->count; at++) {
+        const uint64_t weight = weights[node->parents[at]];
+        total = print_sum(total, node->minus && at ? print_negated(weight) : weight);
+    }
+    if (!node->has_constant) return total;
+    return node->operator == '*' ? print_product(total, modulo(node->constant)) : print_sum(total, modulo(node->constant));
+}
+
+// Sides, clauses and sentences.
+
+static int digits(Text text, long *at) {
+    const long start = *at;
+    while (*at < text.size && is_digit(text.at[*at])) ++*at;
+    return *at > start;
+}
+
+// `2*x` or `x` at `at`.
+static int multiple(Text text, long *at) {
+    long end = *at;
+    if (digits(text, &end)) {
+        if (end >= text.size || text.at[end] != '*') return 0;
+        end++;
+    }
+    if (end >= text.size || !is_letter(text.at[end])) return 0;
+    *at = end + 1;
+    return 1;
+}
+
+// Whether the text is a number or a linear form with one term of each kind.
+static int is_result(Text text) {
+    const long start = text.size && text.at[0] == '-';
+    long at = start;
+    if (multiple(text, &at)) {
+        if (at == text.size) return 1;
+        if (text.at[at] != '-' && text.at[at] != '+') return 0;
+        at++;
+        return digits(text, &at) && at == text.size;
+    }
+    at = start;
+    if (!digits(text, &at)) return 0;
+    if (at == text.size) return 1;
+    if (text.at[at] != '-' && text.at[at] != '+') return 0;
+    at++;
+    return multiple(text, &at) && at == text.size;
+}
+
+// The text with `a` followed by `b` replaced by `with`, in place; its size.
+static long replaced(char *text, long size, char a, char b, char with) {
+    long kept = 0;
+    for (long at = 0; at < size; at++) {
+        const int found = text[at] == a && at + 1 < size && text[at + 1] == b;
+        text[kept++] = found ? with : text[at];
+        at += found;
+    }
+    return kept;
+}
+
+// Parse a side without blanks, which is altered; 0 where it is no expression.
+static int parse_side(Reading *reading, char *text, long size) {
+    if (size > SIDE) return 0;
+    size = replaced(text, size, '+', '-', '-');
+    size = replaced(text, size, '-', '-', '+');
+    Term *terms = reading->terms + reading->term_count;
+    const long count = parse_expression((Text){text, size}, terms);
+    if (!count) return 0;
+    Side *side = reading->sides + reading->side_count++;
+    side->first = reading->term_count, side->count = count;
+    side->letters = letters_of(terms, count);
+    const int one = side->letters && !(side->letters & (side->letters - 1));
+    side->known = evaluate(terms, count, one ? side->letters : 0, 0, &side->form);
+    side->result = is_result((Text){text, size});
+    reading->term_count += count;
+    return 1;
+}
+
+// The text up to the next `=` or the end, without blanks, in `out` of SIDE + 1 characters; the size, above SIDE where it is longer.
+static long next_side(Text *rest, char *out) {
+    long size = 0, at = 0;
+    for (; at < rest->size && rest->at[at] != '='; at++)
+        if (rest->at[at] != ' ') {
+            if (size <= SIDE) out[size] = rest->at[at];
+            size += size <= SIDE;
+        }
+    *rest = at < rest->size ? after(*rest, at + 1) : (Text){NULL, 0};
+    return size;
+}
+
+static int parse_clause(Reading *reading, Text text) {
+    char side[SIDE + 1];
+    const long size = next_side(&text, side);
+    if (size != 1 || !is_letter(side[0]) || !text.at) return 0;
+    Clause *clause = reading->clauses + reading->clause_count++;
+    *clause = (Clause){letter_of(side[0]), reading->side_count, 0};
+    while (text.at) {
+        const long length = next_side(&text, side);
+        if (!parse_side(reading, side, length)) return 0;
+        clause->count++;
+    }
+    return 1;
+}
+
+// The sides of the letters' values.
+
+// The form and the fingerprint of an expression; 0 where it has no form.
+static int resolve(const Reading *reading, const Term *terms, long count, Form *out, uint64_t *print) {
+    Form total = {0, 0}, term = {0, 0};
+    uint64_t sum = 0, product = 0;
+    int known = 1;
+    for (long at = 0; at < count; at++) {
+        const Term *each = terms + at;
+        Form form = each->form;
+        uint64_t number = modulo(form.rest);
+        int has_form = 1;
+        if (each->kind == LETTER) {
+            const int bound = (reading->bound & BIT(each->letter)) != 0;
+            has_form = bound && reading->bounds[each->letter].known;
+            number = bound ? reading->bounds[each->letter].print : 0;
+            if (has_form) form = reading->bounds[each->letter].form;
+        } else if (each->kind == BRACKET) {
+            has_form = resolve(reading, each + 1, each->count, &form, &number);
+            at += each->count;
+        }
+        if (!has_form) known = 0, form = (Form){0, 0};
+        if (each->sign == '*') {
+            known = known && !(term.slope && form.slope);
+            term = (Form){plus(times(term.slope, form.rest), times(form.slope, term.rest)), times(term.rest, form.rest)};
+            product = print_product(product, number);
+        } else {
+            const int negative = each->sign == '-';
+            total = (Form){plus(total.slope, term.slope), plus(total.rest, term.rest)};
+            sum = print_sum(sum, product);
+            term = negative ? (Form){minus(0, form.slope), minus(0, form.rest)} : form;
+            product = negative ? print_negated(number) : number;
+        }
+    }
+    *out = (Form){plus(total.slope, term.slope), plus(total.rest, term.rest)};
+    *print = print_sum(sum, product);
+    if (unsure) return 0;
+    const long long slope = out->slope < 0 ? minus(0, out->slope) : out->slope, rest = out->rest < 0 ? minus(0, out->rest) : out->rest;
+    return known && plus(slope, rest) < MOST_VALUE;
+}
+
+static int compare_numbers(const void *a, const void *b) {
+    const long long left = *(const long long *)a, right = *(const long long *)b;
+    return (left > right) - (left < right);
+}
+
+static long long size_of(long long number) { return number < 0 ? minus(0, number) : number; }
+
+// The sizes of the constant parts of a side's numbers, at `out`.
+static long operand_sizes(const Reading *reading, const Side *side, long long *out) {
+    Form forms[SIDE + 1];
+    const long count = number_operands(reading->terms + side->first, side->count, 0, forms);
+    for (long at = 0; at < count; at++) out[at] = size_of(forms[at].rest);
+    return count;
+}
+
+// Whether the numbers substituted into the first side are the values of its letters, all of which have one.
+static int substituted(const Reading *reading, const Clause *clause) {
+    const Side *first = reading->sides + clause->first;
+    const Term *terms = reading->terms + first->first;
+    long long given[2 * SIDE + 2], stated[SIDE + 1];
+    long count = 0;
+    for (long at = 0; at < first->count; at++)
+        if (terms[at].kind == LETTER) {
+            const Form form = reading->bounds[terms[at].letter].form;
+            if (form.slope) return 1;
+            given[count++] = size_of(form.rest);
+        }
+    for (long number = 1; number < clause->count; number++) {
+        const Side *side = first + number;
+        if (side->letters) continue;
+        const long operands = operand_sizes(reading, side, stated);
+        if (operands < 2) continue;
+        count += operand_sizes(reading, first, given + count);
+        if (count != operands) return 0;
+        qsort(given, count, sizeof *given, compare_numbers);
+        qsort(stated, count, sizeof *stated, compare_numbers);
+        return !memcmp(given, stated, count * sizeof *given);
+    }
+    return 1;
+}
+
+// The first CONSTANTS constants of a side and of its letters, sorted.
+static void set_constants(const Reading *reading, const Side *side, Bound *out) {
+    Form forms[SIDE + 1];
+    const Term *terms = reading->terms + side->first;
+    const long numbers = number_operands(terms, side->count, 0, forms);
+    long count = 0;
+    for (long at = 0; at < numbers && count < CONSTANTS; at++) out->constants[count++] = forms[at].rest;
+    for (long at = 0; at < side->count; at++) {
+        if (terms[at].kind != LETTER || !(reading->bound & BIT(terms[at].letter))) continue;
+        const Bound *read = reading->bounds + terms[at].letter;
+        for (long number = 0; number < read->count && count < CONSTANTS; number++) out->constants[count++] = read->constants[number];
+    }
+    qsort(out->constants, count, sizeof *out->constants, compare_numbers);
+    out->count = count;
+}
+
+// What a clause states under the bindings.
+static void state_clause(const Reading *reading, const Clause *clause, Statement *out) {
+    const Side *sides = reading->sides + clause->first, *first = sides, *last = sides + clause->count - 1;
+    const uint64_t unknown = reading->unknown < 0 ? 0 : BIT(reading->unknown);
+    const Side *plain = NULL;
+    uint64_t names = first->letters;
+    out->sound = 1, out->has_value = 0, out->value = (Form){0, 0};
+    for (const Side *side = sides; side <= last; side++) {
+        if (side->letters && side->letters != unknown) {
+            if (side != first) names |= side->letters & ~unknown;
+            continue;
+        }
+        if (!plain) plain = side;
+        if (!side->known || !plain->known || !same(side->form, plain->form)) out->sound = 0;
+        if (side == last && side->result && side->known) out->has_value = 1, out->value = side->form;
+    }
+    Form derived;
+    uint64_t print;
+    const int has_form = resolve(reading, reading->terms + first->first, first->count, &derived, &print);
+    uint64_t reach = 0;
+    int valued = first->letters != 0;
+    for (int letter = 0; letter < 52; letter++) {
+        if (!(names & BIT(letter))) continue;
+        const int bound = (reading->bound & BIT(letter)) != 0;
+        reach |= bound ? reading->bounds[letter].reach : BIT(UNBOUND);
+        if (first->letters & BIT(letter) && !(bound && reading->bounds[letter].known)) valued = 0;
+    }
+    if (out->sound && valued) out->sound = substituted(reading, clause);
+    set_plain(&out->bound, reach, out->has_value || has_form, out->has_value ? out->value : derived, print);
+    set_constants(reading, first, &out->bound);
+    out->named = names != 0;
+    out->follows = !out->has_value || (has_form && same(out->value, derived));
+}
+
+static void bind(Reading *reading, int letter, const Bound *bound) {
+    Bound *out = reading->bounds + letter;
+    set_plain(out, bound->reach, bound->known, bound->form, bound->print);
+    out->count = bound->count;
+    memcpy(out->constants, bound->constants, bound->count * sizeof *bound->constants);
+    reading->bound |= BIT(letter);
+}
+
+static int node_bits(const Reading *reading, int place, const Statement *found) {
+    const Problem *problem = reading->problem;
+    const Node *node = problem->nodes + place;
+    const Bound *bound = &found->bound;
+    int bits = found->named ? NAMED : 0;
+    if (found->has_value) bits |= same(found->value, problem->forms[place]) ? VALUED : VALUED | BAD_VALUE;
+    if (!found->sound) bits |= BAD_VALUE;
+    if (found->named && bound->reach != node->reads) return bits | BAD_PARENTS;
+    for (int at = 0; at < node->count; at++)
+        if (!(reading->state[node->parents[at]] & VALUED)) bits |= BAD_PARENTS;
+    if (found->named && bound->print != reading->prints[place]) {
+        const int constants = bound->count == node->has_constant && (!bound->count || bound->constants[0] == node->constant);
+        bits |= constants ? BAD_OPERATOR : BAD_VALUE;
+    }
+    return bits;
+}
+
+// The place of a node by its full name, or -1.
+static int place_of(const Problem *problem, Text name) {
+    static const Text in = TEXT(" in ");
+    for (int place = problem->count - 1; place >= 0; place--) {
+        const Node *node = problem->nodes + place;
+        if (name.size == node->name.size + in.size + node->place.size && starts(name, node->name) &&
+            starts(after(name, node->name.size), in) && equal(after(name, node->name.size + in.size), node->place))
+            return place;
+    }
+    return -1;
+}
+
+static void note_extra(Reading *reading, Text name) {
+    for (int at = 0; at < reading->extra; at++)
+        if (equal(reading->extras[at], name)) return;
+    if (reading->extra == EXTRAS) {
+        unsure = 1;
+        return;
+    }
+    reading->extras[reading->extra++] = name;
+}
+
+// Judge the definition of a node, whose clauses are parsed, and bind its letters.
+static void define(Reading *reading, Text name, int letter, int value_unknown) {
+    const Problem *problem = reading->problem;
+    const int place = place_of(problem, name), necessary = place >= 0 && place < problem->necessary;
+    Bound own;
+    if (value_unknown && place == 0 && problem->reverse) {
+        reading->unknown = letter;
+        set_plain(&own, BIT(0), 1, (Form){1, 0}, reading->weights[0]);
+        bind(reading, letter, &own);
+    }
+    const int unknown = reading->unknown;
+    int bits = necessary && value_unknown && unknown == letter && place == 0 ? VALUED : 0;
+    long read = -1;  // the last clause that reads the node's own letter to bind it again
+    for (long number = 0; number < reading->clause_count; number++) {
+        const Clause *clause = reading->clauses + number;
+        if (clause->letter == letter && reading->sides[clause->first].letters & BIT(letter)) read = number;
+    }
+    int known = 0;
+    Form form = {0, 0};
+    Statement found;
+    for (long number = 0; number < reading->clause_count; number++) {
+        const Clause *clause = reading->clauses + number;
+        state_clause(reading, clause, &found);
+        if (clause->letter != letter || number < read) {
+            bits |= found.sound && found.follows ? 0 : BAD_VALUE;
+            bind(reading, clause->letter, &found.bound);
+        } else {
+            bits |= necessary ? node_bits(reading, place, &found) : 0;
+            known = found.bound.known, form = found.bound.form;
+        }
+    }
+    if (necessary) {
+        reading->state[place] |= bits;
+        set_node(reading, &own, place);
+    } else {
+        note_extra(reading, name);
+        set_plain(&own, BIT(place < 0 ? UNBOUND : place), known, form, place < 0 ? 0 : reading->weights[place]);
+    }
+    bind(reading, letter, &own);
+    if (unknown >= 0) {
+        const Bound *now = reading->bounds + unknown;
+        if (now->reach != BIT(0) || !now->known || !same(now->form, (Form){1, 0}) || now->print != reading->weights[0] || now->count)
+            reading->unknown = -1;  // the letter is bound to something else now
+    }
+}
+
+// Judge a sentence that may be `Define <name> as <letter>; ...`: -1 where it is none, 0 where it cannot be parsed.
+static int read_definition(Reading *reading, Text text) {
+    static const Text head = TEXT("Define "), as = TEXT(" as ");
+    if (!starts(text, head)) return -1;
+    for (long at = head.size + 1;; at++) {
+        const long next = at <= text.size ? find(after(text, at), as) : -1;
+        if (next < 0) return -1;
+        at += next;
+        const Text rest = after(text, at + as.size);
+        if (!rest.size || !is_letter(rest.at[0]) || (rest.size > 1 && rest.at[1] != ';')) continue;
+        int value_unknown = 0;
+        for (Text pieces = after(rest, rest.size > 1 ? 2 : 1); pieces.at;) {
+            const long end = find_character(pieces, ';');
+            Text piece = stripped(end < 0 ? pieces : before(pieces, end));
+            if (starts(piece, TEXT("so "))) piece = after(piece, 3);
+            if (equal(piece, VALUE_UNKNOWN))
+                value_unknown = 1;
+            else if (piece.size && !parse_clause(reading, piece))
+                return 0;
+            pieces = end < 0 ? (Text){NULL, 0} : after(pieces, end + 1);
+        }
+        define(reading, before(after(text, head.size), at - head.size), letter_of(rest.at[0]), value_unknown);
+        return 1;
+    }
+}
+
+// Up to nine digits with or without a sign at `at`.
+static int short_number(Text text, long *at, long long *out) {
+    const int negative = *at < text.size && text.at[*at] == '-';
+    long end = *at + negative, start = end;
+    *out = 0;
+    while (end < text.size && is_digit(text.at[end]) && end - start < 9) *out = *out * 10 + (text.at[end++] - '0');
+    if (negative) *out = -*out;
+    *at = end;
+    return end > start;
+}
+
+// A quotient such as `8/-2`: 0 where the text is none, else 1, and in `known` whether it is an integer.
+static int quotient(Text text, int *known, Form *out) {
+    long at = 0;
+    long long above, below;
+    if (!short_number(text, &at, &above) || at >= text.size || text.at[at++] != '/') return 0;
+    if (!short_number(text, &at, &below) || at != text.size) return 0;
+    *known = below && above % below == 0;
+    *out = (Form){0, *known ? above / below : 0};
+    return 1;
+}
+
+// A piece of a claim without its words, in `out`; its size.
+static long without_words(Text piece, char *out) {
+    long size = 0;
+    for (long at = 0; at < piece.size;) {
+        long end = at;
+        while (end < piece.size && is_letter(piece.at[end])) end++;
+        if (end - at >= 2) {
+            at = end;
+            if (starts(after(piece, at), TEXT("'t"))) at += 2;
+        } else {
+            out[size++] = piece.at[at++];
+        }
+    }
+    return size;
+}
+
+// Whether the sides of a chain of equals have one value at the true value of the unknown; -1 where it cannot be parsed.
+static int chain_holds(Reading *reading, Text text) {
+    const long long answer = reading->problem->values[reading->problem->reverse ? 0 : reading->problem->necessary - 1];
+    char side[SIDE + 1];
+    long long value = 0;
+    int holds = 1;
+    for (int number = 0; text.at; number++) {
+        const long size = next_side(&text, side);
+        Form form = {0, 0};
+        int known;
+        if (size > SIDE || !quotient((Text){side, size}, &known, &form)) {
+            uint64_t print;
+            if (!parse_side(reading, side, size)) return -1;
+            const Side *parsed = reading->sides + reading->side_count - 1;
+            known = resolve(reading, reading->terms + parsed->first, parsed->count, &form, &print);
+        }
+        const long long stated = known ? plus(times(form.slope, answer), form.rest) : 0;
+        if (!known || (number && stated != value)) holds = 0;
+        value = stated;
+    }
+    return holds;
+}
+
+// Judge a sentence of equalities without a name; 0 where it cannot be parsed.
+static int read_claim(Reading *reading, Text text, char *room) {
+    int holds = 1;
+    for (long at = 0; at < text.size; at++)
+        if (text.at[at] & 0x80) unsure = 1;  // it may be of a word
+    while (text.at) {
+        long end = 0;
+        while (end < text.size && text.at[end] != ':' && text.at[end] != ',' && text.at[end] != ';') end++;
+        const Text piece = before(text, end);
+        text = end < text.size ? after(text, end + 1) : (Text){NULL, 0};
+        if (find_character(piece, '=') < 0) continue;
+        const int found = chain_holds(reading, (Text){room, without_words(piece, room)});
+        if (found < 0) return 0;
+        holds &= found;
+    }
+    if (!holds) reading->state[reading->problem->necessary - 1] |= BAD_VALUE;
+    return 1;
+}
+
+// The next sentence of a text: what is before a stop or the end of the solution.
+static Text next_sentence(Text *rest) {
+    static const Text close = TEXT("</solution>");
+    for (long at = 0; at < rest->size; at++) {
+        const long mark = rest->at[at] == '.' ? 1 : rest->at[at] == '<' && starts(after(*rest, at), close) ? close.size : 0;
+        if (!mark) continue;
+        const Text found = before(*rest, at);
+        *rest = after(*rest, at + mark);
+        return found;
+    }
+    const Text found = *rest;
+    *rest = (Text){NULL, 0};
+    return found;
+}
+
+// The answer of a completion, and its text before that in `body`; 0 where there is none.
+static int find_answer(Text completion, Text *body, Text *answer) {
+    static const Text open = TEXT("<answer>"), close = TEXT("</answer>"), head = TEXT("Answer:");
+    const long mark = find(completion, open);
+    *body = mark < 0 ? completion : before(completion, mark);
+    if (mark >= 0) {
+        const Text rest = after(completion, mark + open.size);
+        const long end = find(rest, close);
+        if (end >= 0) *answer = stripped(before(rest, end));
+        return end >= 0;
+    }
+    int found = 0;
+    for (long at = 0;;) {
+        const long next = find(after(completion, at), head);
+        if (next < 0) return found;
+        long start = at + next + head.size, end = start;
+        while (end < completion.size && completion.at[end] != '.' && completion.at[end] != '\n') end++;
+        if (end == completion.size) return found;
+        at += next + 1;
+        if (completion.at[end] == '\n') continue;
+        while (start < end && completion.at[start] == ' ') start++;
+        *answer = stripped(before(after(completion, start), end - start)), found = 1;
+        at = end + 1;
+    }
+}
+
+static PyObject *judge(const Problem *problem, Text completion, int operator, Reading *reading, char *room) {
+    Text rest, answer;
+    int readable = 1;
+    const int answered = find_answer(completion, &rest, &answer);
+    reading->problem = problem, reading->bound = 0, reading->unknown = -1, reading->extra = 0;
+    for (int place = 0; place < problem->necessary; place++)
+        reading->state[place] = 0, reading->prints[place] = print_of(problem->nodes + place, reading->weights);
+    while (rest.at && !unsure) {
+        const Text whole = next_sentence(&rest), text = stripped(whole);
+        if (find_character(whole, '=') < 0 && find(whole, TEXT("Define")) < 0) continue;
+        reading->term_count = reading->side_count = reading->clause_count = 0;
+        const int found = read_definition(reading, text);
+        readable &= found >= 0 ? found : !starts(text, TEXT("Define")) && read_claim(reading, text, room);
+    }
+    return counted(problem, reading->state, operator, reading->extra, readable, answered ? &answer : NULL);
+}
+
+// The counts of a completion (`counted`). `weights` (MOST,): integers of 64 bits below PRIME.
+PyObject *judge_prose(PyObject *from, PyObject *completion, const char *weights, int operator) {
+    Problem problem;
+    Reading reading;
+    Text text;
+    if (!read_problem(from, 1, &problem) || !read_text(completion, &text)) return unknown();
+    reading.weights = (const uint64_t *)weights;
+    reading.terms = malloc((2 * text.size + 8) * sizeof *reading.terms);
+    reading.sides = malloc((text.size + 8) * sizeof *reading.sides);
+    reading.clauses = malloc((text.size + 8) * sizeof *reading.clauses);
+    char *room = malloc(text.size + 1);
+    PyObject *found = reading.terms && reading.sides && reading.clauses && room
+                          ? judge(&problem, text, operator, &reading, room)
+                          : unknown();
+    free(reading.terms), free(reading.sides), free(reading.clauses), free(room);
+    return found;
+}
