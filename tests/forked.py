@@ -5,6 +5,7 @@ import functools
 import json
 import os
 import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -152,4 +153,8 @@ def start(command: Sequence[str], folder: Path, environment: Mapping[str, str], 
 def run(command: Sequence[str], folder: Path, environment: Mapping[str, str]) -> subprocess.CompletedProcess[str] | None:
     """As `start`, when it has ended."""
     made = start(command, folder, environment)
-    return made and subprocess.CompletedProcess(command, made.wait(), made.output.read_text(), made.errors.read_text())
+    if made is None:
+        return None
+    ended = subprocess.CompletedProcess(command, made.wait(), made.output.read_text(), made.errors.read_text())
+    shutil.rmtree(made.output.parent)
+    return ended
