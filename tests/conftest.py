@@ -21,7 +21,7 @@ from forked import BEHIND
 
 from interplay.core.artifact import last_save
 from interplay.core.execution import SIGNALS
-from interplay.core.model import log_to_stderr
+from interplay.core.metrics import log_to_stderr
 from interplay.study import expand
 
 log_to_stderr()  # the tests are an entry point of their own

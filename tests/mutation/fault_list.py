@@ -249,10 +249,10 @@ PLANS = [
         "identity",
     ),
     fault("digest_versions", "{_dumps(found)},{text},", "{_dumps(sorted(found))},{text},", "identity"),
-    fault("later_field", "return bool(old) and canonical(item) in old", "return bool(old)", "identity"),
+    fault("later_field", "holds_older = bool(old) and canonical(item) in old", "holds_older = bool(old)", "identity"),
     fault(
         "seeds_varied",
-        "own = seeds[0] if seeded and name not in vary else seed",
+        "own = context.seeds()[0] if seeded and name not in vary else seed",
         "own = seed",
         "study",
     ),

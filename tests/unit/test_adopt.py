@@ -8,7 +8,7 @@ from command_line import interplay
 from conftest import ROOT, Laboratory
 from transformers import AutoModelForCausalLM
 
-from interplay.api import adopt
+from interplay.api import single
 from interplay.core import artifact
 from interplay.core.model import UserError
 from interplay.study.expand import plan_study
@@ -140,7 +140,7 @@ def test_an_artifact_whose_record_was_altered_is_refused(finished: Laboratory, t
     record["spec"]["task"]["letters"] += 1
     (copy / "record.json").write_text(json.dumps(record))
     with pytest.raises(UserError, match=f"but it is recorded as {origin.name}"):
-        adopt.adopt_artifacts(copy, tmp_path / "mine", inputs=False)
+        single.adopt_artifacts(copy, tmp_path / "mine", inputs=False)
     assert not (tmp_path / "mine").exists()
 
 
@@ -150,7 +150,7 @@ def test_an_artifact_whose_payload_is_damaged_is_refused(finished: Laboratory, t
     with open(next(copy.glob("tokenizer/*.json")), "a") as handle:
         handle.write(" ")
     with pytest.raises(UserError, match="corrupted"):
-        adopt.adopt_artifacts(copy, tmp_path / "mine", inputs=False)
+        single.adopt_artifacts(copy, tmp_path / "mine", inputs=False)
     assert not (tmp_path / "mine").exists()
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from interplay.api.calibrate import _write, pin_bands
+from interplay.api.single import _write_bands, pin_bands
 from interplay.core.model import UserError
 
 RATES = {1: 1.0, 2: 0.98, 3: 0.9, 4: 0.6, 5: 0.4, 6: 0.1, 7: 0.03, 8: 0.01, 9: 0.004, 10: 0.0, 11: 0.0}
@@ -32,5 +32,5 @@ def test_a_base_that_never_gets_hard_asks_for_larger_ops() -> None:
 def test_pinning_keeps_comments_and_all_else(tmp_path: Path) -> None:
     path = tmp_path / "laptop.yaml"
     path.write_text("# why\nbands:\n  id: [1, 2] # trained\n  edge: [9]\nkinds:\n  rl: {steps: 4}\n")
-    _write(path, {"edge": [3, 4], "hard": [7]})
+    _write_bands(path, {"edge": [3, 4], "hard": [7]})
     assert path.read_text() == "# why\nbands:\n  id: [1, 2] # trained\n  edge: [3, 4]\n  hard: [7]\nkinds:\n  rl: {steps: 4}\n"

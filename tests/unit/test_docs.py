@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from collections import Counter
 from pathlib import Path
 from typing import get_args
@@ -10,6 +11,7 @@ import pytest
 from conftest import ROOT
 
 from interplay.kinds.table import KINDS
+from interplay.study.expand import plan_study
 from tools.reference import lists
 from tools.reference.specs import unions
 
@@ -24,6 +26,19 @@ def test_links_between_pages_lead_to_files(page: Path) -> None:
     links = re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", page.read_text())
     missing = [link for link in links if "://" not in link and not (page.parent / link).exists()]
     assert not missing
+
+
+def test_the_study_of_the_readme_adds_what_it_says_to_the_demo(tmp_path: Path) -> None:
+    text = (ROOT / "README.md").read_text()
+    (block,) = re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)
+    shutil.copytree(ROOT / "configs", tmp_path / "configs", ignore=shutil.ignore_patterns("plans"))
+    shutil.copytree(ROOT / "data/demo", tmp_path / "data/demo")
+    (tmp_path / "configs/study/kl.yaml").write_text(block)
+    demo, made = (plan_study(tmp_path / "configs", study, "laptop") for study in ("demo", "kl"))
+    new = made.stages.keys() - demo.stages.keys()
+    counts = re.search(r"# (\d+) stages, (\d+) done; .*?runs the (\d+) new stages", text, re.DOTALL)
+    assert counts
+    assert [len(made.stages), len(made.stages) - len(new), len(new)] == [int(number) for number in counts.groups()]
 
 
 def test_the_log_lists_every_topic_and_every_entry() -> None:

@@ -29,7 +29,7 @@ from interplay.data.spec import ProblemsSpec, TokenizerSpec
 from interplay.data.steps.spec import CurateSpec
 from interplay.evaluate.scores import judge_own
 from interplay.evaluate.spec import EvaluateSpec
-from interplay.kinds.extensions import EXTENSIONS, check_extensions, examples, shown_signature
+from interplay.kinds.extensions import EXTENSIONS, check_extensions
 from interplay.model import folder
 from interplay.model.spec import Shape
 from interplay.rl.advantages import advantages
@@ -54,6 +54,7 @@ from interplay.tasks.spec import OwnVerifier, Verify
 from interplay.tasks.verdict import Verdict
 from interplay.train import loop
 from interplay.train.spec import OwnTrainerSpec
+from tools.reference.extensions import examples, shown_signature
 
 CODE = "\n".join(example.code for example in examples().values())
 OPTIONS: dict[str, dict[str, Any]] = {

@@ -132,7 +132,7 @@ def test_labels_break_after_punctuation(label: str, lines: list[str]) -> None:
 
 
 def test_a_cycle_is_refused() -> None:
-    with pytest.raises(ValueError, match="cycle among"):
+    with pytest.raises(ValueError, match="cycle"):
         diagram.diagram_svg({"a": Node("a", "rl"), "b": Node("b", "rl")}, [Edge("a", "b"), Edge("b", "a")])
 
 

@@ -242,7 +242,9 @@ def test_the_longest_chain_runs_through_what_waits_for_each_other(lab: Lab) -> N
     (packed,) = of_kind(plan, "corpus")
     kinds = [of_kind(plan, kind)[0].digest for kind in ("pretrain", "rl", "evaluate")]
     waiting = [packed.deps["data.0"], packed.digest, *kinds]
-    assert overview.longest_chain(plan, found) * 3600 == pytest.approx(sum(found.times[digest].seconds for digest in waiting))
+    assert overview.estimate.longest_chain(plan, {digest: time.seconds for digest, time in found.times.items()}) == pytest.approx(
+        sum(found.times[digest].seconds for digest in waiting)
+    )
 
 
 # -- limits ------------------------------------------------------------------------------------------------------------

@@ -8,8 +8,7 @@ import pytest
 import report_study as study
 
 from interplay.core import artifact
-from interplay.core.model import clock, quantity
-from interplay.report.draw import bars
+from interplay.core.metrics import clock, quantity
 from interplay.report.spec import ReportSpec, Table
 from interplay.report.stats import budget, provenance
 from interplay.report.stats.estimate import Estimate
@@ -72,12 +71,12 @@ def test_seeds_of_a_stage_are_one_entry_and_name_their_seeds(laid: tuple) -> Non
 
 def test_budgets_of_an_arm_are_sums_over_its_path_and_means_over_its_seeds(laid: tuple) -> None:
     base, rl = budget.arm_costs(laid[0], look(laid))
-    assert (base.paper, base.planned, base.realised) == ("1,000", ["1,000", "0", "300,000"], ["1,010", "0", "303,000"])
+    assert (base["paper"], base["planned"], base["realised"]) == ("1,000", ["1,000", "0", "300,000"], ["1,010", "0", "303,000"])
     # 3 steps x 8 prompts x 4 samples = 96 completions of at most 16 tokens; 5/3 x 96 x 16 = 2,560.
-    assert rl.paper == quantity(1000 + 2560)
-    assert rl.planned == [quantity(1000 + 1536), "96", quantity(N * (6 * 2536 + 2 * 1536))]
+    assert rl["paper"] == quantity(1000 + 2560)
+    assert rl["planned"] == [quantity(1000 + 1536), "96", quantity(N * (6 * 2536 + 2 * 1536))]
     # 950 sampled in the mean, and 400 / 4 tokens of prompts, which pass once for a group.
-    assert rl.realised == [quantity(1010 + 1050), "96", quantity(N * (6 * 2060 + 2 * 1050))]
+    assert rl["realised"] == [quantity(1010 + 1050), "96", quantity(N * (6 * 2060 + 2 * 1050))]
 
 
 def test_the_realised_budget_of_an_arm_that_is_not_finished_is_not_shown(laid: tuple) -> None:
@@ -88,18 +87,18 @@ def test_the_realised_budget_of_an_arm_that_is_not_finished_is_not_shown(laid: t
         )
         (inputs[f"m{seed}"] / "record.json").unlink()
     row = budget.arm_costs(spec, look(laid))[1]
-    assert row.realised == ["–", "–", "–"]
-    assert row.planned[0] == "2,536"
+    assert row["realised"] == ["–", "–", "–"]
+    assert row["planned"][0] == "2,536"
 
 
 def test_cost_sums_what_is_recorded_and_says_what_is_not(laid: tuple) -> None:
-    rows = {row.kind: row for row in budget.stage_costs(look(laid))}
-    assert (rows["pretrain"].wall, rows["pretrain"].cpu, rows["pretrain"].memory) == ("2.00 h", "60.0 min", "0.50 GiB")
-    assert rows["pretrain"].rate == "100 tokens/s trained on"
-    assert (rows["rl"].wall, rows["rl"].attempts) == ("60 s (1 of 2 stages)", "3 (1 of 2 stages)")
-    assert rows["corpus"].wall == rows["pretrain"].gpu == budget.ABSENT
-    assert rows["all"].wall == "2.02 h (2 of 8 stages)"
-    assert rows["all"].memory == "2.00 GiB (2 of 8 stages)"
+    rows = {row["kind"]: row for row in budget.stage_costs(look(laid))}
+    assert (rows["pretrain"]["wall"], rows["pretrain"]["cpu"], rows["pretrain"]["memory"]) == ("2.00 h", "60.0 min", "0.50 GiB")
+    assert rows["pretrain"]["rate"] == "100 tokens/s trained on"
+    assert (rows["rl"]["wall"], rows["rl"]["attempts"]) == ("60 s (1 of 2 stages)", "3 (1 of 2 stages)")
+    assert rows["corpus"]["wall"] == rows["pretrain"]["gpu"] == budget.ABSENT
+    assert rows["all"]["wall"] == "2.02 h (2 of 8 stages)"
+    assert rows["all"]["memory"] == "2.00 GiB (2 of 8 stages)"
     assert budget.where_and_when(look(laid)) == "on alpha, beta"
 
 
@@ -107,8 +106,8 @@ def test_gpu_time_is_wall_time_for_each_gpu_reserved(laid: tuple) -> None:
     spec, inputs = laid
     for digest, gpus in (("m", 4), ("m0", 0), ("m1", 0)):
         artifact.write_json(inputs[digest] / "stage.json", {"run": {"gpus": gpus}})
-    rows = {row.kind: row for row in budget.stage_costs(provenance.of_inputs(spec, inputs))}
-    assert (rows["pretrain"].gpu, rows["rl"].gpu) == ("8.00 h", "none")
+    rows = {row["kind"]: row for row in budget.stage_costs(provenance.of_inputs(spec, inputs))}
+    assert (rows["pretrain"]["gpu"], rows["rl"]["gpu"]) == ("8.00 h", "none")
 
 
 def test_a_cell_leads_to_each_seeds_evaluation_and_from_there_to_the_data(laid: tuple) -> None:
@@ -169,7 +168,7 @@ def test_data_in_the_page_cannot_end_its_script(laid: tuple, tmp_path: Path) -> 
 def test_a_claims_picture_shows_the_interval_inside_the_claimed_range_or_not(
     low: float, high: float, claimed: tuple[float, float], signed: bool, inside: bool
 ) -> None:
-    drawn = bars.forest_svg(Estimate(value=(low + high) / 2, low=low, high=high, seeds=(0,)), claimed, signed)
+    drawn = page.forest_svg(Estimate(value=(low + high) / 2, low=low, high=high, seeds=(0,)), claimed, signed)
     box = re.search(r'class="claimed" x="([\d.]+)" y="1" width="([\d.]+)"', drawn)
     line = re.search(r'class="interval" x1="([\d.]+)" x2="([\d.]+)"', drawn)
     left, right = float(box[1]), float(box[1]) + float(box[2])

@@ -34,7 +34,7 @@ def test_what_is_said_also_reaches_the_terminal_where_the_log_has_no_room(tmp_pa
 
 
 def test_threads_of_openmp_are_as_many_as_the_stage_has_and_wait_passively() -> None:
-    code = "from interplay.run import stage; stage.limit_threads(2); import torch; torch.ones(100, 100) @ torch.ones(100, 100)"
+    code = "from interplay.run import resources; resources.limit_threads(2); import torch; torch.ones(100, 100) @ torch.ones(100, 100)"
     names = ("OMP_NUM_THREADS", "OMP_WAIT_POLICY")
     given = {**{name: value for name, value in os.environ.items() if name not in names}, "OMP_DISPLAY_ENV": "VERBOSE"}
     shown = subprocess.run([sys.executable, "-c", code], env=given, capture_output=True, text=True, check=True).stderr

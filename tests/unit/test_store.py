@@ -51,7 +51,7 @@ def test_a_digest_may_be_shortened_while_it_names_one_stage(tmp_path: Path) -> N
 
 
 def test_the_lease_is_freed_when_its_holder_is_killed(tmp_path: Path) -> None:
-    code = "import sys, time; from pathlib import Path; from interplay.core.artifact import lease; from interplay.core.model import log_to_stderr; log_to_stderr()\nwith lease(Path(sys.argv[1])): print('held', flush=True); time.sleep(60)"
+    code = "import sys, time; from pathlib import Path; from interplay.core.artifact import lease; from interplay.core.metrics import log_to_stderr; log_to_stderr()\nwith lease(Path(sys.argv[1])): print('held', flush=True); time.sleep(60)"
     holder = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True)
     assert holder.stdout is not None
     assert holder.stdout.readline() == "held\n"

@@ -16,10 +16,10 @@ from interplay.core import artifact
 from interplay.core.execution import EXIT, Run
 from interplay.data.steps.spec import CurateSpec
 from interplay.evaluate.spec import SelectSpec
-from interplay.kinds.extensions import examples
 from interplay.kinds.table import KINDS
 from interplay.study.plan import Stage
 from interplay.train.spec import MidtrainSpec, PretrainSpec, SftSpec, UnlearnSpec
+from tools.reference.extensions import examples
 
 MOMENTS = 10
 UNLIKE = {"stage.json", "telemetry.json", "lease", "state", "resume"}

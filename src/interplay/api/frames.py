@@ -176,12 +176,9 @@ def _pass_rates(parts: list[Path], known: Iterable[tuple[str, str]]) -> dict[tup
     metrics = [f"{kind}_pass@{2**power}" for kind in ("strict", "answer") for power in range(least.bit_length())]
     found: dict[tuple[str, str], float] = {}
     for subset in dict.fromkeys(subset for subset, _ in known if subset):
-        mode = subset.removeprefix("mode:")
-        rows = (
-            prompts[prompts["mode"] == mode]
-            if mode != subset
-            else frame.of_column(prompts, None if subset == "all" else subset, {})
-        )
+        of_mode = prompts["mode"] == subset.removeprefix("mode:")
+        column = None if subset == "all" else subset
+        rows = prompts[of_mode] if subset.startswith("mode:") else frame.of_column(prompts, column, {})
         found |= {(subset, metric): float(frame.prompt_scores(rows, metric).mean()) for metric in metrics}
     return found
 

@@ -10,7 +10,8 @@ import typer
 from typer.core import TyperGroup
 
 from interplay.cli.common import Command, Help
-from interplay.core.model import UserError, log_to_stderr, nearest_name, shorten_value
+from interplay.core.metrics import log_to_stderr
+from interplay.core.model import UserError, nearest_name, shorten_value
 
 LOG = logging.getLogger(__name__)
 
@@ -40,12 +41,12 @@ COMMANDS: dict[str, Row] = {
     "efficiency": Row("monitor", "after a run", "use of the reserved threads, memory and time, and values that would fit"),
     "lineage": Row("results", "after a run", "the graph of a study, or of a stage and its ancestors, as Mermaid or SVG"),
     "compare": Row("results", "after a run", "two stages or two arms: specs, metrics and the items that flipped"),
-    "export": Row("exchange", "after a run", "one self-contained folder: page, records, lock, environment"),
+    "export": Row("storage", "after a run", "one self-contained folder: page, records, lock, environment"),
     "verify": Row("storage", "keeping", "check the payloads of finished stages against their records"),
     "gc": Row("storage", "keeping", "garbage collection: results that no committed lock reaches"),
-    "adopt": Row("exchange", "keeping", "add a model from outside to the graph"),
+    "adopt": Row("storage", "keeping", "add a model from outside to the graph"),
     "store": Row("storage", "keeping", "push payloads and records to the DVC remote, or pull them"),
-    "track": Row("exchange", "keeping", "mirror records and metrics into MLflow"),
+    "track": Row("storage", "keeping", "mirror records and metrics into MLflow"),
 }
 
 DAY = {

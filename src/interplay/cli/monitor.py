@@ -73,25 +73,19 @@ def watch_study(
 
 
 def _take_frame(plan: Plan, hint: str) -> tuple[RenderableType, bool]:
-    """A frame, with a hint on results at other scales, and whether the report, the last stage, is done."""
+    """A frame: a headline, with a hint on results at other scales, a table by kind, the running stages, and those that failed or
+    stopped; and whether the report, the last stage, is done."""
     from interplay.results import progress
 
     seen = progress.watch_stages(plan, RESULTS, LOGS)
     left, note = progress.time_left(plan, seen, RESULTS)
     title = f"{plan.study} at {plan.scale}" + (f" ({hint})" if hint else "")
-    return _frame(title, seen, progress.count_states(seen), left, note), seen[-1].state == "done"
-
-
-def _frame(title: str, seen: "list[progress.Watched]", counts: "Counts", seconds_left: float | None, note: str) -> RenderableType:
-    """A headline, a table by kind, the running stages, and those that failed or stopped."""
-    parts: list[RenderableType] = [_headline(title, seen, seconds_left, note), _count_table(counts)]
-    running = [one for one in seen if one.state == "running"]
-    if running:
+    parts: list[RenderableType] = [_headline(title, seen, left, note), _count_table(progress.count_states(seen))]
+    if running := [one for one in seen if one.state == "running"]:
         parts += [Text(), _running_table(running)]
-    halted = [one for one in seen if one.state in ("failed", "stopped")]
-    if halted:
+    if halted := [one for one in seen if one.state in ("failed", "stopped")]:
         parts += [Text(), *_halted_lines(halted)]
-    return Group(*parts)
+    return Group(*parts), seen[-1].state == "done"
 
 
 def format_duration(seconds: float) -> str:
@@ -187,7 +181,7 @@ def debug_stage(
     Examples:
         interplay debug 3f2a  # the stage whose digest starts with 3f2a
     """
-    from interplay.api import adopt
+    from interplay.api import single
 
     known, (digest, _) = common.find_stage(stage, None)
     found = known.stages[digest]
@@ -195,12 +189,12 @@ def debug_stage(
     if (recorded / "stage.json").exists():  # with the run block of the record
         found = artifact.read_json(recorded / "stage.json")
     if steps is not None:
-        found = adopt.shorten_stage(found, steps)
+        found = single.shorten_stage(found, steps)
     if into and into.absolute().is_relative_to(RESULTS.absolute()):
         raise model.UserError(f"--into {into}: lies in {RESULTS}, where debug does not write; name another folder")
     scratch = into or Path(tempfile.mkdtemp(prefix="interplay-debug-"))
     try:
-        out = adopt.prepare_scratch(found, RESULTS, scratch)
+        out = single.prepare_scratch(found, RESULTS, scratch)
         failed = _make_stage(out, pdb)
     except model.UserError:
         _remove_scratch(scratch, into)
@@ -211,7 +205,7 @@ def debug_stage(
     if steps is not None or not artifact.done(recorded):
         model.print_visible(f"made in {out}; {'a shorter run' if steps is not None else 'no record'}, nothing to compare with")
         return
-    differing = adopt.compare_bytes(out, recorded)
+    differing = single.compare_bytes(out, recorded)
     if differing:
         model.print_visible("\n".join([f"made in {out}; differs from {recorded} in", *differing]))
         raise typer.Exit(1)

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 from interplay.cli.common import Grid
-from interplay.core import artifact, model
-from interplay.kinds.formulas import Cost
+from interplay.core import artifact, metrics, model
 from interplay.report.spec import ReportSpec
 from interplay.report.write.plain import size
 from interplay.results import cause, estimate, locks, payloads, state
@@ -70,7 +69,7 @@ def read_overview(plan: Plan, configs: Path, results: Path, full: bool = False) 
         others=dict(others),
         estimate=made,
         uses=stage_uses(plan),
-        chain=longest_chain(plan, made),
+        chain=estimate.longest_chain(plan, {digest: time.seconds for digest, time in made.times.items()}) / 3600,
         causes=causes,
         passed_over=passed_over,
         drifted=state.drifted_stages(results, done),
@@ -89,15 +88,6 @@ def stage_uses(plan: Plan) -> int:
     return sum(len(frozenset().union(*(reached[digest] for digest in digests))) for digests in shown)
 
 
-def longest_chain(plan: Plan, made: estimate.Estimate) -> float:
-    """Hours of the longest chain of unfinished stages, the critical path."""
-    ends: dict[str, float] = {}
-    for digest, stage in plan.stages.items():
-        own = made.times[digest].seconds if digest in made.times else 0.0
-        ends[digest] = own + max((ends.get(artifact.split_ref(dep)[0], 0.0) for dep in stage.deps.values()), default=0.0)
-    return max(ends.values(), default=0.0) / 3600
-
-
 def overview_json(seen: Overview) -> dict[str, Any]:
     """The overview for programs."""
     plan, costs, times = seen.plan, seen.estimate.costs, seen.estimate.times
@@ -108,7 +98,7 @@ def overview_json(seen: Overview) -> dict[str, Any]:
             "label": stage.label,
             "state": seen.states[digest].state,
             "detail": seen.states[digest].detail,
-            **_cost(costs[digest]),
+            **{name: value for name, value in costs[digest]._asdict().items() if name != "parameters"},
             **({"seconds": times[digest].seconds, "source": times[digest].source} if digest in times else {}),
             **({"bytes": seen.estimate.bytes[digest]} if digest in times else {}),
         }
@@ -134,16 +124,14 @@ def overview_json(seen: Overview) -> dict[str, Any]:
     }
 
 
-def _cost(cost: Cost) -> dict[str, int | None]:
-    return {name: value for name, value in cost._asdict().items() if name != "parameters"}
-
-
 # Its output.
 
 
 WIDTH = 100
 MOST_GROUPS = 12
 """Groups of new stages that are explained without --full."""
+MOST_LISTED = 10
+"""Added stages, and removed ones, that are listed without --full."""
 MOST_CHANGES = 4
 """Fields that are named for each group without --full."""
 HEADINGS = ("kind", "all", "done", "new", "unfin.", "failed", "other", "tokens", "FLOPs", "rollouts", "time", "GPU-h", "from")
@@ -155,13 +143,19 @@ def overview_parts(
 ) -> list[str | Grid]:
     """Counts and costs by kind, their sums, unfinished stages, why stages are new, the difference from the lock (`stale`), drift
     of sources, and members that no committed study uses (`unexercised`)."""
-    parts = [_sums(seen), _unfinished(seen)]
+    started = [(digest, seen.states[digest]) for digest in seen.of_state("running", "unfinished", "failed")]
+    reached = [f"{one.state}: {one.kind} {seen.plan.stages[digest].label} ({digest}): {one.detail}" for digest, one in started]
+    parts = [_sums(seen), reached]
     if stages:
-        parts.append(_stages(seen))
+        states = [(seen.states[digest].state, digest, stage) for digest, stage in seen.plan.stages.items()]
+        parts.append([f"{digest}  {state:<10}  {stage.kind:<9}  {stage.label}" for state, digest, stage in states])
     parts += [_why(seen, full), [f"not the committed lock: {stale}"] if stale else [], state.drift_advisory(seen.drifted)]
     if unexercised:
         parts.append([f"members that no committed study uses: {', '.join(unexercised)}"])
-    return [_wrapped(_heading(seen)), _table(seen), *(_wrapped(part) for part in parts if part)]
+    plan = seen.plan
+    head = [f"{plan.study} at scale {plan.scale}: {model.plural(len(plan.stages), 'stage')}, report {plan.report}"]
+    head += [f"stages on no path: {', '.join(plan.unused)}"] if plan.unused else []
+    return [_wrapped(head), _table(seen), *(_wrapped(part) for part in parts if part)]
 
 
 def differences_text(found: locks.Differences, old: locks.Locked, full: bool = False) -> str:
@@ -169,7 +163,9 @@ def differences_text(found: locks.Differences, old: locks.Locked, full: bool = F
     counts = f"{len(found.added)} added, {len(found.removed)} removed, {len(found.changed)} changed, {found.same} the same"
     lines = [f"against {old.name}: {counts}"]
     for sign, stages in (("+", found.added), ("-", found.removed)):
-        lines += _capped([f"  {sign} {s['kind']:<9} {s['digest']}  {s['label']}" for s in stages], 10, full)
+        shown = stages if full else stages[:MOST_LISTED]
+        lines += [f"  {sign} {stage['kind']:<9} {stage['digest']}  {stage['label']}" for stage in shown]
+        lines += [f"    {len(stages) - len(shown)} more; --full shows them"] if len(shown) < len(stages) else []
     groups = cause.group_causes(found.changed)
     for group in groups if full else groups[:MOST_GROUPS]:
         lines += _group(group, full, "was")
@@ -178,12 +174,6 @@ def differences_text(found: locks.Differences, old: locks.Locked, full: bool = F
     if old.lacking:
         lines.append(f"  earlier specs are not available: {old.lacking}")
     return _wrapped(lines)
-
-
-def _heading(seen: Overview) -> list[str]:
-    plan = seen.plan
-    head = f"{plan.study} at scale {plan.scale}: {model.plural(len(plan.stages), 'stage')}, report {plan.report}"
-    return [head, *([f"stages on no path: {', '.join(plan.unused)}"] if plan.unused else [])]
 
 
 def _table(seen: Overview) -> Grid:
@@ -212,14 +202,14 @@ def _row(seen: Overview, name: str, digests: list[str], others: int) -> list[str
         _amount(sum(cost.tokens for cost in costs)),
         "?" if None in flops else _amount(sum(flop or 0 for flop in flops)),
         _amount(sum(cost.rollouts for cost in costs)),
-        "?" if sources == {estimate.NOTHING} else model.clock(sum(t.seconds for t in times)) if left else "-",
+        "?" if sources == {estimate.NOTHING} else metrics.clock(sum(t.seconds for t in times)) if left else "-",
         _amount(sum(t.gpu_seconds for t in times) / 3600),
         "/".join(SOURCES[source] for source in sorted(sources)),
     ]
 
 
 def _amount(number: float) -> str:
-    return model.quantity(float(f"{number:.3g}")) if number else "-"
+    return metrics.quantity(float(f"{number:.3g}")) if number else "-"
 
 
 def _sums(seen: Overview) -> list[str]:
@@ -242,8 +232,8 @@ def _sums(seen: Overview) -> list[str]:
     if not left:
         return [*lines, "to do: nothing"]
     lines += [
-        f"to do: {model.plural(left, 'stage')}, {model.clock(made.hours() * 3600)} one after another, "
-        f"{model.clock(seen.chain * 3600)} at least (longest chain), {made.gpu_hours():.3g} GPU-hours",
+        f"to do: {model.plural(left, 'stage')}, {metrics.clock(made.hours() * 3600)} one after another, "
+        f"{metrics.clock(seen.chain * 3600)} at least (longest chain), {made.gpu_hours():.3g} GPU-hours",
         f"time {estimate.describe_sources(made.sources())}",
         _disk(seen),
     ]
@@ -253,7 +243,7 @@ def _sums(seen: Overview) -> list[str]:
 def schedule_lines(found: list[estimate.Schedule]) -> list[str]:
     """One line per number of GPUs."""
     return [
-        f"on {model.plural(one.gpus, 'GPU')}: {model.clock(one.hours * 3600)}, {one.busy:.0%} of their time in use"
+        f"on {model.plural(one.gpus, 'GPU')}: {metrics.clock(one.hours * 3600)}, {one.busy:.0%} of their time in use"
         for one in found
     ]
 
@@ -271,18 +261,6 @@ def _disk(seen: Overview) -> str:
     parts = ", ".join(f"{kind} {size(round(found))}" for kind, found in known.items())
     left_out = f"; unknown for {', '.join(dict.fromkeys(unknown))}" if unknown else ""
     return f"disk: about {size(round(sum(known.values())))}{f' ({parts})' if parts else ''}{left_out}"
-
-
-def _unfinished(seen: Overview) -> list[str]:
-    """Stages that were started and are not done: their progress, or why they failed."""
-    shown = [(digest, seen.states[digest]) for digest in seen.of_state("running", "unfinished", "failed")]
-    return [f"{f.state}: {f.kind} {seen.plan.stages[digest].label} ({digest}): {f.detail}" for digest, f in shown]
-
-
-def _stages(seen: Overview) -> list[str]:
-    return [
-        f"{digest}  {seen.states[digest].state:<10}  {stage.kind:<9}  {stage.label}" for digest, stage in seen.plan.stages.items()
-    ]
 
 
 def _why(seen: Overview, full: bool) -> list[str]:
@@ -330,10 +308,6 @@ def _change(change: cause.Change) -> list[str]:
     if not because or len(head) + len(roots) + 15 <= WIDTH:
         return [f"      {change}"]
     return [f"      {head} because", f"        {roots}"]
-
-
-def _capped(lines: list[str], most: int, full: bool) -> list[str]:
-    return lines if full or len(lines) <= most else [*lines[:most], f"    {len(lines) - most} more; --full shows them"]
 
 
 def _wrapped(lines: list[str]) -> str:

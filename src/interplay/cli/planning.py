@@ -123,6 +123,6 @@ def calibrate_bands(
     Examples:
         interplay calibrate quickstart --scale laptop --write  # measure, and pin the bands
     """
-    from interplay.api import calibrate
+    from interplay.api import single
 
-    print_visible(calibrate.calibrate(common.plan_of(study, scale), CONFIGS, RESULTS, prompts, max_op, write))
+    print_visible(single.calibrate_bands(common.plan_of(study, scale), CONFIGS, RESULTS, prompts, max_op, write))

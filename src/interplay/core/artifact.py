@@ -183,11 +183,8 @@ def model_checksum(model: Path) -> str:
     not where it lies.
 
     Raises UserError when one of them is missing."""
-    files = [
-        model / "config.json",
-        model / "tokenizer.json",
-        *(sorted(model.glob("*.safetensors")) or [model / "model.safetensors"]),
-    ]
+    weights = sorted(model.glob("*.safetensors")) or [model / "model.safetensors"]
+    files = [model / "config.json", model / "tokenizer.json", *weights]
     for path in files:
         if not path.exists():
             remedy = "give a Hugging Face folder with config.json, safetensors and tokenizer.json"

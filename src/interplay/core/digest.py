@@ -3,6 +3,7 @@
 import hashlib
 import json
 import math
+from collections.abc import Mapping
 from functools import cache
 from json.encoder import encode_basestring_ascii
 from typing import Any
@@ -67,49 +68,18 @@ _dumps = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False
 def hashed(value: Any) -> Any:
     """What of `value` enters its digest, canonically: all but the fields that joined a schema later and hold what older specs did
     (`Since`)."""
-    return _hashed(value, "", {})
+    return json.loads(_hashed_text(value, {})[0])
 
 
 def versions(spec: Model) -> dict[str, int]:
     """The version of the spec ('') and of every model inside it, by dotted path, so that only users of a changed part rerun."""
-    found: dict[str, int] = {}
-    _hashed(spec, "", found)
-    return found
-
-
-def _hashed(value: Any, path: str, found: dict[str, int]) -> Any:
-    """`hashed(value)`; puts the version of each model in it into `found` by its path."""
-    if type(value) in PLAIN:
-        return value
-    inner = f"{path}." if path else ""
-    if isinstance(value, Model):
-        found[path] = value.hashed_version()
-        content = {}
-        for name, first, old in _fields(type(value)):
-            item, inside = getattr(value, name), dict[str, int]()
-            hashed_item = _hashed(item, inner + first, inside)
-            if _holds_older(item, old):  # of models in it, raised versions alone are new
-                found.update({where: version for where, version in inside.items() if version != 1})
-            else:
-                content[first] = hashed_item
-                found.update(inside)
-        return content
-    if isinstance(value, dict):
-        return {_key(key): _hashed(item, f"{inner}{key}", found) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_hashed(item, f"{inner}{index}", found) for index, item in enumerate(value)]
-    return canonical(value)
-
-
-def _holds_older(item: Any, old: list[Any]) -> bool:
-    """Whether a field that joined its schema later holds what older specs did."""
-    return bool(old) and canonical(item) in old
+    return _hashed_text(spec, {})[1]
 
 
 def digest(kind: str, spec: Model, deps: dict[str, str], known: "Known | None" = None) -> str:
     """Identity of a stage. `deps` maps each role to the digest of the stage that fills it. `known` remembers parts of specs for
     later stages that hold the same objects."""
-    text, found = _model_text(spec, {} if known is None else known)
+    text, found = _hashed_text(spec, {} if known is None else known)
     return hashlib.sha256(f"[{_dumps(kind)},{_dumps(found)},{text},{_dumps(canonical(deps))}]".encode()).hexdigest()[:12]
 
 
@@ -118,28 +88,40 @@ Known = dict[int, tuple[Model, str, dict[str, int]]]
 versions in it by path."""
 
 
-def _model_text(value: Model, known: Known) -> tuple[str, dict[str, int]]:
-    """`_hashed` as JSON, and the versions by path."""
-    if id(value) in known:
+def _hashed_text(value: Any, known: Known) -> tuple[str, dict[str, int]]:
+    """The canonical JSON of what of `value` is hashed, and the version of each model in it by its path."""
+    if type(value) in PLAIN:
+        return _plain_text(value), {}
+    if isinstance(value, Model):
+        if id(value) not in known:
+            known[id(value)] = value, *_model_text(value, known)
         return known[id(value)][1:]
+    if isinstance(value, dict):
+        parts = {_key(key): _hashed_text(item, known) for key, item in value.items()}
+        return f"{{{','.join(f'{_plain_text(key)}:{parts[key][0]}' for key in sorted(parts))}}}", _below(parts)
+    if isinstance(value, (list, tuple)):
+        parts = {str(index): _hashed_text(item, known) for index, item in enumerate(value)}
+        return f"[{','.join(text for text, _ in parts.values())}]", _below(parts)
+    return _dumps(canonical(value)), {}
+
+
+def _model_text(value: Model, known: Known) -> tuple[str, dict[str, int]]:
     parts, found = list[str](), {"": value.hashed_version()}
     for name, first, old in _fields(type(value)):
         item = getattr(value, name)
-        if not old and type(item) in PLAIN:
-            text = _plain_text(item)
-        elif not old and isinstance(item, Model):
-            text, inside = _model_text(item, known)
-            found.update({f"{first}.{path}" if path else first: version for path, version in inside.items()})
-        else:
-            inside = dict[str, int]()
-            text = _dumps(_hashed(item, first, inside))
-            if _holds_older(item, old):  # of models in it, raised versions alone are new
-                found.update({where: version for where, version in inside.items() if version != 1})
-                continue
-            found.update(inside)
-        parts.append(f'"{first}":{text}')
-    known[id(value)] = value, f"{{{','.join(parts)}}}", found
-    return known[id(value)][1:]
+        text, inside = _hashed_text(item, known)
+        holds_older = bool(old) and canonical(item) in old
+        if not holds_older:
+            parts.append(f'"{first}":{text}')
+        if inside:  # of models in an older value, raised versions alone are new
+            below = _below({first: (text, inside)})
+            found |= {path: version for path, version in below.items() if version != 1 or not holds_older}
+    return f"{{{','.join(parts)}}}", found
+
+
+def _below(parts: Mapping[str, tuple[str, dict[str, int]]]) -> dict[str, int]:
+    """The versions in all parts, by path from where the parts lie."""
+    return {f"{name}.{path}" if path else name: version for name, part in parts.items() for path, version in part[1].items()}
 
 
 def _plain_text(value: Any) -> str:

@@ -1,5 +1,5 @@
-"""What a stage writes while it runs: `metrics.jsonl` (values determined by the digest), telemetry, progress lines, and the
-machine and library versions it ran with."""
+"""What a stage writes while it runs: `metrics.jsonl` (values determined by the digest), telemetry, progress lines and messages,
+numbers as people read them, and the machine and library versions it ran with."""
 
 import importlib.metadata
 import importlib.util
@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from interplay.core import artifact, execution
+from interplay.core import artifact, execution, model
 
 # What a stage logs while it runs: `metrics.jsonl` (values that the digest determines, one line a step) and progress lines
 # (rate and ETA; for people, never part of a result). Of several processes of a stage only rank 0 writes.
@@ -103,6 +103,44 @@ class Progress:
         LOG.info("%s/%s %s, %.3g/s, %.0f s left%s", done, self.total, self.unit, rate, left, values)
 
 
+class StderrHandler(logging.Handler):
+    """Messages as plain lines on what is standard error at the moment: a stage's log takes its place while the stage runs."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write one message, visibly."""
+        print(model.escape_control(self.format(record)), file=sys.stderr, flush=True)
+
+
+def log_to_stderr() -> None:
+    """Called by each entry point, once or more: what the modules of `interplay` log reaches standard error."""
+    logger = logging.getLogger("interplay")
+    if not any(isinstance(handler, StderrHandler) for handler in logger.handlers):
+        logger.addHandler(StderrHandler())
+    logger.setLevel(logging.INFO)
+    logger.propagate = False
+
+
+# Numbers as people read them.
+
+
+def clock(seconds: float) -> str:
+    """`under 1 s`, `42 s`, `3.4 min`, `1.27 h`."""
+    if 0 < seconds < 1:
+        return "under 1 s"
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.1f} min" if seconds < 5400 else f"{seconds / 3600:.2f} h"
+
+
+def quantity(number: float) -> str:
+    """`1,536`, `3.00 M`, `1.55e+13` as `15.5 T`: three digits and a prefix from a million on."""
+    for limit, prefix in ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M")):
+        if abs(number) >= limit:
+            shown = number / limit
+            return f"{shown:.{2 if abs(shown) < 10 else 1 if abs(shown) < 100 else 0}f} {prefix}"
+    return f"{number:,.0f}" if float(number).is_integer() else f"{number:,.3g}"
+
+
 # The machine and the library versions of a run: recorded with its result, never hashed.
 
 
@@ -112,7 +150,9 @@ CPUS = Path("/proc/cpuinfo")
 
 def current_environment() -> dict[str, str]:
     """Kind of processor, of the GPU where this process uses one, and versions."""
-    return {"cpu": _cpu(), **_gpu(), **versions()}
+    torch = sys.modules.get("torch")  # a stage that needs none does not pay for the import
+    gpu = {"gpu": torch.cuda.get_device_name()} if torch is not None and torch.cuda.is_initialized() else {}
+    return {"cpu": _cpu(), **gpu, **versions()}
 
 
 def versions() -> dict[str, str]:
@@ -130,12 +170,6 @@ def _cpu() -> str:
     lines = CPUS.read_text().splitlines() if CPUS.exists() else []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return names[0] if names else platform.processor() or platform.machine()
-
-
-def _gpu() -> dict[str, str]:
-    """Reads torch only where it is imported already: a stage that needs none does not pay for the import."""
-    torch = sys.modules.get("torch")
-    return {"gpu": torch.cuda.get_device_name()} if torch is not None and torch.cuda.is_initialized() else {}
 
 
 def without_vllm() -> str | None:

@@ -1,9 +1,7 @@
 """Base of every spec: frozen pydantic models that refuse unknown keys, and errors in one line with the nearest valid name."""
 
 import difflib
-import logging
 import re
-import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import Annotated, Any, ClassVar, NamedTuple, TypeVar, get_args
 
@@ -263,7 +261,7 @@ def _models_at(cls: type[Model], value: Any, path: list[str]) -> tuple[list[type
     for part in path:
         chosen = [model for model in models if _fits(model, here)] or models
         fields = [model.model_fields[part] for model in chosen if part in model.model_fields]
-        inner = [m for field in fields for m in [*_models_in(field.annotation), *_marked(field.metadata)]]
+        inner = [m for field in fields for m in [*models_in(field.annotation), *_marked(field.metadata)]]
         models, here = inner or models, _inside(here, part)
     return models, here
 
@@ -276,16 +274,17 @@ def _inside(value: Any, part: str) -> Any:
     return getattr(value, part, None) if isinstance(value, Model) else None
 
 
-def _models_in(annotation: Any) -> list[type[Model]]:
+def models_in(annotation: Any) -> list[type[Model]]:
+    """The models that a field's annotation allows, itself or inside lists, mappings and unions."""
     if isinstance(annotation, type) and issubclass(annotation, Model):
         return [annotation]
-    inner = [m for arg in getattr(annotation, "__args__", ()) for m in _models_in(arg)]
+    inner = [m for arg in getattr(annotation, "__args__", ()) for m in models_in(arg)]
     return [*inner, *_marked(getattr(annotation, "__metadata__", ()))]
 
 
 def _marked(metadata: Iterable[Any]) -> list[type[Model]]:
     """The models of the marks `Written` that YAML is checked as."""
-    return [m for mark in metadata if isinstance(mark, Written) for m in _models_in(mark.model())]
+    return [m for mark in metadata if isinstance(mark, Written) for m in models_in(mark.model())]
 
 
 # Text that others wrote, such as a completion or a line of a data file, shown on a terminal without being obeyed by it.
@@ -304,44 +303,6 @@ def escape_control(text: str) -> str:
 def print_visible(text: str, end: str = "\n") -> None:
     """Print a result that was asked for, visibly."""
     print(escape_control(text), end=end)
-
-
-class StderrHandler(logging.Handler):
-    """Messages as plain lines on what is standard error at the moment: a stage's log takes its place while the stage runs."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Write one message, visibly."""
-        print(escape_control(self.format(record)), file=sys.stderr, flush=True)
-
-
-def log_to_stderr() -> None:
-    """Called by each entry point, once or more: what the modules of `interplay` log reaches standard error."""
-    logger = logging.getLogger("interplay")
-    if not any(isinstance(handler, StderrHandler) for handler in logger.handlers):
-        logger.addHandler(StderrHandler())
-    logger.setLevel(logging.INFO)
-    logger.propagate = False
-
-
-# Numbers as people read them.
-
-
-def clock(seconds: float) -> str:
-    """`under 1 s`, `42 s`, `3.4 min`, `1.27 h`."""
-    if 0 < seconds < 1:
-        return "under 1 s"
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.1f} min" if seconds < 5400 else f"{seconds / 3600:.2f} h"
-
-
-def quantity(number: float) -> str:
-    """`1,536`, `3.00 M`, `1.55e+13` as `15.5 T`: three digits and a prefix from a million on."""
-    for limit, prefix in ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M")):
-        if abs(number) >= limit:
-            shown = number / limit
-            return f"{shown:.{2 if abs(shown) < 10 else 1 if abs(shown) < 100 else 0}f} {prefix}"
-    return f"{number:,.0f}" if float(number).is_integer() else f"{number:,.3g}"
 
 
 # -- partial models ----------------------------------------------------------------------------------------------------------

@@ -19,20 +19,9 @@ def check_mix(mix: dict[Any, float], what: str) -> dict:
     return mix
 
 
-def _check_shares(value: list[float]) -> list[float]:
-    check_mix(dict(enumerate(value)), "a mix")
-    return value
-
-
-Mix = Annotated[list[float], AfterValidator(_check_shares)]
+Mix = Annotated[list[float], AfterValidator(lambda shares: [*check_mix(dict(enumerate(shares)), "a mix").values()])]
 """Shares of `data.<i>` roles, in order; they sum to 1."""
-
-
-def _check_dict(value: dict) -> dict:
-    return check_mix(value, "shares")
-
-
-SHARES = AfterValidator(_check_dict)
+SHARES = AfterValidator(lambda shares: check_mix(shares, "shares"))
 """Of a field that maps names to shares: they sum to 1."""
 
 

@@ -1,4 +1,4 @@
-"""THE table of what a user can extend: each union, what a member of the user's own looks like, and an example (extensions.yaml).
+"""THE table of what a user can extend: each union, and what a member of the user's own looks like.
 Signatures are checked when a study is planned, from the text alone: nothing of the user's is imported then."""
 
 from __future__ import annotations
@@ -7,12 +7,8 @@ import ast
 import importlib.util
 import inspect
 from collections.abc import Iterator
-from functools import cache
-from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
-
-import yaml
+from typing import TYPE_CHECKING, Any, Protocol
 
 from interplay.core import digest, extension
 from interplay.core.model import KeyPlace, Model, UserError, nearest_name
@@ -212,22 +208,6 @@ EXTENSIONS: dict[str, tuple[type, ...]] = {
 """Union -> what a member may be: Protocols of a function (`__call__`) or of a class (its methods)."""
 
 
-class Example(NamedTuple):
-    """A member of the user's own."""
-
-    use: str
-    """One line of a study."""
-    code: str
-    """The file that it names, at most six lines."""
-
-
-@cache
-def examples() -> dict[str, Example]:
-    """One example for each union, for the reference."""
-    text = resources.files("interplay.kinds").joinpath("extensions.yaml").read_text(encoding="utf-8")
-    return {union: Example(**fields) for union, fields in yaml.safe_load(text).items()}
-
-
 def check_extensions(spec: Model, place: KeyPlace) -> None:
     """Raises UserError, with the key, where a member of the user's own in `spec` is not defined, has none of the forms of its
     union, or does not take its options."""
@@ -297,7 +277,7 @@ def _misfit(form: type, found: ast.FunctionDef | ast.ClassDef, by_name: bool) ->
     """Why a definition has not this form; None: it has. `by_name`: the names of a function's parameters choose the form."""
     if isinstance(found, ast.FunctionDef):
         return _unlike(found, found.name, _parameters(form, "__call__"), first=0, by_name=by_name)
-    for name in (name for name in _named_methods(form) if name != "__init__"):
+    for name in (name for name in named_methods(form) if name != "__init__"):
         own = _method(found, name)
         if own is None:
             if not found.bases:
@@ -360,20 +340,6 @@ def _options_class(found: ast.FunctionDef, tree: ast.Module) -> tuple[list[str],
     return list(names), [name for name, bare in names.items() if bare], False
 
 
-def shown_signature(union: str) -> list[tuple[str, str, str]]:
-    """For the reference: (signature, what it is, what it returns) of each form of a union."""
-    found = []
-    for form in EXTENSIONS[union]:
-        methods = {name: item for name, item in vars(form).items() if inspect.isfunction(item) and name in _named_methods(form)}
-        for name, method in methods.items():
-            signature = inspect.signature(method)
-            arguments = ", ".join(f"{one.name}: {one.annotation}" for one in list(signature.parameters.values())[1:])
-            label = "function" if name == "__call__" else f"class.{name}"
-            returns = f"{label}({arguments}) -> {signature.return_annotation}"
-            found.append((returns, inspect.getdoc(form) or "", inspect.getdoc(method) or ""))
-    return found
-
-
-def _named_methods(form: type) -> list[str]:
-    """`__call__`, or `__init__` and the public methods."""
+def named_methods(form: type) -> list[str]:
+    """Of a Protocol: `__call__`, or `__init__` and the public methods."""
     return [name for name in vars(form) if name == "__call__" or (_is_class(form) and (name == "__init__" or name[:1] != "_"))]

@@ -6,7 +6,7 @@ once for a whole group, count where they are known: in records, not in plans; th
 
 from collections.abc import Mapping
 from fractions import Fraction
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from interplay.rl.spec import TeachSpec
 from interplay.train.spec import TuneSpec
@@ -29,36 +29,23 @@ class Cost(NamedTuple):
     """Of the model that the stage trains, samples from or passes on; None: unknown, such as a source model not yet read."""
 
 
-class Formula(Protocol):
-    """The cost of one kind of stage."""
+class Formula:
+    """The cost of one kind of stage; that of kinds which train and sample nothing."""
 
     def planned(self, spec: Json, problems: int, parameters: int | None) -> Cost:
         """From the spec as JSON; `problems`: rows of its data, for kinds that sample all of them."""
+        return Cost(parameters=parameters)
 
     def realised(self, record: Json, parameters: int | None) -> Cost:
         """From the record's metrics."""
+        return Cost(parameters=parameters)
 
     def charged(self, spec: Json) -> int:
         """Training tokens as arXiv:2512.07783 charges them (cost.paper_tokens)."""
-
-
-class Free(NamedTuple):
-    """Trains and samples nothing."""
-
-    def planned(self, spec: Json, problems: int, parameters: int | None) -> Cost:
-        """No tokens."""
-        return Cost(parameters=parameters)
-
-    def realised(self, record: Json, parameters: int | None) -> Cost:
-        """No tokens."""
-        return Cost(parameters=parameters)
-
-    def charged(self, spec: Json) -> int:
-        """Nothing."""
         return 0
 
 
-class Training(NamedTuple):
+class Training(Formula):
     """Next-token training: a budget of tokens."""
 
     def planned(self, spec: Json, problems: int, parameters: int | None) -> Cost:
@@ -74,10 +61,11 @@ class Training(NamedTuple):
         return int(spec["tokens"])
 
 
-class Tuning(NamedTuple):
+class Tuning(Formula):
     """A number of steps on few data, with or without a frozen reference (train.spec.TuneSpec)."""
 
-    spec: type[TuneSpec]
+    def __init__(self, spec: type[TuneSpec]) -> None:
+        self.spec = spec
 
     def planned(self, spec: Json, problems: int, parameters: int | None) -> Cost:
         """Every prompt with a completion as long as it may be, so an upper bound."""
@@ -96,7 +84,7 @@ class Tuning(NamedTuple):
         return with_flops(Cost(tokens=tokens, parameters=parameters), self.spec.reference_tokens(spec, tokens))
 
 
-class Reinforcement(NamedTuple):
+class Reinforcement(Formula):
     """Rollouts, scored by a reference where the loss has one, and passes over them."""
 
     def planned(self, spec: Json, problems: int, parameters: int | None) -> Cost:
@@ -127,7 +115,7 @@ class Reinforcement(NamedTuple):
         return with_flops(cost, prompts + passing * scorings)
 
 
-class Teaching(NamedTuple):
+class Teaching(Formula):
     """Rollouts of students and proposals of a teacher; some are trained on, others only judge."""
 
     def planned(self, spec: Json, problems: int, parameters: int | None) -> Cost:
@@ -156,7 +144,7 @@ class Teaching(NamedTuple):
         return with_flops(cost, learnt * scorings)
 
 
-class Sampling(NamedTuple):
+class Sampling(Formula):
     """Samples over a problem set."""
 
     def planned(self, spec: Json, problems: int, parameters: int | None) -> Cost:
@@ -170,10 +158,6 @@ class Sampling(NamedTuple):
         rollouts = record["metrics"]["all"]["n"] * record["spec"]["num_samples"]
         sampled = round(rollouts * record["metrics"]["all"]["length"])
         return with_flops(Cost(sampled=sampled, rollouts=rollouts, parameters=parameters), 0)
-
-    def charged(self, spec: Json) -> int:
-        """Nothing is trained."""
-        return 0
 
 
 def with_flops(cost: Cost, scored: int) -> Cost:

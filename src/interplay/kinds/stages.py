@@ -2,11 +2,11 @@
 value` pairs, and what they cost."""
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, get_args
 
 from interplay.core.digest import canonical, canonical_json, first_name
-from interplay.core.model import KeyPlace, Model, Since, UserError, parse_model
+from interplay.core.model import KeyPlace, Model, Since, UserError, models_in, parse_model
 from interplay.kinds.formulas import Cost
 from interplay.kinds.table import KINDS, is_trainer
 
@@ -45,7 +45,7 @@ def _pruned(value: Any, models: list[type[Model]], spelt: Callable[[type[Model],
         if field is None:
             found[key] = item
         elif not any(isinstance(mark, Since) and canonical(mark.value) == item for mark in field.metadata):
-            found[spelt(member, name)] = _pruned(item, list(models_in(field.annotation)), spelt)
+            found[spelt(member, name)] = _pruned(item, models_in(field.annotation), spelt)
     return found
 
 
@@ -65,14 +65,6 @@ def _fits(value: dict[str, Any], model: type[Model]) -> bool:
     required = {name for name, field in model.model_fields.items() if field.is_required()}
     names = _present_names(model)
     return required <= {names.get(key, key) for key in value} <= set(model.model_fields)
-
-
-def models_in(annotation: Any) -> Iterator[type[Model]]:
-    """The models that a field's annotation allows, itself or inside lists, mappings and unions."""
-    if isinstance(annotation, type) and issubclass(annotation, Model):
-        yield annotation
-    for argument in get_args(annotation):
-        yield from models_in(argument)
 
 
 # Specs as flat `dotted.key: value` pairs: what people compare and what tables show.
@@ -144,7 +136,9 @@ def costs(stages: Mapping[str, Mapping[str, Any]]) -> dict[str, Cost]:
     records; the record of a source has its parameters. A dependency that is not among them is unknown."""
     found: dict[str, Cost] = {}
     for digest, stage in stages.items():
-        found[digest] = _planned(stage, _parameters(stage, stages, found), stages)
+        row = KINDS[stage["kind"]]
+        problems = planned_size(stage["deps"]["data"], stages) if row.makes == "samples" else 0
+        found[digest] = row.cost.planned(stage["spec"], problems, _parameters(stage, stages, found))
     return found
 
 
@@ -199,12 +193,6 @@ def _parameters(stage: Mapping[str, Any], stages: Mapping[str, Mapping[str, Any]
     if origin is None:
         return None if KINDS[stage["kind"]].makes == "model" else 0
     return found[origin].parameters if origin in found else None
-
-
-def _planned(stage: Mapping[str, Any], parameters: int | None, stages: Mapping[str, Mapping[str, Any]]) -> Cost:
-    row = KINDS[stage["kind"]]
-    problems = planned_size(stage["deps"]["data"], stages) if row.makes == "samples" else 0
-    return row.cost.planned(stage["spec"], problems, parameters)
 
 
 def planned_size(digest: str, stages: Mapping[str, Mapping[str, Any]]) -> int:

@@ -33,7 +33,7 @@ class Kind(NamedTuple):
     """Keys by which a stage of a study refers to problem sets and stages; None: the planner makes its stages."""
     planned: tuple[str, ...] = ()
     """Keys of its spec that the planner fills in from other parts of the study."""
-    cost: formulas.Formula = formulas.Free()
+    cost: formulas.Formula = formulas.Formula()
     logged: tuple[str, ...] = ()
     """Names in its `metrics.jsonl`: what a figure with `x: step` can draw."""
     logged_prefixes: tuple[str, ...] = ()

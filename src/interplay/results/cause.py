@@ -5,8 +5,8 @@ import hashlib
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
 
 from interplay.core.artifact import split_ref
 from interplay.kinds.stages import flat_leaves, hashed_json
@@ -95,18 +95,12 @@ def show_value(value: Any) -> str:
     return text if len(text) <= LONGEST else f"{text[: LONGEST - 3]}..."
 
 
-class StageLookup(Protocol):
-    """Stages as JSON by digest."""
-
-    def get(self, ref: str) -> Mapping[str, Any] | None:
-        """None where the stage is unknown."""
-
-
 class Comparison:
-    """Differences and distances between the stages of a library, each pair computed once."""
+    """Differences and distances between stages, each pair computed once. `stage_of`: reference -> stage as JSON, None where it is
+    unknown."""
 
-    def __init__(self, library: StageLookup) -> None:
-        self.library = library
+    def __init__(self, stage_of: Callable[[str], Mapping[str, Any] | None]) -> None:
+        self.stage_of = stage_of
         self._leaves: dict[str, frozenset[tuple[str, str]]] = {}
         self._distances: dict[tuple[str, str], float] = {}
 
@@ -118,7 +112,7 @@ class Comparison:
         return self._distances[pair] + (old != new and pair[0] == pair[1])
 
     def _distance(self, old: str, new: str) -> float:
-        there, here = self.library.get(old), self.library.get(new)
+        there, here = self.stage_of(old), self.stage_of(new)
         if old == new:
             return 0.0
         if there is None or here is None or there["kind"] != here["kind"]:
@@ -126,23 +120,21 @@ class Comparison:
         own = len(self.leaves(old) ^ self.leaves(new)) / 2
         if here["kind"] == "report":
             return own + len(set(there["deps"]) ^ set(here["deps"])) / 2
-        roles = {*there["deps"], *here["deps"]}
-        return own + sum(self._dep_distance(there["deps"].get(role), here["deps"].get(role)) for role in roles)
-
-    def _dep_distance(self, old: str | None, new: str | None) -> float:
-        return OTHER_ROLE if old is None or new is None else self.distance(old, new)
+        before, after = there["deps"], here["deps"]
+        own += OTHER_ROLE * len(before.keys() ^ after.keys())
+        return own + sum(self.distance(before[role], after[role]) for role in before.keys() & after.keys())
 
     def leaves(self, digest: str) -> frozenset[tuple[str, str]]:
         """(dotted path, value as JSON) of every leaf of a stage's spec and of its versions; none where the spec is not known."""
         if digest not in self._leaves:
-            stage = self.library.get(digest)
+            stage = self.stage_of(digest)
             walked = _walk(stage) if stage is not None and "spec" in stage else ()
             self._leaves[digest] = frozenset((path, json.dumps(value)) for path, value in walked)
         return self._leaves[digest]
 
     def changes(self, old: str, new: str) -> list[Change]:
         """The fields in which two stages differ: versions first, then the spec's, then dependencies with their roots."""
-        there, here = self.library.get(old), self.library.get(new)
+        there, here = self.stage_of(old), self.stage_of(new)
         if there is None or here is None:
             return []
         if "spec" not in there or "spec" not in here:
@@ -152,7 +144,15 @@ class Comparison:
 
     def distinct_changes(self, old: str, new: str) -> list[Change]:
         """`changes`, with a root that several roles share named once."""
-        return _distinct(self.changes(old, new))
+        seen: set[tuple[str, ...]] = set()
+        kept = []
+        for change in self.changes(old, new):
+            keyed = {(root.stage, root.field, show_value(root.old), show_value(root.new)): root for root in change.roots}
+            fresh = {key: root for key, root in keyed.items() if key not in seen}
+            seen |= fresh.keys()
+            if fresh or not change.roots:
+                kept.append(change._replace(roots=tuple(fresh.values())))
+        return kept
 
     def _inputs(self, before: Mapping[str, str], after: Mapping[str, str]) -> Iterator[Change]:
         """Dependencies by role. The roles of a report are digests, so old and new ones have no pairs."""
@@ -168,7 +168,7 @@ class Comparison:
     def _roots(self, old: str, new: str) -> Iterator[Change]:
         """The edited fields that led to another dependency."""
         (there, step_then), (here, step_now) = split_ref(old), split_ref(new)
-        before, after = self.library.get(there), self.library.get(here)
+        before, after = self.stage_of(there), self.stage_of(here)
         if before is None or after is None:
             return
         name = stage_name(after["kind"], after.get("label", ""))
@@ -189,7 +189,7 @@ def explain_new(
 ) -> tuple[list[Cause], dict[str, int]]:
     """The cause of each of the stages `new` (in the plan's order); with `most`, of at most that many of each kind. Also returns
     the number of stages passed over by kind."""
-    comparison = Comparison(library)
+    comparison = Comparison(library.get)
     newest, places = _candidates(found, library)
     causes: list[Cause] = []
     looked_at, passed_over = Counter[str](), Counter[str]()
@@ -201,7 +201,9 @@ def explain_new(
         looked_at[kind] += 1
         nearest = _nearest(digest, label, [*places.get((kind, label), []), *newest.get(kind, [])], comparison)
         changes = comparison.distinct_changes(nearest, digest) if nearest else []
-        causes.append(Cause(digest, kind, label, nearest, tuple(changes), _label(nearest, label, library)))
+        there = library.get(nearest) if nearest else None
+        other = there["label"] if there and there["label"] != label else ""
+        causes.append(Cause(digest, kind, label, nearest, tuple(changes), other))
     return causes, dict(passed_over)
 
 
@@ -247,34 +249,10 @@ def _nearest(digest: str, label: str, candidates: list[str], comparison: Compari
 
     def rank(place: int) -> tuple[float, bool, int]:
         candidate = candidates[place]
-        stage = comparison.library.get(candidate)
+        stage = comparison.stage_of(candidate)
         return (comparison.distance(candidate, digest), stage is None or stage["label"] != label, place)
 
     return candidates[min(range(len(candidates)), key=rank)] if candidates else None
-
-
-def _label(nearest: str | None, label: str, library: Library) -> str:
-    there = library.get(nearest) if nearest else None
-    return there["label"] if there and there["label"] != label else ""
-
-
-def _distinct(changes: list[Change]) -> list[Change]:
-    """A root that several roles share is named once."""
-    seen: set[tuple[str, str, str, str]] = set()
-    kept = []
-    for change in changes:
-        fresh = []
-        for root in change.roots:
-            if _key(root) not in seen:
-                seen.add(_key(root))
-                fresh.append(root)
-        if fresh or not change.roots:
-            kept.append(change._replace(roots=tuple(fresh)))
-    return kept
-
-
-def _key(root: Change) -> tuple[str, str, str, str]:
-    return (root.stage, root.field, show_value(root.old), show_value(root.new))
 
 
 def _fields(before: Mapping[str, str], after: Mapping[str, str]) -> Iterator[Change]:

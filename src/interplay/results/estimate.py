@@ -4,6 +4,7 @@ rate; and how long the plan takes on a number of GPUs.
 Both sides of a pace (results/telemetry.py) are planned: seconds over the cost that the finished stage's own spec predicted. So
 completions that end long before their cap are included."""
 
+import graphlib
 import heapq
 import itertools
 import json
@@ -226,36 +227,32 @@ def schedule_stages(plan: Plan, made: Estimate, gpus: int, wait: float = 0.0) ->
     if too_wide := next((digest for digest, count in needed.items() if count > gpus), None):
         stage = plan.stages[too_wide]
         raise model.UserError(f"--gpus {gpus}: {stage.label} ({stage.kind}) needs {needed[too_wide]}; name at least that many")
-    open_inputs, users = _unfinished_graph(plan, made)
+    inputs = {digest: {artifact.split_ref(dep)[0] for dep in plan.stages[digest].deps.values()} for digest in made.times}
+    waiting = graphlib.TopologicalSorter({digest: deps & made.times.keys() for digest, deps in inputs.items()})
+    waiting.prepare()
     # By the GPUs that they need, so that no stage that waits is examined again; each with its place in the order.
     ready: dict[int, deque[tuple[int, str]]] = {count: deque() for count in sorted(set(needed.values()))}
     places = itertools.count()
-    for digest in (digest for digest, count in open_inputs.items() if not count):
-        ready[needed[digest]].append((next(places), digest))
     running: list[tuple[float, str]] = []
     now, free = 0.0, gpus
-    while running or any(ready.values()):
+    while waiting.is_active():
+        for digest in waiting.get_ready():
+            ready[needed[digest]].append((next(places), digest))
         while fitting := [queue for count, queue in ready.items() if queue and count <= free]:
             _, digest = min(fitting, key=itemgetter(0)).popleft()
             free -= needed[digest]
             heapq.heappush(running, (now + wait + made.times[digest].seconds, digest))
         now, done = heapq.heappop(running)
         free += needed[done]
-        for user in users.get(done, ()):
-            open_inputs[user] -= 1
-            if not open_inputs[user]:
-                ready[needed[user]].append((next(places), user))
+        waiting.done(done)
     held = sum(needed[digest] * time.seconds for digest, time in made.times.items())
     return Schedule(gpus, now / 3600, held / (gpus * now) if now else 0.0)
 
 
-def _unfinished_graph(plan: Plan, made: Estimate) -> tuple[dict[str, int], Mapping[str, list[str]]]:
-    """Of the unfinished stages: the number of unfinished inputs of each, and the stages that use it."""
-    open_inputs: dict[str, int] = {}
-    users: dict[str, list[str]] = {}
-    for digest in made.times:
-        inputs = {artifact.split_ref(dep)[0] for dep in plan.stages[digest].deps.values()} & made.times.keys()
-        open_inputs[digest] = len(inputs)
-        for one in inputs:
-            users.setdefault(one, []).append(digest)
-    return open_inputs, users
+def longest_chain(plan: Plan, seconds: Mapping[str, float]) -> float:
+    """Seconds of the longest chain of stages, the critical path; a stage without seconds takes none."""
+    ends: dict[str, float] = {}
+    for digest, stage in plan.stages.items():  # dependencies first
+        before = max((ends[artifact.split_ref(dep)[0]] for dep in stage.deps.values()), default=0.0)
+        ends[digest] = before + seconds.get(digest, 0.0)
+    return max(ends.values(), default=0.0)

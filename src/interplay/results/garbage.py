@@ -58,7 +58,12 @@ def find_garbage(configs: Path, results: Path, extra: Iterable[Path] = (), older
     library = state.Library({}, results, found, locks.stages_of(read))
     roots = _roots(configs, results, held, found, library, older_than)
     kept = set().union(*held.values(), artifact.closure(roots, lambda digest: library.deps(digest).values()))
-    unreached = [_item(results, digest, one) for digest, one in sorted(found.items()) if digest not in kept]
+    unreached = []
+    for digest, one in sorted(found.items()):
+        if digest not in kept:
+            folder = artifact.folder(results, one.kind, digest)
+            size = sum(os.lstat(os.path.join(top, name)).st_size for top, _, files in os.walk(folder) for name in files)
+            unreached.append(Item(folder, one.kind, one.state, size, _days(folder)))
     old = [item for item in unreached if item.days >= older_than]
     going = {item.folder.name for item in old}
     return Garbage(
@@ -72,10 +77,7 @@ def find_garbage(configs: Path, results: Path, extra: Iterable[Path] = (), older
 
 def remove_garbage(garbage: Garbage, results: Path) -> list[str]:
     """Remove it all; returns one line for each folder that was kept because it is in use."""
-    kept = []
-    for item in garbage.results:
-        if not _remove(item.folder):
-            kept.append(f"{item.folder}: in use, so it stays")
+    kept = [f"{item.folder}: in use, so it stays" for item in garbage.results if not _remove(item.folder)]
     for path in [*garbage.links, *garbage.logs]:
         path.unlink(missing_ok=True)
     for path in garbage.leftovers:
@@ -112,7 +114,8 @@ def _roots(
     names = {plan.flat_name(s, c) for s in expand.studies(configs) for c in expand.scales(configs)}
     linked = {target for name, _, target in _links(results) if name in names and name not in held}
     open_stages = {digest: one for digest, one in found.items() if one.state != "done"}
-    active = {digest for digest, one in open_stages.items() if one.state == "running" or _days(results, digest, one) < days}
+    folders = {digest: artifact.folder(results, one.kind, digest) for digest, one in open_stages.items()}
+    active = {digest for digest, one in open_stages.items() if one.state == "running" or _days(folders[digest]) < days}
     waiting: dict[str, list[str]] = {}
     for digest in open_stages:
         for dep in library.deps(digest).values():
@@ -145,17 +148,7 @@ def _orphaned_logs(root: Path, known: set[str], found: Mapping[str, state.Found]
     return sorted(path for path, name in names.items() if name not in known and (name not in found or name in going))
 
 
-def _item(results: Path, digest: str, one: state.Found) -> Item:
-    folder = artifact.folder(results, one.kind, digest)
-    return Item(folder, one.kind, one.state, _size(folder), _days(results, digest, one))
-
-
-def _days(results: Path, digest: str, one: state.Found) -> float:
+def _days(folder: Path) -> float:
     """Since the last write of the planner, the runner or the record's writer."""
-    folder = artifact.folder(results, one.kind, digest)
     times = [path.stat().st_mtime for name in ("record.json", "telemetry.json", "stage.json") if (path := folder / name).exists()]
     return (time.time() - max(times, default=folder.stat().st_mtime)) / DAY
-
-
-def _size(folder: Path) -> int:
-    return sum(os.lstat(os.path.join(top, name)).st_size for top, _, files in os.walk(folder) for name in files)

@@ -9,7 +9,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_origin
 
@@ -161,16 +161,6 @@ class Differences(NamedTuple):
     same: int
 
 
-class _Library:
-    """The stages of both sides."""
-
-    def __init__(self, old: Stages, new: Stages) -> None:
-        self.stages = {**old, **new}
-
-    def get(self, ref: str) -> dict[str, Any] | None:
-        return self.stages.get(artifact.split_ref(ref)[0])
-
-
 def lock_of_commit(plan: plans.Plan, configs: Path, results: Path, revision: str) -> Locked:
     """The plan's lock at a commit, tag or branch. Raises UserError when git, the commit or the lock is missing."""
     if not revision:  # git would take it for its index
@@ -179,15 +169,7 @@ def lock_of_commit(plan: plans.Plan, configs: Path, results: Path, revision: str
         locked = lock_at(revision, plan.lock_path(configs))
     except UserError as error:
         raise UserError(f"--against {revision}: {error}") from None
-    stages = _with_specs(locked, plan, results)
-    if not _lacks_specs(stages):
-        return Locked(revision, stages)
-    try:
-        rebuilt = plan_at(revision, plan.study, plan.scale)
-    except UserError as error:
-        return Locked(revision, stages, str(error))
-    stages = {digest: rebuilt.get(digest, stage) for digest, stage in stages.items()}
-    return Locked(revision, stages, "the commit's configs give other stages than its lock" if _lacks_specs(stages) else "")
+    return _with_specs(Locked(revision, locked), plan, results, lambda: plan_at(revision, plan.study, plan.scale))
 
 
 def lock_of_working_tree(plan: plans.Plan, configs: Path, results: Path) -> Locked | None:
@@ -196,31 +178,38 @@ def lock_of_working_tree(plan: plans.Plan, configs: Path, results: Path) -> Lock
     path = plan.lock_path(configs)
     if not path.exists() or plan.locked(configs):
         return None
-    stages = _with_specs(read_lock(path).stages, plan, results)
-    if not _lacks_specs(stages):
-        return Locked("the lock", stages)
-    try:
-        commit, rebuilt = last_consistent(plan.study, plan.scale, configs)
-    except UserError as error:
-        return Locked("the lock", stages, str(error))
-    filled = {digest: rebuilt.get(digest, stage) for digest, stage in stages.items()}
-    if not _lacks_specs(filled):
-        return Locked("the lock", filled)
+    committed: list[tuple[str, Stages]] = []
+
+    def rebuild() -> Stages:
+        committed.append(last_consistent(plan.study, plan.scale, configs))
+        return committed[0][1]
+
+    found = _with_specs(Locked("the lock", read_lock(path).stages), plan, results, rebuild)
+    if not found.lacking or not committed:
+        return found
+    commit, rebuilt = committed[0]
     return Locked(f"the lock of commit {commit[:12]} (the one here was not committed)", rebuilt)
 
 
-def _with_specs(locked: Stages, plan: plans.Plan, results: Path) -> Stages:
-    """The lock's stages: those of the plan as planned, others as they lie in results/, and the rest as the lock has them."""
-    return {
+def _with_specs(locked: Locked, plan: plans.Plan, results: Path, rebuild: Callable[[], Stages]) -> Locked:
+    """The lock with the specs of its stages: those of the plan as planned, others as they lie in results/, and where that is not
+    all, those that `rebuild` plans from a commit."""
+    stages = {
         digest: plan.stages[digest].as_json()
         if digest in plan.stages
         else {**(state.read_stage(results, stage["kind"], digest) or {}), **stage}
-        for digest, stage in locked.items()
+        for digest, stage in locked.stages.items()
     }
-
-
-def _lacks_specs(stages: Stages) -> bool:
-    return any("spec" not in stage for stage in stages.values())
+    lacking = [digest for digest, stage in stages.items() if "spec" not in stage]
+    if not lacking:
+        return locked._replace(stages=stages)
+    try:
+        rebuilt = rebuild()
+    except UserError as error:
+        return locked._replace(stages=stages, lacking=str(error))
+    stages = {digest: rebuilt.get(digest, stage) for digest, stage in stages.items()}
+    whole = all("spec" in stage for stage in stages.values())
+    return locked._replace(stages=stages, lacking="" if whole else "the commit's configs give other stages than its lock")
 
 
 def compare_stages(old: Stages, new: Stages) -> Differences:
@@ -230,7 +219,8 @@ def compare_stages(old: Stages, new: Stages) -> Differences:
     waiting: dict[tuple[str, str], list[str]] = {}
     for digest, stage in gone.items():
         waiting.setdefault((stage["kind"], stage["label"]), []).append(digest)
-    comparison = cause.Comparison(_Library(old, new))
+    both = {**old, **new}
+    comparison = cause.Comparison(lambda ref: both.get(artifact.split_ref(ref)[0]))
     added, changed, paired = [], [], set()
     for digest, stage in new.items():
         if digest in old:
@@ -250,12 +240,12 @@ def compare_stages(old: Stages, new: Stages) -> Differences:
 def differences_json(found: Differences) -> dict[str, Any]:
     """The differences for programs."""
 
-    def brief(stage: dict[str, Any]) -> dict[str, str]:
-        return {key: stage[key] for key in ("digest", "kind", "label")}
-
+    added, removed = (
+        [{key: stage[key] for key in ("digest", "kind", "label")} for stage in side] for side in (found.added, found.removed)
+    )
     return {
-        "added": [brief(stage) for stage in found.added],
-        "removed": [brief(stage) for stage in found.removed],
+        "added": added,
+        "removed": removed,
         "changed": [cause.cause_json(one) for one in found.changed],
         "same": found.same,
     }
@@ -298,9 +288,7 @@ def check_locks(plans: list[plans.Plan], configs: Path, results: Path, every: bo
 
 def write_locks(plans: list[plans.Plan], configs: Path, every: bool) -> Iterator[Path]:
     """Write the locks of plans that differ, and of `every` plan the table of members; gives each path that was written."""
-    for plan in plans:
-        if plan.write_lock(configs):
-            yield plan.lock_path(configs)
+    yield from (plan.lock_path(configs) for plan in plans if plan.write_lock(configs))
     if every and write_members(plans, configs):
         yield members_path(configs)
 

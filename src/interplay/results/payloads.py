@@ -174,13 +174,17 @@ def add_payloads(results: Path, plans: Iterable[Plan], more: Iterable[Path] = ()
         return []
     held = _held(results)
     found = _finished(results, plans) | {folder.as_posix(): folder.name for folder in more}
-    new = {path: version for path, version in found.items() if held.get(path) != version and _is_complete(path)}
+    new = {path: version for path, version in found.items() if held.get(path) != version}
+    for path in [path for path in map(Path, new) if artifact.done(path) and artifact.absent(path)]:
+        del new[path.as_posix()]  # a kept record alone would replace the payload
     if new:
         for kind in sorted({Path(path).parent.name for path in new}):
             if not pointer_path(results, kind).exists():  # DVC adds a first artifact only where a pointer exists
                 artifact.write_atomic(pointer_path(results, kind), f"outs:\n- path: {kind}\n".encode())
         run_dvc("add", "--quiet", "--no-relink", *sorted(new))
-        _hold(results, held | new)
+        held |= new
+        pointers = {kind: _checksum(pointer_path(results, kind)) for kind in sorted({Path(path).parent.name for path in held})}
+        artifact.write_json(results / ".stored.json", {"pointers": pointers, "held": held})
     return sorted(new)
 
 
@@ -272,11 +276,6 @@ def _finished(results: Path, plans: Iterable[Plan]) -> dict[str, str]:
     return found
 
 
-def _is_complete(path: str) -> bool:
-    """Only a complete artifact is added: a kept record alone would replace the payload."""
-    return not (Path(path) / "record.json").exists() or not artifact.absent(Path(path))
-
-
 def _held(results: Path) -> dict[str, str]:
     """What is known to be stored, as in `_finished`; nothing of a kind whose pointer has changed since, as after `git pull`."""
     path = results / ".stored.json"
@@ -285,11 +284,6 @@ def _held(results: Path) -> dict[str, str]:
     known = artifact.read_json(path)
     same = {kind for kind, checksum in known["pointers"].items() if _checksum(pointer_path(results, kind)) == checksum}
     return {path: version for path, version in known["held"].items() if Path(path).parent.name in same}
-
-
-def _hold(results: Path, held: dict[str, str]) -> None:
-    pointers = {kind: _checksum(pointer_path(results, kind)) for kind in sorted({Path(path).parent.name for path in held})}
-    artifact.write_json(results / ".stored.json", {"pointers": pointers, "held": held})
 
 
 def _checksum(path: Path) -> str:
@@ -316,28 +310,22 @@ class Damage(NamedTuple):
     line: str
 
 
-class Record(NamedTuple):
-    """The files that a record lists, and what is wrong with the record itself."""
-
-    files: list[File]
-    damage: list[Damage]
-
-
-def of_record(out: Path) -> Record:
-    """Read the record of a finished artifact and hash its content: it must lie under its own digest."""
+def of_record(out: Path) -> tuple[list[File], list[Damage]]:
+    """The files that the record of a finished artifact lists, and what is wrong with the record itself, whose content must lie
+    under its own digest."""
     path = out / "record.json"
     try:
         record = artifact.read_json(path)
         files = [File(out, out / name, int(size), str(sha256)) for name, (size, sha256) in record["files"].items()]
         kind, named, identity = record["kind"], record["digest"], rehashed(record)
     except model.UserError as error:
-        return Record([], [Damage(out, str(error))])
+        return [], [Damage(out, str(error))]
     except (AttributeError, KeyError, TypeError, ValueError):
-        return Record([], [Damage(out, f"{path}: not a record")])
+        return [], [Damage(out, f"{path}: not a record")]
     if (kind, named, identity) == (out.parent.name, out.name, out.name):
-        return Record(files, [])
+        return files, []
     altered = f"its content is that of {kind}/{identity}; it was altered or lies in the wrong place"
-    return Record(files, [Damage(out, f"{path}: {altered}")])
+    return files, [Damage(out, f"{path}: {altered}")]
 
 
 def find_damage(files: list[File], progress: Callable[[int], None]) -> Iterator[Damage]:

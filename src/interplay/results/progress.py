@@ -77,12 +77,8 @@ def time_left(plan: Plan, seen: list[Watched], results: Path) -> tuple[float | N
     made = estimate.estimate_stages(left, Library(plan.stages, results, found), found)
     seconds = {digest: time.seconds for digest, time in made.times.items()}
     seconds |= {one.stage.digest: one.reached.left for one in seen if one.reached and one.reached.left is not None}
-    ends: dict[str, float] = {}
-    for digest, stage in plan.stages.items():  # dependencies first
-        before = max((ends[artifact.split_ref(dep)[0]] for dep in stage.deps.values()), default=0.0)
-        ends[digest] = before + seconds.get(digest, 0.0)
     parallel = max(1, sum(one.state == "running" for one in seen))
-    total = max(sum(seconds.values()) / parallel, *ends.values(), 0.0)
+    total = max(sum(seconds.values()) / parallel, estimate.longest_chain(plan, seconds))
     return (total if seconds else None), f"{parallel} at a time, {estimate.describe_sources(made.sources())}"
 
 

@@ -77,19 +77,15 @@ class Library:
         """The stage of a digest (or of `digest@step`); None where it is unknown."""
         digest = artifact.split_ref(ref)[0]
         if digest not in self._read:
-            in_plan = self.planned.get(digest)
-            self._read[digest] = in_plan.as_json() if in_plan else self._from_results(digest)
+            in_plan, locked, found = self.planned.get(digest), self.locked.get(digest), self.found.get(digest)
+            made = read_stage(self.results, found.kind, digest) if found and not in_plan else None
+            self._read[digest] = in_plan.as_json() if in_plan else {**(made or {}), **(locked or {})} or None
         return self._read[digest]
 
     def deps(self, digest: str) -> Mapping[str, str]:
         """Dependencies by role; none of an unknown stage. Those of a locked stage need no file in results/."""
         known = self.locked.get(digest) or self.get(digest)
         return known["deps"] if known else {}
-
-    def _from_results(self, digest: str) -> dict[str, Any] | None:
-        locked, found = self.locked.get(digest), self.found.get(digest)
-        made = read_stage(self.results, found.kind, digest) if found else None
-        return {**made, **locked} if made and locked else made or locked
 
 
 def needed_stages(planned: Mapping[str, Stage], is_done: Callable[[str], bool]) -> list[str]:

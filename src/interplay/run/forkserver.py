@@ -286,9 +286,9 @@ def serve(listener: int, kinds: list[str]) -> int:
 
     bound = socket.socket(fileno=listener)
     folder, server = os.path.dirname(bound.getsockname()), Server(bound)
-    from interplay.run import stage, workers
+    from interplay.run import resources, stage, workers
 
-    stage.limit_threads(1)
+    resources.limit_threads(1)
     imports: list[Callable[[], object]] = [partial(workers.load_function, kind) for kind in kinds]
     imports += [partial(importlib.import_module, name) for name in LIBRARIES]
     while server.open():

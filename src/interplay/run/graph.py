@@ -148,12 +148,11 @@ class Graph:
 
         def look_up(wildcards: Any) -> int | str:
             digest = wildcards.digest
-            return values[digest] if digest in values else function(self._written_run(digest))
+            if digest in values:
+                return values[digest]
+            return function(execution.Run(**artifact.read_json(artifact.find(self.results, digest) / "stage.json")["run"]))
 
         return with_wildcards(look_up)
-
-    def _written_run(self, digest: str) -> execution.Run:
-        return execution.Run(**artifact.read_json(artifact.find(self.results, digest) / "stage.json")["run"])
 
     def write_stages(self) -> None:
         """Write `stage.json` for every stage that is not done, and remove failures: a new start may succeed. A stage that came
@@ -218,7 +217,7 @@ def _link_study(results: Path, plan: Plan, top: Path) -> Path:
 def open_graph(root: Path, config: dict[str, Any], main_process: bool) -> Graph:
     """The graph of this run. In the main process an error in the studies is printed in one line and raises SystemExit(2), before
     any job."""
-    model.log_to_stderr()
+    metrics.log_to_stderr()
     results = Path("results")
     if not main_process:
         slurm.forward_signals(root / "configs")
@@ -329,7 +328,8 @@ def _fetch_payloads(graph: Graph) -> None:
 
 def on_success(graph: Graph) -> None:
     """After the last job, when all succeeded; also when there was nothing to do and `on_start` was not called."""
-    _end_server(graph)
+    if graph.server:
+        graph.server.close()
     graph.restore()
     for plan in graph.plans:
         shutil.rmtree(graph.by_name(plan) / "partial", ignore_errors=True)
@@ -348,7 +348,8 @@ def on_success(graph: Graph) -> None:
 
 def on_error(graph: Graph) -> None:
     """After the last job, when one failed: links to the reports of finished studies, partial reports of the others."""
-    _end_server(graph)
+    if graph.server:
+        graph.server.close()
     try:
         graph.link()
         for plan in graph.plans:
@@ -356,11 +357,6 @@ def on_error(graph: Graph) -> None:
                 model.print_visible(partial_report(graph, plan))
     finally:  # an error in a report must not leave runs in MLflow as RUNNING
         live.finish()
-
-
-def _end_server(graph: Graph) -> None:
-    if graph.server:
-        graph.server.close()
 
 
 def partial_report(graph: Graph, plan: Plan) -> str:

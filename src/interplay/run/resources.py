@@ -1,5 +1,5 @@
-"""Resources of a stage on one machine: GPUs where no cluster assigns them, cores that no other stage uses, and a measurement of
-its peak memory."""
+"""Resources of a stage on one machine: GPUs where no cluster assigns them, cores that no other stage uses, and measurements of
+its time and peak memory."""
 
 import contextlib
 import fcntl
@@ -13,8 +13,9 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import psutil
 
@@ -272,3 +273,39 @@ def _peak_of(process: psutil.Process) -> float:
 def _own_peak() -> float:
     size = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return size / (MIB if sys.platform == "darwin" else 1024)  # bytes on macOS, KiB on Linux
+
+
+# -- time --------------------------------------------------------------------------------------------------------------
+
+
+def limit_threads(threads: int) -> None:
+    """Before torch is imported: two jobs that each use all cores run many times slower than with half of them each. Threads that
+    wait for each other sleep, since one that spins takes the core that the other needs where a neighbour runs."""
+    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+        os.environ[name] = str(threads)
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+
+def cpu_seconds() -> float:
+    """Of this process and of those that it started and that ended."""
+    usage = [resource.getrusage(whose) for whose in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(one.ru_utime + one.ru_stime for one in usage)
+
+
+def write_benchmark(path: Path, telemetry: dict[str, Any]) -> None:
+    """Snakemake's columns; NA where not measured. Its own samples, one in half a second, miss most of a short stage."""
+    if "seconds_wall" not in telemetry:  # the record came from a store
+        return
+    wall, cpu = telemetry["seconds_wall"], telemetry["seconds_cpu"]
+    values = {
+        "s": f"{wall:.4f}",
+        "h:m:s": timedelta(seconds=int(wall)),
+        "max_rss": telemetry["peak_memory_mb"],
+        **dict.fromkeys(("max_vms", "max_uss", "max_pss", "io_in", "io_out"), "NA"),
+        "mean_load": round(100 * cpu / wall, 2) if wall else 0.0,
+        "cpu_time": cpu,
+    }
+    with contextlib.suppress(OSError):  # the stage is done, though the disk is full
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("\t".join(values) + "\n" + "\t".join(map(str, values.values())) + "\n")

@@ -8,13 +8,11 @@ import contextlib
 import logging
 import os
 import platform
-import resource
 import shutil
 import sys
 import time
 import traceback
 from collections.abc import Iterator
-from datetime import timedelta
 from io import FileIO
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
@@ -30,26 +28,24 @@ LOG = logging.getLogger(__name__)
 def parser() -> argparse.ArgumentParser:
     """Arguments of the runner."""
     made = argparse.ArgumentParser(prog="python -m interplay.run.stage", description=__doc__)
-    commands = made.add_subparsers(dest="command", required=True)
-    run = commands.add_parser("run", help="make one stage")
-    run.add_argument("digest")
-    run.add_argument("--results", type=Path, default=Path("results"))
-    run.add_argument("--log", type=Path, help="also write standard error to this file")
-    run.add_argument(
-        "--benchmarks", type=Path, help="folder for time and memory of the stage, in the format of Snakemake's benchmarks"
-    )
+    made.add_argument("command", choices=["run"], help="make one stage")
+    made.add_argument("digest")
+    made.add_argument("--results", type=Path, default=Path("results"))
+    made.add_argument("--log", type=Path, help="also write standard error to this file")
+    benchmarks = "folder for time and memory of the stage, in the format of Snakemake's benchmarks"
+    made.add_argument("--benchmarks", type=Path, help=benchmarks)
     return made
 
 
 def main(argv: list[str] | None = None) -> int:
     """Command line of the runner."""
     args = parser().parse_args(argv)
-    model.log_to_stderr()
+    metrics.log_to_stderr()
     with _logged_to(args.log):
         code = _exit_code(args.results, args.digest)
     if args.benchmarks and not code:
         folder = artifact.find(args.results, args.digest)
-        _write_benchmark(args.benchmarks / folder.parent.name / f"{args.digest}.tsv", metrics.read_telemetry(folder))
+        resources.write_benchmark(args.benchmarks / folder.parent.name / f"{args.digest}.tsv", metrics.read_telemetry(folder))
     return code
 
 
@@ -106,13 +102,13 @@ def run_stage(out: Path) -> None:
         job = _open_job(out)
         if job is None:
             return
-        limit_threads(job.how.threads)
+        resources.limit_threads(job.how.threads)
         _begin(job)
         with resources.share_cores(job.how), resources.reserve_gpus(job.how.gpus), resources.watch_memory() as memory:
             started = time.time()
             values = _make(job)
         execution.ignore_signals()
-        metrics.telemetry(out, **_telemetry(started, time.time() - started, _cpu_seconds(), job.how, memory))
+        metrics.telemetry(out, **_telemetry(started, time.time() - started, resources.cpu_seconds(), job.how, memory))
         _finish(job, values, artifact.saved_numerics(out))
 
 
@@ -125,17 +121,13 @@ def _open_job(out: Path) -> Job | None:
     stage = artifact.read_json(out / "stage.json")
     if (out / "failure.json").exists():
         raise model.PermanentError(artifact.read_json(out / "failure.json")["message"])
-    how = _run_block(out, stage)
+    how = model.parse_model(execution.Run, stage["run"], model.KeyPlace(f"{out / 'stage.json'}", ("run",)))
     inputs = {role: _checked_input(out.parent.parent, ref, stage["kind"]) for role, ref in stage["deps"].items()}
     spec = model.parse_model(table.KINDS[stage["kind"]].spec, stage["spec"], model.KeyPlace(f"{out / 'stage.json'}", ("spec",)))
     # The sources may have changed since the stage was planned, as while a job waited in a queue.
     if (now := digest.digest(stage["kind"], spec, stage["deps"])) != stage["digest"]:
         raise model.UserError(f"{out / 'stage.json'}: planned with other sources; its digest is {now} now; run snakemake again")
     return Job(stage, spec, inputs, out, how)
-
-
-def _run_block(out: Path, stage: dict[str, Any]) -> execution.Run:
-    return model.parse_model(execution.Run, stage["run"], model.KeyPlace(f"{out / 'stage.json'}", ("run",)))
 
 
 def _begin(job: Job, **more: Any) -> None:
@@ -172,21 +164,6 @@ def _checked_input(results: Path, ref: str, consumer: str) -> Path:
     return artifact.at_step(folder, step)
 
 
-def limit_threads(threads: int) -> None:
-    """Before torch is imported: two jobs that each use all cores run many times slower than with half of them each. Threads that
-    wait for each other sleep, since one that spins takes the core that the other needs where a neighbour runs."""
-    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
-        os.environ[name] = str(threads)
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-
-
-def _cpu_seconds() -> float:
-    """Of this process and of those that it started and that ended."""
-    usage = [resource.getrusage(whose) for whose in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    return sum(one.ru_utime + one.ru_stime for one in usage)
-
-
 def _telemetry(started: float, wall: float, cpu: float, how: execution.Run, memory: resources.Peak) -> dict[str, Any]:
     # Workers write the environment of their own GPUs.
     more = {"processes": how.processes} if how.processes > 1 else {"environment": metrics.current_environment()}
@@ -201,24 +178,6 @@ def _telemetry(started: float, wall: float, cpu: float, how: execution.Run, memo
         "python": platform.python_version(),
         **more,
     }
-
-
-def _write_benchmark(path: Path, telemetry: dict[str, Any]) -> None:
-    """Snakemake's columns; NA where not measured. Its own samples, one in half a second, miss most of a short stage."""
-    if "seconds_wall" not in telemetry:  # the record came from a store
-        return
-    wall, cpu = telemetry["seconds_wall"], telemetry["seconds_cpu"]
-    values = {
-        "s": f"{wall:.4f}",
-        "h:m:s": timedelta(seconds=int(wall)),
-        "max_rss": telemetry["peak_memory_mb"],
-        **dict.fromkeys(("max_vms", "max_uss", "max_pss", "io_in", "io_out"), "NA"),
-        "mean_load": round(100 * cpu / wall, 2) if wall else 0.0,
-        "cpu_time": cpu,
-    }
-    with contextlib.suppress(OSError):  # the stage is done, though the disk is full
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("\t".join(values) + "\n" + "\t".join(map(str, values.values())) + "\n")
 
 
 # -- a stack -----------------------------------------------------------------------------------------------------------
@@ -252,7 +211,7 @@ def _take_members(out: Path, tried: set[str], leases: contextlib.ExitStack) -> l
     """This stage, unless another process makes it, and peers that fit and were not tried, up to the size of the stack, in the
     order of digests."""
     stage = artifact.read_json(out / "stage.json")
-    how, found = _run_block(out, stage), list[_Member]()
+    how, found = execution.Run(**stage["run"]), list[_Member]()
     taken: dict[str, contextlib.ExitStack] = {}  # all of them first: opening one reads its inputs
     for name in dict.fromkeys([out.name, *sorted({*stage.get("peers", ())} - tried)]):
         if len(taken) < how.stack and (name == out.name or _ready(out.parent / name)):
@@ -299,17 +258,17 @@ def _make_stack(own: Path, members: list[_Member]) -> None:
     """Make these stages in one process; each gets its record, or its failure, when it ends. Raises what ended the own stage."""
     how, kind = members[0].job.how, members[0].job.stage["kind"]
     failure: model.UserError | model.PermanentError | None = None
-    limit_threads(how.threads)
+    resources.limit_threads(how.threads)
     for member in members:
         _begin(member.job, stack=[each.job.out.name for each in members])
     left = dict(enumerate(members))
     with resources.share_cores(how), resources.reserve_gpus(how.gpus), resources.watch_memory() as memory:
         started = time.time()
-        shares, before = dict.fromkeys(left, (0.0, 0.0)), (started, _cpu_seconds())
+        shares, before = dict.fromkeys(left, (0.0, 0.0)), (started, resources.cpu_seconds())
         replicas = [execution.Replica(each.job.spec, each.job.inputs, each.job.out) for each in members]
         try:
             for number, outcome in workers.call_stacked(kind, replicas, how):
-                now = (time.time(), _cpu_seconds())
+                now = (time.time(), resources.cpu_seconds())
                 spent = [(new - old) / len(left) for new, old in zip(now, before, strict=True)]
                 shares |= {one: (shares[one][0] + spent[0], shares[one][1] + spent[1]) for one in left}
                 before, member = now, left.pop(number)

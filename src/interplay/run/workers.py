@@ -94,7 +94,7 @@ def _memory_named(how: execution.Run) -> Iterator[None]:
 
 def main(argv: list[str] | None = None) -> None:
     """Run this worker and write its outcome. Ends the process."""
-    model.log_to_stderr()
+    metrics.log_to_stderr()
     parser = argparse.ArgumentParser(prog="python -m interplay.run.workers", description=__doc__)
     parser.add_argument("handover", type=Path)
     parser.add_argument("--end-with-stdin", action="store_true", help="end at once when standard input ends: the runner died")
@@ -237,9 +237,8 @@ def _wait_for(workers: list[subprocess.Popen[bytes]]) -> set[int]:
 
 def _reason(handover: Path, workers: list[subprocess.Popen[bytes]], late: set[int]) -> BaseException:
     """Why the stage ended: the first failure that is not a consequence of another worker's."""
-    files = [handover / f"{rank}.json" for rank in range(len(workers))]
-    times = {rank: file.stat().st_mtime_ns for rank, file in enumerate(files) if file.exists()}
-    outcomes = {rank: artifact.read_json(files[rank]) for rank in sorted(times, key=lambda rank: times[rank])}
+    written = sorted(handover.glob("[0-9]*.json"), key=lambda file: file.stat().st_mtime_ns)
+    outcomes = {int(file.stem): artifact.read_json(file) for file in written}
     for outcome in outcomes.values():
         if "user" in outcome:
             return model.UserError(outcome["user"])

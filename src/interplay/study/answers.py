@@ -89,7 +89,9 @@ def _shown(context: ArmContext, every: list[str], lineups: Mapping[str, report_s
     study, place = context.study, context.place
     for name, table in study.tables.items():
         against = [arm for arm in (table.against, table.gain.against if table.gain else None) if arm is not None]
-        arms = list(dict.fromkeys([*(table.arms or every), *against, *_compared(lineups.get(name))]))
+        lineup = lineups.get(name)  # its arms may be others than those of the table
+        compared = [*(item.arm for one in lineup.contenders for item in one.tries), *lineup.twins] if lineup else []
+        arms = list(dict.fromkeys([*(table.arms or every), *against, *compared]))
         if table.gain is not None:
             k = max(LEAST, table.gain.k or LEAST)
             gain = place.key("tables", name, "gain")
@@ -108,11 +110,6 @@ def _shown(context: ArmContext, every: list[str], lineups: Mapping[str, report_s
             key = "difference" if test.value is None else "value"
             arms = [arm for arm in (test.arm, test.against) if arm is not None]
             yield Shown(place.key("claims", number, "test", key), test.metric, test.band, arms)
-
-
-def _compared(lineup: report_spec.Lineup | None) -> list[str]:
-    """The arms of a contrast, which may be others than those of its table."""
-    return [*(item.arm for one in lineup.contenders for item in one.tries), *lineup.twins] if lineup else []
 
 
 def _holds(column: str, named: list[str], bands: Mapping[str, list[int]]) -> bool:
@@ -149,7 +146,10 @@ def check_showable(study: Study, rows: Rows, stages: Stages, place: KeyPlace) ->
     tests: dict[str, set[str]] = {}
     for row in rows:
         tests.setdefault(row.arm, set()).update(split_ref(stages[one].deps["data"])[0] for one in row.evaluations.values())
-    ops = {arm: _ops_if_known(data, stages) for arm, data in tests.items()}
+    ops: dict[str, set[int]] = {}
+    """Arm -> ops of its test sets; empty where files and curated sets are among them, whose ops no plan knows."""
+    for arm, data in tests.items():
+        ops[arm] = sets.ops_of(stages, data) if all(isinstance(stages[one].spec, ProblemsSpec) for one in data) else set()
     for number, claim in enumerate(study.claims):
         test = claim.test
         for arm in [arm for arm in (test.arm, test.against) if arm is not None and test.recorded is None]:
@@ -183,11 +183,6 @@ def _check_op(column: str, tested: list[set[int]], whose: str, place: KeyPlace) 
         raise place.error(f"no problem {whose} has {op} ops; they have {listed}", column)
 
 
-def _ops_if_known(data: set[str], stages: Stages) -> set[int]:
-    """The ops of problem sets; empty where files and curated sets are among them, whose ops no plan knows."""
-    return sets.ops_of(stages, data) if all(isinstance(stages[one].spec, ProblemsSpec) for one in data) else set()
-
-
 # -- budgets -----------------------------------------------------------------------------------------------------------------
 
 
@@ -205,13 +200,9 @@ def check_budgets(matches: list[report_spec.Match], rows: Rows, stages: Stages, 
                 nowhere = f"on the path of none of these arms{nearest_name(name, on_paths)}"
                 raise place.key("stages").error(nowhere, name)
         if match.accounting == "paper":
-            _check_tolerance(match, paper_budgets(match, rows, stages, place), place)
-
-
-def paper_budgets(match: report_spec.Match, rows: Rows, stages: Stages, place: KeyPlace) -> dict[str, int]:
-    """The budget of each arm at the first seed."""
-    matched = report_spec.matched_stages(match, [row for row in rows if row.seed == rows[0].seed])
-    return {arm: sum(_charge(match, part, stages, place) for part in parts) for arm, parts in matched.items()}
+            matched = report_spec.matched_stages(match, [row for row in rows if row.seed == rows[0].seed])
+            spent = {arm: sum(_charge(match, part, stages, place) for part in parts) for arm, parts in matched.items()}
+            _check_tolerance(match, spent, place)
 
 
 def _charge(match: report_spec.Match, part: report_spec.ReportStage, stages: Stages, place: KeyPlace) -> int:

@@ -13,7 +13,7 @@ from interplay.data.spec import DatasetSpec
 from interplay.kinds import extensions, study_keys
 from interplay.kinds.table import KINDS
 from interplay.model.spec import SourceSpec
-from interplay.study.arms import Combination, Lookup, Tree, apply_changes, combine
+from interplay.study.arms import Combination, Lookup, Tree, apply_changes
 from interplay.study.plan import Stage
 from interplay.study.spec import REFERENCES, Scale, Study
 from interplay.tasks.spec import Task, TaskKey
@@ -185,10 +185,6 @@ class ArmContext:
     """Arms whose end some problem set is made with."""
     unchanged: "ArmContext | None" = None
     """The study before any arm changes it; None: this context is that."""
-
-    def with_arms(self) -> "ArmContext":
-        """The study with its arms, one for each combination of the values of axes. Raises UserError."""
-        return replace(self, arms=combine(self.study.arms, self.lookup(), self.place))
 
     def lookup(self) -> Lookup:
         """A function from what an arm sets, and `stage.key`, to the value of that key."""

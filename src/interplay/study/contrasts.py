@@ -94,12 +94,9 @@ def differing(one: Any, other: Any, path: str) -> list[str]:
             return [f"{path}.name"]
         return [] if one == other else differing(fields_of(one), fields_of(other), path)
     if isinstance(one, dict) and isinstance(other, dict):
-        return [key for name in {**one, **other} for key in _below(one.get(name), other.get(name), path, name)]
+        inner = [name for name in {**one, **other} if one.get(name) is not other.get(name)]
+        return [key for name in inner for key in differing(one.get(name), other.get(name), f"{path}.{name}")]
     return [] if one == other else [path]
-
-
-def _below(one: Any, other: Any, path: str, name: Any) -> list[str]:
-    return [] if one is other else differing(one, other, f"{path}.{name}")
 
 
 def _text_of(arm: Values, key: str) -> str:

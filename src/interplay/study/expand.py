@@ -15,7 +15,7 @@ from interplay.core.model import KeyPlace, UserError, nearest_name, parse_model
 from interplay.data.spec import is_whole
 from interplay.kinds.study_keys import OwnTrainerReferences, PathStage
 from interplay.report.spec import Lineup, ReportArm, ReportRung, ReportStage
-from interplay.study import answers, check, contrasts, files, locate, resolve, sets
+from interplay.study import answers, arms, check, contrasts, files, locate, resolve, sets
 from interplay.study.context import ArmContext, PlanBuilder, study_context, with_changes
 from interplay.study.plan import Plan
 from interplay.study.spec import Scale, ScaleChange, Study
@@ -262,7 +262,7 @@ def parse(name: str, study: Study, scale: Scale, configs: Path) -> ArmContext:
     place = KeyPlace(f"{configs.name}/study/{name}.yaml")
     base = study_context(study, scale, place, PlanBuilder(scale, (configs / "study" / name).parent))
     check.check_names(base)
-    return base.with_arms()
+    return replace(base, arms=arms.combine(study.arms, base.lookup(), place))
 
 
 # -- expand ------------------------------------------------------------------------------------------------------------------
@@ -271,7 +271,7 @@ def parse(name: str, study: Study, scale: Scale, configs: Path) -> ArmContext:
 def _expand_arm(base: ArmContext, name: str) -> ExpandedArm:
     context = with_changes(base, base.arms[name].set)
     context.typed_task()
-    return ExpandedArm(name, context, [_walk(context, name, seed) for seed in resolve.seeds_of(base)[0]])
+    return ExpandedArm(name, context, [_walk(context, name, seed) for seed in base.seeds()])
 
 
 def _walk(context: ArmContext, arm: str, seed: int) -> ReportArm:

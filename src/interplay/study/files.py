@@ -52,7 +52,9 @@ def read(configs: Path, path: Path) -> yaml.Node:
     if not isinstance(root, yaml.MappingNode):
         raise place._replace(line=1).error("must hold keys and values, such as `question: ...`")
     _distinct(root, place, set())
-    _written_out(root, place)
+    # A merge among the file's first keys could bring in a defaults list that `item` does not see and Hydra does.
+    if merge := next((key for key, _ in root.value if key.tag.endswith(":merge")), None):
+        raise at_line(place, merge).key(merge.value).error("a file's own first keys are written out, not merged")
     return root
 
 
@@ -104,12 +106,6 @@ def _distinct(node: yaml.Node, place: KeyPlace, open_nodes: set[int]) -> None:
             raise here.error(f"'{key.value}' occurs twice; it is in line {seen[key.value]} already")
         seen[key.value] = here.line
         _distinct(value, place, open_nodes)
-
-
-def _written_out(root: yaml.MappingNode, place: KeyPlace) -> None:
-    """No merge among the file's first keys: it could bring in a defaults list that `item` does not see and Hydra does."""
-    if merge := next((key for key, _ in root.value if key.tag.endswith(":merge")), None):
-        raise at_line(place, merge).key(merge.value).error("a file's own first keys are written out, not merged")
 
 
 def confined(configs: Path, chosen: dict[str, str]) -> None:

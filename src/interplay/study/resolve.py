@@ -4,7 +4,7 @@ problem set may be made with samples of the model that an arm ends with."""
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from interplay.core.model import KeyPlace
 from interplay.core.references import corpus_roles, shard_label
@@ -44,14 +44,13 @@ def shards(context: ArmContext, name: str, place: KeyPlace) -> list[str]:
     data = pick(context.study.data, name, place, "problem set")
     if data.form == "mix":
         return [_curated(replace(context, open_sets=(*context.open_sets, name)), data, own)]
-    return context.plan.once(("problem set", name, repr(context.task)), partial(_sources, context, name, data, own))
-
-
-def _sources(context: ArmContext, name: str, data: DataSet, place: KeyPlace) -> list[str]:
-    """A set that is generated, or read from a file."""
     if data.form == "file":
-        return [context.plan.add("dataset", sets.file_spec(data), {}, place)]
-    return [context.plan.add("problems", spec, {}, place, label) for spec, label in sets.generated_specs(context, name, data)]
+        return [context.plan.add("dataset", sets.file_spec(data), {}, own)]
+
+    def generated() -> list[str]:
+        return [context.plan.add("problems", spec, {}, own, label) for spec, label in sets.generated_specs(context, name, data)]
+
+    return context.plan.once(("problem set", name, repr(context.task)), generated)
 
 
 def _curated(context: ArmContext, data: DataSet, place: KeyPlace) -> str:
@@ -265,20 +264,10 @@ def _model_stage(context: ArmContext, stage: StudyStage, before: str | None, see
     return context.plan.add(stage.kind, context.settings(stage, seed), deps, stage.place, label, filled)
 
 
-class Models(NamedTuple):
-    """The models of one arm at one seed."""
-
-    path: list[ReportStage]
-    """In order."""
-    end: str
-    """Reference to the last."""
-    tokenizer: str
-    """Digest of the stage that holds their tokenizer."""
-
-
-def models(context: ArmContext, arm: str, seed: int) -> Models:
-    """The models of an arm at a seed; stages that do not vary over seeds are planned at the study's first. Raises UserError."""
-    seeds, vary = seeds_of(context)
+def models(context: ArmContext, arm: str, seed: int) -> tuple[list[ReportStage], str, str]:
+    """The models of an arm at a seed in order, the reference to the last, and the digest of the stage that holds their tokenizer;
+    stages that do not vary over seeds are planned at the study's first. Raises UserError."""
+    vary = context.study.seeds.vary if context.study.seeds else []
     combination = context.arms[arm]
     path: list[ReportStage] = []
     before: str | None = None
@@ -286,7 +275,7 @@ def models(context: ArmContext, arm: str, seed: int) -> Models:
         name, step = arms.split_part(part)
         stage = context.stages[name]
         seeded = stage.by_seed or "seed" in table.KINDS[stage.kind].spec.model_fields
-        own = seeds[0] if seeded and name not in vary else seed
+        own = context.seeds()[0] if seeded and name not in vary else seed
         if before is None and stage.marks:
             made = context.plan.once(("tokenizer", repr(context.task)), partial(fresh_tokenizer, context))
             context = replace(context, tokenizer=made)
@@ -301,7 +290,7 @@ def models(context: ArmContext, arm: str, seed: int) -> Models:
             raise context.place.key("arms", combination.group, "path").error(why, part)
         model = digest if step is None else f"{digest}@{step}"
         before = before if table.KINDS[stage.kind].ends_path else model
-    return Models(path, str(before), context.tokenizer)
+    return path, str(before), context.tokenizer
 
 
 def arm_end(context: ArmContext, arm: Any, place: KeyPlace) -> str:
@@ -311,9 +300,4 @@ def arm_end(context: ArmContext, arm: Any, place: KeyPlace) -> str:
     if arm in context.open_arms:
         raise place.error("that arm is itself trained on this set; name one that is not", arm)
     other = replace(with_changes(context, combination.set), open_arms=(*context.open_arms, arm))
-    return models(other, arm, seeds_of(context)[0][0]).end
-
-
-def seeds_of(context: ArmContext) -> tuple[list[int], list[str]]:
-    """The study's seeds, and the stages that are repeated at each."""
-    return context.seeds(), (context.study.seeds.vary if context.study.seeds else [])
+    return models(other, arm, context.seeds()[0])[1]

@@ -31,7 +31,8 @@ def generated_specs(context: ArmContext, name: str, data: DataSet) -> Iterator[t
     """Spec and label of a generated set, or of each of its shards. A shard's seed depends on its number and not on how many there
     are, so that a set can grow by shards and keep the earlier ones. Raises UserError."""
     place = context.place.key("data", name)
-    bands = {band: _op_shares(context, data, band, place.key("band")) for band in data.names()}
+    ops_of = {band: pick(context.scale.bands, band, place.key("band"), "band") for band in data.names()}
+    bands = {band: data.op_shares or dict.fromkeys(ops, 1 / len(ops)) for band, ops in ops_of.items()}
     shares, size = _sizes(context, data, bands, place.key("split"))
     spec: dict[str, Any] = {"task": _task_of(context, name, data), "bands": bands, "shares": shares, "size": size}
     spec |= {"split": data.split, **({"seed": data.seed} if data.seed else {})}
@@ -66,11 +67,6 @@ def _sizes(context: ArmContext, data: DataSet, bands: Mapping[str, Any], place: 
         return {band: len(ops) / total for band, ops in bands.items()}, per_op[data.split] * total
     scaled = data.size or len(bands) * pick(context.scale.sizes, data.split, place, "split with a size in the scale")
     return dict.fromkeys(bands, 1 / len(bands)), scaled
-
-
-def _op_shares(context: ArmContext, data: DataSet, band: str, place: KeyPlace) -> dict[int, float]:
-    ops = pick(context.scale.bands, band, place, "band")
-    return data.op_shares or {op: 1 / len(ops) for op in ops}
 
 
 def file_spec(data: DataSet) -> dict[str, Any]:

@@ -35,23 +35,15 @@ def stage_model(kind: str) -> type[Model]:
     return _partial(kind, "Stage", REFERENCES[kind], kind=(tag, None))
 
 
-def _by_kind() -> Any:
-    return union_of(map(stage_model, REFERENCES), "kind")
-
-
-def _any_kind() -> Any:
-    return Union[tuple(map(stage_model, REFERENCES))]  # noqa: UP007
-
-
 @cache
 def _settings() -> type[Model]:
     models = {kind: _partial(kind, "Settings", Settings) for kind in KINDS}
     return table_model("KindTable", models, "Keys of the spec, and `run`, of kind")
 
 
-StageKeys = Annotated[dict[str, Any], Written(_by_kind)]
+StageKeys = Annotated[dict[str, Any], Written(lambda: union_of(map(stage_model, REFERENCES), "kind"))]
 """A stage of a study."""
-ChangeKeys = Annotated[dict[str, Any], Written(_any_kind, later=True)]
+ChangeKeys = Annotated[dict[str, Any], Written(lambda: Union[tuple(map(stage_model, REFERENCES))], later=True)]  # noqa: UP007
 """Keys of a stage whose kind is given elsewhere in the study, which checks them."""
 KindKeys = Annotated[dict[str, dict[str, Any]], Written(_settings)]
 """Per kind keys of its spec, and `run`."""

@@ -109,9 +109,8 @@ class Mirror:
             tags = {"study": plan.study, "scale": plan.scale, "plan": plan.report}
             run = self._new(f"{plan.study} at {plan.scale}", min(starts, default=round(1000 * time.time())), tags)
         arms = len({place.arm for place in self.places.values()})
-        back = (
-            {"superseded.by": ""} if self.tags[run.info.run_id].get("superseded.by") else {}
-        )  # the study went back to this plan
+        # Where the study went back to this plan, it is superseded no more.
+        back = {"superseded.by": ""} if self.tags[run.info.run_id].get("superseded.by") else {}
         self._write(run, params={"scale": plan.scale, "stages": str(len(plan.stages)), "arms": str(arms)}, tags=back)
         for digest, other in self.parents.items():
             if digest != plan.report:

@@ -373,10 +373,11 @@ def _ladder_series(results: frame.Results, drawn: list[Ladder], panel: str) -> I
 
 def _ladder_panel(results: frame.Results, axis: Axes, drawn: list[Ladder], metric: str) -> style.Groups:
     """Draw the curves of a panel; returns which coincide."""
-    spots = [_spots(curve, metric) for curve in drawn]
+    ends = [interval_ends([point for _, point in curve.points], metric) for curve in drawn]
+    steps_of = [np.array([step for step, _ in curve.points]) for curve in drawn]
     names = [_label(curve, drawn) for curve in drawn]
-    same = style.coinciding_curves({number: [steps, middle] for number, (steps, middle, _, _) in enumerate(spots)})
-    for number, (name, (steps, middle, low, high)) in enumerate(zip(names, spots, strict=True)):
+    same = style.coinciding_curves(dict(enumerate([steps, middle] for steps, (middle, *_) in zip(steps_of, ends, strict=True))))
+    for number, (name, steps, (middle, low, high)) in enumerate(zip(names, steps_of, ends, strict=True)):
         how, more = style.arm_look(results, drawn[number].arms[0]), style.extra_width(number, same)
         axis.fill_between(steps, low, high, color=how.color, alpha=0.15, linewidth=0)
         axis.plot(steps, middle, label=name, linewidth=1.8 + more, markersize=4 + more, **how.pen)
@@ -386,11 +387,6 @@ def _ladder_panel(results: frame.Results, axis: Axes, drawn: list[Ladder], metri
     axis.set_xlabel(" or ".join(f"step of {stage}" for stage in dict.fromkeys(curve.stage for curve in drawn)) or "step")
     axis.grid(axis="y")
     return [[names[number] for number in group] for group in same]
-
-
-def _spots(curve: Ladder, metric: str) -> tuple[np.ndarray, ...]:
-    """Steps, and at each the estimate and the ends of its interval as they are drawn; each (points,)."""
-    return np.array([step for step, _ in curve.points]), *interval_ends([point for _, point in curve.points], metric)
 
 
 def _label(curve: Ladder, drawn: list[Ladder]) -> str:

@@ -9,6 +9,7 @@ coordinates of Brandes and Köpf). An edge passes a layer through a bend; the ed
 so a problem set that ten stages read is one line that branches. Equal input gives equal bytes. `study_graph` makes a study's
 nodes and edges."""
 
+import graphlib
 import hashlib
 import itertools
 import json
@@ -22,8 +23,9 @@ from typing import Any, NamedTuple
 from grandalf import graphs
 from grandalf.layouts import Layer, SugiyamaLayout, VertexViewer
 
-from interplay.core import model, references
+from interplay.core import artifact, model, references
 from interplay.kinds.table import KINDS
+from interplay.report.stats import provenance
 
 WIDTH, HEIGHT, GAP, BEND, RISE, MARGIN = 116.0, 58.0, 12.0, 8.0, 28.0, 8.0
 """Pixels: a box, the gap between boxes, the width of a bend, the gap between layers, the frame."""
@@ -101,21 +103,17 @@ def layers(keys: Sequence[str], edges: Sequence[Edge], across: int) -> dict[str,
         before[edge.target].add(edge.source)
         after[edge.source].add(edge.target)
     depth: dict[str, int] = {}
-    while len(depth) < len(keys):
-        ready = [key for key in keys if key not in depth and before[key] <= depth.keys()]
-        if not ready:
-            raise ValueError(f"the edges form a cycle among {sorted(set(keys) - depth.keys())}")
-        depth |= {key: 1 + max((depth[other] for other in before[key]), default=-1) for key in ready}
+    for key in graphlib.TopologicalSorter(before).static_order():  # raises ValueError for a cycle
+        depth[key] = 1 + max((depth[other] for other in before[key]), default=-1)
     depth |= {key: min(depth[other] for other in after[key]) - 1 for key in keys if after[key] and not before[key]}
     rows: dict[int, list[str]] = defaultdict(list)
     for key in keys:
         rows[depth[key]].append(key)
-    parts = [part for _, row in sorted(rows.items()) for part in _even(row, -(-len(row) // across))]
+    parts: list[list[str]] = []
+    for _, row in sorted(rows.items()):
+        count = -(-len(row) // across)  # of parts as equal as can be
+        parts += [row[len(row) * part // count : len(row) * (part + 1) // count] for part in range(count)]
     return {key: number for number, part in enumerate(parts) for key in part}
-
-
-def _even(row: list[str], parts: int) -> list[list[str]]:
-    return [row[len(row) * part // parts : len(row) * (part + 1) // parts] for part in range(parts)]
 
 
 def _links(layer: dict[str, int], edges: Iterable[Edge]) -> dict[tuple[Point, Point], bool]:
@@ -226,9 +224,6 @@ specs differ."""
 STATE_ORDER = ("failed", "unfinished", "running", "missing", "new", "done")
 """A box has the first state that any of its stages has."""
 ENTITIES = {'"': "#quot;", "[": "#91;", "]": "#93;", "<": "#lt;", ">": "#gt;", "#": "#35;", "&": "#amp;"}
-ROLE_KINDS = {"corpus": "corpus", "tokenizer": "tokenizer", "model": "model", "samples": "evaluate", "evaluation": "evaluate"}
-ROLE_KINDS |= {"offline": "evaluate", **dict.fromkeys(("data", "validation", "against"), "problems")}
-"""The kind of a stage that is known by its role alone, since it has no record here."""
 
 
 def study_graph(
@@ -282,18 +277,13 @@ def _quoted(text: str) -> str:
 
 def _with_placeholders(stages: Mapping[str, Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
     """The stages, those that they depend on before them, and a bare entry for each dependency that is not among them."""
+    named = [(dep.split("@")[0], role) for stage in stages.values() for role, dep in stage["deps"].items()]
+    roles = dict(reversed(named))  # by the first that reads it
     whole: dict[str, Mapping[str, Any]] = {}
-
-    def visit(digest: str, role: str) -> None:
-        if digest in whole:
-            return
-        stage = stages.get(digest, {"kind": ROLE_KINDS.get(role.split(".")[0], role), "spec": {"absent": digest}, "deps": {}})
-        for name, dep in stage["deps"].items():
-            visit(dep.split("@")[0], name)
-        whole[digest] = {**stage, "digest": digest}
-
-    for digest in stages:
-        visit(digest, "")
+    for digest in artifact.closure(stages, lambda digest: stages[digest]["deps"].values() if digest in stages else ()):
+        role = roles.get(digest, "")
+        absent = {"kind": provenance.ROLES.get(role.split(".")[0], role), "spec": {"absent": digest}, "deps": {}}
+        whole[digest] = {**stages.get(digest, absent), "digest": digest}
     return whole
 
 

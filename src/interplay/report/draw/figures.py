@@ -13,7 +13,7 @@ from matplotlib.figure import Figure as Canvas
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import NullFormatter
 
-from interplay.report.draw import bars, curves, style
+from interplay.report.draw import curves, style
 from interplay.report.inspect import chain
 from interplay.report.metric_spec import ERROR, SHARE, lower_is_better, measure_of
 from interplay.report.spec import Figure
@@ -50,7 +50,7 @@ def _drawer(figure: Figure) -> Drawer:
     if figure.form == "heat":
         return heat_map
     if figure.y == ERROR:
-        return bars.error_class_bars
+        return error_class_bars
     by_step = curves.ladder_by_step if figure.along() else curves.curves_by_step
     return {"k": _by_k, "op": _by_op, "band": _by_band, "step": by_step}[figure.x]
 
@@ -94,7 +94,7 @@ def _estimates(results: frame.Results, pairs: Sequence[tuple[str | None, str]]) 
 
 def _curves(results: frame.Results, axis: Axes, drawn: dict[str, list[estimate.Estimate]], ks: list[int]) -> style.Groups:
     """Draw one panel; returns which arms' curves coincide there."""
-    curves = {arm: 100 * np.array([(item.value, item.low, item.high) for item in items]).T for arm, items in drawn.items()}
+    curves = {arm: estimate.interval_ends(items, "strict_pass@1") for arm, items in drawn.items()}
     same = style.coinciding_curves({arm: [middle] for arm, (middle, _, _) in curves.items()})
     for arm, (middle, low, high) in curves.items():
         how, more = style.arm_look(results, arm), style.extra_width(arm, same)
@@ -117,7 +117,7 @@ def _band_title(results: frame.Results, band: str | None) -> str:
 
 def _by_op(results: frame.Results, figure: Figure) -> tuple[Canvas | None, str]:
     """A bar per arm and op with its interval; the bands are shaded by turns."""
-    ops, arms, name = frame.ops(results), frame.arms(results.spec), figure.y.replace("_", " ")
+    ops, arms = frame.ops(results), frame.arms(results.spec)
     if not ops:
         return None, "Not drawn: no evaluation is there."
     canvas = Canvas(figsize=(style.FIGURE_WIDTH, 3.9), layout="constrained")
@@ -127,19 +127,27 @@ def _by_op(results: frame.Results, figure: Figure) -> tuple[Canvas | None, str]:
     for arm, found in drawn.items():
         at = np.arange(len(ops)) + (arms.index(arm) - (len(arms) - 1) / 2) * width
         _bars(axis, at, width, estimate.interval_ends(found, figure.y), arm, style.arm_look(results, arm))
-    shown = [(arm, item) for arm, found in drawn.items() for item in found]
     axis.set_xticks(range(len(ops)), [str(op) for op in ops])
     axis.set_xlim(-0.6, len(ops) - 0.4)
-    measure = measure_of(figure.y)
-    axis.set_ylim(0, 104 if measure is SHARE else None)
+    is_share = measure_of(figure.y) is SHARE
+    axis.set_ylim(0, 104 if is_share else None)
     axis.set_xlabel("op (operations that the answer needs)")
-    axis.set_ylabel(f"{name} ({measure.unit})")
-    axis.grid(axis="y")
     axis.set_axisbelow(True)
-    _shade_bands(results, axis, ops, 105 if measure is SHARE else 1.01 * axis.get_ylim()[1])
+    _shade_bands(results, axis, ops, 105 if is_share else 1.01 * axis.get_ylim()[1])
+    return canvas, _label_axis(results, canvas, axis, figure, drawn, "per op")
+
+
+def _label_axis(
+    results: frame.Results, canvas: Canvas, axis: Axes, figure: Figure, drawn: dict[str, list[estimate.Estimate]], by: str
+) -> str:
+    """Name the metric and the arms of a figure with whiskers; returns its caption."""
+    name = figure.y.replace("_", " ")
+    axis.set_ylabel(f"{name} ({measure_of(figure.y).unit})")
+    axis.grid(axis="y")
     style.legend(canvas, axis)
-    absent = style.missing_note(results, shown)
-    return canvas, f"{name} per op. Whiskers: 95 % intervals, uncertain over {estimate.uncertain_over(shown)}.{absent}"
+    shown = [(arm, item) for arm, found in drawn.items() for item in found]
+    over = f"uncertain over {estimate.uncertain_over(shown)}"
+    return f"{name} {by}. Whiskers: 95 % intervals, {over}.{style.missing_note(results, shown)}"
 
 
 def _bars(axis: Axes, at: np.ndarray, width: float, drawn: estimate.Ends, arm: str, how: style.ArmLook) -> None:
@@ -165,13 +173,13 @@ def _shade_bands(results: frame.Results, axis: Axes, ops: list[int], top: float)
 
 def _by_band(results: frame.Results, figure: Figure) -> tuple[Canvas | None, str]:
     """A line per arm with its interval at each band."""
-    bands, name = figure.bands or [], figure.y.replace("_", " ")
+    bands = figure.bands or []
     drawn = _estimates(results, [(band, figure.y) for band in bands])
     if not drawn:
         return None, f"Not drawn: no evaluation holds {', '.join(bands)}."
     canvas = Canvas(figsize=(style.FIGURE_WIDTH, 3.9), layout="constrained")
     axis = canvas.subplots()
-    arms, measure = frame.arms(results.spec), measure_of(figure.y)
+    arms = frame.arms(results.spec)
     for arm, found in drawn.items():
         middle, low, high = estimate.interval_ends(found, figure.y)
         look = style.arm_look(results, arm)
@@ -179,15 +187,76 @@ def _by_band(results: frame.Results, figure: Figure) -> tuple[Canvas | None, str
         at = np.arange(len(bands)) + 0.03 * place  # shifted, so that no whisker hides another
         axis.vlines(at, low, high, color=look.color, linewidth=1.0, alpha=0.7)
         axis.plot(at, middle, label=arm, linewidth=1.8, markersize=5, **look.pen)
-    shown = [(arm, item) for arm, found in drawn.items() for item in found]
     axis.set_xticks(range(len(bands)), bands)
-    if measure is SHARE:
+    if measure_of(figure.y) is SHARE:
         axis.set_ylim(-2, 102)
-    axis.set_ylabel(f"{name} ({measure.unit})")
-    axis.grid(axis="y")
-    style.legend(canvas, axis)
-    absent = style.missing_note(results, shown)
-    return canvas, f"{name} by band. Whiskers: 95 % intervals, uncertain over {estimate.uncertain_over(shown)}.{absent}"
+    return canvas, _label_axis(results, canvas, axis, figure, drawn, "by band")
+
+
+# Classes of errors as stacked bars: a panel per band, a bar per arm.
+
+
+RIGHT = "#d9d9d9"
+CLASS_COLOURS = ["#0072B2", "#E69F00", "#D55E00", "#56B4E9", "#CC79A7", "#009E73", "#7F3C8D", "#F0E442", "#4d4d4d"]
+CLASS_HATCHES = ["", "//", "", "..", "\\\\", "", "xx", "", "--"]
+"""Neighbours in a bar differ in hatching as well, for those who see or print no colours."""
+BAR_ROW, BAR_HEAD = 0.34, 1.1
+"""Inches of a bar, and of all that is not bars."""
+LEAST = 0.08
+"""Share from which a part has room for its number."""
+
+
+def error_class_bars(results: frame.Results, figure: Figure) -> tuple[Canvas | None, str]:
+    """Shares of samples by class: strictly right ones first, then each class in the order of the schema."""
+    bands, names = figure.bands or [], frame.error_classes(results)
+    arms = frame.arms(results.spec)
+    cells = [(arm, band, name) for arm in arms for band in bands for name in names]
+    found = {cell: estimate.value(results, *cell[:2], f"{ERROR}:{cell[2]}") for cell in cells}
+    if not any(item.seeds for item in found.values()):
+        return None, "Not drawn: no evaluation that counts classes of errors is there."
+    shown, height = style.row_labels(arms, BAR_ROW)
+    canvas, axes, _ = style.panel_grid(len(bands), BAR_HEAD + height * len(arms))
+    for axis, band in zip(axes, bands, strict=True):
+        _class_bars(axis, {arm: [found[arm, band, name] for name in names] for arm in arms}, names)
+        axis.set_yticks(range(len(arms)), shown)
+        axis.set_title(band)
+    style.legend(canvas, axes[0], order=[tables.column_label("", f"{ERROR}:{name}") for name in names])
+    whole = [(arm, found[arm, band, names[0]]) for arm in arms for band in bands]
+    return canvas, (
+        "Samples by their first error, in percent; the mean over seeds. A table with the cell error has "
+        f"the intervals, uncertain over {estimate.uncertain_over(whole)}.{style.missing_note(results, whole)}"
+    )
+
+
+def _class_bars(axis: Axes, shares: dict[str, list[estimate.Estimate]], names: list[str]) -> None:
+    """One band: a bar per arm from the top down, its parts from left to right."""
+    places = np.arange(len(shares))
+    left = np.zeros(len(shares))
+    for number, name in enumerate(names):
+        width = 100 * np.nan_to_num([of_arm[number].value for of_arm in shares.values()])
+        colour, hatch = _class_look(name, names)
+        label = tables.column_label("", f"{ERROR}:{name}")
+        axis.barh(places, width, 0.74, left=left, color=colour, hatch=hatch, edgecolor="#ffffff", linewidth=0.5, label=label)
+        for place, (start, size) in enumerate(zip(left.tolist(), width.tolist(), strict=True)):
+            if size >= 100 * LEAST and name == "none":
+                axis.text(start + size / 2, place, f"{size:.0f}", ha="center", va="center", fontsize=8, color="#1a1a1a")
+        left += width
+    axis.set_ylim(len(shares) - 0.5, -0.5)
+    axis.set_xlim(0, 100)
+    axis.set_xticks([0, 50, 100])
+    first, _, last = axis.get_xticklabels()
+    first.set_horizontalalignment("left")  # else the 100 of a panel runs into the 0 of the next
+    last.set_horizontalalignment("right")
+    axis.set_xlabel("samples (%)")
+    axis.tick_params(axis="y", length=0)
+
+
+def _class_look(name: str, names: list[str]) -> tuple[str, str]:
+    """Colour and hatching of a class."""
+    if name == "none":
+        return RIGHT, ""
+    place = [item for item in names if item != "none"].index(name)
+    return CLASS_COLOURS[place % len(CLASS_COLOURS)], CLASS_HATCHES[place % len(CLASS_HATCHES)]
 
 
 # A heat map: a row per arm, a column per op or band, the number in each cell.

@@ -3,12 +3,11 @@
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
-from itertools import dropwhile
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
-from matplotlib import rc_params_from_file, rcParamsDefault
+from matplotlib import rc_params_from_file
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -78,8 +77,6 @@ MOST_ACROSS = 4
 """Panels side by side."""
 SLACK = 0.98
 """Share of a figure's width that its legend may take, since type is a little wider at other resolutions."""
-WIDTH_ERROR = 0.95
-"""A width measured from type outlines may exceed the drawn one by a part of that order."""
 COLUMN_GAP = 1.4
 """Between the columns of a legend, in font sizes."""
 KEY, LEGEND, LINE = 0.9, 0.35, 0.18
@@ -147,38 +144,17 @@ def legend(canvas: Canvas, *axes: Axes, order: Sequence[str] = ()) -> None:
     length = 3.0 if broken else 1.4  # as long as the pattern of a line
     shown = [wrap_label(name, canvas.get_figwidth() - KEY) for name in names]
     room = SLACK * canvas.get_figwidth()
-    for columns in _column_counts(shown, length, room):
+    for columns in dict.fromkeys(-(-len(shown) // rows) for rows in range(1, len(shown) + 1)):
         drawn = canvas.legend(
             handles, shown, loc="outside upper left", ncols=columns, handlelength=length, columnspacing=COLUMN_GAP
         )
-        width, height = _inches(canvas, drawn)
-        if width <= room or columns == 1:
+        box = drawn.get_window_extent(FigureCanvasAgg(canvas).get_renderer())
+        if box.width / canvas.dpi <= room or columns == 1:
             break
         drawn.remove()
     for line in drawn.get_lines():  # wider in the panels where others lie inside it
         line.set(linewidth=1.8, markersize=4)
-    canvas.set_figheight(canvas.get_figheight() + max(0.0, height - LEGEND))
-
-
-def _column_counts(shown: Sequence[str], length: float, room: float) -> list[int]:
-    """Numbers of columns that may fit into `room` inches, the most first, by the widths of the names: a layout takes time in
-    proportion to the names. Widths differ by resolution, so the first may still be too many; the last is 1."""
-    size = STYLE["font.size"] / 72
-    key = (length + rcParamsDefault["legend.handletextpad"]) * size
-    widths = [max(map(_wide, name.split("\n"))) + key for name in shown]
-
-    def fits(columns: int) -> bool:
-        wide = sum(max(column) for column in np.array_split(widths, columns))
-        return columns == 1 or WIDTH_ERROR * (wide + (columns - 1) * COLUMN_GAP * size) <= room
-
-    counts = dict.fromkeys(-(-len(shown) // rows) for rows in range(1, len(shown) + 1))
-    return list(dropwhile(lambda columns: not fits(columns), counts))
-
-
-def _inches(canvas: Canvas, drawn: Artist) -> tuple[float, float]:
-    """Width and height as drawn."""
-    box = drawn.get_window_extent(FigureCanvasAgg(canvas).get_renderer())
-    return box.width / canvas.dpi, box.height / canvas.dpi
+    canvas.set_figheight(canvas.get_figheight() + max(0.0, box.height / canvas.dpi - LEGEND))
 
 
 def row_labels(arms: Sequence[str], row: float) -> tuple[list[str], float]:

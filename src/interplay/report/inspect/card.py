@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from interplay.core import artifact, execution, model
-from interplay.core.metrics import read_telemetry
+from interplay.core import artifact, execution
+from interplay.core.metrics import clock, quantity, read_telemetry
 from interplay.kinds.stages import flat_leaves, non_default_leaves
 from interplay.kinds.table import makes
 from interplay.report.write.plain import aligned, pairs, short, size
@@ -154,8 +154,8 @@ def telemetry_lines(known: Mapping[str, Any]) -> list[str]:
     said = [
         f"{str(known['started']).replace('T', ' ')[:16]} UTC" if "started" in known else "",
         f"on {known['host']}" if "host" in known else "",
-        model.clock(known["seconds_wall"]) if "seconds_wall" in known else "",
-        f"{model.clock(known['seconds_cpu'])} CPU" if "seconds_cpu" in known else "",
+        clock(known["seconds_wall"]) if "seconds_wall" in known else "",
+        f"{clock(known['seconds_cpu'])} CPU" if "seconds_cpu" in known else "",
         f"{known['threads']} thread{'' if known['threads'] == 1 else 's'}" if "threads" in known else "",
         f"{known['peak_memory_mb'] / 1024:.2f} GiB" if "peak_memory_mb" in known else "",
         f"{attempts} attempt{'' if attempts == 1 else 's'}" if attempts else "",
@@ -167,7 +167,7 @@ def telemetry_lines(known: Mapping[str, Any]) -> list[str]:
 
 def _figure(item: Any) -> str:
     """Without decimals above a hundred."""
-    return model.quantity(round(item) if item >= 100 else item) if isinstance(item, (int, float)) else short(item)
+    return quantity(round(item) if item >= 100 else item) if isinstance(item, (int, float)) else short(item)
 
 
 def _files(out: Path, files: Mapping[str, Any], below: str) -> list[str]:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from interplay.core import artifact, model, references
+from interplay.core import artifact, metrics, model, references
 from interplay.kinds import formulas
 from interplay.kinds.stages import costs, flat_leaves, realised
 from interplay.kinds.table import KINDS, SETS, makes
@@ -58,7 +58,7 @@ def _block(
     rows = []
     for member in entry.members[: provenance.MOST_MEMBERS]:
         known = behind.telemetry.get(member.digest, {})
-        hours = model.clock(known["seconds_wall"]) if "seconds_wall" in known else ""
+        hours = metrics.clock(known["seconds_wall"]) if "seconds_wall" in known else ""
         rows.append([member.digest, member.seeds, member.state, hours, str(known.get("host", "")), member.attempts])
     facts = {"settings": _settings(entry, members[0]), "spent": _spent(members, planned), "from": _inputs(members, behind)}
     if "shares" in members[0]["spec"]:
@@ -84,9 +84,9 @@ def _spent(members: list[dict[str, Any]], planned: dict[str, formulas.Cost]) -> 
     known = [stage for stage in members if "metrics" in stage]
     flops = [realised(stage, planned[stage["digest"]].parameters).flops for stage in known]
     found = {
-        key: [model.quantity(stage["metrics"][key]) for stage in known if key in stage["metrics"]] for key in provenance.SPENT
+        key: [metrics.quantity(stage["metrics"][key]) for stage in known if key in stage["metrics"]] for key in provenance.SPENT
     }
-    found["FLOPs"] = [model.quantity(number) for number in flops if number]
+    found["FLOPs"] = [metrics.quantity(number) for number in flops if number]
     return ", ".join(f"{key} {' | '.join(each if len(set(each)) > 1 else each[:1])}" for key, each in found.items() if each)
 
 
@@ -177,7 +177,7 @@ def _errors(results: frame.Results, evaluations: list[str]) -> dict[str, str]:
     records = [results.records[digest]["metrics"] for digest in evaluations if digest in results.records]
     said = {}
     for band in frame.bands(results):
-        shares = [metrics.get("band", {}).get(band, {}).get("errors", {}) for metrics in records]
+        shares = [record.get("band", {}).get(band, {}).get("errors", {}) for record in records]
         names = {name for share in shares for name in share} - {"none"}
         means = {name: sum(share.get(name, 0.0) for share in shares) / len(shares) for name in names}
         order = sorted(means, key=lambda name: (-means[name], name))

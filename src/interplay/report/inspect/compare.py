@@ -50,12 +50,12 @@ class Flip(NamedTuple):
 
 def count_flips(read: frame.Results, pairs: Pairs, column: str | None, metric: str) -> tuple[int, int, int]:
     """(Prompt, seed) pairs on which b scores better, worse and the same."""
-    better = worse = equal = 0
-    for _, a, b in pairs:
-        one, other = (frame.prompt_scores(frame.of_column(read.prompts[d], column, read.by_ops), metric) for d in (a, b))
-        change = one - other if lower_is_better(metric) else other - one
-        better, worse, equal = better + int((change > 0).sum()), worse + int((change < 0).sum()), equal + int((change == 0).sum())
-    return better, worse, equal
+    changes = []
+    for _, *two in pairs:
+        one, other = (frame.prompt_scores(frame.of_column(read.prompts[d], column, read.by_ops), metric) for d in two)
+        changes.append(one - other if lower_is_better(metric) else other - one)
+    change = pd.concat(changes)
+    return int((change > 0).sum()), int((change < 0).sum()), int((change == 0).sum())
 
 
 def flipped_items(
@@ -87,7 +87,7 @@ def _flip_lines(flip: Flip, what: str, read: frame.Results, folders: dict[str, P
     rates = " -> ".join(f"{right} of {n}" for right, n in zip(flip.right, flip.n, strict=True))
     lines = [f"{what}: problem {flip.prompt}, {row['band']}, op {row['op']}, seed {flip.seed}: {rates} strictly right"]
     problem = _problem(read.records[flip.digests[0]]["deps"]["data"], flip.prompt, results)
-    lines += [f"  {key:7}{problem[key]}" for key in ("prompt",) if problem]
+    lines += [f"  {'prompt':7}{problem['prompt']}"] if problem else []
     for side, digest in zip("ab", flip.digests, strict=True):
         completion, count, error = _typical([folders[block] for block in read.spec.blocks_of(digest)], flip.prompt)
         judged = "right" if error == "none" else error
@@ -305,12 +305,10 @@ def _metrics(a: str, b: str, stages: Stages, results: Path) -> list[str]:
         return [f"  {digest} has no record: it is not finished" for digest in absent]
     one, other = (flat_leaves(artifact.record(folder)["metrics"]) for folder in folders)
     rows = []
-    for key in dict.fromkeys([*one, *other]):
+    for key in [key for key in dict.fromkeys([*one, *other]) if one.get(key) != other.get(key)]:
         old, new = one.get(key), other.get(key)
-        if old == new:
-            continue
-        both = isinstance(old, (int, float)) and isinstance(new, (int, float))
-        rows.append([key, plain.short(old), "->", plain.short(new), f"{new - old:+.4g}" if both else ""])  # type: ignore[operator]
+        change = f"{new - old:+.4g}" if isinstance(old, int | float) and isinstance(new, int | float) else ""
+        rows.append([key, plain.short(old), "->", plain.short(new), change])
     return plain.aligned(rows, right=(1, 3, 4)) or ["  all equal"]
 
 

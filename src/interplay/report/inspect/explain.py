@@ -1,10 +1,10 @@
 """A table's cell, from its value down to the data: its interval, and every stage that it depends on, each once.
 
-Works from records alone where payloads are not here: then the interval is that of the report's record, and what needs samples or
-problems says so."""
+Works from records alone where payloads are not here: then value and interval are those of the report's record, and what needs
+samples or problems says so."""
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,7 +12,7 @@ import numpy as np
 
 from interplay.core import artifact, model
 from interplay.report.inspect.chain import stages_of
-from interplay.report.metric_spec import COUNTED, ERRORS, check_metric, each_class, find_metric, is_gain, measure_of
+from interplay.report.metric_spec import ERRORS, check_metric, each_class, is_gain, measure_of
 from interplay.report.spec import ReportSpec
 from interplay.report.stats import contrast, estimate, frame, provenance
 from interplay.report.write import plain, tables, text
@@ -173,7 +173,7 @@ def _holds(stages: Stages, digest: str, query: CellName, spec: ReportSpec) -> bo
 
 
 def value(spec: ReportSpec, report: str, results: Path, query: CellName) -> tuple[estimate.Estimate, list[str]]:
-    """The cell's estimate, and what kept it from being computed afresh: from samples where all are here, else from records."""
+    """The cell's estimate, and what kept it from being computed afresh: from counts where all are here, else the report's."""
     digests = [digest for row in spec.arms for digest in row.evaluations.values()]
     wanted = [block for digest in digests for block in spec.blocks_of(digest)]
     folders = {block: artifact.folder(results, "evaluate", block) for block in wanted}
@@ -187,91 +187,15 @@ def value(spec: ReportSpec, report: str, results: Path, query: CellName) -> tupl
         if query.against:
             return estimate.difference(read, query.arm, query.against, query.column, query.metric), []
         return estimate.value(read, query.arm, query.column, query.metric), []
-    shown = _shown(report, results, query)
     notes = [f"samples of evaluation {digest}: `interplay store pull` gets them" for digest in absent]
-    found = _from_records(spec, folders, query, shown)
-    return found, notes if shown else [*notes, "the interval: it needs samples, or the report's record"]
-
-
-def _shown(report: str, results: Path, query: CellName) -> list[float] | None:
-    """[estimate, low, high] in the report's record."""
     out = artifact.folder(results, "report", report)
-    if not artifact.done(out):
-        return None
-    row = tables.row_label(query.arm, query.against)
-    return artifact.record(out)["metrics"]["tables"].get(query.table, {}).get(f"{row}/{query.column}/{query.metric}")
-
-
-def _from_records(spec: ReportSpec, folders: dict[str, Path], query: CellName, shown: list[float] | None) -> estimate.Estimate:
-    """Means per seed from the evaluations' records; the interval over seeds from them, else that which the report shows."""
-    parts: dict[int, tuple[float, tuple[str, ...]]] = {}
-    counts: list[tuple[int, int]] = []
-    for row in spec.arms:
-        if row.arm != query.arm:
-            continue
-        others = [other for other in spec.arms if (other.arm, other.seed) == (query.against, row.seed)]
-        cells = [_cell(item.evaluations.values(), spec, folders, query) for item in [row, *others]]
-        if all(cells) and len(cells) == (2 if query.against else 1):
-            known = [cell for cell in cells if cell]
-            parts[row.seed] = (known[0][1] - (known[1][1] if query.against else 0.0), tuple(cell[0] for cell in known))
-            counts += [cell[2] for cell in known]
-    if not parts and shown and shown[0] is not None:
-        return estimate.Estimate(shown[0], shown[1], shown[2])
-    if not parts:
-        return estimate.Estimate(missing=(f"no record here holds {query.metric} of {query.column}; any k needs the samples",))
-    distinct = {digests: mean for mean, digests in parts.values()}
-    means = np.array([*distinct.values()])
-    low, high = (shown[1], shown[2]) if shown else (np.nan, np.nan)
-    over = f"{min(count for count, _ in counts)} prompts"
-    if len(means) > 1 and np.ptp(means) > estimate.AGREE:
-        of = measure_of(query.metric)
-        low, high = estimate.t_interval(means, of.support_of_differences if query.against else of.support)
-        over = f"{len(means)} seeds"
-    prompts, samples = (min(number) for number in zip(*counts, strict=True))
-    per_seed = tuple(mean for mean, _ in parts.values())
-    digests = tuple(dict.fromkeys(digest for _, pair in parts.values() for digest in pair))
-    return estimate.Estimate(float(means.mean()), low, high, over, prompts, samples, tuple(parts), per_seed, len(means), digests)
-
-
-def _cell(
-    evaluations: Iterable[str], spec: ReportSpec, folders: dict[str, Path], query: CellName
-) -> tuple[str, float, tuple[int, int]] | None:
-    """(digest, mean, (prompts, samples)) of the first evaluation whose record holds the column. Of several blocks of samples the
-    records add up for means over samples alone: pass@k of all is no mean of theirs."""
-    axis, name = ("op", query.column.removeprefix("op:")) if query.column.startswith("op:") else ("band", query.column)
-    made = find_metric(query.metric)  # none: a part of a gain, which no record of an evaluation holds
-    adds_up = made is not None and made.samples == 1 and made.per in ("sample", "draw")
-    for digest in evaluations:
-        of = [folders[block] for block in spec.blocks_of(digest)]
-        metrics = [artifact.record(folder)["metrics"] if artifact.done(folder) else {} for folder in of]
-        cells = [each.get(axis, {}).get(name, {}) for each in metrics]
-        numbers = [_recorded_metric(cell, query.metric) for cell in cells]
-        if made is not None and made.per == "prompt":
-            numbers = numbers[:1]  # the first block alone has it
-        if not any(np.isnan(numbers)) and (len(numbers) == 1 or adds_up):
-            samples = [each["n_samples"] for each in metrics]
-            mean = np.average(numbers, weights=samples[: len(numbers)])
-            return digest, float(mean), (cells[0]["n"], sum(samples))
-    return None
-
-
-def _recorded_metric(cell: Mapping[str, Any], metric: str) -> float:
-    """What a record's numbers over some problems say of a metric; NaN where they do not."""
-    query = find_metric(metric)
-    if query is None or query.per == "draw":
-        return float(cell.get(metric, np.nan))
-    part = _mean(cell, query.column) - (_mean(cell, query.less) if query.less else 0.0)
-    if query.per != "right answer":
-        return part
-    right = _mean(cell, "answer")
-    return part / right if right else np.nan
-
-
-def _mean(cell: Mapping[str, Any], column: str) -> float:
-    """Mean over samples of what a column of `prompts.parquet` sums up, by the name that it has in a record."""
-    if column.startswith(COUNTED) and "errors" in cell:
-        return float(cell["errors"].get(column.removeprefix(COUNTED), 0.0))
-    return float(cell.get(f"{column}_pass@1", cell.get(column, np.nan)))
+    shown = artifact.record(out)["metrics"]["tables"].get(query.table, {}) if artifact.done(out) else {}
+    cell = shown.get(f"{tables.row_label(query.arm, query.against)}/{query.column}/{query.metric}")
+    if cell is None or cell[0] is None:
+        lacks = f"no record of the report here holds {query.metric} of {query.column}; any k needs the samples"
+        return estimate.Estimate(missing=(lacks,)), notes
+    number, low, high = (np.nan if item is None else item for item in cell)
+    return estimate.Estimate(number, low, high), notes
 
 
 def _head(spec: ReportSpec, report: str, found: estimate.Estimate, query: CellName) -> list[str]:

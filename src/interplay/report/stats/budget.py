@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from statistics import fmean, median
 from typing import Any, NamedTuple
 
-from interplay.core import artifact, execution, model
+from interplay.core import artifact, execution, metrics
 from interplay.kinds.formulas import Cost
 from interplay.kinds.stages import costs, paper_tokens, reached, realised
 from interplay.report.spec import Match, ReportArm, ReportSpec, ReportStage, Test, budget_spread, matched_stages
@@ -18,26 +18,14 @@ RATES = {"completion_tokens_per_second": "sampled", "tokens_per_second": "traine
 """Telemetry key -> what its tokens are."""
 
 
-class StageCost(NamedTuple):
-    """One kind of stage, or all of them; every figure as it is shown."""
-
-    kind: str
-    stages: str
-    """`3`, or `2 of 3 done`."""
-    wall: str
-    cpu: str
-    gpu: str
-    attempts: str
-    memory: str
-    rate: str
-
-
-def stage_costs(behind: provenance.Provenance) -> list[StageCost]:
-    """One row per kind in the order of the plan, then their sum."""
-    kinds = dict.fromkeys(stage["kind"] for stage in behind.stages.values())
-    of_kind = {kind: [digest for digest, stage in behind.stages.items() if stage["kind"] == kind] for kind in kinds}
+def stage_costs(behind: provenance.Provenance) -> list[dict[str, str]]:
+    """One row per kind in the order of the plan, then their sum, every figure as it is shown: kind; stages, such as `2 of 3
+    done`; wall, cpu and gpu, the hours; attempts; memory; rate."""
+    of_kind: dict[str, list[str]] = {}
+    for digest, stage in behind.stages.items():
+        of_kind.setdefault(stage["kind"], []).append(digest)
     found = [_row(kind, digests, behind) for kind, digests in of_kind.items()]
-    return [*found, _row("all", list(behind.stages), behind)._replace(rate="")]
+    return [*found, {**_row("all", list(behind.stages), behind), "rate": ""}]
 
 
 def where_and_when(behind: provenance.Provenance) -> str:
@@ -50,22 +38,22 @@ def where_and_when(behind: provenance.Provenance) -> str:
     return "; ".join(filter(None, [f"on {', '.join(hosts)}" if hosts else "", starts_said]))
 
 
-def _row(kind: str, digests: list[str], behind: provenance.Provenance) -> StageCost:
+def _row(kind: str, digests: list[str], behind: provenance.Provenance) -> dict[str, str]:
     done = [digest for digest in digests if behind.done(digest)]
     known = [behind.telemetry.get(digest, {}) for digest in done]
     gpus = [_gpu_seconds(behind.stages[digest], behind.telemetry.get(digest, {})) for digest in done]
     attempts = [int(item["attempts"]) for item in known if "attempts" in item]
     peaks = [float(item["peak_memory_mb"]) for item in known if "peak_memory_mb" in item]
-    return StageCost(
-        kind=kind,
-        stages=f"{len(done)}" if len(done) == len(digests) else f"{len(done)} of {len(digests)} done",
-        wall=_summed([item.get("seconds_wall") for item in known]),
-        cpu=_summed([item.get("seconds_cpu") for item in known]),
-        gpu="none" if gpus and not any(item != 0.0 for item in gpus) else _summed(gpus),
-        attempts=_partly(str(sum(attempts)), len(attempts), len(done)),
-        memory=_partly(f"{max(peaks, default=0) / 1024:.2f} GiB", len(peaks), len(done)),
-        rate=_rates(known),
-    )
+    return {
+        "kind": kind,
+        "stages": f"{len(done)}" if len(done) == len(digests) else f"{len(done)} of {len(digests)} done",
+        "wall": _summed([item.get("seconds_wall") for item in known]),
+        "cpu": _summed([item.get("seconds_cpu") for item in known]),
+        "gpu": "none" if gpus and not any(item != 0.0 for item in gpus) else _summed(gpus),
+        "attempts": _partly(str(sum(attempts)), len(attempts), len(done)),
+        "memory": _partly(f"{max(peaks, default=0) / 1024:.2f} GiB", len(peaks), len(done)),
+        "rate": _rates(known),
+    }
 
 
 def _gpu_seconds(stage: dict[str, Any], known: dict[str, Any]) -> float | None:
@@ -75,10 +63,9 @@ def _gpu_seconds(stage: dict[str, Any], known: dict[str, Any]) -> float | None:
     return gpus * known["seconds_wall"] if gpus is not None and "seconds_wall" in known else None
 
 
-def _summed(seconds: Iterable[float | None]) -> str:
-    every = list(seconds)
-    known = [item for item in every if item is not None]
-    return _partly(model.clock(sum(known)), len(known), len(every))
+def _summed(seconds: list[float | None]) -> str:
+    known = [item for item in seconds if item is not None]
+    return _partly(metrics.clock(sum(known)), len(known), len(seconds))
 
 
 def _partly(shown: str, known: int, of: int) -> str:
@@ -93,7 +80,7 @@ def _rates(known: list[dict[str, Any]]) -> str:
     for key, what in RATES.items():
         found = [float(item[key]) for item in known if key in item]
         if found:
-            said.append(f"{model.quantity(round(median(found)))} tokens/s {what}")
+            said.append(f"{metrics.quantity(round(median(found)))} tokens/s {what}")
     return ", ".join(said)
 
 
@@ -104,19 +91,10 @@ AMOUNTS = ("tokens", "rollouts", "flops")
 """Of a cost, in the order of the columns."""
 
 
-class ArmCost(NamedTuple):
-    """One arm, means over its seeds, as shown. `paper` are planned training tokens with RL charged as (5/3) N r L."""
-
-    arm: str
-    path: str
-    paper: str
-    planned: list[str]
-    """Tokens trained on, rollouts, FLOPs; upper bounds for RL, whose completions may be shorter than planned."""
-    realised: list[str]
-
-
-def arm_costs(spec: ReportSpec, behind: provenance.Provenance) -> list[ArmCost]:
-    """One row per arm, in the study's order."""
+def arm_costs(spec: ReportSpec, behind: provenance.Provenance) -> list[dict[str, Any]]:
+    """One row per arm in the study's order, means over its seeds, as shown: `paper`, the planned training tokens with RL charged
+    as (5/3) N r L; `planned` and `realised`, tokens trained on, rollouts and FLOPs. Those planned are upper bounds for RL, whose
+    completions may be shorter."""
     known = {digest: stage for digest, stage in behind.stages.items() if stage["spec"] and stage["kind"] != "evaluate"}
     planned = costs(known)
     found = []
@@ -124,7 +102,7 @@ def arm_costs(spec: ReportSpec, behind: provenance.Provenance) -> list[ArmCost]:
         arms = [arm for arm in spec.arms if arm.arm == name]
         path = " → ".join(stage.name for stage in arms[0].path)
         paper, *shown = map(_mean, zip(*(_sums(arm, behind, known, planned) for arm in arms), strict=True))
-        found.append(ArmCost(name, path, paper, shown[:3], shown[3:]))
+        found.append({"arm": name, "path": path, "paper": paper, "planned": shown[:3], "realised": shown[3:]})
     return found
 
 
@@ -139,18 +117,14 @@ def _sums(
     charged = sum(paper_tokens(known[digest]["kind"], known[digest]["spec"]) for digest in path)
     done = [realised(known[digest], planned[digest].parameters) if behind.done(digest) else None for digest in path]
     sides: list[list[Cost | None]] = [[planned[digest] for digest in path], done]
-    return [charged, *(_total([getattr(one, key, None) for one in side]) for side in sides for key in AMOUNTS)]
-
-
-def _total(numbers: list[float | None]) -> float | None:
-    known = [number for number in numbers if number is not None]
-    return sum(known) if len(known) == len(numbers) else None
+    amounts = [[getattr(one, key, None) for one in side] for side in sides for key in AMOUNTS]
+    return [charged, *(None if None in numbers else sum(number or 0 for number in numbers) for numbers in amounts)]
 
 
 def _mean(numbers: Iterable[float | None]) -> str:
     """Mean over the seeds of which it is known; a dash where it is known of none."""
     known = [number for number in numbers if number is not None]
-    return model.quantity(round(fmean(known))) if known else "–"
+    return metrics.quantity(round(fmean(known))) if known else "–"
 
 
 # Matched budgets judged from the records: what each arm spent, the spread of the arms, and which claims that leaves open.
@@ -227,13 +201,12 @@ def as_json(judged: list[JudgedMatch]) -> list[dict[str, Any]]:
 def _spent(match: Match, row: ReportArm, stages: list[ReportStage], records: Mapping[str, dict]) -> int | None:
     """Sum over the stages that count; None where one is not finished, or for FLOPs of a model of unknown size."""
     path = {stage.digest: records[stage.digest] for stage in row.path if stage.digest in records}
-    planned = costs(path)
+    if any(stage.digest not in path for stage in stages):
+        return None
+    planned, paper = costs(path), match.accounting == "paper"
     numbers = []
     for stage in stages:
-        if stage.digest not in path:
-            return None
         record, parameters = path[stage.digest], planned[stage.digest].parameters
-        paper = match.accounting == "paper"
         charged = paper_tokens(record["kind"], record["spec"])
         cost = planned[stage.digest] if paper else realised(record, parameters)
         amount = {

@@ -294,41 +294,34 @@ Found = tuple[float, str]
 def recorded_estimate(results: frame.Results, stage: str, key: str, arm: str, against: str | None = None) -> Estimate:
     """Mean over seeds of `key` in the record of the stage `stage` of an arm, or of the differences to `against` paired by seed,
     with Student's interval. An arm whose seeds share one run has no interval."""
-    found: dict[int, list[Found]] = {}
+    per_seed: dict[int, float] = {}
+    runs: dict[tuple[str, ...], float] = {}
     missing = estimate.absent_arm(results, arm)
     for seed in frame.seeds(results.spec, arm):
         of_seed = [_of(results, stage, key, one, seed) for one in (arm, against) if one is not None]
-        gaps = [one for one in of_seed if isinstance(one, str)]
-        missing += gaps
-        if not gaps:
-            found[seed] = [one for one in of_seed if not isinstance(one, str)]
-    if not found:
+        there = [one for one in of_seed if not isinstance(one, str)]
+        missing += [one for one in of_seed if isinstance(one, str)]
+        if len(there) == len(of_seed):
+            number, *other = (number for number, _ in there)
+            per_seed[seed] = runs[tuple(digest for _, digest in there)] = number - sum(other)
+    if not runs:
         return Estimate(missing=tuple(missing))
-    per_seed = {seed: numbers[0][0] - (numbers[1][0] if len(numbers) > 1 else 0.0) for seed, numbers in found.items()}
-    runs = {tuple(digest for _, digest in numbers): per_seed[seed] for seed, numbers in found.items()}
-    values = np.array(list(runs.values()))
-    low, high, deviation, effect = np.nan, np.nan, np.nan, np.nan
-    measure = logged_measure(key)
-    if len(values) > 1:
-        low, high = estimate.t_interval(values, measure.support if against is None else measure.support_of_differences)
-        deviation = float(values.std(ddof=1))
-        if against is not None and deviation > estimate.AGREE:
-            effect = estimate.minimum_detectable(deviation, len(values))
-    else:
-        missing.append("one run for all seeds")
-    return Estimate(
+    values, measure = np.array(list(runs.values())), logged_measure(key)
+    found = Estimate(
         value=float(values.mean()),
-        low=low,
-        high=high,
         over=f"{len(values)} seeds",
         seeds=tuple(per_seed),
         per_seed=tuple(per_seed.values()),
         models=len(values),
         digests=tuple(dict.fromkeys(digest for run in runs for digest in run)),
-        deviation=deviation,
-        detectable=effect,
-        missing=tuple(missing),
     )
+    if len(values) < 2:
+        return found._replace(missing=(*missing, "one run for all seeds"))
+    low, high = estimate.t_interval(values, measure.support if against is None else measure.support_of_differences)
+    deviation = float(values.std(ddof=1))
+    differs = against is not None and deviation > estimate.AGREE
+    effect = estimate.minimum_detectable(deviation, len(values)) if differs else np.nan
+    return found._replace(low=low, high=high, deviation=deviation, detectable=effect, missing=tuple(missing))
 
 
 def _of(results: frame.Results, stage: str, key: str, arm: str, seed: int) -> Found | str:

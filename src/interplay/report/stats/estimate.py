@@ -209,7 +209,9 @@ def _estimate(parts: dict[int, _Part], missing: list[str], support: tuple[float,
     else:
         pooled = _pooled(distinct)
         low, high = bootstrap_interval(pooled, support, telling=min(part.telling for part in parts.values()))
-        over = f"{len(pooled)} prompts ({_why_prompts(len(means), len(parts))})"
+        shared = "one model, shared by" if len(means) == 1 else "all"
+        why = "1 seed" if len(parts) == 1 else f"{shared} {len(parts)} seeds{' agree' if len(means) > 1 else ''}"
+        over = f"{len(pooled)} prompts ({why})"
     return Estimate(
         value=float(means.mean()),
         low=low,
@@ -241,12 +243,6 @@ def _pooled(distinct: dict[tuple[str, ...], pd.Series]) -> np.ndarray:
     return pd.concat(distinct.values()).groupby(level=0).mean().to_numpy()
 
 
-def _why_prompts(models: int, seeds_present: int) -> str:
-    if seeds_present == 1:
-        return "1 seed"
-    return f"one model, shared by {seeds_present} seeds" if models == 1 else f"all {seeds_present} seeds agree"
-
-
 def uncertain_over(named: list[tuple[str, Estimate]]) -> str:
     """`3 seeds (rl_edge, rl_hard); prompts (base)`: what the intervals of each name are uncertain over."""
     kinds: dict[str, set[str]] = {}
@@ -268,13 +264,14 @@ def interval_ends(found: Sequence[Estimate], metric: str) -> Ends:
 
 def estimate_json(estimate: Estimate) -> dict:
     """JSON data: fractions to 7 significant digits, null for NaN."""
-    return {key: _plain(item) for key, item in estimate._asdict().items()}
+    return {key: plain_number(item) for key, item in estimate._asdict().items()}
 
 
-def _plain(item: object) -> object:
+def plain_number(item: object) -> object:
+    """As JSON: a number to 7 significant digits, null for NaN; a tuple as a list of such."""
     if isinstance(item, float):
         return None if np.isnan(item) else round_significant(item)
-    return [_plain(part) for part in item] if isinstance(item, tuple) else item
+    return [plain_number(part) for part in item] if isinstance(item, tuple) else item
 
 
 # Intervals, p-values and power: pure functions of arrays of numbers. Each interval is 95 % and two-sided.

@@ -110,7 +110,9 @@ def of_column(prompts: pd.DataFrame, column: str | None, by_ops: Mapping[str, li
 def unavailable(prompts: pd.DataFrame, metric: str) -> str:
     """Why the metric is not available for these prompts, as words after the name of their evaluation; empty where it is."""
     asked = metric_row(metric)
-    if not _has(prompts, asked):
+    # Of classes of errors any will do: one that no sample has has no column.
+    is_class = asked.column.startswith(COUNTED)
+    if not any(name.startswith(COUNTED) if is_class else name == asked.column for name in prompts.columns):
         return f"{asked.lacks} ({asked.setting})"
     if asked.per == "prompt" and prompts[asked.column].isna().any():
         return "has prompts whose gold solution has no token"
@@ -119,25 +121,12 @@ def unavailable(prompts: pd.DataFrame, metric: str) -> str:
     return ""
 
 
-def _has(prompts: pd.DataFrame, asked: Metric) -> bool:
-    """Whether the column is there. Of classes of errors any will do: one that no sample has has no column."""
-    if asked.column.startswith(COUNTED):
-        return any(name.startswith(COUNTED) for name in prompts.columns)
-    return asked.column in prompts
-
-
 def prompt_scores(prompts: pd.DataFrame, metric: str) -> pd.Series:
     """Per prompt, with their mean the metric's value. K must not exceed any prompt's n, and the prompts must have the metric
     (`untold`)."""
     asked = metric_row(metric)
-    return PER[asked.per](_part(prompts, asked), prompts, asked)
-
-
-def _part(prompts: pd.DataFrame, asked: Metric) -> pd.Series:
-    """Per prompt the sum over its samples, or the one number that it has."""
-    if asked.column not in prompts:
-        return 0 * prompts["n"]
-    return prompts[asked.column] - prompts[asked.less] if asked.less else prompts[asked.column]
+    part = prompts.get(asked.column, 0 * prompts["n"])  # the sum over a prompt's samples, or the one number that it has
+    return PER[asked.per](part - prompts[asked.less] if asked.less else part, prompts, asked)
 
 
 def _ratio(part: pd.Series, whole: pd.Series) -> pd.Series:

@@ -21,10 +21,9 @@ def caveats_of(results: Results, arms: Iterable[str]) -> tuple[str, ...]:
 # Sampling engines and precisions, reported where they differ within a table, since they alter samples.
 
 
-def sampling_notes(results: Results, arms: Iterable[str]) -> tuple[str, ...]:
+def sampling_notes(results: Results, arms: list[str]) -> tuple[str, ...]:
     """A line on evaluations and one on RL, each only where these arms differ in it; of finished stages alone."""
-    wanted = set(arms)
-    chosen = [row for row in results.spec.arms if row.arm in wanted]
+    chosen = [row for row in results.spec.arms if row.arm in arms]
     evaluations = [(row.arm, digest) for row in chosen for digest in row.evaluations.values()]
     trained = [(row.arm, stage.digest) for row in chosen for stage in row.path]
     lines = []
@@ -52,11 +51,11 @@ def _groups(results: Results, stages: list[tuple[str, str]]) -> dict[str, list[s
 # Numerics, which rounding depends on, reported where stages of one kind differ in them.
 
 
-def numerics_notes(results: Results, arms: Iterable[str]) -> tuple[str, ...]:
+def numerics_notes(results: Results, arms: list[str]) -> tuple[str, ...]:
     """A line for each kind of which some finished stages of these arms were made in a stack (`run.stack`) and others alone."""
-    wanted, found = set(arms), dict[str, dict[str, dict[str, None]]]()
-    for row in results.spec.arms:
-        for digest in [*(stage.digest for stage in row.path), *row.evaluations.values()] if row.arm in wanted else ():
+    found: dict[str, dict[str, dict[str, None]]] = {}
+    for row in [row for row in results.spec.arms if row.arm in arms]:
+        for digest in [*(stage.digest for stage in row.path), *row.evaluations.values()]:
             if record := results.records.get(digest):
                 how = found.setdefault(record["kind"], {}).setdefault(artifact.numerics_of(record), {})
                 how[f"{row.arm} seed {row.seed}"] = None
@@ -95,7 +94,7 @@ def state_of(why: str) -> str:
 
 def missing_roots(stages: Mapping[str, Mapping[str, Any]], why: Mapping[str, str]) -> list[str]:
     """Missing stages that wait for no other missing one: what has to be fixed or run first."""
-    return [digest for digest in stages if digest in why and not _missing_dep(stages[digest], why)]
+    return [digest for digest in why if not _missing_dep(stages[digest], why)]
 
 
 def _own(out: Path, log: Path) -> str:
@@ -115,14 +114,11 @@ def _waits(stage: Mapping[str, Any], stages: Mapping[str, Mapping[str, Any]], wh
     dep = _missing_dep(stage, why)
     if not dep:
         return ""
-    if why[dep].startswith("waits for "):
-        return why[dep]
-    return f"waits for {stages[dep]['label']} [{stages[dep]['kind']} {dep}], {_as_clause(why[dep])}"
-
-
-def _as_clause(reason: str) -> str:
-    link = "which was" if reason.startswith("not") else "which is" if reason.startswith("running") else "which"
-    return f"{link} {reason}"
+    reason = why[dep]
+    if reason.startswith("waits for "):
+        return reason
+    verb = "was " if reason.startswith("not") else "is " if reason.startswith("running") else ""
+    return f"waits for {stages[dep]['label']} [{stages[dep]['kind']} {dep}], which {verb}{reason}"
 
 
 def _missing_dep(stage: Mapping[str, Any], why: Mapping[str, str]) -> str:
@@ -159,10 +155,9 @@ class Ending(NamedTuple):
     """Names of the stages that left the weights as they were."""
 
 
-def idle_notes(results: Results, arms: Iterable[str]) -> tuple[str, ...]:
+def idle_notes(results: Results, arms: list[str]) -> tuple[str, ...]:
     """A line on idle stages and one on arms with equal final weights, each only where there are such among these arms."""
-    wanted = set(arms)
-    endings = {(row.arm, row.seed): _ending(results, row) for row in results.spec.arms if row.arm in wanted}
+    endings = {(row.arm, row.seed): _ending(results, row) for row in results.spec.arms if row.arm in arms}
     idle: dict[str, list[int]] = {}
     same: dict[tuple[str, ...], list[int]] = {}
     for (arm, seed), ending in endings.items():
@@ -220,11 +215,8 @@ def _weights(records: Mapping[str, Mapping[str, Any]], stage: ReportStage) -> We
     """The files of the model with which the path goes on."""
     prefix = END if stage.step is None else f"checkpoints/{stage.step}/{END}"
     files = records.get(stage.digest, {}).get("files", {})
-    return frozenset((name.removeprefix(prefix), sha) for name, (_, sha) in files.items() if _is_weights(name, prefix))
-
-
-def _is_weights(name: str, prefix: str) -> bool:
-    return name.startswith(prefix) and name.endswith(SUFFIX)
+    own = {name: sha for name, (_, sha) in files.items() if name.startswith(prefix) and name.endswith(SUFFIX)}
+    return frozenset((name.removeprefix(prefix), sha) for name, sha in own.items())
 
 
 def _last(row: ReportArm) -> str:

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from interplay.core import artifact, model, references
-from interplay.core.metrics import read_telemetry
+from interplay.core import artifact, references
+from interplay.core.metrics import clock, quantity, read_telemetry
 from interplay.kinds.table import KINDS
 from interplay.report.spec import ReportArm, ReportSpec
 from interplay.report.write.plain import short
@@ -33,8 +33,11 @@ class Provenance(NamedTuple):
 
 def of_plan(stages: Mapping[str, Mapping[str, Any]], results: Path, why: Mapping[str, str]) -> Provenance:
     """Of a plan whose stages are given as JSON; the report itself is left out."""
-    found = {digest: {**stage, **_record(results, stage["kind"], digest)} for digest, stage in stages.items()}
-    found = {digest: stage for digest, stage in found.items() if stage["kind"] != "report"}
+    found: dict[str, dict[str, Any]] = {}
+    for digest, stage in stages.items():
+        out = artifact.folder(results, stage["kind"], digest)
+        if stage["kind"] != "report":
+            found[digest] = {**stage, **(artifact.record(out) if artifact.done(out) else {})}
     return Provenance(found, _telemetry(found, results), why)
 
 
@@ -43,20 +46,17 @@ def of_inputs(spec: ReportSpec, inputs: Mapping[str, Path]) -> Provenance:
     kinds = {stage.digest: stage.kind for arm in spec.arms for stage in arm.path}
     kinds |= {digest: "evaluate" for arm in spec.arms for digest in arm.evaluations.values()}
     results = next((path.parent.parent for digest, path in sorted(inputs.items()) if path.name == digest), Path("results"))
-    found: dict[str, dict[str, Any]] = {}
-    for digest in dict.fromkeys([*kinds, *inputs]):
-        _walk(artifact.split_ref(digest)[0], kinds.get(digest, ""), results, found)
+    read: dict[str, dict[str, Any]] = {}
+
+    def deps_of(digest: str) -> Iterable[str]:
+        read[digest] = _read(digest, kinds.get(digest, ""), results)
+        deps = read[digest]["deps"]
+        for role, ref in deps.items():
+            kinds.setdefault(artifact.split_ref(ref)[0], ROLES.get(role.split(".")[0], ""))
+        return deps.values()
+
+    found = {digest: read[digest] for digest in artifact.closure([*kinds, *inputs], deps_of)}
     return Provenance(found, _telemetry(found, results), {})
-
-
-def _walk(digest: str, kind: str, results: Path, found: dict[str, dict[str, Any]]) -> None:
-    """Put the dependencies of `digest`, then itself, into `found`."""
-    if digest in found:
-        return
-    stage = _read(digest, kind, results)
-    for role, ref in stage["deps"].items():
-        _walk(artifact.split_ref(ref)[0], ROLES.get(role.split(".")[0], ""), results, found)
-    found[digest] = stage
 
 
 def _read(digest: str, kind: str, results: Path) -> dict[str, Any]:
@@ -66,11 +66,6 @@ def _read(digest: str, kind: str, results: Path) -> dict[str, Any]:
         if path.name in ("stage.json", "record.json"):
             stage |= artifact.read_json(path)
     return stage
-
-
-def _record(results: Path, kind: str, digest: str) -> dict[str, Any]:
-    out = artifact.folder(results, kind, digest)
-    return artifact.record(out) if artifact.done(out) else {}
 
 
 def _telemetry(stages: Mapping[str, Mapping[str, Any]], results: Path) -> dict[str, dict[str, Any]]:
@@ -101,17 +96,12 @@ def _planned_bands(digest: str, stages: Stages) -> dict[str, list[int]]:
     spec = stage["spec"]
     if stage["kind"] == "curate":
         sources = [dep for role, dep in sorted(stage["deps"].items()) if role.startswith("data.")]
-        named = [band for step in spec.get("steps", []) for band in _named(step)]
+        labels = [step.get("bands") for step in spec.get("steps", [])]  # bands that steps put rows into
+        named = [str(band) for label in labels if isinstance(label, (dict, list)) for band in label]
         return {band: [] for band in [*(band for source in sources for band in _planned_bands(source, stages)), *named]}
     if stage["kind"] == "dataset":
         return {spec["band"]: []} if "band" in spec else {}
     return {band: sorted(int(op) for op in ops) for band, ops in spec.get("bands", {}).items()}
-
-
-def _named(step: Mapping[str, Any]) -> list[str]:
-    """Bands that a step puts rows into."""
-    given = step.get("bands")
-    return [str(band) for band in given] if isinstance(given, (dict, list)) else []
 
 
 # The page's list of stages: one entry for what differs only in its seed, as shards do; with settings, what was spent, state.
@@ -190,14 +180,7 @@ def stage_reuse(spec: ReportSpec, behind: Provenance) -> tuple[int, int]:
 
 def with_dependencies(digests: Iterable[str], stages: Mapping[str, Mapping[str, Any]]) -> set[str]:
     """These stages and all that they depend on."""
-    found: set[str] = set()
-    waiting = list(digests)
-    while waiting:
-        digest = artifact.split_ref(waiting.pop())[0]
-        if digest not in found:
-            found.add(digest)
-            waiting += stages.get(digest, {"deps": {}})["deps"].values()
-    return found
+    return set(artifact.closure(digests, lambda digest: stages.get(digest, {"deps": {}})["deps"].values()))
 
 
 def _uses(spec: ReportSpec, behind: Provenance) -> dict[str, list[tuple[str, int]]]:
@@ -227,7 +210,7 @@ def _entry(
     members = [_member(digest, uses.get(digest, []) if seeded else [], behind) for digest in digests]
     first = behind.stages[digests[0]]
     metrics: dict[str, Any] = next((behind.stages[digest]["metrics"] for digest in digests if behind.done(digest)), {})
-    spent = {key: model.quantity(metrics[key]) for key in SPENT if key in metrics}
+    spent = {key: quantity(metrics[key]) for key in SPENT if key in metrics}
     settings = _shown_settings(kind, first["spec"])
     return Entry(f"stage-{digests[0]}", name, kind, arms, members, settings, spent, input_references(first["deps"]))
 
@@ -251,7 +234,7 @@ def _member(digest: str, uses: list[tuple[str, int]], behind: Provenance) -> Mem
     said = f"seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}" if seeds else ""
     state = "done" if behind.done(digest) else behind.why.get(digest, "missing")
     known = behind.telemetry.get(digest, {})
-    hours = model.clock(known["seconds_wall"]) if "seconds_wall" in known else "time not recorded"
+    hours = clock(known["seconds_wall"]) if "seconds_wall" in known else "time not recorded"
     attempts = f"{known['attempts']} attempts" if known.get("attempts", 1) > 1 else ""
     return Member(digest, said, state, hours if state == "done" else "", attempts)
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from interplay.core import artifact, metrics, model
+from interplay.core import artifact, model
 from interplay.report.draw import figures
 from interplay.report.spec import Figure
 from interplay.report.stats import budget, contrast, estimate, frame
@@ -82,24 +82,29 @@ def record_metrics(made: Answer) -> dict[str, Any]:
     """For the record: the verdicts and every table's numbers."""
     found = {name: _contrast_numbers(one) for name, one in made.contrasts.items()}
     return {
-        "claims": [{"says": item.claim.says, "verdict": item.verdict, "reason": _why(item)} for item in made.judged],
-        "tables": {name: _numbers(grid) for name, grid in made.grids.items()},
+        "claims": [
+            {
+                "says": item.claim.says,
+                "verdict": item.verdict,
+                "reason": f"{item.reason}; caveat: {item.caveat}" if item.caveat else item.reason,
+            }
+            for item in made.judged
+        ],
+        "tables": {
+            name: {"/".join(key): _interval(cell.estimate) for key, cell in grid.cells.items()}
+            for name, grid in made.grids.items()
+        },
         **({"contrasts": found} if found else {}),
     }
-
-
-def _why(item: contrast.JudgedClaim) -> str:
-    return f"{item.reason}; caveat: {item.caveat}" if item.caveat else item.reason
 
 
 def _figure_order(item: tuple[str, Figure]) -> tuple[int, str]:
     return (["k", "op", "band", "step"].index(item[1].x), item[0])
 
 
-def _numbers(grid: tables.Grid) -> dict[str, list[Any]]:
-    """`row/column/metric` -> [estimate, low, high], null where missing."""
-    found = {"/".join(key): estimate.estimate_json(cell.estimate) for key, cell in grid.cells.items()}
-    return {key: [item["value"], item["low"], item["high"]] for key, item in found.items()}
+def _interval(found: estimate.Estimate) -> list[Any]:
+    """[estimate, low, high], null where missing."""
+    return [estimate.plain_number(number) for number in found[:3]]
 
 
 def _contrast_numbers(made: contrast.Comparison) -> dict[str, dict[str, Any]]:
@@ -107,13 +112,12 @@ def _contrast_numbers(made: contrast.Comparison) -> dict[str, dict[str, Any]]:
     found = {}
     for block in made.blocks:
         for row in block.rows:
-            gap = estimate.estimate_json(row.gap)
             numbers = {"floor": block.floor.size, "p": row.p, "adjusted": row.adjusted}
             found["/".join((row.chosen.name, block.column, block.metric))] = {
                 "arm": row.chosen.arm,
-                "value": estimate.estimate_json(row.estimate)["value"],
-                "difference": [gap["value"], gap["low"], gap["high"]],
-                **{key: None if number != number else metrics.round_significant(number) for key, number in numbers.items()},
+                "value": estimate.plain_number(row.estimate.value),
+                "difference": _interval(row.gap),
+                **{key: estimate.plain_number(number) for key, number in numbers.items()},
                 "verdict": row.verdict,
             }
     return found

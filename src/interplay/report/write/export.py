@@ -28,10 +28,18 @@ def write_export(plan: Plan, configs: Path, results: Path, out: Path) -> None:
 
 
 def write_drawn(path: Path, out: Path) -> None:
-    """Write tables and figures of a summary (`write.summary`) into `out`, under the same conditions."""
+    """Write tables and figures of a summary (`write.summary`) into `out` with an index of them, under the same conditions."""
+
+    made, known = summary.read_summary(path), artifact.read_json(path)
+    lines = [f"# {known['study']} at scale {known['scale']}", "", known["question"], ""]
+    lines += [f"- {claim['verdict']}: {claim['says']}" for claim in known["claims"]]
+    lines += [f"\n![{name}](figures/{name}.svg)\n\n{one.caption}" for name, one in made.drawings.items() if one.svg]
+    lines += ["", *(f"- [{name}](tables/{name}.md)" for name in (*made.grids, *made.contrasts))]
 
     def fill(part: Path) -> None:
-        summary.write_files(path, part)
+        answers.write_answers(made, part)
+        (part / "claims.json").unlink()
+        artifact.write_atomic(part / "README.md", ("\n".join(lines) + "\n").encode())
         artifact.write_json(part / MARK, {"from": path.name})
 
     _write_whole(out, fill)
@@ -56,32 +64,19 @@ def _fill(part: Path, plan: Plan, configs: Path, results: Path, report: Path) ->
     for folder, name in (("study", plan.study), ("scale", plan.scale)):
         files[f"settings/{folder}/{name}.yaml"] = configs / folder / f"{name}.yaml"
     title = f"Interplay: {plan.study}"
-    files["index.html"] = _page(plan, results).encode()
-    facts = {"question": catalog.report_spec(plan).question, "study": plan.study, "scale": plan.scale}
+    spec, inputs = catalog.report_spec(plan), answers.report_inputs(plan, results)
+    of = provenance.of_inputs(spec, inputs)  # with its hours and without the names of machines
+    telemetry = {digest: {key: value for key, value in known.items() if key != "host"} for digest, known in of.telemetry.items()}
+    made = answers.answer_study(frame.read_results(spec, inputs))
+    files["index.html"] = page.render_page(made, of._replace(telemetry=telemetry), []).encode()
+    facts = {"question": spec.question, "study": plan.study, "scale": plan.scale}
     text = README.read_text(encoding="utf-8").format(title=title, rule="=" * len(title), **facts)
     files["README.txt"] = text.encode()
-    files["requirements.txt"] = "".join(f"{line}\n" for line in _packages()).encode()
+    packages = {dist.metadata["Name"]: dist.version for dist in importlib.metadata.distributions() if dist.metadata["Name"]}
+    lines = [f"{name}=={version}\n" for name, version in sorted(packages.items(), key=lambda item: item[0].lower())]
+    files["requirements.txt"] = "".join(lines).encode()
     payloads.write_folder(part, files)
-    artifact.write_json(part / MARK, _about(plan))
-    names = sorted(str(path.relative_to(part)) for path in part.rglob("*") if path.is_file())
-    artifact.write_atomic(part / "SHA256SUMS", "".join(f"{artifact.checksum(part / name)}  {name}\n" for name in names).encode())
-
-
-def _page(plan: Plan, results: Path) -> str:
-    """The page with its hours and without the names of machines."""
-    spec, inputs = catalog.report_spec(plan), answers.report_inputs(plan, results)
-    of = provenance.of_inputs(spec, inputs)
-    telemetry = {digest: {key: value for key, value in known.items() if key != "host"} for digest, known in of.telemetry.items()}
-    return page.render_page(answers.answer_study(frame.read_results(spec, inputs)), of._replace(telemetry=telemetry), [])
-
-
-def _packages() -> list[str]:
-    found = {dist.metadata["Name"]: dist.version for dist in importlib.metadata.distributions() if dist.metadata["Name"]}
-    return [f"{name}=={version}" for name, version in sorted(found.items(), key=lambda item: item[0].lower())]
-
-
-def _about(plan: Plan) -> dict[str, str]:
-    return {
+    about = {
         "study": plan.study,
         "scale": plan.scale,
         "report": plan.report,
@@ -89,6 +84,9 @@ def _about(plan: Plan) -> dict[str, str]:
         "python": platform.python_version(),
         "machine": f"{platform.system()} {platform.machine()}",
     }
+    artifact.write_json(part / MARK, about)
+    names = sorted(str(path.relative_to(part)) for path in part.rglob("*") if path.is_file())
+    artifact.write_atomic(part / "SHA256SUMS", "".join(f"{artifact.checksum(part / name)}  {name}\n" for name in names).encode())
 
 
 def _replace(part: Path, out: Path) -> None:

@@ -4,20 +4,21 @@ The page is a view: it also shows what the digest does not determine (hours, hos
 
 import base64
 import itertools
+import math
 import shlex
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jinja2
 
 from interplay.core import artifact, execution, metrics as surroundings, model
-from interplay.report.draw import bars, diagram
+from interplay.report.draw import diagram
 from interplay.report.inspect import chain
-from interplay.report.metric_spec import Measure, measure_of
-from interplay.report.spec import ReportSpec, Test
-from interplay.report.stats import budget, contrast, frame, notes, provenance
+from interplay.report.metric_spec import SHARE, Measure, measure_of
+from interplay.report.spec import ReportSpec
+from interplay.report.stats import budget, contrast, estimate, frame, notes, provenance
 from interplay.report.write import answers, tables, text
 
 PAGE = "report.html"
@@ -115,7 +116,7 @@ def _facts(made: answers.Answer, of: provenance.Provenance) -> Mapping[str, str]
         "scale": spec.scale,
         "arms": f"{len(frame.arms(spec))} × {model.plural(seeds, 'seed')}",
         "stages": stages,
-        "time": f"{budget.stage_costs(of)[-1].wall} of work",
+        "time": f"{budget.stage_costs(of)[-1]['wall']} of work",
     }
 
 
@@ -181,8 +182,9 @@ def provenance_chain(digest: str, behind: provenance.Provenance) -> list[tuple[i
         lines.append((depth, role if step is None else f"{role} at step {step}", at))
         if at not in seen:
             seen.add(at)
-            for name, dep in sorted(behind.stages.get(at, {"deps": {}})["deps"].items(), key=_models_first):
-                visit(dep, name, depth + 1)
+            deps = behind.stages.get(at, {"deps": {}})["deps"]
+            for name in sorted(deps, key=lambda role: (role not in ("model", "init"), role)):
+                visit(deps[name], name, depth + 1)
 
     visit(digest, "evaluation", 0)
     return lines
@@ -194,20 +196,13 @@ def explain_command(spec: ReportSpec, table: str, cell: tables.Cell) -> str:
     return f"interplay explain {shlex.join(words)} --scale {shlex.quote(spec.scale)}"
 
 
-def _models_first(item: tuple[str, str]) -> tuple[bool, str]:
-    return item[0] not in ("model", "init"), item[0]
-
-
 def _cell(spec: ReportSpec, table: str, cell: tables.Cell) -> dict[str, Any]:
     found, signed = cell.estimate, bool(cell.against)
     measure = measure_of(cell.metric)
     shown = bool(found.seeds)
-    digests_of = {(row.arm, row.seed): row.evaluations.values() for row in spec.arms}
-
-    def shown_digests(seed: int) -> list[str]:
-        """The arm's evaluation, then that of what it is compared with."""
-        return [d for arm in (cell.arm, cell.against) for d in digests_of.get((arm, seed), ()) if d in found.digests]
-
+    at: dict[int, list[str]] = {}  # the arm's evaluations by seed, then those of what it is compared with
+    for row in [row for arm in (cell.arm, cell.against) for row in spec.arms if row.arm == arm]:
+        at.setdefault(row.seed, []).extend(digest for digest in row.evaluations.values() if digest in found.digests)
     seeds = zip(found.seeds, found.per_seed, strict=True)
     return {
         "title": f"{cell.row}, {tables.column_label(cell.column, cell.metric)}",
@@ -216,7 +211,7 @@ def _cell(spec: ReportSpec, table: str, cell: tables.Cell) -> dict[str, Any]:
         "over": found.over,
         "n": f"{found.n_prompts} prompts, {found.n_samples} samples each" if shown else "",
         "mde": "" if found.detectable != found.detectable else f"{measure.shown(found.detectable)} {measure.unit_of_differences}",
-        "seeds": [(seed, measure.shown(number, signed), shown_digests(seed)) for seed, number in seeds],
+        "seeds": [(seed, measure.shown(number, signed), at.get(seed, [])) for seed, number in seeds],
         "missing": list(found.missing),
         "command": explain_command(spec, table, cell),
     }
@@ -244,11 +239,12 @@ def present_claim(item: contrast.JudgedClaim) -> dict[str, Any]:
     signed, metric = test.difference is not None, test.metric
     measure = measure_of(metric)
     unit = measure.unit_of(signed)
-    subject = f"{test.arm} − {test.against}" if signed else test.arm
+    subject = tables.row_label(test.arm, test.against or "")
+    what = f"{test.recorded}: {metric}" if test.recorded else tables.column_label(test.band, metric)
     return {
         "chip": CHIPS[item.verdict],
-        "tested": f"{_what(test)} of {subject} {_range(*contrast.claimed_range(test), measure, unit)}",
-        "picture": bars.forest_svg(found, contrast.claimed_range(test), signed, measure),
+        "tested": f"{what} of {subject} {_range(*contrast.claimed_range(test), measure, unit)}",
+        "picture": forest_svg(found, contrast.claimed_range(test), signed, measure),
         "estimate": measure.shown(found.value, signed) if found.seeds else "",
         "unit": unit,
         "interval": text.interval_text(found, signed, metric, False),
@@ -256,11 +252,6 @@ def present_claim(item: contrast.JudgedClaim) -> dict[str, Any]:
         "detectable": measure.shown(found.detectable),
         "n": f"{found.models} runs" if test.recorded else f"{found.n_prompts} prompts, {found.n_samples} samples each",
     }
-
-
-def _what(test: Test) -> str:
-    """The metric and its band or stage."""
-    return f"{test.recorded}: {test.metric}" if test.recorded else tables.column_label(test.band, test.metric)
 
 
 def _range(low: float, high: float, measure: Measure, unit: str) -> str:
@@ -314,3 +305,58 @@ def _contrast_keys(
 def _minus(text: str) -> str:
     """With the sign that is as wide as a plus."""
     return text.replace("-", "−")
+
+
+# A claim as a picture: where its interval lies in the range that it claims.
+
+
+WIDTH, HEIGHT, MIDDLE, DIGIT = 260, 34, 10, 6.5
+"""Pixels; the last is what a character of a number takes."""
+
+
+def forest_svg(found: estimate.Estimate, claimed: tuple[float, float], signed: bool, measure: Measure = SHARE) -> str:
+    """The interval over the shaded range that the claim asserts; empty where there is no estimate.
+
+    Values run over 0 to 100 %. Differences run as far to both sides of zero as the interval and the claim need."""
+    if not found.seeds:
+        return ""
+    ends = [abs(number) for number in (found.low, found.high, found.value, *claimed) if math.isfinite(number)]
+    reach = min(measure.support_of_differences[1], 1.15 * max([0.02, *ends]))
+    low, high = (-reach, reach) if signed else (0.0, 1.0)
+
+    def at(number: float) -> float:
+        return round(4 + (WIDTH - 8) * (min(max(number, low), high) - low) / (high - low), 1)
+
+    left, right = at(claimed[0]), at(claimed[1])
+    marks = list(dict.fromkeys([*(number for number in claimed if math.isfinite(number)), *([0.0] if signed else [0.0, 1.0])]))
+    parts = [
+        f'<svg class="forest" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}" role="img" aria-label="interval">',
+        f'<rect class="claimed" x="{left}" y="1" width="{max(right - left, 1.0):.1f}" height="18" rx="2"/>',
+        f'<line class="axis" x1="4" x2="{WIDTH - 4}" y1="{MIDDLE + 9}" y2="{MIDDLE + 9}"/>',
+        *(f'<line class="mark" x1="{at(mark)}" x2="{at(mark)}" y1="1" y2="22"/>' for mark in marks),
+        f'<line class="interval" x1="{at(found.low)}" x2="{at(found.high)}" y1="{MIDDLE}" y2="{MIDDLE}"/>',
+        f'<circle class="estimate" cx="{at(found.value)}" cy="{MIDDLE}" r="4"/>',
+        *_labels(marks, at, lambda mark: _tick(mark, signed, measure)),
+        "</svg>",
+    ]
+    return "".join(parts)
+
+
+def _labels(marks: list[float], at: Callable[[float], float], written: Callable[[float], str]) -> list[str]:
+    """The number of every mark, shifted where it would overlap the next."""
+    shown = {written(mark): at(mark) for mark in sorted(marks)}
+    halves = [(DIGIT * len(text) + 4) / 2 for text in shown]
+    places, end = [], 0.0
+    for x, half in zip(shown.values(), halves, strict=True):
+        places.append(max(x, end + half))
+        end = places[-1] + half
+    end = float(WIDTH)
+    for number in reversed(range(len(places))):
+        places[number] = min(places[number], end - halves[number])
+        end = places[number] - halves[number]
+    return [f'<text x="{x:.1f}" y="32" text-anchor="middle">{text}</text>' for x, text in zip(places, shown, strict=True)]
+
+
+def _tick(mark: float, signed: bool, measure: Measure) -> str:
+    shown = round(measure.factor * mark, measure.decimals) + 0.0
+    return f"+{shown:g}" if signed and shown > 0 else f"{shown:g}".replace("-", "−")

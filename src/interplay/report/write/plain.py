@@ -96,16 +96,13 @@ def _numbers(claim: Mapping[str, Any], values: Mapping[str, float | None]) -> st
         return f"{'':{INDENT}}{metric} of {place}: {claim['reason']}"
     signed = "difference" in test
     names = (test["against"], test["arm"]) if signed else ()
-    arms = [_arm(name, values.get(f"{name}/{place}/{metric}"), measure) for name in names] or [test["arm"]]
+    known = {name: values.get(f"{name}/{place}/{metric}") for name in names}
+    arms = [name if value is None else f"{name} {measure.shown(value)}" for name, value in known.items()] or [test["arm"]]
     interval = f"[{_shown(found['low'], measure, signed)}, {_shown(found['high'], measure, signed)}]"
     change = f"{_shown(found['value'], measure, signed)} {interval} {measure.unit_of(signed)}".rstrip()
     why = f" ({claim['reason']})" if claim["verdict"] == "not judged" else ""
     arrow = " -> ".join(arms)
     return f"{'':{INDENT}}{metric} of {place}: {arrow}: {change} over {found['over']}; claimed {_claimed(test, measure)}{why}"
-
-
-def _arm(name: str, value: float | None, measure: Measure) -> str:
-    return name if value is None else f"{name} {measure.shown(value)}"
 
 
 def _shown(value: float | None, measure: Measure, signed: bool) -> str:

@@ -147,9 +147,7 @@ def _grid(grid: tables.Grid, samples: Samples) -> dict[str, Any]:
 def _rows(cells: Cells, rows: Iterable[str], columns: list[str], metrics: list[str], samples: Samples) -> dict[str, Any]:
     """The cells as text."""
     keys = list(itertools.product(columns, metrics))
-    texts = {
-        row: encode([cells.get((row, *key)) for key in keys], [m for _, m in keys], samples, bool(_pair(row)[1])) for row in rows
-    }
+    texts = {row: _encode(cells, row, keys, samples) for row in rows}
     return {"columns": columns, "metrics": metrics, "rows": texts} if texts else {}
 
 
@@ -211,11 +209,11 @@ def _shown_in(figure: Figure, key: frame.Key) -> bool:
     return named and against == (figure.against or "")
 
 
-def encode(cells: Iterable[estimate.Estimate | None], metrics: Iterable[str], samples: Samples, signed: bool) -> str:
-    """A row of cells as text; `signed`: of differences, whose minimum detectable effect is left out where the interval implies
-    it."""
+def _encode(cells: Cells, row: str, keys: list[tuple[str, str]], samples: Samples) -> str:
+    """A row of cells as text; of differences the minimum detectable effect is left out where the interval implies it."""
     texts, last = [], -1
-    for cell, metric in zip(cells, metrics, strict=True):
+    for column, metric in keys:
+        cell = cells.get((row, column, metric))
         if cell is None or math.isnan(cell.value):
             texts.append("")
             continue
@@ -223,7 +221,7 @@ def encode(cells: Iterable[estimate.Estimate | None], metrics: Iterable[str], sa
         if sample not in samples:
             samples.append(sample)
         place = samples.index(sample)
-        texts.append(_cell(cell, metric, signed) + ("" if place == last else f" @{place}"))
+        texts.append(_cell(cell, metric, bool(_pair(row)[1])) + ("" if place == last else f" @{place}"))
         last = place
     return "|".join(texts)
 
@@ -305,18 +303,6 @@ def read_summary(path: Path) -> answers.Answer:
     return answers.Answer(results, [], {n: grid for n, grid in grids.items() if n not in contrasts}, drawings, [], contrasts)
 
 
-def write_files(path: Path, out: Path) -> None:
-    """Write tables and figures of a summary below `out`, with an index of them."""
-    made, known = read_summary(path), artifact.read_json(path)
-    answers.write_answers(made, out)
-    (out / "claims.json").unlink()
-    lines = [f"# {known['study']} at scale {known['scale']}", "", known["question"], ""]
-    lines += [f"- {claim['verdict']}: {claim['says']}" for claim in known["claims"]]
-    lines += [f"\n![{name}](figures/{name}.svg)\n\n{one.caption}" for name, one in made.drawings.items() if one.svg]
-    lines += ["", *(f"- [{name}](tables/{name}.md)" for name in (*made.grids, *made.contrasts))]
-    artifact.write_atomic(out / "README.md", ("\n".join(lines) + "\n").encode())
-
-
 def _results(known: Mapping[str, Any], kept: dict[frame.Key, estimate.Estimate]) -> frame.Results:
     """Results whose every estimate is known; of prompts it holds which bands, ops and classes of errors there are."""
     rungs = {
@@ -353,28 +339,21 @@ def _decode_grid(known: Mapping[str, Any], grid: Mapping[str, Any]) -> tables.Gr
 
 
 def _decode_rows(known: Mapping[str, Any], grid: Mapping[str, Any]) -> dict[tuple[str, str, str], estimate.Estimate]:
-    keys = list(itertools.product(grid["columns"], grid["metrics"]))
-    return {
-        (row, *key): found
-        for row, text in grid["rows"].items()
-        for key, found in zip(keys, decode(known, text, [metric for _, metric in keys], bool(_pair(row)[1])), strict=True)
-    }
+    found = {}
+    for row, text in grid["rows"].items():
+        place, signed = 0, bool(_pair(row)[1])  # differences have a minimum detectable effect
+        for key, cell in zip(itertools.product(grid["columns"], grid["metrics"]), text.split("|"), strict=True):
+            words = cell.split()
+            place = next((int(word[1:]) for word in words if word.startswith("@")), place)
+            sample = known["samples"][place]
+            found[row, *key] = _estimate(words, key[1], sample, known["seeds"], signed) if words else estimate.Estimate()
+    return found
 
 
 def _pair(row: str) -> tuple[str, str]:
     """The arm of a row, and the arm that it is compared with, if any."""
     arm, _, against = row.partition(" − ")
     return arm, against
-
-
-def decode(known: Mapping[str, Any], row: str, metrics: Iterable[str], signed: bool) -> list[estimate.Estimate]:
-    """The estimates of a row; `signed`: of differences, which have a minimum detectable effect."""
-    found, at = [], 0
-    for cell, metric in zip(row.split("|"), metrics, strict=True):
-        words = cell.split()
-        at = next((int(word[1:]) for word in words if word.startswith("@")), at)
-        found.append(_estimate(words, metric, known["samples"][at], known["seeds"], signed) if words else estimate.Estimate())
-    return found
 
 
 def _estimate(

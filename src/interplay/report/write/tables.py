@@ -94,7 +94,7 @@ def _continues(results: frame.Results, arm: str, other: str) -> bool:
 
 def _grid(results: frame.Results, table: Table, rows: list[tuple[str, str]]) -> Grid:
     columns = expand_columns(results, table.columns)
-    metrics = side_by_side(expand_cells(results, table.cells))
+    metrics = side_by_side(each_class(table.cells, frame.error_classes(results)))
     cells = {}
     held = {column: column_ops(results, column) for column in columns}
     trained = {arm: frame.trained_ops(results, arm) for arm, _ in rows}
@@ -112,11 +112,6 @@ def expand_columns(results: frame.Results, columns: list[str]) -> list[str]:
     """`op` becomes one column per op that was evaluated."""
     every = [f"op:{op}" for op in frame.ops(results)]
     return list(dict.fromkeys(itertools.chain.from_iterable(every if column == "op" else [column] for column in columns)))
-
-
-def expand_cells(results: frame.Results, cells: list[str]) -> list[str]:
-    """`error` becomes one cell per class of errors that occurred."""
-    return each_class(cells, frame.error_classes(results))
 
 
 def side_by_side(metrics: list[str]) -> list[str]:

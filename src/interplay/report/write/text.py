@@ -1,19 +1,15 @@
 """A grid as text: CSV in long form, Markdown and LaTeX for reading, all from the same cells."""
 
-import csv
-import io
 import re
-from collections.abc import Iterable, Mapping
 
 import numpy as np
+import pandas as pd
 
 from interplay.report.metric_spec import BASELINES, METRICS, SHARE, find_metric, measure_of, metric_row
 from interplay.report.stats.contrast import COMPARED, Comparison, ComparisonBlock, ComparisonRow
 from interplay.report.stats.estimate import Estimate
 from interplay.report.write.tables import MARKS, PARTLY, UNTRAINED, Cell, Grid, column_label, grid_blocks
 
-FIELDS = ["arm", "against", "column", "cell", "estimate", "low", "high", "over", "n_prompts", "n_samples", "seeds", "per_seed"]
-FIELDS += ["deviation", "detectable", "trained", "evaluations", "missing"]
 CONTRAST_FIELDS = ["column", "cell", "name", "arm", "chosen", "tuning", "estimate", "low", "high", "over", "seeds", "per_seed"]
 CONTRAST_FIELDS += ["against", "difference", "difference_low", "difference_high", "difference_over", "floor", "floor_low"]
 CONTRAST_FIELDS += ["floor_high", "floor_arm", "floor_twin", "identical_sd", "identical_runs", "p", "p_adjusted", "correction"]
@@ -51,15 +47,11 @@ def as_csv(grid: Grid) -> str:
     for (column, metric), score in grid.prior.items():
         below = metric_row(metric).baseline
         rows.append({"arm": below.name if below else "", "column": column, "cell": metric, "estimate": number_text(score)})
-    return _csv(FIELDS, rows)
+    return _csv(list(_csv_row(Cell("", "", "", "", Estimate(), ""))), rows)
 
 
-def _csv(fields: list[str], rows: Iterable[Mapping[str, str | int]]) -> str:
-    text = io.StringIO()
-    writer = csv.DictWriter(text, fields, restval="", lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue()
+def _csv(fields: list[str], rows: list[dict[str, str | int]]) -> str:
+    return str(pd.DataFrame(rows, columns=fields, dtype=object).to_csv(index=False, lineterminator="\n"))
 
 
 def _csv_row(cell: Cell) -> dict[str, str | int]:
@@ -69,9 +61,10 @@ def _csv_row(cell: Cell) -> dict[str, str | int]:
         "against": cell.against,
         "column": cell.column,
         "cell": cell.metric,
-        **_estimate_fields(found),
+        **_interval_fields(found, "estimate"),
         "n_prompts": found.n_prompts,
         "n_samples": found.n_samples,
+        **_seed_fields(found),
         "deviation": number_text(found.deviation),
         "detectable": number_text(found.detectable),
         "trained": {UNTRAINED: "none", PARTLY: "some"}.get(cell.mark, "all"),
@@ -80,14 +73,13 @@ def _csv_row(cell: Cell) -> dict[str, str | int]:
     }
 
 
-def _estimate_fields(found: Estimate) -> dict[str, str]:
-    """An estimate, its interval and its values at each seed."""
-    seeds = {"seeds": ";".join(map(str, found.seeds)), "per_seed": ";".join(map(number_text, found.per_seed))}
-    return {"estimate": number_text(found.value), **_interval_fields(found), "over": found.over, **seeds}
+def _interval_fields(found: Estimate, name: str, prefix: str = "") -> dict[str, str | int]:
+    numbers = {name: found.value, f"{prefix}low": found.low, f"{prefix}high": found.high}
+    return {**{key: number_text(number) for key, number in numbers.items()}, f"{prefix}over": found.over}
 
 
-def _interval_fields(found: Estimate, prefix: str = "") -> dict[str, str]:
-    return {f"{prefix}low": number_text(found.low), f"{prefix}high": number_text(found.high)}
+def _seed_fields(found: Estimate) -> dict[str, str | int]:
+    return {"seeds": ";".join(map(str, found.seeds)), "per_seed": ";".join(map(number_text, found.per_seed))}
 
 
 def number_text(number: float) -> str:
@@ -285,7 +277,7 @@ def contrast_notes(made: Comparison) -> list[str]:
 
 def contrast_csv(made: Comparison) -> str:
     """One line per row and block, fractions to 7 significant digits."""
-    return _csv(CONTRAST_FIELDS, (_contrast_csv_row(made, block, row) for block in made.blocks for row in block.rows))
+    return _csv(CONTRAST_FIELDS, [_contrast_csv_row(made, block, row) for block in made.blocks for row in block.rows])
 
 
 def _contrast_csv_row(made: Comparison, block: ComparisonBlock, row: ComparisonRow) -> dict[str, str | int]:
@@ -297,13 +289,13 @@ def _contrast_csv_row(made: Comparison, block: ComparisonBlock, row: ComparisonR
         "arm": row.chosen.arm,
         "chosen": row.chosen.value,
         "tuning": ";".join(map(number_text, row.chosen.tuning)),
-        **_estimate_fields(found),
+        **_interval_fields(found, "estimate"),
+        **_seed_fields(found),
         "against": block.rows[0].chosen.arm,
-        "difference": number_text(gap.value),
-        **_interval_fields(gap, "difference_"),
-        "difference_over": gap.over,
+        **_interval_fields(gap, "difference", "difference_"),
         "floor": number_text(floor.size),
-        **_interval_fields(floor.gap, "floor_"),
+        "floor_low": number_text(floor.gap.low),
+        "floor_high": number_text(floor.gap.high),
         "floor_arm": floor.arm,
         "floor_twin": floor.twin,
         "identical_sd": number_text(floor.deviation),
