@@ -60,7 +60,7 @@ def read(configs: Path, path: Path) -> yaml.Node:
 
 @lru_cache(256)
 def _nodes(text: str) -> yaml.Node | None:
-    """Nobody changes them: studies share files, and a study is planned at several scales."""
+    """Kept, since studies share files and a study is planned at several scales; they are only read."""
     return yaml.compose(text, Loader=yaml.SafeLoader)
 
 
