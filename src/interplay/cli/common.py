@@ -100,6 +100,8 @@ def argument(help: str, complete: Completer | None = None, metavar: str | None =
 STUDY = "a file below configs/study, without .yaml"
 Study = Annotated[str, argument(STUDY, complete_study)]
 AnyStudy = Annotated[str | None, argument(STUDY, complete_study)]
+STAGE = "a digest's beginning, DIGEST@STEP, STUDY/ARM/seedN/STAGE, or STUDY.SCALE/ARM/seedN/STAGE"
+Stage = Annotated[str, argument(STAGE, complete_stage)]
 SCALE = "a file below configs/scale (default: that of configs/config.yaml)"
 Scale = Annotated[str | None, option("--scale", SCALE, complete=complete_scale)]
 MOST = 10**6

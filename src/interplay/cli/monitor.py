@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from interplay.cli import common
-from interplay.cli.common import LOGS, RESULTS, argument, command, flag, option
+from interplay.cli.common import LOGS, RESULTS, command, flag, option
 from interplay.core import artifact, model
 from interplay.results import telemetry
 from interplay.study.plan import Plan
@@ -162,10 +162,7 @@ def _halted_lines(seen: "list[progress.Watched]") -> list[Text]:
 
 @command(app, "debug")
 def debug_stage(
-    stage: Annotated[
-        str,
-        argument("a digest's beginning, or STUDY/ARM/seedN/STAGE; also one that failed or was never made", common.complete_stage),
-    ],
+    stage: common.Stage,
     into: Annotated[
         Path | None, option("--into", "scratch folder (default: a temporary one, removed when all bytes agree)")
     ] = None,
@@ -174,9 +171,9 @@ def debug_stage(
     ] = None,
     pdb: Annotated[bool, flag("--pdb", "open the debugger where it fails")] = False,
 ) -> None:
-    """Makes one stage again in the foreground, in a scratch folder: with all its output, and with --pdb in the debugger. The
-    results of the project stay as they are. Exit code 1 when its bytes differ from the record or it fails, 3 when a retry would
-    fail the same way.
+    """Makes one stage again in the foreground, in a scratch folder: with all its output, and with --pdb in the debugger; also one
+    that failed or was never made. The results of the project stay as they are. Exit code 1 when its bytes differ from the record
+    or it fails, 3 when a retry would fail the same way.
 
     Examples:
         interplay debug 3f2a  # the stage whose digest starts with 3f2a

@@ -92,12 +92,7 @@ def explain_cell(
 
 @command(app, "show")
 def show_stage(
-    stage: Annotated[
-        str,
-        argument(
-            "a digest's beginning, DIGEST@STEP, STUDY/ARM/seedN/STAGE, or STUDY.SCALE/ARM/seedN/STAGE", common.complete_stage
-        ),
-    ],
+    stage: common.Stage,
     scale: common.Scale = None,
     full: Annotated[bool, flag("--full", "the whole spec, defaults included")] = False,
 ) -> None:

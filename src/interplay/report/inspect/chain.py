@@ -1,5 +1,6 @@
 """The provenance of a number, from the evaluations down to the data: a paragraph each, and once where seeds or arms share it."""
 
+import functools
 import textwrap
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -219,14 +220,20 @@ def set_overlaps(results: frame.Results) -> list[Overlap]:
     spec, records = results.spec, results.records
     shown = [digest for arm in spec.arms for digest in [*arm.evaluations.values(), *(rung.digest for rung in arm.rungs)]]
     tests = {records[digest]["deps"]["data"] for digest in shown if digest in records}
-    sets = _Sets({digest: results.folders[digest] for digest in sorted(records) if records[digest]["kind"] in SETS})
+    folders = {digest: results.folders[digest] for digest in sorted(records) if records[digest]["kind"] in SETS}
+
+    @functools.cache
+    def keys_of(digest: str) -> dict[int, str]:
+        table = frame.problem_keys(folders[digest])
+        return dict(zip(table["index"].tolist(), table["key"], strict=True))
+
     trained = {digest for of_arm in spec.trained_sets.values() for digest in of_arm}
-    against = [digest for digest in sets.folders if (digest in trained if trained else digest not in tests)]
-    rows = {digest: sets.rows(digest) for digest in sorted(tests & sets.folders.keys())}
+    against = [digest for digest in folders if (digest in trained if trained else digest not in tests)]
+    rows = {digest: _set_rows(digest, folders, keys_of) for digest in sorted(tests & folders.keys())}
     shared = {digest: np.zeros(len(own.op), bool) for digest, own in rows.items()}
     variants = {digest: np.zeros(len(own.op), bool) for digest, own in rows.items()}
     for digest in against if rows else []:  # one at a time: a corpus in shards has more keys than fit in memory
-        other = sets.rows(digest)
+        other = _set_rows(digest, folders, keys_of)
         keys, origins = {*other.key, *other.root}, set(other.origin)
         for test, own in rows.items():
             shared[test] |= own.key.isin(keys) | own.root.isin(keys)
@@ -234,39 +241,21 @@ def set_overlaps(results: frame.Results) -> list[Overlap]:
     found = []
     for digest, own in rows.items():
         masks = (own.key.duplicated(), shared[digest], variants[digest])
-        repeats, common, kin = (_per_op(own.op[mask]) for mask in masks)
+        repeats, common, kin = (dict(sorted(Counter(own.op[mask].tolist()).items())) for mask in masks)
         found.append(Overlap(digest, len(own.op), repeats, common, kin, against))
     return found
 
 
-class _Sets:
-    """Problem sets by digest, read lazily."""
-
-    def __init__(self, folders: dict[str, Path]) -> None:
-        self.folders = folders
-        self._keys: dict[str, dict[int, str]] = {}
-
-    def rows(self, digest: str) -> _Rows:
-        """A row without an origin was first made in this very set; where the set of an origin is not here, the row's own key
-        stands for that of its root."""
-        table = frame.problem_keys(self.folders[digest])
-        origins, roots = [], []
-        for index, key, origin in zip(table["index"].tolist(), table["key"], table["origin"], strict=True):
-            first, _, place = origin.partition(":")
-            origins.append(origin or f"{digest}:{index}")
-            roots.append(self._of(first).get(int(place), key) if first in self.folders else key)
-        return _Rows(table["op"], table["key"], pd.Series(origins), pd.Series(roots))
-
-    def _of(self, digest: str) -> dict[int, str]:
-        """Structural key by index; cached, since many rows need it."""
-        if digest not in self._keys:
-            table = frame.problem_keys(self.folders[digest])
-            self._keys[digest] = dict(zip(table["index"].tolist(), table["key"], strict=True))
-        return self._keys[digest]
-
-
-def _per_op(ops: pd.Series) -> dict[int, int]:
-    return dict(sorted(Counter(ops.tolist()).items()))
+def _set_rows(digest: str, folders: Mapping[str, Path], keys_of: Callable[[str], dict[int, str]]) -> _Rows:
+    """The rows of a problem set; `keys_of`: structural keys of a set by index. A row without an origin was first made in this
+    very set; where the set of an origin is not here, the row's own key stands for that of its root."""
+    table = frame.problem_keys(folders[digest])
+    origins, roots = [], []
+    for index, key, origin in zip(table["index"].tolist(), table["key"], table["origin"], strict=True):
+        first, _, place = origin.partition(":")
+        origins.append(origin or f"{digest}:{index}")
+        roots.append(keys_of(first).get(int(place), key) if first in folders else key)
+    return _Rows(table["op"], table["key"], pd.Series(origins), pd.Series(roots))
 
 
 def number_ranges(numbers: list[int]) -> str:

@@ -12,7 +12,7 @@ from interplay.core import artifact
 from interplay.core.model import UserError, nearest_name, plural
 from interplay.kinds.stages import flat_leaves, leaf_differences
 from interplay.kinds.table import SETS, is_trainer, makes
-from interplay.report.draw.diagram import stage_name
+from interplay.report.draw.diagram import MODEL_ROLES, stage_name
 from interplay.report.metric_spec import SHARE, lower_is_better, measure_of, metric_row
 from interplay.report.spec import ReportArm, ReportSpec
 from interplay.report.stats import estimate, frame, provenance
@@ -163,7 +163,6 @@ def _block(same: list[Row], problems: dict[tuple[int, int], Row]) -> str:
 
 MOST = 14
 """Fields of one stage that are listed."""
-MODELS = ("init", "model", "reference")
 
 Stages = Mapping[str, Mapping[str, Any]]
 
@@ -252,7 +251,7 @@ def _specs(a: Side, b: Side, stages: Stages) -> list[str]:
         if name not in one or name not in other:
             rows.append([name, "", f"only in {'a' if name in one else 'b'}: {stages[{**one, **other}[name]]['kind']}"])
         else:
-            skip = MODELS if len(a.steps) > 1 or len(b.steps) > 1 else ()
+            skip = MODEL_ROLES if len(a.steps) > 1 or len(b.steps) > 1 else ()
             rows += [[name, *row] for row in _differences(one[name], other[name], stages, skip, "")]
     return plain.aligned(rows)
 

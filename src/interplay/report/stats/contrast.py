@@ -195,11 +195,6 @@ def comparison_grid(made: Comparison) -> Grid:
     return Grid(rows, columns, metrics, cells, {})
 
 
-def compared_tables(results: frame.Results) -> list[str]:
-    """Tables with a contrast."""
-    return [name for name, table in results.spec.tables.items() if table.contrast is not None and name in results.spec.lineups]
-
-
 # Claims, judged by the interval of their estimate.
 
 
