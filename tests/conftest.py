@@ -1,10 +1,10 @@
 """A laboratory of one's own: a copy of the project's workflow in a temporary folder, run with the real Snakemake."""
 
 import contextlib
+import copy
 import fcntl
 import hashlib
 import os
-import pickle
 import shutil
 import signal
 import subprocess
@@ -52,15 +52,15 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 @pytest.fixture(autouse=True, scope="session")
 def compositions() -> Iterator[None]:
     """Hydra composes a study at a scale once for files of the same content, wherever they lie: it takes four fifths of a plan."""
-    compose, known = expand._compose, dict[Any, bytes]()
+    compose, known = expand._compose, dict[Any, dict[str, Any]]()
 
     def remembered(configs: Path, study: str, scale: str) -> dict[str, Any]:
         files = sorted(path for path in configs.rglob("*") if path.suffix == ".yaml" or path.is_symlink())
         contents = [(path.relative_to(configs), path.is_symlink() and path.readlink(), _bytes(path)) for path in files]
         key = (study, scale, hashlib.sha256(repr(contents).encode()).digest())
         if key not in known:
-            known[key] = pickle.dumps(compose(configs, study, scale))
-        return dict(pickle.loads(known[key]))
+            known[key] = compose(configs, study, scale)
+        return copy.deepcopy(known[key])
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(expand, "_compose", remembered)
