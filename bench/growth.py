@@ -1,10 +1,12 @@
-"""CPU seconds of what is done with a finished study, as its arms grow: plan, dry run, page, mirror in MLflow.
+"""CPU seconds of what is done with a finished study, as its arms, seeds or samples grow tenfold: plan, dry run, page, mirror in
+MLflow.
 
-    OMP_NUM_THREADS=1 python bench/growth.py [--arms 10,100]
+    OMP_NUM_THREADS=1 python bench/growth.py [--arms 10] [--grow arms,seeds,samples]
 
-One real smoke study of one arm is run first. Studies of more arms are then made of it: each further stage gets the files and the
-metrics of the finished stage of its kind, and a record of its own (a fixture of this bench, in a temporary folder). The last
-column is the growth of the cost over that of the stages: above 1 it is worse than linear. A fixed cost (an import) lowers it.
+One real smoke study of one arm is run first, and one more with ten times the samples. Larger studies are then made of them: each
+further stage gets the files and the metrics of the finished stage of its kind, and a record of its own (a fixture of this bench,
+in a temporary folder). Each cost is followed by its growth over that of what grew (stages, or samples): above 1 it is worse than
+linear. A fixed cost (an import) lowers it.
 """
 
 import argparse
@@ -20,7 +22,7 @@ from interplay.core import artifact
 from interplay.study.expand import plan_study
 from interplay.study.plan import Plan
 
-SEEDS = 2
+SEEDS, SAMPLES, TIMES = 2, 8, 10
 SHOWN = """figures:
   pass_at_k: {x: k, y: strict_pass, panel: band}
   by_op: {x: op, y: strict_pass@1}
@@ -50,34 +52,48 @@ class Cost(NamedTuple):
     cpu: float
 
 
+class Size(NamedTuple):
+    """Of a study."""
+
+    arms: int
+    seeds: int = SEEDS
+    samples: int = SAMPLES
+    """A prompt of an evaluation."""
+
+
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--arms", default="10,100", help="numbers of arms, without the base")
-    counts = [int(count) for count in parser.parse_args().arms.split(",")]
+    parser.add_argument("--arms", type=int, default=10, help="number of arms to grow from, without the base")
+    parser.add_argument("--grow", default="arms,seeds,samples", help="what grows tenfold, one at a time")
+    arguments = parser.parse_args()
+    first = Size(arguments.arms)
+    sizes = {"": first, **{name: first._replace(**{name: TIMES * getattr(first, name)}) for name in arguments.grow.split(",")}}
     with tempfile.TemporaryDirectory() as name:
-        made = Path(name) / "made"
-        lay_out_shown(made, 1)
-        spent(made, COMMANDS["page"])
-        stages, costs = [], list[dict[str, Cost]]()
-        for count in counts:
-            project = Path(name) / str(count)
-            lay_out_shown(project, count)
+        stages, costs = dict[str, int](), dict[str, dict[str, Cost]]()
+        for grown, size in sizes.items():
+            made, project = Path(name) / f"made{size.samples}", Path(name) / "project"
+            if not made.exists():
+                lay_out_shown(made, size._replace(arms=1, seeds=SEEDS))
+                spent(made, COMMANDS["page"])
+            lay_out_shown(project, size)
             plan = plan_study(project / "configs", "many", "smoke")
-            stages.append(len(plan.stages))
-            costs.append(dict(measured(project, plan, made)))
+            stages[grown] = len(plan.stages)
+            costs[grown] = dict(measured(project, plan, made))
             shutil.rmtree(project)
-    for line in table(stages, costs):
-        print(line)
+            for line in table(stages, costs):
+                print(line, flush=True)
     for what, command in COMMANDS.items():
         print(f"{what}: {' '.join(command)}")
 
 
-def lay_out_shown(project: Path, arms: int) -> None:
+def lay_out_shown(project: Path, size: Size) -> None:
     """A project with the study `many`, with figures and a claim."""
-    lay_out(project, arms, SEEDS)
-    with open(project / "configs/study/many.yaml", "a") as study:
-        study.write(SHOWN)
+    lay_out(project, size.arms, size.seeds)
+    study = project / "configs/study/many.yaml"
+    text, old = study.read_text(), "{kind: evaluate, data: test}"
+    assert old in text
+    study.write_text(text.replace(old, f"{{kind: evaluate, data: test, num_samples: {size.samples}}}") + SHOWN)
 
 
 def measured(project: Path, plan: Plan, made: Path) -> Iterator[tuple[str, Cost]]:
@@ -104,13 +120,17 @@ def finish(project: Path, plan: Plan, made: Path) -> None:
         shutil.copy(made / "benchmarks" / stage.kind / f"{donor.name}.tsv", row)
 
 
-def table(stages: list[int], costs: list[dict[str, Cost]]) -> Iterator[str]:
-    """The lines of the table."""
-    yield f"{'CPU s (by the clock)':22}" + "".join(f"{f'{count} stages':>20}" for count in stages) + "   cost/stages"
+def table(stages: dict[str, int], costs: dict[str, dict[str, Cost]]) -> Iterator[str]:
+    """The lines of the table: CPU seconds, by the clock in brackets, and the growth."""
+    heads = [f"{count} stages" + (f", {grown} x {TIMES}" if grown else "") for grown, count in stages.items()]
+    yield f"{'CPU s (by the clock)':22}" + "".join(f"{head:>28}" for head in heads)
     for what in COMMANDS:
-        cells = [f"{cost[what].cpu:.1f} ({cost[what].clock:.1f})" for cost in costs]
-        grown = (costs[-1][what].cpu / costs[0][what].cpu) / (stages[-1] / stages[0])
-        yield f"{what:22}" + "".join(f"{cell:>20}" for cell in cells) + f"{grown:14.2f}"
+        cells = []
+        for grown, cost in costs.items():
+            times = TIMES if grown == "samples" else stages[grown] / stages[""]
+            growth = f" {cost[what].cpu / costs[''][what].cpu / times:5.2f}" if grown else ""
+            cells.append(f"{cost[what].cpu:.1f} ({cost[what].clock:.1f}){growth}")
+        yield f"{what:22}" + "".join(f"{cell:>28}" for cell in cells)
 
 
 if __name__ == "__main__":

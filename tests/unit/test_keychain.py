@@ -10,7 +10,7 @@ from multihop_cases import inputs, item, row_of, rows
 from pydantic import ValidationError
 
 from interplay.data.curate import StepInputs
-from interplay.data.steps.chain import make_keychains, make_long_contexts, make_needles
+from interplay.data.steps.chain import make_contexts
 from interplay.data.steps.context_spec import Keychain, LongContext, Needle
 from interplay.tasks import multihop
 from interplay.tasks.multihop import Problem, document_texts, sentence_ends
@@ -46,7 +46,7 @@ def pairs(text: str) -> list[tuple[str, str]]:
 def made(spec: Keychain, given: StepInputs, some: list[Row]) -> list[tuple[Row, Problem]]:
     """The chained rows and their gold, of a step that is given all rows; those of `some` alone."""
     wanted = {row.origin for row in some}
-    done = make_keychains(spec, ROWS, given).rows
+    done = make_contexts(spec, ROWS, given).rows
     return [(row, multihop.loads(row.graph)) for row in done if row.origin in wanted]
 
 
@@ -114,8 +114,8 @@ def test_prompts_are_within_two_percent_of_the_asked_length(spec: Keychain, seed
 @pytest.mark.parametrize("tokens", [150, 333, 700])
 @pytest.mark.parametrize("style", ["published", "terse"])
 def test_so_are_plain_contexts_and_needles(tokens: int, style: str, given_inputs: StepInputs) -> None:
-    filled = make_long_contexts(LongContext(style=style, context_tokens=tokens), ROWS, given_inputs)
-    strewn = make_needles(Needle(style=style, context_tokens=2 * tokens, key_format="short", n_needles=4), ROWS, given_inputs)
+    filled = make_contexts(LongContext(style=style, context_tokens=tokens), ROWS, given_inputs)
+    strewn = make_contexts(Needle(style=style, context_tokens=2 * tokens, key_format="short", n_needles=4), ROWS, given_inputs)
     for done, asked in ((filled, tokens), (strewn, 2 * tokens)):
         assert all(abs(given_inputs.count_tokens(row.prompt) - asked) <= 0.02 * asked for row in done.rows)
         assert len(done.rows) + sum(n for reason, n in done.counts.items() if reason.startswith("dropped")) == len(ROWS)
@@ -123,7 +123,7 @@ def test_so_are_plain_contexts_and_needles(tokens: int, style: str, given_inputs
 
 
 def test_a_needle_is_the_value_of_the_key_that_is_asked_for(given_inputs: StepInputs) -> None:
-    for row in make_needles(Needle(style="terse", context_tokens=400), ROWS[:50], given_inputs).rows[:10]:
+    for row in make_contexts(Needle(style="terse", context_tokens=400), ROWS[:50], given_inputs).rows[:10]:
         asked = row.prompt.rpartition("Value of ")[2].removesuffix("?\n")
         assert dict(pairs(row.prompt))[asked] == row.answer
         assert multihop.verify(multihop.loads(row.graph), row.solution, Verify()).strict
@@ -142,7 +142,7 @@ def test_distractor_questions_can_be_answered_exactly_when_asked_for(answerable:
 def test_the_head_and_its_absence_leave_all_else_as_it_is(given_inputs: StepInputs) -> None:
     spec = Keychain(style="terse", n_chains=4, n_hops=2, context_tokens=400, key_format="short")
     named, silent = (
-        make_keychains(spec.model_copy(update={"head": head}), ROWS[:40], given_inputs).rows for head in (True, False)
+        make_contexts(spec.model_copy(update={"head": head}), ROWS[:40], given_inputs).rows for head in (True, False)
     )
     for with_head, without in zip(named, silent, strict=True):
         problem = multihop.loads(with_head.graph)
@@ -163,7 +163,7 @@ def test_a_duplicate_under_another_id_never_distracts(given_inputs: StepInputs) 
     for answerable in (True, False):
         spec = Keychain(style="terse", n_chains=8, n_hops=1, context_tokens=900, distractor_answerable=answerable)
         for seed in range(5):
-            done = make_keychains(spec, pool, StepInputs(0, given_inputs.folders, seed)).rows[0]
+            done = make_contexts(spec, pool, StepInputs(0, given_inputs.folders, seed)).rows[0]
             problem = multihop.loads(done.graph)
             questions = [normalise(chain.question) for chain in problem.chains]
             assert problem.item.id == asked.id
@@ -174,13 +174,13 @@ def test_a_duplicate_under_another_id_never_distracts(given_inputs: StepInputs) 
 
 def test_items_without_an_id_distract_each_other(given_inputs: StepInputs) -> None:
     nameless = [row_of(item(number)._replace(id=""), number) for number in range(30)]
-    done = make_keychains(Keychain(style="terse", n_chains=4, n_hops=1, context_tokens=600), nameless, given_inputs)
+    done = make_contexts(Keychain(style="terse", n_chains=4, n_hops=1, context_tokens=600), nameless, given_inputs)
     assert len(done.rows) == 30
 
 
 def test_no_filler_tells_of_the_items_own_people_in_another_way(given_inputs: StepInputs) -> None:
     pool = [row_of(item(i, shift), 1000 * shift + i) for i in range(60) for shift in range(3)]
-    for done in make_long_contexts(LongContext(style="terse", context_tokens=300), pool, given_inputs).rows[:30]:
+    for done in make_contexts(LongContext(style="terse", context_tokens=300), pool, given_inputs).rows[:30]:
         problem = multihop.loads(done.graph)
         fillers = [d for place, d in enumerate(problem.documents) if place not in problem.own]
         own = {document.title for document in problem.item.paragraphs}
@@ -191,17 +191,17 @@ def test_no_filler_tells_of_the_items_own_people_in_another_way(given_inputs: St
 def test_a_row_comes_out_the_same_whatever_stands_before_it(given_inputs: StepInputs) -> None:
     spec = Keychain(style="terse", n_chains=3, n_hops=2, context_tokens=300, prevalence=0.5)
     forward, backward = (
-        make_keychains(spec, ROWS[:60], given_inputs).rows,
-        make_keychains(spec, ROWS[:60][::-1], given_inputs).rows,
+        make_contexts(spec, ROWS[:60], given_inputs).rows,
+        make_contexts(spec, ROWS[:60][::-1], given_inputs).rows,
     )
-    assert forward == backward[::-1] == make_keychains(spec, ROWS[:60], given_inputs).rows
-    other = make_keychains(spec, ROWS[:60], StepInputs(0, given_inputs.folders, 1)).rows
+    assert forward == backward[::-1] == make_contexts(spec, ROWS[:60], given_inputs).rows
+    other = make_contexts(spec, ROWS[:60], StepInputs(0, given_inputs.folders, 1)).rows
     assert [row.prompt for row in other] != [row.prompt for row in forward]
 
 
 def test_prevalence_leaves_a_share_of_rows_plain_in_contexts_as_long(given_inputs: StepInputs) -> None:
     spec = Keychain(style="terse", n_chains=3, n_hops=2, context_tokens=300, prevalence=0.4)
-    done = make_keychains(spec, ROWS, given_inputs)
+    done = make_contexts(spec, ROWS, given_inputs)
     plain = [row for row in done.rows if row.mode == "long"]
     assert done.counts["long"] == len(plain)
     assert 46 <= len(plain) <= 86  # 4 standard deviations around 60 % of 110
@@ -247,13 +247,13 @@ def test_impossible_settings_are_refused_when_planned(keys: dict, words: str) ->
     ],
 )
 def test_rows_that_cannot_be_made_are_dropped_and_counted(keys: dict, number: int, reason: str, given_inputs: StepInputs) -> None:
-    done = make_keychains(Keychain(style="terse", **({"key_format": "short"} | keys)), ROWS[:number], given_inputs)
+    done = make_contexts(Keychain(style="terse", **({"key_format": "short"} | keys)), ROWS[:number], given_inputs)
     assert not done.rows
     assert done.counts == {f"dropped_{reason}": number}
 
 
 def test_rows_without_documents_are_dropped_and_counted(tmp_path: Path, given_inputs: StepInputs) -> None:
     other = ROWS[0].__class__(0, 0, "id", 2, "forward", "a", "b", "c", "{}", "0" * 16, "op_dag", "b:0")
-    done = make_long_contexts(LongContext(style="terse", context_tokens=100), [other, *ROWS[:20]], given_inputs)
+    done = make_contexts(LongContext(style="terse", context_tokens=100), [other, *ROWS[:20]], given_inputs)
     assert done.counts["dropped_without_documents"] == 1
     assert len(done.rows) <= 20

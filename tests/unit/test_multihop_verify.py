@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from multihop_cases import inputs, item, row_of, rows
 
-from interplay.data.steps.chain import make_citations
+from interplay.data.steps.chain import make_contexts
 from interplay.data.steps.context_spec import Citation
 from interplay.rl import rewards as reward
 from interplay.rl.reward_spec import CitationReward
@@ -130,7 +130,7 @@ def test_each_tag_must_stand_once_and_in_order(completion: str, found: list[int]
 def tagged(tmp_path_factory: pytest.TempPathFactory) -> Row:
     """A question over 16 chunks, two of them useful."""
     step = inputs(tmp_path_factory.mktemp("tokenizer"))
-    return make_citations(Citation(style="terse", n_chunks=16), rows(30), step).rows[0]
+    return make_contexts(Citation(style="terse", n_chunks=16), rows(30), step).rows[0]
 
 
 def paid(spec: CitationReward, tagged: Row, completion: str) -> float:
@@ -183,7 +183,7 @@ def test_broken_formats_earn_nothing(template: str, tagged: Row) -> None:
 
 def test_steps_with_the_tags_of_their_chunks_are_right_and_change_nothing_that_is_read(tagged: Row, tmp_path: Path) -> None:
     spec = Citation(style="terse", n_chunks=16, tagged_steps=True)
-    made = make_citations(spec, rows(30), inputs(tmp_path)).rows[0]
+    made = make_contexts(spec, rows(30), inputs(tmp_path)).rows[0]
     problem = multihop.loads(made.graph)
     first, second = problem.useful
     assert (made.prompt, made.graph) == (tagged.prompt, tagged.graph)

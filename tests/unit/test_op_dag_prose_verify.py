@@ -1,7 +1,6 @@
 """The verifier in prose: gold passes whatever its letters, each fault gets its class, nothing cheap passes, no text makes it raise."""
 
 import re
-from importlib import import_module
 
 import pytest
 from hypothesis import given, settings, strategies as st
@@ -9,14 +8,11 @@ from op_dag_cases import consistent
 from op_dag_prose_cases import FORWARD, FORWARD_GOLD, LINE_GOLD, REVERSE, case, cases, judged as verify, line, small
 
 from interplay.tasks.op_dag.prose import Problem, render
-from interplay.tasks.op_dag.prose_parser import Letters, split_sentences
-from interplay.tasks.op_dag.prose_verifier import judge, match_sentence, script
 from interplay.tasks.spec import Verify
 
 PLAIN = Verify()
 EXACT = Verify(operator=True, extra_nodes="penalised")
 SMALL, LINE = small(), line()
-VERIFIER = import_module("interplay.tasks.op_dag.prose_verifier")
 LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 MODES = [FORWARD, REVERSE]
 
@@ -43,19 +39,6 @@ def test_renaming_letters_never_changes_the_verdict(case, letters):
     assert verify(problem, other, EXACT).strict
     spoilt = solution.replace(" = 1", " = 2", 1)
     assert verify(problem, relettered(spoilt, "".join(letters)), EXACT) == verify(problem, spoilt, EXACT)
-
-
-@settings(max_examples=500, deadline=None)
-@given(cases(), st.integers(0, 10**6), st.sampled_from(["", "Q", "7", "x", " + ", "; ", ". ", " = "]))
-def test_the_short_way_through_gold_sentences_judges_as_the_long_one(case, spot, piece):
-    task, problem = case
-    solution = render(problem, task).solution
-    spot %= len(solution)
-    for text in (solution, solution[:spot] + piece + solution[spot + 1 :]):
-        short = [judge(problem, text, options) for options in (PLAIN, EXACT)]
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(VERIFIER, "match_sentence", lambda *_: False)
-            assert [judge(problem, text, options) for options in (PLAIN, EXACT)] == short
 
 
 @settings(max_examples=300, deadline=None)
@@ -272,45 +255,24 @@ def test_what_was_judged_before_does_not_alter_a_verdict():
     assert [verify(problem, text, EXACT) for problem in (SMALL, LINE) for text in texts] == once
 
 
-def matches(problem: Problem, completion: str) -> list[bool]:
-    letters, state = Letters(), [0] * problem.necessary
-    return [match_sentence(script(problem), letters, state, text.strip()) for text in split_sentences(completion)[0]]
-
-
-def test_the_short_way_takes_gold_whole_and_leaves_out_what_does_not_say_the_same():
-    assert matches(SMALL, FORWARD_GOLD) == [True] * 3 + [False] * 3  # read from text, its next sum folds in another order
-    _, problem, solution = case(8, 1, **REVERSE)
-    assert all(matches(problem, solution))
-    assert all(matches(problem, relettered(solution, LETTERS, kept="x")))
-    spoilt = solution.replace("Isolate the term with x", "Isolate the term with y")
-    assert matches(problem, spoilt).count(False) == 1
-
-
 @pytest.mark.parametrize(
-    "spoil",
+    ("old", "new", "expected"),
     [
-        lambda text: text.replace("R = Q = 3; so a = 4 + R", "9 = Q = 3; so a = 4 + 9"),  # a number is no letter
-        lambda text: text.replace("R = Q = 3; so a = 4 + R", "Q = Q = 3; so a = 4 + Q"),  # one letter for two things
-        lambda text: text.replace("so b = Q + a", "so b = a + Q"),
-        lambda text: text.replace("Define adult fox in Pine Ridge as Q; so Q = 3. ", ""),
-        lambda text: text.replace("as b; so b = Q + a", "as b; so c = Q + a"),
+        ("R = Q = 3; so a = 4 + R", "9 = Q = 3; so a = 4 + 9", "parse"),  # a number is no letter
+        ("R = Q = 3; so a = 4 + R", "Q = Q = 3; so a = 4 + Q", "none"),  # bound again to the same
+        ("Define adult fox in Pine Ridge as Q; so Q = 3. ", "", "missing_node"),
+        ("as b; so b = Q + a", "as b; so c = Q + a", "missing_node"),
     ],
 )
-def test_the_short_way_takes_nothing_else(spoil):
-    assert not all(matches(SMALL, spoil(FORWARD_GOLD))[:3])
+def test_letters_bind_what_their_clauses_say(old, new, expected):
+    assert error(FORWARD_GOLD.replace(old, new), SMALL, EXACT) == expected
 
 
-def test_after_a_spoilt_sentence_gold_sentences_are_judged_as_they_would_be_the_long_way():
+def test_a_spoilt_sentence_is_never_strict():
     _, problem, solution = case(12, 3, **FORWARD)
     leaf = problem.nodes[0]
     for old, new in ((f"= {leaf.constant}.", "= 9."), (f"= {leaf.constant}.", "= what."), ("; so", "; q = q = 1; so")):
-        spoilt = solution.replace(old, new, 1)
-        assert matches(problem, spoilt).count(False) >= 1
-        short = verify(problem, spoilt, EXACT)
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(VERIFIER, "match_sentence", lambda *_: False)
-            assert verify(problem, spoilt, EXACT) == short
-            assert not short.strict
+        assert not verify(problem, solution.replace(old, new, 1), EXACT).strict
 
 
 def test_a_second_name_for_the_unknown_takes_its_place_whatever_the_letters():

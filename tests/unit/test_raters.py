@@ -135,12 +135,13 @@ def test_a_prompt_stands_behind_chosen_and_rejected_of_each_shot_each_with_its_e
     init = world.model(tmp_path, "a" * 12)
     encoder, eos = tokenizer.load(init), tokenizer.special(init).eos
     rows = rated(["a", "a", "a"])
-    found = pairs.encode_pairs(rows, init, 99, "prefer", [[rows[1], rows[2]], [], []])
+    shown = [pairs.few_shot_prompt(rows[0], [rows[1], rows[2]]), pairs.few_shot_prompt(rows[1], [])]
+    found = tokenizer.encode_turns(encoder, shown, eos)
     texts = ["1?", "1+", "1-", "2?", "2+", "2-", "0?"]
     ids = [encoder.encode(text).ids for text in texts]
     ended = [each + [eos] * (text[-1] in "+-") for each, text in zip(ids, texts, strict=True)]
-    assert found.prompts[0] == [i for each in ended for i in each]
-    assert found.prompts[1] == encoder.encode("1?").ids
+    assert found[0] == [i for each in ended for i in each]
+    assert found[1] == encoder.encode("1?").ids
 
 
 # --- the stages ---

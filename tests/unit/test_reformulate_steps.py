@@ -13,7 +13,7 @@ from test_reformulated import text_row
 from interplay.data.curate import StepInputs, transform_row
 from interplay.data.steps import reformulate
 from interplay.data.steps.context_spec import Choice, Cloze, Ladder, TrueFalse
-from interplay.data.steps.reformulate import Source, reformulate_rows
+from interplay.data.steps.reformulate import reformulate_rows
 from interplay.tasks import reformulated
 from interplay.tasks.op_dag.spec import OpDag
 from interplay.tasks.op_dag.terse_prompts import OP_DAG
@@ -60,7 +60,7 @@ def test_every_choice_has_its_number_of_options_and_one_right_one(
 @pytest.mark.parametrize("count", [4, 10])
 def test_each_key_is_right_equally_often_and_in_no_order(count: int) -> None:
     made = forms(reformulate_rows(Choice(options=count, distractors="near"), rows(203), inputs()).rows)
-    keys = [form.key for form in made]
+    keys = [form.options.index(form.gold) for form in made]
     assert len(keys) == 203
     assert set(Counter(keys).values()) <= {203 // count, 203 // count + 1}
     assert keys != sorted(keys)
@@ -78,9 +78,9 @@ def test_what_a_row_becomes_does_not_hang_on_the_order_of_the_rows() -> None:
 def test_the_rank_of_the_gold_among_near_options_gives_nothing_away() -> None:
     golds = np.random.default_rng(0).integers(40, 60, size=2000)
     ranks = Counter(
-        sorted(
-            [gold, *map(int, reformulate.draw_distractors(Source("near", []), str(gold), None, 3, np.random.default_rng(i)))]
-        ).index(gold)
+        sorted([gold, *map(int, reformulate.draw_distractors("near", [], str(gold), None, 3, np.random.default_rng(i)))]).index(
+            gold
+        )
         for i, gold in enumerate(golds.tolist())
     )
     assert all(abs(ranks[rank] / 2000 - 1 / 4) < 0.04 for rank in range(4))
@@ -89,9 +89,7 @@ def test_the_rank_of_the_gold_among_near_options_gives_nothing_away() -> None:
 def test_the_gaps_among_near_options_give_nothing_away() -> None:
     beside, elsewhere = [], []
     for i in range(3000):
-        options = sorted(
-            [50, *map(int, reformulate.draw_distractors(Source("near", []), "50", None, 9, np.random.default_rng(i)))]
-        )
+        options = sorted([50, *map(int, reformulate.draw_distractors("near", [], "50", None, 9, np.random.default_rng(i)))])
         gaps = np.diff(options)
         touching = [place for place in (options.index(50) - 1, options.index(50)) if 0 <= place < 9]
         beside += gaps[touching].tolist()
@@ -101,16 +99,14 @@ def test_the_gaps_among_near_options_give_nothing_away() -> None:
 
 
 def test_every_other_residue_is_a_near_option_equally_often() -> None:
-    drawn = Counter(
-        o for i in range(3000) for o in reformulate.draw_distractors(Source("near", []), "1", 7, 3, np.random.default_rng(i))
-    )
+    drawn = Counter(o for i in range(3000) for o in reformulate.draw_distractors("near", [], "1", 7, 3, np.random.default_rng(i)))
     assert set(drawn) == set("023456")
     assert all(abs(count / 3000 - 3 / 6) < 0.04 for count in drawn.values())
 
 
 @pytest.mark.parametrize("gold", ["20.0", "$20", "1,200", "1/2", "x"])
 def test_a_gold_that_would_stand_out_among_whole_numbers_has_no_near_options(gold: str) -> None:
-    assert reformulate.draw_distractors(Source("near", []), gold, None, 3, np.random.default_rng(0)) == []
+    assert reformulate.draw_distractors("near", [], gold, None, 3, np.random.default_rng(0)) == []
 
 
 def test_distractors_of_the_same_set_are_answers_of_other_rows() -> None:

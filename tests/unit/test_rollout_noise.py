@@ -5,7 +5,8 @@ from itertools import pairwise
 import numpy as np
 from scipy import stats
 
-from interplay.rollout.request import mix_words, uniform_noise
+from interplay.core.random import mix_words
+from interplay.rollout.request import uniform_noise
 
 
 def test_the_mixing_function_is_splitmix64() -> None:

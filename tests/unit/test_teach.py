@@ -87,7 +87,7 @@ def test_a_student_that_does_not_learn_earns_its_teacher_nothing(inputs: dict[st
 
 def test_hard_problems_that_are_solved_already_pay_nothing(inputs: dict[str, Path], tmp_path: Path, monkeypatch: Any) -> None:
     def everything(school: Any, rows: list[Any], n: int, *words: Any) -> Any:
-        return proposals.Asked([n] * len(rows), n)
+        return [n] * len(rows), n
 
     monkeypatch.setattr(teach, "ask", everything)
     record = teach.teach_student(spec_of(invalid_penalty=0.0), inputs, tmp_path, HOW)

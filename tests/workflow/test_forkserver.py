@@ -166,6 +166,7 @@ def test_a_server_refuses_what_would_differ_in_a_process_of_its_own(
     serve(finished, "tokenizer")
     assert answer(out) == "0"
     assert answer(out, TMPDIR=str(tmp_path)) == "0"
+    assert answer(out, MLFLOW_DISABLE_TELEMETRY="true") == "0"  # as the mirror sets it in the main process after the server began
     assert answer(out, OMP_NUM_THREADS="2") == answer(out, ANY="1") == answer(out, folder="/") == forkserver.REFUSED
     planned = artifact.read_json(out / "stage.json")
     for run in ({"threads": 2}, {"processes": 2}, {"gpus": 1}):

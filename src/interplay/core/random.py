@@ -23,6 +23,13 @@ def generator(*parts: int | str) -> "np.random.Generator":
     return np.random.Generator(np.random.PCG64(stream_key(*parts)))
 
 
+def mix_words(x: "np.ndarray") -> "np.ndarray":
+    """The finaliser of SplitMix64 (Steele, Lea and Flood, doi:10.1145/2660193.2660195): a bijection of 64-bit words (uint64)."""
+    x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9
+    x = (x ^ x >> 27) * 0x94D049BB133111EB
+    return x ^ x >> 31
+
+
 # Streams of integers that are cheap to start: seeding the standard library's generator takes longer than drawing a problem.
 
 

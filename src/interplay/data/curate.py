@@ -10,10 +10,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow.parquet as pq
 
-from interplay.core import execution, model, references
-from interplay.core.random import generator, stream_key
+from interplay.core import execution, model, random, references
 from interplay.data import sets, tokenizer
-from interplay.data.steps.spec import CurateSpec, StepModel
+from interplay.data.steps.spec import CurateSpec
 from interplay.tasks.verdict import Row
 
 
@@ -36,7 +35,7 @@ class StepInputs:
 
     def random(self, *parts: int | str) -> np.random.Generator:
         """The random stream of these labels, such as a row's origin, so that draws do not depend on other rows."""
-        return generator(self.seed, *parts)
+        return random.generator(self.seed, *parts)
 
     @cached_property
     def count_tokens(self) -> Callable[[str], int]:
@@ -81,18 +80,13 @@ def transform_row(row: Row, name: str, **columns: Any) -> Row:
 # step, and its counts.
 
 
-def step_function(step: StepModel) -> Callable[[StepModel, list[Row], StepInputs], StepResult]:
-    """The function that the class of a step names (`StepModel.RUN`)."""
-    return pkgutil.resolve_name(f"interplay.data.steps.{step.RUN}")
-
-
 def curate_problems(spec: CurateSpec, inputs: dict[str, Path], out: Path, how: execution.Run) -> dict[str, Any]:
     """Write `problems.parquet` and `keys.parquet`. Raises PermanentError when no row is left."""
     rows = mix_rows([sets.read_rows(inputs[f"data.{i}"], i) for i in range(len(spec.mix))], spec)
     mixed, done = len(rows), []
     for number, step in enumerate(spec.steps):
-        given = StepInputs(number, inputs, stream_key("curate", spec.seed, number, step.name))
-        made = step_function(step)(step, rows, given)
+        given = StepInputs(number, inputs, random.stream_key("curate", spec.seed, number, step.name))
+        made: StepResult = pkgutil.resolve_name(f"interplay.data.steps.{step.RUN}")(step, rows, given)
         done.append({"step": step.name, "given": len(rows), "left": len(made.rows), **made.counts})
         rows = made.rows
         if not rows:
@@ -112,7 +106,7 @@ def mix_rows(each: list[list[Row]], spec: CurateSpec) -> list[Row]:
     for number, (rows, count) in enumerate(zip(each, counts, strict=True)):
         if count > len(rows):
             raise model.PermanentError(f"curate: size = {spec.size}: data.{number} has {len(rows)} rows and should give {count}")
-        order = generator("curate", spec.seed, "mix", number).permutation(len(rows))
+        order = random.generator("curate", spec.seed, "mix", number).permutation(len(rows))
         taken += [rows[i] for i in order[:count]]
-    order = generator("curate", spec.seed, "order").permutation(len(taken))
+    order = random.generator("curate", spec.seed, "order").permutation(len(taken))
     return [taken[i] for i in order]

@@ -41,8 +41,20 @@ def load_pairs(
             raise model.UserError(f"{stage}: data: {folder} holds no pairs; make them with a step preference_pairs")
     chosen = sets.draw_shares([len(rows) for rows in each], mix, "pairs", seed)
     taken = [rows[i] for rows, places in zip(each, chosen, strict=True) for i in places]
-    contexts = [[taken[i] for i in of_row] for of_row in draw_shots(taken, few_shot, seed, stage)] if few_shot else None
-    return encode_pairs(taken, tokenizer_of, max_length, stage, contexts)
+    encoder, eos = tokenizer.load(tokenizer_of), tokenizer.special(tokenizer_of).eos
+    shots = draw_shots(taken, few_shot, seed, stage) if few_shot else [[]] * len(taken)
+    texts = [few_shot_prompt(row, [taken[i] for i in of_row]) for row, of_row in zip(taken, shots, strict=True)]
+    prompts = tokenizer.encode_turns(encoder, texts, eos)
+    good = tokenizer.encode_texts(encoder, [row.solution for row in taken])
+    good = [ids + [eos] * (row.mode != UNFINISHED) for ids, row in zip(good, taken, strict=True)]
+    bad = [[*ids, eos] for ids in tokenizer.encode_texts(encoder, [row.rejected for row in taken])]
+    longest = max(len(p) + max(len(c), len(r)) for p, c, r in zip(prompts, good, bad, strict=True))
+    if longest > max_length:
+        raise model.UserError(
+            f"{stage}: max_length = {max_length}: the longest prompt with a completion has {longest} tokens; raise it, or drop "
+            "such rows with a step `length`"
+        )
+    return Pairs(prompts, good, bad, taken)
 
 
 def draw_shots(rows: Sequence[Row], count: int, seed: int, stage: str) -> list[list[int]]:
@@ -73,29 +85,6 @@ def few_shot_prompt(row: Row, shots: Sequence[Row]) -> str:
     """A prompt after pairs: for each pair its prompt, the chosen and the rejected completion, with an end token after either
     completion (data.tokenizer.encode_turns)."""
     return MARK.join([*(part for one in shots for part in (one.prompt, one.solution, "", one.rejected)), row.prompt])
-
-
-def encode_pairs(
-    rows: list[Row], tokenizer_of: Path, max_length: int, stage: str, contexts: Sequence[Sequence[Row]] | None = None
-) -> Pairs:
-    """Rows with a rejected completion as tokens, each prompt after the pairs of its entry in `contexts`, if given. Raises
-    UserError where a prompt with a completion exceeds `max_length` tokens."""
-    encoder, eos = tokenizer.load(tokenizer_of), tokenizer.special(tokenizer_of).eos
-    before = contexts or [[]] * len(rows)
-    texts = [few_shot_prompt(row, shots) for row, shots in zip(rows, before, strict=True)]
-    prompts = tokenizer.encode_turns(encoder, texts, eos)
-    chosen, rejected = (
-        tokenizer.encode_texts(encoder, [getattr(row, name) for row in rows]) for name in ("solution", "rejected")
-    )
-    chosen = [ids + [eos] * (row.mode != UNFINISHED) for ids, row in zip(chosen, rows, strict=True)]
-    rejected = [[*ids, eos] for ids in rejected]
-    longest = max(len(p) + max(len(c), len(r)) for p, c, r in zip(prompts, chosen, rejected, strict=True))
-    if longest > max_length:
-        raise model.UserError(
-            f"{stage}: max_length = {max_length}: the longest prompt with a completion has {longest} tokens; raise it, or drop "
-            "such rows with a step `length`"
-        )
-    return Pairs(prompts, chosen, rejected, rows)
 
 
 def micro_batches(pairs: Pairs, places: np.ndarray, pass_tokens: int) -> list[np.ndarray]:

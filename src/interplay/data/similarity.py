@@ -7,16 +7,16 @@ from collections.abc import Callable, Hashable, Sequence
 from itertools import pairwise
 from math import ceil
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pyarrow.parquet as pq
 
-from interplay.core.model import UserError
+from interplay.core import model, random
 from interplay.data import sets
 from interplay.data.steps.spec import Criterion
 from interplay.tasks import family, qa, verdict
-from interplay.tasks.op_dag import dag, graph_similarity, prose, prose_parser
+from interplay.tasks.op_dag import graph_similarity, prose_parser
 
 # Exact join of n-gram sets (shingles) by Jaccard similarity, with prefix filtering (Bayardo, Ma and Srikant, WWW 2007) in the
 # order of PPJoin: two sets above the threshold share one of their rarest members.
@@ -81,19 +81,12 @@ def _hash_ngrams(texts: Sequence[Sequence[int]], first: int, n: int) -> tuple[np
         if token.size and token.max() >= NAME:
             for before in range(place, -1, -1):
                 value[(token >= NAME) & (flat[at + before] == token)] = NAME + before
-        made = _finalise_hash(made * np.uint64(0x9E3779B97F4A7C15) + value.astype(np.uint64) + np.uint64(1))
+        made = random.mix_words(made * np.uint64(0x9E3779B97F4A7C15) + value.astype(np.uint64) + np.uint64(1))
     order = np.lexsort((made, owners))
     made, owners = made[order], owners[order]
     fresh = np.ones(len(made), bool)
     fresh[1:] = (made[1:] != made[:-1]) | (owners[1:] != owners[:-1])
     return made[fresh], owners[fresh] + first
-
-
-def _finalise_hash(number: np.ndarray) -> np.ndarray:
-    """A 64-bit finaliser (Stafford's variant 13 of MurmurHash3's)."""
-    number = (number ^ number >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
-    number = (number ^ number >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
-    return number ^ number >> np.uint64(31)
 
 
 class JaccardIndex:
@@ -117,7 +110,7 @@ class JaccardIndex:
         candidates = {other for rank in self._prefix(text) for other in self.postings.get(rank, ()) if other != text}
         least, most = self.threshold * self.sizes[text] - EPSILON, self.sizes[text] / self.threshold + EPSILON
         fitting = sorted(other for other in candidates if least <= self.sizes[other] <= most)
-        return next((other for other in fitting if self._is_similar(self._set(text), self._set(other))), None)
+        return next((other for other in fitting if self._is_similar(text, other)), None)
 
     def _prefix(self, text: int) -> list[int]:
         """Its rarest n-grams, so many that a text with none of them cannot reach the threshold."""
@@ -129,9 +122,9 @@ class JaccardIndex:
             self.sets[text] = frozenset(self.grams.of(text).tolist())
         return self.sets[text]
 
-    def _is_similar(self, mine: frozenset[int], other: frozenset[int]) -> bool:
-        common = len(mine & other)
-        return common >= self.threshold * (len(mine) + len(other) - common) - EPSILON
+    def _is_similar(self, text: int, other: int) -> bool:
+        common = len(self._set(text) & self._set(other))
+        return common >= self.threshold * (self.sizes[text] + self.sizes[other] - common) - EPSILON
 
 
 # Duplicate rows: by text, by n-grams, by text up to names, by structure, by origin.
@@ -144,16 +137,6 @@ WORDS = re.compile(r"[^\W\d_]+|\d+(?:[.,]\d+)*|[+\-*/^=<>]")
 NAMES = re.compile(r"[A-ZÀ-ÖØ-Þ]\w*(?:[ -][A-ZÀ-ÖØ-Þ]\w*)*|\d+(?:[.,]\d+)*|[^\W\d_]+|[+\-*/^=<>]")
 """Tokens of prose with a run of capitalised words as one name, a heuristic without knowledge of the language. The first word of a
 sentence may be taken for a name, equally in every copy."""
-
-
-class DuplicateIndex(Protocol):
-    """An index of rows, given by their numbers, for look-up of duplicates."""
-
-    def add(self, row: int) -> None:
-        """Add a row to the index."""
-
-    def find(self, row: int) -> int | None:
-        """The earliest added duplicate of a row."""
 
 
 class KeyIndex:
@@ -172,7 +155,7 @@ class KeyIndex:
         return self.first.get(self.keys[row])
 
 
-def duplicate_indexes(how: Criterion, rows: Sequence[verdict.Row], n: int, threshold: float) -> list[DuplicateIndex]:
+def duplicate_indexes(how: Criterion, rows: Sequence[verdict.Row], n: int, threshold: float) -> Sequence[KeyIndex | JaccardIndex]:
     """Indexes over all of `rows` that find duplicates by this criterion; a row is a duplicate when any of them finds one. A
     reformulated question is compared as the open question, since its options are random."""
     rows = [family.open_question(row) for row in rows]
@@ -242,27 +225,15 @@ def _numbered(rows: Sequence[verdict.Row], tokens: Callable[[verdict.Row], list[
 class Surface(NamedTuple):
     """How graphs of a family are parsed."""
 
-    loads: Callable[[str], Any]
     gold: Callable[[Any], graph_similarity.Graph]
     stated: Callable[[str, Any], graph_similarity.Graph]
     """The graph that a completion of the problem states."""
 
 
 SURFACES = {
-    "op_dag": Surface(
-        dag.loads,
-        graph_similarity.gold_graph,
-        lambda text, problem: graph_similarity.stated_graph(text, problem.modulus),
-    ),
-    "op_dag_prose": Surface(prose.loads, prose_parser.gold_graph, lambda text, problem: prose_parser.stated_graph(text)),
+    "op_dag": Surface(graph_similarity.gold_graph, lambda text, problem: graph_similarity.stated_graph(text, problem.modulus)),
+    "op_dag_prose": Surface(prose_parser.gold_graph, lambda text, problem: prose_parser.stated_graph(text)),
 }
-
-
-class GraphProblem(NamedTuple):
-    """A problem of such a family."""
-
-    surface: Surface
-    problem: Any
 
 
 class Novelty(NamedTuple):
@@ -290,14 +261,14 @@ def novelty_by_band(samples: Path, tested: Path, against: Path, by: Literal["str
     found: dict[str, list[tuple[graph_similarity.Features, float]]] = {}
     without: Counter[str] = Counter()
     for sample in pq.read_table(samples / "samples.parquet", columns=["index", "band", "op", "completion", by]).to_pylist():
-        problem = problems.get(sample["index"])
-        if not sample[by] or problem is None:
+        if not sample[by] or sample["index"] not in problems:
             continue
+        surface, problem = problems[sample["index"]]
         graphs = found.setdefault(sample["band"], [])
         if sample["op"] not in known:
             without[sample["band"]] += 1
             continue
-        graph = graph_similarity.features(problem.surface.stated(sample["completion"], problem.problem), palette)
+        graph = graph_similarity.features(surface.stated(sample["completion"], problem), palette)
         graphs.append((graph, graph_similarity.nearest(graph, known[sample["op"]])))
     return [_of_band(band, graphs, without[band]) for band, graphs in found.items()]
 
@@ -317,12 +288,12 @@ def _libraries(folder: Path, palette: graph_similarity.Palette) -> dict[int, gra
     return {op: graph_similarity.library(of_op) for op, of_op in graphs.items()}
 
 
-def _problems(folder: Path) -> dict[int, GraphProblem]:
-    """Problems of these families by index."""
+def _problems(folder: Path) -> dict[int, tuple[Surface, Any]]:
+    """Problems of these families by index, each with its surface."""
     table = sets.read_table(folder, ["index", "family", "graph"])
     rows = zip(*(table[name].to_pylist() for name in ("index", "family", "graph")), strict=True)
-    found = {i: GraphProblem(SURFACES[name], SURFACES[name].loads(graph)) for i, name, graph in rows if name in SURFACES}
+    found = {i: (SURFACES[name], family.judge_family(name).loads(graph)) for i, name, graph in rows if name in SURFACES}
     if not found:
         families = " or ".join(SURFACES)
-        raise UserError(f"novelty: {folder.name} has no problems of {families}; name a set whose solutions state graphs")
+        raise model.UserError(f"novelty: {folder.name} has no problems of {families}; name a set whose solutions state graphs")
     return found

@@ -174,18 +174,8 @@ def _step(model: type[StepModel]) -> type[Model]:
     return partial_model(model, f"{model.__name__}Keys", bases=tuple(keys for read, keys in reads if read))
 
 
-@cache
-def _steps() -> Any:
-    return union_of(map(_step, STEPS.values()), "name", written_as(CustomStep))
-
-
-@cache
-def _transform() -> type[Model]:
-    return partial_model(Extension, "TransformKeys", FILLED)
-
-
-StepKeys = Annotated[dict[str, Any], Written(_steps)]
-TransformKeys = Annotated[dict[str, Any], Written(_transform)]
+StepKeys = Annotated[dict[str, Any], Written(cache(lambda: union_of(map(_step, STEPS.values()), "name", written_as(CustomStep))))]
+TransformKeys = Annotated[dict[str, Any], Written(cache(lambda: partial_model(Extension, "TransformKeys", FILLED)))]
 
 
 class DataSet(Model):
@@ -261,12 +251,7 @@ class DataSet(Model):
         return [self.band] if self.band is not None else list(self.bands or ([] if self.form != "file" else ["all"]))
 
 
-@cache
-def _change() -> type[Model]:
-    return partial_model(DataSet, "SetChange")
-
-
-SetChange = Annotated[dict[str, Any], Written(_change)]
+SetChange = Annotated[dict[str, Any], Written(cache(lambda: partial_model(DataSet, "SetChange")))]
 """Keys of a set that differ at a scale; or a complete set."""
 
 

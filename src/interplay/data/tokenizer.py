@@ -157,13 +157,13 @@ def special(path: Path) -> Special:
     always masked. Raises UserError when it has no end of sequence."""
     tokenizer, config_file = load(path), tokenizer_folder(path) / "tokenizer_config.json"
     config = artifact.read_json(config_file)
-    eos, pad = (_token_id(tokenizer, config.get(name)) for name in ("eos_token", "pad_token"))
+    eos, pad = (token_id(tokenizer, config.get(name)) for name in ("eos_token", "pad_token"))
     if eos is None:
         raise UserError(f"{config_file}: eos_token: missing or unknown to tokenizer.json; name its token")
     return Special(eos if pad is None else pad, eos)
 
 
-def _token_id(tokenizer: Tokenizer, token: str | dict[str, Any] | None) -> int | None:
+def token_id(tokenizer: Tokenizer, token: str | dict[str, Any] | None) -> int | None:
     """Id of a special token as tokenizer_config.json writes it: its text, or an object with `content`."""
     text = token["content"] if isinstance(token, dict) else token
     return tokenizer.token_to_id(text) if text else None

@@ -27,8 +27,7 @@ from interplay.optim import distributed
 from interplay.rollout import engine, episodes
 from interplay.rollout.request import Request, Rollouts, Sampling
 from interplay.rollout.spec import CompletionEpisode
-from interplay.tasks.family import UNANSWERED
-from interplay.tasks.verdict import Row, Verdict, pass_at_k
+from interplay.tasks import family, verdict
 
 SHARD_BATCHES = 4
 """Engine batches of samples per shard, about, in whole problems: enough to keep the rows of the engine filled, and few enough
@@ -148,7 +147,7 @@ def completion_rows(
     lengths = rollouts.lengths.tolist()
     completions = tokenizer.decode_batch([tokens[:n] for tokens, n in zip(rollouts.tokens.tolist(), lengths, strict=True)])
     verdicts = sets.judge_completions(rows, completions, spec.verify)
-    table = _table(spec, rows, rollouts, verdicts, lengths, completions)
+    table = _table(spec, rows, rollouts, verdicts, completions)
     if spec.unit_caps:
         table = scores.judge_caps(table, rows, completions, spec)
     if spec.entropy:
@@ -161,32 +160,27 @@ def episode_rows(spec: EvaluateSpec, pool: sets.Pool, ids: list[int], played: ep
     column TURNS whether its answer was right after each turn."""
     made, turns, transcripts = played.rollouts, played.turns or [], played.transcripts or []
     whole = [i for i in range(len(turns)) if played.excluded is None or not played.excluded[i]]
-    kept = made._replace(**{name: getattr(made, name)[whole] for name in ("request", "sample", "truncated")})
-    verdicts = [turns[i][-1].verdict or UNANSWERED for i in whole]
+    request, sample = made.request[whole].tolist(), made.sample[whole].tolist()
+    verdicts = [turns[i][-1].verdict or family.UNANSWERED for i in whole]
     own = (made.lengths if played.observed is None else made.lengths - played.observed.sum(1)).tolist()
     written: Counter[tuple[int, int]] = Counter()
-    for request, sample, tokens in zip(made.request.tolist(), made.sample.tolist(), own, strict=True):
-        written[request, sample] += tokens
-    lengths = [written[pair] for pair in zip(kept.request.tolist(), kept.sample.tolist(), strict=True)]
-    rows = [pool.rows[ids[request]] for request in kept.request.tolist()]
-    table = _table(spec, rows, kept, verdicts, lengths, [transcripts[i] for i in whole])
+    for *episode, tokens in zip(made.request.tolist(), made.sample.tolist(), own, strict=True):
+        written[tuple(episode)] += tokens
+    lengths = torch.tensor([written[pair] for pair in zip(request, sample, strict=True)])
+    kept = made._replace(sample=made.sample[whole], truncated=made.truncated[whole], lengths=lengths)
+    table = _table(spec, [pool.rows[ids[i]] for i in request], kept, verdicts, [transcripts[i] for i in whole])
     right = [[bool(turn.verdict and turn.verdict.answer) for turn in turns[i]] for i in whole]
     return table.append_column(TURNS, pa.array(right, pa.list_(pa.bool_())))
 
 
 def _table(
-    spec: EvaluateSpec,
-    rows: list[Row],
-    rollouts: Rollouts,
-    verdicts: list[Verdict],
-    lengths: list[int],
-    completions: list[str],
+    spec: EvaluateSpec, rows: list[verdict.Row], rollouts: Rollouts, verdicts: list[verdict.Verdict], completions: list[str]
 ) -> pa.Table:
     columns = {
         **{name: [getattr(row, name) for row in rows] for name in ("index", "band", "op", "mode")},
         "sample": rollouts.sample.tolist(),
         **{name: [getattr(verdict, name) for verdict in verdicts] for name in ("strict", "answer", "score", "error")},
-        "length": lengths,
+        "length": rollouts.lengths.tolist(),
         "truncated": rollouts.truncated.tolist(),
         "completion": completions,
     }
@@ -246,17 +240,17 @@ class ProgressScore:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.right: dict[range, int] = {}
-        self.samples: dict[range, int] = {}
+        self.read: dict[range, tuple[int, int]] = {}
+        """Right samples of a shard, and all of them."""
 
     def strict(self) -> float:
         """The share of strictly right samples so far; NaN where there is none."""
         for shard in finished_shards(self.folder):
-            if shard not in self.right:
+            if shard not in self.read:
                 column = pq.read_table(_shard_file(self.folder, shard), columns=["strict"])["strict"]
-                self.right[shard], self.samples[shard] = pc.sum(column).as_py() or 0, len(column)
-        samples = sum(self.samples.values())
-        return sum(self.right.values()) / samples if samples else math.nan
+                self.read[shard] = pc.sum(column).as_py() or 0, len(column)
+        right, samples = (sum(counts) for counts in zip((0, 0), *self.read.values(), strict=True))
+        return right / samples if samples else math.nan
 
 
 def _shard_file(folder: Path, shard: range) -> Path:
@@ -273,9 +267,8 @@ def select_checkpoint(spec: SelectSpec, inputs: dict[str, Path], out: Path, how:
     trained = inputs["init"]
     last = int(artifact.record(trained)["metrics"]["steps"])
     steps = [*spec.candidates, last]
-    values = (
-        values_by_samples(spec, inputs, len(steps)) if "evaluation.0.0" in inputs else values_by_metrics(spec, trained, steps)
-    )
+    by_samples = "evaluation.0.0" in inputs
+    values = values_by_samples(spec, inputs, len(steps)) if by_samples else values_by_metrics(spec, trained, steps)
     chosen = best_candidate(values, spec.mode, spec.target)
     if chosen is None:
         raise UserError(f"select: by = {spec.by!r}: no candidate of {trained} has a value that is a number")
@@ -329,7 +322,7 @@ def _pass_rate(spec: SelectSpec, blocks: list[Path]) -> float:
     samples = _band_samples(spec, blocks, ["index", column]).group_by("index")
     counts = samples.aggregate([(column, "count"), (column, "sum")])
     pairs = zip(counts[f"{column}_count"].to_pylist(), counts[f"{column}_sum"].to_pylist(), strict=True)
-    return metrics.round_significant(fmean(pass_at_k(n, passes, int(k)) for n, passes in pairs))
+    return metrics.round_significant(fmean(verdict.pass_at_k(n, passes, int(k)) for n, passes in pairs))
 
 
 def _band_samples(spec: SelectSpec, blocks: list[Path], columns: list[str]) -> pa.Table:

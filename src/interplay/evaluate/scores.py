@@ -36,15 +36,6 @@ class Samples(NamedTuple):
     """Error class of each, str."""
 
 
-class Baselines(NamedTuple):
-    """Scores of policies that do not read the problem, each array (P,)."""
-
-    answer: np.ndarray
-    """Chance that an answer drawn from the prior is right."""
-    score: np.ndarray
-    """Score of the trivial policy; NaN where the family has none."""
-
-
 def powers_of_two(n: int) -> list[int]:
     """1, 2, 4, ... up to n."""
     return [1 << i for i in range(n.bit_length()) if 1 << i <= n]
@@ -76,14 +67,14 @@ def summarise(
 ) -> dict[str, Any]:
     """The record's metrics: n_prompts, n_samples, and one `cell` for all problems (`all`) and for each band, op and mode; with
     `nll` (P,) of the gold solutions and values `by_sample`, each (P,n), each cell has their means too."""
-    baselines = Baselines(answer_prior(rows), trivial_scores(rows))
+    prior, trivial = answer_prior(rows), trivial_scores(rows)
     result: dict[str, Any] = {"n_prompts": len(rows), "n_samples": samples.strict.shape[1]}
 
     def summarise_cell(chosen: np.ndarray) -> dict[str, Any]:
         known = nll is not None and not np.isnan(nll[chosen]).any()
         likelihood = {"nll": metrics.round_significant(nll[chosen].mean())} if nll is not None and known else {}
         means = {name: metrics.round_significant(values[chosen].mean(dtype=float)) for name, values in (by_sample or {}).items()}
-        return cell(samples, baselines, chosen) | likelihood | means
+        return cell(samples, prior, trivial, chosen) | likelihood | means
 
     result["all"] = summarise_cell(np.ones(len(rows), dtype=bool))
     for axis in ("band", "op", "mode"):
@@ -93,19 +84,20 @@ def summarise(
     return result
 
 
-def cell(samples: Samples, baselines: Baselines, chosen: np.ndarray) -> dict[str, Any]:
+def cell(samples: Samples, prior: np.ndarray, trivial: np.ndarray, chosen: np.ndarray) -> dict[str, Any]:
     """Numbers over the `chosen` (P,) problems: strict_pass@k, answer_pass@k (unbiased, arXiv:2107.03374, eq. 1, mean over
-    problems), prior_pass@k (k draws from the answer prior), mean score, baseline_score (of the trivial policies, where all
-    problems have one), shares of error classes, share truncated, mean length in tokens."""
+    problems), prior_pass@k (k draws from the answer prior, whose scores `prior` (P,) has), mean score, baseline_score (of the
+    trivial policies, `trivial` (P,), where all problems have one), shares of error classes, share truncated, mean length in
+    tokens."""
     n = samples.strict.shape[1]
     values: dict[str, Any] = {"n": int(chosen.sum())}
     for k in powers_of_two(n):
         values[f"strict_pass@{k}"] = metrics.round_significant(pass_at_k(n, samples.strict[chosen].sum(1), k).mean())
         values[f"answer_pass@{k}"] = metrics.round_significant(pass_at_k(n, samples.answer[chosen].sum(1), k).mean())
-        values[f"prior_pass@{k}"] = metrics.round_significant((1 - (1 - baselines.answer[chosen]) ** k).mean())
+        values[f"prior_pass@{k}"] = metrics.round_significant((1 - (1 - prior[chosen]) ** k).mean())
     values["score"] = metrics.round_significant(samples.score[chosen].mean(dtype=float))
-    if not np.isnan(baselines.score[chosen]).any():
-        values["baseline_score"] = metrics.round_significant(baselines.score[chosen].mean())
+    if not np.isnan(trivial[chosen]).any():
+        values["baseline_score"] = metrics.round_significant(trivial[chosen].mean())
     errors = Counter(samples.error[chosen].ravel().tolist())
     values["errors"] = {name: metrics.round_significant(count / errors.total()) for name, count in sorted(errors.items())}
     values["truncated"] = metrics.round_significant(samples.truncated[chosen].mean())
@@ -237,10 +229,8 @@ def _split_passes(order: np.ndarray, lengths: np.ndarray, pass_tokens: int) -> l
 def _mean_nll(decoder: Decoder | heads.Composed, problems: corpus.Encoded, dtype: torch.dtype) -> np.ndarray:
     """The mean NLL (B,) of each of B problems, padded on the right, which causal attention does not see."""
     count, width = len(problems.lengths), int(problems.lengths.max())
-    rows, columns = (
-        np.repeat(np.arange(count), problems.lengths),
-        corpus.index_ranges(np.zeros_like(problems.lengths), problems.lengths),
-    )
+    rows = np.repeat(np.arange(count), problems.lengths)
+    columns = corpus.index_ranges(np.zeros_like(problems.lengths), problems.lengths)
     ids = np.zeros((count, width), np.int64)
     ids[rows, columns] = problems.tokens
     # After an empty prompt the first token is not predicted and does not count.

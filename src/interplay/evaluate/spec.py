@@ -6,7 +6,7 @@ from pydantic import field_validator, model_validator
 
 from interplay.core.extension import Extension, written_as
 from interplay.core.model import Count, Model, Natural, NotNegative, Share, Since
-from interplay.model.spec import Dtype, version_in
+from interplay.model.spec import ComputeSpec
 from interplay.rollout.spec import AloneEpisode, EngineName, check_dtype
 from interplay.tasks.spec import Verify
 
@@ -24,7 +24,7 @@ class OwnMetric(Extension):
         return self.function.rpartition(":")[2]
 
 
-class EvaluateSpec(Model):
+class EvaluateSpec(ComputeSpec):
     """Samples of one model over one problem set. Roles: `model` and `data`."""
 
     VERSION: ClassVar[int] = 3
@@ -44,8 +44,6 @@ class EvaluateSpec(Model):
     """Tokens after which a completion is cut."""
     engine: EngineName = "native"
     """Sampling engine; part of the identity, since engines differ in the last bits. vllm needs the extra of that name."""
-    dtype: Dtype = "float32"
-    """Arithmetic of the model's matrix products."""
     verify: Verify = Verify()
     seed: Natural = 0
     """Key of the sampling noise."""
@@ -74,10 +72,6 @@ class EvaluateSpec(Model):
         if odd := [name for name in names if not name.isidentifier()]:
             raise ValueError(f"'{odd[0]}' cannot be written in a table; name it as a function, letters, digits and _")
         return metrics
-
-    def hashed_version(self) -> int:
-        """Of the arithmetic, too."""
-        return version_in(self.dtype, self.VERSION)
 
     @model_validator(mode="after")
     def _engine_computes(self) -> "EvaluateSpec":

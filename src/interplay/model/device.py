@@ -7,20 +7,18 @@ from contextlib import contextmanager
 
 import torch
 
-from interplay.core import execution
-from interplay.core.execution import Run
-from interplay.core.model import PermanentError
+from interplay.core import execution, model
 from interplay.model.decoder import EAGER, Decoder, compiled
 
 
-def pick_device(how: Run) -> torch.device:
+def pick_device(how: execution.Run) -> torch.device:
     """The GPU, by its number since the current GPU is per thread, where the stage has one and CUDA is available; else the CPU."""
     if how.gpus and torch.cuda.is_available():
         return torch.device("cuda", torch.cuda.current_device())
     return torch.device("cpu")
 
 
-def place_decoder(decoder: Decoder, how: Run) -> Decoder:
+def place_decoder(decoder: Decoder, how: execution.Run) -> Decoder:
     """The decoder on the device of the stage, configured by its run block."""
     decoder.share_prompts = how.share_prompts
     decoder.halves = compiled() if how.compile else EAGER
@@ -85,7 +83,7 @@ def report_out_of_memory(key: str, size: int, attempt: Callable[[int], object]) 
         traceback.clear_frames(error.__traceback__)  # frees the tensors of the pass
     fitting = _largest_fitting(size // 2, attempt)
     remedy = f"write {fitting}, which does" if fitting else "nor does the smallest; use a smaller model or shorter rows"
-    raise PermanentError(f"run.{key}: a pass of {size} does not fit into memory; {remedy}")
+    raise model.PermanentError(f"run.{key}: a pass of {size} does not fit into memory; {remedy}")
 
 
 def _largest_fitting(size: int, attempt: Callable[[int], object]) -> int:

@@ -7,10 +7,10 @@ from typing import Any
 import safetensors.torch
 import torch
 from safetensors import SafetensorError
-from tokenizers import Tokenizer
 
 from interplay.core import artifact, execution, random
 from interplay.core.model import UserError
+from interplay.data import tokenizer
 from interplay.model.decoder import Decoder
 from interplay.model.spec import Shape, SourceSpec
 from interplay.optim import distributed
@@ -83,14 +83,8 @@ def copy_files(source: Path, target: Path, names: tuple[str, ...]) -> None:
 
 def special_tokens(tokenizer_folder: Path) -> dict[str, int | None]:
     """bos_token_id, eos_token_id and pad_token_id of a tokenizer folder; None where it has no such token."""
-    described = artifact.read_json(tokenizer_folder / "tokenizer_config.json")
-    tokenizer = Tokenizer.from_file(str(tokenizer_folder / "tokenizer.json"))
-    ids: dict[str, int | None] = {}
-    for role in ("bos", "eos", "pad"):
-        token = described.get(f"{role}_token")
-        text = token["content"] if isinstance(token, dict) else token
-        ids[f"{role}_token_id"] = None if text is None else tokenizer.token_to_id(text)
-    return ids
+    described, known = artifact.read_json(tokenizer_folder / "tokenizer_config.json"), tokenizer.load(tokenizer_folder)
+    return {f"{role}_token_id": tokenizer.token_id(known, described.get(f"{role}_token")) for role in ("bos", "eos", "pad")}
 
 
 def config_json(decoder: Decoder, special: dict[str, int | None]) -> dict[str, Any]:

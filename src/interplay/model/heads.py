@@ -8,8 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from interplay.core.artifact import read_json, write_json
-from interplay.core.random import stream_key
+from interplay.core import artifact, random
 from interplay.model import folder, shared_prompts
 from interplay.model.decoder import Decoder
 
@@ -47,8 +46,8 @@ def init_reward_model(decoder: Decoder, heads: int, seed: int) -> RewardModel:
     """The model with heads drawn from the seed, at the initial scale of the decoder."""
     model = RewardModel(decoder, heads)
     with torch.no_grad():
-        random = torch.Generator().manual_seed(stream_key("init", seed, "score"))
-        model.score.normal_(0.0, decoder.shape.initializer_range, generator=random)
+        stream = torch.Generator().manual_seed(random.stream_key("init", seed, "score"))
+        model.score.normal_(0.0, decoder.shape.initializer_range, generator=stream)
     return model
 
 
@@ -132,7 +131,9 @@ def save_composed(composed: Composed, out: Path, tokenizer_folder: Path) -> None
     folder.save_decoder(composed.assistant, out / "assistant", tokenizer_folder)
     (out / "tokenizer").mkdir(exist_ok=True)
     folder.copy_files(tokenizer_folder, out / "tokenizer", folder.TOKENIZER_FILES)
-    write_json(out / COMPOSITION_FILE, {"logit_weight": composed.logit_weight, "top_logit_filter": composed.top_logit_filter})
+    artifact.write_json(
+        out / COMPOSITION_FILE, {"logit_weight": composed.logit_weight, "top_logit_filter": composed.top_logit_filter}
+    )
 
 
 def load_model(out: Path, device: torch.device) -> Decoder | Composed:
@@ -140,7 +141,7 @@ def load_model(out: Path, device: torch.device) -> Decoder | Composed:
     if not (out / COMPOSITION_FILE).exists():
         return folder.load_decoder(out / "model").to(device)
     base, assistant = (folder.load_decoder(out / name).to(device) for name in ("base", "assistant"))
-    options = read_json(out / COMPOSITION_FILE)
+    options = artifact.read_json(out / COMPOSITION_FILE)
     return Composed(base, assistant, options["logit_weight"], options["top_logit_filter"])
 
 

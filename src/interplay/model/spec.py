@@ -14,9 +14,18 @@ _REVISIONS = {"int8": 1}
 """By dtype how often its arithmetic has changed."""
 
 
-def version_in(dtype: Dtype, version: int) -> int:
-    """The version of a spec that computes in a dtype: a changed arithmetic is another identity of those alone that use it."""
-    return version + _REVISIONS.get(dtype, 0)
+class ComputeSpec(Model):
+    """Of a stage that computes with a model."""
+
+    dtype: Dtype = "float32"
+    """Arithmetic of the matrix products; weights and optimiser state stay float32. bfloat16 is for GPUs, and for CPUs with
+    its instructions: on others it is thirty times slower. int8 is for CPUs: the linear layers round each operand to 8 bits on
+    power-of-two scales, the gradients of attention to 11, and sum exactly, so that processors agree; norms, the forward pass of
+    attention and the output head stay float32."""
+
+    def hashed_version(self) -> int:
+        """Of the arithmetic, too: where it changes, those stages alone that use it have another identity."""
+        return self.VERSION + _REVISIONS.get(self.dtype, 0)
 
 
 class Shape(Model):

@@ -111,9 +111,7 @@ def restore_optimizers(tensors: dict[str, Tensor], optimizers: list[torch.optim.
         state = optimizer.state_dict()
         state["state"] = {}
         parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-        for name, tensor in tensors.items():
-            group, *parts = name.split(".")
-            if group == "optimizer" and int(parts[0]) == number:
-                index = int(parts[1])
-                state["state"].setdefault(index, {})[parts[2]] = distributed.shard_like(parameters[index], tensor)
+        for name, tensor in with_prefix(tensors, f"optimizer.{number}.").items():
+            index, key = name.split(".")
+            state["state"].setdefault(int(index), {})[key] = distributed.shard_like(parameters[int(index)], tensor)
         optimizer.load_state_dict(state)

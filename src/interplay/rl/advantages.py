@@ -9,8 +9,7 @@ from itertools import islice, pairwise
 
 import torch
 
-from interplay.model import heads
-from interplay.model.decoder import Decoder
+from interplay.model import decoder, heads
 from interplay.model.spec import Optimizer
 from interplay.optim import checkpoint, distributed, optimizer
 from interplay.rl import advantage_spec as specs, custom, group_advantages
@@ -32,52 +31,55 @@ def returns(rewards: Sequence[float], gamma: float) -> list[float]:
 
 
 def turn_returns(spec: specs.TurnAdvantage, batch: Batch, now: StepContext) -> torch.Tensor:
-    """(R_t - mean R_t) / sd R_t over the turns t of the rows of a group; tokens of a turn get its advantage. Raises ValueError
-    where episodes have one turn."""
+    """(R_t - mean R_t) / sd R_t over the turns t of the rows of a group; tokens of a turn get its advantage."""
     spans = of_turns(batch)
     values = [returns([span.value for span in row], spec.gamma) for row in spans]
-    return placed(batch, compared(batch, values, spec.normalise == "per_position", spec.scale_rewards == "group"))
+    numbers = [range(len(row)) for row in values] if spec.normalise == "per_position" else None
+    return placed(batch, compared(batch, values, numbers, spec.scale_rewards == "group"))
 
 
 def of_turns(batch: Batch) -> list[list[Span]]:
-    """The spans of each row's turns. Raises ValueError where episodes have one turn."""
-    if batch.turns is None or batch.spans is None:
-        raise ValueError("an advantage of turns needs an episode that has several")
+    """The spans of each row's turns, of episodes that have several."""
+    assert batch.spans is not None
     return batch.spans
 
 
-def compared(batch: Batch, values: Sequence[Sequence[float]], by_number: bool, scaled: bool) -> list[list[float]]:
-    """A value for each turn of each row, less the mean and (if `scaled`) over the standard deviation of those of its group, or of
+def compared(
+    batch: Batch, values: Sequence[Sequence[float]], numbers: Sequence[Sequence[int]] | None = None, scaled: bool = True
+) -> list[list[float]]:
+    """A value for each part of each row, less the mean and (if `scaled`) over the standard deviation of those of its group, or of
     its group and number. Rows that do not count are compared with those that do."""
-    each = [(row, number) for row, of_row in enumerate(values) for number in range(len(of_row))]
-    if not each:
+    rows = torch.tensor([row for row, of_row in enumerate(values) for _ in of_row])
+    if not len(rows):
         return [[] for _ in values]
-    flat = torch.tensor([values[row][number] for row, number in each], dtype=torch.float64)
-    rows = torch.tensor([row for row, _ in each])
-    most = max(number for _, number in each) + 1
-    member = batch.groups[rows] * most + torch.tensor([number if by_number else 0 for _, number in each])
+    flat = torch.tensor([value for of_row in values for value in of_row], dtype=torch.float64)
+    number = torch.tensor([number for of_row in numbers for number in of_row]) if numbers else torch.zeros_like(rows)
+    member = batch.groups[rows] * (number.max() + 1) + number
     centred, deviation = group_advantages.standardised(flat, member, batch.baseline_mask()[rows])
     found = iter((centred / (deviation + group_advantages.EPSILON) if scaled else centred).tolist())
     return [list(islice(found, len(of_row))) for of_row in values]
 
 
-def placed(batch: Batch, values: Sequence[Sequence[float]]) -> torch.Tensor:
-    """A value for each turn as (N,T) float32: that of every token of the turn, 0 elsewhere."""
+def placed(batch: Batch, values: Sequence[Sequence[float]], following: bool = False) -> torch.Tensor:
+    """A value for each span as (N,T) float32: that of every token of the span, 0 elsewhere; or with `following` for each token
+    the sum over the spans that end behind it."""
     found = torch.zeros(batch.tokens.shape, dtype=torch.float64)
     for row, (spans, of_row) in enumerate(zip(of_turns(batch), values, strict=True)):
         for span, value in zip(spans, of_row, strict=True):
-            found[row, span.start : span.end] = value
+            if following:
+                found[row, : span.end] += value
+            else:
+                found[row, span.start : span.end] = value
     return (found * batch.mask()).float()
 
 
 def igpo(spec: specs.GainAdvantage, batch: Batch, now: StepContext) -> torch.Tensor:
     """R_t = sum over k >= t of gamma^(k - t) z_k: z_k for all turns but the last is s_k - s_(k-1) standardised over all such
     gains of the group, s_k being the mean log-probability of the gold answer after all text before turn k + 1; for the
-    last it is the outcome, standardised over the group (IGPO, arXiv:2510.14967). Raises ValueError where episodes have one
-    turn."""
+    last it is the outcome, standardised over the group (IGPO, arXiv:2510.14967)."""
     spans = of_turns(batch)
-    gains = compared(batch, information(spec, batch, now), by_number=False, scaled=True)
-    outcomes = compared(batch, [[span.value for span in row[-1:]] for row in spans], by_number=False, scaled=True)
+    gains = compared(batch, information(spec, batch, now))
+    outcomes = compared(batch, [[span.value for span in row[-1:]] for row in spans])
     each = [[*gain, *outcome] for gain, outcome in zip(gains, outcomes, strict=True)]
     return placed(batch, [returns(values, spec.gamma) for values in each])
 
@@ -108,7 +110,7 @@ BASELINES = "role.baselines"
 
 
 def role(spec: specs.RoleAdvantage, batch: Batch, now: StepContext) -> torch.Tensor:
-    """r - b, b the baseline of the row's game and seat as it was before this step. Raises ValueError where there are no seats."""
+    """r - b, b the baseline of the row's game and seat as it was before this step."""
     known = now.memory.notes.get(BASELINES, {})
     baselines = torch.tensor([known.get(name, 0.0) for name in roles(batch, now)], dtype=torch.float64)
     return group_advantages.over_tokens(batch.rewards - baselines, batch)
@@ -125,9 +127,8 @@ def update_baselines(spec: specs.Advantage, batch: Batch, now: StepContext) -> N
 
 
 def roles(batch: Batch, now: StepContext) -> list[str]:
-    """The game and seat of each row. Raises ValueError where there are no seats."""
-    if batch.seats is None:
-        raise ValueError("the advantage `role` needs the episode self_play")
+    """The game and seat of each row."""
+    assert batch.seats is not None
     pairs = zip(batch.ids.tolist(), batch.seats.tolist(), strict=True)
     return [f"{now.rows[i].family}.{seat}" for i, seat in pairs]
 
@@ -141,21 +142,9 @@ def by_spans(spec: specs.SpanAdvantage, batch: Batch, now: StepContext) -> torch
     over the spans that end behind t (arXiv:2402.03300, section 4.1.3). Raises ValueError without spans."""
     if batch.spans is None:
         raise ValueError("the advantage `spans` needs a reward that judges spans")
-    each = [(row, span) for row, of_row in enumerate(batch.spans) for span in of_row]
-    found = torch.zeros(batch.tokens.shape, dtype=torch.float64)
-    if not each:
-        return found.float()
-    values = torch.tensor([span.value for _, span in each], dtype=torch.float64)
-    most = max(span.position for _, span in each) + 1
-    places = [span.position if spec.normalise == "per_position" else 0 for _, span in each]
-    member = batch.groups[[row for row, _ in each]] * most + torch.tensor(places)
-    centred, deviation = group_advantages.standardised(values, member)
-    for (row, span), advantage in zip(each, (centred / (deviation + group_advantages.EPSILON)).tolist(), strict=True):
-        if spec.credit == "following":
-            found[row, : span.end] += advantage
-        else:
-            found[row, span.start : span.end] = advantage
-    return (found * batch.mask()).float()
+    positions = [[span.position for span in row] for row in batch.spans] if spec.normalise == "per_position" else None
+    advantages = compared(batch, [[span.value for span in row] for row in batch.spans], positions)
+    return placed(batch, advantages, spec.credit == "following")
 
 
 # Advantages from a critic's values.
@@ -163,9 +152,8 @@ def by_spans(spec: specs.SpanAdvantage, batch: Batch, now: StepContext) -> torch
 
 def by_critic(spec: specs.GaeAdvantage, batch: Batch, now: StepContext) -> torch.Tensor:
     """Generalised advantage estimates (arXiv:1506.02438, eq. 16), centred and scaled over the batch's tokens where `whiten` says
-    so. Raises ValueError without values."""
-    if batch.values is None:
-        raise ValueError("the advantage `gae` needs a critic's values")
+    so."""
+    assert batch.values is not None
     found = gae(batch.values.double(), batch, spec.gamma, spec.lam)
     return (group_advantages.whitened_over(found, batch.mask()) if spec.whiten else found).float()
 
@@ -285,7 +273,7 @@ def advantages(spec: specs.Advantage, batch: Batch, now: StepContext) -> torch.T
 class ValueNetwork:
     """A value head that begins as the policy with the value `start`, and its own AdamW."""
 
-    def __init__(self, policy: Decoder, learning_rate: float, start: float = 0.0) -> None:
+    def __init__(self, policy: decoder.Decoder, learning_rate: float, start: float = 0.0) -> None:
         self.network = heads.ValueHead(policy, start)
         self.options = Optimizer(name="adamw", learning_rate=learning_rate, weight_decay=0.0)
         self.optimizers = optimizer.build_optimizers(self.options, self.network.named_parameters())
@@ -306,7 +294,7 @@ class ValueNetwork:
 class Critic(ValueNetwork):
     """Values of the states of rollouts."""
 
-    def __init__(self, spec: ValueHead, policy: Decoder, dtype: torch.dtype, micro_batch_tokens: int) -> None:
+    def __init__(self, spec: ValueHead, policy: decoder.Decoder, dtype: torch.dtype, micro_batch_tokens: int) -> None:
         super().__init__(policy, spec.learning_rate)
         self.spec, self.dtype, self.tokens = spec, dtype, micro_batch_tokens
 
@@ -344,7 +332,7 @@ class Critic(ValueNetwork):
         return torch.zeros(where.shape).masked_scatter(where, self.network(found).cpu())
 
 
-def critic(spec: RLSpec, policy: Decoder, micro_batch_tokens: int) -> Critic | None:
+def critic(spec: RLSpec, policy: decoder.Decoder, micro_batch_tokens: int) -> Critic | None:
     """The run's critic, where its method has one."""
     named = spec.method.critic
     return Critic(named, policy, getattr(torch, spec.dtype), micro_batch_tokens) if named else None

@@ -193,16 +193,16 @@ def join(batches: Sequence[Batch], pad_token: int, same_groups: bool = False) ->
         values = [getattr(batch, name) for batch in batches]
         if name == "groups" and not same_groups:
             return torch.cat([value + start for value, start in zip(values, starts, strict=True)])
-        if name == "observed" and any(value is not None for value in values):
-            values = [torch.zeros_like(b.mask()) if v is None else v for b, v in zip(batches, values, strict=True)]
         if name in _UNSET and any(value is not None for value in values):
-            values = [torch.full((len(b),), _UNSET[name]) if v is None else v for b, v in zip(batches, values, strict=True)]
+            shapes = [batch.tokens.shape if name == "observed" else (len(batch),) for batch in batches]
+            values = [torch.full(shape, _UNSET[name]) if v is None else v for shape, v in zip(shapes, values, strict=True)]
         return _joined(values, longest, pad_token if name == "tokens" else 0)
 
     return Batch(**{field.name: all_of(field.name) for field in fields(Batch)})
 
 
 _UNSET = {
+    "observed": False,
     "off_policy": False,
     "excluded": False,
     "unfinished": False,

@@ -244,14 +244,14 @@ def own_follow(spec: specs.OwnContinuation, rows: Sequence[Row], batch: Batch, r
 class ContinuationMember(NamedTuple):
     """A continuation."""
 
-    begin: Callable[..., Requests] | None = None
+    begin: Callable[..., Requests] = lambda spec, requests, rows, now: requests
     """`(spec, requests, rows, now)`: the first requests, changed by what is remembered of earlier steps."""
-    follow: Callable[..., Requests] | None = None
+    follow: Callable[..., Requests] = lambda spec, rows, batch, rounds, now: []
     """`(spec, rows, batch, rounds, now)`: what is requested next, given what was sampled so far in how many further rounds; none:
     no further round."""
-    keep: Callable[..., Batch] | None = None
+    keep: Callable[..., Batch] = lambda spec, batch, now: batch
     """`(spec, batch, now) -> batch`: which of the rows are kept. It alone may write to the memory."""
-    carried: Callable[..., list[int]] | None = None
+    carried: Callable[..., list[int]] = lambda spec, now, prompts: []
     """`(spec, now, prompts)`: ids of the prompts that a step of so many begins with, ahead of the sampler's; they take the first
     slots."""
 
@@ -263,8 +263,8 @@ CONTINUATION: dict[str, ContinuationMember] = {
     "reflection": ContinuationMember(reflection_begun, keep=reflection_kept),
     "feedback": ContinuationMember(keep=feedback_kept),
     "tree": ContinuationMember(requests.tree_begun, requests.tree_follow, requests.tree_kept),
-    "windows": ContinuationMember(requests.windows_begun, None, requests.windows_kept, requests.windows_carried),
-    "exit": ContinuationMember(exit_begun, None, exit_kept, exit_carried),
+    "windows": ContinuationMember(begin=requests.windows_begun, keep=requests.windows_kept, carried=requests.windows_carried),
+    "exit": ContinuationMember(begin=exit_begun, keep=exit_kept, carried=exit_carried),
     "custom": ContinuationMember(follow=own_follow),
     "shown_attempt": ContinuationMember(shown_attempt_begun, shown_attempt_follow, shown_attempt_kept),
 }
@@ -275,17 +275,14 @@ CONTINUATION: dict[str, ContinuationMember] = {
 def carried_prompts(now: StepContext, prompts: int) -> list[int]:
     """Ids of the prompts that a step of so many begins with, before the sampler chooses the others."""
     spec = now.method.continuation
-    member = CONTINUATION[spec.name].carried
-    return member(spec, now, prompts) if member else []
+    return CONTINUATION[spec.name].carried(spec, now, prompts)
 
 
 def first_requests(rows: Sequence[Row], now: StepContext) -> Requests:
     """The first round of requests for the prompts `rows`, slot by slot."""
     counts = ALLOCATION[now.method.allocation.name].first(now.method.allocation, len(rows))
-    requests = prompted(rows, counts, now)
     spec = now.method.continuation
-    begin = CONTINUATION[spec.name].begin
-    return begin(spec, requests, rows, now) if begin else requests
+    return CONTINUATION[spec.name].begin(spec, prompted(rows, counts, now), rows, now)
 
 
 def prompted(rows: Sequence[Row], counts: Sequence[int], now: StepContext) -> Requests:
@@ -298,17 +295,14 @@ def prompted(rows: Sequence[Row], counts: Sequence[int], now: StepContext) -> Re
 def next_requests(rows: Sequence[Row], batch: Batch, rounds: int, now: StepContext) -> Requests:
     """The next round of requests, after `rounds` further ones led to `batch`; none: the step's rollouts are complete."""
     allocation, continuation = now.method.allocation, now.method.continuation
-    again, follow = ALLOCATION[allocation.name].again, CONTINUATION[continuation.name].follow
-    if again and (counts := again(allocation, batch, len(rows), rounds)) and any(counts):
+    counts = ALLOCATION[allocation.name].again(allocation, batch, len(rows), rounds)
+    if any(counts):
         return prompted(rows, counts, now)
-    return follow(continuation, rows, batch, rounds, now) if follow else []
+    return CONTINUATION[continuation.name].follow(continuation, rows, batch, rounds, now)
 
 
 def kept_rollouts(batch: Batch, now: StepContext) -> Batch:
     """The rows that prompting and continuation keep of all that a draw sampled."""
-    for spec, keep in (
-        (now.method.prompting, PROMPTING[now.method.prompting.name].keep),
-        (now.method.continuation, CONTINUATION[now.method.continuation.name].keep),
-    ):
-        batch = keep(spec, batch, now) if keep else batch
-    return batch
+    prompting, continuation = now.method.prompting, now.method.continuation
+    batch = PROMPTING[prompting.name].keep(prompting, batch, now)
+    return CONTINUATION[continuation.name].keep(continuation, batch, now)

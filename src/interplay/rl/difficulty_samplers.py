@@ -3,10 +3,8 @@ stream."""
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any
 
 import numpy as np
-import torch
 
 from interplay.core.model import PermanentError
 from interplay.rl import sampler, sampler_spec as specs
@@ -64,9 +62,7 @@ def _difficulty(spec: specs.AdaRftSampler, deck: sampler.PromptSource) -> np.nda
     if spec.by == "op":
         ops = np.array([row.op for row in deck.rows], dtype=np.float64)
         return 100 * (ops - ops.min()) / max(np.ptp(ops), 1)
-    tracker = sampler.Tracker(len(deck), prior=(0, 0))
-    tracker.add(deck.offline)
-    return 100 * (1 - tracker.value())
+    return 100 * (1 - sampler.Tracker(len(deck), (0, 0), known=deck.offline).value())
 
 
 # Edge of competence: prompts that pass about half of the time.
@@ -79,9 +75,8 @@ class EdgeOfCompetence(sampler.Tracked):
     name = "edge_of_competence"
 
     def __init__(self, spec: specs.EdgeSampler, deck: sampler.PromptSource) -> None:
-        super().__init__(deck, sampler.Tracker(len(deck), (spec.prior, spec.prior)))
+        super().__init__(deck, sampler.Tracker(len(deck), (spec.prior, spec.prior), known=deck.offline))
         self.spec = spec
-        self.tracker.add(deck.offline)
 
     def choose(self, m: int, step: int, stream: np.random.Generator) -> list[int]:
         """m of the candidates, which come in random order: equally good ones are drawn uniformly."""
@@ -127,9 +122,7 @@ class PacedSampler(sampler.WeightedSampler):
         super().__init__(deck)
         self.spec, self.name = spec, spec.name
         self.ties = deck.random(self.name, "ties").permutation(len(deck))
-        self.tracker = sampler.Tracker(len(deck)) if spec.by == "pass_rate" else None
-        if self.tracker:
-            self.tracker.add(deck.offline)
+        self.tracker = sampler.Tracker(len(deck), known=deck.offline) if spec.by == "pass_rate" else None
 
     def choose(self, m: int, step: int, stream: np.random.Generator) -> list[int]:
         """m of the open prompts: the first in order, up to the share of the mix that is open."""
@@ -167,16 +160,6 @@ class PacedSampler(sampler.WeightedSampler):
         if self.tracker:
             self.tracker.add(outcomes)
 
-    def tensors(self) -> dict[str, torch.Tensor]:
-        """The pass rates, where they count."""
-        return self.tracker.tensors() if self.tracker else {}
-
-    def load_state_dict(self, state: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
-        """Go on where both were taken."""
-        super().load_state_dict(state, tensors)
-        if self.tracker:
-            self.tracker.load(tensors)
-
 
 # Retain the hardest: fewer and fewer prompts, those that fail most.
 
@@ -190,9 +173,8 @@ class RetainHardest(sampler.Tracked):
     ARRAYS = ("kept",)
 
     def __init__(self, spec: specs.RetainHardestSampler, deck: sampler.PromptSource) -> None:
-        super().__init__(deck, sampler.Tracker(len(deck), (0.5, 0.5), spec.rho))
+        super().__init__(deck, sampler.Tracker(len(deck), (0.5, 0.5), spec.rho, deck.offline))
         self.spec = spec
-        self.tracker.add(deck.offline)
         self.ties = deck.random(self.name, "ties").permutation(len(deck))
         self.phase = -1
         self.kept = self.prior > 0
@@ -225,9 +207,8 @@ class Phases(sampler.Tracked):
     name = "phases"
 
     def __init__(self, spec: specs.PhasesSampler, deck: sampler.PromptSource) -> None:
-        super().__init__(deck, sampler.Tracker(len(deck), (0.0, 0.0)))
+        super().__init__(deck, sampler.Tracker(len(deck), (0.0, 0.0), known=deck.offline))
         self.spec = spec
-        self.tracker.add(deck.offline)
         self.lengths = spec.lengths or [1.0] * len(spec.bounds)
         assert deck.encode is not None
         tokens = np.array(sampler.prompt_lengths(deck.encode, len(deck)))

@@ -14,10 +14,8 @@ from tokenizers import Tokenizer
 
 from interplay.core import extension, random
 from interplay.data import sets, tokenizer as text
-from interplay.model.decoder import Decoder
-from interplay.model.heads import Lagged
-from interplay.rl import continuation, requests, reward_spec, shaping
-from interplay.rl.advantages import Critic
+from interplay.model import decoder, heads
+from interplay.rl import advantages, continuation, requests, reward_spec, shaping
 from interplay.rl.batch import Batch, Memory, Span, StepContext, join, to_tokens
 from interplay.rl.rewards import Rewards, score_completions
 from interplay.rl.sampler import Outcome, Sampler, outcome_of
@@ -25,8 +23,7 @@ from interplay.rl.spec import AdaptiveTemperature, Decoding, LaggedNucleus, OwnD
 from interplay.rollout import request
 from interplay.rollout.engine import Engine
 from interplay.rollout.episodes import Played, Setting, play_episodes
-from interplay.tasks.family import UNANSWERED
-from interplay.tasks.verdict import Row, Verdict
+from interplay.tasks import family, verdict
 
 # Decoding: what tokens of rollouts are drawn from.
 
@@ -51,14 +48,14 @@ def update_decoding(spec: Decoding | None, batch: Batch, now: StepContext) -> No
         now.memory.tensors[SCALE] = torch.tensor(scale, dtype=torch.float64)
 
 
-def lagged_policy(spec: Decoding | None, policy: Decoder) -> Lagged | None:
+def lagged_policy(spec: Decoding | None, policy: decoder.Decoder) -> heads.Lagged | None:
     """The policy with a copy of its present weights, in whose nucleus it acts (NLPO, arXiv:2210.01241); None: it acts freely."""
     if not isinstance(spec, LaggedNucleus):
         return None
-    return Lagged(policy, copy.deepcopy(policy).requires_grad_(False), spec.top_p)
+    return heads.Lagged(policy, copy.deepcopy(policy).requires_grad_(False), spec.top_p)
 
 
-def update_lagged(spec: Decoding | None, lagged: Lagged | None, step: int) -> None:
+def update_lagged(spec: Decoding | None, lagged: heads.Lagged | None, step: int) -> None:
     """Every `sync_every` steps the copy becomes what the policy is after the step."""
     if isinstance(spec, LaggedNucleus) and lagged and step % spec.sync_every == 0:
         with torch.no_grad():
@@ -88,13 +85,13 @@ def episode_requests(
 class EpisodeRewards(NamedTuple):
     """What N rows are worth: the verdict of their episode, its reward with its parts, and each turn's verdict."""
 
-    verdicts: list[Verdict]
+    verdicts: list[verdict.Verdict]
     rewards: Rewards
     """`spans` in tokens, one for each turn."""
-    turns: list[list[Verdict | None]]
+    turns: list[list[verdict.Verdict | None]]
 
 
-def episode_rewards(spec: reward_spec.Reward, played: Played, rows: Sequence[Row]) -> EpisodeRewards:
+def episode_rewards(spec: reward_spec.Reward, played: Played, rows: Sequence[verdict.Row]) -> EpisodeRewards:
     """Each turn that answers is paid by the reward as a completion is, the others earn 0; an episode is worth its last turn.
     `rows`: the problem of each row. Raises ValueError where episodes have one turn."""
     if played.turns is None:
@@ -110,7 +107,7 @@ def episode_rewards(spec: reward_spec.Reward, played: Played, rows: Sequence[Row
         values = [paid.sequence[found[i, t.number]] if (i, t.number) in found else 0.0 for t in of_row]
         spans.append([Span(t.start, t.end, t.number, value) for t, value in zip(of_row, values, strict=True)])
     return EpisodeRewards(
-        verdicts=[turns[-1].verdict or UNANSWERED if turns else UNANSWERED for turns in played.turns],
+        verdicts=[turns[-1].verdict or family.UNANSWERED if turns else family.UNANSWERED for turns in played.turns],
         rewards=Rewards(
             [0.0 if place is None else paid.sequence[place] for place in last],
             {name: [0.0 if place is None else values[place] for place in last] for name, values in paid.parts.items()},
@@ -136,7 +133,7 @@ class TrainerState:
     engine: Engine
     sampler: Sampler
     memory: Memory
-    critic: Critic | None = None
+    critic: advantages.Critic | None = None
 
 
 class Rollouts(NamedTuple):
@@ -215,7 +212,7 @@ def sample_rollouts(
     return Rollouts(batch, torch.tensor([ask.slot for ask in of_row]), bare)
 
 
-def setting(world: TrainerState, rows: list[Row], step: int, limit: int | None = None) -> Setting:
+def setting(world: TrainerState, rows: list[verdict.Row], step: int, limit: int | None = None) -> Setting:
     """What the episodes of a step are played with; `rows`: the problem of each request, `limit`: tokens at most, where that is
     not the run's."""
     return Setting(

@@ -9,10 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from interplay.rl import custom, edit_spec as specs
+from interplay.rl import custom, edit_spec as specs, losses
 from interplay.rl.advantages import advantages
 from interplay.rl.batch import Batch, StepContext, join, take
-from interplay.rl.losses import first
 from interplay.tasks.verdict import Verdict
 
 # Rows added or dropped.
@@ -39,7 +38,7 @@ def replay(spec: specs.Replay, batch: Batch, now: StepContext) -> Batch:
         kinds = set(passed[here].tolist())
         if len(kinds) == 1:
             past = buffer.get(f"{int(batch.ids[here[0]])}.{int(not kinds.pop())}", [])
-            more += [_row(batch, int(here[0]), old) for old in past[-spec.rows :]]
+            more += [_row(batch, int(here[0]), old, off_policy=torch.tensor([True])) for old in past[-spec.rows :]]
     for i in range(len(batch)):
         kept = buffer.setdefault(f"{int(batch.ids[i])}.{int(passed[i])}", [])
         kept.append(_note(batch, i))
@@ -89,41 +88,9 @@ def _note(batch: Batch, i: int) -> dict[str, Any]:
     }
 
 
-def _row(batch: Batch, like: int, note: dict[str, Any]) -> Batch:
-    """A past completion as a row of the group of the row `like`."""
-    return _placed(
-        batch,
-        like,
-        note["tokens"],
-        logprobs=torch.tensor([note["logprobs"]]),
-        truncated=torch.tensor([note["truncated"]]),
-        completions=[note["completion"]],
-        verdicts=[Verdict(*note["verdict"])],
-        rewards=torch.tensor([note["reward"]], dtype=torch.float64),
-        parts={name: torch.tensor([value], dtype=torch.float64) for name, value in note["parts"].items()},
-        off_policy=torch.tensor([True]),
-    )
-
-
-def _gold(batch: Batch, like: int, now: StepContext) -> Batch:
-    """The gold solution as a row in place of the group of the row `like`."""
-    text, tokens = now.gold(int(batch.ids[like]))
-    return _placed(
-        batch,
-        like,
-        tokens,
-        logprobs=torch.zeros(1, len(tokens)),
-        truncated=torch.tensor([False]),
-        completions=[text],
-        verdicts=[GOLD],
-        rewards=torch.tensor([1.0], dtype=torch.float64),
-        parts={name: torch.ones(1, dtype=torch.float64) for name in batch.parts},
-        excluded=torch.tensor([True]),
-    )
-
-
-def _placed(batch: Batch, like: int, tokens: list[int], **values: Any) -> Batch:
-    """A row that was not sampled in this step: `row` is -1."""
+def _row(batch: Batch, like: int, note: dict[str, Any], **marks: Any) -> Batch:
+    """A completion that was not sampled in this step as a row of the group of the row `like`: its `row` is -1. `marks` are
+    `off_policy` or `excluded`."""
     one = take(batch, torch.tensor([like]))
     return Batch(
         row=torch.tensor([-1]),
@@ -131,10 +98,31 @@ def _placed(batch: Batch, like: int, tokens: list[int], **values: Any) -> Batch:
         ids=one.ids,
         groups=one.groups,
         expected=one.expected,
-        tokens=torch.tensor([tokens]),
-        lengths=torch.tensor([len(tokens)]),
-        **values,
+        tokens=torch.tensor([note["tokens"]]),
+        lengths=torch.tensor([len(note["tokens"])]),
+        logprobs=torch.tensor([note["logprobs"]]),
+        truncated=torch.tensor([note["truncated"]]),
+        completions=[note["completion"]],
+        verdicts=[Verdict(*note["verdict"])],
+        rewards=torch.tensor([note["reward"]], dtype=torch.float64),
+        parts={name: torch.tensor([value], dtype=torch.float64) for name, value in note["parts"].items()},
+        **marks,
     )
+
+
+def _gold(batch: Batch, like: int, now: StepContext) -> Batch:
+    """The gold solution as a row in place of the group of the row `like`."""
+    text, tokens = now.gold(int(batch.ids[like]))
+    note = {
+        "tokens": tokens,
+        "logprobs": [0.0] * len(tokens),
+        "truncated": False,
+        "completion": text,
+        "verdict": GOLD,
+        "reward": 1.0,
+        "parts": dict.fromkeys(batch.parts, 1.0),
+    }
+    return _row(batch, like, note, excluded=torch.tensor([True]))
 
 
 # Groups that tell nothing are dropped, and fresh ones drawn (DAPO, arXiv:2503.14476).
@@ -278,7 +266,7 @@ def kept_rows(spec: specs.D3S, values: Tensor, groups: Tensor, share: float) -> 
 def kept_tokens(score: Tensor, bears: Tensor, share: float) -> Tensor:
     """(N,T) bool: the `share` of the tokens in `bears` (N,T) that have the largest scores (N,T), rounded up; earlier ones among
     equals."""
-    return first(score, bears, math.ceil(share * int(bears.sum())))
+    return losses.first(score, bears, math.ceil(share * int(bears.sum())))
 
 
 def d3s(spec: specs.D3S, batch: Batch, advantage: Tensor, bears: Tensor, now: StepContext) -> Edited:
@@ -288,11 +276,8 @@ def d3s(spec: specs.D3S, batch: Batch, advantage: Tensor, bears: Tensor, now: St
     # Rows of equal advantage are in the order of their places in their groups, so that no prompt gives all or none of its own.
     rows = rows[torch.argsort(_places(batch.groups)[rows], stable=True)]
     values = advantage[rows].double().sum(1) / batch.num_action_tokens()[rows].clamp(min=1)
-    rows = (
-        rows[kept_rows(spec, values, batch.groups[rows], interpolate(spec.samples, now.progress))].sort().values
-        if len(rows)
-        else rows
-    )
+    if len(rows):
+        rows = rows[kept_rows(spec, values, batch.groups[rows], interpolate(spec.samples, now.progress))].sort().values
     batch, advantage, bears = take(batch, rows), advantage[rows], bears[rows]
     share = interpolate(spec.tokens, now.progress)
     if share < 1 and len(rows):

@@ -11,12 +11,12 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import torch
+from tokenizers import Tokenizer
 
 from interplay.core import execution, random
 from interplay.core.metrics import Metrics, Progress, read, telemetry
 from interplay.data import sets, tokenizer as text
-from interplay.model import device, folder
-from interplay.model.decoder import Decoder
+from interplay.model import decoder, device, folder
 from interplay.optim import checkpoint, distributed, optimizer
 from interplay.rl import continuation, draw, edits, records, sampler, samplers
 from interplay.rl.advantages import advantages, critic, cut_segments, update_baselines
@@ -119,17 +119,25 @@ def train_policy(spec: RLSpec, inputs: dict[str, Path], out: Path, how: executio
     return records.summarise_run(read(out)) if execution.is_first_rank() else {}
 
 
-def assembled(spec: RLSpec, inputs: dict[str, Path], how: execution.Run) -> tuple[draw.TrainerState, Learner]:
-    """All that a run has before its first step."""
+def loaded(
+    spec: RLSpec, inputs: dict[str, Path], how: execution.Run
+) -> tuple[decoder.Decoder, decoder.Decoder | None, Tokenizer, sets.Pool]:
+    """The model of the role `init`, a frozen copy of it where the loss refers to one, its tokenizer, and the problems."""
     torch.set_num_threads(how.threads)
     torch.manual_seed(spec.seed)  # nothing here draws from torch's own stream, but it is saved, and starts at random otherwise
     base = inputs["init"] / "model"
     policy = device.place_decoder(folder.load_decoder(base), how)
     reference = device.place_decoder(folder.load_decoder(base), how).requires_grad_(False) if spec.method.loss.refers() else None
-    lagged = draw.lagged_policy(spec.method.decoding, policy)
     pool = sets.load_pool([inputs[f"data.{i}"] for i in range(len(spec.mix))])
     tokenizer = text.load(inputs["init"])
     text.check_prompt_lengths(tokenizer, [row.prompt for row in pool.rows], spec.max_prompt_length)
+    return policy, reference, tokenizer, pool
+
+
+def assembled(spec: RLSpec, inputs: dict[str, Path], how: execution.Run) -> tuple[draw.TrainerState, Learner]:
+    """All that a run has before its first step."""
+    policy, reference, tokenizer, pool = loaded(spec, inputs, how)
+    lagged = draw.lagged_policy(spec.method.decoding, policy)
     deck = sampler.PromptSource(
         sizes=pool.sizes,
         mix=spec.mix,
@@ -148,7 +156,7 @@ def assembled(spec: RLSpec, inputs: dict[str, Path], how: execution.Run) -> tupl
         tokenizer=tokenizer,
         special=text.special(inputs["init"]),
         tokenizer_files=text.tokenizer_folder(inputs["init"]),
-        engine=shard_engine(engine(spec.engine, lagged or policy, how, getattr(torch, spec.dtype), base)),
+        engine=shard_engine(engine(spec.engine, lagged or policy, how, getattr(torch, spec.dtype), inputs["init"] / "model")),
         sampler=samplers.build_sampler(spec.method.sampler, deck),
         memory=Memory(len(pool.rows)),
         critic=critic(spec, policy, how.micro_batch_tokens),
@@ -308,7 +316,7 @@ def timed(seconds: dict[str, float], what: str) -> Iterator[None]:
     seconds[what] += time.monotonic() - started
 
 
-def _mfu(spec: RLSpec, policy: Decoder, tokens_per_second: float) -> float:
+def _mfu(spec: RLSpec, policy: decoder.Decoder, tokens_per_second: float) -> float:
     """What share of the processes' arithmetic updates used, counting the tokens that bore loss: neither prompts nor passes
     without a gradient."""
     peak = device.stage_flops(getattr(torch, spec.dtype), policy.head().device)

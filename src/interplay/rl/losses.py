@@ -193,10 +193,8 @@ STEPS = "steps"
 
 def direct_advantage(spec: specs.DirectAdvantageLoss, seen: MicroBatch) -> tuple[Tensor, dict[str, Tensor]]:
     """(direct_beta (log pi - log pi_ref) - A)^2 of each step, log-probabilities summed over its tokens in the mask and A their
-    mean advantage, shared out evenly among them. `step_error` sums over tokens what their step is off. Raises ValueError without
-    a reference."""
-    if seen.reference is None:
-        raise ValueError("the loss `direct_advantage` needs a reference")
+    mean advantage, shared out evenly among them. `step_error` sums over tokens what their step is off."""
+    assert seen.reference is not None
     steps = seen.prepared[STEPS]
     empty = torch.zeros(len(steps), int(steps.max()) + 1, dtype=seen.logp.dtype)
 
@@ -261,9 +259,8 @@ def disco(spec: specs.DiscoLoss, seen: MicroBatch) -> tuple[Tensor, dict[str, Te
 
 
 def distil(spec: specs.DistilLoss, seen: MicroBatch) -> tuple[Tensor, dict[str, Tensor]]:
-    """The divergence of each token, and `mix_rlvr` times the clipped surrogate. Raises ValueError without a teacher."""
-    if seen.divergence is None:
-        raise ValueError("the loss `distil` needs a teacher")
+    """The divergence of each token, and `mix_rlvr` times the clipped surrogate."""
+    assert seen.divergence is not None
     sums = {"divergence": (seen.divergence.detach() * seen.mask).sum()}
     if not spec.mix_rlvr:
         return seen.divergence, {**sums, "clip_fraction": torch.zeros(())}

@@ -11,8 +11,7 @@ import torch
 from tokenizers import Tokenizer
 
 from interplay.core import model, random
-from interplay.data import tokenizer as text
-from interplay.data.spec import split_of
+from interplay.data import spec as data_spec, tokenizer as text
 from interplay.rl import group_advantages, records
 from interplay.rl.batch import Batch
 from interplay.rl.spec import TeachSpec
@@ -85,7 +84,7 @@ def _read(text: str, number: int, task: Task) -> Proposal:
     if isinstance(found, str):
         return Proposal(text, None, found)
     structure = family.structure(found)
-    if split_of(structure) not in TRAINED_ON:
+    if data_spec.split_of(structure) not in TRAINED_ON:
         return Proposal(text, None, HELD_OUT)
     shown = family.render(found, task)
     if family.answer(task, found, shown.prompt) != shown.answer:
@@ -186,15 +185,6 @@ Lines = list[dict[str, float]]
 """Metrics of each step of RL on a dataset."""
 
 
-class Asked(NamedTuple):
-    """Completions of some problems by the student at hand."""
-
-    passes: list[int]
-    """Of each problem."""
-    tokens: int
-    """Sampled."""
-
-
 PROPOSALS = pa.schema(
     [
         ("step", pa.int32()),
@@ -220,10 +210,10 @@ class Spent:
     def __init__(self) -> None:
         self.sums = dict.fromkeys(TOTALS, 0.0)
 
-    def asked(self, found: Asked, completions: int) -> None:
+    def asked(self, tokens: int, completions: int) -> None:
         """Completions that nothing is trained on."""
         self.sums["completions"] += completions
-        self.sums["completion_tokens"] += found.tokens
+        self.sums["completion_tokens"] += tokens
 
     def learnt(self, lines: Lines) -> None:
         """A student's steps of RL."""

@@ -86,16 +86,12 @@ def xrpo_again(spec: specs.XrpoAllocation, batch: Batch, prompts: int, rounds: i
 
 
 def own_counts(spec: specs.OwnAllocation, batch: Batch | None, prompts: int, rounds: int) -> list[int]:
-    """Of the user's function. Raises UserError when they are not one count for each prompt."""
+    """Of the user's function; in the first round there is no batch yet. Raises UserError when they are not one count for each
+    prompt."""
     made = extension.call(spec, spec.num_generations, prompts, batch, rounds)
     if not isinstance(made, list) or len(made) != prompts or not all(isinstance(n, int) and n >= 0 for n in made):
         raise model.UserError(f"{spec.function}: must return {prompts} counts, not {made!r:.60}")
     return made
-
-
-def own_first(spec: specs.OwnAllocation, prompts: int) -> list[int]:
-    """The counts of the first round, for which there is no batch yet."""
-    return own_counts(spec, None, prompts, 0)
 
 
 class AllocationMember(NamedTuple):
@@ -103,15 +99,15 @@ class AllocationMember(NamedTuple):
 
     first: Callable[..., list[int]]
     """`(spec, prompts)`: completions of each prompt in the first round."""
-    again: Callable[..., list[int]] | None = None
+    again: Callable[..., list[int]] = lambda spec, batch, prompts, rounds: []
     """`(spec, batch, prompts, rounds)`: completions of each in the next round, given what was sampled so far in how many further
-    rounds; all zeros: no further round."""
+    rounds; none, or all zeros: no further round."""
 
 
 ALLOCATION: dict[str, AllocationMember] = {
     "fixed": AllocationMember(fixed),
     "xrpo": AllocationMember(xrpo, xrpo_again),
-    "custom": AllocationMember(own_first, own_counts),
+    "custom": AllocationMember(lambda spec, prompts: own_counts(spec, None, prompts, 0), own_counts),
 }
 
 # Prompting: the texts of n completions of a prompt.
@@ -185,7 +181,7 @@ class PromptingMember(NamedTuple):
 
     requests: Callable[..., Requests]
     """`(spec, row, slot, n, now)`: n completions of a prompt, as requests."""
-    keep: Callable[..., Batch] | None = None
+    keep: Callable[..., Batch] = lambda spec, batch, now: batch
     """`(spec, batch, now) -> batch`: which of the rows are kept, and with which rewards."""
 
 

@@ -117,7 +117,7 @@ def _spans(row: Row, completion: str, verdict: Verdict) -> list[Span]:
     if row.family != "op_dag" or row.mode != "forward":
         return [Span(0, WHOLE, 0, float(verdict.answer))]
     wrong = terse_corruptions.first_wrong(dag.loads(row.graph), completion, terse.SECTION in row.solution)
-    right_until = len(completion) if wrong is None else wrong.start
+    right_until = len(completion) if wrong is None else wrong[0]
     starts = [start for start, _ in terse_corruptions.repair_steps(completion)]
     mark = completion.find(terse.ANSWER)
     ends = [*starts[1:], mark if mark >= 0 else len(completion)] if starts else []

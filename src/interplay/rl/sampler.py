@@ -8,8 +8,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 import torch
 
-from interplay.core.model import PermanentError
-from interplay.core.random import generator
+from interplay.core import model, random
 from interplay.model.decoder import Decoder
 from interplay.rl.sampler_spec import UniformSampler
 from interplay.tasks.verdict import Row, Verdict
@@ -78,7 +77,7 @@ class PromptSource:
 
     def random(self, *parts: int | str) -> np.random.Generator:
         """The stream for these labels."""
-        return generator(self.seed, "sampler", *parts)
+        return random.generator(self.seed, "sampler", *parts)
 
 
 class Outcome(NamedTuple):
@@ -115,6 +114,8 @@ class Sampler:
     """Attributes that are saved as JSON data: numbers, lists and small arrays."""
     ARRAYS: ClassVar[tuple[str, ...]] = ()
     """Attributes that are saved as tensors: arrays over all prompts."""
+    tracker: "Tracker | None" = None
+    """Pass rates that it keeps, which are saved, too."""
 
     def select(self, m: int, step: int) -> list[int]:
         """m ids; `step` counts from 1."""
@@ -141,7 +142,8 @@ class Sampler:
 
     def tensors(self) -> dict[str, torch.Tensor]:
         """State that is large, by name."""
-        return {name: torch.from_numpy(getattr(self, name).copy()) for name in self.ARRAYS}
+        own = {name: torch.from_numpy(getattr(self, name).copy()) for name in self.ARRAYS}
+        return {**own, **(self.tracker.tensors() if self.tracker else {})}
 
     def load_state_dict(self, state: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
         """Go on where both were taken."""
@@ -150,6 +152,8 @@ class Sampler:
             setattr(self, name, np.array(value) if isinstance(getattr(self, name), np.ndarray) else value)
         for name in self.ARRAYS:
             setattr(self, name, tensors[name].numpy().copy())
+        if self.tracker:
+            self.tracker.load(tensors)
 
 
 # What samplers share that draw by weight: a random stream for each call, and draws without replacement.
@@ -214,7 +218,7 @@ class WeightedSampler(Sampler):
         """m ids in proportion to `weights` (P,), without replacement within the step as long as there are any; then round
         again. Raises PermanentError when nothing weighs anything."""
         if not weights.any():
-            raise PermanentError(f"{self.name}: no prompt can be drawn at step {self.step}; look at the sampler's options")
+            raise model.PermanentError(f"{self.name}: no prompt can be drawn at step {self.step}; look at the sampler's options")
         left = weights.copy()
         left[self.taken] = 0
         ids: list[int] = []
@@ -235,12 +239,15 @@ class Tracker:
     """Per prompt a Beta(a, b) whose mean is the pass rate. Rewards count as shares of a pass, clipped to [0, 1].
 
     A visit discounts what was known and adds its completions: a <- rho a + sum r, b <- rho b + sum (1 - r), which for one
-    completion is SPO's rule (arXiv:2509.13232)."""
+    completion is SPO's rule (arXiv:2509.13232). `known`: outcomes from before the first step."""
 
-    def __init__(self, size: int, prior: tuple[float, float] = (0.5, 0.5), rho: float = 1.0) -> None:
+    def __init__(
+        self, size: int, prior: tuple[float, float] = (0.5, 0.5), rho: float = 1.0, known: Sequence[Outcome] = ()
+    ) -> None:
         self.start, self.rho = prior, rho
         self.a, self.b = np.full(size, float(prior[0])), np.full(size, float(prior[1]))
         self.seen = np.zeros(size, dtype=bool)
+        self.add(known)
 
     def value(self) -> np.ndarray:
         """(P,) estimates; 0.5 where nothing is known, not even a prior."""
@@ -273,7 +280,9 @@ class Tracker:
 
 
 class Tracked(WeightedSampler):
-    """Feeds a tracker with what is observed, and saves it."""
+    """Feeds a tracker with what is observed."""
+
+    tracker: Tracker
 
     def __init__(self, deck: PromptSource, tracker: Tracker) -> None:
         super().__init__(deck)
@@ -286,15 +295,6 @@ class Tracked(WeightedSampler):
     def observe(self, step: int, outcomes: Sequence[Outcome]) -> None:
         """One visit for each outcome."""
         self.tracker.add(outcomes)
-
-    def tensors(self) -> dict[str, torch.Tensor]:
-        """Also the tracker's."""
-        return {**super().tensors(), **self.tracker.tensors()}
-
-    def load_state_dict(self, state: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
-        """Go on where both were taken."""
-        super().load_state_dict(state, tensors)
-        self.tracker.load(tensors)
 
 
 # Every prompt of a set once per epoch.
@@ -310,7 +310,7 @@ class Uniform(Sampler):
         """Raises PermanentError when a set that has a share of the mix has no prompt."""
         for number, (share, size) in enumerate(zip(deck.mix, deck.sizes, strict=True)):
             if share > 0 and not size:
-                raise PermanentError(f"uniform: data.{number} has share {share:g} of the mix and no prompt; take it out")
+                raise model.PermanentError(f"uniform: data.{number} has share {share:g} of the mix and no prompt; take it out")
         self.deck, self.sizes, self.mix = deck, deck.sizes, deck.mix
         self.starts = np.cumsum([0, *self.sizes[:-1]])
         self.taken = [0] * len(self.sizes)

@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 
 from interplay.core.extension import Extension, written_as
 from interplay.core.model import Count, Formerly, Model, Natural, NotNegative, Share, Since
-from interplay.model.spec import Dtype, TuneOptimizer, TuneSchedule, check_checkpoints, version_in
+from interplay.model.spec import ComputeSpec, TuneOptimizer, TuneSchedule, check_checkpoints
 from interplay.rl import advantage_spec, edit_spec, loss_spec, request_spec as requests_spec, reward_spec, sampler_spec
 from interplay.rollout.spec import CompletionEpisode, EngineName, Episode, check_dtype
 from interplay.tasks.spec import Task, Verify
@@ -191,7 +191,7 @@ SEAMS: dict[str, tuple[type[Model], ...]] = {
 """Place of each seam -> the classes of its members."""
 
 
-class RLSpec(Model):
+class RLSpec(ComputeSpec):
     """Reinforcement learning on problem sets. Roles: `init` (a model; also the reference when beta > 0), `data.<i>`,
     and `offline.<i>.<part>` where the stage names under `offline` an evaluate stage: samples of `init` on `data.<i>`, from which
     the sampler starts."""
@@ -217,18 +217,12 @@ class RLSpec(Model):
     """Who samples. Engines differ in the last bits, so the choice is part of the identity. vllm needs the extra of that name."""
     optimizer: TuneOptimizer = TuneOptimizer()
     schedule: TuneSchedule = TuneSchedule()
-    dtype: Dtype = "float32"
-    """Arithmetic of rollouts and updates."""
     checkpoints: Annotated[list[Count], Since([])] = []
     """Steps whose weights are kept in checkpoints/<step>/model/ as part of the artifact."""
     keep_rollouts: Natural = 16
     """Rollouts per step kept in rollouts.parquet."""
     seed: Natural = 0
     """Order of prompts and noise of sampling."""
-
-    def hashed_version(self) -> int:
-        """Of the arithmetic, too."""
-        return version_in(self.dtype, self.VERSION)
 
     @model_validator(mode="after")
     def _members_fit(self) -> "RLSpec":

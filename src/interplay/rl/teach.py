@@ -10,17 +10,14 @@ from typing import Any, NamedTuple
 import torch
 from tokenizers import Tokenizer
 
-from interplay.core import execution
+from interplay.core import execution, random
 from interplay.core.metrics import Metrics, Progress, read, telemetry
-from interplay.core.random import stream_key
 from interplay.data import sets, tokenizer as text
-from interplay.model import folder
+from interplay.model import device, folder
 from interplay.model.decoder import Decoder
-from interplay.model.device import place_decoder
 from interplay.optim import checkpoint, optimizer
 from interplay.rl import draw, group_advantages, loop, proposals, requests, sampler, samplers
 from interplay.rl.batch import Batch, Memory, StepContext
-from interplay.rl.proposals import Asked, Lines, Proposal, Spent
 from interplay.rl.spec import TeachSpec
 from interplay.rl.update import Learner, update
 from interplay.rollout.engine import Engine, closing, engine
@@ -77,10 +74,12 @@ def world(school: School, spec: TeachSpec, rows: Sequence[Row]) -> draw.TrainerS
     )
 
 
-def trained(school: School, rows: Sequence[Row], step: int, factor: float) -> Lines:
+def trained(school: School, rows: Sequence[Row], step: int, factor: float) -> proposals.Lines:
     """Train the student at hand on the problems of one dataset, with a fresh optimiser at `factor` of its rate. The noise is that
     of the outer `step` for all datasets, so that equal ones have equal students."""
-    own = school.spec.model_copy(update={"seed": stream_key(school.spec.seed, "student", step), "steps": school.spec.inner_steps})
+    own = school.spec.model_copy(
+        update={"seed": random.stream_key(school.spec.seed, "student", step), "steps": school.spec.inner_steps}
+    )
     optimizers = optimizer.build_optimizers(own.optimizer, school.student.named_parameters(), own.dtype)
     learner = Learner(own, school.student, school.reference, optimizers, school.micro_batch_tokens)
     course, seconds = world(school, own, rows), defaultdict[str, float](float)
@@ -88,23 +87,24 @@ def trained(school: School, rows: Sequence[Row], step: int, factor: float) -> Li
     return [loop.stepped(course, learner, number, seconds)[2] for number in range(1, own.steps + 1)]
 
 
-def ask(school: School, rows: Sequence[Row], n: int, *words: int | str) -> Asked:
-    """`n` completions of each problem; equal words, equal noise."""
+def ask(school: School, rows: Sequence[Row], n: int, *words: int | str) -> tuple[list[int], int]:
+    """Of `n` completions of each problem by the student at hand the passes of each problem, and the tokens of all; equal words,
+    equal noise."""
     if not rows:
-        return Asked([], 0)
-    spec = school.spec.model_copy(update={"seed": stream_key(school.spec.seed, *words)})
+        return [], 0
+    spec = school.spec.model_copy(update={"seed": random.stream_key(school.spec.seed, *words)})
     place = world(school, spec, rows)
     asks = [requests.plain_request(slot, n, row.prompt) for slot, row in enumerate(rows)]
     found = draw.sample_rollouts(place, list(range(len(rows))), asks, StepContext(spec.method, place.memory), Counter()).batch
     passes = [0] * len(rows)
     for i, verdict in zip(found.ids.tolist(), found.verdicts, strict=True):
         passes[i] += verdict.strict if spec.by == "strict" else verdict.answer
-    return Asked(passes, int(found.num_action_tokens().sum()))
+    return passes, int(found.num_action_tokens().sum())
 
 
 def probe(spec: TeachSpec, pool: sets.Pool, step: int) -> list[Row]:
     """The hard problems that are asked in an outer step: by the mix, none twice as long as its set has others."""
-    deck = sampler.PromptSource(sizes=pool.sizes, mix=spec.mix, seed=stream_key(spec.seed, "probe", step))
+    deck = sampler.PromptSource(sizes=pool.sizes, mix=spec.mix, seed=random.stream_key(spec.seed, "probe", step))
     count = min(spec.probe_problems, len(pool.rows))
     return [pool.rows[i] for i in samplers.build_sampler(spec.method.sampler, deck).select(count, 1)]
 
@@ -141,20 +141,6 @@ class Course(NamedTuple):
     """Of the student that the next students start from; a promotion puts others in their place."""
 
 
-class Offered(NamedTuple):
-    """What the datasets of an outer step are made of, dataset by dataset."""
-
-    proposals: list[Proposal]
-    """g * n."""
-    batch: Batch | None
-    """As the teacher wrote them."""
-
-    def dataset(self, k: int, spec: TeachSpec) -> list[Row]:
-        """The valid problems of dataset k."""
-        own = self.proposals[k * spec.problems_per_dataset : (k + 1) * spec.problems_per_dataset]
-        return [one.row for one in own if one.row]
-
-
 def teach_student(spec: TeachSpec, inputs: dict[str, Path], out: Path, how: execution.Run) -> dict[str, Any]:
     """Teach and write the student's `model/`, `checkpoints/<step>/model/`, `metrics.jsonl` and `proposals.parquet`; goes on from
     `out/resume` where there is one. Roles: see TeachSpec.
@@ -172,13 +158,9 @@ def teach_student(spec: TeachSpec, inputs: dict[str, Path], out: Path, how: exec
 
 def assembled(spec: TeachSpec, inputs: dict[str, Path], how: execution.Run) -> Course:
     """All that a run has before its first step."""
-    torch.set_num_threads(how.threads)
-    torch.manual_seed(spec.seed)  # nothing here draws from torch's own stream, but it is saved, and starts at random otherwise
+    student, reference, tokenizer, hard = loop.loaded(spec, inputs, how)
     dtype, init = getattr(torch, spec.dtype), inputs["init"]
     base = init / "model"
-    student = place_decoder(folder.load_decoder(base), how)
-    reference = place_decoder(folder.load_decoder(base), how).requires_grad_(False) if spec.method.loss.refers() else None
-    tokenizer = text.load(init)
     school = School(
         spec=spec,
         student=student,
@@ -189,11 +171,9 @@ def assembled(spec: TeachSpec, inputs: dict[str, Path], how: execution.Run) -> C
         files=text.tokenizer_folder(init),
         micro_batch_tokens=how.micro_batch_tokens,
     )
-    hard = sets.load_pool([inputs[f"data.{i}"] for i in range(len(spec.mix))])
-    text.check_prompt_lengths(tokenizer, [row.prompt for row in hard.rows], spec.max_prompt_length)
     teacher, instances = None, []
     if spec.proposer == "teacher":
-        model = place_decoder(folder.load_decoder(base), how)
+        model = device.place_decoder(folder.load_decoder(base), how)
         own = spec.model_copy(
             update={
                 "optimizer": spec.teacher_optimizer,
@@ -256,24 +236,25 @@ def one_step(course: Course, out: Path, step: int) -> dict[str, float]:
     """Propose, train students, pay the teacher and promote; returns the step's metrics."""
     spec = course.school.spec
     factor = optimizer.lr_factor(spec.schedule, step, spec.steps)
-    offered = offer(course, step)
+    offered, batch = offer(course, step)
     rewards, measured = valued(course, offered, step, factor)
-    invalid = torch.tensor([one.row is None for one in offered.proposals])
+    invalid = torch.tensor([one.row is None for one in offered])
     advantage = proposals.credited(rewards, invalid, spec.invalid_penalty)
     shared = rewards.repeat_interleave(spec.problems_per_dataset) - spec.invalid_penalty * invalid.double()
-    proposals.write_step(out, step, spec, offered.proposals, shared, advantage)
-    learnt = update_teacher(course.teacher, offered.batch, shared, advantage, step, factor)
-    return {**proposals.proposal_shares(offered.proposals, spec.task), **measured, **learnt, "lr_factor": factor}
+    proposals.write_step(out, step, spec, offered, shared, advantage)
+    learnt = update_teacher(course.teacher, batch, shared, advantage, step, factor)
+    return {**proposals.proposal_shares(offered, spec.task), **measured, **learnt, "lr_factor": factor}
 
 
-def offer(course: Course, step: int) -> Offered:
-    """The proposals of a step, or problems in place of them."""
+def offer(course: Course, step: int) -> tuple[list[proposals.Proposal], Batch | None]:
+    """The proposals of a step, g * n, dataset by dataset, or problems in place of them; and the batch of what the teacher
+    wrote."""
     school, spec = course.school, course.school.spec
     if course.teacher is None:
         count = spec.datasets * spec.problems_per_dataset
-        return Offered(proposals.draw_problems(course.instances, count, spec.seed, "instances", step), None)
+        return proposals.draw_problems(course.instances, count, spec.seed, "instances", step), None
     batch = proposals.write_proposals(spec, course.teacher.engine, school.special, course.teacher.end, step, school.tokenizer)
-    return Offered(proposals.read_proposals(batch.completions, spec.task), batch)
+    return proposals.read_proposals(batch.completions, spec.task), batch
 
 
 def update_teacher(
@@ -291,12 +272,13 @@ def update_teacher(
     return {f"teacher/{name}": value for name, value in {**measured, **values}.items()}
 
 
-def valued(course: Course, offered: Offered, step: int, factor: float) -> tuple[torch.Tensor, dict[str, float]]:
-    """What each dataset is worth (g,) float64, and metrics; where its student is promoted, that one's weights are in
-    `course.known` then."""
+def valued(course: Course, offered: list[proposals.Proposal], step: int, factor: float) -> tuple[torch.Tensor, dict[str, float]]:
+    """What each dataset, the valid ones of its proposals, is worth (g,) float64, and metrics; where its student is promoted, that
+    one's weights are in `course.known` then."""
     school, spec = course.school, course.school.spec
-    hard, spent = probe(spec, course.hard, step), Spent()
-    datasets = [offered.dataset(k, spec) for k in range(spec.datasets)]
+    hard, spent = probe(spec, course.hard, step), proposals.Spent()
+    size = spec.problems_per_dataset
+    datasets = [[one.row for one in offered[k * size : (k + 1) * size] if one.row] for k in range(spec.datasets)]
     become(school.student, course.known)
     before = examine_student(school, hard, step, spent)
     learnt = learnable(school, datasets, step, spent) if spec.teacher_reward == "intrinsic" else None
@@ -318,16 +300,16 @@ def valued(course: Course, offered: Offered, step: int, factor: float) -> tuple[
     return rewards, {**proposals.of_rewards(rewards, best), **rates, **spent.metrics(lessons)}
 
 
-def examine_student(school: School, hard: list[Row], step: int, spent: Spent) -> int:
+def examine_student(school: School, hard: list[Row], step: int, spent: proposals.Spent) -> int:
     """Passes of the student at hand over its completions of the hard problems; the noise is the step's."""
-    found = ask(school, hard, school.spec.probe_samples, "probe", step)
-    spent.asked(found, len(hard) * school.spec.probe_samples)
-    return sum(found.passes)
+    passes, tokens = ask(school, hard, school.spec.probe_samples, "probe", step)
+    spent.asked(tokens, len(hard) * school.spec.probe_samples)
+    return sum(passes)
 
 
 def graduate(
-    course: Course, rows: list[Row], hard: list[Row], step: int, factor: float, spent: Spent
-) -> tuple[int, Weights, Lines]:
+    course: Course, rows: list[Row], hard: list[Row], step: int, factor: float, spent: proposals.Spent
+) -> tuple[int, Weights, proposals.Lines]:
     """Train a fork of the student on a dataset, and ask it the hard problems: its passes, its weights, and its steps of RL."""
     become(course.school.student, course.known)
     lines = trained(course.school, rows, step, factor)
@@ -335,10 +317,10 @@ def graduate(
     return examine_student(course.school, hard, step, spent), weights(course.school.student), lines
 
 
-def learnable(school: School, datasets: list[list[Row]], step: int, spent: Spent) -> torch.Tensor:
+def learnable(school: School, datasets: list[list[Row]], step: int, spent: proposals.Spent) -> torch.Tensor:
     """(g,) float64: what the student at hand, before it is trained, says of each dataset."""
     rows, n = [row for own in datasets for row in own], school.spec.method.allocation.num_generations
-    found = ask(school, rows, n, "learnable", step)
-    spent.asked(found, len(rows) * n)
+    passes, tokens = ask(school, rows, n, "learnable", step)
+    spent.asked(tokens, len(rows) * n)
     member = [k for k, own in enumerate(datasets) for _ in own]
-    return proposals.intrinsic([passes / n for passes in found.passes], member, len(datasets))
+    return proposals.intrinsic([count / n for count in passes], member, len(datasets))

@@ -64,13 +64,9 @@ def _vllm(decoder: Decoder, how: execution.Run, dtype: torch.dtype, source: Path
         raise model.UserError("engine = 'vllm': samples from a model folder, and this model has none; write native")
     if missing := metrics.without_vllm():
         raise model.UserError(missing)
-    if how.engine_server:
-        from interplay.rollout.vllm.engines import Server
+    from interplay.rollout.vllm import engines
 
-        return Server(decoder, source, how, dtype)
-    from interplay.rollout.vllm.engines import Local
-
-    return Local(decoder, source, how, dtype)
+    return (engines.Server if how.engine_server else engines.Local)(decoder, source, how, dtype)
 
 
 @contextmanager

@@ -6,8 +6,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from interplay.core import extension
-from interplay.core.random import stream_key
+from interplay.core import extension, random
 from interplay.rollout.engine import Engine
 from interplay.rollout.request import Request, Rollouts, Sampling
 from interplay.rollout.spec import CompletionEpisode, EnvironmentEpisode, Episode, RetryEpisode, SelfPlayEpisode, Turns
@@ -91,10 +90,11 @@ class Thread:
     truncated: bool = False
     """The length limit cut the last turn."""
 
-    def context(self, last: int | None = None) -> list[int]:
-        """Tokens that the next turn follows: the prompt, and the `last` turns with what was read after each; None: all."""
-        first = 0 if last is None else max(0, len(self.written) - last)
-        pairs = zip(self.written[first:], self.read[first:], strict=True)
+    def context(self, last: int | None = None, turns: int | None = None) -> list[int]:
+        """Tokens that the next turn follows, or the one after so many turns: the prompt, and the `last` turns before it with what
+        was read after each; None: all."""
+        first = 0 if last is None else max(0, len(self.written[:turns]) - last)
+        pairs = zip(self.written[first:turns], self.read[first:turns], strict=True)
         return [*self.prompt, *(token for turn, read in pairs for token in (*turn, *read))]
 
     def observe(self, text: str, tokens: list[int]) -> None:
@@ -116,7 +116,9 @@ def go_on(setting: Setting, asked: Sequence[Request], threads: Sequence[Thread],
     """One more turn, number `turn` of the episode, of each thread. Its noise is keyed by (seed, turn, prompt, sample, position),
     so that no turn repeats another's, regardless of which episodes are still in play."""
     more = [Request(thread.context(last), asked[thread.request].key, thread.sample, 1) for thread in threads]
-    sampling = setting.sampling._replace(seed=stream_key(setting.sampling.seed, "turn", turn)) if turn else setting.sampling
+    sampling = (
+        setting.sampling._replace(seed=random.stream_key(setting.sampling.seed, "turn", turn)) if turn else setting.sampling
+    )
     _write(setting, threads, setting.engine.generate(more, sampling))
 
 
@@ -174,11 +176,9 @@ def windowed_rows(thread: Thread, last: int) -> list[Line]:
     count = len(thread.written)
     for number, written in enumerate(thread.written):
         turns = [Turn(0, len(written) if other == number else 0, other, *thread.verdicts[other]) for other in range(count)]
-        before = Thread(0, 0, thread.prompt, written=thread.written[:number], read=thread.read[:number])
-        cut = thread.truncated and number + 1 == count
-        last_row = number + 1 < count
-        prompt = before.context(last)
-        made.append(Line(thread, prompt, written, thread.logprobs[number], [False] * len(written), turns, cut, last_row))
+        prompt, later = thread.context(last, number), number + 1 < count
+        unread = [False] * len(written)
+        made.append(Line(thread, prompt, written, thread.logprobs[number], unread, turns, thread.truncated and not later, later))
     return made
 
 

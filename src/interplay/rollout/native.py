@@ -8,10 +8,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from interplay.core.execution import Run
-from interplay.model import device, spec
+from interplay.model import device, heads, spec
 from interplay.model.attention import rotary, split_heads
 from interplay.model.decoder import Decoder, Weights, forward
-from interplay.model.heads import Composed, Lagged
 from interplay.rollout.compiled import complete_in_kernel
 from interplay.rollout.request import Request, Rollouts, Sampling, assemble, draw_tokens, join, split, uniform_noise
 
@@ -152,7 +151,7 @@ class Replay:
 class Native:
     """Samples from `decoder` in `dtype`. Weights are read anew at every call, so a trained decoder needs no synchronising."""
 
-    def __init__(self, decoder: Decoder | Composed | Lagged, how: Run, dtype: torch.dtype) -> None:
+    def __init__(self, decoder: Decoder | heads.Composed | heads.Lagged, how: Run, dtype: torch.dtype) -> None:
         self.decoder, self.rows, self.dtype, self.graphs = decoder, how.engine_batch, dtype, how.cuda_graphs
 
     @torch.inference_mode()
@@ -186,18 +185,13 @@ Blend = Callable[..., Tensor]
 """Logits (..., vocab) of each part -> those that tokens are drawn from."""
 
 
-def _side_by_side(whole: Decoder | Composed | Lagged) -> tuple[list[Decoder], Blend]:
+def _side_by_side(whole: Decoder | heads.Composed | heads.Lagged) -> tuple[list[Decoder], Blend]:
     """The decoders that decode side by side, and what their logits make together."""
-    if isinstance(whole, Composed):
+    if isinstance(whole, heads.Composed):
         return [whole.base, whole.assistant], whole.logits
-    if isinstance(whole, Lagged):
+    if isinstance(whole, heads.Lagged):
         return [whole.policy, whole.copy], whole.logits
-    return [whole], _alone
-
-
-def _alone(logits: Tensor) -> Tensor:
-    """A single decoder's."""
-    return logits
+    return [whole], lambda logits: logits
 
 
 def _complete(parts: list[Part], blend: Blend, batch: list[tuple[int, Request]], sampling: Sampling, graphs: bool) -> Rollouts:

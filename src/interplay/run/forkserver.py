@@ -31,6 +31,8 @@ STOPPED = 75
 """Exit code of a stage that was stopped before it started; `interplay.core.execution.EXIT`."""
 OWN_VARIABLES = {"TMPDIR", "TMP", "TEMPDIR", "TEMP", "PWD", "OLDPWD", "SHLVL", "_", "PS1", "LINES", "COLUMNS"}
 """Environment variables in which a stage may differ from the server: shells set them, or they are read when they are used."""
+OF_MLFLOW = "MLFLOW_"
+"""Prefix of others: the mirror sets some in the main process, at any time, and no stage reads them."""
 THREAD_VARIABLES = ("OMP", "GOTO", "OPENBLAS", "MKL", "NUMEXPR")
 LIBRARIES = ("pyarrow.parquet", "pandas")
 """What stages import when they need it, after what their kinds import."""
@@ -215,7 +217,7 @@ class Server:
         from interplay.run import stage
 
         asked, mine = (
-            {name: value for name, value in one.items() if name not in OWN_VARIABLES}
+            {name: value for name, value in one.items() if name not in OWN_VARIABLES and not name.startswith(OF_MLFLOW)}
             for one in (request.get("environment", {}), self.environment)
         )
         if asked != mine or request.get("folder") != self.folder or code_on_disk() != self.code:

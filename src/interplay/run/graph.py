@@ -235,6 +235,7 @@ def open_graph(root: Path, config: dict[str, Any], main_process: bool) -> Graph:
         for folder in graph.partial:
             payloads.check_obtainable(folder)
         gc.freeze()  # the plans stay until the end: Python need not search them for garbage while Snakemake makes its jobs
+        gc.set_threshold(100_000)  # and most of what it makes stays, too
         return graph
     except model.UserError as error:
         LOG.error("interplay: %s", error)

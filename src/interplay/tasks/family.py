@@ -148,8 +148,8 @@ class Family(Generic[P]):
     """The score of a fixed policy that reads nothing, such as citing every document."""
     item: Callable[[P], Item | None] | None = None
     """The question over documents of a problem; None where it has none."""
-    open_question: Callable[[Row], Row] | None = None
-    """The row of the original question of a row in another form."""
+    open_question: Callable[[Row], Row] = lambda row: row
+    """The row of the original question, as far as that question goes, of a row in another form."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -331,15 +331,11 @@ _OWN: dict[str, tuple[OwnTask, Family[Any]]] = {}
 """Families of users' own that this process has loaded, by the value of their rows in the column `family`."""
 
 
-def own_label(task: OwnTask) -> str:
-    """What the rows of an own family have in the column `family`: its name, and 12 hex digits of all that defines it."""
-    return f"{task.function}@{hashlib.sha256(digest.canonical_json(task).encode()).hexdigest()[:12]}"
-
-
 def add_own_family(task: OwnTask) -> str:
-    """Make the family of a task of the user's own known to this process, under the label that is returned. Raises UserError where
-    the user's function returns no `Generator`."""
-    label = own_label(task)
+    """Make the family of a task of the user's own known to this process, under the label that is returned, which its rows have in
+    the column `family`: its name, and 12 hex digits of all that defines it. Raises UserError where the user's function returns no
+    `Generator`."""
+    label = f"{task.function}@{hashlib.sha256(digest.canonical_json(task).encode()).hexdigest()[:12]}"
     if label not in _OWN:
         family = extension.call(task)
         if not isinstance(family, Generator):
@@ -404,5 +400,4 @@ def multihop_item(row: Row) -> Item | None:
 
 def open_question(row: Row) -> Row:
     """The row of the original question, as far as that question goes, of a row in another form; any other row itself."""
-    family = judge_family(row.family)
-    return family.open_question(row) if family.open_question else row
+    return judge_family(row.family).open_question(row)

@@ -200,11 +200,8 @@ def verify(problem: Problem, completion: str, options: spec.Verify) -> verdict.V
 def unboxed(completion: str, gold: str) -> str:
     """The answer of a completion without a box: for words what follows the last `#`, else the last number, after that mark where
     there is one; empty where there is none."""
-    tail = completion.rpartition(verdict.MARK)[2].strip()
-    if wordy(gold):
-        return tail.split("\n")[0] if verdict.MARK in completion else ""
-    line = tail.split("\n")[0] if verdict.MARK in completion else ""
-    return line if number_values(line) else last_number(completion)
+    marked = completion.rpartition(verdict.MARK)[2].strip().split("\n")[0] if verdict.MARK in completion else ""
+    return marked if wordy(gold) or number_values(marked) else last_number(completion)
 
 
 def repeats(completion: str) -> bool:

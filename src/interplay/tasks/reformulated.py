@@ -72,11 +72,6 @@ class Form(NamedTuple):
     statement: str = ""
     """Of true_false: the proposed answer."""
 
-    @property
-    def key(self) -> str:
-        """The key of the right option."""
-        return KEYS[self.options.index(self.gold)]
-
 
 class Loaded(NamedTuple):
     """A form with the problem inside it."""
@@ -120,7 +115,7 @@ def chance(row: Row) -> float:
 def _of(family: str, graph: str) -> float:
     if family == FAMILY:
         return guess_chance(read_form(graph))
-    modulus = _modulus(family, graph)
+    modulus = modulus_of(family, graph)
     return 1 / modulus if modulus else 0.0
 
 
@@ -133,12 +128,13 @@ def guess_chance(form: Form) -> float:
     return _masked(form) if form.format == CLOZE else _of(form.family, form.graph)
 
 
-def _modulus(family: str, graph: str) -> int | None:
+def modulus_of(family: str, graph: str) -> int | None:
+    """The modulus up to which two numbers are the same answer to a problem; None: none."""
     return json.loads(graph).get("modulus") if family == TERSE else None
 
 
 def _masked(form: Form) -> float:
-    modulus = _modulus(form.family, form.graph)
+    modulus = modulus_of(form.family, form.graph)
     if modulus:
         fitting = [value for value in range(modulus) if fits_format(str(value), form.mask)]
         return 1 / max(len(fitting), 1)
@@ -166,14 +162,11 @@ def fits_format(value: str, mask: str) -> bool:
 
 
 TERSE = "op_dag"
-TRUTH_SIGNS = {"op_dag": ("+", "-")}
-"""Family -> its signs for true and false; other families use WORDS."""
-WORDS = ("true", "false")
 
 
 def truth_words(family: str) -> tuple[str, str]:
     """The right answers to a true and to a false statement."""
-    return TRUTH_SIGNS.get(family, WORDS)
+    return ("+", "-") if family == TERSE else ("true", "false")
 
 
 def render(row: Row, form: Form) -> tuple[str, str, str]:

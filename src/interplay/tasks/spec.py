@@ -52,18 +52,10 @@ def _families() -> dict[str, type[Model]]:
     return {model.model_fields["name"].default: partial_model(model, f"{model.__name__}Keys") for model in union_members(Task)}
 
 
-def _one_of_them() -> Any:
-    return union_of(_families().values(), "name", written_as(OwnTask))
-
-
-@cache
-def _table() -> type[Model]:
-    return table_model("FamilyKeys", _families(), "Keys of tasks of family")
-
-
-TaskKeys = Annotated[dict[str, Any], Written(_one_of_them)]
+TaskKeys = Annotated[dict[str, Any], Written(lambda: union_of(_families().values(), "name", written_as(OwnTask)))]
 """Some keys of a task; the keys of scale, study and arm together form one task."""
-FamilyKeys = Annotated[dict[str, dict[str, Any]], Written(_table)]
+_Table = Written(cache(lambda: table_model("FamilyKeys", _families(), "Keys of tasks of family")))
+FamilyKeys = Annotated[dict[str, dict[str, Any]], _Table]
 """Name of a family -> keys of its task."""
 
 

@@ -38,10 +38,8 @@ def loads(text: str) -> Parts:
 
 
 def asked_nodes(problem: dag.Problem, k: int | None) -> tuple[int, ...]:
-    """K nodes, evenly spaced over the gold order of evaluation, in that order, the goal last; all, if there are fewer or k is
-    None. Empty for a reverse problem."""
-    if problem.mode != dag.FORWARD:
-        return ()
+    """K nodes of a forward problem, evenly spaced over the gold order of evaluation, in that order, the goal last; all, if there
+    are fewer or k is None."""
     order = dag.unfolding(problem)[::-1]
     count = min(k or len(order), len(order))
     return tuple(order[(number + 1) * len(order) // count - 1] for number in range(count))

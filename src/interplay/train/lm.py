@@ -9,9 +9,8 @@ import numpy as np
 import torch
 from tokenizers import Tokenizer
 
-from interplay.core import execution, metrics, references
+from interplay.core import execution, metrics, random, references
 from interplay.core.model import UserError
-from interplay.core.random import generator
 from interplay.data import batches, corpus, tokenizer
 from interplay.model import decoder, device, folder
 from interplay.optim import distributed
@@ -35,9 +34,9 @@ def draw_jumps(
     A function of seed and step, so that a resumed run draws the same jumps."""
     if not spec.probability or step <= spec.start * steps:
         return None
-    random = generator("jumps", seed, step)
-    hit = np.isin(tokens, jumping) & (random.random(tokens.shape) < spec.probability)
-    return hit * random.integers(1, spec.largest + 1, tokens.shape)
+    stream = random.generator("jumps", seed, step)
+    hit = np.isin(tokens, jumping) & (stream.random(tokens.shape) < spec.probability)
+    return hit * stream.integers(1, spec.largest + 1, tokens.shape)
 
 
 # The trainer of pre-training, mid-training and SFT, which differ in data, init and loss mask, all of them spec.

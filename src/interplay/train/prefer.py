@@ -83,14 +83,6 @@ def _margin(spec: PreferSpec, logps: Logps) -> Tensor:
     return spec.beta * (chosen - rejected)
 
 
-def _sigmoid(spec: PreferSpec, logps: Logps) -> Tensor:
-    return _smoothed(_margin(spec, logps), spec.label_smoothing)
-
-
-def _hinge(spec: PreferSpec, logps: Logps) -> Tensor:
-    return F.relu(1 - _margin(spec, logps))
-
-
 def _ipo(spec: PreferSpec, logps: Logps) -> Tensor:
     chosen, rejected = logps.ratios()
     return (chosen / logps.chosen_tokens - rejected / logps.rejected_tokens - 1 / (2 * spec.beta)) ** 2
@@ -152,8 +144,8 @@ def _log1mexp(x: Tensor) -> Tensor:
 
 
 LOSSES: dict[str, Callable[[PreferSpec, Logps], Tensor]] = {
-    "sigmoid": _sigmoid,
-    "hinge": _hinge,
+    "sigmoid": lambda spec, logps: _smoothed(_margin(spec, logps), spec.label_smoothing),
+    "hinge": lambda spec, logps: F.relu(1 - _margin(spec, logps)),
     "ipo": _ipo,
     "robust": _robust,
     "sppo_hard": _sppo_hard,

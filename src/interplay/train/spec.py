@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 from interplay.core.extension import Extension
 from interplay.core.model import Count, Model, Natural, NotNegative, Positive, Share, Since
 from interplay.core.references import Mix
-from interplay.model.spec import Dtype, Optimizer, Schedule, Shape, TuneOptimizer, TuneSchedule, check_checkpoints, version_in
+from interplay.model.spec import ComputeSpec, Optimizer, Schedule, Shape, TuneOptimizer, TuneSchedule, check_checkpoints
 
 # The language-model trainer: pre-training, mid-training and SFT differ in data, init and loss mask only.
 
@@ -28,7 +28,7 @@ class PositionJumps(Model):
     """Share of the steps before the first jump: retrieval is learnt faster on plain positions."""
 
 
-class TrainSpec(Model):
+class TrainSpec(ComputeSpec):
     """Next-token training on a corpus. Roles: `corpus` (`corpus.0`, `corpus.1`, ... where the data come in shards); `init` (a
     model) unless `model` is given; `tokenizer` when it is; `validation` (a problem set) for the loss by band."""
 
@@ -40,11 +40,6 @@ class TrainSpec(Model):
     """Tokens per optimiser step, padding included; a whole number of rows."""
     optimizer: Optimizer = Optimizer()
     schedule: Schedule = Schedule()
-    dtype: Dtype = "float32"
-    """Arithmetic of the matrix products; weights and optimiser state stay float32. bfloat16 is for GPUs, and for CPUs with
-    its instructions: on others it is thirty times slower. int8 is for CPUs: the linear layers round each operand to 8 bits on
-    power-of-two scales, the gradients of attention to 11, and sum exactly, so that processors agree; norms, the forward pass of
-    attention and the output head stay float32."""
     position_jumps: PositionJumps = PositionJumps()
     eval_every: Natural = 0
     """Steps between losses on the validation set; 0: only at the end and at the kept checkpoints."""
@@ -52,10 +47,6 @@ class TrainSpec(Model):
     """Steps whose weights are kept in checkpoints/<step>/model/ as part of the artifact."""
     seed: Natural = 0
     """Initial weights and data order."""
-
-    def hashed_version(self) -> int:
-        """Of the arithmetic, too."""
-        return version_in(self.dtype, self.VERSION)
 
     @model_validator(mode="after")
     def _positive(self) -> "TrainSpec":
@@ -85,7 +76,7 @@ class SftSpec(TrainSpec):
 # Common options of trainers with a number of steps on small data: prefer, unlearn and reward_model.
 
 
-class TuneSpec(Model):
+class TuneSpec(ComputeSpec):
     """Steps, rate and length of a run."""
 
     steps: Count
@@ -95,16 +86,10 @@ class TuneSpec(Model):
     plan's cost assumes this length."""
     optimizer: TuneOptimizer = TuneOptimizer()
     schedule: TuneSchedule = TuneSchedule()
-    dtype: Dtype = "float32"
-    """Arithmetic of the matrix products; weights and optimiser state stay float32."""
     checkpoints: list[Count] = []
     """Steps whose weights are kept in checkpoints/<step>/model/ as part of the artifact."""
     seed: Natural = 0
     """Order of the data."""
-
-    def hashed_version(self) -> int:
-        """Of the arithmetic, too."""
-        return version_in(self.dtype, self.VERSION)
 
     @model_validator(mode="after")
     def _kept(self) -> "TuneSpec":
@@ -141,7 +126,21 @@ PREFERENCE_OPTIONS = {
 """Option -> losses that use it."""
 
 
-class PreferSpec(TuneSpec):
+class PairSpec(TuneSpec):
+    """Keys of trainers on pairs."""
+
+    mix: Mix
+    """Share of each `data.<i>` role among the pairs; sums to 1. The set that is smallest for its share is used up."""
+    pairs_per_step: Count = 32
+    """Pairs per optimiser step."""
+
+    @property
+    def rows_per_step(self) -> int:
+        """Two completions a pair."""
+        return 2 * self.pairs_per_step
+
+
+class PreferSpec(PairSpec):
     """Preference optimisation of a policy. Roles: `init` (a model; also the frozen reference of losses that have one), `data.<i>`
     (problem sets that hold pairs, see the step preference_pairs) and, where the stage names one, `validation` (such a set)."""
 
@@ -177,10 +176,6 @@ class PreferSpec(TuneSpec):
     """Weight of kto's chosen completions."""
     undesirable_weight: NotNegative = 1.0
     """Weight of kto's rejected completions."""
-    mix: Mix
-    """Share of each `data.<i>` role among the pairs; sums to 1. The set that is smallest for its share is used up."""
-    pairs_per_step: Count = 32
-    """Pairs per optimiser step."""
     few_shot: Annotated[Natural, Since(0)] = 0
     """Pairs of the same rater with other questions before each prompt, each as chosen and then rejected completion, so that the
     policy learns to infer preferences from its context (FSPO, arXiv:2502.19312). For pairs with raters (the step rated_pairs),
@@ -196,11 +191,6 @@ class PreferSpec(TuneSpec):
         if self.loss_type == "kto" and self.pairs_per_step < 2:
             raise ValueError("pairs_per_step must be at least 2 for kto, which estimates a divergence across pairs")
         return self
-
-    @property
-    def rows_per_step(self) -> int:
-        """Two completions a pair."""
-        return 2 * self.pairs_per_step
 
     @classmethod
     def reference_tokens(cls, spec: Mapping[str, Any], tokens: int) -> int:
@@ -222,7 +212,7 @@ class Routing(Model):
     """Rate of the update; 1 is Bayes' rule."""
 
 
-class RewardModelSpec(TuneSpec):
+class RewardModelSpec(PairSpec):
     """A Bradley-Terry reward model: a decoder with heads on the state at the end of a completion. Roles: `init`
     (a model), `data.<i>` and `validation` (problem sets that hold pairs), and where the stage names an evaluation under
     `samples`, `samples.<b>` (its blocks) and `prompts` (its problems), for best-of-n by reward."""
@@ -235,20 +225,11 @@ class RewardModelSpec(TuneSpec):
     arXiv:2307.09288, eq. 2)."""
     center_rewards_coefficient: NotNegative = 0.0
     """Weight of the squared sum of a pair's rewards, which centres them at 0 (TRL's name; arXiv:2312.09244, eq. 2)."""
-    mix: Mix
-    """Share of each `data.<i>` role among the pairs; sums to 1."""
-    pairs_per_step: Count = 32
-    """Pairs per optimiser step."""
     routing: Annotated[Routing | None, Since(None)] = None
     """Also evaluate, at the end, the accuracy on held-out pairs with heads weighted by routing, `eval_routed_accuracy`, and its
     gain, `eval_routing_gain`; needs pairs with raters (the step rated_pairs). null: no routing."""
     eval_every: Natural = 0
     """Steps between evaluations on the held-out pairs; 0: only at the end and at the kept checkpoints."""
-
-    @property
-    def rows_per_step(self) -> int:
-        """Two completions a pair."""
-        return 2 * self.pairs_per_step
 
 
 # Unlearning: some training data is to be forgotten, the rest retained.

@@ -105,65 +105,59 @@ class Hidden(NamedTuple):
     """Documents that the fillers must not include."""
 
 
-def make_keychains(spec: Keychain, rows: list[verdict.Row], inputs: StepInputs) -> StepResult:
-    """Each row's question at the end of a chain of keys; for a share of 1 - `prevalence`, plainly in a context of equal
-    length."""
-
-    def make(found: Library, entry: Entry) -> multihop.Problem:
-        random = inputs.random(entry.row.origin, "hidden")
-        chained = random.random() < spec.prevalence
-        hidden = _hide_question(spec, found, entry, random) if chained else Hidden("long")
-        return _fill_context(spec, hidden, found, entry, inputs)
-
-    return _make_rows(spec, make, rows)
-
-
-def make_needles(spec: Needle, rows: list[verdict.Row], inputs: StepInputs) -> StepResult:
-    """A question for the value of a key over each row's documents and fillers."""
-
-    def make(found: Library, entry: Entry) -> multihop.Problem:
-        true = int(inputs.random(entry.row.origin, "hidden").integers(spec.n_needles))
-        return _fill_context(spec, Hidden("needle", 1, spec.key_format, ("",) * spec.n_needles, true), found, entry, inputs)
-
-    return _make_rows(spec, make, rows)
-
-
-def make_long_contexts(spec: LongContext, rows: list[verdict.Row], inputs: StepInputs) -> StepResult:
-    """Each row's question over its documents and fillers."""
-    return _make_rows(spec, lambda found, entry: _fill_context(spec, Hidden("long"), found, entry, inputs), rows)
-
-
-def make_citations(spec: Citation, rows: list[verdict.Row], inputs: StepInputs) -> StepResult:
-    """Each row's question over `n_chunks` tagged chunks: its documents and fillers."""
-
-    def make(found: Library, entry: Entry) -> multihop.Problem:
-        missing = spec.n_chunks - len(entry.documents)
-        order = found.fillers(entry, frozenset(entry.documents), inputs.random(entry.row.origin, "fillers"))
-        fillers = [found.documents[number] for _, number in zip(range(missing), order, strict=False)]
-        if len(fillers) != missing:
-            raise SkipError("too_many_documents" if missing < 0 else "too_few_documents")
-        return _arrange_documents("citation", spec.placement, entry, fillers, inputs.random(entry.row.origin, "layout"))
-
-    return _make_rows(spec, make, rows, spec.tagged_steps)
-
-
-def _make_rows(
-    spec: FilledStep | Citation, make: Callable[[Library, Entry], multihop.Problem], rows: list[verdict.Row], tagged: bool = False
-) -> StepResult:
-    """Make every row that has an item. Counts: rows by mode, and dropped rows by reason. `tagged`: see `render`."""
+def make_contexts(spec: FilledStep | Citation, rows: list[verdict.Row], inputs: StepInputs) -> StepResult:
+    """Make every row that has an item. Counts: rows by mode, and dropped rows by reason."""
     found, without = build_library(rows, spec.documents == "needed")
     counts, made = Counter({"dropped_without_documents": without} if without else {}), []
     for entry in found.entries:
         try:
-            problem = make(found, entry)
+            problem = MAKERS[spec.name](spec, found, entry, inputs)
         except SkipError as reason:
             counts[f"dropped_{reason}"] += 1
             continue
+        tagged = isinstance(spec, Citation) and spec.tagged_steps
         prompt, solution, answer = multihop.render(problem, spec.style, tagged)
         columns = {"prompt": prompt, "solution": solution, "answer": answer, "graph": multihop.dumps(problem)}
         made.append(transform_row(entry.row, spec.name, family="multihop", mode=problem.mode, **columns))
         counts[problem.mode] += 1
     return StepResult(made, dict(counts))
+
+
+def _keychain(spec: Keychain, found: Library, entry: Entry, inputs: StepInputs) -> multihop.Problem:
+    """The question at the end of a chain of keys; with a chance of 1 - `prevalence`, plainly in a context of equal length."""
+    random = inputs.random(entry.row.origin, "hidden")
+    chained = random.random() < spec.prevalence
+    hidden = _hide_question(spec, found, entry, random) if chained else Hidden("long")
+    return _fill_context(spec, hidden, found, entry, inputs)
+
+
+def _needle(spec: Needle, found: Library, entry: Entry, inputs: StepInputs) -> multihop.Problem:
+    """A question for the value of a key over the row's documents and fillers."""
+    true = int(inputs.random(entry.row.origin, "hidden").integers(spec.n_needles))
+    return _fill_context(spec, Hidden("needle", 1, spec.key_format, ("",) * spec.n_needles, true), found, entry, inputs)
+
+
+def _long_context(spec: LongContext, found: Library, entry: Entry, inputs: StepInputs) -> multihop.Problem:
+    """The question over the row's documents and fillers."""
+    return _fill_context(spec, Hidden("long"), found, entry, inputs)
+
+
+def _citation(spec: Citation, found: Library, entry: Entry, inputs: StepInputs) -> multihop.Problem:
+    """The question over `n_chunks` tagged chunks: the row's documents and fillers."""
+    missing = spec.n_chunks - len(entry.documents)
+    order = found.fillers(entry, frozenset(entry.documents), inputs.random(entry.row.origin, "fillers"))
+    fillers = [found.documents[number] for _, number in zip(range(missing), order, strict=False)]
+    if len(fillers) != missing:
+        raise SkipError("too_many_documents" if missing < 0 else "too_few_documents")
+    return _arrange_documents("citation", spec.placement, entry, fillers, inputs.random(entry.row.origin, "layout"))
+
+
+MAKERS: dict[str, Callable[..., multihop.Problem]] = {
+    "keychain": _keychain,
+    "needle": _needle,
+    "long_context": _long_context,
+    "citation": _citation,
+}
 
 
 def _hide_question(spec: Keychain, found: Library, entry: Entry, random: np.random.Generator) -> Hidden:

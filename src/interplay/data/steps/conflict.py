@@ -12,11 +12,9 @@ from interplay.core import model, random
 from interplay.data.curate import StepInputs, StepResult, transform_row
 from interplay.data.steps.context_spec import ConflictPairs
 from interplay.data.steps.spec import Poison
-from interplay.tasks import family, multihop
-from interplay.tasks.facts import chains, questions
-from interplay.tasks.facts.people import TRIES, Problem, grouped
+from interplay.tasks import family, multihop, spec as tasks_spec
+from interplay.tasks.facts import chains, people, questions
 from interplay.tasks.op_dag import dag, terse_corruptions
-from interplay.tasks.spec import Verify
 from interplay.tasks.verdict import BOX, Row, closing_brace
 
 # Poison: a share of the rows is corrupted. The graph and answer that a row is judged by stay true.
@@ -88,12 +86,9 @@ def _poison_text(spec: Poison, row: Row, donors: Sequence[Row], letters: str, tr
 
 def _wrong_answers(row: Row, answers: Sequence[str]) -> list[str]:
     """The answers that the row's verifier judges wrong; it accepts equal values, such as 1/2 for 0.5, and aliases."""
-    module, before = (
-        family.judge_family(row.family),
-        row.solution.rpartition(BOX)[0],
-    )  # text before the answer may be part of the format
+    module, before = family.judge_family(row.family), row.solution.rpartition(BOX)[0]  # which may be part of the format
     problem = module.loads(row.graph)
-    return [answer for answer in answers if not module.verify(problem, f"{before}{BOX}{answer}}}", Verify()).answer]
+    return [answer for answer in answers if not module.verify(problem, f"{before}{BOX}{answer}}}", tasks_spec.Verify()).answer]
 
 
 def _sentences(rows: Sequence[Row]) -> list[str]:
@@ -177,7 +172,8 @@ def make_conflict_pairs(spec: ConflictPairs, rows: list[Row], inputs: StepInputs
     """Questions about single memorised facts, each after a context and with a rejected completion. Counts: pairs of each sort
     (ignorance, over_inclusion, irrelevant), rows about other things (not_by_heart), and rows for which there are too few names
     (no_context)."""
-    known = [(row, problem.hops[0]) for row in rows if (problem := _parametric_problem(row))]
+    asked = [row for row in rows if row.family == "bios" and row.mode == "parametric"]
+    known = [(row, questions.BIOS.loads(row.graph).hops[0]) for row in asked]
     names = _collect_names([fact for _, fact in known])
     against = _draw_share([row for row, _ in known], spec.contradicting, "contradicting", inputs)
     sorts = dict.fromkeys(against, "over_inclusion")
@@ -191,10 +187,6 @@ def make_conflict_pairs(spec: ConflictPairs, rows: list[Row], inputs: StepInputs
         counts[sort if pair else "no_context"] += 1
         made += [pair] if pair else []
     return StepResult(made, counts)
-
-
-def _parametric_problem(row: Row) -> Problem | None:
-    return questions.BIOS.loads(row.graph) if row.family == "bios" and row.mode == "parametric" else None
 
 
 def _collect_names(facts: Sequence[chains.Fact]) -> Names:
@@ -224,7 +216,7 @@ def _make_pair(spec: ConflictPairs, row: Row, known: chains.Fact, sort: str, nam
     if sort != "ignorance" and not others:
         return None
     lure = known.object if sort == "ignorance" else next(iter(others.values()))
-    problem = questions.BIOS.loads(row.graph)._replace(hops=(answer,), context=grouped(shown | others, draw))
+    problem = questions.BIOS.loads(row.graph)._replace(hops=(answer,), context=people.grouped(shown | others, draw))
     made, conflict = questions.written(problem), questions.Conflict(problem, known)
     rejected = questions.written(problem._replace(hops=(known._replace(object=lure),))).solution
     bare = {} if spec.rewrite else {known.object: f"{BOX}{known.object}}}"}
@@ -250,7 +242,7 @@ def _distractor_facts(
     facts: dict[chains.About, str] = {}
     relations = list(names.objects)
     for number in range(count):
-        for _ in range(TRIES):
+        for _ in range(people.TRIES):
             subject = known.subject if number % 3 == 1 else names.people[draw() % len(names.people)]
             relation = known.relation if number % 3 == 0 else relations[draw() % len(relations)]
             there = _draw_other(names.objects[relation], taken | {subject}, draw)

@@ -51,6 +51,7 @@ class ContextStep(StepModel):
     """Common options of long-context steps."""
 
     WRITES_ANEW: ClassVar[bool] = True
+    RUN: ClassVar[str] = "chain:make_contexts"
     style: Literal["published", "terse"] = "published"
     """published: numbered passages and an instruction in prose; terse: the sentences alone and a question line, for tiny
     models."""
@@ -75,14 +76,12 @@ class FilledStep(ContextStep):
 class LongContext(FilledStep):
     """Extend each item's documents with documents of other items; the question is unchanged."""
 
-    RUN: ClassVar[str] = "chain:make_long_contexts"
     name: Literal["long_context"] = "long_context"
 
 
 class Needle(FilledStep):
     """Ask for the value of a key among other pairs distributed over documents (key-value needle retrieval)."""
 
-    RUN: ClassVar[str] = "chain:make_needles"
     name: Literal["needle"] = "needle"
     n_needles: Count = 8
     """Pairs in the context, including the target."""
@@ -99,7 +98,6 @@ class Keychain(FilledStep):
     """Hide each item's question at the end of a chain of keys among distractor chains and documents (KeyChain,
     arXiv:2510.19363)."""
 
-    RUN: ClassVar[str] = "chain:make_keychains"
     name: Literal["keychain"] = "keychain"
     chains: Literal["published_4_per_1024_hex8", "published_1_per_1024_uuid4"] | None = None
     """The published rules for the number of chains and the form of keys: four chains per 1,024 tokens (the final pipeline) or
@@ -145,7 +143,6 @@ class Citation(ContextStep):
 
     VERSION: ClassVar[int] = 2
     """2: in terse style a tag follows its chunk."""
-    RUN: ClassVar[str] = "chain:make_citations"
     name: Literal["citation"] = "citation"
     n_chunks: Annotated[int, Field(ge=2, le=128)] = 16
     """Chunks, each one document: the item's own, and documents of other items (16 to 128 as published)."""

@@ -252,13 +252,9 @@ def draw_places(placement: str, own: int, total: int, random: np.random.Generato
     if placement == "uniform":
         return random.permutation(total)[:own].tolist()
     first = {"start": 0, "end": total - own}
-    chosen = [first[placement] + i for i in range(own)] if placement in first else spread_places(own, total)
+    middles = [int((i + 0.5) * total / own) for i in range(own)]  # of `own` equal parts
+    chosen = [first[placement] + i for i in range(own)] if placement in first else middles
     return [chosen[i] for i in random.permutation(own)]
-
-
-def spread_places(own: int, total: int) -> list[int]:
-    """The middles of `own` equal parts of `total` places."""
-    return [int((i + 0.5) * total / own) for i in range(own)]
 
 
 def _gaussian_places(own: int, total: int, random: np.random.Generator) -> list[int]:

@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 
 from interplay.core import extension, model
-from interplay.data import similarity
+from interplay.data import similarity, tokenizer
 from interplay.data.curate import StepInputs, StepResult, transform_row
 from interplay.data.steps import spec as steps
-from interplay.data.tokenizer import tokenizer_folder
 from interplay.tasks.family import judge_family
 from interplay.tasks.spec import FAMILIES
 from interplay.tasks.verdict import Row
@@ -185,15 +184,15 @@ def apply_chat_template(spec: steps.ChatTemplate, rows: list[Row], inputs: StepI
     # Imported here, since the import takes two seconds. The library runs the template in a sandbox.
     from transformers import AutoTokenizer
 
-    folder = tokenizer_folder(inputs.folders["tokenizer"])
-    tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
-    if not tokenizer.chat_template:
+    folder = tokenizer.tokenizer_folder(inputs.folders["tokenizer"])
+    chat = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+    if not chat.chat_template:
         raise model.PermanentError(f"chat_template: {folder} has no chat template; remove the step, or start from a chat model")
     before = [{"role": "system", "content": spec.system}] if spec.system is not None else []
 
     def rendered(prompt: str) -> str:
         messages = [*before, {"role": "user", "content": prompt}]
-        return str(tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True))
+        return str(chat.apply_chat_template(messages, tokenize=False, add_generation_prompt=True))
 
     return StepResult([transform_row(row, "chat_template", prompt=rendered(row.prompt)) for row in rows], {"changed": len(rows)})
 

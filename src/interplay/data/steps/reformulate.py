@@ -2,9 +2,7 @@
 and split solutions of op_dag: subproblems, interventions, atoms, units."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -27,24 +25,17 @@ DRAWS = 40
 """Answers drawn from other rows, as a multiple of the wanted number, before the draw counts as failed."""
 
 
-@dataclass(frozen=True)
-class Source:
-    """The source of wrong answers."""
-
-    distractors: str
-    """same_set or near."""
-    answers: Sequence[str]
-    """Answers of all rows, with repeats."""
-
-
-def draw_distractors(source: Source, gold: str, modulus: int | None, count: int, rng: np.random.Generator) -> list[str]:
-    """`count` wrong answers, pairwise distinct in meaning and distinct from the gold; fewer where not enough are found."""
-    if source.distractors == "near":
+def draw_distractors(
+    source: str, answers: Sequence[str], gold: str, modulus: int | None, count: int, rng: np.random.Generator
+) -> list[str]:
+    """`count` wrong answers, pairwise distinct in meaning and distinct from the gold; fewer where not enough are found. `source`:
+    same_set or near; `answers`: of all rows, with repeats."""
+    if source == "near":
         return _near_numbers(gold, modulus, count, rng)
     found: list[str] = []
     kind = _answer_kind(gold)
-    for place in rng.integers(len(source.answers), size=DRAWS * count):
-        answer = source.answers[place]
+    for place in rng.integers(len(answers), size=DRAWS * count):
+        answer = answers[place]
         if _answer_kind(answer) == kind and not any(same_answer(answer, other, modulus) for other in [gold, *found]):
             found.append(answer)
             if len(found) == count:
@@ -86,24 +77,14 @@ CLOSED = ("reformulated", "subproblems")
 Step = context.Choice | context.Cloze | context.TrueFalse | context.Ladder
 
 
-class Reformulated(NamedTuple):
-    """Number of a given row -> the row in its format; and counts of the reasons why others have none."""
-
-    rows: dict[int, Row]
-    counts: dict[str, int]
-
-
-Draw = Callable[[Row, np.random.Generator], Form | None]
-
-
 def reformulate_rows(spec: Step, rows: list[Row], inputs: StepInputs) -> StepResult:
     """Each question in each valid format of the step: questions in their order, formats from easy to hard. Counts: rows without
     an instance by reason, and of a ladder the instances of each format."""
     made = {format: rows_in_format(format, rows, inputs, spec) for format in _formats(spec)}
-    kept = [reformed.rows[place] for place in range(len(rows)) for reformed in made.values() if place in reformed.rows]
-    counts = {name: count for reformed in made.values() for name, count in reformed.counts.items()}
+    kept = [of_format[place] for place in range(len(rows)) for of_format, _ in made.values() if place in of_format]
+    counts = {name: count for _, missing in made.values() for name, count in missing.items()}
     if isinstance(spec, context.Ladder):
-        counts |= {format: len(reformed.rows) for format, reformed in made.items()}
+        counts |= {format: len(of_format) for format, (of_format, _) in made.items()}
     return StepResult(kept, counts)
 
 
@@ -116,48 +97,45 @@ def _formats(spec: Step) -> Sequence[str]:
     return [spec.name]
 
 
-def rows_in_format(format: str, rows: Sequence[Row], inputs: StepInputs, spec: Step) -> Reformulated:
-    """Every open question with a valid instance, in this format."""
+def rows_in_format(format: str, rows: Sequence[Row], inputs: StepInputs, spec: Step) -> tuple[dict[int, Row], dict[str, int]]:
+    """Every open question with a valid instance, in this format, by the number of its row; and counts of the reasons why others
+    have none."""
     counts: Counter[str] = Counter()
     instances: dict[int, Form] = {}
-    draw = _instance_drawer(format, rows, spec)
+    answers = [row.answer for row in rows if row.answer and row.family not in CLOSED]
     for place, row in enumerate(rows):
         if row.family in CLOSED or not row.answer:
             counts["not_open"] += 1
-        elif found := _first_valid(row, draw, inputs, spec, format):
+        elif found := _first_valid(row, answers, inputs, spec, format):
             instances[place] = found
         else:
             counts[f"no_valid_{format}"] += 1
     order = sorted(instances, key=lambda place: int(inputs.random("balance", format, _draw_key(rows[place])).integers(1 << 62)))
     for rank, place in enumerate(order):
         instances[place] = _balance(instances[place], rank)
-    return Reformulated(
-        {place: _reformulated_row(rows[place], form, spec.name) for place, form in instances.items()}, dict(counts)
-    )
+    return {place: _reformulated_row(rows[place], form, spec.name) for place, form in instances.items()}, dict(counts)
 
 
-def _instance_drawer(format: str, rows: Sequence[Row], spec: Step) -> Draw:
-    """The function that draws one instance of a row. Statements of true_false are wrong at first; balancing makes half of them
-    right."""
-    if format == OPEN:
-        return lambda row, rng: Form(OPEN, row.family, row.graph, row.answer)
-    if isinstance(spec, context.Cloze | context.Ladder) and format == CLOZE:
-        return lambda row, rng: _with_mask(row, spec.masked, rng)
-    answers = [row.answer for row in rows if row.answer and row.family not in CLOSED]
-    source = Source("" if isinstance(spec, context.Cloze) else spec.distractors, answers)
-    return lambda row, rng: _with_options(row, format, source, CHOICES.get(format, 2), rng)
-
-
-def _first_valid(row: Row, draw: Draw, inputs: StepInputs, spec: Step, format: str) -> Form | None:
+def _first_valid(row: Row, answers: Sequence[str], inputs: StepInputs, spec: Step, format: str) -> Form | None:
     for attempt in range(spec.attempts):
-        form = draw(row, inputs.random(spec.name, format, _draw_key(row), attempt))
+        form = _draw_form(row, answers, inputs.random(spec.name, format, _draw_key(row), attempt), spec, format)
         if form and is_valid(form):
             return form
     return None
 
 
-def _with_options(row: Row, format: str, source: Source, count: int, rng: np.random.Generator) -> Form:
-    wrong = draw_distractors(source, row.answer, modulus_of(row), count - 1, rng)
+def _draw_form(row: Row, answers: Sequence[str], rng: np.random.Generator, spec: Step, format: str) -> Form | None:
+    """One instance of a row. Statements of true_false are wrong at first; balancing makes half of them right."""
+    if format == OPEN:
+        return Form(OPEN, row.family, row.graph, row.answer)
+    if isinstance(spec, context.Cloze) or (isinstance(spec, context.Ladder) and format == CLOZE):
+        return _with_mask(row, spec.masked, rng)
+    return _with_options(row, format, spec.distractors, answers, rng)
+
+
+def _with_options(row: Row, format: str, source: str, answers: Sequence[str], rng: np.random.Generator) -> Form:
+    modulus, count = reformulated.modulus_of(row.family, row.graph), CHOICES.get(format, 2) - 1
+    wrong = draw_distractors(source, answers, row.answer, modulus, count, rng)
     options = tuple(wrong[i] for i in rng.permutation(len(wrong)))
     return Form(format, row.family, row.graph, row.answer, (row.answer, *options), statement=options[0] if options else "")
 
@@ -180,7 +158,7 @@ def is_valid(form: Form) -> bool:
     too."""
     if form.format in CHOICES or form.format == TRUE_FALSE:
         loaded = reformulated.loads(reformulated.dumps(form))
-        modulus = dag.loads(form.graph).modulus if form.family == "op_dag" else None
+        modulus = reformulated.modulus_of(form.family, form.graph)
         pairs = [(a, b) for i, a in enumerate(form.options) for b in form.options[:i]]
         return (
             len(form.options) == CHOICES.get(form.format, 2)
@@ -196,11 +174,6 @@ def is_valid(form: Form) -> bool:
             and reformulated.guess_chance(form) < 1  # a mask that fits a single residue is the answer
         )
     return True
-
-
-def modulus_of(row: Row) -> int | None:
-    """The modulus up to which two numbers are the same answer to a row; None: none."""
-    return dag.loads(row.graph).modulus if row.family == "op_dag" else None
 
 
 def _balance(form: Form, rank: int) -> Form:

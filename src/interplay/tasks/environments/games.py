@@ -283,10 +283,6 @@ def generate_deal(task: Kuhn, seed: int, index: int, op: int) -> Deal:
     return Deal("kuhn", (first, second), draw() % 2, draw())
 
 
-def _deal_seats(problem: Deal) -> tuple[str, str]:
-    return f"{problem.cards[0]} first\n", f"{problem.cards[1]} second\n"
-
-
 def _deal_position(problem: Deal, moves: Sequence[str]) -> Position:
     """Payoffs in units of two chips."""
     wrong = [n for n, move in enumerate(moves) if move not in (PASS, BET)]
@@ -326,7 +322,7 @@ def _solve_deal(prompt: str, task: Kuhn, replies: family.Replies) -> str:
 
 
 KUHN_RULES = Rules(
-    seats=_deal_seats,
+    seats=lambda problem: (f"{problem.cards[0]} first\n", f"{problem.cards[1]} second\n"),
     position=_deal_position,
     scripted=_deal_scripted,
     best=lambda problem, moves: _likelier_move(problem.cards[problem.seat], moves),

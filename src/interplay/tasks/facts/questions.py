@@ -67,7 +67,7 @@ def sentences(text: str) -> list[chains.Fact] | None:
 
 def _fact_of(match: re.Match[str]) -> chains.Fact:
     a, r, b, r1, a1, b1, b2, r2, a2 = match.groups()
-    return chains.Fact(a, r, b) if a else chains.Fact(a1, r1, b1) if a1 else chains.Fact(a2, r2, b2)
+    return chains.Fact(a or a1 or a2, r or r1 or r2, b or b1 or b2)
 
 
 def vocabulary(task: Bios) -> list[str]:

@@ -201,38 +201,18 @@ def structure_key(problem: Any, colours: list[int], ordered: Sequence[bool], mod
 
 def _refine_down(reads: Sequence[tuple[int, ...]], ordered: Sequence[bool], colours: list[int]) -> None:
     """Each node's colour from its own and its parents', which precede it; the order of parents counts where `ordered` says so."""
-    mixed: list[int] = []
-    """The mixed colour of each node so far; 0 until a reader needs it."""
     for place, parents in enumerate(reads):
-        total = colours[place] * 3
-        if ordered[place]:
-            for number, parent in enumerate(parents):
-                total += mix_hash(colours[parent] + number)
-        else:
-            for parent in parents:
-                total += mixed[parent] or _mixed(mixed, colours, parent)
-        colours[place] = mix_hash(total)
-        mixed.append(0)
-
-
-def _mixed(mixed: list[int], colours: list[int], parent: int) -> int:
-    """Compute and keep the mixed colour of a node: many nodes have several readers, and many have none."""
-    found = mixed[parent] = mix_hash(colours[parent])
-    return found
+        mixed = [mix_hash(colours[parent] + number * ordered[place]) for number, parent in enumerate(parents)]
+        colours[place] = mix_hash(colours[place] * 3 + sum(mixed))
 
 
 def _refine_up(reads: Sequence[tuple[int, ...]], ordered: Sequence[bool], colours: list[int]) -> None:
     """Each node's colour from its own and its readers', which follow it."""
     totals = [colour * 5 for colour in colours]
-    for place in range(len(colours) - 1, -1, -1):
-        colour = colours[place] = mix_hash(totals[place])
-        if ordered[place]:
-            for number, parent in enumerate(reads[place]):
-                totals[parent] += mix_hash(colour + number + 7)
-        elif reads[place]:
-            added = mix_hash(colour + 7)
-            for parent in reads[place]:
-                totals[parent] += added
+    for place in reversed(range(len(colours))):
+        colours[place] = mix_hash(totals[place])
+        for number, parent in enumerate(reads[place]):
+            totals[parent] += mix_hash(colours[place] + number * ordered[place] + 7)
 
 
 def mix_hash(number: int) -> int:
@@ -251,11 +231,6 @@ BITS = VALUED, NAMED, BAD_VALUE, BAD_PARENTS, BAD_OPERATOR, EXTRA, UNREADABLE = 
 ERRORS = ("truncated", "parse", "missing_node", "dependency", "operator", "value", "extra_node", "answer")
 """Error classes of `tally`."""
 _OPERATOR_FREE = ~BAD_OPERATOR
-
-
-def expected_bits(problem: Any) -> list[int]:
-    """The bits of each necessary node that is right."""
-    return [VALUED | NAMED if node.parents else VALUED for node in problem.nodes[: problem.necessary]]
 
 
 Counts = tuple[int, int, int, int, int, int, int, str | None]

@@ -6,7 +6,6 @@ Model text is split by regular expressions and never evaluated as code; a senten
 
 import re
 import struct
-from collections.abc import Sequence
 from functools import lru_cache
 from hashlib import shake_128
 from typing import NamedTuple
@@ -150,8 +149,6 @@ def _side_or_quotient(text: str) -> Side | dag.Form | str | None:
 
 UNBOUND_PLACE = -1
 """The place of unbound letters, and of names that are no nodes."""
-UNMATCHED = -1
-"""The code of a letter whose binding is not in the gold."""
 PRIME = 2**61 - 1
 _MOST = 10**15
 """Larger numbers count as no value: repeated products are unbounded."""
@@ -196,70 +193,14 @@ UNBOUND = Bound(frozenset((UNBOUND_PLACE,)), None, 0, ())
 UNKNOWN_BOUND = Bound(frozenset((0,)), (1, 0), node_weight(0), ())
 
 
-def intermediate_code(place: int, number: int) -> int:
-    """The code of an intermediate result of a node, by its number."""
-    return -2 - 64 * place - number
+class Letters(dict[str, Bound]):
+    """Letter -> its value in a completion up to the current sentence."""
 
+    unknown = ""
+    """The unknown's letter; empty where there is none."""
 
-class Bounds(dict[int, Bound]):
-    """Code (a node's place, or `intermediate_code`) -> its value, computed on first access."""
-
-    def __init__(self, nodes: Sequence[Node], forms: list[dag.Form]) -> None:
-        self.nodes, self.forms = nodes, forms
-
-    def __missing__(self, code: int) -> Bound:
-        if code >= 0:
-            found = Bound(frozenset((code,)), self.forms[code], node_weight(code), ())
-        else:
-            found = self._folded(*divmod(-2 - code, 64))
-        self[code] = found
-        return found
-
-    def _folded(self, place: int, number: int) -> Bound:
-        """The sum (or difference) of the first parents of a node, as its intermediate result `number` has it."""
-        node = self.nodes[place]
-        reads = node.parents[: number + (2 if len(node.parents) > 1 else 1)]
-        signs = [-1 if node.minus and at else 1 for at in range(len(reads))]
-        slope, rest = (
-            sum([sign * self.forms[parent][part] for sign, parent in zip(signs, reads, strict=True)]) for part in (0, 1)
-        )
-        print_ = sum([sign * node_weight(parent) for sign, parent in zip(signs, reads, strict=True)])
-        return Bound(frozenset(reads), (slope, rest), print_ % PRIME, ())
-
-
-_NO_BOUNDS = Bounds((), [])
-
-
-class Letters:
-    """The bindings of letters in a completion up to the current sentence."""
-
-    __slots__ = ("bounds", "codes", "made", "unknown")
-
-    def __init__(self) -> None:
-        self.bounds = _NO_BOUNDS
-        """Those of the problem, set before the first sentence that is not the gold one."""
-        self.codes: dict[str, int] = {}
-        """Letter -> its code among `bounds`, or UNMATCHED."""
-        self.made: dict[str, Bound] = {}
-        """Letter -> its value, where its code is UNMATCHED."""
-        self.unknown = ""
-        """The unknown's letter; empty where there is none. In reverse mode it alone has code 0."""
-
-    def __getitem__(self, letter: str) -> Bound:
-        code = self.codes.get(letter)
-        return UNBOUND if code is None else self.made[letter] if code == UNMATCHED else self.bounds[code]
-
-    def bind(self, letter: str, bound: Bound) -> None:
-        """Bind a letter to a value that is not in the gold."""
-        self.codes[letter] = UNMATCHED
-        self.made[letter] = bound
-
-    def name_unknown(self, letter: str) -> None:
-        """Make this the unknown's letter; an earlier letter of the unknown stays bound to its node."""
-        if self.unknown != letter and self.codes.get(self.unknown) == 0:
-            self.bind(self.unknown, UNKNOWN_BOUND)
-        self.unknown = letter
-        self.codes[letter] = 0
+    def __missing__(self, letter: str) -> Bound:
+        return UNBOUND
 
 
 def clause_statement(clause: Clause, letters: Letters) -> Statement:

@@ -62,7 +62,8 @@ def with_conflict(problem: dag.Problem, prompt: str, true_first: bool, draw: Dra
     node = problem.nodes[place]
     most = problem.modulus or max(10, *(other.constant or 0 for other in problem.nodes)) + 1
     constant = _pick([n for n in range(0 if most == 2 else 1, most) if n != node.constant], draw)
-    false = gold_sentences(_with(problem, place, node._replace(constant=constant))).definitions[place]
+    nodes = (*problem.nodes[:place], node._replace(constant=constant), *problem.nodes[place + 1 :])
+    false = gold_sentences(problem._replace(nodes=nodes)).definitions[place]
     definitions, question = _split(prompt)
     true = [text.strip(FILLER) for text in definitions].index(gold_sentences(problem).definitions[place])
     return _joined(definitions, false, range(true + 1, len(definitions) + 1) if true_first else range(true + 1), question, draw)
@@ -97,10 +98,6 @@ def _joined(definitions: list[str], text: str, gaps: range, question: str, draw:
     return STEP.join([*definitions[:gap], text, *definitions[gap:]]) + ASK + question
 
 
-def _with(problem: dag.Problem, place: int, node: dag.Node) -> dag.Problem:
-    return problem._replace(nodes=(*problem.nodes[:place], node, *problem.nodes[place + 1 :]))
-
-
 def _pick(items: Sequence[T], draw: Draw) -> T:
     return items[draw() % len(items)]
 
@@ -130,25 +127,18 @@ class Progress(NamedTuple):
     """Nodes that were valued, after all were unfolded."""
 
 
-class Wrong(NamedTuple):
-    """The first wrong step of a solution."""
-
-    start: int
-    """Offset of its first character."""
-    about: int
-    """Place of its node."""
-    progress: Progress
-    """The state before it."""
-
-
 def repair(problem: dag.Problem, completion: str, goal_first: bool) -> Repair | None:
     """The repair of a completion of a forward problem, of its first wrong step; None where it has none."""
     wrong = first_wrong(problem, completion, goal_first)
-    return None if wrong is None else _corrected(problem, completion[: wrong.start], wrong.about, wrong.progress, goal_first)
+    if wrong is None:
+        return None
+    start, about, progress = wrong
+    return _corrected(problem, completion[:start], about, progress, goal_first)
 
 
-def first_wrong(problem: dag.Problem, completion: str, goal_first: bool) -> Wrong | None:
-    """The first wrong step before the answer; None where there is none, where an earlier step has a name that is no node of the
+def first_wrong(problem: dag.Problem, completion: str, goal_first: bool) -> tuple[int, int, Progress] | None:
+    """The first wrong step before the answer: the offset of its first character, the place of its node, and the state before it;
+    None where there is none, where an earlier step has a name that is no node of the
     problem (intermediate names are not followed here), and in reverse problems.
 
     A step is wrong if it is unreadable, is about a node that the goal does not need or that had its step, has a wrong value or
@@ -162,7 +152,7 @@ def first_wrong(problem: dag.Problem, completion: str, goal_first: bool) -> Wron
             return None
         unfolded = len(progress.defined) == problem.necessary
         if _wrong(problem, effect, progress, unfolded):
-            return Wrong(start, effect[0], progress)
+            return start, effect[0], progress
         (progress.valued if unfolded else progress.defined).add(effect[0])
     return None
 

@@ -77,7 +77,7 @@ def _evaluated(
         return CIRCULAR
     needed = dag.dependencies(parents, goal)
     chain = [place for place in order if place in needed]
-    solved = _values(_forms(defined, chain, task.modulus), given, task.modulus)
+    solved = _solved([defined[place] for place in chain], given, task.modulus)
     if solved is None:
         return UNANSWERABLE
     values, slopes = solved
@@ -88,7 +88,10 @@ def _evaluated(
     return dag.Problem(
         mode=dag.FORWARD if given is None else dag.REVERSE,
         modulus=task.modulus,
-        nodes=tuple(_node(defined[place], [where[parent] for parent in parents[place]]) for place in nodes),
+        nodes=tuple(
+            dag.Node(defined[i].name, defined[i].operator, tuple(where[parent] for parent in parents[i]), defined[i].constant)
+            for i in nodes
+        ),
         necessary=len(chain),
         values=values,
         slopes=slopes,
@@ -142,34 +145,22 @@ def _topological_order(defined: list[Defined], parents: list[list[int]]) -> list
     return order
 
 
-def _forms(defined: list[Defined], chain: list[int], modulus: int | None) -> list[dag.Form] | None:
-    """The linear form of each place of the chain; None where one is not linear."""
-    known: dict[str, dag.Form] = {}
-    for place in chain:
-        form = terse.evaluate(defined[place].expression, known, modulus)
+def _solved(chain: list[Defined], given: int | None, modulus: int | None) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+    """Values and coefficients of the unknown of the definitions of a chain, where the value of the last, the goal, is `given` in
+    reverse mode; None where one is not linear, or the unknown has no unique value."""
+    forms: dict[str, dag.Form] = {}
+    for one in chain:
+        form = terse.evaluate(one.expression, forms, modulus)
         if form is None:
             return None
-        known[defined[place].name] = form
-    return list(known.values())
-
-
-def _values(
-    forms: list[dag.Form] | None, given: int | None, modulus: int | None
-) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-    """Values and coefficients of the unknown, where the goal's value is `given` in reverse mode; None where the unknown has no
-    unique value."""
-    if forms is None:
-        return None
+        forms[one.name] = form
+    slope, constant = forms[chain[-1].name]
     try:
-        unknown = 0 if given is None else dag.linear_root(forms[-1][0], given - forms[-1][1], modulus)
+        unknown = 0 if given is None else dag.linear_root(slope, given - constant, modulus)
     except ValueError:
         return None
-    values = [a * unknown + b for a, b in forms]
-    return tuple(value % modulus if modulus else value for value in values), tuple(a for a, _ in forms)
-
-
-def _node(one: Defined, parents: list[int]) -> dag.Node:
-    return dag.Node(one.name, one.operator, tuple(parents), one.constant)
+    values = [a * unknown + b for a, b in forms.values()]
+    return tuple(value % modulus if modulus else value for value in values), tuple(a for a, _ in forms.values())
 
 
 # A solver that reads the prompt only: the oracle for the generator, with which it shares no code.

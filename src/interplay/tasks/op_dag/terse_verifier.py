@@ -7,7 +7,6 @@ from typing import NamedTuple
 from interplay.tasks import spec, verdict
 from interplay.tasks.op_dag import dag
 from interplay.tasks.op_dag.dag import BITS, REVERSE, Form, Problem
-from interplay.tasks.op_dag.spec import LETTERS
 from interplay.tasks.op_dag.terse import Step, evaluate, gold_sentences, parse_step, reduce_form, split_steps
 
 VALUED, NAMED, BAD_VALUE, BAD_PARENTS, BAD_OPERATOR, EXTRA, UNREADABLE = BITS
@@ -36,12 +35,6 @@ class Gold(NamedTuple):
     many."""
 
 
-_VALUES = [(place, VALUED) for place in range(LETTERS)]
-_DEFINITIONS = [(place, NAMED) for place in range(LETTERS)]
-_WHOLES = [(place, NAMED | VALUED) for place in range(LETTERS)]
-"""The effects of gold sentences by place, made once."""
-
-
 @dag.keep_by_identity
 def gold(problem: Problem) -> Gold:
     """The gold of a problem."""
@@ -49,16 +42,12 @@ def gold(problem: Problem) -> Gold:
     effects: dict[str, Effect] = {}
     needs, expected = [], []
     for place, definition in enumerate(definitions):
-        parents = problem.nodes[place][2]
-        effects[evaluations[place]] = _VALUES[place]
-        if parents:
-            effects[definition], effects[whole[place]] = _DEFINITIONS[place], _WHOLES[place]
-            needs.append(sum([1 << parent for parent in parents]) if len(parents) > 1 else 1 << parents[0])
-            expected.append(NAMED | VALUED)
-        else:
-            effects[definition] = _VALUES[place]
-            needs.append(0)
-            expected.append(VALUED)
+        parents = problem.nodes[place].parents
+        whole_bits = NAMED | VALUED if parents else VALUED
+        effects[evaluations[place]] = place, VALUED
+        effects[definition], effects[whole[place]] = (place, NAMED if parents else VALUED), (place, whole_bits)
+        needs.append(sum(1 << parent for parent in parents))
+        expected.append(whole_bits)
     for text in equations:
         effects[text] = (problem.goal, 0)
     places = {node[0]: place for place, node in enumerate(problem.nodes)}
@@ -89,21 +78,6 @@ def judge_step(truth: Gold, step: Step) -> Effect:
             bits |= BAD_VALUE
         if worked.operators != set(node.operator):
             bits |= BAD_OPERATOR
-    return place, bits
-
-
-def judge_scoped(truth: Gold, step: Step, reached: frozenset[str], operators: frozenset[str], values: dict[str, Form]) -> Effect:
-    """The effect of a step about a necessary node whose definition reads intermediate names: `reached` are the nodes and
-    `operators` the signs found by following them, `values` the forms of all its names."""
-    place = truth.places[step.name]
-    node = truth.problem.nodes[place]
-    bits = _value_bits(truth, place, step) | NAMED
-    if reached != {truth.problem.nodes[parent].name for parent in node.parents}:
-        bits |= BAD_PARENTS
-    if operators != set(node.operator) or (step.worked and step.named and step.worked.operators != step.named.operators):
-        bits |= BAD_OPERATOR
-    if not values_agree(truth, step, values):
-        bits |= BAD_VALUE
     return place, bits
 
 
@@ -269,10 +243,20 @@ def _reach(scope: Scope, at: int, depth: int = 0) -> Reach:
 
 
 def _through(scope: Scope, step: Step, source: int) -> Effect:
-    """The effect of a step about a node that step `source` defines through intermediate names."""
-    reach, defining = _reach(scope, source), scope.steps[source]
+    """The effect of a step about a necessary node that step `source` defines through intermediate names."""
+    truth, reach, defining = scope.truth, _reach(scope, source), scope.steps[source]
     assert defining is not None
-    return judge_scoped(scope.truth, step._replace(named=defining.named), reach.names, reach.operators, reach.values)
+    step = step._replace(named=defining.named)
+    place = truth.places[step.name]
+    node = truth.problem.nodes[place]
+    bits = _value_bits(truth, place, step) | NAMED
+    if reach.names != {truth.problem.nodes[parent].name for parent in node.parents}:
+        bits |= BAD_PARENTS
+    if reach.operators != set(node.operator) or (step.worked and step.named and step.worked.operators != step.named.operators):
+        bits |= BAD_OPERATOR
+    if not values_agree(truth, step, reach.values):
+        bits |= BAD_VALUE
+    return place, bits
 
 
 def _intermediate(scope: Scope, at: int, step: Step, users: dict[int, set[int]], valued: set[str]) -> list[Effect]:
@@ -340,11 +324,7 @@ def judge(problem: Problem, completion: str, options: spec.Verify) -> dag.Counts
 
 def _effects(truth: Gold, texts: list[str]) -> list[Effect]:
     """The effects of the steps, in order; an empty text is no step."""
-    known = truth.effects
-    found = list(map(known.get, texts))
-    if None not in found:
-        return found  # type: ignore[return-value]
-    modulus = truth.problem.modulus
+    known, modulus = truth.effects, truth.problem.modulus
     for text in filter(None, texts):
         if text not in known:
             step = parse_step(text, modulus)
