@@ -23,13 +23,16 @@ MAKE_VENV = $(PYTHON) -m venv $(VENV)
 INSTALL = $(VENV)/bin/pip install --quiet --disable-pip-version-check -c constraints.txt
 endif
 
+# Kernels are compiled at first use: where the machine has no C compiler, the environment gets one.
+COMPILER := $(shell for c in $${CC:-cc} gcc clang; do command -v $$c && break; done)
+
 # torch goes first and pinned, so that the build that the machine's package index offers for it is taken as it is.
 $(VENV)/ready: pyproject.toml constraints.txt
 	@test -n "$(PYTHON)" || { echo "Interplay needs Python 3.11 or newer on the PATH, or named as PYTHON=..." >&2; exit 2; }
 	$(MAKE_VENV)
 	$(INSTALL) torch==2.13.0
 	$(INSTALL) -e .
-	@for c in $${CC:-cc} gcc clang; do command -v $$c >/dev/null && exit; done; echo "no C compiler: installing ziglang"; $(INSTALL) ziglang
+	$(if $(COMPILER),,$(INSTALL) ziglang)
 	grep -q SNAKEMAKE_PROFILE $(VENV)/bin/activate || echo 'export SNAKEMAKE_PROFILE=local' >> $(VENV)/bin/activate
 	touch $@
 

@@ -108,6 +108,19 @@ STEPS = [
         "handed_over",
     ),
     fault(
+        "others_weights",
+        "decoder.stacked([draw.decoder for draw in draws])",
+        "decoder.stacked([draw.decoder for draw in reversed(draws)])",
+        "stacked_rollouts",
+        "stacked_rl",
+    ),
+    fault(
+        "others_groups",
+        "(kept + torch.arange(replicas, device=kept.device)[:, None] * dead.shape[1])",
+        "kept",
+        "stacked_rollouts",
+    ),
+    fault(
         "rollout_noise",
         'seed=random.stream_key(spec.seed, "rollout", step),',
         'seed=random.stream_key(spec.seed, "rollout"),',
@@ -159,8 +172,8 @@ TRAINING = [
     ),
     fault(
         "muon_scale",
-        "scaled = [max(1.0, p.size(-2) / p.size(-1)) ** 0.5 *",
-        "scaled = [(p.size(-2) / p.size(-1)) ** 0.5 *",
+        "max(1.0, matrix.size(-2) / matrix.size(-1)) ** 0.5",
+        "(matrix.size(-2) / matrix.size(-1)) ** 0.5",
         "optim",
     ),
     fault("muon_nesterov", 'torch._foreach_lerp(grads, buffers, group["momentum"])', "buffers", "optim"),

@@ -179,6 +179,6 @@ def test_a_changed_arithmetic_is_a_new_version_of_its_users_alone() -> None:
     for kind in ("pretrain", "sft", "prefer", "rl"):
         exact, integer = (KINDS[kind].spec.model_validate({**SPECS[kind][0], "dtype": dtype}) for dtype in ("float32", "int8"))
         assert versions(exact)[""] == exact.VERSION
-        assert versions(integer) == versions(exact) | {"": exact.VERSION + 1}
+        assert versions(integer) == versions(exact) | {"": exact.VERSION + 2}
     assert versions(EvaluateSpec(dtype="bfloat16"))[""] == EvaluateSpec.VERSION
-    assert versions(EvaluateSpec(dtype="int8"))[""] == EvaluateSpec.VERSION + 1
+    assert versions(EvaluateSpec(dtype="int8"))[""] == EvaluateSpec.VERSION + 2

@@ -128,6 +128,27 @@ def test_the_output_head_is_that_of_the_rounded_operands(rows: int, width: int, 
     assert all(apart(one, other) < 5e-3 for one, other in zip(results[0], results[2], strict=True))
 
 
+@compiled
+@given(st.integers(1, 300), st.integers(1, 8), st.integers(1, 130), st.sampled_from([0.6, 1.0, 1.5]))
+@settings(deadline=None, max_examples=40)
+def test_log_probabilities_of_a_small_vocabulary_are_those_of_float64(
+    rows: int, width: int, vocabulary: int, temperature: float
+) -> None:
+    generator = torch.Generator().manual_seed(rows)
+    hidden = torch.randn(rows, 16 * width, generator=generator).requires_grad_()
+    weight = torch.randn(vocabulary, 16 * width, generator=generator).requires_grad_()
+    tokens, given_back = torch.randint(0, vocabulary, (rows,), generator=generator), torch.randn(rows, generator=generator)
+    found = layers.logps(hidden, weight, tokens, temperature)
+    logits = hidden.double() @ weight.double().T / temperature
+    expected = logits.log_softmax(-1).gather(1, tokens[:, None])[:, 0]
+    torch.testing.assert_close(found.double(), expected, rtol=1e-5, atol=3e-5)
+    ends = [torch.autograd.grad(of, (hidden, weight), given_back.to(of.dtype)) for of in (found, expected)]
+    for one, other in zip(*ends, strict=True):
+        assert float((one - other).norm()) <= 1e-5 * float(other.norm()) + 1e-5
+    with torch.no_grad():
+        assert torch.equal(layers.logps(hidden, weight, tokens, temperature), found)
+
+
 def test_a_large_vocabulary_alone_takes_integers(monkeypatch: pytest.MonkeyPatch) -> None:
     made, hidden = model(), torch.randn(5, 64, generator=torch.Generator().manual_seed(0))
     assert torch.equal(made.logits(hidden, torch.int8), made.logits(hidden))
@@ -154,7 +175,9 @@ def test_the_number_of_threads_changes_no_byte() -> None:
             torch.set_num_threads(threads)
             ends.append(passes(made, batch, torch.int8))
             logits = layers.head(hidden, weight)
-            heads.append([logits, *torch.autograd.grad(logits.sin().sum(), (hidden, weight))])
+            logps = layers.logps(hidden, weight, torch.arange(300), 1.0)
+            gradients = [torch.autograd.grad(made.sin().sum(), (hidden, weight)) for made in (logits, logps)]
+            heads.append([logits, logps, *gradients[0], *gradients[1]])
     finally:
         torch.set_num_threads(before)
     assert all(torch.equal(one, other) for more in heads[1:] for one, other in zip(more, heads[0], strict=True))
@@ -173,7 +196,10 @@ def test_a_processor_without_the_instructions_computes_the_same_bytes(monkeypatc
 
     def everything() -> dict[str, torch.Tensor]:
         hidden, gradients = passes(made, batch, torch.int8)
-        return {"hidden": hidden, "muon": optimizer.orthogonalise(matrices, torch.int8), **gradients}
+        weight = made.head().detach().requires_grad_()
+        logps = layers.logps(hidden.flatten(0, -2), weight, batch[0].flatten(), 1.0)
+        own = {"logps": logps.detach(), "head": torch.autograd.grad(logps.sum(), weight)[0]}
+        return {"hidden": hidden, "muon": optimizer.orthogonalise(matrices, torch.int8), **own, **gradients}
 
     expected = everything()
     monkeypatch.setattr(kernels, "FLAGS", [f"-march={level}" if "-march" in flag else flag for flag in kernels.FLAGS])
@@ -296,6 +322,27 @@ def test_muons_iteration_with_integer_operands_ends_where_float32_does(monkeypat
     # bfloat16, in which torch.optim.Muon iterates, is 1.3 % off; 8-bit operands would be 20 % and more.
     assert all(1e-4 < apart(one, other) < 0.03 for one, other in zip(found, expected, strict=True))
     assert all(apart(one, other) > 0.5 for one, other in zip(found, matrices, strict=True))
+
+
+@compiled
+def test_a_step_of_muon_by_one_call_is_that_of_pytorchs_operations(monkeypatch: pytest.MonkeyPatch) -> None:
+    generator = torch.Generator().manual_seed(0)
+    shapes = [(64, 64), (96, 32), (32, 96), (64, 64)]
+    start, given = ([torch.randn(shape, generator=generator) for shape in shapes] for _ in range(2))
+
+    def stepped(by_kernel: bool) -> list[torch.Tensor]:
+        if not by_kernel:
+            monkeypatch.setattr(optimizer, "_in_kernel", lambda _: False)
+        weights = [torch.nn.Parameter(matrix.clone()) for matrix in start]
+        muon = optimizer.Muon(weights, 0.02, 0.1, 0.95, torch.int8)
+        for number in range(3):
+            for weight, gradient in zip(weights, given, strict=True):
+                weight.grad = gradient * 0.1**number
+            muon.step()
+        return [part.detach() for weight in weights for part in (weight, muon.state[weight]["momentum_buffer"])]
+
+    for one, other in zip(stepped(True), stepped(False), strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=0)
 
 
 @compiled

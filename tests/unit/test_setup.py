@@ -7,9 +7,9 @@ import pytest
 from conftest import ROOT
 
 
-def commands(target: str, venv: Path, uv: str) -> list[str]:
-    """What make would run on a machine without an environment; `uv`: its path, empty where there is none."""
-    command = ["make", "--dry-run", "--no-print-directory", target, f"VENV={venv}", f"UV={uv}"]
+def commands(target: str, venv: Path, uv: str, compiler: str = "/usr/bin/cc") -> list[str]:
+    """What make would run on a machine without an environment; `uv` and `compiler`: paths, empty where there is none."""
+    command = ["make", "--dry-run", "--no-print-directory", target, f"VENV={venv}", f"UV={uv}", f"COMPILER={compiler}"]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
 
 
@@ -20,6 +20,12 @@ def test_the_demo_installs_what_studies_need_and_lint_the_rest(tmp_path: Path, u
     assert all(line.startswith(installer) for lines in installed.values() for line in lines)
     assert [line.split()[-1] for line in installed["demo"]] == ["torch==2.13.0", "."]
     assert [line.split()[-1] for line in installed["lint"]] == ["torch==2.13.0", ".", '".[dev]"']
+
+
+def test_a_machine_without_a_compiler_gets_one(tmp_path: Path) -> None:
+    last = {one: [line for line in commands("demo", tmp_path, "", one) if " install " in line][-1] for one in ("", "/usr/bin/cc")}
+    assert last[""].endswith(" ziglang")
+    assert last["/usr/bin/cc"].endswith(" .")
 
 
 def test_the_demo_ends_with_what_was_found_and_what_to_try(tmp_path: Path) -> None:

@@ -210,9 +210,15 @@ def test_the_products_of_a_stack_are_those_of_its_decoders() -> None:
     [
         (
             "scale/smoke.yaml",
-            "rl: {",
-            "rl: {run: {stack: 2}, ",
-            "stages of kind rl are not stacked; write 1 (pretrain, midtrain, sft",
+            "corpus: {",
+            "corpus: {run: {stack: 2}, ",
+            "stages of kind corpus are not stacked; write 1 (pretrain, midtrain, sft, rl, evaluate",
+        ),
+        (
+            "scale/smoke.yaml",
+            "evaluate: {",
+            "evaluate: {engine: hf, run: {stack: 2}, ",
+            "the engine hf samples from one model at",
         ),
         (
             "scale/smoke.yaml",

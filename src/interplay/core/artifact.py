@@ -317,9 +317,19 @@ def is_leased(lease: Path) -> bool:
     return False
 
 
+NUMERICS = "numerics.json"
+
+
+def mark_stacked(out: Path) -> None:
+    """Say next to saves that have no state of their own (shards of an evaluation) that some were made in a stack."""
+    if not (out / "resume" / NUMERICS).exists():
+        write_json(out / "resume" / NUMERICS, {"numerics": execution.STACKED})
+
+
 def saved_numerics(out: Path) -> dict[str, str]:
     """`numerics` of an unfinished stage's saves, as the record has it: {} where all of it was made alone."""
-    state = (last_save(out) or {}).get("state")
+    marked = out / "resume" / NUMERICS
+    state = read_json(marked) if marked.exists() else (last_save(out) or {}).get("state")
     found = state.get("numerics") if isinstance(state, dict) else None
     return {"numerics": found} if found else {}
 

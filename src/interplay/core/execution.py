@@ -42,11 +42,12 @@ class Run(Model):
     """Processes that share the work of one stage, on GPUs one for each; training, RL and evaluation can be shared. A step sees
     the same rows in the same order for any number; sums differ by rounding. Samples of an evaluation are the same."""
     stack: Count = 1
-    """Most stages that one process makes together, their weights stacked and their products batched: pretrain, midtrain and sft
-    in float32 or bfloat16. They are stages of one kind with one run block whose models have one shape and whose `dtype` and
-    `batch_tokens` agree; seeds, bases, data and other numbers, such as rates, may differ. The first job that starts takes those
-    that are ready; the jobs of the others wait and end. Each leaves its own record, with `numerics: stacked`, since rounding
-    depends on who shares the stack. memory_mb is for all of them."""
+    """Most stages that one process makes together, their weights stacked and their products batched: pretrain, midtrain, sft, rl
+    and evaluate in float32 or bfloat16, the latter two with engine native. They are stages of one kind with one run block whose
+    models have one shape and whose `dtype` and, in pretrain, midtrain and sft, `batch_tokens` agree; seeds, bases, data, methods
+    and other numbers, such as rates, may differ. In RL rollouts are stacked, and each run updates by itself. The first job that
+    starts takes those that are ready; the jobs of the others wait and end. Each leaves its own record, with `numerics: stacked`,
+    since rounding depends on who shares the stack. memory_mb is for all of them."""
     sharding: Literal["none", "fsdp2"] = "none"
     """What several processes hold of a model. none: each all of it (data parallel). fsdp2: each a slice of the weights, gradients
     and optimiser state between steps, and of each save (`torch.distributed.fsdp.fully_shard`). A run may go on with another
@@ -69,7 +70,7 @@ class Run(Model):
     """Pass a prompt that several completions follow once, and let them attend to it (Prefix Grouper, arXiv:2506.05433); false:
     pass it before each of them. The same but for rounding."""
     engine_batch: Count = 256
-    """Sequences in a decoding batch."""
+    """Sequences in a decoding batch, of each stage of a stack."""
     cuda_graphs: bool = False
     """On a GPU the native engine records its decoding steps and replays them as CUDA graphs: fewer launches, for small models."""
     engine_server: bool = False
@@ -298,11 +299,11 @@ def save_points(minutes: float, agree: Agree | None = None) -> Iterator[Saves]:
 @contextlib.contextmanager
 def defer_signals() -> Iterator[None]:
     """Signals are deferred within it; `stop_requested` returns whether there was one."""
-    _STATE.held = True
+    before, _STATE.held = _STATE.held, True
     try:
         yield
     finally:
-        _STATE.held = False
+        _STATE.held = before
 
 
 @contextlib.contextmanager

@@ -7,6 +7,7 @@ the number of processes."""
 import math
 import time
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from statistics import fmean
@@ -24,7 +25,7 @@ from interplay.evaluate import scores
 from interplay.evaluate.spec import ENTROPY, EvaluateSpec, SelectSpec
 from interplay.model import device, heads
 from interplay.optim import distributed
-from interplay.rollout import engine, episodes
+from interplay.rollout import engine, episodes, stack as stacks
 from interplay.rollout.request import Request, Rollouts, Sampling
 from interplay.rollout.spec import CompletionEpisode
 from interplay.tasks import family, verdict
@@ -34,17 +35,25 @@ SHARD_BATCHES = 4
 seconds to lose."""
 
 
-def evaluate_model(spec: EvaluateSpec, inputs: dict[str, Path], out: Path, how: execution.Run) -> dict[str, Any]:
+def evaluate_replicas(replicas: Sequence[execution.Replica], how: execution.Run) -> Iterator[tuple[int, stacks.Outcome]]:
+    """Evaluate the replicas, each with the shards that it lacks. Gives (number, outcome) of each when it ends: its files are
+    written by then. Raises StoppedError after a signal."""
+    return stacks.run_replicas(evaluate_model, replicas, how)
+
+
+def evaluate_model(
+    spec: EvaluateSpec, inputs: dict[str, Path], out: Path, how: execution.Run, stack: stacks.Coroutine | None = None
+) -> dict[str, Any]:
     """Write `samples.parquet` (one row per sample, problems in their order) and `prompts.parquet`; return the metrics of
     `scores.summarise`, on the first process only.
 
-    Roles: `model`, `data`. Finished shards in `out/resume/shards` are kept. Raises StoppedError where a signal ends the stage
-    before the last shard."""
+    Roles: `model`, `data`. Finished shards in `out/resume/shards` are kept. `stack`: what it is as a replica. Raises StoppedError
+    where a signal ends the stage before the last shard."""
     torch.set_num_threads(how.threads)
     pool, kept = sets.load_pool([inputs["data"]]), out / "resume" / "shards"
     size = max(1, how.engine_batch // spec.num_samples) * SHARD_BATCHES
     if missing := remaining_shards(kept, len(pool.rows), size):
-        _sample(spec, inputs["model"], pool, kept, missing, out, how)
+        _sample(spec, inputs["model"], pool, kept, missing, out, how, stack)
         if left := len(remaining_shards(kept, len(pool.rows), size)):
             finished = len(finished_shards(kept))
             raise execution.StoppedError(f"stopped at shard {finished} of {finished + left}")
@@ -63,14 +72,20 @@ def evaluate_model(spec: EvaluateSpec, inputs: dict[str, Path], out: Path, how: 
 
 
 def _sample(
-    spec: EvaluateSpec, model: Path, pool: sets.Pool, kept: Path, missing: list[range], out: Path, how: execution.Run
+    spec: EvaluateSpec,
+    model: Path,
+    pool: sets.Pool,
+    kept: Path,
+    missing: list[range],
+    out: Path,
+    how: execution.Run,
+    stack: stacks.Coroutine | None,
 ) -> None:
     """Sample and judge this process's part of the missing shards (ids of problems), and write them to a folder; a signal ends
     that early. Collective."""
     tokenizer, special = text.load(model), text.special(model)
-    sampler = engine.engine(
-        spec.engine, heads.load_model(model, device.pick_device(how)), how, getattr(torch, spec.dtype), model / "model"
-    )
+    whole, dtype = heads.load_model(model, device.pick_device(how)), getattr(torch, spec.dtype)
+    sampler = engine.engine(spec.engine, whole, how, dtype, model / "model", stack)
     sampling = Sampling(
         temperature=spec.temperature,
         top_p=spec.top_p,
@@ -90,7 +105,8 @@ def _sample(
     )
     before = len(finished_shards(kept))
     distributed.barrier()  # every process lists the missing shards before any is written
-    total, tokens, started = before + len(missing), 0, time.monotonic()
+    clock = stack.clock if stack else time.monotonic
+    total, tokens, started = before + len(missing), 0, clock()
     progress, tally = metrics.Progress(total, "shards", before), ProgressScore(kept)
     with engine.closing(sampler), execution.defer_signals():
         for shard in distributed.shard_round_robin(missing):
@@ -104,14 +120,17 @@ def _sample(
                 table = completion_rows(spec, pool, ids, played.rollouts, tokenizer)
             else:
                 table = episode_rows(spec, pool, ids, played)
+            if stack:
+                artifact.mark_stacked(out)
             write_shard(kept, shard, table)
             tokens += int(played.rollouts.lengths.sum())
-            rate = tokens * execution.world_size() / (time.monotonic() - started)
+            rate = tokens * execution.world_size() / (clock() - started)
             progress.update(len(finished_shards(kept)), strict=tally.strict(), tok_per_s=rate)
-            if execution.stop_requested():
+            stops = (execution.stop_requested(), False)
+            if any(stack.agree(stops) if stack else stops):
                 break
         total_tokens = distributed.all_reduce_values(tokens)[0]
-    metrics.telemetry(out, completion_tokens_per_second=total_tokens / (time.monotonic() - started))
+    metrics.telemetry(out, completion_tokens_per_second=total_tokens / (clock() - started))
 
 
 # Samples as rows of `samples.parquet`: completion, verdict, and in episodes of several turns the answer after each turn.

@@ -11,6 +11,8 @@
 #define QUERIES 32
 // Queries at a time in the forward pass: a tile of `float_product`.
 #define FEW 6
+// Rows of gradients whose memory is asked for before they are read.
+#define AHEAD 8
 
 typedef struct {
     int32_t first, count;
@@ -26,40 +28,52 @@ typedef struct {
 
 INLINE long key_row(const Run *run, long j) { return j < run->before ? run->prefix + j : run->first + j - run->before; }
 
-// Keys or values of one head over prefix and run as right operands, padded with zeros: `transposed` (size / 2, padded), summed over
-// dimensions; `interleaved` (padded / 2, size), summed over rows.
+// Keys or values of one head over prefix and run as right operands, padded with zeros: `transposed` (size / 2, ld), summed over
+// dimensions; `interleaved` (padded / 2, size), summed over rows. What was made of a prefix stays for the next run after it.
 typedef struct {
-    long length, padded;
+    long length, padded, ld, head;
+    int32_t prefix, before;
     float *scale, *interleaved_scale;
     int32_t *rows, *transposed, *interleaved;
 } Operand;
 
 static Operand operand_of(long longest, long size) {
-    const long area = longest * size * 2;
-    return (Operand){0, 0, floats(longest), floats(longest), aligned(area), aligned(area), aligned(area)};
+    const long ld = longest + LANES, area = ld * size * 2;
+    return (Operand){.ld = ld,
+                     .head = -1,
+                     .scale = floats(ld),
+                     .interleaved_scale = floats(ld),
+                     .rows = aligned(area),
+                     .transposed = aligned(area),
+                     .interleaved = aligned(area)};
 }
 
 static void free_operand(Operand o) {
     free(o.scale), free(o.interleaved_scale), free(o.rows), free(o.transposed), free(o.interleaved);
 }
 
-static void gather(Operand *o, const float *x, long stride, const Run *run, long size, float top, float *scale) {
-    o->length = run->before + run->count;
-    o->padded = round_up(o->length);
-    pair_rows(x + run->prefix * stride, run->before, size, stride, top, o->rows, scale);
-    pair_rows(x + run->first * stride, run->count, size, stride, top, o->rows + run->before * size / 2, scale + run->before);
-    memset(o->rows + o->length * size / 2, 0, (size_t)((o->padded - o->length) * size * 2));
+// Rows from `done` on, a multiple of 16 within the prefix.
+static void gather(Operand *o, const float *x, long stride, const Run *run, long size, float top, float *scale, long done) {
+    const long half = size / 2;
+    pair_rows(x + (run->prefix + done) * stride, run->before - done, size, stride, top, o->rows + done * half, scale + done);
+    pair_rows(x + run->first * stride, run->count, size, stride, top, o->rows + run->before * half, scale + run->before);
+    memset(o->rows + o->length * half, 0, (size_t)((o->padded - o->length) * half * 4));
     for (long j = o->length; j < o->padded; j++) scale[j] = 0.0f;
 }
 
-static void gather_transposed(Operand *o, const float *x, long stride, const Run *run, long size) {
-    gather(o, x, stride, run, size, pair_top(size), o->scale);
-    pairs_transposed(o->rows, o->padded, size, o->transposed);
-}
-
-static void gather_interleaved(Operand *o, const float *x, long stride, const Run *run, long size) {
-    gather(o, x, stride, run, size, PAIR_TOP, o->interleaved_scale);
-    pairs_interleaved(o->rows, o->padded, size, o->interleaved);
+// Head `head` of x for a run: transposed and, where `both`, interleaved.
+static void take(Operand *o, const float *x, long stride, const Run *run, long size, long head, int both) {
+    const int known = o->head == head && o->prefix == run->prefix && o->before == run->before;
+    const long done = known ? run->before / LANES * LANES : 0, half = size / 2;
+    o->head = head, o->prefix = run->prefix, o->before = run->before;
+    o->length = run->before + run->count, o->padded = round_up(o->length);
+    x += head * size;
+    if (both) {
+        gather(o, x, stride, run, size, PAIR_TOP, o->interleaved_scale, done);
+        pairs_interleaved(o->rows + done * half, o->padded - done, size, o->interleaved + done * half);
+    }
+    gather(o, x, stride, run, size, pair_top(size), o->scale, done);
+    pairs_transposed(o->rows + done * half, o->padded - done, size, o->transposed + done, o->ld);
 }
 
 static long longest_run(const Run *runs, long count) {
@@ -92,14 +106,14 @@ static void free_scratch(Scratch s) {
 // out (rows, padded) = rows of x (rows, size), with `ld` floats between them, times the first `width` rows of `o`.
 INLINE void multiply(const float *x, long ld, const Operand *o, long rows, long size, long width, Scratch *s, float *out) {
     pair_rows(x, rows, size, ld, pair_top(size), s->pairs, s->scale);
-    pair_product((PairLeft){s->pairs, s->scale, size / 2, 1}, (PairRight){o->transposed, o->scale, o->padded}, rows, size / 2, width,
+    pair_product((PairLeft){s->pairs, s->scale, size / 2, 1}, (PairRight){o->transposed, o->scale, o->ld}, rows, size / 2, width,
                  out, width, 0);
 }
 
 // out (rows, size) = x (rows, width) times the first `width` rows of `o`, whose scales go into x first.
 INLINE void mix(float *x, const Operand *o, long rows, long width, long size, Scratch *s, float *out) {
     for (long i = 0; i < rows; i++)
-        for (long j = 0; j < width; j += LANES)
+        for (long j = 0; j < width; j += PART)
             store(x + i * width + j, load(x + i * width + j) * load(o->interleaved_scale + j));
     pair_rows(x, rows, width, width, PAIR_TOP, s->pairs, s->scale);
     pair_product((PairLeft){s->pairs, s->scale, width / 2, 1}, (PairRight){o->interleaved, s->ones, size}, rows, width / 2, size, out,
@@ -120,7 +134,7 @@ INLINE void add_transposed(const float *x, const float *y, long ld, long rows, l
 INLINE void scaled_queries(const float *q, long stride, long count, long size, float *out) {
     const float scale = 1.0f / sqrtf((float)size);
     for (long i = 0; i < count; i++)
-        for (long d = 0; d < size; d += LANES) store(out + i * size + d, load(q + i * stride + d) * scale);
+        for (long d = 0; d < size; d += PART) store(out + i * size + d, load(q + i * stride + d) * scale);
 }
 
 // Keys of one head over prefix and run: (size, width), zero beyond their number. width: a multiple of 16.
@@ -132,8 +146,10 @@ static void transposed_keys(const float *k, long stride, const Run *run, long si
         for (long d = 0; d < size; d += LANES) {
             const float *from = k + key_row(run, j) * stride + d;
             if (separate)
-                for (long i = 0; i < LANES; i++)
-                    store(some + i * LANES, j + i < length ? load(k + key_row(run, j + i) * stride + d) : (v16){0});
+                for (long i = 0; i < LANES; i++) {
+                    if (j + i < length) memcpy(some + i * LANES, k + key_row(run, j + i) * stride + d, LANES * 4);
+                    else memset(some + i * LANES, 0, LANES * 4);
+                }
             transpose16((const int32_t *)(separate ? some : from), separate ? LANES : stride, (int32_t *)(out + d * width + j), width);
         }
     }
@@ -175,7 +191,7 @@ void attention_forward(const Attention *shape, const Run *runs, const float *q, 
                     mix_values(weights, width, v + head * a.size, a.v_stride, run, count, first + count, a.size, out);
                     for (long i = 0; i < count; i++) {
                         float *place = mixed + (start + i) * stride + h * a.size;
-                        for (long d = 0; d < a.size; d += LANES) store(place + d, load(out + i * a.size + d) * inverse[i]);
+                        for (long d = 0; d < a.size; d += PART) store(place + d, load(out + i * a.size + d) * inverse[i]);
                     }
                 }
         }
@@ -199,20 +215,22 @@ static void head_backward(const Attention *a, const Run *run, long h, const floa
             // Normalised again, since the sum of the gradients of scores is 0 only with the weights that are used here.
             float *weights = s->weights + i * width, *gradients = s->gradients + i * width;
             const float inverse = 1.0f / weigh(weights, run->before + first + i + 1, width, peaks[(start + i) * a->heads + h]);
-            v16 sum = {0};
-            for (long j = 0; j < width; j += LANES) {
-                const v16 weight = load(weights + j) * inverse;
-                store(weights + j, weight);
-                sum = fma16(weight, load(gradients + j), sum);
-            }
+            Lanes sum = {0};
+            for (long j = 0; j < width; j += LANES)
+                for (int p = 0; p < PARTS; p++) {
+                    const long at = j + p * PART;
+                    const vec weight = load(weights + at) * inverse;
+                    store(weights + at, weight);
+                    sum.part[p] = fma_of(weight, load(gradients + at), sum.part[p]);
+                }
             const float mean = lane_sum(sum);
-            for (long j = 0; j < width; j += LANES) store(gradients + j, load(weights + j) * (load(gradients + j) - mean));
+            for (long j = 0; j < width; j += PART) store(gradients + j, load(weights + j) * (load(gradients + j) - mean));
         }
         add_transposed(s->weights, given, stride, count, width, a->size, s, s->dvalues);
         add_transposed(s->gradients, s->queries, a->size, count, width, a->size, s, s->dkeys);
         mix(s->gradients, &s->keys, count, width, a->size, s, s->out);
         for (long i = 0; i < count; i++)
-            for (long d = 0; d < a->size; d += LANES)
+            for (long d = 0; d < a->size; d += PART)
                 store(dq + (start + i) * a->q_stride + h * a->size + d, load(s->out + i * a->size + d) * scale);
     }
 }
@@ -221,19 +239,21 @@ static void head_backward(const Attention *a, const Run *run, long h, const floa
 static void run_backward(const Attention *a, const Run *run, long head, const float *q, const float *k, const float *v,
                          const float *peaks, const float *dmixed, float *dq, float *dk, float *dv, int add, Scratch *s) {
     const long group = a->heads / a->shared, place = head * a->size;
-    gather_interleaved(&s->keys, k + place, a->k_stride, run, a->size);
-    gather_transposed(&s->keys, k + place, a->k_stride, run, a->size);
-    gather_transposed(&s->values, v + place, a->v_stride, run, a->size);
+    take(&s->keys, k, a->k_stride, run, a->size, head, 1);
+    take(&s->values, v, a->v_stride, run, a->size, head, 0);
     memset(s->dkeys, 0, (size_t)(s->keys.padded * a->size) * 4);
     memset(s->dvalues, 0, (size_t)(s->keys.padded * a->size) * 4);
     for (long h = head * group; h < (head + 1) * group; h++) head_backward(a, run, h, q, peaks, dmixed, dq, s);
-    for (long j = 0; j < s->keys.length; j++)
-        for (long d = 0; d < a->size; d += LANES) {
+    for (long j = 0; j < s->keys.length; j++) {
+        const long next = key_row(run, smaller_of(j + AHEAD, s->keys.length - 1));
+        ask_for(dk + next * a->k_stride + place, 1, a->size, 0), ask_for(dv + next * a->v_stride + place, 1, a->size, 0);
+        for (long d = 0; d < a->size; d += PART) {
             float *key = dk + key_row(run, j) * a->k_stride + place + d, *value = dv + key_row(run, j) * a->v_stride + place + d;
-            v16 dkey = load(s->dkeys + j * a->size + d), dvalue = load(s->dvalues + j * a->size + d);
+            vec dkey = load(s->dkeys + j * a->size + d), dvalue = load(s->dvalues + j * a->size + d);
             if (add) dkey = load(key) + dkey, dvalue = load(value) + dvalue;
             store(key, dkey), store(value, dvalue);
         }
+    }
 }
 
 // The gradients of keys and values of all runs to 0.

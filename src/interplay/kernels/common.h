@@ -1,7 +1,7 @@
-// Vectors of 16 floats, which GCC and Clang map to the registers that the processor has, and what all kernels share.
+// Vectors of floats as wide as the processor's registers, and what all kernels share.
 //
 // Every result is a fixed sequence of IEEE operations: sums run over 16 lanes in a stated order, products and sums are fused only
-// where `fma16` says so, and no operation is left to the compiler to reorder (no -ffast-math, -ffp-contract=off). The same
+// where `fma_of` and `fma_sum` say so, and no operation is left to the compiler to reorder (no -ffast-math, -ffp-contract=off). The same
 // inputs give the same bytes on every processor and with any number of threads.
 #pragma once
 
@@ -10,101 +10,200 @@
 #include <stdlib.h>
 #include <string.h>
 
-#if defined(__AVX2__)
+#if defined(__SSE2__)
 #include <immintrin.h>
 #endif
-
-typedef float v16 __attribute__((vector_size(64), aligned(4), may_alias));
-typedef int32_t i16 __attribute__((vector_size(64), aligned(4), may_alias));
 
 #define INLINE static inline __attribute__((always_inline))
 #define LANES 16
 
-INLINE v16 load(const float *p) { return *(const v16 *)p; }
-INLINE void store(float *p, v16 x) { *(v16 *)p = x; }
-INLINE v16 splat(float x) { return (v16){x, x, x, x, x, x, x, x, x, x, x, x, x, x, x, x}; }
-INLINE v16 absolute(v16 x) { return (v16)((i16)x & 0x7fffffff); }
+// A register of the processor, of PART floats or integers, PARTS to 16 lanes: a wider vector would lie in memory. A tile of products has
+// TILE_ROWS rows and TILE_VECTORS times 16 columns, whose sums stay in registers.
+#if defined(__AVX512F__)
+#define PARTS 1
+#define TILE_VECTORS 4
+#elif defined(__AVX2__)
+#define PARTS 2
+#define TILE_VECTORS 1
+#else
+#define PARTS 4
+#define TILE_VECTORS 1
+#endif
+#define TILE_ROWS 6
+#define PART (LANES / PARTS)
+typedef float vec __attribute__((vector_size(64 / PARTS), aligned(4), may_alias));
+typedef int32_t ivec __attribute__((vector_size(64 / PARTS), aligned(4), may_alias));
+
+INLINE vec load(const float *p) { return *(const vec *)p; }
+INLINE void store(float *p, vec x) { *(vec *)p = x; }
+INLINE vec splat(float x) { return x - (vec){0}; }
+INLINE vec absolute(vec x) { return (vec)((ivec)x & 0x7fffffff); }
 
 // a where a > b, else b.
-INLINE v16 larger(v16 a, v16 b) {
+INLINE vec larger(vec a, vec b) {
 #if defined(__AVX512F__)
-    return (v16)_mm512_max_ps((__m512)a, (__m512)b);
+    return (vec)_mm512_max_ps((__m512)a, (__m512)b);
+#elif defined(__AVX2__)
+    return (vec)_mm256_max_ps((__m256)a, (__m256)b);
 #else
-    return (v16)(((i16)a & (a > b)) | ((i16)b & ~(a > b)));
+    return (vec)(((ivec)a & (a > b)) | ((ivec)b & ~(a > b)));
 #endif
 }
 
-INLINE v16 fma16(v16 a, v16 b, v16 c) {
+// a b + c, fused.
+INLINE vec fma_of(vec a, vec b, vec c) {
 #if defined(__AVX512F__)
-    return (v16)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
+    return (vec)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
 #elif defined(__FMA__)
-    v16 out;
-    for (int i = 0; i < LANES; i += 8)
-        _mm256_storeu_ps((float *)&out + i, _mm256_fmadd_ps(_mm256_loadu_ps((float *)&a + i), _mm256_loadu_ps((float *)&b + i),
-                                                            _mm256_loadu_ps((float *)&c + i)));
-    return out;
+    return (vec)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
 #else
-    v16 out;
-    for (int i = 0; i < LANES; i++) out[i] = fmaf(a[i], b[i], c[i]);
-    return out;
+    for (int i = 0; i < PART; i++) c[i] = fmaf(a[i], b[i], c[i]);
+    return c;
 #endif
 }
 
-// Sum and maximum over the lanes, halves first.
+// sum + a b, fused. By hand, here and in `pair_sum`: GCC 12 copies the sums of the intrinsic functions at each round.
+INLINE vec fma_sum(vec sum, vec a, vec b) {
 #if defined(__AVX512F__)
-#define HALVES(combine)                                                                                                          \
+    asm("vfmadd231ps %2, %1, %0" : "+v"(sum) : "v"(a), "v"(b));
+    return sum;
+#else
+    return fma_of(a, b, sum);
+#endif
+}
+
+// sum + the products of both halves of each lane.
+INLINE ivec pair_sum(ivec sum, ivec a, ivec b) {
+#if defined(__AVX512VNNI__)
+    asm("vpdpwssd %2, %1, %0" : "+v"(sum) : "v"(a), "v"(b));
+    return sum;
+#elif defined(__AVX512BW__)
+    return sum + (ivec)_mm512_madd_epi16((__m512i)a, (__m512i)b);
+#elif defined(__AVX2__)
+    return sum + (ivec)_mm256_madd_epi16((__m256i)a, (__m256i)b);
+#elif defined(__SSE2__)
+    return sum + (ivec)_mm_madd_epi16((__m128i)a, (__m128i)b);
+#else
+    return sum + ((a << 16) >> 16) * ((b << 16) >> 16) + (a >> 16) * (b >> 16);
+#endif
+}
+
+// TILE_OF(R, vectors) with constants.
+#if TILE_VECTORS == 4
+#define BY_VECTORS(R)                                                                                                            \
+    if (vectors == 4) TILE_OF(R, 4);                                                                                             \
+    else if (vectors == 3) TILE_OF(R, 3);                                                                                        \
+    else if (vectors == 2) TILE_OF(R, 2);                                                                                        \
+    else TILE_OF(R, 1);
+#else
+#define BY_VECTORS(R)                                                                                                            \
+    (void)vectors;                                                                                                               \
+    TILE_OF(R, 1);
+#endif
+
+// Sums in 16 lanes, on any processor.
+typedef struct {
+    vec part[PARTS];
+} Lanes;
+
+#if defined(__AVX512F__)
+#define HALVES(combine, x)                                                                                                       \
     __m256 eight = combine##256_ps(_mm512_castps512_ps256((__m512)x),                                                            \
                                    _mm256_castpd_ps(_mm512_extractf64x4_pd(_mm512_castps_pd((__m512)x), 1)));                    \
+    QUARTERS(combine)
+#elif defined(__AVX2__)
+#define HALVES(combine, x)                                                                                                       \
+    __m256 eight = (__m256)x;                                                                                                    \
+    QUARTERS(combine)
+#endif
+#define QUARTERS(combine)                                                                                                        \
     __m128 four = combine##_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));                                  \
     __m128 two = combine##_ps(four, _mm_movehl_ps(four, four));                                                                  \
     return _mm_cvtss_f32(combine##_ss(two, _mm_shuffle_ps(two, two, 1)));
 #define _mm_add256_ps _mm256_add_ps
 #define _mm_max256_ps _mm256_max_ps
-INLINE float lane_sum(v16 x) { HALVES(_mm_add) }
-INLINE float lane_max(v16 x) { HALVES(_mm_max) }
-#else
-INLINE float lane_sum(v16 x) {
-    float s[LANES];
-    memcpy(s, &x, sizeof s);
-    for (int width = LANES / 2; width; width /= 2)
-        for (int i = 0; i < width; i++) s[i] += s[i + width];
-    return s[0];
-}
 
-INLINE float lane_max(v16 x) {
-    float s[LANES];
+INLINE float lane_max(vec x) {
+#if defined(HALVES)
+    HALVES(_mm_max, x)
+#else
+    float s[PART];
     memcpy(s, &x, sizeof s);
-    for (int width = LANES / 2; width; width /= 2)
+    for (int width = PART / 2; width; width /= 2)
         for (int i = 0; i < width; i++) s[i] = s[i] > s[i + width] ? s[i] : s[i + width];
     return s[0];
-}
 #endif
+}
+
+// The sum over all lanes, halves first.
+INLINE float lane_sum(Lanes x) {
+    for (int parts = PARTS / 2; parts; parts /= 2)
+        for (int p = 0; p < parts; p++) x.part[p] = x.part[p] + x.part[p + parts];
+#if defined(HALVES)
+    HALVES(_mm_add, x.part[0])
+#else
+    float s[PART];
+    memcpy(s, x.part, sizeof s);
+    for (int width = PART / 2; width; width /= 2)
+        for (int i = 0; i < width; i++) s[i] += s[i + width];
+    return s[0];
+#endif
+}
+
+INLINE Lanes load_lanes(const float *x) {
+    Lanes lanes;
+    for (int p = 0; p < PARTS; p++) lanes.part[p] = load(x + p * PART);
+    return lanes;
+}
+
+// The sum of squares of x (width), a multiple of 16.
+INLINE float sum_of_squares(const float *x, long width) {
+    Lanes sum = {0};
+    for (long k = 0; k < width; k += LANES)
+        for (int p = 0; p < PARTS; p++) sum.part[p] = sum.part[p] + load(x + k + p * PART) * load(x + k + p * PART);
+    return lane_sum(sum);
+}
 
 // The nearest integer, ties to even, of |x| < 2^22.
-INLINE v16 nearest(v16 x) { return (x + 12582912.0f) - 12582912.0f; }
+INLINE vec nearest(vec x) { return (x + 12582912.0f) - 12582912.0f; }
 
 // exp(x) within 2 units in the last place; x is clamped to -87..88. Cephes' polynomial.
-INLINE v16 exponential(v16 x) {
+INLINE vec exponential(vec x) {
     x = larger(splat(-87.0f), x);
     x = -larger(splat(-88.0f), -x);
-    v16 n = nearest(x * 1.44269504f);
-    v16 r = fma16(n, splat(2.12194440e-4f), fma16(n, splat(-0.693359375f), x));
-    v16 y = splat(1.9875691500e-4f);
-    y = fma16(y, r, splat(1.3981999507e-3f));
-    y = fma16(y, r, splat(8.3334519073e-3f));
-    y = fma16(y, r, splat(4.1665795894e-2f));
-    y = fma16(y, r, splat(1.6666665459e-1f));
-    y = fma16(y, r, splat(5.0000001201e-1f));
-    y = fma16(y, r * r, r) + 1.0f;
-    return y * (v16)((__builtin_convertvector(n, i16) + 127) << 23);
+    vec n = nearest(x * 1.44269504f);
+    vec r = fma_of(n, splat(2.12194440e-4f), fma_of(n, splat(-0.693359375f), x));
+    vec y = splat(1.9875691500e-4f);
+    y = fma_of(y, r, splat(1.3981999507e-3f));
+    y = fma_of(y, r, splat(8.3334519073e-3f));
+    y = fma_of(y, r, splat(4.1665795894e-2f));
+    y = fma_of(y, r, splat(1.6666665459e-1f));
+    y = fma_of(y, r, splat(5.0000001201e-1f));
+    y = fma_of(y, r * r, r) + 1.0f;
+    return y * (vec)((__builtin_convertvector(n, ivec) + 127) << 23);
 }
 
-INLINE v16 sigmoid(v16 x) { return 1.0f / (1.0f + exponential(-x)); }
+// The natural logarithm of a normal positive number, by the series of the inverse hyperbolic tangent: within 1e-13.
+INLINE double natural_log(double x) {
+    union {
+        double value;
+        uint64_t bits;
+    } part = {x};
+    long exponent = (long)(part.bits >> 52) - 1023;
+    part.bits = (part.bits & 0xfffffffffffffull) | 1023ull << 52;
+    if (part.value > 1.4142135623730951) part.value *= 0.5, exponent++;
+    const double s = (part.value - 1.0) / (part.value + 1.0), square = s * s;
+    double sum = 0.0;
+    for (int k = 19; k >= 1; k -= 2) sum = sum * square + 1.0 / k;
+    return 2.0 * s * sum + (double)exponent * 0.6931471805599453;
+}
+
+INLINE vec sigmoid(vec x) { return 1.0f / (1.0f + exponential(-x)); }
 
 // The largest |x| of a row; width: a multiple of 16.
 INLINE float row_peak(const float *x, long width) {
-    v16 peak = {0};
-    for (long k = 0; k < width; k += LANES) peak = larger(absolute(load(x + k)), peak);
+    vec peak = {0};
+    for (long k = 0; k < width; k += PART) peak = larger(absolute(load(x + k)), peak);
     return lane_max(peak);
 }
 
@@ -129,20 +228,24 @@ INLINE float power_of_two(float peak, float top, float *inverse) {
 }
 
 // The same for each lane.
-INLINE v16 powers_of_two(v16 peak, float top, v16 *inverse) {
-    const i16 exponent = ((i16)(larger(peak, splat(1e-30f)) / top) >> 23 & 255) + 1;
-    *inverse = (v16)((254 - exponent) << 23);
-    return (v16)(exponent << 23);
+INLINE vec powers_of_two(vec peak, float top, vec *inverse) {
+    const ivec exponent = ((ivec)(larger(peak, splat(1e-30f)) / top) >> 23 & 255) + 1;
+    *inverse = (vec)((254 - exponent) << 23);
+    return (vec)(exponent << 23);
+}
+
+// Ask for the memory of `rows` rows of `width` floats, `ld` from one to the next, of which a processor does not foresee more than one.
+INLINE void ask_for(const float *x, long rows, long width, long ld) {
+    for (long m = 0; m < rows; m++)
+        for (long k = 0; k < width; k += LANES) __builtin_prefetch(x + m * ld + k);
 }
 
 INLINE float inverse_rms(const float *x, long width, float eps) {
-    v16 sum = {0};
-    for (long k = 0; k < width; k += LANES) sum = sum + load(x + k) * load(x + k);
-    return 1.0f / sqrtf(lane_sum(sum) / (float)width + eps);
+    return 1.0f / sqrtf(sum_of_squares(x, width) / (float)width + eps);
 }
 
 INLINE void scaled(const float *x, float inverse, const float *weight, long width, float *out) {
-    for (long k = 0; k < width; k += LANES) store(out + k, load(x + k) * inverse * load(weight + k));
+    for (long k = 0; k < width; k += PART) store(out + k, load(x + k) * inverse * load(weight + k));
 }
 
 // A square of 16 x 16 values of 32 bits, with `ld` between rows, to its transpose.

@@ -58,21 +58,6 @@ void head_product(const float *x, const float *head, long rows, long width, long
     }
 }
 
-// The natural logarithm of a normal positive number, by the series of the inverse hyperbolic tangent: within 1e-13.
-INLINE double natural_log(double x) {
-    union {
-        double value;
-        uint64_t bits;
-    } part = {x};
-    long exponent = (long)(part.bits >> 52) - 1023;
-    part.bits = (part.bits & 0xfffffffffffffull) | 1023ull << 52;
-    if (part.value > 1.4142135623730951) part.value *= 0.5, exponent++;
-    const double s = (part.value - 1.0) / (part.value + 1.0), square = s * s;
-    double sum = 0.0;
-    for (int k = 19; k >= 1; k -= 2) sum = sum * square + 1.0 / k;
-    return 2.0 * s * sum + (double)exponent * 0.6931471805599453;
-}
-
 // The token whose interval of the cumulative distribution holds noise in (0, 1): the first whose sum exceeds it. Sums of 16 are of
 // float32, sums of those of float64. `weights` are exp(z - peak), zeros at the end.
 INLINE long drawn(const float *weights, long count, double total, double noise) {
@@ -80,7 +65,7 @@ INLINE long drawn(const float *weights, long count, double total, double noise) 
     double sum = 0.0;
     long block = 0, last = 0;
     for (; block + LANES < count; block += LANES) {
-        const double next = sum + lane_sum(load(weights + block));
+        const double next = sum + lane_sum(load_lanes(weights + block));
         if (next > target) break;
         sum = next;
     }
@@ -96,8 +81,12 @@ INLINE long drawn(const float *weights, long count, double total, double noise) 
 INLINE double total_of(const float *weights, long padded, float least, int number) {
     double total = 0.0;
     for (long n = 0; n < padded; n += LANES) {
-        const v16 w = load(weights + n);
-        total += lane_sum((v16)((i16)(number ? splat(1.0f) : w) & (w >= least)));
+        Lanes kept = load_lanes(weights + n);
+        for (int p = 0; p < PARTS; p++) {
+            const vec w = kept.part[p];
+            kept.part[p] = (vec)((ivec)(number ? splat(1.0f) : w) & (w >= least));
+        }
+        total += lane_sum(kept);
     }
     return total;
 }
@@ -139,7 +128,7 @@ static void restrict_to(float *weights, long padded, long top_k, float top_p) {
 static int draw(const Completions *c, const float *logits, long sample, long step, float *z) {
     const long padded = round_up(c->vocab), place = sample * c->length + step;
     const float temperature = c->temperature > 0.0f ? c->temperature : 1.0f;
-    for (long n = 0; n < padded; n += LANES) store(z + n, load(logits + n) / temperature);
+    for (long n = 0; n < padded; n += PART) store(z + n, load(logits + n) / temperature);
     const float peak = highest(z, c->vocab);
     long token = 0;
     while (z[token] < peak) token++;
@@ -159,28 +148,31 @@ static int draw(const Completions *c, const float *logits, long sample, long ste
 
 // Scores of `count` queries, `pitch` floats from one to the next, over 16 keys (size, 16), `step` floats to those of the next.
 INLINE void own_scores(int count, const float *queries, long pitch, const float *keys, long step, long size, float *out, long ld) {
-    v16 sums[4];
-    for (int u = 0; u < count; u++) sums[u] = (v16){0};
+    vec sums[4][PARTS];
+    for (int u = 0; u < count; u++)
+        for (int p = 0; p < PARTS; p++) sums[u][p] = (vec){0};
     for (long d = 0; d < size; d++)
         for (int u = 0; u < count; u++)
-            sums[u] = fma16(splat(queries[u * pitch + d]), load(keys + u * step + d * LANES), sums[u]);
-    for (int u = 0; u < count; u++) store(out + u * ld, sums[u]);
+            for (int p = 0; p < PARTS; p++)
+                sums[u][p] = fma_sum(sums[u][p], splat(queries[u * pitch + d]), load(keys + u * step + d * LANES + p * PART));
+    for (int u = 0; u < count; u++)
+        for (int p = 0; p < PARTS; p++) store(out + u * ld + p * PART, sums[u][p]);
 }
 
 // out (count, vectors * 16), `pitch` floats from one to the next, += weights (count, seen), `ld` from one to the next, times values, of which
 // `stride` floats separate two tokens and `step` those of two weights.
 INLINE void own_values(int count, int vectors, const float *weights, long ld, const float *values, long stride, long step, long seen,
                        float *out, long pitch) {
-    v16 sums[4][4];
+    vec sums[4][4 * PARTS];
     for (int u = 0; u < count; u++)
-        for (int v = 0; v < vectors; v++) sums[u][v] = load(out + u * pitch + v * LANES);
+        for (int v = 0; v < vectors * PARTS; v++) sums[u][v] = load(out + u * pitch + v * PART);
     for (long t = 0; t < seen; t++, values += stride)
         for (int u = 0; u < count; u++) {
-            const v16 weight = splat(weights[u * ld + t]);
-            for (int v = 0; v < vectors; v++) sums[u][v] = fma16(weight, load(values + u * step + v * LANES), sums[u][v]);
+            const vec weight = splat(weights[u * ld + t]);
+            for (int v = 0; v < vectors * PARTS; v++) sums[u][v] = fma_sum(sums[u][v], weight, load(values + u * step + v * PART));
         }
     for (int u = 0; u < count; u++)
-        for (int v = 0; v < vectors; v++) store(out + u * pitch + v * LANES, sums[u][v]);
+        for (int v = 0; v < vectors * PARTS; v++) store(out + u * pitch + v * PART, sums[u][v]);
 }
 
 #define BY_COUNT(call)                                                                                                           \

@@ -30,7 +30,7 @@ void head_forward(const float *hidden, const float *weight, long rows, long widt
         for (long n = 0; n < vocabulary; n += CHUNK) {
             const long count = smaller_of(CHUNK, vocabulary - n);
             pair_rows(weight + n * width, count, width, width, pair_top(width), pairs, scale);
-            pairs_transposed(pairs, count, width, transposed);
+            pairs_transposed(pairs, count, width, transposed, count);
             pair_product((PairLeft){left, left_scale, width / 2, 1}, (PairRight){transposed, scale, count}, rows, width / 2, count,
                          logits + n, vocabulary, 0);
         }

@@ -47,15 +47,17 @@ INLINE void multiply(const float *x, Right right, long rows, long summed, uint8_
 // out = or += gradient of x, given that of x * inverse * weight; dweight += its part of the weight's gradient.
 INLINE void norm_gradient(const float *gradient, const float *x, float inverse, const float *weight, long width, float *dweight,
                           float *out, int add) {
-    v16 sum = {0};
-    for (long k = 0; k < width; k += LANES) {
-        v16 both = load(gradient + k) * (load(x + k) * inverse);
-        store(dweight + k, load(dweight + k) + both);
-        sum = sum + both * load(weight + k);
-    }
+    Lanes sum = {0};
+    for (long n = 0; n < width; n += LANES)
+        for (int p = 0; p < PARTS; p++) {
+            const long k = n + p * PART;
+            const vec both = load(gradient + k) * (load(x + k) * inverse);
+            store(dweight + k, load(dweight + k) + both);
+            sum.part[p] = sum.part[p] + both * load(weight + k);
+        }
     const float mean = lane_sum(sum) / (float)width;
-    for (long k = 0; k < width; k += LANES) {
-        v16 value = (load(gradient + k) * load(weight + k) - load(x + k) * inverse * mean) * inverse;
+    for (long k = 0; k < width; k += PART) {
+        vec value = (load(gradient + k) * load(weight + k) - load(x + k) * inverse * mean) * inverse;
         if (add) value = load(out + k) + value;
         store(out + k, value);
     }
@@ -124,9 +126,9 @@ INLINE long rope_row(const Rope *rope, long m) {
 // out = cos * x + sign * sin * swapped(x), of one head of `size`; the sines are signed.
 INLINE void rotate(const float *x, const float *cos, const float *sin, float sign, long size, float *restrict out) {
     const long half = size / 2;
-    if (half % LANES == 0) {
-        for (long i = 0; i < half; i += LANES) {
-            const v16 a = load(x + i), b = load(x + half + i);
+    if (half % PART == 0) {
+        for (long i = 0; i < half; i += PART) {
+            const vec a = load(x + i), b = load(x + half + i);
             store(out + i, a * load(cos + i) + b * (sign * load(sin + i)));
             store(out + half + i, b * load(cos + half + i) + a * (sign * load(sin + half + i)));
         }
@@ -141,11 +143,7 @@ INLINE void rotate(const float *x, const float *cos, const float *sin, float sig
 // The inverse root mean square of each of `count` heads, at most 16 at a time.
 INLINE void head_inverses(const float *x, long count, long size, float eps, float *inverse) {
     float sums[LANES] = {0};
-    for (long h = 0; h < count; h++) {
-        v16 sum = {0};
-        for (long k = 0; k < size; k += LANES) sum = sum + load(x + h * size + k) * load(x + h * size + k);
-        sums[h] = lane_sum(sum);
-    }
+    for (long h = 0; h < count; h++) sums[h] = sum_of_squares(x + h * size, size);
     for (long h = 0; h < LANES; h++) inverse[h] = 1.0f / sqrtf(sums[h] / (float)size + eps);
 }
 
@@ -246,16 +244,16 @@ void before_backward(const Heads *heads, const Rope *rope, const float *x, const
 // -- after attention ---------------------------------------------------------------------------------------------------
 
 INLINE void gated(const float *gate_up, long hidden, float *out) {
-    for (long k = 0; k < hidden; k += LANES) {
-        v16 gate = load(gate_up + k);
+    for (long k = 0; k < hidden; k += PART) {
+        vec gate = load(gate_up + k);
         store(out + k, gate * sigmoid(gate) * load(gate_up + hidden + k));
     }
 }
 
 // Given d(gate * sigmoid(gate) * up): that value, and the gradients of gate and up.
 INLINE void gated_gradient(const float *gradient, const float *gate_up, long hidden, float *value, float *out) {
-    for (long k = 0; k < hidden; k += LANES) {
-        v16 gate = load(gate_up + k), up = load(gate_up + hidden + k), s = sigmoid(gate), silu = gate * s, g = load(gradient + k);
+    for (long k = 0; k < hidden; k += PART) {
+        vec gate = load(gate_up + k), up = load(gate_up + hidden + k), s = sigmoid(gate), silu = gate * s, g = load(gradient + k);
         store(value + k, silu * up);
         store(out + k, g * up * (s + silu * (1.0f - s)));
         store(out + hidden + k, g * silu);

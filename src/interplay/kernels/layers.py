@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from interplay.kernels.library import Attention, Heads, Mlp, Rope, call
+from interplay.kernels.library import LANES, Attention, Heads, Mlp, Rope, call
 
 
 class Packed(NamedTuple):
@@ -216,3 +216,30 @@ class _Head(torch.autograd.Function):
         dhidden, dweight = torch.empty_like(hidden), torch.empty_like(weight)
         call("head_backward", gradient.contiguous(), hidden, weight, *hidden.shape, len(weight), dhidden, dweight)
         return dhidden, dweight
+
+
+def logps(hidden: Tensor, weight: Tensor, tokens: Tensor, temperature: float) -> Tensor:
+    """The log-probability (M,) of each token (M,) int64 in nats, from hidden states (M, D) and the output matrix (vocab, D) of a
+    small vocabulary, whose logits are divided by `temperature`."""
+    return _Logps.apply(hidden, weight, tokens, temperature, torch.is_grad_enabled())
+
+
+class _Logps(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, hidden: Tensor, weight: Tensor, tokens: Tensor, temperature: float, keep: bool) -> Tensor:
+        hidden, weight, tokens = hidden.contiguous(), weight.contiguous(), tokens.contiguous()
+        kept = hidden.new_empty(len(hidden), len(weight) + -len(weight) % LANES) if keep else None
+        found, sizes = hidden.new_empty(len(hidden)), (*hidden.shape, len(weight), temperature)
+        call("logps_forward", hidden, weight, tokens, *sizes, kept, found)
+        ctx.save_for_backward(hidden, weight, tokens)
+        ctx.sizes, ctx.kept = sizes, kept
+        return found
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        hidden, weight, tokens = ctx.saved_tensors
+        dhidden, dweight = torch.empty_like(hidden), torch.empty_like(weight)
+        kept, ctx.kept = ctx.kept, None  # overwritten
+        assert kept is not None, "a second way back"
+        call("logps_backward", gradient.contiguous(), hidden, weight, tokens, *ctx.sizes, kept, dhidden, dweight)
+        return dhidden, dweight, *(None,) * 3

@@ -90,6 +90,17 @@ class Iteration(ctypes.Structure):
     ]
 
 
+class Stepped(ctypes.Structure):
+    """A matrix that Muon steps; C's struct of that name."""
+
+    _fields_ = [
+        *((name, _POINTER) for name in ("weight", "momentum", "gradient")),
+        ("rows", _LONG),
+        ("columns", _LONG),
+        ("factor", ctypes.c_float),
+    ]
+
+
 ARGUMENTS = {
     "pack_matrix": [_POINTER, _LONG, _LONG, ctypes.c_int, _POINTER],
     "before_forward": [ctypes.POINTER(Heads), ctypes.POINTER(Rope), *[_POINTER] * 9],
@@ -100,6 +111,9 @@ ARGUMENTS = {
     "head_product": [_POINTER, _POINTER, _LONG, _LONG, _LONG, _POINTER],
     "complete": [ctypes.POINTER(Completions), _LONG, _LONG],
     "orthogonalise": [ctypes.POINTER(Iteration), _POINTER],
+    "muon_step": [ctypes.POINTER(Iteration), ctypes.POINTER(Stepped), *[ctypes.c_float] * 3],
+    "logps_forward": [*[_POINTER] * 3, *[_LONG] * 3, ctypes.c_float, _POINTER, _POINTER],
+    "logps_backward": [*[_POINTER] * 4, *[_LONG] * 3, ctypes.c_float, *[_POINTER] * 3],
     "head_forward": [_POINTER, _POINTER, _LONG, _LONG, _LONG, _POINTER],
     "head_backward": [*[_POINTER] * 3, _LONG, _LONG, _LONG, _POINTER, _POINTER],
     "attention_backward": [ctypes.POINTER(Attention), *[_POINTER] * 9],

@@ -30,9 +30,9 @@ void pair_rows(const float *x, long rows, long width, long ld, float top, int32_
 // Columns of x (rows, width), summed over rows: pairs (rows / 2 rounded up, width) and a scale for each column.
 void pair_columns(const float *x, long rows, long width, long ld, float top, int32_t *pairs, float *scale);
 
-// Pairs of rows (rows, width / 2), as `pair_rows` leaves them, as right operands: of their transpose, (width / 2, rows), and of
-// themselves, summed over rows, without scales, (rows / 2, width). rows: a multiple of 16.
-void pairs_transposed(const int32_t *x, long rows, long width, int32_t *out);
+// Pairs of rows (rows, width / 2), as `pair_rows` leaves them, as right operands: of their transpose, (width / 2, rows) with
+// `ld` between its rows, and of themselves, summed over rows, without scales, (rows / 2, width). rows: a multiple of 16.
+void pairs_transposed(const int32_t *x, long rows, long width, int32_t *out, long ld);
 void pairs_interleaved(const int32_t *x, long rows, long width, int32_t *out);
 
 // out (rows, columns), with `ld` floats between rows, = or += left . right over 2 * `pairs` summands. columns: a multiple of 16.

@@ -188,6 +188,7 @@ KINDS: dict[str, Kind] = {
         ),
         processes=True,
         sharding=True,
+        stacked="interplay.rl.loop:rl_replicas",
         keeps_state=True,
         light=CURVES,
     ),
@@ -280,6 +281,7 @@ KINDS: dict[str, Kind] = {
         cost=formulas.Sampling(),
         settings=("num_samples", "temperature", "top_p", "top_k", "max_completion_length"),
         processes=True,
+        stacked="interplay.evaluate.sampling:evaluate_replicas",
         light=("prompts.parquet",),
     ),
     "select": Kind(

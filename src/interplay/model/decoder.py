@@ -226,6 +226,15 @@ class Decoder(nn.Module):
             return (layers.head if usable else int8.head)(hidden, head)
         return linear_of(head)(hidden, head.to(hidden.dtype)).float()
 
+    def token_logps(self, hidden: Tensor, tokens: Tensor, dtype: torch.dtype, temperature: float = 1.0) -> Tensor:
+        """The log-probability (M,) float32, in nats, of each token (M,) int64 given final hidden states (M, D) of `dtype`."""
+        head = self.head()
+        small = dtype == torch.int8 and self.vocab_size < LARGE_VOCABULARY and head.dim() == 2
+        if small and library.usable((hidden.shape[1],), hidden.device):
+            return layers.logps(hidden, head, tokens, temperature)
+        logs = F.log_softmax(self.logits(hidden, dtype) / temperature, dim=-1)
+        return logs.gather(1, tokens[:, None])[:, 0]
+
     def weights(self, dtype: torch.dtype) -> Weights:
         """Fused weights for products in `dtype`, differentiable with respect to the parameters."""
         head, stored = self.head(), activations(dtype)

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import log_softmax
 
-from interplay.model.attention import Attend, OverRuns, activations, rotary, split_heads
-from interplay.model.decoder import Decoder, forward
+from interplay.model.attention import Attend, activations, attend_runs, rotary, split_heads
+from interplay.model.decoder import Decoder, Weights, forward
 
 
 def hidden_states(
@@ -20,30 +20,56 @@ def hidden_states(
     prompts (G, P) and completions are padded on the right; lengths (G,) are those of the prompts; completion r follows the prompt
     group[r]. The last token of a completion predicts nothing and is not passed."""
     (count, longest), (rows, width) = prompts.shape, completions.shape
+    weights = decoder.weights(dtype)
+    if weights.over_runs():
+        whole = torch.full_like(group, width)
+        return _packed_states(decoder, weights, prompts, lengths, group, completions, whole, dtype).unflatten(0, (rows, width))
     later = torch.arange(width - 1, device=prompts.device)
     ids = torch.cat((prompts.flatten(), completions[:, :-1].flatten()))
     in_prompt = torch.arange(longest, device=prompts.device)
     positions = torch.cat((in_prompt.repeat(count), (lengths[group][:, None] + later).flatten()))
-    weights = decoder.weights(dtype)
-    if over_runs := weights.over_runs():
-        attend = _attend_runs(over_runs, longest, lengths, group, width - 1)
-    else:
-        attend = _attend_padded(longest, lengths, group, width - 1, activations(dtype))
+    attend = _attend_padded(longest, lengths, group, width - 1, activations(dtype))
     states = forward(decoder.shape, weights, ids, rotary(decoder.shape, positions, dtype), attend)
     of_prompts, of_completions = states.split((count * longest, rows * (width - 1)))
     last = of_prompts[torch.arange(count, device=prompts.device) * longest + lengths - 1]
     return torch.cat((last[group][:, None], of_completions.unflatten(0, (rows, width - 1))), 1)
 
 
-def _attend_runs(over_runs: OverRuns, longest: int, lengths: Tensor, group: Tensor, width: int) -> Attend:
-    """Each completion is a run after the prompt of its group, which is not copied."""
-    starts = torch.arange(len(lengths)) * longest
-    none = torch.zeros_like(starts)
-    first = torch.stack((starts, none + longest, none, none), 1)
-    begins = len(lengths) * longest + torch.arange(len(group)) * width
-    then = torch.stack((begins, torch.full_like(begins, width), starts[group], lengths[group]), 1)
-    runs = torch.cat((first, then)).int().contiguous()
-    return lambda _, qk, v: over_runs(qk, v, runs)
+def _packed_states(
+    decoder: Decoder,
+    weights: Weights,
+    prompts: Tensor,
+    lengths: Tensor,
+    group: Tensor,
+    completions: Tensor,
+    counts: Tensor,
+    dtype: torch.dtype,
+) -> Tensor:
+    """The states (M, D) from which the first counts (R,) tokens of completions (R, C) are predicted, row by row, by attention
+    over runs: prompts and completions lie one after the other without padding, each completion is a run after the prompt of its
+    group, which is not copied, and the last layer passes only what predicts something."""
+    over_runs, later, device = weights.over_runs(), (counts - 1).clamp(min=0), prompts.device
+    assert over_runs is not None
+    sizes = torch.cat((lengths, later))
+    starts, none = sizes.cumsum(0) - sizes, torch.zeros_like(lengths)
+    first, then = starts[: len(lengths)], starts[len(lengths) :]
+    runs = torch.cat((torch.stack((first, lengths, none, none), 1), torch.stack((then, later, first[group], lengths[group]), 1)))
+    attend = attend_runs(over_runs, runs[sizes > 0].int().cpu().contiguous())
+    of_prompts, ids = int(lengths.sum()), torch.cat((_front(prompts, lengths), _front(completions, later)))
+    numbers = torch.arange(len(ids), device=device)
+    positions = numbers - starts.repeat_interleave(sizes)
+    positions[of_prompts:] += lengths[group].repeat_interleave(later)
+    wanted = torch.cat((first + lengths - 1, numbers[of_prompts:]))
+    states = forward(decoder.shape, weights, ids, rotary(decoder.shape, positions, dtype), attend, wanted)
+    # The first token of a completion comes from the last one of its prompt, the others from the one before them.
+    place = torch.arange(int(counts.sum()), device=device) - (counts.cumsum(0) - counts).repeat_interleave(counts)
+    own = (then - of_prompts + len(lengths) - 1).repeat_interleave(counts) + place
+    return states[torch.where(place == 0, group.repeat_interleave(counts), own)]
+
+
+def _front(padded: Tensor, lengths: Tensor) -> Tensor:
+    """The first lengths (n,) elements of each row (n, T), row after row."""
+    return padded[torch.arange(padded.shape[1], device=padded.device) < lengths[:, None]]
 
 
 def _attend_padded(longest: int, lengths: Tensor, group: Tensor, width: int, dtype: torch.dtype) -> Attend:
@@ -75,11 +101,12 @@ def predicting_states(
     """Final hidden states (M, D) in `dtype` from which the completion tokens are predicted, without padding, and the mask (n, T)
     of these tokens. `tokens` (n, T) int64, padded on the right, are on the decoder's device; `lengths` (n,) are those of the
     completions, which follow the n `prompts`. Equal prompts are passed once where the decoder shares them."""
-    device = tokens.device
-    padded, prompt_lengths, group = distinct_prompts(prompts, decoder.share_prompts)
-    states = hidden_states(decoder, padded.to(device), prompt_lengths.to(device), group.to(device), tokens, dtype)
+    device, weights = tokens.device, decoder.weights(dtype)
     where = (torch.arange(tokens.shape[1]) < lengths.cpu()[:, None]).to(device)
-    return states[where], where
+    padded, prompt_lengths, group = (part.to(device) for part in distinct_prompts(prompts, decoder.share_prompts))
+    if weights.over_runs():
+        return _packed_states(decoder, weights, padded, prompt_lengths, group, tokens, lengths.to(device), dtype), where
+    return hidden_states(decoder, padded, prompt_lengths, group, tokens, dtype)[where], where
 
 
 def token_logps(decoder: Decoder, prompts: list[list[int]], tokens: Tensor, lengths: Tensor, dtype: torch.dtype) -> Tensor:

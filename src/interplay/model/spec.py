@@ -1,7 +1,7 @@
 """Specs of model shapes, optimisers, schedules and pretrained models from outside."""
 
 import re
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import model_validator
 
@@ -10,7 +10,7 @@ from interplay.core.model import Count, Model, NotNegative, Positive, Share
 Dtype = Literal["float32", "bfloat16", "int8"]
 """Arithmetic of a decoder's matrix products."""
 
-_REVISIONS = {"int8": 1}
+_REVISIONS = {"int8": 2}
 """By dtype how often its arithmetic has changed."""
 
 
@@ -26,6 +26,10 @@ class ComputeSpec(Model):
     def hashed_version(self) -> int:
         """Of the arithmetic, too: where it changes, those stages alone that use it have another identity."""
         return self.VERSION + _REVISIONS.get(self.dtype, 0)
+
+    def stack_key(self) -> tuple[Any, ...]:
+        """Equal for stages of a kind that can share a stack (`run.stack`) where their models have one shape."""
+        return (self.dtype,)
 
 
 class Shape(Model):

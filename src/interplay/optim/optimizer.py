@@ -108,18 +108,47 @@ class Muon(_Eager):
         params = [p for p in group["params"] if p.grad is not None]
         if not params:
             return
-        grads = [p.grad for p in params]
         for p in params:
             if not self.state[p]:
                 self.state[p]["momentum_buffer"] = torch.zeros_like(p)
+        if self.arithmetic == torch.int8 and all(map(_in_kernel, params)):
+            self._step_in_kernel(group, params)
+            return
+        grads = [p.grad for p in params]
         buffers = [self.state[p]["momentum_buffer"] for p in params]
         torch._foreach_lerp_(buffers, grads, 1 - group["momentum"])
         looked_ahead = [distributed.full_tensor(g) for g in torch._foreach_lerp(grads, buffers, group["momentum"])]
         updates = orthogonalise_all(looked_ahead, self.arithmetic)
-        scaled = [max(1.0, p.size(-2) / p.size(-1)) ** 0.5 * -group["lr"] for p in params]
+        scaled = [_rate(p, group["lr"]) for p in params]
         torch._foreach_mul_(params, 1 - group["lr"] * group["weight_decay"])
         for p, update, factor in zip(params, updates, scaled, strict=True):
             p.add_(distributed.shard_like(p, update), alpha=factor)
+
+    def _step_in_kernel(self, group: dict[str, Any], params: list[Tensor]) -> None:
+        """The same by one call, in which a matrix does not leave the processor's cache."""
+        each = [
+            library.Stepped(
+                *(part.data_ptr() for part in (p, self.state[p]["momentum_buffer"], p.grad) if part is not None),
+                *p.shape,
+                _rate(p, group["lr"]),
+            )
+            for p in params
+        ]
+        iteration = library.Iteration(len(params), 0, 0, ITERATIONS, A, B, C, SMALLEST_NORM)
+        rates = group["momentum"], 1 - group["momentum"], 1 - group["lr"] * group["weight_decay"]
+        library.call("muon_step", iteration, (library.Stepped * len(each))(*each), *rates)
+
+
+def _rate(matrix: Tensor, rate: float) -> float:
+    """What the update of a matrix (..., m, n) is multiplied by."""
+    return -rate * max(1.0, matrix.size(-2) / matrix.size(-1)) ** 0.5
+
+
+def _in_kernel(matrix: Tensor) -> bool:
+    """Whether `muon_step` takes a matrix: a whole one, of sizes that kernels take."""
+    plain = all(type(part) in (Tensor, torch.nn.Parameter) for part in (matrix, matrix.grad))
+    whole = matrix.grad is not None and matrix.is_contiguous() and matrix.grad.is_contiguous()
+    return plain and whole and matrix.ndim == 2 and library.usable(matrix.shape, matrix.device)
 
 
 class AdamW(_Eager, torch.optim.AdamW):

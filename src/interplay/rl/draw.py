@@ -2,6 +2,7 @@
 
 import copy
 import math
+import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -23,6 +24,7 @@ from interplay.rl.spec import AdaptiveTemperature, Decoding, LaggedNucleus, OwnD
 from interplay.rollout import request
 from interplay.rollout.engine import Engine
 from interplay.rollout.episodes import Played, Setting, play_episodes
+from interplay.rollout.stack import Coroutine
 from interplay.tasks import family, verdict
 
 # Decoding: what tokens of rollouts are drawn from.
@@ -134,6 +136,14 @@ class TrainerState:
     sampler: Sampler
     memory: Memory
     critic: advantages.Critic | None = None
+    stack: Coroutine | None = None
+    """What the run is as a replica of a stack."""
+    numerics: str = ""
+    """Of a record: `stacked` where a step was made in a stack."""
+
+    def clock(self) -> float:
+        """Seconds, of a replica its own."""
+        return self.stack.clock() if self.stack else time.monotonic()
 
 
 class Rollouts(NamedTuple):

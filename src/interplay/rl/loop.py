@@ -1,8 +1,7 @@
 """The RL loop: sampler, requests, episode, reward, edits, advantage, policy loss, step by step."""
 
-import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -24,6 +23,7 @@ from interplay.rl.batch import Batch, Memory, StepContext, join, offsets, take
 from interplay.rl.rewards import score_completions
 from interplay.rl.spec import RLSpec
 from interplay.rl.update import Learner, bearing, entropy_of, likelihood_of, update
+from interplay.rollout import stack as stacks
 from interplay.rollout.engine import closing, engine, shard_engine
 from interplay.rollout.request import Request
 from interplay.tasks.verdict import Row, Verdict
@@ -102,12 +102,22 @@ LONG = 10.0
 """Seconds of updates from which on it is worth measuring what the machine could have done."""
 
 
-def train_policy(spec: RLSpec, inputs: dict[str, Path], out: Path, how: execution.Run) -> dict[str, Any]:
+def rl_replicas(replicas: Sequence[execution.Replica], how: execution.Run) -> Iterator[tuple[int, stacks.Outcome]]:
+    """Train the replicas step by step: all draw together, then each updates by itself, which takes few launches where decoding
+    takes many. Gives (number, outcome) of each when it ends: its files are written by then. Raises StoppedError after a signal,
+    once all have saved."""
+    return stacks.run_replicas(train_policy, replicas, how)
+
+
+def train_policy(
+    spec: RLSpec, inputs: dict[str, Path], out: Path, how: execution.Run, stack: stacks.Coroutine | None = None
+) -> dict[str, Any]:
     """Train and write `model/`, `checkpoints/<step>/model/`, `metrics.jsonl`, `rollouts.parquet` and `history.parquet`; and
     `state/` next to them, from which a longer run goes on. Roles: see RLSpec.
 
-    Goes on from `out/resume` where there is one. Raises PermanentError at the first loss that is not finite."""
-    world, learner = assembled(spec, inputs, how)
+    Goes on from `out/resume` where there is one. `stack`: what it is as a replica. Raises PermanentError at the first loss that
+    is not finite."""
+    world, learner = assembled(spec, inputs, how, stack)
     with closing(world.engine):
         done = restored(world, learner, out)
         train_steps(world, learner, out, how, done)
@@ -134,7 +144,9 @@ def loaded(
     return policy, reference, tokenizer, pool
 
 
-def assembled(spec: RLSpec, inputs: dict[str, Path], how: execution.Run) -> tuple[draw.TrainerState, Learner]:
+def assembled(
+    spec: RLSpec, inputs: dict[str, Path], how: execution.Run, stack: stacks.Coroutine | None = None
+) -> tuple[draw.TrainerState, Learner]:
     """All that a run has before its first step."""
     policy, reference, tokenizer, pool = loaded(spec, inputs, how)
     lagged = draw.lagged_policy(spec.method.decoding, policy)
@@ -156,10 +168,14 @@ def assembled(spec: RLSpec, inputs: dict[str, Path], how: execution.Run) -> tupl
         tokenizer=tokenizer,
         special=text.special(inputs["init"]),
         tokenizer_files=text.tokenizer_folder(inputs["init"]),
-        engine=shard_engine(engine(spec.engine, lagged or policy, how, getattr(torch, spec.dtype), inputs["init"] / "model")),
+        engine=shard_engine(
+            engine(spec.engine, lagged or policy, how, getattr(torch, spec.dtype), inputs["init"] / "model", stack)
+        ),
         sampler=samplers.build_sampler(spec.method.sampler, deck),
         memory=Memory(len(pool.rows)),
         critic=critic(spec, policy, how.micro_batch_tokens),
+        stack=stack,
+        numerics=execution.STACKED if stack else "",
     )
     distributed.shard_model(policy, how)  # what is copied of it was copied by now
     optimizers = optimizer.build_optimizers(spec.optimizer, policy.named_parameters(), spec.dtype)
@@ -172,6 +188,7 @@ def restored(world: draw.TrainerState, learner: Learner, out: Path) -> int:
     if saved is None:
         return 0
     done, tensors, state = saved
+    world.numerics = world.numerics or state.get("numerics", "")
     checkpoint.restore_training(tensors, learner.policy, learner.optimizers)
     world.sampler.load_state_dict(state["sampler"], checkpoint.with_prefix(tensors, SAMPLER))
     memory = checkpoint.with_prefix(tensors, MEMORY)
@@ -187,9 +204,9 @@ def train_steps(world: draw.TrainerState, learner: Learner, out: Path, how: exec
     """Steps done + 1 to the last, saving to `out/resume` every `save_minutes`."""
     spec = world.spec
     metrics, progress = Metrics(out, done), Progress(spec.steps, "steps", done)
-    clock = time.monotonic()
+    started, agree = world.clock(), distributed.all_reduce_flags if how.processes > 1 else None
     tokens, learnt_from, seconds = 0.0, 0.0, {"sampler": 0.0, "rollout": 0.0, "update": 0.0}
-    with execution.save_points(how.save_minutes, distributed.all_reduce_flags if how.processes > 1 else None) as saves:
+    with execution.save_points(how.save_minutes, world.stack.agree if world.stack else agree) as saves:
         for step in range(done + 1, spec.steps + 1):
             factor = optimizer.lr_factor(spec.schedule, step, spec.steps)
             optimizer.set_lr([*learner.optimizers, *(world.critic.optimizers if world.critic else ())], factor)
@@ -205,7 +222,7 @@ def train_steps(world: draw.TrainerState, learner: Learner, out: Path, how: exec
                 save(world, learner, out / "resume", step)
                 saves.made(f"step {step} of {spec.steps}")
     if spec.steps > done:
-        per_step = (time.monotonic() - clock) / (spec.steps - done)
+        per_step = (world.clock() - started) / (spec.steps - done)
         parts = {f"seconds_{name}": round(value, 3) for name, value in seconds.items()}
         telemetry(out, seconds_per_step=per_step, completion_tokens_per_second=tokens / seconds["rollout"], **parts)
         if seconds["update"] >= LONG:
@@ -214,7 +231,8 @@ def train_steps(world: draw.TrainerState, learner: Learner, out: Path, how: exec
 
 def save(world: draw.TrainerState, learner: Learner, resume: Path, step: int) -> None:
     """Make the state after `step` the one to go on from."""
-    state = {"sampler": world.sampler.state_dict(), "memory": world.memory.notes}
+    numerics = {"numerics": world.numerics} if world.numerics else {}
+    state = {"sampler": world.sampler.state_dict(), "memory": world.memory.notes, **numerics}
     tensors = checkpoint.training_tensors(learner.policy, learner.optimizers)
     tensors |= {SAMPLER + name: tensor for name, tensor in world.sampler.tensors().items()}
     tensors |= {MEMORY + name: tensor for name, tensor in world.memory.tensors.items()}
@@ -244,10 +262,10 @@ def stepped(
     distributed.gather_parameters(learner.policy)
 
     def draw_more(m: int) -> Batch:
-        with timed(seconds, "sampler"):
+        with timed(seconds, "sampler", world.clock):
             ids = [] if drawn else continuation.carried_prompts(now, m)
             ids += world.sampler.select(m - len(ids), step) if m > len(ids) else []
-        with timed(seconds, "rollout"):
+        with timed(seconds, "rollout", world.clock):
             fresh = draw.draw_batch(world, ids, now, seen)
         first = sum(len(batch) for batch in drawn)
         drawn.append(replace(fresh, row=torch.arange(first, first + len(fresh))))
@@ -272,14 +290,14 @@ def stepped(
     )
     batch = edits.edits_before_advantage(draw_more(spec.prompts_per_step), now)
     everything = join(drawn, world.special.pad)
-    with timed(seconds, "update"):
+    with timed(seconds, "update", world.clock):
         batch, advantage, values = valued(world, batch, now)
         update_baselines(spec.method.advantage, batch, now)
         draw.update_decoding(spec.method.decoding, batch, now)
         batch, advantage, bears = edits.edits_after_advantage(batch, advantage, bearing(spec.method.loss, batch), now)
         values |= update(learner, batch, advantage, step, bears)
         draw.update_lagged(spec.method.decoding, learner.lagged, step)
-    with timed(seconds, "sampler"):
+    with timed(seconds, "sampler", world.clock):
         world.sampler.learn(step)
     of_rows, own = advantage.sum(1) / batch.num_action_tokens().clamp(min=1), batch.row >= 0
     per_row = torch.zeros(len(everything)).index_copy_(0, batch.row[own], of_rows[own])
@@ -309,11 +327,11 @@ def valued(world: draw.TrainerState, batch: Batch, now: StepContext) -> tuple[Ba
 
 
 @contextmanager
-def timed(seconds: dict[str, float], what: str) -> Iterator[None]:
+def timed(seconds: dict[str, float], what: str, clock: Callable[[], float]) -> Iterator[None]:
     """Add the time that the block takes to `seconds[what]`."""
-    started = time.monotonic()
+    started = clock()
     yield
-    seconds[what] += time.monotonic() - started
+    seconds[what] += clock() - started
 
 
 def _mfu(spec: RLSpec, policy: decoder.Decoder, tokens_per_second: float) -> float:

@@ -70,11 +70,13 @@ def scores(
     Logits are made where a token of a completion is predicted only: the others are not needed."""
     found, where = states(decoder, batch, rows, dtype)
     tokens = batch.tokens[rows][where].to(found.device)
+    room = torch.zeros(where.shape)
+    if dtype == torch.int8 and lagged is None and not with_entropy:
+        return Scores(room.masked_scatter(where, decoder.token_logps(found, tokens, dtype, temperature).cpu()), None)
     logits = decoder.logits(found)
     if lagged is not None:
         logits = logits.masked_fill(~inside(lagged, batch, rows, tokens, dtype), -math.inf)
     logs = log_softmax(logits / temperature, dim=-1)
-    room = torch.zeros(where.shape)
     logp = room.masked_scatter(where, logs.gather(1, tokens[:, None])[:, 0].cpu())
     if not with_entropy:
         return Scores(logp, None)

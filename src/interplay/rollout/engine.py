@@ -14,6 +14,7 @@ from interplay.model.heads import Composed, Lagged
 from interplay.optim import distributed
 from interplay.rollout.native import Native
 from interplay.rollout.request import Request, Rollouts, Sampling, join
+from interplay.rollout.stack import Coroutine, StackedEngine
 
 # Who samples: `engine(name, decoder, how)` gives an object with `generate(requests, sampling) -> Rollouts`.
 
@@ -39,12 +40,16 @@ def engine(
     how: execution.Run,
     dtype: torch.dtype = torch.float32,
     source: Path | None = None,
+    stack: Coroutine | None = None,
 ) -> Engine:
     """The engine called `name`, sampling from the present weights of `decoder` in `dtype`, on the decoder's device. `source`: the
-    model folder that the decoder was loaded from, which `vllm` loads, too."""
+    model folder that the decoder was loaded from, which `vllm` loads, too. `stack`: the replica that samples, of a stack; a
+    decoder that decodes side by side with another samples by itself there."""
     if isinstance(name, extension.Extension):
         return cast(Engine, extension.call(name, decoder, how, dtype))
     if name == "native":
+        if stack is not None and isinstance(decoder, Decoder):
+            return StackedEngine(stack, decoder, dtype)
         return Native(decoder, how, dtype)
     if isinstance(decoder, Composed | Lagged):
         pair = "an unlearnt one with an assistant" if isinstance(decoder, Composed) else "a policy in the nucleus of another"

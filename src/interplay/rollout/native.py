@@ -1,6 +1,6 @@
 """The `native` engine: the project's own decoder, its key-value cache, and noise that is keyed by what a token is."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import torch
@@ -9,16 +9,19 @@ from torch import Tensor
 
 from interplay.core.execution import Run
 from interplay.model import device, heads, spec
-from interplay.model.attention import rotary, split_heads
-from interplay.model.decoder import Decoder, Weights, forward
+from interplay.model.attention import Attend, rotary, split_heads
+from interplay.model.decoder import Decoder, Weights, forward, linear_of
 from interplay.rollout.compiled import complete_in_kernel
-from interplay.rollout.request import Request, Rollouts, Sampling, assemble, draw_tokens, join, split, uniform_noise
+from interplay.rollout.request import Request, Rollouts, Sampling, assemble, draw_tokens, join, split_together, uniform_noise
 
 # Keys and values of groups that decode side by side: one prompt per group, shared by its samples, and each sample's own tokens.
 #
 # The samples of a group query the prompt's keys in one matrix product, so the prompt is neither copied nor read once per
 # sample: at small sizes decoding is bound by reading the cache. Rows are grouped as (groups, samples); within a product the
 # order is (groups, kv heads, samples), in which the queries of both halves lie together.
+#
+# Of a stack of decoders the groups are those of one after the other, equally many of each. Attention knows groups only; for
+# linear layers, which know weights, the tokens lie as (replicas, N).
 
 
 BLOCK = 16
@@ -60,7 +63,7 @@ class Cache:
                 own.append(torch.zeros(rows, BLOCK, k.shape[3], dtype=self.dtype, device=k.device))
             return attention(layer, qk, v)
 
-        hidden = forward(self.shape, weights, ids, rotary(self.shape, positions, compute), attend)
+        hidden = _forward(self.shape, weights, ids, rotary(self.shape, positions, compute), attend)
         return hidden[torch.arange(len(ids), device=ids.device), self.lengths - 1]
 
     def decode(self, weights: Weights, ids: Tensor, rope: tuple[Tensor, Tensor], place: Tensor | None = None) -> Tensor:
@@ -69,7 +72,7 @@ class Cache:
         With `place` (1,), their position among the completions' tokens, nothing that changes from step to step is fixed by
         the program: the call can be recorded."""
         self.steps, self.place = self.steps + 1, place
-        return forward(self.shape, weights, ids, rope, self._attend)
+        return _forward(self.shape, weights, ids, rope, self._attend)
 
     def _attend(self, layer: int, qk: Tensor, v: Tensor) -> Tensor:
         q, k = split_heads(qk, v)
@@ -114,6 +117,19 @@ class Cache:
         self.values = [F.pad(values, (0, 0, 0, BLOCK)) for values in self.values]
 
 
+def _forward(shape: spec.Shape, weights: Weights, ids: Tensor, rope: tuple[Tensor, Tensor], attend: Attend) -> Tensor:
+    """`forward` of ids (groups, T), of a decoder or of a stack; `attend` sees (groups, T, ...) of either."""
+    if weights.head.ndim == 2:
+        return forward(shape, weights, ids, rope, attend)
+    replicas = len(weights.head)
+    cos, sin = (table.expand(*ids.shape, 1, -1).reshape(replicas, -1, 1, shape.head_dim) for table in rope)
+
+    def attend_groups(layer: int, qk: Tensor, v: Tensor) -> Tensor:
+        return attend(layer, *(part.view(*ids.shape, *part.shape[2:]) for part in (qk, v))).reshape(*qk.shape[:2], -1)
+
+    return forward(shape, weights, ids.reshape(replicas, -1), (cos, sin), attend_groups).view(*ids.shape, -1)
+
+
 # Decoding steps as one CUDA graph: between two changes of shape they run the same kernels on the same memory, and at small
 # sizes a GPU spends more time on launching each than on computing it.
 
@@ -149,26 +165,33 @@ class Replay:
 
 
 class Native:
-    """Samples from `decoder` in `dtype`. Weights are read anew at every call, so a trained decoder needs no synchronising."""
+    """Samples from `decoder`, or from each of a stack, in `dtype`. Weights are read anew at every call, so a trained decoder
+    needs no synchronising."""
 
     def __init__(self, decoder: Decoder | heads.Composed | heads.Lagged, how: Run, dtype: torch.dtype) -> None:
         self.decoder, self.rows, self.dtype, self.graphs = decoder, how.engine_batch, dtype, how.cuda_graphs
 
-    @torch.inference_mode()
     def generate(self, requests: list[Request], sampling: Sampling) -> Rollouts:
         """Completions of all requests. The same requests give the same bits; so do their whole batches, see `request.split`.
         Raises PermanentError where `engine_batch` rows do not fit into memory."""
+        return self.generate_each([requests], [sampling])[0]
+
+    @torch.inference_mode()
+    def generate_each(self, requests: Sequence[list[Request]], samplings: Sequence[Sampling]) -> list[Rollouts]:
+        """The same of each replica of a stack, by its own requests and sampling."""
         decoders, blend = _side_by_side(self.decoder)
         parts = [Part(decoder.shape, decoder.weights(self.dtype)) for decoder in decoders]
 
-        def complete(rows: int) -> Iterator[Rollouts]:
-            batches = split(requests, rows)
-            if len(parts) == 1 and parts[0].weights.compiled() and sampling.heat is None:
-                return complete_in_kernel(parts[0].shape, parts[0].weights, batches, sampling)
-            return (_complete(parts, blend, batch, sampling, self.graphs) for batch in batches)
+        def complete(rows: int) -> Iterator[list[Rollouts | None]]:
+            batches = split_together(requests, rows)
+            if len(parts) == 1 and parts[0].weights.compiled() and samplings[0].heat is None:
+                made = complete_in_kernel(parts[0].shape, parts[0].weights, [batch for (batch,) in batches], samplings[0])
+                return ([one] for one in made)
+            return (_complete(parts, blend, batch, samplings, self.graphs) for batch in batches)
 
         with device.report_out_of_memory("engine_batch", self.rows, lambda rows: next(complete(rows))):
-            return join(list(complete(self.rows)), sampling)
+            each = zip(zip(*complete(self.rows), strict=True), samplings, strict=True)
+            return [join([one for one in made if one], sampling) for made, sampling in each]
 
     def close(self) -> None:
         """Nothing is held."""
@@ -179,6 +202,12 @@ class Part(NamedTuple):
 
     shape: spec.Shape
     weights: Weights
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Logits (rows, vocab) float32 of hidden states (groups, samples, D)."""
+        head = self.weights.head
+        lead = hidden if head.ndim == 2 else hidden.reshape(len(head), -1, hidden.shape[-1])
+        return linear_of(head)(lead, head).float().flatten(0, 1)
 
 
 Blend = Callable[..., Tensor]
@@ -194,48 +223,84 @@ def _side_by_side(whole: Decoder | heads.Composed | heads.Lagged) -> tuple[list[
     return [whole], lambda logits: logits
 
 
-def _complete(parts: list[Part], blend: Blend, batch: list[tuple[int, Request]], sampling: Sampling, graphs: bool) -> Rollouts:
-    """Decode one batch: groups of equal size (spare places count as finished), all at the same step of their completions."""
+def _complete(
+    parts: list[Part],
+    blend: Blend,
+    batches: Sequence[list[tuple[int, Request]]],
+    samplings: Sequence[Sampling],
+    graphs: bool,
+) -> list[Rollouts | None]:
+    """Decode one batch of each replica: groups of equal size, equally many of each (spare places count as finished), all at the
+    same step of their completions. None of an empty batch."""
     device, dtype = parts[0].weights.norm.device, parts[0].weights.norm.dtype
-    requests = [request for _, request in batch]
-    width, length = max(request.count for request in requests), sampling.max_completion_length
+    groups, spare = max(map(len, batches)), Request([0], 0, 0, 0)
+    each = [[request for _, request in batch] + [spare] * (groups - len(batch)) for batch in batches]
+    requests = [request for some in each for request in some]
+    width, length = max(r.count for r in requests), max(s.max_completion_length for s in samplings)
     lengths = torch.tensor([len(request.prompt) for request in requests], device=device)
     longest = int(lengths.max())
-    ids = torch.tensor([r.prompt + [sampling.pad] * (longest - len(r.prompt)) for r in requests], device=device)
-    rows = [(r.key, r.first + i) for r in requests for i in range(width)]
-    noise = torch.from_numpy(uniform_noise(sampling.seed, [key for key, _ in rows], [sample for _, sample in rows], length)).to(
-        device
-    )
+    ids = torch.tensor([r.prompt + [samplings[0].pad] * (longest - len(r.prompt)) for r in requests], device=device)
+    noise = torch.cat([_noise(some, width, length, sampling) for some, sampling in zip(each, samplings, strict=True)]).to(device)
     # Attention for one new token is bound by memory, where a CPU's float32 kernels beat its bfloat16 ones.
     stored = torch.float32 if device.type == "cpu" else dtype
     caches = [Cache(part.shape, width, lengths, stored) for part in parts]
     positions = torch.arange(longest + length, device=device)
     tables = [[table[:, 0] for table in rotary(part.shape, positions, dtype)] for part in parts]
 
-    tokens = torch.full((len(rows), length), sampling.pad, device=device)
-    logprobs = torch.zeros(len(rows), length, device=device)
-    places = torch.arange(len(rows), device=device).view(len(requests), width)
+    tokens = torch.full((len(requests) * width, length), samplings[0].pad, device=device)
+    logprobs = torch.zeros(tokens.shape, device=device)
+    places = torch.arange(len(tokens), device=device).view(len(requests), width)
     counts = torch.tensor([request.count for request in requests], device=device)
     finished = torch.arange(width, device=device) >= counts[:, None]
+    ends = torch.tensor([[-1 if s.eos is None else s.eos] for s in samplings], device=device)
     hidden = [c.prefill(part.weights, ids)[:, None].expand(-1, width, -1) for c, part in zip(caches, parts, strict=True)]
     follow = _follow(parts, caches, tables, finished, graphs)
     for step in range(length):
-        logits = blend(*(F.linear(h, part.weights.head).float().flatten(0, 1) for h, part in zip(hidden, parts, strict=True)))
-        drawn, chances = draw_tokens(logits, noise[places.flatten(), step], sampling)
+        logits = blend(*(part.logits(h) for h, part in zip(hidden, parts, strict=True)))
+        drawn, chances = _drawn(logits, noise[places.flatten(), step], samplings)
         tokens[places.flatten(), step] = drawn
         logprobs[places.flatten(), step] = chances
-        if sampling.eos is not None:
-            finished |= drawn.view_as(finished) == sampling.eos
-            if finished.all():
-                break
         if step + 1 == length:
             break
+        if over := [number for number, s in enumerate(samplings) if s.max_completion_length == step + 1]:
+            finished.view(len(samplings), -1)[over] = True
+        if over or any(s.eos is not None for s in samplings):
+            finished |= (drawn.view(len(samplings), -1) == ends).view_as(finished)
+            if finished.all():
+                break
         if step and step % BLOCK == 0:
-            places, finished, drawn = _retire(caches, places, finished, drawn)
+            places, finished, drawn = _retire(caches, len(samplings), places, finished, drawn)
             follow = _follow(parts, caches, tables, finished, graphs)
         hidden = follow(drawn.view_as(finished), step)
-    real = [g * width + i for g, request in enumerate(requests) for i in range(request.count)]
-    return assemble(batch, tokens[real], logprobs[real], sampling)
+    return _made(batches, samplings, width, tokens, logprobs)
+
+
+def _made(
+    batches: Sequence[list[tuple[int, Request]]], samplings: Sequence[Sampling], width: int, tokens: Tensor, logprobs: Tensor
+) -> list[Rollouts | None]:
+    """Each replica's part of tokens (rows, T), without spare places and up to its own limit."""
+    made: list[Rollouts | None] = []
+    for number, (batch, sampling) in enumerate(zip(batches, samplings, strict=True)):
+        starts = range(number * len(tokens) // len(batches), len(tokens), width)
+        real = [start + i for start, (_, request) in zip(starts, batch, strict=False) for i in range(request.count)]
+        own, limit = torch.tensor(real, dtype=torch.int64, device=tokens.device), sampling.max_completion_length
+        made.append(assemble(batch, tokens[own, :limit], logprobs[own, :limit], sampling) if batch else None)
+    return made
+
+
+def _noise(requests: list[Request], width: int, length: int, sampling: Sampling) -> Tensor:
+    """(requests * width, length) float64: the noise of `width` samples of each."""
+    rows = [(r.key, r.first + i) for r in requests for i in range(width)]
+    return torch.from_numpy(uniform_noise(sampling.seed, [key for key, _ in rows], [sample for _, sample in rows], length))
+
+
+def _drawn(logits: Tensor, noise: Tensor, samplings: Sequence[Sampling]) -> tuple[Tensor, Tensor]:
+    """`draw_tokens`, each replica's rows in its own way."""
+    if len({(s.temperature, s.top_p, s.top_k, s.heat) for s in samplings}) == 1:
+        return draw_tokens(logits, noise, samplings[0])
+    rows = zip(logits.chunk(len(samplings)), noise.chunk(len(samplings)), samplings, strict=True)
+    tokens, logprobs = zip(*(draw_tokens(*some) for some in rows), strict=True)
+    return torch.cat(tokens), torch.cat(logprobs)
 
 
 def _follow(
@@ -253,12 +318,15 @@ def _follow(
     return Replay(step, like.long()) if graphs else step
 
 
-def _retire(caches: list[Cache], places: Tensor, finished: Tensor, drawn: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Drop finished groups, and from the others as many finished samples as leave all groups equally wide."""
+def _retire(caches: list[Cache], replicas: int, places: Tensor, finished: Tensor, drawn: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Drop as many finished groups as leave all replicas equally many, and from the others as many finished samples as leave all
+    groups equally wide."""
     alive = (~finished).sum(1)
-    groups = alive.nonzero()[:, 0]
+    dead = (alive == 0).view(replicas, -1)
+    kept = dead.int().argsort(dim=1, stable=True)[:, : int((~dead).sum(1).max())].sort(dim=1).values
+    groups = (kept + torch.arange(replicas, device=kept.device)[:, None] * dead.shape[1]).flatten()
     samples = finished[groups].int().argsort(dim=1, stable=True)[:, : int(alive.max())].sort(dim=1).values
     for cache in caches:
         cache.keep(groups, samples)
-    kept = [rows.view(finished.shape)[groups].gather(1, samples) for rows in (places, finished, drawn)]
-    return kept[0], kept[1], kept[2].flatten()
+    places, finished, drawn = (rows.view(finished.shape)[groups].gather(1, samples) for rows in (places, finished, drawn))
+    return places, finished, drawn.flatten()

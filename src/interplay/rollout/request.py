@@ -1,6 +1,8 @@
 """Sampling requests and rollouts; sampling noise keyed by (seed, prompt, sample, position); drawing tokens from logits."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 from typing import NamedTuple
 
 import numpy as np
@@ -111,17 +113,29 @@ def split(requests: list[Request], rows: int) -> list[list[tuple[int, Request]]]
 
     A batch is filled in order, counting every request as its largest, so a list of requests of one size that is handed over in
     whole batches gives what it gives at once."""
-    batches: list[list[tuple[int, Request]]] = [[]]
-    widest = 0
-    for index, request in enumerate(requests):
-        for first in range(0, request.count, rows):
-            part = replace(request, first=request.first + first, count=min(rows, request.count - first))
-            widest = max(widest, part.count)
-            if (len(batches[-1]) + 1) * widest > rows:
-                batches.append([])
-                widest = part.count
-            batches[-1].append((index, part))
-    return [batch for batch in batches if batch]
+    return [batch for (batch,) in split_together([requests], rows)]
+
+
+def split_together(each: Sequence[list[Request]], rows: int) -> list[list[list[tuple[int, Request]]]]:
+    """The batches of replicas that decode together: of each batch a part for each replica, which may be empty. All parts of a
+    batch have room for as many requests, of at most `rows` samples, as the largest."""
+    parts = [
+        [
+            (index, replace(request, first=request.first + first, count=min(rows, request.count - first)))
+            for index, request in enumerate(requests)
+            for first in range(0, request.count, rows)
+        ]
+        for requests in each
+    ]
+    starts, widest = [0], 0
+    for place, here in enumerate(zip_longest(*parts)):
+        count = max(part[1].count for part in here if part)
+        widest = max(widest, count)
+        if (place + 1 - starts[-1]) * widest > rows:
+            starts.append(place)
+            widest = count
+    ends = [*starts[1:], max(map(len, parts))]
+    return [[some[start:end] for some in parts] for start, end in zip(starts, ends, strict=True) if end]
 
 
 def assemble(batch: list[tuple[int, Request]], tokens: torch.Tensor, logprobs: torch.Tensor, sampling: Sampling) -> Rollouts:

@@ -147,14 +147,18 @@ def _make(job: Job) -> workers.Values:
     """Call the kind's function. A stage that is stopped, or finds the disk full, leaves what it can resume from, or nothing."""
     stage, spec, out = job.stage, job.spec, job.out
     try:
-        if shorter := continue_shorter_run(out, stage, spec):
-            metrics.telemetry(out, continued_from=shorter)
+        _continue(job)
         if job.how.processes > 1:
             return workers.run_workers(stage, job.inputs, out, job.how)
         return workers.call_function(stage["kind"], spec, job.inputs, out, job.how)
     except (execution.StoppedError, OSError):
         artifact.discard(out)
         raise
+
+
+def _continue(job: Job) -> None:
+    if shorter := continue_shorter_run(job.out, job.stage, job.spec):
+        metrics.telemetry(job.out, continued_from=shorter)
 
 
 def _checked_input(results: Path, ref: str, consumer: str) -> Path:
@@ -247,8 +251,11 @@ def _fits(one: Job, other: Job) -> bool:
     """Whether two stages can share a stack: equal as their specs say, and models of one shape and vocabulary."""
 
     def shape(job: Job) -> Any:
-        config = job.inputs.get("init", job.out) / "model" / "config.json"
-        return artifact.read_json(config) if "init" in job.inputs else job.stage["deps"].get("tokenizer")
+        base = job.inputs.get("init") or job.inputs.get("model")
+        if base is None:
+            return job.stage["deps"].get("tokenizer")
+        config = base / "model" / "config.json"  # not there of a composed model
+        return artifact.read_json(config) if config.exists() else None
 
     specs: list[Any] = [one.spec, other.spec]
     return specs[0].stack_key() == specs[1].stack_key() and shape(one) == shape(other)
@@ -267,6 +274,8 @@ def _make_stack(own: Path, members: list[_Member]) -> None:
         shares, before = dict.fromkeys(left, (0.0, 0.0)), (started, resources.cpu_seconds())
         replicas = [execution.Replica(each.job.spec, each.job.inputs, each.job.out) for each in members]
         try:
+            for member in members:
+                _continue(member.job)
             for number, outcome in workers.call_stacked(kind, replicas, how):
                 now = (time.time(), resources.cpu_seconds())
                 spent = [(new - old) / len(left) for new, old in zip(now, before, strict=True)]

@@ -261,6 +261,9 @@ def _check_stack(stage: plan.Stage, place: KeyPlace) -> None:
     if not KINDS[stage.kind].stacked:
         able = ", ".join(kind for kind, one in KINDS.items() if one.stacked)
         raise place.error(f"stages of kind {stage.kind} are not stacked; write 1 ({able} can be stacked)", stack)
+    if (engine := getattr(stage.spec, "engine", "native")) != "native":
+        name = engine if isinstance(engine, str) else engine.function
+        raise place.error(f"the engine {name} samples from one model at a time; write 1, or engine: native", stack)
     if getattr(stage.spec, "dtype", "") == "int8":
         raise place.error("the kernels of dtype int8 take one model at a time; write 1, or dtype: bfloat16 or float32", stack)
     if stage.run.compile:

@@ -20,14 +20,22 @@ from interplay.optim import distributed
 def token_losses(model: decoder.Decoder, batch: batches.Batch, dtype: torch.dtype) -> Tensor:
     """Cross-entropy of each token of a batch that bears loss, (M,) float32, in nats. Of a stack (replicas, M), 0 where the batch
     is padded."""
-    logits = target_logits(model, batch, dtype)
+    hidden = target_states(model, batch, dtype)
+    if dtype == torch.int8:
+        return -model.token_logps(hidden, batch.targets, dtype)
+    logits = model.logits(hidden, dtype)
     each = F.cross_entropy(logits.flatten(0, -2), batch.targets.flatten(), reduction="none", ignore_index=batches.IGNORED)
     return each.view(batch.targets.shape)
 
 
 def target_logits(model: decoder.Decoder, batch: batches.Batch, dtype: torch.dtype) -> Tensor:
     """The logits (M, vocab) float32 from which the tokens of a batch that bear loss are predicted; of a stack (replicas, M,
-    vocab).
+    vocab)."""
+    return model.logits(target_states(model, batch, dtype), dtype)
+
+
+def target_states(model: decoder.Decoder, batch: batches.Batch, dtype: torch.dtype) -> Tensor:
+    """The final hidden states (M, D) from which the tokens of a batch that bear loss are predicted; of a stack (replicas, M, D).
 
     Matrix products run over all tokens at once and attention per bucket; the last MLP and the logits are computed for tokens that
     bear loss only."""
@@ -35,8 +43,7 @@ def target_logits(model: decoder.Decoder, batch: batches.Batch, dtype: torch.dty
     over_runs = weights.over_runs()
     attend = attention.attend_buckets(over_runs, batch.buckets) if over_runs else _attend_each(weights, batch.buckets)
     rope = attention.rotary(model.shape, batch.positions, dtype)
-    hidden = decoder.forward(model.shape, weights, batch.ids, rope, attend, batch.before)
-    return model.logits(hidden, dtype)
+    return decoder.forward(model.shape, weights, batch.ids, rope, attend, batch.before)
 
 
 def _attend_each(weights: decoder.Weights, sizes: list[tuple[int, int]]) -> attention.Attend:

@@ -55,8 +55,8 @@ class TrainSpec(ComputeSpec):
         return self
 
     def stack_key(self) -> tuple[Any, ...]:
-        """Equal for runs that can share a stack (`run.stack`) where their models have one shape."""
-        return self.model and self.model.model_dump_json(), self.dtype, self.batch_tokens
+        """Also by what fixes the shape of a step."""
+        return self.model and self.model.model_dump_json(), *super().stack_key(), self.batch_tokens
 
 
 class PretrainSpec(TrainSpec):
