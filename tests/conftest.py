@@ -1,7 +1,9 @@
 """A laboratory of one's own: a copy of the project's workflow in a temporary folder, run with the real Snakemake."""
 
 import contextlib
+import copy
 import fcntl
+import hashlib
 import os
 import shutil
 import signal
@@ -10,19 +12,22 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
+import forked
 import psutil
 import pytest
+from forked import BEHIND
 
 from interplay.core.artifact import last_save
 from interplay.core.execution import SIGNALS
 from interplay.core.metrics import log_to_stderr
+from interplay.study import expand
 
 log_to_stderr()  # the tests are an entry point of their own
 
 ROOT = Path(__file__).parent.parent
-BEHIND = ["nice", "-n", "5"]
-"""Put before a command that a test means to kill at a moment: on a busy machine the test then sees the moment before it has passed."""
+STAGE = ("python", "-m", "interplay.run.stage", "run")
 
 LONG = ("test_faults", "test_curate_run", "test_devices", "test_devices_ends", "test_shards_of_evaluations", "test_mutations")
 """Files of long tests that do without the finished study."""
@@ -42,6 +47,28 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell's job in the background ignores Ctrl-C, and so would every process that a test starts and interrupts.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def compositions() -> Iterator[None]:
+    """Hydra composes a study at a scale once for files of the same content, wherever they lie: it takes four fifths of a plan."""
+    compose, known = expand._compose, dict[Any, dict[str, Any]]()
+
+    def remembered(configs: Path, study: str, scale: str) -> dict[str, Any]:
+        files = sorted(path for path in configs.rglob("*") if path.suffix == ".yaml" or path.is_symlink())
+        contents = [(path.relative_to(configs), path.is_symlink() and path.readlink(), _bytes(path)) for path in files]
+        key = (study, scale, hashlib.sha256(repr(contents).encode()).digest())
+        if key not in known:
+            known[key] = compose(configs, study, scale)
+        return copy.deepcopy(known[key])
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(expand, "_compose", remembered)
+        yield
+
+
+def _bytes(path: Path) -> bytes | None:
+    return path.read_bytes() if path.is_file() else None
 
 
 @pytest.fixture(autouse=True)
@@ -84,6 +111,17 @@ class Laboratory:
         return self.run(*self.command(*config, flags=flags))
 
     def run(self, *command: str) -> subprocess.CompletedProcess[str]:
+        """Of Snakemake, `interplay` and stages the imports are done already."""
+        return forked.run(command, self.folder, self.env) or self.process(*command)
+
+    def stage(self, digest: str, first: str = "") -> forked.Forked:
+        """A stage at work that logs to `log`; to be killed or awaited."""
+        made = forked.start([*STAGE, digest, "--log", "log"], self.folder, self.env, first)
+        assert made
+        return made
+
+    def process(self, *command: str) -> subprocess.CompletedProcess[str]:
+        """With a start of its own."""
         return subprocess.run(command, cwd=self.folder, env=self.env, capture_output=True, text=True, timeout=600, check=False)
 
     def start(self, *config: str) -> subprocess.Popen[str]:
@@ -141,7 +179,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Laboratory:
         if not shared.exists():
             shutil.rmtree(shared.with_suffix(".part"), ignore_errors=True)  # of a process in which it failed
             making = Laboratory(shared.with_suffix(".part"))
-            result = making.snakemake("study=quickstart", "scale=smoke")
+            result = making.process(*making.command("study=quickstart", "scale=smoke"))
             assert result.returncode == 0, result.stdout + result.stderr
             making.folder.rename(shared)
     laboratory = Laboratory(tmp_path_factory.mktemp("finished"))

@@ -20,8 +20,7 @@ class Lab:
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.configs, self.results = folder, folder / "configs", folder / "results"
-        shutil.copytree(ROOT / "configs", self.configs)
-        shutil.rmtree(self.configs / "plans")
+        shutil.copytree(ROOT / "configs", self.configs, ignore=shutil.ignore_patterns("plans"))
 
     def edit(self, file: str, old: str, new: str) -> None:
         path = self.configs / file

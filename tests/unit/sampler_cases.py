@@ -12,6 +12,8 @@ from interplay.rl.samplers import build_sampler as table_sampler
 from interplay.tasks.verdict import Row
 
 BANDS = ("low", "middle", "high")
+SPEC: TypeAdapter[Any] = TypeAdapter(samplers_spec.Sampler)
+"""Made once: it takes a hundred times as long as what it reads."""
 
 
 def row(number: int, of_set: int, op: int) -> Row:
@@ -43,8 +45,7 @@ def deck(
 
 
 def made(name: str, given_deck: PromptSource | None = None, **options: Any) -> Sampler:
-    spec: Any = TypeAdapter(samplers_spec.Sampler).validate_python({"name": name, **options})
-    return table_sampler(spec, given_deck or deck())
+    return table_sampler(SPEC.validate_python({"name": name, **options}), given_deck or deck())
 
 
 def outcome(i: int, *rewards: float) -> Outcome:

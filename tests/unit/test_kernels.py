@@ -266,7 +266,12 @@ def test_attention_of_any_lengths_and_sizes_is_that_of_the_rounded_operands(
     for attend in (layers.attention, int8.attention):
         found = attend(qk, v, several_runs(counts))
         results.append([found, *torch.autograd.grad(found, (qk, v), weight)])
-    assert all(apart(one, other) < 2e-4 or other.norm() < 1e-6 for one, other in zip(*results, strict=True))
+    # An operand at the middle of two integers may be rounded to either, which moves one row of a gradient by some parts in 2,000:
+    # nearly all elements agree to float32, and the others do nearly. The gradient of a row that sees itself alone is what rounding
+    # leaves of zero, so differences are measured in what the values are, not in what the gradient is.
+    for one, other, unit in zip(*results, (2.0**power, 2.0**power, 1.0), strict=True):
+        difference = ((one - other).detach().abs() / unit).flatten()
+        assert not counts or (difference.median() < 1e-6 and difference.square().mean().sqrt() < 2e-3)
 
 
 @compiled

@@ -63,6 +63,15 @@ def test_a_study_asks_the_same_at_every_scale(study: str) -> None:
     assert len(questions) == 1
 
 
+def test_each_study_has_a_lock_at_each_scale_and_no_other_has() -> None:
+    locks = {str(path.relative_to(CONFIGS / "plans")).removesuffix(".lock.json") for path in CONFIGS.glob("plans/**/*.lock.json")}
+    assert locks == {f"{study}.{scale}" for study in expand.studies(CONFIGS) for scale in SCALES}
+
+
+def test_every_committed_lock_is_what_the_configs_say(study: str) -> None:
+    assert [scale for scale in SCALES if not planned(study, scale).locked(CONFIGS)] == []
+
+
 @pytest.mark.parametrize("scale", SCALES)
 def test_the_order_of_keys_changes_no_plan(study: str, scale: str) -> None:
     tree = reversed_maps(composed(CONFIGS, study, scale))

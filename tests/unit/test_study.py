@@ -188,14 +188,6 @@ def test_a_custom_function_outside_the_studys_folder_is_refused(configs: Path) -
         plan_study(configs, "quickstart", "smoke")
 
 
-@pytest.mark.parametrize("scales", ["smoke", pytest.param("*", marks=pytest.mark.slow)])
-def test_every_committed_lock_is_what_the_configs_say(scales: str) -> None:
-    """`make test` checks those of all scales: its first step is `interplay plan --all --check`."""
-    for path in (CONFIGS / "plans").rglob(f"*.{scales}.lock.json"):
-        study, scale = str(path.relative_to(CONFIGS / "plans")).removesuffix(".lock.json").rsplit(".", 1)
-        assert plan_study(CONFIGS, study, scale).locked(CONFIGS), path
-
-
 def test_an_arm_may_replace_a_key_of_the_task_for_all_its_data(configs: Path) -> None:
     write(
         configs,

@@ -15,7 +15,7 @@ from mlflow import MlflowClient
 from mlflow.entities import Metric, Param, RunTag
 from sqlalchemy import event
 from sqlalchemy.engine import Engine
-from tracking import dump, finish, finish_all, rows, steps, store_in, template
+from tracking import dump, finish, finish_all, finish_each_kind, rows, steps, store_in, template
 
 from interplay.cli import main
 from interplay.core import artifact
@@ -134,7 +134,7 @@ def test_a_write_that_fails_leaves_nothing_out_for_good(
     if committed == "call by call":
         monkeypatch.setattr(store, "transaction", contextlib.nullcontext)
     plan = lab.plan()
-    finish_all(lab, plan)
+    finish_each_kind(lab, plan)
     real, calls = getattr(MlflowClient, call), itertools.count(1)
 
     def write(*given: Any, **named: Any) -> Any:
@@ -224,7 +224,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory, template: Path) -> Counter[s
     folder = tmp_path_factory.mktemp("whole")
     lab, uri = Lab(folder), store_in(folder, template)
     plan = lab.plan()
-    finish_all(lab, plan)
+    finish_each_kind(lab, plan)
     Mirror(plan, lab.results, uri).everything()
     return rows(uri)
 

@@ -2,14 +2,14 @@
 goes on."""
 
 import os
-import resource
 import shutil
+import signal
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import BEHIND, Laboratory, saves, wait_for
+from conftest import Laboratory, saves, wait_for
 from test_resume import unfinish
 
 from interplay.core import artifact
@@ -28,17 +28,15 @@ def copy_of(finished: Laboratory, folder: Path) -> Laboratory:
     return copy
 
 
-def fails_in_one_line(copy: Laboratory, out: Path, says: str, limit: Callable[[], None] | None = None) -> None:
+def fails_in_one_line(copy: Laboratory, out: Path, says: str, limit: str = "") -> None:
     """Run the stage into the full disk; the last save still stands and nothing else was left."""
-    command = ["python", "-m", "interplay.run.stage", "run", out.name, "--log", "log"]
-    done = subprocess.run(
-        command, cwd=copy.folder, env=copy.env, capture_output=True, text=True, timeout=300, check=False, preexec_fn=limit
-    )
-    lines = [line for line in done.stderr.splitlines() if line.startswith("interplay: ")]
-    assert (done.returncode, len(lines)) == (1, 1), done.stderr
+    stage = copy.stage(out.name, limit)
+    code, errors = stage.wait(), stage.errors.read_text()
+    lines = [line for line in errors.splitlines() if line.startswith("interplay: ")]
+    assert (code, len(lines)) == (1, 1), errors
     assert f"{out.relative_to(copy.folder)}/resume/" in lines[0]
     assert f"{says}; the stage goes on from its last save" in lines[0]
-    assert "Traceback" not in done.stderr
+    assert "Traceback" not in errors
     assert list(out.rglob("*.part")) == []
     pointer = artifact.read_json(out / "resume/state.json")
     assert sorted(path.name for path in (out / "resume").iterdir()) == [pointer["tensors"], "state.json"]
@@ -98,12 +96,13 @@ def test_a_file_that_may_not_grow_as_large_as_a_save(finished: Laboratory, tmp_p
     copy = copy_of(finished, tmp_path / "laboratory")
     most = int(1.5 * weights(copy))
     out = unfinish(copy, "pretrain")
-    command = [*BEHIND, "python", "-m", "interplay.run.stage", "run", out.name]
     while not saves(out):
         unfinish(copy, "pretrain")
-        process = subprocess.Popen(command, cwd=copy.folder, env=copy.env, stderr=subprocess.DEVNULL)
+        process = copy.stage(out.name)
         wait_for(lambda: saves(out) > 0 or artifact.done(out))
-        process.terminate()
+        process.send_signal(signal.SIGTERM)
         process.wait()
-    fails_in_one_line(copy, out, "File too large", lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (most, most)))
+    fails_in_one_line(
+        copy, out, "File too large", f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({most}, {most}));"
+    )
     goes_on(finished, copy, out)

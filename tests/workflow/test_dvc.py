@@ -6,6 +6,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import forked
 import pytest
 from conftest import ROOT, Laboratory
 
@@ -22,6 +23,8 @@ class Clone:
         self.env = env | {"INTERPLAY_TRACK": "0", "SNAKEMAKE_PROFILE": "local"}
 
     def run(self, *command: str) -> subprocess.CompletedProcess[str]:
+        if result := forked.run(command, self.folder, self.env):
+            return result
         return subprocess.run(command, cwd=self.folder, env=self.env, capture_output=True, text=True, timeout=300, check=False)
 
     def must(self, *command: str) -> str:

@@ -43,10 +43,9 @@ def test_a_stage_that_is_killed_and_then_stopped_ends_with_the_same_bytes(
     subprocess.run(["cp", "-r", str(finished.folder / "results"), str(copy.folder)], check=True)
     whole = {p.name: p.read_bytes() for p in sorted(copy.folder.glob(f"results/{kind}/*"))[0].rglob("*") if p.is_file()}
     out = unfinish(copy, kind)
-    command = [*BEHIND, "python", "-m", "interplay.run.stage", "run", out.name, "--log", "log"]
     reached = []
     for number, least in ((signal.SIGKILL, first), (signal.SIGTERM, second)):
-        process = subprocess.Popen(command, cwd=copy.folder, env=copy.env, stderr=subprocess.DEVNULL)
+        process = copy.stage(out.name)
         wait_for(lambda least=least: saves(out) >= least or done(out))
         process.send_signal(number)
         code = process.wait()
@@ -54,7 +53,7 @@ def test_a_stage_that_is_killed_and_then_stopped_ends_with_the_same_bytes(
             break
         assert code == {signal.SIGKILL: -9, signal.SIGTERM: EXIT}[number]
         reached.append(saves(out))
-    assert copy.run(*command).returncode == 0
+    assert copy.stage(out.name).wait() == 0
     again = {p.name: p.read_bytes() for p in out.rglob("*") if p.is_file()}
     unlike = {"stage.json", "telemetry.json", "lease"}
     assert {name for name in whole if name not in unlike and again[name] != whole[name]} == set()

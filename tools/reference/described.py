@@ -3,8 +3,9 @@ starting a stage have no use for them: with pydantic's `use_attribute_docstrings
 
 import ast
 import inspect
-import textwrap
 from functools import cache
+from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 from pydantic import TypeAdapter
@@ -47,12 +48,16 @@ def docstrings(model: type[Model]) -> dict[str, str]:
 
 
 def _own(model: type[Model]) -> dict[str, str]:
-    try:
-        body: Any = ast.parse(textwrap.dedent(inspect.getsource(model))).body[0]
-    except OSError:  # made by `partial_model` or `table_model`
-        return {}
-    pairs = zip(body.body, body.body[1:], strict=False)
-    return {key.target.id: inspect.cleandoc(after.value.value) for key, after in pairs if _documents(key, after)}
+    # `partial_model` and `table_model` make some that have no text.
+    body: Any = _classes(inspect.getfile(model)).get(model.__qualname__, [])
+    return {key.target.id: inspect.cleandoc(after.value.value) for key, after in pairwise(body) if _documents(key, after)}
+
+
+@cache
+def _classes(file: str) -> dict[str, list[ast.stmt]]:
+    """Name -> body of the classes of a file, which is parsed once for all of them."""
+    tree = ast.parse(Path(file).read_text(encoding="utf-8"))
+    return {one.name: one.body for one in tree.body if isinstance(one, ast.ClassDef)}
 
 
 def _documents(key: ast.stmt, after: ast.stmt) -> bool:

@@ -4,7 +4,7 @@ Read before Hydra, which takes ten times as long, to see that no file lies outsi
 study/locate.py."""
 
 from collections.abc import Callable, Iterator
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -35,7 +35,7 @@ def read(configs: Path, path: Path) -> yaml.Node:
     if path.exists() and not path.resolve().is_relative_to(configs.resolve()):
         raise place.error(f"a link that leads out of {configs.name}/, where a study lies; put the file itself there")
     try:
-        root = yaml.compose(path.read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
+        root = _nodes(path.read_text(encoding="utf-8"))
     except yaml.MarkedYAMLError as error:
         raise not_yaml(error, place) from None
     except yaml.reader.ReaderError as error:
@@ -56,6 +56,12 @@ def read(configs: Path, path: Path) -> yaml.Node:
     if merge := next((key for key, _ in root.value if key.tag.endswith(":merge")), None):
         raise at_line(place, merge).key(merge.value).error("a file's own first keys are written out, not merged")
     return root
+
+
+@lru_cache(256)
+def _nodes(text: str) -> yaml.Node | None:
+    """Kept, since studies share files and a study is planned at several scales; they are only read."""
+    return yaml.compose(text, Loader=yaml.SafeLoader)
 
 
 def not_yaml(error: yaml.MarkedYAMLError, place: KeyPlace) -> UserError:
