@@ -10,7 +10,7 @@ from torch import Tensor
 from interplay.core.execution import Run
 from interplay.model import device, heads, spec
 from interplay.model.attention import Attend, rotary, split_heads
-from interplay.model.decoder import Decoder, Weights, forward, linear_of
+from interplay.model.decoder import Decoder, LayerWeights, Weights, forward, linear_of
 from interplay.rollout.compiled import complete_in_kernel
 from interplay.rollout.request import Request, Rollouts, Sampling, assemble, draw_tokens, join, split_together, uniform_noise
 
@@ -209,6 +209,15 @@ class Part(NamedTuple):
         lead = hidden if head.ndim == 2 else hidden.reshape(len(head), -1, hidden.shape[-1])
         return linear_of(head)(lead, head).float().flatten(0, 1)
 
+    def of(self, numbers: list[int]) -> "Part":
+        """These replicas of a stack."""
+
+        def some(weights: LayerWeights | Weights) -> dict[str, Tensor]:
+            return {name: value[numbers] for name, value in weights._asdict().items() if isinstance(value, Tensor)}
+
+        layers = [layer._replace(**some(layer)) for layer in self.weights.layers]  # type: ignore[arg-type]
+        return Part(self.shape, self.weights._replace(layers=layers, **some(self.weights)))  # type: ignore[arg-type]
+
 
 Blend = Callable[..., Tensor]
 """Logits (..., vocab) of each part -> those that tokens are drawn from."""
@@ -231,7 +240,12 @@ def _complete(
     graphs: bool,
 ) -> list[Rollouts | None]:
     """Decode one batch of each replica: groups of equal size, equally many of each (spare places count as finished), all at the
-    same step of their completions. None of an empty batch."""
+    same step of their completions. None of an empty batch, whose replica has no place."""
+    if not all(batches):
+        present = [number for number, batch in enumerate(batches) if batch]
+        own, settings = [batches[number] for number in present], [samplings[number] for number in present]
+        made = iter(_complete([part.of(present) for part in parts], blend, own, settings, graphs))
+        return [next(made) if batch else None for batch in batches]
     device, dtype = parts[0].weights.norm.device, parts[0].weights.norm.dtype
     groups, spare = max(map(len, batches)), Request([0], 0, 0, 0)
     each = [[request for _, request in batch] + [spare] * (groups - len(batch)) for batch in batches]
@@ -272,20 +286,18 @@ def _complete(
             places, finished, drawn = _retire(caches, len(samplings), places, finished, drawn)
             follow = _follow(parts, caches, tables, finished, graphs)
         hidden = follow(drawn.view_as(finished), step)
-    return _made(batches, samplings, width, tokens, logprobs)
+    return list(_made(batches, samplings, width, tokens, logprobs))
 
 
 def _made(
     batches: Sequence[list[tuple[int, Request]]], samplings: Sequence[Sampling], width: int, tokens: Tensor, logprobs: Tensor
-) -> list[Rollouts | None]:
+) -> Iterator[Rollouts]:
     """Each replica's part of tokens (rows, T), without spare places and up to its own limit."""
-    made: list[Rollouts | None] = []
     for number, (batch, sampling) in enumerate(zip(batches, samplings, strict=True)):
         starts = range(number * len(tokens) // len(batches), len(tokens), width)
         real = [start + i for start, (_, request) in zip(starts, batch, strict=False) for i in range(request.count)]
         own, limit = torch.tensor(real, dtype=torch.int64, device=tokens.device), sampling.max_completion_length
-        made.append(assemble(batch, tokens[own, :limit], logprobs[own, :limit], sampling) if batch else None)
-    return made
+        yield assemble(batch, tokens[own, :limit], logprobs[own, :limit], sampling)
 
 
 def _noise(requests: list[Request], width: int, length: int, sampling: Sampling) -> Tensor:
