@@ -23,7 +23,7 @@ from tokenizers import Tokenizer
 
 from interplay.data import tokenizer
 from interplay.data.curate import StepInputs
-from interplay.data.steps.chain import make_keychains
+from interplay.data.steps.chain import make_contexts
 from interplay.data.steps.context_spec import Keychain
 from interplay.tasks import multihop
 from interplay.tasks.family import Item, Paragraph
@@ -129,9 +129,9 @@ def main() -> None:
         ours = peer = 0.0
         for _ in range(given.rounds):
             step = StepInputs(0, {"tokenizer": folder}, 0)
-            make_keychains(spec, source[:1], step)  # loads the tokenizer
+            make_contexts(spec, source[:1], step)  # loads the tokenizer
             start = time.process_time()
-            done = make_keychains(spec, source, step)
+            done = make_contexts(spec, source, step)
             ours = max(ours, len(done.rows) / (time.process_time() - start))
             start = time.process_time()
             theirs = [released(made, i, spec, count, np.random.default_rng(i)) for i in range(given.rows)]
