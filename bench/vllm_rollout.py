@@ -1,9 +1,10 @@
-"""Rollout throughput of the engines `vllm` and `native`: one process, one thread, one model, the same requests and samples.
+"""Rollout throughput of the engines `vllm` and `native`: one process, one thread, one model, the same requests.
 
-    OMP_NUM_THREADS=1 PYTHONPATH=src python bench/vllm_rollout.py
+    OMP_NUM_THREADS=1 PYTHONPATH=src python bench/vllm_rollout.py --shapes 0.8M 135M --sequences 32
 
-For an environment that holds vLLM (`make test-vllm` makes one). Each figure is the best of `--repeats` rounds in which both take
-turns. tok/s counts new tokens per second of wall time; of CPU time, too, since other jobs may share the machine."""
+For an environment that holds vLLM (`make test-vllm` makes one). vLLM runs in the dtype `--vllm`, `native` in each of `--dtypes`.
+A figure is the best of `--repeats` rounds in which all take turns, after one to warm up. tok/s counts new tokens per second of
+wall time; of CPU time, too, since other jobs may share the machine."""
 
 import argparse
 import importlib.util
@@ -12,7 +13,7 @@ import time
 from pathlib import Path
 
 import torch
-from rollout import DTYPES, NEW, SAMPLES, VOCAB, prompts
+from rollout import DTYPES, NEW, SAMPLES, VOCAB, prompts  # bench/rollout.py
 from tokenizers import Tokenizer, models
 
 from interplay.core.execution import Run
@@ -33,17 +34,29 @@ SHAPES = {
         head_dim=32,
         intermediate_size=768,
     ),
+    "135M": Shape(
+        architecture="llama",
+        hidden_size=576,
+        num_hidden_layers=30,
+        num_attention_heads=9,
+        num_key_value_heads=3,
+        head_dim=64,
+        intermediate_size=1536,
+    ),
 }
+VOCABULARIES = {"135M": 49152}
+"""Of shapes that have another one than VOCAB."""
 SAMPLING = Sampling(temperature=1.0, top_p=1.0, top_k=0, max_completion_length=NEW, seed=0, eos=None, pad=0)
 
 
-def model_at(place: Path, shape: Shape) -> Path:
+def model_at(place: Path, shape: Shape, vocabulary: int) -> Path:
     """A fresh model of the shape, as a folder."""
     tokenizer, path = place / "tokenizer", place / "model"
     tokenizer.mkdir(parents=True)
-    Tokenizer(models.WordLevel({str(i): i for i in range(VOCAB)}, unk_token="0")).save(str(tokenizer / "tokenizer.json"))
+    words = models.WordLevel({str(i): i for i in range(vocabulary)}, unk_token="0")
+    Tokenizer(words).save(str(tokenizer / "tokenizer.json"))
     (tokenizer / "tokenizer_config.json").write_text("{}")
-    folder.save_decoder(folder.init_decoder(shape, VOCAB, seed=0), path, tokenizer)
+    folder.save_decoder(folder.init_decoder(shape, vocabulary, seed=0), path, tokenizer)
     return path
 
 
@@ -61,31 +74,34 @@ def rates(found: dict[str, Engine], requests: list[Request], repeats: int) -> di
 
 
 def main() -> None:
-    """Print tok/s of both and their ratio, for each shape, dtype and number of sequences."""
+    """Print tok/s of each and its ratio to vLLM, for each shape and number of sequences."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--sequences", type=int, nargs="+", default=[64, 256])
-    parser.add_argument("--dtypes", nargs="+", default=["float32"], choices=list(DTYPES))
+    parser.add_argument("--shapes", nargs="+", default=["0.8M"], choices=list(SHAPES))
+    parser.add_argument("--sequences", type=int, nargs="+", default=[32, 512])
+    parser.add_argument("--dtypes", nargs="+", default=list(DTYPES), choices=list(DTYPES))
+    parser.add_argument("--vllm", default="bfloat16", choices=["float32", "bfloat16"])
     arguments = parser.parse_args()
     if importlib.util.find_spec("vllm") is None:
         print("vLLM is not installed here: nothing to compare")
         return
     torch.set_num_threads(1)
-    for label, shape in SHAPES.items():
-        for dtype in arguments.dtypes:
-            with tempfile.TemporaryDirectory() as place:
-                path = model_at(Path(place), shape)
-                model, how = folder.load_decoder(path), Run(engine_batch=256)
-                found = {name: engine(name, model, how, DTYPES[dtype], path) for name in ("native", "vllm")}
-                with closing(*found.values()):
-                    for sequences in arguments.sequences:
-                        asked = [Request(p, number, 0, SAMPLES) for number, p in enumerate(prompts(sequences // SAMPLES))]
-                        best = rates(found, asked, arguments.repeats)
-                        print(f"{label} {dtype}, {sequences} sequences of {NEW} new tokens, {SAMPLES} a prompt, one thread")
-                        for name, (wall, cpu) in best.items():
-                            print(f"  {wall:8.0f} tok/s wall  {cpu:8.0f} tok/s CPU  {name}")
-                        of_wall, of_cpu = (best["native"][i] / best["vllm"][i] for i in (0, 1))
-                        print(f"  native / vllm = {of_wall:.1f} wall, {of_cpu:.1f} CPU", flush=True)
+    peer = f"vllm {arguments.vllm}"
+    for label in arguments.shapes:
+        with tempfile.TemporaryDirectory() as place:
+            path = model_at(Path(place), SHAPES[label], VOCABULARIES.get(label, VOCAB))
+            model, how = folder.load_decoder(path), Run(engine_batch=256)
+            found = {f"native {dtype}": engine("native", model, how, DTYPES[dtype], path) for dtype in arguments.dtypes}
+            found[peer] = engine("vllm", model, how, DTYPES[arguments.vllm], path)
+            with closing(*found.values()):
+                for sequences in arguments.sequences:
+                    asked = [Request(p, number, 0, SAMPLES) for number, p in enumerate(prompts(sequences // SAMPLES))]
+                    print(f"{label}, {sequences} sequences of {NEW} new tokens, {SAMPLES} a prompt, one thread")
+                    best = rates(found, asked, arguments.repeats)
+                    for name, (wall, cpu) in best.items():
+                        ratio = cpu / best[peer][1]
+                        rates_of = f"{wall:8.0f} tok/s wall  {cpu:8.0f} tok/s CPU"
+                        print(f"  {rates_of}  {ratio:5.1f} times {peer}  {name}", flush=True)
 
 
 if __name__ == "__main__":
