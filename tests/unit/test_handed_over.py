@@ -22,6 +22,7 @@ from interplay.data import batches, corpus
 from interplay.data.spec import CorpusSpec
 from interplay.evaluate import sampling
 from interplay.evaluate.spec import EvaluateSpec
+from interplay.kernels import library
 from interplay.model import folder
 from interplay.model.decoder import Decoder
 from interplay.model.spec import Schedule, TuneOptimizer, TuneSchedule
@@ -121,7 +122,7 @@ SMALL_RL = {"method": {"paper": "arXiv:2402.03300"}, "mix": [1.0], "steps": 1, "
 
 @pytest.mark.parametrize("dtype", ["float32", "int8"])
 def test_products_take_the_dtype_of_the_spec(dtype: str, inputs: dict[str, Path], record: Record, tmp_path: Path) -> None:
-    weights, iterations = record(Decoder, "weights"), record(optimizer, "orthogonalise")
+    weights, iterations, kernels = record(Decoder, "weights"), record(optimizer, "orthogonalise"), record(library, "call")
     muon = {"name": "muon"}
     tuned = SftSpec.model_validate({"tokens": 1000, "batch_tokens": 256, "dtype": dtype, "optimizer": muon})
     lm.train_language_model(tuned, inputs, tmp_path / "sft", Run())
@@ -130,7 +131,8 @@ def test_products_take_the_dtype_of_the_spec(dtype: str, inputs: dict[str, Path]
     sampled = EvaluateSpec.model_validate({"num_samples": 1, "max_completion_length": 5, "dtype": dtype})
     sampling.evaluate_model(sampled, inputs, tmp_path / "evaluate", Run(engine_batch=128))
     assert {call.given["dtype"] for call in weights} == {getattr(torch, dtype)}
-    assert {call.given["arithmetic"] for call in iterations} == {getattr(torch, dtype)}
+    integers = {torch.int8 for call in kernels if call.given["name"] == "muon_step"}
+    assert {call.given["arithmetic"] for call in iterations} | integers == {getattr(torch, dtype)}
 
 
 @pytest.mark.parametrize(

@@ -93,9 +93,9 @@ def test_rollouts_that_do_not_fit_name_the_rows_that_do(tmp_path: Path, monkeypa
     sampling = Sampling(1.0, 1.0, 0, 5, 0, None, 0)
     whole = native.Native(decoder, Run(engine_batch=32), torch.float32).generate(asked, sampling)
 
-    def complete(parts, blend, batch, *rest):
-        torch.empty(1 << 50 if sum(part.count for _, part in batch) > 10 else 1)
-        return _complete(parts, blend, batch, *rest)
+    def complete(parts, blend, batches, *rest):
+        torch.empty(1 << 50 if sum(part.count for batch in batches for _, part in batch) > 10 else 1)
+        return _complete(parts, blend, batches, *rest)
 
     _complete = native._complete
     monkeypatch.setattr(native, "_complete", complete)

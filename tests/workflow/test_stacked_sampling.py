@@ -50,7 +50,8 @@ def flat(values: dict, prefix: str = "") -> dict[str, float]:
 @pytest.mark.parametrize("kind", MADE)
 def test_a_stacked_study_leaves_the_records_of_others(finished: Laboratory, stacked: Laboratory, kind: str) -> None:
     made, alone = records(stacked, kind), records(finished, kind)
-    assert made.keys() == alone.keys()
+    assert len(made) > 1
+    assert made.keys() <= alone.keys()
     assert_close(made, alone)
     telemetry = [artifact.read_json(stacked.folder / f"results/{kind}/{digest}/telemetry.json") for digest in made]
     assert max(len(each["stack"]) for each in telemetry) > 1
