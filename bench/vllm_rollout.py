@@ -15,6 +15,7 @@ from pathlib import Path
 import torch
 from rollout import DTYPES, NEW, SAMPLES, VOCAB, prompts  # bench/rollout.py
 from tokenizers import Tokenizer, models
+from train import SIZES, shape_of  # bench/train.py
 
 from interplay.core.execution import Run
 from interplay.model import folder
@@ -22,9 +23,7 @@ from interplay.model.spec import Shape
 from interplay.rollout.engine import Engine, Request, Sampling, closing, engine
 
 SHAPES = {
-    "0.8M": Shape(
-        hidden_size=128, num_hidden_layers=4, num_attention_heads=4, num_key_value_heads=4, head_dim=32, intermediate_size=384
-    ),
+    "0.8M": shape_of(SIZES["0.9m"]),
     "4.7M": Shape(
         architecture="llama",
         hidden_size=256,
@@ -34,17 +33,9 @@ SHAPES = {
         head_dim=32,
         intermediate_size=768,
     ),
-    "135M": Shape(
-        architecture="llama",
-        hidden_size=576,
-        num_hidden_layers=30,
-        num_attention_heads=9,
-        num_key_value_heads=3,
-        head_dim=64,
-        intermediate_size=1536,
-    ),
+    "135M": shape_of(SIZES["smollm2"]),
 }
-VOCABULARIES = {"135M": 49152}
+VOCABULARIES = {"135M": SIZES["smollm2"]["vocab"]}
 """Of shapes that have another one than VOCAB."""
 SAMPLING = Sampling(temperature=1.0, top_p=1.0, top_k=0, max_completion_length=NEW, seed=0, eos=None, pad=0)
 
