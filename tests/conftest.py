@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,8 +20,8 @@ import psutil
 import pytest
 from forked import BEHIND
 
+from interplay.core import execution
 from interplay.core.artifact import last_save
-from interplay.core.execution import SIGNALS
 from interplay.core.metrics import log_to_stderr
 from interplay.study import expand
 
@@ -75,7 +76,7 @@ def _bytes(path: Path) -> bytes | None:
 def signal_handlers() -> Iterator[None]:
     """Restores the handlers after a test that runs a stage in this process: a stage at its end ignores signals, and the processes
     of later tests would inherit that."""
-    before = {number: signal.getsignal(number) for number in SIGNALS}
+    before = {number: signal.getsignal(number) for number in execution.SIGNALS}
     yield
     for number, handler in before.items():
         signal.signal(number, handler)
@@ -195,6 +196,32 @@ def wait_for(condition: Callable[[], bool], seconds: float = 120) -> None:
     while not condition():
         assert time.monotonic() < end, "waited in vain"
         time.sleep(0.02)
+
+
+@contextlib.contextmanager
+def stopped_when(condition: Callable[[], bool], said: str | None = None) -> Iterator[None]:
+    """SIGTERM to this process as soon as the condition holds; what runs within it raises StoppedError, which matches `said`."""
+
+    def ask() -> None:
+        while not condition():
+            time.sleep(0.001)
+        signal.raise_signal(signal.SIGTERM)
+
+    execution.install_handlers()
+    asking = threading.Thread(target=ask)
+    asking.start()
+    with pytest.raises(execution.StoppedError, match=said):
+        yield
+    asking.join()
+    execution.install_handlers()
+
+
+def assert_stacked_twins(stacked: dict[str, dict], alone: dict[str, dict]) -> None:
+    """Records made in a stack differ from those made alone, of the same digests, in `numerics`; metrics are not compared."""
+    for digest, record in stacked.items():
+        assert record.keys() - alone[digest].keys() == {"numerics"}
+        assert record["numerics"] == "stacked"
+        assert record["files"].keys() == alone[digest]["files"].keys()
 
 
 def kill_group(process: subprocess.Popen[str]) -> None:

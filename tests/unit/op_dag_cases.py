@@ -1,5 +1,9 @@
 """What the tests of op_dag share: every kind of task, drawn by hypothesis, and edits of gold solutions."""
 
+from functools import partial
+from types import ModuleType
+from typing import Any
+
 from hypothesis import strategies as st
 
 from interplay.tasks.op_dag import dag, terse_verifier
@@ -52,11 +56,14 @@ def case(op: int, index: int = 0, **knobs: object) -> tuple[OpDag, Problem, str]
     return task, problem, render(problem, task).solution
 
 
-def judged(problem: Problem, completion: str, options: Verify) -> Verdict:
-    """The verdict of the family, which is that of Python whoever found it."""
-    verdict = terse_verifier.verify(problem, completion, options)
-    assert verdict == dag.conclude(terse_verifier.judge(problem, completion, options), problem, options)
+def verdict_of(surface: ModuleType, problem: Any, completion: str, options: Verify) -> Verdict:
+    """The verdict of a surface's verifier, which is that of its Python also where compiled code finds it."""
+    verdict = surface.verify(problem, completion, options)
+    assert verdict == dag.conclude(surface.judge(problem, completion, options), problem, options)
     return verdict
+
+
+judged = partial(verdict_of, terse_verifier)
 
 
 def consistent(verdict: Verdict) -> None:

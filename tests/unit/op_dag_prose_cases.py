@@ -1,14 +1,15 @@
 """What the tests of op_dag_prose share: every kind of task, drawn by hypothesis, and two problems written by hand."""
 
+from functools import partial
+
 from hypothesis import strategies as st
+from op_dag_cases import verdict_of
 from op_dag_prose_text import read_problem
 
-from interplay.tasks.op_dag import dag, prose_verifier
+from interplay.tasks.op_dag import prose_verifier
 from interplay.tasks.op_dag.prose import Problem, render
 from interplay.tasks.op_dag.prose_problems import generate
 from interplay.tasks.op_dag.spec import OpDagProse
-from interplay.tasks.spec import Verify
-from interplay.tasks.verdict import Verdict
 
 REVERSE = {"modes": {"reverse": 1.0}}
 FORWARD = {"modes": {"forward": 1.0}}
@@ -112,8 +113,4 @@ def case(op: int, index: int = 0, **knobs: object) -> tuple[OpDagProse, Problem,
     return task, problem, render(problem, task).solution
 
 
-def judged(problem: Problem, completion: str, options: Verify) -> Verdict:
-    """The verdict of the family, which is that of Python whoever found it."""
-    verdict = prose_verifier.verify(problem, completion, options)
-    assert verdict == dag.conclude(prose_verifier.judge(problem, completion, options), problem, options)
-    return verdict
+judged = partial(verdict_of, prose_verifier)

@@ -1,19 +1,16 @@
 """Replicas in one process: each as it would be alone, but for rounding."""
 
 import re
-import signal
-import threading
-import time
 from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from conftest import stopped_when
 from lab import Lab, of_kind
 from test_train import SHAPE, make_inputs, spec_of
 
-from interplay.core import execution
 from interplay.core.artifact import read_json
 from interplay.core.execution import Replica, Run
 from interplay.core.metrics import read
@@ -139,19 +136,9 @@ def test_a_spec_that_does_not_fit_its_corpus_is_one_replica_s_error(inputs: Inpu
 
 def stopped_at(specs: list[PretrainSpec], inputs: Inputs, out: Path, step: int) -> None:
     """Train the stack until it has saved a step, as a signal ends it."""
-
-    def ask() -> None:
-        while not any((out / "0" / "resume" / f"{n}.safetensors").exists() for n in range(step, 100)):
-            time.sleep(0.001)
-        signal.raise_signal(signal.SIGTERM)
-
-    execution.install_handlers()
-    asking = threading.Thread(target=ask)
-    asking.start()
-    with pytest.raises(execution.StoppedError):
+    saves = [out / "0" / "resume" / f"{n}.safetensors" for n in range(step, 100)]
+    with stopped_when(lambda: any(save.exists() for save in saves)):
         trained(specs, inputs, out, Run(stack=len(specs), save_minutes=0.0))
-    asking.join()
-    execution.install_handlers()
 
 
 def test_a_stopped_stack_goes_on_alone_and_stacked(inputs: Inputs, tmp_path: Path) -> None:

@@ -1,8 +1,5 @@
 """RL runs in one process: each as it would be alone, up to rounding."""
 
-import signal
-import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +7,11 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 import world
+from conftest import stopped_when
 from killed_rl import payload
 from test_rl_loop import spec_of
 
-from interplay.core import artifact, execution
+from interplay.core import artifact
 from interplay.core.execution import Replica, Run
 from interplay.core.metrics import read, read_telemetry
 from interplay.core.model import PermanentError
@@ -116,19 +114,9 @@ def test_a_run_that_diverges_fails_alone(artifacts: Path, tmp_path: Path) -> Non
 
 def stopped_at(some: list[Replica], step: int) -> None:
     """Train until the first replica has saved a step, as a signal ends it."""
-
-    def ask() -> None:
-        while not any((some[0].out / "resume" / "state" / f"{n}.safetensors").exists() for n in range(step, 100)):
-            time.sleep(0.001)
-        signal.raise_signal(signal.SIGTERM)
-
-    execution.install_handlers()
-    asking = threading.Thread(target=ask)
-    asking.start()
-    with pytest.raises(execution.StoppedError, match="stopped at step"):
+    saves = [some[0].out / "resume" / "state" / f"{n}.safetensors" for n in range(step, 100)]
+    with stopped_when(lambda: any(save.exists() for save in saves), "stopped at step"):
         trained(some, HOW.model_copy(update={"save_minutes": 0.0}))
-    asking.join()
-    execution.install_handlers()
 
 
 def test_a_stopped_stack_goes_on_to_the_same_bytes_alone_and_in_another_stack(artifacts: Path, tmp_path: Path) -> None:

@@ -1,8 +1,5 @@
 """Replicas that draw together: each has the samples that it has alone, up to rounding."""
 
-import signal
-import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,9 +8,10 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 import world
+from conftest import stopped_when
 from test_rollout_engine import decoder, requests, sampling
 
-from interplay.core import artifact, execution
+from interplay.core import artifact
 from interplay.core.execution import Replica, Run
 from interplay.core.model import PermanentError, UserError
 from interplay.evaluate.sampling import evaluate_model, evaluate_replicas
@@ -227,19 +225,9 @@ def test_an_evaluation_in_a_stack_gives_what_it_gives_alone(artifacts: Path, tmp
 
 def stopped_after(some: list[Replica], shards: int) -> None:
     """Evaluate until the first replica has written so many shards, as a signal ends it."""
-
-    def ask() -> None:
-        while len(list((some[0].out / "resume" / "shards").glob("*.parquet"))) < shards:
-            time.sleep(0.001)
-        signal.raise_signal(signal.SIGTERM)
-
-    execution.install_handlers()
-    asking = threading.Thread(target=ask)
-    asking.start()
-    with pytest.raises(execution.StoppedError, match="stopped at shard"):
+    folder_of_shards = some[0].out / "resume" / "shards"
+    with stopped_when(lambda: len(list(folder_of_shards.glob("*.parquet"))) >= shards, "stopped at shard"):
         evaluated(some)
-    asking.join()
-    execution.install_handlers()
 
 
 def test_a_stopped_stack_of_evaluations_goes_on_to_the_same_bytes_and_alone(artifacts: Path, tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from conftest import BEHIND, Laboratory, saves, wait_for
+from conftest import BEHIND, Laboratory, assert_stacked_twins, saves, wait_for
 
 from interplay.core import artifact
 
@@ -31,12 +31,9 @@ def records(lab: Laboratory, kind: str) -> dict[str, dict]:
 
 
 def assert_close(stacked: dict[str, dict], alone: dict[str, dict]) -> None:
+    assert_stacked_twins(stacked, alone)
     for digest, record in stacked.items():
-        other = alone[digest]
-        assert record.keys() - other.keys() == {"numerics"}
-        assert record["numerics"] == "stacked"
-        assert record["files"].keys() == other["files"].keys()
-        assert flat(record["metrics"]) == pytest.approx(flat(other["metrics"]), rel=0.05, abs=0.01)
+        assert flat(record["metrics"]) == pytest.approx(flat(alone[digest]["metrics"]), rel=0.05, abs=0.01)
 
 
 def flat(values: dict, prefix: str = "") -> dict[str, float]:
