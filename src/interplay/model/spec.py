@@ -31,6 +31,16 @@ class ComputeSpec(Model):
         """Equal for stages of a kind that can share a stack (`run.stack`) where their models have one shape."""
         return (self.dtype,)
 
+    def stack_misfit(self) -> str | None:
+        """Why no stage of this spec can share a stack, with what to write instead; None where it can."""
+        engine = getattr(self, "engine", "native")
+        if engine != "native":
+            name = engine if isinstance(engine, str) else engine.function
+            return f"the engine {name} samples from one model at a time; write 1, or engine: native"
+        if self.dtype == "int8":
+            return "the kernels of dtype int8 take one model at a time; write 1, or dtype: bfloat16 or float32"
+        return None
+
 
 class Shape(Model):
     """A decoder built from scratch, with Hugging Face's names. Written as a `save_pretrained` folder of that architecture."""

@@ -10,7 +10,7 @@ from interplay.data.spec import CorpusSpec, ProblemsSpec, TokenizerSpec, is_whol
 from interplay.evaluate.spec import ENTROPY, EvaluateSpec, SelectSpec
 from interplay.kinds.study_keys import Sets
 from interplay.kinds.table import KINDS, MODELS
-from interplay.model.spec import Shape, SourceSpec
+from interplay.model.spec import ComputeSpec, Shape, SourceSpec
 from interplay.report.metric_spec import is_pass_rate
 from interplay.report.spec import ReportArm
 from interplay.rl.sampler_spec import reads_offline
@@ -261,11 +261,8 @@ def _check_stack(stage: plan.Stage, place: KeyPlace) -> None:
     if not KINDS[stage.kind].stacked:
         able = ", ".join(kind for kind, one in KINDS.items() if one.stacked)
         raise place.error(f"stages of kind {stage.kind} are not stacked; write 1 ({able} can be stacked)", stack)
-    if (engine := getattr(stage.spec, "engine", "native")) != "native":
-        name = engine if isinstance(engine, str) else engine.function
-        raise place.error(f"the engine {name} samples from one model at a time; write 1, or engine: native", stack)
-    if getattr(stage.spec, "dtype", "") == "int8":
-        raise place.error("the kernels of dtype int8 take one model at a time; write 1, or dtype: bfloat16 or float32", stack)
+    if isinstance(stage.spec, ComputeSpec) and (misfit := stage.spec.stack_misfit()):
+        raise place.error(misfit, stack)
     if stage.run.compile:
         raise place.error("a stack is not compiled; write compile: false, or stack: 1", stack)
 
