@@ -25,20 +25,9 @@ from interplay.rollout.spec import EnvironmentEpisode
 from interplay.tasks.environments import calculator, games, twenty_questions
 from interplay.tasks.environments.spec import BiosSearch, Calculator, Kuhn, SelfSearch, TicTacToe, TwentyQuestions
 from interplay.tasks.facts.spec import Bios
-from interplay.tasks.family import (
-    MARK,
-    Environment,
-    Position,
-    Reply,
-    families_with,
-    join_turns,
-    judge_transcript,
-    observations,
-    policy_turns,
-    replies_match,
-    task_family,
-)
+from interplay.tasks.family import Environment, Position, Reply, families_with, task_family
 from interplay.tasks.spec import Verify
+from interplay.tasks.transcripts import MARK, join_turns, judge_transcript, observations, policy_turns, replies_match
 
 TASKS = {
     "calculator": Calculator(),

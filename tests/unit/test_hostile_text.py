@@ -15,18 +15,10 @@ from interplay.data.problems import read_items
 from interplay.data.spec import Defects
 from interplay.tasks import multihop, qa
 from interplay.tasks.facts.spec import Bios, Taxonomy
-from interplay.tasks.family import (
-    MARK,
-    Environment,
-    Generator,
-    families_with,
-    judge_family,
-    language_of,
-    policy_turns,
-    task_family,
-)
+from interplay.tasks.family import Environment, Generator, families_with, judge_family, language_of, task_family
 from interplay.tasks.op_dag.spec import OpDag, OpDagProse
 from interplay.tasks.spec import Verify
+from interplay.tasks.transcripts import MARK, policy_turns
 
 TASKS: dict[str, Any] = {
     "op_dag": OpDag(),

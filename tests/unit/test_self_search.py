@@ -20,8 +20,8 @@ from interplay.tasks.facts.chains import Fact
 from interplay.tasks.facts.people import Problem, world
 from interplay.tasks.facts.questions import BIOS
 from interplay.tasks.facts.spec import Bios
-from interplay.tasks.family import MARK
 from interplay.tasks.spec import Verify
+from interplay.tasks.transcripts import MARK
 from interplay.tasks.verdict import Verdict
 
 TASK = SelfSearch(bios=Bios(**SMALL, level="by_heart"))

@@ -12,7 +12,7 @@ from tokenizers import Tokenizer
 from interplay.core import execution, model, random
 from interplay.data import sets, tokenizer
 from interplay.data.spec import CorpusSpec
-from interplay.tasks import family, verdict
+from interplay.tasks import transcripts, verdict
 
 
 class Encoded(NamedTuple):
@@ -93,7 +93,7 @@ def encode_problems(data: Path, tokenizer_of: Path) -> Encoded:
     encoder, eos = tokenizer.load(tokenizer_of), tokenizer.special(tokenizer_of).eos
     texts = table["solution"].to_pylist()
     finished = np.array([mode != verdict.UNFINISHED for mode in table["mode"].to_pylist()], np.int64)
-    if any(family.MARK in text for text in texts):
+    if any(transcripts.MARK in text for text in texts):
         return encode_transcripts(table["prompt"].to_pylist(), texts, finished, encoder, eos)
     prompt, prompts = tokenizer.encode_all(encoder, table["prompt"].to_pylist())
     solution, solutions = tokenizer.encode_all(encoder, texts)
@@ -108,7 +108,7 @@ def encode_problems(data: Path, tokenizer_of: Path) -> Encoded:
 def encode_transcripts(prompts: list[str], solutions: list[str], finished: np.ndarray, encoder: Tokenizer, eos: int) -> Encoded:
     """Transcripts (tasks.environments.games) as tokens. Each turn becomes a problem, whose prompt is the transcript before it
     with the end tokens of earlier turns, as in an episode."""
-    pieces = [[prompt, *solution.split(family.MARK)] for prompt, solution in zip(prompts, solutions, strict=True)]
+    pieces = [[prompt, *solution.split(transcripts.MARK)] for prompt, solution in zip(prompts, solutions, strict=True)]
     flat, sizes = tokenizer.encode_all(encoder, [piece for row in pieces for piece in row])
     ends = np.cumsum(sizes)
     texts = iter([flat[end - size : end] for end, size in zip(ends, sizes, strict=True)])

@@ -10,7 +10,7 @@ import torch
 
 from interplay.core import model, random
 from interplay.data import sets, tokenizer
-from interplay.tasks.family import MARK
+from interplay.tasks.transcripts import MARK
 from interplay.tasks.verdict import UNFINISHED, Row
 
 

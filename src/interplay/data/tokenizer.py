@@ -15,7 +15,8 @@ from interplay.core import artifact, execution
 from interplay.core.model import UserError
 from interplay.data import sets
 from interplay.data.spec import TokenizerSpec
-from interplay.tasks.family import MARK, task_family
+from interplay.tasks.family import task_family
+from interplay.tasks.transcripts import MARK
 
 PAD, EOS = "<pad>", "<eos>"
 

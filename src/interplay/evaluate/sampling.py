@@ -28,7 +28,8 @@ from interplay.optim import distributed
 from interplay.rollout import engine, episodes, stack as stacks
 from interplay.rollout.request import Request, Rollouts, Sampling
 from interplay.rollout.spec import CompletionEpisode
-from interplay.tasks import family, verdict
+from interplay.tasks import verdict
+from interplay.tasks.transcripts import UNANSWERED
 
 SHARD_BATCHES = 4
 """Engine batches of samples per shard, about, in whole problems: enough to keep the rows of the engine filled, and few enough
@@ -180,7 +181,7 @@ def episode_rows(spec: EvaluateSpec, pool: sets.Pool, ids: list[int], played: ep
     made, turns, transcripts = played.rollouts, played.turns or [], played.transcripts or []
     whole = [i for i in range(len(turns)) if played.excluded is None or not played.excluded[i]]
     request, sample = made.request[whole].tolist(), made.sample[whole].tolist()
-    verdicts = [turns[i][-1].verdict or family.UNANSWERED for i in whole]
+    verdicts = [turns[i][-1].verdict or UNANSWERED for i in whole]
     own = (made.lengths if played.observed is None else made.lengths - played.observed.sum(1)).tolist()
     written: Counter[tuple[int, int]] = Counter()
     for *episode, tokens in zip(made.request.tolist(), made.sample.tolist(), own, strict=True):
@@ -198,7 +199,7 @@ def _table(
     columns = {
         **{name: [getattr(row, name) for row in rows] for name in ("index", "band", "op", "mode")},
         "sample": rollouts.sample.tolist(),
-        **{name: [getattr(verdict, name) for verdict in verdicts] for name in ("strict", "answer", "score", "error")},
+        **{name: [getattr(one, name) for one in verdicts] for name in ("strict", "answer", "score", "error")},
         "length": rollouts.lengths.tolist(),
         "truncated": rollouts.truncated.tolist(),
         "completion": completions,

@@ -25,7 +25,7 @@ from interplay.rollout import request
 from interplay.rollout.engine import Engine
 from interplay.rollout.episodes import Played, Setting, play_episodes
 from interplay.rollout.stack import Coroutine
-from interplay.tasks import family, verdict
+from interplay.tasks import transcripts, verdict
 
 # Decoding: what tokens of rollouts are drawn from.
 
@@ -109,7 +109,7 @@ def episode_rewards(spec: reward_spec.Reward, played: Played, rows: Sequence[ver
         values = [paid.sequence[found[i, t.number]] if (i, t.number) in found else 0.0 for t in of_row]
         spans.append([Span(t.start, t.end, t.number, value) for t, value in zip(of_row, values, strict=True)])
     return EpisodeRewards(
-        verdicts=[turns[-1].verdict or family.UNANSWERED if turns else family.UNANSWERED for turns in played.turns],
+        verdicts=[turns[-1].verdict or transcripts.UNANSWERED if turns else transcripts.UNANSWERED for turns in played.turns],
         rewards=Rewards(
             [0.0 if place is None else paid.sequence[place] for place in last],
             {name: [0.0 if place is None else values[place] for place in last] for name, values in paid.parts.items()},

@@ -14,7 +14,7 @@ import torch
 from interplay.core import artifact, execution, metrics, random
 from interplay.data.sets import Pool
 from interplay.rl.batch import Batch, take
-from interplay.tasks.family import MARK
+from interplay.tasks.transcripts import MARK
 
 # Rollouts for people: what the model was asked, what it wrote, how that was judged, and what would have been right.
 

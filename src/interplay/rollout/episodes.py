@@ -10,7 +10,8 @@ from interplay.core import extension, random
 from interplay.rollout.engine import Engine
 from interplay.rollout.request import Request, Rollouts, Sampling
 from interplay.rollout.spec import CompletionEpisode, EnvironmentEpisode, Episode, RetryEpisode, SelfPlayEpisode, Turns
-from interplay.tasks.family import MARK, UNANSWERED, environment_of, game_of, join_turns, move_line
+from interplay.tasks.family import environment_of, game_of
+from interplay.tasks.transcripts import MARK, UNANSWERED, join_turns, move_line
 from interplay.tasks.verdict import Row, Verdict
 
 # What an episode is given and returns, and how its turns are put together.

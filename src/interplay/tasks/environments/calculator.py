@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from interplay.core.random import Draw, stream, stream_key
-from interplay.tasks import family, verdict
+from interplay.tasks import family, transcripts, verdict
 from interplay.tasks.environments.spec import Calculator
 
 LONGEST, MOST = 100, 10**18
@@ -118,7 +118,7 @@ def solve(prompt: str, task: Calculator, replies: family.Replies) -> str:
     return str(int(left))
 
 
-CALCULATOR = family.tool_environment(
+CALCULATOR = transcripts.tool_environment(
     CALL,
     calculate,
     prompt=lambda problem: f"{problem.expression}?\n",

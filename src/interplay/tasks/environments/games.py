@@ -11,9 +11,9 @@ from itertools import permutations
 from typing import Any, NamedTuple
 
 from interplay.core.random import Draw, stream, stream_key
-from interplay.tasks import family, spec, verdict
+from interplay.tasks import family, spec, transcripts, verdict
 from interplay.tasks.environments.spec import Kuhn, TicTacToe
-from interplay.tasks.family import Game, Position, Rendered, Reply, move_line
+from interplay.tasks.family import Game, Position, Rendered, Reply
 
 LOST = -1.0
 ERRORS = ("truncated", "made_up", "illegal", "move", "answer")
@@ -54,7 +54,7 @@ class Rules:
                 observed = ""
             else:
                 moves.append(self.scripted(problem, moves))
-                observed += move_line(moves[-1])
+                observed += transcripts.move_line(moves[-1])
         return moves, observed
 
     def reply(self, problem: Any, turns: list[str]) -> Reply:
@@ -74,7 +74,7 @@ class Rules:
     def render(self, problem: Any, answer: str) -> Rendered:
         """The prompt of the policy's seat with the moves before its first, and the expert's game."""
         prompt = self.seats(problem)[problem.seat] + self.against(problem, [])[1]
-        return Rendered(prompt, family.play(self.expert(problem), lambda turns: self.reply(problem, turns)), answer)
+        return Rendered(prompt, transcripts.play(self.expert(problem), lambda turns: self.reply(problem, turns)), answer)
 
     def judge(self, problem: Any, moves: Sequence[str], seat: int) -> verdict.Verdict:
         """The verdict on a seat of a game. Right: its payoff reaches the target. Strict: also every move of it was sound. Score:
@@ -91,9 +91,9 @@ class Rules:
 
     def verify(self, problem: Any, text: str, options: spec.Verify) -> verdict.Verdict:
         """The verdict on a transcript against the scripted opponent; error `made_up` where its replies are not the opponent's."""
-        moves, _ = self.against(problem, family.policy_turns(text))
+        moves, _ = self.against(problem, transcripts.policy_turns(text))
         found = self.judge(problem, moves, problem.seat)
-        if family.replies_match(text, lambda turns: self.reply(problem, turns)):
+        if transcripts.replies_match(text, lambda turns: self.reply(problem, turns)):
             return found
         return found._replace(strict=False, answer=False, score=0.0, error="made_up")
 

@@ -12,7 +12,7 @@ import re
 from dataclasses import replace
 
 from interplay.core.random import stream_key
-from interplay.tasks import family, spec
+from interplay.tasks import family, spec, transcripts
 from interplay.tasks.environments.spec import BiosSearch, SelfSearch
 from interplay.tasks.facts import chains, people, questions
 from interplay.tasks.verdict import BOX, Verdict
@@ -56,7 +56,7 @@ def found_share(problem: people.Problem, turns: list[str]) -> float:
     return len(needed & looked) / len(needed)
 
 
-BIOS_SEARCH = family.tool_environment(
+BIOS_SEARCH = transcripts.tool_environment(
     CALL,
     look,
     prompt=lambda problem: questions.question(problem).removesuffix("?") + questions.ASKED,
@@ -69,14 +69,14 @@ BIOS_SEARCH = family.tool_environment(
     # Never a key of bios itself.
     structure=lambda problem: f"{stream_key('bios_search', questions.BIOS.structure(problem)):016x}",
     shared=questions.BIOS.shared,
-    vocabulary=lambda task: [*questions.BIOS.vocabulary(task.bios), "look(", ")", " ", "\n", family.BROKEN, NOTHING_FOUND],
+    vocabulary=lambda task: [*questions.BIOS.vocabulary(task.bios), "look(", ")", " ", "\n", transcripts.BROKEN, NOTHING_FOUND],
     expert=expert,
 )
 
 # Search in memory.
 
 
-FOUND = re.compile(rf"look\(\w{{1,40}}\)(?:{NOTHING_FOUND}|{family.BROKEN})?")
+FOUND = re.compile(rf"look\(\w{{1,40}}\)(?:{NOTHING_FOUND}|{transcripts.BROKEN})?")
 """A look-up, and its result where it finds no facts."""
 FORM = re.compile(r"(?:look\(\w{1,40}\)[^\n]+\n)+\\boxed\{[^{}\n]*\}")
 """Look-ups, each with what is found, then the answer."""
@@ -92,14 +92,14 @@ def generate_memory(task: SelfSearch, seed: int, index: int, op: int) -> people.
 def render_memory(problem: people.Problem, task: SelfSearch) -> family.Rendered:
     """The question without context, the expert's look-ups and what they find as one text, the answer."""
     shown = BIOS_SEARCH.render(problem, task)
-    return shown._replace(solution=shown.solution.replace(family.MARK, ""))
+    return shown._replace(solution=shown.solution.replace(transcripts.MARK, ""))
 
 
 def verify_memory(problem: people.Problem, completion: str, options: spec.Verify) -> Verdict:
     """The verdict on a completion, or on the transcript of an episode. The facts found are judged as the steps of bios are
     (tasks.facts.chains.judge), by model or environment. Error `format`: an answer that is not look-ups, each with a result, and
     then the box."""
-    text = completion.replace(family.MARK, "")
+    text = completion.replace(transcripts.MARK, "")
     verdict = chains.judge(problem.hops, problem.context, text, lambda part: questions.sentences(FOUND.sub(" ", part)), options)
     if verdict.error == "truncated" or FORM.fullmatch(text.strip()):
         return verdict

@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from interplay.core.random import draw_sample, stream, stream_key
-from interplay.tasks import family, verdict
+from interplay.tasks import family, transcripts, verdict
 from interplay.tasks.environments.spec import TwentyQuestions
 from interplay.tasks.facts.chains import invented_name
 
@@ -122,11 +122,11 @@ def structure(problem: Problem) -> str:
 
 def vocabulary(task: TwentyQuestions) -> list[str]:
     """The pieces of a tokenizer of words."""
-    frame = ["ask(", ")", ": ", ". ", " ", "plain", "?\n", YES, NO, family.BROKEN, verdict.BOX, "}"]
+    frame = ["ask(", ")", ": ", ". ", " ", "plain", "?\n", YES, NO, transcripts.BROKEN, verdict.BOX, "}"]
     return [*frame, *ATTRIBUTES[: task.attributes], *invented_name(task.names, "twenty_questions", task.world)]
 
 
-TWENTY_QUESTIONS = family.tool_environment(
+TWENTY_QUESTIONS = transcripts.tool_environment(
     CALL,
     ask,
     prompt=shown_table,
