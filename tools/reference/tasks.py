@@ -46,12 +46,12 @@ def page(root: Path) -> str:
     written = task_family(TASK).render(shown, TASK)
     parts = [
         texts["head"],
-        f"```\n{written.prompt}\n```",
+        f"```text\n{written.prompt}\n```",
         texts["read"].format(question=shown.nodes[shown.goal].name),
         "\n".join(_definitions(shown)),
         "![The dependency graph of the problem, distractors dashed](../images/op_dag.svg)",
         texts["graph"].format(op=shown.op),
-        f"```\n{written.solution}\n```",
+        f"```text\n{written.solution}\n```",
         texts["solution"],
         *_judged(shown, written.solution),
         texts["verdict"],
@@ -61,7 +61,7 @@ def page(root: Path) -> str:
         texts["keychain"],
         _keychain(root),
         texts["qa"],
-        f"```\n{(root / 'data/fixtures/gsm8k.jsonl').read_text(encoding='utf-8').partition(chr(10))[0]}\n```",
+        f"```text\n{(root / 'data/fixtures/gsm8k.jsonl').read_text(encoding='utf-8').partition(chr(10))[0]}\n```",
         texts["others"],
     ]
     return "\n\n".join(part.rstrip() for part in parts) + "\n"
@@ -89,18 +89,18 @@ def _judged(shown: Graph, gold: str) -> Iterator[str]:
         "the right steps and a wrong answer": f"{plan}|{steps}#{(int(answer) + 1) % 5}",
         "cut off": f"{plan}|{first}",
     }
-    rows = ["| completion | | strict | answer | score | error class |", "| --- | --- | --- | --- | --- | --- |"]
+    rows = ["| completion | what it is | strict | answer | score | error class |", "| --- | --- | --- | --- | --- | --- |"]
     for about, text in completions.items():
         found = task_family(TASK).verify(shown, text, Verify())
         marks = ("yes" if found.strict else "no", "yes" if found.answer else "no", f"{found.score:.2f}", f"`{found.error}`")
-        rows.append(f"| {about} | `{text.replace('|', chr(92) + '|')}` | {' | '.join(marks)} |")
+        rows.append(f"| `{text.replace('|', chr(92) + '|')}` | {about} | {' | '.join(marks)} |")
     yield "\n".join(rows)
 
 
 def _example(task: Bios | Taxonomy, index: int, op: int) -> str:
     family = task_family(task)
     written = family.render(family.generate(task, 0, index, op), task)
-    return f"```\n{written.prompt.rstrip()}\n\n{written.solution}\n```"
+    return f"```text\n{written.prompt.rstrip()}\n\n{written.solution}\n```"
 
 
 def _keychain(root: Path) -> str:
@@ -116,7 +116,7 @@ def _keychain(root: Path) -> str:
     with tempfile.TemporaryDirectory() as folder:
         tokenizer.save(tokenizer.character_tokenizer("".join(map(chr, range(10, 127)))), Path(folder) / "tokenizer")
         made = make_contexts(chain, rows, StepInputs(0, {"tokenizer": Path(folder)}, 0)).rows[0]
-    return f"```\n{made.prompt.rstrip()}\n\n{made.solution}\n```"
+    return f"```text\n{made.prompt.rstrip()}\n\n{made.solution}\n```"
 
 
 def drawn(shown: Graph) -> str:
