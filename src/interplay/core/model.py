@@ -13,7 +13,7 @@ from pydantic_core import CoreSchema, InitErrorDetails, core_schema
 
 LONGEST_VALUE = 80
 """Characters of a value that a message shows."""
-MOST_NAMED = 20
+MOST_NAMED = 8
 """Known names that a message lists."""
 
 MESSAGES = {

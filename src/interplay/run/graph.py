@@ -158,12 +158,14 @@ class Graph:
         """Write `stage.json` for every stage that is not done, and remove failures: a new start may succeed. A stage that came
         through DVC or from a kept record is done and lacks the file, too."""
         commit, peers = artifact.current_commit(), self._peers()
+        names = {stage.digest: plan.address(stage) for plan in reversed(self.plans) for stage in plan.stages.values()}
         for stage in self.stages.values():
             folder = self.folder(stage.digest)
             if not artifact.done(folder):
                 (folder / "failure.json").unlink(missing_ok=True)
                 more = {"peers": peers[stage.digest]} if stage.digest in peers else {}
-                artifact.write_json(folder / "stage.json", {**stage.as_json(), "commit": commit, **more})
+                known = {**stage.as_json(), "address": names[stage.digest]}
+                artifact.write_json(folder / "stage.json", {**known, "commit": commit, **more})
             elif not (folder / "stage.json").exists():
                 artifact.write_json(folder / "stage.json", stage.as_json())
 
@@ -183,7 +185,7 @@ class Graph:
         return found
 
     def link(self) -> list[Path]:
-        """Readable links: `by-name/<study>.<scale>/report` and `.../<arm>/seed<n>/<stage>`; returns the reports."""
+        """Readable links: `by-name/<study>.<scale>/report` and `.../<arm>/<stage>@<seed>`; returns the reports."""
         return [_link_study(self.results, plan, self.by_name(plan)) for plan in self.plans if not self.missing([plan.report])]
 
     def by_name(self, plan: Plan) -> Path:

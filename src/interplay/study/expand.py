@@ -238,12 +238,25 @@ class ExpandedArm(NamedTuple):
 
 
 def plan_study(configs: Path, study: str, scale: str) -> Plan:
-    """Compose, validate and expand one study. Raises UserError with file and line of the key that is wrong."""
+    """Compose, validate and expand one study, given by its name or its file. Raises UserError with file and line of the key that
+    is wrong."""
+    study = study_name(configs, study)
     try:
         with execution.pause_garbage_collection():
-            return expand(study, scale, *load(configs, study, scale), configs)
+            plan = expand(study, scale, *load(configs, study, scale), configs)
     except UserError as error:
         raise locate.located(error, configs, study, scale) from None
+    return replace(plan, at=study if scale == _defaults(configs)[1] else f"{study}.{scale}")
+
+
+def study_name(configs: Path, given: str) -> str:
+    """The name of a study that is given by its name or by the path of its file."""
+    path, folder = Path(given), (configs / "study").resolve()
+    if path.suffix == ".yaml" or given.startswith(f"{configs.name}/"):
+        inside = path.resolve().is_relative_to(folder)
+        path = path.resolve().relative_to(folder) if inside else path
+        return path.as_posix().removesuffix(".yaml")
+    return given
 
 
 def expand(name: str, scale_name: str, study: Study, scale: Scale, configs: Path) -> Plan:
@@ -281,7 +294,7 @@ def _walk(context: ArmContext, arm: str, seed: int) -> ReportArm:
     context = replace(context, tokenizer=tokenizer)
     evaluations, ends, rungs = {}, {}, list[ReportRung]()
     for name in context.study.evaluate:
-        label, stage = f"{arm}/{name}/seed{seed}", context.stages[name]
+        label, stage = f"{arm}/{name}@{seed}", context.stages[name]
         along = [value for key, value in stage.given().items() if isinstance(stage.marks.get(key), PathStage)]
         if not along:
             evaluations[name] = resolve.evaluation(context, name, end, context.place.key("evaluate"), label)[0]
