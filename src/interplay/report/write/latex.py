@@ -217,7 +217,7 @@ def contrast_float(name: str, made: contrast.Comparison) -> Float:
 
 
 def leading_rows(block: contrast.ComparisonBlock) -> set[str]:
-    """Names of the rows that are best as far as the tests tell: those that are better than the baseline, else the baseline and
+    """Names of the rows that are best as far as the tests show: those that are better than the baseline, else the baseline and
     those that are not worse, if some row is."""
     verdicts = {row.chosen.name: row.verdict for row in block.rows}
     better = {name for name, verdict in verdicts.items() if verdict == "better"}
@@ -240,7 +240,7 @@ def _contrast_caption(made: contrast.Comparison) -> str:
         axis = tune.axis.rpartition(".")[2].replace("_", " ")
         said.append(f"Each had {tries} values of {axis} to choose from, by the mean on {tables.column_label(tune.band)}.")
     if any(leading_rows(block) for block in made.blocks):
-        said.append("Bold: the best of a column as far as these tests tell.")
+        said.append("Bold: the best of a column as far as these tests show.")
     return " ".join([*said, *made.caveats])
 
 

@@ -102,7 +102,7 @@ def fill_paper(part: Path, made: answers.Answer, claims: Sequence[Mapping[str, A
 
 
 def _bibliography(keys: Sequence[str]) -> str:
-    """What is used but not cited stands in it, too; BibTeX refuses an empty one."""
+    """What is used but not cited is in it, too; BibTeX refuses an empty one."""
     style_line = "\\bibliographystyle{unsrtnat}\n\\bibliography{references}"
     return f"\\nocite{{{','.join(keys)}}}\n{style_line}" if keys else ""
 
@@ -123,12 +123,12 @@ def _setup(results: frame.Results, entries: Mapping[str, tuple[str, str]], paper
     for arm, path in paths.items():
         name, _, setting = arm.partition("[")
         settings.setdefault((name, path), []).append(setting.removesuffix("]"))
-    alike: dict[tuple[str, tuple[str, ...]], list[str]] = {}
+    similar: dict[tuple[str, tuple[str, ...]], list[str]] = {}
     for (name, path), each in settings.items():
-        alike.setdefault((path, tuple(each)), []).append(name)
+        similar.setdefault((path, tuple(each)), []).append(name)
     arms = [
         ", ".join(names) + (f" ({path})" if path else "") + (f" with {_values(each)}" if any(each) else "")
-        for (path, each), names in alike.items()
+        for (path, each), names in similar.items()
     ]
     text = f"{latex.paper_text(said)}" + (rf", builds on \cite{{{','.join(cited)}}}" if cited else "")
     return rf"{text}. {{\sloppy Its arms: {latex.paper_text('; '.join(arms))}.\par}}"
