@@ -95,7 +95,7 @@ class Float(NamedTuple):
     name: str
     caption: str
     names: Sequence[tuple[str, ...]]
-    """First cells of each row; a name `group[setting]` stands under the name of its group."""
+    """First cells of each row; a name `group[setting]` is listed under the name of its group."""
     heads: tuple[str, ...]
     groups: list[Group]
 
@@ -106,7 +106,7 @@ def text_width(said: str, size: float) -> float:
 
 
 def paper_text(said: str) -> str:
-    """Escaped for pdfLaTeX, which has no letters beyond Latin and Greek ones; others stand as [U+4E2D]."""
+    """Escaped for pdfLaTeX, which has no letters beyond Latin and Greek ones; others are written as [U+4E2D]."""
 
     def known(character: str) -> str:
         if character.isascii() or ord(character) in ESCAPES or ord(character) < 0x180:
