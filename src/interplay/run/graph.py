@@ -226,7 +226,9 @@ def open_graph(root: Path, config: dict[str, Any], main_process: bool) -> Graph:
         _check_writable(results)
         names, scale = expand.chosen(root / "configs", config)
         site = slurm.load_site(root / "configs")
-        graph = Graph(results, [expand.plan_study(root / "configs", name, scale) for name in names], site)
+        graph = Graph(
+            results, [expand.plan_study(root / "configs", name, scale, expand.given_keys(config)) for name in names], site
+        )
         graph.kept = payloads.restorable_records(results, graph.stages, payloads.stored_kinds(results))
         _check_warning_time(graph)
         if limits := expand.limits(config):
