@@ -10,7 +10,7 @@ from ruamel.yaml import YAML
 
 from interplay.core.model import MOST_NAMED, UserError, nearest_name
 from interplay.core.references import fill_rest
-from interplay.study import expand
+from interplay.study import choices, expand
 from interplay.study.plan import Plan
 
 STUDY = """
@@ -51,7 +51,9 @@ def written_out(lab: Lab) -> Plan:
     tree = YAML(typ="safe").load(STUDY)
     tree["task"], tree["stages"]["base"]["model"] = file("task/op_dag"), file("model/pico")
     tree["stages"]["rl"]["method"], tree["stages"]["mid"]["data"] = file("method/grpo"), {"more": 0.2, "corpus": 0.8}
-    arms = {f"loss_{name}": {"path": ["base", "rl"], "set": {"rl.method": file(f"method/{name}")}} for name in ("gspo", "dr_grpo")}
+    arms = {
+        f"loss_{name}": {"path": ["base", "rl"], "set": {"rl.method": file(f"method/{name}")}} for name in ("gspo", "dr_grpo")
+    }
     for more, corpus in ((0.1, 0.9), (0.9, 0.1)):
         arms[f"mix_{more:g}"] = {"path": ["base", "mid", "rl"], "set": {"mid.data": {"more": more, "corpus": corpus}}}
     arms["mix_all"] = {"path": ["base", "mid", "rl"], "set": {"mid.data": {"more": 1.0}}}
@@ -77,7 +79,8 @@ def test_a_plan_by_names_does_not_depend_on_the_order_of_keys(lab: Lab) -> None:
     with (lab.configs / "study/turned.yaml").open("w") as out:
         YAML(typ="safe").dump(reversed_maps(YAML(typ="safe").load(STUDY)), out)
     (own, asked), (turned, other) = meaning(lab.plan("choice")), meaning(lab.plan("turned"))
-    assert own == turned and {**asked, "study": ""} == {**other, "study": ""}
+    assert own == turned
+    assert {**asked, "study": ""} == {**other, "study": ""}
 
 
 @pytest.mark.parametrize(
@@ -99,7 +102,8 @@ def test_a_wrong_choice_is_refused_with_line_and_remedy(lab: Lab, old: str, new:
     lab.edit("study/choice.yaml", old, new)
     with pytest.raises(UserError) as error:
         lab.plan("choice")
-    assert str(error.value).startswith("configs/study/choice.yaml:") and str(error.value).endswith(said)
+    assert str(error.value).startswith("configs/study/choice.yaml:")
+    assert str(error.value).endswith(said)
 
 
 def test_a_file_of_a_group_that_includes_others_is_named_with_the_way_to_take_it_in(lab: Lab) -> None:
@@ -158,10 +162,10 @@ def test_a_wrong_key_on_the_command_line_is_refused(lab: Lab, given: str, said: 
 
 
 def test_snakemake_takes_the_same_keys() -> None:
-    assert expand.given_keys({"set": "rl.steps=3 'rl.data={edge: 1.0}'"}) == ["rl.steps=3", "rl.data={edge: 1.0}"]
-    assert expand.given_keys({"set": ["rl.steps=3"]}) == ["rl.steps=3"]
-    with pytest.raises(UserError, match='must be KEY=VALUE, such as set="rl.steps=10'):
-        expand.given_keys({"set": 3})
+    assert choices.given_keys({"set": "rl.steps=3 'rl.data={edge: 1.0}'"}) == ["rl.steps=3", "rl.data={edge: 1.0}"]
+    assert choices.given_keys({"set": ["rl.steps=3"]}) == ["rl.steps=3"]
+    with pytest.raises(UserError, match="config: set = 3: must be KEY=VALUE"):
+        choices.given_keys({"set": 3})
 
 
 # -- shares and names --------------------------------------------------------------------------------------------------------
@@ -174,4 +178,6 @@ def test_a_remainder_is_the_decimal_that_one_would_write(share: float) -> None:
 
 def test_at_most_eight_names_are_listed_the_nearest_first() -> None:
     said = nearest_name("zz9", [f"name{number}" for number in range(30)] + ["z"])
-    assert said.startswith("; known: z, ") and said.endswith(f"and {31 - MOST_NAMED} more") and said.count(",") == MOST_NAMED - 1
+    assert said.startswith("; known: z, ")
+    assert said.endswith(f"and {31 - MOST_NAMED} more")
+    assert said.count(",") == MOST_NAMED - 1

@@ -60,16 +60,12 @@ def _compact(schema: Any) -> str:
 
 
 def _named(schema: Any, configs: Path) -> Any:
-    """The schema, in which a key that may hold the name of a file allows those names, too."""
+    """The schema, in which each key that may hold the name of a file has those names in place of their group."""
     if isinstance(schema, list):
         return [_named(item, configs) for item in schema]
     if not isinstance(schema, dict):
         return schema
-    made = {key: _named(item, configs) for key, item in schema.items() if key != GROUP}
-    if GROUP not in schema:
-        return made
-    said = {key: made.pop(key) for key in SAID if key in made}
-    return {**said, "anyOf": [{"enum": names(configs / schema[GROUP])}, made]}
+    return {key: names(configs / item) if key == GROUP else _named(item, configs) for key, item in schema.items()}
 
 
 def _shared(defs: dict[str, Schema]) -> dict[str, Schema]:
@@ -132,6 +128,10 @@ def _open(schema: Any, unions: dict[str, Schema]) -> Any:
     `unions`."""
     if not isinstance(schema, dict):
         return schema
+    if GROUP in schema:  # a name, or else the content of a file, so that an editor underlines the wrong key within it
+        whole = _open({key: item for key, item in schema.items() if key != GROUP}, unions)
+        said = {key: whole.pop(key) for key in SAID if key in whole}
+        return {**said, "if": {"type": "string"}, "then": _or_interpolation({"enum": schema[GROUP]}), "else": whole}
     kept = {key: item for key, item in schema.items() if key not in ("required", "title", "discriminator", "oneOf")}
     if kept.get("default") in (None, "", {}, []):
         kept.pop("default", None)

@@ -97,10 +97,10 @@ def argument(help: str, complete: Completer | None = None, metavar: str | None =
     return typer.Argument(help=help, show_default=False, autocompletion=complete, metavar=metavar)
 
 
-STUDY = "a file below configs/study, without .yaml"
+STUDY = "a study: its name or its file below configs/study"
 Study = Annotated[str, argument(STUDY, complete_study)]
 AnyStudy = Annotated[str | None, argument(STUDY, complete_study)]
-STAGE = "a digest's beginning, DIGEST@STEP, STUDY/ARM/seedN/STAGE, or STUDY.SCALE/ARM/seedN/STAGE"
+STAGE = "an address, STUDY/ARM/STAGE@SEED or STUDY.SCALE/..., or the beginning of a digest; @STEP names a checkpoint"
 Stage = Annotated[str, argument(STAGE, complete_stage)]
 SCALE = "a file below configs/scale (default: that of configs/config.yaml)"
 Scale = Annotated[str | None, option("--scale", SCALE, complete=complete_scale)]

@@ -29,7 +29,7 @@ RestOf = dict[str, float | Literal["rest"]]
 
 
 def fill_rest(mix: Any) -> Any:
-    """The mix with a number in place of `rest`, counted in decimals, so that beside 0.9 it is 0.1; a set for which nothing is
+    """The mix with a number in place of `rest`, counted in decimals, so that next to 0.9 it is 0.1; a set for which nothing is
     left goes. What is no mix is left for the schema to refuse. Raises ValueError for a second `rest`, and where less than
     nothing is left."""
     names = [name for name, share in mix.items() if share == REST] if isinstance(mix, dict) else []

@@ -1,6 +1,7 @@
 """Choices made in a word: settings by the name of a file (`rl.method: gspo` is configs/method/gspo.yaml), in a stage, a scale, an
 arm's `set` or an axis; and keys of a study that the command line gives (`interplay plan edge rl.method=gspo`)."""
 
+import shlex
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from pathlib import Path
@@ -206,6 +207,17 @@ def parse_given(texts: Iterable[str]) -> list[Given]:
             raise place.error("several values; give an arm a grid, or a list in brackets")
         found.append(Given(text, str(read.key_or_group), read.value()))
     return found
+
+
+def given_keys(config: Mapping[str, Any]) -> list[str]:
+    """The keys of studies in `--config set="rl.steps=10 rl.method=gspo"`, or in a list of such texts. Raises UserError."""
+    found = config.get("set", [])
+    if not isinstance(found, (str, list)) or not all(isinstance(item, str) for item in found):
+        raise KeyPlace("--config", ("set",)).error('must be KEY=VALUE, such as set="rl.steps=10 rl.method=gspo"', found)
+    try:
+        return shlex.split(found) if isinstance(found, str) else found
+    except ValueError as error:
+        raise KeyPlace("--config", ("set",)).error(f"{error}; close the quotation", found) from None
 
 
 def with_given(tree: Tree, given: Iterable[Given], scale: str) -> Tree:

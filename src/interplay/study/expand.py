@@ -2,11 +2,11 @@
 pydantic makes it typed, and all that follows works on the typed study: arms x seeds walk their paths, and every distinct stage
 is planned once."""
 
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import yaml
@@ -50,17 +50,6 @@ def chosen(configs: Path, config: Mapping[str, Any]) -> tuple[list[str], str]:
         return given["study"].split(","), given["scale"]
     studies, scale = _defaults(configs)
     return given["study"].split(",") if "study" in given else studies, given.get("scale", scale)
-
-
-def given_keys(config: Mapping[str, Any]) -> list[str]:
-    """The keys of studies in `--config set="rl.steps=10 rl.method=gspo"`, or in a list of such texts. Raises UserError."""
-    found = config.get("set", [])
-    if not isinstance(found, (str, list)) or not all(isinstance(item, str) for item in found):
-        raise KeyPlace("--config", ("set",)).error('must be KEY=VALUE, such as set="rl.steps=10 rl.method=gspo"', found)
-    try:
-        return shlex.split(found) if isinstance(found, str) else found
-    except ValueError as error:
-        raise KeyPlace("--config", ("set",)).error(f"{error}; close the quotation", found) from None
 
 
 def _text(configs: Path, config: Mapping[str, Any], key: str) -> str:
@@ -192,7 +181,7 @@ def _known(folder: Path, name: str) -> None:
         raise UserError(f"{folder.name}={name[:80]}: no file {file}{nearest_name(plain, known)}")
 
 
-def _compose(configs: Path, study: str, scale: str, knobs: Mapping[str, Any]) -> dict[str, Any]:
+def _compose(configs: Path, study: str, scale: str, knobs: Mapping[str, Any] = MappingProxyType({})) -> dict[str, Any]:
     # Imported here: Hydra costs 0.1 s that a job, which never composes, need not pay.
     from hydra import compose, initialize_config_dir
     from omegaconf import OmegaConf
@@ -251,14 +240,25 @@ class ExpandedArm(NamedTuple):
 
 
 def plan_study(configs: Path, study: str, scale: str, given: Sequence[str] = ()) -> Plan:
-    """Compose, validate and expand one study, with keys that the command line gives, `KEY=VALUE`: the plan of the file with these
-    keys edited. Raises UserError with file and line of the key that is wrong."""
-    words = choices.parse_given(given)
+    """Compose, validate and expand one study, given by its name or its file. `given`: keys of the command line, `KEY=VALUE`; it
+    plans the file with these keys edited. Raises UserError with file and line of the key that is wrong."""
+    study, words = study_name(configs, study), choices.parse_given(given)
     try:
         with execution.pause_garbage_collection():
-            return expand(study, scale, *load(configs, study, scale, words), configs)
+            plan = expand(study, scale, *load(configs, study, scale, words), configs)
     except UserError as error:
         raise choices.on_command_line(error, words) or locate.located(error, configs, study, scale) from None
+    return replace(plan, at=study if scale == _defaults(configs)[1] else f"{study}.{scale}")
+
+
+def study_name(configs: Path, given: str) -> str:
+    """The name of a study that is given by its name or by the path of its file."""
+    path, folder = Path(given), (configs / "study").resolve()
+    if path.suffix == ".yaml" or given.startswith(f"{configs.name}/"):
+        inside = path.resolve().is_relative_to(folder)
+        path = path.resolve().relative_to(folder) if inside else path
+        return path.as_posix().removesuffix(".yaml")
+    return given
 
 
 def expand(name: str, scale_name: str, study: Study, scale: Scale, configs: Path) -> Plan:
@@ -296,7 +296,7 @@ def _walk(context: ArmContext, arm: str, seed: int) -> ReportArm:
     context = replace(context, tokenizer=tokenizer)
     evaluations, ends, rungs = {}, {}, list[ReportRung]()
     for name in context.study.evaluate:
-        label, stage = f"{arm}/{name}/seed{seed}", context.stages[name]
+        label, stage = f"{arm}/{name}@{seed}", context.stages[name]
         along = [value for key, value in stage.given().items() if isinstance(stage.marks.get(key), PathStage)]
         if not along:
             evaluations[name] = resolve.evaluation(context, name, end, context.place.key("evaluate"), label)[0]
