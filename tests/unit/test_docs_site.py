@@ -7,7 +7,8 @@ import pytest
 from conftest import ROOT
 
 from interplay.core.model import UserError
-from tools.site import __main__ as site, sources
+from tools.reference import lists, tasks
+from tools.site import __main__ as site, examples, metrics, sources
 
 CONFIG = "site_name: x\nuse_directory_urls: false\ndocs_dir: pages\nsite_dir: html\ntheme: {name: material, font: false}\n"
 
@@ -59,3 +60,32 @@ def test_generated_pages_are_short(made: dict[str, str | bytes]) -> None:
     generated = {name: str(text) for name, text in made.items() if re.match(r"(reference|methods|gallery)/", name)}
     assert len(generated) > 100
     assert {name: lines for name, text in generated.items() if (lines := len(text.splitlines())) > 250} == {}
+
+
+def test_every_refusal_of_the_faq_is_what_the_program_says(tmp_path: Path) -> None:
+    examples.new_project(ROOT, tmp_path)
+    refused = list(examples.follow((ROOT / "docs/guide/faq.md").read_text(), tmp_path))
+    assert len(refused) >= 15
+    for command, outcome in refused:
+        assert outcome.code == 2, command.line
+        assert examples.agrees(command.shown, outcome.said), (
+            f"{outcome.said}run `python -m tools.site.examples --write docs/guide/faq.md`"
+        )
+        assert len(outcome.said.splitlines()) == 1
+
+
+def test_output_agrees_with_what_a_page_shows_but_for_what_it_leaves_open() -> None:
+    assert examples.agrees("a 1 b\n", "a 1 b\n")
+    assert not examples.agrees("a 1 b\n", "a 2 b\n")
+    assert examples.agrees("a … b\n...\nlast\n", "a 2 b\none\ntwo\nlast\n")
+    assert not examples.agrees("a\n...\nlast\n", "a\nb\nlost\n")
+
+
+def test_the_primer_and_its_figure_are_what_the_code_makes() -> None:
+    stale = [path.name for path, text in tasks.files(ROOT).items() if path.read_text() != text]
+    assert stale == [], "run `make docs`"
+
+
+def test_every_logged_number_is_explained_and_every_method_is_in_a_row_of_the_choice() -> None:
+    assert metrics.unexplained(ROOT) == set()
+    assert {name for row in lists.choices(ROOT) for name in row.methods} == set(lists.methods(ROOT))

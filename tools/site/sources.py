@@ -12,7 +12,7 @@ import yaml
 
 from interplay.core.model import UserError
 from tools.reference import methods, pages, papers
-from tools.site import gallery, notebook
+from tools.site import choosing, gallery, metrics, notebook
 
 LINK = re.compile(r"(!?\[(?:[^\[\]]|\[[^\]]*\])*\])\(([^()\s]+)\)")
 HEADING = re.compile(r"^# (.*)$", re.MULTILINE)
@@ -47,6 +47,8 @@ def _texts(root: Path) -> dict[str, tuple[str, str]]:
     written |= {path.with_suffix(".md"): notebook.page(path) for path in sorted((docs / "notebooks").glob("*.ipynb"))}
     written[docs / pages.FOLDER / "index.md"] = pages.index(root, linked=True)
     written[docs / "papers" / "claims.md"] = papers.claim_page(root)
+    written[docs / pages.FOLDER / "metrics.md"] = metrics.page(root)
+    written[docs / pages.FOLDER / "choosing.md"] = choosing.page(root)
     found = {"index.md": ((root / "README.md").read_text(encoding="utf-8"), ".")}
     for path, text in {**written, **pages.files(root), **methods.files(root), **gallery.files(root)}.items():
         found[path.relative_to(docs).as_posix()] = (text, path.parent.relative_to(root).as_posix())
