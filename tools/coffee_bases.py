@@ -27,7 +27,7 @@ ROOT = Path(__file__).parents[1]
 STUDY, SCALE = "coffee", "coffee"
 MADE = "made.json"
 DECISIVE = ("cpu", "python", "torch", "numpy")
-"""What the bytes of a base depend on, beside its digest."""
+"""What the bytes of a base depend on, in addition to its digest."""
 
 
 def bases(plan: Plan) -> list[str]:
