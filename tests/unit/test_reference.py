@@ -78,7 +78,9 @@ def test_every_link_between_the_pages_leads_to_a_heading() -> None:
 
 def test_a_key_has_its_type_its_default_and_its_meaning() -> None:
     assert "| `prompts_per_step` | integer ≥ 1 | `32` | Distinct prompts per step. |" in TEXTS["rl.md"]
-    assert "| `method` | [method](rl.md#method) |  | " in TEXTS["rl.md"]  # no default: has to be given
+    assert (
+        "| `method` | [method](rl.md#method), or the name of a file in `configs/method` |  | " in TEXTS["rl.md"]
+    )  # no default: has to be given
     assert "| `edits` | list of [edits](edits.md) | `[]` | " in TEXTS["rl.md"]
     clip_cov = TEXTS["loss.md"].split("## loss: clip_cov\n")[1].split("\n## ")[0]
     [row] = [line for line in clip_cov.splitlines() if line.startswith("| `loss_type`")]
@@ -134,7 +136,7 @@ def test_without_a_command_the_first_page_is_shown_with_exit_code_2(capsys: pyte
     [
         (["plna"], "plna: no such command; did you mean 'plan'?"),
         (["plan", "--scael", "smoke"], "plan: --scael: no such option; did you mean '--scale'?"),
-        (["plan", "edge", "more"], "plan: Got unexpected extra argument(s) (more); see `interplay plan --help`"),
+        (["plan", "edge", "more"], "command line: more: must be KEY=VALUE, such as rl.steps=10 or rl.method=gspo"),
         (["plan", "--scale"], "plan: Option '--scale' requires an argument; see `interplay plan --help`"),
         (["novelty", "3f"], "novelty: Missing option '--against'; see `interplay novelty --help`"),
         (["show"], "show: Missing argument 'stage'; see `interplay show --help`"),

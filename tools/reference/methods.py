@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from interplay.rl.spec import Method
+from interplay.study.choices import names
 from tools.reference import cards, lists, pages, papers
 from tools.reference.cards import Evidence
 from tools.reference.cells import cell
@@ -31,11 +32,12 @@ def files(root: Path) -> dict[Path, str]:
 
 
 def studies(root: Path) -> dict[str, list[str]]:
-    """Method -> the studies whose YAML takes it in."""
-    folder = root / "configs" / "study"
+    """Method -> the studies whose YAML takes it in or names it, alone or in a list."""
+    folder, known = root / "configs" / "study", names(root / "configs" / "method")
     found: dict[str, list[str]] = {}
     for path in sorted(folder.rglob("*.yaml")):
-        for name in dict.fromkeys(re.findall(r"/method@[\w.]+: (\w+)", path.read_text(encoding="utf-8"))):
+        chosen = re.findall(r"\bmethod(?:@[\w.]+)?: (\[[^\]]*\]|\w+)", path.read_text(encoding="utf-8"))
+        for name in (name for name in dict.fromkeys(re.findall(r"\w+", " ".join(chosen))) if name in known):
             found.setdefault(name, []).append(path.relative_to(folder).with_suffix("").as_posix())
     return found
 
