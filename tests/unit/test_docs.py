@@ -12,7 +12,7 @@ from conftest import ROOT
 
 from interplay.kinds.table import KINDS
 from interplay.study.expand import plan_study
-from tools.reference import lists
+from tools.reference import lists, papers
 from tools.reference.specs import unions
 
 SEAMS = [key.replace("edits", "edit") for key in unions() if key not in ("task", "steps")]
@@ -52,8 +52,9 @@ def test_the_log_lists_every_topic_and_every_entry() -> None:
 
 
 def test_every_interval_of_the_findings_is_in_the_results_or_the_log() -> None:
-    sources = [DOCS / "papers.md", *(DOCS / "log").glob("*.md")]
-    known = set().union(*(_intervals(path.read_text()) for path in sources))
+    texts = [papers.claim_page(ROOT), *(papers.section(ROOT, paper) for paper in lists.papers(ROOT))]
+    texts += [path.read_text() for path in (DOCS / "log").glob("*.md")]
+    known = set().union(*map(_intervals, texts))
     for result in (json.loads(path.read_text()) for path in (DOCS / "results").glob("*.json")):
         ends = [(claim["estimate"]["low"], claim["estimate"]["high"]) for claim in result["claims"] if claim["estimate"]["value"]]
         ends += [tuple(one["difference"][1:]) for fight in result["contrasts"].values() for one in fight.values()]

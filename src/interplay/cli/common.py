@@ -188,11 +188,13 @@ def default_scale() -> str:
     return expand.chosen(CONFIGS, {})[1]
 
 
-def plan_of(study: str, scale: str | None) -> "Plan":
-    """The plan of a study; at the scale of configs/config.yaml unless one is named."""
+def plan_of(study: str, scale: str | None, given: Sequence[str] = ()) -> "Plan":
+    """The plan of a study; at the scale of configs/config.yaml unless one is named, among the given keys, `scale=smoke`, too."""
     from interplay.study import expand
 
-    return expand.plan_study(CONFIGS, study, scale or default_scale())
+    named = [text.removeprefix("scale=") for text in given if text.startswith("scale=")]
+    keys = [text for text in given if not text.startswith("scale=")]
+    return expand.plan_study(CONFIGS, study, scale or next(reversed(named), "") or default_scale(), keys)
 
 
 def every_plan() -> "list[Plan]":

@@ -21,7 +21,7 @@ from interplay.model.spec import SourceSpec
 from interplay.results import catalog, estimate, payloads, state
 from interplay.run import forkserver, resources, slurm
 from interplay.run.spec import Site
-from interplay.study import expand
+from interplay.study import choices, expand
 from interplay.study.plan import Plan, Stage
 from interplay.track import live
 
@@ -228,7 +228,9 @@ def open_graph(root: Path, config: dict[str, Any], main_process: bool) -> Graph:
         _check_writable(results)
         names, scale = expand.chosen(root / "configs", config)
         site = slurm.load_site(root / "configs")
-        graph = Graph(results, [expand.plan_study(root / "configs", name, scale) for name in names], site)
+        graph = Graph(
+            results, [expand.plan_study(root / "configs", name, scale, choices.given_keys(config)) for name in names], site
+        )
         graph.kept = payloads.restorable_records(results, graph.stages, payloads.stored_kinds(results))
         _check_warning_time(graph)
         if limits := expand.limits(config):
