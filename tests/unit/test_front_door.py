@@ -60,7 +60,7 @@ def test_the_list_has_every_study_with_its_question_and_its_states(lab: Lab, cap
     lab.finish_all(plan, but=("report", "evaluate"))
     out = interplay(capsys, "list")[1]
     rows = {line.split()[0]: line for line in out.splitlines()}
-    assert "11 of 14 at smoke" in rows["quickstart"]
+    assert "10 of 14 at smoke" in rows["quickstart"]
     assert "Does RL lift a model at the edge" in rows["quickstart"]
     assert rows["edge"].split()[1] == "-"
     assert rows["edge_bases"].endswith(rows["edge"].partition("  -  ")[2].strip()), "a study without a question asks its source's"

@@ -37,20 +37,21 @@ def locate_report(study: common.Study, scale: common.Scale = None) -> None:
     Examples:
         interplay report edge  # what was found, and where the page lies
     """
-    plan = common.plan_of(study, scale)
+    for line in report_lines(common.plan_of(study, scale)):
+        model.print_visible(line)
+
+
+def report_lines(plan: Plan) -> list[str]:
+    """A plan's verdicts and the path of its page, which is made again where it is gone; of an unfinished study a partial one."""
     folder = artifact.folder(RESULTS, "report", plan.report)
     if not artifact.done(folder):
-        model.print_visible(_partial_report(plan))
-        return
+        return [_partial_report(plan)]
     if not (folder / "report.html").exists():
         from interplay.report.write import answers, page
         from interplay.results import catalog
 
         page.remake_page(catalog.report_spec(plan), answers.report_inputs(plan, RESULTS), folder)
-
-    for line in plain.verdict_lines(folder):
-        model.print_visible(line)
-    model.print_visible(f"report: {folder / 'report.html'}")
+    return [*plain.verdict_lines(folder), f"report: {folder / 'report.html'}"]
 
 
 def _partial_report(plan: Plan) -> str:

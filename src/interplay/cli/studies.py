@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -42,7 +43,7 @@ defaults:
 question: {question}
 """
 ARMS = """
-# Arms beside those of {source}: {arms}.
+# Arms in addition to those of {source}: {arms}.
 # A path lists stages, each starting from the one before it; `set` replaces values of stages, `grid` makes one arm for each value.
 # An arm may differ from its `control` in what it declares and in nothing else.
 #arms:
@@ -132,33 +133,30 @@ def run_study(
     dry: Annotated[bool, flag("--dry-run", "only list the jobs")] = False,
 ) -> None:
     """Runs what is new of a study and ends with its verdicts and the path of its page. A thin layer over `snakemake all --config
-    study=STUDY scale=S`: words such as `max_hours=2` go to --config, and options that are not listed here go to Snakemake. When a
-    stage fails, the last lines are its cause and the next command.
+    study=STUDY scale=S`: KEY=VALUE changes a key of the study, as for `interplay plan`; max_hours=H and max_gpu_hours=H refuse a
+    launch that takes longer; options that are not listed here go to Snakemake. When a stage fails, the last lines are its cause
+    and the next command.
 
     Examples:
         interplay run edge  # this machine, at the scale of configs/config.yaml
-        interplay run edge --scale smoke max_hours=1 --cores 2  # refuse to start where it would take longer
+        interplay run edge rl.method=gspo --scale smoke --cores 2  # with a key of the study changed, on two cores
         interplay run edge --profile slurm  # on a cluster
     """
     from interplay.cli import results
+    from interplay.study import expand
 
-    plan = common.plan_of(study, scale)
-    settings = [f"study={plan.study}", f"scale={plan.scale}", *(word for word in context.args if _is_setting(word))]
-    more = [word for word in context.args if not _is_setting(word)] + (["--dry-run"] if dry else [])
-    words = [sys.executable, "-m", "snakemake", "all", *more, *_profile(profile), "--config", *settings]
-    code = _run_filtered(words)
-    if dry and not code:
-        return
-    if not code:
-        results.locate_report(plan.study, plan.scale)
-        return
-    for line in failure_lines(plan):
-        model.print_visible(line)
-    raise typer.Exit(code)
-
-
-def _is_setting(word: str) -> bool:
-    return re.match(r"[\w.]+=", word) is not None
+    settings = [word for word in context.args if re.match(r"[\w.]+=", word)]
+    limits = [word for word in settings if word.partition("=")[0] in expand.LIMITS]
+    keys = [word for word in settings if word not in limits]
+    plan = common.plan_of(study, scale, keys)
+    chosen = [f"study={plan.study}", f"scale={plan.scale}", *limits, *([f"set={shlex.join(keys)}"] if keys else [])]
+    more = [word for word in context.args if word not in settings] + (["--dry-run"] if dry else [])
+    code = _run_filtered([sys.executable, "-m", "snakemake", "all", *more, *_profile(profile), "--config", *chosen])
+    if not dry or code:
+        for line in failure_lines(plan, bool(keys)) if code else results.report_lines(plan):
+            model.print_visible(line)
+    if code:
+        raise typer.Exit(code)
 
 
 def _profile(given: str | None) -> list[str]:
@@ -181,9 +179,9 @@ def _run_filtered(words: list[str]) -> int:
             continue
 
 
-def failure_lines(plan: Plan) -> list[str]:
+def failure_lines(plan: Plan, edited: bool = False) -> list[str]:
     """Of a study that did not end well: each stage that failed or stopped with its cause, and the next command. Empty where no
-    stage of it was started."""
+    stage of it was started. A plan that is `edited` on the command line has stages that its file's addresses do not lead to."""
     from interplay.report.stats import notes
     from interplay.results import catalog
 
@@ -195,8 +193,11 @@ def failure_lines(plan: Plan) -> list[str]:
     first, scale = plan.stages[roots[0]], f" --scale {plan.scale}" if plan.scale != common.default_scale() else ""
     lines = [f"{plan.address(plan.stages[digest])} {why[digest]}" for digest in roots[: common.MOST_LISTED]]
     lines += [f"and {len(roots) - len(lines)} more"] if len(roots) > len(lines) else []
-    again = f"`interplay run {plan.study}{scale}` tries again"
-    return [*lines, f"next: `interplay debug {plan.address(first)}` makes it again in the foreground; {again}"]
+    again = f"`interplay run {plan.study}{scale}` tries again" if not edited else "the same command tries all again"
+    return [
+        *lines,
+        f"next: `interplay debug {first.digest if edited else plan.address(first)}` makes it again in the foreground; {again}",
+    ]
 
 
 # -- list --------------------------------------------------------------------------------------------------------------

@@ -82,7 +82,7 @@ CHECKS = (
     Check(
         "equal rewards",
         f"no group with two different rewards for {EQUAL_STEPS} steps",
-        "choose problems that are solved sometimes, or a reward that tells more apart",
+        "choose problems that are solved sometimes, or a finer reward",
         equal_rewards,
     ),
     Check(

@@ -28,7 +28,7 @@ RESUMED = re.compile(r"going on from (?P<done>\d+)/(?P<total>[1-9]\d*) ")
 TAIL, LONG_TAIL = 4096, 20_000
 """Bytes at the end of a file that are read; of a log that may end in a traceback."""
 STOPPED = "interplay: stopped"
-"""Beginning of the last line of a log whose stage was told to stop."""
+"""Beginning of the last line of a log whose stage was stopped by a signal."""
 
 
 class Reached(NamedTuple):
