@@ -1,9 +1,10 @@
 """Shared by all commands: options with completion, the folders of a project, and tables."""
 
+import contextlib
 import inspect
 import sys
 import textwrap
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
 
@@ -198,11 +199,19 @@ def plan_of(study: str, scale: str | None, given: Sequence[str] = ()) -> "Plan":
 
 
 def every_plan() -> "list[Plan]":
-    """The plans of all studies at all scales."""
+    """The plans that are committed: of all studies at all scales, as far as a scale does not list its own."""
     from interplay.study import expand
 
-    pairs = [(study, scale) for study in expand.studies(CONFIGS) for scale in expand.scales(CONFIGS)]
-    return [expand.plan_study(CONFIGS, *pair) for pair in pairs]
+    return [expand.plan_study(CONFIGS, *pair) for pair in expand.committed(CONFIGS)]
+
+
+def possible_plans() -> Iterator["Plan"]:
+    """The plans of all studies at all scales that they fit, committed or not."""
+    from interplay.study import expand
+
+    for study, scale in [(study, scale) for study in expand.studies(CONFIGS) for scale in expand.scales(CONFIGS)]:
+        with contextlib.suppress(UserError):
+            yield expand.plan_study(CONFIGS, study, scale)
 
 
 def find_stage(text: str, scale: str | None) -> "tuple[Catalog, Ref]":
