@@ -198,7 +198,7 @@ def curves_by_step(results: frame.Results, figure: Figure) -> tuple[Canvas | Non
         by_kind.setdefault(run.kind, []).append(run)
     if not runs:
         return None, f"Not drawn: no arm's last stage logs {figure.y}."
-    canvas = Canvas(figsize=(style.FIGURE_WIDTH, 3.9 if len(by_kind) < 3 else 3.5), layout="constrained")
+    canvas = style.new_canvas(3.9 if len(by_kind) < 3 else 3.5)
     axes = canvas.subplots(1, len(by_kind), squeeze=False)[0]
     notes: list[str] = []
     same: dict[str, style.Groups] = {}

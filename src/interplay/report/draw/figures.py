@@ -5,7 +5,6 @@ import itertools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap, Normalize
@@ -39,14 +38,22 @@ class Drawing(NamedTuple):
 
 def draw_figure(results: frame.Results, figure: Figure) -> Drawing:
     """Draw one declared figure."""
-    with matplotlib.rc_context(style.STYLE):
-        canvas, said = _drawer(figure)(results, figure)
-        caption, *notes = said.split("\n")
+    with style.drawn_for(style.PAGE):
+        canvas, caption, notes = draw_canvas(results, figure)
         if canvas is None:
             return Drawing(b"", b"", caption)
         png, svg = _bytes(canvas, "png", {"Software": None}), _bytes(canvas, "svg", {"Date": None, "Creator": None})
         pdf = _bytes(canvas, "pdf", {"CreationDate": None, "Producer": None, "Creator": None})
         return Drawing(png, svg, caption, notes, pdf, chart.read_chart(canvas))
+
+
+def draw_canvas(results: frame.Results, figure: Figure) -> tuple[Canvas | None, str, list[str]]:
+    """The drawn figure, None where there is nothing to draw, its caption and notes, for the medium of `style.drawn_for`."""
+    canvas, said = _drawer(figure)(results, figure)
+    if canvas is not None:
+        style.fit_lines(canvas)
+    caption, *notes = said.split("\n")
+    return canvas, caption, notes
 
 
 def _drawer(figure: Figure) -> Drawer:
@@ -124,7 +131,7 @@ def _by_op(results: frame.Results, figure: Figure) -> tuple[Canvas | None, str]:
     ops, arms = frame.ops(results), frame.arms(results.spec)
     if not ops:
         return None, "Not drawn: no evaluation is there."
-    canvas = Canvas(figsize=(style.FIGURE_WIDTH, 3.9), layout="constrained")
+    canvas = style.new_canvas(3.9)
     axis = canvas.subplots()
     width = 0.84 / len(arms)
     drawn = _estimates(results, [(f"op:{op}", figure.y) for op in ops])
@@ -181,7 +188,7 @@ def _by_band(results: frame.Results, figure: Figure) -> tuple[Canvas | None, str
     drawn = _estimates(results, [(band, figure.y) for band in bands])
     if not drawn:
         return None, f"Not drawn: no evaluation holds {', '.join(bands)}."
-    canvas = Canvas(figsize=(style.FIGURE_WIDTH, 3.9), layout="constrained")
+    canvas = style.new_canvas(3.9)
     axis = canvas.subplots()
     arms = frame.arms(results.spec)
     for arm, found in drawn.items():
@@ -243,7 +250,8 @@ def _class_bars(axis: Axes, shares: dict[str, list[estimate.Estimate]], names: l
         axis.barh(places, width, 0.74, left=left, color=colour, hatch=hatch, edgecolor="#ffffff", linewidth=0.5, label=label)
         for place, (start, size) in enumerate(zip(left.tolist(), width.tolist(), strict=True)):
             if size >= 100 * LEAST and name == "none":
-                axis.text(start + size / 2, place, f"{size:.0f}", ha="center", va="center", fontsize=8, color="#1a1a1a")
+                small = style.type_size(0.8)
+                axis.text(start + size / 2, place, f"{size:.0f}", ha="center", va="center", fontsize=small, color="#1a1a1a")
         left += width
     axis.set_ylim(len(shares) - 0.5, -0.5)
     axis.set_xlim(0, 100)
@@ -284,7 +292,7 @@ def heat_map(results: frame.Results, figure: Figure) -> tuple[Canvas | None, str
         return None, "Not drawn: no evaluation of it is there."
     numbers = _numbers(found, figure).reshape(len(arms), len(columns))
     names, height = style.row_labels(arms, CELL_ROW)
-    canvas = Canvas(figsize=(style.FIGURE_WIDTH, CELL_HEAD + height * len(arms)), layout="constrained")
+    canvas = style.new_canvas(height * len(arms), CELL_HEAD)
     axis = canvas.subplots()
     colours = _paint(canvas, axis, numbers, figure, _ends(results, figure, numbers))
     for row, arm in enumerate(arms):
@@ -349,8 +357,8 @@ def _write(axis: Axes, at: tuple[int, int], found: estimate.Estimate, figure: Fi
     significant = signed and (found.low > 0 or found.high < 0)
     luminance = float(colour[:3] @ np.array([0.299, 0.587, 0.114]))
     text = measure_of(figure.y).shown(found.value, signed).replace("-", "−")
-    ink = "#ffffff" if luminance < DARK else "#1a1a1a"
-    axis.text(*at, text, ha="center", va="center", fontsize=9, color=ink, weight="bold" if significant else "normal")
+    ink, weight = "#ffffff" if luminance < DARK else "#1a1a1a", "bold" if significant else "normal"
+    axis.text(*at, text, ha="center", va="center", fontsize=style.type_size(0.9), color=ink, weight=weight)
 
 
 def _caption(figure: Figure, shown: list[tuple[str, estimate.Estimate]]) -> str:
