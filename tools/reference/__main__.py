@@ -1,5 +1,5 @@
 """`python -m tools.reference` writes every generated file: docs/reference/, docs/methods.md and docs/methods/, docs/papers.md,
-dvc.yaml and configs/schema/. With names it writes those alone (`make docs` calls it without)."""
+dvc.yaml, configs/schema/ and the glossary of pages. With names it writes those alone (`make docs` calls it without)."""
 
 import shutil
 import sys
@@ -7,12 +7,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from interplay.core.model import UserError
-from tools.reference import editors, methods, pages, papers, pipeline
+from tools.reference import editors, lists, methods, pages, papers, pipeline
 
 Texts = Mapping[Path, str]
 PARTS: dict[str, Callable[[Path], Texts]] = {
     "reference": pages.files,
     "methods": methods.files,
+    "glossary": lists.glossary,
     "papers": lambda root: {root / "docs" / "papers.md": papers.page(root)},
     "dvc": lambda root: {root / "dvc.yaml": pipeline.text(root)},
     "schema": lambda root: editors.files(root / "configs"),

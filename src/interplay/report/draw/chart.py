@@ -1,9 +1,9 @@
 """A drawn figure as data, read off its matplotlib canvas: what the page draws again to be hovered over, filtered and saved.
 
-The static picture and the interactive one thus cannot differ. An artist that belongs to a named one, such as its interval, has the
-same label after an underscore, which matplotlib leaves out of legends."""
+The static picture and the interactive one thus cannot differ. An artist that belongs to a named one, such as its interval, has
+the same label after an underscore, which matplotlib leaves out of legends."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -53,17 +53,16 @@ def _axis(axis: Any, label: str, scale: str, limits: tuple[float, float]) -> Jso
 
 
 def _lines(axis: Axes) -> Iterator[Json]:
-    """Curves by name, each with its interval and the thin curves of single seeds."""
-    intervals = _intervals(axis)
-    for line in [line for line in axis.lines if not line.get_label().startswith("_")]:
-        name = line.get_label()
-        xs, ys = (np.asarray(part, dtype=float) for part in line.get_data())
-        between = intervals.get(name, {})
-        points = [[_short(x), _short(y), *between.get(_short(x), (None, None))] for x, y in zip(xs, ys, strict=True)]
-        thin = [other for other in axis.lines if other.get_label() == f"_{name}"]
-        yield {"name": name, **_pen(line), "points": points, "thin": [_pairs(other) for other in thin]}
-    for line in [line for line in axis.lines if line.get_label().startswith("_child")]:  # of no arm, such as a forecast
-        yield {"name": "", **_pen(line), "points": [[*pair, None, None] for pair in _pairs(line)], "thin": []}
+    """Curves by name, each with its interval and the thin curves of single seeds; those of no name, such as forecasts, last."""
+    intervals, labels = _intervals(axis), {line: str(line.get_label()) for line in axis.lines}
+    for line, name in labels.items():
+        if name.startswith("_child"):
+            yield {"name": "", **_pen(line), "points": [[*pair, None, None] for pair in _pairs(line)], "thin": []}
+        elif not name.startswith("_"):
+            between = intervals.get(name, {})
+            points = [[x, y, *between.get(x, (None, None))] for x, y in _pairs(line)]
+            thin = [_pairs(other) for other, label in labels.items() if label == f"_{name}"]
+            yield {"name": name, **_pen(line), "points": points, "thin": thin}
 
 
 def _pen(line: Line2D) -> Json:
@@ -73,7 +72,8 @@ def _pen(line: Line2D) -> Json:
 
 
 def _pairs(line: Line2D) -> list[list[float | None]]:
-    return [[_short(x), _short(y)] for x, y in zip(*line.get_data(), strict=True)]
+    data: Any = line.get_data()
+    return [[_short(x), _short(y)] for x, y in zip(*data, strict=True)]
 
 
 def _intervals(axis: Axes) -> dict[str, dict[float | None, tuple[float | None, float | None]]]:
@@ -82,7 +82,7 @@ def _intervals(axis: Axes) -> dict[str, dict[float | None, tuple[float | None, f
     for part in axis.collections:
         of = found.setdefault(str(part.get_label()).removeprefix("_"), {})
         if isinstance(part, LineCollection):
-            corners: Sequence[Any] = np.concatenate(part.get_segments()) if part.get_segments() else []
+            corners: Any = np.concatenate(part.get_segments()) if part.get_segments() else []
         else:
             corners = part.get_paths()[0].vertices if isinstance(part, PolyCollection) and part.get_paths() else []
         for x, y in corners:
@@ -99,7 +99,7 @@ def _bars(axis: Axes) -> Iterator[Json]:
     intervals = _intervals(axis)
     for container in axis.containers:
         if isinstance(container, BarContainer) and container.patches:
-            first, name = container.patches[0], container.get_label()
+            first, name = container.patches[0], str(container.get_label())
             boxes = [[_short(n) for n in (p.get_x(), p.get_y(), p.get_width(), p.get_height())] for p in container.patches]
             between = intervals.get(name, {})
             ends = [between.get(_short(p.get_x() + p.get_width() / 2), (None, None)) for p in container.patches]
@@ -110,11 +110,11 @@ def _bars(axis: Axes) -> Iterator[Json]:
 def _cells(axis: Axes) -> Iterator[Json]:
     """The cells of a heat map: row, column, number, colour."""
     for image in axis.images:
-        numbers = np.ma.filled(np.ma.asarray(image.get_array(), dtype=float), np.nan)
-        colours = image.to_rgba(numbers)
+        numbers: np.ndarray = np.ma.filled(np.ma.asarray(image.get_array(), dtype=float), np.nan)
+        colours: Any = image.to_rgba(numbers)
         for (row, column), number in np.ndenumerate(numbers):
             shown = _short(number)
-            yield {"at": [column, row], "value": shown, "color": None if shown is None else to_hex(colours[row, column])}
+            yield {"at": [column, row], "value": shown, "color": None if shown is None else to_hex(tuple(colours[row, column]))}
 
 
 def _short(number: float) -> float | None:

@@ -221,7 +221,9 @@ function drawChart(host, chart, name) {
   const series = [...new Map(all.map((one) => [one.name, one])).values()];
   const hidden = new Set(), logs = { x: chart.panels[0].x.log, y: chart.panels[0].y.log };
   let svg, places = [], at = -1;
-  const root = make(host, "div", { class: "chart" });
+  const root = document.createElement("div");
+  root.className = "chart";
+  host.insertBefore(root, host.querySelector("figcaption"));
   const legend = make(root, "div", { class: "legend", role: "group", "aria-label": "arms: show or hide" });
   const room = make(root, "div", { class: "room" });
   const tip = make(root, "div", { class: "tip", role: "status", hidden: "" });
@@ -300,7 +302,7 @@ function drawChart(host, chart, name) {
     svg.addEventListener("keydown", (event) => {
       const by = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
       if (event.key === "Escape") point(-1);
-      else if (by && places.length) event.preventDefault(), point((at + by + places.length) % places.length);
+      else if (by && places.length) event.preventDefault(), point(at < 0 && by < 0 ? places.length - 1 : (at + by + places.length) % places.length);
     });
     point(-1);
   }

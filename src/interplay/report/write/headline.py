@@ -1,12 +1,16 @@
-"""The top of the page: a study's answer as a sentence, and its claims as rows of a forest plot. Both are made from the judged claims."""
+"""The top of the page, made from the judged claims: a study's answer as a sentence, what to run next, and the claims as rows of a
+forest plot."""
 
 import math
+import re
+import shlex
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from interplay.core import metrics, model
 from interplay.report.metric_spec import SHARE, Measure, measure_of, metric_heading
-from interplay.report.spec import Test
+from interplay.report.spec import ReportSpec, Test
 from interplay.report.stats import contrast, estimate, frame, notes
 from interplay.report.write import answers, tables, text
 
@@ -32,18 +36,18 @@ MOST_LISTED = 2
 
 
 def page_verdict(item: contrast.JudgedClaim) -> Verdict:
-    """What the page calls the verdict: `vacuous` where the compared arms are one model, `indicated (1 replicate)` where there are too
-    few replicates, `not testable` where results are missing or the comparison is unfair."""
+    """What the page calls the verdict: `vacuous` where the compared arms are one model, `indicated (1 replicate)` where there are
+    too few replicates, `not testable` where results are missing or the comparison is unfair."""
     found, word = item.estimate, item.verdict
-    if item.caveat and not any(found.per_seed):
+    if item.caveat and not any(found.per_seed):  # the compared arms are one model
         word = VACUOUS
     elif word == "not judged":
-        few = found.seeds and not found.missing and 0 < found.models < contrast.LEAST_SEEDS
-        few = few and len(found.seeds) < contrast.LEAST_SEEDS or few and found.models > 1
-        if not (few and item.reason.split(",")[0].rpartition(" ")[2].startswith("seed")) or math.isnan(found.low):
+        if not contrast.lacks_replicates(found) or math.isnan(found.low):
             return Verdict(NOT_TESTABLE, "none", SIGNS["none"])
         said = INDICATED[contrast.interval_verdict(found.low, found.high, *contrast.claimed_range(item.claim.test))]
-        return Verdict(f"{said} ({model.plural(found.models, 'replicate')})", "open", "≈" if said == "indicated" else SIGNS["open"])
+        return Verdict(
+            f"{said} ({model.plural(found.models, 'replicate')})", "open", "≈" if said == "indicated" else SIGNS["open"]
+        )
     look = LOOKS.get(word, "none")
     return Verdict(word, look, SIGNS[look])
 
@@ -67,8 +71,8 @@ class Headline(NamedTuple):
 
 
 def make_headline(made: answers.Answer) -> Headline:
-    """The lead is the first claim about a difference that has a verdict, else the first about a value; where no claim has one, the
-    first that was measured; without any, the widest difference of the first table."""
+    """The lead is the first claim about a difference that has a verdict, else the first that was measured, else likewise of
+    claims about values; without any, the widest difference of the first table."""
     ranked = sorted(made.judged, key=_rank)
     lead = ranked[0] if ranked and ranked[0].estimate.seeds else None
     said = [*_others(made.judged, lead), *idle_sentences(made.results), *_unclaimed(made)]
@@ -78,10 +82,11 @@ def make_headline(made: answers.Answer) -> Headline:
     return Headline(lead.claim.says, change_text(made.results, test, lead.estimate), shown, _details(lead), said, lead)
 
 
-def _rank(item: contrast.JudgedClaim) -> tuple[int, bool]:
-    look = page_verdict(item)
-    order = 0 if look.look in ("yes", "no") else 1 if look.word.startswith(("indicated", contrast.NO_INFORMATION)) else 2
-    return (order if item.estimate.seeds and look.word != VACUOUS else 3, item.claim.test.difference is None)
+def _rank(item: contrast.JudgedClaim) -> tuple[bool, bool, bool]:
+    """What did not act or was not measured comes last, values, which are premises mostly, after differences."""
+    shown = page_verdict(item)
+    idle = not item.estimate.seeds or shown.word in (VACUOUS, NOT_TESTABLE)
+    return idle, item.claim.test.difference is None, shown.look not in ("yes", "no") and not shown.word.startswith("indicated")
 
 
 def change_text(results: frame.Results, test: Test, found: estimate.Estimate) -> str:
@@ -106,7 +111,11 @@ def _value(results: frame.Results, test: Test, arm: str) -> estimate.Estimate:
 
 def place_text(test: Test) -> str:
     """`strict pass@1 on edge, base → rl_edge`: what is measured, where, of whom."""
-    where = f"{test.metric} of stage {test.recorded}" if test.recorded else f"{metric_heading(test.metric)} on {tables.column_label(test.band)}"
+    where = (
+        f"{test.metric} of stage {test.recorded}"
+        if test.recorded
+        else f"{metric_heading(test.metric)} on {tables.column_label(test.band)}"
+    )
     return f"{where}, {f'{test.against} → ' if test.against else ''}{test.arm}"
 
 
@@ -134,7 +143,9 @@ def _others(judged: list[contrast.JudgedClaim], lead: contrast.JudgedClaim | Non
     for word, says in groups.items():
         if word == "supported":
             again = lead is not None and page_verdict(lead).word == word
-            said.append(f"{len(says) + again} of {model.plural(total, 'claim')} {'is' if len(says) + again == 1 else 'are'} supported.")
+            said.append(
+                f"{len(says) + again} of {model.plural(total, 'claim')} {'is' if len(says) + again == 1 else 'are'} supported."
+            )
         else:
             more = f" and {len(says) - MOST_LISTED} more" if len(says) > MOST_LISTED else ""
             said.append(f"{word[:1].upper()}{word[1:]}: {'; '.join(f'“{one}”' for one in says[:MOST_LISTED])}{more}.")
@@ -155,16 +166,17 @@ def idle_sentences(results: frame.Results) -> list[str]:
 def _unclaimed(made: answers.Answer) -> list[str]:
     """The largest difference of a table whose interval leaves 0 out and that no claim is about; said to be chosen afterwards."""
     claimed = {frozenset((item.claim.test.arm, item.claim.test.against, item.claim.test.band)) for item in made.judged}
-    cells = [cell for grid in made.grids.values() for cell in grid.cells.values() if cell.against and measure_of(cell.metric) is SHARE]
-    cells = [cell for cell in cells if cell.metric.endswith("@1") and not cell.column.startswith("op:")]
-    tried = [cell for cell in cells if frozenset((cell.arm, cell.against, cell.column)) not in claimed and cell.estimate.seeds]
+    cells = [cell for grid in made.grids.values() for cell in grid.cells.values() if cell.against and cell.estimate.seeds]
+    cells = [cell for cell in cells if cell.metric == "strict_pass@1" and not cell.column.startswith("op:")]
+    tried = [cell for cell in cells if frozenset((cell.arm, cell.against, cell.column)) not in claimed]
     found = [cell for cell in tried if cell.estimate.low > 0 or cell.estimate.high < 0]
     if not found or not made.judged:
         return []
     best = max(found, key=lambda cell: abs(cell.estimate.value))
     number, interval = SHARE.shown(best.estimate.value, True), text.interval_text(best.estimate, True, best.metric, False)
     where = tables.column_label(best.column, best.metric)
-    return [f"Largest difference that no claim is about, of {len(tried)}: {where}, {best.row} {number} points {interval}; chosen after the fact."]
+    said = f"Outside the claims, the largest of {len(tried)} differences, chosen after the fact"
+    return [f"{said}: {best.row} on {where}, {number} points {interval}."]
 
 
 def _headline_of_table(made: answers.Answer) -> Headline:
@@ -173,7 +185,9 @@ def _headline_of_table(made: answers.Answer) -> Headline:
         spread: list[tuple[float, tables.Cell, tables.Cell]] = []
         for column in grid.columns:
             key = [(row, column, grid.metrics[0]) for row in grid.rows]
-            cells = sorted((grid.cells[k] for k in key if k in grid.cells and grid.cells[k].estimate.seeds), key=lambda c: c.estimate.value)
+            cells = sorted(
+                (grid.cells[k] for k in key if k in grid.cells and grid.cells[k].estimate.seeds), key=lambda c: c.estimate.value
+            )
             if cells and not cells[0].against:
                 spread.append((cells[-1].estimate.value - cells[0].estimate.value, cells[0], cells[-1]))
         if spread:
@@ -181,16 +195,62 @@ def _headline_of_table(made: answers.Answer) -> Headline:
             unit, where = measure_of(high.metric), tables.column_label(high.column, high.metric)
             ends = [f"{cell.arm} {unit.shown(cell.estimate.value)} {unit.unit}" for cell in dict.fromkeys((low, high))]
             lead = "No claim could be tested so far" if made.judged else "The study makes no claim"
-            return Headline(f"Widest apart on {where}", " → ".join(ends), None, f"{lead}; this is the largest difference of the first table.", [], None)
+            return Headline(
+                f"Widest apart on {where}",
+                " → ".join(ends),
+                None,
+                f"{lead}; this is the largest difference of the first table.",
+                [],
+                None,
+            )
     return Headline("No evaluation is finished yet", "", None, "", [], None)
+
+
+# What to run next.
+
+
+def next_commands(
+    made: answers.Answer, pair: tuple[str, str, str | None] | None, gaps: list[tuple[str, str]]
+) -> list[tuple[str, str]]:
+    """(command, what it does): to finish what is missing, `gaps` as (label, digest), else to look behind the
+    numbers of the `pair` of arms that the page leads with, and to go on from here."""
+    spec = made.results.spec
+    scale = f"--scale {shlex.quote(spec.scale)}"
+    again = f"snakemake all --config {shlex.join([f'study={spec.study}', f'scale={spec.scale}'])}"
+    if gaps:
+        failed = [(f"interplay show {digest}", f"what became of {label}, with the end of its log") for label, digest in gaps[:1]]
+        return [*failed, (again, "goes on; what is finished is not computed again")]
+    found = []
+    if pair is not None and made.results.prompts:
+        before, after, column = pair
+        arms = shlex.join([f"{spec.study}:{before}", f"{spec.study}:{after}"])
+        only = f" --column {shlex.quote(column)}" if column else ""
+        found.append(
+            (
+                f"interplay compare {arms} {scale}{only}",
+                f"{before} and {after} side by side: settings, scores, the problems that flipped",
+            )
+        )
+        cells = [(name, cell) for name, grid in made.grids.items() for cell in grid.cells.values() if cell.estimate.seeds]
+        cells = [(name, cell) for name, cell in cells if cell.arm == after and not cell.against and column in (None, cell.column)]
+        found += [(explain_command(spec, *cells[0]), "from one number of the table down to its data")] if cells else []
+    own = f"my_{Path(spec.study).name}"
+    copy = f"cp configs/study/{spec.study}.yaml configs/study/{own}.yaml"
+    return [*found, (copy, f"a study of your own: change a line, then `snakemake all --config study={own} scale={spec.scale}`")]
+
+
+def explain_command(spec: ReportSpec, table: str, cell: tables.Cell) -> str:
+    """The command line that prints the same chain."""
+    words = [spec.study, table, cell.row.replace("−", "-"), f"{cell.column}/{cell.metric}"]
+    return f"interplay explain {shlex.join(words)} --scale {shlex.quote(spec.scale)}"
 
 
 # Claims as rows of a forest plot.
 
 
 def forest_rows(made: answers.Answer) -> list[dict[str, Any]]:
-    """What the page shows of each claim, in text that is rounded and signed, with its picture. Pictures of differences in one unit
-    share their scale, so that rows can be compared."""
+    """What the page shows of each claim, in text that is rounded and signed, with its picture. Pictures of differences in one
+    unit share their scale, so that rows can be compared."""
     reach: dict[Measure, float] = {}
     for item in made.judged:
         if item.claim.test.difference is not None and item.estimate.seeds:
@@ -202,7 +262,11 @@ def forest_rows(made: answers.Answer) -> list[dict[str, Any]]:
 def _reach(item: contrast.JudgedClaim, measure: Measure) -> float:
     """How far from 0 a picture of the claim has to go."""
     found = item.estimate
-    ends = [abs(number) for number in (found.low, found.high, found.value, *contrast.claimed_range(item.claim.test)) if math.isfinite(number)]
+    ends = [
+        abs(number)
+        for number in (found.low, found.high, found.value, *contrast.claimed_range(item.claim.test))
+        if math.isfinite(number)
+    ]
     return min(measure.support_of_differences[1], 1.15 * max([0.02, *ends]))
 
 
@@ -212,6 +276,8 @@ def _row(results: frame.Results, item: contrast.JudgedClaim, reach: Mapping[Meas
     unit, claimed = measure.unit_of(signed), contrast.claimed_range(test)
     shown = bool(found.seeds)
     scale = (-reach[measure], reach[measure]) if signed and shown else (0.0, 1.0)
+    if not signed and not measure.bounded:
+        scale = (0.0, _reach(item, measure))
     interval = text.interval_text(found, signed, test.metric, False) if shown and not math.isnan(found.low) else ""
     asserted = _range(*claimed, measure, unit)
     number = measure.shown(found.value, signed) if shown else ""
@@ -237,16 +303,14 @@ def _row(results: frame.Results, item: contrast.JudgedClaim, reach: Mapping[Meas
 
 
 def _range(low: float, high: float, measure: Measure, unit: str) -> str:
-    if high == float("inf"):
-        return f"at least {minus(measure.shown(low))} {unit}".rstrip()
-    if low == -float("inf"):
-        return f"at most {minus(measure.shown(high))} {unit}".rstrip()
-    return f"{measure.shown(low)} to {measure.shown(high)} {unit}".rstrip()
+    ends = [minus(f"{round(measure.factor * end, measure.decimals) + 0.0:g}") for end in (low, high)]
+    said = f"at least {ends[0]}" if math.isinf(high) else f"at most {ends[1]}" if math.isinf(low) else " to ".join(ends)
+    return f"{said} {unit}".rstrip()
 
 
 def minus(text: str) -> str:
-    """With the sign that is as wide as a plus."""
-    return text.replace("-", "−")
+    """Negative numbers with the sign that is as wide as a plus; hyphens stay."""
+    return re.sub(r"(?<!\w)-(?=\d)", "−", text)
 
 
 WIDTH, HEIGHT, MIDDLE, DIGIT = 260, 34, 10, 6.5
@@ -270,7 +334,11 @@ def forest_svg(
 
     left, right = at(claimed[0]), at(claimed[1])
     marks = list(dict.fromkeys([*(number for number in claimed if math.isfinite(number)), *([0.0] if signed else [0.0, 1.0])]))
-    bar = [] if math.isnan(found.low) else [f'<line class="interval" x1="{at(found.low)}" x2="{at(found.high)}" y1="{MIDDLE}" y2="{MIDDLE}"/>']
+    bar = (
+        []
+        if math.isnan(found.low)
+        else [f'<line class="interval" x1="{at(found.low)}" x2="{at(found.high)}" y1="{MIDDLE}" y2="{MIDDLE}"/>']
+    )
     parts = [
         f'<svg class="forest" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}" role="img" aria-label="{said}">',
         f'<rect class="claimed" x="{left}" y="1" width="{max(right - left, 1.0):.1f}" height="18" rx="2"/>',
