@@ -71,9 +71,9 @@ def test_each_state_is_counted_and_those_in_the_way_say_how_far_they_are_or_why_
     assert row(text, "pretrain")[1:6] == ["1", "-", "-", "1", "-"]
     assert row(text, "rl")[1:6] == ["2", "-", "-", "1", "1"]
     assert row(text, "evaluate")[1:4] == ["3", "-", "3"]
-    assert f"unfinished: pretrain base/base/seed0 ({pretrain.digest}): goes on from step 50" in text
-    assert f"failed: rl rl_edge/rl/seed0 ({failed.digest}): step 3 of 4: loss nan" in text
-    assert f"running: rl rl_hard/rl/seed0 ({running.digest})" in text
+    assert f"unfinished: pretrain quickstart.smoke/base/base@0 ({pretrain.digest}): goes on from step 50" in text
+    assert f"failed: rl quickstart.smoke/rl_edge/rl@0 ({failed.digest}): step 3 of 4: loss nan" in text
+    assert f"running: rl quickstart.smoke/rl_hard/rl@0 ({running.digest})" in text
 
 
 def test_a_result_that_neither_the_plan_nor_a_lock_reaches_is_counted_as_of_another_study(

@@ -104,7 +104,7 @@ def test_some_missing_seeds_leave_a_number_without_a_verdict(tmp_path: Path) -> 
 
 def test_a_study_without_claims_leads_with_the_widest_difference_of_its_first_table(tmp_path: Path) -> None:
     made = headline.make_headline(answer(tmp_path, []))
-    assert (made.lead, made.change) == ("Widest apart on edge strict pass@1", "base 15.4 % → rl 89.4 %")
+    assert (made.lead, made.change) == ("Largest difference on edge strict pass@1", "base 15.4 % → rl 89.4 %")
     assert made.details == "The study makes no claim; this is the largest difference of the first table."
 
 

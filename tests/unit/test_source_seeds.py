@@ -40,7 +40,7 @@ def test_each_seed_starts_from_the_folder_of_its_number(lab: Lab) -> None:
     assert sources(plan) == {f"models/{seed}": artifact.model_checksum(Path(f"models/{seed}")) for seed in (3, 5)}
     assert len(set(sources(plan).values())) == 2
     assert len(of_kind(plan, "rl")) == 4  # two arms at two seeds
-    assert {stage.label for stage in of_kind(plan, "source")} == {"stages.base/seed3", "stages.base/seed5"}
+    assert {stage.label for stage in of_kind(plan, "source")} == {"stages.base@3", "stages.base@5"}
 
 
 def test_the_picture_of_the_plan_has_one_box_for_the_folders_of_all_seeds(lab: Lab) -> None:

@@ -26,7 +26,7 @@ def test_the_page_shows_what_is_there_and_names_what_failed_and_why(finished: La
     assert finished.records().items() <= laboratory.records().items()
     page = (partial / "report.html").read_text()
     assert "This page is partial." in page
-    assert "<b>broken/gold/seed0</b>" in page
+    assert "<b>broken/gold@0</b>" in page
     assert "lower the learning rate" in page
     cells = json.loads(page.split('id="provenance">')[1].split("</script>")[0])["cells"]
     sound_table = finished.folder / "results/by-name/quickstart.smoke/report/tables/main.csv"

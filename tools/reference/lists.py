@@ -13,8 +13,8 @@ from interplay.core.digest import canonical
 from interplay.core.model import KeyPlace, Model, UserError, parse_model
 from interplay.rl.spec import Method
 
-LISTS = ("papers", "places", "withdrawn", "superseded", "methods")
-PAPERS, PLACES, WITHDRAWN, SUPERSEDED, METHODS = (f"docs/data/{name}.yaml" for name in LISTS)
+LISTS = ("papers", "places", "withdrawn", "superseded", "methods", "metrics", "choosing")
+PAPERS, PLACES, WITHDRAWN, SUPERSEDED, METHODS, METRICS, CHOOSING = (f"docs/data/{name}.yaml" for name in LISTS)
 """The files, as messages name them."""
 WITHDRAWN_VERDICT = "withdrawn"
 TEXTS: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("texts.yaml").read_text(encoding="utf-8"))
@@ -103,6 +103,39 @@ class Mark(Model):
     """`file:function` below tests/unit, which checks the equation."""
     oracle: str = "by hand"
     """What the numbers are checked against."""
+
+
+class Meaning(Model):
+    """What a logged number is."""
+
+    unit: str
+    meaning: str
+    watch: str
+    """Its healthy range, and what a departure from it means."""
+
+
+def logged(root: Path) -> dict[str, dict[str, dict[str, Meaning]]]:
+    """Kind of run -> heading -> name of a logged number -> what it is."""
+    return {
+        kind: {
+            title: {name: parse_model(Meaning, one, KeyPlace(METRICS, (kind, title, name))) for name, one in rows.items()}
+            for title, rows in grouped.items()
+        }
+        for kind, grouped in _read(root, METRICS).items()
+    }
+
+
+class Choice(Model):
+    """What is seen in a run, and the methods that answer it."""
+
+    see: str
+    methods: tuple[str, ...]
+    why: str
+
+
+def choices(root: Path) -> tuple[Choice, ...]:
+    """Which method when."""
+    return tuple(parse_model(Choice, one, place) for place, one in _listed(_read(root, CHOOSING), KeyPlace(CHOOSING)))
 
 
 def marks(root: Path) -> dict[str, Mark]:

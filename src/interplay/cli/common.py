@@ -97,10 +97,10 @@ def argument(help: str, complete: Completer | None = None, metavar: str | None =
     return typer.Argument(help=help, show_default=False, autocompletion=complete, metavar=metavar)
 
 
-STUDY = "a file below configs/study, without .yaml"
+STUDY = "a study: its name or its file below configs/study"
 Study = Annotated[str, argument(STUDY, complete_study)]
 AnyStudy = Annotated[str | None, argument(STUDY, complete_study)]
-STAGE = "a digest's beginning, DIGEST@STEP, STUDY/ARM/seedN/STAGE, or STUDY.SCALE/ARM/seedN/STAGE"
+STAGE = "an address, STUDY/ARM/STAGE@SEED or STUDY.SCALE/..., or the beginning of a digest; @STEP names a checkpoint"
 Stage = Annotated[str, argument(STAGE, complete_stage)]
 SCALE = "a file below configs/scale (default: that of configs/config.yaml)"
 Scale = Annotated[str | None, option("--scale", SCALE, complete=complete_scale)]
@@ -167,11 +167,13 @@ def default_scale() -> str:
     return expand.chosen(CONFIGS, {})[1]
 
 
-def plan_of(study: str, scale: str | None) -> "Plan":
-    """The plan of a study; at the scale of configs/config.yaml unless one is named."""
+def plan_of(study: str, scale: str | None, given: Sequence[str] = ()) -> "Plan":
+    """The plan of a study; at the scale of configs/config.yaml unless one is named, among the given keys, `scale=smoke`, too."""
     from interplay.study import expand
 
-    return expand.plan_study(CONFIGS, study, scale or default_scale())
+    named = [text.removeprefix("scale=") for text in given if text.startswith("scale=")]
+    keys = [text for text in given if not text.startswith("scale=")]
+    return expand.plan_study(CONFIGS, study, scale or next(reversed(named), "") or default_scale(), keys)
 
 
 def every_plan() -> "list[Plan]":

@@ -95,6 +95,7 @@ def overview_json(seen: Overview) -> dict[str, Any]:
         {
             "digest": digest,
             "kind": stage.kind,
+            "address": plan.address(stage),
             "label": stage.label,
             "state": seen.states[digest].state,
             "detail": seen.states[digest].detail,
@@ -144,11 +145,12 @@ def overview_parts(
     """Counts and costs by kind, their sums, unfinished stages, why stages are new, the difference from the lock (`stale`), drift
     of sources, and members that no committed study uses (`unexercised`)."""
     started = [(digest, seen.states[digest]) for digest in seen.of_state("running", "unfinished", "failed")]
-    reached = [f"{one.state}: {one.kind} {seen.plan.stages[digest].label} ({digest}): {one.detail}" for digest, one in started]
+    names = {digest: seen.plan.address(stage) for digest, stage in seen.plan.stages.items()}
+    reached = [f"{one.state}: {one.kind} {names[digest]} ({digest}): {one.detail}" for digest, one in started]
     parts = [_sums(seen), reached]
     if stages:
         states = [(seen.states[digest].state, digest, stage) for digest, stage in seen.plan.stages.items()]
-        parts.append([f"{digest}  {state:<10}  {stage.kind:<9}  {stage.label}" for state, digest, stage in states])
+        parts.append([f"{digest}  {state:<10}  {stage.kind:<9}  {names[digest]}" for state, digest, stage in states])
     parts += [_why(seen, full), [f"not the committed lock: {stale}"] if stale else [], state.drift_advisory(seen.drifted)]
     if unexercised:
         parts.append([f"members that no committed study uses: {', '.join(unexercised)}"])

@@ -107,9 +107,9 @@ def stage_places(plan: Plan) -> dict[str, Place]:
 
 
 def run_name(stage: Stage, place: Place | None) -> str:
-    """`rl_edge/rl/seed0`; `problems/edge_test`, `corpus/base`, `tokenizer` and `report` for stages of no arm."""
+    """`rl_edge/rl@0`; `problems/edge_test`, `corpus/base`, `tokenizer` and `report` for stages of no arm."""
     if place is not None:
-        return f"{place.arm}/{place.stage}/seed{place.seed}"
+        return f"{place.arm}/{place.stage}@{place.seed}"
     own = stage.label.removeprefix("data.").removeprefix("stages.").removesuffix(f".{stage.kind}")
     return own if own == stage.kind else f"{stage.kind}/{own}"
 

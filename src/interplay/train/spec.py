@@ -7,7 +7,7 @@ from pydantic import Field, model_validator
 
 from interplay.core.extension import Extension
 from interplay.core.model import Count, Model, Natural, NotNegative, Positive, Share, Since
-from interplay.core.references import Mix
+from interplay.core.references import ByName, Mix
 from interplay.model.spec import ComputeSpec, Optimizer, Schedule, Shape, TuneOptimizer, TuneSchedule, check_checkpoints
 
 # The language-model trainer: pre-training, mid-training and SFT differ in data, init and loss mask only.
@@ -62,7 +62,8 @@ class TrainSpec(ComputeSpec):
 class PretrainSpec(TrainSpec):
     """Training from a fresh model."""
 
-    model: Shape
+    model: Annotated[Shape, ByName("model")]
+    """A file of configs/model by its name, or its content."""
 
 
 class MidtrainSpec(TrainSpec):

@@ -232,7 +232,7 @@ def _which(side: Side, stages: Stages) -> list[str]:
         stage = stages[side.steps[0][1]]
         return [f"{stage['kind']} {stage['digest']}", str(stage.get("label", ""))]
     path = " -> ".join(name for name, digest in side.steps if stages[digest]["kind"] != "evaluate")
-    return [path, f"{len(side.evaluations)} seeds"]
+    return [path, plural(len(side.evaluations), "seed")]
 
 
 def _same_problems(a: str, b: str, stages: Stages) -> None:

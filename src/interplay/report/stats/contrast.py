@@ -250,7 +250,7 @@ def interval_verdict(low: float, high: float, claimed_low: float, claimed_high: 
 
 
 def lacks_replicates(estimate: Estimate) -> bool:
-    """Whether nothing but the number of replicates stands between an estimate and its verdict."""
+    """Whether too few replicates are the only reason why an estimate has no verdict."""
     few = len(estimate.seeds) < LEAST_SEEDS or 1 < estimate.models < LEAST_SEEDS
     return bool(estimate.seeds) and few and not estimate.missing
 

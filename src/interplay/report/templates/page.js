@@ -67,7 +67,7 @@ dialog?.addEventListener("click", (event) => event.target === dialog && dialog.c
 addEventListener("hashchange", fromAddress);
 addEventListener("beforeprint", () => document.querySelectorAll("details").forEach((item) => (item.open = true)));
 
-// Terms: their meaning from the glossary at the end of the page, beside the term under the pointer or the focus.
+// Terms: their meaning from the glossary at the end of the page, next to the term under the pointer or the focus.
 
 const tip = document.getElementById("tip");
 function explain(term) {

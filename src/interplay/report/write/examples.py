@@ -93,7 +93,7 @@ def sentences(text: str) -> list[str]:
 
 
 def shorten(text: str) -> str:
-    """The beginning of a text, and its end, where the question stands."""
+    """The beginning of a text, and its end, which holds the question."""
     return text if len(text) <= LONGEST else f"{text[: LONGEST // 3]} … {text[-2 * LONGEST // 3 :]}"
 
 

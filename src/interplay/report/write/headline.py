@@ -180,7 +180,7 @@ def _unclaimed(made: answers.Answer) -> list[str]:
 
 
 def _headline_of_table(made: answers.Answer) -> Headline:
-    """The column of the first table on which its arms are furthest apart, as its lowest and its highest arm."""
+    """The column of the first table on which its arms differ most, as its lowest and its highest arm."""
     for grid in made.grids.values():
         spread: list[tuple[float, tables.Cell, tables.Cell]] = []
         for column in grid.columns:
@@ -196,7 +196,7 @@ def _headline_of_table(made: answers.Answer) -> Headline:
             ends = [f"{cell.arm} {unit.shown(cell.estimate.value)} {unit.unit}" for cell in dict.fromkeys((low, high))]
             lead = "No claim could be tested so far" if made.judged else "The study makes no claim"
             return Headline(
-                f"Widest apart on {where}",
+                f"Largest difference on {where}",
                 " → ".join(ends),
                 None,
                 f"{lead}; this is the largest difference of the first table.",
