@@ -46,10 +46,10 @@ def test_the_log_lists_every_topic_and_every_entry() -> None:
     index = (DOCS / "log.md").read_text()
     pages = sorted((DOCS / "log").glob("*.md"))
     assert pages
-    for page in pages:
-        assert f"](log/{page.name})" in index
-        part = index.split(f"](log/{page.name})")[1].split("\n## ")[0]
-        assert re.findall(r"^- (.*)$", part, re.MULTILINE) == re.findall(r"^## (.*)$", page.read_text(), re.MULTILINE)
+    for one in pages:
+        assert f"](log/{one.name})" in index
+        part = index.split(f"](log/{one.name})")[1].split("\n## ")[0]
+        assert re.findall(r"^- (.*)$", part, re.MULTILINE) == re.findall(r"^## (.*)$", one.read_text(), re.MULTILINE)
 
 
 def test_every_interval_of_the_findings_is_in_the_results_or_the_log() -> None:
