@@ -74,7 +74,7 @@ def test_a_study_has_a_run_for_the_plan_and_for_every_arm_with_its_stages_below(
     for name, run in told.items():
         above = ofarms.get(name.partition("/")[0], parent)
         assert run.data.tags["mlflow.parentRunId"] == above.info.run_id, name
-    evaluation = told["rl_edge/eval/seed0"]
+    evaluation = told["rl_edge/eval@0"]
     assert evaluation.data.params["arm"] == "rl_edge"
     assert evaluation.data.params["path"] == "base > rl > eval"
     assert evaluation.data.params["spec.temperature"] == "1.0"
@@ -148,7 +148,7 @@ def test_saved_views_select_arms_and_curves_of_the_plan(lab: Lab, uri: str) -> N
         for key, state in states.items()
     }
     assert chosen["smoke-scores"] == chosen["smoke-cost"] == ARMS
-    assert chosen["smoke-curves"] == {"base/base/seed0", "rl_edge/rl/seed0", "rl_hard/rl/seed0"}
+    assert chosen["smoke-curves"] == {"base/base@0", "rl_edge/rl@0", "rl_hard/rl@0"}
     assert "metrics.`edge strict_pass_at_1`" in states["smoke-scores"]["selectedColumns"]
     assert states["smoke-curves"]["compareRunCharts"][0]["selectedMetricKeys"] == ["reward"]
     scores, curves, cost = (views.address("http://127.0.0.1:5999/", "7", view) for view in views.study_views(plan))
@@ -199,10 +199,10 @@ def test_arms_that_sweep_a_number_with_a_point_are_told_whole(lab: Lab, uri: str
     finish_all(lab, plan)
     mirror = Mirror(plan, lab.results, uri)
     assert set(mirror.everything().values()) == {"FINISHED"}
-    swept = runs(mirror)["swept[learning_rate=0.0003]/eval/seed0"].data.params
+    swept = runs(mirror)["swept[learning_rate=0.0003]/eval@0"].data.params
     assert (swept["group"], swept["axis.learning_rate"]) == ("swept", "0.0003")
     names = {model.name for model in mirror.client.search_logged_models([mirror.experiment])}
-    assert "swept[learning_rate=0·0003] rl seed0" in names
+    assert "swept[learning_rate=0·0003] rl@0" in names
 
 
 def test_a_second_sync_changes_nothing_at_all(lab: Lab, uri: str) -> None:
@@ -396,11 +396,11 @@ def test_the_state_of_a_run_is_that_of_its_stage(lab: Lab, uri: str) -> None:
     assert {run.info.run_name: run.info.status for run in told} == {
         "quickstart at smoke": "FAILED",
         "rl_edge": "FAILED",
-        "rl_edge/rl/seed0": "FAILED",
+        "rl_edge/rl@0": "FAILED",
         "rl_hard": "KILLED",
-        "rl_hard/rl/seed0": "KILLED",
+        "rl_hard/rl@0": "KILLED",
     }
-    failed = next(run for run in told if run.info.run_name == "rl_edge/rl/seed0")
+    failed = next(run for run in told if run.info.run_name == "rl_edge/rl@0")
     assert failed.data.tags["message"] == "loss is not finite at step 3"
     assert failed.data.tags["mlflow.note.content"].startswith("**Failed:** loss is not finite at step 3")
     (out.parent / failing.digest / "failure.json").unlink()
@@ -416,11 +416,11 @@ def test_a_failure_that_only_the_log_tells_is_a_failure_and_a_stop_by_signal_is_
     for folder in (out, log.parent):
         folder.mkdir(parents=True)
     (out / "telemetry.json").write_text("{}")
-    log.write_text("a/rl/seed0 [rl 0]\nTraceback (most recent call last):\n  File\nValueError: no\n")
+    log.write_text("a/rl@0 [rl 0]\nTraceback (most recent call last):\n  File\nValueError: no\n")
     assert describe.look_at_stage(tmp_path / "results", "rl", "0") == ("FAILED", "ValueError: no")
-    log.write_text(log.read_text() + "a/rl/seed0 [rl 0]\ninterplay: stopped at step 3 of 9; goes on when started again\n")
+    log.write_text(log.read_text() + "a/rl@0 [rl 0]\ninterplay: stopped at step 3 of 9; goes on when started again\n")
     assert describe.look_at_stage(tmp_path / "results", "rl", "0").status == "KILLED"
-    log.write_text(log.read_text() + "a/rl/seed0 [rl 0]\n4/9 steps, 1/s, 5 s left\n")
+    log.write_text(log.read_text() + "a/rl@0 [rl 0]\n4/9 steps, 1/s, 5 s left\n")
     assert describe.look_at_stage(tmp_path / "results", "rl", "0").status == "KILLED"
 
 
@@ -429,7 +429,7 @@ def test_an_evaluation_leads_to_its_model_and_that_to_its_data(lab: Lab, uri: st
     finish_all(lab, plan)
     mirror = Mirror(plan, lab.results, uri)
     mirror.everything()
-    evaluation = mirror.client.get_run(runs(mirror)["rl_edge/eval/seed0"].info.run_id)
+    evaluation = mirror.client.get_run(runs(mirror)["rl_edge/eval@0"].info.run_id)
     [dataset] = evaluation.inputs.dataset_inputs
     assert (dataset.dataset.name, dataset.tags[0].value) == ("problems/test", "evaluation")
     [given] = evaluation.inputs.model_inputs
@@ -437,10 +437,10 @@ def test_an_evaluation_leads_to_its_model_and_that_to_its_data(lab: Lab, uri: st
     assert model.tags["path"].endswith("/model")
     assert {metric.key: metric.value for metric in model.metrics}["edge/strict_pass_at_1"] == 0.25
     maker = mirror.client.get_run(model.source_run_id)
-    assert maker.info.run_name == "rl_edge/rl/seed0"
+    assert maker.info.run_name == "rl_edge/rl@0"
     assert [item.dataset.name for item in maker.inputs.dataset_inputs] == ["problems/edge"]
     base = mirror.client.get_run(mirror.client.get_logged_model(maker.inputs.model_inputs[0].model_id).source_run_id)
-    assert base.info.run_name == "base/base/seed0"
+    assert base.info.run_name == "base/base@0"
     assert "problems/corpus" in [item.dataset.name for item in base.inputs.dataset_inputs]
 
 
@@ -522,13 +522,13 @@ def test_what_a_killed_snakemake_left_running_is_closed_and_what_runs_is_followe
     with artifact.lease(lab.out(stage)):
         mirror = tracking.mirror(plan)
         told = runs(mirror)
-        assert [told[name].info.status for name in ("rl_edge/rl/seed0", "base/base/seed0")] == ["KILLED", "RUNNING"]
+        assert [told[name].info.status for name in ("rl_edge/rl@0", "base/base@0")] == ["KILLED", "RUNNING"]
         steps(lab.out(stage), 2)
         tracking.tick()
-        assert len(mirror.client.get_metric_history(told["base/base/seed0"].info.run_id, "loss")) == 2
+        assert len(mirror.client.get_metric_history(told["base/base@0"].info.run_id, "loss")) == 2
         tracking.finish()
     told = runs(mirror)
-    assert told["base/base/seed0"].info.status == told["quickstart at smoke"].info.status == "RUNNING"
+    assert told["base/base@0"].info.status == told["quickstart at smoke"].info.status == "RUNNING"
     live.Live([plan], lab.results, uri).finish()
     assert {run.info.status for run in runs(mirror).values()} == {"KILLED"}
 

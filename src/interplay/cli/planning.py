@@ -12,11 +12,13 @@ if TYPE_CHECKING:
     from interplay.cli.overview import Overview
 
 app = common.new_app()
+KEYS = "keys of the study that differ from its file, as in an arm's `set`: rl.method=gspo, rl.steps=10, seeds.values=[0,1]"
 
 
 @command(app, "plan")
 def plan_stages(
     study: common.AnyStudy = None,
+    keys: Annotated[list[str] | None, common.argument(KEYS, metavar="KEY=VALUE")] = None,
     scale: common.Scale = None,
     full: Annotated[bool, flag("--full", "explain every new stage and name every field that differs")] = False,
     stages: Annotated[bool, flag("--stages", "list every stage with its state")] = False,
@@ -44,6 +46,7 @@ def plan_stages(
     Examples:
         interplay plan edge  # the study at the scale of configs/config.yaml
         interplay plan edge --scale smoke  # at another scale
+        interplay plan edge rl.method=gspo rl.steps=10  # with keys of the study changed
         interplay plan edge --against main~3  # compared with the lock of another commit
         interplay plan edge --max-gpu-hours 5  # exit code 2 when it needs more
         interplay plan edge --scale gpu --gpus 1,8,64  # the time on 1, 8 and 64 GPUs
@@ -54,7 +57,7 @@ def plan_stages(
     counts = _gpu_counts(gpus)
     if not (every or study):
         raise UserError("plan: name a study, or give --all")
-    plans = [common.plan_of(study, scale)] if study and not every else common.every_plan()
+    plans = [common.plan_of(study, scale, keys or [])] if study and not every else common.every_plan()
     if check:
         locks.check_locks(plans, CONFIGS, RESULTS, every)
     if write:

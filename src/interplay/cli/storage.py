@@ -301,16 +301,43 @@ def export_study(
     summary_file: Annotated[
         Path | None, option("--from", "draw tables and figures of such a file; no results are needed", metavar="FILE.json")
     ] = None,
+    is_paper: Annotated[
+        bool, flag("--paper", "figures as PDF and PGF, tables in LaTeX, BibTeX and a paper.tex that compiles")
+    ] = False,
+    width: Annotated[
+        Literal["column", "text"] | None,
+        option("--width", "of a paper: column (two columns of 3.25 in, default) or text (one of 5.5 in)"),
+    ] = None,
+    font: Annotated[
+        str | None,
+        option("--font", "of a paper's figures: times (default) or a family that matplotlib finds", metavar="NAME"),
+    ] = None,
 ) -> None:
-    """Writes a finished study to one self-contained folder: page, records, lock and the list of the environment.
+    """Writes a finished study to one self-contained folder: page, records, lock and the list of the environment; or what a paper
+    needs of it.
 
     Examples:
         interplay export edge -o edge  # to the folder edge; open edge/index.html
+        interplay export edge --paper -o paper  # then compile paper/paper.tex
     """
     if (study is None) == (summary_file is None):
         raise UserError("export: name a study, or with --from a file such as docs/results/edge.laptop.json")
-    from interplay.report.write import export, summary  # pandas and matplotlib: not for a mistyped study
+    if not is_paper and (width or font):
+        raise UserError(f"export: --{'width' if width else 'font'} belongs to --paper; add --paper or leave it out")
+    if is_paper and output.suffix == ".json":
+        raise UserError(f"--output = {output}: a paper is a folder; name one that is new, empty or an older export")
+    from interplay.report.write import export, paper, summary  # pandas and matplotlib: not for a mistyped study
 
+    look = paper.Look(width or "column", font or paper.TIMES)
+    paper.check_font(look.font)
+    if summary_file is not None and is_paper:
+        from interplay.study import expand
+
+        known = artifact.read_json(summary_file)
+        planned = common.plan_of(known["study"], known["scale"]) if known.get("study") in expand.studies(CONFIGS) else None
+        export.paper_of_summary(summary_file, planned, output, look)
+        print_visible(f"export: {output / 'paper.tex'}")
+        return
     if summary_file is not None:
         export.write_drawn(summary_file, output)
         print_visible(f"export: {output / 'README.md'}")
@@ -318,6 +345,10 @@ def export_study(
     plan = common.plan_of(str(study), scale)
     if hint := common.hint_other_scale(plan):
         raise UserError(common.no_results(plan, hint))
+    if is_paper:
+        export.paper_of_study(plan, RESULTS, output, look)
+        print_visible(f"export: {output / 'paper.tex'}")
+        return
     if output.suffix == ".json":
         summary.write_summary(plan, RESULTS, output)
         print_visible(f"export: {output}")
@@ -349,7 +380,7 @@ def sync_track(
     if bool(study) == every:
         raise UserError("track sync: name a study, or give --all")
     if study is None:
-        plans = [plan for plan in common.every_plan() if _was_launched(plan)]
+        plans = [plan for plan in common.possible_plans() if _was_launched(plan)]
     else:
         plans = [common.plan_of(study, scale)]
         if not _is_started(plans[0]):

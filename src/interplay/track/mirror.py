@@ -153,15 +153,15 @@ class Mirror:
         for arm in (self.arms[name] for name in names):
             count, scores = arms.arm_scores(self.plan, arm, self.known)
             status = arms.arm_status(arm, statuses) if statuses else ""
-            told = f"{count} {bool(self.known.cells())} {status == 'FINISHED'}"
+            written = f"{count} {bool(self.known.cells())} {status == 'FINISHED'}"
             if not (count or status) or not any(digest in self.runs for digest in arm.digests):
                 continue
             run = self._arm(arm.name)
-            if self.tags[run.info.run_id].get(SCORED) != told:
+            if self.tags[run.info.run_id].get(SCORED) != written:
                 scores |= arms.arm_cost(self.plan, arm, self.known) if status == "FINISHED" else {}
                 points = [_point(key, value, self._arm_end(arm, bool(self.known.cells()))) for key, value in scores.items()]
                 note = arms.arm_description(self.plan, arm, count, scores)
-                self._write(run, points, tags={"mlflow.note.content": note, SCORED: told})
+                self._write(run, points, tags={"mlflow.note.content": note, SCORED: written})
             if status:
                 self._set(run, status, self._arm_end(arm))
 
