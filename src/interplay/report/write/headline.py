@@ -235,8 +235,8 @@ def next_commands(
         cells = [(name, cell) for name, cell in cells if cell.arm == after and not cell.against and column in (None, cell.column)]
         found += [(explain_command(spec, *cells[0]), "from one number of the table down to its data")] if cells else []
     own = f"my_{Path(spec.study).name}"
-    copy = f"cp configs/study/{spec.study}.yaml configs/study/{own}.yaml"
-    return [*found, (copy, f"a study of your own: change a line, then `snakemake all --config study={own} scale={spec.scale}`")]
+    copy = f"cp configs/study/{spec.study}.yaml configs/study/{own}.yaml\nsnakemake all --config study={own} scale={spec.scale}"
+    return [*found, (copy, "a study of your own: change a line of the copy before it runs")]
 
 
 def explain_command(spec: ReportSpec, table: str, cell: tables.Cell) -> str:
