@@ -1,7 +1,7 @@
-"""`python -m tools.reference` writes every generated file that is committed: docs/reference/index.md, docs/methods.md,
-docs/papers.md, docs/guide/tasks.md, dvc.yaml, configs/schema/ and the glossary of pages. With names it writes those alone (`make
-docs` gives none). The pages behind the indexes are part of the site (`make site`); `python -m tools.reference find WORDS` prints
-what they say of a member, a key or a method."""
+"""`python -m tools.reference` writes the generated files: docs/reference/index.md, docs/methods.md, docs/papers.md,
+docs/guide/tasks.md, dvc.yaml and the glossary of pages, which are committed, and configs/schema/ for editors (`make setup` makes
+it, `make docs` all). With names it writes those alone. The pages behind the indexes are part of the site (`make site`).
+`python -m tools.reference find WORDS` prints what they say of a member, a key or a method."""
 
 import shutil
 import sys
