@@ -27,7 +27,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("results",),
     ("report", "track"),
     ("run",),
-    ("api",),
+    ("api", "serve"),
     ("cli",),
     ("__main__",),
 )
