@@ -23,8 +23,14 @@ def load(
 
     `root` is the project's folder, `configs` and `results` lie below it. Raises UserError when there is no such study or it is
     not valid; what is not made yet is NaN with its state, never an error."""
+    import contextlib
     from pathlib import Path
 
     from interplay.api.frames import read  # pandas costs 0.5 s, which planning need not pay
+    from interplay.core.model import UserError
 
-    return read(study, scale, Path(root) / configs, Path(root) / results)
+    at = Path(root).absolute()
+    if not at.is_dir():
+        raise UserError(f"root = '{root}': no such folder; name the project's, with configs/ in it")
+    with contextlib.chdir(at):  # data and models of a study are named from there
+        return read(study, scale, at / configs, at / results)

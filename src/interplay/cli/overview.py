@@ -137,6 +137,7 @@ MOST_CHANGES = 4
 """Fields that are named for each group without --full."""
 HEADINGS = ("kind", "all", "done", "new", "unfin.", "failed", "other", "tokens", "FLOPs", "rollouts", "time", "GPU-h", "from")
 SOURCES = {estimate.MEASURED: "records", estimate.ASSUMED: "FLOPs", estimate.RATED: "rates", estimate.NOTHING: "-"}
+SOURCES[estimate.UNKNOWN] = "unknown"
 
 
 def overview_parts(
@@ -196,6 +197,7 @@ def _row(seen: Overview, name: str, digests: list[str], others: int) -> list[str
     costs, times = [seen.estimate.costs[d] for d in left], [seen.estimate.times[d] for d in left]
     flops = [cost.flops for cost in costs]
     sources = {time.source for time in times}
+    unknown = estimate.UNKNOWN in sources or sources == {estimate.NOTHING}
     return [
         name,
         str(len(digests)),
@@ -204,7 +206,7 @@ def _row(seen: Overview, name: str, digests: list[str], others: int) -> list[str
         _amount(sum(cost.tokens for cost in costs)),
         "?" if None in flops else _amount(sum(flop or 0 for flop in flops)),
         _amount(sum(cost.rollouts for cost in costs)),
-        "?" if sources == {estimate.NOTHING} else metrics.clock(sum(t.seconds for t in times)) if left else "-",
+        "?" if unknown else metrics.clock(sum(t.seconds for t in times)) if left else "-",
         _amount(sum(t.gpu_seconds for t in times) / 3600),
         "/".join(SOURCES[source] for source in sorted(sources)),
     ]
@@ -233,8 +235,9 @@ def _sums(seen: Overview) -> list[str]:
         lines.append(f"  snakemake results/{seen.plan.stages[unneeded[0]].kind}/{unneeded[0]}/record.json")
     if not left:
         return [*lines, "to do: nothing"]
+    unknown = f"an unknown time for {model.plural(len(made.unknown()), 'stage')} and " if made.unknown() else ""
     lines += [
-        f"to do: {model.plural(left, 'stage')}, {metrics.clock(made.hours() * 3600)} one after another, "
+        f"to do: {model.plural(left, 'stage')}, {unknown}{metrics.clock(made.hours() * 3600)} one after another, "
         f"{metrics.clock(seen.chain * 3600)} at least (longest chain), {made.gpu_hours():.3g} GPU-hours",
         f"time {estimate.describe_sources(made.sources())}",
         _disk(seen),

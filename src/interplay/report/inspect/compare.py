@@ -61,7 +61,7 @@ def flipped_items(
     read: frame.Results, pairs: Pairs, folders: dict[str, Path], results: Path, column: str | None, number: int
 ) -> list[list[str]]:
     """Blocks of text: the count of flips, then the `number` largest gains and losses, at most one seed of a prompt."""
-    found = [flip for seed, a, b in pairs for flip in _flips(read, seed, a, b, column)]
+    found = [flip for seed, a, b in pairs for flip in prompt_flips(read, seed, a, b, column)]
     gains, losses = (sum(flip.majority and sign * flip.change > 0 for flip in found) for sign in (1, -1))
     head = [f"flipped, most samples wrong in a and right in b: {gains}; right in a and wrong in b: {losses}"]
     blocks = [head]
@@ -73,7 +73,8 @@ def flipped_items(
     return blocks
 
 
-def _flips(read: frame.Results, seed: int, a: str, b: str, column: str | None) -> list[Flip]:
+def prompt_flips(read: frame.Results, seed: int, a: str, b: str, column: str | None) -> list[Flip]:
+    """Every prompt of a column on which the evaluations `a` and `b` score differently."""
     one, other = (frame.of_column(read.prompts[digest], column, read.by_ops) for digest in (a, b))
     both = one[["strict", "n"]].join(other[["strict", "n"]], rsuffix="_b", how="inner")
     return [
@@ -88,7 +89,7 @@ def _flip_lines(flip: Flip, what: str, read: frame.Results, folders: dict[str, P
     problem = _problem(read.records[flip.digests[0]]["deps"]["data"], flip.prompt, results)
     lines += [f"  {'prompt':7}{problem['prompt']}"] if problem else []
     for side, digest in zip("ab", flip.digests, strict=True):
-        completion, count, error = _typical([folders[block] for block in read.spec.blocks_of(digest)], flip.prompt)
+        completion, count, error = typical_completion([folders[block] for block in read.spec.blocks_of(digest)], flip.prompt)
         judged = "right" if error == "none" else error
         lines.append(f"  {side:7}{completion}  ({count}x, {judged})")
     return [*lines, f"  {'gold':7}{problem['solution'] if problem else 'not here: the problem set has no payload'}"]
@@ -103,7 +104,7 @@ def _problem(digest: str, index: int, results: Path) -> dict[str, Any]:
     return rows[0] if rows else {}
 
 
-def _typical(blocks: list[Path], index: int) -> tuple[str, int, str]:
+def typical_completion(blocks: list[Path], index: int) -> tuple[str, int, str]:
     """The completion that most samples of the prompt share, how many do, and its error class; of all blocks of samples."""
     columns, only = ["index", "completion", "error"], [("index", "==", index)]
     rows = pd.concat([pd.read_parquet(folder / "samples.parquet", columns=columns, filters=only) for folder in blocks])
