@@ -81,6 +81,7 @@ def serve(place: data.Place, port: int, ready: Callable[[str], None]) -> None:
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((HOST, port))
+        listener.listen()  # before the address is printed, so that it can be asked at once
     except OSError as error:
         raise model.UserError(f"--port {port}: {error.strerror}; leave it out for a free one") from None
     ready(f"http://{HOST}:{listener.getsockname()[1]}/")

@@ -15,7 +15,7 @@ import yaml
 from interplay.core import artifact, execution, model
 from interplay.kinds import table
 from interplay.report.spec import ReportSpec
-from interplay.results import catalog, early, locks, progress, state
+from interplay.results import catalog, early, progress, state
 from interplay.study import expand
 from interplay.study.plan import Plan, Stage
 
@@ -53,9 +53,7 @@ def study_rows(place: Place) -> Iterator[dict[str, Any]]:
 
 
 def _run_row(place: Place, study: str, scale: str, launched: state.Launched, found: Mapping[str, state.Found]) -> dict[str, Any]:
-    path = place.configs / "plans" / f"{study}.{scale}.lock.json"
-    lock = locks.read_lock(path) if path.exists() else None
-    known = {*lock.stages} if lock and lock.report == launched.report else {*launched.stages, launched.report}
+    known = _described(place.results, launched.report)
     states = [found[digest].state if digest in found else "new" for digest in known]
     counts = {name: states.count(name) for name in ("done", "running", "failed", "unfinished")}
     finished = launched.report in found and found[launched.report].state == "done"
@@ -90,22 +88,26 @@ def launched_plan(place: Place, study: str, scale: str) -> Plan:
 def _plan_of(results: Path, report: str, at: str) -> Plan:
     """Kept: a digest has one content. A stage that is shared may be described by another study; this one's names come from its
     report."""
-    kinds = {digest: one.kind for digest, one in state.scan_results(results).items()}
-    known = {
-        digest: state.read_stage(results, kind, digest) for digest, kind in kinds.items() if kind != "report" or digest == report
-    }
-
-    def deps(digest: str) -> list[str]:
-        stage = known.get(digest)
-        return list(stage["deps"].values()) if stage else []
-
-    order = [digest for digest in artifact.closure([report], deps) if known.get(digest)]
-    stages = {digest: _typed(dict(known[digest] or {})) for digest in order}
+    stages = {digest: _typed(stage) for digest, stage in _described(results, report).items()}
     bare = Plan("", "", stages, report)
     spec = catalog.report_spec(bare)
     named = {digest: name for name, digest in reversed(catalog.readable_names(bare).items())}
     labelled = {digest: Stage(**{**vars(stage), "label": named.get(digest, stage.label)}) for digest, stage in stages.items()}
     return Plan(spec.study, spec.scale, labelled, report, at=at)
+
+
+@functools.lru_cache(256)
+def _described(results: Path, report: str) -> dict[str, dict[str, Any]]:
+    """The report's stage, which a launch writes down last, and all that it depends on, dependencies first."""
+    kinds = {digest: one.kind for digest, one in state.scan_results(results).items()}
+    found: dict[str, dict[str, Any]] = {}
+
+    def deps(digest: str) -> list[str]:
+        if digest in kinds and (stage := state.read_stage(results, kinds[digest], digest)):
+            found[digest] = stage
+        return list(found[digest]["deps"].values()) if digest in found else []
+
+    return {digest: found[digest] for digest in artifact.closure([report], deps) if digest in found}
 
 
 def _typed(stage: dict[str, Any]) -> Stage:
@@ -123,7 +125,7 @@ def live_state(place: Place, plan: Plan) -> dict[str, Any]:
     running = any(one.state == "running" for one in seen)
     page = artifact.folder(place.results, "report", plan.report) / "report.html"
     return {
-        "counts": progress.count_states(seen),
+        "arms": list(dict.fromkeys(row.arm for row in catalog.report_spec(plan).arms)),
         "done": sum(one.state == "done" for one in seen),
         "total": len(seen),
         "running": running,
@@ -138,7 +140,7 @@ def live_state(place: Place, plan: Plan) -> dict[str, Any]:
 def live_rows(
     plan: Plan, seen: list[progress.Watched], late: Mapping[str, list[early.Warned]] = MappingProxyType({})
 ) -> list[dict[str, Any]]:
-    """Stages as they stand: progress, last metrics, warnings, and the command that makes a failed one again."""
+    """Stages as they are now: progress, last metrics, warnings, and the command that makes a failed one again."""
     rows = []
     for one in seen:
         at, halted = one.reached, one.state in ("failed", "stopped")

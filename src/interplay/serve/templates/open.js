@@ -189,7 +189,7 @@ function warnings(rows) {
 }
 
 // A row for each arm, a column for each stage of its path, and a mark for each seed.
-function grid(rows) {
+function grid(rows, order) {
   const arms = new Map(), columns = [], rest = [];
   for (const row of rows) {
     const [, arm, stage, seed] = row.label.match(/^(.+)\/([^/@]+)@(.+)$/) ?? [];
@@ -202,7 +202,7 @@ function grid(rows) {
   const last = {evaluate: 1, report: 2}, kindOf = stage => rows.find(row => row.label.includes(`/${stage}@`))?.kind;
   columns.sort((a, b) => (last[kindOf(a)] ?? 0) - (last[kindOf(b)] ?? 0));
   const mark = (said, row) => el("a", {className: `mark ${row.state}`, href: `/stage/${row.digest}?${query({study: given.study, scale: given.scale})}`, title: `${row.address}: ${row.state}`}, said);
-  const table = el("table", {className: "grid"}, el("thead", {}, el("tr", {}, el("th", {}, "arm"), ...columns.map(name => el("th", {}, name)))), el("tbody", {}, ...[...arms].sort((a, b) => a[0] === "base" ? -1 : b[0] === "base" ? 1 : 0).map(([arm, cells]) => el("tr", {}, el("th", {}, arm), ...columns.map(name => el("td", {}, ...(cells.get(name) ?? []).sort((a, b) => String(a[0]).localeCompare(b[0], undefined, {numeric: true})).map(([seed, row]) => mark(seed, row))))))));
+  const table = el("table", {className: "grid"}, el("thead", {}, el("tr", {}, el("th", {}, "arm"), ...columns.map(name => el("th", {}, name)))), el("tbody", {}, ...[...arms].sort((a, b) => order.indexOf(a[0]) - order.indexOf(b[0])).map(([arm, cells]) => el("tr", {}, el("th", {}, arm), ...columns.map(name => el("td", {}, ...(cells.get(name) ?? []).sort((a, b) => String(a[0]).localeCompare(b[0], undefined, {numeric: true})).map(([seed, row]) => mark(seed, row))))))));
   return el("div", {}, el("div", {className: "scroll"}, table), el("p", {className: "data"}, el("span", {className: "soft"}, "data, tokenizers and report: "), ...rest.map(row => mark(row.label.replace(/^data\.|^stages\./, ""), row))));
 }
 
@@ -228,8 +228,8 @@ const views = {
   },
   study() {
     const rowsOf = found => {
-      const order = ["running", "failed", "stopped"], busy = found.stages.filter(row => order.includes(row.state)).sort((a, b) => order.indexOf(a.state) - order.indexOf(b.state));
-      document.getElementById("stages").replaceChildren(...busy.map(row => el("div", {className: `stage ${row.state}`}, chip(row.state), el("span", {className: "name"}, stageLink(row), el("small", {}, ` ${row.kind}`)), el("span", {className: "what"}, row.state === "running" ? `${row.text}${row.left !== null ? `, ${duration(row.left)} left` : ""}` : ""), row.curve.length > 1 ? spark(row.curve) : el("span"), el("span", {className: "values"}, Object.entries(row.values).slice(0, 3).map(([key, value]) => `${key} ${value}`).join("  ")))), grid(found.stages));
+      const busy = found.stages.filter(row => row.state === "running");
+      document.getElementById("stages").replaceChildren(...busy.map(row => el("div", {className: `stage ${row.state}`}, chip(row.state), el("span", {className: "name"}, stageLink(row), el("small", {}, ` ${row.kind}`)), el("span", {className: "what"}, row.state === "running" ? `${row.text}${row.left !== null ? `, ${duration(row.left)} left` : ""}` : ""), row.curve.length > 1 ? spark(row.curve) : el("span"), el("span", {className: "values"}, Object.entries(row.values).slice(0, 3).map(([key, value]) => `${key} ${value}`).join("  ")))), grid(found.stages, found.arms));
     };
     live(async () => {
       const found = await ask("/api/state", {study: given.study, scale: given.scale});
