@@ -82,7 +82,7 @@ def not_yaml(error: yaml.MarkedYAMLError, place: KeyPlace) -> UserError:
     mark = error.problem_mark or error.context_mark
     reason = ", ".join(part for part in (error.context, error.problem) if part)
     remedy = next((remedy for part, remedy in REMEDIES.items() if part in reason), None)
-    return place._replace(line=mark.line + 1 if mark else 1).error(f"not YAML: {remedy or f'{reason}; mend that line'}")
+    return place._replace(line=mark.line + 1 if mark else 1).error(f"not YAML: {remedy or f'{reason}; correct that line'}")
 
 
 def place_of(configs: Path, path: Path) -> KeyPlace:
