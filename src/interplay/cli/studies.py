@@ -145,6 +145,8 @@ def run_study(
     settings = [word for word in context.args if re.match(r"[\w.]+=", word)]
     limits = [word for word in settings if word.partition("=")[0] in expand.LIMITS]
     keys = [word for word in settings if word not in limits]
+    expand.limits(dict(word.split("=", 1) for word in limits))  # refused here rather than within Snakemake's messages
+    _check_profile(profile)
     plan = common.plan_of(study, scale, keys)
     chosen = [f"study={plan.study}", f"scale={plan.scale}", *limits, *([f"set={shlex.join(keys)}"] if keys else [])]
     more = [word for word in context.args if word not in settings] + (["--dry-run"] if dry else [])
@@ -159,6 +161,14 @@ def run_study(
 def _profile(given: str | None) -> list[str]:
     """Words for the profile: the given one, else the environment's, else the local one."""
     return ["--profile", given or "local"] if given or not os.environ.get(PROFILE) else []
+
+
+def _check_profile(given: str | None) -> None:
+    """Raises UserError for the name of a profile that Snakemake would not find, where the project has profiles of its own."""
+    folder = Path("workflows/profiles")
+    known = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
+    if given and known and "/" not in given and given not in known and not Path(given).exists():
+        raise model.UserError(f"--profile {given}: no folder {folder}/{given}{model.nearest_name(given, known)}")
 
 
 def _run_snakemake(words: list[str]) -> int:
