@@ -1,7 +1,7 @@
 """Pages whose examples are run: `python -m tools.site.examples [--write] PAGE...` does what a page says in a project of its own,
 and compares what is printed with what the page shows; with --write the page gets what is printed.
 
-A code block whose first line is a comment with a path (`# configs/study/mine.yaml`) is a file that is written there. A line
+A code block with a path in its first line (`# configs/study/mine.yaml`) or as its title is a file that is written there. A line
 `$ COMMAND` of a console block is run; the lines below it are its output: `...` means any lines, `…` any text within one."""
 
 import contextlib
@@ -17,9 +17,9 @@ from typing import NamedTuple
 
 from interplay.cli import main as interplay
 
-BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(r"^```(\w+)(?: title=\"(?P<path>[\w./-]+)\")?\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
 NAMED = re.compile(r"# ((?:configs|data)/[\w./-]+)\n")
-PARTS = ("Snakefile", "rules", "workflows", "local", "slurm", "data", "dvc.yaml")
+PARTS = ("Snakefile", "rules", "workflows", "local", "slurm", "dvc.yaml")
 """What a project needs in addition to configs/."""
 
 
@@ -42,24 +42,29 @@ class Outcome(NamedTuple):
 def new_project(root: Path, folder: Path) -> None:
     """A copy of the project without results and plans."""
     shutil.copytree(root / "configs", folder / "configs", ignore=shutil.ignore_patterns("plans"))
-    for name in PARTS:
-        (folder / name).symlink_to(root / name)
+    for part in (*(root / name for name in PARTS), *(root / "data").iterdir()):
+        path = folder / part.relative_to(root)
+        path.parent.mkdir(exist_ok=True)
+        path.symlink_to(part)
+    (folder / "data/external").unlink()
+    (folder / "data/external").mkdir()
 
 
 def steps(text: str) -> Iterator[tuple[str, str] | Command]:
     """(path, content) of each file and each command, in the order of the page."""
     for block in BLOCK.finditer(text):
-        if named := NAMED.match(block[2]):
-            yield named[1], block[2]
+        named = NAMED.match(block["text"])
+        if path := block["path"] or (named and named[1]):
+            yield path, block["text"]
         elif block[1] == "console":
             yield from _commands(block)
 
 
 def _commands(block: re.Match[str]) -> Iterator[Command]:
-    starts = [match.start() for match in re.finditer(r"^\$ ", block[2], re.MULTILINE)]
-    for start, end in zip(starts, [*starts[1:], len(block[2])], strict=True):
-        line, _, shown = block[2][start:end].partition("\n")
-        at = block.start(2) + start + len(line) + 1
+    starts = [match.start() for match in re.finditer(r"^\$ ", block["text"], re.MULTILINE)]
+    for start, end in zip(starts, [*starts[1:], len(block["text"])], strict=True):
+        line, _, shown = block["text"][start:end].partition("\n")
+        at = block.start("text") + start + len(line) + 1
         yield Command(line.removeprefix("$ "), shown, at, at + len(shown))
 
 
@@ -94,19 +99,23 @@ def follow(text: str, project: Path) -> Iterator[tuple[Command, Outcome]]:
 
 
 def main(argv: list[str]) -> int:
-    """Compare each page named, or write what its commands print."""
+    """Compare the pages named, or write what their commands print. They share a project, in their order; of --given FOLDER the
+    files are there as well."""
+    names = [word for word in argv if word.endswith(".md")]
     wrong = 0
-    for name in (word for word in argv if word != "--write"):
-        text = made = Path(name).read_text(encoding="utf-8")
-        with tempfile.TemporaryDirectory() as folder:
-            new_project(Path.cwd(), Path(folder))
-            for command, outcome in reversed(list(follow(text, Path(folder)))):
+    with tempfile.TemporaryDirectory() as folder:
+        new_project(Path.cwd(), Path(folder))
+        if "--given" in argv:
+            shutil.copytree(argv[argv.index("--given") + 1], folder, dirs_exist_ok=True)
+        for name in names:
+            made = Path(name).read_text(encoding="utf-8")
+            for command, outcome in reversed(list(follow(made, Path(folder)))):
                 if not agrees(command.shown, outcome.said):
                     wrong += 1
                     print(f"{name}: {command.line} (exit code {outcome.code}):\n{outcome.said}", file=sys.stderr)
                     made = made[: command.start] + outcome.said.rstrip("\n") + "\n" + made[command.end :]
-        if "--write" in argv:
-            Path(name).write_text(made, encoding="utf-8")
+            if "--write" in argv:
+                Path(name).write_text(made, encoding="utf-8")
     return bool(wrong and "--write" not in argv)
 
 
