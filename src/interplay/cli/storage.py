@@ -413,16 +413,18 @@ def _is_started(plan: Plan) -> bool:
 
 
 def _mirror_plan(plan: Plan, to: str | None) -> str:
-    from interplay.track import live, mirror
+    from interplay.track import live, mirror, views
     from snakemake_logger_plugin_mlflow import store
 
     uri, begun = store.uri_of(to), time.monotonic()
     try:
         with live.mirror_turn(RESULTS, uuid.uuid4().hex):
-            states = mirror.Mirror(plan, RESULTS, uri).everything()
-            live.mark_mirrored(plan, RESULTS, uri, states)
+            opened = mirror.Mirror(plan, RESULTS, uri)
+            states = opened.everything()
+            live.mark_mirrored(plan, RESULTS, uri, states, opened.experiment)
     except Exception as error:
         raise UserError(f"track sync: {store.redacted_reason(uri, error)}") from None
     found = ", ".join(f"{list(states.values()).count(status)} {status}" for status in dict.fromkeys(states.values()))
     spent = time.monotonic() - begun
-    return f"{plan.study} at {plan.scale}: {found or 'nothing started yet'}; {store.redacted(uri)}, {spent:.1f} s"
+    said = f"{plan.study} at {plan.scale}: {found or 'nothing started yet'}; {store.redacted(uri)}, {spent:.1f} s"
+    return "\n".join([said, *views.address_lines(plan, uri, opened.experiment)])
