@@ -76,8 +76,10 @@ def run(command: Command, project: Path) -> Outcome:
         with contextlib.chdir(project), contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
             code = interplay(words[1:])
         return Outcome(code, said.getvalue())
-    made = subprocess.run(command.line, shell=True, cwd=project, capture_output=True, text=True, check=False)
-    return Outcome(made.returncode, made.stdout + made.stderr)
+    made = subprocess.run(
+        command.line, shell=True, cwd=project, text=True, check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
+    return Outcome(made.returncode, made.stdout)
 
 
 def agrees(shown: str, said: str) -> bool:
@@ -98,6 +100,15 @@ def follow(text: str, project: Path) -> Iterator[tuple[Command, Outcome]]:
             path.write_text(step[1], encoding="utf-8")
 
 
+def _written(shown: str, said: str) -> str:
+    """What a page is to show: all of it, or of what begins with `...` the lines behind Snakemake's own."""
+    lines = said.rstrip("\n").splitlines()
+    if shown.startswith("..."):
+        last = max((at for at, line in enumerate(lines) if line.startswith("Elapsed time")), default=len(lines) - 5)
+        lines = ["...", *lines[last + 1 :]]
+    return "\n".join(lines) + "\n"
+
+
 def main(argv: list[str]) -> int:
     """Compare the pages named, or write what their commands print. They share a project, in their order; of --given FOLDER the
     files are there as well."""
@@ -113,7 +124,7 @@ def main(argv: list[str]) -> int:
                 if not agrees(command.shown, outcome.said):
                     wrong += 1
                     print(f"{name}: {command.line} (exit code {outcome.code}):\n{outcome.said}", file=sys.stderr)
-                    made = made[: command.start] + outcome.said.rstrip("\n") + "\n" + made[command.end :]
+                    made = made[: command.start] + _written(command.shown, outcome.said) + made[command.end :]
             if "--write" in argv:
                 Path(name).write_text(made, encoding="utf-8")
     return bool(wrong and "--write" not in argv)
