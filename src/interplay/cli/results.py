@@ -214,7 +214,8 @@ def list_rollouts(
         raise model.UserError("rollouts: --passed: not allowed with --failed; name one, or none for all completions")
     folder = common.find_folder(stage, scale)
     try:
-        model.print_visible(compare.show_rollouts(folder, True if failed else False if passed else None, count, step, error), end="")
+        wanted = True if failed else False if passed else None
+        model.print_visible(compare.show_rollouts(folder, wanted, count, step, error), end="")
     except ArrowInvalid as error:
         raise model.UserError(f"{folder}: not readable ({error}); remove {folder} to make it again") from None
 
