@@ -92,8 +92,14 @@ def test_a_loss_is_shown_as_a_loss(tmp_path: Path) -> None:
     assert (before.right, before.error, after.right, after.error) == (4, "none", 0, "value")
 
 
-def test_without_a_flip_or_without_the_problems_there_is_no_example(tmp_path: Path) -> None:
-    assert worked(made(tmp_path / "same", [4, 0, 1, 0, 4, 0])) is None
+def test_without_a_flip_a_problem_is_shown_that_changed_or_one_that_was_not_always_right(tmp_path: Path) -> None:
+    before, after = worked(made(tmp_path / "less", [4, 1, 1, 0, 4, 0])).sides
+    assert (before.right, after.right) == (0, 1)
+    before, after = worked(made(tmp_path / "same", [4, 0, 1, 0, 4, 0])).sides
+    assert (before.right, before.pieces) == (after.right, after.pieces)
+
+
+def test_without_the_problems_there_is_no_example(tmp_path: Path) -> None:
     bare = made(tmp_path / "bare", [4] * 6, with_problems=False)
     assert worked(bare) is None
     assert examples.rollouts(bare, ["base"]) == []

@@ -62,7 +62,7 @@ def flipped_items(
     read: frame.Results, pairs: Pairs, folders: dict[str, Path], results: Path, column: str | None, number: int
 ) -> list[list[str]]:
     """Blocks of text: the count of flips, then the `number` largest gains and losses, at most one seed of a prompt."""
-    found = [flip for seed, a, b in pairs for flip in prompt_flips(read, seed, a, b, column)]
+    found = [flip for seed, a, b in pairs for flip in prompt_pairs(read, seed, a, b, column)]
     gains, losses = (sum(flip.majority and sign * flip.change > 0 for flip in found) for sign in (1, -1))
     head = [f"flipped, most samples wrong in a and right in b: {gains}; right in a and wrong in b: {losses}"]
     blocks = [head]
@@ -74,13 +74,11 @@ def flipped_items(
     return blocks
 
 
-def prompt_flips(read: frame.Results, seed: int, a: str, b: str, column: str | None) -> list[Flip]:
-    """Every prompt of a column on which the evaluations `a` and `b` score differently."""
+def prompt_pairs(read: frame.Results, seed: int, a: str, b: str, column: str | None) -> list[Flip]:
+    """Every prompt of a column that the evaluations `a` and `b` have in common."""
     one, other = (frame.of_column(read.prompts[digest], column, read.by_ops) for digest in (a, b))
     both = one[["strict", "n"]].join(other[["strict", "n"]], rsuffix="_b", how="inner")
-    return [
-        Flip(seed, int(i), (a, b), (int(s), int(t)), (int(n), int(m))) for i, s, n, t, m in both.itertuples() if s * m != t * n
-    ]
+    return [Flip(seed, int(i), (a, b), (int(s), int(t)), (int(n), int(m))) for i, s, n, t, m in both.itertuples()]
 
 
 def _flip_lines(flip: Flip, what: str, read: frame.Results, folders: dict[str, Path], results: Path) -> list[str]:
