@@ -5,7 +5,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 VENV := .venv
 ACTIVATE := . $(VENV)/bin/activate &&
 
-.PHONY: setup setup-dev demo demo-full test test-slow test-mutations test-slurm test-postgres test-remotes test-gpu test-vllm lint locks docs bench bench-check clean
+.PHONY: setup setup-dev demo demo-full test test-slow test-mutations test-slurm test-postgres test-remotes test-gpu test-vllm lint locks docs site bench bench-check clean
 .DELETE_ON_ERROR:
 
 # What studies need; `setup-dev` adds what tests, lint and docs need.
@@ -34,6 +34,7 @@ $(VENV)/ready: pyproject.toml constraints.txt
 	$(INSTALL) -e .
 	$(if $(COMPILER),,$(INSTALL) ziglang)
 	grep -q SNAKEMAKE_PROFILE $(VENV)/bin/activate || echo 'export SNAKEMAKE_PROFILE=local' >> $(VENV)/bin/activate
+	$(VENV)/bin/python -m tools.reference schema # for editors, which read it from configs/schema
 	touch $@
 
 $(VENV)/ready-dev: $(VENV)/ready
@@ -109,6 +110,14 @@ locks: setup
 docs: setup-dev
 	@$(ACTIVATE) python -m tools.reference
 
+# The documentation as a site that needs no network: site/html/index.html.
+site: $(VENV)/ready-site
+	@$(ACTIVATE) python -m tools.site
+
+$(VENV)/ready-site: $(VENV)/ready
+	$(INSTALL) -e ".[site]"
+	touch $@
+
 bench: setup-dev
 	@$(ACTIVATE) for script in $(filter-out bench/check.py bench/gemm.py,$(wildcard bench/*.py)); do echo "== python $$script"; python $$script; done
 
@@ -117,4 +126,4 @@ bench-check: setup-dev
 	@$(ACTIVATE) OMP_NUM_THREADS=1 python bench/check.py
 
 clean:
-	rm -rf $(VENV) .venv-vllm .venv-vllm-cpu results logs benchmarks .snakemake mlruns mlflow.db .mlflow.db.lock
+	rm -rf $(VENV) .venv-vllm .venv-vllm-cpu results site logs benchmarks .snakemake mlruns mlflow.db .mlflow.db.lock

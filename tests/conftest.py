@@ -11,8 +11,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import forked
@@ -55,12 +56,12 @@ def compositions() -> Iterator[None]:
     """Hydra composes a study at a scale once for files of the same content, wherever they lie: it takes four fifths of a plan."""
     compose, known = expand._compose, dict[Any, dict[str, Any]]()
 
-    def remembered(configs: Path, study: str, scale: str) -> dict[str, Any]:
+    def remembered(configs: Path, study: str, scale: str, knobs: Mapping[str, Any] = MappingProxyType({})) -> dict[str, Any]:
         files = sorted(path for path in configs.rglob("*") if path.suffix == ".yaml" or path.is_symlink())
         contents = [(path.relative_to(configs), path.is_symlink() and path.readlink(), _bytes(path)) for path in files]
-        key = (study, scale, hashlib.sha256(repr(contents).encode()).digest())
+        key = (study, scale, repr(knobs), hashlib.sha256(repr(contents).encode()).digest())
         if key not in known:
-            known[key] = compose(configs, study, scale)
+            known[key] = compose(configs, study, scale, knobs)
         return copy.deepcopy(known[key])
 
     with pytest.MonkeyPatch.context() as patch:

@@ -47,8 +47,8 @@ EVERYWHERE = (
 """Files, and folders with what lies below them, of which each line is read."""
 COMMENTS = ("configs/",)
 """YAML of which comments are read: the values of a study are hashed, and its claims may quote a paper."""
-EXEMPT = ("docs/images/", "docs/log/", "docs/log.md", "docs/results/", "docs/papers.md", "tools/words.py")
-"""Pictures, history, exported results and the page that quotes claims and titles."""
+EXEMPT = ("docs/images/", "docs/log/", "docs/log.md", "docs/results/", "docs/papers.md", "docs/guide/tasks.md", "tools/words.py")
+"""Pictures, history, exported results, and the pages that quote claims, titles and problems."""
 QUOTED = re.compile(r"arxiv|https?://|^\s*claim: ", re.IGNORECASE)
 """A line that cites a paper may hold its title, and one of docs/data a claim as its study makes it."""
 

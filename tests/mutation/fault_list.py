@@ -272,8 +272,8 @@ PLANS = [
     fault("seed_offset", 'filled["seed"] = seed + (getattr(spec', 'filled["seed"] = seed or (getattr(spec', "study"),
     fault(
         "arm_label",
-        'label = f"{arm}/{name}/seed{own}" if stage.marks',
-        'label = f"{name}/seed{own}" if stage.marks',
+        'label = f"{arm}/{name}@{own}" if stage.marks',
+        'label = f"{name}@{own}" if stage.marks',
         "study",
     ),
     fault("budget", "if found > match.tolerance:", "if found > 1:", "budget"),

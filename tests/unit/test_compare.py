@@ -22,7 +22,7 @@ def write(root: Path, kind: str, digest: str, spec: dict, deps: dict[str, str], 
     out.mkdir(parents=True)
     stage = {"kind": kind, "digest": digest, "versions": {"": 1}, "spec": spec, "deps": deps}
     (out / "record.json").write_text(json.dumps({**stage, "metrics": metrics, "files": {}}))
-    return {**stage, "label": f"{digest}/{kind}/seed0"}
+    return {**stage, "label": f"{digest}/{kind}@0"}
 
 
 def evaluation(root: Path, digest: str, rights: list[int], data: str = "test") -> dict[str, Any]:

@@ -37,7 +37,7 @@ def test_a_stage_made_again_has_the_bytes_of_its_record_and_results_is_not_touch
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = contents(project / "results")
-    code, out, _ = interplay(capsys, "debug", "quickstart.smoke/rl_edge/seed0/rl", "--into", "scratch")
+    code, out, _ = interplay(capsys, "debug", "quickstart.smoke/rl_edge/rl@0", "--into", "scratch")
     assert code == 0
     assert "identical: " in out
     assert (project / "scratch/results/rl").is_dir()
@@ -58,7 +58,7 @@ def test_what_differs_from_the_record_is_listed(project: Path, capsys: pytest.Ca
 
 
 def test_fewer_steps_make_a_stage_of_its_own(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, _ = interplay(capsys, "debug", "quickstart.smoke/rl_edge/seed0/rl", "--steps", "1", "--into", "scratch")
+    code, out, _ = interplay(capsys, "debug", "quickstart.smoke/rl_edge/rl@0", "--steps", "1", "--into", "scratch")
     assert code == 0
     assert "a shorter run, nothing to compare with" in out
     (record,) = (project / "scratch/results/rl").glob("*/record.json")
@@ -70,7 +70,7 @@ def test_fewer_steps_make_a_stage_of_its_own(project: Path, capsys: pytest.Captu
     ("words", "message"),
     [
         ((TEST_SET, "--steps", "3"), "a stage of kind problems has no steps"),
-        (("quickstart.smoke/rl_edge/seed0/rl", "--steps", "500"), "must lie in 1..4"),
+        (("quickstart.smoke/rl_edge/rl@0", "--steps", "500"), "must lie in 1..4"),
         ((TEST_SET, "--into", "results/scratch"), "debug does not write"),
     ],
 )
@@ -85,7 +85,7 @@ def test_what_cannot_be_done_is_refused(
 def test_an_input_that_is_not_finished_is_named(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data = problems_of(project, capsys)
     (data / "record.json").unlink()
-    code, _, error = interplay(capsys, "debug", "quickstart.smoke/base/seed0/eval", "--into", "scratch")
+    code, _, error = interplay(capsys, "debug", "quickstart.smoke/base/eval@0", "--into", "scratch")
     assert code == 2
     assert f"{data.name}: not finished in results, and" in error
     assert "reads it as data; make it first" in error

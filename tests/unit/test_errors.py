@@ -249,7 +249,7 @@ def test_a_missing_value_is_named_at_the_stage_that_lacks_it(root: Path, capsys:
 
 def test_broken_yaml_is_named_with_the_line_at_which_reading_stopped(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     edit(root, STUDY, "evaluate: [eval]", "evaluate: [eval")
-    assert refusal(capsys).startswith(f"{STUDY}:28: not YAML: while parsing a flow sequence, expected ',' or ']'")
+    assert refusal(capsys).startswith(f"{STUDY}:28: not YAML: a list that a '[' opened has no ',' or ']' here")
 
 
 def test_a_broken_default_study_does_not_stop_another(root: Path) -> None:
@@ -309,7 +309,7 @@ def test_the_package_itself_is_the_command(root: Path) -> None:
     ("name", "words"),
     [
         ("../scale/smoke", "no file configs/study/../scale/smoke.yaml"),
-        ("configs/study/edge.yaml", "did you mean 'edge'?"),
+        ("configs/study/egde.yaml", "did you mean 'edge'?"),
         ("x" * 5000, "no file configs/study/xxx"),
         ("no\0thing", "no file configs/study/no"),
         ("edge,ladder", "did you mean 'ladder'?"),
@@ -319,6 +319,11 @@ def test_a_name_that_is_no_study_is_refused_even_a_path_that_leads_out(
     name: str, words: str, root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert words in refusal(capsys, name)
+
+
+@pytest.mark.parametrize("given", ["configs/study/edge.yaml", "./configs/study/edge.yaml", "configs/study/edge", "edge.yaml"])
+def test_a_study_is_named_by_its_file_too(given: str, root: Path) -> None:
+    assert plan_study(root / "configs", given, "smoke") == plan_study(root / "configs", "edge", "smoke")
 
 
 def test_outside_of_a_project_it_says_so(
@@ -334,7 +339,7 @@ def test_a_message_is_one_short_line_whatever_the_value_holds(root: Path, capsys
 
 
 def test_many_known_names_are_not_all_listed() -> None:
-    assert nearest_name("zzzz", [f"arm_{i:03}" for i in range(500)]).endswith("and 480 more")
+    assert nearest_name("zzzz", [f"arm_{i:03}" for i in range(500)]).endswith("and 492 more")
 
 
 def test_a_right_study_is_read_once_to_see_what_it_includes_and_never_searched_for_a_line(

@@ -149,8 +149,8 @@ def test_links_that_a_newer_lock_does_not_name_are_removed_and_the_others_stay(l
     top = linked(lab, first)
     other_steps(lab).write_lock(lab.configs)
     garbage.remove_garbage(garbage.find_garbage(lab.configs, lab.results), lab.results)
-    assert (top / "base/seed0/base").resolve().is_dir()
-    assert not (top / "rl_edge/seed0/rl").is_symlink()
+    assert (top / "base/base@0").resolve().is_dir()
+    assert not (top / "rl_edge/rl@0").is_symlink()
     assert not (top / "report").is_symlink()
 
 

@@ -122,9 +122,9 @@ def test_a_lock_keeps_checkpoints_similar_digests_and_labels_that_begin_alike() 
     digests = [f"{number:012x}" for number in (0xABC000000000, 0xABC000000001, 0xABC100000000, 7, 8)]
     one, two, three, four, five = digests
     stages = [
-        _stage(one, "a/rl/seed0"),
-        _stage(two, "a/rl/seed0", init=f"{one}@40"),
-        _stage(three, "a/rl/seed1", init=f"{two}"),
+        _stage(one, "a/rl@0"),
+        _stage(two, "a/rl@0", init=f"{one}@40"),
+        _stage(three, "a/rl@1", init=f"{two}"),
         _stage(four, "a[x=u//v/]/rl", data_0=three, init=one),
         _stage(five, "a[x=u//v/]/rl/", **dict(zip((one, two, four), (one, two, four), strict=True))),
     ]
@@ -138,7 +138,7 @@ def test_a_lock_keeps_checkpoints_similar_digests_and_labels_that_begin_alike() 
     [
         ("23b39278fff4 9fc,", "23b39278fff4 8fc,", "evaluate data,model: '23b39278fff4 8fc,"),
         ("7cbe765b5518 bbd,061", "7cbe765b5518 bbd", "rl data.0,init: '7cbe765b5518 bbd "),
-        ("0619a0e5ffbd 092,cb3,01b base/base/seed0", "0619a0e5ffbd", "pretrain corpus,tokenizer,validation: '0619a0e5ffbd'"),
+        ("0619a0e5ffbd 092,cb3,01b base/base@0", "0619a0e5ffbd", "pretrain corpus,tokenizer,validation: '0619a0e5ffbd'"),
         ('"study"', '"studies"', "'study'"),
         ("}}", "}", "Expecting"),
     ],

@@ -147,21 +147,21 @@ def test_seeds_are_one_box_and_arms_that_do_something_else_are_not() -> None:
 
 def test_a_box_is_as_bad_as_its_worst_stage_and_says_how_many_are_done() -> None:
     stages = stages_of("edge.laptop")
-    broken = next(digest for digest, stage in stages.items() if stage["label"] == "rl_edge/rl/seed1")
+    broken = next(digest for digest, stage in stages.items() if stage["label"] == "rl_edge/rl@1")
     node = next(node for node in picture("edge.laptop", **{broken: "failed"})[0].values() if node.label == "rl_edge/rl")
     assert (node.state, node.note) == ("failed", "2 of 3 done")
 
 
 def test_a_hundred_arms_still_fit_one_screen() -> None:
     stages = stages_of("quickstart.laptop")
-    rl = next(stage for stage in stages.values() if stage["label"] == "rl_edge/rl/seed0")
+    rl = next(stage for stage in stages.values() if stage["label"] == "rl_edge/rl@0")
     for number in range(100):
         spec = {**rl["spec"], "optimizer": {**rl["spec"]["optimizer"], "learning_rate": number / 1e5}}
         stages[f"{number:012d}"] = {
             **rl,
             "digest": f"{number:012d}",
             "spec": spec,
-            "label": f"rl_edge[learning_rate={number}]/rl/seed0",
+            "label": f"rl_edge[learning_rate={number}]/rl@0",
         }
     nodes, edges = diagram.study_graph(stages, {})
     assert len(nodes) <= diagram.MOST
@@ -171,7 +171,7 @@ def test_a_hundred_arms_still_fit_one_screen() -> None:
 
 def test_a_dependency_whose_record_is_not_at_hand_stands_for_itself() -> None:
     stages = {
-        "a" * 12: {"kind": "evaluate", "spec": {}, "deps": {"model": f"{'b' * 12}@20", "data": "c" * 12}, "label": "x/eval/seed0"}
+        "a" * 12: {"kind": "evaluate", "spec": {}, "deps": {"model": f"{'b' * 12}@20", "data": "c" * 12}, "label": "x/eval@0"}
     }
     nodes, edges = diagram.study_graph(stages, {"a" * 12: "done"})
     assert sorted(node.kind for node in nodes.values()) == ["evaluate", "model", "problems"]
@@ -192,7 +192,7 @@ def test_the_command_draws_a_study_or_what_a_stage_rests_on(
     monkeypatch.chdir(tmp_path)
     assert interplay(capsys, "lineage", "edge", "-o", "edge.svg") == (0, "wrote edge.svg: 46 stages in 19 boxes\n", "")
     assert len(boxes((tmp_path / "edge.svg").read_text())) == 19
-    _, text, _ = interplay(capsys, "lineage", "edge/rl_edge/seed0/rl")
+    _, text, _ = interplay(capsys, "lineage", "edge/rl_edge/rl@0")
     assert "rl_edge/rl" in text
     assert "report" not in text
     code, _, error = interplay(capsys, "lineage", "edge", "--across", "0")

@@ -60,6 +60,11 @@ def test_docs_papers_is_what_locks_and_results_say() -> None:
     assert not diff, f"run `make docs` and commit it:\n{diff}"
 
 
+def whole(root: Path) -> str:
+    """The page, the claims and the sections on all papers."""
+    return "\n\n".join([papers.page(root), papers.claim_page(root), *(papers.section(root, one) for one in lists.papers(root))])
+
+
 @pytest.mark.parametrize("paper", ALL, ids=lambda paper: paper.title)
 def test_the_table_and_the_arm_that_a_paper_names_are_in_its_study(paper: lists.Paper) -> None:
     made, _ = expand.load(ROOT / "configs", paper.study, "laptop")
@@ -106,8 +111,8 @@ def root(tmp_path: Path) -> Path:
 
 
 def test_a_claim_is_listed_with_its_verdict_and_number_under_the_paper_that_its_source_names(root: Path) -> None:
-    written = papers.page(root)
-    _, first, second, _ = written.split("\n## ")[1:]
+    written = whole(root)
+    _, first, second = written.split("\n## ")[1:]
     assert "- **supported**: It lifts. strict pass@1 of rl − base on edge: +39.6 [" in first
     assert "- **refuted**: It does not. " in second
     assert "It does not." not in first.split("- **")[1]
@@ -121,8 +126,8 @@ def test_a_withdrawn_claim_is_printed_as_withdrawn_with_its_reason_and_with_no_o
 ) -> None:
     monkeypatch.setattr(committed, "claims", lambda root, study, scale: CLAIMS)
     withdraw(root, ENTRY)
-    written = papers.page(root)
-    _, first, second, _ = written.split("\n## ")[1:]
+    written = whole(root)
+    _, first, second = written.split("\n## ")[1:]
     assert "- **withdrawn** (was supported; floor): It lifts. strict pass@1 of rl − base on edge: +39.6 [" in first
     assert "Why it is withdrawn: Both arms are at 0." in first
     assert "**supported**" not in first
@@ -147,7 +152,7 @@ def test_a_result_of_an_earlier_plan_is_shown_as_one_when_it_is_listed(root: Pat
 
     lock.write_text(lock.read_text().replace(report, "0" * 12))
     assert committed.stale(root) == []
-    written = papers.page(root)
+    written = whole(root)
     assert "| laptop, an earlier plan: 1 supported, 1 better |" in written
     assert "An earlier plan: its bases were smaller. Not run again since 2026-11-25." in written
     assert "- **supported**: It lifts. " in written
@@ -189,7 +194,7 @@ def test_a_claim_is_withdrawn_once(root: Path) -> None:
 
 
 def test_no_withdrawn_claim_of_the_project_has_a_verdict_on_the_page() -> None:
-    written = papers.page(ROOT)
+    written = whole(ROOT)
     entries = lists.withdrawals(ROOT)
     assert entries
     for entry in entries:
@@ -210,7 +215,7 @@ def test_what_an_older_version_of_a_study_gave_is_shown_as_that(root: Path) -> N
     claims = ({"says": "It lifts", "verdict": "inconclusive", "found": "+1.0 [-2.0, +4.0] points"},)
     earlier = {"scale": "laptop", "date": "2026-11-20", "log": "log/x.md", "claims": claims}
     place(root, lists.Paper(**{**PAPER.model_dump(), "study": "old", "note": "Its design was changed.", "earlier": earlier}))
-    written = papers.page(root)
+    written = whole(root)
     assert "Note: Its design was changed." in written
     assert "An older version of the study, of 2026-11-20, at scale laptop ([log](log/x.md)); not run again since:" in written
     assert "- **inconclusive**: It lifts. +1.0 [-2.0, +4.0] points." in written
@@ -221,7 +226,7 @@ def test_a_result_of_another_plan_than_the_locked_one_is_not_shown(root: Path) -
     lock = root / "configs/plans/folder/toy.laptop.lock.json"
     lock.write_text(json.dumps({**json.loads(lock.read_text()), "report": "f" * 12}))
     place(root, PAPER)
-    written = papers.page(root)
+    written = whole(root)
     assert written.count(committed.NOT_RUN) == 2
     assert "supported" not in written
 
@@ -232,13 +237,13 @@ def test_a_study_without_results_or_without_a_lock_was_not_run(root: Path) -> No
     assert committed.results(root, "none") == {}
 
 
-def test_links_lead_to_the_sections_of_the_page() -> None:
-    written = papers.page(ROOT)
+def test_the_address_of_a_paper_is_that_of_its_section() -> None:
+    written = whole(ROOT)
     for paper in ALL:
         heading = f"{paper.title} ({paper.arxiv})"
         assert f"## {heading}\n" in written
         anchor = "".join(c for c in heading.lower().replace(" ", "-") if c.isalnum() or c in "-_")
-        assert f"](#{anchor})" in written
+        assert papers.address(paper).endswith(f"#{anchor}")
 
 
 def test_every_claim_of_the_central_paper_has_a_line_run_or_not(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

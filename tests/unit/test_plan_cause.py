@@ -32,15 +32,15 @@ def test_an_edited_field_is_named_with_its_values_at_the_stage_and_behind_all_th
     lab.edit("scale/smoke.yaml", "tokens: 100000", "tokens: 300000")
     found = causes(lab)
     old, new = of_kind(before, "pretrain")[0].digest, of_kind(lab.plan(), "pretrain")[0].digest
-    base = found["pretrain base/base/seed0"]
+    base = found["pretrain base/base@0"]
     assert base.nearest == old
     assert [str(change) for change in base.changes] == ["tokens: 100000 -> 300000"]
-    behind = f"{old} -> {new} because pretrain base/base/seed0: tokens: 100000 -> 300000"
-    assert [str(change) for change in found["rl rl_edge/rl/seed0"].changes] == [f"deps.init: {behind}"]
-    (model,) = found["evaluate rl_edge/eval/seed0"].changes
+    behind = f"{old} -> {new} because pretrain base/base@0: tokens: 100000 -> 300000"
+    assert [str(change) for change in found["rl rl_edge/rl@0"].changes] == [f"deps.init: {behind}"]
+    (model,) = found["evaluate rl_edge/eval@0"].changes
     assert model.field == "deps.model"
     assert [(root.stage, root.field, root.old, root.new) for root in model.roots] == [
-        ("pretrain base/base/seed0", "tokens", 100000, 300000)
+        ("pretrain base/base@0", "tokens", 100000, 300000)
     ]
 
 
@@ -52,9 +52,9 @@ def test_the_nearest_stage_is_the_one_with_the_fewest_differences_and_else_the_o
         "  sharp: {path: [base, rl], set: {rl.data: {hard: 1.0}, rl.temperature: 0.7}}\nevaluate: [eval]",
     )
     hard = next(stage for stage in of_kind(lab.plan(), "rl") if stage.label.startswith("rl_hard"))
-    found = causes(lab)["rl sharp/rl/seed0"]
+    found = causes(lab)["rl sharp/rl@0"]
     assert found.nearest == hard.digest
-    assert found.nearest_label == "rl_hard/rl/seed0"
+    assert found.nearest_label == "rl_hard/rl@0"
     assert [str(change) for change in found.changes] == ["temperature: 1.0 -> 0.7"]
 
 
@@ -70,7 +70,7 @@ def test_a_changed_data_set_is_found_behind_the_corpus_and_told_once(lab: Lab) -
     lab.finish_all(lab.plan())
     lab.edit("scale/smoke.yaml", "train: 4000", "train: 5000")
     found = causes(lab)
-    (corpus,) = found["pretrain base/base/seed0"].changes
+    (corpus,) = found["pretrain base/base@0"].changes
     assert str(corpus).endswith("because problems data.corpus: size: 4000 -> 5000")
 
 
@@ -79,7 +79,7 @@ def test_a_raised_version_is_a_cause(lab: Lab, monkeypatch: pytest.MonkeyPatch) 
 
     lab.finish_all(lab.plan())
     monkeypatch.setattr(GroupAdvantage, "VERSION", 2)
-    assert [str(change) for change in causes(lab)["rl rl_edge/rl/seed0"].changes] == ["version of method.advantage: 1 -> 2"]
+    assert [str(change) for change in causes(lab)["rl rl_edge/rl@0"].changes] == ["version of method.advantage: 1 -> 2"]
 
 
 def test_a_field_that_joined_later_is_no_difference_from_a_stage_that_was_written_without_it(lab: Lab) -> None:
@@ -92,7 +92,7 @@ def test_a_field_that_joined_later_is_no_difference_from_a_stage_that_was_writte
             assert canonical(content["spec"].pop("checkpoints")) == []
             path.write_text(json.dumps(content))
     lab.edit("scale/smoke.yaml", "rl: {steps: 4,", "rl: {steps: 5,")
-    assert [str(change) for change in causes(lab)["rl rl_edge/rl/seed0"].changes] == ["steps: 4 -> 5"]
+    assert [str(change) for change in causes(lab)["rl rl_edge/rl@0"].changes] == ["steps: 4 -> 5"]
 
 
 def test_a_report_names_its_claims_and_counts_its_inputs(lab: Lab) -> None:
@@ -177,8 +177,8 @@ def test_a_plan_beside_the_lock_of_another_commit(committed: Lab, capsys: pytest
     assert "steps: 4 -> 5" in text
     assert cli.main(["plan", "quickstart", "--scale", "smoke", "--against", "before", "--json"]) == 0
     data = json.loads(capsys.readouterr().out)
-    assert {one["label"] for one in data["removed"]} == {"rl_hard/rl/seed0", "rl_hard/eval/seed0", "data.hard"}
-    assert {one["label"] for one in data["changed"]} == {"rl_edge/rl/seed0", "rl_edge/eval/seed0", "report"}
+    assert {one["label"] for one in data["removed"]} == {"rl_hard/rl@0", "rl_hard/eval@0", "data.hard"}
+    assert {one["label"] for one in data["changed"]} == {"rl_edge/rl@0", "rl_edge/eval@0", "report"}
     assert all(one["nearest"] in old.stages for one in data["changed"])
 
 

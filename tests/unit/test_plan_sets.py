@@ -26,7 +26,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_filtered_set_waits_for_samples_of_its_sources_by_the_named_arm_at_its_first_seed(root: Path) -> None:
     made = plan(root)
-    sifted, base = named(made, "data.sifted"), named(made, "base/base/seed0")
+    sifted, base = named(made, "data.sifted"), named(made, "base/base@0")
     assert [step.name for step in sifted.spec.steps] == ["pass_rate", "deduplicate", "contamination"]  # type: ignore[attr-defined]
     roles = sorted(sifted.deps)
     assert roles == ["against.2.0", "data.0", "data.1", "samples.0.0.0", "samples.0.1.0"]

@@ -83,7 +83,7 @@ CASES: dict[str, tuple[list[tuple[str, str]], str]] = {
     ),
     "a mix that does not sum to one": (
         [("mix: {edge: 0.5, hard: 0.5}", "mix: {edge: 0.5, hard: 0.6}")],
-        "14: data.sifted.mix = {'edge': 0.5, 'hard': 0.6}: a mix must be shares that sum to 1; these sum to 1.1",
+        "14: data.sifted.mix = {'edge': 0.5, 'hard': 0.6}: a mix must be shares that sum to 1; these sum to 1.1; change one, or write `hard: rest`",
     ),
     "an unknown set in a mix": (
         [("mix: {edge: 0.5, hard: 0.5}", "mix: {edge: 0.5, hadr: 0.5}")],

@@ -1,6 +1,5 @@
 """The generated reference, and what `--help` says."""
 
-import difflib
 import html
 import re
 import shlex
@@ -13,7 +12,7 @@ from conftest import ROOT
 from interplay.cli import COMMANDS, DAY, WIDEST, find_command, main
 from interplay.cli.common import examples
 from interplay.kinds.table import KINDS
-from tools.reference import pages, specs
+from tools.reference import __main__ as reference, pages, specs
 
 EXAMPLES = [*DAY, *(line for name in COMMANDS for line, _ in examples(find_command(name).epilog))]
 
@@ -22,13 +21,20 @@ MADE = pages.files(ROOT)
 TEXTS = {path.name: text for path, text in MADE.items()}
 
 
-def test_docs_reference_is_what_schema_and_commands_say() -> None:
-    assert set(MADE) == set((ROOT / "docs" / "reference").iterdir()), "run `make docs` and commit it"
-    for path, text in MADE.items():
-        diff = "\n".join(
-            difflib.unified_diff(path.read_text().splitlines(), text.splitlines(), path.name, "sources", lineterm="", n=0)
-        )
-        assert not diff, f"run `make docs` and commit it:\n{diff}"
+def test_the_index_names_every_page() -> None:
+    assert (ROOT / "docs/reference/index.md").read_text() == pages.index(ROOT, linked=False), "run `make docs` and commit it"
+    assert all(f"]({path.name})" in pages.index(ROOT, linked=True) for path in MADE)
+
+
+def test_a_member_and_a_key_are_found_in_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    assert reference.main(["find", "clip_cov"]) == 0
+    section, method = capsys.readouterr().out.split("\n# clip_cov\n")
+    assert section.startswith("## loss: clip_cov\n")
+    assert "configs/method" not in section
+    assert "paper: arXiv:2505.22617" in method
+    assert reference.main(["find", "num_generations"]) == 0
+    assert "allocation: fixed: `num_generations` | integer ≥ 1 | `8` | Group size" in capsys.readouterr().out
+    assert reference.main(["find", "num_generation5"]) == 2
 
 
 def test_every_model_that_a_study_or_scale_may_hold_has_a_section() -> None:
@@ -67,12 +73,14 @@ def test_every_link_between_the_pages_leads_to_a_heading() -> None:
         assert "@@" not in text
         links = set(re.findall(r"\]\((\w+\.md(?:#[\w-]+)?)\)", text))
         assert {link for link in links if "#" in link} <= anchors, name
-        assert {link for link in links if "#" not in link} <= set(TEXTS), name
+        assert {link for link in links if "#" not in link} <= {*TEXTS, "index.md"}, name
 
 
 def test_a_key_has_its_type_its_default_and_its_meaning() -> None:
     assert "| `prompts_per_step` | integer ≥ 1 | `32` | Distinct prompts per step. |" in TEXTS["rl.md"]
-    assert "| `method` | [method](rl.md#method) |  | " in TEXTS["rl.md"]  # no default: has to be given
+    assert (
+        "| `method` | [method](rl.md#method), or the name of a file in `configs/method` |  | " in TEXTS["rl.md"]
+    )  # no default: has to be given
     assert "| `edits` | list of [edits](edits.md) | `[]` | " in TEXTS["rl.md"]
     clip_cov = TEXTS["loss.md"].split("## loss: clip_cov\n")[1].split("\n## ")[0]
     [row] = [line for line in clip_cov.splitlines() if line.startswith("| `loss_type`")]
@@ -128,7 +136,7 @@ def test_without_a_command_the_first_page_is_shown_with_exit_code_2(capsys: pyte
     [
         (["plna"], "plna: no such command; did you mean 'plan'?"),
         (["plan", "--scael", "smoke"], "plan: --scael: no such option; did you mean '--scale'?"),
-        (["plan", "edge", "more"], "plan: Got unexpected extra argument(s) (more); see `interplay plan --help`"),
+        (["plan", "edge", "more"], "command line: more: must be KEY=VALUE, such as rl.steps=10 or rl.method=gspo"),
         (["plan", "--scale"], "plan: Option '--scale' requires an argument; see `interplay plan --help`"),
         (["novelty", "3f"], "novelty: Missing option '--against'; see `interplay novelty --help`"),
         (["show"], "show: Missing argument 'stage'; see `interplay show --help`"),

@@ -66,14 +66,14 @@ def stage(kind: str, spec: dict[str, Any] | None = None, label: str = "", **deps
 STAGES = {
     "pool": stage("problems", {"bands": BANDS}, "data.pool"),
     "file": stage("dataset", {"band": "hotpot"}, "data.file"),
-    "base": stage("pretrain", {"seed": 0}, "base/base/seed0", data_0="pool"),
+    "base": stage("pretrain", {"seed": 0}, "base/base@0", data_0="pool"),
     "rates": stage("evaluate", {}, "data.mixed.steps.0", model="base", data="pool"),
     "mixed": stage(
         "curate", {"mix": [0.5, 0.5], "steps": [{"name": "pass_rate", "bands": {"easy": [0.5, 1]}}, {"name": "take", "size": 5}]},
         "data.mixed", data_0="pool", data_1="file", samples_0_0_0="rates",
     ),
-    "rl": stage("rl", {"seed": 0}, "rl/rl/seed0", init="base", data_0="mixed"),
-    "final": stage("evaluate", {}, "rl/eval/seed0", model="rl", data="pool"),
+    "rl": stage("rl", {"seed": 0}, "rl/rl@0", init="base", data_0="mixed"),
+    "final": stage("evaluate", {}, "rl/eval@0", model="rl", data="pool"),
 }  # fmt: skip
 
 

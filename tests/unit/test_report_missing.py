@@ -28,15 +28,15 @@ def plan(tmp_path: Path) -> dict[str, dict[str, Any]]:
     """One base, three arms: `good` is finished, `bad` failed, `late` was stopped. Its report was never run."""
     results = tmp_path / "results"
     stages = {"e" * 12: stage(tmp_path, "problems", "e" * 12, "data.test")}
-    stages["a" * 12] = stage(tmp_path, "pretrain", "a" * 12, "base/base/seed0")
+    stages["a" * 12] = stage(tmp_path, "pretrain", "a" * 12, "base/base@0")
     for kind, digest in (("problems", "e" * 12), ("pretrain", "a" * 12)):
         finish(results, kind, digest)
     study.write_problems(tmp_path / "made", "e" * 12, [2, 2, 3, 4], ["a", "b", "c", "d"])
     (tmp_path / "made/problems" / ("e" * 12) / "problems.parquet").rename(results / "problems" / ("e" * 12) / "problems.parquet")
     for name, letter in (("good", "b"), ("bad", "c"), ("late", "d")):
         model, evaluation = letter * 12, letter.upper() * 12
-        stages[model] = stage(tmp_path, "sft", model, f"{name}/sft/seed0", init="a" * 12)
-        stages[evaluation] = stage(tmp_path, "evaluate", evaluation, f"{name}/eval/seed0", model=model, data="e" * 12)
+        stages[model] = stage(tmp_path, "sft", model, f"{name}/sft@0", init="a" * 12)
+        stages[evaluation] = stage(tmp_path, "evaluate", evaluation, f"{name}/eval@0", model=model, data="e" * 12)
     finish(results, "sft", "b" * 12)
     finish(results, "evaluate", "B" * 12)
     made = study.write_evaluation(tmp_path / "made", "B" * 12, {2: [4, 4], 3: [2], 4: [1]})
@@ -44,7 +44,7 @@ def plan(tmp_path: Path) -> dict[str, dict[str, Any]]:
     (results / "sft" / ("c" * 12) / "failure.json").write_text(json.dumps({"message": "step 2 of 9: loss nan"}))
     (results / "sft" / ("d" * 12) / "telemetry.json").write_text(json.dumps({"attempts": 2}))
     (tmp_path / "logs/sft").mkdir(parents=True)
-    (tmp_path / "logs/sft" / f"{'d' * 12}.log").write_text("late/sft/seed0\n3/9 steps\nKilled by the queue\n\n")
+    (tmp_path / "logs/sft" / f"{'d' * 12}.log").write_text("late/sft@0\n3/9 steps\nKilled by the queue\n\n")
     return stages
 
 
@@ -61,7 +61,7 @@ def reasons(root: Path, stages: dict[str, dict[str, Any]]) -> dict[str, str]:
 def test_a_stage_that_failed_says_its_failure_and_what_waits_for_it_names_it(plan: dict, tmp_path: Path) -> None:
     why = reasons(tmp_path, plan)
     assert why["c" * 12] == "failed: step 2 of 9: loss nan"
-    assert why["C" * 12] == f"waits for bad/sft/seed0 [sft {'c' * 12}], which failed: step 2 of 9: loss nan"
+    assert why["C" * 12] == f"waits for bad/sft@0 [sft {'c' * 12}], which failed: step 2 of 9: loss nan"
 
 
 def test_a_stage_that_stopped_says_the_last_line_of_its_log(plan: dict, tmp_path: Path) -> None:
@@ -77,17 +77,17 @@ def test_a_stage_at_work_is_not_said_to_have_stopped(plan: dict, tmp_path: Path)
 
 def test_of_two_missing_inputs_the_one_that_failed_is_to_blame(plan: dict, tmp_path: Path) -> None:
     plan["9" * 12] = stage(tmp_path, "tokenizer", "9" * 12, "tokenizer")
-    plan["f" * 12] = stage(tmp_path, "rl", "f" * 12, "both/rl/seed0", data="9" * 12, init="c" * 12)
-    plan["g" * 12] = stage(tmp_path, "rl", "g" * 12, "one/rl/seed0", data="9" * 12)
+    plan["f" * 12] = stage(tmp_path, "rl", "f" * 12, "both/rl@0", data="9" * 12, init="c" * 12)
+    plan["g" * 12] = stage(tmp_path, "rl", "g" * 12, "one/rl@0", data="9" * 12)
     why = reasons(tmp_path, plan)
-    assert "bad/sft/seed0" in why["f" * 12]
+    assert "bad/sft@0" in why["f" * 12]
     assert why["g" * 12] == f"waits for tokenizer [tokenizer {'9' * 12}], which was not run yet"
 
 
 def test_what_to_mend_first_comes_with_the_number_of_stages_behind_it(plan: dict, tmp_path: Path) -> None:
-    plan["f" * 12] = stage(tmp_path, "rl", "f" * 12, "bad/rl/seed0", init="c" * 12)
+    plan["f" * 12] = stage(tmp_path, "rl", "f" * 12, "bad/rl@0", init="c" * 12)
     found = write_page.gaps(plan, reasons(tmp_path, plan))
-    assert [(gap.label, gap.waiting) for gap in found] == [("bad/sft/seed0", 2), ("late/sft/seed0", 1)]
+    assert [(gap.label, gap.waiting) for gap in found] == [("bad/sft@0", 2), ("late/sft@0", 1)]
 
 
 def spec() -> ReportSpec:
@@ -108,8 +108,8 @@ def test_the_page_of_an_unfinished_study_shows_the_arms_that_stand_and_why_the_o
     (out / "tables").mkdir(parents=True)
     (out / "tables/of_an_older_plan.csv").write_text("")
     page = write_page.render_partial(spec(), plan, tmp_path / "results", out).read_text()
-    assert "This page is partial." in page
-    assert "<b>bad/sft/seed0</b>" in page
+    assert "This page is partial:" in page
+    assert "<b>bad/sft@0</b>" in page
     assert "step 2 of 9: loss nan" in page
     assert "Killed by the queue" in page
     assert "Missing: bad, late." in page

@@ -88,29 +88,29 @@ def test_a_difference_names_what_one_side_lacks() -> None:
 def test_a_stage_is_found_by_the_beginning_of_its_digest_or_by_its_path(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    digest = stage_of("rl_edge/rl/seed1")["digest"]
+    digest = stage_of("rl_edge/rl@1")["digest"]
     names = (digest, digest[:7], f"results/rl/{digest}")
     said = {interplay(capsys, "show", name)[1] for name in names}
     assert len(said) == 1
     assert said.pop().startswith(f"rl {digest}\n"), "several studies have it, under names of their own"
-    assert interplay(capsys, "show", "edge/rl_edge/seed1/rl")[1].startswith(f"rl {digest}  rl_edge/rl/seed1\n")
+    assert interplay(capsys, "show", "edge/rl_edge/rl@1")[1].startswith(f"rl {digest}  rl_edge/rl@1\n")
 
 
 def test_a_path_may_name_the_scale_and_leave_out_a_seed_that_does_not_matter(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     smoke = planned("edge", "smoke")
-    digest = stage_of("base/base/seed0", smoke)["digest"]
+    digest = stage_of("base/base@0", smoke)["digest"]
     assert interplay(capsys, "show", "edge.smoke/rl_edge/base")[1].startswith(f"pretrain {digest}")
     code, _, error = interplay(capsys, "show", "edge/rl_edge/rl")
     assert code == 2
-    assert "has several seeds; write rl_edge/seedN/rl" in error
+    assert "names several stages; write one of rl_edge/rl@0, rl_edge/rl@1" in error
 
 
 def test_the_scale_of_a_path_may_be_given_beside_it(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     smoke = planned("edge", "smoke")
     said = interplay(capsys, "show", "edge/rl_edge/base", "--scale", "smoke")[1]
-    assert said.startswith(f"pretrain {stage_of('base/base/seed0', smoke)['digest']}")
+    assert said.startswith(f"pretrain {stage_of('base/base@0', smoke)['digest']}")
 
 
 @pytest.fixture
@@ -125,15 +125,15 @@ def shared(project: Path) -> Path:
 
 def test_data_go_by_the_names_of_the_study_whose_path_was_given(shared: Path, capsys: pytest.CaptureFixture[str]) -> None:
     test = stage_of("data.test")["digest"]
-    said = interplay(capsys, "show", "edge/rl_edge/seed0/eval")[1]
+    said = interplay(capsys, "show", "edge/rl_edge/eval@0")[1]
     assert f"{test}  data   problems  data.test" in said
-    assert "data.other" not in said + interplay(capsys, "lineage", "edge/rl_edge/seed0/eval")[1]
+    assert "data.other" not in said + interplay(capsys, "lineage", "edge/rl_edge/eval@0")[1]
 
 
 def test_of_a_digest_that_studies_share_data_whose_names_differ_have_none(
     shared: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    said = interplay(capsys, "show", stage_of("rl_edge/eval/seed0")["digest"])[1]
+    said = interplay(capsys, "show", stage_of("rl_edge/eval@0")["digest"])[1]
     needs = said.split("\nneeds\n")[1]
     row = next(line for line in needs.splitlines() if stage_of("data.test")["digest"] in line)
     assert row.split()[1:] == ["data", "problems", "missing"]
@@ -144,9 +144,9 @@ def test_of_a_digest_that_studies_share_data_whose_names_differ_have_none(
     ("name", "message"),
     [
         ("fffffffffff", "names no stage in results/ or configs/plans"),
-        ("edge/rl_edg/seed0/rl", "did you mean 'rl_edge/seed0/rl'?"),
-        ("egde/rl_edge/seed0/rl", "did you mean 'edge'?"),
-        ("edge", "has no stage ''"),
+        ("edge/rl_edg/rl@0", "did you mean 'rl_edge/rl@0'?"),
+        ("egde/rl_edge/rl@0", "did you mean 'edge'?"),
+        ("edge", "is a study; name one of its stages, such as edge/"),
     ],
 )
 def test_a_name_that_leads_nowhere_is_refused_with_the_nearest(
@@ -171,24 +171,24 @@ def test_a_beginning_that_several_stages_share_lists_them(project: Path, capsys:
 
 def test_what_a_stage_needs_and_what_needs_it_stand_with_their_states(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_stage(project, "data.edge")
-    _, out, _ = interplay(capsys, "show", "edge/rl_edge/seed0/rl")
+    _, out, _ = interplay(capsys, "show", "edge/rl_edge/rl@0")
     needs, needed = out.split("\nneeds\n")[1].split("\nneeded by\n")
-    assert f"{stage_of('data.edge')['digest']}  data.0  problems  data.edge        new" in needs
-    assert f"{stage_of('base/base/seed0')['digest']}  init    pretrain  base/base/seed0  missing" in needs
-    assert stage_of("rl_edge/eval/seed0")["digest"] in needed
+    assert f"{stage_of('data.edge')['digest']}  data.0  problems  data.edge    new" in needs
+    assert f"{stage_of('base/base@0')['digest']}  init    pretrain  base/base@0  missing" in needs
+    assert stage_of("rl_edge/eval@0")["digest"] in needed
     assert "plans     edge.laptop" in out
 
 
 def test_full_adds_the_values_at_their_defaults(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    brief = interplay(capsys, "show", "edge/rl_edge/seed0/rl")[1]
-    full = interplay(capsys, "show", "edge/rl_edge/seed0/rl", "--full")[1]
+    brief = interplay(capsys, "show", "edge/rl_edge/rl@0")[1]
+    full = interplay(capsys, "show", "edge/rl_edge/rl@0", "--full")[1]
     assert "method.loss.epsilon" not in brief
     assert re.search(r"^  method.loss.epsilon +0\.2$", full, re.MULTILINE)
     assert "optimizer.learning_rate" in brief
 
 
 def test_a_failed_stage_tells_its_message_and_the_end_of_its_log(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    out = write_stage(project, "rl_edge/rl/seed0")
+    out = write_stage(project, "rl_edge/rl@0")
     (out / "failure.json").write_text(json.dumps({"message": "step 7: the loss is not finite"}))
     log = project / "logs/rl" / f"{out.name}.log"
     log.parent.mkdir(parents=True)

@@ -224,7 +224,7 @@ def test_a_readable_link_that_is_right_stays(tmp_path: Path) -> None:
     (folder / "record.json").write_text("{}")
     graph.link()
     links = {path: path.lstat().st_ino for path in tmp_path.glob("by-name/**/*") if path.is_symlink()}
-    wrong = tmp_path / "by-name/quickstart.smoke/base/seed0/base"
+    wrong = tmp_path / "by-name/quickstart.smoke/base/base@0"
     wrong.unlink()
     wrong.symlink_to("elsewhere")
     graph.link()

@@ -36,9 +36,9 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_teacher_reads_the_hard_problems_and_a_control_the_easy_ones(root: Path) -> None:
     made = plan(root, *TEACHING, ("evaluate: [eval]\n", "evaluate: [eval]\nscales: {smoke: {bands: {edge: [4]}}}\n"))
     found = {stage.label: stage for stage in made.stages.values() if stage.kind == "teach"}
-    soar, easy = found["soar/soar/seed0"], found["easy/soar/seed0"]
+    soar, easy = found["soar/soar@0"], found["easy/soar@0"]
     label = {digest: stage.label for digest, stage in made.stages.items()}
-    assert {role: label[dep] for role, dep in soar.deps.items()} == {"init": "base/base/seed0", "data.0": "data.hard"}
+    assert {role: label[dep] for role, dep in soar.deps.items()} == {"init": "base/base@0", "data.0": "data.hard"}
     assert {role: label[dep] for role, dep in easy.deps.items() if role != "init"} == {
         "data.0": "data.hard", "instances": "data.edge",
     }  # fmt: skip
@@ -53,7 +53,7 @@ def test_a_teacher_reads_the_hard_problems_and_a_control_the_easy_ones(root: Pat
 
 def test_what_a_teacher_costs_is_planned(root: Path) -> None:
     made = plan(root, *TEACHING)
-    digest, stage = next((digest, one) for digest, one in made.stages.items() if one.label == "soar/soar/seed0")
+    digest, stage = next((digest, one) for digest, one in made.stages.items() if one.label == "soar/soar@0")
     spec, cost = stage.spec, costs(plan_json(made))[digest]
     assert isinstance(spec, TeachSpec)
     learnt = 4 * (4 * 10 * 32 * 8 * 48 + 4 * 32 * 128)  # students' completions and proposals

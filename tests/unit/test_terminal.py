@@ -46,7 +46,7 @@ def evaluation(lab: Lab, digest: str, right: int, data: str) -> None:
     out.mkdir(parents=True)
     stage = {"kind": "evaluate", "digest": digest, "versions": {"": 1}, "spec": {"num_samples": 4}, "deps": {"data": data}}
     (out / "record.json").write_text(json.dumps({**stage, "metrics": {"n_samples": 4}, "files": {}}))
-    (out / "stage.json").write_text(json.dumps({**stage, "run": {}, "label": f"arm {HOSTILE}/eval/seed0"}))
+    (out / "stage.json").write_text(json.dumps({**stage, "run": {}, "label": f"arm {HOSTILE}/eval@0"}))
     place = {"band": "all", "op": 1, "mode": "open", "error": f"none {HOSTILE}"}
     rows = [
         {"index": i, "sample": s, **place, "completion": HOSTILE, **dict.fromkeys(("strict", "answer"), s < right), "score": float(s < right)}

@@ -42,10 +42,10 @@ def labelled(made: Plan, start: str) -> list[str]:
 
 def test_each_reads_its_sets_and_the_model_before(root: Path) -> None:
     made = plan(root, *PAIRS)
-    base = labelled(made, "base/base/seed0")[0]
+    base = labelled(made, "base/base@0")[0]
     pairs = labelled(made, "data.pairs")[-1]
     assert made.stages[pairs].kind == "curate"
-    dpo, forget, judge = (named(made, f"{name}/{name}/seed0") for name in ("dpo", "forget", "judge"))
+    dpo, forget, judge = (named(made, f"{name}/{name}@0") for name in ("dpo", "forget", "judge"))
     assert dpo.deps == {"init": base, "data.0": pairs, "validation": pairs}
     assert {role: made.stages[dep].label for role, dep in forget.deps.items() if role != "init"} == {
         "forget.0": "data.edge", "retain.0": "data.hard",
@@ -58,7 +58,7 @@ def test_what_follows_a_reward_model_starts_from_the_model_before(root: Path) ->
     made = plan(root, *PAIRS)
     assert not labelled(made, "judge/eval"), "its evaluation is that of the base, made once"
     on = plan(root, *PAIRS, ("path: [base, judge]", "path: [base, judge, dpo]"))
-    assert named(on, "dpo/dpo/seed0").deps["init"] == labelled(on, "base/base/seed0")[0]
+    assert named(on, "dpo/dpo@0").deps["init"] == labelled(on, "base/base@0")[0]
 
 
 def test_an_arm_that_forgets_other_sets_declares_their_shares_with_their_names(root: Path) -> None:
@@ -69,7 +69,7 @@ def test_an_arm_that_forgets_other_sets_declares_their_shares_with_their_names(r
         "  more: {path: [base, forget], control: forget, set: {forget.forget: {edge: 0.5, corpus: 0.5}}}\n",
     )
     made = plan(root, *PAIRS, other)
-    assert named(made, "more/forget/seed0").spec.forget_mix == [0.5, 0.5]  # type: ignore[attr-defined]
+    assert named(made, "more/forget@0").spec.forget_mix == [0.5, 0.5]  # type: ignore[attr-defined]
 
 
 def test_pairs_cost_what_they_may_be_long_and_a_reference_a_pass_more(root: Path) -> None:

@@ -86,7 +86,7 @@ def test_a_stage_of_another_machine_runs_while_its_log_is_fresh(root: Path) -> N
 
 
 def test_metrics_tell_how_far_a_stage_is_before_its_log_does(root: Path) -> None:
-    folder = started(root, "pretrain", "base/base/seed0 [pretrain]\n")
+    folder = started(root, "pretrain", "base/base@0 [pretrain]\n")
     (folder / "metrics.jsonl").write_text('{"step": 20, "loss": 1.5, "tokens": 25000.0}\n{"step": 21, "lo')
     os.utime(folder / "telemetry.json", (time.time() - 30,) * 2)
     reached = seen(root, "pretrain").reached

@@ -28,11 +28,11 @@ def climbed(finished: Laboratory, tmp_path: Path) -> Laboratory:
 def test_a_ladder_runs_and_more_samples_add_only_their_block(climbed: Laboratory) -> None:
     top = climbed.folder / "results/by-name/climb.smoke"
     assert (top / "report/figures/climb.svg").stat().st_size > 5_000
-    early = artifact.record((top / "early/seed0/rl").resolve())
+    early = artifact.record((top / "early/rl@0").resolve())
     assert early["deps"]["init"].endswith("@20")
-    base = (top / "rl/seed0/base").resolve()
+    base = (top / "rl/base@0").resolve()
     assert artifact.kept_steps(base) == [20, 40]
-    choice = json.loads((top / "best/seed0/best/choice.json").read_text())
+    choice = json.loads((top / "best/best@0/choice.json").read_text())
     lines = [json.loads(line) for line in (base / "metrics.jsonl").read_text().splitlines()]
     losses = {line["step"]: line["eval_loss/id"] for line in lines if "eval_loss/id" in line}
     assert {row["step"]: row["value"] for row in choice["candidates"]} == losses

@@ -1,5 +1,7 @@
-"""`python -m tools.reference` writes every generated file: docs/reference/, docs/methods.md and docs/methods/, docs/papers.md,
-dvc.yaml and configs/schema/. With names it writes those alone (`make docs` calls it without)."""
+"""`python -m tools.reference` writes the generated files: docs/reference/index.md, docs/methods.md, docs/papers.md,
+docs/guide/tasks.md, dvc.yaml and the glossary of pages, which are committed, and configs/schema/ for editors (`make setup` makes
+it, `make docs` all). With names it writes those alone. The pages behind the indexes are part of the site (`make site`).
+`python -m tools.reference find WORDS` prints what they say of a member, a key or a method."""
 
 import shutil
 import sys
@@ -7,23 +9,30 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from interplay.core.model import UserError
-from tools.reference import editors, methods, pages, papers, pipeline
+from tools.reference import editors, lists, methods, pages, papers, pipeline, tasks
 
 Texts = Mapping[Path, str]
 PARTS: dict[str, Callable[[Path], Texts]] = {
-    "reference": pages.files,
-    "methods": methods.files,
+    "reference": lambda root: {root / "docs" / "reference" / "index.md": pages.index(root, linked=False)},
+    "methods": lambda root: {root / "docs" / "methods.md": methods.table(root)},
+    "glossary": lists.glossary,
     "papers": lambda root: {root / "docs" / "papers.md": papers.page(root)},
+    "tasks": tasks.files,
     "dvc": lambda root: {root / "dvc.yaml": pipeline.text(root)},
     "schema": lambda root: editors.files(root / "configs"),
 }
-FOLDERS = {"reference": "docs/reference", "methods": "docs/methods", "schema": "configs/schema"}
+FOLDERS = {"reference": "docs/reference", "schema": "configs/schema"}
 """Part -> the folder that holds its files and no others."""
 
 
 def main(argv: list[str]) -> int:
-    """Write the parts named, or all."""
+    """Write the parts named, or all; or print a part of the reference."""
     root = Path.cwd()
+    if argv[:1] == ["find"]:
+        own = root / "docs" / "methods" / f"{argv[-1]}.md"
+        lines = [*pages.found(root, " ".join(argv[1:])), *filter(None, [methods.files(root).get(own)])]
+        print("\n".join(lines) or f"find: no section and no key has '{' '.join(argv[1:])}'")
+        return 0 if lines else 2
     try:
         made = {name: PARTS[name](root) for name in argv or PARTS}
     except KeyError as error:

@@ -4,6 +4,7 @@ become a link to the model or the union of that name."""
 from collections.abc import Iterator
 
 from interplay.core.model import MOST, Model
+from interplay.core.references import GROUP
 from tools.reference.described import docstrings
 from tools.reference.specs import Schema, inside, members_of, model_of, name_of, schema, unions
 
@@ -33,6 +34,9 @@ def _subclasses(model: type[Model]) -> Iterator[type[Model]]:
 
 def type_words(one: Schema) -> str:
     """A type in words."""
+    if GROUP in one:
+        whole = type_words({key: item for key, item in one.items() if key != GROUP})
+        return f"{whole}, or the name of a file in `configs/{one[GROUP]}`"
     if "$ref" in one:
         return f"@@{model_of(name_of(one['$ref']))}"
     if "discriminator" in one:

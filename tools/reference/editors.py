@@ -9,10 +9,12 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from interplay.core.references import GROUP
 from interplay.model.spec import Shape
 from interplay.rl.sampler_spec import Sampler
 from interplay.rl.spec import Method
 from interplay.run.spec import Site
+from interplay.study.choices import names
 from interplay.study.spec import Scale, ScaleChange, Study
 from interplay.tasks.spec import TaskKeys
 from tools.reference.described import json_schemas
@@ -43,6 +45,7 @@ Schema = dict[str, Any]
 def files(configs: Path) -> dict[Path, str]:
     """Every generated schema, with its text: one line a definition."""
     found, shared = json_schemas(ROOTS)
+    found, shared = _named(found, configs), _named(shared, configs)
     unions: dict[str, Schema] = {}
     defs = {name: _open(schema, unions) for name, schema in sorted(shared.items())}
     roots = {name: _root(name, schema, shared, unions) for name, schema in found.items()}
@@ -54,6 +57,15 @@ def files(configs: Path) -> dict[Path, str]:
 
 def _compact(schema: Any) -> str:
     return json.dumps(schema, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+def _named(schema: Any, configs: Path) -> Any:
+    """The schema, in which each key that may hold the name of a file has those names in place of their group."""
+    if isinstance(schema, list):
+        return [_named(item, configs) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    return {key: names(configs / item) if key == GROUP else _named(item, configs) for key, item in schema.items()}
 
 
 def _shared(defs: dict[str, Schema]) -> dict[str, Schema]:
@@ -116,6 +128,10 @@ def _open(schema: Any, unions: dict[str, Schema]) -> Any:
     `unions`."""
     if not isinstance(schema, dict):
         return schema
+    if GROUP in schema:  # a name, or else the content of a file, so that an editor underlines the wrong key within it
+        whole = _open({key: item for key, item in schema.items() if key != GROUP}, unions)
+        said = {key: whole.pop(key) for key in SAID if key in whole}
+        return {**said, "if": {"type": "string"}, "then": _or_interpolation({"enum": schema[GROUP]}), "else": whole}
     kept = {key: item for key, item in schema.items() if key not in ("required", "title", "discriminator", "oneOf")}
     if kept.get("default") in (None, "", {}, []):
         kept.pop("default", None)

@@ -1,5 +1,7 @@
 """The lists below `docs/data/` that generated pages are made of, each read as what its schema says, and the RL methods."""
 
+import json
+import re
 from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
@@ -11,8 +13,8 @@ from interplay.core.digest import canonical
 from interplay.core.model import KeyPlace, Model, UserError, parse_model
 from interplay.rl.spec import Method
 
-LISTS = ("papers", "places", "withdrawn", "superseded", "methods")
-PAPERS, PLACES, WITHDRAWN, SUPERSEDED, METHODS = (f"docs/data/{name}.yaml" for name in LISTS)
+LISTS = ("papers", "places", "withdrawn", "superseded", "methods", "metrics", "choosing")
+PAPERS, PLACES, WITHDRAWN, SUPERSEDED, METHODS, METRICS, CHOOSING = (f"docs/data/{name}.yaml" for name in LISTS)
 """The files, as messages name them."""
 WITHDRAWN_VERDICT = "withdrawn"
 TEXTS: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("texts.yaml").read_text(encoding="utf-8"))
@@ -103,6 +105,39 @@ class Mark(Model):
     """What the numbers are checked against."""
 
 
+class Meaning(Model):
+    """What a logged number is."""
+
+    unit: str
+    meaning: str
+    watch: str
+    """Its healthy range, and what a departure from it means."""
+
+
+def logged(root: Path) -> dict[str, dict[str, dict[str, Meaning]]]:
+    """Kind of run -> heading -> name of a logged number -> what it is."""
+    return {
+        kind: {
+            title: {name: parse_model(Meaning, one, KeyPlace(METRICS, (kind, title, name))) for name, one in rows.items()}
+            for title, rows in grouped.items()
+        }
+        for kind, grouped in _read(root, METRICS).items()
+    }
+
+
+class Choice(Model):
+    """What is seen in a run, and the methods that answer it."""
+
+    see: str
+    methods: tuple[str, ...]
+    why: str
+
+
+def choices(root: Path) -> tuple[Choice, ...]:
+    """Which method when."""
+    return tuple(parse_model(Choice, one, place) for place, one in _listed(_read(root, CHOOSING), KeyPlace(CHOOSING)))
+
+
 def marks(root: Path) -> dict[str, Mark]:
     """Method -> mark."""
     return {name: parse_model(Mark, one, KeyPlace(METHODS, (name,))) for name, one in _read(root, METHODS).items()}
@@ -179,3 +214,17 @@ def _read(root: Path, name: str) -> Any:
 def _parsed(text: str) -> Any:
     """By its text: a page asks for the same file once per study."""
     return yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+
+
+def glossary(root: Path) -> dict[Path, str]:
+    """The terms of docs/glossary.md with their meanings as plain text: what pages of studies explain, without the docs."""
+    entries = re.findall(
+        r"^- (\*\*.+?(?=\n- |\n\n|\Z))", (root / "docs" / "glossary.md").read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
+    )
+    found: dict[str, str] = {}
+    for entry in entries:
+        names, _, meaning = entry.partition(": ")
+        plain = re.sub(r"\[([^\]]*)\]\([^)]*\)|[`*]", r"\1", " ".join(meaning.split("\n  - ")[0].split()))
+        found |= dict.fromkeys(re.findall(r"\*\*(.+?)\*\*", names), plain)
+    path = root / "src" / "interplay" / "report" / "templates" / "glossary.json"
+    return {path: json.dumps(found, indent=1, ensure_ascii=False) + "\n"}

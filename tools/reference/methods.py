@@ -1,40 +1,43 @@
-"""`docs/methods.md`, the table of RL methods, and a page for each below `docs/methods/`: the whole method with its members, its
-equation test, the studies that use it, and what they found."""
+"""`docs/methods.md`, the table of RL methods, and for the site a page for each: the whole method with its members, its equation
+test, the studies that use it, and what they found."""
 
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from interplay.rl.spec import Method
-from tools.reference import cards, lists, pages
+from interplay.study.choices import names
+from tools.reference import cards, lists, pages, papers
 from tools.reference.cards import Evidence
 from tools.reference.cells import cell
 from tools.reference.numbers import of_contrast
-from tools.reference.papers import anchor_of
 
 COLUMNS = ("method", "paper", "seams", "equation test", "oracle", "evidence", "studies")
 MOST_ROWS = 12
 """Comparisons that a page shows."""
 
 
-def files(root: Path) -> dict[Path, str]:
-    """Every page, with its text."""
-    found = cards.read(root)
-    users = studies(root)
+def table(root: Path) -> str:
+    """docs/methods.md, which is committed."""
+    found, users = cards.read(root), studies(root)
     rows = [_row(found, name, users.get(name, [])) for name in found.methods]
-    table = "\n".join(f"| {' | '.join(row)} |" for row in [COLUMNS, ["---"] * len(COLUMNS), *rows])
-    made = {root / "docs" / "methods.md": "\n\n".join([*lists.TEXTS["methods"], table]) + "\n"}
-    for name in found.methods:
-        made[root / "docs" / "methods" / f"{name}.md"] = _page(root, found, name, users.get(name, []))
-    return made
+    lines = "\n".join(f"| {' | '.join(row)} |" for row in [COLUMNS, ["---"] * len(COLUMNS), *rows])
+    return "\n\n".join([*lists.TEXTS["methods"], lines]) + "\n"
+
+
+def files(root: Path) -> dict[Path, str]:
+    """A page for each method, as it would lie below docs/methods."""
+    found, users = cards.read(root), studies(root)
+    return {root / "docs" / "methods" / f"{name}.md": _page(root, found, name, users.get(name, [])) for name in found.methods}
 
 
 def studies(root: Path) -> dict[str, list[str]]:
-    """Method -> the studies whose YAML takes it in."""
-    folder = root / "configs" / "study"
+    """Method -> the studies whose YAML takes it in or names it, alone or in a list."""
+    folder, known = root / "configs" / "study", names(root / "configs" / "method")
     found: dict[str, list[str]] = {}
     for path in sorted(folder.rglob("*.yaml")):
-        for name in dict.fromkeys(re.findall(r"/method@[\w.]+: (\w+)", path.read_text(encoding="utf-8"))):
+        chosen = re.findall(r"\bmethod(?:@[\w.]+)?: (\[[^\]]*\]|\w+)", path.read_text(encoding="utf-8"))
+        for name in (name for name in dict.fromkeys(re.findall(r"\w+", " ".join(chosen))) if name in known):
             found.setdefault(name, []).append(path.relative_to(folder).with_suffix("").as_posix())
     return found
 
@@ -43,7 +46,7 @@ def _row(found: Evidence, name: str, users: list[str]) -> list[str]:
     method, mark = found.methods[name], found.marks[name]
     seams = lists.differing(method, found.methods["grpo"])
     test = f"`{mark.test.replace('.py:', '.py` `')}`"
-    link = f"[`{name}`](methods/{name}.md)"
+    link = f"[`{name}`](../configs/method/{name}.yaml)"
     return [link, method.paper, ", ".join(seams) or "-", test, mark.oracle, mark.evidence, str(len(users) or "none")]
 
 
@@ -57,7 +60,7 @@ def _page(root: Path, found: Evidence, name: str, users: list[str]) -> str:
         f"- equation: read in the {mark.evidence}" if mark.evidence != "inferred" else "- equation: part of it is inferred",
         f"- test: `tests/unit/{mark.test.replace('.py:', '.py`, `')}`, checked against: {mark.oracle}",
         f"- studies: {cards.studies_line(found, users)}",
-        *(f"- see [{paper.title}](../papers.md#{anchor_of(paper)})" for paper in lists.papers(root) if paper.row == name),
+        *(f"- see [{paper.title}]({papers.address(paper)})" for paper in lists.papers(root) if paper.row == name),
     ]
     parts = [f"# {name}", " ".join(about), "\n".join(facts), f"```yaml\n{yaml}\n```", _seams(method, pages.member_links(root))]
     if rows := list(_comparisons(found, name, users)):

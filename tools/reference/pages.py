@@ -1,4 +1,4 @@
-"""The pages of docs/reference/, made of the JSON Schema of the specs: every key with its type, default and meaning, and a card
+"""The pages of the reference, made of the JSON Schema of the specs: every key with its type, default and meaning, and a card
 for each kind and each member of a union. A definition is on the page of the first root in PAGES that leads to it."""
 
 import re
@@ -99,7 +99,7 @@ def properties(section: Section) -> dict[str, Schema]:
 
 @cache
 def files(root: Path) -> dict[Path, str]:
-    """Every page below docs/reference, with its text."""
+    """Every page below docs/reference but the index, with its text. They are part of the site and not committed."""
     evidence = cards.read(root)
     texts: dict[str, str] = {}
     links: dict[str, str] = {}
@@ -115,8 +115,22 @@ def files(root: Path) -> dict[Path, str]:
     for page, more in ((OWN, extensions.blocks()), (COMMANDS, commands.blocks())):
         texts |= {name: text for name, text, _ in _cut(page, list(more))}
     made = {name: LINK.sub(lambda match: links.get(match[1], "keys"), text) for name, text in texts.items()}
-    made["index"] = _index(made)
     return {root / "docs" / FOLDER / f"{name}.md": text for name, text in made.items()}
+
+
+def found(root: Path, words: str) -> Iterator[str]:
+    """The sections whose heading has the words (`clipped`, `loss: clipped`, `kind: rl`), else the rows of keys that have them."""
+    sections_of = [part for text in files(root).values() for part in re.split(r"^## ", text, flags=re.MULTILINE)[1:]]
+    heads = [
+        part
+        for part in sections_of
+        if words in part.partition("\n")[0].replace(": ", " ").split() or part.startswith(f"{words}\n")
+    ]
+    yield from (f"## {part.rstrip()}\n" for part in heads)
+    for part in sections_of if not heads else ():
+        for line in part.splitlines():
+            if line.startswith("| `") and words in line:
+                yield f"{part.partition(chr(10))[0]}: {line.strip('| ')}"
 
 
 @cache
@@ -136,9 +150,11 @@ def anchor(title: str) -> str:
     return re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
 
 
-def _index(texts: Mapping[str, str]) -> str:
-    heads = {name: text.partition("\n")[0].removeprefix("# ") for name, text in texts.items()}
-    return "\n".join([*lists.TEXTS["index"], *(f"- [{title}]({name}.md)" for name, title in heads.items()), ""])
+def index(root: Path, linked: bool) -> str:
+    """docs/reference/index.md; the committed one names the pages, that of the site leads to them."""
+    heads = {path.name: text.partition("\n")[0].removeprefix("# ") for path, text in files(root).items()}
+    lines = [f"- [{title}]({name})" if linked else f"- {title}" for name, title in heads.items()]
+    return "\n".join([*lists.TEXTS["index"], *lines, ""])
 
 
 def _of_root(root: str) -> list[Section]:

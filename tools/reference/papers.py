@@ -1,8 +1,8 @@
-"""`docs/papers.md`: paper -> study -> what holds here and what does not. Verdicts and numbers come from `docs/results/`, which
-`interplay export STUDY --scale SCALE -o docs/results/STUDY.SCALE.json` writes; none is typed but those of an older version of a
-study, which papers.yaml keeps under `earlier`. What docs/data/withdrawn.yaml withdraws is printed so, with its reason. A
-result counts as long as its report is the one of the committed lock; else the study was not run at this commit, and the page says
-that instead."""
+"""`docs/papers.md`, and for the site the sections on papers: paper -> study -> what holds here and what does not. Verdicts and
+numbers come from `docs/results/`, which `interplay export STUDY --scale SCALE -o docs/results/STUDY.SCALE.json` writes; none is
+typed but those of an older version of a study, which papers.yaml keeps under `earlier`. What docs/data/withdrawn.yaml withdraws
+is printed so, with its reason. A result counts as long as its report is the one of the committed lock; else the study was not run
+at this commit, and the page says that instead."""
 
 import re
 from collections.abc import Mapping
@@ -22,21 +22,16 @@ FOLDER = "interplay/"
 HEADS = ("study", "claim", "source", "published", "here", "verdict", "where scale may explain a difference")
 
 
+def claim_page(root: Path) -> str:
+    """The page with every claim of the central paper's studies."""
+    return "\n\n".join([f"# {CLAIMS}", lists.TEXTS["claims"], claim_table(root, lists.papers(root))]) + "\n"
+
+
 def page(root: Path) -> str:
-    """The page, of the lists, locks and results below `root`."""
+    """The page, of the lists, locks and results below `root`: a line a paper, and where each paper has its place."""
     check_withdrawn(root)
-    papers = lists.papers(root)
-    parts = [
-        *lists.TEXTS["papers"],
-        *lists.TEXTS["papers_reading"],
-        "\n".join(["| paper | study | here |", "| --- | --- | --- |", *(_line(root, paper) for paper in papers)]),
-        f"## {CLAIMS}",
-        lists.TEXTS["claims"],
-        claim_table(root, papers),
-        *(_section(root, paper) for paper in papers),
-        places_section(root),
-    ]
-    return "\n\n".join(parts) + "\n"
+    lines = "\n".join(["| paper | study | here |", "| --- | --- | --- |", *(_line(root, paper) for paper in lists.papers(root))])
+    return "\n\n".join([*lists.TEXTS["papers"], *lists.TEXTS["papers_reading"], lines, places_section(root)]) + "\n"
 
 
 def claims(paper: Paper, result: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -54,11 +49,20 @@ def _line(root: Path, paper: Paper) -> str:
     if paper.earlier and not said:
         said.append(f"{paper.earlier.scale}: an older version, see there")
     link = f"[{paper.title}](https://arxiv.org/abs/{paper.arxiv})"
-    return f"| {link} | [{paper.study}](#{anchor_of(paper)}) | {'; '.join(said) or NOT_RUN} |"
+    return f"| {link} | [{paper.study}](../configs/study/{paper.study}.yaml) | {'; '.join(said) or NOT_RUN} |"
 
 
-def anchor_of(paper: Paper) -> str:
-    """GitHub's anchor of the paper's heading."""
+def address(paper: Paper) -> str:
+    """Of its section, in the study's page of the gallery, from a page of another folder."""
+    return f"../gallery/{page_name(paper.study)}.md#{_anchor(paper)}"
+
+
+def page_name(study: str) -> str:
+    """Of a study's page in the gallery, without its ending."""
+    return study.replace("/", "_")
+
+
+def _anchor(paper: Paper) -> str:
     return re.sub(r"[^\w\- ]", "", _heading(paper).lower()).replace(" ", "-")
 
 
@@ -66,7 +70,8 @@ def _heading(paper: Paper) -> str:
     return f"{paper.title} ({paper.arxiv})"
 
 
-def _section(root: Path, paper: Paper) -> str:
+def section(root: Path, paper: Paper) -> str:
+    """What a paper published and what its study found, with links from docs/."""
     lines = [f"## {_heading(paper)}", "", f"Published: {paper.finding}", ""]
     lines.append(f"Study `configs/study/{paper.study}.yaml`, table `{paper.table}`{f', row `{paper.row}`' if paper.row else ''}.")
     if paper.note:

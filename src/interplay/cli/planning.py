@@ -12,11 +12,13 @@ if TYPE_CHECKING:
     from interplay.cli.overview import Overview
 
 app = common.new_app()
+KEYS = "keys of the study that differ from its file, as in an arm's `set`: rl.method=gspo, rl.steps=10, seeds.values=[0,1]"
 
 
 @command(app, "plan")
 def plan_stages(
     study: common.AnyStudy = None,
+    keys: Annotated[list[str] | None, common.argument(KEYS, metavar="KEY=VALUE")] = None,
     scale: common.Scale = None,
     full: Annotated[bool, flag("--full", "explain every new stage and name every field that differs")] = False,
     stages: Annotated[bool, flag("--stages", "list every stage with its state")] = False,
@@ -44,6 +46,7 @@ def plan_stages(
     Examples:
         interplay plan edge  # the study at the scale of configs/config.yaml
         interplay plan edge --scale smoke  # at another scale
+        interplay plan edge rl.method=gspo rl.steps=10  # with keys of the study changed
         interplay plan edge --against main~3  # compared with the lock of another commit
         interplay plan edge --max-gpu-hours 5  # exit code 2 when it needs more
         interplay plan edge --scale gpu --gpus 1,8,64  # the time on 1, 8 and 64 GPUs
@@ -54,7 +57,7 @@ def plan_stages(
     counts = _gpu_counts(gpus)
     if not (every or study):
         raise UserError("plan: name a study, or give --all")
-    plans = [common.plan_of(study, scale)] if study and not every else common.every_plan()
+    plans = [common.plan_of(study, scale, keys or [])] if study and not every else common.every_plan()
     if check:
         locks.check_locks(plans, CONFIGS, RESULTS, every)
     if write:
@@ -107,6 +110,36 @@ def _show_overview(plan: Plan, counts: list[int], full: bool, stages: bool, as_j
         for line in overview.schedule_lines(on):
             print_visible(line)
     return seen
+
+
+@command(app, "settle")
+def settle_claims(study: common.Study, scale: common.Scale = None) -> None:
+    """Says what the verdicts of a study still need: from the spread of the replicates that are there, how many settle each
+    claim, and what they cost. The first number is where the 95 % interval is expected to be below the estimate's distance from
+    the bound; the second is where four of five repetitions settle it. To add replicates until a verdict comes is no test: choose
+    the number first.
+
+    Examples:
+        interplay settle edge  # replicates and hours for each open claim
+    """
+    from interplay.api import frames
+
+    for line in frames.settle_lines(common.plan_of(study, scale), RESULTS):
+        print_visible(line)
+
+
+@command(app, "judge")
+def judge_study(study: common.Study, scale: common.Scale = None) -> None:
+    """Judges the claims of a study anew from the records that are there, finished or not, and prints the verdicts with their
+    numbers. `interplay report` prints those of the finished report.
+
+    Examples:
+        interplay judge edge  # what the records say now
+    """
+    from interplay.api import frames
+
+    for line in frames.verdict_lines(common.plan_of(study, scale), RESULTS):
+        print_visible(line)
 
 
 @command(app, "calibrate")

@@ -10,13 +10,16 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from interplay.cli import common
 from interplay.cli.common import CONFIGS, RESULTS, argument, command, flag, option
 from interplay.core import artifact, metrics
-from interplay.core.model import UserError, plural, print_visible
+from interplay.core.model import UserError, nearest_name, plural, print_visible
 from interplay.kinds.table import KINDS
 from interplay.results import payloads
 from interplay.study.plan import Plan
 
 if TYPE_CHECKING:
     from interplay.results import garbage
+
+STORES = ("sqlite", "file", "http", "https", "postgresql", "mysql", "mssql", "databricks", "uc")
+"""Schemes of the stores that MLflow takes."""
 
 app = common.new_app()
 
@@ -266,7 +269,9 @@ def adopt_model(
         return
     is_gguf = folder.suffix == ".gguf" and folder.is_file()
     if not is_gguf and not (folder / "config.json").exists():
-        raise UserError(f"{folder}: neither a model (config.json, or a .gguf file) nor a finished artifact (record.json)")
+        raise UserError(
+            f"{folder}: neither a model (config.json, or a .gguf file) nor a finished artifact (record.json); name one"
+        )
     checksum, out, made_now = (single.adopt_gguf if is_gguf else single.adopt_model)(folder, RESULTS, stage)
     parameters = artifact.record(out)["metrics"]["parameters"]
     print_visible(f"{'adopted' if made_now else 'here already:'} {out}, {metrics.quantity(parameters)} parameters")
@@ -301,16 +306,43 @@ def export_study(
     summary_file: Annotated[
         Path | None, option("--from", "draw tables and figures of such a file; no results are needed", metavar="FILE.json")
     ] = None,
+    is_paper: Annotated[
+        bool, flag("--paper", "figures as PDF and PGF, tables in LaTeX, BibTeX and a paper.tex that compiles")
+    ] = False,
+    width: Annotated[
+        Literal["column", "text"] | None,
+        option("--width", "of a paper: column (two columns of 3.25 in, default) or text (one of 5.5 in)"),
+    ] = None,
+    font: Annotated[
+        str | None,
+        option("--font", "of a paper's figures: times (default) or a family that matplotlib finds", metavar="NAME"),
+    ] = None,
 ) -> None:
-    """Writes a finished study to one self-contained folder: page, records, lock and the list of the environment.
+    """Writes a finished study to one self-contained folder: page, records, lock and the list of the environment; or what a paper
+    needs of it.
 
     Examples:
         interplay export edge -o edge  # to the folder edge; open edge/index.html
+        interplay export edge --paper -o paper  # then compile paper/paper.tex
     """
     if (study is None) == (summary_file is None):
         raise UserError("export: name a study, or with --from a file such as docs/results/edge.laptop.json")
-    from interplay.report.write import export, summary  # pandas and matplotlib: not for a mistyped study
+    if not is_paper and (width or font):
+        raise UserError(f"export: --{'width' if width else 'font'} belongs to --paper; add --paper or leave it out")
+    if is_paper and output.suffix == ".json":
+        raise UserError(f"--output = {output}: a paper is a folder; name one that is new, empty or an older export")
+    from interplay.report.write import export, paper, summary  # pandas and matplotlib: not for a mistyped study
 
+    look = paper.Look(width or "column", font or paper.TIMES)
+    paper.check_font(look.font)
+    if summary_file is not None and is_paper:
+        from interplay.study import expand
+
+        known = summary.read_known(summary_file)
+        planned = common.plan_of(known["study"], known["scale"]) if known.get("study") in expand.studies(CONFIGS) else None
+        export.paper_of_summary(summary_file, planned, output, look)
+        print_visible(f"export: {output / 'paper.tex'}")
+        return
     if summary_file is not None:
         export.write_drawn(summary_file, output)
         print_visible(f"export: {output / 'README.md'}")
@@ -318,6 +350,10 @@ def export_study(
     plan = common.plan_of(str(study), scale)
     if hint := common.hint_other_scale(plan):
         raise UserError(common.no_results(plan, hint))
+    if is_paper:
+        export.paper_of_study(plan, RESULTS, output, look)
+        print_visible(f"export: {output / 'paper.tex'}")
+        return
     if output.suffix == ".json":
         summary.write_summary(plan, RESULTS, output)
         print_visible(f"export: {output}")
@@ -348,8 +384,13 @@ def sync_track(
     """Copy records into an MLflow store for `mlflow ui`; existing runs stay as they are."""
     if bool(study) == every:
         raise UserError("track sync: name a study, or give --all")
+    scheme = (to or "").partition("://")[0].partition("+")[0]
+    if to and "://" in to and scheme not in STORES:
+        raise UserError(
+            f"--to {to}: no store of MLflow{nearest_name(scheme, STORES)}; such as sqlite:///mlflow.db or https://HOST"
+        )
     if study is None:
-        plans = [plan for plan in common.every_plan() if _was_launched(plan)]
+        plans = [plan for plan in common.possible_plans() if _was_launched(plan)]
     else:
         plans = [common.plan_of(study, scale)]
         if not _is_started(plans[0]):
@@ -382,16 +423,18 @@ def _is_started(plan: Plan) -> bool:
 
 
 def _mirror_plan(plan: Plan, to: str | None) -> str:
-    from interplay.track import live, mirror
+    from interplay.track import live, mirror, views
     from snakemake_logger_plugin_mlflow import store
 
     uri, begun = store.uri_of(to), time.monotonic()
     try:
         with live.mirror_turn(RESULTS, uuid.uuid4().hex):
-            states = mirror.Mirror(plan, RESULTS, uri).everything()
-            live.mark_mirrored(plan, RESULTS, uri, states)
+            opened = mirror.Mirror(plan, RESULTS, uri)
+            states = opened.everything()
+            live.mark_mirrored(plan, RESULTS, uri, states, opened.experiment)
     except Exception as error:
         raise UserError(f"track sync: {store.redacted_reason(uri, error)}") from None
     found = ", ".join(f"{list(states.values()).count(status)} {status}" for status in dict.fromkeys(states.values()))
     spent = time.monotonic() - begun
-    return f"{plan.study} at {plan.scale}: {found or 'nothing started yet'}; {store.redacted(uri)}, {spent:.1f} s"
+    said = f"{plan.study} at {plan.scale}: {found or 'nothing started yet'}; {store.redacted(uri)}, {spent:.1f} s"
+    return "\n".join([said, *views.address_lines(plan, uri, opened.experiment)])

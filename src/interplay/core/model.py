@@ -13,8 +13,8 @@ from pydantic_core import CoreSchema, InitErrorDetails, core_schema
 
 LONGEST_VALUE = 80
 """Characters of a value that a message shows."""
-MOST_NAMED = 20
-"""Known names that a message lists."""
+MOST_NAMED = 8
+"""Known names that a message lists, the nearest first."""
 
 MESSAGES = {
     "model_type": "should be keys and values",
@@ -155,11 +155,13 @@ def plural(number: int, noun: str) -> str:
 
 
 def nearest_name(word: str, known: Iterable[Any]) -> str:
-    """`; did you mean 'x'?` for the closest known word, else the list of what is known."""
-    words = sorted({str(item) for item in known})
-    close = difflib.get_close_matches(str(word)[:100], words, n=1)
+    """`; did you mean 'x'?` for the closest known word, else what is known, the nearest first."""
+    asked, words = str(word)[:100], sorted({str(item) for item in known})
+    close = difflib.get_close_matches(asked, words, n=1)
     if close:
         return f"; did you mean '{close[0]}'?"
+    if len(words) > MOST_NAMED:
+        words.sort(key=lambda one: -difflib.SequenceMatcher(None, one, asked).ratio())
     more = f" and {len(words) - MOST_NAMED} more" if len(words) > MOST_NAMED else ""
     return f"; known: {', '.join(words[:MOST_NAMED])}{more}" if words else ""
 

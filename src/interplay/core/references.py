@@ -1,10 +1,13 @@
 """References inside a study: mixes whose shares sum to one, and the roles under which a stage reads its inputs."""
 
+import math
 import re
-from collections.abc import Mapping
-from typing import Annotated, Any, TypeVar
+from collections.abc import Callable, Mapping
+from decimal import Decimal
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
 from pydantic import AfterValidator
+from pydantic.fields import FieldInfo
 
 # Shares that sum to one.
 
@@ -17,6 +20,30 @@ def check_mix(mix: dict[Any, float], what: str) -> dict:
     if not mix or not abs(total - 1) <= 1e-6:  # also refuses NaN
         raise ValueError(f"{what} must be shares that sum to 1; these sum to {total:g}")
     return mix
+
+
+REST = "rest"
+"""In place of a share: what the others leave of 1."""
+RestOf = dict[str, float | Literal["rest"]]
+"""Shares as a study writes them."""
+
+
+def fill_rest(mix: Any) -> Any:
+    """The mix with a number in place of `rest`, counted in decimals, so that next to 0.9 it is 0.1; a set for which nothing is
+    left goes. What is no mix is left for the schema to refuse. Raises ValueError for a second `rest`, and where less than
+    nothing is left."""
+    names = [name for name, share in mix.items() if share == REST] if isinstance(mix, dict) else []
+    if not names:
+        return mix
+    if len(names) > 1:
+        raise ValueError(f"'{names[0]}' and '{names[1]}' both take the rest; give one of them a share")
+    others = {name: share for name, share in mix.items() if share != REST}
+    if not all(isinstance(share, int | float) and math.isfinite(share) for share in others.values()):
+        return mix
+    left = 1 - sum((Decimal(str(share)) for share in others.values()), Decimal(0))
+    if left < 0:
+        raise ValueError(f"nothing is left for '{names[0]}: rest': the other shares sum to {1 - left}; lower one")
+    return {name: float(left) if name == names[0] else share for name, share in mix.items() if left or name != names[0]}
 
 
 Mix = Annotated[list[float], AfterValidator(lambda shares: [*check_mix(dict(enumerate(shares)), "a mix").values()])]
@@ -43,6 +70,29 @@ def largest_remainder(shares: list[float], total: int) -> list[int]:
     for i in by_remainder[: total - sum(counts)]:
         counts[i] += 1
     return counts
+
+
+# Keys that may hold the name of a file.
+
+
+class ByName(NamedTuple):
+    """Marks a key whose value may be given as the name of a file: `method: gspo` is configs/method/gspo.yaml. The planner puts
+    the file's content in its place (study/choices.py)."""
+
+    group: str
+    """Folder below configs/."""
+
+    def __get_pydantic_json_schema__(self, schema: Any, handler: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
+        return {**handler(schema), GROUP: self.group}
+
+
+GROUP = "x-group"
+"""Key of a JSON Schema for the group of a key."""
+
+
+def group_of(field: FieldInfo) -> str:
+    """The group of a field that may hold a name; empty for others."""
+    return next((mark.group for mark in field.metadata if isinstance(mark, ByName)), "")
 
 
 # The roles under which a trainer reads its corpora: `corpus`, or `corpus.0`, `corpus.1`, ... where its data come in shards.

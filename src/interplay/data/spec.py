@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from interplay.core.extension import FILLED, Extension, written_as
 from interplay.core.model import Count, Keys, Model, Natural, Since, Written, partial_model, union_of
-from interplay.core.references import SHARES, Mix
+from interplay.core.references import SHARES, ByName, Mix, RestOf, fill_rest
 from interplay.data.steps.spec import STEPS, CustomStep, StepModel
 from interplay.tasks.spec import Task, TaskKeys
 
@@ -204,7 +204,7 @@ class DataSet(Model):
     equally many. Nothing repeats within a shard (see `unique`), some problems do across shards; a transform sees one shard at a
     time; a bpe tokenizer learns from the first. A set that grows by shards of equal size keeps its existing shards. Null: one
     set."""
-    task: TaskKeys = {}
+    task: Annotated[TaskKeys, ByName("task")] = {}
     """Generated: keys of the task that differ from the study's; with another `name`, a task of its own."""
     file: str | None = None
     """File in a published format, by its path from the project's root, below it or through a link there."""
@@ -214,8 +214,8 @@ class DataSet(Model):
     """Format of the file."""
     defects: dict[str, str] = {}
     """Handling of defective items of the file."""
-    mix: dict[str, float] | None = None
-    """Other sets and their shares."""
+    mix: Annotated[dict[str, float], BeforeValidator(fill_rest, json_schema_input_type=RestOf)] | None = None
+    """Other sets and their shares, of which one may be `rest`."""
     steps: list[StepKeys] = []
     """Steps applied to the mixed rows. A step that reads samples takes `arm` (whose final model samples) and `evaluate` (how);
     one that compares takes `against: [sets]`."""

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import BeforeValidator
 
-from interplay.core import execution, model
+from interplay.core import execution, model, references
 from interplay.data.spec import CorpusSpec
 
 # Marks of the keys: what a name leads to, and the dependencies that the planner makes of it.
@@ -59,11 +59,12 @@ SHARES = "name the problem sets and their shares"
 
 def _mapping(value: Any) -> Any:
     if not isinstance(value, dict):
-        raise ValueError("must map problem sets to shares, such as {edge: 1.0}")
-    return value
+        raise ValueError("must map problem sets to shares, such as {edge: 0.2, corpus: rest}")
+    return references.fill_rest(value)
 
 
-Shares = Annotated[dict[str, float], BeforeValidator(_mapping)]
+Shares = Annotated[dict[str, float], BeforeValidator(_mapping, json_schema_input_type=references.RestOf)]
+"""Of a problem set, `rest` is what the others leave of 1."""
 
 
 # The keys, kind by kind. The planner resolves them in the order in which they are declared.
@@ -93,7 +94,7 @@ class TrainReferences(References):
     """Of pretrain, midtrain and sft."""
 
     data: Annotated[Shares, Sets("data", "training", packed="corpus", missing=SHARES)] = {}
-    """Problem sets and their shares, which sum to 1."""
+    """Problem sets and their shares, which sum to 1; `rest`: what the others leave."""
     validation: Annotated[str, Sets("validation", "evaluation")] = ""
     """Problem set for the loss by band."""
     corpus: Annotated[dict[str, Any], model.Written(_corpus)] = {}
@@ -104,7 +105,7 @@ class RLReferences(References):
     """Of rl."""
 
     data: Annotated[Shares, Sets("data", "training", "mix", missing=SHARES)] = {}
-    """Problem sets that prompts come from, and their shares, which sum to 1."""
+    """Problem sets that prompts come from, and their shares, which sum to 1; `rest`: what the others leave."""
     offline: Annotated[str, Samples("offline", "init on each set")] = ""
     """Evaluate stage, as which the model before is sampled on each set; the sampler starts from these samples."""
 
@@ -113,7 +114,7 @@ class TeachReferences(References):
     """Of teach."""
 
     data: Annotated[Shares, Sets("data", "selection", "mix", missing=SHARES)] = {}
-    """Hard problems that are asked, and their shares, which sum to 1."""
+    """Hard problems that are asked, and their shares, which sum to 1; `rest`: what the others leave."""
     instances: Annotated[str, Sets("instances", "training")] = ""
     """Problem set that datasets are drawn from, with `proposer: instances`."""
 
@@ -122,7 +123,7 @@ class PreferReferences(References):
     """Of prefer."""
 
     data: Annotated[Shares, Sets("data", "training", "mix", pairs=True, missing=SHARES)] = {}
-    """Sets of pairs and their shares, which sum to 1."""
+    """Sets of pairs and their shares, which sum to 1; `rest`: what the others leave."""
     validation: Annotated[str, Sets("validation", "evaluation", pairs=True)] = ""
     """Set of pairs that are held out."""
 
@@ -134,7 +135,7 @@ class RewardModelReferences(References):
     """Of reward_model."""
 
     data: Annotated[Shares, Sets("data", "training", "mix", pairs=True, missing=SHARES)] = {}
-    """Sets of pairs and their shares, which sum to 1."""
+    """Sets of pairs and their shares, which sum to 1; `rest`: what the others leave."""
     validation: Annotated[str, Sets("validation", "evaluation", pairs=True, missing=HELD_OUT)] = ""
     """Set of pairs that are held out."""
     samples: Annotated[str, Samples("samples", "init", problems="prompts")] = ""
@@ -145,16 +146,16 @@ class UnlearnReferences(References):
     """Of unlearn."""
 
     forget: Annotated[Shares, Sets("forget", "training", "forget_mix", missing=SHARES)] = {}
-    """Problem sets to be forgotten and their shares, which sum to 1."""
+    """Problem sets to be forgotten and their shares, which sum to 1; `rest`: what the others leave."""
     retain: Annotated[Shares, Sets("retain", "training", "retain_mix", missing=SHARES)] = {}
-    """Problem sets to be retained and their shares, which sum to 1."""
+    """Problem sets to be retained and their shares, which sum to 1; `rest`: what the others leave."""
 
 
 class OwnTrainerReferences(References):
     """Of custom."""
 
     data: Annotated[Shares, Sets("data", "training", "mix", missing=SHARES)] = {}
-    """Problem sets and their shares, which sum to 1."""
+    """Problem sets and their shares, which sum to 1; `rest`: what the others leave."""
 
 
 class EvaluateReferences(References):

@@ -1,8 +1,8 @@
 """Every stage of the project by digest, from the committed locks and from results/: names for stages, lineage, and names of the
 RL methods of configs/method.
 
-Commands take a digest's beginning, `digest@step`, or a path such as `edge/rl_edge/seed0/rl`. Locks leave specs out: a resolved
-stage, and all that it depends on, get theirs from results/ or by planning a study that has it."""
+Commands take a digest's beginning, `digest@step`, or an address: `edge/rl_edge/rl@0`, `edge.smoke/rl_edge/rl@0`. Locks leave
+specs out: a resolved stage, and all that it depends on, get theirs from results/ or by planning a study that has it."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -88,11 +88,10 @@ def resolve_stage(text: str, catalog: Catalog, configs: Path, scale: str) -> Ref
         if digest:
             raise UserError(f"digest {text!r} names no stage in results/ or configs/plans")
         hint = nearest_name(name.split("/")[0], expand.studies(configs))
-        raise UserError(f"{text!r} is neither a digest nor STUDY/ARM/seedN/STAGE{hint}")
-    path, _, step = rest.partition("@")
+        raise UserError(f"{text!r} is neither a digest nor STUDY/ARM/STAGE@SEED{hint}")
     plan = expand.plan_study(configs, *study)
     catalog.stages.update(plan_json(plan))
-    return Ref(_named_stage(plan, path, text), int(step) if step.isdecimal() else None)
+    return _named_stage(plan, rest, text)
 
 
 def ancestors(digest: str, stages: Mapping[str, dict[str, Any]]) -> Stages:
@@ -148,7 +147,7 @@ def _label_stages(catalog: Catalog, holders: list[str]) -> None:
 
 
 def split_study(name: str, configs: Path, scale: str) -> tuple[tuple[str, str] | None, str]:
-    """`edge/rl_edge/seed0/rl` or `edge.laptop/...` -> (("edge", "laptop"), "rl_edge/seed0/rl"); (None, name) when no study is
+    """`edge/rl_edge/rl@0` or `edge.laptop/...` -> (("edge", "laptop"), "rl_edge/rl@0"); (None, name) when no study is
     named. A study in a folder is written as its path or, as in by-name/, with dots."""
     known = {
         spelt: (study, given)
@@ -174,25 +173,32 @@ def plan_json(plan: Plan) -> Stages:
 
 
 def readable_names(plan: Plan) -> dict[str, str]:
-    """`report` and `<arm>/seed<n>/<stage>` -> digest."""
+    """`report` and `<arm>/<stage>@<seed>` -> digest."""
     found = {"report": plan.report}
     for arm in report_spec(plan).arms:
         steps = [*((stage.name, stage.digest) for stage in arm.path), *arm.evaluations.items()]
-        found |= {f"{arm.arm}/seed{arm.seed}/{name}": artifact.split_ref(ref)[0] for name, ref in steps}
+        found |= {f"{arm.arm}/{name}@{arm.seed}": artifact.split_ref(ref)[0] for name, ref in steps}
     return found
 
 
-def _named_stage(plan: Plan, path: str, text: str) -> str:
-    labels = {stage.label: digest for digest, stage in plan.stages.items() if "/" not in stage.label}  # such as data.edge
-    known = {**readable_names(plan), **labels}
-    if path in known:
-        return known[path]
-    found = {digest for name, digest in known.items() if re.sub(r"/seed\d+/", "/", name) == path}
+def _named_stage(plan: Plan, path: str, text: str) -> Ref:
+    """The stage at an address within a study: `arm/stage@seed`, `data.edge`, each also with `@step`; a seed may be left out where
+    it makes no difference."""
+    known: dict[str, set[str]] = {}
+    for name, digest in [*((stage.label, digest) for digest, stage in plan.stages.items()), *readable_names(plan).items()]:
+        known.setdefault(name, set()).add(digest)
+    if not path:
+        raise UserError(f"{text!r} is a study; name one of its stages, such as {text}/{list(known)[-1]}")
+    outer, _, step = path.rpartition("@")
+    of_step = path not in known and outer in known and step.isdecimal()
+    path = outer if of_step else path
+    found = known.get(path) or {digest for name, of in known.items() if name.rpartition("@")[0] == path for digest in of}
     if len(found) == 1:
-        return found.pop()
+        return Ref(min(found), int(step) if of_step else None)
     if found:
-        arm, _, stage = path.rpartition("/")
-        raise UserError(f"{text!r} has several seeds; write {arm}/seedN/{stage}")
+        names = sorted(found) if path in known else [name for name in known if name.rpartition("@")[0] == path]
+        more = ", ..." if len(names) > MOST_LISTED else ""
+        raise UserError(f"{text!r} names several stages; write one of {', '.join(names[:MOST_LISTED])}{more}")
     raise UserError(f"{text!r}: study {plan.study} at scale {plan.scale} has no stage {path!r}{nearest_name(path, known)}")
 
 

@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 
 from interplay.core.extension import Extension, written_as
 from interplay.core.model import Count, Formerly, Model, Natural, NotNegative, Share, Since
+from interplay.core.references import ByName
 from interplay.model.spec import ComputeSpec, TuneOptimizer, TuneSchedule, check_checkpoints
 from interplay.rl import advantage_spec, edit_spec, loss_spec, request_spec as requests_spec, reward_spec, sampler_spec
 from interplay.rollout.spec import CompletionEpisode, EngineName, Episode, check_dtype
@@ -154,7 +155,8 @@ class Method(Model):
 
     paper: str
     """Where the method and these settings come from."""
-    sampler: sampler_spec.Sampler = sampler_spec.UniformSampler()
+    sampler: Annotated[sampler_spec.Sampler, ByName("curriculum")] = sampler_spec.UniformSampler()
+    """Which prompts a step gets: a file of configs/curriculum by its name, or its content."""
     allocation: Annotated[requests_spec.Allocation, Formerly("planner")] = requests_spec.FixedAllocation()
     """How many completions each prompt gets."""
     prompting: Annotated[requests_spec.Prompting, Since(requests_spec.PlainPrompting())] = requests_spec.PlainPrompting()
@@ -196,7 +198,8 @@ class RLSpec(ComputeSpec):
     and `offline.<i>.<part>` where the stage names under `offline` an evaluate stage: samples of `init` on `data.<i>`, from which
     the sampler starts."""
 
-    method: Method
+    method: Annotated[Method, ByName("method")]
+    """A file of configs/method by its name, or its content."""
     reward: reward_spec.Reward = reward_spec.ProcessReward()
     mix: list[float]
     """Share of each `data.<i>` role among the prompts; sums to 1."""

@@ -21,7 +21,7 @@ from interplay.model.spec import SourceSpec
 from interplay.results import catalog, estimate, payloads, state
 from interplay.run import forkserver, resources, slurm
 from interplay.run.spec import Site
-from interplay.study import expand
+from interplay.study import choices, expand
 from interplay.study.plan import Plan, Stage
 from interplay.track import live
 
@@ -158,12 +158,14 @@ class Graph:
         """Write `stage.json` for every stage that is not done, and remove failures: a new start may succeed. A stage that came
         through DVC or from a kept record is done and lacks the file, too."""
         commit, peers = artifact.current_commit(), self._peers()
+        names = {stage.digest: plan.address(stage) for plan in reversed(self.plans) for stage in plan.stages.values()}
         for stage in self.stages.values():
             folder = self.folder(stage.digest)
             if not artifact.done(folder):
                 (folder / "failure.json").unlink(missing_ok=True)
                 more = {"peers": peers[stage.digest]} if stage.digest in peers else {}
-                artifact.write_json(folder / "stage.json", {**stage.as_json(), "commit": commit, **more})
+                known = {**stage.as_json(), "address": names[stage.digest]}
+                artifact.write_json(folder / "stage.json", {**known, "commit": commit, **more})
             elif not (folder / "stage.json").exists():
                 artifact.write_json(folder / "stage.json", stage.as_json())
 
@@ -183,7 +185,7 @@ class Graph:
         return found
 
     def link(self) -> list[Path]:
-        """Readable links: `by-name/<study>.<scale>/report` and `.../<arm>/seed<n>/<stage>`; returns the reports."""
+        """Readable links: `by-name/<study>.<scale>/report` and `.../<arm>/<stage>@<seed>`; returns the reports."""
         return [_link_study(self.results, plan, self.by_name(plan)) for plan in self.plans if not self.missing([plan.report])]
 
     def by_name(self, plan: Plan) -> Path:
@@ -226,7 +228,9 @@ def open_graph(root: Path, config: dict[str, Any], main_process: bool) -> Graph:
         _check_writable(results)
         names, scale = expand.chosen(root / "configs", config)
         site = slurm.load_site(root / "configs")
-        graph = Graph(results, [expand.plan_study(root / "configs", name, scale) for name in names], site)
+        graph = Graph(
+            results, [expand.plan_study(root / "configs", name, scale, choices.given_keys(config)) for name in names], site
+        )
         graph.kept = payloads.restorable_records(results, graph.stages, payloads.stored_kinds(results))
         _check_warning_time(graph)
         if limits := expand.limits(config):

@@ -132,7 +132,7 @@ def _open_job(out: Path) -> Job | None:
 
 def _begin(job: Job, **more: Any) -> None:
     stage = job.stage
-    LOG.info("%s [%s %s]", stage["label"], stage["kind"], stage["digest"])
+    LOG.info("%s [%s %s]", stage.get("address") or stage["label"], stage["kind"], stage["digest"])
     attempts = int(metrics.read_telemetry(job.out).get("attempts", 0)) + 1  # killed attempts included
     made_by = {"commit": stage.get("commit", ""), "sources": sources.of_kind(stage["kind"])}
     metrics.telemetry(job.out, attempts=attempts, host=platform.node(), **made_by, **more)
@@ -302,7 +302,7 @@ def _make_stack(own: Path, members: list[_Member]) -> None:
 
 def _note_failure(member: _Member, error: model.UserError | model.PermanentError) -> None:
     """What would repeat is written down for the stage's own job; an error of the user's shows up there again."""
-    LOG.error("interplay: %s: %s", member.job.stage["label"], error)
+    LOG.error("interplay: %s: %s", member.job.stage.get("address") or member.job.stage["label"], error)
     if isinstance(error, model.PermanentError):
         artifact.write_json(member.job.out / "failure.json", {"message": str(error)})
 

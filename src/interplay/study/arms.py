@@ -31,6 +31,14 @@ Row = tuple[dict[str, Any], dict[str, Any]]
 """What the axes choose, and what they choose at the centre of `one_at_a_time` that it belongs to."""
 
 
+class Named(dict[str, Any]):
+    """Settings that were chosen by the name of a file, and that name, by which axes call them."""
+
+    def __init__(self, name: str, settings: Any) -> None:
+        super().__init__(settings)
+        self.name = name
+
+
 class Combination(NamedTuple):
     """One arm of the plan."""
 
@@ -96,23 +104,30 @@ def apply_changes(stages: Tree, changes: Mapping[str, Any], place: KeyPlace) -> 
         spot = place.key(stage, *keys)
         if stage not in result or not keys:
             raise spot.error(f"must be stage.key{nearest_name(stage, result)}")
-        result[stage] = _put(result[stage], keys, changes[dotted], spot)
+        result[stage] = put_value(result[stage], keys, changes[dotted], spot)
     return result
 
 
-def _put(here: Mapping[str, Any], keys: list[str], value: Any, place: KeyPlace) -> Mapping[str, Any]:
+def put_value(here: Mapping[str, Any], keys: list[str], value: Any, place: KeyPlace) -> Mapping[str, Any]:
+    """The mapping with a value put where keys lead. Raises UserError where they lead into a value."""
     first, *rest = keys
     if rest:
         inner = here.get(first, {})
         if not isinstance(inner, dict):
             raise place.error(f"'{first}' holds a value, not keys")
-        value = _put(inner, rest, value, place)
+        value = put_value(inner, rest, value, place)
     return {**here, first: value}
 
 
 def _equal(one: Any, other: Any) -> bool:
     """Whether two YAML values mean the same; `true` is not 1."""
     return one == other and isinstance(one, bool) == isinstance(other, bool)
+
+
+def _is_own(arm: Arm, key: str, value: Any, lookup: Lookup) -> bool:
+    """Whether the key has this value in an arm before its axes; settings of a file are compared as the spec that they make."""
+    own = own_value(arm, key, lookup)
+    return _equal(value, own) or (isinstance(value, Named) and lookup({**arm.set, key: value}, key) == own)
 
 
 # -- axes ----------------------------------------------------------------------------------------------------------------
@@ -155,7 +170,7 @@ def own_value(arm: Arm, key: str, lookup: Lookup) -> Any:
 def _rows(arm: Arm, lookup: Lookup, place: KeyPlace) -> list[Row]:
     """Every combination that is not excluded."""
     axes = arm.one_at_a_time
-    around = [(key, value) for key, values in axes.items() for value in values if not _equal(value, own_value(arm, key, lookup))]
+    around = [(key, value) for key, values in axes.items() for value in values if not _is_own(arm, key, value, lookup)]
     alone = [{}, *({key: value} for key, value in around)]
     if arm.one_at_a_time and len(alone) == 1:
         raise place.key("one_at_a_time").error("every value is the arm's own; give others")
@@ -204,8 +219,11 @@ def _without_excluded(arm: Arm, rows: list[Row], lookup: Lookup, place: KeyPlace
 
 def _matches(arm: Arm, chosen: dict[str, Any], under: dict[str, list[Any]], lookup: Lookup) -> bool:
     """Whether each of the keys has one of its values."""
-    here = {key: chosen[key] if key in chosen else own_value(arm, key, lookup) for key in under}
-    return all(any(_equal(here[key], value) for value in values) for key, values in under.items())
+
+    def has(key: str, value: Any) -> bool:
+        return _equal(chosen[key], value) if key in chosen else _is_own(arm, key, value, lookup)
+
+    return all(any(has(key, value) for value in values) for key, values in under.items())
 
 
 def _pairs(under: dict[str, list[Any]]) -> str:
@@ -238,6 +256,8 @@ def name_of(group: str, chosen: dict[str, Any]) -> str:
 
 def short_value(value: Any) -> str:
     """A value within a name: `dapo`, `0.01`, `edge:0.5+corpus:0.5`."""
+    if isinstance(value, Named):
+        return value.name.replace("/", "_")
     if isinstance(value, dict):
         return "+".join(f"{key}:{short_value(item)}" for key, item in value.items())
     if isinstance(value, list):

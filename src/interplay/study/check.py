@@ -35,7 +35,8 @@ def check_shares(shares: Mapping[str, float] | None, place: KeyPlace) -> None:
     try:
         references.check_mix(dict(shares or {}), "a mix")
     except (TypeError, ValueError) as error:
-        raise place.error(str(error), shares) from None
+        remedy = f"; change one, or write `{list(shares)[-1]}: rest`" if shares and min(shares.values()) >= 0 else ""
+        raise place.error(f"{error}{remedy}", shares) from None
 
 
 def check_names(context: ArmContext) -> None:

@@ -2,10 +2,11 @@
 pydantic makes it typed, and all that follows works on the typed study: arms x seeds walk their paths, and every distinct stage
 is planned once."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import yaml
@@ -15,7 +16,7 @@ from interplay.core.model import KeyPlace, UserError, nearest_name, parse_model
 from interplay.data.spec import is_whole
 from interplay.kinds.study_keys import OwnTrainerReferences, PathStage
 from interplay.report.spec import Lineup, ReportArm, ReportRung, ReportStage
-from interplay.study import answers, arms, check, contrasts, files, locate, resolve, sets
+from interplay.study import answers, arms, check, choices, contrasts, files, locate, resolve, sets
 from interplay.study.context import ArmContext, PlanBuilder, study_context, with_changes
 from interplay.study.plan import Plan
 from interplay.study.spec import Scale, ScaleChange, Study
@@ -26,21 +27,36 @@ from interplay.train.spec import OwnTrainerSpec
 
 LIMITS = ("max_gpu_hours", "max_hours")
 """Keys of `snakemake --config` that refuse a launch which would take longer."""
+KNOBS = "knobs."
 
 
 def studies(configs: Path) -> list[str]:
     """Names of all studies: the paths below `configs/study`, without the ending."""
-    return _names(configs / "study")
+    return choices.names(configs / "study")
 
 
 def scales(configs: Path) -> list[str]:
     """Names of all scales."""
-    return _names(configs / "scale")
+    return choices.names(configs / "scale")
+
+
+def committed(configs: Path) -> list[tuple[str, str]]:
+    """(study, scale) of all plans that are committed: those of every study, but at scales that list their own `studies`."""
+    known, pairs = studies(configs), []
+    for scale in scales(configs):
+        listed = files.item(files.read(configs, file := configs / "scale" / f"{scale}.yaml"), "studies")
+        nodes = listed.value if isinstance(listed, yaml.SequenceNode) else None
+        for node in nodes or ():
+            if node.value not in known:
+                place = files.at_line(files.place_of(configs, file), node).key("studies")
+                raise place.error(f"no such study{nearest_name(str(node.value), known)}", node.value)
+        pairs += [(str(study), scale) for study in (known if nodes is None else [node.value for node in nodes])]
+    return sorted(pairs)
 
 
 def chosen(configs: Path, config: Mapping[str, Any]) -> tuple[list[str], str]:
     """The studies and the scale to build: from the command line's `study=` and `scale=`, else from `configs/config.yaml`."""
-    known = ["study", "scale", *LIMITS]
+    known = ["study", "scale", "set", *LIMITS]
     if unknown := sorted(set(config) - set(known)):
         raise _given(configs, config, unknown[0]).error(f"unknown key '{unknown[0]}'{nearest_name(unknown[0], known)}")
     given = {key: _text(configs, config, key) for key in ("study", "scale") if key in config}
@@ -86,17 +102,21 @@ def _hours(key: str, value: Any) -> float:
     return hours
 
 
-def load(configs: Path, study: str, scale: str) -> tuple[Study, Scale]:
-    """Compose and validate. Raises UserError in one line for anything that is not as the schema says."""
+def load(configs: Path, study: str, scale: str, words: Sequence[choices.Given] = ()) -> tuple[Study, Scale]:
+    """Compose and validate, with keys that the command line gives. Raises UserError in one line for anything that is not as the
+    schema says."""
     _known(configs / "study", study)
     _known(configs / "scale", scale)
-    tree = _compose(configs, study, scale)
+    tree = _compose(configs, study, scale, {one.key.removeprefix(KNOBS): one.value for one in words if one.key.startswith(KNOBS)})
     places = {"study": KeyPlace(f"{configs.name}/study/{study}.yaml"), "scale": KeyPlace(f"{configs.name}/scale/{scale}.yaml")}
     for group, place in places.items():
         if not isinstance(tree.get(group), dict):
             raise place.error("must hold keys and values, such as `question: ...`, and no `# @package` line")
-    study_given = _at_scale(own_trainers(tree["study"]), scale)
-    typed = parse_model(Study, study_given, places["study"])
+    tree = choices.fill_names({**tree, "study": own_trainers(tree["study"])}, configs, *places.values())
+    if words:
+        changed = choices.with_given(tree["study"], words, scale)
+        tree = choices.fill_names({**tree, "study": changed}, configs, *places.values())
+    typed = parse_model(Study, _at_scale(tree["study"], scale), places["study"])
     for name in typed.scales:
         if name not in scales(configs):
             raise places["study"].key("scales", name).error(f"no such scale{nearest_name(name, scales(configs))}")
@@ -165,21 +185,17 @@ def _changed(scale: Scale, change: ScaleChange | None) -> Scale:
     )
 
 
-def _names(folder: Path) -> list[str]:
-    return sorted(str(path.relative_to(folder).with_suffix("")) for path in folder.rglob("*.yaml") if path.is_file())
-
-
 def _known(folder: Path, name: str) -> None:
     if not folder.is_dir():
         raise UserError(f"{folder}: no such folder; run from the root of the project")
-    known = _names(folder)
+    known = choices.names(folder)
     if name not in known:
         file = f"{folder.parent.name}/{folder.name}/{name[:80]}.yaml"
         plain = name.removesuffix(".yaml").removeprefix(f"{folder.parent.name}/{folder.name}/")
         raise UserError(f"{folder.name}={name[:80]}: no file {file}{nearest_name(plain, known)}")
 
 
-def _compose(configs: Path, study: str, scale: str) -> dict[str, Any]:
+def _compose(configs: Path, study: str, scale: str, knobs: Mapping[str, Any] = MappingProxyType({})) -> dict[str, Any]:
     # Imported here: Hydra costs 0.1 s that a job, which never composes, need not pay.
     from hydra import compose, initialize_config_dir
     from omegaconf import OmegaConf
@@ -189,7 +205,7 @@ def _compose(configs: Path, study: str, scale: str) -> dict[str, Any]:
     try:
         with initialize_config_dir(version_base="1.3", config_dir=str(configs.resolve())):
             composed = compose("config", overrides=[f"study={study}", f"scale={scale}"])
-            _turn_knobs(composed, scale)
+            _turn_knobs(composed, scale, knobs)
             tree = OmegaConf.to_container(composed, resolve=True, throw_on_missing=True)
     except Exception as error:  # Hydra and OmegaConf raise exceptions of many types for a broken file
         raise locate.diagnosed(error, configs, study, scale) from None
@@ -201,14 +217,14 @@ def _no_environment(*name: str) -> str:
     raise ValueError(f"${{oc.env:{','.join(name)}}}: environment variables do not enter a study, whose records are shared")
 
 
-def _turn_knobs(composed: Any, scale: str) -> None:
-    """Give the study's `${knobs.NAME}` their values at this scale, before anything takes them up."""
+def _turn_knobs(composed: Any, scale: str, given: Mapping[str, Any]) -> None:
+    """Give the study's `${knobs.NAME}` their values at this scale, or on the command line, before anything takes them up."""
     from omegaconf import DictConfig, OmegaConf, open_dict
 
     changes = [composed.get("study"), OmegaConf.select(composed, f"study.scales.{scale}")]
     knobs = [change.get("knobs") for change in changes if isinstance(change, DictConfig)]
     with open_dict(composed):
-        composed["knobs"] = OmegaConf.merge({}, *(given for given in knobs if isinstance(given, DictConfig)))
+        composed["knobs"] = OmegaConf.merge({}, *(one for one in knobs if isinstance(one, DictConfig)), dict(given))
 
 
 def _defaults(configs: Path) -> tuple[list[str], str]:
@@ -237,13 +253,26 @@ class ExpandedArm(NamedTuple):
     """One for each seed."""
 
 
-def plan_study(configs: Path, study: str, scale: str) -> Plan:
-    """Compose, validate and expand one study. Raises UserError with file and line of the key that is wrong."""
+def plan_study(configs: Path, study: str, scale: str, given: Sequence[str] = ()) -> Plan:
+    """Compose, validate and expand one study, given by its name or its file. `given`: keys of the command line, `KEY=VALUE`; it
+    plans the file with these keys edited. Raises UserError with file and line of the key that is wrong."""
+    study, words = study_name(configs, study), choices.parse_given(given)
     try:
         with execution.pause_garbage_collection():
-            return expand(study, scale, *load(configs, study, scale), configs)
+            plan = expand(study, scale, *load(configs, study, scale, words), configs)
     except UserError as error:
-        raise locate.located(error, configs, study, scale) from None
+        raise choices.on_command_line(error, words) or locate.located(error, configs, study, scale) from None
+    return replace(plan, at=study if scale == _defaults(configs)[1] else f"{study}.{scale}")
+
+
+def study_name(configs: Path, given: str) -> str:
+    """The name of a study that is given by its name or by the path of its file."""
+    path, folder = Path(given), (configs / "study").resolve()
+    if path.suffix == ".yaml" or given.startswith(f"{configs.name}/"):
+        inside = path.resolve().is_relative_to(folder)
+        path = path.resolve().relative_to(folder) if inside else path
+        return path.as_posix().removesuffix(".yaml")
+    return given
 
 
 def expand(name: str, scale_name: str, study: Study, scale: Scale, configs: Path) -> Plan:
@@ -281,7 +310,7 @@ def _walk(context: ArmContext, arm: str, seed: int) -> ReportArm:
     context = replace(context, tokenizer=tokenizer)
     evaluations, ends, rungs = {}, {}, list[ReportRung]()
     for name in context.study.evaluate:
-        label, stage = f"{arm}/{name}/seed{seed}", context.stages[name]
+        label, stage = f"{arm}/{name}@{seed}", context.stages[name]
         along = [value for key, value in stage.given().items() if isinstance(stage.marks.get(key), PathStage)]
         if not along:
             evaluations[name] = resolve.evaluation(context, name, end, context.place.key("evaluate"), label)[0]

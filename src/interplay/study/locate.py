@@ -2,13 +2,14 @@
 itself may come from an arm's `set`, from the scale, or from a file that the study includes. Hydra forgets where a value came
 from, and says of most broken files only that they are: so the files are read once more, by study/files.py."""
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import yaml
 
-from interplay.core.model import KeyPlace, UnknownKeyError, UserError
+from interplay.core.model import KeyPlace, UnknownKeyError, UserError, nearest_name
 from interplay.study import arms, files
 from interplay.study.files import Source, item
 
@@ -55,6 +56,11 @@ def diagnosed(error: Exception, configs: Path, study: str, scale: str) -> UserEr
             return files.at_line(source.place, found).error(f"{found.value!r}: {remedy}")
     first = (str(error).strip() or str(error.__cause__ or "").strip() or type(error).__name__).splitlines()[0]
     first = first.rpartition("raised while resolving interpolation: ")[2]
+    if knob := re.fullmatch(r"Interpolation key 'knobs\.(.+)' not found", first):
+        of_study = [source.root for source in sources if source.package == ("study",)]
+        changed = [item(item(root, "scales"), scale) for root in of_study]
+        known = [name.value for root in (*of_study, *changed) for name, _ in _pairs(item(root, "knobs"))]
+        first = f"no knob is called '{knob[1]}'{nearest_name(knob[1], known) or '; give the study knobs: {NAME: value}'}"
     group, *keys = _composed_keys(error) or ("",)
     if group in ("study", "scale") and keys:
         owner = file if group == "study" else KeyPlace(f"{configs.name}/scale/{scale}.yaml")

@@ -22,7 +22,7 @@ class Stage:
     """Role -> digest."""
     run: execution.Run
     label: str
-    """The first use of the stage: arm, stage, seed. Not part of the identity."""
+    """The first use of the stage, its address within a study: `arm/stage@seed`. Not part of the identity."""
     digest: str = ""
 
     @staticmethod
@@ -76,6 +76,12 @@ class Plan:
     report: str = ""
     unused: Sequence[str] = field(default_factory=list)
     """Stages of the study that are on no path and that no other stage reads."""
+    at: str = ""
+    """With what addresses of its stages begin: the study, and `.scale` unless that is the project's default."""
+
+    def address(self, stage: Stage) -> str:
+        """What a stage is called everywhere, and found by: `study/arm/stage@seed`, `study.scale/data.edge`."""
+        return f"{self.at or flat_name(self.study, self.scale)}/{stage.label}"
 
     def lock(self) -> str:
         """What is committed of the plan: digest, dependencies and label of each stage, one stage a line. Sorted, so that a diff
@@ -114,11 +120,11 @@ class Plan:
 
 
 # -- the text of a lock ------------------------------------------------------------------------------------------------------
-# `"rl data.0,init": ["7cbe765b5518 bbd,061 rl_edge/rl/seed0", ...]`: a section holds the stages of one kind whose dependencies
+# `"rl data.0,init": ["7cbe765b5518 bbd,061 rl_edge/rl@0", ...]`: a section holds the stages of one kind whose dependencies
 # have the same roles; a line has the digest, the dependencies in the order of the roles, and the label. A dependency is named by
 # the shortest beginning of its digest that no other stage has, as git names commits: a line changes only where its stage or a
 # dependency does. A report reads nearly all stages, by digest in place of a role: `report *`, with those that it does not read.
-# Leading parts of a label that are those of the line above are left out, and their slashes kept: `//seed1`.
+# Leading parts of a label that are those of the line above are left out, and their slashes kept: `/rl@1`.
 
 SHORTEST = 3
 """Characters of a digest that name a dependency at least."""

@@ -280,7 +280,7 @@ def models(context: ArmContext, arm: str, seed: int) -> tuple[list[ReportStage],
             made = context.plan.once(("tokenizer", repr(context.task)), partial(fresh_tokenizer, context))
             context = replace(context, tokenizer=made)
         # A source is the same in all arms.
-        label = f"{arm}/{name}/seed{own}" if stage.marks else f"{stage.place.dotted}/seed{own}" if stage.by_seed else ""
+        label = f"{arm}/{name}@{own}" if stage.marks else f"{stage.place.dotted}@{own}" if stage.by_seed else ""
         digest = _model_stage(context, stage, before, own, label)
         context = replace(context, tokenizer=context.tokenizer or digest)
         path.append(ReportStage(name=name, kind=stage.kind, digest=digest, step=step))

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal, Union
 from pydantic import AfterValidator, Field, ValidationError, ValidationInfo, field_validator
 
 from interplay.core.model import Count, Model, Natural, Share, Written, checked, error_at, partial_model, table_model, union_of
+from interplay.core.references import ByName
 from interplay.data.spec import DataSet, SetChange, Split, TokenizerSpec
 from interplay.data.steps.spec import Contamination
 from interplay.kinds.study_keys import References, Settings
@@ -153,7 +154,7 @@ class ScaleChange(Model):
 
     knobs: dict[str, float | int | str | bool] = {}
     """Values of the study's knobs."""
-    task: TaskKeys = {}
+    task: Annotated[TaskKeys, ByName("task")] = {}
     """The task in place of the study's, whole, such as another family: the same question on another surface."""
     tokenizer: TokenizerKeys = {}
     """The tokenizer in place of the study's, whole."""
@@ -183,8 +184,9 @@ class Study(Model):
     """What is asked, in a sentence; heads the report."""
     source: str = ""
     """Paper and figure."""
-    task: TaskKeys = {}
-    """Keys of the task family; they override the scale's. A study whose problem sets all come from files needs none."""
+    task: Annotated[TaskKeys, ByName("task")] = {}
+    """A file of configs/task by its name, or keys of the task family; they override the scale's. A study whose problem sets all
+    come from files needs none."""
     knobs: dict[str, float | int | str | bool] = {}
     """Name -> a value that other keys of the study take up as `${knobs.NAME}`; each scale may set its own."""
     tokenizer: TokenizerKeys = {}
@@ -239,6 +241,9 @@ class Study(Model):
 
 class Scale(Model):
     """How large a study is run. It never changes the question."""
+
+    studies: list[str] | None = None
+    """Studies whose plans at this scale are committed and checked; null: all. Others run at it without a lock, where they fit."""
 
     tasks: FamilyKeys = {}
     """Name of a family -> keys of its task; the study's override them."""

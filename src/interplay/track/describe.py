@@ -1,6 +1,7 @@
 """What MLflow is given of a stage: name, parameters, tags, metrics, state and times, datasets and models."""
 
 import calendar
+import getpass
 import json
 import re
 import time
@@ -10,18 +11,16 @@ from typing import Any, Final, NamedTuple, cast
 
 from interplay.core import artifact, metrics as core_metrics
 from interplay.core.digest import canonical
-from interplay.kinds.table import makes
+from interplay.kinds.table import KINDS, makes
 from interplay.report.spec import ReportSpec
+from interplay.results import progress
 from interplay.study.plan import Plan, Stage
-from snakemake_logger_plugin_mlflow.events import tail
 
 # What there is of a stage on disk: its state in MLflow's words, its times, its steps. No mlflow here.
 
 
 STATUS = {"done": "FINISHED", "running": "RUNNING", "failed": "FAILED", "unfinished": "KILLED"}
 """A stage's state -> the status of its run. What is new or missing has no run."""
-STOPPED = "interplay: stopped"
-"""How the runner's last line begins when a signal stopped it."""
 
 
 class Found(NamedTuple):
@@ -39,17 +38,9 @@ def look_at_stage(results: Path, kind: str, digest: str) -> Found:
     status = STATUS.get(name, "")
     if status != "KILLED":
         return Found(status, detail if status == "FAILED" else "")
-    last = last_words(results.parent / "logs" / kind / f"{digest}.log")
-    failed = last and not last.startswith(STOPPED)
+    last = progress.last_words(results.parent / "logs" / kind / f"{digest}.log")
+    failed = last and not last.startswith(progress.STOPPED)
     return Found("FAILED", last) if failed else Found("KILLED", last.removeprefix("interplay: ") or detail)
-
-
-def last_words(log: Path) -> str:
-    """The last line of a stage's log if that is a failure or a stop and no progress line; else nothing."""
-    lines = tail(log, 20_000)
-    latest = [number for number, line in enumerate(lines) if line.endswith("]") and " [" in line] or [0]
-    traced = any(line.startswith("Traceback ") for line in lines[latest[-1] :])
-    return lines[-1].strip() if lines and (traced or lines[-1].startswith("interplay: ")) else ""
 
 
 def stage_times(out: Path) -> tuple[int, int]:
@@ -107,9 +98,9 @@ def stage_places(plan: Plan) -> dict[str, Place]:
 
 
 def run_name(stage: Stage, place: Place | None) -> str:
-    """`rl_edge/rl/seed0`; `problems/edge_test`, `corpus/base`, `tokenizer` and `report` for stages of no arm."""
+    """`rl_edge/rl@0`; `problems/edge_test`, `corpus/base`, `tokenizer` and `report` for stages of no arm."""
     if place is not None:
-        return f"{place.arm}/{place.stage}/seed{place.seed}"
+        return f"{place.arm}/{place.stage}@{place.seed}"
     own = stage.label.removeprefix("data.").removeprefix("stages.").removesuffix(f".{stage.kind}")
     return own if own == stage.kind else f"{stage.kind}/{own}"
 
@@ -144,27 +135,79 @@ def scalars(value: Any, name: str) -> dict[str, str]:
     return {name: value if isinstance(value, str) else json.dumps(value)}
 
 
+def plan_tags(plan: Plan) -> dict[str, str]:
+    """What distinguishes the runs of a plan from others."""
+    return {"study": plan.study, "scale": plan.scale, "plan": plan.report}
+
+
+def source_tags(plan: Plan, out: Path) -> dict[str, str]:
+    """Source, version and user, which MLflow shows as columns: the study's file, the commit that a stage was launched from, and
+    the owner of its folder."""
+    path = out / "stage.json"
+    commit = artifact.read_json(path).get("commit", "") if path.exists() else ""
+    try:
+        user = out.owner()
+    except (KeyError, OSError):  # a number without a name, as in a container; or not there yet
+        user = getpass.getuser()
+    source = {"mlflow.source.name": f"configs/study/{plan.study}.yaml", "mlflow.source.type": "LOCAL", "mlflow.user": user}
+    return {**source, "mlflow.source.git.commit": commit} if commit else source
+
+
 def run_tags(plan: Plan, stage: Stage, place: Place | None) -> dict[str, str]:
     """What finds a run again, and what may change from plan to plan."""
-    found = {
-        "stage.digest": stage.digest,
-        "stage.kind": stage.kind,
-        "study": plan.study,
-        "scale": plan.scale,
-        "plan": plan.report,
-        "mlflow.note.content": f"`interplay show {stage.digest}`, results/{stage.kind}/{stage.digest}",
-    }
+    found = {**plan_tags(plan), "stage.digest": stage.digest, "stage.kind": stage.kind, "mlflow.note.content": _note(stage)}
     if place is not None:
         found["arms"] = ", ".join(place.arms)
+        found |= {"curves": plan.scale} if KINDS[stage.kind].logged else {}
     return found
 
 
-def run_metrics(kind: str, values: dict[str, Any]) -> dict[str, float]:
-    """A record's numbers by `/`-joined name: of an evaluation `edge/strict_pass@1` for a band, `all/...`, and a few per op."""
+def _note(stage: Stage) -> str:
+    return f"`interplay show {stage.digest}`, results/{stage.kind}/{stage.digest}"
+
+
+def failure_tags(stage: Stage, state: Found) -> dict[str, str]:
+    """Why a stage failed or stopped: as a tag, and first in its description."""
+    if not state.message:
+        return {}
+    word = "Failed" if state.status == "FAILED" else "Stopped"
+    return {"message": state.message, "mlflow.note.content": f"**{word}:** {state.message}\n\n{_note(stage)}"}
+
+
+HEADLINES: tuple[str, ...] = (
+    "reward",
+    "strict",
+    "answer",
+    "loss",
+    "eval_loss",
+    "entropy",
+    "kl",
+    "kl_old",
+    "length",
+    "truncated",
+    "frac_all_pass",
+)
+HEADLINES += ("frac_all_fail", "grad_norm", "clip_fraction", "lr")
+"""Curves without a prefix, which MLflow shows first; further ones are `detail/...`."""
+
+
+def step_key(name: str) -> str:
+    """The name of a curve: `reward`, `reward/outcome`, `detail/groups`."""
+    return name if name in HEADLINES or "/" in name else f"detail/{name}"
+
+
+def system_metrics(values: Mapping[str, Any]) -> dict[str, float]:
+    """Measurements of the machine: `system/...`, which MLflow keeps on a tab and in a section of their own."""
+    return {f"system/{key.replace('/', '_')}": value for key, value in numeric_leaves(dict(values)).items()}
+
+
+def run_metrics(kind: str, values: dict[str, Any], logged: bool = False) -> dict[str, float]:
+    """A record's numbers by `/`-joined name: of an evaluation `edge/strict_pass@1` for a band, `all/...`, and a few per op; of a
+    stage that `logged` curves `final/...`."""
     if makes(kind) == "report":
         return verdicts(values.get("claims", []))
     if makes(kind) != "samples":
-        return numeric_leaves(values)
+        return numeric_leaves({"final": values} if logged else values)
     found = numeric_leaves({"all": {key: value for key, value in values.get("all", {}).items() if key in OF_ALL}})
     found |= numeric_leaves(values.get("band", {}))
     for op, scores in values.get("op", {}).items():

@@ -7,7 +7,7 @@ from pydantic import Field, model_validator
 
 from interplay.core.extension import Extension
 from interplay.core.model import Count, Model, Natural, NotNegative, Positive, Share, Since
-from interplay.core.references import Mix
+from interplay.core.references import ByName, Mix
 from interplay.model.spec import ComputeSpec, Optimizer, Schedule, Shape, TuneOptimizer, TuneSchedule, check_checkpoints
 
 # The language-model trainer: pre-training, mid-training and SFT differ in data, init and loss mask only.
@@ -45,6 +45,8 @@ class TrainSpec(ComputeSpec):
     """Steps between losses on the validation set; 0: only at the end and at the kept checkpoints."""
     checkpoints: list[Count] = []
     """Steps whose weights are kept in checkpoints/<step>/model/ as part of the artifact."""
+    save_dtype: Annotated[Literal["float32", "bfloat16"], Since("float32")] = "float32"
+    """Precision to which weights are rounded when a model is written; training and its losses are before that."""
     seed: Natural = 0
     """Initial weights and data order."""
 
@@ -62,7 +64,8 @@ class TrainSpec(ComputeSpec):
 class PretrainSpec(TrainSpec):
     """Training from a fresh model."""
 
-    model: Shape
+    model: Annotated[Shape, ByName("model")]
+    """A file of configs/model by its name, or its content."""
 
 
 class MidtrainSpec(TrainSpec):

@@ -90,7 +90,7 @@ def diagram_svg(nodes: Mapping[str, Node], edges: Sequence[Edge], across: int = 
     body = [_curve(xs[a], xs[b], a, b, layer, bold) for (a, b), bold in links.items()]
     body += [_box(node, xs[key, layer[key]], _top(layer[key])) for key, node in nodes.items()]
     size = f'viewBox="0 0 {width:.0f} {height:.0f}" width="{width:.0f}" height="{height:.0f}"'
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" class="diagram" {size} role="img">'
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" class="diagram" {size} role="img" aria-label="graph of the stages">'
     return "\n".join([head, STYLE, *body, "</svg>\n"])
 
 
@@ -296,7 +296,7 @@ def _groups(stages: Mapping[str, Mapping[str, Any]], coarse: bool) -> dict[str, 
         deps = {role: groups[dep.split("@")[0]] + dep.partition("@")[2] for role, dep in stage["deps"].items()}
         if stage["kind"] == "evaluate":
             deps.pop("model", None)
-        one_for_each_seed = stage["kind"] == "source" and "/seed" in str(stage.get("label"))
+        one_for_each_seed = stage["kind"] == "source" and "@" in str(stage.get("label"))
         spec: Any = stage_name(stage) if one_for_each_seed else _without_seeds(stage["spec"])
         if coarse and "absent" not in spec and stage["kind"] != "report":
             spec, deps = _short(stage), {role: dep for role, dep in deps.items() if not role.startswith("data.")}
@@ -337,13 +337,13 @@ def _node(
 
 
 def stage_name(stage: Mapping[str, Any]) -> str:
-    """`rl_edge/rl/seed0` -> `rl_edge/rl`, `base/base/seed0` -> `base`, `data.edge` and its shards -> `edge`,
+    """`rl_edge/rl@0` -> `rl_edge/rl`, `base/base@0` -> `base`, `data.edge` and its shards -> `edge`,
     `stages.base.corpus` -> `base corpus`; a digest where there is no label."""
-    parts = references.without_shard(str(stage.get("label") or stage["digest"])).split("/")
-    if len(parts) > 2:
-        arm, name = "/".join(parts[:-2]), parts[-2]
-        return name if arm == name else f"{arm}/{name}"
-    return parts[0].removeprefix("data.").removeprefix("stages.").replace(".", " ")
+    label = re.sub(r"(@\w+)+$", "", references.without_shard(str(stage.get("label") or stage["digest"])))
+    arm, slash, name = label.rpartition("/")
+    if slash:
+        return name if arm == name else label
+    return label.removeprefix("data.").removeprefix("stages.").replace(".", " ")
 
 
 def _short(stage: Mapping[str, Any]) -> str:

@@ -5,7 +5,6 @@ import itertools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap, Normalize
@@ -13,7 +12,7 @@ from matplotlib.figure import Figure as Canvas
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import NullFormatter
 
-from interplay.report.draw import curves, style
+from interplay.report.draw import chart, curves, style
 from interplay.report.inspect import chain
 from interplay.report.metric_spec import ERROR, SHARE, lower_is_better, measure_of
 from interplay.report.spec import Figure
@@ -32,17 +31,29 @@ class Drawing(NamedTuple):
     caption: str
     notes: list[str] = []
     """Lines beneath the caption."""
+    pdf: bytes = b""
+    chart: dict[str, Any] = {}
+    """The same as data (`draw.chart`)."""
 
 
 def draw_figure(results: frame.Results, figure: Figure) -> Drawing:
     """Draw one declared figure."""
-    with matplotlib.rc_context(style.STYLE):
-        canvas, said = _drawer(figure)(results, figure)
-        caption, *notes = said.split("\n")
+    with style.drawn_for(style.PAGE):
+        canvas, caption, notes = draw_canvas(results, figure)
         if canvas is None:
             return Drawing(b"", b"", caption)
         png, svg = _bytes(canvas, "png", {"Software": None}), _bytes(canvas, "svg", {"Date": None, "Creator": None})
-        return Drawing(png, svg, caption, notes)
+        pdf = _bytes(canvas, "pdf", {"CreationDate": None, "Producer": None, "Creator": None})
+        return Drawing(png, svg, caption, notes, pdf, chart.read_chart(canvas))
+
+
+def draw_canvas(results: frame.Results, figure: Figure) -> tuple[Canvas | None, str, list[str]]:
+    """The drawn figure, None where there is nothing to draw, its caption and notes, for the medium of `style.drawn_for`."""
+    canvas, said = _drawer(figure)(results, figure)
+    if canvas is not None:
+        style.fit_lines(canvas)
+    caption, *notes = said.split("\n")
+    return canvas, caption, notes
 
 
 def _drawer(figure: Figure) -> Drawer:
@@ -98,7 +109,7 @@ def _curves(results: frame.Results, axis: Axes, drawn: dict[str, list[estimate.E
     same = style.coinciding_curves({arm: [middle] for arm, (middle, _, _) in curves.items()})
     for arm, (middle, low, high) in curves.items():
         how, more = style.arm_look(results, arm), style.extra_width(arm, same)
-        axis.fill_between(ks, low, high, color=how.color, alpha=0.15, linewidth=0)
+        axis.fill_between(ks, low, high, color=how.color, alpha=0.15, linewidth=0, label=f"_{arm}")
         axis.plot(ks, middle, label=arm, linewidth=1.8 + more, markersize=4 + more, **how.pen)
     axis.set_xscale("log", base=2)
     axis.set_xticks(ks, [str(k) for k in ks])
@@ -120,7 +131,7 @@ def _by_op(results: frame.Results, figure: Figure) -> tuple[Canvas | None, str]:
     ops, arms = frame.ops(results), frame.arms(results.spec)
     if not ops:
         return None, "Not drawn: no evaluation is there."
-    canvas = Canvas(figsize=(style.FIGURE_WIDTH, 3.9), layout="constrained")
+    canvas = style.new_canvas(3.9)
     axis = canvas.subplots()
     width = 0.84 / len(arms)
     drawn = _estimates(results, [(f"op:{op}", figure.y) for op in ops])
@@ -154,7 +165,7 @@ def _bars(axis: Axes, at: np.ndarray, width: float, drawn: estimate.Ends, arm: s
     middle, low, high = drawn
     hatched: dict[str, Any] = {"hatch": how.hatch, "edgecolor": "#ffffff", "linewidth": 0.0} if how.hatch else {}
     axis.bar(at, middle, width * 0.9, color=how.color, label=arm, **hatched)
-    axis.vlines(at, low, high, color="#222222", linewidth=0.8)
+    axis.vlines(at, low, high, color="#222222", linewidth=0.8, label=f"_{arm}")
 
 
 def _shade_bands(results: frame.Results, axis: Axes, ops: list[int], top: float) -> None:
@@ -177,7 +188,7 @@ def _by_band(results: frame.Results, figure: Figure) -> tuple[Canvas | None, str
     drawn = _estimates(results, [(band, figure.y) for band in bands])
     if not drawn:
         return None, f"Not drawn: no evaluation holds {', '.join(bands)}."
-    canvas = Canvas(figsize=(style.FIGURE_WIDTH, 3.9), layout="constrained")
+    canvas = style.new_canvas(3.9)
     axis = canvas.subplots()
     arms = frame.arms(results.spec)
     for arm, found in drawn.items():
@@ -185,7 +196,7 @@ def _by_band(results: frame.Results, figure: Figure) -> tuple[Canvas | None, str
         look = style.arm_look(results, arm)
         place = arms.index(arm) - (len(arms) - 1) / 2
         at = np.arange(len(bands)) + 0.03 * place  # shifted, so that no whisker hides another
-        axis.vlines(at, low, high, color=look.color, linewidth=1.0, alpha=0.7)
+        axis.vlines(at, low, high, color=look.color, linewidth=1.0, alpha=0.7, label=f"_{arm}")
         axis.plot(at, middle, label=arm, linewidth=1.8, markersize=5, **look.pen)
     axis.set_xticks(range(len(bands)), bands)
     if measure_of(figure.y) is SHARE:
@@ -239,7 +250,8 @@ def _class_bars(axis: Axes, shares: dict[str, list[estimate.Estimate]], names: l
         axis.barh(places, width, 0.74, left=left, color=colour, hatch=hatch, edgecolor="#ffffff", linewidth=0.5, label=label)
         for place, (start, size) in enumerate(zip(left.tolist(), width.tolist(), strict=True)):
             if size >= 100 * LEAST and name == "none":
-                axis.text(start + size / 2, place, f"{size:.0f}", ha="center", va="center", fontsize=8, color="#1a1a1a")
+                small = style.type_size(0.8)
+                axis.text(start + size / 2, place, f"{size:.0f}", ha="center", va="center", fontsize=small, color="#1a1a1a")
         left += width
     axis.set_ylim(len(shares) - 0.5, -0.5)
     axis.set_xlim(0, 100)
@@ -280,7 +292,7 @@ def heat_map(results: frame.Results, figure: Figure) -> tuple[Canvas | None, str
         return None, "Not drawn: no evaluation of it is there."
     numbers = _numbers(found, figure).reshape(len(arms), len(columns))
     names, height = style.row_labels(arms, CELL_ROW)
-    canvas = Canvas(figsize=(style.FIGURE_WIDTH, CELL_HEAD + height * len(arms)), layout="constrained")
+    canvas = style.new_canvas(height * len(arms), CELL_HEAD)
     axis = canvas.subplots()
     colours = _paint(canvas, axis, numbers, figure, _ends(results, figure, numbers))
     for row, arm in enumerate(arms):
@@ -345,8 +357,8 @@ def _write(axis: Axes, at: tuple[int, int], found: estimate.Estimate, figure: Fi
     significant = signed and (found.low > 0 or found.high < 0)
     luminance = float(colour[:3] @ np.array([0.299, 0.587, 0.114]))
     text = measure_of(figure.y).shown(found.value, signed).replace("-", "−")
-    ink = "#ffffff" if luminance < DARK else "#1a1a1a"
-    axis.text(*at, text, ha="center", va="center", fontsize=9, color=ink, weight="bold" if significant else "normal")
+    ink, weight = "#ffffff" if luminance < DARK else "#1a1a1a", "bold" if significant else "normal"
+    axis.text(*at, text, ha="center", va="center", fontsize=style.type_size(0.9), color=ink, weight=weight)
 
 
 def _caption(figure: Figure, shown: list[tuple[str, estimate.Estimate]]) -> str:

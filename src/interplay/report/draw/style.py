@@ -1,16 +1,19 @@
 """Colours, markers and legends of all figures; arms with equal curves are drawn as one."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
-from matplotlib import rc_params_from_file
+from matplotlib import rc_context, rc_params_from_file
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.collections import Collection
 from matplotlib.figure import Figure as Canvas
 from matplotlib.font_manager import FontProperties
 from matplotlib.lines import Line2D
@@ -83,6 +86,60 @@ KEY, LEGEND, LINE = 0.9, 0.35, 0.18
 """Inches next to a name in a legend: its line and all gaps; height of a legend of one row; of a line of text."""
 
 
+class Medium(NamedTuple):
+    """What figures are drawn for: the page of a report, or a column of a paper."""
+
+    width: float = FIGURE_WIDTH
+    """Inches."""
+    across: int = MOST_ACROSS
+    """Panels side by side, at most."""
+    style: Mapping[Any, Any] = STYLE
+
+    @property
+    def type_scale(self) -> float:
+        """Size of type and lines next to that of the page."""
+        return float(self.style["font.size"]) / float(STYLE["font.size"])
+
+
+PAGE = Medium()
+_MEDIUM: ContextVar[Medium] = ContextVar("medium", default=PAGE)
+
+
+@contextmanager
+def drawn_for(medium: Medium) -> Iterator[None]:
+    """Figures made and saved within are drawn for `medium`."""
+    token = _MEDIUM.set(medium)
+    try:
+        with rc_context(dict(medium.style)):
+            yield
+    finally:
+        _MEDIUM.reset(token)
+
+
+def new_canvas(height: float, head: float = 0.0) -> Canvas:
+    """A figure as wide as the medium, `height` inches tall on the page. With `head` what is below it is rows of text, which
+    shrink as type does; a plot shrinks less than its width, since a flat one shows little."""
+    medium = _MEDIUM.get()
+    factor = medium.type_scale if head else (medium.width / FIGURE_WIDTH) ** 0.5
+    return Canvas(figsize=(medium.width, factor * (head + height)), layout="constrained")
+
+
+def fit_lines(canvas: Canvas) -> None:
+    """Make lines and markers, which are sized for the page, as much smaller as the type of the medium is."""
+    scale = _MEDIUM.get().type_scale
+    if scale == 1.0:
+        return
+    for line in canvas.findobj(Line2D):
+        line.set(linewidth=scale * line.get_linewidth(), markersize=scale * line.get_markersize())
+    for drawn in canvas.findobj(Collection):
+        drawn.set_linewidth([scale * float(width) for width in np.atleast_1d(drawn.get_linewidth())])
+
+
+def type_size(share: float) -> float:
+    """Points of type smaller than most of a figure's."""
+    return share * float(_MEDIUM.get().style["font.size"])
+
+
 class ArmLook(NamedTuple):
     """How an arm is drawn: two dozen arms all differ."""
 
@@ -105,12 +162,16 @@ def arm_look(results: frame.Results, arm: str) -> ArmLook:
 
 
 def panel_grid(count: int, row: float, head: float = 0.0, alone: float = FIGURE_WIDTH) -> tuple[Canvas, list[Axes], list[Axes]]:
-    """A figure of panels, at most four side by side, with the inches of a `row`, of what is above all rows, and of the width of a
-    single panel. Returns the canvas, the axes of the panels, and those at its left edge."""
-    columns = min(count, MOST_ACROSS)
+    """A figure of panels, as many side by side as the medium has room for. Given in inches on the page: a `row` of plots, what is
+    above all rows (0: the rows are of text), and the width of a single panel. Returns the canvas, the axes of the panels, and
+    those at its left edge."""
+    medium = _MEDIUM.get()
+    columns = min(count, medium.across)
     rows = -(-count // columns)
-    size = (FIGURE_WIDTH if columns > 1 else alone, head + row * rows)
-    canvas = Canvas(figsize=size, layout="constrained")
+    width = medium.width if columns > 1 else min(alone, medium.width)
+    of_page = (FIGURE_WIDTH if columns > 1 else alone) / min(count, MOST_ACROSS)
+    plot = medium.type_scale if not head else min(1.0, width / columns / of_page)
+    canvas = Canvas(figsize=(width, medium.type_scale * head + plot * row * rows), layout="constrained")
     axes = canvas.subplots(rows, columns, sharey=True, squeeze=False).ravel()
     for axis in axes[count:]:
         axis.set_visible(False)
@@ -142,7 +203,8 @@ def legend(canvas: Canvas, *axes: Axes, order: Sequence[str] = ()) -> None:
     handles = [found[name] for name in names]
     broken = any(isinstance(handle, Line2D) and handle.get_linestyle() != "-" for handle in handles)
     length = 3.0 if broken else 1.4  # as long as the pattern of a line
-    shown = [wrap_label(name, canvas.get_figwidth() - KEY) for name in names]
+    scale = _MEDIUM.get().type_scale
+    shown = [wrap_label(name, canvas.get_figwidth() - scale * KEY) for name in names]
     room = SLACK * canvas.get_figwidth()
     for columns in dict.fromkeys(-(-len(shown) // rows) for rows in range(1, len(shown) + 1)):
         drawn = canvas.legend(
@@ -154,33 +216,36 @@ def legend(canvas: Canvas, *axes: Axes, order: Sequence[str] = ()) -> None:
         drawn.remove()
     for line in drawn.get_lines():  # wider in the panels where others lie inside it
         line.set(linewidth=1.8, markersize=4)
-    canvas.set_figheight(canvas.get_figheight() + max(0.0, box.height / canvas.dpi - LEGEND))
+    canvas.set_figheight(canvas.get_figheight() + max(0.0, box.height / canvas.dpi - scale * LEGEND))
 
 
 def row_labels(arms: Sequence[str], row: float) -> tuple[list[str], float]:
     """The names of rows, in a column of at most a third of a figure, and the height of a row, `row` where no name needs more."""
-    names = [wrap_label(arm, FIGURE_WIDTH / 3) for arm in arms]
+    medium = _MEDIUM.get()
+    names = [wrap_label(arm, medium.width / 3) for arm in arms]
     return names, max(row, LINE * max(name.count("\n") + 1 for name in names))
 
 
 def wrap_label(name: str, inches: float) -> str:
     """The name wrapped to that width, broken after punctuation where there is some: names of grids can be
     wider than a figure, and a shortened one could be that of another arm."""
-    if _wide(name) <= inches:
+    style = _MEDIUM.get().style
+    family, size = str(style["font.family"][0]), float(style["font.size"])
+    if _wide(name, family, size) <= inches:
         return name
     lines = [""]
     for part in re.findall(r"[^\s,\[/+]*[\s,\[/+]?", name):
-        if lines[-1] and _wide(lines[-1] + part) > inches:
+        if lines[-1] and _wide(lines[-1] + part, family, size) > inches:
             lines.append("")
         for character in part:
-            if _wide(lines[-1] + character) > inches:
+            if _wide(lines[-1] + character, family, size) > inches:
                 lines.append("")
             lines[-1] += character
     return "\n".join(lines)
 
 
 @cache
-def _wide(text: str) -> float:
+def _wide(text: str, family: str, size: float) -> float:
     """Inches of a line of text in the type of the figures."""
-    written = FontProperties(family=STYLE["font.family"], size=STYLE["font.size"])
+    written = FontProperties(family=family, size=size)
     return float(TextToPath().get_text_width_height_descent(text, written, ismath=False)[0]) / 72

@@ -15,6 +15,9 @@ from interplay.report.stats.frame import Key, Results, num_relevant, of_column, 
 AGREE = 1e-12
 """Means of seeds that differ by less are equal but for rounding."""
 
+MOST_NAMES = 4
+"""Arms that a caption names one by one."""
+
 
 class Estimate(NamedTuple):
     """A value or a difference, as fractions (not percent); NaN where there is nothing to estimate it from."""
@@ -244,7 +247,7 @@ def _pooled(distinct: dict[tuple[str, ...], pd.Series]) -> np.ndarray:
 
 
 def uncertain_over(named: list[tuple[str, Estimate]]) -> str:
-    """`3 seeds (rl_edge, rl_hard); prompts (base)`: what the intervals of each name are uncertain over."""
+    """`3 seeds (rl_edge, rl_hard); prompts (base)`: what the intervals of each name are uncertain over; many are counted."""
     kinds: dict[str, set[str]] = {}
     for name, found in named:
         if found.over:
@@ -252,7 +255,8 @@ def uncertain_over(named: list[tuple[str, Estimate]]) -> str:
     names: dict[str, list[str]] = {}
     for name, kind in kinds.items():
         names.setdefault(" or ".join(sorted(kind)), []).append(name)
-    return "; ".join(f"{kind} ({', '.join(of)})" for kind, of in names.items()) or "nothing"
+    shown = {kind: ", ".join(of) if len(of) <= MOST_NAMES else f"{len(of)} arms" for kind, of in names.items()}
+    return "; ".join(f"{kind} ({of})" for kind, of in shown.items()) or "nothing"
 
 
 def interval_ends(found: Sequence[Estimate], metric: str) -> Ends:

@@ -4,12 +4,12 @@ import importlib.metadata
 import os
 import platform
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from interplay.core import artifact, model
 from interplay.report.stats import frame, provenance
-from interplay.report.write import answers, page, summary
+from interplay.report.write import answers, page, paper, summary
 from interplay.results import catalog, payloads
 from interplay.study.plan import Plan
 
@@ -41,6 +41,30 @@ def write_drawn(path: Path, out: Path) -> None:
         (part / "claims.json").unlink()
         artifact.write_atomic(part / "README.md", ("\n".join(lines) + "\n").encode())
         artifact.write_json(part / MARK, {"from": path.name})
+
+    _write_whole(out, fill)
+
+
+def paper_of_study(plan: Plan, results: Path, out: Path, look: paper.Look) -> None:
+    """The paper of a finished study."""
+    report = answers.finished_report(plan, results)
+    spec = catalog.report_spec(plan)
+    made = answers.answer_study(frame.read_results(spec, answers.report_inputs(plan, results)))
+    claims = artifact.read_json(report / "claims.json") if (report / "claims.json").exists() else []
+    _write_paper(made, claims, paper.papers_of_plan(plan, spec.source), out, look)
+
+
+def paper_of_summary(path: Path, plan: Plan | None, out: Path, look: paper.Look) -> None:
+    """The paper of a summary (`write.summary`), which has no training curves; `plan`: of its study, for what that builds on."""
+    made, known = summary.read_summary(path), artifact.read_json(path)
+    papers = paper.papers_of_plan(plan, catalog.report_spec(plan).source) if plan else []
+    _write_paper(made, known["claims"], papers, out, look)
+
+
+def _write_paper(made: answers.Answer, claims: Sequence[Mapping], papers: list[str], out: Path, look: paper.Look) -> None:
+    def fill(part: Path) -> None:
+        paper.fill_paper(part, made, claims, papers, look)
+        artifact.write_json(part / MARK, {"study": made.results.spec.study, "scale": made.results.spec.scale})
 
     _write_whole(out, fill)
 
