@@ -101,13 +101,13 @@ def test_every_method_and_every_source_of_a_study_has_an_entry_with_title_and_au
 
 
 @latex_here
-@pytest.mark.parametrize("width", ["column", "text"])
+@pytest.mark.parametrize(("width", "font"), [("column", "times"), ("text", "DejaVu Sans")])
 def test_the_paper_of_committed_results_compiles_without_a_complaint(
-    width: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    width: str, font: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(ROOT)
     out = tmp_path / "paper"
-    code, said, wrong = interplay(capsys, "export", "--from", SUMMARY, "--paper", "--width", width, "-o", out)
+    code, said, wrong = interplay(capsys, "export", "--from", SUMMARY, "--paper", "--width", width, "--font", font, "-o", out)
     assert (code, said) == (0, f"export: {out / 'paper.tex'}\n"), wrong
     inches = {"column": 6.75, "text": 5.5}[width]
     assert f"/MediaBox [ 0 0 {72 * inches:g} ".encode() in (out / "figures" / "by_op.pdf").read_bytes()

@@ -41,6 +41,9 @@ class Layout(NamedTuple):
 
 LAYOUTS = {"column": Layout(3.25, 6.75, 2), "text": Layout(5.5, 5.5, 4)}
 """column: two columns, as at ICML and ACL; text: one, as at NeurIPS and ICLR."""
+WIDER = 1.1
+"""Computer Modern next to Times, whose widths the tables are fitted by."""
+FURTHER = "\n\\onecolumn\n\\appendix\n\\section{Further results}\\suppressfloats[t]\n"
 MOST_BARS = 40
 """In a column; a figure with more is as wide as the page."""
 
@@ -78,7 +81,8 @@ def fill_paper(part: Path, made: answers.Answer, claims: Sequence[Mapping[str, A
     used = list(dict.fromkeys([*papers, *IDS.findall(" ".join(str(claim.get("source", "")) for claim in claims))]))
     entries = bibliography(used)
     drawn = draw_figures(part / "figures", made.results, list(made.drawings), layout, check_font(look.font))
-    room = latex.Room(72 * layout.width, 72 * layout.page)
+    type_width = 1.0 if look.font == TIMES else WIDER
+    room = latex.Room(72 * layout.width / type_width, 72 * layout.page / type_width)
     floats = {name: latex.grid_float(name, grid) for name, grid in made.grids.items() if grid.cells}
     floats |= {name: latex.contrast_float(name, one) for name, one in made.contrasts.items() if one.blocks}
     for name, one in floats.items():
@@ -96,7 +100,9 @@ def fill_paper(part: Path, made: answers.Answer, claims: Sequence[Mapping[str, A
         setup=_setup(made.results, entries, papers),
         results=_results(claims, [name for name in floats if name not in later], drawn),
         cited=_bibliography([key for key, _ in entries.values()]),
-        further="\n\\onecolumn\n\\appendix\n\\section{Further results}\n" + _inputs("tables", later) if later else "",
+        further="\n\\onecolumn\n\\appendix\n\\section{Further results}\\suppressfloats[t]\n" + _inputs("tables", later)
+        if later
+        else "",
     )
     artifact.write_atomic(part / "paper.tex", text.encode())
 
@@ -187,7 +193,7 @@ def draw_figures(out: Path, results: frame.Results, names: Sequence[str], layout
             if shutil.which("pdflatex"):
                 _save_pgf(canvas, out / f"{name}.pgf")
         kind, said = "figure*" if wide else "figure", latex.paper_text(caption[:1].upper() + caption[1:])
-        lines = [rf"\begin{{{kind}}}[tbp]", r"\centering", rf"\includegraphics{{{name}.pdf}}", rf"\caption{{{said}}}"]
+        lines = [rf"\begin{{{kind}}}[htbp]", r"\centering", rf"\includegraphics{{{name}.pdf}}", rf"\caption{{{said}}}"]
         lines += [rf"\label{{fig:{name}}}", rf"\end{{{kind}}}", ""]
         artifact.write_atomic(out / f"{name}.tex", "\n".join(lines).encode())
         drawn.append(name)
