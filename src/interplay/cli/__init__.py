@@ -1,8 +1,12 @@
 """The command line: its commands by the phase of a run, its help, and its exit codes. `interplay run` is a thin layer over
 `snakemake all`, which makes the stages."""
 
+import contextlib
 import importlib
+import io
 import logging
+import os
+import re
 import sys
 from typing import Any, NamedTuple
 
@@ -33,8 +37,13 @@ COMMANDS: dict[str, Row] = {
     "plan": Row("planning", "before a run", "the stages of a study, which of them are new and why, and their cost"),
     "calibrate": Row("planning", "before a run", "measure a study's base per op and pin the band edges in its scale file"),
     "run": Row("studies", "during a run", "run what is new of a study; its verdicts, or the cause of a failure, at the end"),
+    "open": Row(
+        "monitor", "during a run", "a live local page: studies, curves, causes of failures, completions, arms side by side"
+    ),
     "watch": Row("monitor", "during a run", "stages by state, rates, time left and last metrics, live"),
     "debug": Row("monitor", "during a run", "make one stage again, in the foreground, in a scratch folder"),
+    "judge": Row("planning", "after a run", "a study's claims, judged anew from the records that are there"),
+    "settle": Row("planning", "after a run", "what open verdicts need: how many replicates, and their cost"),
     "report": Row("results", "after a run", "a study's verdicts and the path of its report; a partial report when arms failed"),
     "explain": Row("results", "after a run", "the provenance of a table's cell, down to the data"),
     "show": Row("results", "after a run", "one stage: settings, dependencies, cost and metrics"),
@@ -56,7 +65,7 @@ DAY = {
     "interplay new kl --from edge": "a study of your own: an edit of another one",
     "interplay plan edge": "the stages of the study, which of them are new, their cost",
     "interplay run edge": "run what is new, on this machine (`--profile slurm`: on a cluster)",
-    "interplay watch edge": "progress, from another terminal",
+    "interplay open": "a live page of all studies, in a browser",
     "interplay report edge": "the verdicts, and the path of the page with tables and figures",
     "interplay explain edge main rl_edge edge": "the provenance of one cell of a table",
     "interplay compare edge/rl_edge edge/rl_hard": "two arms: settings, metrics, and the items that flipped",
@@ -96,7 +105,8 @@ app = typer.Typer(
     cls=Program,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": WIDEST},
-    epilog="See also `interplay COMMAND --help`. Studies lie in configs/study; docs/reference/ documents every key.",
+    epilog="See also `interplay COMMAND --help`. Studies lie in configs/study; `python -m tools.reference find WORD` explains "
+    "a key, `make site` all of them.",
 )
 
 
@@ -116,6 +126,8 @@ def find_command(name: str) -> Command:
 def main(argv: list[str] | None = None) -> int:
     """Entry point. Exit code 2 with one line for errors that the user can fix."""
     log_to_stderr()
+    if os.environ.get("_INTERPLAY_COMPLETE") == "complete_bash" and "COMP_WORDS" in os.environ:
+        _complete_in_bash()
     words = sys.argv[1:] if argv is None else argv
     program: Any = typer.main.get_command(app)
     try:
@@ -134,6 +146,22 @@ def main(argv: list[str] | None = None) -> int:
             raise
         LOG.error("interplay: %s: %s", error.filename, error.strerror)
         return 2
+
+
+def _complete_in_bash() -> None:
+    """Join what Bash breaks at @, = and :, which addresses have, and offer what follows the last of them, which it replaces."""
+    words, cursor = os.environ["COMP_WORDS"].split(), int(os.environ.get("COMP_CWORD", 0))
+    here = " ".join([*words, ""] if cursor >= len(words) else words[: cursor + 1])  # the last word may be empty
+    joined = re.sub(r" ?([@=:]) ?", r"\1", here)
+    os.environ |= {"COMP_WORDS": joined, "COMP_CWORD": str(joined.count(" "))}
+    broken = re.match(r".*[@=:]", joined.rpartition(" ")[2])
+    said = io.StringIO()
+    try:
+        with contextlib.redirect_stdout(said):
+            typer.main.get_command(app).main(["--help"], prog_name="interplay")
+    finally:
+        cut = len(broken[0]) if broken else 0
+        print("\n".join(line[cut:] for line in said.getvalue().splitlines()))
 
 
 def _usage_line(error: typer.TyperException, words: list[str]) -> str:

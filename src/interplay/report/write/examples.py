@@ -14,6 +14,7 @@ from interplay.report.inspect import compare
 from interplay.report.stats import frame
 from interplay.report.write import answers, headline, tables
 from interplay.tasks.family import judge_family
+from interplay.tasks.transcripts import MARK
 
 COLUMNS = ["index", "sample", "band", "op", "error", "strict", "completion"]
 PROBLEM = ["index", "prompt", "solution", "answer", "graph", "family"]
@@ -88,8 +89,8 @@ def plain_completion(row: dict[str, Any], completion: str) -> list[Piece]:
 
 
 def sentences(text: str) -> list[str]:
-    """Lines and sentences of a plain text."""
-    return [piece.strip() for piece in re.split(r"(?<=[.;!?])\s+|\n+", text) if piece.strip()]
+    """Turns, lines and sentences of a plain text."""
+    return [piece.strip() for piece in re.split(rf"(?<=[.;!?])\s+|[\n{MARK}]+", text) if piece.strip()]
 
 
 def shorten(text: str) -> str:
