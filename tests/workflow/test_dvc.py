@@ -7,8 +7,10 @@ import subprocess
 from pathlib import Path
 
 import forked
+import pyarrow as pa
 import pytest
 from conftest import ROOT, Laboratory
+from pyarrow import parquet as pq
 
 from tools.reference import pipeline
 
@@ -58,6 +60,8 @@ def origin(finished: Laboratory, tmp_path_factory: pytest.TempPathFactory) -> Cl
     shutil.copytree(finished.folder / "results", folder / "results", symlinks=True)
     for name in (".gitignore", ".dvcignore", "dvc.yaml"):
         shutil.copy(ROOT / name, folder)
+    (folder / "data/scores").mkdir(parents=True)
+    shutil.copy(ROOT / "data/scores/README.md", folder / "data/scores")
     (folder / ".dvc").mkdir()
     for name in ("config", ".gitignore"):
         shutil.copy(ROOT / ".dvc" / name, folder / ".dvc")
@@ -84,15 +88,67 @@ def clone(origin: Clone, tmp_path: Path) -> Clone:
     return made
 
 
+SHOWN = ("docs/results/metrics", "docs/results/tables", "results/tables")
+
+
 def test_what_is_deleted_of_the_tables_comes_back_and_what_is_there_is_left_alone(origin: Clone) -> None:
-    tables = origin.folder / "results/tables/quickstart.smoke"
-    before = contents(tables)
-    assert "tables/main.csv" in before
+    before = {part: contents(origin.folder / part) for part in SHOWN}
+    assert "quickstart.smoke/main.tex" in before["docs/results/tables"]
     assert "didn't change" in origin.must("dvc", "repro", "quickstart")
-    shutil.rmtree(tables / "tables")
+    for part in SHOWN:
+        shutil.rmtree(origin.folder / part)
     assert jobs(origin.must("dvc", "repro", "quickstart")) == []
-    assert contents(tables) == before
+    assert {part: contents(origin.folder / part) for part in SHOWN} == before
     assert origin.changed() == []
+
+
+def test_from_committed_scores_tables_and_verdicts_are_made_without_training_and_follow_the_scores(
+    origin: Clone, tmp_path: Path
+) -> None:
+    origin.must("interplay", "store", "keep", "quickstart", "--scale", "smoke")
+    scores = Path("data/scores/quickstart.smoke.parquet")
+    origin.must("git", "clone", "-q", ".", str(tmp_path / "clone"))
+    clone = Clone(tmp_path / "clone", origin.env)
+    for pointer in clone.folder.glob("results/*.dvc"):  # nobody's remote
+        pointer.unlink()
+    shutil.move(origin.folder / scores, clone.folder / scores)
+    before = contents(clone.folder / "docs/results")
+    for part in ("metrics", "tables"):
+        shutil.rmtree(clone.folder / "docs/results" / part)
+    assert jobs(clone.must("dvc", "repro", "quickstart")) == ["report"]
+    assert contents(clone.folder / "docs/results") == before
+    assert not list(clone.folder.glob("results/*/*/model"))
+    assert "main.base.id strict_pass@1" in clone.must("dvc", "metrics", "show")
+
+    base, judged = base_on_id(clone), verdicts(clone)
+    rows, known = pq.read_table(clone.folder / scores), pq.read_metadata(clone.folder / scores).metadata
+    of_base = next(row["stage"] for row in rows.to_pylist() if row["band"] == "id")
+    solved = [row["n"] if row["band"] == "id" and row["stage"] == of_base else row["strict"] for row in rows.to_pylist()]
+    rows = rows.set_column(rows.column_names.index("strict"), "strict", pa.array(solved, rows.schema.field("strict").type))
+    with pq.ParquetWriter(clone.folder / scores, rows.schema, store_schema=False) as writer:
+        writer.write_table(rows)
+        writer.add_key_value_metadata({key: value for key, value in known.items() if key.startswith(b"interplay.")})
+    assert jobs(clone.must("dvc", "repro", "quickstart")) == ["report"]
+    assert base < base_on_id(clone) or judged != verdicts(clone)
+
+    (clone.folder / scores).unlink()
+    shutil.rmtree(clone.folder / "results")
+    refused = clone.run("interplay", "store", "rebuild", "quickstart", "--scale", "smoke")
+    assert refused.returncode == 2
+    [line] = refused.stderr.splitlines()
+    assert "13 stages would have to be computed, about " in line
+    assert "`INTERPLAY_COMPUTE=1 dvc repro` computes them" in line
+    assert clone.run("dvc", "repro", "quickstart").returncode != 0
+    assert not list(clone.folder.glob("results/pretrain/*/record.json"))
+
+
+def base_on_id(clone: Clone) -> float:
+    shown = json.loads((clone.folder / "docs/results/metrics/quickstart.smoke.json").read_text())
+    return float(shown["main"]["base"]["id strict_pass@1"])
+
+
+def verdicts(clone: Clone) -> dict[str, str]:
+    return dict(json.loads((clone.folder / "docs/results/metrics/quickstart.smoke.json").read_text())["claims"])
 
 
 def test_after_clone_and_pull_there_is_nothing_to_do_and_a_missing_payload_is_named_before_any_job(
@@ -156,13 +212,21 @@ def test_from_the_small_records_alone_every_table_is_made_again_and_no_weights_a
     assert clone.changed() == []  # what was not there was not dropped from the pointers
 
 
-def test_dvc_knows_every_study_of_the_papers_by_its_name_and_makes_its_plan_first(origin: Clone) -> None:
-    names = pipeline.stages(ROOT)
-    assert set(origin.must("dvc", "stage", "list", "--name-only").split()) == {*names, *(f"plan@{name}" for name in names)}
-    said = origin.must("dvc", "repro", "--dry", "extrapolation")
-    assert said.index("> interplay plan interplay/extrapolation --write") < said.index(
-        "study=interplay/extrapolation scale=smoke"
+def test_dvc_shows_what_is_committed_and_a_clean_clone_is_clean(tmp_path: Path) -> None:
+    """The project as it is committed, but for what is not committed yet."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True, check=True
     )
+    for name in listed.stdout.splitlines():
+        if name.startswith((".dvc", "dvc", "configs/plans", "configs/config", "data/scores", "docs/results", ".gitignore")):
+            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, tmp_path / name)
+    clone = Clone(tmp_path, dict(os.environ))
+    clone.must("git", "init", "-q")
+    assert "up to date" in clone.must("dvc", "status")
+    assert "main.rl_edge.edge strict_pass@1" in clone.must("dvc", "exp", "show", "--md", "--no-pager")
+    clone.must("dvc", "plots", "show", "--json")
+    assert set(clone.must("dvc", "stage", "list", "--name-only").split()) == set(pipeline.stages(ROOT))
 
 
 def test_a_dvc_that_fails_leaves_the_study_standing_with_one_line(origin: Clone) -> None:
