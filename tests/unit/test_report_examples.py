@@ -1,15 +1,17 @@
 """What models wrote, on the page: problems in plain notation, one before and after training, completions by class of error."""
 
+import random
 from pathlib import Path
 
 import pandas as pd
 import pytest
 import report_study as study
+import test_families as families
 
 from interplay.report.stats import frame
 from interplay.report.write import answers, examples, headline
 from interplay.report.write.examples import Piece
-from interplay.tasks.family import judge_family
+from interplay.tasks.family import judge_family, task_family
 from interplay.tasks.op_dag import terse_prompts
 from interplay.tasks.op_dag.spec import OpDag
 from interplay.tasks.spec import Verify
@@ -92,8 +94,14 @@ def test_a_loss_is_shown_as_a_loss(tmp_path: Path) -> None:
     assert (before.right, before.error, after.right, after.error) == (4, "none", 0, "value")
 
 
-def test_without_a_flip_or_without_the_problems_there_is_no_example(tmp_path: Path) -> None:
-    assert worked(made(tmp_path / "same", [4, 0, 1, 0, 4, 0])) is None
+def test_without_a_flip_a_problem_is_shown_that_changed_or_one_that_was_not_always_right(tmp_path: Path) -> None:
+    before, after = worked(made(tmp_path / "less", [4, 1, 1, 0, 4, 0])).sides
+    assert (before.right, after.right) == (0, 1)
+    before, after = worked(made(tmp_path / "same", [4, 0, 1, 0, 4, 0])).sides
+    assert (before.right, before.pieces) == (after.right, after.pieces)
+
+
+def test_without_the_problems_there_is_no_example(tmp_path: Path) -> None:
     bare = made(tmp_path / "bare", [4] * 6, with_problems=False)
     assert worked(bare) is None
     assert examples.rollouts(bare, ["base"]) == []
@@ -141,6 +149,23 @@ def test_steps_of_a_completion_say_what_is_wrong_with_them(completion: str, wron
     assert [step.wrong for step in terse_prompts.plain_steps(problem, completion) if step.wrong] == wrong
     given, asks = terse_prompts.plain_problem(problem)
     assert (given, asks) == ([("a = 6", True), ("d = 1", False), ("b = a + 3", True)], "What is b, counting modulo 7?")
+
+
+@pytest.mark.parametrize("name", families.TASKS)
+def test_completions_of_every_family_are_shown_and_no_right_step_is_called_wrong(name: str) -> None:
+    task, family, draw = families.TASKS[name], task_family(families.TASKS[name]), random.Random(name)
+    for index in range(6):
+        problem = family.generate(task, 0, index, task.ops()[0] + index % 2)
+        row = {"family": name, "graph": family.dumps(problem), **family.render(problem, task)._asdict()}
+        gold = examples.plain_completion(row, row["solution"])
+        assert gold
+        assert not any(piece.wrong or piece.differs for piece in gold)
+        assert examples.plain_problem(row).given
+        for text in families.corruptions(row["solution"], "", draw):
+            pieces, found = examples.plain_completion(row, text), family.verify(problem, text, Verify())
+            assert not (found.strict and any(piece.wrong for piece in pieces)), text
+            if name == "op_dag" and found.error in ("value", "answer", "truncated", "missing_node"):
+                assert any(piece.wrong for piece in pieces), text
 
 
 def test_plain_text_is_marked_by_the_sentences_that_its_reference_does_not_have() -> None:

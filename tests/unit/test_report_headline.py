@@ -138,3 +138,9 @@ def test_only_too_few_replicates_are_no_obstacle_to_an_indication() -> None:
 
 def test_minus_is_for_numbers_and_not_for_hyphens() -> None:
     assert headline.minus("pre-trained -1.5 [-2, +3] rl-2") == "pre-trained −1.5 [−2, +3] rl-2"
+
+
+def test_of_the_other_supported_claims_the_first_about_another_arm_is_quoted(tmp_path: Path) -> None:
+    below = claim("The base is below", "base", "rl", at_most=-0.1)
+    made = headline.make_headline(answer(tmp_path, [LIFTS, claim("RL lifts it much", at_least=0.5), below]))
+    assert made.others == ["3 of 3 claims are supported, also “The base is below”: 89 % → 15 %."]

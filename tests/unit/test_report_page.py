@@ -1,3 +1,4 @@
+import base64
 import hashlib
 import json
 import re
@@ -135,6 +136,20 @@ def test_the_page_asks_nothing_of_the_network(report: tuple[Path, dict]) -> None
     assert not re.search(r"url\(|@import|http", style)
     script = script.replace("http://www.w3.org/2000/svg", "")  # a name
     assert not re.search(r"fetch|XMLHttp|import|http|innerHTML|eval\(", script)
+
+
+def test_figures_on_the_page_are_those_of_the_folder_to_a_hundredth_of_a_point(report: tuple[Path, dict]) -> None:
+    sources = [str(attrs["src"]) for tag, attrs in parsed(report).tags if tag == "img"]
+    for name, source in zip(("curves", "ops", "reward"), sources, strict=True):
+        slim = base64.b64decode(source.partition(",")[2]).decode()
+        whole = re.sub(
+            "<!--.*?-->|<metadata>.*?</metadata>", "", (report[0] / f"figures/{name}.svg").read_text(), flags=re.DOTALL
+        )
+        numbers, exact = ([float(one) for one in re.findall(r"(?<![\w#])-?\d+(?:\.\d+)?(?!\w)", text)] for text in (slim, whole))
+        assert numbers == pytest.approx(exact, abs=0.01, rel=0)
+        assert slim.count("scale(0.1 -0.1)") == whole.count("scale(0.1 -0.1)") > 4
+        assert slim.count("scale(0.015625)") == whole.count("scale(0.015625)") > 4
+        assert len(slim) < 0.9 * len(whole)
 
 
 def test_the_page_says_the_question_the_verdict_and_the_digests(report: tuple[Path, dict]) -> None:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, cast
 
 from interplay.cli.common import Grid
 from interplay.core import artifact, metrics, model
+from interplay.model.spec import SourceSpec
 from interplay.report.spec import ReportSpec
 from interplay.report.write.plain import size
 from interplay.results import cause, estimate, locks, payloads, state
@@ -152,6 +153,7 @@ def overview_parts(
     if stages:
         states = [(seen.states[digest].state, digest, stage) for digest, stage in seen.plan.stages.items()]
         parts.append([f"{digest}  {state:<10}  {stage.kind:<9}  {names[digest]}" for state, digest, stage in states])
+    parts.append(_not_here(seen))
     parts += [_why(seen, full), [f"not the committed lock: {stale}"] if stale else [], state.drift_advisory(seen.drifted)]
     if unexercised:
         parts.append([f"members that no committed study uses: {', '.join(unexercised)}"])
@@ -243,6 +245,17 @@ def _sums(seen: Overview) -> list[str]:
         _disk(seen),
     ]
     return lines
+
+
+def _not_here(seen: Overview) -> list[str]:
+    """Models from outside that a launch would not find."""
+    left = [seen.plan.stages[digest] for digest in seen.of_state(*TO_DO)]
+    lacking = {seen.plan.address(one): one.spec for one in left if isinstance(one.spec, SourceSpec) and not one.run.path}
+    return [
+        f"not here: {name} ({spec.sha256[:12]}): a launch is refused; `interplay adopt FOLDER` adds it, or give path in the study"
+        for name, spec in lacking.items()
+        if spec.sha256
+    ]
 
 
 def schedule_lines(found: list[estimate.Schedule]) -> list[str]:

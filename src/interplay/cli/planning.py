@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 from interplay.cli import common
 from interplay.cli.common import CONFIGS, RESULTS, command, flag, option
 from interplay.core import artifact
-from interplay.core.model import UserError, print_visible
+from interplay.core.model import UserError, nearest_name, print_visible
 from interplay.kinds.table import KINDS
 from interplay.study.plan import Plan
 
@@ -116,6 +116,36 @@ def _show_overview(plan: Plan, counts: list[int], full: bool, stages: bool, as_j
     return seen
 
 
+@command(app, "settle")
+def settle_claims(study: common.Study, scale: common.Scale = None) -> None:
+    """Says what the verdicts of a study still need: from the spread of the replicates that are there, how many settle each
+    claim, and what they cost. The first number is where the 95 % interval is expected to be below the estimate's distance from
+    the bound; the second is where four of five repetitions settle it. To add replicates until a verdict comes is no test: choose
+    the number first.
+
+    Examples:
+        interplay settle edge  # replicates and hours for each open claim
+    """
+    from interplay.api import frames
+
+    for line in frames.settle_lines(common.plan_of(study, scale), RESULTS):
+        print_visible(line)
+
+
+@command(app, "judge")
+def judge_study(study: common.Study, scale: common.Scale = None) -> None:
+    """Judges the claims of a study anew from the records that are there, finished or not, and prints the verdicts with their
+    numbers. `interplay report` prints those of the finished report.
+
+    Examples:
+        interplay judge edge  # what the records say now
+    """
+    from interplay.api import frames
+
+    for line in frames.verdict_lines(common.plan_of(study, scale), RESULTS):
+        print_visible(line)
+
+
 @command(app, "calibrate")
 def calibrate_bands(
     study: common.Study,
@@ -138,6 +168,8 @@ def calibrate_bands(
 # Studies in MLflow.
 
 
+STORES = ("sqlite", "file", "http", "https", "postgresql", "mysql", "mssql", "databricks", "uc")
+"""Schemes of the stores that MLflow takes."""
 track = common.new_app()
 app.add_typer(track, name="track", epilog="interplay track sync  # bring the store up to date")
 
@@ -160,6 +192,11 @@ def sync_track(
     """Copy records into an MLflow store for `mlflow ui`; existing runs stay as they are."""
     if bool(study) == every:
         raise UserError("track sync: name a study, or give --all")
+    scheme = (to or "").partition("://")[0].partition("+")[0]
+    if to and "://" in to and scheme not in STORES:
+        raise UserError(
+            f"--to {to}: no store of MLflow{nearest_name(scheme, STORES)}; such as sqlite:///mlflow.db or https://HOST"
+        )
     if study is None:
         plans = [plan for plan in common.possible_plans() if _was_launched(plan)]
     else:

@@ -20,6 +20,7 @@ from interplay.study.plan import Plan
 if TYPE_CHECKING:
     from interplay.results import garbage
 
+
 app = common.new_app()
 
 
@@ -306,7 +307,9 @@ def adopt_model(
         return
     is_gguf = folder.suffix == ".gguf" and folder.is_file()
     if not is_gguf and not (folder / "config.json").exists():
-        raise UserError(f"{folder}: neither a model (config.json, or a .gguf file) nor a finished artifact (record.json)")
+        raise UserError(
+            f"{folder}: neither a model (config.json, or a .gguf file) nor a finished artifact (record.json); name one"
+        )
     checksum, out, made_now = (single.adopt_gguf if is_gguf else single.adopt_model)(folder, RESULTS, stage)
     parameters = artifact.record(out)["metrics"]["parameters"]
     print_visible(f"{'adopted' if made_now else 'here already:'} {out}, {metrics.quantity(parameters)} parameters")
@@ -373,7 +376,7 @@ def export_study(
     if summary_file is not None and is_paper:
         from interplay.study import expand
 
-        known = artifact.read_json(summary_file)
+        known = summary.read_known(summary_file)
         planned = common.plan_of(known["study"], known["scale"]) if known.get("study") in expand.studies(CONFIGS) else None
         export.paper_of_summary(summary_file, planned, output, look)
         print_visible(f"export: {output / 'paper.tex'}")

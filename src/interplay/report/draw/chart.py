@@ -108,13 +108,19 @@ def _bars(axis: Axes) -> Iterator[Json]:
 
 
 def _cells(axis: Axes) -> Iterator[Json]:
-    """The cells of a heat map: row, column, number, colour."""
+    """The cells of a heat map: place, number, whether it is set in bold, colour."""
     for image in axis.images:
         numbers: np.ndarray = np.ma.filled(np.ma.asarray(image.get_array(), dtype=float), np.nan)
         colours: Any = image.to_rgba(numbers)
+        bold = {text.get_position() for text in axis.texts if text.get_fontweight() == "bold"}
         for (row, column), number in np.ndenumerate(numbers):
             shown = _short(number)
-            yield {"at": [column, row], "value": shown, "color": None if shown is None else to_hex(tuple(colours[row, column]))}
+            yield {
+                "at": [column, row],
+                "value": shown,
+                "bold": (column, row) in bold,
+                "color": None if shown is None else to_hex(tuple(colours[row, column])),
+            }
 
 
 def _short(number: float) -> float | None:

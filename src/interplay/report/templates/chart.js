@@ -51,7 +51,7 @@ function scaleOf(axis, log, values, from, to) {
   const at = (number) => (log ? Math.log(number) : number);
   const place = (number) => from + ((at(number) - at(low)) / (at(high) - at(low))) * (to - from);
   const ticks = axis.ticks ? axis.ticks : niceTicks(Math.min(low, high), Math.max(low, high), Math.abs(to - from) / 55, log).map((tick) => [tick, shown(tick)]);
-  return { place, ticks, inside: (number) => number !== null && (!log || number > 0), floor: log ? low : Math.max(low, 0) };
+  return { place, ticks, inside: (number) => number !== null && (!log || number > 0), floor: log ? low : Math.max(Math.min(low, high), 0) };
 }
 
 // What can be pointed at in a panel: places on the x axis (rows of bars that lie on their side), each with a value of every arm.
@@ -197,7 +197,7 @@ function drawBars(svg, group, bar, x, y) {
   bar.boxes.forEach(([left, bottom, width, height], number) => {
     if (left === null || height === null || width === null) return;
     const [x1, x2] = [x.place(left), x.place(left + width)].sort((a, b) => a - b);
-    const [y1, y2] = [y.place(bar.level ? bottom : Math.max(bottom, y.floor)), y.place(Math.max(bottom + height, y.floor))].sort((a, b) => a - b);
+    const [y1, y2] = (bar.level ? [bottom, bottom + height] : [Math.max(bottom, y.floor), Math.max(bottom + height, y.floor)]).map(y.place).sort((a, b) => a - b);
     make(of, "rect", { x: x1, y: y1, width: Math.max(x2 - x1, 0), height: y2 - y1, ...(bar.hatch ? { fill: hatchOf(svg, bar) } : { fill: bar.color, style: `--c:${bar.color}`, class: "ink-area" }), stroke: bar.level ? "#fff" : null, "stroke-width": 0.5 });
     const [low, high] = bar.ends[number], middle = (x1 + x2) / 2;
     if (low !== null) make(of, "line", { x1: middle, x2: middle, y1: y.place(Math.max(low, y.floor)), y2: y.place(Math.max(high, y.floor)), stroke: "currentColor", "stroke-width": 1.3 });
@@ -206,11 +206,11 @@ function drawBars(svg, group, bar, x, y) {
 
 function drawCells(group, panel, x, y) {
   const wide = Math.abs(x.place(1) - x.place(0)), high = Math.abs(y.place(1) - y.place(0));
-  for (const { at, value, color } of panel.cells) {
+  for (const { at, value, color, bold } of panel.cells) {
     if (color === null) continue;
     const [red, green, blue] = [1, 3, 5].map((place) => parseInt(color.slice(place, place + 2), 16));
     make(group, "rect", { x: x.place(at[0]) - wide / 2, y: y.place(at[1]) - high / 2, width: wide, height: high, fill: color });
-    if (wide > 30) make(group, "text", { x: x.place(at[0]), y: y.place(at[1]) + 4, "font-size": 11, "text-anchor": "middle", fill: 0.299 * red + 0.587 * green + 0.114 * blue < 140 ? "#fff" : INK }, shown(value));
+    if (wide > 30) make(group, "text", { x: x.place(at[0]), y: y.place(at[1]) + 4, "font-size": 11, "font-weight": bold ? 700 : 400, "text-anchor": "middle", fill: 0.299 * red + 0.587 * green + 0.114 * blue < 140 ? "#fff" : INK }, shown(value));
   }
 }
 

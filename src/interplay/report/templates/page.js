@@ -65,7 +65,7 @@ document.addEventListener("click", (event) => {
 });
 dialog?.addEventListener("click", (event) => event.target === dialog && dialog.close());
 addEventListener("hashchange", fromAddress);
-addEventListener("beforeprint", () => document.querySelectorAll("details").forEach((item) => (item.open = true)));
+addEventListener("beforeprint", () => document.querySelectorAll("details.table").forEach((item) => (item.open = true)));
 
 // Terms: their meaning from the glossary at the end of the page, next to the term under the pointer or the focus.
 

@@ -14,6 +14,7 @@ from interplay.report.inspect import compare
 from interplay.report.stats import frame
 from interplay.report.write import answers, headline, tables
 from interplay.tasks.family import judge_family
+from interplay.tasks.transcripts import MARK
 
 COLUMNS = ["index", "sample", "band", "op", "error", "strict", "completion"]
 PROBLEM = ["index", "prompt", "solution", "answer", "graph", "family"]
@@ -88,8 +89,8 @@ def plain_completion(row: dict[str, Any], completion: str) -> list[Piece]:
 
 
 def sentences(text: str) -> list[str]:
-    """Lines and sentences of a plain text."""
-    return [piece.strip() for piece in re.split(r"(?<=[.;!?])\s+|\n+", text) if piece.strip()]
+    """Turns, lines and sentences of a plain text."""
+    return [piece.strip() for piece in re.split(rf"(?<=[.;!?])\s+|[\n{MARK}]+", text) if piece.strip()]
 
 
 def shorten(text: str) -> str:
@@ -109,8 +110,8 @@ def lead_pair(made: answers.Answer, lead: headline.Headline) -> tuple[str, str, 
 
 def worked_problem(made: answers.Answer, before: str, after: str, column: str | None) -> Worked | None:
     """A prompt on which most samples of the one arm are wrong and of the other right, in the direction of the difference: of
-    those that changed most the first with a wrong step that leads to a wrong answer. None where none flipped or no samples are
-    here."""
+    those that changed most the first with a wrong step that leads to a wrong answer. Where none flipped, one that changed, else
+    the first that was not always right. None where no samples are here."""
     results = made.results
     evaluations = {(row.arm, row.seed): row.evaluations for row in results.spec.arms}
     flips: list[compare.Flip] = []
@@ -118,9 +119,10 @@ def worked_problem(made: answers.Answer, before: str, after: str, column: str | 
         for name, one in named.items() if arm == before else []:
             other = evaluations.get((after, seed), {}).get(name, "")
             if {one, other} <= results.prompts.keys() and one != other:
-                flips += compare.prompt_flips(results, seed, one, other, column)
+                flips += compare.prompt_pairs(results, seed, one, other, column)
     gains = sum(flip.change for flip in flips) >= 0
-    chosen = [flip for flip in flips if flip.majority and (flip.change > 0) == gains]
+    moved = [flip for flip in flips if flip.change and (flip.change > 0) == gains]
+    chosen = [flip for flip in moved if flip.majority] or moved or [flip for flip in flips if flip.right != flip.n]
     chosen.sort(key=lambda flip: (-abs(flip.change), flip.prompt, flip.seed))
     found: list[tuple[int, Worked]] = []
     for flip in chosen[:TRIED]:

@@ -75,7 +75,7 @@ def make_headline(made: answers.Answer) -> Headline:
     claims about values; without any, the widest difference of the first table."""
     ranked = sorted(made.judged, key=_rank)
     lead = ranked[0] if ranked and ranked[0].estimate.seeds else None
-    said = [*_others(made.judged, lead), *idle_sentences(made.results), *_unclaimed(made)]
+    said = [*_others(made, lead), *idle_sentences(made.results), *_unclaimed(made)]
     if lead is None:
         return _headline_of_table(made)._replace(others=said)
     test, shown = lead.claim.test, page_verdict(lead)
@@ -133,22 +133,27 @@ def replicates_text(over: str) -> str:
     return over.replace("seeds", "replicates").replace("seed", "replicate")
 
 
-def _others(judged: list[contrast.JudgedClaim], lead: contrast.JudgedClaim | None) -> list[str]:
-    """A sentence for each verdict: supported claims are counted, of the others the first are quoted."""
-    groups: dict[str, list[str]] = {}
-    for item in judged:
-        if item is not lead:
-            groups.setdefault(page_verdict(item).word, []).append(item.claim.says)
-    total, said = len(judged), []
-    for word, says in groups.items():
-        if word == "supported":
-            again = lead is not None and page_verdict(lead).word == word
-            said.append(
-                f"{len(says) + again} of {model.plural(total, 'claim')} {'is' if len(says) + again == 1 else 'are'} supported."
+def _others(made: answers.Answer, lead: contrast.JudgedClaim | None) -> list[str]:
+    """A sentence for each verdict: supported claims are counted, with the first about another arm; of the others the first are
+    quoted."""
+    groups: dict[str, list[contrast.JudgedClaim]] = {}
+    for item in made.judged:
+        groups.setdefault(page_verdict(item).word, []).append(item)
+    said = []
+    for word, items in groups.items():
+        rest = [item for item in items if item is not lead]
+        if word == "supported" and rest:
+            count = f"{len(items)} of {model.plural(len(made.judged), 'claim')} {'is' if len(items) == 1 else 'are'} supported"
+            arms = {lead.claim.test.arm if lead else "", None}
+            other = next((item for item in rest if item.claim.test.difference and item.claim.test.arm not in arms), None)
+            change = (
+                f", also “{other.claim.says}”: {change_text(made.results, other.claim.test, other.estimate)}" if other else ""
             )
-        else:
-            more = f" and {len(says) - MOST_LISTED} more" if len(says) > MOST_LISTED else ""
-            said.append(f"{word[:1].upper()}{word[1:]}: {'; '.join(f'“{one}”' for one in says[:MOST_LISTED])}{more}.")
+            said.append(f"{count}{change}.")
+        elif rest:
+            more = f" and {len(rest) - MOST_LISTED} more" if len(rest) > MOST_LISTED else ""
+            quoted = "; ".join(f"“{item.claim.says}”" for item in rest[:MOST_LISTED])
+            said.append(f"{word[:1].upper()}{word[1:]}: {quoted}{more}.")
     return said
 
 
@@ -235,8 +240,8 @@ def next_commands(
         cells = [(name, cell) for name, cell in cells if cell.arm == after and not cell.against and column in (None, cell.column)]
         found += [(explain_command(spec, *cells[0]), "from one number of the table down to its data")] if cells else []
     own = f"my_{Path(spec.study).name}"
-    copy = f"cp configs/study/{spec.study}.yaml configs/study/{own}.yaml"
-    return [*found, (copy, f"a study of your own: change a line, then `snakemake all --config study={own} scale={spec.scale}`")]
+    copy = f"cp configs/study/{spec.study}.yaml configs/study/{own}.yaml\nsnakemake all --config study={own} scale={spec.scale}"
+    return [*found, (copy, "a study of your own: change a line of the copy before it runs")]
 
 
 def explain_command(spec: ReportSpec, table: str, cell: tables.Cell) -> str:
@@ -292,7 +297,6 @@ def _row(results: frame.Results, item: contrast.JudgedClaim, reach: Mapping[Meas
         "number": number,
         "unit": unit,
         "interval": interval[1:-1].replace(", ", " to "),
-        "over": replicates_text(found.over),
         "per_seed": text.per_seed(found, signed, test.metric),
         "detectable": measure.shown(found.detectable),
         "n": f"{found.models} runs" if test.recorded else f"{found.n_prompts} prompts, {found.n_samples} samples each",

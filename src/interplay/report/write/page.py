@@ -139,9 +139,9 @@ def render_page(made: answers.Answer, of: provenance.Provenance, gaps: list[Gap]
 
 
 def slim_svg(svg: bytes) -> str:
-    """As base64, without comments and metadata and with two decimals, which no eye misses: half the bytes."""
+    """As base64, without comments and metadata, with places to two decimals, which no eye misses; factors below 1 stay."""
     text = re.sub(rb"<!--.*?-->|<metadata>.*?</metadata>", b"", svg, flags=re.DOTALL)
-    text = re.sub(rb"\d+\.\d{3,}", lambda number: f"{float(number[0]):.2f}".rstrip("0").rstrip(".").encode(), text)
+    text = re.sub(rb"\b([1-9]\d*\.\d{2})\d+", rb"\1", text)
     return base64.b64encode(re.sub(rb"\s*\n\s*", b"\n", text)).decode()
 
 

@@ -5,7 +5,17 @@ import re
 import numpy as np
 import pandas as pd
 
-from interplay.report.metric_spec import BASELINES, ERROR, METRICS, SHARE, find_metric, measure_of, metric_heading, metric_row
+from interplay.report.metric_spec import (
+    BASELINES,
+    ERROR,
+    METRICS,
+    SHARE,
+    find_metric,
+    is_pass_rate,
+    measure_of,
+    metric_heading,
+    metric_row,
+)
 from interplay.report.spec import Figure
 from interplay.report.stats.contrast import COMPARED, Comparison, ComparisonBlock, ComparisonRow
 from interplay.report.stats.estimate import Estimate
@@ -137,7 +147,9 @@ def figure_title(figure: Figure) -> str:
 
 def table_title(grid: Grid, suffix: str = "") -> str:
     """What a table shows, in words; `suffix`: what its name has beyond that of the study's table."""
-    most = [metric_heading(metric) for metric in grid.metrics]
+    ks = dict.fromkeys(metric_row(metric).argument for metric in grid.metrics if is_pass_rate(metric))
+    rates = [f"strict and answer {' and '.join(f'pass@{k}' for k in ks)}"] if ks else []
+    most = [*rates, *(metric_heading(metric) for metric in grid.metrics if not is_pass_rate(metric))]
     named = ", ".join(most[:3]) + (" and others" if len(most) > 3 else "")
     by = "op" if all(column.startswith("op:") for column in grid.columns) else "band"
     said = TABLE_TITLES.get(suffix, "{}").format(f"{named} by arm and {by}")
