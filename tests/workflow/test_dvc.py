@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import forked
 import pyarrow as pa
@@ -102,53 +103,71 @@ def test_what_is_deleted_of_the_tables_comes_back_and_what_is_there_is_left_alon
     assert origin.changed() == []
 
 
-def test_from_committed_scores_tables_and_verdicts_are_made_without_training_and_follow_the_scores(
-    origin: Clone, tmp_path: Path
-) -> None:
-    origin.must("interplay", "store", "keep", "quickstart", "--scale", "smoke")
-    scores = Path("data/scores/quickstart.smoke.parquet")
-    origin.must("git", "clone", "-q", ".", str(tmp_path / "clone"))
-    clone = Clone(tmp_path / "clone", origin.env)
-    for pointer in clone.folder.glob("results/*.dvc"):  # nobody's remote
-        pointer.unlink()
-    shutil.move(origin.folder / scores, clone.folder / scores)
-    before = contents(clone.folder / "docs/results")
-    for part in ("metrics", "tables"):
-        shutil.rmtree(clone.folder / "docs/results" / part)
-    assert jobs(clone.must("dvc", "repro", "quickstart")) == ["report"]
-    assert contents(clone.folder / "docs/results") == before
-    assert not list(clone.folder.glob("results/*/*/model"))
-    assert "main.base.id strict_pass@1" in clone.must("dvc", "metrics", "show")
+@pytest.fixture
+def fresh(tmp_path: Path) -> Clone:
+    """A clone of this project as it is in the working directory, with what its studies need."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    for name in listed.stdout.splitlines():
+        if not name.startswith(("src/", "tests/", "docs/", "bench/")) or name.startswith("docs/results/"):
+            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, tmp_path / name, follow_symlinks=False)
+    clone = Clone(
+        tmp_path, {key: value for key, value in os.environ.items() if key not in ("INTERPLAY_COMPUTE", "INTERPLAY_STORE")}
+    )
+    for words in (("init", "-q"), ("add", "-A"), ("-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "all")):
+        clone.must("git", *words)
+    return clone
 
-    base, judged = base_on_id(clone), verdicts(clone)
-    rows, known = pq.read_table(clone.folder / scores), pq.read_metadata(clone.folder / scores).metadata
-    of_base = next(row["stage"] for row in rows.to_pylist() if row["band"] == "id")
-    solved = [row["n"] if row["band"] == "id" and row["stage"] == of_base else row["strict"] for row in rows.to_pylist()]
+
+def test_a_fresh_clone_is_clean_to_dvc_and_shows_its_metrics(fresh: Clone) -> None:
+    assert "up to date" in fresh.must("dvc", "status")
+    assert "main.rl_edge.edge strict_pass@1" in fresh.must("dvc", "exp", "show", "--md", "--no-pager")
+    assert "demo curves" in fresh.must("dvc", "plots", "show", "--json")
+    assert set(fresh.must("dvc", "stage", "list", "--name-only").split()) == set(pipeline.stages(ROOT))
+
+
+def test_tables_and_verdicts_are_made_of_committed_scores_follow_them_and_are_not_computed_unasked(fresh: Clone) -> None:
+    scores = fresh.folder / "data/scores/demo.laptop.parquet"
+    for part in ("metrics", "tables"):
+        shutil.rmtree(fresh.folder / "docs/results" / part)
+    assert jobs(fresh.must("dvc", "repro", "demo")) == ["report"]
+    assert [name for name in fresh.changed() if "/demo." in name] == []  # byte for byte what is committed
+    assert not list(fresh.folder.glob("results/*/*/model"))
+
+    before, rows, known = shown(fresh), pq.read_table(scores), pq.read_metadata(scores).metadata
+    of_gold = {digest for digest in rows["stage"].unique().to_pylist() if "gold_sft" in label_of(fresh, digest)}
+    solved = [0 if row["stage"] in of_gold and row["band"] == "edge" else row["strict"] for row in rows.to_pylist()]
     rows = rows.set_column(rows.column_names.index("strict"), "strict", pa.array(solved, rows.schema.field("strict").type))
-    with pq.ParquetWriter(clone.folder / scores, rows.schema, store_schema=False) as writer:
+    with pq.ParquetWriter(scores, rows.schema, store_schema=False) as writer:
         writer.write_table(rows)
         writer.add_key_value_metadata({key: value for key, value in known.items() if key.startswith(b"interplay.")})
-    assert jobs(clone.must("dvc", "repro", "quickstart")) == ["report"]
-    assert base < base_on_id(clone) or judged != verdicts(clone)
+    assert jobs(fresh.must("dvc", "repro", "demo")) == ["report"]
+    claim = "Supervision on the same problems lifts the edge, too"
+    assert (before["claims"][claim], shown(fresh)["claims"][claim]) == ("supported", "refuted")
+    assert shown(fresh)["main"]["gold_sft"]["edge strict_pass@1"] == 0
+    assert shown(fresh)["main"]["rl_edge"] == before["main"]["rl_edge"]
 
-    (clone.folder / scores).unlink()
-    shutil.rmtree(clone.folder / "results")
-    refused = clone.run("interplay", "store", "rebuild", "quickstart", "--scale", "smoke")
+    scores.unlink()
+    shutil.rmtree(fresh.folder / "results")
+    refused = fresh.run("interplay", "store", "rebuild", "demo", "--scale", "laptop")
     assert refused.returncode == 2
     [line] = refused.stderr.splitlines()
-    assert "13 stages would have to be computed, about " in line
+    assert " stages would have to be computed, about " in line
+    assert "hours on this machine; data/scores/demo.laptop.parquet is not here (`git checkout " in line
     assert "`INTERPLAY_COMPUTE=1 dvc repro` computes them" in line
-    assert clone.run("dvc", "repro", "quickstart").returncode != 0
-    assert not list(clone.folder.glob("results/pretrain/*/record.json"))
+    assert fresh.run("dvc", "repro", "demo").returncode != 0
+    assert not list(fresh.folder.glob("results/*/*/record.json"))
 
 
-def base_on_id(clone: Clone) -> float:
-    shown = json.loads((clone.folder / "docs/results/metrics/quickstart.smoke.json").read_text())
-    return float(shown["main"]["base"]["id strict_pass@1"])
+def shown(clone: Clone) -> dict[str, Any]:
+    return dict(json.loads((clone.folder / "docs/results/metrics/demo.laptop.json").read_text()))
 
 
-def verdicts(clone: Clone) -> dict[str, str]:
-    return dict(json.loads((clone.folder / "docs/results/metrics/quickstart.smoke.json").read_text())["claims"])
+def label_of(clone: Clone, digest: str) -> str:
+    """Where a stage stands in the study."""
+    return str(json.loads((clone.folder / "results/evaluate" / digest / "stage.json").read_text())["label"])
 
 
 def test_after_clone_and_pull_there_is_nothing_to_do_and_a_missing_payload_is_named_before_any_job(
@@ -203,30 +222,13 @@ def lose_an_evaluation_and(payload: Path, project: Path) -> Path:
 
 def test_from_the_small_records_alone_every_table_is_made_again_and_no_weights_are_there(clone: Clone, origin: Clone) -> None:
     clone.must("dvc", "pull", "results/studies.dvc")
-    said = clone.must("dvc", "repro", "quickstart")
+    said = clone.must("dvc", "repro", "--force", "quickstart")
     assert jobs(said) == ["report"]
     for part in ("tables", "studies"):
         assert contents(clone.folder / "results" / part) == contents(origin.folder / "results" / part)
     names = {path.name for path in clone.folder.glob("results/*/*/**/*")}
     assert not names & {"model.safetensors", "samples.parquet", "problems.parquet", "tokens.npy"}
     assert clone.changed() == []  # what was not there was not dropped from the pointers
-
-
-def test_dvc_shows_what_is_committed_and_a_clean_clone_is_clean(tmp_path: Path) -> None:
-    """The project as it is committed, but for what is not committed yet."""
-    listed = subprocess.run(
-        ["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    for name in listed.stdout.splitlines():
-        if name.startswith((".dvc", "dvc", "configs/plans", "configs/config", "data/scores", "docs/results", ".gitignore")):
-            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(ROOT / name, tmp_path / name)
-    clone = Clone(tmp_path, dict(os.environ))
-    clone.must("git", "init", "-q")
-    assert "up to date" in clone.must("dvc", "status")
-    assert "main.rl_edge.edge strict_pass@1" in clone.must("dvc", "exp", "show", "--md", "--no-pager")
-    clone.must("dvc", "plots", "show", "--json")
-    assert set(clone.must("dvc", "stage", "list", "--name-only").split()) == set(pipeline.stages(ROOT))
 
 
 def test_a_dvc_that_fails_leaves_the_study_standing_with_one_line(origin: Clone) -> None:
