@@ -148,7 +148,10 @@ def as_markdown(grid: Grid, title: str) -> str:
     blocks = []
     for block in grid_blocks(grid):
         head = f"| | {' | '.join(column_label(*key) for key in block)} |"
-        rows = [[markdown_text(row), *("<br>".join(cell_lines(grid.cells[row, *key])) for key in block)] for row in grid.rows]
+        rows = [
+            [markdown_text(grid.label(row)), *("<br>".join(cell_lines(grid.cells[row, *key])) for key in block)]
+            for row in grid.rows
+        ]
         rows += [[name, *shown] for name, shown in baseline_rows(grid, block)]
         blocks.append([head, *_markdown_rows(rows, len(block) + 1)])
     return _markdown(title, blocks, grid_notes(grid))
@@ -169,7 +172,9 @@ def as_latex(grid: Grid, title: str) -> str:
     tables = []
     for block in grid_blocks(grid):
         head = ["", *(_stack(column_label(column), column_label("", metric)) for column, metric in block)]
-        rows = [[latex_text(row), *(_stack(*cell_lines(grid.cells[row, *key])) for key in block)] for row in grid.rows]
+        rows = [
+            [latex_text(grid.label(row)), *(_stack(*cell_lines(grid.cells[row, *key])) for key in block)] for row in grid.rows
+        ]
         tables.append(_tabular(head, rows, [[name, *map(latex_text, row)] for name, row in baseline_rows(grid, block)]))
     return _latex(title, grid_notes(grid), tables)
 
@@ -205,13 +210,13 @@ def contrast_heads(made: Comparison) -> list[str]:
     tune = made.contrast.tune
     chosen = [f"{tune.axis.rpartition('.')[2].replace('_', ' ')} (best on {column_label(tune.band)})"] if tune else []
     adjusted = [f"p (Holm, of {made.tests})"] if made.contrast.correction == "holm" else []
-    return ["", *chosen, "value", f"− {made.lineup.against}", "noise floor", "p", *adjusted, "verdict"]
+    return ["", *chosen, "value", f"− {made.label(made.lineup.against)}", "noise floor", "p", *adjusted, "verdict"]
 
 
 def contrast_cells(made: Comparison, block: ComparisonBlock, row: ComparisonRow) -> list[list[str]]:
     """What a row shows: a list of lines for each of `heads`."""
     first = row.verdict == COMPARED
-    name = [row.chosen.name] + (["baseline"] if first else [])
+    name = [made.label(row.chosen.name)] + (["baseline"] if first else [])
     chosen = [[row.chosen.value or "–"]] if made.contrast.tune else []
     shown = estimate_lines(row.estimate, block.metric) if row.estimate.seeds else ["missing"]
     gap = estimate_lines(row.gap, block.metric, True) if row.gap.seeds else ["–"]
