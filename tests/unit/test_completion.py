@@ -11,7 +11,10 @@ from lab import Lab
 
 @pytest.fixture
 def lab(tmp_path: Path) -> Lab:
-    return Lab(tmp_path)
+    lab = Lab(tmp_path)
+    for study in ("quickstart", "interplay/budget_split"):
+        lab.lock(study)
+    return lab
 
 
 def completed(lab: Lab, *words: str, run: str = "from interplay.cli import main; main([])") -> list[str]:
@@ -30,8 +33,9 @@ def completed(lab: Lab, *words: str, run: str = "from interplay.cli import main;
         (["plan", "quickstart", "--scale", "sm"], ["smoke"]),
         (["plan", "quickstart", "--stri"], ["--strict-code"]),
         (["explain", "quickstart", "main", "rl_"], ["rl_edge", "rl_hard"]),
-        (["compare", "quickstart:rl_e"], ["quickstart:rl_edge"]),
-        (["show", "quickstart/ba"], ["quickstart/base/"]),
+        (["compare", "quickstart/rl_e"], ["quickstart/rl_edge"]),
+        (["show", "quickstart/ba"], ["quickstart/base/eval@0", "quickstart/base/base@0"]),
+        (["rollouts", "interplay/budget_split/third[rl_share=0.5]/e"], ["interplay/budget_split/third[rl_share=0.5]/eval@0"]),
         (["store", "pu"], ["push", "pull"]),
         (["explain", "no_such_study", "main", "rl"], []),
     ],
@@ -46,4 +50,4 @@ def test_completion_reads_files_and_loads_no_planner(lab: Lab) -> None:
         "atexit.register(lambda: print([m for m in ('interplay.study.expand', 'hydra', 'torch', 'rich') if m in sys.modules]))\n"
         "main([])"
     )
-    assert completed(lab, "compare", "quickstart:b", run=run) == ["quickstart:base", "[]"]
+    assert completed(lab, "compare", "quickstart/b", run=run) == ["quickstart/base", "[]"]

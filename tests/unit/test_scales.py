@@ -26,6 +26,8 @@ from interplay.study.plan import Plan
 
 CONFIGS = ROOT / "configs"
 SCALES = ["smoke", "laptop", "gpu", "paper"]
+COFFEE = "coffee"
+"""Lists its studies."""
 LARGE = ["gpu", "paper"]
 GIGABYTES = 24
 
@@ -52,24 +54,33 @@ def arms(plan: Plan) -> set[str]:
 
 
 def test_these_are_all_scales() -> None:
-    assert expand.scales(CONFIGS) == sorted(SCALES)
+    assert expand.scales(CONFIGS) == sorted([*SCALES, COFFEE])
+
+
+def at(study: str) -> list[str]:
+    """The scales at which the plan of a study is committed: all, but for the one that lists its studies."""
+    return [scale for one, scale in expand.committed(CONFIGS) if one == study]
+
+
+def test_a_study_is_committed_at_every_scale_that_does_not_list_its_own(study: str) -> None:
+    assert sorted({*SCALES, *at(study)}) == at(study)
 
 
 def test_a_study_asks_the_same_at_every_scale(study: str) -> None:
-    asked = [arms(planned(study, scale)) for scale in SCALES]
+    asked = [arms(planned(study, scale)) for scale in at(study)]
     assert asked[0]
     assert all(names == asked[0] for names in asked)
-    questions = {(plan := planned(study, scale)).stages[plan.report].spec.question for scale in SCALES}
+    questions = {(plan := planned(study, scale)).stages[plan.report].spec.question for scale in at(study)}
     assert len(questions) == 1
 
 
-def test_each_study_has_a_lock_at_each_scale_and_no_other_has() -> None:
+def test_each_committed_plan_has_a_lock_and_no_other_has() -> None:
     locks = {str(path.relative_to(CONFIGS / "plans")).removesuffix(".lock.json") for path in CONFIGS.glob("plans/**/*.lock.json")}
-    assert locks == {f"{study}.{scale}" for study in expand.studies(CONFIGS) for scale in SCALES}
+    assert locks == {f"{study}.{scale}" for study, scale in expand.committed(CONFIGS)}
 
 
 def test_every_committed_lock_is_what_the_configs_say(study: str) -> None:
-    assert [scale for scale in SCALES if not planned(study, scale).locked(CONFIGS)] == []
+    assert [scale for scale in at(study) if not planned(study, scale).locked(CONFIGS)] == []
 
 
 @pytest.mark.parametrize("scale", SCALES)

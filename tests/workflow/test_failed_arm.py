@@ -19,9 +19,13 @@ def test_the_page_shows_what_is_there_and_names_what_failed_and_why(finished: La
     sound = (laboratory.folder / STUDY).read_text()
     for old, new in (STAGE, ARM):
         laboratory.edit(STUDY, old, new)
-    result = laboratory.snakemake(*SMOKE, flags=("--keep-going",))
+    result = laboratory.run("interplay", "run", "quickstart", "--scale", "smoke", "--cores", "2")
     partial = laboratory.folder / "results/by-name/quickstart.smoke/partial"
-    assert result.returncode != 0
+    assert result.returncode == 1
+    *_, cause, command = result.stdout.splitlines()
+    assert cause.startswith("quickstart.smoke/broken/gold@0 failed: step 2 of 22: loss")
+    assert command.startswith("next: `interplay debug quickstart.smoke/broken/gold@0` makes it again")
+    assert "no backup found" not in result.stderr
     assert "partial report: results/by-name/quickstart.smoke/partial/report.html" in result.stdout + result.stderr
     assert finished.records().items() <= laboratory.records().items()
     page = (partial / "report.html").read_text()
@@ -39,8 +43,10 @@ def test_the_page_shows_what_is_there_and_names_what_failed_and_why(finished: La
     assert (partial / "report.html").exists()
 
     (laboratory.folder / STUDY).write_text(sound)
-    result = laboratory.snakemake(*SMOKE)
+    result = laboratory.run("interplay", "run", STUDY, "--scale", "smoke", "--cores", "2")
     assert result.returncode == 0, result.stderr
+    assert "not judged      RL at the edge lifts the edge\n" in result.stdout
+    assert result.stdout.splitlines()[-1].startswith("report: results/report/")
     assert not partial.exists()
     assert (partial.parent / "report/report.html").exists()
 
@@ -60,5 +66,5 @@ def test_the_page_is_made_again_where_it_is_not_there(finished: Laboratory, labo
 def test_a_study_of_which_nothing_was_run_has_no_page_and_the_command_says_what_to_do(laboratory: Laboratory) -> None:
     asked = laboratory.run("interplay", "report", "quickstart", "--scale", "smoke")
     assert asked.returncode == 2
-    assert "run `snakemake all --config study=quickstart scale=smoke`" in asked.stderr
+    assert "run `interplay run quickstart --scale smoke`" in asked.stderr
     assert not (laboratory.folder / "results").exists()

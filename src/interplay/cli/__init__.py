@@ -1,5 +1,5 @@
-"""The command line: its commands by the phase of a run, its help, and its exit codes. `snakemake all` runs studies; `interplay`
-plans them, explains them and keeps what they left."""
+"""The command line: its commands by the phase of a run, its help, and its exit codes. `interplay run` is a thin layer over
+`snakemake all`, which makes the stages."""
 
 import importlib
 import logging
@@ -28,8 +28,11 @@ class Row(NamedTuple):
 
 
 COMMANDS: dict[str, Row] = {
+    "list": Row("studies", "before a run", "studies with their state and question; known methods, tasks, metrics, scales"),
+    "new": Row("studies", "before a run", "write a commented study that extends another one, and print its plan"),
     "plan": Row("planning", "before a run", "the stages of a study, which of them are new and why, and their cost"),
     "calibrate": Row("planning", "before a run", "measure a study's base per op and pin the band edges in its scale file"),
+    "run": Row("studies", "during a run", "run what is new of a study; its verdicts, or the cause of a failure, at the end"),
     "watch": Row("monitor", "during a run", "stages by state, rates, time left and last metrics, live"),
     "debug": Row("monitor", "during a run", "make one stage again, in the foreground, in a scratch folder"),
     "report": Row("results", "after a run", "a study's verdicts and the path of its report; a partial report when arms failed"),
@@ -50,12 +53,13 @@ COMMANDS: dict[str, Row] = {
 }
 
 DAY = {
+    "interplay new kl --from edge": "a study of your own: an edit of another one",
     "interplay plan edge": "the stages of the study, which of them are new, their cost",
-    "snakemake all --config study=edge": "run what is new, on this machine (`--profile slurm`: on a cluster)",
+    "interplay run edge": "run what is new, on this machine (`--profile slurm`: on a cluster)",
     "interplay watch edge": "progress, from another terminal",
     "interplay report edge": "the verdicts, and the path of the page with tables and figures",
     "interplay explain edge main rl_edge edge": "the provenance of one cell of a table",
-    "interplay compare edge:rl_edge edge:rl_hard": "two arms: settings, metrics, and the items that flipped",
+    "interplay compare edge/rl_edge edge/rl_hard": "two arms: settings, metrics, and the items that flipped",
     "interplay gc": "results that can be removed; `--delete` removes them",
 }
 """Examples in the order of use: command -> purpose."""

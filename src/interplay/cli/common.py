@@ -1,16 +1,17 @@
 """Shared by all commands: options with completion, the folders of a project, and tables."""
 
+import contextlib
 import inspect
 import sys
 import textwrap
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
 
 import typer
 from typer.core import TyperCommand
 
-from interplay.core.model import escape_control, print_visible
+from interplay.core.model import UserError, escape_control, print_visible
 
 if TYPE_CHECKING:
     from interplay.results.catalog import Catalog, Ref
@@ -45,17 +46,16 @@ def complete_arm(ctx: typer.Context, incomplete: str) -> list[str]:
 
 
 def complete_side(incomplete: str) -> list[str]:
-    """Arms as STUDY:ARM; studies, until one is complete."""
-    study, colon, _ = incomplete.partition(":")
-    return _starting(
-        [f"{study}:{arm}" for arm in _arms(study)] if colon else [f"{name}:" for name in _names("study")], incomplete
-    )
+    """Arms as STUDY/ARM, and stages; studies, until one is complete."""
+    return sorted(
+        {address.rpartition("/")[0] for address in complete_stage(incomplete) if "@" in address} - {""}
+    ) or complete_stage(incomplete)
 
 
 def complete_stage(incomplete: str) -> list[str]:
-    """The beginning of a by-name path, STUDY/ARM/; studies, until one is complete."""
+    """Addresses STUDY/ARM/STAGE@SEED, those of combinations included; studies, until one is complete."""
     study = max((name for name in _names("study") if incomplete.startswith(f"{name}/")), key=len, default="")
-    return _starting([f"{study}/{arm}/" for arm in _arms(study)] if study else _names("study"), incomplete)
+    return _starting([f"{study}/{label}" for label in _labels(study)] if study else _names("study"), incomplete)
 
 
 def _names(folder: str) -> list[str]:
@@ -72,6 +72,25 @@ def _arms(study: str) -> list[str]:
         return [str(name) for name in found["arms"]]
     except (OSError, yaml.YAMLError, KeyError, TypeError, AttributeError):  # AttributeError: PyYAML without libyaml
         return []
+
+
+def _labels(study: str) -> list[str]:
+    """The stages of all committed plans of a study, as addresses within it; of one without a plan, its arms."""
+    import json
+
+    found: dict[str, None] = {}
+    for path in sorted((CONFIGS / "plans").glob(f"{study}.*.lock.json")):
+        try:
+            for section in json.loads(path.read_bytes())["stages"].values():
+                above = [""]
+                for line in section:
+                    label = line.split(" ", 2)[-1] if line.count(" ") > 1 else line.split(" ")[-1]
+                    same = len(label) - len(label.lstrip("/"))
+                    above = [*above[:same], *label[same:].split("/")]
+                    found["/".join(above)] = None
+        except (OSError, ValueError, KeyError, AttributeError):  # a shell should not show errors
+            continue
+    return list(found) or [f"{arm}/" for arm in _arms(study)]
 
 
 def _starting(words: Iterable[str], incomplete: str) -> list[str]:
@@ -104,6 +123,8 @@ STAGE = "an address, STUDY/ARM/STAGE@SEED or STUDY.SCALE/..., or the beginning o
 Stage = Annotated[str, argument(STAGE, complete_stage)]
 SCALE = "a file below configs/scale (default: that of configs/config.yaml)"
 Scale = Annotated[str | None, option("--scale", SCALE, complete=complete_scale)]
+MOST_LISTED = 8
+"""Names in a list of what is known."""
 MOST = 10**6
 """Upper bound of options in hours or days; larger values are almost certainly typos."""
 HOURS: dict[str, Any] = {"metavar": "H", "min": 0, "max": MOST}
@@ -142,12 +163,13 @@ def examples(epilog: str | None) -> list[tuple[str, str]]:
     return [(line, purpose) for line, mark, purpose in pairs if mark]
 
 
-def command(app: typer.Typer, name: str) -> Callable[[F], F]:
+def command(app: typer.Typer, name: str, settings: dict[str, Any] | None = None) -> Callable[[F], F]:
     """Add a function to a module's app as a command: its docstring is the text of its help, with lines after `Examples:`."""
 
     def add(function: F) -> F:
         text, _, shown = inspect.cleandoc(function.__doc__ or "").partition("\n\nExamples:\n")
-        return app.command(name, cls=Command, help=text, epilog=textwrap.dedent(shown) or None)(function)
+        shown = textwrap.dedent(shown)
+        return app.command(name, cls=Command, help=text, epilog=shown or None, context_settings=settings)(function)
 
     return add
 
@@ -177,11 +199,19 @@ def plan_of(study: str, scale: str | None, given: Sequence[str] = ()) -> "Plan":
 
 
 def every_plan() -> "list[Plan]":
-    """The plans of all studies at all scales."""
+    """The plans that are committed: of all studies at all scales, as far as a scale does not list its own."""
     from interplay.study import expand
 
-    pairs = [(study, scale) for study in expand.studies(CONFIGS) for scale in expand.scales(CONFIGS)]
-    return [expand.plan_study(CONFIGS, *pair) for pair in pairs]
+    return [expand.plan_study(CONFIGS, *pair) for pair in expand.committed(CONFIGS)]
+
+
+def possible_plans() -> Iterator["Plan"]:
+    """The plans of all studies at all scales that they fit, committed or not."""
+    from interplay.study import expand
+
+    for study, scale in [(study, scale) for study in expand.studies(CONFIGS) for scale in expand.scales(CONFIGS)]:
+        with contextlib.suppress(UserError):
+            yield expand.plan_study(CONFIGS, study, scale)
 
 
 def find_stage(text: str, scale: str | None) -> "tuple[Catalog, Ref]":
@@ -190,6 +220,20 @@ def find_stage(text: str, scale: str | None) -> "tuple[Catalog, Ref]":
 
     known = catalog.read_catalog(CONFIGS, RESULTS)
     return known, catalog.resolve_stage(text, known, CONFIGS, scale or default_scale())
+
+
+def find_folder(text: str, scale: str | None = None) -> Path:
+    """The artifact folder of the stage that `text` names; a digest is looked up in results/ alone, which takes no plan. Raises
+    UserError where the stage was never started."""
+    from interplay.core import artifact
+
+    if "/" not in text:
+        return artifact.find(RESULTS, text)
+    known, ref = find_stage(text, scale)
+    folder = artifact.folder(RESULTS, known.stages[ref.digest]["kind"], ref.digest)
+    if not folder.exists():
+        raise UserError(f"{text}: not made yet ({ref.digest}); `interplay run {text.split('/')[0]}` makes what its study needs")
+    return folder
 
 
 def hint_other_scale(plan: "Plan") -> str:
@@ -201,7 +245,7 @@ def hint_other_scale(plan: "Plan") -> str:
 
 def no_results(plan: "Plan", hint: str) -> str:
     """Message that a study has no results, with the remedy; `hint` is that of `hint_other_scale`."""
-    launch = f"snakemake all --config study={plan.study} scale={plan.scale}"
+    launch = f"interplay run {plan.study} --scale {plan.scale}"
     return f"{RESULTS}: no results of {plan.study} at scale {plan.scale} yet; {f'{hint}, or ' if hint else ''}run `{launch}`"
 
 

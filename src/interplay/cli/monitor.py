@@ -19,7 +19,7 @@ from rich.text import Text
 from interplay.cli import common
 from interplay.cli.common import LOGS, RESULTS, command, flag, option
 from interplay.core import artifact, model
-from interplay.results import telemetry
+from interplay.results import early, telemetry
 from interplay.study.plan import Plan
 
 if TYPE_CHECKING:
@@ -30,6 +30,8 @@ COLOURS = {"waiting": "dim", "running": "cyan", "stopped": "yellow", "failed": "
 MOST_ROWS = 12
 """Running or failed stages that a frame lists."""
 MOST_METRICS = 3
+WIDE = 120
+"""Columns from which on a running stage takes one line."""
 FIRST_METRICS = ("loss", "reward", "strict", "entropy", "grad_norm")
 """Metrics shown first, where a stage has them."""
 EFFICIENCY = ("kind", "stages", "attempts", "threads", "CPU used", "memory", "of MiB", "longest", "of min", "fits")
@@ -47,9 +49,9 @@ def watch_study(
     once: Annotated[bool, flag("--once", "print one frame and end, as into a file or a pipe")] = False,
     every: Annotated[float, option("--every", "time between two frames (default 2)", metavar="SECONDS")] = 2.0,
 ) -> None:
-    """Shows a study while it runs: stages by kind and state; progress, rate, time left and last metrics of running stages; and
-    the time left for all. It only reads files, so it works for runs on this machine and on a cluster that shares the folder.
-    Ends when all is done, or with Ctrl-C.
+    """Shows a study while it runs: stages by kind and state; progress, rate, time left, curve of the reward or loss and last
+    metrics of running stages, with early warnings; the cause of what failed; and the time left for all. It only reads files, so
+    it works for runs on this machine and on a cluster that shares the folder. Ends when all is done, or with Ctrl-C.
 
     Examples:
         interplay watch edge  # live
@@ -61,31 +63,43 @@ def watch_study(
     hint = common.hint_other_scale(plan)
     console = Console()
     if once or not console.is_terminal:
-        console.print(_take_frame(plan, hint)[0])
+        console.print(_take_frame(plan, hint, console.width)[0])
         return
     with Live(console=console, auto_refresh=False, vertical_overflow="crop") as live:
         while True:
-            picture, finished = _take_frame(plan, hint)
+            picture, finished = _take_frame(plan, hint, console.width)
             live.update(picture, refresh=True)
             if finished:
                 return
             time.sleep(every)
 
 
-def _take_frame(plan: Plan, hint: str) -> tuple[RenderableType, bool]:
-    """A frame: a headline, with a hint on results at other scales, a table by kind, the running stages, and those that failed or
-    stopped; and whether the report, the last stage, is done."""
+def _take_frame(plan: Plan, hint: str, width: int) -> tuple[RenderableType, bool]:
+    """A frame: a headline, with a hint on results at other scales, a table by kind, the running stages with early warnings, and
+    those that failed or stopped, with the cause; and whether the report, the last stage, is done."""
     from interplay.results import progress
 
     seen = progress.watch_stages(plan, RESULTS, LOGS)
-    left, note = progress.time_left(plan, seen, RESULTS)
+    left = progress.time_left(plan, seen, RESULTS)
     title = f"{plan.study} at {plan.scale}" + (f" ({hint})" if hint else "")
-    parts: list[RenderableType] = [_headline(title, seen, left, note), _count_table(progress.count_states(seen))]
+    parts: list[RenderableType] = [_headline(title, seen, left), _count_table(progress.count_states(seen))]
+    halted = [one for one in seen if one.state in ("failed", "stopped")]
     if running := [one for one in seen if one.state == "running"]:
-        parts += [Text(), _running_table(running)]
-    if halted := [one for one in seen if one.state in ("failed", "stopped")]:
-        parts += [Text(), *_halted_lines(halted)]
+        parts += [Text(), _running_table(plan, running, width), *_warning_lines(plan, running, left.late)]
+    if halted:
+        parts += [Text(), *_halted_lines(plan, halted)]
+    if not running and seen[-1].state != "done":
+        parts += [Text(), Text(_next_command(plan, halted), "bold")]
     return Group(*parts), seen[-1].state == "done"
+
+
+def _next_command(plan: Plan, halted: "list[progress.Watched]") -> str:
+    """What to type where nothing runs and not all is done."""
+    scale = f" --scale {plan.scale}" if plan.at != plan.study else ""
+    run = f"`interplay run {plan.study}{scale}`"
+    if failed := [one for one in halted if one.state == "failed"]:
+        return f"nothing runs; `interplay debug {plan.address(failed[0].stage)}` makes the first that failed again, {run} all"
+    return f"nothing runs; {run} {'goes on' if halted else 'starts it'}"
 
 
 def format_duration(seconds: float) -> str:
@@ -99,15 +113,15 @@ def format_duration(seconds: float) -> str:
     return f"{hours} h {rest:02} min" if hours < 48 else f"{hours // 24} d {hours % 24} h"
 
 
-def _headline(title: str, seen: "list[progress.Watched]", seconds_left: float | None, note: str) -> Text:
+def _headline(title: str, seen: "list[progress.Watched]", left: "progress.TimeLeft") -> Text:
     done, running = (sum(one.state == state for one in seen) for state in ("done", "running"))
     text = Text.assemble((model.escape_control(title), "bold"), f"  {done} of {len(seen)} stages done")
     if running:
         text.append(f", {running} running")
-    if done < len(seen) and seconds_left is not None:
-        text.append(f", about {format_duration(seconds_left)} left")
+    if left.seconds is not None:
+        text.append(f", about {format_duration(left.seconds)} left")
     text.append(f"  {time.strftime('%H:%M:%S')}", "dim")
-    return text.append(f"\n{model.escape_control(note)}", "dim") if note and done < len(seen) else text
+    return text.append(f"\n{model.escape_control(left.basis)}", "dim") if left.basis else text
 
 
 def _count_table(counts: "Counts") -> Table:
@@ -123,23 +137,38 @@ def _count_table(counts: "Counts") -> Table:
     return grid
 
 
-def _running_table(seen: "list[progress.Watched]") -> Table:
+def _running_table(plan: Plan, seen: "list[progress.Watched]", width: int) -> Table:
+    """One line for each running stage; in a narrow terminal two, so that its metrics are never cut."""
     grid = Table(box=None, pad_edge=False, header_style="dim")
-    grid.add_column("running", no_wrap=True, overflow="ellipsis", max_width=34)
-    for name in ("digest", "progress", "rate", "left"):
+    grid.add_column("running", no_wrap=True, overflow="ellipsis", max_width=width // 2)
+    for name in ("progress", "rate", "left"):
         grid.add_column(name, justify="right" if name in ("rate", "left") else "left", no_wrap=True)
-    grid.add_column("last metrics", overflow="fold")
+    wide = width >= WIDE
+    if wide:
+        grid.add_column("last metrics", overflow="fold")
     for one in seen[:MOST_ROWS]:
-        label, cells = Text(model.escape_control(one.stage.label)), ["starting", "", "", ""]
+        cells, shown = ["starting", "", ""], early.sparkline(one.curve)
         if (at := one.reached) is not None:
             cells[0] = "starting" if at.share is None else f"{at.share:>4.0%}  {at.text}"
             cells[1] = f"{at.rate:,.3g} {at.unit}/s" if at.rate else ""
             cells[2] = format_duration(at.left) if at.left is not None else ""
-            cells[3] = format_metrics(at.values)
-        grid.add_row(label, one.stage.digest, *(Text(model.escape_control(cell)) for cell in cells))
+            shown = f"{shown}  {format_metrics(at.values)}".strip()
+        row = [Text(model.escape_control(cell)) for cell in (plan.address(one.stage), *cells)]
+        grid.add_row(*row, *([Text(model.escape_control(shown))] if wide else []))
+        if shown and not wide:
+            grid.add_row(Text(model.escape_control(f"  {shown}"), "dim"))
     if len(seen) > MOST_ROWS:
-        grid.add_row(f"and {len(seen) - MOST_ROWS} more", "", "", "", "", "")
+        grid.add_row(f"and {len(seen) - MOST_ROWS} more")
     return grid
+
+
+def _warning_lines(plan: Plan, seen: "list[progress.Watched]", late: "dict[str, list[early.Warned]]") -> list[Text]:
+    """Early warnings of running stages (results/early.py)."""
+    named = [(plan.address(one.stage), said) for one in seen for said in (*one.warnings, *late.get(one.stage.digest, ()))]
+    return [
+        Text.assemble(("warning  ", "yellow"), model.escape_control(f"{name}  {said.name}: {said.text}"))
+        for name, said in named[:MOST_ROWS]
+    ]
 
 
 def format_metrics(values: Mapping[str, float]) -> str:
@@ -148,11 +177,11 @@ def format_metrics(values: Mapping[str, float]) -> str:
     return "  ".join(f"{key} {values[key]:.4g}" for key in keys[:MOST_METRICS])
 
 
-def _halted_lines(seen: "list[progress.Watched]") -> list[Text]:
+def _halted_lines(plan: Plan, seen: "list[progress.Watched]") -> list[Text]:
     lines = [
         Text.assemble(
             (f"{one.state}  ", COLOURS[one.state]),
-            model.escape_control(f"{one.stage.label} [{one.stage.digest}]  "),
+            model.escape_control(f"{plan.address(one.stage)}  "),
             (model.escape_control(one.detail), "dim"),
         )
         for one in sorted(seen, key=lambda one: one.state != "failed")[:MOST_ROWS]
@@ -176,7 +205,8 @@ def debug_stage(
     or it fails, 3 when a retry would fail the same way.
 
     Examples:
-        interplay debug 3f2a  # the stage whose digest starts with 3f2a
+        interplay debug edge/rl_edge/rl@0  # a stage of a study
+        interplay debug 3f2a --pdb  # the stage whose digest starts with 3f2a, in the debugger where it fails
     """
     from interplay.api import single
 

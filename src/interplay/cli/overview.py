@@ -223,7 +223,7 @@ def _sums(seen: Overview) -> list[str]:
         f"{done} of them ({100 * done // distinct}%) are done"
     ]
     if back := len(seen.of_state(state.KEPT)):
-        lines.append(f"kept: {model.plural(back, 'record')} in results/studies, restored at a launch")
+        lines.append(f"kept: {model.plural(back, 'record')} in results/studies or data/bases, restored at a launch")
     if others := sum(seen.others.values()):
         lines.append(f"other: {model.plural(others, 'finished result')} of other studies, or of an earlier version of this one")
     if unneeded := seen.of_state(state.UNNEEDED):

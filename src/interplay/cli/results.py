@@ -37,20 +37,21 @@ def locate_report(study: common.Study, scale: common.Scale = None) -> None:
     Examples:
         interplay report edge  # what was found, and where the page lies
     """
-    plan = common.plan_of(study, scale)
+    for line in report_lines(common.plan_of(study, scale)):
+        model.print_visible(line)
+
+
+def report_lines(plan: Plan) -> list[str]:
+    """A plan's verdicts and the path of its page, which is made again where it is gone; of an unfinished study a partial one."""
     folder = artifact.folder(RESULTS, "report", plan.report)
     if not artifact.done(folder):
-        model.print_visible(_partial_report(plan))
-        return
+        return [_partial_report(plan)]
     if not (folder / "report.html").exists():
         from interplay.report.write import answers, page
         from interplay.results import catalog
 
         page.remake_page(catalog.report_spec(plan), answers.report_inputs(plan, RESULTS), folder)
-
-    for line in plain.verdict_lines(folder):
-        model.print_visible(line)
-    model.print_visible(f"report: {folder / 'report.html'}")
+    return [*plain.verdict_lines(folder), f"report: {folder / 'report.html'}"]
 
 
 def _partial_report(plan: Plan) -> str:
@@ -99,6 +100,7 @@ def show_stage(
     """Shows one stage: its kind and settings, its dependencies and users, its metrics, and when and where it ran.
 
     Examples:
+        interplay show edge/rl_edge/rl@0  # a stage of a study
         interplay show 3f2a  # the stage whose digest starts with 3f2a
     """
     from interplay.report.inspect import card
@@ -146,7 +148,7 @@ def draw_lineage(
 
 @command(app, "compare")
 def compare_sides(
-    a: Annotated[str, argument("a stage as for `interplay show`, or an arm as STUDY:ARM", common.complete_side)],
+    a: Annotated[str, argument("a stage as for `interplay show`, or an arm as STUDY/ARM", common.complete_side)],
     b: Annotated[str, argument("the second stage or arm", common.complete_side)],
     scale: common.Scale = None,
     metric: Annotated[
@@ -160,7 +162,7 @@ def compare_sides(
 
     Examples:
         interplay compare 3f2a 77c0  # two stages
-        interplay compare edge:rl_edge edge:rl_hard  # two arms of a study
+        interplay compare edge/rl_edge edge/rl_hard  # two arms of a study
     """
     from interplay.report.inspect import compare
     from interplay.results import catalog
@@ -173,12 +175,12 @@ def compare_sides(
     known = catalog.read_catalog(CONFIGS, RESULTS)
 
     def side(name: str) -> compare.Side:
-        head, colon, arm = name.partition(":")
-        study, rest = catalog.split_study(head, CONFIGS, at)
-        if colon and study and not rest:
+        study, arm = catalog.split_study(name.replace(":", "/", 1), CONFIGS, at)
+        if study and arm and "@" not in arm:
             plan = common.plan_of(*study)
             known.stages.update(catalog.plan_json(plan))
-            return compare.of_arm(name, arm, catalog.report_spec(plan))
+            if arm not in catalog.readable_names(plan) and not arm.startswith(("data.", "stages.")):
+                return compare.of_arm(name, arm, catalog.report_spec(plan))
         return compare.of_stage(name, catalog.resolve_stage(name, known, CONFIGS, at).digest, known.stages)
 
     band = column.replace(" ", ":") if column else None
@@ -187,7 +189,8 @@ def compare_sides(
 
 @command(app, "rollouts")
 def list_rollouts(
-    digest: Annotated[str, argument("digest of the stage, or its beginning")],
+    stage: common.Stage,
+    scale: common.Scale = None,
     failed: Annotated[bool, flag("--failed", "only completions that are not strictly correct")] = False,
     passed: Annotated[bool, flag("--passed", "only completions that are")] = False,
     step: Annotated[
@@ -199,8 +202,8 @@ def list_rollouts(
     prompt are shown once.
 
     Examples:
-        interplay rollouts 3f2a --failed -n 5  # five incorrect completions
-        interplay rollouts 3f2a --step 1  # the first step of an rl stage
+        interplay rollouts edge/rl_edge/eval@0 --failed -n 5  # five incorrect completions
+        interplay rollouts edge/rl_edge/rl@0 --step 1  # the first step of an rl stage
     """
     from pyarrow import ArrowInvalid
 
@@ -208,7 +211,7 @@ def list_rollouts(
 
     if failed and passed:
         raise model.UserError("rollouts: --passed: not allowed with --failed; name one, or none for all completions")
-    folder = artifact.find(RESULTS, digest)
+    folder = common.find_folder(stage, scale)
     try:
         model.print_visible(compare.show_rollouts(folder, True if failed else False if passed else None, count, step), end="")
     except ArrowInvalid as error:
@@ -217,8 +220,12 @@ def list_rollouts(
 
 @command(app, "novelty")
 def measure_novelty(
-    digest: Annotated[str, argument("digest of an evaluate stage, or its beginning")],
-    against: Annotated[str, option("--against", "problem set to compare with, such as what was trained on", metavar="DIGEST")],
+    stage: Annotated[str, argument(f"an evaluate stage: {common.STAGE}", common.complete_stage)],
+    against: Annotated[
+        str,
+        option("--against", "problem set to compare with, as trained on", complete=common.complete_stage, metavar="STAGE"),
+    ],
+    scale: common.Scale = None,
     by: Annotated[
         Literal["strict", "answer"], option("--by", "which samples count as correct: strict or answer (default strict)")
     ] = "strict",
@@ -228,17 +235,17 @@ def measure_novelty(
     their nodes' colours. For the tasks op_dag and op_dag_prose.
 
     Examples:
-        interplay novelty 3f2a --against 77c0  # the evaluation 3f2a against the set 77c0 that its model was trained on
+        interplay novelty edge/rl_edge/eval@0 --against edge/data.edge  # an evaluation and what its model was trained on
     """
     from interplay.data import similarity
 
-    samples, problems = (artifact.find(RESULTS, name) for name in (digest, against))
-    stage = artifact.read_json(samples / "stage.json")
-    if stage["kind"] != "evaluate":
-        raise model.UserError(f"novelty: {digest} is a {stage['kind']} stage; name one of kind evaluate")
+    samples, problems = (common.find_folder(name, scale) for name in (stage, against))
+    found = artifact.read_json(samples / "stage.json")
+    if found["kind"] != "evaluate":
+        raise model.UserError(f"novelty: {stage} is a {found['kind']} stage; name one of kind evaluate")
     if problems.parent.name not in SETS:
         raise model.UserError(f"novelty: --against {against} is a {problems.parent.name} stage; name a problem set")
-    tested = artifact.find(RESULTS, stage["deps"]["data"])
+    tested = artifact.find(RESULTS, found["deps"]["data"])
     rows = [
         (one.band, str(one.right), str(one.graphs), f"{one.copied:.1%}", f"{one.nearest:.3f}", str(one.without))
         for one in similarity.novelty_by_band(samples, tested, problems, by)
@@ -248,7 +255,8 @@ def measure_novelty(
 
 @command(app, "rows")
 def list_rows(
-    digest: Annotated[str, argument("digest of the problem set, or its beginning; DIGEST:INDEX for one row")],
+    stage: Annotated[str, argument(f"a problem set: {common.STAGE}; STAGE:INDEX for one row", common.complete_stage)],
+    scale: common.Scale = None,
     index: Annotated[int | None, option("--index", "one row, and its provenance", min=0)] = None,
     changed: Annotated[
         str | None, option("--changed", "only rows that this step changed, such as poison:conflict", metavar="STEP")
@@ -260,14 +268,14 @@ def list_rows(
     DIGEST:INDEX.
 
     Examples:
-        interplay rows 3f2a  # the first rows of the set
+        interplay rows edge/data.edge  # the first rows of the set
         interplay rows 3f2a --changed poison:conflict  # those that a step changed
         interplay rows 3f2a:17  # one row, and its provenance
     """
-    name, _, place = digest.partition(":")
+    name, _, place = stage.partition(":")
     if place and (not place.isdecimal() or len(place) > LONGEST_INDEX or index is not None):
-        raise model.UserError(f"{model.shorten_value(digest)}: must be DIGEST or DIGEST:INDEX, and --index with the former alone")
-    folder = artifact.find(RESULTS, name)
+        raise model.UserError(f"{model.shorten_value(stage)}: must be STAGE or STAGE:INDEX, and --index with the former alone")
+    folder = common.find_folder(name, scale)
     one = int(place) if place else index
     model.print_visible(_row_list(folder, changed, count) if one is None else _provenance(folder, one), end="")
 

@@ -380,7 +380,7 @@ def sync_track(
     if bool(study) == every:
         raise UserError("track sync: name a study, or give --all")
     if study is None:
-        plans = [plan for plan in common.every_plan() if _was_launched(plan)]
+        plans = [plan for plan in common.possible_plans() if _was_launched(plan)]
     else:
         plans = [common.plan_of(study, scale)]
         if not _is_started(plans[0]):

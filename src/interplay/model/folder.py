@@ -49,11 +49,12 @@ def init_decoder(shape: Shape, vocab_size: int, seed: int) -> Decoder:
     return decoder
 
 
-def save_decoder(decoder: Decoder, folder: Path, tokenizer_folder: Path) -> None:
-    """Write `decoder` with the tokenizer's files as a folder that AutoModelForCausalLM and AutoTokenizer load. The bytes
-    are a function of the values. Files are written atomically, the weights last. Collective."""
-    write_config(decoder, folder, tokenizer_folder)
-    save_tensors(distributed.full_state_dict(decoder), folder / "model.safetensors")
+def save_decoder(decoder: Decoder, folder: Path, tokenizer_folder: Path, dtype: str = "float32") -> None:
+    """Write `decoder`, its weights rounded to `dtype`, with the tokenizer's files as a folder that AutoModelForCausalLM and
+    AutoTokenizer load. The bytes are a function of the values. Files are written atomically, the weights last. Collective."""
+    write_config(decoder, folder, tokenizer_folder, dtype=dtype)
+    rounded = {name: tensor.to(getattr(torch, dtype)) for name, tensor in distributed.full_state_dict(decoder).items()}
+    save_tensors(rounded, folder / "model.safetensors")
 
 
 def write_config(decoder: Decoder, folder: Path, tokenizer_folder: Path, **more: Any) -> None:

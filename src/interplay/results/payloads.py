@@ -23,7 +23,13 @@ from interplay.study.plan import Plan, Stage, flat_name
 # weights: a kept record replaces its stage as long as no stage reads more of it than is kept.
 
 
+# Whole artifacts that come with the project lie in `data/bases/<kind>/<digest>/`: bases of scale coffee, for studies that would
+# pre-train just these. They replace their stage as a kept record does, payload included.
+
+
 STUDIES, PLAN = "studies", "plan.json"
+SHIPPED = Path("data/bases")
+"""Next to results/."""
 Content = Path | bytes
 """A file to copy, or bytes to write."""
 
@@ -98,20 +104,23 @@ def restorable_records(results: Path, stages: Mapping[str, Stage], obtainable: I
 
     `obtainable`: kinds whose payloads can be fetched. Left out are stages that a missing stage reads in full and whose payload is
     stored nowhere: they will be made again; kinds that read only records and light files, as reports do, which are made again in
-    seconds; and stages that are being made now."""
-    places = {path.name: path for path in (results / STUDIES).glob("*/records/*/*")}
+    seconds; and stages that are being made now. Raises UserError where an artifact that comes with the project is damaged."""
+    shipped = {path.name: path for path in (results.parent / SHIPPED).glob("*/*")}
+    places = {path.name: path for path in (results / STUDIES).glob("*/records/*/*")} | shipped
     if not places:
         return {}
     here = {digest for digest, stage in stages.items() if artifact.done(artifact.folder(results, stage.kind, digest))}
     back = {d for d in stages if d not in here and d in places and not KINDS[stages[d].kind].reads_light and _is_whole(places[d])}
     back -= {d for d in back if artifact.is_leased(artifact.folder(results, stages[d].kind, d) / "lease")}
+    for digest in back & shipped.keys():
+        _check_shipped(shipped[digest])
     kinds = set(obtainable)
     while lacking := {
         dep
         for digest, stage in stages.items()
         if digest not in here and digest not in back
         for dep, _ in map(artifact.split_ref, stage.deps.values())
-        if dep in back and read_by(stage.kind, stages[dep].kind) is None and stages[dep].kind not in kinds
+        if dep in back - shipped.keys() and read_by(stage.kind, stages[dep].kind) is None and stages[dep].kind not in kinds
     }:
         back -= lacking
     return {digest: places[digest] for digest in back}
@@ -122,6 +131,13 @@ def _is_whole(kept: Path) -> bool:
     return (kept / "record.json").exists() and not artifact.absent(kept, KINDS[kept.parent.name].light)
 
 
+def _check_shipped(folder: Path) -> None:
+    """Raises UserError unless the artifact is as its record says, and its record as its digest."""
+    files, wrong = of_record(folder)
+    for damage in [*wrong, *find_damage(files, lambda number: None)]:
+        raise model.UserError(f"{damage.line}; restore it (`git checkout {folder}`), or remove {folder} to make the stage here")
+
+
 def _put_back(kept: Path, folder: Path, stage: Stage) -> None:
     """The record is copied last: with it the stage counts as done."""
     if artifact.done(folder):
@@ -129,6 +145,7 @@ def _put_back(kept: Path, folder: Path, stage: Stage) -> None:
     artifact.write_json(folder / "stage.json", stage.as_json())
     for file in (*artifact.record(kept)["files"], "record.json"):
         if (kept / file).exists() and not (folder / file).exists():
+            (folder / file).parent.mkdir(parents=True, exist_ok=True)
             artifact.copy_atomic(kept / file, folder / file)
     shutil.rmtree(folder / "resume", ignore_errors=True)
 

@@ -11,7 +11,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from interplay.core import artifact, model
+from interplay.core import artifact, metrics, model
+from interplay.results import early
 from interplay.results.state import Found, Library, scan_results, share_done
 from interplay.study.plan import Plan, Stage
 
@@ -24,8 +25,10 @@ LINE = re.compile(r"(?P<done>\d+)/(?P<total>\d+) (?P<unit>\w+), (?P<rate>[\d.e+-
 """A line of `core.metrics.Progress`."""
 RESUMED = re.compile(r"going on from (?P<done>\d+)/(?P<total>[1-9]\d*) ")
 """The log line of a stage that resumes from a save."""
-TAIL = 4096
-"""Bytes at the end of a file that are read."""
+TAIL, LONG_TAIL = 4096, 20_000
+"""Bytes at the end of a file that are read; of a log that may end in a traceback."""
+STOPPED = "interplay: stopped"
+"""Beginning of the last line of a log whose stage was stopped by a signal."""
 
 
 class Reached(NamedTuple):
@@ -50,7 +53,11 @@ class Watched(NamedTuple):
     stage: Stage
     state: str
     detail: str
+    """Of a stage that failed or stopped: why."""
     reached: Reached | None
+    curve: tuple[float, ...] = ()
+    """Reward, else loss, step by step."""
+    warnings: tuple[early.Warned, ...] = ()
 
 
 def watch_stages(plan: Plan, results: Path, logs: Path) -> list[Watched]:
@@ -68,18 +75,32 @@ def count_states(seen: Iterable[Watched]) -> dict[str, dict[str, int]]:
     return table
 
 
-def time_left(plan: Plan, seen: list[Watched], results: Path) -> tuple[float | None, str]:
-    """Seconds until all is done, with as many stages at a time as run now (None: unknown), and the basis of that estimate."""
+class TimeLeft(NamedTuple):
+    """When a study will be done."""
+
+    seconds: float | None
+    """With as many stages at a time as run now; None: unknown, or nothing runs."""
+    basis: str
+    late: dict[str, list[early.Warned]]
+    """Digest of a running stage -> a warning where it is much slower than past ones."""
+
+
+def time_left(plan: Plan, seen: list[Watched], results: Path) -> TimeLeft:
+    """Seconds until all is done, and stages that are late."""
     from interplay.results import estimate
 
     left = {one.stage.digest: _share_left(one, results) for one in seen if one.state != "done"}
     found = scan_results(results)
     made = estimate.estimate_stages(left, Library(plan.stages, results, found), found)
     seconds = {digest: time.seconds for digest, time in made.times.items()}
-    seconds |= {one.stage.digest: one.reached.left for one in seen if one.reached and one.reached.left is not None}
-    parallel = max(1, sum(one.state == "running" for one in seen))
-    total = max(sum(seconds.values()) / parallel, estimate.longest_chain(plan, seconds))
-    return (total if seconds else None), f"{parallel} at a time, {estimate.describe_sources(made.sources())}"
+    reached = {one.stage.digest: one.reached.left for one in seen if one.reached and one.reached.left is not None}
+    measured = {digest: time.seconds for digest, time in made.times.items() if time.source == estimate.MEASURED}
+    late = {digest: slow for digest, known in reached.items() if (slow := early.over_time(known, measured.get(digest, 0.0)))}
+    seconds |= reached
+    parallel = sum(one.state == "running" for one in seen)
+    total = max(sum(seconds.values()) / max(1, parallel), estimate.longest_chain(plan, seconds))
+    basis = f"{parallel} at a time, {estimate.describe_sources(made.sources())}"
+    return TimeLeft(total if seconds and parallel else None, basis if parallel else "", late)
 
 
 def _share_left(one: Watched, results: Path) -> float:
@@ -91,19 +112,19 @@ def _share_left(one: Watched, results: Path) -> float:
 def read_progress(folder: Path, log: Path, spec: dict[str, Any]) -> Reached:
     """Progress by the last line of metrics.jsonl where the spec has the total, else by the log."""
     line = last_progress_line(log)
-    metrics = last_metrics(folder)
+    last = last_metrics(folder)
     share, text, unit, rate, left = None, "", "", None, None
     if line is not None:
         done, total = int(line["done"]), int(line["total"])
         share, unit, rate, left = done / max(1, total), line["unit"], float(line["rate"]), float(line["left"])
         text = f"{done}/{total} {unit}"
     for key, goal in (("tokens", spec.get("tokens")), ("step", spec.get("steps"))):
-        if goal and key in metrics and metrics[key] / goal >= (share or 0.0):
+        if goal and key in last and last[key] / goal >= (share or 0.0):
             unit = "steps" if key == "step" else key
-            share, text = min(1.0, metrics[key] / goal), f"{metrics[key]:,.0f}/{goal:,} {unit}"
-            rate, left = _pace(folder, log, share, metrics[key], line)
+            share, text = min(1.0, last[key] / goal), f"{last[key]:,.0f}/{goal:,} {unit}"
+            rate, left = _pace(folder, log, share, last[key], line)
             break
-    values = {key: value for key, value in metrics.items() if key not in ("step", "tokens")}
+    values = {key: value for key, value in last.items() if key not in ("step", "tokens")}
     return Reached(share, text, rate, unit, left, values or _values(line["values"] if line else ""))
 
 
@@ -132,9 +153,23 @@ def _watch(stage: Stage, found: Found | None, results: Path, logs: Path) -> Watc
     if state == "unfinished" and _runs_elsewhere(folder, log):
         state = "running"
     if state == "running":
-        return Watched(stage, state, "", read_progress(folder, log, stage.spec.model_dump()))
+        lines = metrics.read(folder)
+        curve = early.values_of(lines, "reward") or early.values_of(lines, "loss")
+        reached = read_progress(folder, log, stage.spec.model_dump())
+        return Watched(stage, state, "", reached, tuple(curve), tuple(early.warnings_of(lines)))
+    if state == "unfinished" and (said := last_words(log)):
+        stopped = said.startswith(STOPPED)
+        return Watched(stage, "stopped" if stopped else "failed", said.removeprefix("interplay: "), None)
     named = {"new": "waiting", "missing": "waiting", "unfinished": "stopped"}.get(state, state)
     return Watched(stage, named, detail, None)
+
+
+def last_words(log: Path) -> str:
+    """The last line of a stage's log if that is a failure or a stop and no progress line; else nothing."""
+    lines = [line for line in _tail(log, LONG_TAIL).splitlines() if line.strip()]
+    latest = [number for number, line in enumerate(lines) if line.endswith("]") and " [" in line] or [0]
+    traced = any(line.startswith("Traceback ") for line in lines[latest[-1] :])
+    return lines[-1].strip() if lines and (traced or lines[-1].startswith("interplay: ")) else ""
 
 
 def _runs_elsewhere(folder: Path, log: Path) -> bool:
@@ -175,10 +210,10 @@ def _values(text: str) -> dict[str, float]:
     return found
 
 
-def _tail(path: Path) -> str:
+def _tail(path: Path, size: int = TAIL) -> str:
     try:
         with open(path, "rb") as handle:
-            handle.seek(max(0, os.fstat(handle.fileno()).st_size - TAIL))
+            handle.seek(max(0, os.fstat(handle.fileno()).st_size - size))
             return handle.read().decode("utf-8", "replace")
     except OSError:
         return ""

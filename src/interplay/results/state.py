@@ -140,8 +140,30 @@ def _progress(configs: Path, results: Path, study: str, scale: str) -> str:
 
 
 def has_begun(results: Path, plan: Plan) -> bool:
-    """Whether any stage of the plan is finished."""
-    return any(artifact.done(artifact.folder(results, stage.kind, digest)) for digest, stage in plan.stages.items())
+    """Whether the study was ever launched at this scale: stages that it shares with another one do not count."""
+    return (plan.study, plan.scale) in launched_studies(results)
+
+
+class Launched(NamedTuple):
+    """The newest report that a launch of a study set out to make."""
+
+    report: str
+    stages: frozenset[str]
+    """Digests of what it reads."""
+    when: float
+
+
+def launched_studies(results: Path) -> dict[tuple[str, str], Launched]:
+    """(study, scale) -> its newest report, for all that were launched here or whose records came from a remote."""
+    found: dict[tuple[str, str], Launched] = {}
+    for name in _folders(results / "report"):
+        stage = read_stage(results, "report", name)
+        spec = stage.get("spec", {}) if stage else {}
+        if stage and {"study", "scale"} <= spec.keys():
+            key, when = (spec["study"], spec["scale"]), os.stat(results / "report" / name).st_mtime
+            if key not in found or when > found[key].when:
+                found[key] = Launched(name, frozenset(stage["deps"].values()), when)
+    return found
 
 
 # -- drift -------------------------------------------------------------------------------------------------------------

@@ -40,6 +40,20 @@ def scales(configs: Path) -> list[str]:
     return choices.names(configs / "scale")
 
 
+def committed(configs: Path) -> list[tuple[str, str]]:
+    """(study, scale) of all plans that are committed: those of every study, but at scales that list their own `studies`."""
+    known, pairs = studies(configs), []
+    for scale in scales(configs):
+        listed = files.item(files.read(configs, file := configs / "scale" / f"{scale}.yaml"), "studies")
+        nodes = listed.value if isinstance(listed, yaml.SequenceNode) else None
+        for node in nodes or ():
+            if node.value not in known:
+                place = files.at_line(files.place_of(configs, file), node).key("studies")
+                raise place.error(f"no such study{nearest_name(str(node.value), known)}", node.value)
+        pairs += [(str(study), scale) for study in (known if nodes is None else [node.value for node in nodes])]
+    return sorted(pairs)
+
+
 def chosen(configs: Path, config: Mapping[str, Any]) -> tuple[list[str], str]:
     """The studies and the scale to build: from the command line's `study=` and `scale=`, else from `configs/config.yaml`."""
     known = ["study", "scale", "set", *LIMITS]

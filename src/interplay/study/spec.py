@@ -249,6 +249,9 @@ class Study(Model):
 class Scale(Model):
     """How large a study is run. It never changes the question."""
 
+    studies: list[str] | None = None
+    """Studies whose plans at this scale are committed and checked; null: all. Others run at it without a lock, where they fit."""
+
     tasks: FamilyKeys = {}
     """Name of a family -> keys of its task; the study's override them."""
     bands: dict[str, Annotated[list[Count], Field(min_length=1)]]

@@ -12,16 +12,14 @@ from interplay.core import artifact, metrics as core_metrics
 from interplay.core.digest import canonical
 from interplay.kinds.table import makes
 from interplay.report.spec import ReportSpec
+from interplay.results import progress
 from interplay.study.plan import Plan, Stage
-from snakemake_logger_plugin_mlflow.events import tail
 
 # What there is of a stage on disk: its state in MLflow's words, its times, its steps. No mlflow here.
 
 
 STATUS = {"done": "FINISHED", "running": "RUNNING", "failed": "FAILED", "unfinished": "KILLED"}
 """A stage's state -> the status of its run. What is new or missing has no run."""
-STOPPED = "interplay: stopped"
-"""How the runner's last line begins when a signal stopped it."""
 
 
 class Found(NamedTuple):
@@ -39,17 +37,9 @@ def look_at_stage(results: Path, kind: str, digest: str) -> Found:
     status = STATUS.get(name, "")
     if status != "KILLED":
         return Found(status, detail if status == "FAILED" else "")
-    last = last_words(results.parent / "logs" / kind / f"{digest}.log")
-    failed = last and not last.startswith(STOPPED)
+    last = progress.last_words(results.parent / "logs" / kind / f"{digest}.log")
+    failed = last and not last.startswith(progress.STOPPED)
     return Found("FAILED", last) if failed else Found("KILLED", last.removeprefix("interplay: ") or detail)
-
-
-def last_words(log: Path) -> str:
-    """The last line of a stage's log if that is a failure or a stop and no progress line; else nothing."""
-    lines = tail(log, 20_000)
-    latest = [number for number, line in enumerate(lines) if line.endswith("]") and " [" in line] or [0]
-    traced = any(line.startswith("Traceback ") for line in lines[latest[-1] :])
-    return lines[-1].strip() if lines and (traced or lines[-1].startswith("interplay: ")) else ""
 
 
 def stage_times(out: Path) -> tuple[int, int]:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from interplay.core import artifact, model
+from interplay.results import progress
 from interplay.study.plan import Plan
 from interplay.track import describe
 from snakemake_logger_plugin_mlflow import events, store
@@ -119,8 +120,8 @@ def reported_state(job: events.Job) -> describe.Found:
     """The state of a stage by its job. One that a signal stopped is resumed later: that is no failure."""
     if job.status != "FAILED":
         return describe.Found("RUNNING" if job.status == "RUNNING" else "KILLED")
-    last = next((words for words in (describe.last_words(Path(path)) for path in job.logs) if words), "")
-    if last.startswith(describe.STOPPED):
+    last = next((words for words in (progress.last_words(Path(path)) for path in job.logs) if words), "")
+    if last.startswith(progress.STOPPED):
         return describe.Found("KILLED", last)
     return describe.Found("FAILED", last or job.failures[-1])
 

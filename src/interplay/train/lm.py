@@ -100,7 +100,7 @@ def training_job(
         model,
         setup.steps,
         step_gradient=gradient,
-        save=lambda path: folder.save_decoder(model, path, setup.tokenizer),
+        save=lambda path: folder.save_decoder(model, path, setup.tokenizer, spec.save_dtype),
         evaluate=partial(held_out_loss, held_out) if held_out else None,
         eval_every=spec.eval_every,
     )

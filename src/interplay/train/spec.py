@@ -45,6 +45,8 @@ class TrainSpec(ComputeSpec):
     """Steps between losses on the validation set; 0: only at the end and at the kept checkpoints."""
     checkpoints: list[Count] = []
     """Steps whose weights are kept in checkpoints/<step>/model/ as part of the artifact."""
+    save_dtype: Annotated[Literal["float32", "bfloat16"], Since("float32")] = "float32"
+    """Precision to which weights are rounded when a model is written; training and its losses are before that."""
     seed: Natural = 0
     """Initial weights and data order."""
 

@@ -1,0 +1,278 @@
+"""Studies from their first line to their verdicts: `interplay new`, `run` and `list`."""
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+import yaml
+
+from interplay.cli import common
+from interplay.cli.common import CONFIGS, LOGS, RESULTS, argument, command, flag, option
+from interplay.core import artifact, model
+from interplay.kinds.table import length_key
+from interplay.study.plan import Plan
+
+NAME = re.compile(r"[a-z0-9_]+(/[a-z0-9_]+)*")
+PROFILE = "SNAKEMAKE_PROFILE"
+FALSE_ALARM = re.compile(r"Cannot restore .*no backup found")
+"""Snakemake's line on a failed job whose record it did not have to restore: it says nothing about the failure."""
+LISTED = {"methods": "method", "tasks": "task", "scales": "scale"}
+"""What can be listed -> its folder in configs/."""
+WIDTH = 100
+
+app = common.new_app()
+
+
+# -- new ---------------------------------------------------------------------------------------------------------------
+
+HEAD = """# yaml-language-server: $schema={up}../schema/study.json
+# Made from the study {source}: all that it says holds here, too, and what follows is added or put in its place.
+#   interplay plan {name}     what an edit makes anew, and what it costs
+#   interplay run {name}      run what is new; verdicts and page at the end
+# Every key: docs/reference/index.md. `interplay list methods` (or tasks, metrics, scales) lists what is known.
+defaults:
+  - /study/{source}@_here_
+  - _self_
+
+question: {question}
+"""
+ARMS = """
+# Arms in addition to those of {source}: {arms}.
+# A path lists stages, each starting from the one before it; `set` replaces values of stages, `grid` makes one arm for each value.
+# An arm may differ from its `control` in what it declares and in nothing else.
+#arms:
+#  longer: {{path: {path}, control: {control}, set: {{{stage}.{length}: {twice}}}}}
+#  swept: {{path: {path}, control: {control}, grid: {{{stage}.{key}: {values}}}}}
+"""
+CLAIMS = """
+# What you expect, written before the run: bounds on values, or on differences to another arm (0.05: 5 points). They replace
+# those of {source} as a whole.
+#claims:
+#  - says: More steps help
+#    test: {{difference: {metric}, band: {band}, arm: longer, against: {control}, at_least: 0.05}}
+"""
+
+
+@command(app, "new")
+def write_study(
+    name: Annotated[str, argument("of the new study; with / it lies in a folder")],
+    source: Annotated[
+        str, option("--from", "the study that it extends (default quickstart)", complete=common.complete_study, metavar="STUDY")
+    ] = "quickstart",
+    scale: common.Scale = None,
+) -> None:
+    """Writes a commented study into configs/study, which extends another one, and prints its plan. As written it plans what that
+    one plans, so that nothing but the report is new; uncomment an arm, or write your own.
+
+    Examples:
+        interplay new my_ablation --from quickstart  # configs/study/my_ablation.yaml
+    """
+    from interplay.cli import overview
+    from interplay.study import expand
+
+    if not NAME.fullmatch(name):
+        raise model.UserError(f"{model.shorten_value(name)}: a study's name has a-z, 0-9, _ and / alone, such as my_ablation")
+    path = CONFIGS / "study" / f"{name}.yaml"
+    if path.exists():
+        raise model.UserError(f"{path}: is there already; edit it, or choose another name")
+    plan = common.plan_of(expand.study_name(CONFIGS, source), scale)
+    artifact.write_atomic(path, _template(name, plan).encode())
+    made = common.plan_of(name, plan.scale)
+    common.show_parts(*overview.overview_parts(overview.read_overview(made, CONFIGS, RESULTS)), spaced=True)
+    at = f" --scale {plan.scale}" if plan.scale != common.default_scale() else ""
+    model.print_visible(f"\nwrote {path}\nnext: edit it, then `interplay plan {name}{at}` and `interplay run {name}{at}`")
+
+
+def _template(name: str, plan: Plan) -> str:
+    """The text of a study that extends a plan's."""
+    from interplay.results import catalog
+
+    spec = catalog.report_spec(plan)
+    question = yaml.safe_dump(spec.question, width=10**6, allow_unicode=True).removesuffix("...\n").strip()
+    text = HEAD.format(up="../" * name.count("/"), source=plan.study, name=name, question=question)
+    trained = [(row, row.path[-1]) for row in spec.arms if row.control and row.path and length_key(row.path[-1].kind)]
+    if trained:
+        row, stage = next((pair for pair in trained if pair[1].kind == "rl"), trained[0])
+        made: Any = plan.stages[artifact.split_ref(stage.digest)[0]].spec
+        length = str(length_key(stage.kind))
+        whole = getattr(made, length)
+        pulled = stage.kind == "rl" and hasattr(made.method.loss, "beta")
+        arms = ", ".join(dict.fromkeys(one.arm for one in spec.arms))
+        known = {
+            "source": plan.study,
+            "arms": arms if len(arms) < WIDTH else f"{arms[:WIDTH]}...",
+            "path": f"[{', '.join(part.name for part in row.path)}]",
+            "control": row.arm,
+            "stage": stage.name,
+            "length": length,
+            "twice": 2 * whole,
+            "key": "method.loss.beta" if pulled else length,
+            "values": "[0.01, 0.1]" if pulled else f"[{whole // 2}, {whole * 4}]",
+            "metric": "strict_pass@1",
+            "band": next(iter(spec.bands), "test"),
+        }
+        text += ARMS.format(**known) + CLAIMS.format(**known)
+    return text
+
+
+# -- run ---------------------------------------------------------------------------------------------------------------
+
+
+@command(app, "run", {"allow_extra_args": True, "ignore_unknown_options": True})
+def run_study(
+    context: typer.Context,
+    study: common.Study,
+    scale: common.Scale = None,
+    profile: Annotated[str | None, option("--profile", "of Snakemake: local (the default) or slurm")] = None,
+    dry: Annotated[bool, flag("--dry-run", "only list the jobs")] = False,
+) -> None:
+    """Runs what is new of a study and ends with its verdicts and the path of its page. A thin layer over `snakemake all --config
+    study=STUDY scale=S`: KEY=VALUE changes a key of the study, as for `interplay plan`; max_hours=H and max_gpu_hours=H refuse a
+    launch that takes longer; options that are not listed here go to Snakemake. When a stage fails, the last lines are its cause
+    and the next command.
+
+    Examples:
+        interplay run edge  # this machine, at the scale of configs/config.yaml
+        interplay run edge rl.method=gspo --scale smoke --cores 2  # with a key of the study changed, on two cores
+        interplay run edge --profile slurm  # on a cluster
+    """
+    from interplay.cli import results
+    from interplay.study import expand
+
+    settings = [word for word in context.args if re.match(r"[\w.]+=", word)]
+    limits = [word for word in settings if word.partition("=")[0] in expand.LIMITS]
+    keys = [word for word in settings if word not in limits]
+    plan = common.plan_of(study, scale, keys)
+    chosen = [f"study={plan.study}", f"scale={plan.scale}", *limits, *([f"set={shlex.join(keys)}"] if keys else [])]
+    more = [word for word in context.args if word not in settings] + (["--dry-run"] if dry else [])
+    code = _run_filtered([sys.executable, "-m", "snakemake", "all", *more, *_profile(profile), "--config", *chosen])
+    if not dry or code:
+        for line in failure_lines(plan, bool(keys)) if code else results.report_lines(plan):
+            model.print_visible(line)
+    if code:
+        raise typer.Exit(code)
+
+
+def _profile(given: str | None) -> list[str]:
+    """Words for the profile: the given one, else the environment's, else the local one."""
+    return ["--profile", given or "local"] if given or not os.environ.get(PROFILE) else []
+
+
+def _run_filtered(words: list[str]) -> int:
+    """Run Snakemake and pass on its messages but for a false alarm. Ctrl-C reaches both; Snakemake ends in its own time."""
+    process = subprocess.Popen(words, stderr=subprocess.PIPE, text=True, errors="replace")
+    assert process.stderr is not None
+    while True:
+        try:
+            for line in process.stderr:
+                if not FALSE_ALARM.search(line):
+                    sys.stderr.write(line)
+                    sys.stderr.flush()
+            return process.wait()
+        except KeyboardInterrupt:
+            continue
+
+
+def failure_lines(plan: Plan, edited: bool = False) -> list[str]:
+    """Of a study that did not end well: each stage that failed or stopped with its cause, and the next command. Empty where no
+    stage of it was started. A plan that is `edited` on the command line has stages that its file's addresses do not lead to."""
+    from interplay.report.stats import notes
+    from interplay.results import catalog
+
+    stages = catalog.plan_json(plan)
+    why = notes.missing_reasons(stages, RESULTS, LOGS)
+    roots = [digest for digest in notes.missing_roots(stages, why) if notes.state_of(why[digest]) != "missing"]
+    if not roots:
+        return []
+    first, scale = plan.stages[roots[0]], f" --scale {plan.scale}" if plan.scale != common.default_scale() else ""
+    lines = [f"{plan.address(plan.stages[digest])} {why[digest]}" for digest in roots[: common.MOST_LISTED]]
+    lines += [f"and {len(roots) - len(lines)} more"] if len(roots) > len(lines) else []
+    again = f"`interplay run {plan.study}{scale}` tries again" if not edited else "the same command tries all again"
+    return [
+        *lines,
+        f"next: `interplay debug {first.digest if edited else plan.address(first)}` makes it again in the foreground; {again}",
+    ]
+
+
+# -- list --------------------------------------------------------------------------------------------------------------
+
+
+@command(app, "list")
+def list_known(
+    what: Annotated[
+        Literal["studies", "methods", "tasks", "metrics", "scales"], argument("studies, methods, tasks, metrics or scales")
+    ] = "studies",
+) -> None:
+    """Lists the studies of the project with the scales at which they were run, and their questions; or the methods, tasks,
+    metrics or scales that a study may name.
+
+    Examples:
+        interplay list  # studies
+        interplay list methods  # names for `method:` of an RL stage
+    """
+    if what == "studies":
+        rows = [[name, state or "-", question] for name, state, question in study_rows()]
+        common.show_parts(common.Grid(("study", "state", "question"), _cut(rows)))
+    elif what == "metrics":
+        from interplay.report import metric_spec
+
+        found = [[row.name, row.setting, row.note] for row in metric_spec.METRICS]
+        common.show_parts(common.Grid(("metric", "needs of the evaluation", "meaning"), _cut(found)))
+    else:
+        folder = CONFIGS / LISTED[what]
+        named = [[path.relative_to(folder).with_suffix("").as_posix(), *_said(path)] for path in sorted(folder.rglob("*.yaml"))]
+        papers = any(paper for _, _, paper in named)
+        rows = [[name, paper, said] if papers else [name, said] for name, said, paper in named]
+        common.show_parts(common.Grid((what[:-1], *(["source"] if papers else []), "what it is"), _cut(rows)))
+
+
+def _cut(rows: list[list[str]]) -> list[list[str]]:
+    """Rows whose last cell is cut to the width of the terminal."""
+    used = [max((len(row[at]) for row in rows), default=0) + 2 for at in range(len(rows[0]) - 1)] if rows else []
+    left = max(30, (os.get_terminal_size().columns if sys.stdout.isatty() else 10**6) - sum(used))
+    return [[*row[:-1], row[-1] if len(row[-1]) <= left else f"{row[-1][: left - 1]}…"] for row in rows]
+
+
+def _said(path: Path) -> tuple[str, str]:
+    """The first sentence of a file's first comment, and the paper it names."""
+    lines = path.read_text().splitlines()
+    comment = " ".join(line.lstrip("# ") for line in lines[1:6] if line.startswith("#"))
+    paper = next((line.removeprefix("paper: ") for line in lines if line.startswith("paper: ")), "")
+    return re.split(r"(?<=[.]) (?=[A-Z])", comment)[0], re.split("[,;]", paper)[0]
+
+
+def study_rows() -> Iterator[tuple[str, str, str]]:
+    """(name, state, question) of every study of the project, without a plan: such as `finished at smoke, 12 of 40 at
+    laptop`. A study counts as started at a scale when it was launched there, and not when another study shares its stages."""
+    from interplay.results import locks, state
+    from interplay.study import expand
+
+    begun, found = state.launched_studies(RESULTS), state.scan_results(RESULTS)
+    done = {digest for digest, one in found.items() if one.state == "done"}
+    scales = expand.scales(CONFIGS)
+    for name in expand.studies(CONFIGS):
+        said = []
+        for scale, one in ((scale, begun[name, scale]) for scale in scales if (name, scale) in begun):
+            path = CONFIGS / "plans" / f"{name}.{scale}.lock.json"
+            lock = locks.read_lock(path) if path.exists() else None
+            known = {*lock.stages} if lock and lock.report == one.report else {*one.stages, one.report}
+            said.append(f"finished at {scale}" if one.report in done else f"{len(known & done)} of {len(known)} at {scale}")
+        yield name, ", ".join(said), _question(name)
+
+
+def _question(study: str) -> str:
+    """What a study asks, or the one that it extends; empty where its file is not readable."""
+    try:
+        found = yaml.load((CONFIGS / "study" / f"{study}.yaml").read_text(), Loader=yaml.CSafeLoader)
+        if "question" in found:
+            return str(found["question"])
+        names = [entry for entry in found.get("defaults", []) if isinstance(entry, str) and entry not in ("_self_", study)]
+        return next((text for name in names if (text := _question(name))), "")
+    except (OSError, yaml.YAMLError, TypeError, AttributeError):
+        return ""
