@@ -2,7 +2,7 @@
 cannot answer is refused before the first job: else a study ends with empty cells and with claims that are not judged."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -85,9 +85,11 @@ def looks(study: Study, made: Mapping[str, Combination], value: Value, place: Ke
     return found
 
 
-def _labelled(template: str, one: Combination, value: Callable[[str], Any], place: KeyPlace, without: str = "") -> str:
-    """The label with the values of axes in place of their names; of its parts between commas, or else its words, those with the
-    axis `without` are left out. Raises UserError."""
+def _labelled(
+    template: str, one: Combination, value: Callable[[str], Any], place: KeyPlace, without: Collection[str] = ()
+) -> str:
+    """The label with the values of axes in place of their names; of its parts between commas, or else its words, those with axes
+    of `without` are left out. Raises UserError."""
 
     def key_of(name: str) -> str:
         return next((key for key in one.axes if key == name or key.endswith(f".{name}")), name)
@@ -101,8 +103,7 @@ def _labelled(template: str, one: Combination, value: Callable[[str], Any], plac
 
     for between in (", ", " ") if without else ():
         parts = template.split(between)
-        kept = [part for part in parts if without not in map(key_of, re.findall(AXIS, part))]
-        if kept:
+        if kept := [part for part in parts if not any(key_of(name) in without for name in re.findall(AXIS, part))]:
             template = between.join(kept)
             break
     return " ".join(re.sub(AXIS, filled, template).split())
@@ -141,14 +142,12 @@ def _place_arms(study: Study, made: Mapping[str, Combination], figure: Figure, v
 
 
 def _line(study: Study, name: str, one: Combination, figure: Figure, value: Callable[[str], Any], place: KeyPlace) -> str:
-    """What the line of an arm is called: its label without the axis of the figure."""
-    label = study.arms[one.group].label
-    if figure.x in SPENT and not label:
-        return readable(one.group)
-    others = {key: item for key, item in one.axes.items() if key != figure.x}
-    if label:
-        return _labelled(label, one, value, place, figure.x) or one.group
-    return readable(name_of(one.group, others)) if one.axes else one.group
+    """What the line of an arm is called: its label without the axis of the figure, or without any against what training took."""
+    left_out = set(one.axes) if figure.x in SPENT else {figure.x}
+    others = {key: item for key, item in one.axes.items() if key not in left_out}
+    if label := study.arms[one.group].label:
+        return _labelled(label, one, value, place, left_out) or one.group
+    return readable(name_of(one.group, others))
 
 
 def _check_places(found: list[Placed], figure: Figure, place: KeyPlace) -> None:

@@ -116,8 +116,8 @@ def arm_axes(arm: str) -> dict[str, str]:
 
 
 def run_params(stage: Stage, place: Place | None) -> dict[str, str]:
-    """Columns to compare by: kind, arm and its label, group (the arm before its axes), stage, seed, path and axes, and as `spec.*` the scalar
-    leaves of the spec."""
+    """Columns to compare by: kind, arm and its label, group (the arm before its axes), stage, seed, path and axes, and as
+    `spec.*` the scalar leaves of the spec."""
     found = {"kind": stage.kind}
     if place is not None:
         found |= {"arm": place.arm, "label": place.label, "group": place.arm.partition("[")[0], "stage": place.stage}
