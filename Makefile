@@ -34,6 +34,7 @@ $(VENV)/ready: pyproject.toml constraints.txt
 	$(INSTALL) -e .
 	$(if $(COMPILER),,$(INSTALL) ziglang)
 	grep -q SNAKEMAKE_PROFILE $(VENV)/bin/activate || echo 'export SNAKEMAKE_PROFILE=local' >> $(VENV)/bin/activate
+	$(VENV)/bin/python -m tools.reference schema # for editors, which read it from configs/schema
 	touch $@
 
 $(VENV)/ready-dev: $(VENV)/ready

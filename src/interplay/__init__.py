@@ -1,7 +1,7 @@
 """Interplay: what does each training stage of a reasoning language model contribute,
 and how do the stages depend on each other?
 
-`interplay.load("edge")` gives a study's results as tidy DataFrames."""
+`interplay.load("edge")` gives a study's results as tidy DataFrames, `interplay.judge("edge")` the verdicts of its claims."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import os
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from interplay.api.frames import Loaded
 
 
@@ -23,8 +25,32 @@ def load(
 
     `root` is the project's folder, `configs` and `results` lie below it. Raises UserError when there is no such study or it is
     not valid; what is not made yet is NaN with its state, never an error."""
+    import contextlib
     from pathlib import Path
 
     from interplay.api.frames import read  # pandas costs 0.5 s, which planning need not pay
+    from interplay.core.model import UserError
 
-    return read(study, scale, Path(root) / configs, Path(root) / results)
+    at = Path(root).absolute()
+    if not at.is_dir():
+        raise UserError(f"root = '{root}': no such folder; name the project's, with configs/ in it")
+    with contextlib.chdir(at):  # data and models of a study are named from there
+        return read(study, scale, at / configs, at / results)
+
+
+def judge(
+    study: str,
+    scale: str | None = None,
+    root: str | os.PathLike[str] = ".",
+    configs: str | os.PathLike[str] = "configs",
+    results: str | os.PathLike[str] = "results",
+) -> pd.DataFrame:
+    """The claims of a study, judged from the records that are there: says, verdict, reason, arm, against, metric, value, low,
+    high, over, replicates, needed (replicates at which the interval is below the margin) and powered (those with 80 % power).
+
+    Arguments and errors as for `load`."""
+    from pathlib import Path
+
+    from interplay.api.frames import judge_claims
+
+    return judge_claims(study, scale, Path(root) / configs, Path(root) / results)

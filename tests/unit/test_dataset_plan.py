@@ -1,5 +1,6 @@
 """A file in a study: the planner turns it into its checksum, and the place goes where it is not hashed."""
 
+import json
 import re
 from pathlib import Path
 
@@ -84,11 +85,21 @@ def test_the_planned_stage_runs_and_leaves_a_record_with_its_counts(tmp_path: Pa
     assert {path.name for path in artifact.payload(out)} == {"problems.parquet", "keys.parquet"}
 
 
-def test_a_refused_file_leaves_no_record_and_nothing_half_written(tmp_path: Path) -> None:
-    lab = with_file(tmp_path, "file: data/fixtures/musique_defects.jsonl, format: musique")
+def test_a_defect_among_the_first_items_is_refused_at_planning(tmp_path: Path) -> None:
+    message = refused(tmp_path, "file: data/fixtures/musique_defects.jsonl, format: musique")
+    assert "data.hard.file = 'data/fixtures/musique_defects.jsonl': line 2: not JSON" in message
+
+
+def test_a_file_that_is_refused_later_leaves_no_record_and_nothing_half_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    rows = [json.dumps({"question": f"{number} + 1?", "answer": str(number + 1)}) for number in range(30)]
+    Path("rows.jsonl").write_text("\n".join([*rows, "{oops"]))
+    lab = with_file(tmp_path, "file: rows.jsonl, format: jsonl")
     (stage,) = of_kind(lab.plan(), "dataset")
     out = lab.start(stage)
-    with pytest.raises(UserError, match=r"musique_defects\.jsonl: line 2: not JSON"):
+    with pytest.raises(UserError, match=r"rows\.jsonl: line 31: not JSON"):
         run_stage(out)
     assert artifact.payload(out) == []
     assert not artifact.done(out)

@@ -11,6 +11,7 @@ import pytest
 from conftest import ROOT
 
 from interplay.kinds.table import KINDS
+from interplay.report.write import page
 from interplay.study.expand import plan_study
 from tools.reference import lists, papers
 from tools.reference.specs import unions
@@ -45,10 +46,10 @@ def test_the_log_lists_every_topic_and_every_entry() -> None:
     index = (DOCS / "log.md").read_text()
     pages = sorted((DOCS / "log").glob("*.md"))
     assert pages
-    for page in pages:
-        assert f"](log/{page.name})" in index
-        part = index.split(f"](log/{page.name})")[1].split("\n## ")[0]
-        assert re.findall(r"^- (.*)$", part, re.MULTILINE) == re.findall(r"^## (.*)$", page.read_text(), re.MULTILINE)
+    for one in pages:
+        assert f"](log/{one.name})" in index
+        part = index.split(f"](log/{one.name})")[1].split("\n## ")[0]
+        assert re.findall(r"^- (.*)$", part, re.MULTILINE) == re.findall(r"^## (.*)$", one.read_text(), re.MULTILINE)
 
 
 def test_every_interval_of_the_findings_is_in_the_results_or_the_log() -> None:
@@ -157,6 +158,12 @@ def test_the_glossary_has_every_special_word_once_and_the_readme_links_to_it() -
         assert set(names) <= set(re.findall(r"`(\w+)`", glossary))
     reasons = get_args(lists.Withdrawal.model_fields["reason"].annotation)
     assert set(re.findall(r"\*(\w+)\*[,:]", glossary.split("**withdrawn**")[1])) >= set(reasons)
+
+
+def test_pages_of_studies_carry_the_glossary_as_it_is() -> None:
+    ((path, text),) = lists.glossary(ROOT).items()
+    assert path.read_text() == text, "run `make docs` and commit it"
+    assert set(page.TERMS) <= json.loads(text).keys()
 
 
 def test_every_path_that_the_guide_names_exists_and_every_seam_is_named() -> None:

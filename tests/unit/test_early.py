@@ -1,6 +1,7 @@
 """Early warnings of a run, and curves as text."""
 
 import pytest
+from conftest import ROOT
 
 from interplay.results import early
 
@@ -60,3 +61,10 @@ def test_a_curve_is_drawn_from_its_least_to_its_greatest() -> None:
     assert early.sparkline(list(range(160)), 8) == early.BARS
     assert early.sparkline([]) == ""
     assert early.sparkline([3.0, 3.0]) == "▅▅"
+
+
+def test_the_guide_has_every_threshold() -> None:
+    guide = (ROOT / "docs/guide/results.md").read_text()
+    for check in early.CHECKS:
+        assert f"| {check.name} | {check.threshold} | {check.advice} |" in guide
+    assert f"over {early.OVER_TIME:g} times as long" in guide

@@ -249,7 +249,7 @@ def test_a_missing_value_is_named_at_the_stage_that_lacks_it(root: Path, capsys:
 
 def test_broken_yaml_is_named_with_the_line_at_which_reading_stopped(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     edit(root, STUDY, "evaluate: [eval]", "evaluate: [eval")
-    assert refusal(capsys).startswith(f"{STUDY}:28: not YAML: while parsing a flow sequence, expected ',' or ']'")
+    assert refusal(capsys).startswith(f"{STUDY}:28: not YAML: a list that a '[' opened has no ',' or ']' here")
 
 
 def test_a_broken_default_study_does_not_stop_another(root: Path) -> None:

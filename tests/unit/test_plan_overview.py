@@ -173,6 +173,21 @@ def test_the_pace_is_that_of_the_nearest_model_size(lab: Lab) -> None:
     assert made(lab, plan).times[of_kind(plan, "pretrain")[0].digest].seconds == pytest.approx(1000.0)
 
 
+def test_what_a_small_model_takes_beyond_its_flops_is_not_multiplied_with_the_size_of_a_large_one(lab: Lab) -> None:
+    (small,) = of_kind(lab.plan(), "pretrain")
+    lab.finish(small, 10.0)
+    size = made(lab, lab.plan()).costs[small.digest].parameters or 0
+    lab.edit("scale/smoke.yaml", "/model@kinds.pretrain.model: pico", "/model@kinds.pretrain.model: nano")
+    plan = lab.plan()
+    (large,) = of_kind(plan, "pretrain")
+    found = made(lab, plan)
+    flops, parameters = found.costs[large.digest].flops or 0, found.costs[large.digest].parameters or 0
+    rate = estimate.CPU_FLOPS * large.run.cores()
+    beyond = 10.0 - 6 * size * 100_000 / rate
+    assert parameters > 3 * size
+    assert found.times[large.digest].seconds == pytest.approx(flops / rate + beyond)
+
+
 def test_stages_on_gpus_take_no_pace_from_stages_without(lab: Lab) -> None:
     (stage,) = of_kind(lab.plan(), "pretrain")
     lab.finish(stage, 10.0)
@@ -183,7 +198,7 @@ def test_stages_on_gpus_take_no_pace_from_stages_without(lab: Lab) -> None:
     time_of, flops = found.times[other.digest], found.costs[other.digest].flops
     assert time_of.source == estimate.ASSUMED
     assert flops
-    assert time_of.seconds == pytest.approx(flops / (2 * estimate.GPU_FLOPS))
+    assert time_of.seconds == pytest.approx(estimate.START + flops / (2 * estimate.GPU_FLOPS))
     assert time_of.gpu_seconds == pytest.approx(2 * time_of.seconds)
 
 
@@ -233,7 +248,7 @@ def test_what_was_saved_is_not_counted_again(lab: Lab) -> None:
     (stage,) = of_kind(plan, "pretrain")
     whole = made(lab, plan).times[stage.digest].seconds
     write_json(lab.start(stage) / "resume/state.json", {"step": 75, "tensors": "x", "state": {"tokens": 75_000}})
-    assert made(lab, plan).times[stage.digest].seconds == pytest.approx(whole / 4)
+    assert made(lab, plan).times[stage.digest].seconds - estimate.START == pytest.approx((whole - estimate.START) / 4)
 
 
 def test_the_longest_chain_runs_through_what_waits_for_each_other(lab: Lab) -> None:

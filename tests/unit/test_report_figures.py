@@ -19,7 +19,7 @@ from interplay.report.figure_spec import Figure
 from interplay.report.stats import frame
 from interplay.report.stats.estimate import Estimate
 from interplay.report.stats.frame import Results
-from interplay.report.write import page
+from interplay.report.write import headline
 
 RATES = (0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3)
 LONG = "x" * 40 + "[prompts_per_step=64,learning_rate=0.0003,max_completion_length=2048,num_generations=16,temperature=1.0]"
@@ -175,9 +175,9 @@ def test_maps_of_shares_run_over_all_percents_and_differences_as_far_as_the_wide
     ],
 )
 def test_a_claims_picture_names_zero_and_every_end_apart(claimed: tuple[float, float], shown: list[str]) -> None:
-    picture = page.forest_svg(Estimate(value=0.3, low=0.2, high=0.5, seeds=(0,)), claimed, signed=True)
+    picture = headline.forest_svg(Estimate(value=0.3, low=0.2, high=0.5, seeds=(0,)), claimed, (-0.6, 0.6), signed=True)
     found = re.findall(r'<text x="([\d.]+)"[^>]*>([^<]*)<', picture)
     assert [text for _, text in found] == shown
-    places = [(float(x), page.DIGIT * len(text)) for x, text in found]
+    places = [(float(x), headline.DIGIT * len(text)) for x, text in found]
     assert all(x + width / 2 <= other - its / 2 for (x, width), (other, its) in itertools.pairwise(places))
-    assert all(width / 2 <= x <= page.WIDTH - width / 2 for x, width in places)
+    assert all(width / 2 <= x <= headline.WIDTH - width / 2 for x, width in places)

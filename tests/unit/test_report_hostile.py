@@ -71,12 +71,13 @@ def test_nothing_on_the_page_runs_but_its_own_script(out: Path) -> None:
     tags.feed((out / "report.html").read_text())
     assert EVIL in tags.text
     scripts = [attributes for tag, attributes in tags.found if tag == "script"]
-    assert scripts == [{"type": "application/json", "id": "provenance"}, {}]
+    chart = {"type": "application/json", "class": "chart"}
+    assert scripts == [chart, chart, {"type": "application/json", "id": "provenance"}, {}]
     handlers = [(tag, name) for tag, attributes in tags.found for name in attributes if name.startswith("on")]
     assert handlers == [("button", "onclick")]
     links = [value for tag, attributes in tags.found for name, value in attributes.items() if name in ("href", "src")]
     assert links
-    assert all(str(link).startswith(("#", "data:image/svg+xml;base64,")) for link in links)
+    assert all(str(link).startswith(("#", "data:image/svg+xml;base64,", "data:application/pdf;base64,")) for link in links)
 
 
 def test_the_data_of_the_page_cannot_end_its_element(out: Path) -> None:

@@ -108,7 +108,7 @@ def test_the_page_of_an_unfinished_study_shows_the_arms_that_stand_and_why_the_o
     (out / "tables").mkdir(parents=True)
     (out / "tables/of_an_older_plan.csv").write_text("")
     page = write_page.render_partial(spec(), plan, tmp_path / "results", out).read_text()
-    assert "This page is partial." in page
+    assert "This page is partial:" in page
     assert "<b>bad/sft@0</b>" in page
     assert "step 2 of 9: loss nan" in page
     assert "Killed by the queue" in page

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from interplay.report.spec import Claim, Test as Asserted
 from interplay.report.stats import contrast, frame
 from interplay.report.stats.frame import Results
-from interplay.report.write import page
+from interplay.report.write import answers, headline
 
 PLAIN, BOLD = [0.30, 0.32, 0.34], [0.50, 0.55, 0.54]
 """Entropy at the end of three runs; the differences are .20, .23, .20: .21 [.167, .253]."""
@@ -50,12 +50,12 @@ def test_a_difference_is_paired_by_seed(tmp_path: Path, bound: dict[str, float],
 
 
 def test_a_value_may_lie_anywhere_and_is_told_as_it_is(tmp_path: Path) -> None:
-    judged = judge(results(tmp_path, plain=[30, 32, 34]), value="entropy_last", arm="plain", within=[20, 40])
+    found = results(tmp_path, plain=[30, 32, 34])
+    judged = judge(found, value="entropy_last", arm="plain", within=[20, 40])
     assert judged.verdict == "supported"
-    shown = page.present_claim(judged)
-    assert shown["estimate"] == "32.000"
-    assert shown["tested"].startswith("rl: entropy_last of plain within 20.000 to 40.000")
-    assert shown["n"] == "3 runs"
+    (shown,) = headline.forest_rows(answers.Answer(found, [judged], {}, {}, [], {}))
+    assert (shown["number"], shown["claimed"], shown["n"]) == ("32.000", "20 to 40", "3 runs")
+    assert shown["place"] == "entropy_last of stage rl, plain"
 
 
 def test_what_no_record_tells_is_not_judged_and_says_why(tmp_path: Path) -> None:
@@ -102,9 +102,8 @@ def test_a_share_of_nearly_all_stands_although_its_interval_reaches_beyond_one(t
     assert judge(found, value="entropy_last", arm="plain", at_least=0.5).verdict == "supported"
     judged = judge(found, value="entropy_last", arm="plain", within=[0.5, 1.0])
     assert (judged.verdict, judged.estimate.high) == ("no information", pytest.approx(1.049, abs=1e-3))
-    assert page.present_claim(judge(found, value="entropy_last", arm="plain", at_least=0.5))["tested"].endswith(
-        "plain at least 0.500"
-    )
+    (shown,) = headline.forest_rows(answers.Answer(found, [judged], {}, {}, [], {}))
+    assert shown["claimed"] == "0.5 to 1"
 
 
 @pytest.mark.parametrize("key", ["truncated_last", "frac_all_fail_first", "eval_accuracy", "drawn/edge"])

@@ -14,7 +14,7 @@ from interplay.report.stats import budget, provenance
 from interplay.report.stats.estimate import Estimate
 from interplay.report.stats.frame import read_results
 from interplay.report.stats.provenance import Provenance
-from interplay.report.write import answers, page, tables
+from interplay.report.write import answers, headline, page, tables
 
 SFT = {"tokens": 1000, "batch_tokens": 100}
 N = 50
@@ -168,7 +168,8 @@ def test_data_in_the_page_cannot_end_its_script(laid: tuple, tmp_path: Path) -> 
 def test_a_claims_picture_shows_the_interval_inside_the_claimed_range_or_not(
     low: float, high: float, claimed: tuple[float, float], signed: bool, inside: bool
 ) -> None:
-    drawn = page.forest_svg(Estimate(value=(low + high) / 2, low=low, high=high, seeds=(0,)), claimed, signed)
+    scale = (-0.1, 0.1) if signed else (0.0, 1.0)
+    drawn = headline.forest_svg(Estimate(value=(low + high) / 2, low=low, high=high, seeds=(0,)), claimed, scale, signed)
     box = re.search(r'class="claimed" x="([\d.]+)" y="1" width="([\d.]+)"', drawn)
     line = re.search(r'class="interval" x1="([\d.]+)" x2="([\d.]+)"', drawn)
     left, right = float(box[1]), float(box[1]) + float(box[2])

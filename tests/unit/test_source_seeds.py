@@ -2,12 +2,16 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
+from command_line import interplay
 from lab import Lab, of_kind
+from safetensors.numpy import save_file
 
 from interplay.core import artifact
 from interplay.core.model import UserError
 from interplay.report.draw import diagram
+from interplay.results import estimate, state
 from interplay.study.plan import Plan
 
 BASE = "  base: {kind: pretrain, data: {corpus: 1.0}, validation: held_out}"
@@ -58,3 +62,28 @@ def test_a_seed_without_a_folder_is_refused_by_the_folders_name(lab: Lab) -> Non
     lab.edit("study/quickstart.yaml", "values: [3, 5]", "values: [3, 7]")
     with pytest.raises(UserError, match=r"models/7/config\.json: no model there"):
         lab.plan()
+
+
+def test_of_a_model_of_unknown_size_the_time_is_unknown_and_no_limit_on_it_is_met(
+    lab: Lab, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, said, _ = interplay(capsys, "plan", "quickstart", "--scale", "smoke")
+    line = next(line for line in said.splitlines() if line.startswith("rl "))
+    assert (code, line.split()[-3:]) == (0, ["?", "-", "unknown"])
+    assert "an unknown time for" in said
+    for limit in ("hours", "gpu-hours"):
+        code, _, wrong = interplay(capsys, "plan", "quickstart", "--scale", "smoke", f"--max-{limit}", 5)
+        assert (code, wrong.count("\n")) == (2, 1)
+        assert f"max_{limit.replace('-', '_')} = 5: unknown time" in wrong
+
+
+def test_the_size_of_a_model_is_that_of_its_weight_files_before_its_stage_has_run(
+    lab: Lab, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for seed in (3, 5):
+        save_file({"a": np.zeros((30, 20)), "b": np.zeros(7)}, lab.folder / "models" / str(seed) / "model.safetensors")
+    (rl, *_) = of_kind(lab.plan(), "rl")
+    found = estimate.estimate_launch(state.Library(lab.plan().stages, lab.results, {}), {})
+    assert found.costs[rl.digest].parameters == 607
+    assert found.unknown() == []
+    assert interplay(capsys, "plan", "quickstart", "--scale", "smoke", "--max-hours", 5)[0] == 0

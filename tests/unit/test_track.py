@@ -1,18 +1,23 @@
 """Studies in MLflow: told from the records, complete, and told only once."""
 
+import base64
 import contextlib
 import dataclasses
 import itertools
+import json
 import sqlite3
+import zlib
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from lab import Lab, of_kind
 from mlflow import MlflowClient
 from mlflow.entities import Metric, Param, RunTag
+from pyarrow import parquet
 from sqlalchemy import event
 from sqlalchemy.engine import Engine
 from tracking import dump, finish, finish_all, finish_each_kind, rows, steps, store_in, template
@@ -20,8 +25,9 @@ from tracking import dump, finish, finish_all, finish_each_kind, rows, steps, st
 from interplay.cli import main
 from interplay.core import artifact
 from interplay.report.spec import ReportSpec
-from interplay.track import describe, live
-from interplay.track.mirror import DONE, Mirror
+from interplay.track import describe, live, views
+from interplay.track.arms import MOST_HEADLINES
+from interplay.track.mirror import DONE, SCORED, Mirror
 from snakemake_logger_plugin_mlflow import store
 from snakemake_logger_plugin_mlflow.events import Job
 
@@ -51,16 +57,23 @@ def runs(mirror: Mirror) -> dict[str, Any]:
     return {run.info.run_name: run for run in mirror.client.search_runs([mirror.experiment])}
 
 
-def test_a_study_is_a_parent_with_a_finished_run_for_every_stage(lab: Lab, uri: str) -> None:
+ARMS = {"base", "rl_edge", "rl_hard"}
+"""Of the quickstart: each has a run."""
+
+
+def test_a_study_has_a_run_for_the_plan_and_for_every_arm_with_its_stages_below(lab: Lab, uri: str) -> None:
     plan = lab.plan()
     finish_all(lab, plan)
     mirror = Mirror(plan, lab.results, uri)
     assert set(mirror.everything().values()) == {"FINISHED"}
     told = runs(mirror)
-    parent = told.pop("quickstart at smoke")
+    assert {run.info.status for run in told.values()} == {"FINISHED"}
+    parent, ofarms = told.pop("quickstart at smoke"), {name: told.pop(name) for name in ARMS}
     assert len(told) == len(plan.stages)
-    assert {run.data.tags["mlflow.parentRunId"] for run in told.values()} == {parent.info.run_id}
-    assert {run.info.status for run in [parent, *told.values()]} == {"FINISHED"}
+    assert not any("mlflow.parentRunId" in run.data.tags for run in [parent, *ofarms.values()])
+    for name, run in told.items():
+        above = ofarms.get(name.partition("/")[0], parent)
+        assert run.data.tags["mlflow.parentRunId"] == above.info.run_id, name
     evaluation = told["rl_edge/eval@0"]
     assert evaluation.data.params["arm"] == "rl_edge"
     assert evaluation.data.params["path"] == "base > rl > eval"
@@ -70,7 +83,113 @@ def test_a_study_is_a_parent_with_a_finished_run_for_every_stage(lab: Lab, uri: 
     assert parent.data.tags["claim.01"] == "supported: It does."
     assert parent.data.metrics["claims/supported"] == 1
     assert {item.path for item in mirror.client.list_artifacts(parent.info.run_id)} == {"tables", "plan.json"}
+    assert evaluation.data.metrics["system/tokens_per_second"] == 5.0
+    assert not any(key.startswith(("telemetry", "benchmark")) for key in evaluation.data.metrics)
+    for run in [parent, evaluation, *ofarms.values()]:
+        assert run.data.tags["mlflow.user"] == lab.results.owner()
+        assert run.data.tags["mlflow.source.name"] == "configs/study/quickstart.yaml"
     assert "spec.json" in {item.path for item in mirror.client.list_artifacts(evaluation.info.run_id)}
+
+
+def test_the_run_of_an_arm_has_its_configuration_and_its_scores_over_replicates(lab: Lab, uri: str) -> None:
+    lab.edit("study/quickstart.yaml", "seeds: {values: [0]", "seeds: {values: [0, 1]")
+    plan = lab.plan()
+    evaluations = [stage for stage in of_kind(plan, "evaluate") if stage.label.startswith("rl_hard/")]
+    for stage in plan.stages.values():
+        finish(lab, stage)
+    for stage, score in zip(evaluations, (0.25, 0.75), strict=True):
+        artifact.finish(lab.out(stage), stage.identity(), {"band": {"edge": {"strict_pass@1": score}}})
+    (lab.out(plan.stages[plan.report]) / "record.json").unlink()
+    mirror = Mirror(plan, lab.results, uri)
+    mirror.everything()
+    arm = runs(mirror)["rl_hard"]
+    assert (arm.info.status, arm.data.params["path"], arm.data.params["seeds"]) == ("FINISHED", "base > rl", "0, 1")
+    assert (arm.data.params["rl.data"], arm.data.params["rl.steps"]) == ("problems/hard", "4")
+    assert arm.data.metrics["edge strict_pass_at_1"] == 0.5
+    assert arm.data.metrics["cost/tokens"] > 64
+
+    cells = {"main": {"rl_hard/edge/strict_pass@1": [0.5, 0.2, 0.8]}}
+    artifact.finish(lab.out(plan.stages[plan.report]), plan.stages[plan.report].identity(), {"claims": [], "tables": cells})
+    Mirror(plan, lab.results, uri).everything()
+    arm = runs(mirror)["rl_hard"]
+    assert arm.data.metrics["interval/edge strict_pass_at_1 high"] == 0.8
+    assert "| edge strict_pass@1 | 0.5 | 0.2 to 0.8 |" in arm.data.tags["mlflow.note.content"]
+    assert len([key for key in arm.data.metrics if "/" not in key]) <= MOST_HEADLINES
+
+
+def test_an_arm_of_an_earlier_plan_goes_below_that_plan(lab: Lab, uri: str) -> None:
+    plan = lab.plan()
+    finish_all(lab, plan)
+    old = Mirror(plan, lab.results, uri)
+    old.everything()
+    lab.edit("study/quickstart.yaml", "set: {rl.data: {hard: 1.0}}", "set: {rl.data: {hard: 1.0}, rl.steps: 1}")
+    plan = lab.plan()
+    finish_all(lab, plan)
+    Mirror(plan, lab.results, uri).everything()
+    two = [run for run in old.client.search_runs([old.experiment]) if run.info.run_name == "rl_hard"]
+    assert {run.data.tags.get("mlflow.parentRunId") for run in two} == {None, old.parent.info.run_id}
+
+
+def test_saved_views_select_arms_and_curves_of_the_plan(lab: Lab, uri: str) -> None:
+    plan = lab.plan()
+    finish_all(lab, plan)
+    mirror = Mirror(plan, lab.results, uri)
+    mirror.everything()
+    tags = mirror.client.get_experiment(mirror.experiment).tags
+    kept = {key.removeprefix(views.TAG): json.loads(value) for key, value in tags.items() if key.startswith(views.TAG)}
+    assert [kept[f"smoke-{name}"]["name"] for name in ("scores", "curves", "cost")] == [
+        "Scores by arm (smoke)",
+        "Learning curves (smoke)",
+        "Cost by arm (smoke)",
+    ]
+    states = {key: json.loads(zlib.decompress(base64.b64decode(value["state"][8:]))) for key, value in kept.items()}
+    chosen = {
+        key: {run.info.run_name for run in mirror.client.search_runs([mirror.experiment], state["searchFilter"])}
+        for key, state in states.items()
+    }
+    assert chosen["smoke-scores"] == chosen["smoke-cost"] == ARMS
+    assert chosen["smoke-curves"] == {"base/base@0", "rl_edge/rl@0", "rl_hard/rl@0"}
+    assert "metrics.`edge strict_pass_at_1`" in states["smoke-scores"]["selectedColumns"]
+    assert states["smoke-curves"]["compareRunCharts"][0]["selectedMetricKeys"] == ["reward"]
+    scores, curves, cost = (views.address("http://127.0.0.1:5999/", "7", view) for view in views.study_views(plan))
+    assert scores.startswith(
+        "http://127.0.0.1:5999/#/experiments/7/runs?workflowType=machine_learning&viewStateShareKey=smoke-scores"
+    )
+    assert (curves[-5:], cost[-5:]) == ("CHART", "TABLE")
+
+
+def test_curves_without_a_prefix_are_few(lab: Lab, uri: str) -> None:
+    plan = lab.plan()
+    stage = of_kind(plan, "rl")[0]
+    out = lab.start(stage)
+    (out / "metrics.jsonl").write_text('{"step": 1, "reward": 0.5, "groups": 16.0, "reward/outcome": 0.5}\n')
+    artifact.finish(out, stage.identity(), {"reward_last": 0.5})
+    mirror = Mirror(plan, lab.results, uri)
+    found = {key for key in mirror.client.get_run(mirror.stage(stage.digest).info.run_id).data.metrics if "system/" not in key}
+    assert found == {"reward", "detail/groups", "reward/outcome", "final/reward_last"}
+    assert len(describe.HEADLINES) <= MOST_HEADLINES
+
+
+def test_completions_of_an_evaluation_are_a_table(lab: Lab, uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)  # MLflow reads a table by its global address
+    plan = lab.plan()
+    stage = of_kind(plan, "evaluate")[0]
+    data = plan.stages[stage.deps["data"]]
+    for one in (data, stage):
+        lab.start(one)
+    parquet.write_table(
+        pa.table({"index": [3, 4], "prompt": ["1+1", "1+2"], "answer": ["two", "three"]}), lab.out(data) / "problems.parquet"
+    )
+    row = {"index": [4, 4], "strict": [True, False], "completion": ["=3", "=4"], "error": ["none", "value"]}
+    parquet.write_table(pa.table(row), lab.out(stage) / "samples.parquet")
+    finish(lab, stage)
+    mirror = Mirror(plan, lab.results, uri)
+    run = mirror.stage(stage.digest)
+    table = mirror.client.load_table(mirror.experiment, "rollouts.json", [run.info.run_id])
+    assert table.to_dict("records") == [
+        {"prompt": "1+2", "gold": "three", "completion": "=3", "strict": True, "error": "none"},
+        {"prompt": "1+2", "gold": "three", "completion": "=4", "strict": False, "error": "value"},
+    ]
 
 
 def test_arms_that_sweep_a_number_with_a_point_are_told_whole(lab: Lab, uri: str) -> None:
@@ -102,7 +221,7 @@ def test_a_sync_that_was_killed_is_completed_without_doubling_anything(lab: Lab,
     mirror.everything()
     before = rows(uri)
     for run in mirror.client.search_runs([mirror.experiment]):
-        mirror.client.delete_tag(run.info.run_id, DONE)
+        mirror.client.delete_tag(run.info.run_id, SCORED if "arm.digest" in run.data.tags else DONE)
     Mirror(plan, lab.results, uri).everything()
     assert rows(uri) == before
 
@@ -276,16 +395,20 @@ def test_the_state_of_a_run_is_that_of_its_stage(lab: Lab, uri: str) -> None:
     told = mirror.client.search_runs([mirror.experiment])
     assert {run.info.run_name: run.info.status for run in told} == {
         "quickstart at smoke": "FAILED",
+        "rl_edge": "FAILED",
         "rl_edge/rl@0": "FAILED",
+        "rl_hard": "KILLED",
         "rl_hard/rl@0": "KILLED",
     }
     failed = next(run for run in told if run.info.run_name == "rl_edge/rl@0")
     assert failed.data.tags["message"] == "loss is not finite at step 3"
+    assert failed.data.tags["mlflow.note.content"].startswith("**Failed:** loss is not finite at step 3")
     (out.parent / failing.digest / "failure.json").unlink()
     finish_all(lab, plan)
     mirror.everything()
     again = mirror.client.get_run(failed.info.run_id)
     assert (again.info.status, again.data.tags["message"]) == ("FINISHED", "")
+    assert "Failed" not in again.data.tags["mlflow.note.content"]
 
 
 def test_a_failure_that_only_the_log_tells_is_a_failure_and_a_stop_by_signal_is_none(tmp_path: Path) -> None:
@@ -327,7 +450,7 @@ def test_a_stage_made_by_another_study_stands_in_this_one_too(lab: Lab, uri: str
     Mirror(plan, lab.results, uri).everything()
     other = Mirror(dataclasses.replace(plan, study="other"), lab.results, uri)
     other.everything()
-    assert len(runs(other)) == len(plan.stages) + 1
+    assert len(runs(other)) == len(plan.stages) + len(ARMS) + 1
 
 
 def test_a_changed_plan_takes_over_the_runs_of_the_stages_it_keeps(lab: Lab, uri: str) -> None:
@@ -341,9 +464,10 @@ def test_a_changed_plan_takes_over_the_runs_of_the_stages_it_keeps(lab: Lab, uri
     new = Mirror(lab.plan(), lab.results, uri)
     new.everything()
     told = new.client.search_runs([new.experiment])
-    assert len(told) == len(plan.stages) + 2  # another parent; the new report is not made
-    kept = next(run for run in told if run.info.run_name == "base/base@0")
+    assert len(told) == len(plan.stages) + len(ARMS) + 2  # another run of the plan; the new report is not made
+    kept = next(run for run in told if run.info.run_name == "problems/test")
     assert kept.data.tags["mlflow.parentRunId"] == new.parent.info.run_id
+    assert {run.data.tags["plan"] for run in told if run.info.run_name in ARMS} == {new.plan.report}
     assert new.client.get_run(old.parent.info.run_id).data.tags["superseded.by"] == new.plan.report
 
 
@@ -351,7 +475,7 @@ def test_what_is_mirrored_is_remembered_until_something_changes(lab: Lab, uri: s
     plan = lab.plan()
     finish_all(lab, plan)
     assert not live.is_mirrored(plan, lab.results, uri)
-    live.mark_mirrored(plan, lab.results, uri, Mirror(plan, lab.results, uri).everything())
+    live.mark_mirrored(plan, lab.results, uri, Mirror(plan, lab.results, uri).everything(), "1")
     assert live.is_mirrored(plan, lab.results, uri)
     assert not live.is_mirrored(plan, lab.results, "https://user:word@example.org")
     assert "store.db" not in (lab.results / live.NAME).read_text()
@@ -375,7 +499,7 @@ def test_a_store_out_of_reach_costs_one_line_and_no_time(lab: Lab, capsys: pytes
 def test_a_job_that_is_heard_of_after_the_end_does_not_leave_its_study_running(lab: Lab, uri: str) -> None:
     plan = lab.plan()
     finish_all(lab, plan)
-    live.mark_mirrored(plan, lab.results, uri, Mirror(plan, lab.results, uri).everything())
+    live.mark_mirrored(plan, lab.results, uri, Mirror(plan, lab.results, uri).everything(), "1")
     tracking = live.Live([plan], lab.results, uri)
     job = Job(1, "report", {"digest": plan.report}, 1, {}, [], None, submitted=1.0)
     tracking.update(job)
@@ -422,7 +546,7 @@ def test_two_snakemakes_at_once_make_each_run_once(lab: Lab, uri: str) -> None:
         tracking.update(job)
         tracking.finish()
     mirror = one.mirror(plan)
-    assert len(mirror.client.search_runs([mirror.experiment])) == len(plan.stages) + 1
+    assert len(mirror.client.search_runs([mirror.experiment])) == len(plan.stages) + len(ARMS) + 1
     models = mirror.client.search_logged_models([mirror.experiment])
     assert len({model.tags["stage.digest"] for model in models}) == len(models)
 
@@ -452,7 +576,8 @@ def test_sync_of_all_leaves_out_studies_that_were_never_launched(lab: Lab, uri: 
     finish_all(lab, lab.plan())
     assert set(lab.plan("edge").stages) & set(lab.plan().stages)
     assert main(["track", "sync", "--all", "--to", uri]) == 0
-    assert [line.split(":")[0] for line in capsys.readouterr().out.splitlines()] == ["quickstart at smoke"]
+    said = [line.split(":")[0] for line in capsys.readouterr().out.splitlines() if not line.startswith("mlflow: ")]
+    assert said == ["quickstart at smoke"]
     client = MlflowClient(uri)
     assert {one.name for one in client.search_experiments()} <= {"Default", "quickstart"}
 

@@ -17,8 +17,8 @@ BAND = {"strict_pass@1": 0.25, "strict_pass@8": 0.5, "answer_pass@1": 0.5, "n": 
 METRICS: dict[str, dict[str, Any]] = {
     "problems": {"size": 40, "ops": {"3": 40}},
     "corpus": {"rows": 7, "tokens": 99},
-    "pretrain": {"parameters": 1000, "steps": 4, "loss": 0.5, "eval_loss": {"id": 0.25}},
-    "rl": {"steps": 4, "strict_last": 0.5},
+    "pretrain": {"parameters": 1000, "steps": 4, "tokens": 64, "loss": 0.5, "eval_loss": {"id": 0.25}},
+    "rl": {"steps": 4, "strict_last": 0.5, "completions": 8, "completion_tokens": 80, "prompt_tokens": 40},
     "evaluate": {"all": {**BAND, "length": 9.0}, "band": {"edge": BAND}, "op": {"3": BAND}},
     "report": {"claims": [{"says": "It does.", "verdict": "supported", "reason": "so it is"}], "tables": {}},
 }

@@ -1,7 +1,7 @@
-"""`python -m tools.reference` writes every generated file that is committed: docs/reference/index.md, docs/methods.md,
-docs/papers.md, docs/guide/tasks.md, dvc.yaml and configs/schema/. With names it writes those alone (`make docs` gives none). The
-pages behind the indexes are part of the site (`make site`); `python -m tools.reference find WORDS` prints what they say of a
-member, a key or a method."""
+"""`python -m tools.reference` writes the generated files: docs/reference/index.md, docs/methods.md, docs/papers.md,
+docs/guide/tasks.md, dvc.yaml and the glossary of pages, which are committed, and configs/schema/ for editors (`make setup` makes
+it, `make docs` all). With names it writes those alone. The pages behind the indexes are part of the site (`make site`).
+`python -m tools.reference find WORDS` prints what they say of a member, a key or a method."""
 
 import shutil
 import sys
@@ -9,12 +9,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from interplay.core.model import UserError
-from tools.reference import editors, methods, pages, papers, pipeline, tasks
+from tools.reference import editors, lists, methods, pages, papers, pipeline, tasks
 
 Texts = Mapping[Path, str]
 PARTS: dict[str, Callable[[Path], Texts]] = {
     "reference": lambda root: {root / "docs" / "reference" / "index.md": pages.index(root, linked=False)},
     "methods": lambda root: {root / "docs" / "methods.md": methods.table(root)},
+    "glossary": lists.glossary,
     "papers": lambda root: {root / "docs" / "papers.md": papers.page(root)},
     "tasks": tasks.files,
     "dvc": lambda root: {root / "dvc.yaml": pipeline.text(root)},

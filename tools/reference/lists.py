@@ -1,5 +1,7 @@
 """The lists below `docs/data/` that generated pages are made of, each read as what its schema says, and the RL methods."""
 
+import json
+import re
 from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
@@ -212,3 +214,17 @@ def _read(root: Path, name: str) -> Any:
 def _parsed(text: str) -> Any:
     """By its text: a page asks for the same file once per study."""
     return yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+
+
+def glossary(root: Path) -> dict[Path, str]:
+    """The terms of docs/glossary.md with their meanings as plain text: what pages of studies explain, without the docs."""
+    entries = re.findall(
+        r"^- (\*\*.+?(?=\n- |\n\n|\Z))", (root / "docs" / "glossary.md").read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
+    )
+    found: dict[str, str] = {}
+    for entry in entries:
+        names, _, meaning = entry.partition(": ")
+        plain = re.sub(r"\[([^\]]*)\]\([^)]*\)|[`*]", r"\1", " ".join(meaning.split("\n  - ")[0].split()))
+        found |= dict.fromkeys(re.findall(r"\*\*(.+?)\*\*", names), plain)
+    path = root / "src" / "interplay" / "report" / "templates" / "glossary.json"
+    return {path: json.dumps(found, indent=1, ensure_ascii=False) + "\n"}

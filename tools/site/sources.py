@@ -17,7 +17,7 @@ from tools.site import choosing, gallery, metrics, notebook
 LINK = re.compile(r"(!?\[(?:[^\[\]]|\[[^\]]*\])*\])\(([^()\s]+)\)")
 HEADING = re.compile(r"^# (.*)$", re.MULTILINE)
 FENCES = re.compile(r"(^ *```.*?^ *```$)", re.MULTILINE | re.DOTALL)
-SHOWN = {".yaml": "yaml", ".py": "python", ".json": "json", ".tsv": "text", ".smk": "python", ".js": "javascript"}
+SHOWN = {".yaml": "yaml", ".py": "python", ".json": "json", ".smk": "python", ".js": "javascript"}
 """Suffix -> language of files outside docs/ that a page links to; each becomes a page that shows it."""
 FILES = "files"
 """Folder of those pages."""

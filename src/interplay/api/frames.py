@@ -1,5 +1,6 @@
 """A study's results as tidy DataFrames: one row per arm, seed and metric, the keys in which arms differ as columns."""
 
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,8 +10,10 @@ import pandas as pd
 
 from interplay.core import artifact, metrics as store_metrics, model
 from interplay.kinds.table import makes
+from interplay.report import metric_spec
 from interplay.report.spec import ReportArm
-from interplay.report.stats import frame
+from interplay.report.stats import contrast, estimate, frame, notes, power
+from interplay.report.write import plain
 from interplay.results import catalog, state as study_state
 from interplay.study import arms, expand
 from interplay.study.plan import Plan
@@ -218,3 +221,82 @@ def _stages(plan: Plan, folders: dict[str, Path], states: dict[str, str], detail
         row = {"digest": digest, "kind": stage.kind, "label": stage.label, "state": states[digest]}
         rows.append({**row, "detail": details.get(digest, ""), **known_of})
     return pd.DataFrame(rows)
+
+
+# -- verdicts ----------------------------------------------------------------------------------------------------------
+
+
+def _needs(plan: Plan, results: Path) -> tuple[frame.Results, list[power.Need]]:
+    """The results of a plan, finished or not, and what each of its claims has and needs."""
+    stages = catalog.plan_json(plan)
+    why = notes.missing_reasons(stages, results, results.parent / "logs")
+    folders = {
+        digest: artifact.folder(results, stage.kind, digest) for digest, stage in plan.stages.items() if digest != plan.report
+    }
+    known = frame.read_results(catalog.report_spec(plan), folders)._replace(why=why)
+    return known, power.what_is_needed(known, {digest: stage["deps"].values() for digest, stage in stages.items()})
+
+
+def judge_claims(study: str, scale: str | None, configs: Path, results: Path) -> pd.DataFrame:
+    """See `interplay.judge`."""
+    _, needs = _needs(expand.plan_study(configs, study, scale or expand.chosen(configs, {})[1]), results)
+    rows = []
+    for need in needs:
+        claim, verdict, reason, found, _ = need.judged
+        test = claim.test
+        row: dict[str, Any] = {"says": claim.says, "verdict": verdict, "reason": reason, "arm": test.arm}
+        row |= {
+            "against": test.against,
+            "metric": test.metric,
+            "value": found.value,
+            "low": found.low,
+            "high": found.high,
+            "over": found.over,
+        }
+        rows.append({**row, "replicates": need.have, "needed": need.interval, "powered": need.powered})
+    return pd.DataFrame(rows).astype({"needed": "Int64", "powered": "Int64"} if rows else {})
+
+
+def verdict_lines(plan: Plan, results: Path) -> list[str]:
+    """The claims of a plan as they are judged now, as lines."""
+    known, needs = _needs(plan, results)
+    judged = [need.judged for need in needs]
+    values: dict[str, float | None] = {}
+    for test in (one.claim.test for one in judged if one.claim.test.difference):
+        for arm in (test.arm, str(test.against)):
+            at = f"{arm}/{test.band}/{test.difference}"
+            values[at] = estimate.value(known, arm, test.band, str(test.difference)).value if test.band else None
+    values = {at: None if value is None or math.isnan(value) else value for at, value in values.items()}
+    return plain.claim_lines(contrast.claims_json(judged), values) or [f"{plan.study} makes no claims"]
+
+
+def settle_lines(plan: Plan, results: Path) -> list[str]:
+    """What each claim of a plan needs, as lines."""
+    _, needs = _needs(plan, results)
+    lines = []
+    for need in needs:
+        measure = metric_spec.measure_of(need.judged.claim.test.metric)
+        lines.append(f"{need.judged.verdict:<{plain.INDENT}}{need.judged.claim.says}")
+        lines.append(f"{'':{plain.INDENT}}{_needed(need, measure.shown(need.margin), measure.unit_of(True))}")
+    return lines or [f"{plan.study} makes no claims"]
+
+
+def _needed(need: power.Need, margin: str, unit: str) -> str:
+    if need.settled:
+        return f"settled with {model.plural(need.have, 'replicate')}"
+    if need.judged.estimate.missing or math.isnan(need.margin):
+        return f"no estimate yet: {need.judged.reason}"
+    away = f"{margin} {unit} from its bound".replace("  ", " ")
+    if need.prompts:
+        return f"{away}; its one model needs {need.prompts} prompts (there are {need.judged.estimate.n_prompts})"
+    if need.have < contrast.LEAST_SEEDS:
+        cost = f", each of {store_metrics.clock(need.seconds)}" if need.seconds else ""
+        there = "there is 1" if need.have == 1 else "there are 2"
+        return f"{away}; {contrast.LEAST_SEEDS} replicates show how they spread ({there}){cost}"
+    if need.interval is None:
+        return f"{away}: too near it for {power.MOST} replicates"
+    most = need.powered or power.MOST
+    said = f"interval below that from {need.interval} replicates, in 4 of 5 repetitions from {most} (there are {need.have})"
+    more = most - need.have
+    cost = f"; {more} more take {store_metrics.clock(more * need.seconds)}" if need.seconds and more > 0 else ""
+    return f"{away}; {said}{cost}"

@@ -33,8 +33,13 @@ COMMANDS: dict[str, Row] = {
     "plan": Row("planning", "before a run", "the stages of a study, which of them are new and why, and their cost"),
     "calibrate": Row("planning", "before a run", "measure a study's base per op and pin the band edges in its scale file"),
     "run": Row("studies", "during a run", "run what is new of a study; its verdicts, or the cause of a failure, at the end"),
+    "open": Row(
+        "monitor", "during a run", "a live local page: studies, curves, causes of failures, completions, arms side by side"
+    ),
     "watch": Row("monitor", "during a run", "stages by state, rates, time left and last metrics, live"),
     "debug": Row("monitor", "during a run", "make one stage again, in the foreground, in a scratch folder"),
+    "judge": Row("planning", "after a run", "a study's claims, judged anew from the records that are there"),
+    "settle": Row("planning", "after a run", "what open verdicts need: how many replicates, and their cost"),
     "report": Row("results", "after a run", "a study's verdicts and the path of its report; a partial report when arms failed"),
     "explain": Row("results", "after a run", "the provenance of a table's cell, down to the data"),
     "show": Row("results", "after a run", "one stage: settings, dependencies, cost and metrics"),
@@ -56,7 +61,7 @@ DAY = {
     "interplay new kl --from edge": "a study of your own: an edit of another one",
     "interplay plan edge": "the stages of the study, which of them are new, their cost",
     "interplay run edge": "run what is new, on this machine (`--profile slurm`: on a cluster)",
-    "interplay watch edge": "progress, from another terminal",
+    "interplay open": "a live page of all studies, in a browser",
     "interplay report edge": "the verdicts, and the path of the page with tables and figures",
     "interplay explain edge main rl_edge edge": "the provenance of one cell of a table",
     "interplay compare edge/rl_edge edge/rl_hard": "two arms: settings, metrics, and the items that flipped",

@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from interplay.cli import common
-from interplay.cli.common import LOGS, RESULTS, command, flag, option
+from interplay.cli.common import CONFIGS, LOGS, RESULTS, command, flag, option
 from interplay.core import artifact, model
 from interplay.results import early, telemetry
 from interplay.study.plan import Plan
@@ -187,6 +187,22 @@ def _halted_lines(plan: Plan, seen: "list[progress.Watched]") -> list[Text]:
         for one in sorted(seen, key=lambda one: one.state != "failed")[:MOST_ROWS]
     ]
     return [*lines, Text(f"and {len(seen) - MOST_ROWS} more", "dim")] if len(seen) > MOST_ROWS else lines
+
+
+@command(app, "open")
+def open_page(port: Annotated[int, option("--port", "of loopback (default: a free one)", min=0, max=65535)] = 0) -> None:
+    """Serves a live page of results/ to a browser on this machine, until Ctrl-C: studies, states of stages with time left, curves
+    and early warnings, the log and the cause of what failed, completions by error class next to their reference solutions, and
+    any two arms side by side. It answers on 127.0.0.1 alone and writes nothing. From elsewhere: `ssh -L PORT:127.0.0.1:PORT`.
+
+    Examples:
+        interplay open  # prints the address
+    """
+    from interplay.serve import app as server, data
+
+    if not CONFIGS.is_dir():
+        raise model.UserError(f"{CONFIGS}: no such folder; run from the root of the project")
+    server.serve(data.Place(CONFIGS, RESULTS, LOGS), port, lambda url: LOG.info("open %s   (Ctrl-C ends it)", url))
 
 
 @command(app, "debug")

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, cast
 
 from interplay.cli.common import Grid
 from interplay.core import artifact, metrics, model
+from interplay.model.spec import SourceSpec
 from interplay.report.spec import ReportSpec
 from interplay.report.write.plain import size
 from interplay.results import cause, estimate, locks, payloads, state
@@ -137,6 +138,7 @@ MOST_CHANGES = 4
 """Fields that are named for each group without --full."""
 HEADINGS = ("kind", "all", "done", "new", "unfin.", "failed", "other", "tokens", "FLOPs", "rollouts", "time", "GPU-h", "from")
 SOURCES = {estimate.MEASURED: "records", estimate.ASSUMED: "FLOPs", estimate.RATED: "rates", estimate.NOTHING: "-"}
+SOURCES[estimate.UNKNOWN] = "unknown"
 
 
 def overview_parts(
@@ -151,6 +153,7 @@ def overview_parts(
     if stages:
         states = [(seen.states[digest].state, digest, stage) for digest, stage in seen.plan.stages.items()]
         parts.append([f"{digest}  {state:<10}  {stage.kind:<9}  {names[digest]}" for state, digest, stage in states])
+    parts.append(_not_here(seen))
     parts += [_why(seen, full), [f"not the committed lock: {stale}"] if stale else [], state.drift_advisory(seen.drifted)]
     if unexercised:
         parts.append([f"members that no committed study uses: {', '.join(unexercised)}"])
@@ -196,6 +199,7 @@ def _row(seen: Overview, name: str, digests: list[str], others: int) -> list[str
     costs, times = [seen.estimate.costs[d] for d in left], [seen.estimate.times[d] for d in left]
     flops = [cost.flops for cost in costs]
     sources = {time.source for time in times}
+    unknown = estimate.UNKNOWN in sources or sources == {estimate.NOTHING}
     return [
         name,
         str(len(digests)),
@@ -204,7 +208,7 @@ def _row(seen: Overview, name: str, digests: list[str], others: int) -> list[str
         _amount(sum(cost.tokens for cost in costs)),
         "?" if None in flops else _amount(sum(flop or 0 for flop in flops)),
         _amount(sum(cost.rollouts for cost in costs)),
-        "?" if sources == {estimate.NOTHING} else metrics.clock(sum(t.seconds for t in times)) if left else "-",
+        "?" if unknown else metrics.clock(sum(t.seconds for t in times)) if left else "-",
         _amount(sum(t.gpu_seconds for t in times) / 3600),
         "/".join(SOURCES[source] for source in sorted(sources)),
     ]
@@ -233,13 +237,25 @@ def _sums(seen: Overview) -> list[str]:
         lines.append(f"  snakemake results/{seen.plan.stages[unneeded[0]].kind}/{unneeded[0]}/record.json")
     if not left:
         return [*lines, "to do: nothing"]
+    unknown = f"an unknown time for {model.plural(len(made.unknown()), 'stage')} and " if made.unknown() else ""
     lines += [
-        f"to do: {model.plural(left, 'stage')}, {metrics.clock(made.hours() * 3600)} one after another, "
+        f"to do: {model.plural(left, 'stage')}, {unknown}{metrics.clock(made.hours() * 3600)} one after another, "
         f"{metrics.clock(seen.chain * 3600)} at least (longest chain), {made.gpu_hours():.3g} GPU-hours",
         f"time {estimate.describe_sources(made.sources())}",
         _disk(seen),
     ]
     return lines
+
+
+def _not_here(seen: Overview) -> list[str]:
+    """Models from outside that a launch would not find."""
+    left = [seen.plan.stages[digest] for digest in seen.of_state(*TO_DO)]
+    lacking = {seen.plan.address(one): one.spec for one in left if isinstance(one.spec, SourceSpec) and not one.run.path}
+    return [
+        f"not here: {name} ({spec.sha256[:12]}): a launch is refused; `interplay adopt FOLDER` adds it, or give path in the study"
+        for name, spec in lacking.items()
+        if spec.sha256
+    ]
 
 
 def schedule_lines(found: list[estimate.Schedule]) -> list[str]:

@@ -112,6 +112,36 @@ def _show_overview(plan: Plan, counts: list[int], full: bool, stages: bool, as_j
     return seen
 
 
+@command(app, "settle")
+def settle_claims(study: common.Study, scale: common.Scale = None) -> None:
+    """Says what the verdicts of a study still need: from the spread of the replicates that are there, how many settle each
+    claim, and what they cost. The first number is where the 95 % interval is expected to be below the estimate's distance from
+    the bound; the second is where four of five repetitions settle it. To add replicates until a verdict comes is no test: choose
+    the number first.
+
+    Examples:
+        interplay settle edge  # replicates and hours for each open claim
+    """
+    from interplay.api import frames
+
+    for line in frames.settle_lines(common.plan_of(study, scale), RESULTS):
+        print_visible(line)
+
+
+@command(app, "judge")
+def judge_study(study: common.Study, scale: common.Scale = None) -> None:
+    """Judges the claims of a study anew from the records that are there, finished or not, and prints the verdicts with their
+    numbers. `interplay report` prints those of the finished report.
+
+    Examples:
+        interplay judge edge  # what the records say now
+    """
+    from interplay.api import frames
+
+    for line in frames.verdict_lines(common.plan_of(study, scale), RESULTS):
+        print_visible(line)
+
+
 @command(app, "calibrate")
 def calibrate_bands(
     study: common.Study,

@@ -207,13 +207,13 @@ def list_rollouts(
     """
     from pyarrow import ArrowInvalid
 
-    from interplay.report.inspect import compare
+    from interplay.report.inspect import rollouts
 
     if failed and passed:
         raise model.UserError("rollouts: --passed: not allowed with --failed; name one, or none for all completions")
     folder = common.find_folder(stage, scale)
     try:
-        model.print_visible(compare.show_rollouts(folder, True if failed else False if passed else None, count, step), end="")
+        model.print_visible(rollouts.show_rollouts(folder, True if failed else False if passed else None, count, step), end="")
     except ArrowInvalid as error:
         raise model.UserError(f"{folder}: not readable ({error}); remove {folder} to make it again") from None
 

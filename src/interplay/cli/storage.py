@@ -10,13 +10,16 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from interplay.cli import common
 from interplay.cli.common import CONFIGS, RESULTS, argument, command, flag, option
 from interplay.core import artifact, metrics
-from interplay.core.model import UserError, plural, print_visible
+from interplay.core.model import UserError, nearest_name, plural, print_visible
 from interplay.kinds.table import KINDS
 from interplay.results import payloads
 from interplay.study.plan import Plan
 
 if TYPE_CHECKING:
     from interplay.results import garbage
+
+STORES = ("sqlite", "file", "http", "https", "postgresql", "mysql", "mssql", "databricks", "uc")
+"""Schemes of the stores that MLflow takes."""
 
 app = common.new_app()
 
@@ -266,7 +269,9 @@ def adopt_model(
         return
     is_gguf = folder.suffix == ".gguf" and folder.is_file()
     if not is_gguf and not (folder / "config.json").exists():
-        raise UserError(f"{folder}: neither a model (config.json, or a .gguf file) nor a finished artifact (record.json)")
+        raise UserError(
+            f"{folder}: neither a model (config.json, or a .gguf file) nor a finished artifact (record.json); name one"
+        )
     checksum, out, made_now = (single.adopt_gguf if is_gguf else single.adopt_model)(folder, RESULTS, stage)
     parameters = artifact.record(out)["metrics"]["parameters"]
     print_visible(f"{'adopted' if made_now else 'here already:'} {out}, {metrics.quantity(parameters)} parameters")
@@ -333,7 +338,7 @@ def export_study(
     if summary_file is not None and is_paper:
         from interplay.study import expand
 
-        known = artifact.read_json(summary_file)
+        known = summary.read_known(summary_file)
         planned = common.plan_of(known["study"], known["scale"]) if known.get("study") in expand.studies(CONFIGS) else None
         export.paper_of_summary(summary_file, planned, output, look)
         print_visible(f"export: {output / 'paper.tex'}")
@@ -379,6 +384,11 @@ def sync_track(
     """Copy records into an MLflow store for `mlflow ui`; existing runs stay as they are."""
     if bool(study) == every:
         raise UserError("track sync: name a study, or give --all")
+    scheme = (to or "").partition("://")[0].partition("+")[0]
+    if to and "://" in to and scheme not in STORES:
+        raise UserError(
+            f"--to {to}: no store of MLflow{nearest_name(scheme, STORES)}; such as sqlite:///mlflow.db or https://HOST"
+        )
     if study is None:
         plans = [plan for plan in common.possible_plans() if _was_launched(plan)]
     else:
@@ -413,16 +423,18 @@ def _is_started(plan: Plan) -> bool:
 
 
 def _mirror_plan(plan: Plan, to: str | None) -> str:
-    from interplay.track import live, mirror
+    from interplay.track import live, mirror, views
     from snakemake_logger_plugin_mlflow import store
 
     uri, begun = store.uri_of(to), time.monotonic()
     try:
         with live.mirror_turn(RESULTS, uuid.uuid4().hex):
-            states = mirror.Mirror(plan, RESULTS, uri).everything()
-            live.mark_mirrored(plan, RESULTS, uri, states)
+            opened = mirror.Mirror(plan, RESULTS, uri)
+            states = opened.everything()
+            live.mark_mirrored(plan, RESULTS, uri, states, opened.experiment)
     except Exception as error:
         raise UserError(f"track sync: {store.redacted_reason(uri, error)}") from None
     found = ", ".join(f"{list(states.values()).count(status)} {status}" for status in dict.fromkeys(states.values()))
     spent = time.monotonic() - begun
-    return f"{plan.study} at {plan.scale}: {found or 'nothing started yet'}; {store.redacted(uri)}, {spent:.1f} s"
+    said = f"{plan.study} at {plan.scale}: {found or 'nothing started yet'}; {store.redacted(uri)}, {spent:.1f} s"
+    return "\n".join([said, *views.address_lines(plan, uri, opened.experiment)])

@@ -5,7 +5,6 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -148,6 +147,8 @@ def run_study(
     settings = [word for word in context.args if re.match(r"[\w.]+=", word)]
     limits = [word for word in settings if word.partition("=")[0] in expand.LIMITS]
     keys = [word for word in settings if word not in limits]
+    expand.limits(dict(word.split("=", 1) for word in limits))  # refused here rather than within Snakemake's messages
+    _check_profile(profile)
     plan = common.plan_of(study, scale, keys)
     chosen = [f"study={plan.study}", f"scale={plan.scale}", *limits, *([f"set={shlex.join(keys)}"] if keys else [])]
     more = [word for word in context.args if word not in settings] + (["--dry-run"] if dry else [])
@@ -162,6 +163,14 @@ def run_study(
 def _profile(given: str | None) -> list[str]:
     """Words for the profile: the given one, else the environment's, else the local one."""
     return ["--profile", given or "local"] if given or not os.environ.get(PROFILE) else []
+
+
+def _check_profile(given: str | None) -> None:
+    """Raises UserError for the name of a profile that Snakemake would not find, where the project has profiles of its own."""
+    folder = Path("workflows/profiles")
+    known = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
+    if given and known and "/" not in given and given not in known and not Path(given).exists():
+        raise model.UserError(f"--profile {given}: no folder {folder}/{given}{model.nearest_name(given, known)}")
 
 
 def _run_filtered(words: list[str]) -> int:
@@ -217,19 +226,27 @@ def list_known(
         interplay list methods  # names for `method:` of an RL stage
     """
     if what == "studies":
-        rows = [[name, state or "-", question] for name, state, question in study_rows()]
+        from interplay.serve import data
+
+        found = list(data.study_rows(data.Place(CONFIGS, RESULTS, LOGS)))
+        rows = [[row["study"], ", ".join(map(_state, row["runs"])) or "-", row["question"]] for row in found]
         common.show_parts(common.Grid(("study", "state", "question"), _cut(rows)))
     elif what == "metrics":
         from interplay.report import metric_spec
 
-        found = [[row.name, row.setting, row.note] for row in metric_spec.METRICS]
-        common.show_parts(common.Grid(("metric", "needs of the evaluation", "meaning"), _cut(found)))
+        known = [[row.name, row.setting, row.note] for row in metric_spec.METRICS]
+        common.show_parts(common.Grid(("metric", "needs of the evaluation", "meaning"), _cut(known)))
     else:
         folder = CONFIGS / LISTED[what]
         named = [[path.relative_to(folder).with_suffix("").as_posix(), *_said(path)] for path in sorted(folder.rglob("*.yaml"))]
         papers = any(paper for _, _, paper in named)
         rows = [[name, paper, said] if papers else [name, said] for name, said, paper in named]
         common.show_parts(common.Grid((what[:-1], *(["source"] if papers else []), "what it is"), _cut(rows)))
+
+
+def _state(run: dict[str, Any]) -> str:
+    """`finished at smoke`, `12 of 40 at laptop`."""
+    return f"{'finished' if run['finished'] else '{done} of {total}'.format(**run)} at {run['scale']}"
 
 
 def _cut(rows: list[list[str]]) -> list[list[str]]:
@@ -245,34 +262,3 @@ def _said(path: Path) -> tuple[str, str]:
     comment = " ".join(line.lstrip("# ") for line in lines[1:6] if line.startswith("#"))
     paper = next((line.removeprefix("paper: ") for line in lines if line.startswith("paper: ")), "")
     return re.split(r"(?<=[.]) (?=[A-Z])", comment)[0], re.split("[,;]", paper)[0]
-
-
-def study_rows() -> Iterator[tuple[str, str, str]]:
-    """(name, state, question) of every study of the project, without a plan: such as `finished at smoke, 12 of 40 at
-    laptop`. A study counts as started at a scale when it was launched there, and not when another study shares its stages."""
-    from interplay.results import locks, state
-    from interplay.study import expand
-
-    begun, found = state.launched_studies(RESULTS), state.scan_results(RESULTS)
-    done = {digest for digest, one in found.items() if one.state == "done"}
-    scales = expand.scales(CONFIGS)
-    for name in expand.studies(CONFIGS):
-        said = []
-        for scale, one in ((scale, begun[name, scale]) for scale in scales if (name, scale) in begun):
-            path = CONFIGS / "plans" / f"{name}.{scale}.lock.json"
-            lock = locks.read_lock(path) if path.exists() else None
-            known = {*lock.stages} if lock and lock.report == one.report else {*one.stages, one.report}
-            said.append(f"finished at {scale}" if one.report in done else f"{len(known & done)} of {len(known)} at {scale}")
-        yield name, ", ".join(said), _question(name)
-
-
-def _question(study: str) -> str:
-    """What a study asks, or the one that it extends; empty where its file is not readable."""
-    try:
-        found = yaml.load((CONFIGS / "study" / f"{study}.yaml").read_text(), Loader=yaml.CSafeLoader)
-        if "question" in found:
-            return str(found["question"])
-        names = [entry for entry in found.get("defaults", []) if isinstance(entry, str) and entry not in ("_self_", study)]
-        return next((text for name in names if (text := _question(name))), "")
-    except (OSError, yaml.YAMLError, TypeError, AttributeError):
-        return ""

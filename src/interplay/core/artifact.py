@@ -61,13 +61,17 @@ def closure(roots: Iterable[str], inputs: Callable[[str], Iterable[str]]) -> lis
     return list(found)
 
 
+KNOWN_BY = "`interplay plan STUDY --stages` lists those of a study"
+"""Where the digests of stages are found."""
+
+
 def find(results: Path, digest: str) -> Path:
     """The artifact folder of a digest, or the only one that starts with it. Raises UserError when none or several match."""
     start = digest if digest.isalnum() else "no digest"  # else it would be a pattern, or a path
     found = sorted({path.parent for name in ("stage.json", "record.json") for path in results.glob(f"*/{start}*/{name}")})
     if len(found) == 1:
         return found[0]
-    several = f"is ambiguous: {', '.join(path.name for path in found)}" if found else "names no stage there"
+    several = f"is ambiguous: {', '.join(path.name for path in found)}" if found else f"names no stage there; {KNOWN_BY}"
     raise UserError(f"{results}: digest {digest!r} {several}")
 
 

@@ -14,6 +14,8 @@ from interplay.tasks.family import Item, Paragraph
 # Items and defects.
 
 
+MOST_KEYS = 8
+"""Keys of an object that a message lists."""
 Reason = Literal["broken", "missing_field", "unanswerable", "duplicate_id"]
 
 
@@ -43,7 +45,8 @@ def text_field(raw: dict[str, Any], key: str, words: bool = True) -> str:
     if value is not None and not isinstance(value, str):
         raise ItemError("broken", f"{key} is {json_kind(value)} and should be text")
     if not value or not value.strip():
-        raise ItemError("missing_field", f"{key} is {'missing' if value is None else 'empty'}")
+        there = f"missing (there are {', '.join(map(str, list(raw)[:MOST_KEYS]))})"
+        raise ItemError("missing_field", f"{key} is {there if value is None else 'empty'}")
     if words and not verdict.normalise(value):
         raise empty_when_normalised(key, value)
     return value

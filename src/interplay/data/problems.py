@@ -8,6 +8,7 @@ an op with too few distinct problems may repeat after PATIENCE failed replacemen
 reads only the prompt."""
 
 import hashlib
+import itertools
 import os
 import re
 import signal
@@ -236,13 +237,26 @@ def find_file(spec: DatasetSpec, how: execution.Run) -> Path:
     return path
 
 
-def read_items(path: Path, reader: formats.Reader, defects: Defects) -> tuple[list[formats.Entry], Counter[str]]:
-    """All items of a file in order, without skipped ones; and those by reason. Raises UserError at a defect that `defects`
-    refuses."""
+FIRST = 20
+"""Items of a file that are read when a study is planned."""
+
+
+def check_first_items(path: Path, spec: DatasetSpec) -> None:
+    """Raises UserError where one of the first items of a file is a defect that the study refuses, or where there is none."""
+    kept, skipped = read_items(path, formats.FORMATS[spec.format], spec.defects, FIRST)
+    if not kept and not skipped:
+        raise model.UserError(f"{path}: no items; a {spec.format} file holds one object at least")
+
+
+def read_items(
+    path: Path, reader: formats.Reader, defects: Defects, most: int | None = None
+) -> tuple[list[formats.Entry], Counter[str]]:
+    """All items of a file in order, or the first, without skipped ones; and those by reason. Raises UserError at a defect that
+    `defects` refuses."""
     entries: list[formats.Entry] = []
     skipped: Counter[str] = Counter()
     seen: dict[str, str] = {}
-    for where, raw in reader.split(path):
+    for where, raw in itertools.islice(reader.split(path), most):
         try:
             entries.append(_new_entry(reader, raw, where, seen))
         except formats.ItemError as defect:

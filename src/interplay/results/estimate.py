@@ -11,6 +11,7 @@ import json
 from collections import deque
 from collections.abc import Iterable, Mapping
 from operator import itemgetter
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from interplay.core import artifact, execution, model
@@ -28,12 +29,14 @@ CPU_OPS = 75e9
 GPU_FLOPS = 100e12
 """Assumed per GPU, where nothing was measured: a quarter of what the data sheet of a data-centre GPU states for dense
 bfloat16."""
+START = 0.7
+"""Seconds of a stage that do not grow with its work, where nothing was measured."""
 MOST_SHORTER = 500
 """Finished RL runs that a longer one may continue, the newest first."""
 MOST_RECORDS = 200
 """Finished stages of a kind whose pace is read, the newest first."""
 
-MEASURED, ASSUMED, RATED, NOTHING = "past records", "FLOPs", "stated rates", "no estimate"
+MEASURED, ASSUMED, RATED, NOTHING, UNKNOWN = "past records", "FLOPs", "stated rates", "no estimate", "unknown"
 
 Found = Mapping[str, state.Found]
 """States of stages by digest."""
@@ -45,7 +48,7 @@ class Time(NamedTuple):
     seconds: float
     gpu_seconds: float
     source: str
-    """MEASURED, ASSUMED, RATED or NOTHING."""
+    """MEASURED, ASSUMED, RATED, NOTHING, or UNKNOWN for a model whose size is not known yet."""
 
 
 class Estimate(NamedTuple):
@@ -66,7 +69,11 @@ class Estimate(NamedTuple):
 
     def sources(self) -> list[str]:
         """Where the times come from."""
-        return sorted({time.source for time in self.times.values() if time.seconds or time.source == NOTHING})
+        return sorted({time.source for time in self.times.values() if time.seconds or time.source in (NOTHING, UNKNOWN)})
+
+    def unknown(self) -> list[str]:
+        """Stages whose time is not known, since the size of their model is not."""
+        return [digest for digest, time in self.times.items() if time.source == UNKNOWN]
 
 
 def estimate_launch(library: state.Library, found: Found) -> Estimate:
@@ -119,7 +126,7 @@ def _newest(kind: str, found: Found, most: int) -> list[str]:
 def estimate_stages(wanted: Mapping[str, float], library: state.Library, found: Found) -> Estimate:
     """Costs and times of stages: `wanted` maps each to the share that is still to be done. All of the plan's stages are
     costed."""
-    planned = {digest: _stage_json(stage) for digest, stage in library.planned.items()}
+    planned = {digest: _stage_json(stage, library.results) for digest, stage in library.planned.items()}
     every = costs(planned)
     kinds = {planned[digest]["kind"] for digest in wanted}
     paces = {kind: [pace for one in _newest(kind, found, MOST_RECORDS) if (pace := _pace(one, kind, library))] for kind in kinds}
@@ -132,11 +139,12 @@ def estimate_stages(wanted: Mapping[str, float], library: state.Library, found: 
     return Estimate(every, times, sizes)
 
 
-def _stage_json(stage: Stage) -> dict[str, Any]:
+def _stage_json(stage: Stage, results: Path) -> dict[str, Any]:
     """What costs and times depend on, as JSON by pydantic's own writer: ten times as fast as the canonical form. A report's spec
     is the largest and costs nothing."""
     spec = {} if isinstance(stage.spec, ReportSpec) else stage.spec.model_dump(mode="json")
-    return {"kind": stage.kind, "spec": spec, "deps": stage.deps, "run": stage.run.stated()}
+    size = state.source_metrics(results, stage.digest, stage.run.path) if stage.kind == "source" else {}
+    return {"kind": stage.kind, "spec": spec, "deps": stage.deps, "run": stage.run.stated(), **size}
 
 
 def _pace(digest: str, kind: str, library: state.Library) -> telemetry.Pace | None:
@@ -162,12 +170,14 @@ def _time(stage: Json, cost: Cost, left: float, unit: str, amount: float, paces:
     run = execution.Run(**stage["run"])
     gpus, threads = run.gpus, run.cores()
     comparable = [pace for pace in paces if pace.unit == unit and pace.gpus == gpus and pace.covers(amount)]
+    if cost.flops is None:  # a pace of models of another size would say nothing
+        return Time(0.0, 0.0, UNKNOWN)
+    rate = GPU_FLOPS * gpus if gpus else threads * (CPU_OPS if stage["spec"].get("dtype") == "int8" else CPU_FLOPS)
     if comparable:
-        seconds = telemetry.estimate_seconds(comparable, amount, left, cost, threads)
+        seconds = telemetry.estimate_seconds(comparable, amount, left, cost, threads, 1 / rate if cost.flops else 0.0)
         return Time(seconds, seconds * gpus, MEASURED)
     if cost.flops:
-        per_thread = CPU_OPS if stage["spec"].get("dtype") == "int8" else CPU_FLOPS
-        seconds = left * cost.flops / (GPU_FLOPS * gpus if gpus else per_thread * threads)
+        seconds = START + left * cost.flops / rate
         return Time(seconds, seconds * gpus, ASSUMED)
     if unit.startswith(telemetry.PROBLEMS):
         seconds = left * (telemetry.generation_seconds(stage, amount, unit.removeprefix(telemetry.PROBLEMS)) or 0.0)
@@ -183,7 +193,15 @@ def _bytes(stage: Json, cost: Cost, unit: str, amount: float, paces: list[teleme
 
 
 def refuse_over_limits(what: str, made: Estimate, max_gpu_hours: float | None = None, max_hours: float | None = None) -> None:
-    """Raises UserError when the estimate exceeds a limit."""
+    """Raises UserError when the estimate exceeds a limit, or is not known."""
+    unknown, asked = made.unknown(), max_gpu_hours if max_hours is None else max_hours
+    if unknown and asked is not None:
+        key = "max_gpu_hours" if max_hours is None else "max_hours"
+        count = f"{len(unknown)} new stages start" if len(unknown) > 1 else "a new stage starts"
+        raise model.UserError(
+            f"{what}: {key} = {asked:g}: unknown time: {count} from a model whose size is not known yet; run the source stage "
+            f"first, or leave {key} out"
+        )
     for key, limit, hours, unit in (
         ("max_gpu_hours", max_gpu_hours, made.gpu_hours(), "GPU-hours"),
         ("max_hours", max_hours, made.hours(), "hours"),
@@ -201,8 +219,12 @@ def describe_sources(sources: Iterable[str]) -> str:
         f"or {GPU_FLOPS / 1e12:g} TFLOP/s per GPU, without past records",
         RATED: "problems and corpora at stated rates for their family",
         NOTHING: "kinds without past records and without FLOPs left out",
+        UNKNOWN: "unknown where the size of the model is not known before its source stage has run",
     }
-    return "; ".join(words[source] for source in (MEASURED, ASSUMED, RATED, NOTHING) if source in set(sources)) or "nothing to do"
+    return (
+        "; ".join(words[source] for source in (MEASURED, ASSUMED, RATED, NOTHING, UNKNOWN) if source in set(sources))
+        or "nothing to do"
+    )
 
 
 # -- on a number of GPUs -----------------------------------------------------------------------------------------------

@@ -168,7 +168,7 @@ def lock_of_commit(plan: plans.Plan, configs: Path, results: Path, revision: str
     try:
         locked = lock_at(revision, plan.lock_path(configs))
     except UserError as error:
-        raise UserError(f"--against {revision}: {error}") from None
+        raise UserError(f"--against {revision}: {error}; name a commit, tag or branch that holds this lock") from None
     return _with_specs(Locked(revision, locked), plan, results, lambda: plan_at(revision, plan.study, plan.scale))
 
 

@@ -1,5 +1,7 @@
 """The states of all stages at once, other scales with results, and drift of sources."""
 
+import json
+import math
 import os
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -59,6 +61,31 @@ def read_stage(results: Path, kind: str, digest: str) -> dict[str, Any] | None:
     return None
 
 
+MOST_HEADER = 100_000_000
+"""Bytes of the header of a safetensors file, at most."""
+
+
+def source_metrics(results: Path, digest: str, path: str | None) -> dict[str, Any]:
+    """The size of a model from outside as its record states it, or will: `metrics.parameters`, counted in the headers of the
+    weight files of its folder where it is not read yet; nothing where neither is here."""
+    folder = artifact.folder(results, "source", digest)
+    if artifact.done(folder):
+        return {"metrics": {"parameters": artifact.record(folder)["metrics"].get("parameters")}}
+    counts = [_weights_in(file) for file in sorted(Path(path).glob("*.safetensors"))] if path else []
+    return {"metrics": {"parameters": sum(counts)}} if all(counts) and counts else {}
+
+
+def _weights_in(file: Path) -> int:
+    """Numbers in a safetensors file; 0 where it is not readable, which the stage itself reports."""
+    try:
+        with file.open("rb") as opened:
+            size = int.from_bytes(opened.read(8), "little")
+            tensors = json.loads(opened.read(size)) if size <= MOST_HEADER else {}
+        return sum(math.prod(one["shape"]) for name, one in tensors.items() if name != "__metadata__")
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        return 0
+
+
 class Library:
     """Stages as JSON by digest: of the plan, and, read on demand, of the folders in results/. Locks add stages that are in
     neither, without their specs, and the labels that are shown."""
@@ -79,7 +106,10 @@ class Library:
         if digest not in self._read:
             in_plan, locked, found = self.planned.get(digest), self.locked.get(digest), self.found.get(digest)
             made = read_stage(self.results, found.kind, digest) if found and not in_plan else None
-            self._read[digest] = in_plan.as_json() if in_plan else {**(made or {}), **(locked or {})} or None
+            known = in_plan.as_json() if in_plan else {**(made or {}), **(locked or {})} or None
+            if known and known.get("kind") == "source":
+                known |= source_metrics(self.results, digest, known["run"].get("path"))
+            self._read[digest] = known
         return self._read[digest]
 
     def deps(self, digest: str) -> Mapping[str, str]:

@@ -66,9 +66,12 @@ def pace_of(stage: formulas.Json, cost: formulas.Cost, stages: Stages, folder: P
     return Pace(unit, taken / amount, start, cost.parameters or 0, gpus, threads, amount, _completion_cap(cost), size)
 
 
-def estimate_seconds(paces: Sequence[Pace], amount: float, left: float, cost: formulas.Cost, threads: int) -> float:
+def estimate_seconds(
+    paces: Sequence[Pace], amount: float, left: float, cost: formulas.Cost, threads: int, assumed: float = 0.0
+) -> float:
     """Seconds for the share `left` of this amount of work, start-up included: by the median of the paces that are nearest in
-    model size, then in threads, in the cap of completions and in the order of magnitude of the work."""
+    model size, then in threads, in the cap of completions and in the order of magnitude of the work. `assumed`: seconds of a
+    FLOP without records; what a model takes beyond them grows with its tokens and not with its size."""
 
     def distance(pace: Pace) -> tuple[float, ...]:
         return (
@@ -81,7 +84,15 @@ def estimate_seconds(paces: Sequence[Pace], amount: float, left: float, cost: fo
     least = min(distance(pace) for pace in paces)
     nearest = [pace for pace in paces if distance(pace) == least]
     start = statistics.median(pace.start or 0.0 for pace in nearest)
-    return start + left * amount * statistics.median(pace.seconds_per_unit for pace in nearest)
+    return start + left * amount * statistics.median(_at_size(pace, cost.parameters or 0, assumed) for pace in nearest)
+
+
+def _at_size(pace: Pace, parameters: int, assumed: float) -> float:
+    """Seconds per unit of a model of another size."""
+    beyond = pace.seconds_per_unit - assumed
+    if beyond <= 0 or not (assumed and pace.parameters and parameters):
+        return pace.seconds_per_unit
+    return assumed + beyond * pace.parameters / parameters
 
 
 def work_of(stage: formulas.Json, cost: formulas.Cost, stages: Stages) -> tuple[str, float]:

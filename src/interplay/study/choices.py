@@ -194,7 +194,7 @@ def parse_given(texts: Iterable[str]) -> list[Given]:
     parser, found = OverridesParser.create(), []
     for text in texts:
         place = KeyPlace(COMMAND_LINE, (text,))
-        if "=" not in text or text.startswith("~"):
+        if "=" not in text or text.startswith(("~", "=")):
             raise place.error("must be KEY=VALUE, such as rl.steps=10 or rl.method=gspo")
         if "@" in text.partition("=")[0] or text.startswith("/"):
             raise place.error("groups are chosen by their key here; write rl.method=gspo or task=op_dag_prose")
@@ -230,6 +230,8 @@ def with_given(tree: Tree, given: Iterable[Given], scale: str) -> Tree:
             remedy = nearest_name(first, known)
             raise place.error(f"no stage and no key of the study is called '{first}'{remedy}")
         keys = _keys_of_given(one)
+        if keys[0] in ("stages", "data") and len(keys) > 2 and keys[1] not in (parts := _entries(tree, keys[0])):
+            raise place.error(f"the study has no {keys[0]}.{keys[1]}{nearest_name(keys[1], parts)}")
         replaced = ("scales", scale, *keys[: CHANGED.get(keys[0], 0)])
         at = ("scales", scale, *keys) if keys[0] in CHANGED and _has(tree, replaced) else keys
         tree = dict(arms.put_value(tree, list(at), one.value, place))

@@ -320,7 +320,18 @@ def read_files(
     if key in spec:
         run["path"] = below_root(spec.pop(key), place.key(key))
         spec["sha256"] = checksum(run["path"], spec.get("sha256"), place)
+        if model is DatasetSpec and Path(run["path"]).is_file():
+            _check_items(Path(run["path"]), parse_model(DatasetSpec, spec, place), place)
     return spec, run
+
+
+def _check_items(path: Path, spec: DatasetSpec, place: KeyPlace) -> None:
+    from interplay.data import problems  # NumPy and pyarrow, for studies that read files alone
+
+    try:
+        problems.check_first_items(path, spec)
+    except UserError as error:
+        raise place.key("file").error(str(error).removeprefix(f"{path}: "), str(path)) from None
 
 
 def below_root(path: Any, place: KeyPlace) -> str:
@@ -385,5 +396,5 @@ def _content(member: Mapping[str, Any], folder: Path, outer: KeyPlace) -> dict[s
     if not name.isidentifier() or not inside:
         raise place.error("must be file.py:Name, the file in the study's folder", function)
     if text is None:
-        raise place.error(f"no file {file} in the study's folder", function)
+        raise place.error(f"no file {file} in the study's folder; write it there", function)
     return {"source": text}

@@ -48,6 +48,8 @@ def read(configs: Path, path: Path) -> yaml.Node:
         raise place.error("nested too deeply to read") from None
     except OSError as error:
         raise place.error(str(error.strerror)) from None
+    if root is None and path.parent == configs / "study":
+        raise place._replace(line=1).error(f"empty; write the study, or remove it and run `interplay new {path.stem}`")
     root = root or yaml.MappingNode("tag:yaml.org,2002:map", [])
     if not isinstance(root, yaml.MappingNode):
         raise place._replace(line=1).error("must hold keys and values, such as `question: ...`")
@@ -64,11 +66,23 @@ def _nodes(text: str) -> yaml.Node | None:
     return yaml.compose(text, Loader=yaml.SafeLoader)
 
 
+REMEDIES = {
+    "character '\\t'": "a tab; indent with spaces",
+    "flow sequence": "a list that a '[' opened has no ',' or ']' here; separate its items, or close it",
+    "flow mapping": "a mapping that a '{' opened has no ',' or '}' here; separate its items, or close it",
+    "quoted scalar": "a text that a quotation mark opened has no end; close it",
+    "mapping values are not allowed": "a second ':' in a line; put text that holds one in quotation marks",
+    "expected <block end>": "a line that is indented otherwise than those above; align them",
+}
+"""Of a parser's complaint -> what it means and what to do."""
+
+
 def not_yaml(error: yaml.MarkedYAMLError, place: KeyPlace) -> UserError:
     """A parser's complaint with its line."""
     mark = error.problem_mark or error.context_mark
     reason = ", ".join(part for part in (error.context, error.problem) if part)
-    return place._replace(line=mark.line + 1 if mark else 1).error(f"not YAML: {reason}")
+    remedy = next((remedy for part, remedy in REMEDIES.items() if part in reason), None)
+    return place._replace(line=mark.line + 1 if mark else 1).error(f"not YAML: {remedy or f'{reason}; correct that line'}")
 
 
 def place_of(configs: Path, path: Path) -> KeyPlace:

@@ -72,6 +72,22 @@ class Reply(NamedTuple):
     """Whether the episode is over; the text is then not read."""
 
 
+class PlainProblem(NamedTuple):
+    """A problem in plain notation, for people."""
+
+    given: list[tuple[str, bool]]
+    """What is given, in the order of the prompt, and whether the answer needs it."""
+    asks: str
+
+
+class PlainStep(NamedTuple):
+    """A step of a completion in plain notation."""
+
+    text: str
+    wrong: str = ""
+    """What is wrong with it, or what would be right; empty where nothing is."""
+
+
 Replies = Callable[[list[str]], Reply]
 """An environment bound to its problem: the policy's turns so far -> the reply to the last one."""
 
@@ -149,6 +165,11 @@ class Family(Generic[P]):
     """The question over documents of a problem; None where it has none."""
     open_question: Callable[[Row], Row] = lambda row: row
     """The row of the original question, as far as that question goes, of a row in another form."""
+    plain_problem: Callable[[P], PlainProblem] | None = None
+    """The problem in plain notation; None: its prompt is plain."""
+    plain_steps: Callable[[P, str], list[PlainStep]] | None = None
+    """(problem, completion) -> the steps of the completion in plain notation, judged; None: its completions are plain. Never
+    raises on account of the completion."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,6 +1,7 @@
 """What MLflow is given of a stage: name, parameters, tags, metrics, state and times, datasets and models."""
 
 import calendar
+import getpass
 import json
 import re
 import time
@@ -10,7 +11,7 @@ from typing import Any, Final, NamedTuple, cast
 
 from interplay.core import artifact, metrics as core_metrics
 from interplay.core.digest import canonical
-from interplay.kinds.table import makes
+from interplay.kinds.table import KINDS, makes
 from interplay.report.spec import ReportSpec
 from interplay.results import progress
 from interplay.study.plan import Plan, Stage
@@ -138,27 +139,79 @@ def scalars(value: Any, name: str) -> dict[str, str]:
     return {name: value if isinstance(value, str) else json.dumps(value)}
 
 
+def plan_tags(plan: Plan) -> dict[str, str]:
+    """What distinguishes the runs of a plan from others."""
+    return {"study": plan.study, "scale": plan.scale, "plan": plan.report}
+
+
+def source_tags(plan: Plan, out: Path) -> dict[str, str]:
+    """Source, version and user, which MLflow shows as columns: the study's file, the commit that a stage was launched from, and
+    the owner of its folder."""
+    path = out / "stage.json"
+    commit = artifact.read_json(path).get("commit", "") if path.exists() else ""
+    try:
+        user = out.owner()
+    except (KeyError, OSError):  # a number without a name, as in a container; or not there yet
+        user = getpass.getuser()
+    source = {"mlflow.source.name": f"configs/study/{plan.study}.yaml", "mlflow.source.type": "LOCAL", "mlflow.user": user}
+    return {**source, "mlflow.source.git.commit": commit} if commit else source
+
+
 def run_tags(plan: Plan, stage: Stage, place: Place | None) -> dict[str, str]:
     """What finds a run again, and what may change from plan to plan."""
-    found = {
-        "stage.digest": stage.digest,
-        "stage.kind": stage.kind,
-        "study": plan.study,
-        "scale": plan.scale,
-        "plan": plan.report,
-        "mlflow.note.content": f"`interplay show {stage.digest}`, results/{stage.kind}/{stage.digest}",
-    }
+    found = {**plan_tags(plan), "stage.digest": stage.digest, "stage.kind": stage.kind, "mlflow.note.content": _note(stage)}
     if place is not None:
         found["arms"] = ", ".join(place.arms)
+        found |= {"curves": plan.scale} if KINDS[stage.kind].logged else {}
     return found
 
 
-def run_metrics(kind: str, values: dict[str, Any]) -> dict[str, float]:
-    """A record's numbers by `/`-joined name: of an evaluation `edge/strict_pass@1` for a band, `all/...`, and a few per op."""
+def _note(stage: Stage) -> str:
+    return f"`interplay show {stage.digest}`, results/{stage.kind}/{stage.digest}"
+
+
+def failure_tags(stage: Stage, state: Found) -> dict[str, str]:
+    """Why a stage failed or stopped: as a tag, and first in its description."""
+    if not state.message:
+        return {}
+    word = "Failed" if state.status == "FAILED" else "Stopped"
+    return {"message": state.message, "mlflow.note.content": f"**{word}:** {state.message}\n\n{_note(stage)}"}
+
+
+HEADLINES: tuple[str, ...] = (
+    "reward",
+    "strict",
+    "answer",
+    "loss",
+    "eval_loss",
+    "entropy",
+    "kl",
+    "kl_old",
+    "length",
+    "truncated",
+    "frac_all_pass",
+)
+HEADLINES += ("frac_all_fail", "grad_norm", "clip_fraction", "lr")
+"""Curves without a prefix, which MLflow shows first; further ones are `detail/...`."""
+
+
+def step_key(name: str) -> str:
+    """The name of a curve: `reward`, `reward/outcome`, `detail/groups`."""
+    return name if name in HEADLINES or "/" in name else f"detail/{name}"
+
+
+def system_metrics(values: Mapping[str, Any]) -> dict[str, float]:
+    """Measurements of the machine: `system/...`, which MLflow keeps on a tab and in a section of their own."""
+    return {f"system/{key.replace('/', '_')}": value for key, value in numeric_leaves(dict(values)).items()}
+
+
+def run_metrics(kind: str, values: dict[str, Any], logged: bool = False) -> dict[str, float]:
+    """A record's numbers by `/`-joined name: of an evaluation `edge/strict_pass@1` for a band, `all/...`, and a few per op; of a
+    stage that `logged` curves `final/...`."""
     if makes(kind) == "report":
         return verdicts(values.get("claims", []))
     if makes(kind) != "samples":
-        return numeric_leaves(values)
+        return numeric_leaves({"final": values} if logged else values)
     found = numeric_leaves({"all": {key: value for key, value in values.get("all", {}).items() if key in OF_ALL}})
     found |= numeric_leaves(values.get("band", {}))
     for op, scores in values.get("op", {}).items():

@@ -19,7 +19,7 @@ from typing import Any
 from interplay.core import artifact, model
 from interplay.results import progress
 from interplay.study.plan import Plan
-from interplay.track import describe
+from interplay.track import describe, views
 from snakemake_logger_plugin_mlflow import events, store
 
 LOG = logging.getLogger(__name__)
@@ -54,8 +54,14 @@ class Live:
             self.mirrors[plan.report] = Mirror(plan, self.results, self.uri)
             if plan.report not in self.opened:
                 self.mirrors[plan.report].close_orphans()
+                self.mirrors[plan.report].write_views()
                 self.opened.add(plan.report)
+                self._say_address(plan, self.mirrors[plan.report].experiment)
         return self.mirrors[plan.report]
+
+    def _say_address(self, plan: Plan, experiment: str) -> None:
+        for line in views.address_lines(plan, self.uri, experiment):
+            LOG.info("%s", line)
 
     def update(self, job: events.Job) -> None:
         """A job of Snakemake changed its state."""
@@ -95,7 +101,10 @@ class Live:
 
     def _finish(self, plan: Plan) -> None:
         if plan.report in self.opened or not is_mirrored(plan, self.results, self.uri):
-            mark_mirrored(plan, self.results, self.uri, self.mirror(plan).everything())
+            mirror = self.mirror(plan)
+            mark_mirrored(plan, self.results, self.uri, mirror.everything(), mirror.experiment)
+        if experiment := mirrored_experiment(plan, self.results, self.uri):
+            self._say_address(plan, experiment)
 
     def _guarded(self, step: Any) -> None:
         with self.lock:
@@ -199,11 +208,17 @@ def is_mirrored(plan: Plan, results: Path, uri: str) -> bool:
     return left["stages"] == {digest: status for digest, status in states.items() if status}
 
 
-def mark_mirrored(plan: Plan, results: Path, uri: str, states: dict[str, str]) -> None:
-    """Remember what was mirrored."""
+def mark_mirrored(plan: Plan, results: Path, uri: str, states: dict[str, str], experiment: str) -> None:
+    """Remember what was mirrored, and the id of its experiment there."""
     known = _read(results)
-    known.setdefault(_store(uri), {})[f"{plan.study}.{plan.scale}"] = {"plan": plan.report, "stages": states}
+    entry = {"plan": plan.report, "stages": states, "experiment": experiment}
+    known.setdefault(_store(uri), {})[f"{plan.study}.{plan.scale}"] = entry
     artifact.write_json(results / NAME, known)
+
+
+def mirrored_experiment(plan: Plan, results: Path, uri: str) -> str:
+    """Id of the experiment that a study was mirrored into; empty where it was not."""
+    return str(_read(results).get(_store(uri), {}).get(f"{plan.study}.{plan.scale}", {}).get("experiment", ""))
 
 
 def forget_mirrored(plan: Plan, results: Path, uri: str) -> None:

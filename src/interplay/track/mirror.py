@@ -1,4 +1,5 @@
-"""One study in one MLflow store: an experiment of the study's name, a parent run for its plan, a child run per stage.
+"""One study in one MLflow store: an experiment of the study's name, a run for its plan, one per arm, and below an arm one per
+stage that it is the first to use; stages of no arm are below the plan.
 
 Everything is derived from plan and records, in an order in which a kill at any moment leaves what the next call completes, and
 calling again changes nothing: runs are found by the tag `stage.digest`, models by theirs, points by step and time, the times
@@ -8,7 +9,7 @@ import json
 import tempfile
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -16,11 +17,14 @@ from interplay.core import artifact, metrics
 from interplay.kinds.table import makes
 from interplay.report.spec import ReportSpec
 from interplay.study.plan import Plan, Stage
-from interplay.track import describe
+from interplay.track import arms, describe, views
 from snakemake_logger_plugin_mlflow import events, store
 
+PARENT = "mlflow.parentRunId"
 DONE = "mlflow.interplay.done"
 """Tags whose names start with mlflow. are not shown."""
+SCORED = "mlflow.interplay.scored"
+"""Of an arm: from how many replicates its scores are, whether from the report, whether all is finished."""
 STEPS = "mlflow.interplay.steps"
 """`step time step time`: the ends of the last stretch of metrics.jsonl that was mirrored; times in milliseconds."""
 TRANSACTION, PAUSE = 0.5, 0.02
@@ -36,14 +40,18 @@ class Mirror:
     def __init__(self, plan: Plan, results: Path, uri: str) -> None:
         self.plan, self.results, self.uri = plan, results, uri
         self.places = describe.stage_places(plan)
+        self.arms, self.known = arms.study_arms(plan), arms.Known(plan, results)
         self.client = store.connect(uri)
         self.experiment = store.experiment(self.client, uri, plan.study)
         self.runs: dict[str, Any] = {}
         self.parents: dict[str, Any] = {}
+        self.arm_runs: dict[str, Any] = {}
         for run in store.search(self.client, self.experiment, f"tags.scale = '{plan.scale}'"):
             tags = run.data.tags
             if "stage.digest" in tags:
                 self.runs.setdefault(tags["stage.digest"], run)
+            elif "arm.digest" in tags:
+                self.arm_runs.setdefault(tags["arm.digest"], run)
             elif "plan" in tags:
                 self.parents.setdefault(tags["plan"], run)
         self.lineage = describe.Lineage(plan, results, self.client, self.experiment, self.places, self.look)
@@ -51,10 +59,12 @@ class Mirror:
         self.params: dict[str, dict[str, str]] = {run.info.run_id: dict(run.data.params) for run in self._all()}
         self.status = {run.info.run_id: run.info.status for run in self._all()}
         self.replayed: set[str] = set()
+        self.leaves: dict[str, dict[str, str]] = {}
+        self.made_by = describe.source_tags(plan, self._out(plan.stages[plan.report]))
         self.parent = self._parent()
 
     def _all(self) -> list[Any]:
-        return [*self.runs.values(), *self.parents.values()]
+        return [*self.runs.values(), *self.arm_runs.values(), *self.parents.values()]
 
     # -- runs --------------------------------------------------------------------------------------------------------
 
@@ -106,24 +116,68 @@ class Mirror:
         run = self.parents.get(plan.report)
         if run is None:
             starts = [describe.stage_times(self._out(stage))[0] for stage in plan.stages.values() if self._out(stage).exists()]
-            tags = {"study": plan.study, "scale": plan.scale, "plan": plan.report}
+            tags = {**describe.plan_tags(plan), **self.made_by}
             run = self._new(f"{plan.study} at {plan.scale}", min(starts, default=round(1000 * time.time())), tags)
-        arms = len({place.arm for place in self.places.values()})
         # Where the study went back to this plan, it is superseded no more.
         back = {"superseded.by": ""} if self.tags[run.info.run_id].get("superseded.by") else {}
-        self._write(run, params={"scale": plan.scale, "stages": str(len(plan.stages)), "arms": str(arms)}, tags=back)
+        self._write(run, params={"scale": plan.scale, "stages": str(len(plan.stages)), "arms": str(len(self.arms))}, tags=back)
         for digest, other in self.parents.items():
             if digest != plan.report:
                 self._write(other, tags={"superseded.by": plan.report})
         self.parents[plan.report] = run
+        kept = {arm.identity for arm in self.arms.values()}
+        for identity, other in self.arm_runs.items():
+            former = self.parents.get(self.tags[other.info.run_id]["plan"])
+            if identity not in kept and former is not None:  # an arm of an earlier plan goes below that
+                self._write(other, tags={PARENT: former.info.run_id})
         return run
+
+    def _arm(self, name: str) -> Any:
+        """The run of an arm, made when it is not there. Above it there is nothing: MLflow's page of runs opens on the arms."""
+        arm, number = self.arms[name], list(self.arms).index(name)
+        tags = {**describe.plan_tags(self.plan), "arm.digest": arm.identity}
+        if arm.identity not in self.arm_runs:
+            start = self.parent.info.start_time + len(self.arms) - number  # MLflow shows the newest first: the study's order
+            tags |= {**self.made_by, "mlflow.runColor": arms.COLOURS[number % len(arms.COLOURS)]}
+            self.arm_runs[arm.identity] = self._new(name, start, tags)
+        run = self.arm_runs[arm.identity]
+        if not (self.params[run.info.run_id] or self.leaves):
+            self.leaves = {other.name: arms.settings(self.plan, other) for other in self.arms.values()}
+        params = {} if self.params[run.info.run_id] else arms.arm_params(self.plan, arm, self.leaves)
+        back = {PARENT: ""} if self.tags[run.info.run_id].get(PARENT) else {}  # the study went back to an earlier plan
+        self._write(run, params={store.metric_key(key): value for key, value in params.items()}, tags={**tags, **back})
+        return run
+
+    def _score_arms(self, names: Iterable[str], statuses: Mapping[str, str]) -> None:
+        """Scores of arms as far as they are known, and their states once their stages are looked at."""
+        for arm in (self.arms[name] for name in names):
+            count, scores = arms.arm_scores(self.plan, arm, self.known)
+            status = arms.arm_status(arm, statuses) if statuses else ""
+            written = f"{count} {bool(self.known.cells())} {status == 'FINISHED'}"
+            if not (count or status) or not any(digest in self.runs for digest in arm.digests):
+                continue
+            run = self._arm(arm.name)
+            if self.tags[run.info.run_id].get(SCORED) != written:
+                scores |= arms.arm_cost(self.plan, arm, self.known) if status == "FINISHED" else {}
+                points = [_point(key, value, self._arm_end(arm, bool(self.known.cells()))) for key, value in scores.items()]
+                note = arms.arm_description(self.plan, arm, count, scores)
+                self._write(run, points, tags={"mlflow.note.content": note, SCORED: written})
+            if status:
+                self._set(run, status, self._arm_end(arm))
+
+    def _arm_end(self, arm: arms.Arm, reported: bool = False) -> int:
+        """When the last stage of the arm ended that is here, or the report, which judges it."""
+        of = [self.plan.stages[digest] for digest in (*arm.digests, *([self.plan.report] if reported else ()))]
+        return max(describe.stage_times(out)[1] for stage in of if (out := self._out(stage)).exists())
 
     def _run(self, stage: Stage, start: int) -> tuple[Any, dict[str, str], dict[str, str]]:
         """The stage's run, made when it is not there, with the parameters and the tags that it is to have."""
         place = self.places.get(stage.digest)
-        tags = {**describe.run_tags(self.plan, stage, place), "mlflow.parentRunId": self.parent.info.run_id}
+        above = self._arm(place.arm) if place else self.parent
+        tags = {**describe.run_tags(self.plan, stage, place), PARENT: above.info.run_id}
         if stage.digest not in self.runs:
-            self.runs[stage.digest] = self._new(describe.run_name(stage, place), start, tags)
+            made_by = describe.source_tags(self.plan, self._out(stage))
+            self.runs[stage.digest] = self._new(describe.run_name(stage, place), start, {**tags, **made_by})
         run = self.runs[stage.digest]
         params = {store.metric_key(key): value for key, value in describe.run_params(stage, place).items()}
         known = self.params[run.info.run_id]
@@ -155,10 +209,13 @@ class Mirror:
             self._write(run, params=params, tags=tags)
         elif state.status == "FINISHED":
             self._complete(run, stage, params, tags)
+            if place := self.places.get(digest) if makes(stage.kind) == "samples" else None:
+                self._score_arms(place.arms, {})
         elif (self.status[run.info.run_id], state.status) == ("FAILED", "KILLED"):  # a job's failure says more than its rest
             self._write(run, params=params, tags=tags)
         else:
-            self._write(run, params=params, tags={**tags, "message": state.message} if state.message else tags)
+            why = describe.failure_tags(stage, state)
+            self._write(run, params=params, tags={**tags, **why})
             self.steps(digest)
             self._set(run, state.status, round(1000 * time.time()))
         return run
@@ -172,14 +229,14 @@ class Mirror:
             self.client.log_inputs(run.info.run_id, given, taken)
         self.lineage.register_models(run, stage, record)
         again, new, stretch = self._points(run, lines, (max(start, run.info.start_time), end))
-        in_steps = {key for line in lines for key in line}
-        values = describe.run_metrics(stage.kind, record["metrics"])
-        values = {key if key not in in_steps else f"final/{key}": value for key, value in values.items()}
+        values = describe.run_metrics(stage.kind, record["metrics"], bool(lines))
         rows = events.read_benchmark(str(self.results.parent / "benchmarks" / stage.kind / f"{stage.digest}.tsv"))
-        measured = {"telemetry": metrics.read_telemetry(out), "benchmark": rows[-1] if rows else {}}
+        measured = describe.system_metrics({**(rows[-1] if rows else {}), **metrics.read_telemetry(out)})
         single = self._values(run, values, end, stage if makes(stage.kind) == "samples" else None)
-        single += self._values(run, describe.numeric_leaves(measured), end)
-        self._files(run, {"spec.json": record["spec"], "metrics.json": record["metrics"]})
+        single += self._values(run, measured, end)
+        tables = views.rollout_table(self.plan, stage, self.results)
+        self._files(run, {"spec.json": record["spec"], "metrics.json": record["metrics"], **tables})
+        tags |= {views.TABLES: json.dumps([{"path": name, "type": "table"} for name in tables])} if tables else {}
         self._set(run, "FINISHED", end)
         ended = {"message": ""} if "message" in self.tags[run.info.run_id] else {}
         # Their times follow from what is on disk, so a batch that a kill cut off is written again as it was.
@@ -198,13 +255,13 @@ class Mirror:
 
         with tempfile.TemporaryDirectory() as folder:
             for name, value in files.items():
-                (Path(folder) / name).write_text(json.dumps(value, indent=2))
+                (Path(folder) / name).write_text(json.dumps(value, indent=None if name in views.ROLLOUTS else 2))
             get_artifact_repository(run.info.artifact_uri, tracking_uri=self.uri).log_artifacts(folder)
 
     def job(self, digest: str, values: dict[str, float], time_ms: int) -> None:
         """What the scheduler measured of a stage's job."""
         if run := self.runs.get(digest):
-            self._write(run, self._values(run, describe.numeric_leaves({"telemetry": values}), time_ms))
+            self._write(run, self._values(run, describe.system_metrics(values), time_ms))
 
     # -- steps -------------------------------------------------------------------------------------------------------
 
@@ -246,8 +303,9 @@ class Mirror:
 
     def everything(self) -> dict[str, str]:
         """All stages, and the parent. Returns the status of each stage that was ever started; the report's is the study's."""
-        states = {}
+        states: dict[str, str] = {}
         self.close_orphans()
+        self.write_views()
         left = deque(self.plan.stages.values())
         while left:
             begun = time.monotonic()
@@ -257,6 +315,8 @@ class Mirror:
                     if self.look(stage.digest) is not None:
                         states[stage.digest] = describe.look_at_stage(self.results, stage.kind, stage.digest).status
             time.sleep(PAUSE)
+        with store.transaction(self.client):
+            self._score_arms(self.arms, states)
         report = self.plan.stages[self.plan.report]
         if states.get(self.plan.report) == "FINISHED":
             self._report(report)
@@ -265,6 +325,11 @@ class Mirror:
             status = next((word for word in ("RUNNING", "FAILED") if word in states.values()), "KILLED")
         self._set(self.parent, status, describe.stage_times(self._out(report))[1])
         return states
+
+    def write_views(self) -> None:
+        """The study's saved views, as tags of the experiment."""
+        with store.transaction(self.client):
+            views.write_views(self.client, self.experiment, views.study_views(self.plan), self.parent.info.start_time)
 
     def close_orphans(self) -> None:
         """Runs that a process which is gone left as RUNNING: they are what their folders say, or were killed."""
@@ -301,7 +366,7 @@ def _spread(lines: list[dict[str, float]], stretch: tuple[int, int, int, int]) -
     for line in lines:
         step = int(line["step"])
         moment = start + round((end - start) * (step - first) / max(last - first, 1))
-        points += [_point(key, value, moment, step) for key, value in line.items() if key != "step"]
+        points += [_point(describe.step_key(key), value, moment, step) for key, value in line.items() if key != "step"]
     return points
 
 

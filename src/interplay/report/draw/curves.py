@@ -261,7 +261,7 @@ def _panel(results: frame.Results, axis: Axes, runs: list[StageCurve], kind: str
     for arm, (steps, mean) in means.items():
         drawn, width = style.arm_look(results, arm), 2.0 + style.extra_width(arm, same)
         for values in series[arm] if len(series[arm]) > 1 else []:
-            axis.plot(list(values), list(values.values()), color=drawn.color, linewidth=0.7, alpha=0.45)
+            axis.plot(list(values), list(values.values()), color=drawn.color, linewidth=0.7, alpha=0.45, label=f"_{arm}")
         marker = drawn.marker if len(steps) == 1 else ""  # a line needs two points
         pen = drawn.pen | {"marker": marker, "markersize": 3 + width}
         axis.plot(steps, mean, linewidth=width, label=arm, **pen)
@@ -380,7 +380,7 @@ def _ladder_panel(results: frame.Results, axis: Axes, drawn: list[Ladder], metri
     same = style.coinciding_curves(dict(enumerate([steps, middle] for steps, (middle, *_) in zip(steps_of, ends, strict=True))))
     for number, (name, steps, (middle, low, high)) in enumerate(zip(names, steps_of, ends, strict=True)):
         how, more = style.arm_look(results, drawn[number].arms[0]), style.extra_width(number, same)
-        axis.fill_between(steps, low, high, color=how.color, alpha=0.15, linewidth=0)
+        axis.fill_between(steps, low, high, color=how.color, alpha=0.15, linewidth=0, label=f"_{name}")
         axis.plot(steps, middle, label=name, linewidth=1.8 + more, markersize=4 + more, **how.pen)
     if measure_of(metric) is SHARE:
         axis.set_ylim(-2, 102)

@@ -90,7 +90,7 @@ def diagram_svg(nodes: Mapping[str, Node], edges: Sequence[Edge], across: int = 
     body = [_curve(xs[a], xs[b], a, b, layer, bold) for (a, b), bold in links.items()]
     body += [_box(node, xs[key, layer[key]], _top(layer[key])) for key, node in nodes.items()]
     size = f'viewBox="0 0 {width:.0f} {height:.0f}" width="{width:.0f}" height="{height:.0f}"'
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" class="diagram" {size} role="img">'
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" class="diagram" {size} role="img" aria-label="graph of the stages">'
     return "\n".join([head, STYLE, *body, "</svg>\n"])
 
 

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 from matplotlib.ticker import NullFormatter
 
-from interplay.report.draw import axes, curves, style
+from interplay.report.draw import axes, chart, curves, style
 from interplay.report.figure_spec import SPENT, Figure
 from interplay.report.inspect import chain
 from interplay.report.metric_spec import ERROR, SHARE, measure_of
@@ -28,6 +28,9 @@ class Drawing(NamedTuple):
     caption: str
     notes: list[str] = []
     """Lines beneath the caption."""
+    pdf: bytes = b""
+    chart: dict[str, Any] = {}
+    """The same as data (`draw.chart`)."""
 
 
 def draw_figure(results: frame.Results, figure: Figure) -> Drawing:
@@ -37,7 +40,8 @@ def draw_figure(results: frame.Results, figure: Figure) -> Drawing:
         if canvas is None:
             return Drawing(b"", b"", caption)
         png, svg = _bytes(canvas, "png", {"Software": None}), _bytes(canvas, "svg", {"Date": None, "Creator": None})
-        return Drawing(png, svg, caption, notes)
+        pdf = _bytes(canvas, "pdf", {"CreationDate": None, "Producer": None, "Creator": None})
+        return Drawing(png, svg, caption, notes, pdf, chart.read_chart(canvas))
 
 
 def draw_canvas(results: frame.Results, figure: Figure) -> tuple[Canvas | None, str, list[str]]:
@@ -106,7 +110,7 @@ def _curves(results: frame.Results, axis: Axes, drawn: dict[str, list[estimate.E
     same = style.coinciding_curves({arm: [middle] for arm, (middle, _, _) in curves.items()})
     for arm, (middle, low, high) in curves.items():
         how, more = style.arm_look(results, arm), style.extra_width(arm, same)
-        axis.fill_between(ks, low, high, color=how.color, alpha=0.15, linewidth=0)
+        axis.fill_between(ks, low, high, color=how.color, alpha=0.15, linewidth=0, label=f"_{arm}")
         axis.plot(ks, middle, label=arm, linewidth=1.8 + more, markersize=4 + more, **how.pen)
     axis.set_xscale("log", base=2)
     axis.set_xticks(ks, [str(k) for k in ks])
@@ -162,7 +166,7 @@ def _bars(axis: Axes, at: np.ndarray, width: float, drawn: estimate.Ends, arm: s
     middle, low, high = drawn
     hatched: dict[str, Any] = {"hatch": how.hatch, "edgecolor": "#ffffff", "linewidth": 0.0} if how.hatch else {}
     axis.bar(at, middle, width * 0.9, color=how.color, label=arm, **hatched)
-    axis.vlines(at, low, high, color="#222222", linewidth=0.8)
+    axis.vlines(at, low, high, color="#222222", linewidth=0.8, label=f"_{arm}")
 
 
 def _shade_bands(results: frame.Results, axis: Axes, ops: list[int], top: float) -> None:
@@ -193,7 +197,7 @@ def _by_band(results: frame.Results, figure: Figure) -> tuple[Canvas | None, str
         look = style.arm_look(results, arm)
         place = arms.index(arm) - (len(arms) - 1) / 2
         at = np.arange(len(bands)) + 0.03 * place  # shifted, so that no whisker hides another
-        axis.vlines(at, low, high, color=look.color, linewidth=1.0, alpha=0.7)
+        axis.vlines(at, low, high, color=look.color, linewidth=1.0, alpha=0.7, label=f"_{arm}")
         axis.plot(at, middle, label=arm, linewidth=1.8, markersize=5, **look.pen)
     axis.set_xticks(range(len(bands)), bands)
     if measure_of(figure.y) is SHARE:

@@ -17,7 +17,6 @@ from interplay.report.metric_spec import SHARE, lower_is_better, measure_of, met
 from interplay.report.spec import ReportArm, ReportSpec
 from interplay.report.stats import estimate, frame, provenance
 from interplay.report.write import plain, text
-from interplay.rl.records import gold_text, rollout_block
 
 # Prompts on which two evaluations part: how many, and the ones that changed most with what both wrote and what was right.
 
@@ -62,7 +61,7 @@ def flipped_items(
     read: frame.Results, pairs: Pairs, folders: dict[str, Path], results: Path, column: str | None, number: int
 ) -> list[list[str]]:
     """Blocks of text: the count of flips, then the `number` largest gains and losses, at most one seed of a prompt."""
-    found = [flip for seed, a, b in pairs for flip in _flips(read, seed, a, b, column)]
+    found = [flip for seed, a, b in pairs for flip in prompt_pairs(read, seed, a, b, column)]
     gains, losses = (sum(flip.majority and sign * flip.change > 0 for flip in found) for sign in (1, -1))
     head = [f"flipped, most samples wrong in a and right in b: {gains}; right in a and wrong in b: {losses}"]
     blocks = [head]
@@ -74,12 +73,11 @@ def flipped_items(
     return blocks
 
 
-def _flips(read: frame.Results, seed: int, a: str, b: str, column: str | None) -> list[Flip]:
+def prompt_pairs(read: frame.Results, seed: int, a: str, b: str, column: str | None) -> list[Flip]:
+    """Every prompt of a column that the evaluations `a` and `b` have in common."""
     one, other = (frame.of_column(read.prompts[digest], column, read.by_ops) for digest in (a, b))
     both = one[["strict", "n"]].join(other[["strict", "n"]], rsuffix="_b", how="inner")
-    return [
-        Flip(seed, int(i), (a, b), (int(s), int(t)), (int(n), int(m))) for i, s, n, t, m in both.itertuples() if s * m != t * n
-    ]
+    return [Flip(seed, int(i), (a, b), (int(s), int(t)), (int(n), int(m))) for i, s, n, t, m in both.itertuples()]
 
 
 def _flip_lines(flip: Flip, what: str, read: frame.Results, folders: dict[str, Path], results: Path) -> list[str]:
@@ -89,7 +87,7 @@ def _flip_lines(flip: Flip, what: str, read: frame.Results, folders: dict[str, P
     problem = _problem(read.records[flip.digests[0]]["deps"]["data"], flip.prompt, results)
     lines += [f"  {'prompt':7}{problem['prompt']}"] if problem else []
     for side, digest in zip("ab", flip.digests, strict=True):
-        completion, count, error = _typical([folders[block] for block in read.spec.blocks_of(digest)], flip.prompt)
+        completion, count, error = typical_completion([folders[block] for block in read.spec.blocks_of(digest)], flip.prompt)
         judged = "right" if error == "none" else error
         lines.append(f"  {side:7}{completion}  ({count}x, {judged})")
     return [*lines, f"  {'gold':7}{problem['solution'] if problem else 'not here: the problem set has no payload'}"]
@@ -104,61 +102,12 @@ def _problem(digest: str, index: int, results: Path) -> dict[str, Any]:
     return rows[0] if rows else {}
 
 
-def _typical(blocks: list[Path], index: int) -> tuple[str, int, str]:
+def typical_completion(blocks: list[Path], index: int) -> tuple[str, int, str]:
     """The completion that most samples of the prompt share, how many do, and its error class; of all blocks of samples."""
     columns, only = ["index", "completion", "error"], [("index", "==", index)]
     rows = pd.concat([pd.read_parquet(folder / "samples.parquet", columns=columns, filters=only) for folder in blocks])
     (completion, error), count = Counter(zip(rows["completion"], rows["error"], strict=True)).most_common(1)[0]
     return str(completion), count, str(error)
-
-
-# Completions of a finished stage for people: some of them, chosen by step and verdict, each distinct one once.
-
-
-Row = dict[str, Any]
-
-
-def show_rollouts(folder: Path, failed: bool | None, limit: int, step: int | None = None) -> str:
-    """The last `limit` distinct rollouts of an rl artifact, of a `step` or of all, or the first of an evaluate artifact spread
-    over its problems; `failed`: only those not strictly right (True), only those that are (False), or all (None).
-
-    Raises UserError when the folder holds neither rollouts nor samples, or not that step."""
-    name = next((name for name in ("rollouts.parquet", "samples.parquet") if (folder / name).exists()), None)
-    if name is None:
-        raise UserError(f"{folder}: no rollouts.parquet or samples.parquet; give the digest of a finished rl or evaluate stage")
-    rows = pq.read_table(folder / name).to_pylist()
-    rows = rows if step is None else _of_step(rows, step, folder / name)
-    chosen = _repeated([row for row in rows if failed is None or row["strict"] != failed])
-    if not chosen:
-        what = "" if failed is None else " failed" if failed else " passed"
-        return f"none of {len(rows)} kept completions{what}{'' if step is None else f' at step {step}'}\n"
-    spread = max(1, len(chosen) // max(limit, 1))
-    picked = chosen[-limit:] if name == "rollouts.parquet" else chosen[::spread][:limit]
-    problems = gold_text(folder)
-    return "\n\n".join(_block(same, problems) for same in picked) + "\n"
-
-
-def _of_step(rows: list[Row], step: int, file: Path) -> list[Row]:
-    steps = sorted({row["step"] for row in rows if "step" in row})
-    if not steps:
-        raise UserError(f"--step = {step}: {file} has no steps; leave it out, or give the digest of an rl stage")
-    if step not in steps:
-        raise UserError(f"--step = {step}: {file} keeps no rollouts of it; it has {len(steps)} steps, {steps[0]} to {steps[-1]}")
-    return [row for row in rows if row["step"] == step]
-
-
-def _repeated(rows: list[Row]) -> list[list[Row]]:
-    """The same completions of a prompt at a step together, in the order of their first."""
-    found: dict[tuple[Any, ...], list[Row]] = {}
-    for row in rows:
-        found.setdefault((row.get("step"), row.get("set", 0), row["index"], row["completion"]), []).append(row)
-    return list(found.values())
-
-
-def _block(same: list[Row], problems: dict[tuple[int, int], Row]) -> str:
-    first = same[0]
-    head, _, rest = rollout_block(first, problems.get((first.get("set", 0), first["index"]), {})).partition("\n")
-    return f"{head}{f', {len(same)} times the same' if len(same) > 1 else ''}\n{rest}"
 
 
 MOST = 14

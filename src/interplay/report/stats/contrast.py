@@ -259,6 +259,12 @@ def interval_verdict(low: float, high: float, claimed_low: float, claimed_high: 
     return "refuted" if high < claimed_low or low > claimed_high else "no information"
 
 
+def lacks_replicates(estimate: Estimate) -> bool:
+    """Whether too few replicates are the only reason why an estimate has no verdict."""
+    few = len(estimate.seeds) < LEAST_SEEDS or 1 < estimate.models < LEAST_SEEDS
+    return bool(estimate.seeds) and few and not estimate.missing
+
+
 def _obstacle(estimate: Estimate) -> str:
     """Why a verdict may not be given; empty when it may."""
     if estimate.missing:

@@ -176,6 +176,17 @@ def idle_notes(results: Results, arms: list[str]) -> tuple[str, ...]:
     return tuple(lines)
 
 
+def idle_stages(results: Results, arms: Iterable[str]) -> dict[str, dict[str, list[str]]]:
+    """Arm -> name of a stage that left the weights as they were at every seed that is finished -> its digests."""
+    found: dict[str, dict[str, list[str]]] = {}
+    for arm in arms:
+        rows = [row for row in results.spec.arms if row.arm == arm and row.path and _last(row) in results.records]
+        for name in dict.fromkeys(name for row in rows for name in _ending(results, row).idle):
+            if all(name in _ending(results, row).idle for row in rows):
+                found.setdefault(arm, {})[name] = [stage.digest for row in rows for stage in row.path if stage.name == name]
+    return found
+
+
 def same_weights_note(results: Results, arm: str, against: str) -> str:
     """`x and y ended with the same weights at seeds 0 and 1`; empty where they did at none, or are one model by plan."""
     rows = {(row.arm, row.seed): row for row in results.spec.arms if row.arm in (arm, against)}

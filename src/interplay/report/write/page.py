@@ -4,24 +4,26 @@ The page is a view: it also shows what the digest does not determine (hours, hos
 
 import base64
 import itertools
-import math
-import shlex
+import re
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jinja2
+import markupsafe
 
 from interplay.core import artifact, execution, metrics as surroundings, model
 from interplay.report.draw import diagram
 from interplay.report.inspect import chain
-from interplay.report.metric_spec import SHARE, Measure, measure_of
+from interplay.report.metric_spec import measure_of
 from interplay.report.spec import ReportSpec
-from interplay.report.stats import budget, contrast, estimate, frame, notes, provenance
-from interplay.report.write import answers, tables, text
+from interplay.report.stats import budget, contrast, frame, notes, provenance
+from interplay.report.write import answers, examples, headline, tables, text
 
 PAGE = "report.html"
+MOST_BYTES = 1_400_000
+TEMPLATES = Path(__file__).parent.parent / "templates"
 MATCHES = {"matched": "yes", "not matched": "no", "not judged": "none"}
 ACROSS, ACROSS_PHONE = 8, 3
 """Boxes side by side in the picture of the plan."""
@@ -58,66 +60,149 @@ def write_page(made: answers.Answer, of: provenance.Provenance, out: Path, gaps:
     return out / PAGE
 
 
-def render_page(made: answers.Answer, of: provenance.Provenance, gaps: list[Gap]) -> str:
-    """The page: style, script and figures inside it, no request to anywhere."""
+TERMS: tuple[str, ...] = (
+    "op",
+    "band",
+    "edge",
+    "strict",
+    "answer",
+    "pass@k",
+    "arm",
+    "replicate",
+    "seed",
+    "control",
+    "gold",
+    "MDE",
+)
+TERMS += ("digest", "twin", "claim", "noise floor", "answer prior", "trivial policy", "hacked", "nll", "error class")
+TERMS += ("no information", "indicated", "not testable", "vacuous", "verifier", "scale", "budget", "rollout")
+TERMS += ("sharpening", "capability")
+"""Terms of the glossary that the page explains where they first occur in a section."""
+ARXIV = re.compile(r"arXiv:(\d{4}\.\d{4,5})")
+
+
+class Glossary:
+    """Marks terms in texts of the page, each where it first occurs after `fresh`, and lists those that were marked."""
+
+    def __init__(self) -> None:
+        known = artifact.read_json(TEMPLATES / "glossary.json")
+        self.known = {term: known[term] for term in TERMS}
+        words = "|".join(re.escape(term).replace("pass@k", r"pass@(?:k|\d+)") for term in sorted(TERMS, key=len, reverse=True))
+        self.pattern = re.compile(rf"(?<![\w-])({words})(s?)(?![\w-])", re.IGNORECASE)
+        self.seen: set[str] = set()
+        self.used: set[str] = set()
+
+    def fresh(self) -> str:
+        """A new section begins, in which terms are marked again."""
+        self.seen = set()
+        return ""
+
+    def mark(self, text: str) -> markupsafe.Markup:
+        """The text as HTML, with its terms and its arXiv numbers as links."""
+        html = self.pattern.sub(self._link, str(markupsafe.escape(text)))
+        return markupsafe.Markup(ARXIV.sub(r'<a href="https://arxiv.org/abs/\1">arXiv:\1</a>', html))
+
+    def _link(self, found: re.Match[str]) -> str:
+        term = "pass@k" if found[1].startswith("pass@") else next(term for term in TERMS if term.lower() == found[1].lower())
+        if term in self.seen:
+            return found[0]
+        self.seen.add(term)
+        self.used.add(term)
+        return f'<a class="term" href="#term-{term.replace(" ", "-")}">{found[0]}</a>'
+
+    def terms(self) -> list[tuple[str, str]]:
+        """Those that were marked so far, with what they mean."""
+        return [
+            (term, meaning) for term, meaning in sorted(self.known.items(), key=lambda item: item[0].lower()) if term in self.used
+        ]
+
+
+def page_environment() -> jinja2.Environment:
+    """The templates of a page with their filters, for one rendering: `terms` remembers what it has marked."""
     loader = jinja2.PackageLoader("interplay.report")
     strict: dict[str, Any] = {"undefined": jinja2.StrictUndefined, "trim_blocks": True, "lstrip_blocks": True}
-    environment = jinja2.Environment(loader=loader, autoescape=True, **strict)
-    environment.globals["cell_lines"] = text.cell_lines
-    environment.filters |= {"minus": _minus, "base64": lambda svg: base64.b64encode(svg).decode()}
-    spec = made.results.spec
+    environment, words = jinja2.Environment(loader=loader, autoescape=True, **strict), Glossary()
+    environment.globals |= {"cell_lines": text.cell_lines, "glossary": words.terms, "fresh": words.fresh}
+    environment.filters |= {"minus": headline.minus, "terms": words.mark, "error_words": text.error_words}
+    environment.filters |= {"slim_svg": slim_svg, "base64": lambda content: base64.b64encode(content).decode()}
+    return environment
+
+
+def render_page(made: answers.Answer, of: provenance.Provenance, gaps: list[Gap]) -> str:
+    """The page: style, scripts, data and figures inside it, no request to anywhere. One that would be too large is made without
+    the PDF of its figures, which the report's folder has as PNG and SVG."""
+    page = _render(made, of, gaps)
+    if len(page) <= MOST_BYTES:
+        return page
+    drawings = {name: drawing._replace(pdf=b"") for name, drawing in made.drawings.items()}
+    return _render(made._replace(drawings=drawings), of, gaps)
+
+
+def slim_svg(svg: bytes) -> str:
+    """As base64, without comments and metadata, with places to two decimals, which no eye misses; factors below 1 stay."""
+    text = re.sub(rb"<!--.*?-->|<metadata>.*?</metadata>", b"", svg, flags=re.DOTALL)
+    text = re.sub(rb"\b([1-9]\d*\.\d{2})\d+", rb"\1", text)
+    return base64.b64encode(re.sub(rb"\s*\n\s*", b"\n", text)).decode()
+
+
+def _render(made: answers.Answer, of: provenance.Provenance, gaps: list[Gap]) -> str:
+    spec, lead = made.results.spec, headline.make_headline(made)
     entries = provenance.stage_entries(spec, of)
     anchors = provenance.entry_anchors(entries)
     compared = {name: contrast.comparison_grid(one) for name, one in made.contrasts.items()}
-    return environment.get_template("page.html.jinja").render(
-        spec=spec,
-        gaps=gaps,
-        summary=verdict_summary(made),
-        caveats=notes.caveats_of(made.results, frame.arms(spec)),
-        facts=_facts(made, of),
-        claims=[(item, present_claim(item)) for item in made.judged],
-        plans=_plans(of, anchors),
-        reuse=provenance.stage_reuse(spec, of),
-        budgets=budget.arm_costs(spec, of),
-        matches=[{"chip": MATCHES[item.verdict], **item._asdict()} for item in made.budgets],
-        results={name: drawing for name, drawing in made.drawings.items() if spec.figures[name].x != "step"},
-        curves={name: drawing for name, drawing in made.drawings.items() if spec.figures[name].x == "step"},
-        tables=[present_table(name, grid) for name, grid in made.grids.items()],
-        contrasts=[present_contrast(name, one) for name, one in made.contrasts.items()],
-        provenance=provenance_data(spec, made.grids | compared, of, anchors),
-        spent=budget.stage_costs(of),
-        where=budget.where_and_when(of),
-        entries=entries,
-        most=provenance.MOST_MEMBERS,
-        anchors=anchors,
-        arms=chain.arm_rows(made.results),
-        overlaps=chain.set_overlaps(made.results),
-        environment=surroundings.versions(),
+    pair = examples.lead_pair(made, lead)
+    titled = [(name, text.figure_title(spec.figures[name]), drawing) for name, drawing in made.drawings.items()]
+    key = next((one for one in titled if one[2].svg), None)
+    few = any(contrast.lacks_replicates(item.estimate) for item in made.judged)
+    return (
+        page_environment()
+        .get_template("page.html.jinja")
+        .render(
+            spec=spec,
+            gaps=gaps,
+            headline=lead,
+            caveats=notes.caveats_of(made.results, frame.arms(spec)),
+            facts=_facts(made, of),
+            claims=headline.forest_rows(made),
+            few=f"A verdict needs {contrast.LEAST_SEEDS} replicates: list more under seeds in the study." if few else "",
+            key=key,
+            worked=examples.worked_problem(made, *pair) if pair else None,
+            next=headline.next_commands(made, pair, [(gap.label, gap.digest) for gap in gaps]),
+            plans=_plans(of, anchors),
+            reuse=provenance.stage_reuse(spec, of),
+            budgets=budget.arm_costs(spec, of),
+            matches=[{"chip": MATCHES[item.verdict], **item._asdict()} for item in made.budgets],
+            figures=[one for one in titled if one is not key],
+            tables=[present_table(name, grid, _table_title(spec, name, grid)) for name, grid in made.grids.items()],
+            contrasts=[present_contrast(name, one) for name, one in made.contrasts.items()],
+            rollouts=examples.rollouts(made, pair[:2] if pair else ()),
+            provenance=provenance_data(spec, made.grids | compared, of, anchors),
+            spent=budget.stage_costs(of),
+            where=budget.where_and_when(of),
+            entries=entries,
+            most=provenance.MOST_MEMBERS,
+            anchors=anchors,
+            arms=chain.arm_rows(made.results),
+            overlaps=chain.set_overlaps(made.results),
+            environment=surroundings.versions(),
+        )
     )
 
 
-def verdict_summary(made: answers.Answer) -> str:
-    """`Of 3 claims 2 are supported and 1 gives no information.`"""
-    counts = {verdict: sum(item.verdict == verdict for item in made.judged) for verdict in CHIPS}
-    verbs = {verdict: ("gives", "give") if verdict == contrast.NO_INFORMATION else ("is", "are") for verdict in CHIPS}
-    *most, last = [f"{count} {verbs[verdict][count > 1]} {verdict}" for verdict, count in counts.items() if count] or [""]
-    listed = f"{', '.join(most)} and {last}" if most else last
-    return f"Of {model.plural(len(made.judged), 'claim')} {listed}." if made.judged else "The study makes no claim."
-
-
-def _facts(made: answers.Answer, of: provenance.Provenance) -> Mapping[str, str]:
-    """The line under the title: what this is, how large, how dear."""
+def _facts(made: answers.Answer, of: provenance.Provenance) -> list[str]:
+    """The line over the question: what this is, how large, how dear."""
     spec = made.results.spec
     seeds = len({arm.seed for arm in spec.arms})
     done = sum(of.done(digest) for digest in of.stages)
-    stages = f"{done}" if done == len(of.stages) else f"{done} of {len(of.stages)} done"
-    return {
-        "study": spec.study,
-        "scale": spec.scale,
-        "arms": f"{len(frame.arms(spec))} × {model.plural(seeds, 'seed')}",
-        "stages": stages,
-        "time": f"{budget.stage_costs(of)[-1]['wall']} of work",
-    }
+    stages = model.plural(done, "stage") if done == len(of.stages) else f"{done} of {len(of.stages)} stages done"
+    arms = f"{model.plural(len(frame.arms(spec)), 'arm')} × {model.plural(seeds, 'replicate')}"
+    spent = [f"{budget.stage_costs(of)[-1]['wall']} of work"] if of.telemetry else []
+    return [spec.study, f"scale {spec.scale}", arms, stages, *spent]
+
+
+def _table_title(spec: ReportSpec, name: str, grid: tables.Grid) -> str:
+    base = next((key for key in sorted(spec.tables, key=len, reverse=True) if name.startswith(key)), name)
+    return text.table_title(grid, name.removeprefix(base)) + (f" ({base.replace('_', ' ')})" if len(spec.tables) > 1 else "")
 
 
 def _plans(of: provenance.Provenance, anchors: dict[str, str]) -> dict[str, str]:
@@ -190,12 +275,6 @@ def provenance_chain(digest: str, behind: provenance.Provenance) -> list[tuple[i
     return lines
 
 
-def explain_command(spec: ReportSpec, table: str, cell: tables.Cell) -> str:
-    """The command line that prints the same chain."""
-    words = [spec.study, table, cell.row.replace("−", "-"), f"{cell.column}/{cell.metric}"]
-    return f"interplay explain {shlex.join(words)} --scale {shlex.quote(spec.scale)}"
-
-
 def _cell(spec: ReportSpec, table: str, cell: tables.Cell) -> dict[str, Any]:
     found, signed = cell.estimate, bool(cell.against)
     measure = measure_of(cell.metric)
@@ -213,7 +292,7 @@ def _cell(spec: ReportSpec, table: str, cell: tables.Cell) -> dict[str, Any]:
         "mde": "" if found.detectable != found.detectable else f"{measure.shown(found.detectable)} {measure.unit_of_differences}",
         "seeds": [(seed, measure.shown(number, signed), at.get(seed, [])) for seed, number in seeds],
         "missing": list(found.missing),
-        "command": explain_command(spec, table, cell),
+        "command": headline.explain_command(spec, table, cell),
     }
 
 
@@ -227,42 +306,11 @@ def _stage(digest: str, behind: provenance.Provenance, anchors: dict[str, str]) 
 # Claims, tables and figures as the page's templates take them: text, already rounded and signed.
 
 
-CHIPS = {"supported": "yes", "refuted": "no", "no information": "open", "not judged": "none"}
-"""Verdict -> class of its chip."""
 VERDICTS = {"better": "yes", "worse": "no", "no information": "none", "missing": "open"}
 """Verdict of a contrast -> class of its chip."""
 
 
-def present_claim(item: contrast.JudgedClaim) -> dict[str, Any]:
-    """What it says, its verdict, its number, and the picture of where its interval lies."""
-    test, found = item.claim.test, item.estimate
-    signed, metric = test.difference is not None, test.metric
-    measure = measure_of(metric)
-    unit = measure.unit_of(signed)
-    subject = tables.row_label(test.arm, test.against or "")
-    what = f"{test.recorded}: {metric}" if test.recorded else tables.column_label(test.band, metric)
-    return {
-        "chip": CHIPS[item.verdict],
-        "tested": f"{what} of {subject} {_range(*contrast.claimed_range(test), measure, unit)}",
-        "picture": forest_svg(found, contrast.claimed_range(test), signed, measure),
-        "estimate": measure.shown(found.value, signed) if found.seeds else "",
-        "unit": unit,
-        "interval": text.interval_text(found, signed, metric, False),
-        "per_seed": text.per_seed(found, signed, metric),
-        "detectable": measure.shown(found.detectable),
-        "n": f"{found.models} runs" if test.recorded else f"{found.n_prompts} prompts, {found.n_samples} samples each",
-    }
-
-
-def _range(low: float, high: float, measure: Measure, unit: str) -> str:
-    if high == float("inf"):
-        return f"at least {_minus(measure.shown(low))} {unit}".rstrip()
-    if low == -float("inf"):
-        return f"at most {_minus(measure.shown(high))} {unit}".rstrip()
-    return f"within {measure.shown(low)} to {measure.shown(high)} {unit}".rstrip()
-
-
-def present_table(name: str, grid: tables.Grid) -> dict[str, Any]:
+def present_table(name: str, grid: tables.Grid, title: str) -> dict[str, Any]:
     """Blocks of (bands with their widths, metrics, rows of keys for the script and cells, prior)."""
     shown = []
     for block in tables.grid_blocks(grid):
@@ -273,7 +321,7 @@ def present_table(name: str, grid: tables.Grid) -> dict[str, Any]:
     # Values per seed and detectable effects are a click away here, and written out in the other forms of the table.
     unit, *others = text.grid_notes(grid)
     said = [unit.replace(" and under it the value at each seed", ""), *(note for note in others if not note.startswith("MDE"))]
-    return {"name": name, "blocks": shown, "notes": said, "wide": len(grid.columns) > tables.WIDEST // 2}
+    return {"name": name, "title": title, "blocks": shown, "notes": said, "wide": len(grid.columns) > tables.WIDEST // 2}
 
 
 def present_contrast(name: str, made: contrast.Comparison) -> dict[str, Any]:
@@ -300,63 +348,3 @@ def _contrast_keys(
     at = 2 if made.contrast.tune else 1
     rows = {at: (row.chosen.arm, row.estimate), at + 1: (f"{row.chosen.arm} − {block.rows[0].chosen.arm}", row.gap)}
     return {place: "/".join((name, label, block.column, block.metric)) for place, (label, found) in rows.items() if found.seeds}
-
-
-def _minus(text: str) -> str:
-    """With the sign that is as wide as a plus."""
-    return text.replace("-", "−")
-
-
-# A claim as a picture: where its interval lies in the range that it claims.
-
-
-WIDTH, HEIGHT, MIDDLE, DIGIT = 260, 34, 10, 6.5
-"""Pixels; the last is what a character of a number takes."""
-
-
-def forest_svg(found: estimate.Estimate, claimed: tuple[float, float], signed: bool, measure: Measure = SHARE) -> str:
-    """The interval over the shaded range that the claim asserts; empty where there is no estimate.
-
-    Values run over 0 to 100 %. Differences run as far to both sides of zero as the interval and the claim need."""
-    if not found.seeds:
-        return ""
-    ends = [abs(number) for number in (found.low, found.high, found.value, *claimed) if math.isfinite(number)]
-    reach = min(measure.support_of_differences[1], 1.15 * max([0.02, *ends]))
-    low, high = (-reach, reach) if signed else (0.0, 1.0)
-
-    def at(number: float) -> float:
-        return round(4 + (WIDTH - 8) * (min(max(number, low), high) - low) / (high - low), 1)
-
-    left, right = at(claimed[0]), at(claimed[1])
-    marks = list(dict.fromkeys([*(number for number in claimed if math.isfinite(number)), *([0.0] if signed else [0.0, 1.0])]))
-    parts = [
-        f'<svg class="forest" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}" role="img" aria-label="interval">',
-        f'<rect class="claimed" x="{left}" y="1" width="{max(right - left, 1.0):.1f}" height="18" rx="2"/>',
-        f'<line class="axis" x1="4" x2="{WIDTH - 4}" y1="{MIDDLE + 9}" y2="{MIDDLE + 9}"/>',
-        *(f'<line class="mark" x1="{at(mark)}" x2="{at(mark)}" y1="1" y2="22"/>' for mark in marks),
-        f'<line class="interval" x1="{at(found.low)}" x2="{at(found.high)}" y1="{MIDDLE}" y2="{MIDDLE}"/>',
-        f'<circle class="estimate" cx="{at(found.value)}" cy="{MIDDLE}" r="4"/>',
-        *_labels(marks, at, lambda mark: _tick(mark, signed, measure)),
-        "</svg>",
-    ]
-    return "".join(parts)
-
-
-def _labels(marks: list[float], at: Callable[[float], float], written: Callable[[float], str]) -> list[str]:
-    """The number of every mark, shifted where it would overlap the next."""
-    shown = {written(mark): at(mark) for mark in sorted(marks)}
-    halves = [(DIGIT * len(text) + 4) / 2 for text in shown]
-    places, end = [], 0.0
-    for x, half in zip(shown.values(), halves, strict=True):
-        places.append(max(x, end + half))
-        end = places[-1] + half
-    end = float(WIDTH)
-    for number in reversed(range(len(places))):
-        places[number] = min(places[number], end - halves[number])
-        end = places[number] - halves[number]
-    return [f'<text x="{x:.1f}" y="32" text-anchor="middle">{text}</text>' for x, text in zip(places, shown, strict=True)]
-
-
-def _tick(mark: float, signed: bool, measure: Measure) -> str:
-    shown = round(measure.factor * mark, measure.decimals) + 0.0
-    return f"+{shown:g}" if signed and shown > 0 else f"{shown:g}".replace("-", "−")

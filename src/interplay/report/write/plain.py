@@ -83,7 +83,11 @@ def verdict_lines(report: Path) -> list[str]:
         return []
     tables = artifact.record(report)["metrics"]["tables"]
     values = {key: numbers[0] for table in tables.values() for key, numbers in table.items()}
-    claims = artifact.read_json(report / "claims.json")
+    return claim_lines(artifact.read_json(report / "claims.json"), values)
+
+
+def claim_lines(claims: list[dict[str, Any]], values: Mapping[str, float | None]) -> list[str]:
+    """The lines of claims as in `claims.json`; `values`: estimates by arm/column/metric."""
     return [line for claim in claims for line in (f"{claim['verdict']:<{INDENT}}{claim['says']}", _numbers(claim, values))]
 
 

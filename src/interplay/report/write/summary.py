@@ -286,11 +286,22 @@ def shown(number: float, metric: str) -> str:
 # Reading: the same answers from the file.
 
 
+def read_known(path: Path) -> dict[str, Any]:
+    """The file as JSON data. Raises UserError for one that is no summary."""
+    remedy = "name a file that `interplay export STUDY -o FILE.json` wrote"
+    try:
+        known = artifact.read_json(path)
+    except model.UserError as error:
+        raise model.UserError(f"{error}; {remedy}") from None
+    wanted = ("grids", "figures", "samples", "arms", "ops") if isinstance(known, dict) else ("a mapping",)
+    if absent := [key for key in wanted if key not in known]:
+        raise model.UserError(f"{path}: {absent[0]} is missing; {remedy}")
+    return dict(known)
+
+
 def read_summary(path: Path) -> answers.Answer:
     """The tables, contrasts and figures of a summary. Raises UserError for a file that is none."""
-    known = artifact.read_json(path)
-    if absent := [key for key in ("grids", "figures", "samples", "arms", "ops") if key not in known]:
-        raise model.UserError(f"{path}: {absent[0]} is missing; name a file that `interplay export STUDY -o FILE.json` wrote")
+    known = read_known(path)
     grids = read_grids(known)
     kept = {(one.arm, one.against, one.column, one.metric): one.estimate for g in grids.values() for one in g.cells.values()}
     for figure in known["figures"].values():

@@ -5,7 +5,18 @@ import re
 import numpy as np
 import pandas as pd
 
-from interplay.report.metric_spec import BASELINES, METRICS, SHARE, find_metric, measure_of, metric_row
+from interplay.report.metric_spec import (
+    BASELINES,
+    ERROR,
+    METRICS,
+    SHARE,
+    find_metric,
+    is_pass_rate,
+    measure_of,
+    metric_heading,
+    metric_row,
+)
+from interplay.report.spec import Figure
 from interplay.report.stats.contrast import COMPARED, Comparison, ComparisonBlock, ComparisonRow
 from interplay.report.stats.estimate import Estimate
 from interplay.report.write.tables import MARKS, PARTLY, UNTRAINED, Cell, Grid, column_label, grid_blocks
@@ -105,6 +116,44 @@ def cell_lines(cell: Cell) -> list[str]:
     value, *others = estimate_lines(found, cell.metric, signed)
     effect = "" if np.isnan(found.detectable) else f"MDE {measure_of(cell.metric).shown(found.detectable)}"
     return [line for line in (value + cell.mark, *others, effect) if line]
+
+
+ERROR_WORDS = {"none": "right", "value": "wrong value", "dependency": "wrong dependency", "missing_node": "missing step"}
+ERROR_WORDS |= {"parse": "unreadable", "answer": "wrong answer", "truncated": "cut off"}
+
+
+def error_words(name: str) -> str:
+    """A class of errors in words."""
+    return ERROR_WORDS.get(name, name.replace("_", " "))
+
+
+FIGURE_TITLES = {"k": "{} as samples are added", "op": "{} by difficulty", "band": "{} by band", "step": "{} during training"}
+TABLE_TITLES = {
+    "": "{}",
+    "_differences": "{}: differences to the model before and to the control",
+    "_gain": "Gains: sharpening and capability",
+}
+
+
+def figure_title(figure: Figure) -> str:
+    """What a figure shows, in words."""
+    if figure.y == ERROR:
+        return "What goes wrong, by band"
+    name = metric_heading(figure.y) if figure.x != "step" or figure.along() else figure.y.replace("_", " ")
+    name = f"{name}@k" if figure.x == "k" else name
+    said = FIGURE_TITLES[figure.x].format(name)
+    return f"{said[:1].upper()}{said[1:]}{f', compared with {figure.against}' if figure.against else ''}"
+
+
+def table_title(grid: Grid, suffix: str = "") -> str:
+    """What a table shows, in words; `suffix`: what its name has beyond that of the study's table."""
+    ks = dict.fromkeys(metric_row(metric).argument for metric in grid.metrics if is_pass_rate(metric))
+    rates = [f"strict and answer {' and '.join(f'pass@{k}' for k in ks)}"] if ks else []
+    most = [*rates, *(metric_heading(metric) for metric in grid.metrics if not is_pass_rate(metric))]
+    named = ", ".join(most[:3]) + (" and others" if len(most) > 3 else "")
+    by = "op" if all(column.startswith("op:") for column in grid.columns) else "band"
+    said = TABLE_TITLES.get(suffix, "{}").format(f"{named} by arm and {by}")
+    return f"{said[:1].upper()}{said[1:]}"
 
 
 def grid_notes(grid: Grid) -> list[str]:

@@ -4,7 +4,7 @@ generator), and the row of the family."""
 import re
 from typing import NamedTuple
 
-from interplay.tasks.family import Generator, Language, Rates
+from interplay.tasks.family import Generator, Language, PlainProblem, PlainStep, Rates
 from interplay.tasks.op_dag import dag, dag_growth, spec, terse, terse_verifier
 
 # The parser of prompts: the inverse of rendering, for texts that a model wrote.
@@ -206,6 +206,68 @@ def _value(name: str, bodies: dict[str, str], known: dict[str, int], modulus: in
     return known[name]
 
 
+# Plain notation: `ca*b` reads `c = a × b`, and every step of a completion says what is wrong with it.
+
+
+_SIGN = re.compile(r"(?<=[\w)])([-+*])")
+_BAD = terse_verifier.BAD_VALUE | terse_verifier.BAD_PARENTS | terse_verifier.BAD_OPERATOR
+UNKNOWN_NAME = "x"
+
+
+def plain_problem(problem: dag.Problem) -> PlainProblem:
+    """The definitions in the order of the prompt, and the question."""
+    definitions = terse.gold_sentences(problem).definitions
+    given = [(plain_notation(definitions[place]), place < problem.necessary) for place in problem.order]
+    goal, base = problem.nodes[problem.goal].name, f", counting modulo {problem.modulus}" if problem.modulus else ""
+    if problem.mode == dag.REVERSE:
+        return PlainProblem(given, f"{goal} is {problem.values[-1]}. What is {UNKNOWN_NAME}{base}?")
+    return PlainProblem(given, f"What is {goal}{base}?")
+
+
+def plain_steps(problem: dag.Problem, completion: str) -> list[PlainStep]:
+    """The steps, each with what would be right in its place, the answer, and the names that no step gives a value."""
+    truth = terse_verifier.gold(problem)
+    texts, answer = terse.split_steps(completion)
+    right = terse.gold_sentences(problem, problem.necessary).whole
+    steps, valued = [], 0
+    for text in filter(None, texts):
+        step = terse.parse_step(text, problem.modulus)
+        why = ""
+        if step is None:
+            why = "cannot be read as a step"
+        elif step.letters.union(step.name) <= truth.places.keys():
+            place, bits = terse_verifier.judge_step(truth, step)
+            if place < problem.necessary:
+                early = bits & terse_verifier.VALUED and truth.needs[place] & ~valued
+                names = [
+                    problem.nodes[parent].name
+                    for parent in problem.nodes[place].parents
+                    if truth.needs[place] & ~valued & 1 << parent
+                ]
+                why = (
+                    f"right is {plain_notation(right[place])}"
+                    if bits & _BAD
+                    else f"uses {' and '.join(names)} before its value"
+                    if early
+                    else ""
+                )
+                valued |= (1 << place) if bits & terse_verifier.VALUED else 0
+        steps.append(PlainStep(plain_notation(text), why))
+    unseen = [node.name for place, node in enumerate(problem.nodes[: problem.necessary]) if not valued >> place & 1]
+    if unseen and not any(step.wrong for step in steps):
+        steps.append(PlainStep("…", f"never works out {', '.join(unseen)}"))
+    if answer is None:
+        return [*steps, PlainStep("no answer", "stops before it")]
+    return [*steps, PlainStep(f"answer {answer}", "" if answer == str(problem.answer) else f"right is {problem.answer}")]
+
+
+def plain_notation(text: str) -> str:
+    """A definition, step or equation of the terse surface with spaces and signs as in print."""
+    name, chain = (text[:1], text[1:].removeprefix(terse.EQUALS)) if text[:1] in terse.LETTERS else ("", text)
+    spaced = _SIGN.sub(lambda sign: f" {sign[1]} ", chain.replace(terse.UNKNOWN, UNKNOWN_NAME)).replace(terse.EQUALS, " = ")
+    return (f"{name} = {spaced}" if name else spaced).replace("*", "×").replace("-", "−")
+
+
 OP_DAG = Generator(
     name="op_dag",
     errors=dag.ERRORS,
@@ -220,4 +282,6 @@ OP_DAG = Generator(
     vocabulary=lambda task: list(terse.alphabet(task)),
     language=Language(parse_prompt, terse.node_letters, END, FLAWS),
     rates=Rates(2300, 40000, 130, 470),
+    plain_problem=plain_problem,
+    plain_steps=plain_steps,
 )

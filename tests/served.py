@@ -1,0 +1,111 @@
+"""`interplay open` as a process of its own, over a folder."""
+
+import contextlib
+import json
+import os
+import re
+import subprocess
+import sys
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from browser import FLAGS, browser
+
+TIMED = ("--host-resolver-rules=MAP * ~NOTFOUND", "--virtual-time-budget=4000")
+"""Flags for pages that are files."""
+
+
+class Answer(NamedTuple):
+    status: int
+    headers: dict[str, str]
+    text: str
+
+    def json(self) -> Any:
+        return json.loads(self.text)
+
+
+class Served:
+    """A running page."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+
+    def get(self, path: str, method: str = "GET", headers: dict[str, str] | None = None, **query: object) -> Answer:
+        asked = f"{self.url}{path.lstrip('/')}{f'?{urllib.parse.urlencode(query)}' if query else ''}"
+        request = urllib.request.Request(asked, method=method, headers=headers or {})
+        try:
+            with urllib.request.urlopen(request, timeout=60) as answer:
+                return Answer(answer.status, dict(answer.headers), answer.read().decode())
+        except urllib.error.HTTPError as error:
+            return Answer(error.code, dict(error.headers), error.read().decode())
+
+
+class Tab:
+    """A page in a real browser, in real time: Chromium, told by its debugging pipe what to do."""
+
+    def __init__(self, url: str, profile: Path, width: int = 1400) -> None:
+        theirs, self.ours = os.pipe()
+        self.heard, other = os.pipe()
+        flags = [flag for flag in FLAGS if flag not in ("--dump-dom", *TIMED)]
+        command = [browser(), *flags, f"--user-data-dir={profile}", "--remote-debugging-pipe"]
+        shell = ["bash", "-c", f'exec "$@" 3<&{theirs} 4>&{other}', "bash", *command]
+        self.process = subprocess.Popen(shell, pass_fds=(theirs, other), stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+        os.close(theirs)
+        os.close(other)
+        self.left, self.count, self.session, self.errors = b"", 0, "", list[str]()
+        made = self._tell("Target.createTarget", url="about:blank")
+        self.session = self._tell("Target.attachToTarget", targetId=made["targetId"], flatten=True)["sessionId"]
+        self._tell("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=width < 500)
+        self._tell("Runtime.enable")
+        self._tell("Log.enable")
+        self._tell("Page.navigate", url=url)
+
+    def _tell(self, method: str, **params: Any) -> dict[str, Any]:
+        self.count += 1
+        told = {"id": self.count, "method": method, "params": params, **({"sessionId": self.session} if self.session else {})}
+        os.write(self.ours, json.dumps(told).encode() + b"\0")
+        while True:
+            while b"\0" not in self.left:
+                self.left += os.read(self.heard, 1 << 20)
+            text, self.left = self.left.split(b"\0", 1)
+            answer = json.loads(text)
+            if answer.get("method") in ("Runtime.exceptionThrown", "Log.entryAdded"):
+                self.errors.append(json.dumps(answer["params"]))
+            if answer.get("id") == self.count:
+                assert "error" not in answer, answer
+                return dict(answer["result"])
+
+    def js(self, expression: str) -> Any:
+        """The value of an expression in the page."""
+        found = self._tell("Runtime.evaluate", expression=expression, awaitPromise=True, returnByValue=True)
+        assert "exceptionDetails" not in found, found
+        return found["result"].get("value")
+
+    def shows(self, words: str) -> bool:
+        return words in str(self.js("document.body?.innerText ?? ''"))
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait(30)
+        os.close(self.ours)
+        os.close(self.heard)
+
+
+@contextlib.contextmanager
+def serving(folder: Path) -> Iterator[Served]:
+    """Start it on a free port and end it as Ctrl-C does."""
+    command = [sys.executable, "-m", "interplay", "open"]
+    process = subprocess.Popen(command, cwd=folder, stderr=subprocess.PIPE, text=True, env={**os.environ, "COLUMNS": "200"})
+    assert process.stderr
+    try:
+        line = process.stderr.readline()
+        found = re.search(r"http://127\.0\.0\.1:\d+/", line)
+        assert found, line + process.stderr.read()
+        yield Served(found[0])
+    finally:
+        process.terminate()
+        process.wait(30)

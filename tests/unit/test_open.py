@@ -1,0 +1,162 @@
+"""`interplay open`: what it answers, to whom, and that it writes nothing."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from lab import Lab, of_kind
+from served import Served, serving
+
+from interplay.core import artifact
+
+HOSTILE = "<script>alert(1)</script>"
+ROWS = [
+    {"index": 7, "sample": 0, "strict": True, "answer": True, "score": 1.0, "error": "none", "completion": "a=1+2;a=3"},
+    {"index": 7, "sample": 1, "strict": False, "answer": False, "score": 0.5, "error": "value", "completion": "a=1+2;a=4"},
+    {"index": 7, "sample": 2, "strict": False, "answer": False, "score": 0.5, "error": "value", "completion": "a=1+2;a=4"},
+    {"index": 8, "sample": 0, "strict": False, "answer": False, "score": 0.0, "error": "parse", "completion": HOSTILE},
+]
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Lab:
+    """The quickstart at smoke: base and data done, one RL stage with curves, the other failed, an evaluation with samples."""
+    lab = Lab(tmp_path_factory.mktemp("open"))
+    plan = lab.plan()
+    lab.finish_all(plan, but=("rl", "evaluate", "report"))
+    for stage in (*of_kind(plan, "evaluate"), *of_kind(plan, "report")):
+        artifact.write_json(lab.out(stage) / "stage.json", stage.as_json())
+    good, bad = of_kind(plan, "rl")
+    lines = [{"step": step + 1, "reward": step / 10, "effective_ratio": 0.0} for step in range(6)]
+    (lab.start(good) / "metrics.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    artifact.write_json(lab.start(bad) / "failure.json", {"message": f"step 3: loss nan {HOSTILE}"})
+    artifact.write_json(lab.out(bad) / "telemetry.json", {"attempts": 1})
+    log = lab.folder / "logs/rl" / f"{bad.digest}.log"
+    log.parent.mkdir(parents=True)
+    log.write_text("first line\nlast line\n")
+    evaluation = of_kind(plan, "evaluate")[0]
+    (problems,) = {stage.digest for stage in of_kind(plan, "problems") if stage.digest == evaluation.deps["data"]}
+    gold = [{"index": index, "prompt": f"problem {index}", "solution": "a=1+2;a=3", "answer": "3"} for index in (7, 8)]
+    pq.write_table(pa.Table.from_pylist(gold), lab.results / "problems" / problems / "problems.parquet")
+    pq.write_table(pa.Table.from_pylist(ROWS), lab.finish(evaluation) / "samples.parquet")
+    return lab
+
+
+@pytest.fixture(scope="module")
+def page(lab: Lab) -> Iterator[Served]:
+    before = tree(lab.folder)
+    with serving(lab.folder) as served:
+        yield served
+    assert tree(lab.folder) == before, "it wrote something"
+
+
+def tree(folder: Path) -> dict[str, tuple[int, int]]:
+    return {str(path): (path.lstat().st_mtime_ns, path.lstat().st_size) for path in folder.rglob("*")}
+
+
+SMOKE = {"study": "quickstart", "scale": "smoke"}
+
+
+def test_studies_are_listed_with_what_was_launched(page: Served) -> None:
+    found = {one["study"]: one for one in page.get("api/studies").json()}
+    (run,) = found["quickstart"]["runs"]
+    assert (run["scale"], run["failed"], run["finished"]) == ("smoke", 1, False)
+    assert found["edge"]["runs"] == []
+
+
+def test_a_study_names_what_failed_why_and_the_command_and_no_time_left(page: Served) -> None:
+    found = page.get("api/state", **SMOKE).json()
+    (failed,) = [row for row in found["stages"] if row["state"] == "failed"]
+    assert failed["address"] == "quickstart.smoke/rl_hard/rl@0"
+    assert failed["detail"] == f"step 3: loss nan {HOSTILE}"
+    assert failed["debug"] == "interplay debug quickstart.smoke/rl_hard/rl@0"
+    assert (found["left"], found["running"]) == (None, False)
+    assert found["next"] == "interplay run quickstart --scale smoke"
+
+
+def test_curves_come_with_their_arms_and_follow_the_choice(page: Served) -> None:
+    found = page.get("api/curves", **SMOKE).json()
+    (one,) = found["series"]
+    assert (found["metric"], one["arm"], one["seed"]) == ("reward", "rl_edge", 0)
+    assert one["y"] == [0.0, 0.1, 0.2, 0.3, 0.4, 0.5]
+    assert page.get("api/curves", metric="effective_ratio", **SMOKE).json()["series"][0]["y"] == [0.0] * 6
+
+
+def test_a_stage_has_its_log_and_cause(lab: Lab, page: Served) -> None:
+    digest = of_kind(lab.plan(), "rl")[1].digest
+    found = page.get(f"api/stage/{digest}", **SMOKE).json()
+    assert (found["state"], found["log"]) == ("failed", "first line\nlast line")
+    text = page.get(f"stage/{digest}", **SMOKE).text
+    assert "rl_hard/rl@0" in text
+    assert HOSTILE not in text
+
+
+def test_completions_are_filtered_by_error_class_and_differ_from_the_reference_where_they_do(lab: Lab, page: Served) -> None:
+    path = f"api/rollouts/{of_kind(lab.plan(), 'evaluate')[0].digest}"
+    assert page.get(path).json()["errors"] == {"value": 2, "none": 1, "parse": 1}
+    found = page.get(path, error="value").json()
+    assert (found["total"], found["distinct"]) == (2, 1)
+    (row,) = found["rows"]
+    assert (row["count"], row["prompt"]) == (2, "problem 7")
+    assert [part for part, differs in row["wrote"] if differs] == ["4"]
+    assert [part for part, differs in row["gold"] if differs] == ["3"]
+    assert [one["problem"] for one in page.get(path, problem=8).json()["rows"]] == [8]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "stage/../../etc/passwd",
+        "report/..%2f..%2fetc",
+        "static/..%2fapp.py",
+        "static/base.html.jinja",
+        "api/rollouts/%2e%2e",
+        "api/rollouts/0123456789ab",
+        "api/state?study=../quickstart&scale=smoke",
+        "api/state",
+        "api/compare?a=x&b=y",
+        "results/rl",
+    ],
+)
+def test_what_is_no_study_and_no_digest_is_not_there(path: str, page: Served) -> None:
+    answer = page.get(path)
+    assert answer.status == 404
+    assert "Traceback" not in answer.text
+    assert "root:" not in answer.text
+
+
+def test_it_answers_to_its_own_name_and_to_reading_alone(page: Served) -> None:
+    assert page.get("/", headers={"Host": "evil.example"}).status == 400
+    assert page.get("/", headers={"Host": "localhost"}).status == 200
+    assert {page.get("/", method).status for method in ("POST", "PUT", "DELETE", "PATCH")} == {405}
+    answer = page.get("api/studies", headers={"Origin": "https://evil.example"})
+    assert not [name for name in answer.headers if name.lower().startswith("access-control")]
+    assert (
+        "default-src 'none'; script-src 'self'"
+        in {name.lower(): value for name, value in answer.headers.items()}["content-security-policy"]
+    )
+
+
+def test_every_asset_is_its_own(page: Served) -> None:
+    for path in ("/", "static/open.js", "static/open.css"):
+        text = page.get(path).text
+        assert "https://" not in text
+        assert text.count("http://") == text.count("http://www.w3.org")
+
+
+def test_a_port_that_is_taken_and_a_folder_that_is_no_project_are_refused(page: Served, lab: Lab, tmp_path: Path) -> None:
+    import subprocess
+    import sys
+
+    port = page.url.rsplit(":", 1)[1].strip("/")
+    for folder, words, said in (
+        (lab.folder, ["--port", port], f"--port {port}: "),
+        (tmp_path, [], "run from the root of the project"),
+    ):
+        done = subprocess.run([sys.executable, "-m", "interplay", "open", *words], cwd=folder, capture_output=True, text=True)
+        assert done.returncode == 2
+        assert said in done.stderr
+        assert done.stderr.count("\n") == 1

@@ -1,0 +1,146 @@
+"""The answer at the top of a page and its claims as rows: what leads, in which words, and what is said of what did not act."""
+
+from pathlib import Path
+from typing import Any
+
+import report_study as study
+
+from interplay.report.stats import contrast, frame, provenance
+from interplay.report.write import answers, headline, page
+
+LOW, HIGH = [1, 0, 1, 0, 1] * 5, [3, 4, 3, 4, 4] * 5
+ID = [4, 4, 4, 3] * 6
+
+
+def claim(says: str, arm: str = "rl", against: str | None = "base", **bound: Any) -> dict[str, Any]:
+    test = {"difference" if against else "value": "strict_pass@1", "band": "edge" if against else "id", "arm": arm}
+    return {"says": says, "test": {**test, **({"against": against} if against else {}), **bound}}
+
+
+MASTERS = claim("The base masters it", "base", None, within=[0.8, 1.0])
+LIFTS = claim("RL lifts the edge", at_least=0.1)
+HARMS = claim("RL harms the edge", at_most=-0.1)
+
+
+def answer(root: Path, claims: list[dict[str, Any]], seeds: int = 3, rl: list[int] = HIGH, lacks: int = 0) -> answers.Answer:
+    """A study of two arms; the evaluations of RL at the last `lacks` seeds are not there."""
+    inputs, arms = {}, []
+    for seed in range(seeds):
+        inputs[f"b{seed}"] = study.write_evaluation(root, f"b{seed}", {2: ID, 4: [*LOW[seed:], *LOW[:seed], seed]})
+        arms.append(study.arm("base", seed, [f"base:pretrain:p{seed}"], f"b{seed}"))
+        arms.append(study.arm("rl", seed, [f"base:pretrain:p{seed}", f"rl:rl:m{seed}"], f"r{seed}", control="base"))
+        if seed < seeds - lacks:
+            inputs[f"r{seed}"] = study.write_evaluation(root, f"r{seed}", {2: ID, 4: [*rl, 4 - seed]})
+    spec = study.spec(arms, tables={"main": {"columns": ["id", "edge"], "cells": ["strict_pass@1"]}}, claims=claims)
+    return answers.answer_study(frame.read_results(spec, inputs))
+
+
+def test_the_first_claim_about_a_difference_that_has_a_verdict_leads(tmp_path: Path) -> None:
+    made = headline.make_headline(answer(tmp_path, [MASTERS, LIFTS, HARMS]))
+    assert (made.lead, made.change, made.verdict.word) == ("RL lifts the edge", "15 % → 89 %", "supported")
+    assert made.details.startswith("strict pass@1 on edge, base → rl: +74.0 points, 95 % interval ")
+    assert made.details.endswith(" over 3 replicates.")
+    assert made.others[:2] == ["2 of 3 claims are supported.", "Refuted: “RL harms the edge”."]
+
+
+def test_a_claim_that_is_contradicted_leads_with_that_word(tmp_path: Path) -> None:
+    made = answer(tmp_path, [HARMS])
+    assert headline.make_headline(made).verdict == headline.Verdict("refuted", "no", "✗")
+    written = page.render_page(made, provenance.of_inputs(made.results.spec, made.results.folders), [])
+    assert '<p class="answer no"><span class="word">Refuted:</span> RL harms the edge: <b>15 % → 89 %</b></p>' in written
+
+
+def test_with_one_replicate_a_claim_is_indicated_by_the_interval_over_prompts(tmp_path: Path) -> None:
+    made = answer(tmp_path, [LIFTS, HARMS, claim("It is about a half more", at_least=0.75)], seeds=1)
+    words = [headline.page_verdict(item).word for item in made.judged]
+    assert words == ["indicated (1 replicate)", "indicated against (1 replicate)", "unclear (1 replicate)"]
+    assert [item.verdict for item in made.judged] == ["not judged"] * 3
+    lead = headline.make_headline(made)
+    assert (lead.lead, lead.change) == ("RL lifts the edge", "14 % → 90 %")
+    assert lead.details.endswith("over 26 prompts (1 replicate).")
+
+
+def test_arms_that_are_one_model_make_a_claim_vacuous_and_never_lead(tmp_path: Path) -> None:
+    made = answer(tmp_path, [claim("RL costs nothing", at_least=-0.03), MASTERS], rl=LOW)
+    same = made.judged[0]._replace(caveat="rl and base ended with the same weights at seeds 0, 1, 2")
+    same = same._replace(estimate=same.estimate._replace(value=0.0, per_seed=(0.0, 0.0, 0.0)))
+    made = made._replace(judged=[same, made.judged[1]])
+    assert headline.page_verdict(same) == headline.Verdict("vacuous", "none", "–")
+    lead = headline.make_headline(made)
+    assert lead.lead == "The base masters it"
+    assert "Vacuous: “RL costs nothing”." in lead.others
+
+
+def test_training_that_changed_nothing_is_said_with_its_reward(tmp_path: Path) -> None:
+    inputs = {"b": study.write_evaluation(tmp_path, "b", {4: LOW}), "r": study.write_evaluation(tmp_path, "r", {4: LOW})}
+    for kind, digest in (("pretrain", "p"), ("rl", "m")):
+        inputs[digest] = study.write_record(tmp_path, digest, kind, {}, {})
+        path = inputs[digest] / "record.json"
+        path.write_text(path.read_text().replace('"files": {}', '"files": {"model/model.safetensors": [8, "same"]}'))
+    study.write_steps(inputs["m"], reward=[0.0, 0.0, 0.0])
+    arms = [study.arm("base", 0, ["base:pretrain:p"], "b"), study.arm("rl", 0, ["base:pretrain:p", "rl:rl:m"], "r")]
+    results = frame.read_results(study.spec(arms), inputs)
+    assert headline.idle_sentences(results) == ["Stage rl of rl did not change the model: every reward was 0."]
+
+
+def test_a_failed_arm_leaves_its_claims_not_testable_and_the_rest_answers(tmp_path: Path) -> None:
+    made = answer(tmp_path, [LIFTS, MASTERS], lacks=3)
+    assert [headline.page_verdict(item).word for item in made.judged] == ["not testable", "supported"]
+    lead = headline.make_headline(made)
+    assert (lead.lead, lead.change) == ("The base masters it", "94 %")
+    assert lead.others == ["Not testable: “RL lifts the edge”."]
+    missing, _ = headline.forest_rows(made)
+    assert (missing["picture"], missing["number"], missing["change"]) == ("", "", "")
+    commands = [command for command, _ in headline.next_commands(made, None, [("rl/rl/seed0", "abc")])]
+    assert commands == ["interplay show abc", "snakemake all --config study=toy scale=smoke"]
+
+
+def test_some_missing_seeds_leave_a_number_without_a_verdict(tmp_path: Path) -> None:
+    made = answer(tmp_path, [LIFTS], lacks=1)
+    (row,) = headline.forest_rows(made)
+    assert (row["verdict"].word, row["number"][:1]) == ("not testable", "+")
+    assert "is not there" in row["reason"]
+
+
+def test_a_study_without_claims_leads_with_the_widest_difference_of_its_first_table(tmp_path: Path) -> None:
+    made = headline.make_headline(answer(tmp_path, []))
+    assert (made.lead, made.change) == ("Largest difference on edge strict pass@1", "base 15.4 % → rl 89.4 %")
+    assert made.details == "The study makes no claim; this is the largest difference of the first table."
+
+
+def test_nothing_evaluated_is_said(tmp_path: Path) -> None:
+    made = headline.make_headline(answer(tmp_path, [LIFTS], seeds=1)._replace(judged=[], grids={}))
+    assert made.lead == "No evaluation is finished yet"
+
+
+def test_the_largest_difference_outside_the_claims_is_said_to_be_chosen_afterwards(tmp_path: Path) -> None:
+    made = headline.make_headline(answer(tmp_path, [claim("Nothing is forgotten", band="id", at_least=-0.05)]))
+    said = (
+        "Outside the claims, the largest of 1 differences, chosen after the fact: rl − base on edge strict pass@1, +74.0 points"
+    )
+    assert made.others[-1].startswith(said)
+
+
+def test_rows_of_one_unit_share_a_scale_and_name_what_they_show(tmp_path: Path) -> None:
+    rows = headline.forest_rows(answer(tmp_path, [LIFTS, HARMS, MASTERS]))
+    zero = [row["picture"].split('class="mark" x1="')[-1].split('"')[0] for row in rows[:2]]
+    assert zero == ["130.0", "130.0"]
+    assert 'aria-label="+74.0 points, 95 % interval ' in rows[0]["picture"]
+    assert (rows[0]["claimed"], rows[2]["claimed"]) == ("at least 10 points", "80 to 100 %")
+
+
+def test_only_too_few_replicates_are_no_obstacle_to_an_indication() -> None:
+    few = contrast.Estimate(value=0.2, seeds=(0,), models=1)
+    assert contrast.lacks_replicates(few)
+    assert not contrast.lacks_replicates(few._replace(missing=("seed 1 is not there",)))
+    assert not contrast.lacks_replicates(few._replace(seeds=(0, 1, 2), models=3))
+
+
+def test_minus_is_for_numbers_and_not_for_hyphens() -> None:
+    assert headline.minus("pre-trained -1.5 [-2, +3] rl-2") == "pre-trained −1.5 [−2, +3] rl-2"
+
+
+def test_of_the_other_supported_claims_the_first_about_another_arm_is_quoted(tmp_path: Path) -> None:
+    below = claim("The base is below", "base", "rl", at_most=-0.1)
+    made = headline.make_headline(answer(tmp_path, [LIFTS, claim("RL lifts it much", at_least=0.5), below]))
+    assert made.others == ["3 of 3 claims are supported, also “The base is below”: 89 % → 15 %."]

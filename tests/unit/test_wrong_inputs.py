@@ -1,0 +1,281 @@
+"""Wrong inputs as users make them, all in one table: each is refused with exit code 2 and one line that names the place, the value
+and a remedy, when the study is planned or the command is read, and never with a traceback."""
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import yaml
+from command_line import interplay
+from conftest import ROOT
+
+import interplay as package
+from interplay.core.model import UserError
+
+LONGEST = 420
+"""Characters of a refusal."""
+BASE = yaml.safe_load((ROOT / "configs/study/quickstart.yaml").read_text())
+del BASE["claims"]
+
+
+class Wrong(NamedTuple):
+    """What is wrong, and words of the refusal: of the place, the value and the remedy."""
+
+    words: tuple[str, ...]
+    edit: dict[str, Any] = {}
+    """Dotted key -> value in the study; None deletes the key."""
+    text: str | None = None
+    """The whole file in place of the study."""
+    files: dict[str, str] = {}
+    argv: tuple[str, ...] = ("plan", "wrong", "--scale", "smoke")
+
+
+def data(rows: str, **spec: Any) -> dict[str, Any]:
+    """A study that reads the file rows.jsonl."""
+    own = {"file": "rows.jsonl", "format": "jsonl", **spec}
+    return {"edit": {"data.own": own, "stages.rl.data": {"own": 1.0}}, "files": {"rows.jsonl": rows}}
+
+
+def reward(code: str, function: str = "mine.py:score", **more: Any) -> dict[str, Any]:
+    """A study with a reward of its own."""
+    spec = {"name": "custom", "function": function, **more}
+    return {"edit": {"stages.rl.reward": spec}, "files": {"configs/study/mine.py": code} if code else {}}
+
+
+TASK = {"/task@task": "op_dag"}
+GOOD_ROW = '{"question": "1+1?", "answer": "2"}\n'
+TYPOS = {
+    "a key of a stage": Wrong(("study/wrong.yaml", "stages.base.tokns", "tokens"), {"stages.base.tokns": 3}),
+    "a key of the study": Wrong(("study/wrong.yaml", "qestion", "question"), {"qestion": "?"}),
+    "a kind": Wrong(("stages.base.kind", "pretrian", "pretrain"), {"stages.base.kind": "pretrian"}),
+    "a method as a kind": Wrong(("stages.rl.kind", "grpo", "rl"), {"stages.rl.kind": "grpo"}),
+    "an option of a loss": Wrong(
+        ("stages.rl.method.loss", "epsilom", "epsilon"), {"stages.rl.method": {"loss": {"epsilom": 0.1}}}
+    ),
+    "a file among the defaults": Wrong(
+        ("method/grop", "grpo"), {"defaults": [TASK, {"/method@stages.rl.method": "grop"}, "_self_"]}
+    ),
+    "a split": Wrong(("data.test", "tset", "test"), {"data.test.split": "tset"}),
+    "the name of a reward": Wrong(("stages.rl.reward", "proces", "process"), {"stages.rl.reward": {"name": "proces"}}),
+}
+REFERENCES = {
+    "a stage on a path": Wrong(("arms.base.path", "bsae", "base"), {"arms.base.path": ["bsae"]}),
+    "a control": Wrong(("arms.rl_edge.control", "bas", "base"), {"arms.rl_edge.control": "bas"}),
+    "an arm that is its own control": Wrong(("arms.rl_edge", "control", "another"), {"arms.rl_edge.control": "rl_edge"}),
+    "an arm that equals its control": Wrong(("arms.rl_hard", "rl_edge", "take one away"), {"arms.rl_hard.set": None}),
+    "a band": Wrong(("data.edge", "egde", "edge"), {"data.edge.band": "egde"}),
+    "a metric": Wrong(("tables.main.cells", "strict@1", "strict_pass@K"), {"tables.main.cells": ["strict@1"]}),
+    "a k beyond the samples": Wrong(("strict_pass@64", "num_samples", "32"), {"tables.main.cells": ["strict_pass@64"]}),
+    "an axis of a figure": Wrong(("figures.by_op.x", "ops", "op"), {"figures.by_op.x": "ops"}),
+    "training on the test set": Wrong(("stages.rl", "test", "split"), {"stages.rl.data": {"test": 1.0}}),
+}
+TYPES = {
+    "shares that do not sum to one": Wrong(
+        ("stages.base.data", "0.6", "sum to 1"), {"stages.base.data": {"corpus": 0.5, "edge": 0.1}}
+    ),
+    "a method that is none": Wrong(("rl.method", "dpao", "dapo"), {"arms.rl_hard.set": {"rl.method": "dpao"}}),
+    "a knob that is not there": Wrong(("stages.rl.steps", "'n'", "knobs: {NAME: value}"), {"stages.rl.steps": "${knobs.n}"}),
+    "a number that is a word": Wrong(("stages.rl.steps", "'many'", "whole number"), {"stages.rl.steps": "many"}),
+    "a number out of range": Wrong(("stages.rl.temperature", "-1", "greater"), {"stages.rl.temperature": -1}),
+}
+SYNTAX = {
+    "a bracket that is not closed": Wrong(("study/wrong.yaml:3", "'['", "close it"), text="question: why\nevaluate: [eval\n"),
+    "a tab": Wrong(("study/wrong.yaml:2", "tab", "spaces"), text="question: why\n\tevaluate: [eval]\n"),
+    "a key twice": Wrong(("study/wrong.yaml", "question", "twice"), text="question: why\nquestion: how\n"),
+    "an empty file": Wrong(("study/wrong.yaml", "empty", "interplay new"), text=""),
+}
+CODE = {
+    "a file that is not there": Wrong(("stages.rl.reward", "no file mine.py"), **reward("")),
+    "a function that is not there": Wrong(("mine.py", "score", "scores"), **reward("def scores(a, b, c): ...\n")),
+    "a file that does not parse": Wrong(("mine.py", "line 1"), **reward("def score(\n")),
+    "a signature that is none": Wrong(("mine.py:score", "problems, completions, verdicts"), **reward("def score(): ...\n")),
+    "a row that is no JSON": Wrong(("data.own.file", "rows.jsonl", "line 2"), **data(GOOD_ROW + "{oops\n")),
+    "rows with other keys": Wrong(
+        ("data.own.file", "line 1: question is missing (there are prompt, target)", "skip"),
+        **data('{"prompt": "1+1?", "target": "2"}\n'),
+    ),
+    "a file of rows that is not there": Wrong(
+        ("nowhere.jsonl", "no such file"),
+        {"data.own": {"file": "nowhere.jsonl", "format": "jsonl"}, "stages.rl.data": {"own": 1.0}},
+    ),
+}
+PLAN = ("plan", "quickstart", "--scale", "smoke")
+WORDS = {
+    "a command": (("plna",), ("plna", "plan")),
+    "no study": (("plan",), ("name a study", "--all")),
+    "an option": ((*PLAN, "--max-hour", "1"), ("--max-hour", "--max-hours")),
+    "a value that an option lacks": (("plan", "quickstart", "--scale"), ("--scale",)),
+    "an argument too many": (("report", "quickstart", "laptop"), ("laptop",)),
+    "a study, nearly": (("plan", "quikstart"), ("quikstart", "quickstart")),
+    "a study, far off": (("plan", "zzz"), ("zzz", "known: ")),
+    "a study in a folder": (("plan", "interplay/extrapolaton"), ("extrapolaton", "interplay/extrapolation")),
+    "a path as a study": (("plan", "../edge"), ("../edge",)),
+    "a scale": (("plan", "quickstart", "--scale", "smokey"), ("smokey", "smoke")),
+    "a revision": ((*PLAN, "--against", "nosuchrev"), ("--against", "nosuchrev", "git")),
+    "hours": ((*PLAN, "--max-hours", "-1"), ("--max-hours", "-1")),
+    "GPU-hours": ((*PLAN, "--max-gpu-hours", "many"), ("--max-gpu-hours", "many")),
+    "a number of GPUs": ((*PLAN, "--gpus", "two"), ("--gpus", "two", "1,8,64")),
+    "prompts of calibrate": (("calibrate", "quickstart", "--prompts", "0"), ("--prompts", "0")),
+    "a study without results": (("report", "quickstart", "--scale", "smoke"), ("quickstart", "interplay run")),
+    "an unfinished study to export": (("export", "quickstart", "--scale", "smoke", "-o", "out"), ("quickstart", "snakemake all")),
+    "nothing to export": (("export", "-o", "out"), ("export", "name a study")),
+    "a file that is no export": (("export", "--from", "configs/config.yaml", "-o", "out"), ("configs/config.yaml", "export")),
+    "a table": (("explain", "quickstart", "mian", "base", "edge"), ("mian", "main")),
+    "a row": (("explain", "quickstart", "main", "bse", "edge"), ("bse", "base")),
+    "a column": (("explain", "quickstart", "main", "base", "egde"), ("egde", "edge")),
+    "a metric": (("explain", "quickstart", "main", "base", "edge", "--metric", "strict"), ("strict", "strict_pass@1")),
+    "a seed": (("explain", "quickstart", "main", "base", "edge", "--seed", "9"), ("9", "0")),
+    "a digest": (("show", "zzzz"), ("zzzz", "digest")),
+    "an arm of an address": (("show", "quickstart/rl_edg/rl@0"), ("rl_edg", "rl_edge")),
+    "a stage of an address": (("show", "quickstart/rl_edge/rrl@0"), ("rrl", "rl")),
+    "a seed of an address": (("show", "quickstart/rl_edge/rl@7"), ("7", "0")),
+    "a stage to draw": (("lineage", "zzzz"), ("zzzz",)),
+    "a side of a comparison": (("compare", "quickstart:rl_edg", "quickstart:base"), ("rl_edg", "rl_edge")),
+    "a metric of a comparison": (
+        ("compare", "quickstart:base", "quickstart:rl_edge", "--metric", "strct"),
+        ("strct", "strict_pass@K"),
+    ),
+    "rollouts of nothing": (("rollouts", "zzzz"), ("zzzz", "interplay plan STUDY --stages")),
+    "rollouts both ways": (("rollouts", "zzzz", "--failed", "--passed"), ("--passed", "--failed")),
+    "a row of a set": (("rows", "zzzz:x"), ("zzzz", "STAGE:INDEX")),
+    "a folder to adopt": (("adopt", "nowhere"), ("nowhere", "config.json")),
+    "an age": (("gc", "--older-than", "old"), ("--older-than", "old")),
+    "what the store does": (("store", "psh"), ("psh", "push")),
+    "a store of MLflow": (("track", "sync", "--all", "--to", "nowhere://x"), ("nowhere://x", "--to")),
+}
+NEW_WORDS = {
+    "the scale coffee": (("plan", "quickstart", "--scale", "cofee"), ("scale=cofee", "coffee")),
+    "a new study's name, taken": (("new", "quickstart"), ("quickstart", "another")),
+    "a new study's name, outside": (("new", "../mine"), ("../mine",)),
+    "a new study's name, two words": (("new", "my study"), ("my study",)),
+    "a study to extend": (("new", "mine", "--from", "quikstart"), ("quikstart", "quickstart")),
+    "a new study without a name": (("new",), ("new", "name")),
+    "what to list": (("list", "methds"), ("methds", "methods")),
+    "a study to run": (("run", "quikstart"), ("quikstart", "quickstart")),
+    "a key to run with": (("run", "quickstart", "rl.stps=3", "--scale", "smoke"), ("rl.stps", "steps")),
+    "a limit to run with": (("run", "quickstart", "max_hours=many", "--scale", "smoke"), ("max_hours", "many")),
+    "a profile": (("run", "quickstart", "--profile", "slrum"), ("slrum", "slurm")),
+    "an override of a method": ((*PLAN, "rl.method=gspoo"), ("rl.method", "gspoo", "gspo")),
+    "an override that is a word": ((*PLAN, "rl.steps=many"), ("rl.steps", "many", "whole number")),
+    "an override of a stage": ((*PLAN, "stages.rll.steps=3"), ("rll", "rl")),
+    "an override without a key": ((*PLAN, "=3"), ("=3", "KEY=VALUE")),
+    "an override of the scale": ((*PLAN, "kinds.rl.stps=3"), ("kinds", "knobs")),
+    "a time between frames": (("watch", "quickstart", "--every", "0"), ("--every", "0")),
+    "a scale of an address": (("show", "quickstart.smokey/rl_edge/rl@0"), ("smokey", "smoke")),
+    "a seed that is a word": (("show", "quickstart/rl_edge/rl@x"), ("rl@x", "rl@0")),
+    "a stage to debug": (("debug", "quickstart/nope/rl@0"), ("nope/rl@0",)),
+    "a stage with rows": (("rows", "quickstart/rl_edge/rl@0"), ("not made yet", "interplay run")),
+    "the width of a paper": (("export", "--paper", "--width", "page", "-o", "out"), ("--width", "page", "column")),
+    "a paper as a file": (("export", "quickstart", "--paper", "-o", "out.json"), ("out.json", "folder")),
+    "a width without a paper": (("export", "quickstart", "--width", "text", "-o", "out"), ("--width", "--paper")),
+    "the font of a paper": (("export", "quickstart", "--paper", "--font", "Tymes", "-o", "out"), ("Tymes", "times")),
+    "an export over a folder": (("export", "quickstart", "--paper", "-o", "configs"), ("quickstart", "run")),
+    "a summary that is not there": (("export", "--from", "nowhere.json", "-o", "out"), ("nowhere.json", "interplay export")),
+}
+NEW = {
+    "a method by its name": Wrong(("stages.rl.method", "gspoo", "gspo"), {"stages.rl.method": "gspoo"}),
+    "a method in a grid": Wrong(("rl.method", "gspoo", "gspo"), {"arms.rl_hard.grid": {"rl.method": ["grpo", "gspoo"]}}),
+    "a method's member": Wrong(
+        ("stages.rl.method.loss.name", "cliped", "clipped"), {"stages.rl.method": {"loss": {"name": "cliped"}}}
+    ),
+    "two remainders": Wrong(("stages.base.data", "rest"), {"stages.base.data": {"corpus": "rest", "edge": "rest"}}),
+    "a remainder of nothing": Wrong(("stages.base.data", "rest"), {"stages.base.data": {"corpus": 1.2, "edge": "rest"}}),
+    "a share that is a word": Wrong(("stages.base.data", "half"), {"stages.base.data": {"corpus": "half", "edge": "rest"}}),
+    "a reward of too few parameters": Wrong(
+        ("mine.py:score", "problems, completions, verdicts"), **reward("def score(problems): return []\n")
+    ),
+    "a reward that is no function": Wrong(("mine.py", "score"), **reward("score = 3\n")),
+    "a reward without a function": Wrong(("stages.rl.reward.function", "mine.py"), **reward("def score(a): ...\n", "mine.py")),
+    "a reward's option": Wrong(
+        ("stages.rl.reward", "weigth", "weight"),
+        **reward("def score(problems, completions, verdicts, weight=1): ...\n", options={"weigth": 2}),
+    ),
+    "a form of data": Wrong(("data.own.format", "jsnl", "jsonl"), **data(GOOD_ROW, format="jsnl")),
+    "a file without its form": Wrong(("data.own", "format"), **data(GOOD_ROW, format=None)),
+    "an empty file of rows": Wrong(("data.own.file", "rows.jsonl", "no items"), **data("")),
+}
+CASES = {
+    **{f"{kind}: {name}": case for kind, cases in (("typo", TYPOS), ("reference", REFERENCES)) for name, case in cases.items()},
+    **{f"{kind}: {name}": case for kind, cases in (("type", TYPES), ("syntax", SYNTAX)) for name, case in cases.items()},
+    **{f"own code: {name}": case for name, case in CODE.items()},
+    **{f"words: {name}": Wrong(expected, argv=words) for name, (words, expected) in WORDS.items()},
+    **{f"new words: {name}": Wrong(expected, argv=words) for name, (words, expected) in NEW_WORDS.items()},
+    **{f"new: {name}": case for name, case in NEW.items()},
+}
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Configs of the project in a folder of their own, no results."""
+    folder = tmp_path_factory.mktemp("project")
+    shutil.copytree(ROOT / "configs", folder / "configs", ignore=shutil.ignore_patterns("plans"))
+    shutil.copytree(ROOT / "workflows/profiles", folder / "workflows/profiles")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        yield folder
+
+
+def study_text(edit: dict[str, Any]) -> str:
+    made = json.loads(json.dumps(BASE))
+    for key, value in edit.items():
+        *above, last = key.split(".") if not key.startswith("arms") else key.split(".", 2)
+        place = made
+        for name in above:
+            place = place.setdefault(name, {})
+        place[last] = value
+        if value is None:
+            del place[last]
+    return yaml.safe_dump(made, sort_keys=False)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_it_is_refused_in_one_line_with_its_remedy(name: str, project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    case = CASES[name]
+    written = {"configs/study/wrong.yaml": study_text(case.edit) if case.text is None else case.text, **case.files}
+    before = {path for path in project.rglob("*") if path.name != "wrong.yaml"}
+    for file, content in written.items():
+        (project / file).write_text(content)
+    try:
+        code, _, said = interplay(capsys, *case.argv)
+    finally:
+        for file in written:
+            (project / file).unlink()
+    assert (code, said.count("\n")) == (2, 1), said
+    assert said.startswith("interplay: ")
+    assert not [word for word in case.words if word not in said], said
+    assert len(said) < LONGEST, said
+    assert {path for path in project.rglob("*") if "__pycache__" not in str(path)} <= before, "something was begun"
+
+
+def test_a_model_that_is_not_here_is_named_by_the_plan(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A study can be planned where its model is not; a launch is refused (tests/workflow/test_bad_input.py)."""
+    source = {"kind": "source", "sha256": "0123456789ab" * 5 + "0123"}
+    edit = {"stages.base": source, "seeds.vary": ["rl"], "figures.loss": None}
+    file = project / "configs/study/wrong.yaml"
+    file.write_text(study_text(edit))
+    code, said, _ = interplay(capsys, "plan", "wrong", "--scale", "smoke")
+    file.unlink()
+    assert code == 0
+    line = next(line for line in said.split("\n\n") if line.startswith("not here: "))
+    assert "(0123456789ab): a launch is refused; `interplay adopt FOLDER` adds it" in " ".join(line.split())
+
+
+@pytest.mark.parametrize(
+    ("study", "scale", "words"), [("quikstart", "smoke", ["quickstart"]), ("quickstart", "smokey", ["smoke"])]
+)
+def test_what_is_loaded_and_not_there_is_refused_with_the_nearest_name(
+    study: str, scale: str, words: list[str], project: Path
+) -> None:
+    with pytest.raises(UserError) as refused:
+        package.load(study, scale)
+    assert not [word for word in words if word not in str(refused.value)]
+    assert len(str(refused.value)) < LONGEST
+
+
+def test_there_are_as_many_as_users_made() -> None:
+    new = [name for name in CASES if name.startswith("new")]
+    assert len(CASES) - len(new) + 3 >= 74
+    assert len(new) >= 40
