@@ -100,7 +100,7 @@ def record_metrics(made: Answer) -> dict[str, Any]:
 
 
 def _figure_order(item: tuple[str, Figure]) -> tuple[int, str]:
-    return ([*PLAIN, *SPENT, "axis"].index("axis" if item[1].is_axis() else item[1].x), item[0])
+    return (["axis", *SPENT, *PLAIN].index("axis" if item[1].is_axis() else item[1].x), item[0])
 
 
 def _interval(found: estimate.Estimate) -> list[Any]:

@@ -139,7 +139,8 @@ def grid_float(name: str, grid: tables.Grid) -> Float:
     ]
     names = [(grid.grouped_label(cell.arm if single else row),) for row, cell in rows.items()]
     caption = _grid_caption(grid, metrics, against.pop() if single else "")
-    return Float(name, f"{grid.title}. {caption}" if grid.title else caption, names, ("",), groups)
+    said = " ".join([*([f"{grid.title}."] if grid.title else []), grid.caption, caption]).strip()
+    return Float(name, " ".join(said.split()), names, ("",), groups)
 
 
 def _cell(cell: tables.Cell | None, metric: str, mixed: bool) -> Cell:

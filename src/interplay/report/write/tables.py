@@ -61,6 +61,7 @@ class Grid(NamedTuple):
     """Row, or arm -> what it is called."""
     title: str = ""
     """Heads the table; empty: its name does."""
+    caption: str = ""
 
     def label(self, row: str) -> str:
         """What a row is called; its name where the study says nothing else."""
@@ -120,8 +121,9 @@ def _grid(results: frame.Results, table: Table, rows: list[tuple[str, str]]) -> 
     prior = {(column, metric): baseline_score(results, column, metric) for column in columns for metric in metrics}
     order = list(dict.fromkeys(key[0] for key in cells))
     known = {key: score for key, score in prior.items() if not np.isnan(score)}
-    said = (*([table.caption] if table.caption else []), *notes.caveats_of(results, itertools.chain.from_iterable(rows)))
-    return Grid(order, columns, metrics, cells, known, said, row_labels(results, cells.values()), table.title)
+    said = notes.caveats_of(results, itertools.chain.from_iterable(rows))
+    labels = row_labels(results, cells.values())
+    return Grid(order, columns, metrics, cells, known, said, labels, table.title, table.caption)
 
 
 def row_labels(results: frame.Results, cells: Iterable[Cell]) -> dict[str, str]:
