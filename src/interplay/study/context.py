@@ -309,8 +309,7 @@ def read_files(
     model: type[Model], spec: Mapping[str, Any], run: Mapping[str, Any], folder: Path, place: KeyPlace
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Spec and run block with the texts of members of the user's own, or versions of their distributions, and with the checksum
-    of a file or model folder in the spec and its path in the run block. Raises UserError for a path that leads out of the
-    project, or to nothing."""
+    of a file or model folder in the spec and its path in the run block. Raises UserError for a path that leads nowhere."""
     known, spec, run = spec.get("sha256"), fill_extensions(spec, folder, place), dict(run)
     if run.get("path") is not None:
         below_root(run["path"], place.key("run", "path"))
@@ -355,8 +354,7 @@ def model_checksum(path: str, known: str | None, place: KeyPlace) -> str:
 
 
 def file_checksum(file: str, known: str | None, place: KeyPlace) -> str:
-    """Identity of a data file; what the study says it is where the file is not here. Raises UserError where the two differ, or
-    there is neither."""
+    """Identity of a data file, or what the study says it is. Raises UserError where the two differ, or there is neither."""
     try:
         path = artifact.local_file(file) if known is None else Path(file)
         found = artifact.checksum(path) if path.is_file() else None

@@ -98,15 +98,15 @@ def _only(results: frame.Results, placed: Sequence[Placed], controls: Sequence[s
 
 
 def _scale(values: Sequence[float | str], figure: Figure) -> Scale:
-    """Places of the values; on a logarithmic axis 0 is to the left of the others, by as much as they lie apart."""
+    """Places of the values; on a logarithmic axis 0 is one step to the left of the others."""
     distinct = list(dict.fromkeys(values))
     if not all(isinstance(value, float | int) for value in distinct):
         return Scale({value: float(at) for at, value in enumerate(distinct)}, dict(enumerate(map(str, distinct))), True, False)
     numbers = sorted(float(value) for value in distinct)
     places = {number: number for number in numbers}
     if figure.log and numbers[0] == 0 and len(numbers) > 1:
-        apart = numbers[2] / numbers[1] if len(numbers) > 2 else 10.0
-        places[0.0] = numbers[1] / max(2.0, apart)
+        step = numbers[2] / numbers[1] if len(numbers) > 2 else 10.0
+        places[0.0] = numbers[1] / max(2.0, step)
     ticks = {} if figure.x in SPENT or len(numbers) > MOST_TICKS else {at: f"{number:g}" for number, at in places.items()}
     return Scale(places, ticks, False, figure.log)  # type: ignore[arg-type]
 
