@@ -101,7 +101,8 @@ app = typer.Typer(
     cls=Program,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": WIDEST},
-    epilog="See also `interplay COMMAND --help`. Studies lie in configs/study; docs/reference/ documents every key.",
+    epilog="See also `interplay COMMAND --help`. Studies lie in configs/study; `python -m tools.reference find WORD` explains "
+    "a key, `make site` all of them.",
 )
 
 

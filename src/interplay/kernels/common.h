@@ -167,6 +167,16 @@ INLINE float sum_of_squares(const float *x, long width) {
 // The nearest integer, ties to even, of |x| < 2^22.
 INLINE vec nearest(vec x) { return (x + 12582912.0f) - 12582912.0f; }
 
+// In the lower 16 bits: the integer nearest to x * by, |x * by| < 2^15, plus `shift`. `by` is a power of two, whose product is exact,
+// so that it makes no difference whether it is fused with the sum.
+INLINE ivec whole(vec x, vec by, float shift) {
+#if defined(__AVX512F__) || defined(__FMA__)
+    return (ivec)fma_of(x, by, splat(12582912.0f + shift));
+#else
+    return (ivec)(x * by + splat(12582912.0f + shift));
+#endif
+}
+
 // exp(x) within 2 units in the last place; x is clamped to -87..88. Cephes' polynomial.
 INLINE vec exponential(vec x) {
     x = larger(splat(-87.0f), x);

@@ -36,17 +36,18 @@ void pack_matrix(const float *w, long rows, long columns, int both, uint8_t *buf
     free(peaks);
 }
 
-// out (rows, columns of w^T or of w) = or += x (rows, summed) . operand, with scratch for the bytes and scales of x.
-INLINE void multiply(const float *x, Right right, long rows, long summed, uint8_t *quantised, float *scale, float *out, int add) {
+// out (rows, columns of w^T or of w) = `base`, which may be null, + x (rows, summed) . operand, with scratch for the bytes and scales of x.
+INLINE void multiply(const float *x, Right right, long rows, long summed, uint8_t *quantised, float *scale, float *out,
+                     const float *base) {
     quantise_rows(x, rows, summed, quantised, scale, 0);
-    product((Left){quantised, scale, summed, 4}, right, rows, summed, out, right.columns, add);
+    product((Left){quantised, scale, summed, 4}, right, rows, summed, out, right.columns, base);
 }
 
 // -- norm --------------------------------------------------------------------------------------------------------------
 
-// out = or += gradient of x, given that of x * inverse * weight; dweight += its part of the weight's gradient.
+// out = `base`, which may be null, + the gradient of x, given that of x * inverse * weight; dweight += its part of the weight's gradient.
 INLINE void norm_gradient(const float *gradient, const float *x, float inverse, const float *weight, long width, float *dweight,
-                          float *out, int add) {
+                          float *out, const float *base) {
     Lanes sum = {0};
     for (long n = 0; n < width; n += LANES)
         for (int p = 0; p < PARTS; p++) {
@@ -58,7 +59,7 @@ INLINE void norm_gradient(const float *gradient, const float *x, float inverse, 
     const float mean = lane_sum(sum) / (float)width;
     for (long k = 0; k < width; k += PART) {
         vec value = (load(gradient + k) * load(weight + k) - load(x + k) * inverse * mean) * inverse;
-        if (add) value = load(out + k) + value;
+        if (base) value = load(base + k) + value;
         store(out + k, value);
     }
 }
@@ -101,7 +102,8 @@ static void weight_gradient(Columns left, Columns right, long rows, float *out) 
             const Left a = {left.bytes + place * left.width + n * 4, left.scale + block * left.width + n, 4, left.width * 4};
             const Right b = {(int8_t *)right.bytes + place * right.width, right.scale + block * right.width,
                              right.offset + block * right.width, right.width};
-            product(a, b, smaller_of(chunk, left.width - n), (count + 3) / 4 * 4, out + n * right.width, right.width, block > 0);
+            float *part = out + n * right.width;
+            product(a, b, smaller_of(chunk, left.width - n), (count + 3) / 4 * 4, part, right.width, block ? part : 0);
         }
 }
 
@@ -147,6 +149,36 @@ INLINE void head_inverses(const float *x, long count, long size, float eps, floa
     for (long h = 0; h < LANES; h++) inverse[h] = 1.0f / sqrtf(sums[h] / (float)size + eps);
 }
 
+// A head of queries or keys that is kept in registers, where its size is a constant.
+#define BY_SIZE(CALL, size)                                                                                                      \
+    if (size == 32) CALL(32);                                                                                                    \
+    else if (size == 64) CALL(64);                                                                                               \
+    else CALL(size);
+
+// The heads of a row (split) normalised, where they have a norm, and rotated.
+INLINE void heads_forward(const float *row, const float *qk_norm, const float *cos, const float *sin, long size, long split, float eps,
+                          float *qk) {
+    float inverses[LANES], head[size];
+    for (long k = 0; k < split; k += size) {
+        const long place = k / size % LANES;
+        if (qk_norm && !place) head_inverses(row + k, smaller_of(LANES, (split - k) / size), size, eps, inverses);
+        if (qk_norm) scaled(row + k, inverses[place], qk_norm + k, size, head);
+        rotate(qk_norm ? head : row + k, cos, sin, 1.0f, size, qk + k);
+    }
+}
+
+// The gradient of a row's heads before `heads_forward`, which were `row`; dqk_norm += its part of that of the norm.
+INLINE void heads_gradient(const float *given, const float *row, const float *qk_norm, const float *cos, const float *sin, long size,
+                           long split, float eps, float *dqk_norm, float *out) {
+    float inverses[LANES], head[size];
+    for (long k = 0; k < split; k += size) {
+        const long place = k / size % LANES;
+        rotate(given + k, cos, sin, -1.0f, size, qk_norm ? head : out + k);
+        if (qk_norm && !place) head_inverses(row + k, smaller_of(LANES, (split - k) / size), size, eps, inverses);
+        if (qk_norm) norm_gradient(head, row + k, inverses[place], qk_norm + k, size, dqk_norm + k, out + k, 0);
+    }
+}
+
 void before_forward(const Heads *heads, const Rope *rope, const float *x, const float *norm, const uint8_t *qkv, const float *bias,
                     const float *qk_norm, float *inverse, float *raw, float *qk, float *v) {
     const Heads h = *heads;
@@ -155,7 +187,6 @@ void before_forward(const Heads *heads, const Rope *rope, const float *x, const 
 #pragma omp parallel
     {
         float *normed = floats(FORWARD_ROWS * h.width), *scale = floats(FORWARD_ROWS), *own = floats(FORWARD_ROWS * columns);
-        float *head = floats(h.size), inverses[LANES];
         uint8_t *quantised = bytes(FORWARD_ROWS * h.width);
 #pragma omp for schedule(static)
         for (long first = 0; first < h.rows; first += FORWARD_ROWS) {
@@ -172,58 +203,64 @@ void before_forward(const Heads *heads, const Rope *rope, const float *x, const 
                 const long place = rope_row(rope, first + m);
                 if (bias)
                     for (long k = 0; k < columns; k++) row[k] += bias[k];
-                for (long k = 0; k < split; k += h.size) {
-                    const float *given = row + k;
-                    const long place_of = k / h.size % LANES;
-                    if (qk_norm) {
-                        if (!place_of) head_inverses(given, smaller_of(LANES, (split - k) / h.size), h.size, h.eps, inverses);
-                        scaled(given, inverses[place_of], qk_norm + k, h.size, head);
-                        given = head;
-                    }
-                    rotate(given, rope->cos + place, rope->sin + place, 1.0f, h.size, qk + (first + m) * split + k);
-                }
+#define FORWARD(SIZE) heads_forward(row, qk_norm, rope->cos + place, rope->sin + place, SIZE, split, h.eps, qk + (first + m) * split)
+                BY_SIZE(FORWARD, h.size)
                 memcpy(v + (first + m) * (columns - split), row + split, (size_t)(columns - split) * 4);
             }
         }
-        free(normed), free(scale), free(own), free(head), free(quantised);
+        free(normed), free(scale), free(own), free(quantised);
     }
 }
 
-void before_backward(const Heads *heads, const Rope *rope, const float *x, const float *norm, const uint8_t *qkv,
+// The panels of an operand that hold its first `columns` columns.
+INLINE Right first_panels(Right right, long columns) {
+    const long whole = (columns + PANEL_COLUMNS - 1) / PANEL_COLUMNS * PANEL_COLUMNS;
+    right.columns = smaller_of(whole, right.columns);
+    return right;
+}
+
+// Without `raw`, queries and keys before their norm are computed again: the same bytes, since sums are exact.
+void before_backward(const Heads *heads, const Rope *rope, const float *x, const float *norm, const uint8_t *qkv, const float *bias,
                      const float *qk_norm, const float *inverse, const float *raw, const float *dqk, const float *dv, float *dx,
                      float *dnorm, float *dqkv, float *dbias, float *dqk_norm) {
     const Heads h = *heads;
     const long columns = (h.rotated + h.values) * h.size, split = h.rotated * h.size;
     const Matrix w = matrix(qkv, columns, h.width);
+    const Right again = first_panels(w.output, split);
     const Columns left = columns_of(h.rows, columns), right = columns_of(h.rows, h.width);
     float *norm_parts = parts_of(h.rows, h.width), *bias_parts = parts_of(h.rows, columns), *qk_parts = parts_of(h.rows, split);
 #pragma omp parallel
     {
         float *gradient = floats(GRADIENT_ROWS * columns), *scale = floats(GRADIENT_ROWS), *wide = floats(GRADIENT_ROWS * h.width);
-        float *head = floats(h.size), inverses[LANES], *of_left = zeros(columns), *of_right = zeros(h.width);
-        uint8_t *quantised = bytes(GRADIENT_ROWS * columns);
+        float *of_left = zeros(columns), *of_right = zeros(h.width);
+        float *own = floats(FORWARD_ROWS * again.columns), *own_scale = floats(FORWARD_ROWS);
+        uint8_t *quantised = bytes(GRADIENT_ROWS * columns), *own_quantised = bytes(FORWARD_ROWS * h.width);
 #pragma omp for schedule(static)
         for (long first = 0; first < h.rows; first += GRADIENT_ROWS) {
             const long count = smaller_of(GRADIENT_ROWS, h.rows - first), block = first / GRADIENT_ROWS;
-            for (long m = 0; m < count; m++) {
-                float *row = gradient + m * columns;
-                const long place = rope_row(rope, first + m);
-                for (long k = 0; k < split; k += h.size) {
-                    const float *given = dqk + (first + m) * split + k, *before = raw + (first + m) * columns + k;
-                    const long place_of = k / h.size % LANES;
-                    rotate(given, rope->cos + place, rope->sin + place, -1.0f, h.size, qk_norm ? head : row + k);
-                    if (qk_norm && !place_of)
-                        head_inverses(before, smaller_of(LANES, (split - k) / h.size), h.size, h.eps, inverses);
-                    if (qk_norm)
-                        norm_gradient(head, before, inverses[place_of], qk_norm + k, h.size, qk_parts + block * split + k, row + k,
-                                      0);
+            for (long part = 0; part < count; part += FORWARD_ROWS) {
+                const long some = smaller_of(FORWARD_ROWS, count - part);
+                for (long m = part; m < part + some; m++)
+                    scaled(x + (first + m) * h.width, inverse[first + m], norm, h.width, wide + m * h.width);
+                if (qk_norm && !raw) {
+                    quantise_rows(wide + part * h.width, some, h.width, own_quantised, own_scale, of_right);
+                    product((Left){own_quantised, own_scale, h.width, 4}, again, some, h.width, own, again.columns, 0);
+                } else column_peaks(wide + part * h.width, some, h.width, of_right);
+                for (long m = part; m < part + some; m++) {
+                    float *row = gradient + m * columns, *before = own + (m - part) * again.columns;
+                    const long place = rope_row(rope, first + m);
+                    if (raw) before = (float *)raw + (first + m) * columns;
+                    else if (qk_norm && bias)
+                        for (long k = 0; k < split; k++) before[k] += bias[k];
+#define GRADIENT(SIZE)                                                                                                           \
+    heads_gradient(dqk + (first + m) * split, before, qk_norm, rope->cos + place, rope->sin + place, SIZE, split, h.eps,         \
+                   qk_parts + block * split, row)
+                    BY_SIZE(GRADIENT, h.size)
+                    memcpy(row + split, dv + (first + m) * (columns - split), (size_t)(columns - split) * 4);
+                    if (dbias)
+                        for (long k = 0; k < columns; k++) bias_parts[block * columns + k] += row[k];
+                    quantise_rows(row, 1, columns, quantised + m * columns, scale + m, of_left);
                 }
-                memcpy(row + split, dv + (first + m) * (columns - split), (size_t)(columns - split) * 4);
-                if (dbias)
-                    for (long k = 0; k < columns; k++) bias_parts[block * columns + k] += row[k];
-                quantise_rows(row, 1, columns, quantised + m * columns, scale + m, of_left);
-                scaled(x + (first + m) * h.width, inverse[first + m], norm, h.width, wide + m * h.width);
-                column_peaks(wide + m * h.width, 1, h.width, of_right);
             }
             keep_columns(left, block, gradient, count, 1, of_left);
             keep_columns(right, block, wide, count, 0, of_right);
@@ -233,7 +270,8 @@ void before_backward(const Heads *heads, const Rope *rope, const float *x, const
                               norm_parts + block * h.width, dx + (first + m) * h.width, 0);
         }
         weight_gradient(left, right, h.rows, dqkv);
-        free(gradient), free(scale), free(wide), free(head), free(of_left), free(of_right), free(quantised);
+        free(gradient), free(scale), free(wide), free(of_left), free(of_right), free(quantised);
+        free(own), free(own_scale), free(own_quantised);
     }
     add_parts(norm_parts, h.rows, h.width, dnorm);
     if (dbias) add_parts(bias_parts, h.rows, columns, dbias);
@@ -274,10 +312,10 @@ void after_forward(const Mlp *mlp, const float *x, const float *mixed, const flo
 #pragma omp for schedule(static)
         for (long first = 0; first < s.rows; first += FORWARD_ROWS) {
             const long count = smaller_of(FORWARD_ROWS, s.rows - first);
-            float *wide = gates ? gates + first * 2 * s.hidden : own, *place = y + first * s.width;
-            memcpy(place, x + first * s.width, (size_t)(count * s.width) * 4);
-            multiply(mixed + first * s.mixed, w_out.output, count, s.mixed, quantised, scale, place, 1);
-            if (middle) memcpy(middle + first * s.width, place, (size_t)(count * s.width) * 4);
+            float *wide = gates ? gates + first * 2 * s.hidden : own, *last = y + first * s.width;
+            float *place = middle ? middle + first * s.width : last;
+            ask_for(x + first * s.width, count, s.width, s.width);
+            multiply(mixed + first * s.mixed, w_out.output, count, s.mixed, quantised, scale, place, x + first * s.width);
             for (long m = 0; m < count; m++) {
                 const float *row = place + m * s.width;
                 const float by = inverse_rms(row, s.width, s.eps);
@@ -286,7 +324,7 @@ void after_forward(const Mlp *mlp, const float *x, const float *mixed, const flo
             }
             multiply(normed, w_up.output, count, s.width, quantised, scale, wide, 0);
             for (long m = 0; m < count; m++) gated(wide + m * 2 * s.hidden, s.hidden, normed + m * s.hidden);
-            multiply(normed, w_down.output, count, s.hidden, quantised, scale, place, 1);
+            multiply(normed, w_down.output, count, s.hidden, quantised, scale, last, place);
         }
         free(own), free(normed), free(scale), free(quantised);
     }
@@ -340,10 +378,9 @@ void after_backward(const Mlp *mlp, const float *dy, const float *mixed, const f
             keep_columns(of_gated, block, half, count, 0, gated_peaks);
             keep_columns(of_gates, block, wide, count, 1, peaks);
             product((Left){quantised, gates_scale, 2 * s.hidden, 4}, w_up.input, count, 2 * s.hidden, narrow, s.width, 0);
-            memcpy(place, given, (size_t)(count * s.width) * 4);
             for (long m = 0; m < count; m++) {
                 norm_gradient(narrow + m * s.width, row + m * s.width, inverse[first + m], norm, s.width,
-                              norm_parts + block * s.width, place + m * s.width, 1);
+                              norm_parts + block * s.width, place + m * s.width, given + m * s.width);
                 quantise_rows(place + m * s.width, 1, s.width, of_given + m * s.width, scale + m, peaks);
             }
             keep_columns(of_x, block, place, count, 1, peaks);

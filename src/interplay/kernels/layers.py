@@ -34,7 +34,8 @@ def _pack(matrix: Tensor, gradient: bool) -> Tensor:
 
 
 RECOMPUTED = 192
-"""Width of a layer up to which its gates are computed again for the gradient: memory takes longer than so short a product."""
+"""Width of a layer up to which its gates, and its heads before their norm, are computed again for the gradient: memory takes
+longer than so short a product."""
 
 
 # -- before attention --------------------------------------------------------------------------------------------------
@@ -78,20 +79,21 @@ class _Before(torch.autograd.Function):
         rows, total = x.numel() // x.shape[-1], len(qkv) // size
         heads = Heads(rows, x.shape[-1], rotated, total - rotated, size, eps)
         rope = _rope(x, cos, sin)
-        inverse, raw = x.new_empty(rows), x.new_empty(rows, len(qkv)) if keep else None
+        inverse = x.new_empty(rows)
+        raw = x.new_empty(rows, len(qkv)) if keep and qk_norm is not None and heads.width > RECOMPUTED else None
         qk, v = x.new_empty(*x.shape[:-1], rotated, size), x.new_empty(*x.shape[:-1], total - rotated, size)
         call("before_forward", heads, rope, x, norm, packed, bias, qk_norm, inverse, raw, qk, v)
         if keep:
             ctx.save_for_backward(x, norm, bias, qk_norm, packed, cos, sin, inverse, raw)
-            ctx.heads = heads
+            ctx.heads, ctx.columns = heads, len(qkv)
         return qk, v
 
     @staticmethod
     def backward(ctx: Any, dqk: Tensor, dv: Tensor) -> tuple[Tensor | None, ...]:
         x, norm, bias, qk_norm, packed, cos, sin, inverse, raw = ctx.saved_tensors
-        dx, dnorm, dqkv = torch.empty_like(x), torch.empty_like(norm), x.new_empty(raw.shape[1], x.shape[-1])
+        dx, dnorm, dqkv = torch.empty_like(x), torch.empty_like(norm), x.new_empty(ctx.columns, x.shape[-1])
         dbias, dqk_norm = (None if given is None else torch.empty_like(given) for given in (bias, qk_norm))
-        given = (x, norm, packed, qk_norm, inverse, raw, dqk.contiguous(), dv.contiguous())
+        given = (x, norm, packed, bias, qk_norm, inverse, raw, dqk.contiguous(), dv.contiguous())
         call("before_backward", ctx.heads, _rope(x, cos, sin), *given, dx, dnorm, dqkv, dbias, dqk_norm)
         return dx, dnorm, dqkv, dbias, dqk_norm, *(None,) * 6
 

@@ -5,7 +5,7 @@
 
 // -- operands ----------------------------------------------------------------------------------------------------------
 
-INLINE ivec integers(const float *x, vec inverse) { return __builtin_convertvector(nearest(load(x) * inverse), ivec); }
+INLINE ivec integers(const float *x, vec inverse) { return whole(load(x), inverse, 0.0f); }
 
 INLINE void store_halves(int32_t *out, ivec x) {
 #if defined(__AVX512F__)

@@ -3,14 +3,12 @@
 
 // -- operands ----------------------------------------------------------------------------------------------------------
 
-INLINE vec rounded(const float *x, vec inverse) { return nearest(load(x) * inverse); }
-
-INLINE void store_bytes(uint8_t *out, vec x) {
-    ivec wide = __builtin_convertvector(x, ivec);
+// The lowest byte of each lane.
+INLINE void store_bytes(uint8_t *out, ivec x) {
 #if defined(__AVX512F__)
-    _mm_storeu_si128((__m128i *)out, _mm512_cvtepi32_epi8((__m512i)wide));
+    _mm_storeu_si128((__m128i *)out, _mm512_cvtepi32_epi8((__m512i)x));
 #else
-    for (int i = 0; i < PART; i++) out[i] = (uint8_t)wide[i];
+    for (int i = 0; i < PART; i++) out[i] = (uint8_t)x[i];
 #endif
 }
 
@@ -18,7 +16,7 @@ INLINE void quantise_row(const float *x, long width, uint8_t *bytes, float peak,
     float inverse;
     *scale = power_of_two(peak, 127.0f, &inverse);
     const vec by = splat(inverse);
-    for (long k = 0; k < width; k += PART) store_bytes(bytes + k, rounded(x + k, by) + 128.0f);
+    for (long k = 0; k < width; k += PART) store_bytes(bytes + k, whole(load(x + k), by, 128.0f));
 }
 
 // The largest |x| of a row, and the larger of that in each column and of `peaks`.
@@ -42,14 +40,21 @@ void column_peaks(const float *x, long rows, long width, float *peaks) {
         for (long k = 0; k < width; k += PART) store(peaks + k, larger(absolute(load(x + k)), load(peaks + k)));
 }
 
-// Four rows of 16 bytes, given as integers of 32 bits, interleaved: [16][4].
-INLINE void store_four(uint8_t *out, ivec a, ivec b, ivec c, ivec d) {
-    *(ivec *)out = (a & 255) | (b & 255) << 8 | (c & 255) << 16 | d << 24;
+// The lowest bytes of four rows, interleaved: [16][4].
+INLINE ivec four_bytes(ivec a, ivec b, ivec c, ivec d) { return (a & 255) | (b & 255) << 8 | (c & 255) << 16 | d << 24; }
+
+// sum + 128 times the four signed bytes of each lane.
+INLINE ivec add_offset(ivec sum, ivec bytes) {
+#if defined(__AVX512VNNI__)
+    return (ivec)_mm512_dpbusd_epi32((__m512i)sum, _mm512_set1_epi8((char)128), (__m512i)bytes);
+#else
+    return sum + ((bytes << 24 >> 24) + (bytes << 16 >> 24) + (bytes << 8 >> 24) + (bytes >> 24)) * 128;
+#endif
 }
 
 void quantise_columns(const float *x, long rows, long width, const float *peaks, uint8_t *bytes, float *scale, int32_t *offset) {
     const long padded = (rows + 3) / 4 * 4;
-    const ivec shift = (ivec){0} + (offset ? 0 : 128);
+    const float shift = offset ? 0.0f : 128.0f;
     float *inverse = floats(width);
     for (long n = 0; n < width; n += PART) {
         vec by;
@@ -57,20 +62,20 @@ void quantise_columns(const float *x, long rows, long width, const float *peaks,
         store(inverse + n, by);
     }
     if (offset) memset(offset, 0, (size_t)width * 4);
-    for (long t = 0; t < rows; t += 4)
+    for (long t = 0; t < rows; t += 4) {
+        const long some = smaller_of(4, rows - t);
+        const float *row = x + t * width;
         for (long n = 0; n < width; n += PART) {
             const long panel = offset ? n / PANEL_COLUMNS * PANEL_COLUMNS : 0;
             const long ld = smaller_of(offset ? PANEL_COLUMNS : width, width - panel);
             const vec by = load(inverse + n);
             ivec four[4];
-            for (long i = 0; i < 4; i++) {
-                four[i] = (ivec){0};
-                if (t + i < rows) four[i] = __builtin_convertvector(rounded(x + (t + i) * width + n, by), ivec);
-            }
-            if (offset) *(ivec *)(offset + n) += (four[0] + four[1] + four[2] + four[3]) * 128;
-            store_four(bytes + panel * padded + (n - panel) * 4 + t * ld, four[0] + shift, four[1] + shift, four[2] + shift,
-                       four[3] + shift);
+            for (long i = 0; i < 4; i++) four[i] = whole(i < some ? load(row + i * width + n) : (vec){0}, by, shift);
+            const ivec packed = four_bytes(four[0], four[1], four[2], four[3]);
+            if (offset) *(ivec *)(offset + n) = add_offset(*(ivec *)(offset + n), packed);
+            *(ivec *)(bytes + panel * padded + (n - panel) * 4 + t * ld) = packed;
         }
+    }
     free(inverse);
 }
 
@@ -86,9 +91,9 @@ void quantise_transposed(const float *w, long rows, long width, int8_t *bytes, f
             const vec by = splat(inverse);
             ivec sum = {0};
             for (long k = 0; k < width; k += PART) {
-                const vec values = rounded(w + k, by);
+                const vec values = nearest(load(w + k) * by);
                 sum += __builtin_convertvector(values, ivec);
-                store_bytes(some + i * width + k, values);
+                store_bytes(some + i * width + k, __builtin_convertvector(values, ivec));
             }
             int32_t total = 0;
             for (int lane = 0; lane < PART; lane++) total += sum[lane];
@@ -112,36 +117,44 @@ void quantise_transposed(const float *w, long rows, long width, int8_t *bytes, f
 #define TILE 6
 
 // A tile of `rows` (at most TILE) by `vectors` * 16 columns (at most 64); constants once it is inlined.
-INLINE void tile(int rows, int vectors, Left left, Right right, long m, long n, long summed, float *out, long ld, int add) {
+INLINE void tile(int rows, int vectors, Left left, Right right, long m, long n, long summed, float *out, long ld, const float *base) {
     ivec sums[TILE][4];
+    // Unrolled, so that the sums are registers from the start.
+#pragma GCC unroll 6
     for (int r = 0; r < rows; r++)
+#pragma GCC unroll 4
         for (int v = 0; v < vectors; v++) sums[r][v] = -*(const ivec *)(right.offset + n + v * LANES);
     const uint8_t *a = left.bytes + m * left.row;
     const int8_t *b = right.bytes + n * summed;
     for (long k = 0; k < summed; k += 4, a += left.step, b += vectors * LANES * 4)
+#pragma GCC unroll 6
         for (int r = 0; r < rows; r++) {
             int32_t four;
             memcpy(&four, a + r * left.row, 4);
+#pragma GCC unroll 4
             for (int v = 0; v < vectors; v++)
                 sums[r][v] = (ivec)_mm512_dpbusd_epi32((__m512i)sums[r][v], _mm512_set1_epi32(four),
                                                       _mm512_loadu_si512(b + v * LANES * 4));
         }
+    out += m * ld + n;
+    if (base) base += m * ld + n;
+#pragma GCC unroll 6
     for (int r = 0; r < rows; r++)
+#pragma GCC unroll 4
         for (int v = 0; v < vectors; v++) {
-            float *place = out + (m + r) * ld + n + v * LANES;
             vec value = __builtin_convertvector(sums[r][v], vec) * (left.scale[m + r] * load(right.scale + n + v * LANES));
-            if (add) value = load(place) + value;
-            store(place, value);
+            if (base) value = load(base + r * ld + v * LANES) + value;
+            store(out + r * ld + v * LANES, value);
         }
 }
 
-#define TILE_OF(R, V) tile(R, V, left, right, m, n, summed, out, ld, add)
+#define TILE_OF(R, V) tile(R, V, left, right, m, n, summed, out, ld, base)
 #define TILE_CASE(R)                                                                                                             \
     case R:                                                                                                                      \
         BY_VECTORS(R)                                                                                                            \
         break;
 
-void product(Left left, Right right, long rows, long summed, float *out, long ld, int add) {
+void product(Left left, Right right, long rows, long summed, float *out, long ld, const float *base) {
     for (long n = 0; n < right.columns; n += PANEL_COLUMNS) {
         const int vectors = (int)(smaller_of(PANEL_COLUMNS, right.columns - n) / LANES);
         for (long m = 0; m < rows; m += TILE) switch (rows - m) {
@@ -171,7 +184,9 @@ INLINE void widen(const int32_t *groups, long count, int32_t flip, int32_t *firs
 }
 
 // Bytes widened to 16 bits, of which pairs are multiplied and summed exactly; the instruction on bytes saturates.
-void product(Left left, Right right, long rows, long summed, float *out, long ld, int add) {
+void product(Left left, Right right, long rows, long summed, float *out, long ld, const float *base) {
+    if (base && base != out)
+        for (long m = 0; m < rows; m++) memcpy(out + m * ld, base + m * ld, (size_t)right.columns * 4);
     const long pairs = summed / 2;
     int32_t *wide = aligned(rows * summed * 2), *panel = aligned(PANEL_COLUMNS * summed * 2);
     const int by_rows = left.step == 4;
@@ -187,7 +202,7 @@ void product(Left left, Right right, long rows, long summed, float *out, long ld
         for (long k = 0; k < pairs; k += 2)
             widen((const int32_t *)(right.bytes + n * summed) + k / 2 * columns, columns, 0, panel + k * columns,
                   panel + (k + 1) * columns);
-        pair_product_once(a, (PairRight){panel, right.scale + n, columns}, rows, pairs, 0, columns, out + n, ld, add ? 1.0f : 0.0f);
+        pair_product_once(a, (PairRight){panel, right.scale + n, columns}, rows, pairs, 0, columns, out + n, ld, base ? 1.0f : 0.0f);
     }
     free(wide), free(panel);
 }

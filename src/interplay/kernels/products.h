@@ -38,8 +38,9 @@ void quantise_columns(const float *x, long rows, long width, const float *peaks,
 // Rows of w (rows, width) as the columns of a right operand with scale and offset (rows).
 void quantise_transposed(const float *w, long rows, long width, int8_t *bytes, float *scale, int32_t *offset);
 
-// out (rows, columns), with `ld` floats between rows, = or += left (rows, summed) . right (summed, columns).
-void product(Left left, Right right, long rows, long summed, float *out, long ld, int add);
+// out (rows, columns), with `ld` floats between rows, = left (rows, summed) . right (summed, columns); plus `base`, where it is not
+// null, which is `out` or lies as that does.
+void product(Left left, Right right, long rows, long summed, float *out, long ld, const float *base);
 
 // out (rows, columns) = or += sum over t of a[r * row + t * step] * b[t * ldb + c] in order of t, fused. columns: multiple of 16.
 void float_product(const float *a, long row, long step, const float *b, long ldb, long rows, long columns, long summed, float *out,

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import pyarrow.parquet as pq
 
 from interplay.core import artifact
-from interplay.core.model import UserError
+from interplay.core.model import UserError, nearest_name
 from interplay.tasks.transcripts import MARK
 
 Row = dict[str, Any]
@@ -48,16 +48,18 @@ def rollout_block(row: dict[str, Any], problem: dict[str, Any]) -> str:
 # -- as text -----------------------------------------------------------------------------------------------------------
 
 
-def show_rollouts(folder: Path, failed: bool | None, limit: int, step: int | None = None) -> str:
+def show_rollouts(folder: Path, failed: bool | None, limit: int, step: int | None = None, error: str | None = None) -> str:
     """The last `limit` distinct rollouts of an rl artifact, of a `step` or of all, or the first of an evaluate artifact spread
-    over its problems; `failed`: only those not strictly right (True), only those that are (False), or all (None).
+    over its problems; `failed`: only those not strictly right (True), only those that are (False), or all (None); `error`: only
+    those of a class.
 
-    Raises UserError when the folder holds neither rollouts nor samples, or not that step."""
+    Raises UserError when the folder holds neither rollouts nor samples, or not that step or class."""
     name = next((name for name in ("rollouts.parquet", "samples.parquet") if (folder / name).exists()), None)
     if name is None:
         raise UserError(f"{folder}: no rollouts.parquet or samples.parquet; give the digest of a finished rl or evaluate stage")
     rows = pq.read_table(folder / name).to_pylist()
     rows = rows if step is None else _of_step(rows, step, folder / name)
+    rows = rows if error is None else _of_class(rows, error)
     chosen = _repeated([row for row in rows if failed is None or row["strict"] != failed])
     if not chosen:
         what = "" if failed is None else " failed" if failed else " passed"
@@ -75,6 +77,13 @@ def _of_step(rows: list[Row], step: int, file: Path) -> list[Row]:
     if step not in steps:
         raise UserError(f"--step = {step}: {file} keeps no rollouts of it; it has {len(steps)} steps, {steps[0]} to {steps[-1]}")
     return [row for row in rows if row["step"] == step]
+
+
+def _of_class(rows: list[Row], error: str) -> list[Row]:
+    classes = [name for name, _ in Counter(row["error"] for row in rows).most_common()]
+    if error not in classes:
+        raise UserError(f"--error = {error}: no kept completion is of that class{nearest_name(error, classes)}")
+    return [row for row in rows if row["error"] == error]
 
 
 def _repeated(rows: list[Row]) -> list[list[Row]]:

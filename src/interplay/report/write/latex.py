@@ -32,7 +32,9 @@ CELL, INTERVAL, BELOW, GAP = 8.0, 7.0, 6.0, 8.0
 """Points: type of a cell, of an interval within the line and of one beneath a value; the room between two columns."""
 WIDTHS = {**dict.fromkeys(".,:;|' ", 0.26), **dict.fromkeys("[]()-ijlt", 0.32), **dict.fromkeys("−+=<>", 0.57), "%": 0.83}
 """Of characters of Times in units of the type; others are about half of it."""
-LINE, STACKED, HEADS, CAPTION = 10.5, 18.0, 34.0, 11.0
+QUAD = "mm"
+"""As wide as an indent."""
+LINE, STACKED, HEADS, CAPTION = 10.5, 20.0, 34.0, 11.0
 """Points: the height of a row, of one with intervals beneath, of the heads of a panel, and of a line of a caption, about."""
 OTHER_COLUMNS = 230.0
 """Points of the columns of claims next to their sentences."""
@@ -103,7 +105,9 @@ class Float(NamedTuple):
 
 def text_width(said: str, size: float) -> float:
     """Points of a line of text, about."""
-    return size * sum(WIDTHS.get(character, 0.5) for character in said.replace("$-$", "−").replace("$<$", "<"))
+    return size * sum(
+        WIDTHS.get(character, 0.5) for character in said.replace("$-$", "−").replace("$<$", "<").replace("  ", QUAD)
+    )
 
 
 def paper_text(said: str) -> str:
@@ -275,7 +279,7 @@ def table_latex(made: Float, room: Room) -> str:
 
 def _one_float(made: Float, kind: str, stacked: bool, rows: range, panels: list[list[Group]], number: int) -> str:
     """The panels with these rows; of several floats the first has the caption."""
-    lines = [rf"\begin{{{kind}}}[tbp]", TOP]
+    lines = [rf"\begin{{{kind}}}[htbp]", TOP]
     caption = rf"Table~\ref{{tab:{made.name}}}, continued." if number else caption_text(made.caption)
     lines += [rf"\caption{{{caption}}}", rf"\label{{tab:{made.name}{f'-{number + 1}' if number else ''}}}"]
     columns = max(sum(len(group.heads) for group in panel) for panel in panels)
@@ -303,14 +307,17 @@ def _fit(groups: list[Group], first: float, room: Room) -> tuple[bool, bool, lis
 
 
 def _stack_panels(groups: list[Group], first: float, width: float) -> list[list[Group]]:
-    """The groups in panels that are no wider than `width`."""
+    """The groups in panels that are no wider than `width`, as many in each where that fits."""
     panels: list[list[Group]] = [[]]
     for group in (part for one in groups for part in _split(one, width - first)):
         used = first + sum(other.width(True) for other in panels[-1])
         if panels[-1] and used + group.width(True) > width:
             panels.append([])
         panels[-1].append(group)
-    return panels
+    parts = list(itertools.chain.from_iterable(panels))
+    ends = [[parts[place] for place in of] for of in np.array_split(np.arange(len(parts)), len(panels))]
+    fits = all(first + sum(group.width(True) for group in panel) <= width for panel in ends)
+    return ends if fits else panels
 
 
 def _split(group: Group, room: float) -> list[Group]:
@@ -364,7 +371,7 @@ def _panel(made: Float, groups: list[Group], places: range, stacked: bool) -> li
         under = group_name
         label = rf"\quad {paper_text(names[0][2:])}" if indented else paper_text(names[0])
         cells = [cell.latex(stacked) for group in groups for cell in group.rows[place]]
-        lines.append(rf"{' & '.join([label, *map(paper_text, names[1:]), *cells])} \\")
+        lines.append(rf"{' & '.join([label, *map(paper_text, names[1:]), *cells])} \\{'[2pt]' if stacked else ''}")
     below = dict.fromkeys(name for group in groups for name in group.below)
     for name in below:
         cells = [shown for group in groups for shown in group.below.get(name, [""] * len(group.heads))]
@@ -375,7 +382,7 @@ def _panel(made: Float, groups: list[Group], places: range, stacked: bool) -> li
 
 def claims_latex(claims: Sequence[Mapping[str, Any]], cite: Callable[[str], str], room: Room) -> str:
     """The claims with what was found and their verdicts, across the page; `cite` makes references of a source."""
-    lines = [f"% Needs \\usepackage{{array,booktabs}}.\n{MACROS}\\begin{{table*}}[tbp]", TOP]
+    lines = [f"% Needs \\usepackage{{array,booktabs}}.\n{MACROS}\\begin{{table*}}[htbp]", TOP]
     lines += [r"\caption{Claims of the study and what was found: estimates with 95\,\% intervals.}", r"\label{tab:claims}"]
     ragged = rf">{{\raggedright\arraybackslash}}p{{{room.page - OTHER_COLUMNS:g}pt}}"
     lines += [rf"\begin{{tabular}}{{@{{}}{ragged}rrl@{{}}}}", r"\toprule"]

@@ -18,11 +18,12 @@ from interplay.core import artifact, model
 from interplay.report.draw import figures, style
 from interplay.report.figure_spec import Figure
 from interplay.report.stats import contrast, frame
-from interplay.report.write import answers, latex
+from interplay.report.write import answers, headline, latex
 from interplay.study.plan import Plan
 
 TIMES = "times"
 """The font of most venues: STIX in figures, which has its shapes, and mathptmx in the text."""
+MINUS = re.compile(r"(?<![\w.])-(?=\d)")
 IDS = re.compile(r"\b\d{4}\.\d{4,5}\b")
 """arXiv ids."""
 ENTRY = re.compile(r"@\w+\{(?P<key>[^,]+),.*?eprint = \{(?P<id>[^}]+)\}.*?\n\}", re.DOTALL)
@@ -41,6 +42,9 @@ class Layout(NamedTuple):
 
 LAYOUTS = {"column": Layout(3.25, 6.75, 2), "text": Layout(5.5, 5.5, 4)}
 """column: two columns, as at ICML and ACL; text: one, as at NeurIPS and ICLR."""
+WIDER = 1.1
+"""Computer Modern next to Times, whose widths the tables are fitted by."""
+FURTHER = "\n\\onecolumn\n\\appendix\n\\section{Further results}\\suppressfloats[t]\n"
 MOST_BARS = 40
 """In a column; a figure with more is as wide as the page."""
 
@@ -78,7 +82,8 @@ def fill_paper(part: Path, made: answers.Answer, claims: Sequence[Mapping[str, A
     used = list(dict.fromkeys([*papers, *IDS.findall(" ".join(str(claim.get("source", "")) for claim in claims))]))
     entries = bibliography(used)
     drawn = draw_figures(part / "figures", made.results, list(made.drawings), layout, check_font(look.font))
-    room = latex.Room(72 * layout.width, 72 * layout.page)
+    type_width = 1.0 if look.font == TIMES else WIDER
+    room = latex.Room(72 * layout.width / type_width, 72 * layout.page / type_width)
     floats = {name: latex.grid_float(name, grid) for name, grid in made.grids.items() if grid.cells}
     floats |= {name: latex.contrast_float(name, one) for name, one in made.contrasts.items() if one.blocks}
     for name, one in floats.items():
@@ -94,9 +99,11 @@ def fill_paper(part: Path, made: answers.Answer, claims: Sequence[Mapping[str, A
         font="\\usepackage[T1]{fontenc}\n\\usepackage{mathptmx}" if look.font == TIMES else f"% figures: {look.font}",
         title=latex.paper_text(spec.question),
         setup=_setup(made.results, entries, papers),
-        results=_results(claims, [name for name in floats if name not in later], drawn),
+        results=_answer(made) + _results(claims, [name for name in floats if name not in later], drawn),
         cited=_bibliography([key for key, _ in entries.values()]),
-        further="\n\\onecolumn\n\\appendix\n\\section{Further results}\n" + _inputs("tables", later) if later else "",
+        further="\n\\onecolumn\n\\appendix\n\\section{Further results}\\suppressfloats[t]\n" + _inputs("tables", later)
+        if later
+        else "",
     )
     artifact.write_atomic(part / "paper.tex", text.encode())
 
@@ -140,6 +147,16 @@ def _values(settings: Sequence[str]) -> str:
     if len(axes) > 1 or any("," in setting for setting in settings):
         return " or ".join(settings)
     return f"{axes.pop()}={', '.join(setting.partition('=')[2] for setting in settings)}"
+
+
+def _answer(made: answers.Answer) -> str:
+    """What the page of the study begins with, as text; nothing where the claims are not judged here."""
+    if not made.judged:
+        return ""
+    top = headline.make_headline(made)
+    verdict = f" ({top.verdict.word})" if top.verdict else ""
+    said = " ".join([f"{top.lead}{verdict}: {top.details}", *top.others])
+    return latex.paper_text(MINUS.sub("−", said)) + "\n\n"
 
 
 def _results(claims: Sequence[Mapping[str, Any]], floats: Sequence[str], drawn: Sequence[str]) -> str:
@@ -187,7 +204,7 @@ def draw_figures(out: Path, results: frame.Results, names: Sequence[str], layout
             if shutil.which("pdflatex"):
                 _save_pgf(canvas, out / f"{name}.pgf")
         kind, said = "figure*" if wide else "figure", latex.paper_text(caption[:1].upper() + caption[1:])
-        lines = [rf"\begin{{{kind}}}[tbp]", r"\centering", rf"\includegraphics{{{name}.pdf}}", rf"\caption{{{said}}}"]
+        lines = [rf"\begin{{{kind}}}[htbp]", r"\centering", rf"\includegraphics{{{name}.pdf}}", rf"\caption{{{said}}}"]
         lines += [rf"\label{{fig:{name}}}", rf"\end{{{kind}}}", ""]
         artifact.write_atomic(out / f"{name}.tex", "\n".join(lines).encode())
         drawn.append(name)
