@@ -169,7 +169,10 @@ METHODS: list[dict[str, Any]] = [
 SPECS: dict[str, list[dict[str, Any]]] = {
     "source": [{"sha256": "0" * 64}, {"hub_id": "Qwen/Qwen2.5-0.5B", "revision": "f" * 40}],
     "problems": [PROBLEMS, {**PROBLEMS, "transform": CUSTOM}, BIOS, TAXONOMY, PROSE, *ENVIRONMENTS, {**PROBLEMS, "task": CUSTOM}],
-    "dataset": [{"format": "hotpotqa", "sha256": "0" * 64}],
+    "dataset": [
+        {"format": "hotpotqa", "sha256": "0" * 64},
+        {"format": "jsonl", "sha256": "0" * 64, "fields": {"question": "prompt"}},
+    ],
     "curate": [
         SIFTED,
         {

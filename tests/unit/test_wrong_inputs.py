@@ -194,7 +194,7 @@ NEW = {
         **reward("def score(problems, completions, verdicts, weight=1): ...\n", options={"weigth": 2}),
     ),
     "a form of data": Wrong(("data.own.format", "jsnl", "jsonl"), **data(GOOD_ROW, format="jsnl")),
-    "a file without its form": Wrong(("data.own", "format"), **data(GOOD_ROW, format=None)),
+    "a file without its form": Wrong(("data.own", "format"), **data(GOOD_ROW, format=None, file="rows.txt")),
     "an empty file of rows": Wrong(("data.own.file", "rows.jsonl", "no items"), **data("")),
 }
 CASES = {
