@@ -57,8 +57,8 @@ COMMANDS: dict[str, Row] = {
     "verify": Row("storage", "keeping", "check the payloads of finished stages against their records"),
     "gc": Row("storage", "keeping", "garbage collection: results that no committed lock reaches"),
     "adopt": Row("storage", "keeping", "add a model from outside to the graph"),
-    "store": Row("storage", "keeping", "push payloads and records to the DVC remote, or pull them"),
-    "track": Row("storage", "keeping", "mirror records and metrics into MLflow"),
+    "store": Row("storage", "keeping", "payloads and records in the DVC remote; tables from committed scores"),
+    "track": Row("planning", "keeping", "mirror records and metrics into MLflow"),
 }
 
 DAY = {
