@@ -303,6 +303,7 @@ def on_start(graph: Graph, cores: int | None = None) -> None:
     drift. The jobs share `cores` of this machine; None: they run elsewhere. An error is printed in one line and raises
     SystemExit(2)."""
     try:
+        logging.getLogger("snakemake.logging").addFilter(_is_no_false_alarm)
         if cores:
             resources.launch_cores(cores)
         check_external(graph.to_make())
@@ -319,6 +320,11 @@ def on_start(graph: Graph, cores: int | None = None) -> None:
     if cores and graph.site.fork_server and len(made := graph.to_make()) > 1:
         with contextlib.suppress(OSError):  # such as a temporary folder whose path is too long for a socket
             graph.server = forkserver.Launched([kind for kind in KINDS if any(stage.kind == kind for stage in made)])
+
+
+def _is_no_false_alarm(record: logging.LogRecord) -> bool:
+    """Whether a message of Snakemake is other than that the record of a failed stage, which never was, cannot be restored."""
+    return "record.json: no backup found" not in record.getMessage()
 
 
 def _fetch_payloads(graph: Graph) -> None:
