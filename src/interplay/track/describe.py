@@ -159,7 +159,13 @@ def source_tags(plan: Plan, out: Path) -> dict[str, str]:
 
 def run_tags(plan: Plan, stage: Stage, place: Place | None) -> dict[str, str]:
     """What finds a run again, and what may change from plan to plan."""
-    found = {**plan_tags(plan), "stage.digest": stage.digest, "stage.kind": stage.kind, "mlflow.note.content": _note(stage)}
+    found = {
+        **plan_tags(plan),
+        "stage.digest": stage.digest,
+        "address": plan.address(stage),
+        "stage.kind": stage.kind,
+        "mlflow.note.content": _note(stage),
+    }
     if place is not None:
         found["arms"] = ", ".join(place.arms)
         found |= {"curves": plan.scale} if KINDS[stage.kind].logged else {}

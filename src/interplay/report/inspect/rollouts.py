@@ -4,6 +4,7 @@ and in pages that are filtered by error class and step, each distinct completion
 import difflib
 import re
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -104,6 +105,8 @@ def _block(same: list[Row], problems: dict[tuple[int, int], Row]) -> str:
 
 FILES = ("rollouts.parquet", "samples.parquet")
 PER_PAGE = 20
+LAST_STEPS = 50
+"""Steps of a running RL stage whose completions are read."""
 WORDS = re.compile(r"\w+|\s+|[^\w\s]")
 LONGEST = 4000
 """Characters of a text that is compared with the reference solution word by word; comparing takes its square."""
@@ -122,17 +125,12 @@ class Choice(NamedTuple):
 def browse_rollouts(folder: Path, choice: Choice) -> dict[str, Any]:
     """One page of the completions of an artifact: how many there are by error class and by step, and of the chosen ones the
     problem, the reference solution, and the parts of both texts in which they differ. Raises UserError without completions."""
-    path = next((folder / name for name in FILES if (folder / name).exists()), None)
-    if path is None:
-        raise UserError(f"{folder}: no completions here yet; RL writes them with its first save, an evaluation at its end")
-    head = [name for name in ("step", "set", "index", "error", "completion") if name in pq.read_schema(path).names]
-    rows = pq.read_table(path, columns=head).to_pylist()
+    rows, whole = _light_rows(folder)
     steps = sorted({row["step"] for row in rows if "step" in row})
-    rows = [{**row, "at": at} for at, row in enumerate(rows)]
     wanted = [row for row in rows if choice.step in (None, row.get("step")) and choice.problem in (None, row["index"])]
     groups = _repeated([row for row in wanted if choice.error in (None, row["error"])])
     shown = groups[choice.page * PER_PAGE : (choice.page + 1) * PER_PAGE]
-    table, problems = pq.read_table(path), gold_text(folder) if shown else {}
+    problems = gold_text(folder) if shown else {}
     return {
         "errors": dict(Counter(row["error"] for row in wanted).most_common()),
         "steps": steps,
@@ -140,8 +138,24 @@ def browse_rollouts(folder: Path, choice: Choice) -> dict[str, Any]:
         "distinct": len(groups),
         "page": choice.page,
         "pages": -(-len(groups) // PER_PAGE),
-        "rows": [_shown(table.slice(same[0]["at"], 1).to_pylist()[0], len(same), problems) for same in shown],
+        "rows": [_shown(whole(same[0]["at"]), len(same), problems) for same in shown],
     }
+
+
+def _light_rows(folder: Path) -> tuple[list[Row], Callable[[int], Row]]:
+    """All completions with what they are chosen by and their place `at`, and a function from the place to the whole row. Of an RL
+    stage that runs those of its last steps."""
+    path = next((folder / name for name in FILES if (folder / name).exists()), None)
+    if path is not None:
+        head = [name for name in ("step", "set", "index", "error", "completion") if name in pq.read_schema(path).names]
+        table = pq.read_table(path)
+        rows = table.select(head).to_pylist()
+        return [{**row, "at": at} for at, row in enumerate(rows)], lambda at: table.slice(at, 1).to_pylist()[0]
+    files = sorted((folder / "resume" / "steps").glob("*.json"), key=lambda file: int(file.stem))[-LAST_STEPS:]
+    found = [row for file in files for row in artifact.read_json(file)["rollouts"]]
+    if not found:
+        raise UserError("no completions yet: an evaluation writes them at its end, RL with each step")
+    return [{**row, "at": at} for at, row in enumerate(found)], lambda at: found[at]
 
 
 def _shown(row: Row, count: int, problems: dict[tuple[int, int], Row]) -> dict[str, Any]:

@@ -164,14 +164,15 @@ def _others(made: answers.Answer, lead: contrast.JudgedClaim | None) -> list[str
 
 
 def idle_sentences(results: frame.Results) -> list[str]:
-    """`RL of rl_hard did not change the model: every reward was 0.`, a sentence for each training that changed nothing."""
-    said = []
+    """`Stage rl of rl_hard did not change the model: every reward was 0.`: training that changed nothing, one sentence for
+    arms with the same reason."""
+    found: dict[tuple[str, str], list[str]] = {}
     for arm, stages in notes.idle_stages(results, frame.arms(results.spec)).items():
         for name, digests in stages.items():
             rewards = [line["reward"] for digest in digests for line in metrics.read(results.folders[digest]) if "reward" in line]
             why = f": every reward was {rewards[0]:g}" if rewards and len(set(rewards)) == 1 else ""
-            said.append(f"Stage {name} of {results.spec.label_of(arm)} did not change the model{why}.")
-    return said
+            found.setdefault((name, why), []).append(results.spec.label_of(arm))
+    return [f"Stage {name} of {', '.join(arms)} did not change the model{why}." for (name, why), arms in found.items()]
 
 
 def _unclaimed(made: answers.Answer) -> list[str]:

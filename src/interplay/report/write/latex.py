@@ -3,6 +3,7 @@ as fit. Where they do not fit, intervals go beneath their values, then columns i
 
 import itertools
 import math
+import re
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -55,8 +56,10 @@ class Cell(NamedTuple):
     def latex(self, stacked: bool) -> str:
         """As LaTeX."""
         value = rf"\{self.dress}{{{self.value}}}" if self.dress else self.value
-        value += rf"\marked{{{self.mark}}}" if self.mark else ""
-        return rf"\ci{'stacked' if stacked else ''}{{{value}}}{{{self.low}}}{{{self.high}}}" if self.low else value
+        mark = rf"\marked{{{self.mark}}}" if self.mark else ""
+        if not self.low or stacked:
+            value, mark = value + mark, ""  # else an interval follows in the line, which the mark would lie on
+        return rf"\ci{'stacked' if stacked else ''}{{{value}}}{{{self.low}}}{{{self.high}}}{mark}" if self.low else value
 
     def width(self, stacked: bool) -> float:
         """Points, about."""
@@ -120,6 +123,11 @@ def paper_text(said: str) -> str:
         return plain or f"[U+{ord(character):04X}]"
 
     return "".join(map(known, said)).translate(ESCAPES)
+
+
+def breakable_text(said: str) -> str:
+    """Escaped, with room for a line break within the names of combinations."""
+    return re.sub(r"([\[,=])(?=\S)", r"\1\\allowbreak{}", paper_text(said))
 
 
 # What a table holds.
@@ -396,9 +404,8 @@ def claims_latex(claims: Sequence[Mapping[str, Any]], cite: Callable[[str], str]
         shown = "--" if math.isnan(value) else _interval(estimate.Estimate(value, low, high), metric, signed).latex(False)
         said = paper_text(claim["says"]) + cite(claim.get("source", ""))
         bound = paper_text(_bound(test, metric, signed))
-        lines.append(
-            rf"{said}\newline{{\scriptsize {paper_text(what)}}} & {bound} & {shown} & {claim['verdict']} \\ \addlinespace[3pt]"
-        )
+        said += rf"\newline{{\scriptsize {breakable_text(what)}}}"
+        lines.append(rf"{said} & {bound} & {shown} & {claim['verdict']} \\ \addlinespace[3pt]")
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", r"\end{table*}"]) + "\n"
 
 
