@@ -35,7 +35,8 @@ def completed(lab: Lab, *words: str, run: str = "from interplay.cli import main;
         (["explain", "quickstart", "main", "rl_"], ["rl_edge", "rl_hard"]),
         (["compare", "quickstart/rl_e"], ["quickstart/rl_edge"]),
         (["show", "quickstart/ba"], ["quickstart/base/eval@0", "quickstart/base/base@0"]),
-        (["rollouts", "interplay/budget_split/third[rl_share=0.5]/e"], ["interplay/budget_split/third[rl_share=0.5]/eval@0"]),
+        (["show", "quickstart/rl_edge/rl", "@"], ["0"]),  # as Bash breaks quickstart/rl_edge/rl@
+        (["rollouts", "interplay/budget_split/third[rl_share", "=", "0.5]/eval", "@", "0"], ["0"]),
         (["store", "pu"], ["push", "pull"]),
         (["explain", "no_such_study", "main", "rl"], []),
     ],

@@ -32,6 +32,17 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Lab:
     good, bad = of_kind(plan, "rl")
     lines = [{"step": step + 1, "reward": step / 10, "effective_ratio": 0.0} for step in range(6)]
     (lab.start(good) / "metrics.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    for step in (2, 10):
+        row = {
+            "step": step,
+            "set": 0,
+            "index": 1,
+            "error": "value",
+            "prompt": f"of step {step}",
+            "completion": "x",
+            "reward": 0.0,
+        }
+        artifact.write_json(lab.out(good) / f"resume/steps/{step}.json", {"rollouts": [row], "history": []})
     artifact.write_json(lab.start(bad) / "failure.json", {"message": f"step 3: loss nan {HOSTILE}"})
     artifact.write_json(lab.out(bad) / "telemetry.json", {"attempts": 1})
     log = lab.folder / "logs/rl" / f"{bad.digest}.log"
@@ -104,6 +115,15 @@ def test_completions_are_filtered_by_error_class_and_differ_from_the_reference_w
     assert [part for part, differs in row["wrote"] if differs] == ["4"]
     assert [part for part, differs in row["gold"] if differs] == ["3"]
     assert [one["problem"] for one in page.get(path, problem=8).json()["rows"]] == [8]
+
+
+def test_a_running_stage_shows_the_completions_of_its_last_steps(lab: Lab, page: Served) -> None:
+    digest = of_kind(lab.plan(), "rl")[0].digest
+    found = page.get(f"api/rollouts/{digest}").json()
+    assert (found["steps"], found["total"]) == ([2, 10], 2)
+    assert page.get(f"api/rollouts/{digest}", step=10).json()["rows"][0]["prompt"] == "of step 10"
+    absent = of_kind(lab.plan(), "rl")[1].digest
+    assert page.get(f"api/rollouts/{absent}").status == 404
 
 
 @pytest.mark.parametrize(

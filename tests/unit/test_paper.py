@@ -7,13 +7,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import report_study as study
 from command_line import interplay
 from conftest import ROOT
 
 from interplay.report.spec import Contrast, Lineup
-from interplay.report.stats import contrast
+from interplay.report.stats import contrast, frame
 from interplay.report.stats.estimate import Estimate
-from interplay.report.write import latex, paper, tables
+from interplay.report.write import answers, latex, paper, tables
 
 SUMMARY = ROOT / "docs" / "results" / "interplay.budget_split.laptop.json"
 """Eleven arms, two grids of axes, names of more than twenty characters."""
@@ -56,8 +57,8 @@ def test_what_does_not_fit_goes_beneath_then_across_the_page_then_into_panels_an
 def test_arms_of_a_grid_stand_under_its_name() -> None:
     said = latex.table_latex(latex.grid_float("main", grid(["kl[beta=0.1]", "kl[beta=1]", "one[a=1]"], ["id"], ["nll"])), ROOM)
     lines = said.splitlines()
-    assert lines[lines.index(r"kl \\") + 1].startswith(r"\quad beta=0.1 & ")
-    assert any(one.startswith("one[a=1] & ") for one in lines)
+    assert lines[lines.index(r"kl \\") + 1].startswith(r"\quad beta 0.1 & ")
+    assert any(one.startswith("one: a 1 & ") for one in lines)
 
 
 @pytest.mark.parametrize(
@@ -98,6 +99,31 @@ def test_every_method_and_every_source_of_a_study_has_an_entry_with_title_and_au
     keys = [key for key, _ in entries.values()]
     assert len(set(keys)) == len(used) > 60
     assert paper.bibliography(["2999.12345"])["2999.12345"][1].startswith("@misc{arxiv2999.12345,")
+
+
+def test_the_text_begins_with_the_answer_and_names_what_the_study_builds_on(tmp_path: Path) -> None:
+    inputs = {"e0": study.write_evaluation(tmp_path, "e0", {2: [4, 3], 4: [1, 0] * 12})}
+    inputs["e1"] = study.write_evaluation(tmp_path, "e1", {2: [4, 2], 4: [3, 4] * 12}, model="n")
+    rows = [
+        study.arm("base", 0, ["base:pretrain:m"], "e0"),
+        study.arm("rl_edge", 0, ["base:pretrain:m", "rl:rl:n"], "e1", "base"),
+    ]
+    test = {"difference": "strict_pass@1", "band": "edge", "arm": "rl_edge", "against": "base", "at_least": 0.1}
+    spec = study.spec(
+        rows,
+        tables={"main": {"columns": ["id", "edge"], "cells": ["strict_pass@1"]}},
+        figures={"by_op": {"x": "op", "y": "strict_pass@1"}},
+        claims=[{"says": "RL lifts the edge", "source": "arXiv:2512.07783", "test": test}],
+    )
+    made = answers.answer_study(frame.read_results(spec, inputs))
+    paper.fill_paper(tmp_path / "out", made, contrast.claims_json(made.judged), ["2402.03300"], paper.Look())
+    said = (tmp_path / "out/paper.tex").read_text()
+    assert r"RL lifts the edge (indicated (1 replicate)): strict pass@1 on edge, base $\to$ rl\_edge: +75.0 points" in said
+    assert r"builds on \cite{shao2024grpo}" in said
+    assert r"rl\_edge (base $\to$ rl)" in said
+    assert r"RL lifts the edge~\cite{zhang2025interplay}" in (tmp_path / "out/tables/claims.tex").read_text()
+    assert r"\includegraphics{by_op.pdf}" in (tmp_path / "out/figures/by_op.tex").read_text()
+    assert (tmp_path / "out/references.bib").read_text().count("@misc{") == 2
 
 
 @latex_here

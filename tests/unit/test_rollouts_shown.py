@@ -49,3 +49,13 @@ def test_a_step_that_is_not_kept_or_that_an_evaluation_has_not_is_refused(tmp_pa
         show_rollouts(rollouts(tmp_path, STEPS), None, 10, step=9)
     with pytest.raises(UserError, match="has no steps; leave it out"):
         show_rollouts(rollouts(tmp_path / "b", STEPS, "samples.parquet"), None, 10, step=1)
+
+
+def test_completions_of_one_class_of_errors_can_be_chosen(tmp_path: Path) -> None:
+    out = rollouts(tmp_path, STEPS)
+    table = pd.read_parquet(out / "rollouts.parquet").assign(error=["value", "none", "value", "missing_node", "missing_node"])
+    table.to_parquet(out / "rollouts.parquet")
+    assert "a=4" in show_rollouts(out, None, 10, error="missing_node")
+    assert "a=1" not in show_rollouts(out, None, 10, error="missing_node")
+    with pytest.raises(UserError, match="--error = valu: no kept completion is of that class; did you mean 'value'"):
+        show_rollouts(out, None, 10, error="valu")

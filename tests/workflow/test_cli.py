@@ -34,7 +34,7 @@ def test_report_says_the_verdicts_and_the_page_and_plan_says_what_is_done(finish
 def test_a_report_that_is_not_there_is_named_with_the_command_that_makes_it(laboratory: Laboratory) -> None:
     result = laboratory.run("interplay", "report", "quickstart")
     assert result.returncode == 2
-    assert "snakemake all --config study=quickstart scale=laptop" in result.stderr
+    assert "run `interplay run quickstart --scale laptop`" in result.stderr
 
 
 def test_calibrate_needs_a_trained_base(laboratory: Laboratory) -> None:

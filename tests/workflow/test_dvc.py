@@ -5,10 +5,13 @@ import os
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import forked
+import pyarrow as pa
 import pytest
 from conftest import ROOT, Laboratory
+from pyarrow import parquet as pq
 
 from tools.reference import pipeline
 
@@ -58,6 +61,8 @@ def origin(finished: Laboratory, tmp_path_factory: pytest.TempPathFactory) -> Cl
     shutil.copytree(finished.folder / "results", folder / "results", symlinks=True)
     for name in (".gitignore", ".dvcignore", "dvc.yaml"):
         shutil.copy(ROOT / name, folder)
+    (folder / "data/scores").mkdir(parents=True)
+    shutil.copy(ROOT / "data/scores/README.md", folder / "data/scores")
     (folder / ".dvc").mkdir()
     for name in ("config", ".gitignore"):
         shutil.copy(ROOT / ".dvc" / name, folder / ".dvc")
@@ -84,15 +89,85 @@ def clone(origin: Clone, tmp_path: Path) -> Clone:
     return made
 
 
+SHOWN = ("docs/results/metrics", "docs/results/tables", "results/tables")
+
+
 def test_what_is_deleted_of_the_tables_comes_back_and_what_is_there_is_left_alone(origin: Clone) -> None:
-    tables = origin.folder / "results/tables/quickstart.smoke"
-    before = contents(tables)
-    assert "tables/main.csv" in before
+    before = {part: contents(origin.folder / part) for part in SHOWN}
+    assert "quickstart.smoke/main.tex" in before["docs/results/tables"]
     assert "didn't change" in origin.must("dvc", "repro", "quickstart")
-    shutil.rmtree(tables / "tables")
+    for part in SHOWN:
+        shutil.rmtree(origin.folder / part)
     assert jobs(origin.must("dvc", "repro", "quickstart")) == []
-    assert contents(tables) == before
+    assert {part: contents(origin.folder / part) for part in SHOWN} == before
     assert origin.changed() == []
+
+
+@pytest.fixture
+def fresh(tmp_path: Path) -> Clone:
+    """A clone of this project as it is in the working directory, with what its studies need."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    for name in listed.stdout.splitlines():
+        if not name.startswith(("src/", "tests/", "docs/", "bench/")) or name.startswith("docs/results/"):
+            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, tmp_path / name, follow_symlinks=False)
+    clone = Clone(
+        tmp_path, {key: value for key, value in os.environ.items() if key not in ("INTERPLAY_COMPUTE", "INTERPLAY_STORE")}
+    )
+    for words in (("init", "-q"), ("add", "-A"), ("-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "all")):
+        clone.must("git", *words)
+    return clone
+
+
+def test_a_fresh_clone_is_clean_to_dvc_and_shows_its_metrics(fresh: Clone) -> None:
+    assert "up to date" in fresh.must("dvc", "status")
+    assert "main.rl_edge.edge strict_pass@1" in fresh.must("dvc", "exp", "show", "--md", "--no-pager")
+    assert "demo curves" in fresh.must("dvc", "plots", "show", "--json")
+    assert set(fresh.must("dvc", "stage", "list", "--name-only").split()) == set(pipeline.stages(ROOT))
+
+
+def test_tables_and_verdicts_are_made_of_committed_scores_follow_them_and_are_not_computed_unasked(fresh: Clone) -> None:
+    scores = fresh.folder / "data/scores/demo.laptop.parquet"
+    for part in ("metrics", "tables"):
+        shutil.rmtree(fresh.folder / "docs/results" / part)
+    assert jobs(fresh.must("dvc", "repro", "demo")) == ["report"]
+    assert [name for name in fresh.changed() if "/demo." in name] == []  # byte for byte what is committed
+    assert not list(fresh.folder.glob("results/*/*/model"))
+
+    before, rows, known = shown(fresh), pq.read_table(scores), pq.read_metadata(scores).metadata
+    of_gold = {digest for digest in rows["stage"].unique().to_pylist() if "gold_sft" in label_of(fresh, digest)}
+    solved = [0 if row["stage"] in of_gold and row["band"] == "edge" else row["strict"] for row in rows.to_pylist()]
+    rows = rows.set_column(rows.column_names.index("strict"), "strict", pa.array(solved, rows.schema.field("strict").type))
+    with pq.ParquetWriter(scores, rows.schema, store_schema=False) as writer:
+        writer.write_table(rows)
+        writer.add_key_value_metadata({key: value for key, value in known.items() if key.startswith(b"interplay.")})
+    assert jobs(fresh.must("dvc", "repro", "demo")) == ["report"]
+    claim = "Supervision on the same problems lifts the edge, too"
+    assert (before["claims"][claim], shown(fresh)["claims"][claim]) == ("supported", "refuted")
+    assert shown(fresh)["main"]["gold_sft"]["edge strict_pass@1"] == 0
+    assert shown(fresh)["main"]["rl_edge"] == before["main"]["rl_edge"]
+
+    scores.unlink()
+    shutil.rmtree(fresh.folder / "results")
+    refused = fresh.run("interplay", "store", "rebuild", "demo", "--scale", "laptop")
+    assert refused.returncode == 2
+    [line] = refused.stderr.splitlines()
+    assert " stages would have to be computed, about " in line
+    assert "hours on this machine; data/scores/demo.laptop.parquet is not here (`git checkout " in line
+    assert "`INTERPLAY_COMPUTE=1 dvc repro` computes them" in line
+    assert fresh.run("dvc", "repro", "demo").returncode != 0
+    assert not list(fresh.folder.glob("results/*/*/record.json"))
+
+
+def shown(clone: Clone) -> dict[str, Any]:
+    return dict(json.loads((clone.folder / "docs/results/metrics/demo.laptop.json").read_text()))
+
+
+def label_of(clone: Clone, digest: str) -> str:
+    """Where a stage stands in the study."""
+    return str(json.loads((clone.folder / "results/evaluate" / digest / "stage.json").read_text())["label"])
 
 
 def test_after_clone_and_pull_there_is_nothing_to_do_and_a_missing_payload_is_named_before_any_job(
@@ -147,22 +222,13 @@ def lose_an_evaluation_and(payload: Path, project: Path) -> Path:
 
 def test_from_the_small_records_alone_every_table_is_made_again_and_no_weights_are_there(clone: Clone, origin: Clone) -> None:
     clone.must("dvc", "pull", "results/studies.dvc")
-    said = clone.must("dvc", "repro", "quickstart")
+    said = clone.must("dvc", "repro", "--force", "quickstart")
     assert jobs(said) == ["report"]
     for part in ("tables", "studies"):
         assert contents(clone.folder / "results" / part) == contents(origin.folder / "results" / part)
     names = {path.name for path in clone.folder.glob("results/*/*/**/*")}
     assert not names & {"model.safetensors", "samples.parquet", "problems.parquet", "tokens.npy"}
     assert clone.changed() == []  # what was not there was not dropped from the pointers
-
-
-def test_dvc_knows_every_study_of_the_papers_by_its_name_and_makes_its_plan_first(origin: Clone) -> None:
-    names = pipeline.stages(ROOT)
-    assert set(origin.must("dvc", "stage", "list", "--name-only").split()) == {*names, *(f"plan@{name}" for name in names)}
-    said = origin.must("dvc", "repro", "--dry", "extrapolation")
-    assert said.index("> interplay plan interplay/extrapolation --write") < said.index(
-        "study=interplay/extrapolation scale=smoke"
-    )
 
 
 def test_a_dvc_that_fails_leaves_the_study_standing_with_one_line(origin: Clone) -> None:

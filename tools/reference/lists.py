@@ -13,8 +13,8 @@ from interplay.core.digest import canonical
 from interplay.core.model import KeyPlace, Model, UserError, parse_model
 from interplay.rl.spec import Method
 
-LISTS = ("papers", "places", "withdrawn", "superseded", "methods", "metrics", "choosing")
-PAPERS, PLACES, WITHDRAWN, SUPERSEDED, METHODS, METRICS, CHOOSING = (f"docs/data/{name}.yaml" for name in LISTS)
+LISTS = ("papers", "places", "withdrawn", "superseded", "methods", "metrics", "choosing", "scores")
+PAPERS, PLACES, WITHDRAWN, SUPERSEDED, METHODS, METRICS, CHOOSING, SCORES = (f"docs/data/{name}.yaml" for name in LISTS)
 """The files, as messages name them."""
 WITHDRAWN_VERDICT = "withdrawn"
 TEXTS: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("texts.yaml").read_text(encoding="utf-8"))
@@ -191,6 +191,19 @@ def withdrawals(root: Path) -> tuple[Withdrawal, ...]:
             raise UserError(f"{WITHDRAWN}: {entry.study} at {entry.scale} has the claim '{entry.claim}' twice; remove one")
         seen.add(key)
     return made
+
+
+class Scores(Model):
+    """A study whose scores are committed."""
+
+    study: str
+    scale: str = ""
+    """Empty: that of configs/config.yaml."""
+
+
+def scores(root: Path) -> tuple[Scores, ...]:
+    """The studies of dvc.yaml."""
+    return tuple(parse_model(Scores, one, place) for place, one in _listed(_read(root, SCORES), KeyPlace(SCORES)))
 
 
 def _listed(found: Any, place: KeyPlace) -> Iterator[tuple[KeyPlace, Any]]:

@@ -5,7 +5,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from interplay.data import formats, tokenizer
+from interplay.data import formats, sets, tokenizer
 from interplay.data.curate import StepInputs
 from interplay.data.steps.chain import make_contexts
 from interplay.data.steps.context_spec import Keychain
@@ -19,6 +19,7 @@ from tools.reference import lists
 
 TASK = spec.OpDag(modulus=5, operators="+-*", letters=10, constants=(0, 4), branching=0.45, copies=0.2, distractors=(0, 2))
 """The task of the study `demo`."""
+FAMILY = task_family(TASK)
 INDEX = 22
 """A problem with a node that is read twice, and two distractors."""
 COLUMN, LINE, RADIUS = 130, 78, 19
@@ -35,7 +36,7 @@ def files(root: Path) -> dict[Path, str]:
 
 def problem() -> Graph:
     """The worked problem."""
-    made = task_family(TASK).generate(TASK, 0, INDEX, 5)
+    made = FAMILY.generate(TASK, 0, INDEX, 5)
     assert isinstance(made, dag.Problem)
     return made
 
@@ -43,7 +44,7 @@ def problem() -> Graph:
 def page(root: Path) -> str:
     """The primer's Markdown."""
     texts, shown = lists.TEXTS["tasks"], problem()
-    written = task_family(TASK).render(shown, TASK)
+    written = FAMILY.render(shown, TASK)
     parts = [
         texts["head"],
         f"```text\n{written.prompt}\n```",
@@ -69,11 +70,11 @@ def page(root: Path) -> str:
 
 def _definitions(shown: Graph) -> Iterator[str]:
     """The definitions of the prompt in plain notation."""
+    assert FAMILY.plain_problem is not None
     yield "| in the prompt | reads | needed |\n| --- | --- | --- |"
-    spans = task_family(TASK).render(shown, TASK).prompt.partition("?")[0].split(",")
-    for text, place in zip(spans, shown.order, strict=True):
-        reads = f"{shown.nodes[place].name} = {_right_side(shown, place)}"
-        yield f"| `{text}` | {reads} | {'yes' if place < shown.necessary else 'no: a distractor'} |"
+    spans = FAMILY.render(shown, TASK).prompt.partition("?")[0].split(",")
+    for text, (reads, needed) in zip(spans, FAMILY.plain_problem(shown).given, strict=True):
+        yield f"| `{text}` | {reads} | {'yes' if needed else 'no: a distractor'} |"
 
 
 def _judged(shown: Graph, gold: str) -> Iterator[str]:
@@ -89,11 +90,13 @@ def _judged(shown: Graph, gold: str) -> Iterator[str]:
         "the right steps and a wrong answer": f"{plan}|{steps}#{(int(answer) + 1) % 5}",
         "cut off": f"{plan}|{first}",
     }
-    rows = ["| completion | what it is | strict | answer | score | error class |", "| --- | --- | --- | --- | --- | --- |"]
+    assert FAMILY.plain_steps is not None
+    rows = ["| completion | what it is | strict | answer | score | error class | what is wrong |", f"|{' --- |' * 7}"]
     for about, text in completions.items():
-        found = task_family(TASK).verify(shown, text, Verify())
+        found = FAMILY.verify(shown, text, Verify())
         marks = ("yes" if found.strict else "no", "yes" if found.answer else "no", f"{found.score:.2f}", f"`{found.error}`")
-        rows.append(f"| `{text.replace('|', chr(92) + '|')}` | {about} | {' | '.join(marks)} |")
+        why = "; ".join(f"`{step.text}`: {step.wrong}" for step in FAMILY.plain_steps(shown, text) if step.wrong)
+        rows.append(f"| `{text.replace('|', chr(92) + '|')}` | {about} | {' | '.join(marks)} | {why} |")
     yield "\n".join(rows)
 
 
@@ -106,7 +109,7 @@ def _example(task: Bios | Taxonomy, index: int, op: int) -> str:
 def _keychain(root: Path) -> str:
     """A chained item of the HotpotQA fixture, with the fewest characters that fit."""
     rows = []
-    for number, (place, raw) in enumerate(formats.read_members(root / "data/fixtures/hotpotqa.json")):
+    for number, (place, raw) in enumerate(sets.read_members(root / "data/fixtures/hotpotqa.json")):
         assert isinstance(raw, dict)
         plain = multihop.plain_problem(formats.read_hotpotqa(raw, place))
         shown = multihop.render(plain, "published")
@@ -133,6 +136,8 @@ def drawn(shown: Graph) -> str:
     for place, node in enumerate(shown.nodes):
         dash = DASHED if place >= shown.necessary else ""
         marks += [f'<path d="{_arrow(places[parent], places[place])}" {EDGE}{dash}/>' for parent in node.parents]
+    assert FAMILY.plain_problem is not None
+    reads = {place: text for place, (text, _) in zip(shown.order, FAMILY.plain_problem(shown).given, strict=True)}
     for place in range(len(shown.nodes)):
         x, y = _centre(*places[place])
         fill, edge, dash = ("#e3ebff", "#3f6fd8", "") if place < shown.necessary else ("#f4f5f7", "#9aa3af", DASHED)
@@ -141,18 +146,10 @@ def drawn(shown: Graph) -> str:
         marks.append(f'<text x="{x}" y="{y + 5}" text-anchor="middle">{shown.nodes[place].name}</text>')
         value = f" = {shown.values[place]}" if place < shown.necessary and shown.nodes[place].parents else ""
         marks.append(
-            f'<text class="s" x="{x}" y="{y + RADIUS + 16}" text-anchor="middle">{_right_side(shown, place)}{value}</text>'
+            f'<text class="s" x="{x}" y="{y + RADIUS + 16}" text-anchor="middle">{reads[place].partition(" = ")[2]}{value}</text>'
         )
     head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" role="img">'
     return "\n".join([head, "<title>Dependency graph</title>", *marks, "</svg>"]) + "\n"
-
-
-def _right_side(shown: Graph, place: int) -> str:
-    """`e × b`, of a definition."""
-    node = shown.nodes[place]
-    operands = [shown.nodes[parent].name for parent in node.parents]
-    operands += [str(node.constant)] if node.constant is not None else []
-    return f" {node.operator.replace('*', '×').replace('-', '−')} ".join(operands)
 
 
 def _arrow(start: tuple[int, float], end: tuple[int, float]) -> str:

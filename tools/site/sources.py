@@ -21,7 +21,11 @@ SHOWN = {".yaml": "yaml", ".py": "python", ".json": "json", ".smk": "python", ".
 """Suffix -> language of files outside docs/ that a page links to; each becomes a page that shows it."""
 FILES = "files"
 """Folder of those pages."""
-OWN_PAGES = {r"configs/method/(.*)\.yaml": "methods/{}.md", r"configs/study/(.*)\.yaml": "gallery/{}.md"}
+OWN_PAGES = {
+    r"configs/method/(.*)\.yaml": "methods/{}.md",
+    r"configs/study/(.*)\.yaml": "gallery/{}.md",
+    r"docs/data/(metrics|choosing)\.yaml": "reference/{}.md",
+}
 """Files -> the page on them, which a link leads to, except from that page."""
 INDEX = "docs/reference/index.md"
 """The committed index, whose anchors name pages of the reference: `index.md#loss` leads to the page on losses."""

@@ -1,8 +1,12 @@
 """The command line: its commands by the phase of a run, its help, and its exit codes. `interplay run` is a thin layer over
 `snakemake all`, which makes the stages."""
 
+import contextlib
 import importlib
+import io
 import logging
+import os
+import re
 import sys
 from typing import Any, NamedTuple
 
@@ -53,8 +57,8 @@ COMMANDS: dict[str, Row] = {
     "verify": Row("storage", "keeping", "check the payloads of finished stages against their records"),
     "gc": Row("storage", "keeping", "garbage collection: results that no committed lock reaches"),
     "adopt": Row("storage", "keeping", "add a model from outside to the graph"),
-    "store": Row("storage", "keeping", "push payloads and records to the DVC remote, or pull them"),
-    "track": Row("storage", "keeping", "mirror records and metrics into MLflow"),
+    "store": Row("storage", "keeping", "payloads and records in the DVC remote; tables from committed scores"),
+    "track": Row("planning", "keeping", "mirror records and metrics into MLflow"),
 }
 
 DAY = {
@@ -101,7 +105,8 @@ app = typer.Typer(
     cls=Program,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": WIDEST},
-    epilog="See also `interplay COMMAND --help`. Studies lie in configs/study; docs/reference/ documents every key.",
+    epilog="See also `interplay COMMAND --help`. Studies lie in configs/study; `python -m tools.reference find WORD` explains "
+    "a key, `make site` all of them.",
 )
 
 
@@ -121,6 +126,8 @@ def find_command(name: str) -> Command:
 def main(argv: list[str] | None = None) -> int:
     """Entry point. Exit code 2 with one line for errors that the user can fix."""
     log_to_stderr()
+    if os.environ.get("_INTERPLAY_COMPLETE") == "complete_bash" and "COMP_WORDS" in os.environ:
+        _complete_in_bash()
     words = sys.argv[1:] if argv is None else argv
     program: Any = typer.main.get_command(app)
     try:
@@ -139,6 +146,22 @@ def main(argv: list[str] | None = None) -> int:
             raise
         LOG.error("interplay: %s: %s", error.filename, error.strerror)
         return 2
+
+
+def _complete_in_bash() -> None:
+    """Join what Bash breaks at @, = and :, which addresses have, and offer what follows the last of them, which it replaces."""
+    words, cursor = os.environ["COMP_WORDS"].split(), int(os.environ.get("COMP_CWORD", 0))
+    here = " ".join([*words, ""] if cursor >= len(words) else words[: cursor + 1])  # the last word may be empty
+    joined = re.sub(r" ?([@=:]) ?", r"\1", here)
+    os.environ |= {"COMP_WORDS": joined, "COMP_CWORD": str(joined.count(" "))}
+    broken = re.match(r".*[@=:]", joined.rpartition(" ")[2])
+    said = io.StringIO()
+    try:
+        with contextlib.redirect_stdout(said):
+            typer.main.get_command(app).main(["--help"], prog_name="interplay")
+    finally:
+        cut = len(broken[0]) if broken else 0
+        print("\n".join(line[cut:] for line in said.getvalue().splitlines()))
 
 
 def _usage_line(error: typer.TyperException, words: list[str]) -> str:

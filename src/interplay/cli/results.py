@@ -193,6 +193,7 @@ def list_rollouts(
     scale: common.Scale = None,
     failed: Annotated[bool, flag("--failed", "only completions that are not strictly correct")] = False,
     passed: Annotated[bool, flag("--passed", "only completions that are")] = False,
+    error: Annotated[str | None, option("--error", "only completions of a class of errors, such as missing_node")] = None,
     step: Annotated[
         int | None, option("--step", "only rollouts of this step of an rl stage (default: the last ones)", min=1)
     ] = None,
@@ -213,7 +214,8 @@ def list_rollouts(
         raise model.UserError("rollouts: --passed: not allowed with --failed; name one, or none for all completions")
     folder = common.find_folder(stage, scale)
     try:
-        model.print_visible(rollouts.show_rollouts(folder, True if failed else False if passed else None, count, step), end="")
+        wanted = True if failed else False if passed else None
+        model.print_visible(rollouts.show_rollouts(folder, wanted, count, step, error), end="")
     except ArrowInvalid as error:
         raise model.UserError(f"{folder}: not readable ({error}); remove {folder} to make it again") from None
 

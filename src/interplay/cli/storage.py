@@ -1,16 +1,18 @@
-"""Storage of results, and their import and export: `interplay verify`, `gc`, `store`, `adopt`, `export` and `track`."""
+"""Storage of results, and their import and export: `interplay verify`, `gc`, `store`, `adopt` and `export`."""
 
+import os
 import re
+import shutil
+import subprocess
+import sys
 import textwrap
-import time
-import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from interplay.cli import common
 from interplay.cli.common import CONFIGS, RESULTS, argument, command, flag, option
 from interplay.core import artifact, metrics
-from interplay.core.model import UserError, nearest_name, plural, print_visible
+from interplay.core.model import UserError, plural, print_visible
 from interplay.kinds.table import KINDS
 from interplay.results import payloads
 from interplay.study.plan import Plan
@@ -18,8 +20,6 @@ from interplay.study.plan import Plan
 if TYPE_CHECKING:
     from interplay.results import garbage
 
-STORES = ("sqlite", "file", "http", "https", "postgresql", "mysql", "mssql", "databricks", "uc")
-"""Schemes of the stores that MLflow takes."""
 
 app = common.new_app()
 
@@ -151,9 +151,11 @@ def _garbage_table(found: "garbage.Garbage") -> list[str | common.Grid]:
 @command(app, "store")
 def sync_store(
     do: Annotated[
-        Literal["push", "pull", "status"],
+        Literal["push", "pull", "status", "keep", "rebuild"],
         argument(
-            "push: add what is finished to DVC and send it to the remote; pull: fetch what is missing here; status: what is where"
+            "push: add what is finished to DVC and send it to the remote; pull: fetch what is missing here; status: what is "
+            "where; keep: write the scores of a finished study to data/scores, to be committed; rebuild: make tables, verdicts, "
+            "metrics and plots from these, which `dvc repro` does"
         ),
     ],
     study: Annotated[
@@ -168,9 +170,15 @@ def sync_store(
     Examples:
         interplay store push  # store what is finished
         interplay store pull edge  # fetch what a study needs
+        interplay store rebuild demo --scale laptop  # tables and verdicts from the committed scores, without training
     """
     from interplay.study import expand
 
+    if do in ("keep", "rebuild"):
+        if study is None:
+            raise UserError(f"store {do}: name a study")
+        {"keep": _keep_scores, "rebuild": _rebuild_tables}[do](common.plan_of(study, scale))
+        return
     if not payloads.in_project():
         raise UserError(f"{Path.cwd()}: no git repository with DVC; `git init && dvc init` make one")
     plans = [common.plan_of(name, scale) for name in ([study] if study else expand.chosen(CONFIGS, {})[0])]
@@ -187,6 +195,36 @@ def _push_stages(plans: list[Plan]) -> None:
         raise UserError(f"{RESULTS}: nothing finished yet; run `{launch}`")
     payloads.run_dvc("push", "--quiet", *pointers)
     print_visible(f"{len(new)} folders added and everything pushed" + (f"; commit {RESULTS}/*.dvc" if new else ""))
+
+
+def _keep_scores(plan: Plan) -> None:
+    from interplay.results import bundle  # pyarrow
+
+    path = bundle.bundle_path(plan)
+    bundle.write_bundle(plan, RESULTS, path)
+    print_visible(f"{path}: {metrics.quantity(path.stat().st_size)} bytes; commit it")
+
+
+def _rebuild_tables(plan: Plan) -> None:
+    """What `dvc repro` runs: from the committed scores to the report, by Snakemake, and to what DVC shows. Trains nothing unless
+    the environment says so."""
+    from interplay.results import bundle
+
+    if not plan.locked(CONFIGS):
+        lock = plan.lock_path(CONFIGS)
+        raise UserError(f"{lock}: not this plan; `interplay plan {plan.study} --scale {plan.scale} --write` brings it up to date")
+    path = bundle.bundle_path(plan)
+    changed = bundle.unpack_bundle(path, plan, RESULTS) if path.exists() else []
+    computes = bundle.check_consent(plan, RESULTS, path, os.environ.get(bundle.COMPUTE) == "1")
+    if changed:
+        shutil.rmtree(artifact.folder(RESULTS, "report", plan.report), ignore_errors=True)
+    quiet = {} if computes else {payloads.SWITCH: "0"}  # a report alone needs no store, and pointers would be new files
+    profile = os.environ.get("SNAKEMAKE_PROFILE") or "local"
+    words = ["snakemake", "all", "--profile", profile, "--config", f"study={plan.study}", f"scale={plan.scale}"]
+    done = subprocess.run([sys.executable, "-m", *words], env={**os.environ, **quiet}, check=False)
+    if done.returncode:
+        raise UserError(f"store rebuild: Snakemake ended with exit code {done.returncode}; its last lines say why")
+    bundle.write_shown(plan, RESULTS, Path("docs/results"))
 
 
 def _pull_stages(plans: list[Plan]) -> None:
@@ -360,81 +398,3 @@ def export_study(
         return
     export.write_export(plan, CONFIGS, RESULTS, output)
     print_visible(f"export: {output / 'index.html'}")
-
-
-track = common.new_app()
-app.add_typer(track, name="track", epilog="interplay track sync  # bring the store up to date")
-
-
-@track.callback()
-def track_results() -> None:
-    """Mirrors records and metrics of finished stages into MLflow. The store is that of MLFLOW_TRACKING_URI, else a SQLite file.
-    Repeating it changes nothing."""
-
-
-@command(track, "sync")
-def sync_track(
-    study: common.AnyStudy = None,
-    scale: common.Scale = None,
-    every: Annotated[bool, flag("--all", "every study at every scale that has results")] = False,
-    to: Annotated[
-        str | None, option("--to", "the store (default: MLFLOW_TRACKING_URI, else sqlite:///mlflow.db)", metavar="URI")
-    ] = None,
-) -> None:
-    """Copy records into an MLflow store for `mlflow ui`; existing runs stay as they are."""
-    if bool(study) == every:
-        raise UserError("track sync: name a study, or give --all")
-    scheme = (to or "").partition("://")[0].partition("+")[0]
-    if to and "://" in to and scheme not in STORES:
-        raise UserError(
-            f"--to {to}: no store of MLflow{nearest_name(scheme, STORES)}; such as sqlite:///mlflow.db or https://HOST"
-        )
-    if study is None:
-        plans = [plan for plan in common.possible_plans() if _was_launched(plan)]
-    else:
-        plans = [common.plan_of(study, scale)]
-        if not _is_started(plans[0]):
-            raise UserError(f"track sync: {RESULTS} has nothing of study {study} at scale {plans[0].scale}")
-    failed = []
-    for plan in plans:
-        try:
-            print_visible(_mirror_plan(plan, to))
-        except UserError as error:
-            if not every:
-                raise
-            failed.append(f"{plan.study} at {plan.scale}: {error}")
-    if failed:
-        raise UserError("; ".join(failed))
-
-
-def _was_launched(plan: Plan) -> bool:
-    """Whether a launch planned the study: it then wrote the report's `stage.json`. Finished stages may belong to another
-    study."""
-    folder = artifact.folder(RESULTS, "report", plan.report)
-    return (folder / "stage.json").exists() or artifact.done(folder)
-
-
-def _is_started(plan: Plan) -> bool:
-    """Whether a model was trained or evaluated for the study: data, tokenizers and source models are shared between studies."""
-    shared = ("problems", "tokenizer", "corpus")
-    rows = {stage.digest: KINDS[stage.kind] for stage in plan.stages.values()}
-    own = [digest for digest, row in rows.items() if row.makes not in shared and (row.makes != "model" or row.logged)]
-    return any(artifact.done(artifact.folder(RESULTS, plan.stages[digest].kind, digest)) for digest in own)
-
-
-def _mirror_plan(plan: Plan, to: str | None) -> str:
-    from interplay.track import live, mirror, views
-    from snakemake_logger_plugin_mlflow import store
-
-    uri, begun = store.uri_of(to), time.monotonic()
-    try:
-        with live.mirror_turn(RESULTS, uuid.uuid4().hex):
-            opened = mirror.Mirror(plan, RESULTS, uri)
-            states = opened.everything()
-            live.mark_mirrored(plan, RESULTS, uri, states, opened.experiment)
-    except Exception as error:
-        raise UserError(f"track sync: {store.redacted_reason(uri, error)}") from None
-    found = ", ".join(f"{list(states.values()).count(status)} {status}" for status in dict.fromkeys(states.values()))
-    spent = time.monotonic() - begun
-    said = f"{plan.study} at {plan.scale}: {found or 'nothing started yet'}; {store.redacted(uri)}, {spent:.1f} s"
-    return "\n".join([said, *views.address_lines(plan, uri, opened.experiment)])

@@ -19,8 +19,6 @@ from interplay.study.plan import Plan
 
 NAME = re.compile(r"[a-z0-9_]+(/[a-z0-9_]+)*")
 PROFILE = "SNAKEMAKE_PROFILE"
-FALSE_ALARM = re.compile(r"Cannot restore .*no backup found")
-"""Snakemake's line on a failed job whose record it did not have to restore: it says nothing about the failure."""
 LISTED = {"methods": "method", "tasks": "task", "scales": "scale"}
 """What can be listed -> its folder in configs/."""
 WIDTH = 100
@@ -152,7 +150,7 @@ def run_study(
     plan = common.plan_of(study, scale, keys)
     chosen = [f"study={plan.study}", f"scale={plan.scale}", *limits, *([f"set={shlex.join(keys)}"] if keys else [])]
     more = [word for word in context.args if word not in settings] + (["--dry-run"] if dry else [])
-    code = _run_filtered([sys.executable, "-m", "snakemake", "all", *more, *_profile(profile), "--config", *chosen])
+    code = _run_snakemake(["all", *more, *_profile(profile), "--config", *chosen])
     if not dry or code:
         for line in failure_lines(plan, bool(keys)) if code else results.report_lines(plan):
             model.print_visible(line)
@@ -173,19 +171,14 @@ def _check_profile(given: str | None) -> None:
         raise model.UserError(f"--profile {given}: no folder {folder}/{given}{model.nearest_name(given, known)}")
 
 
-def _run_filtered(words: list[str]) -> int:
-    """Run Snakemake and pass on its messages but for a false alarm. Ctrl-C reaches both; Snakemake ends in its own time."""
-    process = subprocess.Popen(words, stderr=subprocess.PIPE, text=True, errors="replace")
-    assert process.stderr is not None
-    while True:
-        try:
-            for line in process.stderr:
-                if not FALSE_ALARM.search(line):
-                    sys.stderr.write(line)
-                    sys.stderr.flush()
-            return process.wait()
-        except KeyboardInterrupt:
-            continue
+def _run_snakemake(words: list[str]) -> int:
+    """Ctrl-C reaches Snakemake as well, which then ends in its own time."""
+    with subprocess.Popen([sys.executable, "-m", "snakemake", *words]) as process:
+        while True:
+            try:
+                return process.wait()
+            except KeyboardInterrupt:
+                continue
 
 
 def failure_lines(plan: Plan, edited: bool = False) -> list[str]:

@@ -203,7 +203,8 @@ def curves(place: Place, plans: Mapping[Series, Plan], stage: str, metric: str) 
     common = [key for key in metrics if 2 * counts[key] > len(of_stage)]
     shown = metric if metric in metrics else next(iter([*common, *metrics]), "")
     found = [{**one._asdict(), **_points(known, shown)} for one, known in of_stage.items()]
-    return {"stages": names, "stage": chosen, "metrics": metrics, "metric": shown, "series": found}
+    arms = list(dict.fromkeys(row.arm for plan in plans.values() for row in catalog.report_spec(plan).arms))
+    return {"stages": names, "stage": chosen, "metrics": metrics, "metric": shown, "arms": arms, "series": found}
 
 
 def _points(lines: early.Lines, metric: str) -> dict[str, list[float]]:

@@ -4,13 +4,14 @@ and in pages that are filtered by error class and step, each distinct completion
 import difflib
 import re
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow.parquet as pq
 
 from interplay.core import artifact
-from interplay.core.model import UserError
+from interplay.core.model import UserError, nearest_name
 from interplay.tasks.transcripts import MARK
 
 Row = dict[str, Any]
@@ -48,16 +49,18 @@ def rollout_block(row: dict[str, Any], problem: dict[str, Any]) -> str:
 # -- as text -----------------------------------------------------------------------------------------------------------
 
 
-def show_rollouts(folder: Path, failed: bool | None, limit: int, step: int | None = None) -> str:
+def show_rollouts(folder: Path, failed: bool | None, limit: int, step: int | None = None, error: str | None = None) -> str:
     """The last `limit` distinct rollouts of an rl artifact, of a `step` or of all, or the first of an evaluate artifact spread
-    over its problems; `failed`: only those not strictly right (True), only those that are (False), or all (None).
+    over its problems; `failed`: only those not strictly right (True), only those that are (False), or all (None); `error`: only
+    those of a class.
 
-    Raises UserError when the folder holds neither rollouts nor samples, or not that step."""
+    Raises UserError when the folder holds neither rollouts nor samples, or not that step or class."""
     name = next((name for name in ("rollouts.parquet", "samples.parquet") if (folder / name).exists()), None)
     if name is None:
         raise UserError(f"{folder}: no rollouts.parquet or samples.parquet; give the digest of a finished rl or evaluate stage")
     rows = pq.read_table(folder / name).to_pylist()
     rows = rows if step is None else _of_step(rows, step, folder / name)
+    rows = rows if error is None else _of_class(rows, error)
     chosen = _repeated([row for row in rows if failed is None or row["strict"] != failed])
     if not chosen:
         what = "" if failed is None else " failed" if failed else " passed"
@@ -75,6 +78,13 @@ def _of_step(rows: list[Row], step: int, file: Path) -> list[Row]:
     if step not in steps:
         raise UserError(f"--step = {step}: {file} keeps no rollouts of it; it has {len(steps)} steps, {steps[0]} to {steps[-1]}")
     return [row for row in rows if row["step"] == step]
+
+
+def _of_class(rows: list[Row], error: str) -> list[Row]:
+    classes = [name for name, _ in Counter(row["error"] for row in rows).most_common()]
+    if error not in classes:
+        raise UserError(f"--error = {error}: no kept completion is of that class{nearest_name(error, classes)}")
+    return [row for row in rows if row["error"] == error]
 
 
 def _repeated(rows: list[Row]) -> list[list[Row]]:
@@ -95,6 +105,8 @@ def _block(same: list[Row], problems: dict[tuple[int, int], Row]) -> str:
 
 FILES = ("rollouts.parquet", "samples.parquet")
 PER_PAGE = 20
+LAST_STEPS = 50
+"""Steps of a running RL stage whose completions are read."""
 WORDS = re.compile(r"\w+|\s+|[^\w\s]")
 LONGEST = 4000
 """Characters of a text that is compared with the reference solution word by word; comparing takes its square."""
@@ -113,17 +125,12 @@ class Choice(NamedTuple):
 def browse_rollouts(folder: Path, choice: Choice) -> dict[str, Any]:
     """One page of the completions of an artifact: how many there are by error class and by step, and of the chosen ones the
     problem, the reference solution, and the parts of both texts in which they differ. Raises UserError without completions."""
-    path = next((folder / name for name in FILES if (folder / name).exists()), None)
-    if path is None:
-        raise UserError(f"{folder}: no completions here yet; RL writes them with its first save, an evaluation at its end")
-    head = [name for name in ("step", "set", "index", "error", "completion") if name in pq.read_schema(path).names]
-    rows = pq.read_table(path, columns=head).to_pylist()
+    rows, whole = _light_rows(folder)
     steps = sorted({row["step"] for row in rows if "step" in row})
-    rows = [{**row, "at": at} for at, row in enumerate(rows)]
     wanted = [row for row in rows if choice.step in (None, row.get("step")) and choice.problem in (None, row["index"])]
     groups = _repeated([row for row in wanted if choice.error in (None, row["error"])])
     shown = groups[choice.page * PER_PAGE : (choice.page + 1) * PER_PAGE]
-    table, problems = pq.read_table(path), gold_text(folder) if shown else {}
+    problems = gold_text(folder) if shown else {}
     return {
         "errors": dict(Counter(row["error"] for row in wanted).most_common()),
         "steps": steps,
@@ -131,8 +138,24 @@ def browse_rollouts(folder: Path, choice: Choice) -> dict[str, Any]:
         "distinct": len(groups),
         "page": choice.page,
         "pages": -(-len(groups) // PER_PAGE),
-        "rows": [_shown(table.slice(same[0]["at"], 1).to_pylist()[0], len(same), problems) for same in shown],
+        "rows": [_shown(whole(same[0]["at"]), len(same), problems) for same in shown],
     }
+
+
+def _light_rows(folder: Path) -> tuple[list[Row], Callable[[int], Row]]:
+    """All completions with what they are chosen by and their place `at`, and a function from the place to the whole row. Of an RL
+    stage that runs those of its last steps."""
+    path = next((folder / name for name in FILES if (folder / name).exists()), None)
+    if path is not None:
+        head = [name for name in ("step", "set", "index", "error", "completion") if name in pq.read_schema(path).names]
+        table = pq.read_table(path)
+        rows = table.select(head).to_pylist()
+        return [{**row, "at": at} for at, row in enumerate(rows)], lambda at: table.slice(at, 1).to_pylist()[0]
+    files = sorted((folder / "resume" / "steps").glob("*.json"), key=lambda file: int(file.stem))[-LAST_STEPS:]
+    found = [row for file in files for row in artifact.read_json(file)["rollouts"]]
+    if not found:
+        raise UserError("no completions yet: an evaluation writes them at its end, RL with each step")
+    return [{**row, "at": at} for at, row in enumerate(found)], lambda at: found[at]
 
 
 def _shown(row: Row, count: int, problems: dict[tuple[int, int], Row]) -> dict[str, Any]:

@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from interplay.core import artifact, model
-from interplay.report.stats import frame, provenance
-from interplay.report.write import answers, page, paper, summary
+from interplay.report.stats import contrast, frame, provenance
+from interplay.report.write import answers, headline, page, paper, summary
 from interplay.results import catalog, payloads
 from interplay.study.plan import Plan
 
@@ -47,10 +47,11 @@ def write_drawn(path: Path, out: Path) -> None:
 
 def paper_of_study(plan: Plan, results: Path, out: Path, look: paper.Look) -> None:
     """The paper of a finished study."""
-    report = answers.finished_report(plan, results)
+    answers.finished_report(plan, results)
     spec = catalog.report_spec(plan)
     made = answers.answer_study(frame.read_results(spec, answers.report_inputs(plan, results)))
-    claims = artifact.read_json(report / "claims.json") if (report / "claims.json").exists() else []
+    words = [headline.page_verdict(item).word for item in made.judged]
+    claims = [{**claim, "verdict": word} for claim, word in zip(contrast.claims_json(made.judged), words, strict=True)]
     _write_paper(made, claims, paper.papers_of_plan(plan, spec.source), out, look)
 
 

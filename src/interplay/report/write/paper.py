@@ -16,13 +16,14 @@ from matplotlib.ticker import FixedFormatter
 
 from interplay.core import artifact, model
 from interplay.report.draw import figures, style
-from interplay.report.spec import Figure
+from interplay.report.figure_spec import Figure
 from interplay.report.stats import contrast, frame
-from interplay.report.write import answers, latex
+from interplay.report.write import answers, headline, latex
 from interplay.study.plan import Plan
 
 TIMES = "times"
 """The font of most venues: STIX in figures, which has its shapes, and mathptmx in the text."""
+MINUS = re.compile(r"(?<![\w.])-(?=\d)")
 IDS = re.compile(r"\b\d{4}\.\d{4,5}\b")
 """arXiv ids."""
 ENTRY = re.compile(r"@\w+\{(?P<key>[^,]+),.*?eprint = \{(?P<id>[^}]+)\}.*?\n\}", re.DOTALL)
@@ -98,7 +99,7 @@ def fill_paper(part: Path, made: answers.Answer, claims: Sequence[Mapping[str, A
         font="\\usepackage[T1]{fontenc}\n\\usepackage{mathptmx}" if look.font == TIMES else f"% figures: {look.font}",
         title=latex.paper_text(spec.question),
         setup=_setup(made.results, entries, papers),
-        results=_results(claims, [name for name in floats if name not in later], drawn),
+        results=_answer(made) + _results(claims, [name for name in floats if name not in later], drawn),
         cited=_bibliography([key for key, _ in entries.values()]),
         further="\n\\onecolumn\n\\appendix\n\\section{Further results}\\suppressfloats[t]\n" + _inputs("tables", later)
         if later
@@ -137,7 +138,7 @@ def _setup(results: frame.Results, entries: Mapping[str, tuple[str, str]], paper
         for (path, each), names in similar.items()
     ]
     text = f"{latex.paper_text(said)}" + (rf", builds on \cite{{{','.join(cited)}}}" if cited else "")
-    return rf"{text}. {{\sloppy Its arms: {latex.paper_text('; '.join(arms))}.\par}}"
+    return rf"{text}. {{\sloppy Its arms: {latex.breakable_text('; '.join(arms))}.\par}}"
 
 
 def _values(settings: Sequence[str]) -> str:
@@ -146,6 +147,16 @@ def _values(settings: Sequence[str]) -> str:
     if len(axes) > 1 or any("," in setting for setting in settings):
         return " or ".join(settings)
     return f"{axes.pop()}={', '.join(setting.partition('=')[2] for setting in settings)}"
+
+
+def _answer(made: answers.Answer) -> str:
+    """What the page of the study begins with, as text; nothing where the claims are not judged here."""
+    if not made.judged:
+        return ""
+    top = headline.make_headline(made)
+    verdict = f" ({top.verdict.word})" if top.verdict else ""
+    said = " ".join([f"{top.lead}{verdict}: {top.details}", *top.others])
+    return latex.paper_text(MINUS.sub("−", said)) + "\n\n"
 
 
 def _results(claims: Sequence[Mapping[str, Any]], floats: Sequence[str], drawn: Sequence[str]) -> str:
@@ -205,7 +216,7 @@ def _needs_page(results: frame.Results, figure: Figure) -> bool:
     if figure.panel == "band":
         return len(frame.bands(results)) > 2
     places = len(figure.bands or []) if figure.x == "band" else len(frame.ops(results)) if figure.x == "op" else 0
-    return places * (len(frame.arms(results.spec)) if figure.form == "usual" else 2) > MOST_BARS
+    return places * (len(frame.arms(results.spec)) if figure.form == "usual" else 6) > MOST_BARS
 
 
 def _save_pgf(canvas: Canvas, path: Path) -> None:

@@ -1,7 +1,7 @@
 // The live parts of `interplay open`. Everything from the server is put in as text, never as HTML.
 "use strict";
 const main = document.querySelector("main"), given = main.dataset;
-const PALETTE = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F3C8D", "#8a8a8a"];
+const PALETTE = ["#777777", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F3C8D"];
 const SVG = "http://www.w3.org/2000/svg";
 
 function el(name, props = {}, ...children) {
@@ -91,7 +91,7 @@ function meanOf(series) {
 }
 
 function draw(box, found) {
-  const names = [...new Set(found.series.filter(one => one.x.length).map(armName))], colour = name => PALETTE[names.indexOf(name) % PALETTE.length];
+  const names = [...new Set(found.series.filter(one => one.x.length).map(armName))], colour = name => PALETTE[(given.view === "compare" ? names.indexOf(name) + 1 : found.arms.indexOf(name)) % PALETTE.length];
   const shown = found.series.filter(one => !hidden.has(armName(one)) && one.x.length);
   const width = Math.max(280, box.clientWidth), height = width < 500 ? 260 : 340, left = 52, right = 12, top = 10, bottom = 38;
   const usable = y => !logarithmic || y > 0;

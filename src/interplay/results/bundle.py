@@ -1,0 +1,198 @@
+"""Scores of a finished study as one file that is committed, and tables and verdicts made from it again without training.
+
+`data/scores/<study>.<scale>.parquet` has a row per prompt of each evaluation: the stage, the prompt, and how many of its samples
+are right, as `prompts.parquet` has them. Its metadata hold what else the report reads, compressed: records, curves and keys of
+problem sets. Unpacked it is what is kept of a finished study (payloads: `results/studies/<study>.<scale>/`)."""
+
+import base64
+import csv
+import hashlib
+import io
+import json
+import lzma
+import shutil
+import tarfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from statistics import fmean
+from typing import Any, cast
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from interplay.core import artifact, metrics, model
+from interplay.kinds.table import KINDS
+from interplay.report.spec import ReportSpec
+from interplay.results import estimate, payloads, state
+from interplay.study.plan import Plan
+
+SCORES = Path("data/scores")
+FILES, ORDER = b"interplay.files", b"interplay.stages"
+PROMPTS = "prompts.parquet"
+COMPUTE = "INTERPLAY_COMPUTE"
+"""Environment variable: with 1, `interplay store rebuild` trains and samples what neither results/ nor the scores hold."""
+
+
+def bundle_path(plan: Plan, root: Path = Path()) -> Path:
+    """The file of a study's scores."""
+    return root / SCORES / f"{payloads.folder_name(plan)}.parquet"
+
+
+def write_bundle(plan: Plan, results: Path, out: Path) -> None:
+    """Write the scores of a finished study. Raises UserError when it is not finished."""
+    if missing := [stage.label for stage in plan.stages.values() if not artifact.done(results / stage.kind / stage.digest)]:
+        raise model.UserError(f"store keep: {plan.study} at {plan.scale}: not finished: {missing[0]}; run the study first")
+    files = {path: _content(content) for path, content in payloads.kept_files(results, plan).items()}
+    tables = {path: pq.read_table(io.BytesIO(files.pop(path))) for path in sorted(files) if path.endswith(f"/{PROMPTS}")}
+    if not tables:
+        raise model.UserError(f"store keep: {plan.study} at {plan.scale}: no evaluation, so there are no scores to keep")
+    columns = {path: table.column_names for path, table in tables.items()}
+    rows = [table.add_column(0, "stage", pa.array([Path(path).parent.name] * len(table))) for path, table in tables.items()]
+    buffer, packed = io.BytesIO(), base64.b85encode(lzma.compress(_tar(files), preset=9))
+    whole = pa.concat_tables(rows, promote_options="default").replace_schema_metadata(None)
+    with pq.ParquetWriter(buffer, whole.schema, compression="zstd", compression_level=19, store_schema=False) as writer:
+        writer.write_table(whole)
+        writer.add_key_value_metadata({FILES: packed, ORDER: json.dumps(columns).encode()})
+    artifact.write_atomic(out, buffer.getvalue())
+
+
+def _tar(files: Mapping[str, bytes]) -> bytes:
+    """The same bytes for the same files."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w", format=tarfile.USTAR_FORMAT) as archive:
+        for path, content in sorted(files.items()):
+            entry = tarfile.TarInfo(path)
+            entry.size = len(content)
+            archive.addfile(entry, io.BytesIO(content))
+    return buffer.getvalue()
+
+
+def _content(content: payloads.Content) -> bytes:
+    return content if isinstance(content, bytes) else content.read_bytes()
+
+
+def unpack_bundle(bundle: Path, plan: Plan, results: Path) -> list[str]:
+    """Put the kept records of a bundle where a finished study keeps them, and in their places where what is there came from
+    another state of the bundle. Returns the digests of evaluations whose scores differ from those in results/. A record lists the
+    checksums of its scores as they are in the bundle; its digest is that of what was asked, and stays."""
+    files = _read_bundle(bundle)
+    for path in [path for path in files if path.endswith("/record.json")]:
+        scores = files.get(f"{path.removesuffix('record.json')}{PROMPTS}")
+        if scores is not None:
+            record = json.loads(files[path])
+            record["files"][PROMPTS] = [len(scores), hashlib.sha256(scores).hexdigest()]
+            files[path] = artifact.to_json(record)
+    payloads.write_folder(results / payloads.STUDIES / payloads.folder_name(plan), files)
+    changed = []
+    for path, content in files.items():
+        _, kind, digest, *name = path.split("/") if path.startswith("records/") else ("", "", "", "")
+        here = results / kind / digest
+        if name == [PROMPTS] and artifact.done(here) and (here / PROMPTS).read_bytes() != content:
+            if not artifact.absent(here):
+                raise model.UserError(
+                    f"{bundle}: the scores of evaluate/{digest} are not those of {here}, which was made here; "
+                    f"`interplay store keep {plan.study}` writes these, removing {here} takes those of the file"
+                )
+            changed.append(digest)
+            shutil.rmtree(here)
+    return changed
+
+
+def _read_bundle(bundle: Path) -> dict[str, bytes]:
+    """The files of a bundle by their paths in the folder of kept records."""
+    try:
+        whole, known = pq.read_table(bundle), pq.read_metadata(bundle).metadata
+        packed, columns = io.BytesIO(lzma.decompress(base64.b85decode(known[FILES]))), json.loads(known[ORDER])
+    except (OSError, KeyError, TypeError, ValueError, pa.ArrowInvalid, lzma.LZMAError) as error:
+        raise model.UserError(f"{bundle}: not readable as scores ({error}); restore it (`git checkout {bundle}`)") from None
+    with tarfile.open(fileobj=packed) as archive:
+        files = {entry.name: cast(Any, archive.extractfile(entry)).read() for entry in archive}
+    for path, names in columns.items():
+        rows = whole.filter(pc.equal(whole["stage"], Path(path).parent.name)).select(names)
+        buffer = io.BytesIO()
+        pq.write_table(rows.replace_schema_metadata(None).combine_chunks(), buffer, compression="zstd")
+        files[path] = buffer.getvalue()
+    return files
+
+
+def check_consent(plan: Plan, results: Path, bundle: Path, allowed: bool) -> bool:
+    """Whether something must be trained or sampled for the study's report. Raises UserError, with the number of stages, the hours
+    and the line to run, unless that is allowed."""
+    kept = payloads.restorable_records(results, plan.stages, payloads.stored_kinds(results))
+    found = state.scan_results(results)
+    found |= {digest: state.Found(plan.stages[digest].kind, state.KEPT) for digest in kept}
+    made = estimate.estimate_launch(state.Library(plan.stages, results, found), found)
+    lacking = [digest for digest in made.times if not _reads_records(plan, digest)]
+    if lacking and not allowed:
+        hours = f"about {made.hours():.2g} hours" if not made.unknown() else "for a time that is not known yet"
+        there = "" if bundle.exists() else f"; {bundle} is not here (`git checkout {bundle}` restores it)"
+        what = f"{model.plural(len(lacking), 'stage')} would have to be computed, {hours} on this machine"
+        lists = f"`interplay plan {plan.study} --scale {plan.scale}` lists them"
+        raise model.UserError(f"{plan.study} at {plan.scale}: {what}{there}; `{COMPUTE}=1 dvc repro` computes them, {lists}")
+    return bool(lacking)
+
+
+def _reads_records(plan: Plan, digest: str) -> bool:
+    return KINDS[plan.stages[digest].kind].reads_light
+
+
+# What DVC shows of a finished study: metrics, plots and tables, the same bytes for the same records.
+
+
+def write_shown(plan: Plan, results: Path, docs: Path) -> None:
+    """`metrics/<study>.<scale>.json`, and in `tables/<study>.<scale>/` the report's tables as CSV and LaTeX with `scores.csv` and
+    `curves.csv`, below `docs`. Raises UserError when the report is not finished."""
+    report = artifact.folder(results, "report", plan.report)
+    if not artifact.done(report):
+        raise model.UserError(f"{report}: not finished; run `snakemake all --config study={plan.study} scale={plan.scale}`")
+    spec, record = cast(ReportSpec, plan.stages[plan.report].spec), artifact.record(report)["metrics"]
+    name, tables = payloads.folder_name(plan), record["tables"]
+    cells = {f"{table}/{key}": cell for table, of in tables.items() for key, cell in of.items() if isinstance(cell, list)}
+    claims = {claim["says"]: claim["verdict"] for claim in record["claims"]}
+    artifact.write_json(docs / "metrics" / f"{name}.json", {"claims": claims, **_nested(cells)})
+    made = {path.name: path.read_bytes() for path in sorted((report / "tables").glob("*")) if path.suffix in (".csv", ".tex")}
+    made["scores.csv"] = _csv(["label", "arm", "column", "metric", "value", "low", "high"], _leading(spec, tables))
+    made["curves.csv"] = _csv(*_curves(spec, results))
+    payloads.write_folder(docs / "tables" / name, made)
+
+
+def _nested(cells: Mapping[str, list[float]]) -> dict[str, Any]:
+    """table -> arm -> `column metric` -> value, as DVC shows metrics by path."""
+    found: dict[str, Any] = {}
+    for key, cell in sorted(cells.items()):
+        table, rest = key.split("/", 1)
+        arm, column, metric = rest.rsplit("/", 2)
+        found.setdefault(table, {}).setdefault(arm, {})[f"{column} {metric}"] = cell[0]
+    return found
+
+
+def _leading(spec: ReportSpec, tables: Mapping[str, Mapping[str, Any]]) -> list[list[Any]]:
+    """Arms by columns of the first table of values, by its first metric."""
+    name, table = next((item for item in spec.tables.items() if item[1].against is None), ("", None))
+    if table is None:
+        return []
+    metric, arms = table.cells[0], dict.fromkeys(row.arm for row in spec.arms)
+    found = [(arm, column, tables[name].get(f"{arm}/{column}/{metric}")) for column in table.columns for arm in arms]
+    return [[f"{column}: {arm}", arm, column, metric, *cell[:3]] for arm, column, cell in found if cell]
+
+
+def _curves(spec: ReportSpec, results: Path) -> tuple[list[str], list[list[Any]]]:
+    """Steps by arms: the first curve over steps that the study draws, the mean over the replicates that have it."""
+    drawn = next((figure.y for figure in spec.figures.values() if figure.x == "step"), "loss")
+    values: dict[str, dict[int, list[float]]] = {}
+    for row in spec.arms:
+        for step in row.path:
+            digest, _ = artifact.split_ref(step.digest)
+            for line in metrics.read(artifact.folder(results, step.kind, digest)):
+                if drawn in line:
+                    values.setdefault(row.arm, {}).setdefault(int(line["step"]), []).append(float(line[drawn]))
+    steps = sorted({step for of in values.values() for step in of})
+    rows = [[step, *(round(fmean(of[step]), 6) if step in of else "" for of in values.values())] for step in steps]
+    return ["step", *(f"{drawn} of {arm}" for arm in values)], rows
+
+
+def _csv(head: list[str], rows: Iterable[list[Any]]) -> bytes:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows([head, *rows])
+    return text.getvalue().encode()
