@@ -141,7 +141,10 @@ def test_without_a_command_the_first_page_is_shown_with_exit_code_2(capsys: pyte
         (["novelty", "3f"], "novelty: Missing option '--against'; see `interplay novelty --help`"),
         (["show"], "show: Missing argument 'stage'; see `interplay show --help`"),
         (["track"], "track: Missing command; see `interplay track --help`"),
-        (["store", "pul"], "store: do 'pul': 'pul' is not one of 'push', 'pull', 'status'; see `interplay store --help`"),
+        (
+            ["store", "pul"],
+            "store: do 'pul': 'pul' is not one of 'push', 'pull', 'status', 'keep', 'rebuild'; see `interplay store --help`",
+        ),
     ],
 )
 def test_a_slip_on_the_command_line_is_answered_in_one_line(

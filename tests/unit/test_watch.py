@@ -114,6 +114,8 @@ def test_a_failed_stage_is_named_with_its_reason(root: Path, capsys: pytest.Capt
     said = capsys.readouterr().out
     assert "failed" in said
     assert "step 3: loss nan; lower the learning rate" in said
+    assert " left" not in said, "nothing runs, so that nothing tells when it will end"
+    assert "nothing runs; `interplay debug quickstart.smoke/rl_edge/rl@0` makes the first that failed again" in said
 
 
 def test_one_look_shows_kinds_states_progress_and_time_left(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -127,6 +129,28 @@ def test_one_look_shows_kinds_states_progress_and_time_left(root: Path, capsys: 
     rows = {line.split()[0]: line.split()[1:5] for line in said.splitlines() if line.split()}
     assert rows["problems"][:3] == ["·", "·", "5"]
     assert rows["rl"][:3] == ["1", "1", "·"]
+
+
+def test_a_stage_that_ended_with_an_exception_has_failed_with_its_last_words(root: Path) -> None:
+    folder = started(
+        root, "rl", "edge/rl_edge/rl@0 [rl 0]\nTraceback (most recent call last):\n  File\nValueError: no\n", os.uname().nodename
+    )
+    assert (seen(root, "rl").state, seen(root, "rl").detail) == ("failed", "ValueError: no")
+    (root / "logs/rl" / f"{folder.name}.log").write_text("edge/rl_edge/rl@0 [rl 0]\ninterplay: stopped at step 3 of 9\n")
+    assert (seen(root, "rl").state, seen(root, "rl").detail) == ("stopped", "stopped at step 3 of 9")
+
+
+def test_a_narrow_terminal_keeps_metrics_and_curve_and_warnings_are_named(
+    root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "72")
+    lines = [json.dumps({"step": step + 1, "reward": step / 8, "effective_ratio": 0.0}) for step in range(8)]
+    (started(root, "rl", f"label\n{LINE}\n") / "metrics.jsonl").write_text("\n".join(lines) + "\n")
+    assert main(["watch", "quickstart", "--scale", "smoke", "--once"]) == 0
+    said = capsys.readouterr().out
+    assert "▁▂▃▄▅▆▇█  reward 0.875" in said
+    assert "warning quickstart.smoke/rl_edge/rl@0 equal rewards: all rewards of each group" in " ".join(said.split())
+    assert max(map(len, said.splitlines())) <= 72
 
 
 class Terminal:

@@ -2,13 +2,15 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
 from pathlib import Path
 
 import pytest
-from conftest import Laboratory, kill_group, saves, wait_for
+import yaml
+from conftest import ROOT, Laboratory, kill_group, saves, wait_for
 
 SMOKE = ("study=quickstart", "scale=smoke")
 
@@ -127,3 +129,30 @@ def test_planning_imports_no_torch(laboratory: Laboratory) -> None:
         "plan_study(Path('configs'), 'edge', 'laptop'); sys.exit(any(m in sys.modules for m in ('torch', 'transformers', 'pandas')))"
     )
     assert subprocess.run(["python", "-c", code], cwd=laboratory.folder, env=laboratory.env, check=False).returncode == 0
+
+
+def test_a_report_of_snakemake_shows_finished_stages_with_runtimes_figures_and_tables(finished: Laboratory) -> None:
+    made = finished.run(
+        "snakemake", "all", "--report", "report.html", "--config", "study=quickstart", "scale=smoke", "finished=true"
+    )
+    assert made.returncode == 0, made.stderr
+    text = (finished.folder / "report.html").read_text()
+    assert len(re.findall('"starttime": "20', text)) >= 10
+    assert "reward.svg" in text
+    assert "main.csv" in text
+    (finished.folder / "report.html").unlink()
+    refused = finished.snakemake("study=quickstart", "scale=smoke", "finished=true")
+    assert refused.returncode != 0
+    assert "only for `snakemake --report FILE`" in refused.stderr
+    assert "Finished jobid" not in refused.stderr
+
+
+def test_the_entry_of_the_workflow_catalog_keeps_its_rules() -> None:
+    """Those of snakemake/snakemake-workflow-catalog that need no network; the linter and the formatter have tests of their own."""
+    readme = (ROOT / "README.md").read_text().lower()
+    assert "snakemake" in readme
+    assert "workflow" in readme
+    assert (ROOT / "config/README.md").exists()
+    assert list((ROOT / "rules").glob("*.smk"))
+    usage = yaml.safe_load((ROOT / ".snakemake-workflow-catalog.yml").read_text())["usage"]
+    assert usage.keys() == {"mandatory-flags", "software-stack-deployment", "report"}

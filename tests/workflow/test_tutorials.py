@@ -1,5 +1,5 @@
-"""The tutorials: each file is planned, and each command does what its page says. At smoke here; at coffee, with the outputs that the
-pages show, among the slow tests."""
+"""The tutorials: each file is planned, and the commands do what their page says. Here at smoke, of the pages that differ in more
+than the settings of a stage; at coffee, with the outputs that the pages show, all of them among the slow tests."""
 
 import re
 import shlex
@@ -17,6 +17,8 @@ from tools.site import examples
 
 pytestmark = pytest.mark.workflow
 PAGES = [ROOT / f"docs/tutorials/{name}.md" for name in ("first", "loss", "kl", "mix", "reward", "data", "after")]
+AT_SMOKE = ("first", "reward", "data", "after")
+"""The others are studies of settings, whose plans a test makes."""
 FAILS = "broken"
 """The study of which a page shows how it fails."""
 
@@ -79,18 +81,21 @@ def test_every_study_of_a_tutorial_is_planned_at_both_scales(project: Laboratory
         plan_study(project.folder / "configs", name, "smoke")
 
 
-def test_every_command_of_the_tutorials_works_at_smoke(project: Laboratory) -> None:
-    for page in PAGES:
+def test_the_commands_of_the_tutorials_work_at_smoke(project: Laboratory) -> None:
+    for page in (page for page in PAGES if page.stem in AT_SMOKE):
         for command, outcome in outcomes(page, project, "smoke"):
             assert (outcome.code != 0) == (f"run {FAILS}" in command.line), f"{page.name}: {command.line}\n{outcome.said[-2000:]}"
             if command.line.startswith("interplay run") and FAILS not in command.line:
-                assert outcome.said.rstrip().splitlines()[-1].startswith("report: ") or "report: " in outcome.said
+                assert "report: " in outcome.said
 
 
 @pytest.mark.slow
 def test_every_command_of_the_tutorials_prints_at_coffee_what_its_page_shows(project: Laboratory) -> None:
     for page in PAGES:
         for command, outcome in outcomes(page, project, "coffee"):
+            if "rollouts" in command.line:  # which completions there are differs by processor
+                assert outcome.code == 0
+                continue
             assert examples.agrees(loose(command.shown), loose(outcome.said)), (
                 f"{page.name}: {command.line}\n{outcome.said[-2000:]}"
             )

@@ -41,6 +41,8 @@ class Graph:
 
     def __init__(self, results: Path, plans: list[Plan], site: Site | None = None) -> None:
         self.results, self.plans, self.site = results, plans, site or Site()
+        self.finished = False
+        """Whether finished stages stay in the graph, for `snakemake --report` (`--config finished=true`); nothing runs then."""
         self.kept: dict[str, Path] = {}
         """Kept records by digest: they count as done, and `restore` copies them to their places. A dry run only counts them."""
         self.partial: list[Path] = []
@@ -59,12 +61,24 @@ class Graph:
         """Records of these stages (or of those whose checkpoints these are) that do not exist yet."""
         return [self._records[digest] for digest in self._missing(refs)]
 
+    def drawn(self) -> list[tuple[str, str, str, str]]:
+        """For `snakemake --report`: files of figures and tables of finished studies by their readable names, with the record of
+        the report, the study and the sort of file."""
+        found = []
+        for plan in self.plans if self.finished else ():
+            folder, record = self.by_name(plan) / "report", self._records[plan.report]
+            for part in ("figures/*.svg", "tables/*.csv") if os.path.exists(record) else ():
+                found += [(str(path), record, folder.parent.name, path.parent.name) for path in sorted(folder.glob(part))]
+        return found
+
     def _missing(self, refs: Iterable[str]) -> list[str]:
         wanted = dict.fromkeys(ref.partition("@")[0] for ref in refs)
         return [digest for digest in wanted if not self._done(digest)]
 
     def targets(self) -> list[str]:
-        """Reports that `all` has to make."""
+        """Reports that `all` has to make; those that are made, and what they show, where finished stages stay in the graph."""
+        if self.finished:
+            return [path for path, *_ in self.drawn()]
         return self.missing([plan.report for plan in self.plans])
 
     def inputs(self) -> Callable[[Any], list[str]]:
@@ -76,6 +90,9 @@ class Graph:
     def _inputs(self, digest: str) -> list[str]:
         """Dependencies of a stage that are still missing, without those that another of them has to wait for: a report reads all
         that the evaluations do, and each file costs Snakemake time."""
+        if self.finished:
+            wanted = dict.fromkeys(ref.partition("@")[0] for ref in self.stages[digest].deps.values())
+            return [self._records[dep] for dep in wanted if self._done(dep)]
         missing = self._missing(self.stages[digest].deps.values())
         waited = {ref.partition("@")[0] for dep in missing for ref in self.stages[dep].deps.values()}
         return [self._records[dep] for dep in missing if dep not in waited]
@@ -231,6 +248,7 @@ def open_graph(root: Path, config: dict[str, Any], main_process: bool) -> Graph:
         graph = Graph(
             results, [expand.plan_study(root / "configs", name, scale, choices.given_keys(config)) for name in names], site
         )
+        graph.finished = str(config.get("finished", "false")).lower() == "true"
         graph.kept = payloads.restorable_records(results, graph.stages, payloads.stored_kinds(results))
         _check_warning_time(graph)
         if limits := expand.limits(config):
@@ -303,6 +321,8 @@ def on_start(graph: Graph, cores: int | None = None) -> None:
     drift. The jobs share `cores` of this machine; None: they run elsewhere. An error is printed in one line and raises
     SystemExit(2)."""
     try:
+        if graph.finished:
+            raise model.UserError("--config finished=true: only for `snakemake --report FILE`; leave it out to run stages")
         logging.getLogger("snakemake.logging").addFilter(_is_no_false_alarm)
         if cores:
             resources.launch_cores(cores)

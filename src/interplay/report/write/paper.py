@@ -16,7 +16,7 @@ from matplotlib.ticker import FixedFormatter
 
 from interplay.core import artifact, model
 from interplay.report.draw import figures, style
-from interplay.report.spec import Figure
+from interplay.report.figure_spec import Figure
 from interplay.report.stats import contrast, frame
 from interplay.report.write import answers, headline, latex
 from interplay.study.plan import Plan
@@ -138,7 +138,7 @@ def _setup(results: frame.Results, entries: Mapping[str, tuple[str, str]], paper
         for (path, each), names in similar.items()
     ]
     text = f"{latex.paper_text(said)}" + (rf", builds on \cite{{{','.join(cited)}}}" if cited else "")
-    return rf"{text}. {{\sloppy Its arms: {latex.paper_text('; '.join(arms))}.\par}}"
+    return rf"{text}. {{\sloppy Its arms: {latex.breakable_text('; '.join(arms))}.\par}}"
 
 
 def _values(settings: Sequence[str]) -> str:
@@ -216,7 +216,7 @@ def _needs_page(results: frame.Results, figure: Figure) -> bool:
     if figure.panel == "band":
         return len(frame.bands(results)) > 2
     places = len(figure.bands or []) if figure.x == "band" else len(frame.ops(results)) if figure.x == "op" else 0
-    return places * (len(frame.arms(results.spec)) if figure.form == "usual" else 2) > MOST_BARS
+    return places * (len(frame.arms(results.spec)) if figure.form == "usual" else 6) > MOST_BARS
 
 
 def _save_pgf(canvas: Canvas, path: Path) -> None:
