@@ -14,7 +14,8 @@ from interplay.core.extension import Extension
 from interplay.core.model import Model
 from interplay.kinds.table import KINDS
 from interplay.model.spec import Shape
-from interplay.report.spec import Contrast, Extrapolate, Gain, Tune
+from interplay.report.figure_spec import ArmShown, Extrapolate, Placed
+from interplay.report.spec import Contrast, Gain, Tune
 
 Path = tuple[str | int, ...]
 
@@ -23,7 +24,12 @@ FIGHTS: dict[type[Model], dict[str, Any]] = {
     Contrast: {"against": "rl", "noise": ["again"]},
     Tune: {"axis": "rl.temperature", "band": "hard"},
 }
-ANALYSES: dict[type[Model], dict[str, Any]] = {Gain: {"against": "rl", "k": 4}, Extrapolate: {"part": 0.25}}
+ANALYSES: dict[type[Model], dict[str, Any]] = {
+    Gain: {"against": "rl", "k": 4},
+    Extrapolate: {"part": 0.25},
+    ArmShown: {"label": "other"},
+    Placed: {"arm": "rl", "x": 7.0},
+}
 SAMPLES: dict[type[Model], dict[str, Any]] = {**dict.fromkeys(OWN, CUSTOM), Shape: SHAPE, **FIGHTS, **ANALYSES}
 """A value for models with required fields, where a field without one is given one."""
 

@@ -83,11 +83,32 @@ ANALYSED = {
             "test": {"difference": "entropy_last", "recorded": "rl", "arm": "rl", "against": "base", "at_most": 0.0},
         }
     ],
-    "tables": {"main": {"columns": ["edge"], "cells": ["nll"], "against": "base", "gain": {"against": "base", "k": 2}}},
+    "tables": {
+        "main": {
+            "columns": ["edge"],
+            "cells": ["nll"],
+            "against": "base",
+            "gain": {"against": "base", "k": 2},
+            "title": "t",
+            "caption": "c",
+        }
+    },
     "figures": {
         "nll": {"x": "op", "y": "nll", "form": "heat", "against": "base"},
         "ladder": {"x": "step", "y": "reward", "extrapolate": {"part": 0.5, "tolerance": 0.05}},
+        "swept": {
+            "x": "rl.steps",
+            "y": "strict_pass@1",
+            "band": "edge",
+            "log": True,
+            "arms": ["rl"],
+            "title": "t",
+            "caption": "c",
+        },
+        "plane": {"form": "heat", "x": "rl.steps", "by": "rl.seed", "y": "strict_pass@1"},
     },
+    "shown": {"rl": {"label": "RL", "color": "#112233"}},
+    "placed": {"swept": [{"arm": "rl", "x": 3.0, "line": "RL"}], "plane": [{"arm": "rl", "x": "a", "row": 1.0}]},
 }
 REFORMED = {
     "mix": [1.0],
@@ -148,7 +169,10 @@ METHODS: list[dict[str, Any]] = [
 SPECS: dict[str, list[dict[str, Any]]] = {
     "source": [{"sha256": "0" * 64}, {"hub_id": "Qwen/Qwen2.5-0.5B", "revision": "f" * 40}],
     "problems": [PROBLEMS, {**PROBLEMS, "transform": CUSTOM}, BIOS, TAXONOMY, PROSE, *ENVIRONMENTS, {**PROBLEMS, "task": CUSTOM}],
-    "dataset": [{"format": "hotpotqa", "sha256": "0" * 64}],
+    "dataset": [
+        {"format": "hotpotqa", "sha256": "0" * 64},
+        {"format": "jsonl", "sha256": "0" * 64, "fields": {"question": "prompt"}},
+    ],
     "curate": [
         SIFTED,
         {

@@ -134,7 +134,7 @@ def test_a_slip_about_a_file_is_one_line_at_planning(keys: str, expected: str, t
 
 
 def test_a_file_without_its_format_is_one_line_at_planning_with_or_without_the_value(tmp_path: Path) -> None:
-    message = refused(tmp_path, f"file: {HERE}, split: rl")
+    message = refused(tmp_path, "file: data/rows.txt, split: rl")
     assert re.search(r"data\.hard( = \{.*\})?: format is missing; name the format of the file", message)
     assert "\n" not in message
 

@@ -231,7 +231,7 @@ def test_another_version_than_planned_is_refused_when_the_stage_runs(here: Path)
 @pytest.mark.parametrize(
     ("code", "keys", "says"),
     [
-        ("def f(completions): ...", {}, r"f takes \(completions\); its parameters must begin with \(problems, completions"),
+        ("def f(texts): ...", {}, r"f takes \(texts\); its parameters must begin with \(problems, completions"),
         ("def f(problems, verdicts, completions): ...", {}, "must begin with"),
         ("def g(problems, completions, verdicts): ...", {}, "defines no function or class 'f'; did you mean 'g'|known: g"),
         ("def f(problems, completions, verdicts, scale=1): ...", {"scal": 2}, "takes no option 'scal'; did you mean 'scale'"),

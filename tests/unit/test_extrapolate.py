@@ -6,8 +6,8 @@ import report_study as study
 
 from interplay.report.draw import curves, figures
 from interplay.report.draw.curves import forecast
+from interplay.report.figure_spec import Extrapolate, Figure
 from interplay.report.metric_spec import SHARE
-from interplay.report.spec import Extrapolate, Figure
 from interplay.report.stats import frame
 
 ASKED = Extrapolate(part=0.5, tolerance=0.05)

@@ -12,7 +12,7 @@ from conftest import ROOT
 from interplay.core.artifact import split_ref
 from interplay.core.model import UserError
 from interplay.report.draw import curves
-from interplay.report.spec import Figure
+from interplay.report.figure_spec import Figure
 from interplay.report.stats import frame
 from interplay.report.stats.estimate import value
 from interplay.study.expand import plan_study

@@ -9,7 +9,8 @@ import report_study as study
 
 from interplay.core.model import KeyPlace, UserError, parse_model
 from interplay.report.draw import figures, style
-from interplay.report.spec import Claim, Figure, Table
+from interplay.report.figure_spec import Figure
+from interplay.report.spec import Claim, Table
 from interplay.report.stats import contrast, estimate, frame
 from interplay.report.stats.frame import Results
 from interplay.report.write import answers, tables, text
@@ -176,7 +177,7 @@ def test_stacked_bars_name_the_classes_and_the_missing_arms(tmp_path: Path, monk
         (Table, {"columns": ["id"], "cells": ["nll@2"]}, "there is one nll for any number of samples; write nll"),
         (Table, {"columns": ["id"], "cells": ["error:dependancy"]}, "did you mean 'dependency'"),
         (Table, {"columns": ["id"], "cells": ["nll"], "contrast": {"against": "a", "noise": "b"}}, "where more is better"),
-        (Figure, {"x": "k", "y": "strict_pass", "form": "heat"}, "write x: op or x: band"),
+        (Figure, {"x": "k", "y": "strict_pass", "form": "heat"}, "write x: op, x: band or a key"),
         (Figure, {"x": "op", "y": "nll", "against": "base"}, "against belongs to form: heat"),
         (Figure, {"x": "op", "y": "nll", "extrapolate": {}}, "extrapolate belongs to x: step"),
         (Figure, {"x": "op", "y": "error"}, "'error' is not a metric"),

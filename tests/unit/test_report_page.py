@@ -11,7 +11,8 @@ import report_study as study
 from interplay.core.execution import Run
 from interplay.core.model import KeyPlace, UserError, parse_model
 from interplay.report.draw import figures, style
-from interplay.report.spec import Figure, ReportSpec, Table
+from interplay.report.figure_spec import Figure
+from interplay.report.spec import ReportSpec, Table
 from interplay.report.stats import frame
 from interplay.report.write import page
 

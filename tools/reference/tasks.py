@@ -5,7 +5,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from interplay.data import formats, tokenizer
+from interplay.data import formats, sets, tokenizer
 from interplay.data.curate import StepInputs
 from interplay.data.steps.chain import make_contexts
 from interplay.data.steps.context_spec import Keychain
@@ -109,7 +109,7 @@ def _example(task: Bios | Taxonomy, index: int, op: int) -> str:
 def _keychain(root: Path) -> str:
     """A chained item of the HotpotQA fixture, with the fewest characters that fit."""
     rows = []
-    for number, (place, raw) in enumerate(formats.read_members(root / "data/fixtures/hotpotqa.json")):
+    for number, (place, raw) in enumerate(sets.read_members(root / "data/fixtures/hotpotqa.json")):
         assert isinstance(raw, dict)
         plain = multihop.plain_problem(formats.read_hotpotqa(raw, place))
         shown = multihop.render(plain, "published")

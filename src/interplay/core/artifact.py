@@ -182,6 +182,29 @@ def checksum(path: Path) -> str:
         return hashlib.file_digest(handle, "sha256").hexdigest()
 
 
+HUB = "hub://"
+"""Before `owner/name@revision/path` of a file in a data set of the Hugging Face hub."""
+
+
+def local_file(file: str) -> Path:
+    """The path of a data file; one of the hub is taken from the hub's cache on this machine, or else downloaded into it. Raises
+    UserError where that fails."""
+    if not file.startswith(HUB):
+        return Path(file)
+    from huggingface_hub import hf_hub_download
+    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+
+    name, _, rest = file.removeprefix(HUB).partition("@")
+    revision, _, path = rest.partition("/")
+    try:
+        return Path(hf_hub_download(name, path, repo_type="dataset", revision=revision))
+    except (HfHubHTTPError, LocalEntryNotFoundError, OSError, ValueError) as error:
+        why = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise UserError(
+            f"{file}: not on the hub, or the hub is out of reach ({why}); download it elsewhere, and name it as file"
+        ) from None
+
+
 def model_checksum(model: Path) -> str:
     """sha256 over names and contents of a model folder's config.json, tokenizer.json and safetensors files: what it is,
     not where it lies.

@@ -3,11 +3,13 @@ table of formats. A defective object is reported and the others are read."""
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
-from interplay.core.model import UserError
+from interplay.core.model import nearest_name
+from interplay.data.sets import ItemError, JsonItem, json_kind, read_csv, read_lines, read_members, read_parquet
+from interplay.data.spec import FieldName
 from interplay.tasks import multihop, qa, verdict
 from interplay.tasks.family import Item, Paragraph
 
@@ -16,15 +18,6 @@ from interplay.tasks.family import Item, Paragraph
 
 MOST_KEYS = 8
 """Keys of an object that a message lists."""
-Reason = Literal["broken", "missing_field", "unanswerable", "duplicate_id"]
-
-
-class ItemError(Exception):
-    """A defect of an item. `id` names the item where its own id (`item_name`) does not."""
-
-    def __init__(self, reason: Reason, message: str, id: str = "") -> None:
-        super().__init__(message)
-        self.reason, self.message, self.id = reason, message, id
 
 
 class Entry(NamedTuple):
@@ -74,106 +67,12 @@ def item_name(raw: dict[str, Any]) -> str:
     return str(value) if isinstance(value, (str, int)) else ""
 
 
-def json_kind(value: Any) -> str:
-    """The type of a JSON value in words."""
-    words = {dict: "an object", list: "a list", bool: "true or false", int: "a number", float: "a number", str: "text"}
-    return words.get(type(value), "null")
-
-
 def check_encodable(problem: multihop.Problem | qa.Problem) -> None:
     """Raises ItemError where a text has a lone surrogate, which cannot be encoded in UTF-8."""
     try:
         json.dumps(problem, ensure_ascii=False).encode()
     except UnicodeEncodeError:
         raise ItemError("broken", "a text has a lone surrogate (half of a character)") from None
-
-
-# Files of JSON objects: one per line, or in a list.
-
-
-_STRING_OR_BRACKET = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\]]', re.DOTALL)
-_BLANK = re.compile(r"\s*")
-
-
-JsonItem = tuple[str, dict[str, Any] | ItemError]
-"""The place of an object in a file, `line 3` or `item 3`, from 1; and the object, or its defect."""
-
-
-def read_lines(path: Path) -> Iterator[JsonItem]:
-    """The objects of a file with one per line; blank lines are skipped."""
-    with open(path, "rb") as handle:
-        for number, line in enumerate(handle, 1):
-            if line.strip():
-                yield f"line {number}", _line(line.removeprefix(b"\xef\xbb\xbf"))
-
-
-def _line(line: bytes) -> dict[str, Any] | ItemError:
-    try:
-        value = json.loads(line.decode())
-    except json.JSONDecodeError as error:
-        return ItemError("broken", f"not JSON ({error.msg}, column {error.colno})")
-    except (UnicodeDecodeError, RecursionError, ValueError) as error:
-        return ItemError("broken", f"not JSON ({error})")
-    return value if isinstance(value, dict) else ItemError("broken", f"is {json_kind(value)} and should be an object")
-
-
-def read_members(path: Path) -> Iterator[JsonItem]:
-    """The objects of a file that holds one list of them, each parsed separately: after one that is not JSON, parsing resumes
-    after its closing bracket. Raises UserError where the file is no list, ends within it, or has text after it."""
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path}: not text in UTF-8 (byte {error.start})") from None
-    at, number = _skip_blanks(text, 0), 0
-    if text[at : at + 1] != "[":
-        raise UserError(f"{path}: {_line_and_column(text, at)}: should be a JSON list that starts with '['")
-    at = _skip_blanks(text, at + 1)
-    while text[at : at + 1] != "]":
-        number += 1
-        raw, end = _member(text, at)
-        if isinstance(raw, ItemError) and end < 0:
-            raise UserError(f"{path}: item {number}: {raw.message}; it is not closed; correct the file there")
-        yield f"item {number}", raw
-        at = _skip_blanks(text, end)
-        if text[at : at + 1] == ",":
-            at = _skip_blanks(text, at + 1)
-        elif text[at : at + 1] != "]":
-            raise UserError(f"{path}: {_line_and_column(text, at)}: after item {number} should be ',' or ']'")
-    if _skip_blanks(text, at + 1) != len(text):
-        raise UserError(f"{path}: {_line_and_column(text, at + 1)}: text after the end of the list")
-
-
-def _member(text: str, at: int) -> tuple[dict[str, Any] | ItemError, int]:
-    """The object that starts at an offset, and the offset after it; -1 where it is not closed."""
-    try:
-        value, end = json.JSONDecoder().raw_decode(text, at)
-    except json.JSONDecodeError as error:
-        return ItemError("broken", f"not JSON ({error.msg}, {_line_and_column(text, error.pos)})"), _end_of_brackets(text, at)
-    except (RecursionError, ValueError) as error:
-        return ItemError("broken", f"not JSON ({error})"), _end_of_brackets(text, at)
-    return (value if isinstance(value, dict) else ItemError("broken", f"is {json_kind(value)} and should be an object")), end
-
-
-def _end_of_brackets(text: str, at: int) -> int:
-    """The offset after the bracket that closes the one at `at`; -1 where there is none."""
-    depth = 0
-    if text[at : at + 1] not in ("{", "["):
-        return -1
-    for found in _STRING_OR_BRACKET.finditer(text, at):
-        depth += (found[0] in "{[") - (found[0] in "}]")
-        if not depth:
-            return found.end()
-    return -1
-
-
-def _skip_blanks(text: str, at: int) -> int:
-    """The offset after the blanks at `at`."""
-    found = _BLANK.match(text, at)
-    return found.end() if found else at
-
-
-def _line_and_column(text: str, at: int) -> str:
-    return f"line {text.count(chr(10), 0, at) + 1}, column {at - text.rfind(chr(10), 0, at)}"
 
 
 # GSM8K (arXiv:2110.14168): `question, answer`, the answer a worked solution with `<<48/2=24>>` marks, whose last line is `####
@@ -250,6 +149,8 @@ def _fact(paragraphs: tuple[Paragraph, ...], given: Any) -> tuple[int, int]:
 
 def parse_jsonl(raw: dict[str, Any], where: str) -> Entry:
     """An item; its op is the number of lines of its solution, 1 where it has none."""
+    if isinstance(raw.get("question"), list):
+        raw = {**raw, "question": _last_of(raw["question"], "user")}
     question, answer = text_field(raw, "question"), text_field(raw, "answer", words=False)
     aliases, solution = raw.get("aliases") or [], raw.get("solution") or ""
     if not isinstance(aliases, list) or not all(isinstance(alias, str) for alias in aliases):
@@ -262,6 +163,28 @@ def parse_jsonl(raw: dict[str, Any], where: str) -> Entry:
     steps = tuple(line.strip() for line in solution.split("\n") if line.strip())
     problem = qa.Problem(question.strip(), tuple(answers), steps, item_name(raw) or where)
     return Entry(item_name(raw) or question, problem, max(1, len(steps)))
+
+
+# Chats: `messages [{role, content}]` that end with an assistant's.
+
+
+def parse_messages(raw: dict[str, Any], where: str) -> Entry:
+    """The last message of a user is the question, the assistant's after it the solution with the answer."""
+    chat = list_field(raw, "messages")
+    said = _last_of(chat, "assistant")
+    marked = said.rpartition(_FINAL)[2].strip() if _FINAL in said else ""
+    answer = raw.get("answer") or verdict.extract_answer(said) or marked or said
+    return parse_jsonl({"solution": said if answer != said else "", **raw, "question": chat, "answer": answer}, where)
+
+
+def _last_of(chat: list[Any], role: str) -> str:
+    """The content of the last message of a role. Raises ItemError."""
+    for message in reversed(chat):
+        if not isinstance(message, dict) or not isinstance(message.get("content"), str):
+            raise ItemError("broken", "a chat should hold objects with role and content, both text")
+        if message.get("role") == role:
+            return str(message["content"])
+    raise ItemError("missing_field", f"a chat without a message of the {role}")
 
 
 # MuSiQue (arXiv:2108.00573), Ans and Full: `id, question, answer, answer_aliases, answerable, paragraphs [{idx, title,
@@ -372,6 +295,8 @@ class Reader(NamedTuple):
     """Object and place -> problem; raises ItemError."""
     family: str
     """The family that judges its rows."""
+    renamed: bool = False
+    """Whether a study may say what the file calls its fields."""
 
 
 FORMATS: dict[str, Reader] = {
@@ -379,5 +304,22 @@ FORMATS: dict[str, Reader] = {
     "2wikimultihopqa": Reader(read_members, parse_twowiki, "multihop"),
     "musique": Reader(read_lines, parse_musique, "multihop"),
     "gsm8k": Reader(read_lines, parse_gsm8k, "qa"),
-    "jsonl": Reader(read_lines, parse_jsonl, "qa"),
+    "jsonl": Reader(read_lines, parse_jsonl, "qa", renamed=True),
+    "parquet": Reader(read_parquet, parse_jsonl, "qa", renamed=True),
+    "csv": Reader(read_csv, parse_jsonl, "qa", renamed=True),
+    "messages": Reader(read_lines, parse_messages, "qa", renamed=True),
 }
+
+
+def reader_of(name: str, fields: Mapping[FieldName, str]) -> Reader:
+    """The reader of a format, for a file that calls its fields otherwise."""
+    reader = FORMATS[name]
+
+    def parse(raw: dict[str, Any], where: str) -> Entry:
+        for own, other in fields.items():
+            if own in ("question", "answer", "messages") and other not in raw:
+                raise ItemError("missing_field", f"{own} should be in '{other}', which is missing{nearest_name(other, raw)}")
+        taken = {own: raw.get(other) for own, other in fields.items()}
+        return reader.parse({**raw, **{own: item for own, item in taken.items() if item is not None}}, where)
+
+    return reader._replace(parse=parse) if fields else reader

@@ -206,7 +206,7 @@ def read_dataset(spec: DatasetSpec, inputs: dict[str, Path], out: Path, how: exe
     op. Raises UserError when the file is absent or has changed since the plan, at a defect that the spec refuses, and where
     no item or fewer than `size` remain."""
     path = find_file(spec, how)
-    reader = formats.FORMATS[spec.format]
+    reader = formats.reader_of(spec.format, spec.fields)
     entries, skipped = read_items(path, reader, spec.defects)
     rows = choose_rows(spec, [row_of_entry(spec, entry, reader) for entry in entries], path)
     sets.write_table(sets.table_of_rows(rows), out)
@@ -226,7 +226,7 @@ def find_file(spec: DatasetSpec, how: execution.Run) -> Path:
         raise model.UserError(
             f"dataset: the {spec.format} file with sha256 {spec.sha256} has no path; name its `file` in the study"
         )
-    path = Path(how.path)
+    path = artifact.local_file(how.path)
     if not path.is_file():
         raise model.UserError(f"{path}: no such file; put the {spec.format} file with sha256 {spec.sha256} there")
     found = artifact.checksum(path)
@@ -243,7 +243,7 @@ FIRST = 20
 
 def check_first_items(path: Path, spec: DatasetSpec) -> None:
     """Raises UserError where one of the first items of a file is a defect that the study refuses, or where there is none."""
-    kept, skipped = read_items(path, formats.FORMATS[spec.format], spec.defects, FIRST)
+    kept, skipped = read_items(path, formats.reader_of(spec.format, spec.fields), spec.defects, FIRST)
     if not kept and not skipped:
         raise model.UserError(f"{path}: no items; a {spec.format} file holds one object at least")
 
@@ -259,28 +259,28 @@ def read_items(
     for where, raw in itertools.islice(reader.split(path), most):
         try:
             entries.append(_new_entry(reader, raw, where, seen))
-        except formats.ItemError as defect:
+        except sets.ItemError as defect:
             if getattr(defects, defect.reason) == "refuse":
                 name = defect.id or (formats.item_name(raw) if isinstance(raw, dict) else "")
                 ident = f" (id {name[:80]!r})" if name else ""
                 remedy = REMEDY.format(reason=defect.reason)
+                if reader.renamed and defect.reason == "missing_field":
+                    remedy = f"name the file's own in fields, such as {{answer: target}}, {remedy}"
                 raise model.UserError(f"{path}: {where}{ident}: {defect.message}; {remedy}") from None
             skipped[defect.reason] += 1
     return entries, skipped
 
 
-def _new_entry(
-    reader: formats.Reader, raw: dict[str, Any] | formats.ItemError, where: str, seen: dict[str, str]
-) -> formats.Entry:
+def _new_entry(reader: formats.Reader, raw: dict[str, Any] | sets.ItemError, where: str, seen: dict[str, str]) -> formats.Entry:
     """The entry of an object. Raises ItemError where it is a defect, or an earlier entry has its id (its question, where it has
     no id)."""
-    if isinstance(raw, formats.ItemError):
+    if isinstance(raw, sets.ItemError):
         raise raw
     found = reader.parse(raw, where)
     formats.check_encodable(found.problem)
     ident = found.id or question_of(found)
     if ident in seen:
-        raise formats.ItemError("duplicate_id", f"{seen[ident]} has the same id", ident)
+        raise sets.ItemError("duplicate_id", f"{seen[ident]} has the same id", ident)
     seen[ident] = where
     return found
 

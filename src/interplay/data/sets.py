@@ -1,11 +1,13 @@
 """Problem sets: their files (`problems.parquet`, and `keys.parquet`, by which a report compares sets), their rows, and verdicts
 on completions of their problems."""
 
+import csv
 import json
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -139,3 +141,134 @@ def judge_completion(options: Verify, row: Row, text: str) -> Verdict:
 def judge_completions(rows: Sequence[Row], completions: Sequence[str], options: Verify) -> list[Verdict]:
     """The verdict on each completion against the gold of its row."""
     return [judge_completion(options, row, completion) for row, completion in zip(rows, completions, strict=True)]
+
+
+# Rows of other people's files (data/formats.py makes problems of them), each with its place in the file.
+
+
+Reason = Literal["broken", "missing_field", "unanswerable", "duplicate_id"]
+
+
+class ItemError(Exception):
+    """A defect of an item. `id` names the item where its own id (`item_name`) does not."""
+
+    def __init__(self, reason: Reason, message: str, id: str = "") -> None:
+        super().__init__(message)
+        self.reason, self.message, self.id = reason, message, id
+
+
+def json_kind(value: Any) -> str:
+    """The type of a JSON value in words."""
+    words = {dict: "an object", list: "a list", bool: "true or false", int: "a number", float: "a number", str: "text"}
+    return words.get(type(value), "null")
+
+
+_STRING_OR_BRACKET = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\]]', re.DOTALL)
+_BLANK = re.compile(r"\s*")
+
+
+JsonItem = tuple[str, dict[str, Any] | ItemError]
+"""The place of an object in a file, `line 3` or `item 3`, from 1; and the object, or its defect."""
+
+
+def read_lines(path: Path) -> Iterator[JsonItem]:
+    """The objects of a file with one per line; blank lines are skipped."""
+    with open(path, "rb") as handle:
+        for number, line in enumerate(handle, 1):
+            if line.strip():
+                yield f"line {number}", _line(line.removeprefix(b"\xef\xbb\xbf"))
+
+
+def _line(line: bytes) -> dict[str, Any] | ItemError:
+    try:
+        value = json.loads(line.decode())
+    except json.JSONDecodeError as error:
+        return ItemError("broken", f"not JSON ({error.msg}, column {error.colno})")
+    except (UnicodeDecodeError, RecursionError, ValueError) as error:
+        return ItemError("broken", f"not JSON ({error})")
+    return value if isinstance(value, dict) else ItemError("broken", f"is {json_kind(value)} and should be an object")
+
+
+def read_members(path: Path) -> Iterator[JsonItem]:
+    """The objects of a file that holds one list of them, each parsed separately: after one that is not JSON, parsing resumes
+    after its closing bracket. Raises UserError where the file is no list, ends within it, or has text after it."""
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise model.UserError(f"{path}: not text in UTF-8 (byte {error.start})") from None
+    at, number = _skip_blanks(text, 0), 0
+    if text[at : at + 1] != "[":
+        raise model.UserError(f"{path}: {_line_and_column(text, at)}: should be a JSON list that starts with '['")
+    at = _skip_blanks(text, at + 1)
+    while text[at : at + 1] != "]":
+        number += 1
+        raw, end = _member(text, at)
+        if isinstance(raw, ItemError) and end < 0:
+            raise model.UserError(f"{path}: item {number}: {raw.message}; it is not closed; correct the file there")
+        yield f"item {number}", raw
+        at = _skip_blanks(text, end)
+        if text[at : at + 1] == ",":
+            at = _skip_blanks(text, at + 1)
+        elif text[at : at + 1] != "]":
+            raise model.UserError(f"{path}: {_line_and_column(text, at)}: after item {number} should be ',' or ']'")
+    if _skip_blanks(text, at + 1) != len(text):
+        raise model.UserError(f"{path}: {_line_and_column(text, at + 1)}: text after the end of the list")
+
+
+def _member(text: str, at: int) -> tuple[dict[str, Any] | ItemError, int]:
+    """The object that starts at an offset, and the offset after it; -1 where it is not closed."""
+    try:
+        value, end = json.JSONDecoder().raw_decode(text, at)
+    except json.JSONDecodeError as error:
+        return ItemError("broken", f"not JSON ({error.msg}, {_line_and_column(text, error.pos)})"), _end_of_brackets(text, at)
+    except (RecursionError, ValueError) as error:
+        return ItemError("broken", f"not JSON ({error})"), _end_of_brackets(text, at)
+    return (value if isinstance(value, dict) else ItemError("broken", f"is {json_kind(value)} and should be an object")), end
+
+
+def _end_of_brackets(text: str, at: int) -> int:
+    """The offset after the bracket that closes the one at `at`; -1 where there is none."""
+    depth = 0
+    if text[at : at + 1] not in ("{", "["):
+        return -1
+    for found in _STRING_OR_BRACKET.finditer(text, at):
+        depth += (found[0] in "{[") - (found[0] in "}]")
+        if not depth:
+            return found.end()
+    return -1
+
+
+def _skip_blanks(text: str, at: int) -> int:
+    """The offset after the blanks at `at`."""
+    found = _BLANK.match(text, at)
+    return found.end() if found else at
+
+
+def _line_and_column(text: str, at: int) -> str:
+    return f"line {text.count(chr(10), 0, at) + 1}, column {at - text.rfind(chr(10), 0, at)}"
+
+
+def read_parquet(path: Path) -> Iterator[JsonItem]:
+    """Rows of a Parquet file, from 1. Raises UserError where it is none."""
+    try:
+        file, number = pq.ParquetFile(path), 0
+        for batch in file.iter_batches(1024):
+            for row in batch.to_pylist():
+                number += 1
+                yield f"row {number}", row
+    except (OSError, pa.ArrowException) as error:
+        raise model.UserError(f"{path}: not readable as Parquet ({str(error).splitlines()[0]}); name its format") from None
+
+
+def read_csv(path: Path) -> Iterator[JsonItem]:
+    """Rows of a CSV file with a line of names, by the lines on which they end; empty cells are left out. Raises UserError."""
+    try:
+        with open(path, encoding="utf-8-sig", newline="") as handle:
+            rows = csv.DictReader(handle, strict=True)
+            for row in rows:
+                if None in row or None in row.values():
+                    fields = len(rows.fieldnames or ())
+                    raise model.UserError(f"{path}: line {rows.line_num}: not {fields} cells, as the first line has; correct it")
+                yield f"line {rows.line_num}", {name: cell for name, cell in row.items() if cell}
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise model.UserError(f"{path}: line {rows.line_num}: not CSV in UTF-8 ({error}); correct it") from None

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from functools import cache
+from pathlib import PurePath
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
@@ -104,7 +105,10 @@ class CorpusSpec(Model):
 # Data sets from files in published formats.
 
 
-Format = Literal["hotpotqa", "musique", "2wikimultihopqa", "gsm8k", "jsonl"]
+Format = Literal["hotpotqa", "musique", "2wikimultihopqa", "gsm8k", "jsonl", "parquet", "csv", "messages"]
+OWN_FORMATS: dict[str, Format] = {".jsonl": "jsonl", ".parquet": "parquet", ".csv": "csv"}
+"""Ending of a file -> its format, where the study names none."""
+FieldName = Literal["id", "question", "answer", "aliases", "solution", "messages"]
 Answer = Literal["refuse", "skip"]
 
 
@@ -127,7 +131,10 @@ class DatasetSpec(Model):
 
     VERSION: ClassVar[int] = 2
     format: Format
-    """hotpotqa, 2wikimultihopqa: a JSON list; musique, gsm8k, jsonl: one object a line. jsonl needs `question` and `answer`."""
+    """hotpotqa, 2wikimultihopqa: a JSON list; musique, gsm8k, jsonl, messages: one object a line; parquet, csv: a row. jsonl,
+    parquet and csv need `question` and `answer`, and may have `id`, `aliases` and `solution`; a question may be a list of chat
+    messages, whose last one of a user counts. messages: a chat that ends with the assistant's solution; the answer is in its box,
+    behind its last `####`, or all of it, unless the row has `answer`."""
     sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
     """Checksum of the file, 64 hexadecimal digits as `sha256sum FILE` prints them: identity is content, not path."""
     band: str = "all"
@@ -139,6 +146,14 @@ class DatasetSpec(Model):
     defects: Defects = Defects()
     seed: Natural = 0
     """Order of the items."""
+    fields: Annotated[dict[FieldName, str], Since({})] = {}
+    """Of jsonl, parquet, csv and messages: what the file calls its fields, such as {question: prompt, answer: target}."""
+
+    @model_validator(mode="after")
+    def _own_fields(self) -> "DatasetSpec":
+        if self.fields and self.format not in (*OWN_FORMATS.values(), "messages"):
+            raise ValueError(f"fields: {self.format} has fields of its own; take them away")
+        return self
 
 
 # Problem sets of a study: generated, read from a file, or made from others.
@@ -146,7 +161,7 @@ class DatasetSpec(Model):
 
 FORMS = {
     "generated": ("band", "bands", "op_shares", "transform", "task", "seed", "shards"),
-    "file": ("file", "sha256", "format", "defects"),
+    "file": ("file", "hub", "sha256", "format", "defects", "fields"),
     "mix": ("mix", "steps"),
 }
 """Keys that only one form of problem set takes; `split` goes with the first two, `size` with all."""
@@ -179,8 +194,8 @@ TransformKeys = Annotated[dict[str, Any], Written(cache(lambda: partial_model(Ex
 
 
 class DataSet(Model):
-    """A problem set of the study, in one of three forms: generated (`band` or `bands`), read from a file (`file` or `sha256`, and
-    `format`), or made of other sets (`mix`, `steps`)."""
+    """A problem set of the study, in one of three forms: generated (`band` or `bands`), read from a file (`file`, `hub` or
+    `sha256`, and `format`), or made of other sets (`mix`, `steps`)."""
 
     band: str | None = None
     """Generated: one band of the scale. Read from a file: the band that its rows get; null: `all`."""
@@ -208,10 +223,15 @@ class DataSet(Model):
     """Generated: keys of the task that differ from the study's; with another `name`, a task of its own."""
     file: str | None = None
     """File in a published format, by its path from the project's root, below it or through a link there."""
+    hub: Annotated[str, Field(pattern=r"^[\w.-]+/[\w.-]+@[\w.-]+/.+$")] | None = None
+    """In place of `file`: one of a data set on the Hugging Face hub at a revision, `owner/name@revision/path/in/it.parquet`. It
+    comes from the hub's cache, or is downloaded when the study is planned; its content is its identity."""
     sha256: str | None = None
     """Checksum of the file. With it, a study can be planned where the file is not."""
     format: Format | None = None
-    """Format of the file."""
+    """Format of the file; null: by its ending, .jsonl, .parquet or .csv."""
+    fields: dict[str, str] = {}
+    """What the file calls `question`, `answer`, `id`, `aliases`, `solution` or `messages`: {question: prompt, answer: target}."""
     defects: dict[str, str] = {}
     """Handling of defective items of the file."""
     mix: Annotated[dict[str, float], BeforeValidator(fill_rest, json_schema_input_type=RestOf)] | None = None
@@ -229,8 +249,10 @@ class DataSet(Model):
                 raise ValueError("split is missing; write train, rl, validation or test")
             if self.op_shares is not None and self.band is None:
                 raise ValueError("op_shares needs a single band")
-        if self.form == "file" and self.format is None:
+        if self.form == "file" and self.file_format() is None:
             raise ValueError("format is missing; name the format of the file")
+        if self.file and self.hub:
+            raise ValueError("file and hub both name a file; keep one of them")
         if self.shards is not None and self.shards < 2:
             raise ValueError("shards must be at least 2; omit it for one set")
         if self.leak and self.split != "test":
@@ -244,7 +266,11 @@ class DataSet(Model):
     @property
     def form(self) -> str:
         """generated, file or mix."""
-        return "mix" if self.mix is not None else "file" if self.file or self.sha256 else "generated"
+        return "mix" if self.mix is not None else "file" if self.file or self.hub or self.sha256 else "generated"
+
+    def file_format(self) -> Format | None:
+        """The format of the file: as it is named, or by its ending."""
+        return self.format or OWN_FORMATS.get(PurePath(self.file or self.hub or "").suffix)
 
     def names(self) -> list[str]:
         """The bands that a generated set or a file names."""
@@ -257,7 +283,7 @@ SetChange = Annotated[dict[str, Any], Written(cache(lambda: partial_model(DataSe
 
 def is_whole(given: Mapping[str, Any]) -> bool:
     """Whether the keys define a complete set rather than changes of another: they name the source of its rows."""
-    return not {"split", "file", "sha256", "mix"}.isdisjoint(given)
+    return not {"split", "file", "hub", "sha256", "mix"}.isdisjoint(given)
 
 
 WORDS = {"generated": "generated", "file": "read from a file", "mix": "made of others"}

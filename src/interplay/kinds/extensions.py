@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from interplay.core import digest, extension
 from interplay.core.model import KeyPlace, Model, UserError, nearest_name
+from interplay.rl.reward_spec import COLUMNS, takes_columns
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -54,6 +55,15 @@ class Reward(Protocol):
     """Rewards of completions."""
 
     def __call__(self, problems: list[Row], completions: list[str], verdicts: list[Verdict]) -> list[float]:
+        """N finite floats, one for each completion."""
+
+
+class TrlReward(Protocol):
+    """In TRL's form, whose first parameter is called `completions` or `prompts`: everything is passed by name, and of the columns
+    those that the function names, or all to `**kwargs`: `prompts`, `answer`, `solution`, `band`, `op`, `mode`, `index`, `family`,
+    and `verdicts`, which TRL has not."""
+
+    def __call__(self, completions: list[str], **columns: list[Any]) -> list[float]:
         """N finite floats, one for each completion."""
 
 
@@ -194,7 +204,7 @@ EXTENSIONS: dict[str, tuple[type, ...]] = {
     "trainer": (Trainer,),
     "transform": (Transform,),
     "step": (Step,),
-    "reward": (Reward,),
+    "reward": (Reward, TrlReward),
     "sampler": (SamplerFunction, SamplerClass),
     "allocation": (Allocation,),
     "prompting": (Prompting,),
@@ -234,7 +244,11 @@ def _extensions(value: Any, keys: tuple[str | int, ...]) -> Iterator[tuple[tuple
 
 def _check(member: extension.Extension) -> None:
     found, tree = _definition(member)
-    forms = [form for form in EXTENSIONS[member.UNION] if _is_class(form) == isinstance(found, ast.ClassDef)]
+    if member.UNION == "reward" and isinstance(found, ast.FunctionDef) and takes_columns([one.arg for one in found.args.args]):
+        return _check_columns(member, found)
+    forms = [
+        form for form in EXTENSIONS[member.UNION] if _is_class(form) == isinstance(found, ast.ClassDef) and form is not TrlReward
+    ]
     if not forms:
         raise UserError(f"is no {' or '.join('class' if _is_class(form) else 'function' for form in EXTENSIONS[member.UNION])}")
     wrong = [_misfit(form, found, by_name=len(forms) > 1) for form in forms]
@@ -243,6 +257,22 @@ def _check(member: extension.Extension) -> None:
     form = forms[wrong.index(None)]
     made = _method(found, "__init__") if isinstance(found, ast.ClassDef) else found
     _check_options(member, made, len(_parameters(form, "__init__" if _is_class(form) else "__call__")), tree)
+
+
+def _check_columns(member: extension.Extension, found: ast.FunctionDef) -> None:
+    """A reward in TRL's form: each parameter is a column or an option, and none without a default is neither."""
+    names, needed, any_name = _option_names(found, 0)
+    known = [*COLUMNS, *member.options]
+    if unknown := [name for name in needed if name not in known]:
+        have = f"has columns {', '.join(COLUMNS)}"
+        raise UserError(f"{found.name} takes '{unknown[0]}', and a batch {have}{_near(unknown[0], known)}")
+    if unknown := [name for name in member.options if name in COLUMNS or not (any_name or name in names)]:
+        raise UserError(f"takes no option '{unknown[0]}'{nearest_name(unknown[0], names)}")
+
+
+def _near(name: str, known: list[str]) -> str:
+    near = nearest_name(name, known)
+    return near if "did you mean" in near else ""
 
 
 def _is_class(form: type) -> bool:

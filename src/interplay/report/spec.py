@@ -5,8 +5,9 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from interplay.core.model import Count, Model, Positive, Share, Since
-from interplay.report.metric_spec import ERROR, check_cell, check_column, check_metric, find_metric, measure_of, metric_row
+from interplay.core.model import Count, Model, Share, Since
+from interplay.report.figure_spec import ArmShown, Figure, Placed, readable
+from interplay.report.metric_spec import check_cell, check_column, check_metric, find_metric, measure_of, metric_row
 
 # Pairwise comparisons: baseline, noise floor, tuning.
 
@@ -81,16 +82,6 @@ class Gain(Model):
     """Samples in which a prompt counts as newly solved or lost; null: as many as the evaluations hold."""
 
 
-class Extrapolate(Model):
-    """A saturating curve y = c - a (x + 1)^-b through the first points, judged by the last."""
-
-    part: Annotated[float, Field(gt=0, lt=1)] = 0.5
-    """Share of the points, from the first on, that it is fitted to."""
-    tolerance: Positive = 0.05
-    """The prediction is near where it lies so close to what was observed, or within half of the interval there; in the unit of
-    y, pass rates as fractions."""
-
-
 class Table(Model):
     """Rows are arms; columns are bands (or single ops) by cells."""
 
@@ -102,7 +93,7 @@ class Table(Model):
     """Metrics, such as strict_pass@1, score, nll, hacked (right answers whose process is wrong), error:CLASS, or own:NAME of a
     function of the study's own; `error`: a cell for each class of errors that occurred."""
     arms: Annotated[list[str] | None, Since(None)] = None
-    """Arms that have a row, such as a few combinations of a grid, in the study's order; null: all."""
+    """Arms that have a row, in this order; an arm with axes stands for its combinations. Null: all, in the study's order."""
     contrast: Annotated[Contrast | None, Since(None)] = None
     """A further table with these columns and cells: differences to one arm with the noise floor and verdicts."""
     against: Annotated[str | None, Since(None)] = None
@@ -110,6 +101,10 @@ class Table(Model):
     gain: Annotated[Gain | None, Since(None)] = None
     """A further table with these columns: the gain in strict pass@1 as sharpening and capability, prompts newly solved and
     lost."""
+    title: Annotated[str, Since("")] = ""
+    """Heads the table; empty: its name."""
+    caption: Annotated[str, Since("")] = ""
+    """What it shows, above its notes."""
 
     @field_validator("columns")
     @classmethod
@@ -143,57 +138,6 @@ class Table(Model):
                     "was chosen by; tune on another band"
                 )
         return self
-
-
-class Figure(Model):
-    """pass@k curves (x: k), bars per op (x: op), lines over bands in an order (x: band), error classes as stacked bars (x: band,
-    y: error), a heat map of arms by ops or bands (form: heat), training curves or evaluations along a ladder (x: step)."""
-
-    x: Literal["k", "op", "band", "step"]
-    """Samples per prompt, op, band, or training step."""
-    y: str
-    """For k: strict_pass or answer_pass; for op and band: a metric, for band also error; for step: a key of metrics.jsonl, such
-    as reward, loss or drawn/BAND, or a metric of the evaluations with `along`: a pass rate, nll, hacked, error:CLASS or
-    own:NAME."""
-    by: Literal["arm"] = "arm"
-    """What a line or a bar stands for."""
-    panel: Literal["band", "none"] = "none"
-    """Whether each band has a panel of its own (x: k)."""
-    bands: Annotated[list[str] | None, Since(None)] = None
-    """Bands from left to right (x: band), such as one task at growing lengths."""
-    form: Annotated[Literal["usual", "heat"], Since("usual")] = "usual"
-    """heat: a row per arm, a column per op or band, the number in each cell."""
-    against: Annotated[str | None, Since(None)] = None
-    """The cells of a heat map are differences to this arm; null: values."""
-    extrapolate: Annotated[Extrapolate | None, Since(None)] = None
-    """Fits a saturating power law to the first part of each curve (x: step) and reports the forecast error at its end."""
-
-    @model_validator(mode="after")
-    def _y_fits_x(self) -> "Figure":
-        if (self.x == "band") != (self.bands is not None):
-            raise ValueError("bands are missing; list them from left to right" if self.x == "band" else "bands belong to x: band")
-        if self.bands is not None and (len(self.bands) < 2 or len(set(self.bands)) < len(self.bands)):
-            raise ValueError(f"bands must be two at least, each once, not {self.bands}")
-        if self.x == "k" and self.y not in ("strict_pass", "answer_pass"):
-            raise ValueError(f"'{self.y}' cannot be drawn against k; write strict_pass or answer_pass")
-        if self.x in ("op", "band") and not (self.x == "band" and self.y == ERROR and self.form == "usual"):
-            check_metric(self.y)
-        return self
-
-    @model_validator(mode="after")
-    def _keys_fit_x(self) -> "Figure":
-        if self.form == "heat" and self.x not in ("op", "band"):
-            raise ValueError(f"a heat map has ops or bands as its columns; write x: op or x: band, not x: {self.x}")
-        if self.against is not None and self.form != "heat":
-            raise ValueError("against belongs to form: heat; take it away, or draw a heat map")
-        if self.extrapolate is not None and self.x != "step":
-            raise ValueError("extrapolate belongs to x: step; take it away")
-        return self
-
-    def along(self) -> bool:
-        """Whether it shows evaluations along a training ladder."""
-        found = find_metric(self.y)
-        return self.x == "step" and found is not None and not found.logged
 
 
 class Test(Model):
@@ -370,6 +314,14 @@ class ReportSpec(Model):
     trained_sets: Annotated[dict[str, list[str]], Since({})] = {}
     """Per arm the digests of all sets in the data of any stage of its path, where some sets of the study are files or curated:
     whose ops the plan does not determine."""
+    shown: Annotated[dict[str, ArmShown], Since({})] = {}
+    """Arms with a label or a colour of their own."""
+    placed: Annotated[dict[str, list[Placed]], Since({})] = {}
+    """Figure against axes -> where its arms are."""
+
+    def label_of(self, arm: str) -> str:
+        """What an arm is called in tables and figures."""
+        return (self.shown[arm].label if arm in self.shown else "") or readable(arm)
 
     def blocks_of(self, digest: str) -> list[str]:
         """The stages that hold the samples of an evaluation, itself first."""

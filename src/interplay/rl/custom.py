@@ -3,6 +3,7 @@ line and not a failure deep in the step. Signatures are in the table `kinds.exte
 
 All must be pure: the same arguments give the same result, else a resumed run would not repeat an uninterrupted one."""
 
+import functools
 import inspect
 import operator
 from collections.abc import Callable, Sequence
@@ -13,6 +14,7 @@ import torch
 
 from interplay.core import extension, model
 from interplay.rl import sampler as samplers
+from interplay.rl.reward_spec import COLUMNS, takes_columns
 from interplay.tasks.verdict import Verdict
 
 if TYPE_CHECKING:
@@ -25,7 +27,15 @@ def own_reward(
     spec: extension.Extension, problems: Sequence, completions: Sequence[str], verdicts: Sequence[Verdict]
 ) -> list[float]:
     """N floats. Raises UserError when they are not N finite numbers."""
-    made = extension.call(spec, list(problems), list(completions), list(verdicts))
+    function = extension.load(spec)
+    parameters = inspect.signature(function).parameters
+    if takes_columns(list(parameters)):
+        columns = {"completions": list(completions), "prompts": [row.prompt for row in problems], "verdicts": list(verdicts)}
+        columns |= {name: [getattr(row, name) for row in problems] for name in COLUMNS if name not in columns}
+        named = columns if any(one.kind is one.VAR_KEYWORD for one in parameters.values()) else columns.keys() & parameters.keys()
+        made = extension.call_loaded(spec, functools.partial(function, **{name: columns[name] for name in named}))
+    else:
+        made = extension.call_loaded(spec, function, list(problems), list(completions), list(verdicts))
     numbers = _each(made, extension.finite_number)
     values = [number for number in numbers or () if number is not None]
     if numbers is None or not len(numbers) == len(values) == len(completions):

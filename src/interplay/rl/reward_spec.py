@@ -1,5 +1,6 @@
 """Specs of rewards and of shaping terms."""
 
+from collections.abc import Sequence
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
@@ -92,8 +93,18 @@ class PayoffReward(Model):
     name: Literal["payoff"] = "payoff"
 
 
+COLUMNS = ("completions", "prompts", "answer", "solution", "band", "op", "mode", "index", "family", "verdicts")
+"""What a reward in TRL's form may name."""
+
+
+def takes_columns(parameters: Sequence[str]) -> bool:
+    """Whether a reward with these parameters has TRL's form."""
+    return list(parameters[:1]) in (["completions"], ["prompts"])
+
+
 class OwnReward(Extension):
-    """A reward of the user's own: `function(problems, completions, verdicts, **options) -> N floats`."""
+    """A reward of the user's own: `function(problems, completions, verdicts, **options) -> N floats`, or in TRL's form
+    `function(completions, **columns) -> N floats`."""
 
     UNION: ClassVar[str] = "reward"
 

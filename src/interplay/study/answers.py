@@ -1,8 +1,10 @@
 """Whether a plan can answer what the tables, figures and claims of a study ask: samples, curves and budgets suffice. What a plan
 cannot answer is refused before the first job: else a study ends with empty cells and with claims that are not judged."""
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import NamedTuple
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping
+from functools import partial
+from typing import Any, NamedTuple
 
 from interplay.core.artifact import split_ref
 from interplay.core.digest import canonical
@@ -12,13 +14,19 @@ from interplay.evaluate.spec import EvaluateSpec
 from interplay.kinds.stages import costs, paper_tokens, reached
 from interplay.kinds.table import KL, is_logged, logged_names
 from interplay.report import metric_spec, spec as report_spec
+from interplay.report.figure_spec import SPENT, ArmShown, Figure, Placed, readable
 from interplay.study import sets
+from interplay.study.arms import Combination, name_of, short_value
 from interplay.study.context import ArmContext, PlanBuilder, check_known
 from interplay.study.plan import Stage
 from interplay.study.spec import Study
 
 Rows = list[report_spec.ReportArm]
+Value = Callable[[str, str], Any]
+"""(arm, `stage.key`) -> its value in the arm."""
 Stages = Mapping[str, Stage]
+AXIS = r"\{([\w.]+)\}"
+"""An axis in a label."""
 LEAST = 2
 """Samples per prompt that a gain is split by: some choose, others measure."""
 Held = Mapping[str, Mapping[str, list[str]]]
@@ -32,6 +40,137 @@ class Shown(NamedTuple):
     metric: str
     column: str
     arms: list[str]
+
+
+# -- arms as tables and figures have them ------------------------------------------------------------------------------------
+
+
+def with_combinations(study: Study, made: Mapping[str, Combination], place: KeyPlace) -> Study:
+    """The study, in whose tables and figures the combinations of an arm with axes are listed in its place. Raises UserError at an
+    arm that is not there."""
+    groups: dict[str, list[str]] = {}
+    for name, one in made.items():
+        groups.setdefault(one.group, []).append(name)
+
+    def listed(part: str, name: str, arms: list[str] | None) -> list[str] | None:
+        for arm in arms or []:
+            check_known(arm, [*made, *groups], place.key(part, name, "arms"), "arm")
+        return arms and list(dict.fromkeys(one for arm in arms for one in ([arm] if arm in made else groups[arm])))
+
+    changed: dict[str, Any] = {}
+    for part in ("tables", "figures"):
+        entries = getattr(study, part)
+        changed[part] = {name: one.model_copy(update={"arms": listed(part, name, one.arms)}) for name, one in entries.items()}
+    return study.model_copy(update=changed)
+
+
+def looks(study: Study, made: Mapping[str, Combination], value: Value, place: KeyPlace) -> dict[str, ArmShown]:
+    """Label and colour of each combination of the arms that have one. Raises UserError for a label that two have."""
+    found: dict[str, ArmShown] = {}
+    for group, arm in study.arms.items():
+        if not (arm.label or arm.color):
+            continue
+        at = place.key("arms", group, "label")
+        names = [name for name, one in made.items() if one.group == group]
+        for number, name in enumerate(names):
+            label = _labelled(arm.label, made[name], partial(value, name), at)
+            found[name] = ArmShown(label=label, color=arm.color and _shade(arm.color, (number + 1) / len(names)))
+    called: dict[str, str] = {}
+    for name, one in made.items():
+        label = (found[name].label if name in found else "") or readable(name)
+        if (other := called.setdefault(label, name)) != name:
+            example = next((key.rpartition(".")[2] for key in one.axes), "")
+            remedy = f"put the value of an axis into it, such as {{{example}}}" if example else "give each its own"
+            raise place.key("arms", one.group, "label").error(f"{name} and {other} have the same; {remedy}", label)
+    return found
+
+
+def _labelled(
+    template: str, one: Combination, value: Callable[[str], Any], place: KeyPlace, without: Collection[str] = ()
+) -> str:
+    """The label with the values of axes in place of their names; of its parts between commas, or else its words, those with axes
+    of `without` are left out. Raises UserError."""
+
+    def key_of(name: str) -> str:
+        return next((key for key in one.axes if key == name or key.endswith(f".{name}")), name)
+
+    def filled(match: re.Match[str]) -> str:
+        key = key_of(match[1])
+        if key not in one.axes and "." not in key:
+            known = [key.rpartition(".")[2] for key in one.axes]
+            raise place.error(f"no axis of this arm is called '{match[1]}'{nearest_name(match[1], known)}", template)
+        return short_value(one.axes[key] if key in one.axes else value(key))
+
+    for between in (", ", " ") if without else ():
+        parts = template.split(between)
+        if kept := [part for part in parts if not any(key_of(name) in without for name in re.findall(AXIS, part))]:
+            template = between.join(kept)
+            break
+    return " ".join(re.sub(AXIS, filled, template).split())
+
+
+def _shade(color: str, share: float) -> str:
+    """A colour mixed with white: of several the last is the full one."""
+    parts = [int(color[at : at + 2], 16) for at in (1, 3, 5)]
+    return "#" + "".join(f"{round(255 - (255 - part) * (0.4 + 0.6 * share)):02x}" for part in parts)
+
+
+def places(study: Study, made: Mapping[str, Combination], value: Value, place: KeyPlace) -> dict[str, list[Placed]]:
+    """Figure against axes, or against what training took -> its arms. Raises UserError where no arm has the axis, all have one
+    value of it, or two are in one place."""
+    found = {}
+    for name, figure in study.figures.items():
+        if figure.is_axis() or figure.x in SPENT:
+            arms = {arm: made[arm] for arm in figure.arms or made}
+            found[name] = _place_arms(study, arms, figure, value, place.key("figures", name))
+    return found
+
+
+def _place_arms(study: Study, made: Mapping[str, Combination], figure: Figure, value: Value, place: KeyPlace) -> list[Placed]:
+    keys = [key for key in (figure.x, figure.by) if "." in key]
+    for part, key in zip(("x", "by"), keys, strict=False):
+        known = dict.fromkeys(one for arm in made.values() for one in (*arm.axes, *arm.set))
+        if key not in known:
+            raise place.key(part).error(f"no arm of the figure has this axis or sets this key{nearest_name(key, known)}", key)
+    found = []
+    for arm, one in made.items():
+        if all(key in one.axes or key in one.set for key in keys):
+            x, row = ([_plain(one.axes.get(key, one.set.get(key))) for key in keys] + ["", None])[:2] if keys else ("", None)
+            found.append(Placed(arm=arm, x=x, row=row, line=_line(study, arm, one, figure, partial(value, arm), place)))
+    _check_places(found, figure, place)
+    return found
+
+
+def _line(study: Study, name: str, one: Combination, figure: Figure, value: Callable[[str], Any], place: KeyPlace) -> str:
+    """What the line of an arm is called: its label without the axis of the figure, or without any against what training took."""
+    left_out = set(one.axes) if figure.x in SPENT else {figure.x}
+    others = {key: item for key, item in one.axes.items() if key not in left_out}
+    if label := study.arms[one.group].label:
+        return _labelled(label, one, value, place, left_out) or one.group
+    return readable(name_of(one.group, others))
+
+
+def _check_places(found: list[Placed], figure: Figure, place: KeyPlace) -> None:
+    if figure.x in SPENT:
+        return
+    for key, values in ((figure.x, {one.x for one in found}), (figure.by, {one.row for one in found})):
+        if "." in key and len(values) < 2:
+            only = f"these arms have one value of it, {next(iter(values), 'none')}; name others in arms, or draw it by op or band"
+            raise place.key("x" if key == figure.x else "by").error(only, key)
+    seen: dict[Any, str] = {}
+    for one in found:
+        at = (one.x, one.row if figure.form == "heat" else one.line)
+        if (other := seen.setdefault(at, one.arm)) != one.arm:
+            remedy = "name the arms of one of them in arms" if figure.form == "heat" else "put the other axes into their label"
+            raise place.error(f"{one.arm} and {other} are in one place; {remedy}")
+    numbers = [one.x for one in found if not isinstance(one.x, str)]
+    if figure.log and (len(numbers) < len(found) or min(numbers) < 0):
+        raise place.key("log").error("only numbers from 0 on have a logarithm; take it away", True)
+
+
+def _plain(value: Any) -> float | str:
+    """A value of an axis: a number, or a text."""
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else short_value(value)
 
 
 # -- samples -----------------------------------------------------------------------------------------------------------------
@@ -101,9 +240,10 @@ def _shown(context: ArmContext, every: list[str], lineups: Mapping[str, report_s
         cells = place.key("tables", name, "cells")
         yield from (Shown(cells, cell, column, arms) for cell in table.cells for column in columns)
     for name, figure in study.figures.items():
-        if figure.x in ("op", "band"):
-            columns = figure.bands if figure.bands is not None else ["op"]
-            yield from (Shown(place.key("figures", name, "y"), figure.y, column, every) for column in columns)
+        if figure.x not in ("k", "step"):
+            columns = figure.bands if figure.bands is not None else [figure.band or "op"]
+            arms = [arm for arm in every if figure.arms is None or arm in figure.arms]
+            yield from (Shown(place.key("figures", name, "y"), figure.y, column, arms) for column in columns)
     for number, claim in enumerate(study.claims):
         test = claim.test
         if test.recorded is None:
@@ -154,6 +294,9 @@ def check_showable(study: Study, rows: Rows, stages: Stages, place: KeyPlace) ->
         test = claim.test
         for arm in [arm for arm in (test.arm, test.against) if arm is not None and test.recorded is None]:
             _check_op(test.band, [ops[arm]], f"that {arm} is tested on", place.key("claims", number, "test", "band"))
+    for name, figure in study.figures.items():
+        if figure.band is not None:
+            _check_op(figure.band, list(ops.values()), "of the tests", place.key("figures", name, "band"))
     for name, table in study.tables.items():
         tested = [ops[arm] for arm in ops if table.arms is None or arm in table.arms]
         for column in table.columns:

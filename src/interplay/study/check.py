@@ -92,6 +92,8 @@ def _names_shown(context: ArmContext) -> Named:
         yield from ((place.key("tables", name, "columns"), column, [*bands, "op"], what) for column in columns)
     for name, figure in study.figures.items():
         yield from ((place.key("figures", name, "bands"), band, bands, what) for band in figure.bands or [])
+        if figure.band and not figure.band.startswith("op:"):
+            yield place.key("figures", name, "band"), figure.band, bands, what
     for number, claim in enumerate(study.claims):
         test = place.key("claims", number, "test")
         if claim.test.recorded is not None:
@@ -125,9 +127,8 @@ def check_arm_names(study: Study, made: Collection[str], place: KeyPlace) -> Non
     """Every arm that a claim, a table or a figure names is there. Raises UserError."""
     named: list[tuple[KeyPlace, str | None]] = []
     for name, table in study.tables.items():
-        here = place.key("tables", name)
-        named += [*((here.key("arms"), arm) for arm in table.arms or []), (here.key("against"), table.against)]
-        named.append((here.key("gain", "against"), table.gain.against if table.gain else None))
+        here, gain = place.key("tables", name), table.gain.against if table.gain else None
+        named += [(here.key("against"), table.against), (here.key("gain", "against"), gain)]
     named += [(place.key("figures", name, "against"), figure.against) for name, figure in study.figures.items()]
     for number, claim in enumerate(study.claims):
         test = place.key("claims", number, "test")

@@ -289,8 +289,7 @@ def fields_of(model: Model) -> dict[str, Any]:
 
 
 # -- what enters a study from the disk ---------------------------------------------------------------------------------------
-# What enters a study from the disk: members of the user's own (core.extension), models in folders and data files. Their content
-# enters the spec, and so the digest.
+# Members of the user's own (core.extension), models in folders and data files: their content enters the spec, and so the digest.
 
 
 def fill_extensions(spec: Mapping[str, Any], folder: Path, place: KeyPlace) -> dict[str, Any]:
@@ -310,28 +309,27 @@ def read_files(
     model: type[Model], spec: Mapping[str, Any], run: Mapping[str, Any], folder: Path, place: KeyPlace
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Spec and run block with the texts of members of the user's own, or versions of their distributions, and with the checksum
-    of a file or model folder in the spec and its path in the run block. Raises UserError for a path that leads out of the
-    project, or to nothing."""
-    spec = fill_extensions(spec, folder, place)
-    run = dict(run)
+    of a file or model folder in the spec and its path in the run block. Raises UserError for a path that leads nowhere."""
+    known, spec, run = spec.get("sha256"), fill_extensions(spec, folder, place), dict(run)
     if run.get("path") is not None:
         below_root(run["path"], place.key("run", "path"))
     key, checksum = PLACES.get(model, ("", file_checksum))
     if key in spec:
         run["path"] = below_root(spec.pop(key), place.key(key))
-        spec["sha256"] = checksum(run["path"], spec.get("sha256"), place)
-        if model is DatasetSpec and Path(run["path"]).is_file():
-            _check_items(Path(run["path"]), parse_model(DatasetSpec, spec, place), place)
+        spec["sha256"] = checksum(run["path"], known, place)
+        if model is DatasetSpec and (known is None or Path(run["path"]).is_file()):
+            _check_items(run["path"], parse_model(DatasetSpec, spec, place), place)
     return spec, run
 
 
-def _check_items(path: Path, spec: DatasetSpec, place: KeyPlace) -> None:
+def _check_items(file: str, spec: DatasetSpec, place: KeyPlace) -> None:
     from interplay.data import problems  # NumPy and pyarrow, for studies that read files alone
 
     try:
-        problems.check_first_items(path, spec)
+        problems.check_first_items(path := artifact.local_file(file), spec)
     except UserError as error:
-        raise place.key("file").error(str(error).removeprefix(f"{path}: "), str(path)) from None
+        key = "hub" if file.startswith(artifact.HUB) else "file"
+        raise place.key(key).error(str(error).removeprefix(f"{path}: "), file.removeprefix(artifact.HUB)) from None
 
 
 def below_root(path: Any, place: KeyPlace) -> str:
@@ -356,17 +354,19 @@ def model_checksum(path: str, known: str | None, place: KeyPlace) -> str:
 
 
 def file_checksum(file: str, known: str | None, place: KeyPlace) -> str:
-    """Identity of a data file; what the study says it is where the file is not here. Raises UserError where the two differ, or
-    there is neither."""
+    """Identity of a data file, or what the study says it is. Raises UserError where the two differ, or there is neither."""
     try:
-        found = artifact.checksum(Path(file)) if Path(file).is_file() else None
+        path = artifact.local_file(file) if known is None else Path(file)
+        found = artifact.checksum(path) if path.is_file() else None
+    except UserError as error:
+        raise place.key("hub").error(str(error).removeprefix(f"{file}: "), file.removeprefix(artifact.HUB)) from None
     except (OSError, ValueError) as error:  # a name too long for any file, or one that may not be read
         why = getattr(error, "strerror", None) or error
         raise place.key("file").error(f"not readable: {why}", file) from None
-    if found is None:
-        if known is None:
-            raise place.key("file").error("no such file; put it there, or give its sha256 as well", file)
-        return known
+    if found is None and known is None:
+        raise place.key("file").error("no such file; put it there, or give its sha256 as well", file)
+    if found is None or known == found:
+        return str(known)
     if known and found != known:
         raise place.key("sha256").error(f"but {file} has {found}; put the right file there", known)
     return found

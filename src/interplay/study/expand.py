@@ -278,11 +278,15 @@ def study_name(configs: Path, given: str) -> str:
 def expand(name: str, scale_name: str, study: Study, scale: Scale, configs: Path) -> Plan:
     """The plan of a study at a scale. Raises UserError before anything is written."""
     base = parse(name, study, scale, configs)
+    base = replace(base, study=(study := answers.with_combinations(study, base.arms, base.place)))
     expanded = [_expand_arm(base, arm) for arm in base.arms]
     rows = [row for one in expanded for row in one.rows]
     unused = [stage for stage in study.stages if base.place.key("stages", stage) not in base.plan.used_places]
     lineups = _check(base, expanded, rows, unused)
-    report = _report(base, rows, lineups, {"study": name, "scale": scale_name})
+    value = {one.name: one.context.value for one in expanded}
+    made = (study, base.arms, lambda arm, key: value[arm](key), base.place)
+    display = {"shown": answers.looks(*made), "placed": answers.places(*made)}
+    report = _report(base, rows, lineups, {"study": name, "scale": scale_name, **display})
     return Plan(name, scale_name, base.plan.stages, report, unused)
 
 
@@ -371,8 +375,8 @@ def _check(base: ArmContext, expanded: list[ExpandedArm], rows: list[ReportArm],
 # -- report ------------------------------------------------------------------------------------------------------------------
 
 
-def _report(base: ArmContext, rows: list[ReportArm], lineups: dict[str, Lineup], names: dict[str, str]) -> str:
-    """Digest of the report, the last stage of a plan."""
+def _report(base: ArmContext, rows: list[ReportArm], lineups: dict[str, Lineup], keys: dict[str, Any]) -> str:
+    """Digest of the report, the last stage of a plan; `keys` of its spec are given."""
     plan, study = base.plan, base.study
     shown = {digest for row in rows for digest in [*(stage.digest for stage in row.path), *row.evaluations.values()]}
     shown |= {rung.digest for row in rows for rung in row.rungs}
@@ -383,7 +387,7 @@ def _report(base: ArmContext, rows: list[ReportArm], lineups: dict[str, Lineup],
     used = sets.with_sources(plan.stages, shown | read)
     ends = {row.arm: row.path[-1].digest for row in rows}
     spec: dict[str, Any] = {
-        **names,
+        **keys,
         "question": study.question,
         "source": study.source,
         "arms": rows,

@@ -72,7 +72,8 @@ def _sizes(context: ArmContext, data: DataSet, bands: Mapping[str, Any], place: 
 def file_spec(data: DataSet) -> dict[str, Any]:
     """Keys of the spec of a set that is read from a file."""
     given = {key: getattr(data, key) for key in ("file", "sha256", "split", "size") if getattr(data, key) is not None}
-    return {"format": data.format, "band": data.band or "all", "defects": data.defects, **given}
+    given |= {"file": f"{artifact.HUB}{data.hub}"} if data.hub else {}
+    return {"format": data.file_format(), "band": data.band or "all", "defects": data.defects, "fields": data.fields, **given}
 
 
 def tokenizer_spec(context: ArmContext) -> dict[str, Any]:

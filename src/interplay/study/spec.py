@@ -12,7 +12,8 @@ from interplay.data.spec import DataSet, SetChange, Split, TokenizerSpec
 from interplay.data.steps.spec import Contamination
 from interplay.kinds.study_keys import References, Settings
 from interplay.kinds.table import KINDS
-from interplay.report.spec import Claim, Figure, Match, Table
+from interplay.report.figure_spec import Figure, check_color
+from interplay.report.spec import Claim, Match, Table
 from interplay.tasks.spec import FamilyKeys, TaskKeys
 
 # The stages of a study, by kind, and what a scale may set for a kind. A stage has the keys of its kind's spec, the keys by which
@@ -105,6 +106,12 @@ class Arm(Model):
     """`stage.key: {under: {stage.key: [values]}, values: [values]}`; an axis that is active only under values of another key."""
     exclude: list[dict[str, Any]] = []
     """Combinations to leave out, each given by some of its keys and values; each must leave out something."""
+    label: str = ""
+    """What it is called in tables, figures and MLflow. `{beta}` is the value of the axis whose key ends so; with axes, each
+    combination needs a label of its own. Empty: made of its name. Like `color` it changes no stage but the report."""
+    color: Annotated[str, AfterValidator(check_color)] = ""
+    """Its colour in figures: #rrggbb, grey, blue, vermilion, green, pink, orange, sky or purple; of combinations from light to
+    full. Empty: by its place among the arms."""
     split: BudgetSplit | None = None
     """A budget that two stages of the path share; their `tokens` and `steps` are then worked out and are not set."""
 

@@ -81,19 +81,23 @@ class Place(NamedTuple):
     """Names of the stages that led to it, itself included: `base > rl`."""
     arms: tuple[str, ...]
     """All arms that it serves."""
+    label: str = ""
+    """What the first arm is called in tables and figures."""
 
 
 def stage_places(plan: Plan) -> dict[str, Place]:
     """Digest -> place, for the models and evaluations of all arms. Data, tokenizers and the report are in no arm."""
     found: dict[str, Place] = {}
-    for row in cast(ReportSpec, plan.stages[plan.report].spec).arms:
+    spec = cast(ReportSpec, plan.stages[plan.report].spec)
+    for row in spec.arms:
         names = [step.name for step in row.path]
         steps = [(step.name, step.digest, names[: number + 1]) for number, step in enumerate(row.path)]
         steps += [(name, digest, [*names, name]) for name, digest in row.evaluations.items()]
         for name, digest, path in steps:
             known = found.get(digest)
             arms = tuple(dict.fromkeys([*(known.arms if known else ()), row.arm]))
-            found[digest] = known._replace(arms=arms) if known else Place(row.arm, name, row.seed, " > ".join(path), arms)
+            first = Place(row.arm, name, row.seed, " > ".join(path), arms, spec.label_of(row.arm))
+            found[digest] = known._replace(arms=arms) if known else first
     return found
 
 
@@ -113,11 +117,11 @@ def arm_axes(arm: str) -> dict[str, str]:
 
 
 def run_params(stage: Stage, place: Place | None) -> dict[str, str]:
-    """Columns to compare by: kind, arm, group (the arm before its axes), stage, seed, path and axes, and as `spec.*` the scalar
-    leaves of the spec."""
+    """Columns to compare by: kind, arm and its label, group (the arm before its axes), stage, seed, path and axes, and as
+    `spec.*` the scalar leaves of the spec."""
     found = {"kind": stage.kind}
     if place is not None:
-        found |= {"arm": place.arm, "group": place.arm.partition("[")[0], "stage": place.stage}
+        found |= {"arm": place.arm, "label": place.label, "group": place.arm.partition("[")[0], "stage": place.stage}
         found |= {"seed": str(place.seed), "path": place.path}
         found |= {f"axis.{key}": value for key, value in arm_axes(place.arm).items()}
     leaves = {} if makes(stage.kind) == "report" else scalars(canonical(stage.spec), "spec")

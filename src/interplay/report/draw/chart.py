@@ -16,8 +16,8 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator
 
 Json = dict[str, Any]
-DASHES = {"-": "", "--": "6 3", "-.": "7 3 2 3", ":": "2 3"}
-"""Of matplotlib -> of SVG."""
+DASHES = {"-": "", "--": "6 3", "-.": "7 3 2 3", ":": "2 3", "None": "0 9999"}
+"""Of matplotlib -> of SVG; of points that nothing connects, one whose gap is longer than a line."""
 
 
 def read_chart(canvas: Canvas) -> Json:

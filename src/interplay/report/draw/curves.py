@@ -12,8 +12,9 @@ from scipy import optimize
 from interplay.core import artifact, metrics
 from interplay.kinds.table import KINDS
 from interplay.report.draw import style
+from interplay.report.figure_spec import Extrapolate, Figure
 from interplay.report.metric_spec import RAW, SHARE, Measure, logged_heading, logged_measure, measure_of
-from interplay.report.spec import Extrapolate, Figure, ReportArm
+from interplay.report.spec import ReportArm
 from interplay.report.stats import frame
 from interplay.report.stats.estimate import Estimate, interval_ends, t_interval, uncertain_over, value
 from interplay.report.write import tables
@@ -192,7 +193,7 @@ class StageCurve(NamedTuple):
 
 def curves_by_step(results: frame.Results, figure: Figure) -> tuple[Canvas | None, str]:
     """The last stage of each arm, thin per seed and thick in the mean over seeds."""
-    runs = [run for arm in frame.arms(results.spec) for run in _runs(results, arm, figure.y)]
+    runs = [run for arm in frame.drawn(results) for run in _runs(results, arm, figure.y)]
     by_kind: dict[str, list[StageCurve]] = {}
     for run in runs:
         by_kind.setdefault(run.kind, []).append(run)
@@ -207,8 +208,8 @@ def curves_by_step(results: frame.Results, figure: Figure) -> tuple[Canvas | Non
         notes += draw_forecasts(axis, figure.extrapolate, _series(results, of_kind), logged_measure(figure.y).support, RAW)
         if len(by_kind) > 1:
             axis.set_title(kind)
-    style.legend(canvas, *axes, order=frame.arms(results.spec))
-    without = [arm for arm in frame.arms(results.spec) if arm not in {run.arm for run in runs}]
+    style.legend(canvas, *axes, order=frame.drawn(results))
+    without = [arm for arm in frame.drawn(results) if arm not in {run.arm for run in runs}]
     gone = [arm for arm in without if not _last(results, arm).keys() & results.folders.keys()]
     without = [arm for arm in without if arm not in gone]
     absent = f" Without it in their last stage: {', '.join(without)}." if without else ""
@@ -330,7 +331,7 @@ def ladder_by_step(results: frame.Results, figure: Figure) -> tuple[Canvas | Non
 def ladders(results: frame.Results, metric: str, band: str | None) -> list[Ladder]:
     """Every ladder with at least one point, arms with the same evaluations taken together."""
     groups: dict[tuple[str, str, tuple[str, ...]], list[str]] = {}
-    for arm in frame.arms(results.spec):
+    for arm in frame.drawn(results):
         rungs = [rung for row in results.spec.arms if row.arm == arm for rung in row.rungs]
         for name, stage in dict.fromkeys((rung.evaluation, rung.stage) for rung in rungs):
             digests = tuple(rung.digest for rung in rungs if (rung.evaluation, rung.stage) == (name, stage))

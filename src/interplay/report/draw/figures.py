@@ -1,21 +1,18 @@
 """Figures of every form, drawn by the module of that form. PNG and SVG whose bytes depend on the numbers alone."""
 
 import io
-import itertools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.colors import LinearSegmentedColormap, Normalize
 from matplotlib.figure import Figure as Canvas
-from matplotlib.patches import Rectangle
 from matplotlib.ticker import NullFormatter
 
-from interplay.report.draw import chart, curves, style
+from interplay.report.draw import axes, chart, curves, style
+from interplay.report.figure_spec import SPENT, Figure
 from interplay.report.inspect import chain
-from interplay.report.metric_spec import ERROR, SHARE, lower_is_better, measure_of
-from interplay.report.spec import Figure
+from interplay.report.metric_spec import ERROR, SHARE, measure_of
 from interplay.report.stats import estimate, frame
 from interplay.report.write import tables
 
@@ -49,17 +46,21 @@ def draw_figure(results: frame.Results, figure: Figure) -> Drawing:
 
 def draw_canvas(results: frame.Results, figure: Figure) -> tuple[Canvas | None, str, list[str]]:
     """The drawn figure, None where there is nothing to draw, its caption and notes, for the medium of `style.drawn_for`."""
-    canvas, said = _drawer(figure)(results, figure)
+    shown, asked = frame.as_shown(results, figure)
+    canvas, said = _drawer(figure)(shown, asked)
+    frame.keep_shown(results, shown)
     if canvas is not None:
         style.fit_lines(canvas)
     caption, *notes = said.split("\n")
-    return canvas, caption, notes
+    return canvas, f"{figure.caption} {caption}".strip(), notes
 
 
 def _drawer(figure: Figure) -> Drawer:
     """Who draws it."""
     if figure.form == "heat":
-        return heat_map
+        return axes.heat_map
+    if figure.is_axis() or figure.x in SPENT:
+        return axes.against_axis
     if figure.y == ERROR:
         return error_class_bars
     by_step = curves.ladder_by_step if figure.along() else curves.curves_by_step
@@ -99,7 +100,7 @@ def _by_k(results: frame.Results, figure: Figure) -> tuple[Canvas | None, str]:
 
 def _estimates(results: frame.Results, pairs: Sequence[tuple[str | None, str]]) -> dict[str, list[estimate.Estimate]]:
     """By arm at each column and metric, for the arms of which there is something."""
-    found = {arm: [estimate.value(results, arm, *pair) for pair in pairs] for arm in frame.arms(results.spec)}
+    found = {arm: [estimate.value(results, arm, *pair) for pair in pairs] for arm in frame.drawn(results)}
     return {arm: items for arm, items in found.items() if any(item.seeds for item in items)}
 
 
@@ -128,7 +129,7 @@ def _band_title(results: frame.Results, band: str | None) -> str:
 
 def _by_op(results: frame.Results, figure: Figure) -> tuple[Canvas | None, str]:
     """A bar per arm and op with its interval; the bands are shaded by turns."""
-    ops, arms = frame.ops(results), frame.arms(results.spec)
+    ops, arms = frame.ops(results), frame.drawn(results)
     if not ops:
         return None, "Not drawn: no evaluation is there."
     canvas = style.new_canvas(3.9)
@@ -190,7 +191,7 @@ def _by_band(results: frame.Results, figure: Figure) -> tuple[Canvas | None, str
         return None, f"Not drawn: no evaluation holds {', '.join(bands)}."
     canvas = style.new_canvas(3.9)
     axis = canvas.subplots()
-    arms = frame.arms(results.spec)
+    arms = frame.drawn(results)
     for arm, found in drawn.items():
         middle, low, high = estimate.interval_ends(found, figure.y)
         look = style.arm_look(results, arm)
@@ -220,7 +221,7 @@ LEAST = 0.08
 def error_class_bars(results: frame.Results, figure: Figure) -> tuple[Canvas | None, str]:
     """Shares of samples by class: strictly right ones first, then each class in the order of the schema."""
     bands, names = figure.bands or [], frame.error_classes(results)
-    arms = frame.arms(results.spec)
+    arms = frame.drawn(results)
     cells = [(arm, band, name) for arm in arms for band in bands for name in names]
     found = {cell: estimate.value(results, *cell[:2], f"{ERROR}:{cell[2]}") for cell in cells}
     if not any(item.seeds for item in found.values()):
@@ -269,103 +270,3 @@ def _class_look(name: str, names: list[str]) -> tuple[str, str]:
         return RIGHT, ""
     place = [item for item in names if item != "none"].index(name)
     return CLASS_COLOURS[place % len(CLASS_COLOURS)], CLASS_HATCHES[place % len(CLASS_HATCHES)]
-
-
-# A heat map: a row per arm, a column per op or band, the number in each cell.
-
-
-BLUE, WHITE, ORANGE = "#1d4f7c", "#ffffff", "#eea022"
-DIVERGING = LinearSegmentedColormap.from_list("interplay_diverging", [BLUE, WHITE, ORANGE])
-"""White is no difference. The ends differ in lightness too, so that in grey the good side stays the dark one."""
-SEQUENTIAL = LinearSegmentedColormap.from_list("interplay_plain", [WHITE, BLUE])
-DARK = 0.45
-"""Luminance below which the number is written in white."""
-CELL_ROW, CELL_HEAD = 0.42, 1.2
-"""Inches of a row, and of all that is not rows."""
-
-
-def heat_map(results: frame.Results, figure: Figure) -> tuple[Canvas | None, str]:
-    """Values, or differences to an arm with a map that is centred at 0; in bold where the 95 % interval leaves 0 out."""
-    found = _cells(results, figure)
-    arms, columns = (list(dict.fromkeys(key[at] for key in found)) for at in range(2))
-    if not any(item.seeds for item in found.values()):
-        return None, "Not drawn: no evaluation of it is there."
-    numbers = _numbers(found, figure).reshape(len(arms), len(columns))
-    names, height = style.row_labels(arms, CELL_ROW)
-    canvas = style.new_canvas(height * len(arms), CELL_HEAD)
-    axis = canvas.subplots()
-    colours = _paint(canvas, axis, numbers, figure, _ends(results, figure, numbers))
-    for row, arm in enumerate(arms):
-        for place, column in enumerate(columns):
-            _write(axis, (place, row), found[arm, column], figure, colours[row, place])
-    axis.set_xticks(range(len(columns)), [column.removeprefix("op:") for column in columns])
-    axis.set_yticks(range(len(arms)), names)
-    axis.set_xlabel("" if figure.bands else "op (operations that the answer needs)")
-    axis.tick_params(length=0)
-    axis.spines[:].set_visible(False)
-    return canvas, _caption(figure, [(arm, item) for (arm, _), item in found.items()])
-
-
-def _cells(results: frame.Results, figure: Figure) -> dict[tuple[str, str], estimate.Estimate]:
-    """By arm and column."""
-    arms = [arm for arm in frame.arms(results.spec) if arm != figure.against]
-    keys = itertools.product(arms, figure.bands or [f"op:{op}" for op in frame.ops(results)])
-    if figure.against is None:
-        return {(arm, column): estimate.value(results, arm, column, figure.y) for arm, column in keys}
-    return {(arm, column): estimate.difference(results, arm, figure.against, column, figure.y) for arm, column in keys}
-
-
-def _numbers(found: dict[tuple[str, str], estimate.Estimate], figure: Figure) -> np.ndarray:
-    """Of all cells as they are shown, NaN where missing."""
-    return np.array([cell.value for cell in found.values()]) * measure_of(figure.y).factor
-
-
-def _ends(results: frame.Results, figure: Figure, numbers: np.ndarray) -> tuple[float, float]:
-    """What the ends of the colours stand for: 0 and 100 % for shares, else the extremes over all maps of the report in that unit,
-    so that two of them can be compared."""
-    unit, signed = measure_of(figure.y), figure.against is not None
-    if unit is SHARE and not signed:
-        return 0.0, 100.0
-    maps = [other for other in results.spec.figures.values() if other.form == "heat" and measure_of(other.y) is unit]
-    maps = [other for other in maps if (other.against is not None) == signed and other != figure]
-    every = np.concatenate([numbers.ravel(), *(_numbers(_cells(results, other), other) for other in maps)])
-    known = every[~np.isnan(every)]
-    if signed:
-        reach = max(float(np.abs(known).max()), 10.0**-unit.decimals)
-        return -reach, reach
-    low, high = float(known.min()), float(known.max())
-    return (low, high) if high > low else (low - 1.0, high + 1.0)
-
-
-def _paint(canvas: Canvas, axis: Axes, numbers: np.ndarray, figure: Figure, ends: tuple[float, float]) -> np.ndarray:
-    """Draw the cells and their key; returns their colours (arms, columns, 4). Blue is the better side of a difference."""
-    norm = Normalize(*ends)
-    differences = DIVERGING if lower_is_better(figure.y) else DIVERGING.reversed()
-    colours = SEQUENTIAL if figure.against is None else differences
-    image = axis.imshow(np.ma.masked_invalid(numbers), cmap=colours, norm=norm, aspect="auto")
-    title = measure_of(figure.y).unit_of(figure.against is not None)
-    canvas.colorbar(image, ax=axis, label=title, fraction=0.04, pad=0.02).outline.set_visible(False)
-    return np.asarray(colours(norm(np.nan_to_num(numbers))))
-
-
-def _write(axis: Axes, at: tuple[int, int], found: estimate.Estimate, figure: Figure, colour: np.ndarray) -> None:
-    """The number in its cell; hatched where there is none."""
-    if np.isnan(found.value):
-        axis.add_patch(Rectangle((at[0] - 0.5, at[1] - 0.5), 1, 1, fill=False, hatch="///", edgecolor="#bbbbbb", linewidth=0))
-        return
-    signed = figure.against is not None
-    significant = signed and (found.low > 0 or found.high < 0)
-    luminance = float(colour[:3] @ np.array([0.299, 0.587, 0.114]))
-    text = measure_of(figure.y).shown(found.value, signed).replace("-", "−")
-    ink, weight = "#ffffff" if luminance < DARK else "#1a1a1a", "bold" if significant else "normal"
-    axis.text(*at, text, ha="center", va="center", fontsize=style.type_size(0.9), color=ink, weight=weight)
-
-
-def _caption(figure: Figure, shown: list[tuple[str, estimate.Estimate]]) -> str:
-    name, by = tables.column_label("", figure.y), f"by arm and {'band' if figure.bands else 'op'}."
-    if figure.against is None:
-        return f"{name}, {by} Hatched: missing."
-    side = "below" if lower_is_better(figure.y) else "above"
-    colours = f"Blue: better, which is {side} 0; orange: worse."
-    bold = f"Bold: the 95 % interval, uncertain over {estimate.uncertain_over(shown)}, leaves 0 out."
-    return f"{name}, difference to {figure.against}, {by} {colours} {bold}"

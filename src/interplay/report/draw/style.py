@@ -20,6 +20,7 @@ from matplotlib.lines import Line2D
 from matplotlib.textpath import TextToPath
 from matplotlib.ticker import MaxNLocator
 
+from interplay.report.figure_spec import COLORS
 from interplay.report.stats import estimate, frame
 
 # Curves of arms that came out the same. One would hide the other, so they are drawn one inside the other, the first the widest,
@@ -66,8 +67,7 @@ def coinciding_note(panels: Mapping[str, Groups]) -> str:
 # How every figure looks: colours and markers of the arms, type, legend.
 
 
-PALETTE = ["#4d4d4d", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F3C8D"]
-"""Grey, then Okabe and Ito's colours, which colour-blind readers can distinguish, the hardest to see on white last."""
+PALETTE = list(COLORS.values())
 MARKERS = ["o", "s", "^", "D", "v", "P", "X", "*"]
 LINES = ["-", "-.", ":"]
 HATCHES = ["", "////", "...."]
@@ -158,7 +158,9 @@ def arm_look(results: frame.Results, arm: str) -> ArmLook:
     """The same in every figure."""
     round_of, place = divmod(frame.arms(results.spec).index(arm), len(PALETTE))
     marker = MARKERS[(place + round_of) % len(MARKERS)]
-    return ArmLook(PALETTE[place], marker, LINES[round_of % len(LINES)], HATCHES[round_of % len(HATCHES)])
+    return ArmLook(
+        results.colors.get(arm, PALETTE[place]), marker, LINES[round_of % len(LINES)], HATCHES[round_of % len(HATCHES)]
+    )
 
 
 def panel_grid(count: int, row: float, head: float = 0.0, alone: float = FIGURE_WIDTH) -> tuple[Canvas, list[Axes], list[Axes]]:
@@ -181,7 +183,7 @@ def panel_grid(count: int, row: float, head: float = 0.0, alone: float = FIGURE_
 def missing_note(results: frame.Results, shown: Sequence[tuple[str, estimate.Estimate]]) -> str:
     """For the caption: the arms of which nothing could be drawn, given the estimates by arm."""
     there = {name for name, found in shown if found.seeds}
-    gone = [arm for arm in frame.arms(results.spec) if arm not in there]
+    gone = [arm for arm in frame.drawn(results) if arm not in there]
     return f" Missing: {', '.join(gone)}." if gone else ""
 
 

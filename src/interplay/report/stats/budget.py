@@ -1,12 +1,14 @@
 """What stages and arms cost, and matched budgets judged from the records."""
 
 from collections.abc import Iterable, Mapping
+from math import fsum, isnan, nan
 from statistics import fmean, median
 from typing import Any, NamedTuple
 
 from interplay.core import artifact, execution, metrics
 from interplay.kinds.formulas import Cost
 from interplay.kinds.stages import costs, paper_tokens, reached, realised
+from interplay.kinds.table import KINDS
 from interplay.report.spec import Match, ReportArm, ReportSpec, ReportStage, Test, budget_spread, matched_stages
 from interplay.report.stats import frame, provenance
 
@@ -119,6 +121,46 @@ def _sums(
     sides: list[list[Cost | None]] = [[planned[digest] for digest in path], done]
     amounts = [[getattr(one, key, None) for one in side] for side in sides for key in AMOUNTS]
     return [charged, *(None if None in numbers else sum(number or 0 for number in numbers) for numbers in amounts)]
+
+
+def spent(results: frame.Results, unit: str) -> Mapping[str, float]:
+    """Arm -> what its training took as recorded, in the mean over its seeds: tokens trained on, flops, or seconds of its stages;
+    only arms of which all of it is known."""
+    if unit in results.spent:
+        return results.spent[unit]
+    known = {
+        digest: record for digest, record in results.records.items() if KINDS[record["kind"]].makes not in ("samples", "report")
+    }
+    sizes = costs({digest: known[digest] for digest in _in_order(known)})
+    found: dict[str, list[float]] = {}
+    for row in results.spec.arms:
+        path = [artifact.split_ref(stage.digest)[0] for stage in row.path]
+        took = [_took(results, digest, unit, sizes.get(digest)) for digest in path]
+        found.setdefault(row.arm, []).append(nan if None in took else fsum(item or 0.0 for item in took))
+    return {arm: fmean(amounts) for arm, amounts in found.items() if not isnan(fsum(amounts))}
+
+
+def _in_order(records: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Their digests, dependencies first."""
+    found: dict[str, None] = {}
+
+    def visit(digest: str) -> None:
+        if digest in records and digest not in found:
+            for ref in records[digest]["deps"].values():
+                visit(artifact.split_ref(ref)[0])
+            found[digest] = None
+
+    for digest in records:
+        visit(digest)
+    return list(found)
+
+
+def _took(results: frame.Results, digest: str, unit: str, planned: Cost | None) -> float | None:
+    if digest not in results.records:
+        return None
+    if unit == "seconds":
+        return metrics.read_telemetry(results.folders[digest]).get("seconds_wall")
+    return getattr(realised(results.records[digest], planned.parameters if planned else None), unit)
 
 
 def _mean(numbers: Iterable[float | None]) -> str:

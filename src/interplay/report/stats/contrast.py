@@ -3,11 +3,13 @@
 The noise floor is the difference between identical runs; a difference within it is *no information*."""
 
 import itertools
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
 
 from interplay.core import artifact, model
+from interplay.report.figure_spec import readable
 from interplay.report.metric_spec import logged_measure
 from interplay.report.spec import Claim, Contender, Contrast, Lineup, Test
 from interplay.report.stats import budget, estimate, frame, notes
@@ -84,6 +86,12 @@ class Comparison(NamedTuple):
     """Comparisons that were adjusted together."""
     caveats: tuple[str, ...] = ()
     """Lines on what to know before the differences (`caveats.of`)."""
+    labels: Mapping[str, str] = {}
+    """Contender -> what it is called, where it has a label."""
+
+    def label(self, name: str) -> str:
+        """What a contender is called."""
+        return self.labels.get(name) or readable(name)
 
 
 def compare_arms(results: frame.Results, name: str) -> Comparison:
@@ -101,7 +109,9 @@ def compare_arms(results: frame.Results, name: str) -> Comparison:
         adjusted[tested] = estimate.holm_adjusted(raw[tested])
     numbers = iter(adjusted.tolist())
     judged = [block._replace(rows=[_judged(row, next(numbers), block.floor) for row in block.rows]) for block in blocks]
-    return Comparison(contrast, lineup, judged, int(tested.sum()), notes.caveats_of(results, [one.arm for one in chosen]))
+    labels = {name: one.label for name, one in results.spec.shown.items()}
+    caveats = notes.caveats_of(results, [one.arm for one in chosen])
+    return Comparison(contrast, lineup, judged, int(tested.sum()), caveats, labels)
 
 
 def _choose(results: frame.Results, contrast: Contrast, one: Contender, metric: str) -> ChosenArm:

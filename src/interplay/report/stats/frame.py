@@ -10,6 +10,7 @@ import pandas as pd
 from interplay.core import artifact, model
 from interplay.kinds.table import KINDS
 from interplay.model.spec import SourceSpec
+from interplay.report.figure_spec import Figure
 from interplay.report.metric_spec import COUNTED, ERRORS, Metric, Per, metric_row, sums_up
 from interplay.report.spec import ReportArm, ReportRung, ReportSpec
 from interplay.tasks.verdict import pass_at_k
@@ -39,6 +40,12 @@ class Results(NamedTuple):
     """Digest of a stage that is not there -> why; known where a page is drawn of an unfinished study."""
     kept: dict[Key, Any] | None = None
     """Estimates that were made before, where they are kept: `estimate.value` and `estimate.difference` look here first."""
+    spent: Mapping[str, Mapping[str, float]] = {}
+    """Unit -> arm -> what its training took, where no record says so (`stats.budget.spent`)."""
+    drawn: tuple[str, ...] = ()
+    """Arms of the figure that is being drawn; empty: all."""
+    colors: Mapping[str, str] = {}
+    """Of arms that do not have the colour of their place."""
 
 
 def read_results(spec: ReportSpec, inputs: dict[str, Path]) -> Results:
@@ -167,6 +174,50 @@ def error_classes(results: "Results") -> list[str]:
 def arms(spec: ReportSpec) -> list[str]:
     """Names of the arms, in the study's order."""
     return list(dict.fromkeys(arm.arm for arm in spec.arms))
+
+
+def drawn(results: Results) -> list[str]:
+    """Names of the arms of a figure, in its order."""
+    return list(results.drawn) or arms(results.spec)
+
+
+def as_shown(results: Results, figure: Figure) -> tuple[Results, Figure]:
+    """The same with every arm by its label, and the arms that the figure draws."""
+    spec = results.spec
+    label = {arm: spec.label_of(arm) for arm in arms(spec)}
+    rows = [row.model_copy(update={"arm": label[row.arm], "control": label.get(row.control or "")}) for row in spec.arms]
+    by_arm = {
+        key: {label.get(arm, arm): item for arm, item in getattr(spec, key).items()} for key in ("trained_ops", "trained_sets")
+    }
+    figures = {name: one.model_copy(update={"against": label.get(one.against or "")}) for name, one in spec.figures.items()}
+    placed = {
+        name: [one.model_copy(update={"arm": label[one.arm]}) for one in of if one.arm in label]
+        for name, of in spec.placed.items()
+    }
+    known = results.kept and {_renamed(key, label): item for key, item in results.kept.items()}
+    changed = results._replace(
+        spec=spec.model_copy(update={"arms": rows, "figures": figures, "placed": placed, **by_arm}),
+        kept=known if results.kept is not None else None,
+        spent={unit: {label[arm]: amount for arm, amount in of.items()} for unit, of in results.spent.items()},
+        drawn=tuple(label[arm] for arm in figure.arms or ()),
+        colors={label[arm]: one.color for arm, one in spec.shown.items() if one.color},
+    )
+    return changed, figure.model_copy(update={"against": label.get(figure.against or "")})
+
+
+def keep_shown(results: Results, shown: Results) -> None:
+    """Keep the estimates that were made of results `as_shown`, by the names of the arms."""
+    if results.kept is not None and shown.kept:
+        names = {results.spec.label_of(arm): arm for arm in arms(results.spec)}
+        results.kept.update({_renamed(key, names): item for key, item in shown.kept.items()})
+
+
+def _renamed(key: Key, names: Mapping[str, str]) -> Key:
+    """The key of an estimate with other names of arms; `arm@...` is an arm along a ladder."""
+    arm, against, column, metric = key
+    longer = max((name for name in names if arm.startswith(f"{name}@")), key=len, default="")
+    arm = names[longer] + arm.removeprefix(longer) if longer and arm not in names else names.get(arm, arm)
+    return arm, names.get(against, against), column, metric
 
 
 def seeds(spec: ReportSpec, arm: str) -> list[int]:

@@ -162,7 +162,7 @@ def idle_notes(results: Results, arms: list[str]) -> tuple[str, ...]:
     same: dict[tuple[str, ...], list[int]] = {}
     for (arm, seed), ending in endings.items():
         for stage in ending.idle:
-            idle.setdefault(f"{stage} of {arm}", []).append(seed)
+            idle.setdefault(f"{stage} of {results.spec.label_of(arm)}", []).append(seed)
     for seed in sorted({seed for _, seed in endings}):
         for group in _same_weights_groups({arm: ending for (arm, of), ending in endings.items() if of == seed}):
             same.setdefault(group, []).append(seed)

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from interplay.core import artifact, model
 from interplay.report.draw import figures
-from interplay.report.spec import Figure
+from interplay.report.figure_spec import PLAIN, SPENT, Figure
 from interplay.report.stats import budget, contrast, estimate, frame
 from interplay.report.write import tables, text
 from interplay.study.plan import Plan
@@ -63,7 +63,8 @@ def write_answers(made: Answer, out: Path) -> None:
     if made.budgets:
         artifact.write_json(out / "budgets.json", budget.as_json(made.budgets))
     question = made.results.spec.question
-    titles = {name: f"{name.replace('_', ' ')}: {question}" for name in (*made.grids, *made.contrasts)}
+    own = {name: grid.title for name, grid in made.grids.items()}
+    titles = {name: f"{own.get(name) or name.replace('_', ' ')}: {question}" for name in (*made.grids, *made.contrasts)}
     forms = {n: (text.as_csv(g), text.as_markdown(g, titles[n]), text.as_latex(g, titles[n])) for n, g in made.grids.items()}
     for n, one in made.contrasts.items():
         forms[n] = (text.contrast_csv(one), text.contrast_markdown(one, titles[n]), text.contrast_latex(one, titles[n]))
@@ -99,7 +100,7 @@ def record_metrics(made: Answer) -> dict[str, Any]:
 
 
 def _figure_order(item: tuple[str, Figure]) -> tuple[int, str]:
-    return (["k", "op", "band", "step"].index(item[1].x), item[0])
+    return (["axis", *SPENT, *PLAIN].index("axis" if item[1].is_axis() else item[1].x), item[0])
 
 
 def _interval(found: estimate.Estimate) -> list[Any]:

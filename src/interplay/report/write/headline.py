@@ -79,7 +79,9 @@ def make_headline(made: answers.Answer) -> Headline:
     if lead is None:
         return _headline_of_table(made)._replace(others=said)
     test, shown = lead.claim.test, page_verdict(lead)
-    return Headline(lead.claim.says, change_text(made.results, test, lead.estimate), shown, _details(lead), said, lead)
+    return Headline(
+        lead.claim.says, change_text(made.results, test, lead.estimate), shown, _details(lead, made.results.spec), said, lead
+    )
 
 
 def _rank(item: contrast.JudgedClaim) -> tuple[bool, bool, bool]:
@@ -109,23 +111,27 @@ def _value(results: frame.Results, test: Test, arm: str) -> estimate.Estimate:
     return estimate.value(results, arm, test.band, test.metric)
 
 
-def place_text(test: Test) -> str:
+def place_text(test: Test, spec: ReportSpec) -> str:
     """`strict pass@1 on edge, base → rl_edge`: what is measured, where, of whom."""
     where = (
         f"{test.metric} of stage {test.recorded}"
         if test.recorded
         else f"{metric_heading(test.metric)} on {tables.column_label(test.band)}"
     )
-    return f"{where}, {f'{test.against} → ' if test.against else ''}{test.arm}"
+    return f"{where}, {f'{spec.label_of(test.against)} → ' if test.against else ''}{spec.label_of(test.arm)}"
 
 
-def _details(item: contrast.JudgedClaim) -> str:
+def _details(item: contrast.JudgedClaim, spec: ReportSpec) -> str:
     test, found = item.claim.test, item.estimate
     measure, signed = measure_of(test.metric), test.difference is not None
     low, high = (measure.shown(end, signed) for end in (found.low, found.high))
     interval = f", 95 % interval {low} to {high}" if not math.isnan(found.low) else ""
     value = f"{measure.shown(found.value, signed)} {measure.unit_of(signed)}".strip() if signed or interval else ""
-    return f"{place_text(test)}: {value}{interval} over {replicates_text(found.over)}." if value else f"{place_text(test)}."
+    return (
+        f"{place_text(test, spec)}: {value}{interval} over {replicates_text(found.over)}."
+        if value
+        else f"{place_text(test, spec)}."
+    )
 
 
 def replicates_text(over: str) -> str:
@@ -165,7 +171,7 @@ def idle_sentences(results: frame.Results) -> list[str]:
         for name, digests in stages.items():
             rewards = [line["reward"] for digest in digests for line in metrics.read(results.folders[digest]) if "reward" in line]
             why = f": every reward was {rewards[0]:g}" if rewards and len(set(rewards)) == 1 else ""
-            found.setdefault((name, why), []).append(arm)
+            found.setdefault((name, why), []).append(results.spec.label_of(arm))
     return [f"Stage {name} of {', '.join(arms)} did not change the model{why}." for (name, why), arms in found.items()]
 
 
@@ -182,7 +188,9 @@ def _unclaimed(made: answers.Answer) -> list[str]:
     number, interval = SHARE.shown(best.estimate.value, True), text.interval_text(best.estimate, True, best.metric, False)
     where = tables.column_label(best.column, best.metric)
     said = f"Outside the claims, the largest of {len(tried)} differences, chosen after the fact"
-    return [f"{said}: {best.row} on {where}, {number} points {interval}."]
+    name = made.results.spec.label_of
+    row = tables.row_label(name(best.arm), name(best.against))
+    return [f"{said}: {row} on {where}, {number} points {interval}."]
 
 
 def _headline_of_table(made: answers.Answer) -> Headline:
@@ -199,7 +207,9 @@ def _headline_of_table(made: answers.Answer) -> Headline:
         if spread:
             _, low, high = max(spread, key=lambda one: one[0])
             unit, where = measure_of(high.metric), tables.column_label(high.column, high.metric)
-            ends = [f"{cell.arm} {unit.shown(cell.estimate.value)} {unit.unit}" for cell in dict.fromkeys((low, high))]
+            ends = [
+                f"{grid.label(cell.arm)} {unit.shown(cell.estimate.value)} {unit.unit}" for cell in dict.fromkeys((low, high))
+            ]
             lead = "No claim could be tested so far" if made.judged else "The study makes no claim"
             return Headline(
                 f"Largest difference on {where}",
@@ -291,7 +301,7 @@ def _row(results: frame.Results, item: contrast.JudgedClaim, reach: Mapping[Meas
     return {
         "claim": item.claim,
         "verdict": page_verdict(item),
-        "place": place_text(test),
+        "place": place_text(test, results.spec),
         "change": change_text(results, test, found) if shown and signed else "",
         "claimed": asserted,
         "picture": forest_svg(found, claimed, scale, signed, measure, said) if shown else "",

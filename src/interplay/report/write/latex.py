@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from interplay.report.figure_spec import readable
 from interplay.report.metric_spec import BASELINES, SHARE, find_metric, measure_of, metric_row
 from interplay.report.stats import contrast, estimate
 from interplay.report.write import tables, text
@@ -132,7 +133,7 @@ def breakable_text(said: str) -> str:
 # What a table holds.
 
 
-def grid_float(name: str, grid: tables.Grid, title: str = "") -> Float:
+def grid_float(name: str, grid: tables.Grid) -> Float:
     """Values or differences of arms: columns by metric, strict ones before those of answers alone."""
     metrics = sorted(grid.metrics, key=lambda metric: metric.startswith("answer_"))
     mixed = len({text.over_prompts(cell.estimate) for cell in grid.cells.values() if cell.estimate.over}) > 1
@@ -148,8 +149,10 @@ def grid_float(name: str, grid: tables.Grid, title: str = "") -> Float:
         )
         for metric in metrics
     ]
-    names = [(cell.arm if single else row,) for row, cell in rows.items()]
-    return Float(name, title or _grid_caption(grid, metrics, against.pop() if single else ""), names, ("",), groups)
+    names = [(grid.grouped_label(cell.arm if single else row),) for row, cell in rows.items()]
+    caption = _grid_caption(grid, metrics, against.pop() if single else "")
+    said = " ".join([*([f"{grid.title}."] if grid.title else []), grid.caption, caption]).strip()
+    return Float(name, " ".join(said.split()), names, ("",), groups)
 
 
 def _cell(cell: tables.Cell | None, metric: str, mixed: bool) -> Cell:
@@ -209,7 +212,7 @@ def contrast_float(name: str, made: contrast.Comparison) -> Float:
     """Contenders, what was chosen for each, and by column value, difference and adjusted p."""
     rows = made.blocks[0].rows if made.blocks else []
     tuned, single = made.contrast.tune, len({block.metric for block in made.blocks}) == 1
-    names = [(row.chosen.name, *([row.chosen.value or "–"] if tuned else [])) for row in rows]
+    names = [(made.label(row.chosen.name), *([row.chosen.value or "–"] if tuned else [])) for row in rows]
     groups = []
     for block in made.blocks:
         leading = leading_rows(block)
@@ -346,7 +349,7 @@ def _row_names(made: Float) -> tuple[list[tuple[str, ...]], tuple[str, ...]]:
     heads = [name.partition("[")[0] if name.endswith("]") else "" for name in names]
     grouped = {head for head in heads if head and heads.count(head) > 1 and head not in names}
     shown = [
-        (f"  {name[len(head) + 1 : -1]}" if head in grouped else name, *one[1:])
+        (f"  {readable(name).partition(': ')[2]}" if head in grouped else readable(name), *one[1:])
         for name, head, one in zip(names, heads, made.names, strict=True)
     ]
     return shown, made.heads

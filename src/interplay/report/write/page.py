@@ -201,6 +201,8 @@ def _facts(made: answers.Answer, of: provenance.Provenance) -> list[str]:
 
 
 def _table_title(spec: ReportSpec, name: str, grid: tables.Grid) -> str:
+    if grid.title:
+        return grid.title
     base = next((key for key in sorted(spec.tables, key=len, reverse=True) if name.startswith(key)), name)
     return text.table_title(grid, name.removeprefix(base)) + (f" ({base.replace('_', ' ')})" if len(spec.tables) > 1 else "")
 
@@ -314,14 +316,15 @@ def present_table(name: str, grid: tables.Grid, title: str) -> dict[str, Any]:
     """Blocks of (bands with their widths, metrics, rows of keys for the script and cells, prior)."""
     shown = []
     for block in tables.grid_blocks(grid):
-        rows = [(row, [("/".join((name, row, *key)), grid.cells[row, *key]) for key in block]) for row in grid.rows]
+        rows = [(grid.label(row), [("/".join((name, row, *key)), grid.cells[row, *key]) for key in block]) for row in grid.rows]
         bands = [(tables.column_label(column), len(list(of))) for column, of in itertools.groupby(column for column, _ in block)]
         metrics = [tables.column_label("", metric) for _, metric in block]
         shown.append({"bands": bands, "metrics": metrics, "rows": rows, "prior": text.baseline_rows(grid, block)})
     # Values per seed and detectable effects are a click away here, and written out in the other forms of the table.
     unit, *others = text.grid_notes(grid)
     said = [unit.replace(" and under it the value at each seed", ""), *(note for note in others if not note.startswith("MDE"))]
-    return {"name": name, "title": title, "blocks": shown, "notes": said, "wide": len(grid.columns) > tables.WIDEST // 2}
+    wide = len(grid.columns) > tables.WIDEST // 2
+    return {"name": name, "title": title, "caption": grid.caption, "blocks": shown, "notes": said, "wide": wide}
 
 
 def present_contrast(name: str, made: contrast.Comparison) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from matplotlib.ticker import FixedFormatter
 
 from interplay.core import artifact, model
 from interplay.report.draw import figures, style
-from interplay.report.spec import Figure
+from interplay.report.figure_spec import Figure
 from interplay.report.stats import contrast, frame
 from interplay.report.write import answers, headline, latex
 from interplay.study.plan import Plan

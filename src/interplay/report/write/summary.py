@@ -23,8 +23,9 @@ import pandas as pd
 
 from interplay.core import artifact, metrics as core_metrics, model
 from interplay.report.draw import figures
+from interplay.report.figure_spec import Figure
 from interplay.report.metric_spec import COUNTED, ERROR, measure_of
-from interplay.report.spec import Contrast, Figure, Lineup, ReportSpec
+from interplay.report.spec import Contrast, Lineup, ReportSpec
 from interplay.report.stats import contrast, estimate, frame
 from interplay.report.write import answers, plain, tables
 from interplay.results.catalog import report_spec
@@ -94,6 +95,7 @@ def numbers_of(made: answers.Answer) -> dict[str, Any]:
     seen = {key for grid in made.grids.values() for key in grid.cells}
     return {
         "arms": _arms(made.results),
+        **{key: value for key, value in tables.display_json(made.results).items() if value},
         "bands": made.results.spec.bands,
         "ops": {band: sorted(map(int, ops)) for band, ops in _ops(made.results).items()},
         "n_samples": min((int(table["n"].min()) for table in made.results.prompts.values()), default=0),
@@ -306,6 +308,7 @@ def read_summary(path: Path) -> answers.Answer:
         cells = _decode_rows(known, figure) if "rows" in figure else {}
         kept |= {(*_pair(row), column, metric): found for (row, column, metric), found in cells.items() if found.seeds}
     results = _results(known, kept)
+    grids = {name: one._replace(labels=tables.row_labels(results, one.cells.values())) for name, one in grids.items()}
     contrasts = {name: _made(known, name, grids[name]) for name in known["compared"]}
     drawings = {
         name: figures.draw_figure(results, figure)._replace(caption=known["figures"][name].get("caption", ""))
@@ -326,19 +329,21 @@ def _results(known: Mapping[str, Any], kept: dict[frame.Key, estimate.Estimate])
         for arm, row in known["arms"].items()
         for ladder, *keys in [row.get("ladder", [0])]
     }
+    controls = known.get("controls", {})
     arms = [
-        {"arm": arm, "seed": seed, "path": [], "evaluations": {}, "rungs": rungs[arm]}
+        {"arm": arm, "seed": seed, "control": controls.get(arm), "path": [], "evaluations": {}, "rungs": rungs[arm]}
         for arm, row in known["arms"].items()
         for seed in row.get("seeds", known["seeds"])
     ]
     shown = {key: known[key] for key in ("study", "scale", "question", "bands")}
     shown |= {"figures": {name: one["figure"] for name, one in known["figures"].items()}}
+    shown |= {key: known[key] for key in ("shown", "placed") if key in known}
     spec = ReportSpec.model_validate({**shown, "arms": arms, "trained_ops": {}, "tables": {}, "claims": []})
     prompts = pd.DataFrame([(band, op) for band, ops in known["ops"].items() for op in ops], columns=["band", "op"])
     prompts["n"] = known["n_samples"]
     classes = dict.fromkeys(key[3].partition(":")[2] for key in kept if key[3].startswith(f"{ERROR}:"))
     prompts[[f"{COUNTED}{name}" for name in classes]] = 0
-    return frame.Results(spec, {"summary": prompts}, {}, {}, kept=kept)
+    return frame.Results(spec, {"summary": prompts}, {}, {}, kept=kept, spent=known.get("spent", {}))
 
 
 def _decode_grid(known: Mapping[str, Any], grid: Mapping[str, Any]) -> tables.Grid:

@@ -2,15 +2,17 @@
 are grids, too."""
 
 import itertools
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
+from interplay.report.figure_spec import SPENT, readable
 from interplay.report.metric_spec import SHARE, each_class, find_metric, is_pass_rate, metric_heading, metric_row
 from interplay.report.spec import Table
-from interplay.report.stats import frame, notes
-from interplay.report.stats.estimate import Estimate, difference, paired_estimate, value
+from interplay.report.stats import budget, frame, notes
+from interplay.report.stats.estimate import Estimate, difference, paired_estimate, plain_number, value
 from interplay.tasks.verdict import pass_at_k
 
 WIDEST = 8
@@ -55,19 +57,33 @@ class Grid(NamedTuple):
     """By (column, metric): what knowing nothing scores; see `baseline_score`."""
     notes: tuple[str, ...] = ()
     """What must be known to read the numbers, beyond the notes of the metrics."""
+    labels: Mapping[str, str] = {}
+    """Row, or arm -> what it is called."""
+    title: str = ""
+    """Heads the table; empty: its name does."""
+    caption: str = ""
+
+    def label(self, row: str) -> str:
+        """What a row is called; its name where the study says nothing else."""
+        return self.labels.get(row, row)
+
+    def grouped_label(self, row: str) -> str:
+        """The label; the name where the label says no more, so that a row can be listed under the name of its group."""
+        return row if self.label(row) == readable(row) else self.label(row)
 
 
 def value_grid(results: frame.Results, table: Table) -> Grid:
     """One row per arm of the table; where it shows differences to an arm, one for each of the others."""
     against = table.against or ""
-    shown = [arm for arm in frame.arms(results.spec) if arm != against and (table.arms is None or arm in table.arms)]
+    shown = [arm for arm in table.arms or frame.arms(results.spec) if arm != against]
     made = _grid(results, table, [(arm, against) for arm in shown])
     return made._replace(prior={}) if against else made
 
 
 def difference_grid(results: frame.Results, table: Table) -> Grid:
     """One row per arm and what it is to be compared with: its control, and the model it started from where that is an arm."""
-    return _grid(results, table, difference_pairs(results, table))._replace(prior={})
+    made = _grid(results, table, difference_pairs(results, table))
+    return made._replace(prior={}, title=f"{made.title}: differences" if made.title else "")
 
 
 def difference_pairs(results: frame.Results, table: Table | None = None) -> list[tuple[str, str]]:
@@ -105,7 +121,16 @@ def _grid(results: frame.Results, table: Table, rows: list[tuple[str, str]]) -> 
     prior = {(column, metric): baseline_score(results, column, metric) for column in columns for metric in metrics}
     order = list(dict.fromkeys(key[0] for key in cells))
     known = {key: score for key, score in prior.items() if not np.isnan(score)}
-    return Grid(order, columns, metrics, cells, known, notes.caveats_of(results, itertools.chain.from_iterable(rows)))
+    said = notes.caveats_of(results, itertools.chain.from_iterable(rows))
+    labels = row_labels(results, cells.values())
+    return Grid(order, columns, metrics, cells, known, said, labels, table.title, table.caption)
+
+
+def row_labels(results: frame.Results, cells: Iterable[Cell]) -> dict[str, str]:
+    """Row of a cell, or arm -> what it is called: the labels of its arms."""
+    name, shown = results.spec.label_of, list(cells)
+    rows = {cell.row: row_label(name(cell.arm), cell.against and name(cell.against)) for cell in shown}
+    return {**{cell.arm: name(cell.arm) for cell in shown}, **rows}
 
 
 def expand_columns(results: frame.Results, columns: list[str]) -> list[str]:
@@ -252,7 +277,7 @@ def gain_grid(results: frame.Results, table: Table) -> Grid:
     """The gains of a table with `gain`: a row per arm except the one that they are compared with. The planner gave it a k."""
     assert table.gain is not None
     against, k = table.gain.against, table.gain.k or 1
-    arms = [arm for arm in frame.arms(results.spec) if arm != against and (table.arms is None or arm in table.arms)]
+    arms = [arm for arm in table.arms or frame.arms(results.spec) if arm != against]
     columns, shown = expand_columns(results, table.columns), gain_metrics(k, _halved(results, [*arms, against]))
     held = {column: column_ops(results, column) for column in columns}
     trained = {arm: frame.trained_ops(results, arm) for arm in arms}
@@ -262,7 +287,8 @@ def gain_grid(results: frame.Results, table: Table) -> Grid:
         cell = Cell(arm, against, column, metric, found, trained_mark(held[column], trained[arm]))
         cells[cell.row, column, metric] = cell
     said = (*gain_notes(against, k, SPLIT[0] in shown), *notes.caveats_of(results, [*arms, against]))
-    return Grid(list(dict.fromkeys(key[0] for key in cells)), columns, shown, cells, {}, said)
+    rows = list(dict.fromkeys(key[0] for key in cells))
+    return Grid(rows, columns, shown, cells, {}, said, row_labels(results, cells.values()))
 
 
 def gain_estimate(results: frame.Results, arm: str, against: str, column: str, metric: str, k: int) -> Estimate:
@@ -303,3 +329,18 @@ def gain_notes(against: str, k: int, split: bool) -> tuple[str, ...]:
         f"Newly solved@{k}: share of prompts that {against} fails in {k} samples and the arm solves in {k}; lost@{k}: the "
         f"reverse. Their difference is that of strict pass@{k}; chance alone puts each above 0.",
     )
+
+
+# What a summary keeps of how arms are shown.
+
+
+def display_json(results: frame.Results) -> dict[str, Any]:
+    """Labels and colours of arms, their places in figures against axes, and what training took."""
+    spec = results.spec
+    units = dict.fromkeys(figure.x for figure in spec.figures.values() if figure.x in SPENT)
+    return {
+        "shown": {arm: one.model_dump(exclude_defaults=True) for arm, one in spec.shown.items()},
+        "placed": {name: [one.model_dump(exclude_defaults=True) for one in of] for name, of in spec.placed.items()},
+        "spent": {unit: {arm: plain_number(amount) for arm, amount in budget.spent(results, unit).items()} for unit in units},
+        "controls": {row.arm: row.control for row in spec.arms if row.control} if spec.placed else {},
+    }

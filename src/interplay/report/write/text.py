@@ -136,17 +136,24 @@ TABLE_TITLES = {
 
 
 def figure_title(figure: Figure) -> str:
-    """What a figure shows, in words."""
+    """What a figure shows, in words: the study's own, where it has some."""
+    if figure.title:
+        return figure.title
     if figure.y == ERROR:
         return "What goes wrong, by band"
     name = metric_heading(figure.y) if figure.x != "step" or figure.along() else figure.y.replace("_", " ")
     name = f"{name}@k" if figure.x == "k" else name
-    said = FIGURE_TITLES[figure.x].format(name)
+    axis = figure.x.rpartition(".")[2].replace("_", " ")
+    said = FIGURE_TITLES.get(figure.x, f"{{}} against {axis}").format(name)
+    said += f" and {figure.by.rpartition('.')[2].replace('_', ' ')}" if figure.by != "arm" else ""
     return f"{said[:1].upper()}{said[1:]}{f', compared with {figure.against}' if figure.against else ''}"
 
 
 def table_title(grid: Grid, suffix: str = "") -> str:
-    """What a table shows, in words; `suffix`: what its name has beyond that of the study's table."""
+    """What a table shows, in words, the study's own where it has some; `suffix`: what its name has beyond that of the study's
+    table."""
+    if grid.title:
+        return grid.title
     ks = dict.fromkeys(metric_row(metric).argument for metric in grid.metrics if is_pass_rate(metric))
     rates = [f"strict and answer {' and '.join(f'pass@{k}' for k in ks)}"] if ks else []
     most = [*rates, *(metric_heading(metric) for metric in grid.metrics if not is_pass_rate(metric))]
@@ -197,15 +204,19 @@ def as_markdown(grid: Grid, title: str) -> str:
     blocks = []
     for block in grid_blocks(grid):
         head = f"| | {' | '.join(column_label(*key) for key in block)} |"
-        rows = [[markdown_text(row), *("<br>".join(cell_lines(grid.cells[row, *key])) for key in block)] for row in grid.rows]
+        rows = [
+            [markdown_text(grid.label(row)), *("<br>".join(cell_lines(grid.cells[row, *key])) for key in block)]
+            for row in grid.rows
+        ]
         rows += [[name, *shown] for name, shown in baseline_rows(grid, block)]
         blocks.append([head, *_markdown_rows(rows, len(block) + 1)])
-    return _markdown(title, blocks, grid_notes(grid))
+    return _markdown(title, blocks, grid_notes(grid), grid.caption)
 
 
-def _markdown(title: str, blocks: list[list[str]], notes: list[str]) -> str:
+def _markdown(title: str, blocks: list[list[str]], notes: list[str], caption: str = "") -> str:
     body = [line for block in blocks for line in (*block, "")]
-    return "\n".join([f"# {markdown_text(title)}", "", *body, *(f"- {markdown_text(note)}" for note in notes)]) + "\n"
+    head = [f"# {markdown_text(title)}", "", *([markdown_text(caption), ""] if caption else [])]
+    return "\n".join([*head, *body, *(f"- {markdown_text(note)}" for note in notes)]) + "\n"
 
 
 def _markdown_rows(rows: list[list[str]], width: int) -> list[str]:
@@ -218,9 +229,11 @@ def as_latex(grid: Grid, title: str) -> str:
     tables = []
     for block in grid_blocks(grid):
         head = ["", *(_stack(column_label(column), column_label("", metric)) for column, metric in block)]
-        rows = [[latex_text(row), *(_stack(*cell_lines(grid.cells[row, *key])) for key in block)] for row in grid.rows]
+        rows = [
+            [latex_text(grid.label(row)), *(_stack(*cell_lines(grid.cells[row, *key])) for key in block)] for row in grid.rows
+        ]
         tables.append(_tabular(head, rows, [[name, *map(latex_text, row)] for name, row in baseline_rows(grid, block)]))
-    return _latex(title, grid_notes(grid), tables)
+    return _latex(title, [*([grid.caption] if grid.caption else []), *grid_notes(grid)], tables)
 
 
 def _latex(title: str, notes: list[str], tables: list[list[str]]) -> str:
@@ -254,13 +267,13 @@ def contrast_heads(made: Comparison) -> list[str]:
     tune = made.contrast.tune
     chosen = [f"{tune.axis.rpartition('.')[2].replace('_', ' ')} (best on {column_label(tune.band)})"] if tune else []
     adjusted = [f"p (Holm, of {made.tests})"] if made.contrast.correction == "holm" else []
-    return ["", *chosen, "value", f"− {made.lineup.against}", "noise floor", "p", *adjusted, "verdict"]
+    return ["", *chosen, "value", f"− {made.label(made.lineup.against)}", "noise floor", "p", *adjusted, "verdict"]
 
 
 def contrast_cells(made: Comparison, block: ComparisonBlock, row: ComparisonRow) -> list[list[str]]:
     """What a row shows: a list of lines for each of `heads`."""
     first = row.verdict == COMPARED
-    name = [row.chosen.name] + (["baseline"] if first else [])
+    name = [made.label(row.chosen.name)] + (["baseline"] if first else [])
     chosen = [[row.chosen.value or "–"]] if made.contrast.tune else []
     shown = estimate_lines(row.estimate, block.metric) if row.estimate.seeds else ["missing"]
     gap = estimate_lines(row.gap, block.metric, True) if row.gap.seeds else ["–"]

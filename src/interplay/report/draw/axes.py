@@ -1,0 +1,304 @@
+"""A score against the values of axes, or against what training took: lines with intervals, and heat maps."""
+
+import itertools
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.colors import LinearSegmentedColormap, Normalize
+from matplotlib.figure import Figure as Canvas
+from matplotlib.patches import Rectangle
+
+from interplay.report.draw import style
+from interplay.report.figure_spec import SPENT, Figure, Placed
+from interplay.report.metric_spec import SHARE, lower_is_better, measure_of
+from interplay.report.stats import budget, estimate, frame
+from interplay.report.write import tables
+
+# Lines: the arms of the study that differ in the axis alone are connected, and their controls are horizontal.
+
+
+SPENT_LABELS = {
+    "tokens": "tokens trained on, whole path",
+    "flops": "FLOPs of training, whole path",
+    "seconds": "seconds of training, whole path",
+}
+MOST_TICKS = 9
+"""Values that are written at the axis themselves."""
+
+
+class Point(NamedTuple):
+    """An arm at its place."""
+
+    arm: str
+    x: float
+    found: estimate.Estimate
+
+
+class Scale(NamedTuple):
+    """Where values are on the axis, and what is written there."""
+
+    places: dict[float | str, float]
+    ticks: dict[float, str]
+    named: bool
+    """Whether values are names, in the order of the arms."""
+    log: bool
+
+
+def against_axis(results: frame.Results, figure: Figure) -> tuple[Canvas | None, str]:
+    """A line for each arm of the study, with the value of each of its combinations; a panel per band if `panel: band`."""
+    placed = _placed(results, figure)
+    if not placed:
+        return None, "Not drawn: no arm of it is finished." if figure.x in SPENT else "Not drawn: it has no arms."
+    scale = _scale([one.x for one in placed], figure)
+    panels: list[str | None] = [*frame.bands(results)] if figure.panel == "band" else [figure.band]
+    canvas, axes, left = style.panel_grid(len(panels), 3.4, 0.7, 7.0)
+    shown: list[tuple[str, estimate.Estimate]] = []
+    controls = _controls(results, placed)
+    for axis, band in zip(axes, panels, strict=True):
+        for number, (name, points) in enumerate(_lines(results, figure, placed, scale, band).items()):
+            _draw_line(results, axis, name, points, scale, number, figure.y)
+            shown += [(name, point.found) for point in points]
+        for arm in controls:
+            found = estimate.value(results, arm, band, figure.y)
+            _draw_level(results, axis, arm, found, scale, figure.y)
+            shown.append((arm, found))
+        axis.set_title((tables.column_label(band) if band else "all test problems") if len(panels) > 1 else "")
+        _dress(axis, scale, figure)
+    if not any(found.seeds for _, found in shown):
+        return None, "Not drawn: no evaluation of it is there."
+    name = tables.column_label("", figure.y)
+    where = "" if len(panels) > 1 else f", {tables.column_label(figure.band)}" if figure.band else ", all test problems"
+    for axis in left:
+        axis.set_ylabel(f"{name}{where} ({measure_of(figure.y).unit})")
+    style.legend(canvas, *axes)
+    return canvas, _said(figure, name + where, shown, controls) + style.missing_note(_only(results, placed, controls), shown)
+
+
+def _placed(results: frame.Results, figure: Figure) -> list[Placed]:
+    """The arms with their values; of what training took, those whose records say it."""
+    placed = next((results.spec.placed.get(name, []) for name, one in results.spec.figures.items() if one == figure), [])
+    if figure.x not in SPENT:
+        return placed
+    took = budget.spent(results, figure.x)
+    return [one.model_copy(update={"x": took[one.arm]}) for one in placed if one.arm in took]
+
+
+def _controls(results: frame.Results, placed: Sequence[Placed]) -> list[str]:
+    """Arms that those of the lines are compared with and that have no place of their own."""
+    arms = {one.arm for one in placed}
+    controls = dict.fromkeys(row.control for row in results.spec.arms if row.arm in arms and row.control)
+    return [arm for arm in controls if arm not in arms]
+
+
+def _only(results: frame.Results, placed: Sequence[Placed], controls: Sequence[str]) -> frame.Results:
+    """Results of which a caption names missing lines and controls alone."""
+    return results._replace(drawn=tuple(dict.fromkeys([*(one.line for one in placed), *controls])))
+
+
+def _scale(values: Sequence[float | str], figure: Figure) -> Scale:
+    """Places of the values; on a logarithmic axis 0 is one step to the left of the others."""
+    distinct = list(dict.fromkeys(values))
+    if not all(isinstance(value, float | int) for value in distinct):
+        return Scale({value: float(at) for at, value in enumerate(distinct)}, dict(enumerate(map(str, distinct))), True, False)
+    numbers = sorted(float(value) for value in distinct)
+    places = {number: number for number in numbers}
+    if figure.log and numbers[0] == 0 and len(numbers) > 1:
+        step = numbers[2] / numbers[1] if len(numbers) > 2 else 10.0
+        places[0.0] = numbers[1] / max(2.0, step)
+    ticks = {} if figure.x in SPENT or len(numbers) > MOST_TICKS else {at: f"{number:g}" for number, at in places.items()}
+    return Scale(places, ticks, False, figure.log)  # type: ignore[arg-type]
+
+
+def _lines(
+    results: frame.Results, figure: Figure, placed: Sequence[Placed], scale: Scale, band: str | None
+) -> dict[str, list[Point]]:
+    found: dict[str, list[Point]] = {}
+    for one in placed:
+        at = scale.places[one.x if scale.named else float(one.x)]
+        found.setdefault(one.line, []).append(Point(one.arm, at, estimate.value(results, one.arm, band, figure.y)))
+    return {line: sorted(points, key=lambda point: point.x) for line, points in found.items()}
+
+
+def _draw_line(
+    results: frame.Results, axis: Axes, name: str, points: list[Point], scale: Scale, number: int, metric: str
+) -> None:
+    """Connected where the values are numbers; whiskers are the intervals. Its colour is that of the arm, or of its number."""
+    own = [results.colors[point.arm] for point in points if point.arm in results.colors]
+    place = 1 + number % (len(style.PALETTE) - 1)  # grey is for what is compared with
+    color, marker = own[-1] if own else style.PALETTE[place], style.MARKERS[number % len(style.MARKERS)]
+    xs = np.array([point.x for point in points])
+    middle, low, high = estimate.interval_ends([point.found for point in points], metric)
+    axis.vlines(xs, low, high, color=color, linewidth=1.2, alpha=0.8, label=f"_{name}")
+    line = "none" if scale.named else "-"
+    axis.plot(xs, middle, label=name, color=color, marker=marker, linestyle=line, linewidth=1.8, markersize=6)
+
+
+def _draw_level(results: frame.Results, axis: Axes, arm: str, found: estimate.Estimate, scale: Scale, metric: str) -> None:
+    """A horizontal line with its interval, as wide as the places of the others and a little more."""
+    ends = [min(scale.places.values()), max(scale.places.values())]
+    ends = (
+        [ends[0] / 1.15, ends[1] * 1.15] if scale.log else [ends[0] - (pad := 0.04 * (ends[1] - ends[0]) or 0.5), ends[1] + pad]
+    )
+    middle, low, high = (np.repeat(part, 2) for part in estimate.interval_ends([found], metric))
+    color = style.arm_look(results, arm).color
+    axis.set_xlim(*ends)
+    axis.fill_between(ends, low, high, color=color, alpha=0.12, linewidth=0, label=f"_{arm}")
+    axis.plot(ends, middle, label=arm, color=color, linestyle="--", linewidth=1.4)
+
+
+def _dress(axis: Axes, scale: Scale, figure: Figure) -> None:
+    if scale.log:
+        axis.set_xscale("log")
+    if scale.ticks:
+        axis.set_xticks(list(scale.ticks), list(scale.ticks.values()))
+        axis.minorticks_off()
+    axis.set_xlabel(SPENT_LABELS.get(figure.x) or _axis_name(figure.x))
+    if measure_of(figure.y) is SHARE:
+        axis.set_ylim(-2, 102)
+    axis.grid(axis="y")
+
+
+def _axis_name(key: str) -> str:
+    """`rl.method.loss.beta` -> `beta`."""
+    return key.rpartition(".")[2].replace("_", " ")
+
+
+def _said(figure: Figure, name: str, shown: list[tuple[str, estimate.Estimate]], controls: Sequence[str]) -> str:
+    against = SPENT_LABELS.get(figure.x) or figure.x
+    said = f"{name} against {against}{' (logarithmic)' if figure.log else ''}."
+    said += f" Whiskers: 95 % intervals, uncertain over {estimate.uncertain_over(shown)}."
+    return f"{said} Dashed: {', '.join(controls)}, shaded with the interval." if controls else said
+
+
+# A heat map: a row per arm and a column per op or band, or the values of two axes; the number in each cell.
+
+
+BLUE, WHITE, ORANGE = "#1d4f7c", "#ffffff", "#eea022"
+DIVERGING = LinearSegmentedColormap.from_list("interplay_diverging", [BLUE, WHITE, ORANGE])
+"""White is no difference. The ends differ in lightness too, so that in grey the good side stays the dark one."""
+SEQUENTIAL = LinearSegmentedColormap.from_list("interplay_plain", [WHITE, BLUE])
+DARK = 0.45
+"""Luminance below which the number is written in white."""
+CELL_ROW, CELL_HEAD = 0.42, 1.2
+"""Inches of a row, and of all that is not rows."""
+
+
+def heat_map(results: frame.Results, figure: Figure) -> tuple[Canvas | None, str]:
+    """Values, or differences to an arm with a map that is centred at 0; in bold where the 95 % interval leaves 0 out."""
+    found = _two_axes(results, figure) if figure.is_axis() else _cells(results, figure)
+    arms, columns = (list(dict.fromkeys(key[at] for key in found)) for at in range(2))
+    if not any(item.seeds for item in found.values()):
+        return None, "Not drawn: no evaluation of it is there."
+    numbers = _numbers(found, figure).reshape(len(arms), len(columns))
+    names, height = style.row_labels(arms, CELL_ROW)
+    canvas = style.new_canvas(height * len(arms), CELL_HEAD)
+    axis = canvas.subplots()
+    colours = _paint(canvas, axis, numbers, figure, _ends(results, figure, numbers))
+    for row, arm in enumerate(arms):
+        for place, column in enumerate(columns):
+            _write(axis, (place, row), found[arm, column], figure, colours[row, place])
+    axis.set_xticks(range(len(columns)), [column.removeprefix("op:") for column in columns])
+    axis.set_yticks(range(len(arms)), names)
+    axis.set_xlabel("" if figure.bands else _axis_name(figure.x) if figure.is_axis() else "op (operations that the answer needs)")
+    axis.set_ylabel(_axis_name(figure.by) if figure.is_axis() else "")
+    axis.tick_params(length=0)
+    axis.spines[:].set_visible(False)
+    return canvas, _caption(figure, [(arm, item) for (arm, _), item in found.items()])
+
+
+def _cells(results: frame.Results, figure: Figure) -> dict[tuple[str, str], estimate.Estimate]:
+    """By arm and column."""
+    arms = [arm for arm in frame.drawn(results) if arm != figure.against]
+    keys = itertools.product(arms, figure.bands or [f"op:{op}" for op in frame.ops(results)])
+    if figure.against is None:
+        return {(arm, column): estimate.value(results, arm, column, figure.y) for arm, column in keys}
+    return {(arm, column): estimate.difference(results, arm, figure.against, column, figure.y) for arm, column in keys}
+
+
+def _two_axes(results: frame.Results, figure: Figure) -> dict[tuple[str, str], estimate.Estimate]:
+    """By the values of both axes; missing where no arm has them."""
+    placed = _placed(results, figure)
+    arm_at = {(one.row, one.x): one.arm for one in placed}
+    rows, columns = (_in_order(list(dict.fromkeys(values))) for values in zip(*((one.row, one.x) for one in placed), strict=True))
+    found = {}
+    for row, column in itertools.product(rows, columns):
+        key = (_written(row), _written(column))
+        arm = arm_at.get((row, column))
+        if arm is None or arm == figure.against:
+            found[key] = estimate.Estimate()
+        elif figure.against is None:
+            found[key] = estimate.value(results, arm, figure.band, figure.y)
+        else:
+            found[key] = estimate.difference(results, arm, figure.against, figure.band, figure.y)
+    return found
+
+
+def _in_order(values: list) -> list:
+    """Numbers by size, names as they are."""
+    return sorted(values) if all(isinstance(value, float | int) for value in values) else values
+
+
+def _written(value: float | str | None) -> str:
+    return f"{value:g}" if isinstance(value, float | int) else str(value)
+
+
+def _numbers(found: dict[tuple[str, str], estimate.Estimate], figure: Figure) -> np.ndarray:
+    """Of all cells as they are shown, NaN where missing."""
+    return np.array([cell.value for cell in found.values()]) * measure_of(figure.y).factor
+
+
+def _ends(results: frame.Results, figure: Figure, numbers: np.ndarray) -> tuple[float, float]:
+    """What the ends of the colours stand for: 0 and 100 % for shares, else the extremes over all maps of the report in that unit,
+    so that two of them can be compared."""
+    unit, signed = measure_of(figure.y), figure.against is not None
+    if unit is SHARE and not signed:
+        return 0.0, 100.0
+    maps = [other for other in results.spec.figures.values() if other.form == "heat" and measure_of(other.y) is unit]
+    maps = [other for other in maps if (other.against is not None) == signed and other != figure]
+    cells = [_two_axes(results, other) if other.is_axis() else _cells(results, other) for other in maps]
+    every = np.concatenate([numbers.ravel(), *(_numbers(found, other) for found, other in zip(cells, maps, strict=True))])
+    known = every[~np.isnan(every)]
+    if signed:
+        reach = max(float(np.abs(known).max()), 10.0**-unit.decimals)
+        return -reach, reach
+    low, high = float(known.min()), float(known.max())
+    return (low, high) if high > low else (low - 1.0, high + 1.0)
+
+
+def _paint(canvas: Canvas, axis: Axes, numbers: np.ndarray, figure: Figure, ends: tuple[float, float]) -> np.ndarray:
+    """Draw the cells and their key; returns their colours (arms, columns, 4). Blue is the better side of a difference."""
+    norm = Normalize(*ends)
+    differences = DIVERGING if lower_is_better(figure.y) else DIVERGING.reversed()
+    colours = SEQUENTIAL if figure.against is None else differences
+    image = axis.imshow(np.ma.masked_invalid(numbers), cmap=colours, norm=norm, aspect="auto")
+    title = measure_of(figure.y).unit_of(figure.against is not None)
+    canvas.colorbar(image, ax=axis, label=title, fraction=0.04, pad=0.02).outline.set_visible(False)
+    return np.asarray(colours(norm(np.nan_to_num(numbers))))
+
+
+def _write(axis: Axes, at: tuple[int, int], found: estimate.Estimate, figure: Figure, colour: np.ndarray) -> None:
+    """The number in its cell; hatched where there is none."""
+    if np.isnan(found.value):
+        axis.add_patch(Rectangle((at[0] - 0.5, at[1] - 0.5), 1, 1, fill=False, hatch="///", edgecolor="#bbbbbb", linewidth=0))
+        return
+    signed = figure.against is not None
+    significant = signed and (found.low > 0 or found.high < 0)
+    luminance = float(colour[:3] @ np.array([0.299, 0.587, 0.114]))
+    text = measure_of(figure.y).shown(found.value, signed).replace("-", "−")
+    ink, weight = "#ffffff" if luminance < DARK else "#1a1a1a", "bold" if significant else "normal"
+    axis.text(*at, text, ha="center", va="center", fontsize=style.type_size(0.9), color=ink, weight=weight)
+
+
+def _caption(figure: Figure, shown: list[tuple[str, estimate.Estimate]]) -> str:
+    name, by = tables.column_label("", figure.y), f"by arm and {'band' if figure.bands else 'op'}."
+    if figure.is_axis():
+        where = tables.column_label(figure.band) if figure.band else "all test problems"
+        name, by = f"{name}, {where}", f"by {figure.by} and {figure.x}."
+    if figure.against is None:
+        return f"{name}, {by} Hatched: missing."
+    side = "below" if lower_is_better(figure.y) else "above"
+    colours = f"Blue: better, which is {side} 0; orange: worse."
+    bold = f"Bold: the 95 % interval, uncertain over {estimate.uncertain_over(shown)}, leaves 0 out."
+    return f"{name}, difference to {figure.against}, {by} {colours} {bold}"

@@ -1,0 +1,184 @@
+"""Specs of figures, and what arms are called and where they are in them."""
+
+import re
+from typing import Annotated, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from interplay.core.model import Model, Positive, Since, nearest_name
+from interplay.report.metric_spec import ERROR, check_column, check_metric, find_metric
+
+COLORS = {
+    "grey": "#4d4d4d",
+    "blue": "#0072B2",
+    "vermilion": "#D55E00",
+    "green": "#009E73",
+    "pink": "#CC79A7",
+    "orange": "#E69F00",
+    "sky": "#56B4E9",
+    "purple": "#7F3C8D",
+}
+"""Grey, then Okabe and Ito's colours, which colour-blind readers can distinguish, the hardest to see on white last."""
+
+
+def check_color(value: str) -> str:
+    """`#rrggbb` for a colour. Raises ValueError for what is none."""
+    if value and value not in COLORS and not re.fullmatch("#[0-9a-fA-F]{6}", value):
+        raise ValueError(f"no colour: '{value}'; write #rrggbb, or one of {', '.join(COLORS)}")
+    return COLORS.get(value, value)
+
+
+# Arms as a reader sees them.
+
+
+class ArmShown(Model):
+    """How an arm is called and drawn."""
+
+    label: str = ""
+    """Empty: made of its name."""
+    color: str = ""
+    """`#rrggbb`; empty: by its place among the arms."""
+
+
+class Placed(Model):
+    """An arm in a figure against the values of axes."""
+
+    arm: str
+    x: float | str
+    """Its value of the figure's `x`."""
+    row: float | str | None = None
+    """Its value of `by`, in a heat map."""
+    line: str = ""
+    """The arm of the study with its other axes: what one line connects."""
+
+
+DROPPED = ("method", "sampler", "model", "task")
+"""Axes whose values are names that need no other before them."""
+
+
+def readable(arm: str) -> str:
+    """An arm's name for readers: `kl[beta=0.1]` is `kl: beta 0.1`, `mid[data=edge:0.1+corpus:0.9]` is `mid: edge 0.1, corpus
+    0.9`, and `loss[method=gspo]` is `loss: gspo`."""
+    found = re.fullmatch(r"([^\[]*)\[(.*)\]", arm)
+    if not found:
+        return arm
+    words = []
+    for pair in re.split(r",(?=[\w.]+=)", found[2]):
+        key, _, value = pair.partition("=")
+        shares = re.fullmatch(r"[\w.]+:[^:+]+(\+[\w.]+:[^:+]+)*", value)
+        value = value.replace(":", " ").replace("+", ", ") if shares else value
+        words.append(value if shares or key in DROPPED else f"{key.replace('_', ' ')} {value}")
+    return f"{found[1]}: {', '.join(words)}"
+
+
+# Figures.
+
+
+class Extrapolate(Model):
+    """A saturating curve y = c - a (x + 1)^-b through the first points, judged by the last."""
+
+    part: Annotated[float, Field(gt=0, lt=1)] = 0.5
+    """Share of the points, from the first on, that it is fitted to."""
+    tolerance: Positive = 0.05
+    """The prediction is near where it lies so close to what was observed, or within half of the interval there; in the unit of
+    y, pass rates as fractions."""
+
+
+SPENT = ("tokens", "flops", "seconds")
+"""What training an arm took, as `x` of a figure."""
+PLAIN = ("k", "op", "band", "step")
+"""Values of `x` that need no axis of arms."""
+Plain = Literal["k", "op", "band", "step", "tokens", "flops", "seconds"]
+AxisKey = Annotated[str, Field(pattern=r"^\w+(\.\w+)+$")]
+"""`stage.key` of an axis, such as rl.method.loss.beta."""
+
+
+class Figure(Model):
+    """pass@k curves (x: k), bars per op (x: op), lines over bands in an order (x: band), error classes as stacked bars (x: band,
+    y: error), training curves or evaluations along a ladder (x: step), a score against the values of an axis (x: its key) or
+    against what training took (x: tokens, flops, seconds), a heat map of arms by ops or bands, or of the values of two axes
+    (form: heat)."""
+
+    x: Plain | AxisKey
+    """Samples per prompt, op, band, training step; what the training of the whole path took, as recorded (tokens trained on,
+    FLOPs, seconds of the stages); or the key of an axis as an arm declares it, such as rl.method.loss.beta or split.rl_share."""
+    y: str
+    """For k: strict_pass or answer_pass; for step: a key of metrics.jsonl, such as reward, loss or drawn/BAND, or a metric of the
+    evaluations with `along`: a pass rate, nll, hacked, error:CLASS or own:NAME; else a metric, for band also error."""
+    by: Literal["arm"] | AxisKey = "arm"
+    """What a line or a bar stands for; in a heat map over two axes, the key of the second, whose values are its rows."""
+    panel: Literal["band", "none"] = "none"
+    """Whether each band has a panel of its own (x: k, step, an axis, or what training took)."""
+    bands: Annotated[list[str] | None, Since(None)] = None
+    """Bands from left to right (x: band), such as one task at growing lengths."""
+    form: Annotated[Literal["usual", "heat"], Since("usual")] = "usual"
+    """heat: the number in each cell, of a row per arm and a column per op or band, or of two axes."""
+    against: Annotated[str | None, Since(None)] = None
+    """The cells of a heat map are differences to this arm; null: values."""
+    extrapolate: Annotated[Extrapolate | None, Since(None)] = None
+    """Fits a saturating power law to the first part of each curve (x: step) and reports the forecast error at its end."""
+    band: Annotated[str | None, Since(None)] = None
+    """Band, or `op:N`, that y is measured on (x: an axis, or what training took); null: all test problems."""
+    log: Annotated[bool, Since(False)] = False
+    """Whether x is logarithmic (x: an axis, or what training took)."""
+    arms: Annotated[list[str] | None, Since(None)] = None
+    """Arms that are drawn, in this order; an arm with axes stands for its combinations. Null: all, in the study's order."""
+    title: Annotated[str, Since("")] = ""
+    """Heads the figure; empty: its name."""
+    caption: Annotated[str, Since("")] = ""
+    """What it shows, before the caption that says how it was made."""
+
+    @field_validator("x", mode="before")
+    @classmethod
+    def _known_x(cls, value: object) -> object:
+        if isinstance(value, str) and "." not in value and value not in (*PLAIN, *SPENT):
+            raise ValueError(
+                f"no x: '{value}'; write the key of an axis, such as rl.method.loss.beta{nearest_name(value, (*PLAIN, *SPENT))}"
+            )
+        return value
+
+    @model_validator(mode="after")
+    def _y_fits_x(self) -> "Figure":
+        if (self.x == "band") != (self.bands is not None):
+            raise ValueError("bands are missing; list them from left to right" if self.x == "band" else "bands belong to x: band")
+        if self.bands is not None and (len(self.bands) < 2 or len(set(self.bands)) < len(self.bands)):
+            raise ValueError(f"bands must be two at least, each once, not {self.bands}")
+        if self.x == "k" and self.y not in ("strict_pass", "answer_pass"):
+            raise ValueError(f"'{self.y}' cannot be drawn against k; write strict_pass or answer_pass")
+        if self.x not in ("k", "step") and not (self.x == "band" and self.y == ERROR and self.form == "usual"):
+            check_metric(self.y)
+        return self
+
+    @model_validator(mode="after")
+    def _keys_fit_x(self) -> "Figure":
+        if self.form == "heat" and self.x in ("k", "step", *SPENT):
+            raise ValueError(
+                f"a heat map has ops, bands or an axis as its columns; write x: op, x: band or a key, not x: {self.x}"
+            )
+        if self.form == "heat" and self.is_axis() != (self.by != "arm"):
+            raise ValueError("a heat map over two axes has the keys of both; write x and by, or take one away")
+        if self.form != "heat" and self.by != "arm":
+            raise ValueError("by belongs to form: heat; take it away: each arm with other axes has a line")
+        if self.by == self.x:
+            raise ValueError(f"by = '{self.by}' is x already; name another axis")
+        if self.against is not None and self.form != "heat":
+            raise ValueError("against belongs to form: heat; take it away, or draw a heat map")
+        if self.extrapolate is not None and self.x != "step":
+            raise ValueError("extrapolate belongs to x: step; take it away")
+        if (self.band is not None or self.log) and not (self.is_axis() or self.x in SPENT):
+            key = "band" if self.band is not None else "log"
+            raise ValueError(f"{key} belongs to a figure against an axis, tokens, flops or seconds; take it away")
+        if self.band is not None:
+            check_column(self.band)
+        if self.log and self.form == "heat":
+            raise ValueError("log: a heat map has a column for each value; take it away")
+        return self
+
+    def is_axis(self) -> bool:
+        """Whether x is an axis of arms."""
+        return "." in self.x
+
+    def along(self) -> bool:
+        """Whether it shows evaluations along a training ladder."""
+        found = find_metric(self.y)
+        return self.x == "step" and found is not None and not found.logged
