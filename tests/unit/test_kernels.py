@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from interplay.core import c_library
 from interplay.evaluate.spec import EvaluateSpec
 from interplay.kernels import int8, layers, library as kernels
-from interplay.model import decoder, folder
+from interplay.model import attention, decoder, folder
 from interplay.model.spec import Shape
 from interplay.optim import optimizer
 
@@ -20,7 +20,9 @@ compiled = pytest.mark.skipif(kernels.library() is None, reason="no C compiler")
 VOCAB = 48
 
 
-def model(architecture: str = "qwen3", heads: int = 4, kv_heads: int = 2, width: int = 64, hidden: int = 96) -> decoder.Decoder:
+def model(
+    architecture: str = "qwen3", heads: int = 4, kv_heads: int = 2, width: int = 64, hidden: int = 96, tied: bool = True
+) -> decoder.Decoder:
     """A decoder whose vectors differ from ones and zeros."""
     shape = Shape.model_validate(
         {
@@ -32,6 +34,7 @@ def model(architecture: str = "qwen3", heads: int = 4, kv_heads: int = 2, width:
             "head_dim": 16,
             "intermediate_size": hidden,
             "initializer_range": 0.08,
+            "tie_word_embeddings": tied,
         }
     )
     made = folder.init_decoder(shape, VOCAB, seed=1)
@@ -110,6 +113,33 @@ def test_compiled_layers_compute_what_pytorch_does_with_the_same_rounding(
     assert apart(found[0], expected[0]) < 2e-3
     assert found[1].keys() == expected[1].keys()
     assert all(apart(gradient, expected[1][name]) < 2e-2 or gradient.norm() < 1e-6 for name, gradient in found[1].items())
+
+
+@compiled
+@pytest.mark.parametrize(("architecture", "width", "tied"), [("qwen3", 64, True), ("qwen2", 64, False), ("qwen3", 208, True)])
+@pytest.mark.parametrize("some", [False, True])
+def test_all_layers_by_one_function_leave_the_bytes_of_one_layer_after_the_other(
+    monkeypatch: pytest.MonkeyPatch, architecture: str, width: int, tied: bool, some: bool
+) -> None:
+    made = model(architecture, width=width, tied=tied)
+    ids, positions = torch.arange(75) % 7, torch.arange(75) % 30
+    runs, wanted = several_runs([30, 30, 15]), torch.tensor([3, 74, 29, 40]) if some else None
+
+    def passed() -> tuple[torch.Tensor, list[torch.Tensor]]:
+        weights = made.weights(torch.int8)
+        attend = attention.RunsAttend(layers.attention, runs)
+        rope = attention.rotary(made.shape, positions, torch.int8)
+        states = decoder.forward(made.shape, weights, ids, rope, attend, wanted)
+        gradients = torch.autograd.grad(made.logits(states).sin().sum(), list(made.parameters()))
+        with torch.no_grad():
+            assert torch.equal(decoder.forward(made.shape, weights, ids, rope, attend, wanted), states)
+        return states, list(gradients)
+
+    states, gradients = passed()
+    monkeypatch.setattr(decoder, "RunsAttend", ())
+    expected = passed()
+    assert torch.equal(states, expected[0])
+    assert all(torch.equal(one, other) for one, other in zip(gradients, expected[1], strict=True))
 
 
 @compiled

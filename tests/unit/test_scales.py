@@ -39,11 +39,12 @@ def study(request: pytest.FixtureRequest) -> str:
 
 
 composed = functools.cache(expand._compose)
+"""Of (configs, study, scale)."""
 
 
 @functools.cache
 def planned(study: str, scale: str) -> Plan:
-    with mock.patch.object(expand, "_compose", composed):
+    with mock.patch.object(expand, "_compose", lambda configs, study, scale, knobs: composed(configs, study, scale)):
         return plan_study(CONFIGS, study, scale)
 
 

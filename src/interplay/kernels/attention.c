@@ -176,6 +176,8 @@ void attention_forward(const Attention *shape, const Run *runs, const float *q, 
         for (long item = 0; item < a.runs * a.shared; item++) {
             const Run *run = runs + item / a.shared;
             const long head = item % a.shared, padded = round_up(run->before + run->count);
+            ask_for(q + run->first * a.q_stride + head * group * a.size, run->count, group * a.size, a.q_stride);
+            ask_for(v + run->first * a.v_stride + head * a.size, run->count, a.size, a.v_stride);
             transposed_keys(k + head * a.size, a.k_stride, run, a.size, padded, keys);
             for (long h = head * group; h < (head + 1) * group; h++)
                 for (long first = 0; first < run->count; first += FEW) {
@@ -243,6 +245,8 @@ static void run_backward(const Attention *a, const Run *run, long head, const fl
     take(&s->values, v, a->v_stride, run, a->size, head, 0);
     memset(s->dkeys, 0, (size_t)(s->keys.padded * a->size) * 4);
     memset(s->dvalues, 0, (size_t)(s->keys.padded * a->size) * 4);
+    ask_for(q + run->first * a->q_stride + place * group, run->count, group * a->size, a->q_stride);
+    ask_for(dmixed + run->first * a->heads * a->size + place * group, run->count, group * a->size, a->heads * a->size);
     for (long h = head * group; h < (head + 1) * group; h++) head_backward(a, run, h, q, peaks, dmixed, dq, s);
     for (long j = 0; j < s->keys.length; j++) {
         const long next = key_row(run, smaller_of(j + AHEAD, s->keys.length - 1));

@@ -1,5 +1,5 @@
 // The output head over a large vocabulary, in products of integers of 11 bits and more, CHUNK tokens of the vocabulary at a time:
-// 8 bits would lose the gradients of all but the likeliest tokens.
+// 8 bits would lose the gradients of all but the likeliest tokens. And the gradient of the embedding.
 
 #include "pairs.h"
 
@@ -86,4 +86,13 @@ void head_backward(const float *gradient, const float *hidden, const float *weig
                    float *dhidden, float *dweight) {
     hidden_gradient(gradient, weight, rows, width, vocabulary, dhidden);
     weight_gradient(gradient, hidden, rows, width, vocabulary, dweight);
+}
+
+// dtable (vocabulary, width) = the sum of the rows of dx (rows, width) of each token, in their order. width: a multiple of 16.
+void embedding_backward(const float *dx, const int64_t *ids, long rows, long width, long vocabulary, float *dtable) {
+    memset(dtable, 0, (size_t)(vocabulary * width) * 4);
+    for (long m = 0; m < rows; m++, dx += width) {
+        float *out = dtable + ids[m] * width;
+        for (long k = 0; k < width; k += PART) store(out + k, load(out + k) + load(dx + k));
+    }
 }

@@ -7,6 +7,8 @@
 
 #define FORWARD_ROWS 48
 #define GRADIENT_ROWS 256
+// Rows whose memory is asked for before they are read: those of heads end a page every few rows.
+#define AHEAD 6
 
 // A matrix w (rows, columns) as both right operands, in one buffer: its rows summed over columns (for x w^T), then its columns
 // summed over rows (for g w).
@@ -194,6 +196,7 @@ void before_forward(const Heads *heads, const Rope *rope, const float *x, const 
             float *out = raw ? raw + first * columns : own;
             for (long m = 0; m < count; m++) {
                 const float *row = x + (first + m) * h.width;
+                ask_for(x + smaller_of(first + m + AHEAD, h.rows - 1) * h.width, 1, h.width, 0);
                 inverse[first + m] = inverse_rms(row, h.width, h.eps);
                 scaled(row, inverse[first + m], norm, h.width, normed + m * h.width);
             }
@@ -219,10 +222,11 @@ INLINE Right first_panels(Right right, long columns) {
     return right;
 }
 
-// Without `raw`, queries and keys before their norm are computed again: the same bytes, since sums are exact.
+// Without `raw`, queries and keys before their norm are computed again: the same bytes, since sums are exact. dx has `residual` added,
+// unless that is null.
 void before_backward(const Heads *heads, const Rope *rope, const float *x, const float *norm, const uint8_t *qkv, const float *bias,
-                     const float *qk_norm, const float *inverse, const float *raw, const float *dqk, const float *dv, float *dx,
-                     float *dnorm, float *dqkv, float *dbias, float *dqk_norm) {
+                     const float *qk_norm, const float *inverse, const float *raw, const float *dqk, const float *dv,
+                     const float *residual, float *dx, float *dnorm, float *dqkv, float *dbias, float *dqk_norm) {
     const Heads h = *heads;
     const long columns = (h.rotated + h.values) * h.size, split = h.rotated * h.size;
     const Matrix w = matrix(qkv, columns, h.width);
@@ -240,15 +244,18 @@ void before_backward(const Heads *heads, const Rope *rope, const float *x, const
             const long count = smaller_of(GRADIENT_ROWS, h.rows - first), block = first / GRADIENT_ROWS;
             for (long part = 0; part < count; part += FORWARD_ROWS) {
                 const long some = smaller_of(FORWARD_ROWS, count - part);
-                for (long m = part; m < part + some; m++)
+                for (long m = part; m < part + some; m++) {
+                    ask_for(x + smaller_of(first + m + AHEAD, h.rows - 1) * h.width, 1, h.width, 0);
                     scaled(x + (first + m) * h.width, inverse[first + m], norm, h.width, wide + m * h.width);
+                }
                 if (qk_norm && !raw) {
                     quantise_rows(wide + part * h.width, some, h.width, own_quantised, own_scale, of_right);
                     product((Left){own_quantised, own_scale, h.width, 4}, again, some, h.width, own, again.columns, 0);
                 } else column_peaks(wide + part * h.width, some, h.width, of_right);
                 for (long m = part; m < part + some; m++) {
                     float *row = gradient + m * columns, *before = own + (m - part) * again.columns;
-                    const long place = rope_row(rope, first + m);
+                    const long place = rope_row(rope, first + m), ahead = smaller_of(first + m + AHEAD, h.rows - 1);
+                    ask_for(dqk + ahead * split, 1, split, 0), ask_for(dv + ahead * (columns - split), 1, columns - split, 0);
                     if (raw) before = (float *)raw + (first + m) * columns;
                     else if (qk_norm && bias)
                         for (long k = 0; k < split; k++) before[k] += bias[k];
@@ -267,7 +274,8 @@ void before_backward(const Heads *heads, const Rope *rope, const float *x, const
             product((Left){quantised, scale, columns, 4}, w.input, count, columns, wide, h.width, 0);
             for (long m = 0; m < count; m++)
                 norm_gradient(wide + m * h.width, x + (first + m) * h.width, inverse[first + m], norm, h.width,
-                              norm_parts + block * h.width, dx + (first + m) * h.width, 0);
+                              norm_parts + block * h.width, dx + (first + m) * h.width,
+                              residual ? residual + (first + m) * h.width : 0);
         }
         weight_gradient(left, right, h.rows, dqkv);
         free(gradient), free(scale), free(wide), free(of_left), free(of_right), free(quantised);

@@ -89,11 +89,11 @@ class _Before(torch.autograd.Function):
         return qk, v
 
     @staticmethod
-    def backward(ctx: Any, dqk: Tensor, dv: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, dqk: Tensor, dv: Tensor, residual: Tensor | None = None) -> tuple[Any, ...]:
         x, norm, bias, qk_norm, packed, cos, sin, inverse, raw = ctx.saved_tensors
         dx, dnorm, dqkv = torch.empty_like(x), torch.empty_like(norm), x.new_empty(ctx.columns, x.shape[-1])
         dbias, dqk_norm = (None if given is None else torch.empty_like(given) for given in (bias, qk_norm))
-        given = (x, norm, packed, bias, qk_norm, inverse, raw, dqk.contiguous(), dv.contiguous())
+        given = (x, norm, packed, bias, qk_norm, inverse, raw, dqk.contiguous(), dv.contiguous(), residual)
         call("before_backward", ctx.heads, _rope(x, cos, sin), *given, dx, dnorm, dqkv, dbias, dqk_norm)
         return dx, dnorm, dqkv, dbias, dqk_norm, *(None,) * 6
 
@@ -148,7 +148,7 @@ class _After(torch.autograd.Function):
         return y
 
     @staticmethod
-    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, dy: Tensor) -> tuple[Any, ...]:
         mixed, norm, *packed, inverse, middle, gates = ctx.saved_tensors
         width, hidden = ctx.sizes.width, ctx.sizes.hidden
         dx, dmixed, dnorm = torch.empty_like(middle), torch.empty_like(mixed), torch.empty_like(norm)
@@ -187,12 +187,83 @@ class _Attention(torch.autograd.Function):
         return mixed
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Any, ...]:
         qk, v, runs, peaks = ctx.saved_tensors
         heads, dqk, dv = ctx.sizes.heads, torch.empty_like(qk), torch.empty_like(v)
         given = (qk, qk[:, heads:], v, peaks, gradient.contiguous())
         call("attention_backward", ctx.sizes, runs, *given, dqk, dqk[:, heads:], dv)
         return dqk, dv, None, None
+
+
+# -- all layers --------------------------------------------------------------------------------------------------------
+
+
+class Pass(NamedTuple):
+    """What a pass over all layers is given in addition to its weights."""
+
+    ids: Tensor
+    """(...) int64."""
+    packed: list[Packed]
+    rope: tuple[Tensor, Tensor]
+    runs: Tensor
+    wanted: Tensor | None
+    """(M,): places in the flattened ids whose states are wanted; None: all are."""
+    rotated: int
+    eps: float
+
+
+def all_layers(table: Tensor, weights: Sequence[Sequence[Tensor | None]], given: Pass) -> Tensor:
+    """The output of the last layer, (..., D) or (M, D), by one function with a gradient: autograd's own work is a tenth of a step
+    of a small model. `table` (vocab, D) is the embedding; the weights of a layer are those of `before_attention` (norm, qkv,
+    bias, qk_norm) and `after_attention` (out, norm, gate_up, down)."""
+    flat = [weight for layer in weights for weight in layer]
+    return _AllLayers.apply(given, torch.is_grad_enabled(), table, *flat)
+
+
+class _Kept:
+    """What a part of a layer keeps for its gradient."""
+
+    saved_tensors: tuple[Tensor | None, ...] = ()
+
+    def save_for_backward(self, *tensors: Tensor | None) -> None:
+        self.saved_tensors = tensors
+
+
+class _AllLayers(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, given: Pass, keep: bool, table: Tensor, *weights: Any) -> Tensor:
+        _, _, rope, runs, wanted, rotated, eps = given
+        ctx.given, ctx.parts, ctx.vocab = given, [], len(table)
+        x = torch.embedding(table, given.ids)
+        for number, packed in enumerate(given.packed):
+            norm, qkv, bias, qk_norm, *rest = weights[8 * number : 8 * number + 8]
+            parts = first, second, third = _Kept(), _Kept(), _Kept()
+            qk, v = _Before.forward(first, x, norm, qkv, bias, qk_norm, packed.qkv, *rope, rotated, eps, keep)
+            mixed = _Attention.forward(second, qk.flatten(0, -3), v.flatten(0, -3), runs, keep).view(*x.shape[:-1], -1)
+            if wanted is not None and number == len(given.packed) - 1:
+                x, mixed = (part.flatten(0, -2).index_select(0, wanted) for part in (x, mixed))
+            out, norm, gate_up, down = rest
+            x = _After.forward(third, x, mixed, norm, out, gate_up, down, *packed[1:], eps, keep)
+            if keep:
+                ctx.parts.append(parts)
+        return x
+
+    @staticmethod
+    def backward(ctx: Any, dx: Tensor) -> tuple[Tensor | None, ...]:
+        ids, wanted, found = ctx.given.ids, ctx.given.wanted, list[Tensor | None]()
+        assert ctx.parts, "a second way back"
+        while ctx.parts:
+            first, second, third = ctx.parts.pop()
+            dx, dmixed, dnorm, dout, dgate_up, ddown, *_ = _After.backward(third, dx)
+            if wanted is not None and not found:
+                parts = dx, dmixed
+                dx, dmixed = (x.new_zeros(ids.numel(), x.shape[-1]).index_add_(0, wanted, x) for x in parts)
+            dqk, dv, *_ = _Attention.backward(second, dmixed.flatten(0, -2))
+            dx, *before = _Before.backward(first, dqk, dv, dx)
+            found = [*before[:4], dout, dnorm, dgate_up, ddown, *found]
+        dtable = dx.new_empty(ctx.vocab, dx.shape[-1])
+        call("embedding_backward", dx, ids.contiguous(), ids.numel(), dx.shape[-1], ctx.vocab, dtable)
+        return None, None, dtable, *found
 
 
 # -- output head -------------------------------------------------------------------------------------------------------

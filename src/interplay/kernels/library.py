@@ -26,6 +26,8 @@ LANES = 16
 """Every width that a kernel sees is a multiple of this."""
 
 _POINTER, _LONG = ctypes.c_void_p, ctypes.c_long
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
+"""Options of `mallopt`."""
 
 
 class Heads(ctypes.Structure):
@@ -104,7 +106,7 @@ class Stepped(ctypes.Structure):
 ARGUMENTS = {
     "pack_matrix": [_POINTER, _LONG, _LONG, ctypes.c_int, _POINTER],
     "before_forward": [ctypes.POINTER(Heads), ctypes.POINTER(Rope), *[_POINTER] * 9],
-    "before_backward": [ctypes.POINTER(Heads), ctypes.POINTER(Rope), *[_POINTER] * 14],
+    "before_backward": [ctypes.POINTER(Heads), ctypes.POINTER(Rope), *[_POINTER] * 15],
     "after_forward": [ctypes.POINTER(Mlp), *[_POINTER] * 10],
     "after_backward": [ctypes.POINTER(Mlp), *[_POINTER] * 15],
     "attention_forward": [ctypes.POINTER(Attention), *[_POINTER] * 6],
@@ -116,6 +118,7 @@ ARGUMENTS = {
     "logps_backward": [*[_POINTER] * 4, *[_LONG] * 3, ctypes.c_float, *[_POINTER] * 3],
     "head_forward": [_POINTER, _POINTER, _LONG, _LONG, _LONG, _POINTER],
     "head_backward": [*[_POINTER] * 3, _LONG, _LONG, _LONG, _POINTER, _POINTER],
+    "embedding_backward": [_POINTER, _POINTER, _LONG, _LONG, _LONG, _POINTER],
     "attention_backward": [ctypes.POINTER(Attention), *[_POINTER] * 9],
 }
 
@@ -133,9 +136,18 @@ def library() -> ctypes.CDLL | None:
     for name, arguments in ARGUMENTS.items():
         function = getattr(loaded, name)
         function.argtypes, function.restype = arguments, None
+    _keep_memory()
     if shares_threads:
         execution.want_cores()
     return loaded
+
+
+def _keep_memory() -> None:
+    """Have glibc keep what is freed: each step takes the memory of the step before, and filling pages that were given back with
+    zeros takes a twentieth of a step of a small model."""
+    if set_option := getattr(ctypes.CDLL(None), "mallopt", None):
+        for option, value in ((_TRIM_THRESHOLD, 1 << 30), (_MMAP_THRESHOLD, 1 << 25)):
+            set_option(option, value)
 
 
 def call(name: str, *arguments: Any) -> None:

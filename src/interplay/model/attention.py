@@ -4,6 +4,7 @@
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -49,7 +50,7 @@ def causal_attention(
     `over_runs`: what computes it with integer operands; None: PyTorch, in `dtype`."""
     count, length = size
     if over_runs is not None:
-        return attend_runs(over_runs, _runs(count, length, segments))
+        return RunsAttend(over_runs, _runs(count, length, segments))
     blocks = visible_blocks(segments, length, device, dtype)
 
     def attend(_: int, qk: Tensor, v: Tensor) -> Tensor:
@@ -59,20 +60,25 @@ def causal_attention(
     return attend
 
 
-def attend_runs(over_runs: OverRuns, runs: Tensor) -> Attend:
+class RunsAttend:
     """Attention over runs (R, 4) of flattened rows."""
 
-    def attend(_: int, qk: Tensor, v: Tensor) -> Tensor:
-        return over_runs(qk.reshape(-1, *qk.shape[-2:]), v.reshape(-1, *v.shape[-2:]), runs).view(*qk.shape[:-2], -1)
+    def __init__(self, over_runs: OverRuns, runs: Tensor) -> None:
+        self.over_runs, self.runs = over_runs, runs
 
-    return attend
+    def __call__(self, _: int, qk: Tensor, v: Tensor) -> Tensor:
+        """`Attend`, the same in every layer."""
+        found = self.over_runs(qk.reshape(-1, *qk.shape[-2:]), v.reshape(-1, *v.shape[-2:]), self.runs)
+        return found.view(*qk.shape[:-2], -1)
 
 
 def attend_buckets(over_runs: OverRuns, buckets: Sequence[tuple[int, int]]) -> Attend:
     """Attention within each of the sequences of buckets (count, length), one bucket after the other."""
-    lengths = torch.repeat_interleave(*torch.tensor(buckets, dtype=torch.int32).flip(1).unbind(1))
-    none = torch.zeros_like(lengths)
-    return attend_runs(over_runs, torch.stack((lengths.cumsum(0, dtype=torch.int32) - lengths, lengths, none, none), 1))
+    counts, widths = np.array(buckets, np.int32).T
+    lengths = np.repeat(widths, counts)
+    runs = np.zeros((len(lengths), 4), np.int32)
+    runs[:, 0], runs[:, 1] = np.cumsum(lengths) - lengths, lengths
+    return RunsAttend(over_runs, torch.from_numpy(runs))
 
 
 def split_heads(qk: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from interplay.kernels import int8, layers, library
-from interplay.model.attention import Attend, OverRuns, activations, causal_attention, rotary
+from interplay.model.attention import Attend, OverRuns, RunsAttend, activations, causal_attention, rotary
 from interplay.model.spec import Shape
 
 # RMS norm and rotary embedding with custom gradients: autograd's many small products cost a fifth of a CPU step.
@@ -380,6 +380,11 @@ def forward(
     Of a stack ids are (replicas, N), and `wanted` (replicas, M) are indices into all of them, flattened.
     `probe` receives the input (..., D) of each layer's MLP."""
     rotated = shape.num_attention_heads + shape.num_key_value_heads
+    if weights.compiled() and isinstance(attend, RunsAttend) and probe is None:
+        packed = [layer.packed for layer in weights.layers if layer.packed]
+        given = layers.Pass(ids, packed, rope, attend.runs, wanted, rotated, shape.rms_norm_eps)
+        x = layers.all_layers(weights.embedding, [layer[:-1] for layer in weights.layers], given)
+        return rms_norm(x, weights.norm, shape.rms_norm_eps)
     x = _embedded(ids, weights.embedding)
     for index, layer in enumerate(weights.layers):
         qk, v = weights.halves.before(layer, x, *rope, shape.head_dim, rotated, shape.rms_norm_eps)

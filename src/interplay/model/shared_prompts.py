@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import log_softmax
 
-from interplay.model.attention import Attend, activations, attend_runs, rotary, split_heads
+from interplay.model.attention import Attend, RunsAttend, activations, rotary, split_heads
 from interplay.model.decoder import Decoder, Weights, forward
 
 
@@ -54,7 +54,7 @@ def _packed_states(
     starts, none = sizes.cumsum(0) - sizes, torch.zeros_like(lengths)
     first, then = starts[: len(lengths)], starts[len(lengths) :]
     runs = torch.cat((torch.stack((first, lengths, none, none), 1), torch.stack((then, later, first[group], lengths[group]), 1)))
-    attend = attend_runs(over_runs, runs[sizes > 0].int().cpu().contiguous())
+    attend = RunsAttend(over_runs, runs[sizes > 0].int().cpu().contiguous())
     of_prompts, ids = int(lengths.sum()), torch.cat((_front(prompts, lengths), _front(completions, later)))
     numbers = torch.arange(len(ids), device=device)
     positions = numbers - starts.repeat_interleave(sizes)
