@@ -45,7 +45,8 @@ demo: setup
 	@$(ACTIVATE) snakemake all --config study=demo scale=laptop
 	@$(ACTIVATE) interplay report demo --scale laptop
 	@echo "next:   . $(VENV)/bin/activate; interplay explain demo main rl_edge edge --scale laptop    # from one number down to its data"
-	@echo "        snakemake all --config study=quickstart    # the same question with a pre-training of your own, five minutes"
+	@echo "        interplay open                         # curves, completions and arms side by side, in a browser"
+	@echo "        interplay new my_study --from demo     # an ablation of your own: a commented YAML and its plan"
 
 # The demo with its bases pre-trained here, and a comparison of them with those that come with the project.
 demo-full: setup

@@ -17,7 +17,7 @@ from interplay.report.spec import ReportSpec
 from interplay.report.stats import frame
 from interplay.report.stats.estimate import value
 from interplay.report.write import answers, text
-from interplay.track.describe import run_params, stage_places
+from interplay.track.describe import run_tags, stage_places
 
 STUDY = """
 task: op_dag
@@ -118,7 +118,7 @@ def test_arms_of_tables_are_in_their_order_and_an_arm_with_axes_is_all_its_combi
 
 def test_mlflow_has_the_label_of_an_arm(lab: Lab) -> None:
     plan = lab.plan("swept")
-    found = {run_params(plan.stages[digest], place).get("label") for digest, place in stage_places(plan).items()}
+    found = {run_tags(plan, plan.stages[digest], place).get("label") for digest, place in stage_places(plan).items()}
     assert {"before RL", "KL 0.1", "loss: gspo, learning rate 0.001"} <= found
 
 

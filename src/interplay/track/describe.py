@@ -117,11 +117,11 @@ def arm_axes(arm: str) -> dict[str, str]:
 
 
 def run_params(stage: Stage, place: Place | None) -> dict[str, str]:
-    """Columns to compare by: kind, arm and its label, group (the arm before its axes), stage, seed, path and axes, and as
+    """Columns to compare by: kind, arm, group (the arm before its axes), stage, seed, path and axes, and as
     `spec.*` the scalar leaves of the spec."""
     found = {"kind": stage.kind}
     if place is not None:
-        found |= {"arm": place.arm, "label": place.label, "group": place.arm.partition("[")[0], "stage": place.stage}
+        found |= {"arm": place.arm, "group": place.arm.partition("[")[0], "stage": place.stage}
         found |= {"seed": str(place.seed), "path": place.path}
         found |= {f"axis.{key}": value for key, value in arm_axes(place.arm).items()}
     leaves = {} if makes(stage.kind) == "report" else scalars(canonical(stage.spec), "spec")
@@ -167,7 +167,7 @@ def run_tags(plan: Plan, stage: Stage, place: Place | None) -> dict[str, str]:
         "mlflow.note.content": _note(stage),
     }
     if place is not None:
-        found["arms"] = ", ".join(place.arms)
+        found |= {"arms": ", ".join(place.arms), "label": place.label}
         found |= {"curves": plan.scale} if KINDS[stage.kind].logged else {}
     return found
 

@@ -194,7 +194,10 @@ class Mirror:
         """Bring the run of a stage to what is on disk, or to what its job was just seen to do. Returns the run; None for a stage
         that was never started."""
         with store.transaction(self.client):
-            return self.look(digest, seen, start)
+            run = self.look(digest, seen, start)
+            if run is not None and digest in self.places and makes(self.plan.stages[digest].kind) == "samples":
+                self._score_arms(self.places[digest].arms, {})
+            return run
 
     def look(self, digest: str, seen: describe.Found | None = None, start: int | None = None) -> Any:
         """As `stage`, within a transaction that has begun."""
@@ -209,8 +212,6 @@ class Mirror:
             self._write(run, params=params, tags=tags)
         elif state.status == "FINISHED":
             self._complete(run, stage, params, tags)
-            if place := self.places.get(digest) if makes(stage.kind) == "samples" else None:
-                self._score_arms(place.arms, {})
         elif (self.status[run.info.run_id], state.status) == ("FAILED", "KILLED"):  # a job's failure says more than its rest
             self._write(run, params=params, tags=tags)
         else:
