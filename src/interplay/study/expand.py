@@ -42,15 +42,11 @@ def scales(configs: Path) -> list[str]:
 
 def committed(configs: Path) -> list[tuple[str, str]]:
     """(study, scale) of all plans that are committed: those of every study, but at scales that list their own `studies`."""
-    known, pairs = studies(configs), []
+    pairs = []
     for scale in scales(configs):
-        listed = files.item(files.read(configs, file := configs / "scale" / f"{scale}.yaml"), "studies")
-        nodes = listed.value if isinstance(listed, yaml.SequenceNode) else None
-        for node in nodes or ():
-            if node.value not in known:
-                place = files.at_line(files.place_of(configs, file), node).key("studies")
-                raise place.error(f"no such study{nearest_name(str(node.value), known)}", node.value)
-        pairs += [(str(study), scale) for study in (known if nodes is None else [node.value for node in nodes])]
+        listed = files.item(files.read(configs, configs / "scale" / f"{scale}.yaml"), "studies")
+        named = [str(node.value) for node in listed.value] if isinstance(listed, yaml.SequenceNode) else studies(configs)
+        pairs += [(study, scale) for study in named]
     return sorted(pairs)
 
 
