@@ -157,4 +157,4 @@ def test_an_artifact_whose_payload_is_damaged_is_refused(finished: Laboratory, t
 def test_a_folder_that_is_neither_is_refused(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, _, error = interplay(capsys, "adopt", project)
     assert code == 2
-    assert "no model (config.json, or a .gguf file) and no finished artifact (record.json); name one" in error
+    assert "neither a model (config.json, or a .gguf file) nor a finished artifact (record.json); name one" in error

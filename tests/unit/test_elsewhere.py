@@ -48,12 +48,12 @@ def test_at_the_scale_that_has_results_nothing_is_said_of_scales(
     assert "--scale" not in capsys.readouterr().out
 
 
-def test_what_is_begun_elsewhere_is_not_called_finished_and_own_results_silence_the_hint(lab: Lab) -> None:
+def test_what_is_begun_elsewhere_is_not_called_finished_and_a_launch_of_its_own_silences_the_hint(lab: Lab) -> None:
     plan = lab.plan()
     (lab.results / "report" / plan.report / "record.json").unlink()
     laptop = plan_study(lab.configs, "quickstart", "laptop")
     assert state.other_scale_hint(lab.configs, lab.results, laptop) == "begun at smoke: add --scale smoke"
-    lab.finish(of_kind(laptop, "tokenizer")[0])
+    lab.start(of_kind(laptop, "report")[0])
     assert state.other_scale_hint(lab.configs, lab.results, laptop) == ""
     assert state.other_scale_hint(lab.configs, lab.folder / "empty", laptop) == ""
 

@@ -1,6 +1,7 @@
 """The C files of op_dag: they find what Python finds, on any text, and Python alone does where there is no compiler."""
 
 import logging
+import re
 
 import op_dag_cases as terse_cases
 import op_dag_prose_cases as prose_cases
@@ -54,7 +55,7 @@ def test_terse_is_judged_as_by_python(case, edits, pieces):
         for options in OPTIONS:
             found = dag.compiled("judge_terse", problem, text, options.operator)
             assert found in (None, terse_verifier.judge(problem, text, options))
-            assert found is not None or text is not solution or max(map(len, terse.split_steps(text)[0])) > 100
+            assert found is not None or text is not solution or re.search(r"\d{15}", text)  # numbers beyond 64 bits
 
 
 @compiled

@@ -94,8 +94,8 @@ CASES: dict[str, tuple[list[tuple[str, str]], str]] = {
         "13: data.sifted: band does not go with a set that is made of others",
     ),
     "a file without its format": (
-        [("hard: {band: hard, split: rl}", "hard: {file: x.jsonl}")],
-        "12: data.hard = {'file': 'x.jsonl'}: format is missing; name the format of the file",
+        [("hard: {band: hard, split: rl}", "hard: {file: x.txt}")],
+        "12: data.hard = {'file': 'x.txt'}: format is missing; name the format of the file",
     ),
     "a file that is not there": (
         [("hard: {band: hard, split: rl}", "hard: {file: x.jsonl, format: jsonl}")],
