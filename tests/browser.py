@@ -1,4 +1,4 @@
-"""A page in a real browser: Chromium without a window and without a network, and a script that uses the page and tells what it saw."""
+"""A page in a real browser: Chromium without a window and without a network, and a script that uses the page and returns its result."""
 
 import html
 import json
@@ -20,15 +20,15 @@ WATCH = '<script>window.errors = []; addEventListener("error", (event) => errors
 USE = """<script>
 const wait = (ms) => new Promise((done) => setTimeout(done, ms));
 (async () => {
-  let told;
-  try { await wait(100); told = {saw: await (async () => {SCRIPT})()}; } catch (error) { told = {error: String(error.stack)}; }
-  told.errors = window.errors;
-  told.asked = performance.getEntriesByType("resource").map((one) => one.name).filter((name) => !/^(data|blob):/.test(name));
-  parent.postMessage(JSON.stringify(told), "*");
+  let outcome;
+  try { await wait(100); outcome = {value: await (async () => {SCRIPT})()}; } catch (error) { outcome = {error: String(error.stack)}; }
+  outcome.errors = window.errors;
+  outcome.requests = performance.getEntriesByType("resource").map((one) => one.name).filter((name) => !/^(data|blob):/.test(name));
+  parent.postMessage(JSON.stringify(outcome), "*");
 })();
 </script>"""
-FRAME = """<!doctype html><iframe src="{address}" style="width:{width}px;height:900px;border:0"></iframe><pre id="told"></pre>
-<script>addEventListener("message", (event) => (document.getElementById("told").textContent = event.data))</script>"""
+FRAME = """<!doctype html><iframe src="{address}" style="width:{width}px;height:900px;border:0"></iframe><pre id="outcome"></pre>
+<script>addEventListener("message", (event) => (document.getElementById("outcome").textContent = event.data))</script>"""
 """A window has no less than 500 pixels, a frame in it has."""
 
 
@@ -51,7 +51,7 @@ def use(page: Path, script: str, width: int = 1400, dark: bool = False) -> Any:
     seen = ["--blink-settings=preferredColorScheme=0"] if dark else []
     command = [chrome, *FLAGS, *seen, f"--user-data-dir={page.with_name('profile')}", "--window-size=1500,1000", frame.as_uri()]
     dom = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
-    told = json.loads(html.unescape(re.search(r'<pre id="told">(.*?)</pre>', dom, re.DOTALL)[1]))
-    assert not told.get("error"), told["error"]
-    assert (told["errors"], told["asked"]) == ([], [])
-    return told["saw"]
+    outcome = json.loads(html.unescape(re.search(r'<pre id="outcome">(.*?)</pre>', dom, re.DOTALL)[1]))
+    assert not outcome.get("error"), outcome["error"]
+    assert (outcome["errors"], outcome["requests"]) == ([], [])
+    return outcome["value"]

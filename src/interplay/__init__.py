@@ -5,7 +5,10 @@ and how do the stages depend on each other?
 
 from __future__ import annotations
 
+import contextlib
 import os
+from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -25,16 +28,9 @@ def load(
 
     `root` is the project's folder, `configs` and `results` lie below it. Raises UserError when there is no such study or it is
     not valid; what is not made yet is NaN with its state, never an error."""
-    import contextlib
-    from pathlib import Path
-
     from interplay.api.frames import read  # pandas costs 0.5 s, which planning need not pay
-    from interplay.core.model import UserError
 
-    at = Path(root).absolute()
-    if not at.is_dir():
-        raise UserError(f"root = '{root}': no such folder; name the project's, with configs/ in it")
-    with contextlib.chdir(at):  # data and models of a study are named from there
+    with _project_folder(root) as at:
         return read(study, scale, at / configs, at / results)
 
 
@@ -49,8 +45,20 @@ def judge(
     high, over, replicates, needed (replicates at which the interval is below the margin) and powered (those with 80 % power).
 
     Arguments and errors as for `load`."""
-    from pathlib import Path
-
     from interplay.api.frames import judge_claims
 
-    return judge_claims(study, scale, Path(root) / configs, Path(root) / results)
+    with _project_folder(root) as at:
+        return judge_claims(study, scale, at / configs, at / results)
+
+
+@contextlib.contextmanager
+def _project_folder(root: str | os.PathLike[str]) -> Iterator[Path]:
+    """The project's folder as the working directory, from which a study names its data and models. Raises UserError where it is
+    no folder."""
+    from interplay.core.model import UserError
+
+    at = Path(root).absolute()
+    if not at.is_dir():
+        raise UserError(f"root = '{root}': no such folder; name the project's, with configs/ in it")
+    with contextlib.chdir(at):
+        yield at
