@@ -369,10 +369,10 @@ def export_study(
         raise UserError(f"export: --{'width' if width else 'font'} belongs to --paper; add --paper or leave it out")
     if is_paper and output.suffix == ".json":
         raise UserError(f"--output = {output}: a paper is a folder; name one that is new, empty or an older export")
-    from interplay.report.write import export, paper, summary  # pandas and matplotlib: not for a mistyped study
+    from interplay.report.write import export, summary
 
-    look = paper.Look(width or "column", font or paper.TIMES)
-    paper.check_font(look.font)
+    look = export.Look(width or "column", font or export.TIMES)
+    export.check_font(look.font)
     if summary_file is not None and is_paper:
         from interplay.study import expand
 

@@ -1,22 +1,27 @@
-"""The training loop of all gradient trainers: optimiser steps, evaluation, kept checkpoints, progress and resume.
+"""The training loop of all gradient trainers: optimiser steps, evaluation, kept checkpoints, progress and resume;
+and means over pairs in micro-batches.
 
-The trainers of this package give the gradient of a step as a
-function of its number, so that a resumed run needs only weights and optimiser state."""
+The trainers of this package give the gradient of a step as a function of its number, so that a resumed run needs only weights
+and optimiser state."""
 
 import math
 import time
+from collections import defaultdict
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from interplay.core import execution, extension
 from interplay.core.metrics import Metrics, Progress, telemetry
 from interplay.core.model import PermanentError, UserError
+from interplay.data import batches
 from interplay.model import device, folder
 from interplay.model.decoder import Decoder
 from interplay.optim import checkpoint, distributed, optimizer
@@ -194,3 +199,42 @@ def run_custom_trainer(spec: OwnTrainerSpec, inputs: dict[str, Path], out: Path,
 
 def _is_metric(name: Any, value: Any) -> bool:
     return isinstance(name, str) and isinstance(value, (int, float)) and math.isfinite(value)
+
+
+# Pairs of completions.
+
+
+def mean_over_pairs(
+    model: nn.Module,
+    data: batches.Pairs,
+    places: np.ndarray,
+    pass_tokens: int,
+    pair_values: Callable[[np.ndarray], dict[str, Tensor]],
+    backward: bool,
+    before: Callable[[], None] = lambda: None,
+) -> dict[str, float]:
+    """Means over the pairs `places` (N,) of the values (n,) that `pair_values` gives of each micro-batch (n,). With `backward`
+    the gradient of the mean of `loss` is accumulated on the model. `before` is called ahead of the passes, with gathered
+    parameters. Raises PermanentError where a micro-batch does not fit into memory."""
+    sums: dict[str, float] = defaultdict(float)
+    split = partial(batches.micro_batches, data, places)
+
+    def one_pass(piece: np.ndarray) -> dict[str, Tensor]:
+        with torch.set_grad_enabled(backward):
+            values = pair_values(piece)
+        if backward:
+            (values["loss"].sum() / len(places)).backward()
+        return values
+
+    def attempt(tokens: int) -> None:
+        one_pass(split(tokens)[0])
+
+    with (
+        distributed.accumulate_gradient(model) if backward else nullcontext(),
+        device.report_out_of_memory("micro_batch_tokens", pass_tokens, attempt),
+    ):
+        before()
+        for piece in distributed.shard_micro_batches(split, pass_tokens, len(places)):
+            for name, value in one_pass(piece).items():
+                sums[name] += value.detach().double().sum().item()
+    return {name: total / len(places) for name, total in distributed.all_reduce_dict(sums).items()}

@@ -19,7 +19,7 @@ from interplay.core.model import PermanentError, UserError
 from interplay.data import batches
 from interplay.model import decoder, device
 from interplay.optim import checkpoint, optimizer
-from interplay.train import lm, loop, loss
+from interplay.train import lm, loop
 from interplay.train.spec import TrainSpec
 
 Outcome = dict[str, Any] | UserError | PermanentError
@@ -195,11 +195,11 @@ class Stack:
         """The first micro-batch of fewer replicas."""
         some = [run.passes(run.done + 1)[0] for run in self.runs[:replicas]]
         whole = decoder.stacked([run.model for run in self.runs[:replicas]])
-        loss.token_losses(whole, batches.stacked_batch(some, self.setup.device), self.setup.dtype).sum().backward()
+        lm.token_losses(whole, batches.stacked_batch(some, self.setup.device), self.setup.dtype).sum().backward()
 
     def _backward(self, batch: batches.Batch, counts: Tensor) -> Tensor:
         """Accumulate the gradient of the mean loss of each replica; its part in this batch, (replicas,)."""
-        means = loss.token_losses(self.whole, batch, self.setup.dtype).sum(1) / counts
+        means = lm.token_losses(self.whole, batch, self.setup.dtype).sum(1) / counts
         means.sum().backward()
         return means.detach()
 
