@@ -18,7 +18,7 @@ from interplay.results import payloads
 from interplay.study.plan import Plan
 
 if TYPE_CHECKING:
-    from interplay.results import garbage
+    from interplay.results import storage
 
 
 app = common.new_app()
@@ -99,9 +99,9 @@ def collect_garbage(
         interplay gc  # what would be removed, and its size
         interplay gc --older-than 7 --delete  # remove what was last written to a week ago or earlier
     """
-    from interplay.results import garbage
+    from interplay.results import storage
 
-    found = garbage.find_garbage(CONFIGS, RESULTS, lock or [], older_than)
+    found = storage.find_garbage(CONFIGS, RESULTS, lock or [], older_than)
     common.show_parts(*_garbage_table(found))
     if full:
         for item in found.results:
@@ -115,7 +115,7 @@ def collect_garbage(
     elif not delete:
         print_visible("nothing was removed; --delete removes it" + ("" if full else ", --full lists it"))
     else:
-        kept = garbage.remove_garbage(found, RESULTS)
+        kept = storage.remove_garbage(found, RESULTS)
         for line in kept:
             print_visible(line)
         print_visible(
@@ -123,9 +123,9 @@ def collect_garbage(
         )
 
 
-def _garbage_table(found: "garbage.Garbage") -> list[str | common.Grid]:
+def _garbage_table(found: storage.Garbage) -> list[str | common.Grid]:
     """Numbers and sizes by kind, finished and unfinished, and numbers of other files."""
-    by_kind: dict[str, list[garbage.Item]] = {}
+    by_kind: dict[str, list[storage.Item]] = {}
     for item in sorted(found.results, key=lambda item: item.kind):
         by_kind.setdefault(item.kind, []).append(item)
     rows = []
@@ -198,24 +198,24 @@ def _push_stages(plans: list[Plan]) -> None:
 
 
 def _keep_scores(plan: Plan) -> None:
-    from interplay.results import bundle  # pyarrow
+    from interplay.results import storage
 
-    path = bundle.bundle_path(plan)
-    bundle.write_bundle(plan, RESULTS, path)
+    path = storage.bundle_path(plan)
+    storage.write_bundle(plan, RESULTS, path)
     print_visible(f"{path}: {metrics.quantity(path.stat().st_size)} bytes; commit it")
 
 
 def _rebuild_tables(plan: Plan) -> None:
     """What `dvc repro` runs: from the committed scores to the report, by Snakemake, and to what DVC shows. Trains nothing unless
     the environment says so."""
-    from interplay.results import bundle
+    from interplay.results import storage
 
     if not plan.locked(CONFIGS):
         lock = plan.lock_path(CONFIGS)
         raise UserError(f"{lock}: not this plan; `interplay plan {plan.study} --scale {plan.scale} --write` brings it up to date")
-    path = bundle.bundle_path(plan)
-    changed = bundle.unpack_bundle(path, plan, RESULTS) if path.exists() else []
-    computes = bundle.check_consent(plan, RESULTS, path, os.environ.get(bundle.COMPUTE) == "1")
+    path = storage.bundle_path(plan)
+    changed = storage.unpack_bundle(path, plan, RESULTS) if path.exists() else []
+    computes = storage.check_consent(plan, RESULTS, path, os.environ.get(storage.COMPUTE) == "1")
     if changed:
         shutil.rmtree(artifact.folder(RESULTS, "report", plan.report), ignore_errors=True)
     quiet = {} if computes else {payloads.SWITCH: "0"}  # a report alone needs no store, and pointers would be new files
@@ -224,7 +224,7 @@ def _rebuild_tables(plan: Plan) -> None:
     done = subprocess.run([sys.executable, "-m", *words], env={**os.environ, **quiet}, check=False)
     if done.returncode:
         raise UserError(f"store rebuild: Snakemake ended with exit code {done.returncode}; its last lines say why")
-    bundle.write_shown(plan, RESULTS, Path("docs/results"))
+    storage.write_shown(plan, RESULTS, Path("docs/results"))
 
 
 def _pull_stages(plans: list[Plan]) -> None:

@@ -9,11 +9,12 @@ from itertools import islice, pairwise
 
 import torch
 
+from interplay.core import extension
 from interplay.model import decoder, heads
 from interplay.model.spec import Optimizer
-from interplay.optim import checkpoint, distributed, optimizer
-from interplay.rl import advantage_spec as specs, custom, group_advantages
-from interplay.rl.batch import Batch, Span, StepContext
+from interplay.optim import distributed, optimizer
+from interplay.rl import advantage_spec as specs, group_advantages
+from interplay.rl.batch import Batch, Span, StepContext, checked_tensor
 from interplay.rl.policy import shard_rows, states
 from interplay.rl.spec import RLSpec, ValueHead
 
@@ -235,6 +236,12 @@ def cuts(probabilities: list[float], threshold: float, interval: int) -> list[in
     return starts
 
 
+def own_advantage(spec: extension.Extension, batch: Batch, now: StepContext) -> torch.Tensor:
+    """(N, T) float32, zero where no token bears loss. Raises UserError when it has another shape or is not finite."""
+    mask = batch.mask()
+    return checked_tensor(spec, extension.call(spec, batch, now), tuple(mask.shape), torch.float32) * mask
+
+
 # The table of advantages, by the `name` of their spec: `(spec, batch, now) -> (N,T) float32`, zero where the batch's mask is. A
 # member reads `now.memory` and does not write it: dynamic sampling asks for advantages of batches that are thrown away.
 
@@ -256,7 +263,7 @@ MEMBERS: dict[str, Callable[..., torch.Tensor]] = {
     "gtpo_entropy": group_advantages.gtpo_entropy,
     "gae": by_critic,
     "segments": by_segments,
-    "custom": custom.own_advantage,
+    "custom": own_advantage,
 }
 
 
@@ -284,11 +291,11 @@ class ValueNetwork:
 
     def tensors(self) -> dict[str, torch.Tensor]:
         """Weights and the optimiser's state."""
-        return checkpoint.training_tensors(self.network, self.optimizers)
+        return optimizer.training_tensors(self.network, self.optimizers)
 
     def load(self, tensors: dict[str, torch.Tensor]) -> None:
         """Go on where `tensors` was called."""
-        checkpoint.restore_training(tensors, self.network, self.optimizers)
+        optimizer.restore_training(tensors, self.network, self.optimizers)
 
 
 class Critic(ValueNetwork):

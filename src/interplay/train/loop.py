@@ -24,7 +24,7 @@ from interplay.core.model import PermanentError, UserError
 from interplay.data import batches
 from interplay.model import device, folder
 from interplay.model.decoder import Decoder
-from interplay.optim import checkpoint, distributed, optimizer
+from interplay.optim import distributed, optimizer
 from interplay.train.spec import OwnTrainerSpec, TrainSpec, TuneSpec
 
 LINES = 200
@@ -120,7 +120,7 @@ class RunLog:
     def save(self, step: int, tensors: dict[str, torch.Tensor]) -> None:
         """Save the state after a step to `resume/`."""
         self.metrics.sync()
-        checkpoint.save(self.out / "resume", step, tensors, self.state)
+        optimizer.save_checkpoint(self.out / "resume", step, tensors, self.state)
 
     def result(self) -> TrainingResult:
         """After the last step."""
@@ -131,9 +131,9 @@ def run_training(job: TrainingJob, out: Path, how: execution.Run) -> TrainingRes
     """Run all steps, resuming from `out/resume` where there is one. Writes `metrics.jsonl` and `checkpoints/<step>/model`; the
     caller saves the final model. Raises PermanentError at the first loss or gradient norm that is not finite."""
     done, state = 0, {"tokens": 0}
-    if saved := checkpoint.load(out / "resume"):
+    if saved := optimizer.load_checkpoint(out / "resume"):
         done, tensors, state = saved
-        checkpoint.restore_training(tensors, job.model, job.optimizers)
+        optimizer.restore_training(tensors, job.model, job.optimizers)
     log = RunLog(job, out, done, state)
     with execution.save_points(how.save_minutes, distributed.all_reduce_flags if how.processes > 1 else None) as saves:
         for step in range(done + 1, job.steps + 1):
@@ -141,7 +141,7 @@ def run_training(job: TrainingJob, out: Path, how: execution.Run) -> TrainingRes
             line = training_step(job, step)
             log.add(step, line, time.monotonic() - started)
             if step < job.steps and saves.due():
-                log.save(step, checkpoint.training_tensors(job.model, job.optimizers))
+                log.save(step, optimizer.training_tensors(job.model, job.optimizers))
                 saves.made(f"step {step} of {job.steps}")
     return log.result()
 
