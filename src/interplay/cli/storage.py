@@ -123,7 +123,7 @@ def collect_garbage(
         )
 
 
-def _garbage_table(found: storage.Garbage) -> list[str | common.Grid]:
+def _garbage_table(found: "storage.Garbage") -> list[str | common.Grid]:
     """Numbers and sizes by kind, finished and unfinished, and numbers of other files."""
     by_kind: dict[str, list[storage.Item]] = {}
     for item in sorted(found.results, key=lambda item: item.kind):

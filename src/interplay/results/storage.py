@@ -1,12 +1,14 @@
 """What results/ stores: what of it can go, and what of a finished study is committed.
 
-Garbage are unreachable artifacts, links, logs and benchmarks. The roots are locks in configs/plans (or given); by-name links of studies that have a YAML file and no lock yet; and runs in
-flight: stages that are being made or were planned lately, with all that wait for them. The inputs of roots are reachable, too.
+Garbage are unreachable artifacts, links, logs and benchmarks. The roots are locks in configs/plans (or given); by-name links of
+studies that have a YAML file and no lock yet; and runs in flight: stages that are being made or were planned lately, with all
+that wait for them. The inputs of roots are reachable, too.
 
 A bundle holds the scores of a finished study as one file that is committed, and tables and verdicts are made from it again
-without training. `data/scores/<study>.<scale>.parquet` has a row per prompt of each evaluation: the stage, the prompt, and how many of its samples
-are right, as `prompts.parquet` has them. Its metadata hold what else the report reads, compressed: records, curves and keys of
-problem sets. Unpacked it is what is kept of a finished study (payloads: `results/studies/<study>.<scale>/`)."""
+without training. `data/scores/<study>.<scale>.parquet` has a row per prompt of each evaluation: the stage, the prompt, and how
+many of its samples are right, as `prompts.parquet` has them. Its metadata hold what else the report reads, compressed: records,
+curves and keys of problem sets. Unpacked it is what is kept of a finished study (payloads:
+`results/studies/<study>.<scale>/`)."""
 
 import base64
 import contextlib
