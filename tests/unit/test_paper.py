@@ -14,7 +14,7 @@ from conftest import ROOT
 from interplay.report.spec import Contrast, Lineup
 from interplay.report.stats import contrast, frame
 from interplay.report.stats.estimate import Estimate
-from interplay.report.write import answers, export, latex, tables
+from interplay.report.write import answers, export, latex, tables, text
 
 SUMMARY = ROOT / "docs" / "results" / "interplay.budget_split.laptop.json"
 """Eleven arms, two grids of axes, names of more than twenty characters."""
@@ -66,7 +66,7 @@ def test_arms_of_a_grid_stand_under_its_name() -> None:
     [("a_b & 5 %", r"a\_b \& 5 \%"), ("β=0.1", r"$\beta$=0.1"), ("≥ −3", r"$\geq$ $-$3"), ("中", "[U+4E2D]"), ("naïve", "naïve")],
 )
 def test_names_are_escaped_for_pdflatex(said: str, expected: str) -> None:
-    assert latex.paper_text(said) == expected
+    assert text.latex_text(said) == expected
 
 
 def compared(**verdicts: str) -> contrast.ComparisonBlock:
@@ -79,9 +79,9 @@ def compared(**verdicts: str) -> contrast.ComparisonBlock:
 
 
 def test_bold_is_what_the_contrast_found_best_and_nothing_where_it_found_no_difference() -> None:
-    assert latex.leading_rows(compared(a="better", b="no information")) == {"a"}
-    assert latex.leading_rows(compared(a="worse", b="no information")) == {"grpo", "b"}
-    assert latex.leading_rows(compared(a="no information", b="missing")) == set()
+    assert contrast.leading_rows(compared(a="better", b="no information")) == {"a"}
+    assert contrast.leading_rows(compared(a="worse", b="no information")) == {"grpo", "b"}
+    assert contrast.leading_rows(compared(a="no information", b="missing")) == set()
     made = contrast.Comparison(
         Contrast(against="grpo", noise=["again"]), Lineup(against="grpo", contenders=[], twins={}), [compared(a="better")], 1
     )

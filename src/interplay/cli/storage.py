@@ -1,7 +1,6 @@
 """Storage of results, and their import and export: `interplay verify`, `gc`, `store`, `adopt` and `export`."""
 
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -271,60 +270,6 @@ def _is_complete(folder: Path) -> bool:
 
 
 # -- import and export ---------------------------------------------------------------------------------------------------
-
-
-@command(app, "adopt")
-def adopt_model(
-    folder: Annotated[
-        Path, argument("a Hugging Face model folder, a GGUF file, or a finished artifact: OTHER/results/KIND/DIGEST")
-    ],
-    study: Annotated[
-        str | None,
-        option(
-            "--study",
-            "the study that will use the model, new or not; names the file in the output",
-            complete=common.complete_study,
-        ),
-    ] = None,
-    stage: Annotated[str, option("--stage", "the stage's name there (default base)")] = "base",
-    inputs: Annotated[bool, flag("--inputs", "of an artifact: adopt all that it depends on, too")] = False,
-) -> None:
-    """Adds a model from outside to the graph as a stage, so that studies can start from it. Its identity is the content of its
-    files.
-
-    Examples:
-        interplay adopt /models/base  # a Hugging Face folder
-    """
-    from interplay.api import single
-
-    if study and not re.fullmatch(r"[\w-]+(/[\w-]+)*", study):
-        raise UserError(f"--study = {study!r}: must be a file's name below {CONFIGS}/study, without .yaml")
-    if not stage.isidentifier():
-        raise UserError(f"--stage = {stage!r}: must be a word, such as base")
-    if (folder / "record.json").exists():
-        made = single.adopt_artifacts(folder, RESULTS, inputs)
-        print_visible(f"adopted {', '.join(made)}" if made else f"{folder.name} was here already, complete")
-        return
-    is_gguf = folder.suffix == ".gguf" and folder.is_file()
-    if not is_gguf and not (folder / "config.json").exists():
-        raise UserError(
-            f"{folder}: neither a model (config.json, or a .gguf file) nor a finished artifact (record.json); name one"
-        )
-    checksum, out, made_now = (single.adopt_gguf if is_gguf else single.adopt_model)(folder, RESULTS, stage)
-    parameters = artifact.record(out)["metrics"]["parameters"]
-    print_visible(f"{'adopted' if made_now else 'here already:'} {out}, {metrics.quantity(parameters)} parameters")
-    print_visible(f"in {_study_file(study)}:\n")
-    print_visible(f"stages:\n  {stage}: {{kind: source, sha256: {checksum}}}")
-    print_visible(f"arms:\n  {stage}: {{path: [{stage}]}}")
-
-
-def _study_file(study: str | None) -> str:
-    """Where to write the printed lines."""
-    from interplay.study import expand
-
-    if not study:
-        return "a study"
-    return f"{CONFIGS}/study/{study}.yaml" + ("" if study in expand.studies(CONFIGS) else " (a new file)")
 
 
 @command(app, "export")

@@ -23,6 +23,7 @@ from interplay.report.draw import figures, style
 from interplay.report.figure_spec import Figure
 from interplay.report.stats import contrast, frame, provenance
 from interplay.report.write import answers, headline, latex, page, summary
+from interplay.report.write.text import latex_text
 from interplay.results import catalog, payloads
 from interplay.study.plan import Plan
 
@@ -102,7 +103,7 @@ def fill_paper(part: Path, made: answers.Answer, claims: Sequence[Mapping[str, A
         columns="twocolumn" if layout.page > layout.width else "onecolumn",
         page=f"{layout.page}in",
         font="\\usepackage[T1]{fontenc}\n\\usepackage{mathptmx}" if look.font == TIMES else f"% figures: {look.font}",
-        title=latex.paper_text(spec.question),
+        title=latex_text(spec.question),
         setup=_setup(made.results, entries, papers),
         results=_answer(made) + _results(claims, [name for name in floats if name not in later], drawn),
         cited=_bibliography([key for key, _ in entries.values()]),
@@ -142,7 +143,7 @@ def _setup(results: frame.Results, entries: Mapping[str, tuple[str, str]], paper
         ", ".join(names) + (f" ({path})" if path else "") + (f" with {_values(each)}" if any(each) else "")
         for (path, each), names in similar.items()
     ]
-    text = f"{latex.paper_text(said)}" + (rf", builds on \cite{{{','.join(cited)}}}" if cited else "")
+    text = f"{latex_text(said)}" + (rf", builds on \cite{{{','.join(cited)}}}" if cited else "")
     return rf"{text}. {{\sloppy Its arms: {latex.breakable_text('; '.join(arms))}.\par}}"
 
 
@@ -161,7 +162,7 @@ def _answer(made: answers.Answer) -> str:
     top = headline.make_headline(made)
     verdict = f" ({top.verdict.word})" if top.verdict else ""
     said = " ".join([f"{top.lead}{verdict}: {top.details}", *top.others])
-    return latex.paper_text(MINUS.sub("−", said)) + "\n\n"
+    return latex_text(MINUS.sub("−", said)) + "\n\n"
 
 
 def _results(claims: Sequence[Mapping[str, Any]], floats: Sequence[str], drawn: Sequence[str]) -> str:
@@ -208,7 +209,7 @@ def draw_figures(out: Path, results: frame.Results, names: Sequence[str], layout
             canvas.savefig(out / f"{name}.pdf", metadata={"CreationDate": None, "Creator": None, "Producer": None})
             if shutil.which("pdflatex"):
                 _save_pgf(canvas, out / f"{name}.pgf")
-        kind, said = "figure*" if wide else "figure", latex.paper_text(caption[:1].upper() + caption[1:])
+        kind, said = "figure*" if wide else "figure", latex_text(caption[:1].upper() + caption[1:])
         lines = [rf"\begin{{{kind}}}[htbp]", r"\centering", rf"\includegraphics{{{name}.pdf}}", rf"\caption{{{said}}}"]
         lines += [rf"\label{{fig:{name}}}", rf"\end{{{kind}}}", ""]
         artifact.write_atomic(out / f"{name}.tex", "\n".join(lines).encode())
@@ -229,9 +230,9 @@ def _save_pgf(canvas: Canvas, path: Path) -> None:
     for axis in canvas.axes:
         for formatter in (axis.xaxis.get_major_formatter(), axis.yaxis.get_major_formatter()):
             if isinstance(formatter, FixedFormatter):
-                formatter.seq = [latex.paper_text(label) for label in formatter.seq]
+                formatter.seq = [latex_text(label) for label in formatter.seq]
     for text in canvas.findobj(Text):
-        text.set_text(latex.paper_text(text.get_text()))
+        text.set_text(latex_text(text.get_text()))
     canvas.savefig(path)
 
 
