@@ -176,9 +176,7 @@ def _effect(problem: dag.Problem, text: str) -> terse_verifier.Effect | None:
     return terse_verifier.judge_step(plan, step) if step.letters.union(step.name) <= plan.places.keys() else None
 
 
-def _wrong(
-    problem: dag.Problem, effect: terse_verifier.Effect, progress: Progress, unfolded: bool, goal_first: bool
-) -> bool:
+def _wrong(problem: dag.Problem, effect: terse_verifier.Effect, progress: Progress, unfolded: bool, goal_first: bool) -> bool:
     place, bits = effect
     if place >= problem.necessary or bits & (dag.UNREADABLE | dag.EXTRA | dag.BAD_VALUE | dag.BAD_PARENTS):
         return True
