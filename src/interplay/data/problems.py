@@ -148,7 +148,9 @@ def first_rows(spec: ProblemsSpec | DatasetSpec, how: execution.Run, most: int) 
     ops = [Place(band, op) for band, shares in spec.bands.items() for op, share in shares.items() if share and spec.shares[band]]
     places = [ops[number % len(ops)] for number in range(min(most, spec.size))]
     made = make_problems(spec, [(number, place.op) for number, place in enumerate(places)])
-    return [verdict.Row(0, *one[:1], *place, *one[1:], family, "") for place, one in zip(places, made, strict=True)]
+    return [
+        verdict.Row(0, one.number, place.band, place.op, *one[1:], family, "") for place, one in zip(places, made, strict=True)
+    ]
 
 
 def _make_in_chunks(spec: ProblemsSpec, wanted: list[tuple[int, int]], pool: Executor | None) -> Iterator[Generated]:
