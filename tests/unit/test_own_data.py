@@ -17,7 +17,7 @@ from interplay.data import sets
 from interplay.data.problems import read_dataset
 from interplay.data.spec import DatasetSpec
 from interplay.kinds.extensions import check_extensions
-from interplay.rl.rewards import own_reward
+from interplay.rl.custom import own_reward
 from interplay.rl.spec import RLSpec
 from interplay.study.files import fill_extensions
 from interplay.tasks.verdict import Row, Verdict

@@ -139,6 +139,7 @@ def run_study(
         interplay run edge rl.method=gspo --scale smoke --cores 2  # with a key of the study changed, on two cores
         interplay run edge --profile slurm  # on a cluster
     """
+    from interplay.api import single
     from interplay.cli import results
     from interplay.study import choices
 
@@ -148,6 +149,7 @@ def run_study(
     choices.limits(dict(word.split("=", 1) for word in limits))  # refused here rather than within Snakemake's messages
     _check_profile(profile)
     plan = common.plan_of(study, scale, keys)
+    single.try_rewards(plan, CONFIGS, RESULTS)
     chosen = [f"study={plan.study}", f"scale={plan.scale}", *limits, *([f"set={shlex.join(keys)}"] if keys else [])]
     more = [word for word in context.args if word not in settings] + (["--dry-run"] if dry else [])
     code = _run_snakemake(["all", *more, *_profile(profile), "--config", *chosen])

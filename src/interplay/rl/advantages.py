@@ -9,12 +9,11 @@ from itertools import islice, pairwise
 
 import torch
 
-from interplay.core import extension
 from interplay.model import decoder, heads
 from interplay.model.spec import Optimizer
 from interplay.optim import distributed, optimizer
-from interplay.rl import advantage_spec as specs, group_advantages
-from interplay.rl.batch import Batch, Span, StepContext, checked_tensor
+from interplay.rl import advantage_spec as specs, custom, group_advantages
+from interplay.rl.batch import Batch, Span, StepContext
 from interplay.rl.policy import shard_rows, states
 from interplay.rl.spec import RLSpec, ValueHead
 
@@ -236,12 +235,6 @@ def cuts(probabilities: list[float], threshold: float, interval: int) -> list[in
     return starts
 
 
-def own_advantage(spec: extension.Extension, batch: Batch, now: StepContext) -> torch.Tensor:
-    """(N, T) float32, zero where no token bears loss. Raises UserError when it has another shape or is not finite."""
-    mask = batch.mask()
-    return checked_tensor(spec, extension.call(spec, batch, now), tuple(mask.shape), torch.float32) * mask
-
-
 # The table of advantages, by the `name` of their spec: `(spec, batch, now) -> (N,T) float32`, zero where the batch's mask is. A
 # member reads `now.memory` and does not write it: dynamic sampling asks for advantages of batches that are thrown away.
 
@@ -263,7 +256,7 @@ MEMBERS: dict[str, Callable[..., torch.Tensor]] = {
     "gtpo_entropy": group_advantages.gtpo_entropy,
     "gae": by_critic,
     "segments": by_segments,
-    "custom": own_advantage,
+    "custom": custom.own_advantage,
 }
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -10,7 +10,6 @@ from tokenizers import Tokenizer
 from torch import Tensor
 from torch.nn.functional import pad
 
-from interplay.core import extension, model
 from interplay.core.random import generator
 from interplay.rl.spec import Method
 from interplay.tasks.verdict import Row, Verdict
@@ -294,36 +293,3 @@ class StepContext:
     def random(self, what: str) -> np.random.Generator:
         """The stream for that purpose at this step."""
         return generator(self.seed, what, self.step)
-
-
-# The user's own members (core.extension) are pure: the same arguments give the same result, else a resumed run would not repeat
-# an uninterrupted one. What they return is checked, so that a wrong shape is one line and not a failure deep in the step.
-
-
-T = TypeVar("T")
-
-
-def checked_tensor(spec: extension.Extension, made: Any, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-    """What an own member returned, as a tensor of this shape and type. Raises UserError when it has another shape or is not
-    finite."""
-    found = torch.as_tensor(made) if isinstance(made, (torch.Tensor, np.ndarray, list)) else None
-    if found is None or tuple(found.shape) != shape:
-        given = shown_value(made) if found is None else f"one of shape {tuple(found.shape)}"
-        raise model.UserError(f"{spec.function}: must return a tensor of shape {shape}, not {given}")
-    if not bool(torch.isfinite(found.detach()).all()):
-        raise model.UserError(f"{spec.function}: must return finite numbers; some are not")
-    return found.to(dtype)
-
-
-def each_as(made: Any, kind: Callable[[Any], T]) -> list[T] | None:
-    """Every item as `kind` reads it; None where there are no items, or one is of another kind."""
-    try:
-        return [kind(item) for item in made]
-    except (TypeError, ValueError, OverflowError):
-        return None
-
-
-def shown_value(made: Any) -> str:
-    """What a function returned, with how many items where it has some."""
-    size = f"{len(made)}: " if hasattr(made, "__len__") else ""
-    return f"{size}{made!r}"[:60]

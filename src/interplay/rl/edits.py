@@ -1,6 +1,5 @@
 """Edits of a batch before it is trained on: rows added or dropped, tokens masked."""
 
-import inspect
 import math
 import re
 from collections import Counter
@@ -10,10 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from interplay.core import extension, model
-from interplay.rl import edit_spec as specs, losses
+from interplay.rl import custom, edit_spec as specs, losses
 from interplay.rl.advantages import advantages
-from interplay.rl.batch import Batch, StepContext, join, shown_value, take
+from interplay.rl.batch import Batch, StepContext, join, take
 from interplay.tasks.verdict import Verdict
 
 # Rows added or dropped.
@@ -297,22 +295,6 @@ def _places(groups: Tensor) -> Tensor:
     return torch.tensor(places, dtype=torch.int64)
 
 
-def acts_before(spec: extension.Extension) -> bool:
-    """Whether an edit acts before advantages are known: it takes (batch, now)."""
-    return list(inspect.signature(extension.load(spec)).parameters)[:2] == ["batch", "now"]
-
-
-def own_edit(spec: extension.Extension, *given: Any) -> Any:
-    """The batch, and after advantages are known these and the tokens that bear loss, too. Raises UserError when it returns
-    something else."""
-    made = extension.call(spec, *given)
-    parts = made if len(given) > 2 else (made,)
-    if not isinstance(parts, tuple) or [type(part) for part in parts] != [type(part) for part in given[:-1]]:
-        names = ", ".join(type(part).__name__ for part in given[:-1])
-        raise model.UserError(f"{spec.function}: must return {names}, not {shown_value(made)}")
-    return made
-
-
 # The tables of edits, by the `name` of their spec. An edit acts before advantages are known or after.
 #
 # Before: `(spec, batch, now) -> batch`: it may drop rows, and add rows with `now.draw(m)`.
@@ -342,7 +324,7 @@ def edits_before_advantage(batch: Batch, now: StepContext) -> Batch:
     """The edits of the method that act on the batch as it was drawn, in order."""
     for spec in now.method.edits:
         if isinstance(spec, specs.OwnEdit):
-            batch = own_edit(spec, batch, now) if acts_before(spec) else batch
+            batch = custom.own_edit(spec, batch, now) if custom.acts_before(spec) else batch
         elif spec.name in BEFORE:
             batch = BEFORE[spec.name](spec, batch, now)
     return batch
@@ -352,8 +334,8 @@ def edits_after_advantage(batch: Batch, advantage: Tensor, bears: Tensor, now: S
     """The edits of the method that act on a batch with its advantages, in order."""
     for spec in now.method.edits:
         if isinstance(spec, specs.OwnEdit):
-            if not acts_before(spec):
-                batch, advantage, bears = own_edit(spec, batch, advantage, bears, now)
+            if not custom.acts_before(spec):
+                batch, advantage, bears = custom.own_edit(spec, batch, advantage, bears, now)
         elif spec.name in AFTER:
             batch, advantage, bears = AFTER[spec.name](spec, batch, advantage, bears, now)
     return batch, advantage, bears

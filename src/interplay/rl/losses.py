@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from interplay.core import extension
-from interplay.rl import loss_spec as specs
-from interplay.rl.batch import checked_tensor
+from interplay.rl import custom, loss_spec as specs
 from interplay.rollout.request import scale_of, token_uncertainty
 
 # Terms: what a loss reads, weights of tokens, ratios and estimates of divergences.
@@ -349,7 +348,7 @@ class Member(NamedTuple):
 
 def _own_loss(spec: extension.Extension, seen: MicroBatch) -> tuple[Tensor, dict[str, Tensor]]:
     """(n, T), the loss of each token, and no sums. Raises UserError when it has another shape."""
-    return checked_tensor(spec, extension.call(spec, seen), tuple(seen.logp.shape), seen.logp.dtype), {}
+    return custom.checked_tensor(spec, extension.call(spec, seen), tuple(seen.logp.shape), seen.logp.dtype), {}
 
 
 FIRST_TURN = "first_turn"

@@ -59,6 +59,8 @@ class StepsReward(Model):
 
     PROVIDES: ClassVar[frozenset[str]] = frozenset({"spans"})
     REFUSES: ClassVar[frozenset[str]] = frozenset({"other_completions", "begun_completions", "several_turns"})
+    VERSION: ClassVar[int] = 2
+    """2: a step that is due to name parents and does not is wrong."""
     name: Literal["steps"] = "steps"
 
 

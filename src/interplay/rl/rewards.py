@@ -1,13 +1,10 @@
 """Rewards by the `name` of their spec: `(spec, problems, completions, verdicts) -> Rewards`, and the table of them."""
 
-import inspect
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import NamedTuple, TypeVar
 
-from interplay.core import extension, model
-from interplay.rl import reward_spec as specs
-from interplay.rl.batch import WHOLE, Span, each_as, shown_value
+from interplay.rl import custom, reward_spec as specs
+from interplay.rl.batch import WHOLE, Span
 from interplay.tasks import family, multihop, subproblems, verdict as tasks_verdict
 from interplay.tasks.op_dag import dag, terse, terse_corruptions
 from interplay.tasks.verdict import Row, Verdict, extract_answer, is_answer_dump
@@ -204,26 +201,6 @@ def compare_answers(spec: specs.TextReward, completion: str, said: str, texts: S
     )
 
 
-def own_reward(
-    spec: extension.Extension, problems: Sequence, completions: Sequence[str], verdicts: Sequence[Verdict]
-) -> list[float]:
-    """N floats. Raises UserError when they are not N finite numbers."""
-    function = extension.load(spec)
-    parameters = inspect.signature(function).parameters
-    if specs.takes_columns(list(parameters)):
-        columns = {"completions": list(completions), "prompts": [row.prompt for row in problems], "verdicts": list(verdicts)}
-        columns |= {name: [getattr(row, name) for row in problems] for name in specs.COLUMNS if name not in columns}
-        named = columns if any(one.kind is one.VAR_KEYWORD for one in parameters.values()) else columns.keys() & parameters.keys()
-        made = extension.call_loaded(spec, partial(function, **{name: columns[name] for name in named}))
-    else:
-        made = extension.call_loaded(spec, function, list(problems), list(completions), list(verdicts))
-    numbers = each_as(made, extension.finite_number)
-    values = [number for number in numbers or () if number is not None]
-    if numbers is None or not len(numbers) == len(values) == len(completions):
-        raise model.UserError(f"{spec.function}: must return {len(completions)} finite floats, not {shown_value(made)}")
-    return values
-
-
 # The table of rewards, by the `name` of their spec.
 
 
@@ -236,7 +213,7 @@ MEMBERS: dict[str, Callable[..., Rewards]] = {
     "steps": steps,
     "text": text_match,
     "citation": citation,
-    "custom": lambda *given: Rewards(own_reward(*given), {}),
+    "custom": lambda *given: Rewards(custom.own_reward(*given), {}),
 }
 
 

@@ -1,17 +1,15 @@
 """Samplers over mixtures and formats, and the table of samplers by the `name` of their spec."""
 
-import operator
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
 
-from interplay.core import extension
-from interplay.core.model import PermanentError, UserError
-from interplay.rl import advantage_spec, batch, difficulty_samplers, group_advantages, model_samplers, sampler, sampler_spec
+from interplay.core.model import PermanentError
+from interplay.rl import advantage_spec, custom, difficulty_samplers, group_advantages, model_samplers, sampler, sampler_spec
 from interplay.tasks.reformulated import chance
 
 # A mixture over kinds of prompts that is learned by a bandit.
@@ -189,40 +187,6 @@ class FormatLadder(sampler.Sampler):
         self.uniform.load_state_dict(state["uniform"], {})
 
 
-def own_sampler(spec: extension.Extension, deck: sampler.PromptSource) -> sampler.Sampler:
-    """An object of the user's class of samplers, or one that calls the user's function."""
-    loaded = extension.load(spec)
-    if isinstance(loaded, type):
-        return cast(sampler.Sampler, extension.call_loaded(spec, loaded, deck))
-    return FunctionSampler(spec, loaded, deck)
-
-
-class FunctionSampler(sampler.Sampler):
-    """Calls a function of the user's own with the success history of every prompt."""
-
-    STATE = ("tries", "passes")
-
-    def __init__(self, spec: extension.Extension, function: Callable[..., Any], deck: sampler.PromptSource) -> None:
-        self.spec, self.seed, self.function = spec, deck.seed, function
-        self.tries = np.zeros(len(deck), dtype=np.int64)
-        self.passes = np.zeros(len(deck), dtype=np.int64)
-
-    def select(self, m: int, step: int) -> list[int]:
-        """The ids that the function chooses. Raises UserError when they are not m ids of the sets."""
-        made = extension.call_loaded(self.spec, self.function, m, step, self.seed, self.tries.copy(), self.passes.copy())
-        ids = batch.each_as(made, operator.index)  # int() would cut 3.7 to another prompt's id
-        if ids is None or len(ids) != m or not all(0 <= i < len(self.tries) for i in ids):
-            given = batch.shown_value(made)
-            raise UserError(f"{self.spec.function}: must return {m} ids in [0, {len(self.tries)}), not {given}")
-        return ids
-
-    def observe(self, step: int, outcomes: Sequence[sampler.Outcome]) -> None:
-        """Add a step's completions and strictly right completions per id (an id may occur twice)."""
-        ids = [outcome.id for outcome in outcomes]
-        np.add.at(self.tries, ids, [outcome.n for outcome in outcomes])
-        np.add.at(self.passes, ids, [outcome.strict for outcome in outcomes])
-
-
 # The table of samplers, by the `name` of their spec.
 
 
@@ -239,7 +203,7 @@ MEMBERS: dict[str, Callable[[Any, sampler.PromptSource], sampler.Sampler]] = {
     "gain_rl": model_samplers.GainRl,
     "ada_rft": difficulty_samplers.AdaRft,
     "format_ladder": FormatLadder,
-    "custom": own_sampler,
+    "custom": custom.own_sampler,
 }
 
 

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import torch
 
-from interplay.core import extension
-from interplay.rl import group_advantages, reward_spec as specs
-from interplay.rl.batch import Batch, StepContext, checked_tensor, take
+from interplay.core.extension import Extension
+from interplay.rl import custom, group_advantages, reward_spec as specs
+from interplay.rl.batch import Batch, StepContext, take
 
 # Terms that look at what completions say: loops, auxiliary devices, uncertainty.
 
@@ -143,11 +143,6 @@ def improvement(spec: specs.ImprovementShaping, batch: Batch, now: StepContext) 
     return terms
 
 
-def own_shaping(spec: extension.Extension, batch: Batch, now: StepContext) -> torch.Tensor:
-    """(N,) float64, what is added to the rewards. Raises UserError when it has another shape or is not finite."""
-    return checked_tensor(spec, extension.call(spec, batch, now), tuple(batch.rewards.shape), torch.float64)
-
-
 # The tables of shapings, by the `name` of their spec: `(spec, batch, now) -> (N,) float64`, what is added to the rewards; or,
 # of the turns of an episode, a term for each turn of each row. All read the rewards as they were; a member may write to
 # `now.memory`.
@@ -162,7 +157,7 @@ MEMBERS: dict[str, Callable[..., torch.Tensor]] = {
     "units": length_units,
     "entropy_rank": entropy_rank,
     "gap": gap,
-    "custom": own_shaping,
+    "custom": custom.own_shaping,
 }
 OF_TURNS: dict[str, Callable[..., list[list[float]]]] = {"attempts": attempts, "improvement": improvement}
 
@@ -179,7 +174,7 @@ def shape_rewards(batch: Batch, now: StepContext) -> Batch:
             of_turns.append(OF_TURNS[spec.name](spec, batch, now))
             terms[spec.name] = torch.tensor([sum(row) for row in of_turns[-1]], dtype=torch.float64)
         else:
-            label = spec.function if isinstance(spec, extension.Extension) else spec.name
+            label = spec.function if isinstance(spec, Extension) else spec.name
             terms[label] = MEMBERS[spec.name](spec, batch, now)
             if batch.turns is not None:
                 at_the_end = zip(terms[label].tolist(), batch.turns, strict=True)
