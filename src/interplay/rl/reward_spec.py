@@ -77,7 +77,7 @@ class TextReward(Model):
     the gold that may name something else or take it back; the published forms lack all guards, so that substring_published pays
     `no` for `unknown`, and an empty box."""
     extra_words: Natural = 2
-    """Words that an answer may have in addition to the gold. They must be such as `it is`, or stand around the answer in the
+    """Words that an answer may have in addition to the gold. They must be such as `it is`, or be around the answer in the
     question's documents just so; never such as `not` and `or`."""
 
 

@@ -132,7 +132,7 @@ EXTRA_WORDS = 2
 FRAME = frozenset(
     ["it", "is", "was", "were", "in", "on", "at", "of", "by", "to", "from", "as", "year", "city", "mr", "mrs", "ms", "dr"]
 )
-"""Words that may stand around an answer and name nothing themselves."""
+"""Words that may be around an answer and name nothing themselves."""
 LISTING = frozenset(
     ["not", "no", "nor", "never", "neither", "either", "or", "and", "both", "but", "except", "without", "cannot", "isnt", "wasnt"]
 )
@@ -174,8 +174,8 @@ def clauses(text: str) -> list[str]:
 
 def names_more(said: str, gold: str, extra: int = EXTRA_WORDS, known: Sequence[str] = ()) -> bool:
     """Whether an answer may name more than the gold, or take it back: it has more than `extra` words in addition, or one of them
-    is of LISTING, or one is not of FRAME and none of the `known` clauses of the documents has the answer as it stands (as
-    `President Chirac` may stand there for Chirac)."""
+    is of LISTING, or one is not of FRAME and none of the `known` clauses of the documents has the answer as it is (as
+    `President Chirac` may be there for Chirac)."""
     given, wanted = normalise(said).split(), normalise(gold).split()
     more = (Counter(given) - Counter(wanted)).keys()
     if len(given) > len(wanted) + extra or more & LISTING:
