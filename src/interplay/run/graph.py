@@ -289,23 +289,22 @@ def _check_limits(graph: Graph, limits: dict[str, float]) -> None:
 
 
 def check_external(stages: Iterable[Stage]) -> None:
-    """Raises UserError with one line for all of these stages, which are to be made, whose file is not in its place or differs,
-    whose model has no place, or whose engine is not installed. A model's folder was read by the plan already."""
-    missing = dict.fromkeys(error for stage in stages if (error := _missing_input(stage)))
+    """Raises UserError with one line for all of these stages, which are to be made and lack an input or an engine."""
+    missing = dict.fromkeys(error for stage in stages if (error := lacking_input(stage)))
     if missing:
         raise model.UserError("; ".join(missing))
 
 
-def _missing_input(stage: Stage) -> str | None:
+def lacking_input(stage: Stage) -> str | None:
+    """Why a stage cannot be made here: its file is not in its place or differs, its model has no place, or its engine is not
+    installed; None: it can. A model's folder was read by the plan already."""
     try:
         if isinstance(stage.spec, DatasetSpec):
             from interplay.data.problems import find_file  # NumPy and pyarrow, for studies that read files alone
 
             find_file(stage.spec, stage.run)
         elif isinstance(stage.spec, SourceSpec) and stage.spec.sha256 and not stage.run.path:
-            from interplay.model.folder import find_source  # torch, for this check only
-
-            find_source(stage.spec, stage.run)
+            return stage.spec.without_folder()
         elif getattr(stage.spec, "engine", None) == "vllm":
             return metrics.without_vllm()
     except model.UserError as error:
