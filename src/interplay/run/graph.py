@@ -41,8 +41,8 @@ class Graph:
 
     def __init__(self, results: Path, plans: list[Plan], site: Site | None = None) -> None:
         self.results, self.plans, self.site = results, plans, site or Site()
-        self.finished = False
-        """Whether finished stages stay in the graph, for `snakemake --report` (`--config finished=true`); nothing runs then."""
+        self.edited = self.finished = False
+        """Whether keys of the studies are changed; whether finished stages stay in the graph, for `snakemake --report` alone."""
         self.kept: dict[str, Path] = {}
         """Kept records by digest: they count as done, and `restore` copies them to their places. A dry run only counts them."""
         self.partial: list[Path] = []
@@ -234,8 +234,7 @@ def _link_study(results: Path, plan: Plan, top: Path) -> Path:
 
 
 def open_graph(root: Path, config: dict[str, Any], main_process: bool) -> Graph:
-    """The graph of this run. In the main process an error in the studies is printed in one line and raises SystemExit(2), before
-    any job."""
+    """The graph of this run. An error in the studies is printed in one line by the main process, which raises SystemExit(2)."""
     metrics.log_to_stderr()
     results = Path("results")
     if not main_process:
@@ -243,12 +242,10 @@ def open_graph(root: Path, config: dict[str, Any], main_process: bool) -> Graph:
         return Graph(results, [])
     try:
         _check_writable(results)
-        names, scale = expand.chosen(root / "configs", config)
-        site = slurm.load_site(root / "configs")
-        graph = Graph(
-            results, [expand.plan_study(root / "configs", name, scale, choices.given_keys(config)) for name in names], site
-        )
-        graph.finished = str(config.get("finished", "false")).lower() == "true"
+        (names, scale), keys = expand.chosen(root / "configs", config), choices.given_keys(config)
+        plans = [expand.plan_study(root / "configs", name, scale, keys) for name in names]
+        graph = Graph(results, plans, slurm.load_site(root / "configs"))
+        graph.edited, graph.finished = bool(keys), str(config.get("finished", "false")).lower() == "true"
         graph.kept = payloads.restorable_records(results, graph.stages, payloads.stored_kinds(results))
         _check_warning_time(graph)
         if limits := expand.limits(config):
@@ -290,8 +287,7 @@ def _check_limits(graph: Graph, limits: dict[str, float]) -> None:
 
 def check_external(stages: Iterable[Stage]) -> None:
     """Raises UserError with one line for all of these stages, which are to be made and lack an input or an engine."""
-    missing = dict.fromkeys(error for stage in stages if (error := lacking_input(stage)))
-    if missing:
+    if missing := dict.fromkeys(error for stage in stages if (error := lacking_input(stage))):
         raise model.UserError("; ".join(missing))
 
 
@@ -377,21 +373,23 @@ def on_success(graph: Graph) -> None:
 
 
 def on_error(graph: Graph) -> None:
-    """After the last job, when one failed: links to the reports of finished studies, partial reports of the others."""
+    """After the last job, when one failed: links, partial reports, and as Snakemake's last lines the causes and what to do."""
+    from interplay.report.stats import notes  # pandas, which a run without a failure does not need
+
     if graph.server:
         graph.server.close()
     try:
         graph.link()
-        for plan in graph.plans:
-            if graph.missing([plan.report]):
-                model.print_visible(partial_report(graph, plan))
+        left = [plan for plan in graph.plans if graph.missing([plan.report])]
+        for plan in left:
+            model.print_visible(partial_report(graph, plan))
+        notes.say_last(left, graph.results, Path("logs"), graph.edited)
     finally:  # an error in a report must not leave runs in MLflow as RUNNING
         live.finish()
 
 
 def partial_report(graph: Graph, plan: Plan) -> str:
-    """Write the report of an unfinished study; returns a line with its place, or with the error, so that the failure that it
-    reports on is never hidden."""
+    """Write the report of an unfinished study; returns a line with its place, or with the error."""
     from interplay.report.write import page as write_page  # pandas and matplotlib, which a run without a failure does not need
 
     try:
