@@ -164,6 +164,17 @@ def test_the_page_says_the_question_the_verdict_and_the_digests(report: tuple[Pa
     assert all(digest in written for digest in ("r0", "r1", "r2", "m0", "m1", "m2"))
 
 
+@pytest.mark.parametrize(("named", "shown"), [("reward", "reward"), ("", "curves"), ("entropy", "curves")])
+def test_the_key_figure_is_the_one_that_the_study_names_or_else_the_first_that_is_drawn(
+    named: str, shown: str, tmp_path: Path
+) -> None:
+    spec, inputs = write(tmp_path)
+    page.write_report(spec.model_copy(update={"key_figure": named}), inputs, tmp_path / "out", Run())
+    written = (tmp_path / "out/report.html").read_text()
+    section = written[written.index('<section class="" id="key"') : written.index("</section>", written.index('id="key"'))]
+    assert re.findall(r'id="figure-([a-z]+)"', section) == [shown]
+
+
 def test_a_study_without_any_finished_input_still_makes_a_page(tmp_path: Path) -> None:
     spec, _ = write(tmp_path)
     metrics = page.write_report(spec, {}, tmp_path / "out", Run())
