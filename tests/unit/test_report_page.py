@@ -22,13 +22,14 @@ QUESTION = "Is 1 < 2 & <script>alert(1)</script>?"
 
 def write(root: Path) -> tuple[ReportSpec, dict[str, Path]]:
     """A study of two arms at three seeds with every kind of output."""
-    inputs = {"b": study.write_evaluation(root, "b", {2: [4, 4], 4: [1, 0, 2]})}
-    arms = [study.arm("base", seed, ["base:pretrain:m"], "b") for seed in range(3)]
+    inputs = {"b": study.write_evaluation(root, "b", {2: [4, 4], 4: [1, 0, 2] * 4})}
+    arms = [study.arm("base", seed, [f"base:pretrain:p{seed}"], "b") for seed in range(3)]
     for seed in range(3):
-        inputs[f"r{seed}"] = study.write_evaluation(root, f"r{seed}", {2: [4, 4], 4: [3, 4, 2 + seed]})
+        inputs[f"r{seed}"] = study.write_evaluation(root, f"r{seed}", {2: [4, 4], 4: [3, 4, 2 + seed] * 4})
         inputs[f"m{seed}"] = study.write_record(root, f"m{seed}", "rl", study.RL, METRICS)
         study.write_steps(inputs[f"m{seed}"], reward=[0.1, 0.2 + seed / 10, 0.5])
-        arms.append(study.arm("rl", seed, ["base:pretrain:m", f"rl:rl:m{seed}"], f"r{seed}", control="base"))
+        path = [f"base:pretrain:p{seed}", f"rl:rl:m{seed}"]
+        arms.append(study.arm("rl", seed, path, f"r{seed}", control="base"))
     spec = study.spec(
         arms,
         question=QUESTION,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from interplay.core import artifact, model
 from interplay.report.stats import contrast, frame, provenance
-from interplay.report.write import answers, headline, page, paper, summary
+from interplay.report.write import answers, page, paper, summary
 from interplay.results import catalog, payloads
 from interplay.study.plan import Plan
 
@@ -50,9 +50,7 @@ def paper_of_study(plan: Plan, results: Path, out: Path, look: paper.Look) -> No
     answers.finished_report(plan, results)
     spec = catalog.report_spec(plan)
     made = answers.answer_study(frame.read_results(spec, answers.report_inputs(plan, results)))
-    words = [headline.page_verdict(item).word for item in made.judged]
-    claims = [{**claim, "verdict": word} for claim, word in zip(contrast.claims_json(made.judged), words, strict=True)]
-    _write_paper(made, claims, paper.papers_of_plan(plan, spec.source), out, look)
+    _write_paper(made, contrast.claims_json(made.judged), paper.papers_of_plan(plan, spec.source), out, look)
 
 
 def paper_of_summary(path: Path, plan: Plan | None, out: Path, look: paper.Look) -> None:
