@@ -17,7 +17,7 @@ from interplay.report.inspect import explain as cells
 from interplay.report.spec import Contender, Lineup, Try
 from interplay.report.stats import contrast, frame, intervals, provenance
 from interplay.report.stats.frame import Results
-from interplay.report.write import answers, page, text
+from interplay.report.write import answers, latex, page, text
 
 TUNE = {"axis": "rl.optimizer.learning_rate", "band": "id"}
 N = 16
@@ -196,9 +196,10 @@ def test_markdown_and_latex_call_a_tie_a_tie_and_name_the_tuning_band(answer: an
     assert re.search(r"^\| pcl \| 1 \|.*\| better \|$", written, re.M)
     assert "Noise floor 4.2: grpo=1_again − grpo=1" in written
     assert re.search(r"\| \+39\.6<br>\[\+3\d\.\d, \+4\d\.\d\]<br>\+37\.5 · \+37\.5 · \+43\.8 \|", written), "one unit throughout"
-    tex = text.contrast_latex(made, "title")
+    tex = latex.table_latex(latex.contrast_float("name", made), latex.REPORT).partition(latex.MACROS)[2]
     assert tex.count(r"\begin{tabular}") == tex.count(r"\end{tabular}") == 1
-    assert len({line.count("&") for line in tex.splitlines() if line.endswith(r"\\")}) == 1
+    rows = tex.partition(r"\midrule")[2]
+    assert len({line.count("&") for line in rows.splitlines() if line.endswith(r"\\")}) == 1
 
 
 def test_the_record_and_the_files_hold_the_contrast(answer: answers.Answer, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from interplay.report.figure_spec import Figure
 from interplay.report.spec import Table
 from interplay.report.stats import estimate, frame
 from interplay.report.stats.frame import Results
-from interplay.report.write import tables, text
+from interplay.report.write import latex, tables, text
 from interplay.tasks.op_dag.terse_prompts import OP_DAG
 from interplay.tasks.verdict import Row
 
@@ -74,7 +74,7 @@ def test_the_trivial_policy_stands_under_the_score_and_the_answer_prior_under_th
     assert "| trivial policy | – | – | – | – | – | 40.0 |" in written
     assert any(note.startswith("Trivial policy") for note in text.grid_notes(grid))
     assert "trivial policy,,edge,score,0.4," in text.as_csv(grid)
-    assert text.as_latex(grid, "title").count("trivial policy") == 1
+    assert latex.table_latex(latex.grid_float("name", grid), latex.REPORT).count(r"trivial policy &") == 1
 
 
 def test_a_table_of_scores_alone_says_nothing_of_answers(tmp_path: Path) -> None:

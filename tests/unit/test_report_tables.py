@@ -11,7 +11,7 @@ from interplay.report.metric_spec import SHARE
 from interplay.report.spec import Table
 from interplay.report.stats import frame
 from interplay.report.stats.frame import Results
-from interplay.report.write import tables, text
+from interplay.report.write import latex, tables, text
 
 BASE = {2: [4, 4], 3: [4, 2], 4: [1, 0, 2, 1]}
 TUNED = [{2: [4, 4], 3: [4, 4], 4: [3, 2, 4, right]} for right in (1, 2, 3)]
@@ -144,7 +144,8 @@ def test_percent_has_one_decimal_and_no_minus_zero(number: float, signed: bool, 
 
 
 def test_latex_escapes_names_and_closes_what_it_opens(tmp_path: Path) -> None:
-    written = text.as_latex(tables.value_grid(results(tmp_path), Table(columns=["id"], cells=["strict_pass@1"])), "title")
+    grid = tables.value_grid(results(tmp_path), Table(columns=["id"], cells=["strict_pass@1"]))
+    written = latex.table_latex(latex.grid_float("name", grid), latex.REPORT).partition(latex.MACROS)[2]
     assert written.count(r"\begin{tabular}") == written.count(r"\end{tabular}") == 1
     assert written.count("{") - written.count(r"\{") == written.count("}") - written.count(r"\}")
     body = written[written.index(r"\toprule") :]

@@ -46,6 +46,13 @@ def reward(code: str, function: str = "mine.py:score", **more: Any) -> dict[str,
     return {"edit": {"stages.rl.reward": spec}, "files": {"configs/study/mine.py": code} if code else {}}
 
 
+EXTENDED = """defaults: [quickstart, _self_]
+question: Is it at the arm's line?
+arms:
+  fine: {{path: [base, rl], set: {{rl.data: {{edge: 0.5, corpus: 0.5}}}}}}
+  wrong: {{path: [base, rl], set: {{{arm}}}}}
+claims: []
+"""
 TASK = {"/task@task": "op_dag"}
 GOOD_ROW = '{"question": "1+1?", "answer": "2"}\n'
 TYPOS = {
@@ -196,6 +203,19 @@ NEW = {
     ),
     "a form of data": Wrong(("data.own.format", "jsnl", "jsonl"), **data(GOOD_ROW, format="jsnl")),
     "a file without its form": Wrong(("data.own", "format"), **data(GOOD_ROW, file="rows.txt", format=None)),
+    "a mix in an arm of a study that extends another": Wrong(
+        ("study/wrong.yaml:5: arms.wrong.set.rl.data", "'corpus': 0.2", "corpus: rest"),
+        text=EXTENDED.format(arm="rl.data: {edge: 0.5, corpus: 0.2}"),
+    ),
+    "a set in such a mix": Wrong(
+        ("study/wrong.yaml:5: arms.wrong.set.rl.data = 'egde'", "'edge'"),
+        text=EXTENDED.format(arm="rl.data: {egde: 0.5, corpus: rest}"),
+    ),
+    "a remainder in such a mix": Wrong(
+        ("study/wrong.yaml:5: arms.wrong.set.base.data", "-0.5"),
+        text=EXTENDED.format(arm="base.data: {edge: -0.5, corpus: rest}"),
+    ),
+    "a key figure": Wrong(("wrong.yaml:", "key_figure", "'by_opp'", "by_op"), {"key_figure": "by_opp"}),
     "an empty file of rows": Wrong(("data.own.file", "rows.jsonl", "no items"), **data("")),
 }
 CASES = {

@@ -44,8 +44,8 @@ def plan_stages(
     check: Annotated[bool, flag("--check", "fail when a lock differs from the configs; name a field")] = False,
 ) -> None:
     """Expands a study into its stages and lists which are new, which exist and which no study needs any more; the tokens, FLOPs
-    and hours of the new ones; and, for each new stage, the nearest existing one and the first difference. Runs nothing, and
-    writes nothing without --write.
+    and hours of the new ones; and, for each new stage, the nearest existing one and the first difference. Runs no stage, and
+    writes nothing without --write. A reward of the study's own is called once, in a process of its own, on a few completions.
 
     Examples:
         interplay plan edge  # the study at the scale of configs/config.yaml
@@ -100,17 +100,20 @@ def _show_differences(plan: Plan, revision: str, full: bool, as_json: bool) -> N
 
 
 def _show_overview(plan: Plan, counts: list[int], full: bool, stages: bool, as_json: bool) -> "Overview":
+    from interplay.api import single
     from interplay.cli import overview
     from interplay.results import estimate, locks
 
+    rewards = single.try_rewards(plan, CONFIGS, RESULTS)
     stale, unexercised = locks.difference_from_tree(plan, CONFIGS, RESULTS), locks.unexercised(plan, CONFIGS)
     seen = overview.read_overview(plan, CONFIGS, RESULTS, full)
     on = [estimate.schedule_stages(plan, seen.estimate, count) for count in counts]
     if as_json:
-        more = {"not_locked": stale, "unexercised": unexercised, "on_gpus": [one._asdict() for one in on]}
+        more = {"not_locked": stale, "unexercised": unexercised, "on_gpus": [one._asdict() for one in on], "rewards": rewards}
         print_visible(json.dumps({**overview.overview_json(seen), **more}, indent=1))
     else:
-        common.show_parts(*overview.overview_parts(seen, full, stages, stale, unexercised), spaced=True)
+        parts = overview.overview_parts(seen, full, stages, stale, unexercised)
+        common.show_parts(*parts, *(["\n".join(rewards)] if rewards else []), spaced=True)
         for line in overview.schedule_lines(on):
             print_visible(line)
     return seen

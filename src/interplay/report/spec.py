@@ -221,6 +221,8 @@ class ReportSpec(Model):
     """Per arm, the ops in the data of any stage of its path."""
     tables: dict[str, Table]
     figures: dict[str, Figure]
+    key_figure: Annotated[str, Since("")] = ""
+    """The figure that the page shows below its claims; empty: the first that is drawn."""
     claims: list[Claim]
     match: Annotated[list[Match], Since([])] = []
     """Budgets that arms share."""

@@ -203,7 +203,8 @@ class Graph:
 
     def link(self) -> list[Path]:
         """Readable links: `by-name/<study>.<scale>/report` and `.../<arm>/<stage>@<seed>`; returns the reports."""
-        return [_link_study(self.results, plan, self.by_name(plan)) for plan in self.plans if not self.missing([plan.report])]
+        finished = (plan for plan in self.plans if not self.missing([plan.report]))
+        return [catalog.link_study(self.results, plan, self.by_name(plan)) for plan in finished]
 
     def by_name(self, plan: Plan) -> Path:
         """The folder of a study's readable links."""
@@ -214,20 +215,6 @@ def with_wildcards(function: Callable[[Any], T]) -> Callable[[Any], T]:
     """The function with its signature on it: Snakemake asks for it before each call, and Python would work it out anew."""
     function.__signature__ = SIGNATURE  # type: ignore[attr-defined]
     return function
-
-
-def _link_study(results: Path, plan: Plan, top: Path) -> Path:
-    for name, digest in catalog.readable_names(plan).items():
-        link = top / name
-        target = os.path.relpath(artifact.folder(results, plan.stages[digest].kind, digest), link.parent)
-        if link.is_symlink() and os.readlink(link) == target:
-            continue
-        link.parent.mkdir(parents=True, exist_ok=True)
-        part = link.with_name(f".{link.name}.part")
-        part.unlink(missing_ok=True)
-        part.symlink_to(target)
-        os.replace(part, link)
-    return top / "report" / "report.html"
 
 
 # -- when the Snakefile is parsed --------------------------------------------------------------------------------------
@@ -251,7 +238,7 @@ def open_graph(root: Path, config: dict[str, Any], main_process: bool) -> Graph:
         graph.finished = str(config.get("finished", "false")).lower() == "true"
         graph.kept = payloads.restorable_records(results, graph.stages, payloads.stored_kinds(results))
         _check_warning_time(graph)
-        if limits := expand.limits(config):
+        if limits := choices.limits(config):
             _check_limits(graph, limits)
         graph.check_payloads()
         for folder in graph.partial:

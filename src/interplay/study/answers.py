@@ -284,8 +284,10 @@ def _check_recorded(shown: Shown, planned: Mapping[str, EvaluateSpec], whose: st
 
 
 def check_showable(study: Study, rows: Rows, stages: Stages, place: KeyPlace) -> None:
-    """Raises UserError at the first figure, claim or table about a curve that no stage logs, or about an op that no test set
-    has, as far as a plan knows."""
+    """Raises UserError at a key figure that is none, and at the first figure, claim or table about a curve that no stage logs, or
+    about an op that no test set has, as far as a plan knows."""
+    if study.key_figure:
+        check_known(study.key_figure, study.figures, place.key("key_figure"), "figure")
     _check_curves(study, rows, stages, place)
     tests: dict[str, set[str]] = {}
     for row in rows:

@@ -97,7 +97,8 @@ class Arm(Model):
     differs: list[str] = []
     """Further keys in which the arm differs from its control, such as one that the control sets and this arm does not."""
     grid: dict[str, list[Any]] = {}
-    """`stage.key: [values]`; every combination of the values of all keys."""
+    """`stage.key: [values]`; every combination of the values of all keys. A key may lead into the values of
+    another, such as `rl.method.loss.beta` into those of `rl.method`."""
     zip: dict[str, list[Any]] = {}
     """`stage.key: [values]`; lists of equal length walked in step: the first values together, then the second ones."""
     one_at_a_time: dict[str, list[Any]] = {}
@@ -220,6 +221,8 @@ class Study(Model):
     """Name -> table of the report."""
     figures: dict[str, Figure] = {}
     """Name -> figure of the report."""
+    key_figure: str = ""
+    """The figure that the page shows right below its claims. Empty: the first of `figures` that is drawn."""
     claims: list[Claim] = []
     """What is asserted, each with its test."""
     scales: dict[str, ScaleChange] = {}

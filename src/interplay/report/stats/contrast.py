@@ -189,6 +189,15 @@ def _pooled(results: frame.Results, twins: dict[str, str], column: str, metric: 
     return float(np.sqrt(squares / freedom)), freedom + len(several)
 
 
+def leading_rows(block: ComparisonBlock) -> set[str]:
+    """Names of the rows that are best as far as the tests show: those that are better than the baseline, else the baseline and
+    those that are not worse, if some row is."""
+    verdicts = {row.chosen.name: row.verdict for row in block.rows}
+    better = {name for name, verdict in verdicts.items() if verdict == "better"}
+    not_worse = {name for name, verdict in verdicts.items() if verdict not in ("worse", "missing")}
+    return better or (not_worse if "worse" in verdicts.values() else set())
+
+
 def comparison_grid(made: Comparison) -> Grid:
     """Values and differences as cells like those of other tables: for the provenance on the page and for
     `interplay explain`."""

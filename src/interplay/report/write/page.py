@@ -152,7 +152,8 @@ def _render(made: answers.Answer, of: provenance.Provenance, gaps: list[Gap]) ->
     compared = {name: contrast.comparison_grid(one) for name, one in made.contrasts.items()}
     pair = examples.lead_pair(made, lead)
     titled = [(name, text.figure_title(spec.figures[name]), drawing) for name, drawing in made.drawings.items()]
-    key = next((one for one in titled if one[2].svg), None)
+    drawn = [one for one in titled if one[2].svg]
+    key = next((one for one in drawn if one[0] == spec.key_figure), next(iter(drawn), None))
     few = any(contrast.lacks_bases(item.estimate) for item in made.judged)
     return (
         page_environment()

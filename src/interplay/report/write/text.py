@@ -1,6 +1,7 @@
-"""A grid as text: CSV in long form, Markdown and LaTeX for reading, all from the same cells."""
+"""A grid as text: CSV in long form and Markdown for reading, from the same cells; text escaped for LaTeX."""
 
 import re
+import unicodedata
 
 import numpy as np
 import pandas as pd
@@ -29,6 +30,15 @@ FOR_BASE = "ᵇ"
 ESCAPES = str.maketrans({"&": r"\&", "%": r"\%", "_": r"\_", "#": r"\#", "†": r"$^\dagger$", "‡": r"$^\ddagger$"})
 ESCAPES |= str.maketrans({"\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "^": r"\^{}", "~": r"\~{}"})
 ESCAPES |= str.maketrans({"−": "$-$", "–": "--", "·": r"$\cdot$", "<": "$<$", FOR_BASE: "$^b$"})
+GREEK = "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi o pi rho varsigma sigma tau upsilon phi chi psi"
+LETTERS = {chr(0x3B1 + place): rf"$\{name}$" for place, name in enumerate([*GREEK.split(), "omega"]) if name != "o"}
+LETTERS |= {">": "$>$", "|": "$|$", '"': "''", "≥": r"$\geq$", "≤": r"$\leq$", "×": r"$\times$", "±": r"$\pm$", "→": r"$\to$"}
+LETTERS |= {"Δ": r"$\Delta$", "≈": r"$\approx$", "∞": r"$\infty$", "…": r"\dots{}", "’": "'", "“": "``", "”": "''", "—": "---"}
+ESCAPES |= str.maketrans(LETTERS)
+WIDTHS = {**dict.fromkeys(".,:;|' ", 0.26), **dict.fromkeys("[]()-ijlt", 0.32), **dict.fromkeys("−+=<>", 0.57), "%": 0.83}
+"""Of characters of Times in units of the type; others are about half of it."""
+QUAD = "mm"
+"""As wide as an indent."""
 ELEMENT = re.compile(r"<(?=[A-Za-z/!?])")
 """What begins an element of HTML."""
 
@@ -223,39 +233,23 @@ def _markdown_rows(rows: list[list[str]], width: int) -> list[str]:
     return ["|" + "---|" * width, *(f"| {' | '.join(row)} |" for row in rows)]
 
 
-def as_latex(grid: Grid, title: str) -> str:
-    """One tabular per block (booktabs), with the notes as comments."""
-    tables = []
-    for block in grid_blocks(grid):
-        head = ["", *(_stack(column_label(column), column_label("", metric)) for column, metric in block)]
-        rows = [
-            [latex_text(grid.label(row)), *(_stack(*cell_lines(grid.cells[row, *key])) for key in block)] for row in grid.rows
-        ]
-        tables.append(_tabular(head, rows, [[name, *map(latex_text, row)] for name, row in baseline_rows(grid, block)]))
-    return _latex(title, [*([grid.caption] if grid.caption else []), *grid_notes(grid)], tables)
+def latex_text(said: str) -> str:
+    """Escaped for pdfLaTeX, which has no letters beyond Latin and Greek ones; others are written as [U+4E2D]."""
+
+    def known(character: str) -> str:
+        if character.isascii() or ord(character) in ESCAPES or ord(character) < 0x180:
+            return character
+        plain = unicodedata.normalize("NFKD", character).encode("ascii", "ignore").decode()
+        return plain or f"[U+{ord(character):04X}]"
+
+    return "".join(map(known, said)).translate(ESCAPES)
 
 
-def _latex(title: str, notes: list[str], tables: list[list[str]]) -> str:
-    said = [f"{title}. Needs \\usepackage{{booktabs}}.", *notes]
-    return "\n".join([*(f"% {' '.join(line.split())}" for line in said), *(line for table in tables for line in (*table, ""))])
-
-
-def _tabular(head: list[str], rows: list[list[str]], below: list[list[str]]) -> list[str]:
-    """A tabular of escaped cells; a rule separates the rows `below`, if any."""
-    top, middle, bottom = ([" & ".join(row) + r" \\" for row in part] for part in ([head], rows, below))
-    lines = [rf"\begin{{tabular}}{{l{'r' * (len(head) - 1)}}}", r"\toprule", *top, r"\midrule", *middle]
-    return [*lines, *([r"\midrule", *bottom] if bottom else []), r"\bottomrule", r"\end{tabular}"]
-
-
-def _stack(*shown: str) -> str:
-    first, *rest = map(latex_text, shown)
-    stacked = r" \\ ".join([first, *(rf"{{\scriptsize {line}}}" for line in rest)])
-    return rf"\shortstack[r]{{{stacked}}}"
-
-
-def latex_text(text: str) -> str:
-    """Escaped for LaTeX."""
-    return text.translate(ESCAPES)
+def text_width(said: str, size: float) -> float:
+    """Points of a line of text, about."""
+    return size * sum(
+        WIDTHS.get(character, 0.5) for character in said.replace("$-$", "−").replace("$<$", "<").replace("  ", QUAD)
+    )
 
 
 # A contrast as text, from the same rows.
@@ -380,13 +374,3 @@ def contrast_markdown(made: Comparison, title: str) -> str:
         head = f"| {' | '.join(map(markdown_text, names))} |"
         blocks.append([markdown_text(contrast_caption(block)), "", head, *_markdown_rows(rows, len(names))])
     return _markdown(title, blocks, contrast_notes(made))
-
-
-def contrast_latex(made: Comparison, title: str) -> str:
-    """One tabular per block (booktabs), with captions and notes as comments."""
-    head, tables = [*map(latex_text, contrast_heads(made))], []
-    for block in made.blocks:
-        cells = [contrast_cells(made, block, row) for row in block.rows]
-        rows = [[latex_text(" ".join(lines[:2])) for lines in row] for row in cells]
-        tables.append([f"% {contrast_caption(block)}", *_tabular(head, rows, [])])
-    return _latex(title, contrast_notes(made), tables)
