@@ -276,7 +276,7 @@ def settle_lines(plan: Plan, results: Path) -> list[str]:
     lines = []
     for need in needs:
         measure = metric_spec.measure_of(need.judged.claim.test.metric)
-        lines.append(f"{need.judged.verdict:<{plain.INDENT}}{need.judged.claim.says}")
+        lines.append(f"{need.judged.verdict:<{plain.INDENT - 1}} {need.judged.claim.says}")
         lines.append(f"{'':{plain.INDENT}}{_needed(need, measure.shown(need.margin), measure.unit_of(True))}")
     return lines or [f"{plan.study} makes no claims"]
 

@@ -102,7 +102,8 @@ def crossed_spread(scores: np.ndarray, bearing: int | None = None) -> Spread:
     """Of scores (R, P) of R replicates on the same P prompts, by the mean squares of a two-way layout; of one replicate over its
     prompts alone. `bearing`: how many prompts bear on the mean, where not all do."""
     replicates, prompts = scores.shape
-    rows, columns, mean = scores.mean(1), scores.mean(0), float(scores.mean())
+    rows, columns = scores.mean(1), scores.mean(0)
+    mean = float(rows.mean())
     between = within = 0.0
     if replicates > 1 and np.ptp(rows) > AGREE:
         between = float(rows.var(ddof=1)) / replicates

@@ -88,7 +88,7 @@ def verdict_lines(report: Path) -> list[str]:
 
 def claim_lines(claims: list[dict[str, Any]], values: Mapping[str, float | None]) -> list[str]:
     """The lines of claims as in `claims.json`; `values`: estimates by arm/column/metric."""
-    return [line for claim in claims for line in (f"{claim['verdict']:<{INDENT}}{claim['says']}", _numbers(claim, values))]
+    return [line for claim in claims for line in (f"{claim['verdict']:<{INDENT - 1}} {claim['says']}", _numbers(claim, values))]
 
 
 def _numbers(claim: Mapping[str, Any], values: Mapping[str, float | None]) -> str:
