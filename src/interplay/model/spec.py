@@ -21,7 +21,8 @@ class ComputeSpec(Model):
     """Arithmetic of the matrix products; weights and optimiser state stay float32. bfloat16 is for GPUs, and for CPUs with
     its instructions: on others it is thirty times slower. int8 is for CPUs: the linear layers round each operand to 8 bits on
     power-of-two scales, the gradients of attention to 11, and sum exactly, so that processors agree; norms, the forward pass of
-    attention and the output head stay float32."""
+    attention and the output head stay float32. It is for models that were trained so: in a study with a stage of kind `source`
+    the int8 of a scale does not hold, and the study asks for it by itself."""
 
     def hashed_version(self) -> int:
         """Of the arithmetic, too: where it changes, those stages alone that use it have another identity."""

@@ -267,4 +267,4 @@ class Scale(Model):
     seeds: SeedValues = [0]
     """Seed values of studies that vary their seeds without listing values."""
     kinds: KindKeys
-    """Per kind: keys of its spec, and `run`."""
+    """Per kind: keys of its spec, and `run`. `dtype: int8` does not hold in studies with a stage of kind `source`."""
