@@ -170,7 +170,7 @@ def _axis_name(key: str) -> str:
 def _said(figure: Figure, name: str, shown: list[tuple[str, estimate.Estimate]], controls: Sequence[str]) -> str:
     against = SPENT_LABELS.get(figure.x) or figure.x
     said = f"{name} against {against}{' (logarithmic; a 0 is left of all values)' if figure.log else ''}."
-    said += f" Whiskers: 95 % intervals, uncertain over {estimate.uncertain_over(shown)}."
+    said += f" Whiskers: 95 % intervals for {estimate.uncertain_over(shown)}."
     return f"{said} Dashed: {', '.join(controls)}, shaded with the interval." if controls else said
 
 
@@ -302,5 +302,5 @@ def _caption(figure: Figure, shown: list[tuple[str, estimate.Estimate]]) -> str:
         return f"{name}, {by} Hatched: missing."
     side = "below" if lower_is_better(figure.y) else "above"
     colours = f"Blue: better, which is {side} 0; orange: worse."
-    bold = f"Bold: the 95 % interval, uncertain over {estimate.uncertain_over(shown)}, leaves 0 out."
+    bold = f"Bold: the 95 % interval, for {estimate.uncertain_over(shown)}, leaves 0 out."
     return f"{name}, difference to {figure.against}, {by} {colours} {bold}"

@@ -223,8 +223,8 @@ def idle_stages(results: Results, arms: Iterable[str]) -> dict[str, dict[str, li
     return found
 
 
-def same_weights_note(results: Results, arm: str, against: str) -> str:
-    """`x and y ended with the same weights at seeds 0 and 1`; empty where they did at none, or are one model by plan."""
+def same_weights(results: Results, arm: str, against: str) -> list[int]:
+    """Seeds at which two arms ended with the same weights although they are not one model by plan."""
     rows = {(row.arm, row.seed): row for row in results.spec.arms if row.arm in (arm, against)}
     seeds = []
     for seed in sorted({seed for _, seed in rows}):
@@ -232,6 +232,12 @@ def same_weights_note(results: Results, arm: str, against: str) -> str:
         if one and other and _last(one) != _last(other):
             weights = _ending(results, one).weights
             seeds += [seed] if weights and weights == _ending(results, other).weights else []
+    return seeds
+
+
+def same_weights_note(results: Results, arm: str, against: str) -> str:
+    """`x and y ended with the same weights at seeds 0 and 1`; empty where they did at none."""
+    seeds = same_weights(results, arm, against)
     return f"{arm} and {against} ended with the same weights at {_seeds(seeds)}" if seeds else ""
 
 
