@@ -104,7 +104,7 @@ def missing_roots(stages: Mapping[str, Mapping[str, Any]], why: Mapping[str, str
 MOST_CAUSES = 8
 """Failed stages that the last lines of a launch name."""
 SWITCH = "INTERPLAY_LAST_LINES"
-"""Environment variable; 0: a launch does not end with them, since whoever started it says them."""
+"""Environment variable; 0: a launch does not end with them, since the process that started it says them."""
 
 
 def failure_lines(plan: Plan, results: Path, logs: Path, edited: bool = False) -> list[str]:
