@@ -237,9 +237,10 @@ EVALUATION = [
 ]
 
 REPORT = [
-    fault("bootstrap_level", "draws), [LEVEL / 2, 1 - LEVEL / 2])", "draws), [LEVEL, 1 - LEVEL])", "report_stats"),
-    fault("t_level", "half = stats.t.ppf(1 - LEVEL / 2,", "half = stats.t.ppf(1 - LEVEL,", "report_stats"),
-    fault("t_freedom", "LEVEL / 2, len(values) - 1) * values.std", "LEVEL / 2, len(values)) * values.std", "report_stats"),
+    fault("share_level", "stats.beta.ppf(LEVEL / 2, right,", "stats.beta.ppf(LEVEL, right,", "report_stats"),
+    fault("t_level", "float(stats.t.ppf(1 - LEVEL / 2,", "float(stats.t.ppf(1 - LEVEL,", "report_stats"),
+    fault("t_freedom", "t_quantile(len(values) - 1) * values.std", "t_quantile(len(values)) * values.std", "report_stats"),
+    fault("prompts_left_out", "np.sqrt(self.between + self.within)", "np.sqrt(self.between)", "report_stats"),
     fault("holm", "np.arange(len(p), 0, -1)))", "len(p)))", "report_contrast", "report_stats"),
     fault(
         "difference",

@@ -99,7 +99,10 @@ def load(configs: Path, study: str, scale: str, words: Sequence[choices.Given] =
     for name in typed.scales:
         if name not in scales(configs):
             raise places["study"].key("scales", name).error(f"no such scale{nearest_name(name, scales(configs))}")
-    return typed, _changed(parse_model(Scale, tree["scale"], places["scale"]), typed.scales.get(scale))
+    sized = parse_model(Scale, tree["scale"], places["scale"])
+    if any(stage.get("kind") == "source" for stage in typed.stages.values()):
+        sized = _without_int8(sized)
+    return typed, _changed(sized, typed.scales.get(scale))
 
 
 def own_trainers(tree: dict[str, Any]) -> dict[str, Any]:
@@ -143,6 +146,16 @@ def _with_keys(entries: Any, changes: Any) -> Any:
     }
     new = {name: change for name, change in changes.items() if name not in entries and isinstance(change, dict)}
     return {**merged, **{name: change for name, change in new.items() if is_whole(change)}}
+
+
+def _without_int8(scale: Scale) -> Scale:
+    """The scale of a study with models from outside, which 8 bits make another model (docs/log/numerics.md); the project's own
+    are as good in them as in float32. What the study itself asks for stays."""
+    kinds = {
+        kind: {key: value for key, value in keys.items() if (key, value) != ("dtype", "int8")}
+        for kind, keys in scale.kinds.items()
+    }
+    return scale.model_copy(update={"kinds": kinds})
 
 
 def _changed(scale: Scale, change: ScaleChange | None) -> Scale:

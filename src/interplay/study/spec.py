@@ -12,8 +12,9 @@ from interplay.data.spec import DataSet, SetChange, Split, TokenizerSpec
 from interplay.data.steps.spec import Contamination
 from interplay.kinds.study_keys import References, Settings
 from interplay.kinds.table import KINDS
+from interplay.report.claim_spec import Claim
 from interplay.report.figure_spec import Figure, check_color
-from interplay.report.spec import Claim, Match, Table
+from interplay.report.spec import Match, Table
 from interplay.tasks.spec import FamilyKeys, TaskKeys
 
 # The stages of a study, by kind, and what a scale may set for a kind. A stage has the keys of its kind's spec, the keys by which
@@ -266,4 +267,4 @@ class Scale(Model):
     seeds: SeedValues = [0]
     """Seed values of studies that vary their seeds without listing values."""
     kinds: KindKeys
-    """Per kind: keys of its spec, and `run`."""
+    """Per kind: keys of its spec, and `run`. `dtype: int8` does not hold in studies with a stage of kind `source`."""

@@ -102,7 +102,7 @@ def _by_k(results: frame.Results, figure: Figure) -> tuple[Canvas | None, str]:
     for axis in left:
         axis.set_ylabel(f"{name} (%)")
     style.legend(canvas, axes[0])
-    caption = f"{name} (unbiased) against k. Shaded: 95 % intervals, uncertain over {estimate.uncertain_over(shown)}."
+    caption = f"{name} (unbiased) against k. Shaded: 95 % intervals for {estimate.uncertain_over(shown)}."
     return canvas, caption + style.coinciding_note(same) + style.missing_note(results, shown)
 
 
@@ -166,7 +166,7 @@ def _label_axis(
     axis.grid(axis="y")
     style.legend(canvas, axis)
     shown = [(arm, item) for arm, found in drawn.items() for item in found]
-    over = f"uncertain over {estimate.uncertain_over(shown)}"
+    over = f"for {estimate.uncertain_over(shown)}"
     return f"{name} {by}. Whiskers: 95 % intervals, {over}.{style.missing_note(results, shown)}"
 
 
@@ -244,7 +244,7 @@ def error_class_bars(results: frame.Results, figure: Figure) -> tuple[Canvas | N
     whole = [(arm, found[arm, band, names[0]]) for arm in arms for band in bands]
     return canvas, (
         "Samples by their first error, in percent; the mean over seeds. A table with the cell error has "
-        f"the intervals, uncertain over {estimate.uncertain_over(whole)}.{style.missing_note(results, whole)}"
+        f"the intervals, for {estimate.uncertain_over(whole)}.{style.missing_note(results, whole)}"
     )
 
 

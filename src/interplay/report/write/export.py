@@ -292,9 +292,7 @@ def paper_of_study(plan: Plan, results: Path, out: Path, look: Look) -> None:
     answers.finished_report(plan, results)
     spec = catalog.report_spec(plan)
     made = answers.answer_study(frame.read_results(spec, answers.report_inputs(plan, results)))
-    words = [headline.page_verdict(item).word for item in made.judged]
-    claims = [{**claim, "verdict": word} for claim, word in zip(contrast.claims_json(made.judged), words, strict=True)]
-    _write_paper(made, claims, papers_of_plan(plan, spec.source), out, look)
+    _write_paper(made, contrast.claims_json(made.judged), papers_of_plan(plan, spec.source), out, look)
 
 
 def paper_of_summary(path: Path, plan: Plan | None, out: Path, look: Look) -> None:

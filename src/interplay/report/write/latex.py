@@ -22,7 +22,7 @@ MACROS = r"""% A value with its 95 % interval, within the line or beneath it; th
 \providecommand{\worse}[1]{#1\rlap{$^{-}$}}
 \providecommand{\marked}[1]{\rlap{$^{#1}$}}
 """
-MARKS = {tables.UNTRAINED: r"\dagger", tables.PARTLY: r"\ddagger", text.OVER_PROMPTS: "p"}
+MARKS = {tables.UNTRAINED: r"\dagger", tables.PARTLY: r"\ddagger", text.FOR_BASE: "b"}
 CELL, INTERVAL, BELOW, GAP = 8.0, 7.0, 6.0, 8.0
 """Points: type of a cell, of an interval within the line and of one beneath a value; the room between two columns."""
 LINE, STACKED, HEADS, CAPTION = 10.5, 20.0, 34.0, 11.0
@@ -111,7 +111,7 @@ def breakable_text(said: str) -> str:
 def grid_float(name: str, grid: tables.Grid) -> Float:
     """Values or differences of arms: columns by metric, strict ones before those of answers alone."""
     metrics = sorted(grid.metrics, key=lambda metric: metric.startswith("answer_"))
-    mixed = len({text.over_prompts(cell.estimate) for cell in grid.cells.values() if cell.estimate.over}) > 1
+    mixed = len({text.for_base(cell.estimate) for cell in grid.cells.values() if cell.estimate.over}) > 1
     against = {cell.against for cell in grid.cells.values()}
     single = len(against) == 1
     rows = {row: next(cell for key, cell in grid.cells.items() if key[0] == row) for row in grid.rows}
@@ -133,7 +133,7 @@ def grid_float(name: str, grid: tables.Grid) -> Float:
 def _cell(cell: tables.Cell | None, metric: str, mixed: bool) -> Cell:
     if cell is None or math.isnan(cell.estimate.value):
         return Cell("--")
-    marks = [cell.mark, text.OVER_PROMPTS if mixed and text.over_prompts(cell.estimate) else ""]
+    marks = [cell.mark, text.FOR_BASE if mixed and text.for_base(cell.estimate) else ""]
     return _interval(cell.estimate, metric, bool(cell.against))._replace(mark=" ".join(MARKS[mark] for mark in marks if mark))
 
 
@@ -174,13 +174,10 @@ def _grid_caption(grid: tables.Grid, metrics: Sequence[str], against: str) -> st
 
 def _over(found: Sequence[estimate.Estimate]) -> list[str]:
     """What the intervals of a table are uncertain over."""
-    over = {one.over: text.over_prompts(one) for one in found if one.over}
-    seeds, prompts = ([name for name, is_prompts in over.items() if is_prompts == wanted] for wanted in (False, True))
-    if seeds and prompts:
-        return [f"Brackets: 95 % intervals over {_listed(seeds)}, with the test problems held fixed; $p$: over problems alone."]
-    if seeds:
-        return [f"Brackets: 95 % intervals over {_listed(seeds)}, with the test problems held fixed."]
-    return ["Brackets: 95 % intervals over the test problems, for these models alone."] if prompts else []
+    over = {one.over: text.for_base(one) for one in found if one.over}
+    every, one_base = ([name for name, is_one in over.items() if is_one == wanted] for wanted in (False, True))
+    marked = f"; $b$: for {_listed(one_base)}" if every and one_base else ""
+    return [f"Brackets: 95 % intervals for {_listed(every or one_base)}{marked}."] if over else []
 
 
 def contrast_float(name: str, made: contrast.Comparison) -> Float:
@@ -370,14 +367,18 @@ def claims_latex(claims: Sequence[Mapping[str, Any]], cite: Callable[[str], str]
         value, low, high = (math.nan if found[key] is None else float(found[key]) for key in ("value", "low", "high"))
         shown = "--" if math.isnan(value) else _interval(estimate.Estimate(value, low, high), metric, signed).latex(False)
         said = text.latex_text(claim["says"]) + cite(claim.get("source", ""))
-        bound = text.latex_text(_bound(test, metric, signed))
+        bound = text.latex_text(_bound(claim, metric, signed))
         said += rf"\newline{{\scriptsize {breakable_text(what)}}}"
         lines.append(rf"{said} & {bound} & {shown} & {claim['verdict']} \\ \addlinespace[3pt]")
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", r"\end{table*}"]) + "\n"
 
 
-def _bound(test: Mapping[str, Any], metric: str, signed: bool) -> str:
-    measure = measure_of(metric)
+def _bound(claim: Mapping[str, Any], metric: str, signed: bool) -> str:
+    measure, test = measure_of(metric), claim["test"]
+    if "effect" in claim:
+        return f"published {claim['effect']:+g}".replace("-", "−")
+    if test.get("at_least") is test.get("at_most") is None and "margin" in test:
+        return f"within ±{measure.shown(test['margin'])}"
     if test.get("within") is not None:
         return " to ".join(measure.shown(one) for one in test["within"])
     sign, key = ("≥", "at_least") if test.get("at_least") is not None else ("≤", "at_most")

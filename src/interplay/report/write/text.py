@@ -26,10 +26,10 @@ CONTRAST_FIELDS = ["column", "cell", "name", "arm", "chosen", "tuning", "estimat
 CONTRAST_FIELDS += ["against", "difference", "difference_low", "difference_high", "difference_over", "floor", "floor_low"]
 CONTRAST_FIELDS += ["floor_high", "floor_arm", "floor_twin", "identical_sd", "identical_runs", "p", "p_adjusted", "correction"]
 CONTRAST_FIELDS += ["tests", "verdict", "evaluations", "missing"]
-OVER_PROMPTS = "ᵖ"
+FOR_BASE = "ᵇ"
 ESCAPES = str.maketrans({"&": r"\&", "%": r"\%", "_": r"\_", "#": r"\#", "†": r"$^\dagger$", "‡": r"$^\ddagger$"})
 ESCAPES |= str.maketrans({"\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "^": r"\^{}", "~": r"\~{}"})
-ESCAPES |= str.maketrans({"−": "$-$", "–": "--", "·": r"$\cdot$", "<": "$<$", OVER_PROMPTS: "$^p$"})
+ESCAPES |= str.maketrans({"−": "$-$", "–": "--", "·": r"$\cdot$", "<": "$<$", FOR_BASE: "$^b$"})
 GREEK = "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi o pi rho varsigma sigma tau upsilon phi chi psi"
 LETTERS = {chr(0x3B1 + place): rf"$\{name}$" for place, name in enumerate([*GREEK.split(), "omega"]) if name != "o"}
 LETTERS |= {">": "$>$", "|": "$|$", '"': "''", "≥": r"$\geq$", "≤": r"$\leq$", "×": r"$\times$", "±": r"$\pm$", "→": r"$\to$"}
@@ -44,14 +44,14 @@ ELEMENT = re.compile(r"<(?=[A-Za-z/!?])")
 
 
 def interval_text(estimate: Estimate, signed: bool, metric: str, marked: bool = True) -> str:
-    """`[38.0, 44.4]` in the unit of the metric, `marked` where it is uncertain over prompts and not over seeds."""
+    """`[38.0, 44.4]` in the unit of the metric, `marked` where it is for one base alone."""
     low, high = (measure_of(metric).shown(end, signed) for end in (estimate.low, estimate.high))
-    return f"[{low}, {high}]{OVER_PROMPTS if marked and over_prompts(estimate) else ''}"
+    return f"[{low}, {high}]{FOR_BASE if marked and for_base(estimate) else ''}"
 
 
-def over_prompts(estimate: Estimate) -> bool:
-    """Whether the interval is a bootstrap over prompts."""
-    return "prompts" in estimate.over
+def for_base(estimate: Estimate) -> bool:
+    """Whether the interval is for one base alone; in results of before these words, over its prompts."""
+    return estimate.over.startswith("this base") or "prompts (" in estimate.over
 
 
 def per_seed(estimate: Estimate, signed: bool, metric: str) -> str:
@@ -181,13 +181,12 @@ def grid_notes(grid: Grid) -> list[str]:
     said += [note for note in dict.fromkeys(each.note for each in METRICS) if note in used]
     said += [one.note for one in BASELINES if any(metric_row(metric).baseline is one for _, metric in grid.prior)]
     if any(not np.isnan(cell.estimate.detectable) for cell in cells):
-        said.append("MDE: the smallest true difference that this number of seeds would find with 80 % power at the 5 % level.")
+        said.append("MDE: the smallest true difference that these bases and prompts would find with 80 % power at the 5 % level.")
     said += [f"{mark}: {MARKS[mark]}." for mark in MARKS if any(cell.mark == mark for cell in cells)]
-    over = dict.fromkeys(cell.estimate.over for cell in cells if cell.estimate.over and not over_prompts(cell.estimate))
-    if over:
-        said.append(f"Intervals are uncertain over {' or '.join(over)}, with the test prompts held fixed.")
-    if any(over_prompts(cell.estimate) for cell in cells):
-        said.append(f"{OVER_PROMPTS}: uncertain over prompts alone, since there is one model or all seeds agree exactly.")
+    over = dict.fromkeys(cell.estimate.over for cell in cells if cell.estimate.over and not for_base(cell.estimate))
+    said += [f"Intervals are for {' or '.join(over)}."] if over else []
+    of_base = dict.fromkeys(cell.estimate.over for cell in cells if for_base(cell.estimate))
+    said += [f"{FOR_BASE}: for {' or '.join(of_base)}; another base may differ by more."] if of_base else []
     counts = {column_label(cell.column): cell.estimate.n_prompts for cell in cells if cell.estimate.n_prompts}
     samples = sorted({cell.estimate.n_samples for cell in cells if cell.estimate.n_samples})
     said.append(f"Prompts: {', '.join(f'{count} in {column}' for column, count in counts.items())}.")
@@ -310,13 +309,13 @@ def contrast_notes(made: Comparison) -> list[str]:
     against, tune, seeds = made.lineup.against, made.contrast.tune, made.blocks[0].rows[0].estimate.seeds if made.blocks else ()
     rows = [row for block in made.blocks for row in block.rows]
     holm = made.contrast.correction == "holm"
-    sources = f"; {OVER_PROMPTS}: the bootstrap over prompts" if any(over_prompts(row.gap) for row in rows) else ""
+    of_base = f"; {FOR_BASE}: for this base alone" if any(for_base(row.gap) for row in rows) else ""
     adjusted = f". Adjusted by Holm's method for all {made.tests} comparisons of this table" if holm else ""
     said = [
         f"Percent; differences to {against} in points, with the 95 % interval in brackets and the value at each seed.",
         f"Better or worse: p{', adjusted,' if holm else ''} is below 0.05 and the difference is larger than the noise floor. All "
         "else is no information: these runs show no difference, which does not make the two equal.",
-        f"p: the paired t test over seeds{sources}{adjusted}.",
+        f"p: the t test of the interval, paired by seed and prompt{of_base}{adjusted}.",
     ]
     if tune is not None:
         tries = len(made.lineup.contenders[0].tries)
