@@ -247,7 +247,7 @@ def find_garbage(configs: Path, results: Path, extra: Iterable[Path] = (), older
     if not read:
         remedy = "`interplay plan --all --write` writes locks"
         raise model.UserError(f"{configs / 'plans'}: holds no lock, so nothing is known to be needed; {remedy}")
-    if found.keys() - set().union(*held.values()):  # else nothing hangs on what brief locks leave out
+    if found.keys() - set().union(*held.values()):  # else all is in the other locks
         held |= {name: set(locks.whole_stages(lock, configs)) for name, lock in read.items() if not lock.stages}
     library = state.Library({}, results, found, locks.stages_of(read))
     roots = _roots(configs, results, held, found, library, older_than)
