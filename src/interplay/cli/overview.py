@@ -8,8 +8,8 @@ from typing import Any, NamedTuple, cast
 
 from interplay.cli.common import Grid
 from interplay.core import artifact, metrics, model
+from interplay.core.metrics import size
 from interplay.report.spec import ReportSpec
-from interplay.report.write.plain import size
 from interplay.results import cause, estimate, locks, payloads, state
 from interplay.run import graph
 from interplay.study.plan import Plan
