@@ -114,7 +114,7 @@ def cell_lines(cell: Cell) -> list[str]:
     if np.isnan(found.value):
         return ["missing"]
     value, *others = estimate_lines(found, cell.metric, signed)
-    effect = "" if np.isnan(found.detectable) else f"MDE {measure_of(cell.metric).shown(found.detectable)}"
+    effect = "" if np.isnan(found.detectable) else f"MDE {metrics.measure_of(cell.metric).shown(found.detectable)}"
     return [line for line in (value + cell.mark, *others, effect) if line]
 
 
@@ -189,7 +189,7 @@ def _unit(grid: Grid) -> str:
     """What the numbers are in: percent, or another unit by metric where there is one."""
     others = [metric for metric in grid.metrics if metrics.measure_of(metric) is not metrics.SHARE]
     whole = [] if len(others) == len(grid.metrics) else ["percent"]
-    said = ", ".join([*whole, *(f"{column_label('', metric)} {measure_of(metric).in_unit}" for metric in others)])
+    said = ", ".join([*whole, *(f"{column_label('', metric)} {metrics.measure_of(metric).in_unit}" for metric in others)])
     return said[:1].upper() + said[1:]
 
 
