@@ -152,7 +152,7 @@ def _reads_records(plan: Plan, digest: str) -> bool:
 
 
 def write_shown(plan: Plan, results: Path, docs: Path) -> None:
-    """`metrics/<study>.<scale>.json`, and in `tables/<study>.<scale>/` the report's tables as CSV and LaTeX with `scores.csv` and
+    """`metrics/<study>.<scale>.json`, and in `tables/<study>.<scale>/` the report's tables as CSV with `scores.csv` and
     `curves.csv`, below `docs`. Raises UserError when the report is not finished."""
     report = artifact.folder(results, "report", plan.report)
     if not artifact.done(report):
@@ -162,7 +162,7 @@ def write_shown(plan: Plan, results: Path, docs: Path) -> None:
     cells = {f"{table}/{key}": cell for table, of in tables.items() for key, cell in of.items() if isinstance(cell, list)}
     claims = {claim["says"]: claim["verdict"] for claim in record["claims"]}
     artifact.write_json(docs / "metrics" / f"{name}.json", {"claims": claims, **_nested(cells)})
-    made = {path.name: path.read_bytes() for path in sorted((report / "tables").glob("*")) if path.suffix in (".csv", ".tex")}
+    made = {path.name: path.read_bytes() for path in sorted((report / "tables").glob("*.csv"))}
     made["scores.csv"] = _csv(["label", "arm", "column", "metric", "value", "low", "high"], _leading(spec, tables))
     made["curves.csv"] = _csv(*_curves(spec, results))
     payloads.write_folder(docs / "tables" / name, made)
