@@ -78,6 +78,8 @@ class Plan:
     """Stages of the study that are on no path and that no other stage reads."""
     at: str = ""
     """With what addresses of its stages begin: the study, and `.scale` unless that is the project's default."""
+    pilot: Mapping[str, Any] | None = None
+    """What a pilot of the scale, or of the study at it, measured (`study.spec.Pilot`)."""
 
     def address(self, stage: Stage) -> str:
         """What a stage is called everywhere, and found by: `study/arm/stage@seed`, `study.scale/data.edge`."""
