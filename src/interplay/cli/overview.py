@@ -9,12 +9,12 @@ from typing import Any, NamedTuple, cast
 from interplay.cli.common import Grid
 from interplay.core import artifact, metrics, model
 from interplay.data.spec import ProblemsSpec
-from interplay.model.spec import SourceSpec
 from interplay.report.claim_spec import Claim
 from interplay.report.metric_spec import is_pass_rate
 from interplay.report.spec import ReportArm, ReportSpec
 from interplay.report.write.plain import size
 from interplay.results import cause, estimate, locks, payloads, state
+from interplay.run import graph
 from interplay.study.plan import Plan
 
 MOST = 200
@@ -46,6 +46,8 @@ class Overview(NamedTuple):
     drifted: dict[str, list[str]]
     continued: dict[str, tuple[str, float]]
     """RL stages that start from the end of a finished shorter run: its digest, and its share of the steps."""
+    lacking: dict[str, str]
+    """Stages to make that a launch would refuse -> what is not on this machine, and the remedy."""
 
     def of_state(self, *names: str) -> list[str]:
         """The plan's stages in one of these states, in its order."""
@@ -80,6 +82,11 @@ def read_overview(plan: Plan, configs: Path, results: Path, full: bool = False) 
         passed_over=passed_over,
         drifted=state.drifted_stages(results, done),
         continued=estimate.continued_runs(library, found),
+        lacking={
+            digest: why
+            for digest, stage in plan.stages.items()
+            if states[digest].state in TO_DO and (why := graph.lacking_input(stage))
+        },
     )
 
 
@@ -127,6 +134,7 @@ def overview_json(seen: Overview) -> dict[str, Any]:
         "causes": [cause.cause_json(one) for one in seen.causes],
         "unexplained": seen.passed_over,
         "drifted": seen.drifted,
+        "not_here": {plan.address(plan.stages[digest]): why for digest, why in seen.lacking.items()},
         "goes_on": {digest: {"from": shorter, "share": share} for digest, (shorter, share) in seen.continued.items()},
     }
 
@@ -253,14 +261,12 @@ def _sums(seen: Overview) -> list[str]:
 
 
 def _not_here(seen: Overview) -> list[str]:
-    """Models from outside that a launch would not find."""
-    left = [seen.plan.stages[digest] for digest in seen.of_state(*TO_DO)]
-    lacking = {seen.plan.address(one): one.spec for one in left if isinstance(one.spec, SourceSpec) and not one.run.path}
-    return [
-        f"not here: {name} ({spec.sha256[:12]}): a launch is refused; `interplay adopt FOLDER` adds it, or give path in the study"
-        for name, spec in lacking.items()
-        if spec.sha256
-    ]
+    """What a launch would not find, and the stages that read it."""
+    readers: dict[str, list[str]] = {}
+    for digest, why in seen.lacking.items():
+        readers.setdefault(why, []).append(seen.plan.address(seen.plan.stages[digest]))
+    more = {why: f" and {len(names) - 1} more" if len(names) > 1 else "" for why, names in readers.items()}
+    return [f"not here: {names[0]}{more[why]}: {why}" for why, names in readers.items()]
 
 
 def power_lines(plan: Plan) -> list[str]:
@@ -299,7 +305,8 @@ def _power_of(plan: Plan, claim: Claim) -> str:
         return said
     power = found.power(distance)
     need = next((n for n in range(3, MOST) if planned(n).power(distance) >= POWER), None) if power < POWER else None
-    needed = model.plural(need, "base" if bases > 1 else "run") if need else "more prompts"
+    beyond = "more prompts" if planned(10**6).power(distance) < POWER else f"over {MOST} replicates"
+    needed = model.plural(need, "base" if bases > 1 else "run") if need else beyond
     return f"{said}, power {power:.2f}{f', below {POWER:g}: needs {needed}' if power < POWER else ''}"
 
 
