@@ -1,4 +1,4 @@
-"""How often the report's 95 % intervals hold what they are for, how often an A/A pair is told apart, and the power of a test.
+"""How often the report's 95 % intervals hold what they are for, how often an A/A pair is found to differ, and the power of a test.
 
     OMP_NUM_THREADS=1 PYTHONPATH=src python bench/coverage.py                    # 4,000 repetitions: some minutes on one core
     OMP_NUM_THREADS=1 PYTHONPATH=src python bench/coverage.py --repetitions 500
@@ -95,7 +95,7 @@ SCENES = {
 def row(name: str, scene: Scene, replicates: int, repetitions: int) -> str:
     """One line of the table."""
     random = np.random.default_rng(zlib.crc32(f"{name} {replicates}".encode()))
-    held, apart, widths, plain = np.zeros(2), 0, 0.0, 0
+    held, rejected, widths, plain = np.zeros(2), 0, 0.0, 0
     done = 0
     while done < repetitions:
         count = min(repetitions - done, max(1, 2_000_000 // (replicates * scene.prompts)))
@@ -107,11 +107,11 @@ def row(name: str, scene: Scene, replicates: int, repetitions: int) -> str:
                 held[at] += low <= true <= high
             low, high = difference.interval(SIGNED)
             widths += (high - low) / 2
-            apart += difference.p_value() < LEVEL
+            rejected += difference.p_value() < LEVEL
             low, high = t_interval(gaps.mean(1), SIGNED)
             plain += low <= gap <= high
         done += count
-    shares = [f"{100 * number / repetitions:6.1f}" for number in (*held, widths, apart, plain)]
+    shares = [f"{100 * number / repetitions:6.1f}" for number in (*held, widths, rejected, plain)]
     return f"{name:<18}{replicates:3d}  {100 * first:5.1f} {100 * gap:+6.1f}  {'  '.join(shares)}"
 
 
