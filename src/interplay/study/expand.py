@@ -281,7 +281,7 @@ def expand(name: str, scale_name: str, study: Study, scale: Scale, configs: Path
     display = {"shown": answers.looks(*made), "placed": answers.places(*made), "key_figure": study.key_figure}
     report = _report(base, rows, lineups, {"study": name, "scale": scale_name, **display})
     pilot = base.scale.pilot.model_dump() if base.scale.pilot else None
-    return Plan(name, scale_name, base.plan.stages, report, unused, pilot=pilot)
+    return Plan(name, scale_name, base.plan.stages, report, unused, scale.lock == "report", pilot=pilot)
 
 
 def parse(name: str, study: Study, scale: Scale, configs: Path) -> ArmContext:
