@@ -279,7 +279,7 @@ def expand(name: str, scale_name: str, study: Study, scale: Scale, configs: Path
     made = (study, base.arms, lambda arm, key: value[arm](key), base.place)
     display = {"shown": answers.looks(*made), "placed": answers.places(*made), "key_figure": study.key_figure}
     report = _report(base, rows, lineups, {"study": name, "scale": scale_name, **display})
-    return Plan(name, scale_name, base.plan.stages, report, unused)
+    return Plan(name, scale_name, base.plan.stages, report, unused, scale.lock == "report")
 
 
 def parse(name: str, study: Study, scale: Scale, configs: Path) -> ArmContext:

@@ -256,6 +256,9 @@ class Scale(Model):
     studies: list[str] | None = None
     """Studies whose plans at this scale are committed and checked; null: all. Others run at it without a lock, where they fit."""
 
+    lock: Literal["stages", "report"] = "stages"
+    """What is committed of a plan: a line for each stage, or the report's digest alone; the other digests are then planned again
+    from a commit where they are asked for."""
     tasks: FamilyKeys = {}
     """Name of a family -> keys of its task; the study's override them."""
     bands: dict[str, Annotated[list[Count], Field(min_length=1)]]

@@ -169,7 +169,7 @@ def write_views(client: Any, experiment: str, views: Sequence[View], now_ms: int
             client.set_experiment_tag(experiment, TAG + view.key, json.dumps(value))
     links = {view.key: f"[{view.name}]({_path(experiment, view)})" for view in views}
     first, _, more = tags.get(NOTE, "").partition("\n")
-    if not first or VIEW in first:  # else it is a note of somebody's own
+    if not first or VIEW in first:  # else it is a user's own note
         others = [link for link in first.split(LINK_SEPARATOR) if link and not any(f"{VIEW}={key}&" in link for key in links)]
         written = "\n".join([LINK_SEPARATOR.join([*links.values(), *others]), *([more] if more else [])])
         if written != tags.get(NOTE):
