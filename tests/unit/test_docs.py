@@ -100,7 +100,7 @@ def test_the_counts_of_the_findings_are_those_of_the_results() -> None:
     assert f"Of {published.total()} claims in the committed results" in words
     assert (
         f"**{left['supported']} are supported, {left['inconclusive']} inconclusive, {left['refuted']} refuted, "
-        f"{left['not judged']} not judged and {len(withdrawn)} withdrawn**"
+        f"{left['indicated'] + left['indicated against']} indicated on one base and {len(withdrawn)} withdrawn**"
     ) in words
     assert f"Of {fights['no information'] + fights['better'] + fights['worse']} comparisons" in words
     assert (

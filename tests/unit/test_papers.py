@@ -260,7 +260,7 @@ def test_every_claim_of_the_central_paper_has_a_line_run_or_not(root: Path, monk
     old.rename(root / "docs/results/interplay.toy.laptop.json.gz")
     (first, _) = papers.study_rows(root, "interplay/toy")
     assert first[4].startswith("laptop: +39.6 [")
-    assert first[4].endswith(" points over 3 seeds")
+    assert first[4].endswith(" points for any base, any prompt (3 bases, 1 prompts)")
     assert first[5] == "**supported**"
 
 

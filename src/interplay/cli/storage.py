@@ -227,7 +227,9 @@ def _rebuild_tables(plan: Plan) -> None:
 
 
 def _pull_stages(plans: list[Plan]) -> None:
-    """Fetch the payloads that DVC's pointers list."""
+    """Fetch the payloads that DVC's pointers list, and make pages again, which show what was not here."""
+    from interplay.cli import results
+
     folders = _stage_folders(plans)
     wanted = [folder for folder in folders if not _is_complete(folder)]
     known = payloads.stored_folders(wanted)
@@ -236,6 +238,11 @@ def _pull_stages(plans: list[Plan]) -> None:
         artifact.check(folder)
     present, unstored = len(folders) - len(wanted), len(wanted) - len(known)
     print_visible(f"{count} files of {len(known)} stages pulled; {present} were here, {unstored} are not stored")
+    for plan in plans if count else []:
+        page = artifact.folder(RESULTS, "report", plan.report) / "report.html"
+        if page.exists():
+            page.unlink()
+            print_visible(results.report_lines(plan)[-1])
 
 
 def _pull_records(plans: list[Plan]) -> None:

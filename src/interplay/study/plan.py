@@ -81,6 +81,8 @@ class Plan:
     """Whether the lock names the report alone (`Scale.lock`)."""
     at: str = ""
     """With what addresses of its stages begin: the study, and `.scale` unless that is the project's default."""
+    pilot: Mapping[str, Any] | None = None
+    """What a pilot of the scale, or of the study at it, measured (`study.spec.Pilot`)."""
 
     def address(self, stage: Stage) -> str:
         """What a stage is called everywhere, and found by: `study/arm/stage@seed`, `study.scale/data.edge`."""
