@@ -228,6 +228,8 @@ def mix_hash(number: int) -> int:
 
 BITS = VALUED, NAMED, BAD_VALUE, BAD_PARENTS, BAD_OPERATOR, EXTRA, UNREADABLE = (1, 2, 4, 8, 16, 32, 64)
 """Bits of a node: it has a value; its parents are named; and what is wrong."""
+STATED = 128
+"""Bit of the goal of a reverse problem: the equation is stated, its form equal to its given value."""
 ERRORS = ("truncated", "parse", "missing_node", "dependency", "operator", "value", "extra_node", "answer")
 """Error classes of `tally`."""
 _OPERATOR_FREE = ~BAD_OPERATOR
@@ -251,6 +253,7 @@ def tally(state: list[int], expected: list[int], options: spec.Verify, readable:
         else:
             value += bool(bits & BAD_VALUE)
             dependency += bool(bits & BAD_PARENTS or wanted & NAMED & ~bits)
+            missing += bool(wanted & STATED & ~bits)
             operator += bool(bits & BAD_OPERATOR)
     return correct, missing, dependency, operator, value, extra, int(readable), answer
 

@@ -124,7 +124,8 @@ PyObject *counted(const Problem *problem, const int *state, int operator, int ex
     if (unsure) return unknown();
     for (int at = 0; at < problem->necessary; at++) {
         const int bits = operator ? state[at] : state[at] & ~BAD_OPERATOR;
-        const int wanted = problem->nodes[at].count ? VALUED | NAMED : VALUED;
+        const int equation = problem->reverse && at == problem->necessary - 1 ? STATED : 0;
+        const int wanted = VALUED | (problem->nodes[at].count ? NAMED : 0) | equation;
         if (bits == wanted) {
             correct++;
         } else if (!(bits & VALUED)) {
@@ -132,6 +133,7 @@ PyObject *counted(const Problem *problem, const int *state, int operator, int ex
         } else {
             value += (bits & BAD_VALUE) != 0;
             dependency += bits & BAD_PARENTS || wanted & NAMED & ~bits;
+            missing += (equation & ~bits) != 0;
             operators += (bits & BAD_OPERATOR) != 0;
         }
     }

@@ -145,19 +145,24 @@ static int node_bits(const Step *step, int place) {
     return bits | worked_bits(step, node);
 }
 
-// Whether an equation holds at the true value of the unknown; -1 where the step is none.
-static int equation_holds(const Step *step) {
+// Whether an equation holds at the true value of the unknown; -1 where the step is none. `stated`: whether it is the goal's form
+// and the value that is given for it.
+static int equation_holds(const Step *step, int *stated) {
     const Problem *problem = step->problem;
+    const Form given = {0, problem->values[problem->necessary - 1]};
+    int form = 0, number = 0;
     if (!problem->reverse || step->letters || step->count < 2) return -1;
     long long value = 0;
     int holds = 1;
     for (int at = 0; at < step->count; at++) {
         const Part *part = step->parts + at;
         if (!part->known) return -1;
+        form |= same(part->form, problem->forms[problem->necessary - 1]), number |= same(part->form, given);
         const long long side = residue(plus(times(part->form.slope, problem->values[0]), part->form.rest), problem->modulus);
         if (at && side != value) holds = 0;
         value = side;
     }
+    *stated = form && number;
     return holds;
 }
 
@@ -196,9 +201,11 @@ PyObject *judge_terse(PyObject *from, PyObject *completion, int operator) {
         } else if ((step.letters | (step.name < 0 ? 0 : BIT(step.name))) & ~known) {
             return unknown();
         } else if (step.name < 0) {
-            const int holds = equation_holds(&step);
+            int stated = 0;
+            const int holds = equation_holds(&step, &stated);
             if (holds < 0) readable = 0;
             if (!holds) state[problem.necessary - 1] |= BAD_VALUE;
+            if (holds > 0 && stated) state[problem.necessary - 1] |= STATED;
         } else if (step.places[step.name] >= problem.necessary) {
             extras |= BIT(step.places[step.name]);
         } else {

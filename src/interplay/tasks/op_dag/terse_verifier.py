@@ -48,8 +48,8 @@ def gold(problem: Problem) -> Gold:
         effects[definition], effects[whole[place]] = (place, NAMED if parents else VALUED), (place, whole_bits)
         needs.append(sum(1 << parent for parent in parents))
         expected.append(whole_bits)
-    for text in equations:
-        effects[text] = (problem.goal, 0)
+    if equations:
+        expected[problem.goal] |= dag.STATED
     places = {node[0]: place for place, node in enumerate(problem.nodes)}
     return Gold(problem, places, forms, needs, expected, effects)
 
@@ -100,12 +100,14 @@ def _value_bits(truth: Gold, place: int, step: Step) -> int:
 
 def _equation_effect(truth: Gold, step: Step) -> Effect:
     """The effect of a step without a name, which must hold at the unknown's true value; a wrong one counts against the goal's
-    value."""
+    value. One of them must be the goal's form and the value that is given for it."""
     problem = truth.problem
     if problem.mode != REVERSE or step.letters or len(step.numbers) < 2 or None in step.numbers:
         return problem.necessary, UNREADABLE
     sides = {reduce_form((0, a * problem.answer + b), problem.modulus) for a, b in filter(None, step.numbers)}
-    return problem.goal, 0 if len(sides) == 1 else BAD_VALUE
+    if len(sides) > 1:
+        return problem.goal, BAD_VALUE
+    return problem.goal, dag.STATED if {truth.forms[problem.goal], (0, problem.values[-1])} <= set(step.numbers) else 0
 
 
 # Intermediate names. A name that is no node of the problem may be an intermediate result (`qa+b,dq+c` for `da+b+c`): a definition
@@ -288,7 +290,8 @@ def _intermediate(scope: Scope, at: int, step: Step, users: dict[int, set[int]],
 # - order: its first value follows the first values of all its parents; otherwise, too, a dependency mismatch.
 # - value: the number (in reverse mode the linear form) equals the gold one. The substituted numbers must be the parents' values
 #   and the constant, and all sides of a chain must be equal; with a modulus a value is a residue. A node with two values is
-#   wrong, since one of them is. An equation must hold at the unknown's true value; a wrong one counts against the goal.
+#   wrong, since one of them is. An equation must hold at the unknown's true value; a wrong one counts against the goal, and so
+#   does a reverse solution that never sets the goal's form equal to its given value.
 # - operator (an option): every expression uses the gold operator, and a difference names its operands in the gold order. Without
 #   the option the operator of a definition is ignored, as published; but substituted numbers must still give the stated value.
 
