@@ -274,3 +274,21 @@ def test_the_verdict_does_not_depend_on_what_was_judged_before():
     texts += [text.replace("2", "3") for text in texts] + [text.replace("a", "q") for text in texts] + [GOLD, "!"]
     warm = [verify(problem, text, EXACT) for problem in problems for text in texts]
     assert warm == [verify(Problem(*problem), text, EXACT) for problem in problems for text in texts]  # each time a new one
+
+
+@given(cases(), st.integers(0, 10**6))
+def test_a_value_without_its_arithmetic_passes_unless_it_is_asked_for(case: tuple[OpDag, Problem], which: int) -> None:
+    task, problem = case
+    texts, gold = gold_sentences(problem, problem.necessary), render(problem, task).solution
+    assert verify(problem, gold, Verify(arithmetic=True)).strict
+    worked = [place for place in range(problem.necessary) if problem.nodes[place].operator]
+    if worked:
+        place = worked[which % len(worked)]
+        shown = texts.whole[place] if task.trace == "leaf_first" else texts.evaluations[place]
+        value = shown.rpartition("=")[2]
+        bare = f"{texts.definitions[place]}={value}" if task.trace == "leaf_first" else problem.nodes[place].name + value
+        body, mark, answer = gold.partition("#")
+        steps = ["|".join(bare if step == shown else step for step in part.split("|")) for part in body.split(",")]
+        spoilt = ",".join(steps) + mark + answer
+        assert verify(problem, spoilt, PLAIN).strict
+        assert verify(problem, spoilt, Verify(arithmetic=True)).error == "value"

@@ -249,7 +249,7 @@ static int find_answer(Text completion, Text *body, Text *answer) {
     }
 }
 
-static PyObject *judge(const Problem *problem, Text completion, int operator, Reading *reading, char *room) {
+static PyObject *judge(const Problem *problem, Text completion, int asked, Reading *reading, char *room) {
     Text rest, answer;
     int readable = 1;
     const int answered = find_answer(completion, &rest, &answer);
@@ -263,11 +263,11 @@ static PyObject *judge(const Problem *problem, Text completion, int operator, Re
         const int found = read_definition(reading, text);
         readable &= found >= 0 ? found : !starts(text, TEXT("Define")) && read_claim(reading, text, room);
     }
-    return counted(problem, reading->state, operator, reading->extra, readable, answered ? &answer : NULL);
+    return counted(problem, reading->state, asked, reading->extra, readable, answered ? &answer : NULL);
 }
 
 // The counts of a completion (`counted`). `weights` (MOST,): integers of 64 bits below PRIME.
-PyObject *judge_prose(PyObject *from, PyObject *completion, const char *weights, int operator) {
+PyObject *judge_prose(PyObject *from, PyObject *completion, const char *weights, int asked) {
     Problem problem;
     Reading reading;
     Text text;
@@ -278,7 +278,7 @@ PyObject *judge_prose(PyObject *from, PyObject *completion, const char *weights,
     reading.clauses = malloc((text.size + 8) * sizeof *reading.clauses);
     char *room = malloc(text.size + 1);
     PyObject *found = reading.terms && reading.sides && reading.clauses && room
-                          ? judge(&problem, text, operator, &reading, room)
+                          ? judge(&problem, text, asked, &reading, room)
                           : unknown();
     free(reading.terms), free(reading.sides), free(reading.clauses), free(room);
     return found;

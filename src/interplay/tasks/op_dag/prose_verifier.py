@@ -74,7 +74,7 @@ def _print(node: Node) -> int:
 
 def verify(problem: Problem, completion: str, options: spec.Verify) -> verdict.Verdict:
     """The verdict on any text as a solution of the problem. Never raises on account of the text."""
-    found = dag.compiled("judge_prose", problem, completion, WEIGHTS, options.operator)
+    found = dag.compiled("judge_prose", problem, completion, WEIGHTS, dag.asked_for(options))
     return dag.conclude(judge(problem, completion, options) if found is None else found, problem, options)
 
 

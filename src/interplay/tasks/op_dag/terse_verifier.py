@@ -73,12 +73,19 @@ def judge_step(truth: Gold, step: Step) -> Effect:
             bits |= BAD_VALUE
         if named.operators != set(node.operator) or (node.operator == "-" and named.letters != letters):
             bits |= BAD_OPERATOR
+    bits |= _unworked(node, step, bits)
     if worked:
         if worked.operands != tuple(sorted([truth.forms[parent] for parent in node.parents] + list(constant))):
             bits |= BAD_VALUE
         if worked.operators != set(node.operator):
             bits |= BAD_OPERATOR
     return place, bits
+
+
+def _unworked(node: dag.Node, step: Step, bits: int) -> int:
+    """The bit of a value without the numbers that it is worked out from; a form of two terms may be both (`b_+3=_+3`)."""
+    shown = step.worked or (len(step.numbers) > 1 and step.value and all(step.value))
+    return dag.UNWORKED if bits & VALUED and node.operator and not shown else 0
 
 
 def values_agree(truth: Gold, step: Step, values: dict[str, Form]) -> bool:
@@ -258,7 +265,7 @@ def _through(scope: Scope, step: Step, source: int) -> Effect:
         bits |= BAD_OPERATOR
     if not values_agree(truth, step, reach.values):
         bits |= BAD_VALUE
-    return place, bits
+    return place, bits | _unworked(node, step, bits)
 
 
 def _intermediate(scope: Scope, at: int, step: Step, users: dict[int, set[int]], valued: set[str]) -> list[Effect]:
@@ -294,11 +301,12 @@ def _intermediate(scope: Scope, at: int, step: Step, users: dict[int, set[int]],
 #   does a reverse solution that never sets the goal's form equal to its given value.
 # - operator (an option): every expression uses the gold operator, and a difference names its operands in the gold order. Without
 #   the option the operator of a definition is ignored, as published; but substituted numbers must still give the stated value.
+# - arithmetic (an option): a value of a node with an operator comes with the numbers that it is worked out from.
 
 
 def verify(problem: Problem, completion: str, options: spec.Verify) -> verdict.Verdict:
     """The verdict on any text as a solution of the problem, in either trace order. Never raises on account of the text."""
-    found = dag.compiled("judge_terse", problem, completion, options.operator)
+    found = dag.compiled("judge_terse", problem, completion, dag.asked_for(options))
     return dag.conclude(judge(problem, completion, options) if found is None else found, problem, options)
 
 
