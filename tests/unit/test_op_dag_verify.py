@@ -292,3 +292,24 @@ def test_a_value_without_its_arithmetic_passes_unless_it_is_asked_for(case: tupl
         spoilt = ",".join(steps) + mark + answer
         assert verify(problem, spoilt, PLAIN).strict
         assert verify(problem, spoilt, Verify(arithmetic=True)).error == "value"
+
+
+@given(cases(), st.integers(0, 6), st.integers(0, 6))
+def test_restatements_lengthen_a_gold_solution_and_nothing_else(case: tuple[OpDag, Problem], low: int, more: int) -> None:
+    task, problem = case
+    plain = render(problem, task)
+    longer = render(problem, task.model_copy(update={"restatements": (low, low + more)}))
+    assert (longer.prompt, longer.answer) == (plain.prompt, plain.answer)
+    steps, before = (re.split("[,|]", made.solution.partition("#")[0]) for made in (longer, plain))
+    assert low <= len(steps) - len(before) <= low + more
+    assert set(steps) == set(before)
+    assert verify(problem, longer.solution, EXACT).strict
+
+
+def test_with_restatements_the_length_of_a_solution_is_no_function_of_op() -> None:
+    def lengths(**knobs: object) -> dict[int, set[int]]:
+        return {op: {len(case(op, index, **knobs)[2]) for index in range(40)} for op in (3, 6)}
+
+    assert len(lengths()[3] & lengths()[6]) == 0
+    crossed = lengths(restatements=(0, 8))
+    assert len(crossed[3] & crossed[6]) > 5

@@ -60,6 +60,10 @@ class OpDag(Model):
     filler: Range = (0, 0)
     """Closed range of the number of neutral characters between definitions, drawn independently of op. It varies the prompt
     length, so that no op has an unseen prompt shape."""
+    restatements: Annotated[Range, Since((0, 0))] = (0, 0)
+    """Closed range of the number of values that a gold solution states once more, drawn independently of op. It varies the length
+    of solutions, which is otherwise a function of op. What looks for the first wrong step (the reward `steps`, the step
+    `intervention`) takes a restatement for one."""
 
     @field_validator("modulus")
     @classmethod
