@@ -26,6 +26,9 @@ def test_the_page_shows_what_is_there_and_names_what_failed_and_why(finished: La
     assert cause.startswith("quickstart.smoke/broken/gold@0 failed: step 2 of 22: loss")
     assert command.startswith("next: `interplay debug quickstart.smoke/broken/gold@0` makes it again")
     assert "no backup found" not in result.stderr
+    again = laboratory.process(*laboratory.command(*SMOKE))
+    assert again.returncode == 1
+    assert again.stderr.splitlines()[-2:] == [cause, command], "Snakemake's own words come before them"
     assert "partial report: results/by-name/quickstart.smoke/partial/report.html" in result.stdout + result.stderr
     assert finished.records().items() <= laboratory.records().items()
     page = (partial / "report.html").read_text()
@@ -45,7 +48,7 @@ def test_the_page_shows_what_is_there_and_names_what_failed_and_why(finished: La
     (laboratory.folder / STUDY).write_text(sound)
     result = laboratory.run("interplay", "run", STUDY, "--scale", "smoke", "--cores", "2")
     assert result.returncode == 0, result.stderr
-    assert "not judged      RL at the edge lifts the edge\n" in result.stdout
+    assert " RL at the edge lifts the edge\n" in result.stdout
     assert result.stdout.splitlines()[-1].startswith("report: results/report/")
     assert not partial.exists()
     assert (partial.parent / "report/report.html").exists()
@@ -59,7 +62,7 @@ def test_the_page_is_made_again_where_it_is_not_there(finished: Laboratory, labo
     page.unlink()
     asked = laboratory.run("interplay", "report", "quickstart", "--scale", "smoke")
     assert asked.returncode == 0, asked.stderr
-    assert "indicated (1 replicate)" in page.read_text()
+    assert "for this base, any prompt (1 run, " in page.read_text()
     assert (page.parent / "record.json").read_bytes() == record
 
 

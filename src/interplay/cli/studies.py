@@ -1,8 +1,10 @@
 """Studies from their first line to their verdicts: `interplay new`, `run`, `list` and `adopt`."""
 
+import contextlib
 import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -19,6 +21,8 @@ from interplay.study.plan import Plan
 
 NAME = re.compile(r"[a-z0-9_]+(/[a-z0-9_]+)*")
 PROFILE = "SNAKEMAKE_PROFILE"
+PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGTSTP)
+"""Signals to `interplay run` that Snakemake and its jobs get, too; the end of a terminal as SIGTERM."""
 LISTED = {"methods": "method", "tasks": "task", "scales": "scale"}
 """What can be listed -> its folder in configs/."""
 WIDTH = 100
@@ -141,6 +145,7 @@ def run_study(
     """
     from interplay.api import single
     from interplay.cli import results
+    from interplay.report.stats import notes
     from interplay.study import choices
 
     settings = [word for word in context.args if re.match(r"[\w.]+=", word)]
@@ -154,7 +159,7 @@ def run_study(
     more = [word for word in context.args if word not in settings] + (["--dry-run"] if dry else [])
     code = _run_snakemake(["all", *more, *_profile(profile), "--config", *chosen])
     if not dry or code:
-        for line in failure_lines(plan, bool(keys)) if code else results.report_lines(plan):
+        for line in notes.failure_lines(plan, RESULTS, LOGS, bool(keys)) if code else results.report_lines(plan):
             model.print_visible(line)
     if code:
         raise typer.Exit(code)
@@ -174,34 +179,32 @@ def _check_profile(given: str | None) -> None:
 
 
 def _run_snakemake(words: list[str]) -> int:
-    """Ctrl-C reaches Snakemake as well, which then ends in its own time."""
-    with subprocess.Popen([sys.executable, "-m", "snakemake", *words]) as process:
-        while True:
-            try:
-                return process.wait()
-            except KeyboardInterrupt:
-                continue
-
-
-def failure_lines(plan: Plan, edited: bool = False) -> list[str]:
-    """Of a study that did not end well: each stage that failed or stopped with its cause, and the next command. Empty where no
-    stage of it was started. A plan that is `edited` on the command line has stages that its file's addresses do not lead to."""
+    """Snakemake in a process group of its own, to which signals are passed on, so that they reach its jobs as well: these save
+    and stop. Ctrl-Z suspends all of them. It also stops when this process is killed (`forkserver.end_with_launcher`)."""
     from interplay.report.stats import notes
-    from interplay.results import catalog
+    from interplay.run import forkserver
 
-    stages = catalog.plan_json(plan)
-    why = notes.missing_reasons(stages, RESULTS, LOGS)
-    roots = [digest for digest in notes.missing_roots(stages, why) if notes.state_of(why[digest]) != "missing"]
-    if not roots:
-        return []
-    first, scale = plan.stages[roots[0]], f" --scale {plan.scale}" if plan.scale != common.default_scale() else ""
-    lines = [f"{plan.address(plan.stages[digest])} {why[digest]}" for digest in roots[: common.MOST_LISTED]]
-    lines += [f"and {len(roots) - len(lines)} more"] if len(roots) > len(lines) else []
-    again = f"`interplay run {plan.study}{scale}` tries again" if not edited else "the same command tries all again"
-    return [
-        *lines,
-        f"next: `interplay debug {first.digest if edited else plan.address(first)}` makes it again in the foreground; {again}",
-    ]
+    life = os.pipe()
+    environment = {**os.environ, forkserver.LAUNCHER: str(life[0]), notes.SWITCH: "0"}  # said here, after what Snakemake says
+    command = [sys.executable, "-m", "snakemake", *words]
+    with subprocess.Popen(command, env=environment, pass_fds=life[:1], process_group=0) as process:
+
+        def pass_on(number: int, frame: object) -> None:
+            with contextlib.suppress(ProcessLookupError):  # it has just ended
+                os.killpg(process.pid, signal.SIGTERM if number == signal.SIGHUP else number)
+                if number == signal.SIGTSTP:
+                    os.kill(os.getpid(), signal.SIGSTOP)
+                    os.killpg(process.pid, signal.SIGCONT)
+
+        passed = [number for number in PASSED_ON if signal.getsignal(number) != signal.SIG_IGN]  # nohup ignores SIGHUP
+        before = {number: signal.signal(number, pass_on) for number in passed}
+        try:
+            return process.wait()
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+            for end in life:
+                os.close(end)
 
 
 # -- list --------------------------------------------------------------------------------------------------------------

@@ -148,6 +148,11 @@ class SourceSpec(Model):
     revision: str | None = None
     """Commit of the hub repository, 40 hex digits: a branch name is refused, since its commit changes."""
 
+    def without_folder(self) -> str:
+        """Says that the model is not here, and the remedy."""
+        remedy = "import it with `interplay adopt FOLDER`, or give path in the study"
+        return f"source {str(self.sha256)[:12]}: not in results/; {remedy}"
+
     @model_validator(mode="after")
     def _one_source(self) -> "SourceSpec":
         if (self.sha256 is None) == (self.hub_id is None):

@@ -163,9 +163,10 @@ def _check_places(found: list[Placed], figure: Figure, place: KeyPlace) -> None:
         if (other := seen.setdefault(at, one.arm)) != one.arm:
             remedy = "name the arms of one of them in arms" if figure.form == "heat" else "put the other axes into their label"
             raise place.error(f"{one.arm} and {other} are in one place; {remedy}")
-    numbers = [one.x for one in found if not isinstance(one.x, str)]
-    if figure.log and (len(numbers) < len(found) or min(numbers) < 0):
-        raise place.key("log").error("only numbers from 0 on have a logarithm; take it away", True)
+    off = next((one for one in found if isinstance(one.x, str) or one.x < 0), None) if figure.log else None
+    if off:
+        why = f"{figure.x} of {off.arm} is {off.x}, and a logarithmic axis has room for numbers from 0 on"
+        raise place.key("log").error(f"{why}; take log away, or leave that arm out of arms", True)
 
 
 def _plain(value: Any) -> float | str:
