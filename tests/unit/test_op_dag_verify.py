@@ -253,8 +253,10 @@ def test_a_node_may_be_charged_for_its_value_and_for_its_parents():
     ("completion", "expected"),
     [
         ("cb*4,ba+2,a_|a_,b_+2=_+2,c(_+2)*4=4_+1|4_+1=4,4_=3#6", "none"),
-        ("cb*4,ba+2,a_|a_,b_+2=_+2,c4*(2+_)=4_+1#6", "none"),
-        ("cb*4,ba+2,a_|a_,b2+_,c1+4_|_=6#6", "none"),
+        ("cb*4,ba+2,a_|a_,b_+2=_+2,c4*(2+_)=4_+1|4_+1=4#6", "none"),
+        ("cb*4,ba+2,a_|a_,b2+_,c1+4_|4=1+4_#6", "none"),
+        ("cb*4,ba+2,a_|a_,b_+2=_+2,c4*(2+_)=4_+1#6", "value"),  # no equation
+        ("cb*4,ba+2,a_|a_,b2+_,c1+4_|_=6#6", "value"),  # not the goal's
         ("cb*4,ba+2,a6|a6,b6+2=1,c1*4=4#6", "value"),  # the answer guessed and carried forward
         ("cb*4,ba+2,a_|a_,b_+2=_+2,c(_+2)*4=4_+2|4_+2=4,4_=2#6", "value"),
         ("cb*4,ba+2,a_|a_,b_+2=_+2,c_+2*4=_+1#6", "value"),  # brackets forgotten

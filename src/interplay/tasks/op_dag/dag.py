@@ -252,9 +252,8 @@ def tally(state: list[int], expected: list[int], options: spec.Verify, readable:
         elif not bits & VALUED:
             missing += 1
         else:
-            value += bool(bits & (BAD_VALUE | UNWORKED))
+            value += bool(bits & (BAD_VALUE | UNWORKED) or wanted & STATED & ~bits)
             dependency += bool(bits & BAD_PARENTS or wanted & NAMED & ~bits)
-            missing += bool(wanted & STATED & ~bits)
             operator += bool(bits & BAD_OPERATOR)
     return correct, missing, dependency, operator, value, extra, int(readable), answer
 

@@ -132,9 +132,8 @@ PyObject *counted(const Problem *problem, const int *state, int asked, int extra
         } else if (!(bits & VALUED)) {
             missing++;
         } else {
-            value += (bits & (BAD_VALUE | UNWORKED)) != 0;
+            value += bits & (BAD_VALUE | UNWORKED) || equation & ~bits;
             dependency += bits & BAD_PARENTS || wanted & NAMED & ~bits;
-            missing += (equation & ~bits) != 0;
             operators += (bits & BAD_OPERATOR) != 0;
         }
     }

@@ -48,7 +48,8 @@ def gold(problem: Problem) -> Gold:
         effects[definition], effects[whole[place]] = (place, NAMED if parents else VALUED), (place, whole_bits)
         needs.append(sum(1 << parent for parent in parents))
         expected.append(whole_bits)
-    if equations:
+    for number, text in enumerate(equations):
+        effects[text] = problem.goal, 0 if number else dag.STATED
         expected[problem.goal] |= dag.STATED
     places = {node[0]: place for place, node in enumerate(problem.nodes)}
     return Gold(problem, places, forms, needs, expected, effects)
