@@ -57,6 +57,24 @@ def write_table(rows: pa.Table, out: Path) -> None:
     pq.write_table(rows.select(["index", "op", "key", "origin"]), out / "keys.parquet", compression="zstd")
 
 
+PART = 1 << 15
+"""Rows of a large file that are in memory at once."""
+
+
+def rows_at(file: pq.ParquetFile, places: Iterable[int]) -> list[dict[str, Any]]:
+    """The rows at these places of the file, in their order there. Row groups without one are not read."""
+    wanted, start, found = np.array(sorted(places), np.int64), 0, list[dict[str, Any]]()
+    for group in range(file.num_row_groups):
+        stop = start + file.metadata.row_group(group).num_rows
+        if ((wanted >= start) & (wanted < stop)).any():
+            at = start
+            for part in file.iter_batches(PART, row_groups=[group]):
+                found += part.take(wanted[(wanted >= at) & (wanted < at + len(part))] - at).to_pylist()
+                at += len(part)
+        start = stop
+    return found
+
+
 def read_table(path: Path, columns: list[str] | None = None) -> pa.Table:
     """The rows of an artifact, in order. Raises UserError when the file is absent or not Parquet."""
     file = path / "problems.parquet"
