@@ -53,14 +53,14 @@ sys.exit(main())
 """,
     "page of interplay open, one class": """
 from pathlib import Path
-from interplay.report.inspect import rollouts
-page = rollouts.browse_rollouts(Path("results/rl/ONE"), rollouts.Choice(error="missing_node", page=7))
+from interplay.report.inspect import stage_view
+page = stage_view.browse_rollouts(Path("results/rl/ONE"), stage_view.Choice(error="missing_node", page=7))
 print(page["total"], "of that class,", page["distinct"], "different,", len(page["rows"]), "shown")
 """,
     "page of interplay open, all": """
 from pathlib import Path
-from interplay.report.inspect import rollouts
-page = rollouts.browse_rollouts(Path("results/rl/ONE"), rollouts.Choice())
+from interplay.report.inspect import stage_view
+page = stage_view.browse_rollouts(Path("results/rl/ONE"), stage_view.Choice())
 print(page["total"], "rows,", page["distinct"], "different,", len(page["steps"]), "steps")
 """,
     "write: end of an RL stage": """

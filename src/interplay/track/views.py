@@ -193,15 +193,12 @@ ROLLOUT_COLUMNS = ("step", "band", "op", "strict", "answer", "score", "reward", 
 def rollout_table(plan: Plan, stage: Stage, results: Path) -> dict[str, Any]:
     """`rollouts.json` of an evaluation or of RL, in the layout of `mlflow.log_table`: completions with their prompts and gold
     answers, spread over the problems of an evaluation and over the end of an RL run. {} where none are here."""
-    out = artifact.folder(results, stage.kind, stage.digest)
-    path = next((out / name for name in ("rollouts.parquet", "samples.parquet") if (out / name).exists()), None)
-    if path is None:
+    from interplay.data.sets import open_kept, rows_at  # what only a stage with samples needs
+
+    file = open_kept(artifact.folder(results, stage.kind, stage.digest))
+    if file is None:
         return {}
-    from pyarrow import parquet  # what only a stage with samples needs
-
-    from interplay.data.sets import rows_at
-
-    with parquet.ParquetFile(path) as file:
+    with file:
         names, count = file.schema_arrow.names, file.metadata.num_rows
         spread = max(1, count // MOST_ROLLOUTS)
         last = range(max(0, count - MOST_ROLLOUTS), count)
