@@ -1,8 +1,10 @@
 """Studies from their first line to their verdicts: `interplay new`, `run`, `list` and `adopt`."""
 
+import contextlib
 import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -19,6 +21,8 @@ from interplay.study.plan import Plan
 
 NAME = re.compile(r"[a-z0-9_]+(/[a-z0-9_]+)*")
 PROFILE = "SNAKEMAKE_PROFILE"
+PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGTSTP)
+"""Signals to `interplay run` that Snakemake and its jobs get, too; the end of a terminal as SIGTERM."""
 LISTED = {"methods": "method", "tasks": "task", "scales": "scale"}
 """What can be listed -> its folder in configs/."""
 WIDTH = 100
@@ -175,16 +179,32 @@ def _check_profile(given: str | None) -> None:
 
 
 def _run_snakemake(words: list[str]) -> int:
-    """Ctrl-C reaches Snakemake as well, which then ends in its own time."""
+    """Snakemake in a process group of its own, to which signals are passed on, so that they reach its jobs as well: these save
+    and stop. Ctrl-Z suspends all of them. It also stops when this process is killed (`forkserver.end_with_launcher`)."""
     from interplay.report.stats import notes
+    from interplay.run import forkserver
 
-    env = {**os.environ, notes.SWITCH: "0"}  # said here, after what Snakemake says
-    with subprocess.Popen([sys.executable, "-m", "snakemake", *words], env=env) as process:
-        while True:
-            try:
-                return process.wait()
-            except KeyboardInterrupt:
-                continue
+    life = os.pipe()
+    environment = {**os.environ, forkserver.LAUNCHER: str(life[0]), notes.SWITCH: "0"}  # said here, after what Snakemake says
+    command = [sys.executable, "-m", "snakemake", *words]
+    with subprocess.Popen(command, env=environment, pass_fds=life[:1], process_group=0) as process:
+
+        def pass_on(number: int, frame: object) -> None:
+            with contextlib.suppress(ProcessLookupError):  # it has just ended
+                os.killpg(process.pid, signal.SIGTERM if number == signal.SIGHUP else number)
+                if number == signal.SIGTSTP:
+                    os.kill(os.getpid(), signal.SIGSTOP)
+                    os.killpg(process.pid, signal.SIGCONT)
+
+        passed = [number for number in PASSED_ON if signal.getsignal(number) != signal.SIG_IGN]  # nohup ignores SIGHUP
+        before = {number: signal.signal(number, pass_on) for number in passed}
+        try:
+            return process.wait()
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+            for end in life:
+                os.close(end)
 
 
 # -- list --------------------------------------------------------------------------------------------------------------

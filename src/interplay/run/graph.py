@@ -142,8 +142,8 @@ class Graph:
         return self._given(lambda run: run.cores())
 
     def resources(self) -> dict[str, "Given"]:
-        """Resources of a stage by Snakemake's names. Memory is in MiB, runtime in minutes; an empty name leaves the choice to the
-        cluster."""
+        """Resources of a stage by Snakemake's names. Memory is in MiB, runtime in minutes; an empty name, or none, leaves the
+        choice to the cluster."""
         of_run: dict[str, Callable[[execution.Run], int | str]] = {
             "mem_mb": lambda run: run.memory(),
             "runtime": lambda run: run.runtime,
@@ -154,7 +154,8 @@ class Graph:
         if any(stage.run.stack > 1 for stage in self.stages.values()):
             of_run["stack"] = lambda run: int(run.stack > 1)  # `--resources stack=N`: most jobs of stacks at once
         same = {**slurm.named_resources(self.site), "slurm_extra": slurm.sbatch_options(self.site)}
-        return {**same, **{name: self._given(function) for name, function in of_run.items()}}
+        given = {name: self._given(function) for name, function in of_run.items()}
+        return {**same, **{name: value for name, value in given.items() if value != ""}}
 
     def _given(self, function: Callable[[execution.Run], int | str]) -> "Given":
         """What all stages of the plans have, or a look-up of each stage's by its wildcards: Snakemake takes longer to call a
@@ -306,6 +307,7 @@ def on_start(graph: Graph, cores: int | None = None) -> None:
         if graph.finished:
             raise model.UserError("--config finished=true: only for `snakemake --report FILE`; leave it out to run stages")
         logging.getLogger("snakemake.logging").addFilter(_is_no_false_alarm)
+        forkserver.end_with_launcher()
         if cores:
             resources.launch_cores(cores)
         check_external(graph.to_make())

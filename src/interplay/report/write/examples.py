@@ -3,6 +3,7 @@
 Read from samples and problem sets where they are on disk; a report without them has neither. All choices are deterministic."""
 
 import re
+import shlex
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -10,6 +11,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 import pyarrow.parquet as pq
 
+from interplay.kinds.table import KINDS
 from interplay.report.inspect import compare
 from interplay.report.stats import frame
 from interplay.report.write import answers, headline, tables
@@ -154,6 +156,32 @@ def problem_rows(results: frame.Results, evaluation: str, wanted: Iterable[int])
         return {}
     rows = pq.read_table(path, columns=PROBLEM, filters=[("index", "in", list(wanted))]).to_pylist()
     return {row["index"]: row for row in rows}
+
+
+class Absent(NamedTuple):
+    """What a partial clone lacks of the finished stages that a page shows."""
+
+    stages: str
+    """`8 evaluate, 1 problems`; empty where all is here."""
+    completions: bool
+    """Whether evaluations have no samples here, or no problems."""
+    commands: list[tuple[str, str]]
+
+
+def absent_payloads(results: frame.Results) -> Absent:
+    """The stages of which a file of the record is not on this machine, by kind, and the commands that bring them."""
+    lacking = [
+        results.records[digest]["kind"]
+        for digest, folder in results.folders.items()
+        if any(not (folder / name).exists() for name in results.records[digest]["files"])
+    ]
+    spec, rows = results.spec, pd.Series(lacking).value_counts()
+    words = f"{shlex.quote(spec.study)} --scale {shlex.quote(spec.scale)}"
+    return Absent(
+        ", ".join(f"{count} {kind}" for kind, count in rows.items()),
+        any(KINDS[kind].makes in ("samples", "problems") for kind in rows.index),
+        [(f"interplay store pull {words}", "Fetch them from the DVC remote, and make this page again")],
+    )
 
 
 def _holds(path: Path, columns: list[str]) -> bool:
