@@ -209,23 +209,21 @@ ROLLOUT_COLUMNS = ("step", "band", "op", "strict", "answer", "score", "reward", 
 def rollout_table(plan: Plan, stage: Stage, results: Path) -> dict[str, Any]:
     """`rollouts.json` of an evaluation or of RL, in the layout of `mlflow.log_table`: completions with their prompts and gold
     answers, spread over the problems of an evaluation and over the end of an RL run. {} where none are here."""
-    out = artifact.folder(results, stage.kind, stage.digest)
-    file = next((out / name for name in ("rollouts.parquet", "samples.parquet") if (out / name).exists()), None)
+    from interplay.data.sets import open_kept, rows_at  # what only a stage with samples needs
+
+    file = open_kept(artifact.folder(results, stage.kind, stage.digest))
     if file is None:
         return {}
-    from pyarrow import parquet  # what only a stage with samples needs
-
-    rows = parquet.read_table(file)
-    if file.name == "rollouts.parquet":
-        rows = rows.slice(max(0, rows.num_rows - MOST_ROLLOUTS))
-    else:
-        spread = max(1, rows.num_rows // MOST_ROLLOUTS)
-        rows = rows.take(list(range(0, rows.num_rows, spread))[:MOST_ROLLOUTS])
-    columns = [name for name in ROLLOUT_COLUMNS if name in rows.column_names]
+    with file:
+        names, count = file.schema_arrow.names, file.metadata.num_rows
+        spread = max(1, count // MOST_ROLLOUTS)
+        last = range(max(0, count - MOST_ROLLOUTS), count)
+        rows = rows_at(file, last if "step" in names else range(0, count, spread)[:MOST_ROLLOUTS])
+    columns = [name for name in ROLLOUT_COLUMNS if name in names]
     sets = [plan.stages[artifact.split_ref(ref)[0]] for role, ref in stage.deps.items() if role.split(".")[0] == "data"]
     found = []
     for number, one in enumerate(sets):
-        here = [row for row in rows.to_pylist() if row.get("set", 0) == number]
+        here = [row for row in rows if row.get("set", 0) == number]
         texts = _problem_texts(artifact.folder(results, one.kind, one.digest), [row["index"] for row in here])
         for row in here:
             prompt, gold = texts.get(row["index"], (row.get("prompt", ""), ""))

@@ -209,6 +209,11 @@ def rollouts(made: answers.Answer, first: Iterable[str]) -> list[dict[str, Any]]
     return found
 
 
+def _first_of_class(samples: pd.DataFrame) -> pd.DataFrame:
+    """The first sample of each class of error of each prompt."""
+    return samples.sort_values(["index", "sample"]).drop_duplicates(["index", "error"])
+
+
 def _of_arm(results: frame.Results, arm: str) -> list[dict[str, Any]]:
     here = [
         digest
@@ -219,8 +224,9 @@ def _of_arm(results: frame.Results, arm: str) -> list[dict[str, Any]]:
     ]
     if not here:
         return []
-    samples = pd.read_parquet(results.folders[here[0]] / "samples.parquet", columns=COLUMNS)
-    samples = samples.sort_values(["index", "sample"]).drop_duplicates(["index", "error"])
+    with pq.ParquetFile(results.folders[here[0]] / "samples.parquet") as file:
+        parts = [_first_of_class(part.to_pandas()) for part in file.iter_batches(columns=COLUMNS)]
+    samples = _first_of_class(pd.concat(parts))
     chosen: list[dict[Any, Any]] = []
     for _, of_class in sorted(samples.groupby("error", observed=True), key=lambda item: (-len(item[1]), str(item[0]))):
         of_class = of_class.sort_values(["op", "index"])
