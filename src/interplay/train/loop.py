@@ -19,6 +19,7 @@ from interplay.core.metrics import Metrics, Progress, telemetry
 from interplay.core.model import PermanentError, UserError
 from interplay.model import device, folder
 from interplay.model.decoder import Decoder
+from interplay.model.spec import Numerics
 from interplay.optim import checkpoint, distributed, optimizer
 from interplay.train.spec import OwnTrainerSpec, TrainSpec, TuneSpec
 
@@ -48,7 +49,8 @@ class TrainingJob:
     @cached_property
     def optimizers(self) -> list[torch.optim.Optimizer]:
         """Of the model's parameters."""
-        return optimizer.build_optimizers(self.spec.optimizer, self.model.named_parameters(), self.spec.dtype)
+        numerics: Numerics = getattr(self.spec, "numerics", "fast")
+        return optimizer.build_optimizers(self.spec.optimizer, self.model.named_parameters(), self.spec.dtype, numerics=numerics)
 
 
 def seed_torch(how: execution.Run, seed: int) -> None:

@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from interplay.data import batches, corpus, pairs, sets
+from interplay.kernels import exact
 from interplay.model import attention, decoder, device as devices
 from interplay.optim import distributed
 
@@ -22,7 +23,9 @@ def token_losses(model: decoder.Decoder, batch: batches.Batch, dtype: torch.dtyp
     is padded."""
     hidden = target_states(model, batch, dtype)
     if dtype == torch.int8:
-        return -model.token_logps(hidden, batch.targets, dtype)
+        blocks = _blocks(batch)
+        some = None if blocks is None else torch.searchsorted(batch.before, blocks)
+        return -model.token_logps(hidden, batch.targets, dtype, blocks=some)
     logits = model.logits(hidden, dtype)
     each = F.cross_entropy(logits.flatten(0, -2), batch.targets.flatten(), reduction="none", ignore_index=batches.IGNORED)
     return each.view(batch.targets.shape)
@@ -41,9 +44,14 @@ def target_states(model: decoder.Decoder, batch: batches.Batch, dtype: torch.dty
     bear loss only."""
     weights = model.weights(dtype)
     over_runs = weights.over_runs()
-    attend = attention.attend_buckets(over_runs, batch.buckets) if over_runs else _attend_each(weights, batch.buckets)
-    rope = attention.rotary(model.shape, batch.positions, dtype)
+    blocks = _blocks(batch)
+    attend = attention.attend_buckets(over_runs, batch.buckets, blocks) if over_runs else _attend_each(weights, batch.buckets)
+    rope = weights.rotary(model.shape, batch.positions, dtype)
     return decoder.forward(model.shape, weights, batch.ids, rope, attend, batch.before)
+
+
+def _blocks(batch: batches.Batch) -> Tensor | None:
+    return None if batch.units is None else exact.unit_blocks(batch.units)
 
 
 def _attend_each(weights: decoder.Weights, sizes: list[tuple[int, int]]) -> attention.Attend:
@@ -92,6 +100,7 @@ def loss_by_band(
         solution = corpus.index_ranges(np.zeros_like(part.lengths), part.lengths) >= np.repeat(part.prompts, part.lengths)
         batch = batches.batch_of_sequences(batches.Sequences(part.tokens, part.lengths, solution), device)
         losses = token_losses(model, batch, dtype).double().cpu().numpy()
+        losses = np.rint(losses / exact.STEP) * exact.STEP if model.sums else losses
         bands = held_out.band_of[chosen][batch.sequence]
         total += np.bincount(bands, losses, len(total))
         count += np.bincount(bands, minlength=len(count))
@@ -116,12 +125,14 @@ def mean_over_pairs(
     the gradient of the mean of `loss` is accumulated on the model. `before` is called ahead of the passes, with gathered
     parameters. Raises PermanentError where a micro-batch does not fit into memory."""
     sums: dict[str, float] = defaultdict(float)
-    split = partial(pairs.micro_batches, data, places)
+    split, exactly = partial(pairs.micro_batches, data, places), getattr(model, "sums", None) is not None
 
     def one_pass(piece: np.ndarray) -> dict[str, Tensor]:
         with torch.set_grad_enabled(backward):
             values = pair_values(piece)
-        if backward:
+        if backward and exactly:
+            values["loss"].backward(torch.full_like(values["loss"], 1.0 / len(places)))
+        elif backward:
             (values["loss"].sum() / len(places)).backward()
         return values
 
@@ -135,5 +146,5 @@ def mean_over_pairs(
         before()
         for piece in distributed.shard_micro_batches(split, pass_tokens, len(places)):
             for name, value in one_pass(piece).items():
-                sums[name] += value.detach().double().sum().item()
+                sums[name] += exact.total(value) if exactly else value.detach().double().sum().item()
     return {name: total / len(places) for name, total in distributed.all_reduce_dict(sums).items()}
