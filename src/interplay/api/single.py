@@ -1,7 +1,12 @@
-"""Single stages outside of a launch: what was made elsewhere enters results/, one stage is made again in a scratch folder, and
-the base of a study is measured, by which its scale's bands are pinned."""
+"""Single stages outside of a launch: what was made elsewhere enters results/, one stage is made again in a scratch folder, the
+base of a study is measured, by which its scale's bands are pinned, and a study's own rewards are called before it runs."""
 
+import contextlib
+import hashlib
+import json
 import os
+import subprocess
+import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,7 +19,9 @@ from interplay.kinds import stages, table
 from interplay.model.spec import SourceSpec
 from interplay.report.write.plain import aligned, short
 from interplay.results import payloads
+from interplay.rl.reward_spec import OwnReward
 from interplay.run.stage import run_stage
+from interplay.study.locate import located
 from interplay.study.plan import Plan, Stage
 
 # A Hugging Face folder as a source stage, or a finished artifact of another tree. Everything is checked first, then copied file
@@ -176,6 +183,74 @@ def compare_bytes(made: Path, known: Path) -> list[str]:
     changed = stages.leaf_differences(one["metrics"], other["metrics"])
     rows += [[f"metric {key}", f"{short(old)} -> {short(new)}"] for key, (old, new) in changed.items()]
     return aligned(rows)
+
+
+# Rewards of the user's own, called when a study is planned: in a process of their own, on problems of the data that the stage
+# reads. What they paid is kept next to the study under the digest of all that was asked, so that a reward is called once.
+
+TRIAL_LIMIT = 90
+"""Seconds after which the process is ended that holds a reward: its start, the problems and the reward's own limit."""
+TRIAL_SWITCH = "INTERPLAY_TRY_REWARDS"
+"""Environment variable; 0: rewards are first called in the run."""
+
+
+def try_rewards(plan: Plan, configs: Path, results: Path) -> list[str]:
+    """Call each reward of the study's own that some stage to make uses; a line for each with what it pays, or with the set that
+    is not here yet. Raises UserError, with the key and with file and line of the reward, where it fails."""
+    folder, lines = (configs / "study" / plan.study).parent, dict[str, None]()
+    for stage in plan.stages.values():
+        reward = getattr(stage.spec, "reward", None)
+        if not isinstance(reward, OwnReward) or artifact.done(artifact.folder(results, stage.kind, stage.digest)):
+            continue
+        data = {role: plan.stages[artifact.split_ref(dep)[0]] for role, dep in stage.deps.items() if role.startswith("data")}
+        asked = {role: _trial_set(one, results) for role, one in data.items()}
+        if lacking := [data[role].label for role, one in asked.items() if one is None]:
+            lines[f"reward {reward.function}: first called in the run, since {', '.join(lacking)} is not made yet"] = None
+            continue
+        if os.environ.get(TRIAL_SWITCH) == "0":
+            lines[f"reward {reward.function}: first called in the run, since {TRIAL_SWITCH} is 0"] = None
+            continue
+        question = {"reward": digest.canonical(reward), "sets": list(asked.values())}
+        kept = folder / "__pycache__" / f"{hashlib.sha256(json.dumps(question, sort_keys=True).encode()).hexdigest()[:16]}.reward"
+        found = artifact.read_json(kept) if kept.exists() else _ask_reward(question)
+        if "error" in found:
+            file = folder / found["file"] if found["file"] == reward.function.rpartition(":")[0] else found["file"]
+            name = stage.label.rpartition("/")[2].partition("@")[0]
+            place = KeyPlace(f"{configs.name}/study/{plan.study}.yaml", ("stages", name, "reward", "name"))
+            remedy = f"correct it, or set {TRIAL_SWITCH}=0 where it cannot run here"
+            error = place.error(f"{file}:{found['line']}: {found['error']}; {remedy}", reward.function)
+            raise located(error, configs, plan.study, plan.scale)
+        with contextlib.suppress(OSError):  # a folder that others own
+            artifact.write_json(kept, found)
+        if "left" in found:
+            lines[f"reward {reward.function} {found['left']}; what it pays is first seen in the run"] = None
+            continue
+        paid = ", ".join(f"{name} {short(value)}" for name, value in found["paid"])
+        names = ", ".join(dict.fromkeys(one.label for one in data.values()))
+        lines[f"reward {reward.function} pays on average of {found['problems']} problems of {names}: {paid}"] = None
+    return list(lines)
+
+
+def _trial_set(stage: Stage, results: Path) -> dict[str, Any] | None:
+    """Where rows of a problem set come from; None: from a stage that is not made yet."""
+    out = artifact.folder(results, stage.kind, stage.digest)
+    if stage.kind == "dataset" or (stage.kind == "problems" and getattr(stage.spec, "transform", None) is None):
+        return {"kind": stage.kind, "spec": digest.canonical(stage.spec), "path": stage.run.path}
+    return {"folder": str(out)} if artifact.done(out) and (out / "problems.parquet").exists() else None
+
+
+def _ask_reward(question: dict[str, Any]) -> dict[str, Any]:
+    """The answer of `rl.custom.answer_trial` in a process of its own."""
+    words = [sys.executable, "-c", "from interplay.rl import custom; custom.answer_trial()"]
+    file = str(question["reward"]["function"]).rpartition(":")[0]
+    try:
+        made = subprocess.run(words, input=json.dumps(question), capture_output=True, text=True, timeout=TRIAL_LIMIT, check=False)
+    except subprocess.TimeoutExpired:
+        return {"left": f"does not end within {TRIAL_LIMIT} s"}
+    if made.returncode == 0 and made.stdout:
+        return dict(json.loads(made.stdout))
+    said = (made.stderr.strip().splitlines() or [""])[-1]
+    return {"error": f"ends the process (exit code {made.returncode}) {said}".rstrip(), "file": file, "line": 1}
 
 
 # The band edges of a scale, pinned from the base alone: pass rate per op on held-out prompts, before any RL result is seen.

@@ -14,7 +14,7 @@ INLINE double two_to(double n) {
     return power.value;
 }
 
-// exp(x) - 1 within 1e-15 of itself; x is clamped to -700..700. The series of what is left of x beside multiples of ln 2.
+// exp(x) - 1 within 1e-15 of itself; x is clamped to -700..700. The series of what is left of x without multiples of ln 2.
 static double exp_less_one(double x) {
     x = x > 700.0 ? 700.0 : x < -700.0 ? -700.0 : x;
     const double n = nearest_whole(x * 1.4426950408889634);
@@ -25,7 +25,7 @@ static double exp_less_one(double x) {
     return sum * power + (power - 1.0);
 }
 
-// Sine and cosine within 1e-15, |x| < 1e6. The series of what is left of x beside multiples of pi / 2, in three parts.
+// Sine and cosine within 1e-15, |x| < 1e6. The series of what is left of x without multiples of pi / 2, in three parts.
 static void circle(double x, double *sine, double *cosine) {
     const double n = nearest_whole(x * 0.63661977236758134);
     const double r = ((x - n * 1.57079632673412561417) - n * 6.07710050630396597660e-11) - n * 2.02226624879595063154e-21;

@@ -317,7 +317,7 @@ class _AllLayers(torch.autograd.Function):
 
 
 def _place_sums(given: Pass, parts: list[tuple[_Kept, _Kept, _Kept]]) -> None:
-    """Tell the parts of each layer where their gradients go."""
+    """Give the parts of each layer the sums that their gradients go to."""
     assert given.blocks is not None
     assert given.sums is not None
     last = given.blocks if given.wanted is None else torch.searchsorted(given.wanted, given.blocks)

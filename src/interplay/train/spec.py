@@ -205,7 +205,7 @@ class PreferSpec(ExactSpec, PairSpec):
         return self
 
     def inexact(self) -> str | None:
-        """Losses but DPO, and terms beside it."""
+        """Losses but DPO, and further terms."""
         return f"loss_type = {self.loss_type}" if self.loss_type != "sigmoid" else "rpo_alpha" if self.rpo_alpha else None
 
     @classmethod
