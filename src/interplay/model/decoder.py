@@ -8,13 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-<<<<<<< HEAD
 from interplay.kernels import exact, int8, layers, library
-from interplay.model.attention import Attend, OverRuns, RunsAttend, activations, causal_attention, rotary
-=======
-from interplay.kernels import int8, layers, library
 from interplay.model.attention import Attend, OverRuns, RunsAttend, activations, causal_attention, rms_norm, rotary, rotate
->>>>>>> main
 from interplay.model.spec import Shape
 
 # One decoder for Llama, Qwen2 and Qwen3 shapes: packed training and cached decoding use the same layers.

@@ -19,14 +19,9 @@ import torch
 from safetensors.torch import load_file, save as to_bytes
 from torch import Tensor, nn
 
-<<<<<<< HEAD
+from interplay.core import artifact, execution
 from interplay.kernels import exact, int8, library
 from interplay.model.spec import Dtype, Numerics, Optimizer, Schedule
-=======
-from interplay.core import artifact, execution
-from interplay.kernels import int8, library
-from interplay.model.spec import Dtype, Optimizer, Schedule
->>>>>>> main
 from interplay.optim import distributed
 
 # Muon (Jordan 2024, https://kellerjordan.github.io/posts/muon/): steps along the orthogonal matrix nearest to the momentum.

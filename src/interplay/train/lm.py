@@ -14,14 +14,9 @@ from torch import Tensor
 
 from interplay.core import execution, metrics, random, references
 from interplay.core.model import UserError
-<<<<<<< HEAD
-from interplay.data import batches, corpus, tokenizer
-from interplay.kernels import exact
-from interplay.model import decoder, device, folder
-=======
 from interplay.data import batches, corpus, sets, tokenizer
+from interplay.kernels import exact
 from interplay.model import attention, decoder, device, folder
->>>>>>> main
 from interplay.optim import distributed
 from interplay.train import loop
 from interplay.train.spec import PositionJumps, TrainSpec
@@ -211,15 +206,11 @@ def backward(model: decoder.Decoder, setup: Setup, step: StepData) -> float:
 
     def one_pass(batch: batches.Batch) -> torch.Tensor:
         # A function, so that its graph is freed with its frame when memory does not suffice.
-<<<<<<< HEAD
-        losses = loss.token_losses(model, batch, setup.dtype)
+        losses = token_losses(model, batch, setup.dtype)
         if model.sums:
             losses.backward(torch.full_like(losses, 1.0 / count))
             return torch.tensor(exact.total(losses), dtype=torch.float64)
         mean = losses.sum() / count
-=======
-        mean = token_losses(model, batch, setup.dtype).sum() / count
->>>>>>> main
         mean.backward()
         return mean.detach()
 
@@ -245,7 +236,9 @@ def token_losses(model: decoder.Decoder, batch: batches.Batch, dtype: torch.dtyp
     is padded."""
     hidden = target_states(model, batch, dtype)
     if dtype == torch.int8:
-        return -model.token_logps(hidden, batch.targets, dtype)
+        blocks = _blocks(batch)
+        some = None if blocks is None else torch.searchsorted(batch.before, blocks)
+        return -model.token_logps(hidden, batch.targets, dtype, blocks=some)
     logits = model.logits(hidden, dtype)
     each = F.cross_entropy(logits.flatten(0, -2), batch.targets.flatten(), reduction="none", ignore_index=batches.IGNORED)
     return each.view(batch.targets.shape)
@@ -264,9 +257,14 @@ def target_states(model: decoder.Decoder, batch: batches.Batch, dtype: torch.dty
     bear loss only."""
     weights = model.weights(dtype)
     over_runs = weights.over_runs()
-    attend = attention.attend_buckets(over_runs, batch.buckets) if over_runs else _attend_each(weights, batch.buckets)
-    rope = attention.rotary(model.shape, batch.positions, dtype)
+    blocks = _blocks(batch)
+    attend = attention.attend_buckets(over_runs, batch.buckets, blocks) if over_runs else _attend_each(weights, batch.buckets)
+    rope = weights.rotary(model.shape, batch.positions, dtype)
     return decoder.forward(model.shape, weights, batch.ids, rope, attend, batch.before)
+
+
+def _blocks(batch: batches.Batch) -> Tensor | None:
+    return None if batch.units is None else exact.unit_blocks(batch.units)
 
 
 def _attend_each(weights: decoder.Weights, sizes: list[tuple[int, int]]) -> attention.Attend:
@@ -315,6 +313,7 @@ def loss_by_band(
         solution = corpus.index_ranges(np.zeros_like(part.lengths), part.lengths) >= np.repeat(part.prompts, part.lengths)
         batch = batches.batch_of_sequences(batches.Sequences(part.tokens, part.lengths, solution), device)
         losses = token_losses(model, batch, dtype).double().cpu().numpy()
+        losses = np.rint(losses / exact.STEP) * exact.STEP if model.sums else losses
         bands = held_out.band_of[chosen][batch.sequence]
         total += np.bincount(bands, losses, len(total))
         count += np.bincount(bands, minlength=len(count))
