@@ -35,8 +35,12 @@ def expected(place: Path) -> dict[str, dict[str, Any]]:
     return {kind: cases.made(place, kind, "exact", STEPS) for kind in cases.KINDS}
 
 
-@pytest.mark.parametrize("kind", cases.KINDS)
-@pytest.mark.parametrize("run", [SMALL, {"threads": 2, "micro_batch_tokens": 700, "share_prompts": False}])
+RUNS = [(kind, SMALL) for kind in cases.KINDS]
+THREADS = {"threads": 2, "micro_batch_tokens": 700, "share_prompts": False}
+MORE = [pytest.param(kind, THREADS, marks=[] if kind == "rl" else pytest.mark.slow) for kind in cases.KINDS]
+
+
+@pytest.mark.parametrize(("kind", "run"), [*RUNS, *MORE])
 def test_batches_and_threads_move_no_byte(place: Path, expected: dict[str, Any], kind: str, run: dict[str, Any]) -> None:
     assert cases.made(place, kind, "exact", STEPS, **run) == expected[kind]
     assert expected["rl"]["difference"] == 0.0

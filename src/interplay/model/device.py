@@ -40,6 +40,9 @@ def exact_decoder(decoder: Decoder, how: execution.Run) -> Decoder:
     if not library.usable(widths, decoder.head().device):
         why = f"needs a CPU, a C compiler and widths that are multiples of {library.LANES}, not {', '.join(map(str, widths))}"
         raise model.UserError(refused.format(why))
+    widest = max(max(matrix.shape) for matrix in decoder.model.layers.parameters() if matrix.ndim == 2)
+    if 2 * widest * 127**2 >= 2**31:
+        raise model.UserError(refused.format(f"sums over {2 * widest} products of 8 bits exceed 32 bits"))
     decoder.sums = exact.Sums(decoder)
     return decoder
 
