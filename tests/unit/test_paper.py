@@ -16,7 +16,7 @@ from interplay.report.stats import contrast, frame
 from interplay.report.stats.estimate import Estimate
 from interplay.report.write import answers, export, latex, tables, text
 
-SUMMARY = ROOT / "docs" / "results" / "interplay.budget_split.laptop.json"
+SUMMARY = ROOT / "docs" / "results" / "interplay.budget_split.laptop.json.gz"
 """Eleven arms, two grids of axes, names of more than twenty characters."""
 ROOM = latex.Room(234, 486)
 latex_here = pytest.mark.skipif(not (shutil.which("pdflatex") and shutil.which("bibtex")), reason="no LaTeX here")
