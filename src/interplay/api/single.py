@@ -4,10 +4,11 @@ the base of a study is measured, by which its scale's bands are pinned."""
 import os
 import tempfile
 from collections.abc import Mapping
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, cast
 
-from interplay.core import artifact, digest, execution, references
+from interplay.core import artifact, digest, execution, metrics, references
 from interplay.core.model import KeyPlace, UserError, parse_model
 from interplay.data.spec import ProblemsSpec
 from interplay.kinds import stages, table
@@ -172,10 +173,89 @@ def compare_bytes(made: Path, known: Path) -> list[str]:
         if before is None or now is None:
             rows.append([name, "only in the record" if now is None else "only in scratch"])
         elif before != now:
-            rows.append([name, f"{before[0]} bytes in both" if before[0] == now[0] else f"{before[0]} -> {now[0]} bytes"])
+            where = first_difference(known / name, made / name) if (known / name).exists() else ""
+            size = f"{before[0]} bytes in both" if before[0] == now[0] else f"{before[0]} -> {now[0]} bytes"
+            rows.append([name, f"{size}; {where}" if where else size])
     changed = stages.leaf_differences(one["metrics"], other["metrics"])
     rows += [[f"metric {key}", f"{short(old)} -> {short(new)}"] for key, (old, new) in changed.items()]
     return aligned(rows)
+
+
+def first_difference(known: Path, made: Path) -> str:
+    """Where two files of one name first differ, and both values, as `tensor lm_head.weight [3, 7]: 0.25 -> 0.5`; empty where
+    their bytes are equal."""
+    if not (known.exists() and made.exists()):
+        return "" if known.exists() == made.exists() else "only there" if known.exists() else "only in what was made again"
+    if artifact.checksum(known) == artifact.checksum(made):
+        return ""
+    readers = {".safetensors": _tensor_difference, ".parquet": _row_difference, ".json": _leaf_difference}
+    readers[".jsonl"] = _line_difference
+    try:
+        where = readers[known.suffix](known, made) if known.suffix in readers else ""
+    except Exception as error:  # of a file that is damaged, in any reader
+        where = f"not readable ({type(error).__name__})"
+    return where or _byte_difference(known.read_bytes(), made.read_bytes())
+
+
+def _tensor_difference(known: Path, made: Path) -> str:
+    import torch
+    from safetensors.torch import load_file
+
+    one, other = load_file(known), load_file(made)
+    if names := sorted(one.keys() ^ other.keys()):
+        return f"tensor {names[0]}: only {'there' if names[0] in one else 'in what was made again'}"
+    for name, tensor in sorted(one.items()):
+        again = other[name]
+        if (tensor.dtype, tensor.shape) != (again.dtype, again.shape):
+            return f"tensor {name}: {tensor.dtype} {list(tensor.shape)} -> {again.dtype} {list(again.shape)}"
+        size = tensor.element_size()
+        unlike = [one.reshape(-1).contiguous().view(torch.uint8).view(-1, size) for one in (tensor, again)]
+        places = (unlike[0] != unlike[1]).any(1).nonzero()[:, 0]
+        if len(places):
+            at = int(places[0])
+            index = [int(i) for i in torch.unravel_index(places[0], tensor.shape)]
+            values = f"{tensor.reshape(-1)[at].item()!r} -> {again.reshape(-1)[at].item()!r}"
+            return f"tensor {name} {index}: {values} ({len(places)} of {tensor.numel()} values differ)"
+    return ""
+
+
+def _row_difference(known: Path, made: Path) -> str:
+    import pyarrow.parquet as pq
+
+    one, other = pq.read_table(known), pq.read_table(made)
+    if one.column_names != other.column_names or len(one) != len(other):
+        return f"{len(one)} rows of {len(one.column_names)} columns -> {len(other)} of {len(other.column_names)}"
+    found = []
+    for name in one.column_names:
+        pairs = zip(one[name].to_pylist(), other[name].to_pylist(), strict=True)
+        row, values = next(((row, pair) for row, pair in enumerate(pairs) if repr(pair[0]) != repr(pair[1])), (len(one), None))
+        if values:
+            found.append((row, name, values))
+    return next((f"row {row}, column {name}: {_both(pair)}" for row, name, pair in sorted(found, key=lambda one: one[0])), "")
+
+
+def _leaf_difference(known: Path, made: Path) -> str:
+    changed = stages.leaf_differences(artifact.read_json(known), artifact.read_json(made))
+    return next((f"{key}: {_both(pair)}" for key, pair in changed.items()), "")
+
+
+def _line_difference(known: Path, made: Path) -> str:
+    lines: list[list[dict[str, Any]]] = [metrics.read(path.parent) for path in (known, made)]
+    for number, (one, other) in enumerate(zip_longest(*lines, fillvalue=dict[str, Any]()), 1):
+        for key, pair in stages.leaf_differences(one, other).items():
+            return f"line {number}, {key}: {_both(pair)}"
+    return ""
+
+
+def _both(pair: tuple[Any, Any]) -> str:
+    """Two values in which every digit of a number stands."""
+    return " -> ".join(repr(value) if isinstance(value, float) else short(value) for value in pair)
+
+
+def _byte_difference(known: bytes, made: bytes) -> str:
+    at = next((n for n, pair in enumerate(zip(known, made, strict=False)) if pair[0] != pair[1]), min(len(known), len(made)))
+    before, now = ([f"{part[0]:#04x}"] if part else ["the end"] for part in (known[at : at + 1], made[at : at + 1]))
+    return f"byte {at}: {before[0]} -> {now[0]}"
 
 
 # The band edges of a scale, pinned from the base alone: pass rate per op on held-out prompts, before any RL result is seen.

@@ -3,8 +3,9 @@ value` pairs, and what they cost."""
 
 import hashlib
 from collections.abc import Callable, Mapping
-from typing import Any, get_args
+from typing import Any, NamedTuple, get_args
 
+from interplay.core import artifact
 from interplay.core.digest import canonical, canonical_json, first_name
 from interplay.core.model import KeyPlace, Model, Since, UserError, models_in, parse_model
 from interplay.kinds.formulas import Cost
@@ -65,6 +66,30 @@ def _fits(value: dict[str, Any], model: type[Model]) -> bool:
     required = {name for name, field in model.model_fields.items() if field.is_required()}
     names = _present_names(model)
     return required <= {names.get(key, key) for key in value} <= set(model.model_fields)
+
+
+class Numerics(NamedTuple):
+    """How the bytes of a result depend on the machine."""
+
+    name: str
+    holds: str
+    """What is known of them; nothing claims more."""
+
+
+def numerics_class(record: Mapping[str, Any]) -> Numerics:
+    """Of a finished stage, by its record: what computed it, in which precision, and whether in a stack."""
+    spec = record["spec"]
+    engine, dtype, how = spec.get("engine", "native"), spec.get("dtype"), artifact.numerics_of(dict(record))
+    if own := sorted(str(value) for key, value in flat_leaves(spec).items() if key.rpartition(".")[2] == "function" and value):
+        return Numerics(f"own code, {own[0]}", "its code decides; nothing is proven of it")
+    if engine != "native":
+        return Numerics(f"{engine}, {dtype}", "the engine's kernels decide; its samples are not proven to repeat elsewhere")
+    if dtype is None:
+        return Numerics("no model", "computed without the products of a model; no difference between machines is known")
+    if dtype == "int8":
+        return Numerics("int8, order-free", "sums of integers, equal with any threads and on each x86-64 instruction set tested")
+    alone = "rounding depends on which stages shared the stack" if how != "alone" else "equal on one kind of processor"
+    return Numerics(f"{dtype}, {how}", f"{alone}, with the same run block and libraries; on others not proven")
 
 
 # Specs as flat `dotted.key: value` pairs: what people compare and what tables show.

@@ -1,11 +1,16 @@
 """A study's answers from its results: tables, figures and verdicts, and their files."""
 
+import json
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from interplay.core import artifact, model
+from interplay.kinds import stages
 from interplay.report.draw import figures
 from interplay.report.figure_spec import PLAIN, SPENT, Figure
+from interplay.report.spec import ReportSpec
 from interplay.report.stats import budget, contrast, estimate, frame
 from interplay.report.write import tables, text
 from interplay.study.plan import Plan
@@ -77,6 +82,24 @@ def write_answers(made: Answer, out: Path) -> None:
             artifact.write_atomic(out / "figures" / f"{name}.svg", drawing.svg)
         if drawing.notes:
             artifact.write_atomic(out / "figures" / f"{name}.txt", "".join(f"{note}\n" for note in drawing.notes).encode())
+
+
+def differing_answers(spec: ReportSpec, inputs: dict[str, Path], out: Path) -> Iterator[str]:
+    """Verdicts, tables and budgets of a finished report that are not those of its inputs' scores, a line for each file and one
+    for the record. Figures are not drawn again."""
+    made, record = answer_study(frame.read_results(spec.model_copy(update={"figures": {}}), inputs)), artifact.record(out)
+    changed = stages.leaf_differences(record["metrics"], json.loads(json.dumps(record_metrics(made))))
+    for key, (before, now) in list(changed.items())[:1]:
+        yield f"{out / 'record.json'}: {key} is {before!r}, by the scores {now!r}"
+    with tempfile.TemporaryDirectory() as scratch:
+        write_answers(made, Path(scratch))
+        again = [path.relative_to(scratch) for path in sorted(Path(scratch).rglob("*")) if path.is_file()]
+        for name in again:
+            if (out / name).exists() and (out / name).read_bytes() != (Path(scratch) / name).read_bytes():
+                lines = [(folder / name).read_text().splitlines() for folder in (out, Path(scratch))]
+                at = next((n for n, pair in enumerate(zip(*lines, strict=False)) if pair[0] != pair[1]), min(map(len, lines)))
+                before, now = ((of[at : at + 1] or ["its end"])[0].strip() for of in lines)
+                yield f"{out / name}: line {at + 1} is {before!r}, by the scores {now!r}"
 
 
 def record_metrics(made: Answer) -> dict[str, Any]:
