@@ -157,13 +157,10 @@ def test_the_checksum_of_a_state_leaves_out_whether_it_was_made_in_a_stack(tmp_p
 
 def test_the_step_of_the_environment_ends_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(execution.STOP_STEP, "3")
-    done = []
-    with pytest.raises(execution.StoppedError), execution.save_points(60) as saves:
-        for step in range(1, 6):
-            done.append(step)
-            if saves.due(step):
-                saves.made(f"step {step}")
-    assert done == [1, 2, 3]
+    saves = execution.Saves(60)
+    assert [saves.due(step) for step in (1, 2, 3)] == [False, False, True]
+    with pytest.raises(execution.StoppedError, match="stopped at step 3"):
+        saves.made("step 3")
 
 
 # -- certificates and numerics -----------------------------------------------------------------------------------------
