@@ -17,6 +17,7 @@ from safetensors.torch import load_file, save_file
 from interplay.api import certify
 from interplay.core import artifact
 from interplay.optim import checkpoint
+from interplay.study.expand import plan_study
 
 PLANTED = 200
 
@@ -223,16 +224,36 @@ def test_each_of_200_planted_faults_is_found_without_training(finished: Laborato
 # -- segments ----------------------------------------------------------------------------------------------------------
 
 
+def copied(finished: Laboratory, folder: Path) -> Laboratory:
+    """The finished study without the records that are kept with it, from which a stage that is removed would come back."""
+    made = Laboratory(folder)
+    left_out = shutil.ignore_patterns("studies")
+    shutil.copytree(finished.folder / "results", made.folder / "results", symlinks=True, ignore=left_out)
+    return made
+
+
 @pytest.fixture
-def base(finished: Laboratory, tmp_path: Path) -> Laboratory:
-    """A short study of the base alone, whose training keeps its state every four steps; made by Snakemake."""
-    made = Laboratory(tmp_path / "base")
-    made.take_data(finished)
-    made.edit("configs/scale/smoke.yaml", "pretrain: {tokens: 100000", "pretrain: {run: {segment_steps: 4}, tokens: 16000")
-    made.edit("configs/scale/smoke.yaml", "rl: {steps: 4", "rl: {run: {segment_steps: 1, keep_segments: false}, steps: 2")
+def kept(finished: Laboratory, tmp_path: Path) -> Laboratory:
+    """The finished study, one of whose RL runs was made again by Snakemake and keeps its state after every step."""
+    made = copied(finished, tmp_path / "kept")
+    shutil.rmtree(policy(made))
+    shutil.rmtree(made.folder / "results" / "report")  # which asks for it
+    made.edit("configs/scale/smoke.yaml", "rl: {steps: 4", "rl: {run: {segment_steps: 1}, steps: 4")
     done = made.snakemake("study=quickstart", "scale=smoke")
     assert done.returncode == 0, done.stdout + done.stderr
     return made
+
+
+def policy(lab: Laboratory) -> Path:
+    """Its artifact."""
+    plan = plan_study(lab.folder / "configs", "quickstart", "smoke")
+    digest = next(digest for digest, stage in plan.stages.items() if stage.label == "rl_edge/rl@0")
+    return lab.folder / "results" / "rl" / digest
+
+
+def study_segments(lab: Laboratory) -> list[certify.Segment]:
+    plan = plan_study(lab.folder / "configs", "quickstart", "smoke")
+    return certify.study_segments(plan, lab.folder / "results")[0]
 
 
 def verify(lab: Laboratory, *words: str) -> tuple[int, str]:
@@ -240,53 +261,83 @@ def verify(lab: Laboratory, *words: str) -> tuple[int, str]:
     return done.returncode, done.stdout + done.stderr
 
 
-def forge_state(out: Path, step: int) -> tuple[str, float, float]:
-    """Move a weight of the state after a step, and list that state's checksum; the tensor and both values."""
-    folder = out / "segments" / str(step)
-    file = folder / f"{step}.safetensors"
+def remade(lab: Laboratory, segments: list[certify.Segment]) -> list[str]:
+    """The first difference of each."""
+    return [certify.remake_segment(one, lab.folder / "results")[1] for one in segments]
+
+
+def test_random_segments_are_certified_and_the_certificate_holds_for_these_results_alone(
+    kept: Laboratory, tmp_path: Path
+) -> None:
+    before, file = kept.records(), tmp_path / "certificate.json"
+    code, said = verify(kept, "quickstart", "--scale", "smoke", "--segments", "3", "--seed", "3", "-o", str(file))
+    assert code == 0, said
+    assert said.count(": equal (") == 3
+    assert kept.records() == before
+    found = artifact.read_json(file)
+    assert (found["result"], found["drawn"], found["seed"]) == ("certified", 3, 3)
+    assert found["segments"] == len(study_segments(kept))
+    assert all((found["machine"]["cpu"], found["machine"]["flags"], found["versions"]["torch"]))
+    assert found["share_found"] == {"probability": 0.95, "share": round(1 - 0.05 ** (1 / 3), 4)}
+    code, said = verify(kept, "--certificate", str(file))
+    assert code == 0, said
+    assert "3 of " in said
+    for key, value, why in (
+        ("seed", 4, "seed 4 draws other segments of these results"),
+        ("lock", "0" * 64, "the plan of quickstart at scale smoke is another one now"),
+        ("result", "differs", "but 0 segments differed"),
+    ):
+        file.write_text(json.dumps({**found, key: value}))
+        code, said = verify(kept, "--certificate", str(file))
+        assert (code, why in said) == (1, True), said
+    file.write_text("{}")
+    assert verify(kept, "--certificate", str(file))[0] == 2
+    file.write_text(json.dumps(found))
+    shutil.rmtree(policy(kept) / "segments")  # one record or state fewer, and it says nothing of what is here
+    (policy(kept) / "segments.json").unlink()
+    code, said = verify(kept, "--certificate", str(file))
+    assert code == 1, said
+
+
+def test_a_forged_state_is_named_by_tensor_place_and_both_values(kept: Laboratory) -> None:
+    """A weight of one state is moved and its checksum listed: no recomputation can tell, the segments on both sides do."""
+    out = policy(kept)
+    own = [one for one in study_segments(kept) if one.digest == out.name]
+    assert [(one.first, one.last) for one in own] == [(0, 1), (1, 2), (2, 3), (3, 0)]
+    assert remade(kept, own[3:]) == [""], "the end of a run, from its last state"
+    file = out / "segments" / "2" / "state" / "2.safetensors"
     tensors = load_file(file)
     name = min(key for key in tensors if key.startswith("model."))
-    before = tensors[name].view(-1)[0].item()
+    true = tensors[name].view(-1)[0].item()
     tensors[name].view(-1)[0] += 0.25
-    file.unlink()  # a link to it may be elsewhere
+    file.unlink()
     save_file(tensors, file)
+    assert len(certify.find_damage([out], kept.folder / "results").found) == 1, "the list knows another checksum"
     listed = checkpoint.listed_segments(out)
-    listed[[one["step"] for one in listed].index(step)]["sha256"] = checkpoint.state_checksum(folder)
+    listed[1]["sha256"] = checkpoint.state_checksum(out / "segments" / "2")
     artifact.write_json(out / "segments.json", {"states": listed})
-    return name, tensors[name].view(-1)[0].item(), before
+    assert certify.find_damage([out], kept.folder / "results").found == []
+    first, before, after = remade(kept, own[:3])
+    assert first == ""
+    where = f"segments/2/state/2.safetensors: tensor {name} ["
+    assert before.startswith(where)
+    assert f": {tensors[name].view(-1)[0].item()!r} -> {true!r} (1 of " in before
+    assert after.startswith("segments/3/")
 
 
-def test_segments_are_made_again_and_a_forged_state_is_named(base: Laboratory, tmp_path: Path) -> None:
-    study = ("quickstart", "--scale", "smoke")
-    results, file = base.folder / "results", tmp_path / "certificate.json"
-    before = base.records()
-    code, said = verify(base, *study, "--segments", "6", "--seed", "3", "-o", str(file))
-    assert code == 0, said
-    assert said.count(": equal (") == 6
-    assert base.records() == before
-    found = artifact.read_json(file)
-    assert (found["result"], found["drawn"], found["seed"]) == ("certified", 6, 3)
-    assert all((found["machine"]["cpu"], found["machine"]["flags"], found["versions"]["torch"]))
-    assert found["share_found"] == {"probability": 0.95, "share": round(1 - 0.05 ** (1 / 6), 4)}
-    code, said = verify(base, "--certificate", str(file))
-    assert code == 0, said
-    # One state is forged with its checksum: the segment before it does not lead there, and the next one does not start there.
-    out = next((results / "pretrain").glob("*"))
-    name, forged, true = forge_state(out, 8)
-    code, said = verify(base, "--certificate", str(file))
-    assert code == 1, said
-    assert "seed 3 draws other segments of these results" in said or "is another one here" in said
-    code, said = verify(base, *study)
-    assert code == 0, "the list and the state agree, so that only a segment made again can tell"
-    segments = [one for one in study_segments(base) if one.kind == "pretrain"]
-    assert [(one.first, one.last) for one in segments][:3] == [(0, 4), (4, 8), (8, 12)]
-    checked = certify.check_segments(segments[:3], lambda one: certify.remake_segment(one, results), lambda one: None)
-    assert [bool(one.difference) for one in checked] == [False, True, True]
-    assert checked[1].difference.startswith(f"segments/8/8.safetensors: tensor {name} ")
-    assert f": {forged!r} -> {true!r} (1 of " in checked[1].difference
-
-
-def study_segments(lab: Laboratory) -> list[certify.Segment]:
-    from interplay.study.expand import plan_study
-
-    return certify.study_segments(plan_study(lab.folder / "configs", "quickstart", "smoke"), lab.folder / "results")[0]
+def test_a_completion_that_is_judged_the_same_is_found_by_its_segment_alone(finished: Laboratory, tmp_path: Path) -> None:
+    lab = copied(finished, tmp_path / "copy")
+    results = lab.folder / "results"
+    out = sorted(results.glob("evaluate/*"))[0]
+    table = pq.read_table(out / "samples.parquet")
+    texts, judged = table["completion"].to_pylist(), table.select(["index", "answer", "score", "error"]).to_pylist()
+    row = next(row for row in range(len(texts)) if judged[row] == judged[row - 1] and texts[row] != texts[row - 1])
+    texts[row] = texts[row - 1]
+    at = table.column_names.index("completion")
+    pq.write_table(table.set_column(at, table.schema.field(at), pa.array(texts)), out / "samples.parquet")
+    mend(out, "samples.parquet")
+    assert certify.find_damage([out], results).found == []
+    own = [one for one in study_segments(lab) if one.digest == out.name]
+    each = len(texts) // artifact.record(out)["metrics"]["n_prompts"]
+    hit = next(one for one in own if one.first <= row // each < (one.last or len(texts)))
+    assert remade(lab, [hit]) == [f"samples.parquet: row {row}, column completion: {texts[row]} -> {table['completion'][row]}"]

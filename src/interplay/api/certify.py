@@ -22,7 +22,7 @@ from interplay.core.model import UserError, plural
 from interplay.kinds import stages, table
 from interplay.report.spec import ReportSpec
 from interplay.report.write import answers
-from interplay.results import payloads, state
+from interplay.results import payloads
 from interplay.study.plan import Plan, Stage
 
 PROVEN_SHARE = 0.95
@@ -57,7 +57,7 @@ def contradictions(out: Path, results: Path) -> Iterator[payloads.Damage]:
     inputs, and other contents of its digest. Of a stage whose inputs are not here, the latter alone."""
     from interplay.results import check  # torch: not for a mistyped study
 
-    yield from (payloads.Damage(out, line) for line in state.other_contents(results, out))
+    yield from (payloads.Damage(out, line) for line in stages.other_contents(results, out))
     record, inputs = artifact.record(out), dict[str, Path]()
     for role, ref in record["deps"].items():
         digest, step = artifact.split_ref(ref)

@@ -110,6 +110,8 @@ def _copy(folder: Path, results: Path) -> bool:
     out = artifact.folder(results, record["kind"], record["digest"])
     with artifact.lease(out):
         if artifact.done(out):
+            if said := stages.differing_records(out, folder):
+                raise UserError(said)
             artifact.check(out)
             return False
         for name in [*record["files"], *(name for name in COPIED_FILES if (folder / name).exists())]:

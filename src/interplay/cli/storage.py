@@ -12,6 +12,7 @@ from interplay.cli import common
 from interplay.cli.common import CONFIGS, RESULTS, argument, command, flag, option
 from interplay.core import artifact, metrics
 from interplay.core.model import UserError, print_visible
+from interplay.kinds.stages import numerics_class
 from interplay.kinds.table import KINDS
 from interplay.results import payloads
 from interplay.study.plan import Plan
@@ -173,13 +174,20 @@ def _rebuild_tables(plan: Plan) -> None:
 def _pull_stages(plans: list[Plan]) -> None:
     """Fetch the payloads that DVC's pointers list."""
     folders = _stage_folders(plans)
-    wanted = [folder for folder in folders if not _is_complete(folder)]
-    known = payloads.stored_folders(wanted)
+    stored = payloads.stored_folders(folders)
+    other = payloads.stored_otherwise(folder for folder in stored if artifact.done(folder))
+    wanted = [folder for folder in folders if not _is_complete(folder) and folder not in other]
+    known = stored.intersection(wanted)
     count = payloads.fetch_payloads(sorted(known))
     for folder in sorted(known):
         artifact.check(folder)
     present, unstored = len(folders) - len(wanted), len(wanted) - len(known)
     print_visible(f"{count} files of {len(known)} stages pulled; {present} were here, {unstored} are not stored")
+    for folder in sorted(other):
+        numerics = numerics_class(artifact.record(folder)).name
+        print_visible(f"{folder}: one digest, two contents: made here ({numerics}), and the store has another; keep one")
+    if other:
+        raise UserError("store pull: nothing of these was pulled; remove the folder of a stage to take what is stored")
 
 
 def _pull_records(plans: list[Plan]) -> None:

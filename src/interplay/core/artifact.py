@@ -36,6 +36,10 @@ NOT_PAYLOAD |= {"segments", "segments.json"}  # training states on the way, as t
 NOT_PAYLOAD |= {"report.html"}  # a view: it shows hours and hosts, and `interplay report` makes it again
 
 
+STUDIES, SHIPPED = "studies", Path("data/bases")
+"""Where finished stages are kept once more: in results/, with each study that used them, and next to it, with the project."""
+
+
 def folder(results: Path, kind: str, digest: str) -> Path:
     """Where a stage's artifact lies."""
     return results / kind / digest

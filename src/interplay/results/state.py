@@ -3,13 +3,12 @@
 import json
 import math
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from interplay.core import artifact, metrics, model
-from interplay.kinds import sources, stages as described, table
-from interplay.results import payloads
+from interplay.kinds import sources, table
 from interplay.study import expand
 from interplay.study.plan import Plan, Stage
 
@@ -225,40 +224,3 @@ def drift_advisory(found: dict[str, list[str]], most: int | None = None) -> list
         *(f"  {name}: {model.plural(len(digests), 'stage')}" for name, digests in list(found.items())[:most]),
         *([f"  {model.plural(more, 'more file')}: see `interplay plan`"] if more > 0 else []),
     ]
-
-
-# One digest, two contents: what another store holds under the digest of a stage that is here.
-
-
-def other_contents(results: Path, out: Path) -> Iterator[str]:
-    """One digest, two contents: other records of a finished stage, kept with a study or with the project, that list other files
-    or metrics than its own."""
-    kept = (results / payloads.STUDIES).glob(f"*/records/{out.parent.name}/{out.name}/record.json")
-    shipped = results.parent / payloads.SHIPPED / out.parent.name / out.name / "record.json"
-    for path in [*sorted(kept), *([shipped] if shipped.exists() else [])]:
-        if said := differing_records(out, path.parent):
-            yield said
-
-
-def differing_records(one: Path, other: Path) -> str:
-    """In what two records of one digest differ, in one line; empty where both have the same content. Light files count by their
-    rows: scores that were committed are written anew."""
-    known = [artifact.record(folder) for folder in (one, other)]
-    names = sorted(key for key in described.leaf_differences(*(each["metrics"] for each in known)))
-    files = dict.fromkeys(name for each in known for name in each["files"])
-    unlike = [name for name in files if known[0]["files"].get(name) != known[1]["files"].get(name)]
-    unlike = [name for name in unlike if not _same_rows(one / name, other / name)]
-    if not (names or unlike):
-        return ""
-    each = " and ".join(f"{at} ({described.numerics_class(record).name})" for at, record in zip((one, other), known, strict=True))
-    what = ", ".join([*unlike, *names][:3]) + (" and more" if len(unlike) + len(names) > 3 else "")
-    return f"{one.parent.name}/{one.name}: one digest, two contents: {each} differ in {what}; keep one, remove the other"
-
-
-def _same_rows(one: Path, other: Path) -> bool:
-    """Of two tables."""
-    if one.suffix != ".parquet" or not (one.exists() and other.exists()):
-        return False
-    import pyarrow.parquet as pq  # not for a plan
-
-    return bool(pq.read_table(one).equals(pq.read_table(other)))

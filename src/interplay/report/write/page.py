@@ -14,6 +14,7 @@ import jinja2
 import markupsafe
 
 from interplay.core import artifact, execution, metrics as surroundings, model
+from interplay.kinds.stages import other_contents
 from interplay.report.draw import diagram
 from interplay.report.inspect import chain
 from interplay.report.metric_spec import measure_of
@@ -161,7 +162,7 @@ def _render(made: answers.Answer, of: provenance.Provenance, gaps: list[Gap]) ->
             spec=spec,
             gaps=gaps,
             headline=lead,
-            caveats=notes.caveats_of(made.results, frame.arms(spec)),
+            caveats=(*notes.caveats_of(made.results, frame.arms(spec)), *_two_contents(made.results)),
             facts=_facts(made, of),
             claims=headline.forest_rows(made),
             few=f"A verdict needs {contrast.LEAST_SEEDS} replicates: list more under seeds in the study." if few else "",
@@ -185,8 +186,14 @@ def _render(made: answers.Answer, of: provenance.Provenance, gaps: list[Gap]) ->
             arms=chain.arm_rows(made.results),
             overlaps=chain.set_overlaps(made.results),
             environment=surroundings.versions(),
+            numerics=provenance.numerics_lines(of),
         )
     )
+
+
+def _two_contents(results: frame.Results) -> list[str]:
+    """One digest with two contents, among what the report reads."""
+    return [line for out in results.folders.values() for line in other_contents(out.parent.parent, out)]
 
 
 def _facts(made: answers.Answer, of: provenance.Provenance) -> list[str]:
