@@ -23,6 +23,7 @@ logs of jobs are.
 
 from dataclasses import dataclass, field
 from logging import LogRecord
+from logging.handlers import QueueHandler
 from typing import Any, Optional
 
 from snakemake_interface_logger_plugins.base import LogHandlerBase
@@ -63,6 +64,7 @@ class LogHandler(LogHandlerBase):
     def emit(self, record: LogRecord) -> None:
         """Take an event; the first of a job starts the worker."""
         if self.common_settings.dryrun:
+            self._leave_queue()
             return
         event = self.reader.read(record)
         if event is None:
@@ -76,6 +78,15 @@ class LogHandler(LogHandlerBase):
             self.worker = Worker(self.settings, self.header)
             self.worker.start()
         self.worker.take(event)
+
+    def _leave_queue(self) -> None:
+        """Nothing is shown of a dry run, so its further events need not be queued, unless another plugin reads them: two of each
+        job, a twelfth of the time."""
+        if len(getattr(self.common_settings, "log_handler_settings", ())) == 1:
+            from snakemake.logging import logger  # what a mirror without Snakemake does not need
+
+            for handler in [one for one in logger.handlers if isinstance(one, QueueHandler)]:
+                logger.removeHandler(handler)
 
     def close(self) -> None:
         """Called once, when Snakemake ends: write what is still to be written."""

@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from snakemake_logger_plugin_mlflow import bulk
+
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
@@ -19,12 +21,6 @@ DEFAULT = "sqlite:///mlflow.db"
 PORTS = {"http": 80, "https": 443, "postgresql": 5432, "mysql": 3306, "mssql": 1433}
 PATIENCE = 5
 """Seconds until a server counts as not answering."""
-SQLITE_BEGIN = (
-    "PRAGMA foreign_keys = ON",
-    "PRAGMA busy_timeout = 20000",
-    "PRAGMA case_sensitive_like = true",
-    "BEGIN IMMEDIATE",
-)
 
 
 def uri_of(setting: str | None = None) -> str:
@@ -79,39 +75,36 @@ def search(client: "MlflowClient", experiment_id: str, wanted: str) -> list[Any]
 
 @contextlib.contextmanager
 def transaction(client: "MlflowClient") -> Iterator[None]:
-    """What the client writes in the block is committed at its end at once, or not at all after an exception. A database that it
-    writes itself otherwise commits, and waits for the disk, several times a call; a server commits for itself: there, nothing
-    changes.
-
-    MLflow has no call for this. Its store opens a session for each call (`ManagedSessionMaker`); in the block these join one
-    transaction of its engine, each as a savepoint, as SQLAlchemy describes for external transactions. A version of MLflow that
-    has no such store commits call by call. Not to be nested."""
+    """What the client writes in the block is committed at its end, or not at all after an exception, but for what `give_way` has
+    committed. A database that it writes itself otherwise commits, and waits for the disk, several times a call (`bulk`); a server
+    commits for itself: there, nothing changes, nor with a version of MLflow that has no such store. Not to be nested."""
     from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
-    from sqlalchemy.orm import Session, sessionmaker
 
-    database = getattr(getattr(client, "_tracking_client", None), "store", None)
+    database = _database(client)
     if not (isinstance(database, SqlAlchemyStore) and hasattr(database, "ManagedSessionMaker")):
         yield
         return
-    usual = database.ManagedSessionMaker
-    with database.engine.connect() as connection:
-        if connection.dialect.name == "sqlite":  # as MLflow sets them for a session; the driver itself would begin too late
-            for statement in SQLITE_BEGIN:
-                connection.exec_driver_sql(statement)
-        sessions = sessionmaker(connection, join_transaction_mode="create_savepoint")
-
-        @contextlib.contextmanager
-        def joined(read_only: bool = True) -> Iterator[Session]:
-            with sessions() as session:
-                yield session
-                session.commit()
-
-        database.ManagedSessionMaker = joined
+    with bulk.Transaction(database) as opened:
+        _OPEN[id(database)] = opened
         try:
             yield
-            connection.commit()
         finally:
-            database.ManagedSessionMaker = usual
+            del _OPEN[id(database)]
+
+
+def give_way(client: "MlflowClient") -> None:
+    """In a transaction, between two things that may be committed separately: commit what has waited for long, so that other
+    processes may write."""
+    if opened := _OPEN.get(id(_database(client))):
+        opened.give_way()
+
+
+_OPEN: dict[int, bulk.Transaction] = {}
+"""By store, the transaction that its client is in."""
+
+
+def _database(client: "MlflowClient") -> Any:
+    return getattr(getattr(client, "_tracking_client", None), "store", None)
 
 
 def sqlite_file(uri: str) -> Path | None:

@@ -95,7 +95,7 @@ STEPS = [
     fault("memory_resume", 'world.memory.load(state.get("memory", {}), memory)', "world.memory.load({}, {})", "handed_over"),
     fault(
         "sampler_resume",
-        'world.sampler.load_state_dict(state["sampler"], checkpoint.with_prefix(tensors, SAMPLER))',
+        'world.sampler.load_state_dict(state["sampler"], optimizer.with_prefix(tensors, SAMPLER))',
         "pass",
         "handed_over",
         "rl_curricula",
@@ -179,8 +179,8 @@ TRAINING = [
     fault("muon_nesterov", 'torch._foreach_lerp(grads, buffers, group["momentum"])', "buffers", "optim"),
     fault(
         "token_count_resume",
-        "state = saved\n        checkpoint.restore_training(tensors, job.m",
-        "_ = saved\n        checkpoint.restore_training(tensors, job.m",
+        "state = saved\n        optimizer.restore_training(tensors, job.m",
+        "_ = saved\n        optimizer.restore_training(tensors, job.m",
         "train",
     ),
     fault("dpo_ratio", "return self.chosen - self.ref_chosen, self", "return self.chosen + self.ref_chosen, self", "prefer"),
@@ -237,9 +237,10 @@ EVALUATION = [
 ]
 
 REPORT = [
-    fault("bootstrap_level", "draws), [LEVEL / 2, 1 - LEVEL / 2])", "draws), [LEVEL, 1 - LEVEL])", "report_stats"),
-    fault("t_level", "half = stats.t.ppf(1 - LEVEL / 2,", "half = stats.t.ppf(1 - LEVEL,", "report_stats"),
-    fault("t_freedom", "LEVEL / 2, len(values) - 1) * values.std", "LEVEL / 2, len(values)) * values.std", "report_stats"),
+    fault("share_level", "stats.beta.ppf(LEVEL / 2, right,", "stats.beta.ppf(LEVEL, right,", "report_stats"),
+    fault("t_level", "float(stats.t.ppf(1 - LEVEL / 2,", "float(stats.t.ppf(1 - LEVEL,", "report_stats"),
+    fault("t_freedom", "t_quantile(len(values) - 1) * values.std", "t_quantile(len(values)) * values.std", "report_stats"),
+    fault("prompts_left_out", "np.sqrt(self.between + self.within)", "np.sqrt(self.between)", "report_stats"),
     fault("holm", "np.arange(len(p), 0, -1)))", "len(p)))", "report_contrast", "report_stats"),
     fault(
         "difference",

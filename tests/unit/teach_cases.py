@@ -14,7 +14,7 @@ from interplay.model import folder
 from interplay.model.spec import Optimizer, TuneOptimizer
 from interplay.optim import optimizer
 from interplay.rl.spec import TeachSpec
-from interplay.train.loss import token_losses
+from interplay.train.lm import token_losses
 
 METHOD: dict[str, Any] = {
     "paper": "test",

@@ -9,7 +9,8 @@ from hypothesis import given, strategies as st
 from test_arms import configs, study
 
 from interplay.core.model import UserError
-from interplay.report.spec import Claim, Match, ReportArm, budget_spread, matched_stages
+from interplay.report.claim_spec import Claim
+from interplay.report.spec import Match, ReportArm, budget_spread, matched_stages
 from interplay.report.stats import budget, contrast, frame
 from interplay.report.stats.frame import Results
 from interplay.study.expand import plan_study
@@ -138,7 +139,7 @@ def test_arms_within_tolerance_are_matched_and_their_claims_judged(tmp_path: Pat
     assert judged.means == {"rl": 1000, "gold": 970}
     assert judged.spread == pytest.approx(0.03)
     assert judged.verdict == "matched"
-    assert contrast.judge_claim(found, CLAIM).verdict == "supported"
+    assert contrast.judge_claim(found, CLAIM).verdict == "indicated"
 
 
 def test_a_claim_that_compares_arms_of_a_failed_match_is_not_judged_and_says_why(tmp_path: Path) -> None:
@@ -149,7 +150,7 @@ def test_a_claim_that_compares_arms_of_a_failed_match_is_not_judged_and_says_why
     alone = Claim.model_validate(
         {"says": "so", "test": {"value": "strict_pass@1", "band": "edge", "arm": "rl", "within": [0.0, 1.0]}}
     )
-    assert contrast.judge_claim(found, alone).verdict == "supported", "it compares nothing"
+    assert contrast.judge_claim(found, alone).verdict == "indicated", "it compares nothing"
 
 
 def test_flops_charge_sampling_and_rollouts_only_rl(tmp_path: Path) -> None:

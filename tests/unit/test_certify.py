@@ -12,10 +12,11 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from interplay.api import certify, single
+from interplay.api import certify
 from interplay.core import artifact, execution
 from interplay.kinds import stages
-from interplay.optim import checkpoint
+from interplay.optim import optimizer
+from interplay.results import check
 
 STUDIES = 200
 SEGMENTS, SHARE, DRAWN = 120, 0.1, 29
@@ -94,35 +95,35 @@ def test_the_first_difference_names_tensor_place_and_both_values(tmp_path: Path)
     tensors = {"a": torch.zeros(2), "b": torch.arange(6.0).view(2, 3).bfloat16()}
     save_file(tensors, known)
     save_file(tensors, made)
-    assert single.first_difference(known, made) == ""
+    assert check.first_difference(known, made) == ""
     tensors["b"][1, 1] = -4
     save_file(tensors, made)
-    assert single.first_difference(known, made) == "tensor b [1, 1]: 4.0 -> -4.0 (1 of 6 values differ)"
+    assert check.first_difference(known, made) == "tensor b [1, 1]: 4.0 -> -4.0 (1 of 6 values differ)"
     save_file({"a": torch.zeros(2)}, made)
-    assert single.first_difference(known, made) == "tensor b: only there"
+    assert check.first_difference(known, made) == "tensor b: only there"
     save_file({**tensors, "a": -torch.zeros(2)}, made)
-    assert single.first_difference(known, made) == "tensor a [0]: 0.0 -> -0.0 (2 of 2 values differ)"
+    assert check.first_difference(known, made) == "tensor a [0]: 0.0 -> -0.0 (2 of 2 values differ)"
 
 
 def test_the_first_difference_of_tables_lines_and_other_files(tmp_path: Path) -> None:
     known, made = two(tmp_path, "samples.parquet")
     pq.write_table(pa.table({"a": [1, 2, 3], "b": ["x", "y", "z"]}), known)
     pq.write_table(pa.table({"a": [1, 2, 4], "b": ["x", "w", "z"]}), made)
-    assert single.first_difference(known, made) == "row 1, column b: y -> w"
+    assert check.first_difference(known, made) == "row 1, column b: y -> w"
     pq.write_table(pa.table({"a": [1, 2, 3], "b": ["x", "y", "z"]}), made, compression="none")
-    assert single.first_difference(known, made).startswith("byte ")
+    assert check.first_difference(known, made).startswith("byte ")
     known, made = two(tmp_path, "metrics.jsonl")
     known.write_text('{"step": 1, "loss": 2.5}\n')
     made.write_text('{"step": 1, "loss": 2.5000001}\n')
-    assert single.first_difference(known, made) == "line 1, loss: 2.5 -> 2.5000001"
+    assert check.first_difference(known, made) == "line 1, loss: 2.5 -> 2.5000001"
     known, made = two(tmp_path, "choice.json")
     known.write_text('{"chosen": {"step": 3}}')
     made.write_text('{"chosen": {"step": 4}}')
-    assert single.first_difference(known, made) == "chosen.step: 3 -> 4"
+    assert check.first_difference(known, made) == "chosen.step: 3 -> 4"
     made.write_text("{")
-    assert single.first_difference(known, made) == "not readable (UserError)"
+    assert check.first_difference(known, made) == "not readable (UserError)"
     made.unlink()
-    assert single.first_difference(known, made) == "only there"
+    assert check.first_difference(known, made) == "only there"
 
 
 # -- states on the way -------------------------------------------------------------------------------------------------
@@ -133,25 +134,25 @@ def test_a_training_state_is_listed_and_kept_at_each_multiple_of_segment_steps(t
     saves = execution.Saves(60, steps=how.segment_steps)
     for step in range(1, 6):
         if saves.due(step):
-            checkpoint.save(tmp_path / "resume", step, {"w": torch.full((3,), float(step))}, {"tokens": step})
-            checkpoint.keep_segment(tmp_path, step, how)
-    listed = checkpoint.listed_segments(tmp_path)
+            optimizer.save_checkpoint(tmp_path / "resume", step, {"w": torch.full((3,), float(step))}, {"tokens": step})
+            optimizer.keep_segment(tmp_path, step, how)
+    listed = optimizer.listed_segments(tmp_path)
     assert [one["step"] for one in listed] == [2, 4]
     kept = [tmp_path / "segments" / str(step) for step in (2, 4)]
-    assert [checkpoint.state_checksum(folder) for folder in kept] == [one["sha256"] for one in listed]
-    assert checkpoint.load(kept[0])[1]["w"].tolist() == [2, 2, 2]  # type: ignore[index]
+    assert [optimizer.state_checksum(folder) for folder in kept] == [one["sha256"] for one in listed]
+    assert optimizer.load_checkpoint(kept[0])[1]["w"].tolist() == [2, 2, 2]  # type: ignore[index]
     assert artifact.payload(tmp_path) == []
     # A run that goes on from an earlier save lists what it reaches anew.
-    checkpoint.save(tmp_path / "resume", 2, {"w": torch.zeros(3)}, {"tokens": 2})
-    checkpoint.keep_segment(tmp_path, 2, execution.Run(segment_steps=2, keep_segments=False))
-    assert [one["step"] for one in checkpoint.listed_segments(tmp_path)] == [2]
-    assert checkpoint.listed_segments(tmp_path)[0]["sha256"] != listed[0]["sha256"]
+    optimizer.save_checkpoint(tmp_path / "resume", 2, {"w": torch.zeros(3)}, {"tokens": 2})
+    optimizer.keep_segment(tmp_path, 2, execution.Run(segment_steps=2, keep_segments=False))
+    assert [one["step"] for one in optimizer.listed_segments(tmp_path)] == [2]
+    assert optimizer.listed_segments(tmp_path)[0]["sha256"] != listed[0]["sha256"]
 
 
 def test_the_checksum_of_a_state_leaves_out_whether_it_was_made_in_a_stack(tmp_path: Path) -> None:
     for name, numerics in (("alone", {}), ("stacked", {"numerics": "stacked"}), ("other", {"tokens": 4})):
-        checkpoint.save(tmp_path / name, 1, {"w": torch.ones(2)}, {"tokens": 3, **numerics})
-    alone, stacked, other = (checkpoint.state_checksum(tmp_path / name) for name in ("alone", "stacked", "other"))
+        optimizer.save_checkpoint(tmp_path / name, 1, {"w": torch.ones(2)}, {"tokens": 3, **numerics})
+    alone, stacked, other = (optimizer.state_checksum(tmp_path / name) for name in ("alone", "stacked", "other"))
     assert alone == stacked != other
 
 

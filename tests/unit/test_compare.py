@@ -10,7 +10,7 @@ from conftest import ROOT
 
 from interplay.core.model import UserError
 from interplay.report.inspect.compare import Side, compare, of_stage
-from interplay.report.stats import estimate
+from interplay.report.stats import intervals
 
 RIGHT = {"a0": [0, 4, 2, 4], "b0": [4, 4, 3, 0], "a1": [0, 4, 2, 4], "b1": [4, 4, 1, 1]}
 """Evaluation -> strictly right samples, of 4, of each of its prompts; prompts 0 to 2 have op 2, prompt 3 has op 4."""
@@ -70,18 +70,18 @@ def test_arms_are_paired_by_prompt_and_seed(world: tuple[Path, dict]) -> None:
 
 def test_the_difference_and_its_interval_are_those_of_the_paired_test(world: tuple[Path, dict]) -> None:
     text = compare(*arms(), world[1], world[0], "strict_pass@1", None, 0)
-    means = np.array([(1 + 0 + 0.25 - 1) / 4, (1 + 0 - 0.25 - 0.75) / 4])
-    low, high = estimate.t_interval(means, (-1, 1))
+    gaps = np.array([[1, 0, 0.25, -1], [1, 0, -0.25, -0.75]])
+    means, (low, high) = gaps.mean(1), intervals.crossed_spread(gaps).interval((-1, 1))
     shown = row_of(text, "all")
     assert shown[1:4] == ["62.5", "65.6", f"{100 * means.mean():+.1f}"]
     assert " ".join(shown[4:6]) == f"[{100 * low:+.1f}, {100 * high:+.1f}]"
-    assert " ".join(shown[6:8]) == "2 seeds"
+    assert " ".join(shown[6:]).startswith("any base, any prompt (2 bases, 4 prompts)")
 
 
 def test_two_evaluations_have_an_interval_over_prompts(world: tuple[Path, dict]) -> None:
     root, stages = world
     text = compare(of_stage("a0", "a0", stages), of_stage("b0", "b0", stages), stages, root, "strict_pass@1", "op:2", 0)
-    assert "3 prompts (1 seed)" in text
+    assert "this base, any prompt (1 run, 3 prompts)" in text
     assert row_of(text, "op")[-3:] == ["2", "0", "1"]
 
 

@@ -3,7 +3,7 @@
 import pytest
 from conftest import ROOT
 
-from interplay.results import early
+from interplay.results import progress
 
 
 def lines(**series: list[float]) -> list[dict[str, float]]:
@@ -12,7 +12,7 @@ def lines(**series: list[float]) -> list[dict[str, float]]:
 
 
 def names(run: list[dict[str, float]]) -> list[str]:
-    return [one.name for one in early.warnings_of(run)]
+    return [one.name for one in progress.warnings_of(run)]
 
 
 def test_a_run_that_goes_well_has_no_warning() -> None:
@@ -23,7 +23,7 @@ def test_a_run_that_goes_well_has_no_warning() -> None:
 
 def test_rewards_that_are_equal_for_five_steps_are_named_with_their_number_and_mean() -> None:
     run = lines(effective_ratio=[0.5] + [0.0] * 7, reward=[0.2] + [0.0] * 7)
-    (one,) = early.warnings_of(run)
+    (one,) = progress.warnings_of(run)
     assert one.name == "equal rewards"
     assert one.text.startswith("all rewards of each group equal for 7 steps (mean 0)")
     assert names(run[:5]) == [], "four steps are no warning yet"
@@ -50,21 +50,21 @@ def test_a_small_kl_may_grow_many_times() -> None:
 
 
 def test_what_is_late_says_how_much() -> None:
-    assert early.over_time(left=600, planned=200)[0].text.startswith("what is left takes 3.0 times as long")
-    assert early.over_time(left=300, planned=200) == []
-    assert early.over_time(left=30, planned=10) == [], "some seconds do not matter"
-    assert early.over_time(left=600, planned=0) == [], "nothing is known"
+    assert progress.over_time(left=600, planned=200)[0].text.startswith("what is left takes 3.0 times as long")
+    assert progress.over_time(left=300, planned=200) == []
+    assert progress.over_time(left=30, planned=10) == [], "some seconds do not matter"
+    assert progress.over_time(left=600, planned=0) == [], "nothing is known"
 
 
 def test_a_curve_is_drawn_from_its_least_to_its_greatest() -> None:
-    assert early.sparkline([0, 1, 2, 3, 4, 5, 6, 7]) == early.BARS
-    assert early.sparkline(list(range(160)), 8) == early.BARS
-    assert early.sparkline([]) == ""
-    assert early.sparkline([3.0, 3.0]) == "▅▅"
+    assert progress.sparkline([0, 1, 2, 3, 4, 5, 6, 7]) == progress.BARS
+    assert progress.sparkline(list(range(160)), 8) == progress.BARS
+    assert progress.sparkline([]) == ""
+    assert progress.sparkline([3.0, 3.0]) == "▅▅"
 
 
 def test_the_guide_has_every_threshold() -> None:
     guide = (ROOT / "docs/guide/results.md").read_text()
-    for check in early.CHECKS:
+    for check in progress.CHECKS:
         assert f"| {check.name} | {check.threshold} | {check.advice} |" in guide
-    assert f"over {early.OVER_TIME:g} times as long" in guide
+    assert f"over {progress.OVER_TIME:g} times as long" in guide

@@ -19,7 +19,7 @@ from interplay.model import folder
 from interplay.model.spec import Shape
 from interplay.rl.spec import RLSpec, TeachSpec
 from interplay.rollout.engine import engine
-from interplay.rollout.vllm import engines, protocol
+from interplay.rollout.vllm import engines
 from interplay.run.graph import check_external
 from interplay.study.check import check_engine
 from interplay.study.plan import Stage
@@ -122,12 +122,12 @@ def test_where_vllm_is_not_installed_no_job_starts_and_the_extra_is_named_once(t
 
 def test_vllm_starts_beside_a_trainer_that_holds_most_of_the_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """It refuses to start where less of the GPU is free than its share, although it is told its cache in bytes."""
-    monkeypatch.setattr(protocol, "vllm_misfit", lambda *given: "")
+    monkeypatch.setattr(engines, "vllm_misfit", lambda *given: "")
     monkeypatch.setattr(metrics, "versions", lambda: {"vllm": "0.32.0"})
 
     def told(device: str) -> dict[str, Any]:
         decoder: Any = SimpleNamespace(shape=None, head=lambda: SimpleNamespace(device=torch.device(device)))
-        return protocol.arguments(decoder, Path("model"), Run(engine_cache_mb=3), torch.bfloat16)
+        return engines.arguments(decoder, Path("model"), Run(engine_cache_mb=3), torch.bfloat16)
 
     assert told("cuda")["gpu_memory_utilization"] <= 0.02
     assert (told("cuda")["kv_cache_memory_bytes"], told("cuda")["enforce_eager"]) == (3 << 20, False)

@@ -22,7 +22,7 @@ from interplay.data import corpus, problems, sets, tokenizer
 from interplay.data.spec import ProblemsSpec, TokenizerSpec
 from interplay.rollout.episodes import play_episodes
 from interplay.rollout.spec import EnvironmentEpisode
-from interplay.tasks.environments import calculator, games, twenty_questions
+from interplay.tasks.environments import games, tools, twenty_questions
 from interplay.tasks.environments.spec import BiosSearch, Calculator, Kuhn, SelfSearch, TicTacToe, TwentyQuestions
 from interplay.tasks.facts.spec import Bios
 from interplay.tasks.family import Environment, Position, Reply, families_with, task_family
@@ -142,7 +142,7 @@ def expressions() -> st.SearchStrategy[str]:
 @settings(deadline=None)
 @given(expressions())
 def test_the_tools_parser_says_what_pythons_does(text: str) -> None:
-    assert calculator.value(text) == oracle(text)
+    assert tools.value(text) == oracle(text)
 
 
 @pytest.mark.parametrize(
@@ -151,22 +151,20 @@ def test_the_tools_parser_says_what_pythons_does(text: str) -> None:
 )
 def test_the_tool_refuses_whatever_else_it_is_given(text: str) -> None:
     with pytest.raises(ValueError, match=r"."):
-        calculator.value(text)
-    assert calculator.CALCULATOR.reply(calculator.Problem("calculator", "1+1", False), [f"calc({text})"]) == Reply(
-        "error\n", False
-    )
+        tools.value(text)
+    assert tools.CALCULATOR.reply(tools.Problem("calculator", "1+1", False), [f"calc({text})"]) == Reply("error\n", False)
 
 
 def test_the_tool_takes_one_operator_at_a_time_unless_told_otherwise() -> None:
-    one, any_of_them = (calculator.Problem("calculator", "1+2*3", single) for single in (True, False))
-    assert [calculator.CALCULATOR.reply(one, [f"calc({t})"]).text for t in ("2*3", "-7--3", "1+2*3", "5")] == [
+    one, any_of_them = (tools.Problem("calculator", "1+2*3", single) for single in (True, False))
+    assert [tools.CALCULATOR.reply(one, [f"calc({t})"]).text for t in ("2*3", "-7--3", "1+2*3", "5")] == [
         "6\n",
         "-4\n",
         "error\n",
         "error\n",
     ]
-    assert calculator.CALCULATOR.reply(any_of_them, ["calc(1+2*3)"]).text == "7\n"
-    assert calculator.CALCULATOR.reply(one, ["\\boxed{7}"]).done
+    assert tools.CALCULATOR.reply(any_of_them, ["calc(1+2*3)"]).text == "7\n"
+    assert tools.CALCULATOR.reply(one, ["\\boxed{7}"]).done
 
 
 # --- bios search ---
@@ -333,8 +331,8 @@ def test_the_opponents_draws_follow_the_equilibrium() -> None:
 
 
 def test_an_episode_goes_turn_by_turn_with_the_environment_until_it_is_over() -> None:
-    problem = calculator.Problem("calculator", "(3+4)*2", True)
-    row = cases.row("(3+4)*2?\n", "14", "calculator", calculator.CALCULATOR.dumps(problem))
+    problem = tools.Problem("calculator", "(3+4)*2", True)
+    row = cases.row("(3+4)*2?\n", "14", "calculator", tools.CALCULATOR.dumps(problem))
 
     def says(text: str, sample: int) -> str:
         observed = text.split("\n")[1:]
@@ -342,13 +340,13 @@ def test_an_episode_goes_turn_by_turn_with_the_environment_until_it_is_over() ->
         return steps[len(observed) - 1]
 
     setting = cases.setting(says, [row])._replace(
-        verify=lambda of, text: calculator.CALCULATOR.verify(problem, text, Verify()), problem=lambda of: problem
+        verify=lambda of, text: tools.CALCULATOR.verify(problem, text, Verify()), problem=lambda of: problem
     )
     played = play_episodes(EnvironmentEpisode(max_turns=4), setting, cases.asked([row], 2))
     assert [[t.verdict and t.verdict.error for t in turns] for turns in played.turns] == [
         [None, None, "none"], [None, None, None, "truncated"],
     ]  # fmt: skip
-    assert played.transcripts[0] == calculator.CALCULATOR.render(problem, Calculator()).solution
+    assert played.transcripts[0] == tools.CALCULATOR.render(problem, Calculator()).solution
     text = "".join(map(chr, played.rollouts.tokens[0, : played.rollouts.lengths[0]].tolist()))
     assert text == "calc(3+4)$7\ncalc(7*2)$14\n\\boxed{14}$"
     with pytest.raises(UserError, match="the family 'op_dag' of row 0 is no environment; known: calculator"):

@@ -21,7 +21,7 @@ from interplay.data import sets, tokenizer
 from interplay.evaluate import sampling
 from interplay.evaluate.scores import Samples, answer_prior, powers_of_two, summarise
 from interplay.evaluate.spec import EvaluateSpec
-from interplay.report.inspect.rollouts import show_rollouts
+from interplay.report.inspect.stage_view import show_rollouts
 from interplay.rollout.request import Rollouts
 from interplay.tasks.verdict import Row
 

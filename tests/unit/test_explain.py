@@ -48,7 +48,7 @@ def test_the_value_is_that_of_the_table(here: Path, capsys: pytest.CaptureFixtur
         assert code == 0
         shown = f"{100 * float(row['estimate']):.1f} % [{100 * float(row['low']):.1f}, {100 * float(row['high']):.1f}]"
         assert out.split("\n")[0].endswith(shown)
-        assert f"uncertain over {row['over']}; {row['n_prompts']} prompts, {row['n_samples']} samples each" in out
+        assert f"for {row['over']}; {row['n_samples']} samples of each prompt" in out
 
 
 def test_a_difference_names_both_evaluations_and_both_chains(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

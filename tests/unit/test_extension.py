@@ -46,8 +46,8 @@ from interplay.rl.spec import RLSpec
 from interplay.rollout.engine import engine
 from interplay.rollout.episodes import play_episodes
 from interplay.rollout.request import Sampling
-from interplay.study.context import fill_extensions
 from interplay.study.expand import plan_study
+from interplay.study.files import fill_extensions
 from interplay.tasks import family
 from interplay.tasks.op_dag.spec import OpDag
 from interplay.tasks.spec import OwnVerifier, Verify

@@ -11,7 +11,7 @@ from torch.nn.functional import cosine_similarity, silu
 
 from interplay.core.model import KeyPlace, UserError, parse_model
 from interplay.model import folder
-from interplay.model.decoder import rms_norm
+from interplay.model.attention import rms_norm
 from interplay.model.spec import Shape
 from interplay.rl.model_samplers import GainRl, angles, common_prefix, score_all
 from interplay.rl.sampler import Encode, Outcome, PromptSource, prompt_lengths

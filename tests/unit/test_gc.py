@@ -12,7 +12,7 @@ from lab import Lab, of_kind
 from interplay import cli
 from interplay.core import artifact
 from interplay.core.model import UserError
-from interplay.results import garbage
+from interplay.results import storage
 from interplay.run.graph import Graph
 from interplay.study.plan import Plan, Stage
 
@@ -25,7 +25,7 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lab:
 
 def old(lab: Lab, days: float = 30) -> None:
     """All files of the results were written so many days ago."""
-    when = time.time() - days * garbage.DAY
+    when = time.time() - days * storage.DAY
     for path in lab.results.rglob("*"):
         os.utime(path, (when, when), follow_symlinks=False)
 
@@ -66,8 +66,8 @@ def test_a_lock_given_on_the_command_line_keeps_its_stages(lab: Lab) -> None:
     elsewhere.write_text(first.lock())
     other_steps(lab).write_lock(lab.configs)
     old(lab)
-    assert len(garbage.find_garbage(lab.configs, lab.results).results) == 5
-    assert garbage.find_garbage(lab.configs, lab.results, [elsewhere]).results == []
+    assert len(storage.find_garbage(lab.configs, lab.results).results) == 5
+    assert storage.find_garbage(lab.configs, lab.results, [elsewhere]).results == []
 
 
 def test_without_any_lock_nothing_is_removed(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
@@ -83,7 +83,7 @@ def test_young_results_stay_unless_asked_for(lab: Lab) -> None:
     lab.finish_all(first)
     other_steps(lab).write_lock(lab.configs)
     old(lab, days=3)
-    found = {days: garbage.find_garbage(lab.configs, lab.results, older_than=days) for days in (0.0, 2.0, 5.0)}
+    found = {days: storage.find_garbage(lab.configs, lab.results, older_than=days) for days in (0.0, 2.0, 5.0)}
     assert [len(found[days].results) for days in (0.0, 2.0, 5.0)] == [5, 5, 0]
     assert [found[days].young for days in (0.0, 2.0, 5.0)] == [0, 0, 5]
 
@@ -102,9 +102,9 @@ def test_a_stage_that_is_being_made_stays_with_its_inputs_and_with_what_the_stag
     with open(lab.out(running) / "lease") as lease:
         fcntl.flock(lease, fcntl.LOCK_EX)
         old(lab)
-        assert garbage.find_garbage(lab.configs, lab.results, older_than=1.0).results == []
+        assert storage.find_garbage(lab.configs, lab.results, older_than=1.0).results == []
     assert of_kind(plan, "pretrain")[0].digest in {
-        item.folder.name for item in garbage.find_garbage(lab.configs, lab.results).results
+        item.folder.name for item in storage.find_garbage(lab.configs, lab.results).results
     }
 
 
@@ -112,12 +112,12 @@ def test_a_folder_whose_lease_is_taken_meanwhile_is_not_removed(lab: Lab) -> Non
     stage = of_kind(lab.plan(), "rl")[0]
     lab.finish(stage)
     other_steps(lab).write_lock(lab.configs)
-    found = garbage.find_garbage(lab.configs, lab.results)
+    found = storage.find_garbage(lab.configs, lab.results)
     with open(lab.out(stage) / "lease") as lease:
         fcntl.flock(lease, fcntl.LOCK_EX)
-        assert garbage.remove_garbage(found, lab.results) == [f"{lab.out(stage)}: in use, so it stays"]
+        assert storage.remove_garbage(found, lab.results) == [f"{lab.out(stage)}: in use, so it stays"]
     assert artifact.done(lab.out(stage))
-    assert garbage.remove_garbage(found, lab.results) == []
+    assert storage.remove_garbage(found, lab.results) == []
     assert not lab.out(stage).exists()
 
 
@@ -134,12 +134,12 @@ def test_links_of_a_study_without_a_lock_hold_on_to_its_results_until_its_file_i
     lab.finish_all(plan)
     top = linked(lab, plan)
     old(lab)
-    assert garbage.find_garbage(lab.configs, lab.results).results == []
+    assert storage.find_garbage(lab.configs, lab.results).results == []
     (lab.configs / "study/quickstart.yaml").unlink()
-    found = garbage.find_garbage(lab.configs, lab.results)
+    found = storage.find_garbage(lab.configs, lab.results)
     assert {"pretrain", "rl", "evaluate", "report"} == {item.kind for item in found.results}
     assert top / "report" in found.links
-    garbage.remove_garbage(found, lab.results)
+    storage.remove_garbage(found, lab.results)
     assert not top.exists()
 
 
@@ -148,7 +148,7 @@ def test_links_that_a_newer_lock_does_not_name_are_removed_and_the_others_stay(l
     lab.finish_all(first)
     top = linked(lab, first)
     other_steps(lab).write_lock(lab.configs)
-    garbage.remove_garbage(garbage.find_garbage(lab.configs, lab.results), lab.results)
+    storage.remove_garbage(storage.find_garbage(lab.configs, lab.results), lab.results)
     assert (top / "base/base@0").resolve().is_dir()
     assert not (top / "rl_edge/rl@0").is_symlink()
     assert not (top / "report").is_symlink()
@@ -170,8 +170,8 @@ def test_logs_and_benchmarks_go_with_their_stage_and_those_of_planned_stages_sta
         file.touch()
     other_steps(lab).write_lock(lab.configs)
     old(lab)
-    found = garbage.find_garbage(Path("configs"), Path("results"))
-    garbage.remove_garbage(found, Path("results"))
+    found = storage.find_garbage(Path("configs"), Path("results"))
+    storage.remove_garbage(found, Path("results"))
     assert [file.exists() for file in files] == [False, *[False] * 3, *[True] * 3]
 
 
@@ -180,10 +180,10 @@ def test_what_an_interrupted_removal_left_is_taken_away_and_is_no_result(lab: La
     lab.finish_all(plan)
     half = lab.results / "rl/.gc.0123456789ab"
     (half / "model").mkdir(parents=True)
-    found = garbage.find_garbage(lab.configs, lab.results)
+    found = storage.find_garbage(lab.configs, lab.results)
     assert found.results == []
     assert found.leftovers == [half]
-    garbage.remove_garbage(found, lab.results)
+    storage.remove_garbage(found, lab.results)
     assert not half.exists()
 
 
@@ -249,4 +249,4 @@ def test_one_stage_is_verified_by_its_digest(lab: Lab, capsys: pytest.CaptureFix
     assert cli.main(["verify", one.digest]) == 0
     refused(capsys, other.digest)
     with pytest.raises(UserError, match="holds no lock"):
-        garbage.find_garbage(lab.configs, lab.results)
+        storage.find_garbage(lab.configs, lab.results)

@@ -19,8 +19,8 @@ from interplay.data.spec import CorpusSpec, TokenizerSpec, split_of
 from interplay.data.steps.context_spec import Atoms, Intervention
 from interplay.data.steps.reformulate import make_atoms, make_interventions
 from interplay.tasks.op_dag.dag import Node, Problem
-from interplay.tasks.op_dag.terse import render
-from interplay.tasks.op_dag.terse_corruptions import Repair, repair
+from interplay.tasks.op_dag.terse import gold_sentences, render
+from interplay.tasks.op_dag.terse_corruptions import Repair, first_wrong, repair
 from interplay.tasks.op_dag.terse_prompts import OP_DAG
 from interplay.tasks.op_dag.terse_verifier import verify
 from interplay.tasks.spec import Verify
@@ -50,6 +50,7 @@ def test_the_gold_of_the_example_is_as_the_tests_below_have_it() -> None:
         ("cb*2,bd+a,d3,a1,b3+1=4#4", "cb*2,bd+a,d3,a1|", "a1"),  # the next section is due
         ("cb*2,cb*2#1", "cb*2,", "bd+a"),  # said twice
         ("@@@", "", "cb*2"),  # unreadable from the start
+        ("cb*2,b1+3,d3,a1|a1#1", "cb*2,", "bd+a"),  # worked where the parents are due
     ],
 )
 def test_the_first_wrong_step_is_replaced_by_the_right_one(completion: str, prefix: str, step: str) -> None:
@@ -62,6 +63,14 @@ def test_the_first_wrong_step_is_replaced_by_the_right_one(completion: str, pref
 def test_a_leaf_first_solution_is_mended_in_its_own_order() -> None:
     made = repair(PROBLEM, "a1,d3,bd+a=3+1=5,cb*2=5*2=10#10", goal_first=False)
     assert made == Repair("a1,d3,", "bd+a=3+1=4", ",cb*2=4*2=8#8", False)
+
+
+@pytest.mark.parametrize("step", ["b4", "b3+1=4", "b=4"])
+def test_a_leaf_first_step_that_does_not_name_its_parents_is_wrong(step: str) -> None:
+    """As the verifier has it: the parents are named once."""
+    completion = f"a1,d3,{step},cb*2=4*2=8#8"
+    assert verify(PROBLEM, completion, Verify()).error == "dependency"
+    assert repair(PROBLEM, completion, goal_first=False) == Repair("a1,d3,", "bd+a=3+1=4", ",cb*2=4*2=8#8", False)
 
 
 def test_a_right_step_that_gives_the_goal_its_value_gives_the_answer() -> None:
@@ -86,9 +95,26 @@ def test_prefix_intervention_and_suffix_are_strictly_right_whatever_was_spoilt(c
     if made is not None:
         assert problem.mode == "forward"
         found = verify(problem, made.prefix + made.step + made.suffix, Verify(extra_nodes="penalised"))
-        # Known defect (docs/log/tasks-and-data.md): in leaf_first traces a value without its parents passes as a right step.
-        assert found.strict or (task.trace == "leaf_first" and found.error == "dependency")
+        assert found.strict
         assert made.answers == (not made.suffix.startswith((",", "|")))
+
+
+@given(cases(), st.data())
+@settings(max_examples=200, deadline=None)
+def test_a_solution_with_a_step_for_each_of_the_golds_none_of_them_wrong_is_strictly_right(
+    case: tuple, data: st.DataObject
+) -> None:
+    """Each step in one of the three wordings: what `first_wrong` passes the verifier passes."""
+    task, problem = case
+    texts, gold = gold_sentences(problem, problem.necessary), render(problem, task)
+    wordings = {each[0][0]: each for each in zip(texts.definitions, texts.evaluations, texts.whole, strict=True)}
+    steps = gold.solution.partition("#")[0].replace("|", ",").split(",")
+    if problem.mode == "forward":
+        for place in data.draw(st.lists(st.integers(0, len(steps) - 1), max_size=3)):
+            steps[place] = data.draw(st.sampled_from(wordings[steps[place][0]]))
+        completion = ",".join(steps) + f"#{gold.answer}"
+        if first_wrong(problem, completion, task.trace == "goal_first") is None:
+            assert verify(problem, completion, Verify(extra_nodes="penalised")).strict
 
 
 # --- the step ---

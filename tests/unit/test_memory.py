@@ -15,13 +15,13 @@ from world import SHAPE, model as untrained
 from interplay.core.artifact import read_json
 from interplay.core.execution import Run
 from interplay.core.model import PermanentError
-from interplay.data import pairs
+from interplay.data import batches
 from interplay.model import device, folder
 from interplay.rollout import native
 from interplay.rollout.request import Request, Sampling
 from interplay.run import workers
-from interplay.train import lm, loss, unlearn
-from interplay.train.loss import token_losses
+from interplay.train import lm, unlearn
+from interplay.train.lm import token_losses
 
 
 def _greedy(most: int, error: bool):
@@ -55,7 +55,7 @@ def test_what_a_pass_held_is_let_go_of_before_smaller_ones_are_tried(tmp_path: P
             assert [one() for one in held[:-1]] == [None] * (len(held) - 1)
             return gradient, None
 
-    monkeypatch.setattr(loss, "token_losses", lambda m, batch, dtype: Full.apply(token_losses(m, batch, dtype), len(batch.ids)))
+    monkeypatch.setattr(lm, "token_losses", lambda m, batch, dtype: Full.apply(token_losses(m, batch, dtype), len(batch.ids)))
     with pytest.raises(PermanentError, match=r"a pass of 512 does not fit into memory; write 128, which does$"):
         lm.train_language_model(
             pretrain(model=SHAPE, tokens=4000), laid_out(tmp_path), tmp_path / "out", Run(micro_batch_tokens=512)
@@ -77,12 +77,12 @@ def test_a_pass_that_does_not_fit_is_one_line_with_one_that_does(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: bool
 ) -> None:
     inputs = laid_out(tmp_path)
-    monkeypatch.setattr(loss, "token_losses", _greedy(150, error))
+    monkeypatch.setattr(lm, "token_losses", _greedy(150, error))
     with pytest.raises(PermanentError) as said:
         lm.train_language_model(pretrain(model=SHAPE, tokens=4000), inputs, tmp_path / "out", Run(micro_batch_tokens=512))
     assert str(said.value) == "run.micro_batch_tokens: a pass of 512 does not fit into memory; write 128, which does"
     lm.train_language_model(pretrain(model=SHAPE, tokens=4000), inputs, tmp_path / "out", Run(micro_batch_tokens=128))
-    monkeypatch.setattr(loss, "token_losses", _greedy(10, error))
+    monkeypatch.setattr(lm, "token_losses", _greedy(10, error))
     with pytest.raises(PermanentError, match=r"nor does the smallest; use a smaller model or shorter rows$"):
         lm.train_language_model(pretrain(model=SHAPE, tokens=4000), inputs, tmp_path / "small", Run(micro_batch_tokens=512))
 
@@ -115,14 +115,14 @@ def test_pairs_that_do_not_fit_are_one_line(tmp_path: Path, monkeypatch: pytest.
     kind, spec, _ = CASES[case]
     data = pair_set(tmp_path, "b" * 12)
     inputs = {"init": world.model(tmp_path, "a" * 12), "data.0": data, "validation": data}
-    padded = pairs.pad_completions
+    padded = batches.pad_completions
 
     def greedy(completions, device):
         if len(completions) > 6:
             raise torch.OutOfMemoryError("CUDA out of memory")
         return padded(completions, device)
 
-    monkeypatch.setattr(pairs, "pad_completions", greedy)
+    monkeypatch.setattr(batches, "pad_completions", greedy)
     with pytest.raises(PermanentError, match=r"^run.micro_batch_tokens: a pass of 4096 does not fit into memory; write ") as said:
         workers.load_function(kind)(spec, inputs, tmp_path / "out", Run(micro_batch_tokens=4096))
     fitting = int(str(said.value).split("write ")[1].split(",")[0])
@@ -136,7 +136,7 @@ def test_problems_to_unlearn_that_do_not_fit_are_one_line(tmp_path: Path, monkey
     sides = {f"{side}.0": world.problem_set(tmp_path, side[0] * 12, 24, split="train") for side in ("forget", "retain")}
     inputs = {"init": world.model(tmp_path, "a" * 12), **sides}
     monkeypatch.setattr(unlearn, "held_out_losses", lambda *given: {})  # measured before the first step, without a gradient
-    monkeypatch.setattr(loss, "token_losses", _greedy(150, error=True))
+    monkeypatch.setattr(lm, "token_losses", _greedy(150, error=True))
     with pytest.raises(PermanentError, match=r"^run.micro_batch_tokens: a pass of 1024 does not fit into memory; write 128, "):
         unlearn.train_unlearning(spec, inputs, tmp_path / "out", Run(micro_batch_tokens=1024))
 

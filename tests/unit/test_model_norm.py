@@ -1,7 +1,7 @@
 import torch
 import torch.nn.functional as F
 
-from interplay.model.decoder import rms_norm, rotate
+from interplay.model.attention import rms_norm, rotate
 
 
 def test_rms_norm_is_torchs_and_its_gradient_that_of_its_values() -> None:

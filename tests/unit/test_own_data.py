@@ -19,7 +19,7 @@ from interplay.data.spec import DatasetSpec
 from interplay.kinds.extensions import check_extensions
 from interplay.rl.custom import own_reward
 from interplay.rl.spec import RLSpec
-from interplay.study.context import fill_extensions
+from interplay.study.files import fill_extensions
 from interplay.tasks.verdict import Row, Verdict
 
 ROWS = [{"prompt": "What is 2 + 3?", "target": "5", "n": 1}, {"prompt": "What is 4 + 5?", "target": "9", "n": 2}]

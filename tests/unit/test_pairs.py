@@ -9,7 +9,7 @@ from test_rejection import BY_LUCK, GOLD, SWAPPED, WRONG, evaluation, source
 
 from interplay.core.artifact import write_json
 from interplay.core.execution import Run
-from interplay.data import pairs, sets, tokenizer
+from interplay.data import batches, sets, tokenizer
 from interplay.data.curate import StepInputs
 from interplay.data.spec import TokenizerSpec
 from interplay.data.steps.filter import make_preference_pairs
@@ -87,7 +87,7 @@ def test_both_completions_end_and_a_mix_uses_up_the_set_that_is_smallest_for_its
         rows = step(tmp_path, PreferencePairs(), *[[WRONG, SWAPPED]] * count).rows
         sets.write_table(sets.table_of_rows(rows), tmp_path / name)
         write_json(tmp_path / name / "stage.json", {"digest": name})
-    found = pairs.load_pairs([tmp_path / "a", tmp_path / "b"], [0.5, 0.5], tmp_path / "tokenizer", 0, 200, "prefer")
+    found = batches.load_pairs([tmp_path / "a", tmp_path / "b"], [0.5, 0.5], tmp_path / "tokenizer", 0, 200, "prefer")
     assert [row.set for row in found.rows] == [0] * 4 + [1] * 4
     assert {tokens[-1] for tokens in (*found.chosen, *found.rejected)} == {eos}
     assert found.count_tokens(np.array([0])) == len(found.prompts[0]) + len(SWAPPED) + len(WRONG) + 2
@@ -95,8 +95,8 @@ def test_both_completions_end_and_a_mix_uses_up_the_set_that_is_smallest_for_its
 
 def test_pieces_hold_each_pair_once_within_the_tokens() -> None:
     lengths = [3, 9, 1, 4, 4, 30, 2]
-    some = pairs.Pairs([[0] * 2] * 7, [[1] * n for n in lengths], [[1] * (n + 1) for n in lengths], [])
-    found = pairs.micro_batches(some, np.arange(7), 40)
+    some = batches.Pairs([[0] * 2] * 7, [[1] * n for n in lengths], [[1] * (n + 1) for n in lengths], [])
+    found = batches.micro_batches(some, np.arange(7), 40)
     assert sorted(np.concatenate(found).tolist()) == list(range(7))
     for piece in found:
         width = max(lengths[i] + 1 for i in piece)

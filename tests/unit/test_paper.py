@@ -14,7 +14,7 @@ from conftest import ROOT
 from interplay.report.spec import Contrast, Lineup
 from interplay.report.stats import contrast, frame
 from interplay.report.stats.estimate import Estimate
-from interplay.report.write import answers, latex, paper, tables
+from interplay.report.write import answers, export, latex, tables, text
 
 SUMMARY = ROOT / "docs" / "results" / "interplay.budget_split.laptop.json"
 """Eleven arms, two grids of axes, names of more than twenty characters."""
@@ -66,7 +66,7 @@ def test_arms_of_a_grid_stand_under_its_name() -> None:
     [("a_b & 5 %", r"a\_b \& 5 \%"), ("β=0.1", r"$\beta$=0.1"), ("≥ −3", r"$\geq$ $-$3"), ("中", "[U+4E2D]"), ("naïve", "naïve")],
 )
 def test_names_are_escaped_for_pdflatex(said: str, expected: str) -> None:
-    assert latex.paper_text(said) == expected
+    assert text.latex_text(said) == expected
 
 
 def compared(**verdicts: str) -> contrast.ComparisonBlock:
@@ -79,9 +79,9 @@ def compared(**verdicts: str) -> contrast.ComparisonBlock:
 
 
 def test_bold_is_what_the_contrast_found_best_and_nothing_where_it_found_no_difference() -> None:
-    assert latex.leading_rows(compared(a="better", b="no information")) == {"a"}
-    assert latex.leading_rows(compared(a="worse", b="no information")) == {"grpo", "b"}
-    assert latex.leading_rows(compared(a="no information", b="missing")) == set()
+    assert contrast.leading_rows(compared(a="better", b="no information")) == {"a"}
+    assert contrast.leading_rows(compared(a="worse", b="no information")) == {"grpo", "b"}
+    assert contrast.leading_rows(compared(a="no information", b="missing")) == set()
     made = contrast.Comparison(
         Contrast(against="grpo", noise=["again"]), Lineup(against="grpo", contenders=[], twins={}), [compared(a="better")], 1
     )
@@ -93,12 +93,12 @@ def test_bold_is_what_the_contrast_found_best_and_nothing_where_it_found_no_diff
 def test_every_method_and_every_source_of_a_study_has_an_entry_with_title_and_authors() -> None:
     texts = [path.read_text() for folder in ("method", "study") for path in (ROOT / "configs" / folder).rglob("*.yaml")]
     stated = [line for text in texts for line in text.splitlines() if re.match(r"(paper|source): ", line)]
-    used = sorted({one for line in stated for one in paper.IDS.findall(line)})
-    entries = paper.bibliography(used)
+    used = sorted({one for line in stated for one in export.IDS.findall(line)})
+    entries = export.bibliography(used)
     assert not [one for one in used if "author = " not in entries[one][1]]
     keys = [key for key, _ in entries.values()]
     assert len(set(keys)) == len(used) > 60
-    assert paper.bibliography(["2999.12345"])["2999.12345"][1].startswith("@misc{arxiv2999.12345,")
+    assert export.bibliography(["2999.12345"])["2999.12345"][1].startswith("@misc{arxiv2999.12345,")
 
 
 def test_the_text_begins_with_the_answer_and_names_what_the_study_builds_on(tmp_path: Path) -> None:
@@ -116,9 +116,9 @@ def test_the_text_begins_with_the_answer_and_names_what_the_study_builds_on(tmp_
         claims=[{"says": "RL lifts the edge", "source": "arXiv:2512.07783", "test": test}],
     )
     made = answers.answer_study(frame.read_results(spec, inputs))
-    paper.fill_paper(tmp_path / "out", made, contrast.claims_json(made.judged), ["2402.03300"], paper.Look())
+    export.fill_paper(tmp_path / "out", made, contrast.claims_json(made.judged), ["2402.03300"], export.Look())
     said = (tmp_path / "out/paper.tex").read_text()
-    assert r"RL lifts the edge (indicated (1 replicate)): strict pass@1 on edge, base $\to$ rl\_edge: +75.0 points" in said
+    assert r"RL lifts the edge (indicated): strict pass@1 on edge, base $\to$ rl\_edge: +75.0 points" in said
     assert r"builds on \cite{shao2024grpo}" in said
     assert r"rl\_edge (base $\to$ rl)" in said
     assert r"RL lifts the edge~\cite{zhang2025interplay}" in (tmp_path / "out/tables/claims.tex").read_text()

@@ -20,7 +20,7 @@ from interplay.core.model import UserError
 from interplay.results import estimate, locks, state
 from interplay.run import graph
 from interplay.run.graph import open_graph
-from interplay.study import expand
+from interplay.study import choices
 from interplay.study.plan import Plan, Stage
 
 
@@ -291,7 +291,7 @@ def test_a_launch_beyond_its_limit_is_refused_before_anything_is_written(lab: La
 @pytest.mark.parametrize("value", ["five", None, "nan", -1])
 def test_a_limit_that_is_no_number_of_hours_is_refused(value: object) -> None:
     with pytest.raises(UserError, match="must be a number of hours"):
-        expand.limits({"max_gpu_hours": value})
+        choices.limits({"max_gpu_hours": value})
 
 
 # -- the command -------------------------------------------------------------------------------------------------------

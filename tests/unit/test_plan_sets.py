@@ -283,6 +283,22 @@ def test_a_model_and_problems_from_outside_need_no_task(root: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("edit", "dtype"),
+    [
+        (("data: test}", "data: test}"), "float32"),
+        (("data: test}", "data: test, dtype: int8}"), "int8"),
+        (("tables:", "scales: {laptop: {kinds: {evaluate: {dtype: int8}}}}\ntables:"), "int8"),
+    ],
+)
+def test_a_model_from_outside_is_rounded_to_8_bits_where_the_study_asks_for_it_alone(
+    root: Path, edit: tuple[str, str], dtype: str
+) -> None:
+    write(root, edit, text=FILES)
+    stages = plan_study(root / "configs", "sift", "laptop").stages.values()
+    assert [stage.as_json()["spec"]["dtype"] for stage in stages if stage.kind == "evaluate"] == [dtype]
+
+
+@pytest.mark.parametrize(
     ("edit", "said"),
     [
         ((f"base: {{kind: source, sha256: {'ab' * 32}}}", "base: {kind: pretrain, data: {test: 1.0}}"), "task is missing"),

@@ -19,7 +19,7 @@ from interplay.core.artifact import write_json
 from interplay.core.execution import Run
 from interplay.core.metrics import read
 from interplay.core.model import PermanentError, UserError
-from interplay.data import pairs as paired, sets
+from interplay.data import batches, sets
 from interplay.model import folder
 from interplay.model.spec import TuneOptimizer
 from interplay.train import prefer
@@ -242,7 +242,7 @@ def test_a_run_widens_the_margin(inputs: dict[str, Path], tmp_path: Path, loss_t
 def test_the_loss_is_that_of_each_pair_alone(inputs: dict[str, Path]) -> None:
     """Shared prompts, padding and passes change nothing: log-probabilities are those of a plain forward pass."""
     policy = folder.load_decoder(inputs["init"] / "model")
-    pairs = paired.load_pairs([inputs["data.0"]], [1.0], inputs["init"], 0, 128, "prefer")
+    pairs = batches.load_pairs([inputs["data.0"]], [1.0], inputs["init"], 0, 128, "prefer")
     course = prefer.Setup(spec_of(loss_type="simpo"), pairs, policy, None, 100, torch.float32)
     logps = prefer.pair_logps(course, np.arange(4), 1.0, torch.zeros(()))
     for i in range(4):

@@ -17,7 +17,7 @@ from test_reward_model import FAST, spec_of as reward_of
 from interplay.core.artifact import write_json
 from interplay.core.execution import Run
 from interplay.core.model import PermanentError, UserError
-from interplay.data import pairs, sets, tokenizer
+from interplay.data import batches, sets, tokenizer
 from interplay.data.curate import StepInputs
 from interplay.data.steps.filter import RATERS, make_rated_pairs
 from interplay.data.steps.spec import RatedPairs
@@ -119,23 +119,23 @@ def rated(raters: list[str], origins: list[str] | None = None) -> list[Row]:
 
 def test_shots_are_of_the_same_rater_and_of_other_questions_and_drawn_from_the_seed() -> None:
     rows = rated(["a", "b"] * 6, origins=["same", "same", "same", *map(str, range(9))])
-    found = pairs.draw_shots(rows, 3, 0, "prefer")
+    found = batches.draw_shots(rows, 3, 0, "prefer")
     for number, seen in enumerate(found):
         assert len(set(seen)) == 3
         assert {rows[i].rater for i in seen} == {rows[number].rater}
         assert rows[number].origin not in {rows[i].origin for i in seen}
-    assert found == pairs.draw_shots(rows, 3, 0, "prefer") != pairs.draw_shots(rows, 3, 1, "prefer")
+    assert found == batches.draw_shots(rows, 3, 0, "prefer") != batches.draw_shots(rows, 3, 1, "prefer")
     with pytest.raises(UserError, match="prefer: needs 5 other pairs of the rater 'a', and a pair has 4"):
-        pairs.draw_shots(rows, 5, 0, "prefer")
+        batches.draw_shots(rows, 5, 0, "prefer")
     with pytest.raises(UserError, match="pairs without a rater; make them with a step rated_pairs"):
-        pairs.draw_shots(rated([""]), 0, 0, "prefer")
+        batches.draw_shots(rated([""]), 0, 0, "prefer")
 
 
 def test_a_prompt_stands_behind_chosen_and_rejected_of_each_shot_each_with_its_end(tmp_path: Path) -> None:
     init = world.model(tmp_path, "a" * 12)
     encoder, eos = tokenizer.load(init), tokenizer.special(init).eos
     rows = rated(["a", "a", "a"])
-    shown = [pairs.few_shot_prompt(rows[0], [rows[1], rows[2]]), pairs.few_shot_prompt(rows[1], [])]
+    shown = [batches.few_shot_prompt(rows[0], [rows[1], rows[2]]), batches.few_shot_prompt(rows[1], [])]
     found = tokenizer.encode_turns(encoder, shown, eos)
     texts = ["1?", "1+", "1-", "2?", "2+", "2-", "0?"]
     ids = [encoder.encode(text).ids for text in texts]
@@ -227,7 +227,7 @@ def test_a_mixture_that_is_told_whom_to_trust_knows_more_than_one_head() -> None
             optimizer.zero_grad()
         with torch.no_grad():
             told, weights = F.logsigmoid(held_gap @ score.T), (held_where @ gate.T).log_softmax(-1)
-            trusted = route_heads(weights, told, pairs.draw_shots(rows, 4, 0, "reward_model"), 1.0)
+            trusted = route_heads(weights, told, batches.draw_shots(rows, 4, 0, "reward_model"), 1.0)
             found[heads] = [accuracy_by_rater(rows, told, each, "x")["x"] for each in (weights, trusted)]
     assert found[1][0] == found[1][1] < 0.8
     assert found[2][0] < 0.8

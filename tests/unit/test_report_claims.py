@@ -2,9 +2,10 @@ from pathlib import Path
 
 import pytest
 import report_study as study
+from hypothesis import given, strategies as st
 from pydantic import ValidationError
 
-from interplay.report.spec import Claim
+from interplay.report.claim_spec import Claim
 from interplay.report.stats import contrast, frame
 from interplay.report.stats.frame import Results
 
@@ -15,7 +16,7 @@ BASE = [2] * 20
 
 
 def results(
-    root: Path, seeds: int = 3, lifted: list[list[int]] = LIFTED, shared: bool = True, before: list[int] = BASE
+    root: Path, seeds: int = 3, lifted: list[list[int]] = LIFTED, shared: bool = False, before: list[int] = BASE
 ) -> Results:
     inputs = {}
     arms = []
@@ -24,7 +25,8 @@ def results(
         if base not in inputs:
             inputs[base] = study.write_evaluation(root, base, {4: before}, n=16)
         inputs[f"r{seed}"] = study.write_evaluation(root, f"r{seed}", {4: lifted[seed]}, n=16)
-        arms += [study.arm("base", seed, ["base:pretrain:m"], base), study.arm("rl", seed, ["rl:rl:m"], f"r{seed}")]
+        path = ["base:pretrain:m" if shared else f"base:pretrain:m{seed}"]
+        arms += [study.arm("base", seed, path, base), study.arm("rl", seed, [*path, f"rl:rl:r{seed}"], f"r{seed}")]
     return frame.read_results(study.spec(arms), inputs)
 
 
@@ -49,7 +51,7 @@ DIFFERENCE = {"difference": "strict_pass@1", "arm": "rl", "against": "base"}
 def test_a_difference_is_judged_by_the_side_its_interval_lies_on(tmp_path: Path, bound: dict, verdict: str) -> None:
     judged = judge(results(tmp_path), **DIFFERENCE, **bound)
     assert judged.verdict == verdict
-    assert "uncertain over 3 seeds, one base" in judged.reason
+    assert "for any base, any prompt (3 bases, 20 prompts)" in judged.reason
 
 
 @pytest.mark.parametrize(
@@ -59,35 +61,18 @@ def test_a_value_is_judged_by_whether_its_interval_lies_inside(tmp_path: Path, w
     assert judge(results(tmp_path), value="strict_pass@1", arm="rl", within=within).verdict == verdict
 
 
-def test_a_shared_base_is_judged_over_prompts_and_the_reason_says_so(tmp_path: Path) -> None:
-    judged = judge(results(tmp_path), value="strict_pass@1", arm="base", within=[0.05, 0.5])
-    assert judged.verdict == "supported"
-    assert judged.reason.endswith("uncertain over 20 prompts (one model, shared by 3 seeds)")
+@pytest.mark.parametrize(("bound", "word"), [(0.1, "indicated"), (0.5, "no information"), (0.7, "indicated against")])
+def test_many_seeds_on_one_base_indicate_at_most(tmp_path: Path, bound: float, word: str) -> None:
+    judged = judge(results(tmp_path, shared=True), **DIFFERENCE, at_least=bound)
+    assert judged.verdict == word
+    assert judged.reason.endswith("for this base, any prompt (3 runs, 20 prompts), and a verdict needs 3 bases")
 
 
-def test_fewer_than_twenty_prompts_of_a_shared_base_are_not_judged(tmp_path: Path) -> None:
-    judged = judge(results(tmp_path, before=BASE[1:]), value="strict_pass@1", arm="base", within=[0.05, 0.5])
-    assert (judged.verdict, judged.reason) == ("not judged", "19 prompts, and a verdict over prompts needs 20")
-
-
-@pytest.mark.parametrize("seeds", [1, 2])
-def test_fewer_than_three_seeds_are_not_judged_but_estimated(tmp_path: Path, seeds: int) -> None:
-    judged = judge(results(tmp_path, seeds), **DIFFERENCE, at_least=0.1)
-    assert judged.verdict == "not judged"
-    assert judged.reason.startswith(f"{seeds} seed")
-    assert "a verdict needs 3" in judged.reason
-    assert judged.estimate.value == pytest.approx(0.4375 + (seeds - 1) / 32)
-
-
-def test_two_models_behind_three_seeds_are_not_judged(tmp_path: Path) -> None:
-    found = results(tmp_path)
-    arms = [
-        arm.model_copy(update={"evaluations": {"eval": "r0"}}) if arm.evaluations["eval"] == "r1" else arm
-        for arm in found.spec.arms
-    ]
-    judged = judge(found._replace(spec=found.spec.model_copy(update={"arms": arms})), **DIFFERENCE, at_least=0.1)
-    assert judged.verdict == "not judged"
-    assert judged.reason == "3 seeds share 2 models, and a verdict over seeds needs 3"
+@pytest.mark.parametrize("bases", [1, 2])
+def test_fewer_than_three_bases_indicate_at_most(tmp_path: Path, bases: int) -> None:
+    judged = judge(results(tmp_path, bases), value="strict_pass@1", arm="base", at_least=0.01)
+    assert judged.verdict == "indicated"
+    assert judged.estimate.value == pytest.approx(0.125)
 
 
 def test_a_missing_evaluation_is_not_judged_and_named(tmp_path: Path) -> None:
@@ -96,11 +81,6 @@ def test_a_missing_evaluation_is_not_judged_and_named(tmp_path: Path) -> None:
     judged = judge(found, **DIFFERENCE, at_least=0.1)
     assert judged.verdict == "not judged"
     assert judged.reason == "missing: evaluation r2 of rl at seed 2 is not there"
-
-
-def test_bases_of_their_own_are_another_question_than_a_shared_base(tmp_path: Path) -> None:
-    judged = judge(results(tmp_path, shared=False), **DIFFERENCE, at_least=0.1)
-    assert judged.reason.endswith("uncertain over 3 seeds")
 
 
 def test_no_gain_at_any_seed_supports_a_bound_only_as_tight_as_the_prompts_allow(tmp_path: Path) -> None:
@@ -114,7 +94,7 @@ def test_the_json_holds_the_test_the_verdict_and_the_estimate(tmp_path: Path) ->
     assert entry["test"] == {**DIFFERENCE, "band": "edge", "at_least": 0.1}
     assert entry["verdict"] == "supported"
     assert entry["estimate"]["per_seed"] == [0.4375, 0.5, 0.5625]
-    assert entry["estimate"]["digests"] == ["r0", "b", "r1", "r2"]
+    assert entry["estimate"]["digests"] == ["r0", "b0", "r1", "b1", "r2", "b2"]
 
 
 @pytest.mark.parametrize(
@@ -131,3 +111,99 @@ def test_the_json_holds_the_test_the_verdict_and_the_estimate(tmp_path: Path) ->
 def test_a_bound_that_no_metric_can_meet_or_miss_is_refused(bound: dict, message: str) -> None:
     with pytest.raises(ValidationError, match=message):
         Claim.model_validate({"says": "so", "test": {"band": "edge", "arm": "rl", **bound}})
+
+
+EFFECT = {"says": "so", "published": {"effect": 40}, "test": {**DIFFERENCE, "band": "edge"}}
+MARGIN = {"says": "so", "test": {**DIFFERENCE, "band": "edge", "margin": 0.03}}
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "word"),
+    [
+        (0.25, 0.70, "reproduced"), (0.25, 0.90, "same sign"), (0.10, 0.30, "same sign"), (0.01, 0.19, "contradicted"),
+        (-0.3, 0.19, "contradicted"), (-0.1, 0.3, "no information"), (0.0, 0.9, "no information"),
+    ],
+)  # fmt: skip
+def test_with_a_published_effect_half_of_it_and_twice_are_the_thresholds(low: float, high: float, word: str) -> None:
+    assert Claim.model_validate(EFFECT).word(low, high) == word
+    turned = Claim.model_validate({**EFFECT, "published": {"effect": -40}})
+    assert turned.word(-high, -low) == word
+
+
+@pytest.mark.parametrize(
+    ("bound", "low", "high", "word"),
+    [
+        ({}, -0.02, 0.03, "equivalent"), ({}, -0.02, 0.04, "no information"), ({}, 0.04, 0.06, "refuted"),
+        ({"at_least": 0.0}, -0.02, 0.03, "equivalent"), ({"at_least": 0.0}, 0.0, 0.02, "supported"),
+        ({"at_least": 0.1}, -0.02, 0.02, "refuted"), ({"at_most": 0.0}, -0.01, 0.05, "no information"),
+    ],
+)  # fmt: skip
+def test_a_margin_lets_a_tie_be_shown(bound: dict, low: float, high: float, word: str) -> None:
+    claim = Claim.model_validate({**MARGIN, "test": {**MARGIN["test"], **bound}})
+    assert claim.word(low, high) == word
+
+
+ends = st.floats(-1, 1).map(lambda number: round(number, 2))
+
+
+@given(st.tuples(ends, ends).map(sorted), ends.filter(bool), st.sampled_from(["published", "at_least", "at_most"]), st.booleans())
+def test_the_words_partition_all_cases(interval: list[float], at: float, form: str, tied: bool) -> None:
+    """Of the conditions of the glossary, each with those before it denied, just one holds, and its word is the verdict."""
+    low, high = interval
+    if form == "published":
+        claim = Claim.model_validate({**EFFECT, "published": {"effect": 100 * at}})
+        e, below, above = (at, low, high) if at > 0 else (-at, -high, -low)
+        conditions = {"contradicted": above < e / 2, "reproduced": e / 2 <= below and above <= 2 * e, "same sign": below > 0}
+    else:
+        margin = {"margin": 0.2} if tied else {}
+        claim = Claim.model_validate({"says": "so", "test": {**DIFFERENCE, "band": "edge", form: at, **margin}})
+        inside, outside = (low >= at, high < at) if form == "at_least" else (high <= at, low > at)
+        conditions = {"supported": inside, "refuted": outside, "equivalent": tied and low >= -0.2 and high <= 0.2}
+    firsts = [word for word, holds in conditions.items() if holds][:1] or ["no information"]
+    assert claim.word(low, high) == firsts[0]
+    exclusive = ("supported", "refuted") if form != "published" else ("contradicted", "reproduced")
+    assert not all(conditions[word] for word in exclusive)
+
+
+@pytest.mark.parametrize(
+    ("claim", "message"),
+    [
+        ({"test": {}}, "one of at_least, at_most, or margin, or published.effect"),
+        ({"test": {"at_least": 0.1}, "published": {"effect": 4}}, "published.effect gives the thresholds"),
+        ({"test": {}, "published": {"effect": 0}}, "effect = 0 has no sign"),
+        ({"test": {"margin": -0.1}}, "margin = -0.1 must be above 0"),
+        ({"test": {"at_least": 0.1}, "requires": [{"acts": "rl", "headroom": {"arm": "base"}}]}, "a premise is one of"),
+        ({"test": {"at_least": 0.1}, "requires": [{"above": {"arm": "rl", "than": "answer_prior"}}]}, "has no answer prior"),
+    ],
+)
+def test_a_claim_without_one_threshold_or_with_a_premise_that_is_none_is_refused(claim: dict, message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        Claim.model_validate({"says": "so", **claim, "test": {**DIFFERENCE, "band": "edge", **claim["test"]}})
+
+
+def with_premise(found: Results, premise: dict) -> contrast.JudgedClaim:
+    test = {"band": "edge", **DIFFERENCE, "at_least": 0.1}
+    return contrast.judge_claim(found, Claim.model_validate({"says": "so", "requires": [premise], "test": test}))
+
+
+@pytest.mark.parametrize(
+    ("premise", "failed"),
+    [
+        ({"headroom": {"arm": "base"}}, ""),
+        ({"headroom": {"arm": "base", "low": 0.2}}, "no headroom: strict_pass@1 of base on edge is 12.5"),
+        ({"headroom": {"arm": "base", "high": 0.1}}, "and 5.0 to 10.0 is required"),
+        ({"above": {"arm": "rl", "than": 0.25}}, ""),
+        ({"above": {"arm": "base", "than": 0.25}}, "not above 25.0"),
+        ({"above": {"arm": "rl", "value": "answer_pass@1", "than": "answer_prior"}}, "not above the answer prior, 90.0"),
+        ({"improves": {"arm": "rl", "against": "base", "by": 0.2}}, ""),
+        ({"improves": {"arm": "base", "against": "rl"}}, "the positive control fails"),
+        ({"improves": {"arm": "sft", "against": "base"}}, "is missing: the study has no arm 'sft'"),
+        ({"acts": "rl"}, ""),
+    ],
+)
+def test_a_claim_whose_premise_fails_is_not_tested_and_says_why(tmp_path: Path, premise: dict, failed: str) -> None:
+    found = results(tmp_path)
+    found.records["r0"]["metrics"] = {"band": {"edge": {"prior_pass@1": 0.9}}}
+    judged = with_premise(found, premise)
+    assert judged.verdict == ("not tested" if failed else "supported")
+    assert failed in judged.reason

@@ -15,9 +15,9 @@ from scipy import stats as oracle
 
 from interplay.report.inspect import explain as cells
 from interplay.report.spec import Contender, Lineup, Try
-from interplay.report.stats import contrast, estimate, frame, provenance
+from interplay.report.stats import contrast, frame, intervals, provenance
 from interplay.report.stats.frame import Results
-from interplay.report.write import answers, page, text
+from interplay.report.write import answers, latex, page, text
 
 TUNE = {"axis": "rl.optimizer.learning_rate", "band": "id"}
 N = 16
@@ -61,7 +61,7 @@ def row(made: contrast.Comparison, name: str) -> contrast.ComparisonRow:
 
 
 def test_holm_adjusts_the_textbook_example() -> None:
-    assert estimate.holm_adjusted(np.array([0.01, 0.04, 0.03, 0.005])) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert intervals.holm_adjusted(np.array([0.01, 0.04, 0.03, 0.005])) == pytest.approx([0.03, 0.06, 0.06, 0.02])
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=6))
@@ -69,36 +69,7 @@ def test_holm_is_the_closed_test_of_bonferroni(p: list[float]) -> None:
     """A hypothesis is rejected at a level when every set of hypotheses that holds it is, by Bonferroni."""
     sets = [s for size in range(1, len(p) + 1) for s in itertools.combinations(range(len(p)), size)]
     closed = [max(min(1.0, len(s) * min(p[j] for j in s)) for s in sets if i in s) for i in range(len(p))]
-    assert estimate.holm_adjusted(np.array(p)) == pytest.approx(closed)
-
-
-@given(
-    st.lists(st.tuples(st.integers(0, 1000), st.integers(0, 1000)), min_size=2, max_size=8).filter(
-        lambda p: len({a - b for a, b in p}) > 1
-    )
-)
-def test_the_paired_t_test_is_scipys(pairs: list[tuple[int, int]]) -> None:
-    a, b = np.array(pairs, dtype=float).T / 1000
-    assert estimate.t_test_p(a - b) == pytest.approx(oracle.ttest_rel(a, b).pvalue, rel=1e-6)
-
-
-@pytest.mark.parametrize("shift", [0.0, 0.05, 0.15, 0.3])
-def test_a_bootstrap_p_is_below_5_percent_where_its_interval_leaves_zero_out(shift: float) -> None:
-    values = np.random.default_rng(5).normal(shift, 0.5, 80)
-    low, high = estimate.bootstrap_interval(values, (-1.0, 1.0))
-    assert (estimate.bootstrap_p(values) < 0.05) == (low > 0 or high < 0)
-
-
-def test_a_bootstrap_p_agrees_with_the_t_test_for_many_prompts() -> None:
-    values = np.random.default_rng(6).normal(0.03, 0.5, 1000)
-    assert estimate.bootstrap_p(values, draws=20_000) == pytest.approx(oracle.ttest_1samp(values, 0).pvalue, abs=0.01)
-
-
-def test_prompts_that_all_agree_have_the_p_at_which_their_bound_reaches_zero() -> None:
-    assert estimate.bootstrap_p(np.zeros(50)) == 1.0
-    p = estimate.bootstrap_p(np.full(5, 0.5))
-    unseen = 1 - (p / 2) ** (1 / 5)
-    assert (1 - unseen) * 0.5 - unseen == pytest.approx(0), "the lower end at level p"
+    assert intervals.holm_adjusted(np.array(p)) == pytest.approx(closed)
 
 
 # --- what is chosen ---
@@ -225,9 +196,10 @@ def test_markdown_and_latex_call_a_tie_a_tie_and_name_the_tuning_band(answer: an
     assert re.search(r"^\| pcl \| 1 \|.*\| better \|$", written, re.M)
     assert "Noise floor 4.2: grpo=1_again − grpo=1" in written
     assert re.search(r"\| \+39\.6<br>\[\+3\d\.\d, \+4\d\.\d\]<br>\+37\.5 · \+37\.5 · \+43\.8 \|", written), "one unit throughout"
-    tex = text.contrast_latex(made, "title")
+    tex = latex.table_latex(latex.contrast_float("name", made), latex.REPORT).partition(latex.MACROS)[2]
     assert tex.count(r"\begin{tabular}") == tex.count(r"\end{tabular}") == 1
-    assert len({line.count("&") for line in tex.splitlines() if line.endswith(r"\\")}) == 1
+    rows = tex.partition(r"\midrule")[2]
+    assert len({line.count("&") for line in rows.splitlines() if line.endswith(r"\\")}) == 1
 
 
 def test_the_record_and_the_files_hold_the_contrast(answer: answers.Answer, tmp_path: Path) -> None:

@@ -4,10 +4,9 @@ import numpy as np
 import pandas as pd
 import pytest
 import report_study as study
-from scipy import stats
 
 from interplay.core.model import UserError
-from interplay.report.stats import frame
+from interplay.report.stats import frame, intervals
 from interplay.report.stats.estimate import difference, value
 from interplay.report.stats.frame import Results
 
@@ -29,15 +28,48 @@ def results(root: Path, seeds: int = 3, absent: tuple[str, ...] = ()) -> Results
     return frame.read_results(study.spec(arms), {digest: path for digest, path in inputs.items() if digest not in absent})
 
 
-def test_a_value_over_seeds_is_their_mean_with_students_interval(tmp_path: Path) -> None:
+EDGE = np.array([[3, 2, 4, 1], [2, 2, 4, 3], [4, 4, 4, 2]]) / 4
+"""Of `TUNED` on the edge."""
+
+
+def test_a_value_over_runs_is_their_mean_with_the_interval_of_runs_by_prompts(tmp_path: Path) -> None:
     found = value(results(tmp_path), "rl", "edge", "strict_pass@1")
-    seeds = [10 / 16, 11 / 16, 14 / 16]
-    assert found.per_seed == pytest.approx(seeds)
+    assert found.per_seed == pytest.approx((10 / 16, 11 / 16, 14 / 16))
     assert found.value == pytest.approx(35 / 48)
-    oracle = stats.ttest_1samp(seeds, 0.0).confidence_interval(0.95)
-    assert (found.low, found.high) == pytest.approx((oracle.low, 1.0)), "the upper end is cut at 100 %"
-    assert (found.over, found.n_prompts, found.n_samples, found.seeds, found.models) == ("3 seeds", 4, 4, (0, 1, 2), 3)
+    assert (found.low, found.high) == intervals.crossed_spread(EDGE).interval((0.0, 1.0))
+    assert (found.n_prompts, found.n_samples, found.seeds, found.models, found.bases) == (4, 4, (0, 1, 2), 3, 1)
     assert found.digests == ("r0", "r1", "r2")
+
+
+def of_bases(root: Path, bases: list[str], data: tuple[str, ...] = ("test",) * 4) -> Results:
+    """An RL arm whose run at each seed goes out from the base that is named."""
+    counts = [*TUNED, TUNED[0]][: len(bases)]
+    inputs = {f"r{at}": study.write_evaluation(root, f"r{at}", of, data=data[at]) for at, of in enumerate(counts)}
+    arms = [study.arm("rl", at, [f"base:pretrain:{base}", f"rl:rl:m{at}"], f"r{at}") for at, base in enumerate(bases)]
+    return frame.read_results(study.spec(arms), inputs)
+
+
+def test_the_target_is_known_from_the_plan_and_never_switches_with_the_data(tmp_path: Path) -> None:
+    """Which seeds share a base decides it, not whether they agree."""
+    for name, bases, over in (
+        ("each", ["x", "y", "z"], "any base, any prompt (3 bases, 4 prompts)"),
+        ("one", ["x", "x", "x"], "this base, any prompt (3 runs, 4 prompts)"),
+        ("some", ["x", "y", "x", "z"], "any base, any prompt (3 bases, 4 runs, 4 prompts)"),
+    ):
+        assert value(of_bases(tmp_path / name, bases), "rl", "edge", "strict_pass@1").over == over
+
+
+def test_several_runs_on_a_base_count_as_their_mean(tmp_path: Path) -> None:
+    found = value(of_bases(tmp_path, ["x", "y", "z", "x"]), "rl", "edge", "strict_pass@1")
+    means = np.array([EDGE[[0, 0]].mean(0), EDGE[1], EDGE[2]])
+    assert (found.low, found.high) == intervals.crossed_spread(means).interval((0.0, 1.0))
+    assert (found.bases, found.models) == (3, 4)
+
+
+def test_prompts_are_nested_where_each_replicate_has_its_own(tmp_path: Path) -> None:
+    found = value(of_bases(tmp_path, ["x", "y", "z"], ("t", "u", "v")), "rl", "edge", "strict_pass@1")
+    assert (found.low, found.high) == intervals.nested_spread(list(EDGE)).interval((0.0, 1.0))
+    assert found.over == "any base, any prompt (3 bases, 4 prompts each)"
 
 
 def test_pass_at_k_is_the_unbiased_estimate_averaged_over_prompts(tmp_path: Path) -> None:
@@ -51,9 +83,9 @@ def test_answers_that_are_right_by_a_wrong_way_count_for_the_answer_metric_alone
     assert value(found, "base", "edge", "answer_pass@1").value == pytest.approx(8 / 16)
 
 
-def test_a_shared_base_is_uncertain_over_prompts_and_says_so(tmp_path: Path) -> None:
+def test_a_shared_base_is_uncertain_over_prompts_for_this_base(tmp_path: Path) -> None:
     found = value(results(tmp_path), "base", "edge", "strict_pass@1")
-    assert found.over == "4 prompts (one model, shared by 3 seeds)"
+    assert found.over == "this base, any prompt (1 run, 4 prompts)"
     assert found.models == 1
     assert found.low < 0.25 < found.high
 
@@ -61,28 +93,28 @@ def test_a_shared_base_is_uncertain_over_prompts_and_says_so(tmp_path: Path) -> 
 def test_one_seed_is_uncertain_over_prompts_and_says_so(tmp_path: Path) -> None:
     found = difference(results(tmp_path, seeds=1), "rl", "base", "edge", "strict_pass@1")
     assert found.value == pytest.approx(6 / 16)
-    assert found.over == "4 prompts (1 seed)"
+    assert found.over == "this base, any prompt (1 run, 4 prompts)"
     assert np.isnan(found.detectable)
 
 
 def test_a_difference_is_paired_by_seed_against_the_shared_base(tmp_path: Path) -> None:
     found = difference(results(tmp_path), "rl", "base", "edge", "strict_pass@1")
     seeds = np.array([6 / 16, 7 / 16, 10 / 16])
-    oracle = stats.ttest_rel(seeds + 4 / 16, [4 / 16] * 3).confidence_interval(0.95)
+    spread = intervals.crossed_spread(EDGE - np.array([1, 0, 2, 1]) / 4)
     assert found.per_seed == pytest.approx(seeds)
-    assert (found.low, found.high) == pytest.approx((oracle.low, oracle.high))
-    assert found.over == "3 seeds, one base"
+    assert (found.low, found.high) == pytest.approx(spread.interval((-1.0, 1.0)))
+    assert found.over == "this base, any prompt (3 runs, 4 prompts)"
     assert found.deviation == pytest.approx(seeds.std(ddof=1))
     assert found.detectable > found.deviation
 
 
-def test_seeds_that_agree_exactly_are_uncertain_over_prompts(tmp_path: Path) -> None:
+def test_bases_that_agree_exactly_leave_room_for_a_rare_prompt(tmp_path: Path) -> None:
     inputs = {f"r{seed}": study.write_evaluation(tmp_path, f"r{seed}", {4: [0, 0, 0, 0]}) for seed in range(3)}
     arms = [study.arm("rl", seed, [f"rl:rl:m{seed}"], f"r{seed}") for seed in range(3)]
     found = value(frame.read_results(study.spec(arms), inputs), "rl", "edge", "strict_pass@1")
     assert (found.value, found.low, found.models) == (0, 0, 3)
     assert found.high == pytest.approx(1 - 0.025 ** (1 / 4))
-    assert found.over == "4 prompts (all 3 seeds agree)"
+    assert found.over == "any base, any prompt (3 bases, 4 prompts)"
 
 
 @pytest.mark.parametrize(("column", "expected"), [("op:3", 6 / 8), ("id", 14 / 16), (None, 18 / 32)])

@@ -5,7 +5,7 @@ from typing import Any
 
 import report_study as study
 
-from interplay.report.stats import contrast, frame, provenance
+from interplay.report.stats import frame, provenance
 from interplay.report.write import answers, headline, page
 
 LOW, HIGH = [1, 0, 1, 0, 1] * 5, [3, 4, 3, 4, 4] * 5
@@ -39,7 +39,7 @@ def test_the_first_claim_about_a_difference_that_has_a_verdict_leads(tmp_path: P
     made = headline.make_headline(answer(tmp_path, [MASTERS, LIFTS, HARMS]))
     assert (made.lead, made.change, made.verdict.word) == ("RL lifts the edge", "15 % → 89 %", "supported")
     assert made.details.startswith("strict pass@1 on edge, base → rl: +74.0 points, 95 % interval ")
-    assert made.details.endswith(" over 3 replicates.")
+    assert made.details.endswith(" for any base, any prompt (3 bases, 26 prompts).")
     assert made.others[:2] == ["2 of 3 claims are supported.", "Refuted: “RL harms the edge”."]
 
 
@@ -50,25 +50,24 @@ def test_a_claim_that_is_contradicted_leads_with_that_word(tmp_path: Path) -> No
     assert '<p class="answer no"><span class="word">Refuted:</span> RL harms the edge: <b>15 % → 89 %</b></p>' in written
 
 
-def test_with_one_replicate_a_claim_is_indicated_by_the_interval_over_prompts(tmp_path: Path) -> None:
+def test_with_one_base_a_claim_is_indicated(tmp_path: Path) -> None:
     made = answer(tmp_path, [LIFTS, HARMS, claim("It is about a half more", at_least=0.75)], seeds=1)
-    words = [headline.page_verdict(item).word for item in made.judged]
-    assert words == ["indicated (1 replicate)", "indicated against (1 replicate)", "unclear (1 replicate)"]
-    assert [item.verdict for item in made.judged] == ["not judged"] * 3
+    verdicts = [headline.page_verdict(item) for item in made.judged]
+    assert [one.word for one in verdicts] == ["indicated", "indicated against", "no information"]
+    assert len({one.sign for one in verdicts}) == 3, "told apart without colour"
     lead = headline.make_headline(made)
     assert (lead.lead, lead.change) == ("RL lifts the edge", "14 % → 90 %")
-    assert lead.details.endswith("over 26 prompts (1 replicate).")
+    assert lead.details.endswith("for this base, any prompt (1 run, 26 prompts).")
 
 
-def test_arms_that_are_one_model_make_a_claim_vacuous_and_never_lead(tmp_path: Path) -> None:
+def test_a_claim_that_is_not_tested_never_leads(tmp_path: Path) -> None:
     made = answer(tmp_path, [claim("RL costs nothing", at_least=-0.03), MASTERS], rl=LOW)
-    same = made.judged[0]._replace(caveat="rl and base ended with the same weights at seeds 0, 1, 2")
-    same = same._replace(estimate=same.estimate._replace(value=0.0, per_seed=(0.0, 0.0, 0.0)))
-    made = made._replace(judged=[same, made.judged[1]])
-    assert headline.page_verdict(same) == headline.Verdict("vacuous", "none", "–")
+    idle = made.judged[0]._replace(verdict="not tested", reason="rl did not act: rl left the weights as they were")
+    made = made._replace(judged=[idle, made.judged[1]])
+    assert headline.page_verdict(idle) == headline.Verdict("not tested", "none", "–")
     lead = headline.make_headline(made)
     assert lead.lead == "The base masters it"
-    assert "Vacuous: “RL costs nothing”." in lead.others
+    assert "Not tested: “RL costs nothing”." in lead.others
 
 
 def test_training_that_changed_nothing_is_said_with_its_reward(tmp_path: Path) -> None:
@@ -83,12 +82,12 @@ def test_training_that_changed_nothing_is_said_with_its_reward(tmp_path: Path) -
     assert headline.idle_sentences(results) == ["Stage rl of rl did not change the model: every reward was 0."]
 
 
-def test_a_failed_arm_leaves_its_claims_not_testable_and_the_rest_answers(tmp_path: Path) -> None:
+def test_a_failed_arm_leaves_its_claims_not_judged_and_the_rest_answers(tmp_path: Path) -> None:
     made = answer(tmp_path, [LIFTS, MASTERS], lacks=3)
-    assert [headline.page_verdict(item).word for item in made.judged] == ["not testable", "supported"]
+    assert [headline.page_verdict(item).word for item in made.judged] == ["not judged", "supported"]
     lead = headline.make_headline(made)
     assert (lead.lead, lead.change) == ("The base masters it", "94 %")
-    assert lead.others == ["Not testable: “RL lifts the edge”."]
+    assert lead.others == ["Not judged: “RL lifts the edge”."]
     missing, _ = headline.forest_rows(made)
     assert (missing["picture"], missing["number"], missing["change"]) == ("", "", "")
     commands = [command for command, _ in headline.next_commands(made, None, [("rl/rl/seed0", "abc")])]
@@ -98,7 +97,7 @@ def test_a_failed_arm_leaves_its_claims_not_testable_and_the_rest_answers(tmp_pa
 def test_some_missing_seeds_leave_a_number_without_a_verdict(tmp_path: Path) -> None:
     made = answer(tmp_path, [LIFTS], lacks=1)
     (row,) = headline.forest_rows(made)
-    assert (row["verdict"].word, row["number"][:1]) == ("not testable", "+")
+    assert (row["verdict"].word, row["number"][:1]) == ("not judged", "+")
     assert "is not there" in row["reason"]
 
 
@@ -127,13 +126,6 @@ def test_rows_of_one_unit_share_a_scale_and_name_what_they_show(tmp_path: Path) 
     assert zero == ["130.0", "130.0"]
     assert 'aria-label="+74.0 points, 95 % interval ' in rows[0]["picture"]
     assert (rows[0]["claimed"], rows[2]["claimed"]) == ("at least 10 points", "80 to 100 %")
-
-
-def test_only_too_few_replicates_are_no_obstacle_to_an_indication() -> None:
-    few = contrast.Estimate(value=0.2, seeds=(0,), models=1)
-    assert contrast.lacks_replicates(few)
-    assert not contrast.lacks_replicates(few._replace(missing=("seed 1 is not there",)))
-    assert not contrast.lacks_replicates(few._replace(seeds=(0, 1, 2), models=3))
 
 
 def test_minus_is_for_numbers_and_not_for_hyphens() -> None:

@@ -66,7 +66,7 @@ def test_a_stage_that_failed_says_its_failure_and_what_waits_for_it_names_it(pla
 
 def test_a_stage_that_stopped_says_the_last_line_of_its_log(plan: dict, tmp_path: Path) -> None:
     why = reasons(tmp_path, plan)["d" * 12]
-    assert why == "stopped (stopped before its first save); the last line of its log: Killed by the queue"
+    assert why == "stopped before its first save; the last line of its log: Killed by the queue"
 
 
 def test_a_stage_at_work_is_not_said_to_have_stopped(plan: dict, tmp_path: Path) -> None:

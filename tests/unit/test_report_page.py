@@ -22,13 +22,14 @@ QUESTION = "Is 1 < 2 & <script>alert(1)</script>?"
 
 def write(root: Path) -> tuple[ReportSpec, dict[str, Path]]:
     """A study of two arms at three seeds with every kind of output."""
-    inputs = {"b": study.write_evaluation(root, "b", {2: [4, 4], 4: [1, 0, 2]})}
-    arms = [study.arm("base", seed, ["base:pretrain:m"], "b") for seed in range(3)]
+    inputs = {"b": study.write_evaluation(root, "b", {2: [4, 4], 4: [1, 0, 2] * 4})}
+    arms = [study.arm("base", seed, [f"base:pretrain:p{seed}"], "b") for seed in range(3)]
     for seed in range(3):
-        inputs[f"r{seed}"] = study.write_evaluation(root, f"r{seed}", {2: [4, 4], 4: [3, 4, 2 + seed]})
+        inputs[f"r{seed}"] = study.write_evaluation(root, f"r{seed}", {2: [4, 4], 4: [3, 4, 2 + seed] * 4})
         inputs[f"m{seed}"] = study.write_record(root, f"m{seed}", "rl", study.RL, METRICS)
         study.write_steps(inputs[f"m{seed}"], reward=[0.1, 0.2 + seed / 10, 0.5])
-        arms.append(study.arm("rl", seed, ["base:pretrain:m", f"rl:rl:m{seed}"], f"r{seed}", control="base"))
+        path = [f"base:pretrain:p{seed}", f"rl:rl:m{seed}"]
+        arms.append(study.arm("rl", seed, path, f"r{seed}", control="base"))
     spec = study.spec(
         arms,
         question=QUESTION,
@@ -158,10 +159,21 @@ def test_the_page_says_the_question_the_verdict_and_the_digests(report: tuple[Pa
     assert "Is 1 &lt; 2 &amp; &lt;script&gt;" in written
     assert '<p class="answer yes">It lifts: <b>25 % → 83 %</b></p>' in written
     facts = re.sub("<[^>]*>", "", re.search(r'<p class="facts">(.*?)</p>', written)[1])
-    assert facts == "toy · scale smoke · 2 arms × 3 replicates · 7 of 9 stages done · after by hand"
+    assert facts == "toy · scale smoke · 2 arms × 3 replicates · 7 of 12 stages done · after by hand"
     assert "completions 96" in written
     assert "Not drawn: no arm&#39;s last stage logs entropy." in written
     assert all(digest in written for digest in ("r0", "r1", "r2", "m0", "m1", "m2"))
+
+
+@pytest.mark.parametrize(("named", "shown"), [("reward", "reward"), ("", "curves"), ("entropy", "curves")])
+def test_the_key_figure_is_the_one_that_the_study_names_or_else_the_first_that_is_drawn(
+    named: str, shown: str, tmp_path: Path
+) -> None:
+    spec, inputs = write(tmp_path)
+    page.write_report(spec.model_copy(update={"key_figure": named}), inputs, tmp_path / "out", Run())
+    written = (tmp_path / "out/report.html").read_text()
+    section = written[written.index('<section class="" id="key"') : written.index("</section>", written.index('id="key"'))]
+    assert re.findall(r'id="figure-([a-z]+)"', section) == [shown]
 
 
 def test_a_study_without_any_finished_input_still_makes_a_page(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import pytest
 import report_study as study
 from pydantic import ValidationError
 
-from interplay.report.spec import Claim, Test as Asserted
+from interplay.report.claim_spec import Claim, Test as Asserted
 from interplay.report.stats import contrast, frame
 from interplay.report.stats.frame import Results
 from interplay.report.write import answers, headline
@@ -26,7 +26,7 @@ def results(
             run = f"{name[0]}{0 if shared else seed}"
             if run not in inputs:
                 inputs[run] = study.write_record(root, run, "rl", {}, {key: values[seed], "steps": 4})
-            arms.append(study.arm(name, seed, ["base:pretrain:m", f"rl:rl:{run}"], "e"))
+            arms.append(study.arm(name, seed, [f"base:pretrain:m{seed}", f"rl:rl:{run}"], "e"))
     return frame.read_results(study.spec(arms), inputs)
 
 

@@ -6,7 +6,8 @@ from pathlib import Path
 import report_study as study
 
 from interplay.core.execution import Run
-from interplay.report.spec import Claim, Table
+from interplay.report.claim_spec import Claim, Premise
+from interplay.report.spec import Table
 from interplay.report.stats import contrast, frame, notes
 from interplay.report.stats.frame import Results
 from interplay.report.write import page, tables, text
@@ -57,7 +58,7 @@ def test_arms_that_ended_with_the_same_weights_are_named_with_their_seeds(tmp_pa
     assert notes.idle_notes(found, ["base", "x"]) == ()
     assert notes.same_weights_note(found, "x", "y") == "x and y ended with the same weights at seeds 0, 2"
     judged = contrast.judge_claim(found, claim("y", "x"))
-    assert judged.verdict == "supported"
+    assert judged.verdict == "indicated", "all seeds share one base"
     assert judged.caveat == "y and x ended with the same weights at seeds 0, 2"
 
 
@@ -65,6 +66,16 @@ def test_training_that_changed_no_weights_is_told_once_and_its_start_is_no_twin(
     found = results(tmp_path, {"x": ["p", "2", "p"], "y": ["4", "5", "6"]})
     assert notes.idle_notes(found, ["base", "x", "y"]) == ("Left the weights as they were: rl of x (seeds 0, 2).",)
     assert notes.same_weights_note(found, "x", "base") == "x and base ended with the same weights at seeds 0, 2"
+
+
+def test_a_claim_about_an_arm_that_did_not_act_is_not_tested(tmp_path: Path) -> None:
+    found = results(tmp_path, {"x": ["p", "p", "p"], "y": ["4", "5", "6"], "z": ["4", "5", "6"], "w": ["p", "2", "p"]})
+    idle, same, partly = (contrast.judge_claim(found, claim(arm, other)) for arm, other in (("x", "y"), ("y", "z"), ("w", "y")))
+    assert (idle.verdict, idle.reason) == ("not tested", "x did not act: rl left the weights as they were")
+    assert (same.verdict, same.reason) == ("not tested", "y and z ended with the same weights at seeds 0, 1, 2")
+    assert partly.verdict == "indicated", "it acted at one seed"
+    premise = claim("y", "w").model_copy(update={"requires": [Premise(acts="x")]})
+    assert contrast.judge_claim(found, premise).verdict == "not tested"
 
 
 def test_two_arms_may_share_a_stage_and_are_then_one_model_by_plan(tmp_path: Path) -> None:

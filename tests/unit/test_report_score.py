@@ -10,12 +10,13 @@ import report_study as study
 
 from interplay.core.model import KeyPlace, UserError, parse_model
 from interplay.evaluate import scores
+from interplay.report.claim_spec import Test as Asserted
 from interplay.report.draw import figures
 from interplay.report.figure_spec import Figure
-from interplay.report.spec import Table, Test as Asserted
+from interplay.report.spec import Table
 from interplay.report.stats import estimate, frame
 from interplay.report.stats.frame import Results
-from interplay.report.write import tables, text
+from interplay.report.write import latex, tables, text
 from interplay.tasks.op_dag.terse_prompts import OP_DAG
 from interplay.tasks.verdict import Row
 
@@ -42,7 +43,7 @@ def results(root: Path, baseline: float | None = None, blocks: bool = False) -> 
 def test_a_score_is_the_mean_over_samples_with_its_interval(tmp_path: Path) -> None:
     found = estimate.value(results(tmp_path), "rl", "edge", "score")
     assert found.per_seed == pytest.approx(((1 + 0.25) / 2, 1.0))
-    assert found.over == "2 seeds"
+    assert found.over == "any base, any prompt (2 bases, 2 prompts)"
     assert estimate.value(results(tmp_path / "b"), "rl", "id", "score").value == pytest.approx(0.625)
 
 
@@ -73,7 +74,7 @@ def test_the_trivial_policy_stands_under_the_score_and_the_answer_prior_under_th
     assert "| trivial policy | – | – | – | – | – | 40.0 |" in written
     assert any(note.startswith("Trivial policy") for note in text.grid_notes(grid))
     assert "trivial policy,,edge,score,0.4," in text.as_csv(grid)
-    assert text.as_latex(grid, "title").count("trivial policy") == 1
+    assert latex.table_latex(latex.grid_float("name", grid), latex.REPORT).count(r"trivial policy &") == 1
 
 
 def test_a_table_of_scores_alone_says_nothing_of_answers(tmp_path: Path) -> None:
@@ -110,7 +111,7 @@ def test_a_score_against_the_step_is_that_of_the_training_log(tmp_path: Path) ->
 def test_a_line_per_arm_passes_the_bands_in_the_order_that_is_given(tmp_path: Path) -> None:
     figure = Figure(x="band", y="strict_pass@1", bands=["edge", "id"])
     drawn = figures.draw_figure(results(tmp_path), figure)
-    assert drawn.caption == "strict pass@1 by band. Whiskers: 95 % intervals, uncertain over 2 seeds or prompts (rl)."
+    assert drawn.caption == "strict pass@1 by band. Whiskers: 95 % intervals, for any base, any prompt (rl)."
     svg = drawn.svg.decode()
     assert svg.index("<!-- edge -->") < svg.index("<!-- id -->")
     assert figures.draw_figure(results(tmp_path / "again"), figure).svg == drawn.svg

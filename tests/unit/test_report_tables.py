@@ -11,7 +11,7 @@ from interplay.report.metric_spec import SHARE
 from interplay.report.spec import Table
 from interplay.report.stats import frame
 from interplay.report.stats.frame import Results
-from interplay.report.write import tables, text
+from interplay.report.write import latex, tables, text
 
 BASE = {2: [4, 4], 3: [4, 2], 4: [1, 0, 2, 1]}
 TUNED = [{2: [4, 4], 3: [4, 4], 4: [3, 2, 4, right]} for right in (1, 2, 3)]
@@ -39,8 +39,9 @@ def test_a_csv_line_holds_everything_a_cell_must_say(tmp_path: Path) -> None:
     rows = list(csv.DictReader(io.StringIO(text.as_csv(tables.value_grid(results(tmp_path), TABLE)))))
     cell = next(row for row in rows if (row["arm"], row["column"], row["cell"]) == ("rl", "edge", "strict_pass@1"))
     assert float(cell["estimate"]) == 11 / 16
-    assert float(cell["low"]) == pytest.approx(11 / 16 - 4.302653 / 16 / 3**0.5, abs=1e-6)
-    assert (cell["over"], cell["n_prompts"], cell["n_samples"], cell["seeds"]) == ("3 seeds", "4", "4", "0;1;2")
+    assert float(cell["low"]) <= 11 / 16 - 4.302653 / 16 / 3**0.5 < 11 / 16 < float(cell["high"])
+    over = "this base, any prompt (3 runs, 4 prompts)"
+    assert (cell["over"], cell["n_prompts"], cell["n_samples"], cell["seeds"]) == (over, "4", "4", "0;1;2")
     assert (cell["per_seed"], cell["evaluations"]) == ("0.625;0.6875;0.75", "r0;r1;r2")
 
 
@@ -110,8 +111,8 @@ def test_a_difference_shows_the_minimum_detectable_effect(tmp_path: Path) -> Non
     grid = tables.difference_grid(results(tmp_path), TABLE)
     cell = grid.cells["rl − base", "edge", "strict_pass@1"]
     assert cell.estimate.value == pytest.approx(7 / 16)
-    # sd 1/16 over 3 pairs: noncentrality 5.6535 has 80 % power at t_crit 4.3027, and 5.6535 / 16 / sqrt(3) = 0.2040.
-    assert text.cell_lines(cell) == ["+43.8", "[+28.2, +59.3]", "+37.5 · +43.8 · +50.0", "MDE 20.4"]
+    # sd 1/16 over 3 pairs: noncentrality 5.6535 has 80 % power at t_crit 4.3027, and 5.6535 / 16 / sqrt(3) = 0.2040; prompts add.
+    assert text.cell_lines(cell) == ["+43.8", "[+27.6, +59.9]ᵇ", "+37.5 · +43.8 · +50.0", "MDE 22.1"]
     assert any(note.startswith("MDE") for note in text.grid_notes(grid))
 
 
@@ -121,11 +122,10 @@ def test_a_missing_evaluation_is_shown_as_missing_with_its_reason(tmp_path: Path
     assert "Missing: evaluation absent of far at seed 1 is not there." in text.grid_notes(grid)
 
 
-def test_an_interval_over_prompts_is_marked_and_explained(tmp_path: Path) -> None:
+def test_an_interval_of_one_base_is_marked_and_explained(tmp_path: Path) -> None:
     grid = tables.value_grid(results(tmp_path), TABLE)
-    assert text.cell_lines(grid.cells["base", "edge", "strict_pass@1"])[1].endswith("]ᵖ")
-    assert text.cell_lines(grid.cells["rl", "edge", "strict_pass@1"])[1].endswith("]")
-    assert any(note.startswith("ᵖ: uncertain over prompts alone") for note in text.grid_notes(grid))
+    assert text.cell_lines(grid.cells["base", "edge", "strict_pass@1"])[1].endswith("]ᵇ")
+    assert any(note.startswith("ᵇ: for this base, any prompt (1 run, 4 prompts)") for note in text.grid_notes(grid))
 
 
 def test_a_wide_table_is_shown_in_blocks_that_keep_strict_beside_answer(tmp_path: Path) -> None:
@@ -144,7 +144,8 @@ def test_percent_has_one_decimal_and_no_minus_zero(number: float, signed: bool, 
 
 
 def test_latex_escapes_names_and_closes_what_it_opens(tmp_path: Path) -> None:
-    written = text.as_latex(tables.value_grid(results(tmp_path), Table(columns=["id"], cells=["strict_pass@1"])), "title")
+    grid = tables.value_grid(results(tmp_path), Table(columns=["id"], cells=["strict_pass@1"]))
+    written = latex.table_latex(latex.grid_float("name", grid), latex.REPORT).partition(latex.MACROS)[2]
     assert written.count(r"\begin{tabular}") == written.count(r"\end{tabular}") == 1
     assert written.count("{") - written.count(r"\{") == written.count("}") - written.count(r"\}")
     body = written[written.index(r"\toprule") :]

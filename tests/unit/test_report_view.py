@@ -119,7 +119,7 @@ def test_a_cell_leads_to_each_seeds_evaluation_and_from_there_to_the_data(laid: 
     data = page.provenance_data(spec, grids, of, provenance.entry_anchors(provenance.stage_entries(spec, of)))
     cell = data["cells"]["main_differences/rl − base/edge/strict_pass@1"]
     assert cell["seeds"] == [(0, "+25.0", ["r0", "b"]), (1, "+50.0", ["r1", "b"])]
-    assert (cell["n"], cell["over"]) == ("1 prompts, 4 samples each", "2 seeds, one base")
+    assert (cell["n"], cell["over"]) == ("1 prompts, 4 samples each", "this base, any prompt (2 runs, 1 prompts)")
     assert cell["command"] == "interplay explain toy main_differences 'rl - base' edge/strict_pass@1 --scale smoke"
     lines = [
         (0, "evaluation", "r1"),

@@ -17,7 +17,7 @@ from test_prefer import pair_set
 
 from interplay.core.execution import Run
 from interplay.core.metrics import read
-from interplay.data import pairs as paired, sets
+from interplay.data import batches, sets
 from interplay.model import folder, heads as model_heads
 from interplay.model.spec import TuneOptimizer
 from interplay.train import reward_model
@@ -116,7 +116,7 @@ def test_swapped_pairs_and_a_rate_of_zero_show(inputs: dict[str, Path], tmp_path
 
 
 def test_margins_are_the_differences_of_the_verifiers_scores(inputs: dict[str, Path]) -> None:
-    pairs = paired.load_pairs([inputs["data.0"]], [1.0], inputs["init"], 0, 128, "reward_model")
+    pairs = batches.load_pairs([inputs["data.0"]], [1.0], inputs["init"], 0, 128, "reward_model")
     poor = pairs._replace(rows=[replace(row, rejected="#0") for row in pairs.rows])  # no step at all
     assert reward_model.pair_margins(spec_of(margin="score"), poor).tolist() == [1.0] * len(pairs.rows)
     assert reward_model.pair_margins(spec_of(), pairs).abs().sum() == 0
@@ -129,7 +129,7 @@ def test_hugging_face_reads_the_folder_and_says_the_same(inputs: dict[str, Path]
     model = model_heads.init_reward_model(folder.load_decoder(inputs["init"] / "model"), heads, 0)
     model_heads.save_reward_model(model, tmp_path, inputs["init"] / "tokenizer")
     other = AutoModelForSequenceClassification.from_pretrained(tmp_path).eval()
-    pairs = paired.load_pairs([inputs["data.0"]], [1.0], inputs["init"], 0, 128, "reward_model")
+    pairs = batches.load_pairs([inputs["data.0"]], [1.0], inputs["init"], 0, 128, "reward_model")
     course = reward_model.Setup(spec_of(heads=heads), pairs, torch.zeros(0), model, 1000, torch.float32)
     with torch.no_grad():
         mine, weights = reward_model.score_completions(course, pairs.prompts[:4] * 2, pairs.chosen[:4] + pairs.rejected[:4])

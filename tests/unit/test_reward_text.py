@@ -9,7 +9,10 @@ from interplay.tasks.family import Item, Paragraph, judge_family, multihop_item
 from interplay.tasks.spec import Verify
 from interplay.tasks.verdict import Row
 
-PARAGRAPHS = (Paragraph("Seine", ("The Seine flows through Paris.",)), Paragraph("Paris", ("Paris is in France.",)))
+PARAGRAPHS = (
+    Paragraph("Seine", ("The Seine flows through Paris.", "President Jacques Chirac swam there.")),
+    Paragraph("Paris", ("Paris is in France.",)),
+)
 FORMS = ("exact", "f1", "substring")
 
 
@@ -68,6 +71,11 @@ def test_exact_match_and_f1_are_kept_for_the_record() -> None:
         ("Paris", "\\boxed{A. Paris B. London C. Rome D. Berlin}"),
         ("New York City", "\\boxed{New York City or Rome or London or Paris or Oslo}"),
         ("yes", "\\boxed{yes no}"),
+        ("Posi", "\\boxed{Tika Posi Putu}"),
+        ("Posi", "\\boxed{not Posi}"),
+        ("Paris", "\\boxed{London Paris}"),
+        ("Paris", "\\boxed{anything but Paris}"),
+        ("New York City", "\\boxed{Rome New York City Oslo}"),
         ("no", "\\boxed{unknown}"),
         ("no", "\\boxed{yes or no}"),
         ("Paris", "\\boxed{Paris}" * 20),

@@ -17,7 +17,7 @@ from interplay.core.model import UserError
 from interplay.data import sets
 from interplay.model import folder
 from interplay.model.spec import TuneOptimizer
-from interplay.report.inspect.rollouts import show_rollouts
+from interplay.report.inspect.stage_view import show_rollouts
 from interplay.rl import loop
 from interplay.rl.edit_spec import DynamicSampling
 from interplay.rl.loss_spec import ClippedLoss

@@ -7,7 +7,7 @@ import pytest
 
 from interplay.core.artifact import write_json
 from interplay.core.model import UserError
-from interplay.report.inspect.rollouts import show_rollouts
+from interplay.report.inspect.stage_view import show_rollouts
 
 
 def rollouts(root: Path, rows: list[tuple[int, int, str, bool]], name: str = "rollouts.parquet") -> Path:

@@ -14,8 +14,8 @@ from interplay.rl.rewards import score_completions
 from interplay.rl.spec import RLSpec
 from interplay.rollout.episodes import play_episodes
 from interplay.rollout.spec import EnvironmentEpisode
-from interplay.tasks.environments.look_up import SELF_SEARCH
 from interplay.tasks.environments.spec import SelfSearch
+from interplay.tasks.environments.tools import SELF_SEARCH
 from interplay.tasks.facts.chains import Fact
 from interplay.tasks.facts.people import Problem, world
 from interplay.tasks.facts.questions import BIOS

@@ -131,7 +131,7 @@ def test_mlflow_has_the_label_of_an_arm(lab: Lab) -> None:
         ("x: rl.method.loss.beta", "x: rl.method.loss.bet", "20: figures.beta.x = 'rl.method.loss.bet': no arm of the figure has this axis or sets this key; did you mean 'rl.method.loss.beta'?"),
         ("x: tokens", "x: tokenz", "no x: 'tokenz'; write the key of an axis, such as rl.method.loss.beta; did you mean 'tokens'?"),
         ("band: edge, log", "band: egde, log", "20: figures.beta.band = 'egde': no such band of the evaluations; did you mean 'edge'?"),
-        ("x: rl.method, y: strict_pass@1", "x: rl.method, log: true, y: strict_pass@1", "21: figures.method.log = True: only numbers from 0 on have a logarithm; take it away"),
+        ("x: rl.method, y: strict_pass@1", "x: rl.method, log: true, y: strict_pass@1", "21: figures.method.log = True: rl.method of loss[method=gspo,learning_rate=0.001] is gspo, and a logarithmic axis has room for numbers from 0 on; take log away, or leave that arm out of arms"),
         ("y: strict_pass@1, arms: ['loss[method=gspo,learning_rate=0.001]', ", "y: strict_pass@1, arms: [", "21: figures.method.x = 'rl.method': these arms have one value of it, dr_grpo; name others in arms, or draw it by op or band"),
         ("arms: [kl, base]}", "arms: [klx, base]}", "18: tables.main.arms = 'klx': no such arm; did you mean 'kl'?"),
         ("by: rl.method, ", "", "a heat map over two axes has the keys of both; write x and by, or take one away"),
@@ -189,7 +189,9 @@ def test_a_line_has_each_value_with_its_interval_and_the_control_is_level(tmp_pa
     assert axis.get_xscale() == "log"
     assert [label.get_text() for label in axis.get_xticklabels()] == ["0", "0.01", "0.1"]
     assert np.all(np.diff(np.asarray(lines["KL"].get_xdata())) > 0)
-    assert caption.startswith("Less is more. strict pass@1, edge against rl.method.loss.beta (logarithmic).")
+    assert caption.startswith(
+        "Less is more. strict pass@1, edge against rl.method.loss.beta (logarithmic; a 0 is left of all values)."
+    )
 
 
 @pytest.mark.parametrize(

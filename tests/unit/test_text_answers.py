@@ -95,7 +95,17 @@ def test_an_answer_that_normalises_to_nothing_never_scores(said: str, gold: str)
         ("Paris", "paris", True),
         ("the city of Paris", "Paris", True),
         ("Obama", "Barack Obama", True),
-        ("Barack Hussein Obama", "Hussein Obama", True),
+        ("Barack Hussein Obama", "Hussein Obama", False),  # unless the documents have it so
+        ("it was Paris", "Paris", True),
+        ("not Paris", "Paris", False),
+        ("never in Paris", "Paris", False),
+        ("Rome Paris", "Paris", False),
+        ("Rome New York City Oslo", "New York City", False),
+        ("Paris or Rome", "Paris", False),
+        ("between 8th and", "between 8th and 10th century", False),
+        ("11 November", "11 November 1918", False),
+        ("November 1918", "in November 1918", True),
+        ("Romeo and", "Romeo and Juliet", False),
         ("unknown", "no", False),  # `no` is inside it, letter by letter
         ("no one", "no", False),  # and as a word
         ("eyes", "yes", False),
@@ -116,13 +126,27 @@ def test_the_guarded_substring_pays_what_it_should(said: str, gold: str, pays: b
 
 
 @given(
-    st.lists(st.sampled_from(["Paris", "New York", "King's Lynn", "1986", "yes", "no", "Rio"]), min_size=4, unique=True),
+    st.lists(st.sampled_from(["Paris", "New York", "King's Lynn", "1986", "yes", "no", "Rio"]), min_size=2, unique=True),
     st.data(),
 )
-def test_no_list_of_four_options_or_more_contains_the_answer(options: list[str], data: st.DataObject) -> None:
+def test_no_list_of_options_contains_the_answer(options: list[str], data: st.DataObject) -> None:
     gold = data.draw(st.sampled_from(options))
-    separator = data.draw(st.sampled_from([" ", ", ", " or ", "\n"]))
+    separator = data.draw(st.sampled_from([" ", ", ", " or ", " and ", "\n"]))
     assert not verdict.substring(separator.join(options), [gold])
+
+
+def test_words_in_addition_count_where_the_documents_have_them_so() -> None:
+    known = verdict.clauses("In 2007, President Jacques Chirac left office (he was not Paris). Tika, Posi, Putu.")
+    assert verdict.substring("President Jacques Chirac", ["Jacques Chirac"], known=known)
+    assert not verdict.names_more("President Jacques Chirac", "Jacques Chirac", known=known)
+    assert not verdict.substring("President Jacques Chirac", ["Jacques Chirac"], extra=0, known=known)
+    for said, gold in [
+        ("not Paris", "Paris"),
+        ("Tika Posi", "Posi"),
+        ("Chirac left", "Chirac of Paris"),
+        ("Chirac Putu", "Chirac"),
+    ]:
+        assert not verdict.substring(said, [gold], known=known)
 
 
 @given(TEXTS, TEXTS)

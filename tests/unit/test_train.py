@@ -19,8 +19,8 @@ from interplay.model import device, folder
 from interplay.model.decoder import Decoder
 from interplay.model.spec import Optimizer, Schedule, Shape
 from interplay.tasks.op_dag.spec import OpDag
-from interplay.train import lm, loss
-from interplay.train.loss import token_losses
+from interplay.train import lm
+from interplay.train.lm import token_losses
 from interplay.train.spec import PretrainSpec, SftSpec
 
 SHAPE = Shape(
@@ -163,9 +163,9 @@ def test_causal_packing_attends_across_the_problems_of_a_row(inputs: dict[str, P
 
 def test_loss_by_band_is_the_mean_over_the_bands_solution_tokens(inputs: dict[str, Path]) -> None:
     model, encoder = model_of(inputs), tokenizer.load(inputs["tokenizer"])
-    held_out = loss.load_validation(inputs["validation"], inputs["tokenizer"])
+    held_out = lm.load_validation(inputs["validation"], inputs["tokenizer"])
     for pass_tokens in (10_000, 100):
-        found = loss.loss_by_band(model, held_out, pass_tokens, torch.float32, CPU)
+        found = lm.loss_by_band(model, held_out, pass_tokens, torch.float32, CPU)
         for band in ("id", "edge"):
             losses = []
             for row in sets.read_table(inputs["validation"]).to_pylist():

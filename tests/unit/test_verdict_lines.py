@@ -33,7 +33,7 @@ def claim(test: dict[str, Any], verdict: str = "supported", **more: Any) -> dict
 def test_a_difference_is_shown_from_where_to_where_with_its_interval_and_what_was_claimed(tmp_path: Path) -> None:
     assert verdict_lines(report(tmp_path, claim(LIFT))) == [
         "supported       It rises",
-        "                strict_pass@1 of edge: base 24.1 -> rl_edge 51.3: +27.2 [+20.1, +34.0] points over 4 seeds; "
+        "                strict_pass@1 of edge: base 24.1 -> rl_edge 51.3: +27.2 [+20.1, +34.0] points for 4 seeds; "
         "claimed at least +10.0",
     ]
 
@@ -42,7 +42,7 @@ def test_a_value_is_shown_once_with_the_range_that_was_claimed(tmp_path: Path) -
     value = {"value": "strict_pass@1", "band": "id", "arm": "base", "within": [0.8, 1.0]}
     found = claim(value, estimate={"value": 0.99, "low": 0.98, "high": 1.0, "over": "4 seeds"})
     assert verdict_lines(report(tmp_path, found))[1].strip() == (
-        "strict_pass@1 of id: base: 99.0 [98.0, 100.0] % over 4 seeds; claimed 80.0 to 100.0"
+        "strict_pass@1 of id: base: 99.0 [98.0, 100.0] % for 4 seeds; claimed 80.0 to 100.0"
     )
 
 

@@ -46,6 +46,13 @@ def reward(code: str, function: str = "mine.py:score", **more: Any) -> dict[str,
     return {"edit": {"stages.rl.reward": spec}, "files": {"configs/study/mine.py": code} if code else {}}
 
 
+EXTENDED = """defaults: [quickstart, _self_]
+question: Is it at the arm's line?
+arms:
+  fine: {{path: [base, rl], set: {{rl.data: {{edge: 0.5, corpus: 0.5}}}}}}
+  wrong: {{path: [base, rl], set: {{{arm}}}}}
+claims: []
+"""
 TASK = {"/task@task": "op_dag"}
 GOOD_ROW = '{"question": "1+1?", "answer": "2"}\n'
 TYPOS = {
@@ -196,8 +203,43 @@ NEW = {
     ),
     "a form of data": Wrong(("data.own.format", "jsnl", "jsonl"), **data(GOOD_ROW, format="jsnl")),
     "a file without its form": Wrong(("data.own", "format"), **data(GOOD_ROW, file="rows.txt", format=None)),
+    "a mix in an arm of a study that extends another": Wrong(
+        ("study/wrong.yaml:5: arms.wrong.set.rl.data", "'corpus': 0.2", "corpus: rest"),
+        text=EXTENDED.format(arm="rl.data: {edge: 0.5, corpus: 0.2}"),
+    ),
+    "a set in such a mix": Wrong(
+        ("study/wrong.yaml:5: arms.wrong.set.rl.data = 'egde'", "'edge'"),
+        text=EXTENDED.format(arm="rl.data: {egde: 0.5, corpus: rest}"),
+    ),
+    "a remainder in such a mix": Wrong(
+        ("study/wrong.yaml:5: arms.wrong.set.base.data", "-0.5"),
+        text=EXTENDED.format(arm="base.data: {edge: -0.5, corpus: rest}"),
+    ),
+    "a key figure": Wrong(("wrong.yaml:", "key_figure", "'by_opp'", "by_op"), {"key_figure": "by_opp"}),
     "an empty file of rows": Wrong(("data.own.file", "rows.jsonl", "no items"), **data("")),
 }
+SWEPT = """defaults: [quickstart, _self_]
+question: Which?
+claims: []
+arms:
+  kl: {path: [base, rl], control: base, label: 'KL {beta}', color: blue, grid: {rl.method.loss.beta: [0, 0.01]}}
+  loss: {path: [base, rl], control: base, grid: {rl.method: [gspo, dapo]}}
+figures:
+  beta: {x: rl.method.loss.beta, y: strict_pass@1, band: edge, log: true, arms: [kl]}
+  plane: {form: heat, x: rl.method.loss.beta, by: rl.method, y: strict_pass@1, band: edge}
+"""
+LABELS = {
+    "a label that two arms have": ("KL {beta}", "KL", (":5: arms.kl.label = 'KL'", "the same", "{beta}")),
+    "an axis of a label": ("{beta}", "{betta}", (":5: arms.kl.label", "'betta'", "beta")),
+    "a colour": ("blue", "bleu", (":5: arms.kl.color", "'bleu'", "#rrggbb")),
+    "an axis that no arm has": ("x: rl.method.loss.beta", "x: rl.method.loss.bet", (":8: figures.beta.x", ".bet'", ".beta'")),
+    "what training took": ("x: rl.method.loss.beta", "x: token", (":8: figures.beta.x", "'token'", "tokens")),
+    "names on a logarithmic axis": ("x: rl.method.loss.beta, y: strict_pass@1, band: edge, log: true, arms: [kl]", "x: rl.method, y: strict_pass@1, log: true, arms: [loss]", (":8: figures.beta.log", "is gspo", "take log away")),
+    "a heat map over one axis": ("by: rl.method, ", "", (":9: figures.plane", "write x and by")),
+    "an arm of a figure": ("arms: [kl]", "arms: [kll]", (":8: figures.beta.arms", "'kll'", "'kl'")),
+    "a band of a figure": ("band: edge, log", "band: egde, log", (":8: figures.beta.band", "'egde'", "'edge'")),
+    "an axis with one value": ("[0, 0.01]", "[0.01]", (":8: figures.beta.x", "one value of it", "name others")),
+}  # fmt: skip
 CASES = {
     **{f"{kind}: {name}": case for kind, cases in (("typo", TYPOS), ("reference", REFERENCES)) for name, case in cases.items()},
     **{f"{kind}: {name}": case for kind, cases in (("type", TYPES), ("syntax", SYNTAX)) for name, case in cases.items()},
@@ -205,6 +247,7 @@ CASES = {
     **{f"words: {name}": Wrong(expected, argv=words) for name, (words, expected) in WORDS.items()},
     **{f"new words: {name}": Wrong(expected, argv=words) for name, (words, expected) in NEW_WORDS.items()},
     **{f"new: {name}": case for name, case in NEW.items()},
+    **{f"new label: {name}": Wrong(words, text=SWEPT.replace(old, new, 1)) for name, (old, new, words) in LABELS.items()},
 }
 
 
@@ -252,16 +295,21 @@ def test_it_is_refused_in_one_line_with_its_remedy(name: str, project: Path, cap
 
 
 def test_a_model_that_is_not_here_is_named_by_the_plan(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A study can be planned where its model is not; a launch is refused (tests/workflow/test_bad_input.py)."""
+    """The plan is shown, and refused as a launch is (tests/workflow/test_bad_input.py); locks are checked without the model."""
     source = {"kind": "source", "sha256": "0123456789ab" * 5 + "0123"}
     edit = {"stages.base": source, "seeds.vary": ["rl"], "figures.loss": None}
     file = project / "configs/study/wrong.yaml"
     file.write_text(study_text(edit))
-    code, said, _ = interplay(capsys, "plan", "wrong", "--scale", "smoke")
+    code, said, refused = interplay(capsys, "plan", "wrong", "--scale", "smoke")
+    locked, _, _ = interplay(capsys, "plan", "wrong", "--scale", "smoke", "--write")
+    checked, _, _ = interplay(capsys, "plan", "wrong", "--scale", "smoke", "--check")
     file.unlink()
-    assert code == 0
+    shutil.rmtree("configs/plans")
+    assert (code, locked, checked) == (2, 0, 0)
+    remedy = "source 0123456789ab: not in results/; import it with `interplay adopt FOLDER`, or give path in the study"
     line = next(line for line in said.split("\n\n") if line.startswith("not here: "))
-    assert "(0123456789ab): a launch is refused; `interplay adopt FOLDER` adds it" in " ".join(line.split())
+    assert " ".join(line.split()) == f"not here: wrong.smoke/stages.base: {remedy}"
+    assert refused == f"interplay: plan wrong at scale smoke: cannot run on this machine: {remedy}\n"
 
 
 @pytest.mark.parametrize(

@@ -87,6 +87,16 @@ def test_an_unknown_study_or_scale_is_refused_with_the_nearest_name(laboratory: 
     refused(laboratory.snakemake("scale=labtop"), "did you mean 'laptop'")
 
 
+def test_a_misspelt_target_or_key_of_the_configuration_is_named_without_a_traceback(laboratory: Laboratory) -> None:
+    """A target is Snakemake's own, and so are the words about it."""
+    refused(laboratory.snakemake("stduy=quickstart"), "stduy", "did you mean 'study'")
+    unknown = laboratory.run("snakemake", "alll", "--cores", "1", "--config", "scale=smoke")
+    assert unknown.returncode == 1
+    assert "No rule to produce alll" in unknown.stderr
+    assert "Traceback" not in unknown.stdout + unknown.stderr
+    assert not (laboratory.folder / "results").exists()
+
+
 def test_results_that_cannot_be_written_are_refused(laboratory: Laboratory) -> None:
     (laboratory.folder / "results").write_text("in the way")
     refused(laboratory.snakemake("scale=smoke"), "results", "not writable")

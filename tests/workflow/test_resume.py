@@ -9,7 +9,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from conftest import BEHIND, Laboratory, below, saves, wait_for
+from conftest import BEHIND, Laboratory, below, saves, untrained, wait_for
 
 from interplay.core.artifact import done, read_json
 from interplay.core.execution import EXIT
@@ -119,3 +119,27 @@ def test_a_loss_that_is_not_finite_is_one_line_and_is_not_retried(finished: Labo
     again = copy.run("python", "-m", "interplay.run.stage", "run", out.name)
     assert again.returncode == 3
     assert "steps," not in again.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_what_ends_interplay_run_ends_its_snakemake_and_their_stages(
+    finished: Laboratory, tmp_path: Path, number: signal.Signals
+) -> None:
+    laboratory = untrained(finished, tmp_path / "laboratory")
+    command = [*BEHIND, "interplay", "run", "quickstart", "--scale", "smoke", "--cores", "2"]
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    process = subprocess.Popen(command, cwd=laboratory.folder, env=laboratory.env, **quiet)  # type: ignore[call-overload]
+
+    def at_work() -> list[Path]:
+        return [path.parent for path in laboratory.folder.glob("results/pretrain/*/resume") if saves(path.parent)]
+
+    wait_for(lambda: bool(at_work()))
+    started = psutil.Process(process.pid).children(recursive=True)
+    assert any("snakemake" in " ".join(one.cmdline()) for one in started)
+    process.send_signal(number)
+    process.wait(timeout=60)
+    wait_for(lambda: not any(one.is_running() and one.status() != psutil.STATUS_ZOMBIE for one in started), 60)
+    [out] = at_work()
+    assert not done(out)
+    assert "stopped at step" in (laboratory.folder / f"logs/pretrain/{out.name}.log").read_text()
+    assert laboratory.stage(out.name).wait() == 0, "nobody holds it any more"

@@ -145,9 +145,14 @@ def study_rows(root: Path, study: str) -> list[list[str]]:
         judged = {scale: of[claim["says"]] for scale, of in found.items() if claim["says"] in of}
         here = "<br>".join(f"{scale}: {estimate(one)}{_beware(one)}" for scale, one in judged.items())
         verdicts = "<br>".join(_claim_verdict(one) for one in judged.values())
-        cells = (claim["source"], claim.get("published", ""), here or NOT_RUN, verdicts, claim.get("scale_note", ""))
+        cells = (claim["source"], _published(claim), here or NOT_RUN, verdicts, claim.get("scale_note", ""))
         rows.append([study.removeprefix(FOLDER), claim["says"], *(cell or "–" for cell in cells)])
     return rows
+
+
+def _published(claim: Mapping[str, Any]) -> str:
+    found = claim.get("published", "")
+    return str(found) if isinstance(found, str) else f"{found['effect']:+g} ({found.get('source') or claim.get('source')})"
 
 
 def _claim_verdict(claim: Mapping[str, Any]) -> str:

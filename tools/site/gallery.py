@@ -23,8 +23,11 @@ ORDER = (
     "equivalent",
     "refuted",
     "contradicted",
+    "indicated",
+    "indicated against",
     "inconclusive",
     "no information",
+    "not tested",
     "not judged",
     "withdrawn",
 )

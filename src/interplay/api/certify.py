@@ -113,9 +113,9 @@ def study_segments(plan: Plan, results: Path) -> tuple[list[Segment], int]:
 
 def _segments(stage: Stage, out: Path) -> list[Segment]:
     from interplay.evaluate import sampling
-    from interplay.optim import checkpoint
+    from interplay.optim import optimizer
 
-    states = [(0, ""), *((int(one["step"]), str(one["sha256"])) for one in checkpoint.listed_segments(out)), (0, "")]
+    states = [(0, ""), *((int(one["step"]), str(one["sha256"])) for one in optimizer.listed_segments(out)), (0, "")]
     if table.makes(stage.kind) == "samples":
         problems = int(artifact.record(out)["metrics"]["n_prompts"])
         size = sampling.shard_size(int(stage.as_json()["spec"]["num_samples"]), _run_block(out).engine_batch)
@@ -197,12 +197,12 @@ def _described(known: Path) -> dict[str, Any]:
 def _put_start(segment: Segment, known: Path, out: Path) -> None:
     """What the segment starts from, where the stage had it on its way: the training state with all lines and models until then,
     or the samples of the other shards."""
-    from interplay.optim import checkpoint
+    from interplay.optim import optimizer
 
     if table.makes(segment.kind) == "samples":
         _put_other_shards(segment, known, out)
         return
-    state = known / checkpoint.SEGMENTS / str(segment.first)
+    state = known / optimizer.SEGMENTS / str(segment.first)
     if not segment.first or not state.exists():  # without the state its run is made again from the start
         return
     shutil.copytree(state, out / "resume")
@@ -249,12 +249,12 @@ def _compare_stage(known: Path, out: Path) -> tuple[list[str], str]:
 
 def _compare_state(segment: Segment, known: Path, out: Path) -> tuple[list[str], str]:
     """The training state at the end of a segment, and the lines and models of its steps."""
-    from interplay.optim import checkpoint
+    from interplay.optim import optimizer
 
-    listed = {int(one["step"]): str(one["sha256"]) for one in checkpoint.listed_segments(known)}
+    listed = {int(one["step"]): str(one["sha256"]) for one in optimizer.listed_segments(known)}
     steps = [step for step in listed if segment.first < step <= segment.last]
-    made = {int(one["step"]): str(one["sha256"]) for one in checkpoint.listed_segments(out)}
-    names = [f"{checkpoint.SEGMENTS}/{step}" for step in steps]
+    made = {int(one["step"]): str(one["sha256"]) for one in optimizer.listed_segments(out)}
+    names = [f"{optimizer.SEGMENTS}/{step}" for step in steps]
     for step, folder in zip(steps, names, strict=True):
         files = [path.relative_to(known) for path in sorted((known / folder).rglob("*")) if path.is_file()]
         tensors = [str(path) for path in files if path.suffix == ".safetensors" or path.parts[-2] == "steps"]
@@ -278,7 +278,9 @@ def _step_of(name: str) -> int:
 
 
 def _first(names: Sequence[str], known: Path, out: Path) -> str:
-    return next((f"{name}: {where}" for name in names if (where := single.first_difference(known / name, out / name))), "")
+    from interplay.results import check
+
+    return next((f"{name}: {where}" for name in names if (where := check.first_difference(known / name, out / name))), "")
 
 
 # -- the certificate ---------------------------------------------------------------------------------------------------

@@ -281,7 +281,7 @@ def settle_lines(plan: Plan, results: Path) -> list[str]:
     lines = []
     for need in needs:
         measure = metric_spec.measure_of(need.judged.claim.test.metric)
-        lines.append(f"{need.judged.verdict:<{plain.INDENT}}{need.judged.claim.says}")
+        lines.append(f"{need.judged.verdict:<{plain.INDENT - 1}} {need.judged.claim.says}")
         lines.append(f"{'':{plain.INDENT}}{_needed(need, measure.shown(need.margin), measure.unit_of(True))}")
     return lines or [f"{plan.study} makes no claims"]
 
@@ -292,12 +292,12 @@ def _needed(need: power.Need, margin: str, unit: str) -> str:
     if need.judged.estimate.missing or math.isnan(need.margin):
         return f"no estimate yet: {need.judged.reason}"
     away = f"{margin} {unit} from its bound".replace("  ", " ")
-    if need.prompts:
-        return f"{away}; its one model needs {need.prompts} prompts (there are {need.judged.estimate.n_prompts})"
-    if need.have < contrast.LEAST_SEEDS:
+    if need.have < contrast.LEAST_BASES:
         cost = f", each of {store_metrics.clock(need.seconds)}" if need.seconds else ""
         there = "there is 1" if need.have == 1 else "there are 2"
-        return f"{away}; {contrast.LEAST_SEEDS} replicates show how they spread ({there}){cost}"
+        return f"{away}; a verdict needs {contrast.LEAST_BASES} bases, of stages under seeds.vary ({there}){cost}"
+    if need.prompts:
+        return f"{away}; any number of replicates needs {need.prompts} prompts (there are {need.judged.estimate.n_prompts})"
     if need.interval is None:
         return f"{away}: too near it for {power.MOST} replicates"
     most = need.powered or power.MOST

@@ -1,21 +1,27 @@
-"""Single stages outside of a launch: what was made elsewhere enters results/, one stage is made again in a scratch folder, and
-the base of a study is measured, by which its scale's bands are pinned."""
+"""Single stages outside of a launch: what was made elsewhere enters results/, one stage is made again in a scratch folder, the
+base of a study is measured, by which its scale's bands are pinned, and a study's own rewards are called before it runs."""
 
+import contextlib
+import hashlib
+import json
 import os
+import subprocess
+import sys
 import tempfile
 from collections.abc import Mapping
-from itertools import zip_longest
 from pathlib import Path
 from typing import Any, cast
 
-from interplay.core import artifact, digest, execution, metrics, references
+from interplay.core import artifact, digest, execution, references
 from interplay.core.model import KeyPlace, UserError, parse_model
 from interplay.data.spec import ProblemsSpec
 from interplay.kinds import stages, table
 from interplay.model.spec import SourceSpec
 from interplay.report.write.plain import aligned, short
 from interplay.results import payloads
+from interplay.rl.reward_spec import OwnReward
 from interplay.run.stage import run_stage
+from interplay.study.locate import located
 from interplay.study.plan import Plan, Stage
 
 # A Hugging Face folder as a source stage, or a finished artifact of another tree. Everything is checked first, then copied file
@@ -167,6 +173,8 @@ def shorten_stage(stage: Mapping[str, Any], steps: int) -> dict[str, Any]:
 
 def compare_bytes(made: Path, known: Path) -> list[str]:
     """What differs between the result in scratch and the record in results/, a line each; [] when all bytes agree."""
+    from interplay.results import check  # torch: not for what is copied
+
     one, other = artifact.record(known), artifact.record(made)
     names = dict.fromkeys([*one["files"], *other["files"]])
     rows = []
@@ -175,7 +183,7 @@ def compare_bytes(made: Path, known: Path) -> list[str]:
         if before is None or now is None:
             rows.append([name, "only in the record" if now is None else "only in scratch"])
         elif before != now:
-            where = first_difference(known / name, made / name) if (known / name).exists() else ""
+            where = check.first_difference(known / name, made / name) if (known / name).exists() else ""
             size = f"{before[0]} bytes in both" if before[0] == now[0] else f"{before[0]} -> {now[0]} bytes"
             rows.append([name, f"{size}; {where}" if where else size])
     changed = stages.leaf_differences(one["metrics"], other["metrics"])
@@ -183,81 +191,72 @@ def compare_bytes(made: Path, known: Path) -> list[str]:
     return aligned(rows)
 
 
-def first_difference(known: Path, made: Path) -> str:
-    """Where two files of one name first differ, and both values, as `tensor lm_head.weight [3, 7]: 0.25 -> 0.5`; empty where
-    their bytes are equal."""
-    if not (known.exists() and made.exists()):
-        return "" if known.exists() == made.exists() else "only there" if known.exists() else "only in what was made again"
-    if artifact.checksum(known) == artifact.checksum(made):
-        return ""
-    readers = {".safetensors": _tensor_difference, ".parquet": _row_difference, ".json": _leaf_difference}
-    readers[".jsonl"] = _line_difference
+# Rewards of the user's own, called when a study is planned: in a process of their own, on problems of the data that the stage
+# reads. What they paid is kept next to the study under the digest of all that was asked, so that a reward is called once.
+
+TRIAL_LIMIT = 90
+"""Seconds after which the process is ended that holds a reward: its start, the problems and the reward's own limit."""
+TRIAL_SWITCH = "INTERPLAY_TRY_REWARDS"
+"""Environment variable; 0: rewards are first called in the run."""
+
+
+def try_rewards(plan: Plan, configs: Path, results: Path) -> list[str]:
+    """Call each reward of the study's own that some stage to make uses; a line for each with what it pays, or with the set that
+    is not here yet. Raises UserError, with the key and with file and line of the reward, where it fails."""
+    folder, lines = (configs / "study" / plan.study).parent, dict[str, None]()
+    for stage in plan.stages.values():
+        reward = getattr(stage.spec, "reward", None)
+        if not isinstance(reward, OwnReward) or artifact.done(artifact.folder(results, stage.kind, stage.digest)):
+            continue
+        data = {role: plan.stages[artifact.split_ref(dep)[0]] for role, dep in stage.deps.items() if role.startswith("data")}
+        asked = {role: _trial_set(one, results) for role, one in data.items()}
+        if lacking := [data[role].label for role, one in asked.items() if one is None]:
+            lines[f"reward {reward.function}: first called in the run, since {', '.join(lacking)} is not made yet"] = None
+            continue
+        if os.environ.get(TRIAL_SWITCH) == "0":
+            lines[f"reward {reward.function}: first called in the run, since {TRIAL_SWITCH} is 0"] = None
+            continue
+        question = {"reward": digest.canonical(reward), "sets": list(asked.values())}
+        kept = folder / "__pycache__" / f"{hashlib.sha256(json.dumps(question, sort_keys=True).encode()).hexdigest()[:16]}.reward"
+        found = artifact.read_json(kept) if kept.exists() else _ask_reward(question)
+        if "error" in found:
+            file = folder / found["file"] if found["file"] == reward.function.rpartition(":")[0] else found["file"]
+            name = stage.label.rpartition("/")[2].partition("@")[0]
+            place = KeyPlace(f"{configs.name}/study/{plan.study}.yaml", ("stages", name, "reward", "name"))
+            remedy = f"correct it, or set {TRIAL_SWITCH}=0 where it cannot run here"
+            error = place.error(f"{file}:{found['line']}: {found['error']}; {remedy}", reward.function)
+            raise located(error, configs, plan.study, plan.scale)
+        with contextlib.suppress(OSError):  # a folder that others own
+            artifact.write_json(kept, found)
+        if "left" in found:
+            lines[f"reward {reward.function} {found['left']}; what it pays is first seen in the run"] = None
+            continue
+        paid = ", ".join(f"{name} {short(value)}" for name, value in found["paid"])
+        names = ", ".join(dict.fromkeys(one.label for one in data.values()))
+        lines[f"reward {reward.function} pays on average of {found['problems']} problems of {names}: {paid}"] = None
+    return list(lines)
+
+
+def _trial_set(stage: Stage, results: Path) -> dict[str, Any] | None:
+    """Where rows of a problem set come from; None: from a stage that is not made yet."""
+    out = artifact.folder(results, stage.kind, stage.digest)
+    if stage.kind == "dataset" or (stage.kind == "problems" and getattr(stage.spec, "transform", None) is None):
+        return {"kind": stage.kind, "spec": digest.canonical(stage.spec), "path": stage.run.path}
+    return {"folder": str(out)} if artifact.done(out) and (out / "problems.parquet").exists() else None
+
+
+def _ask_reward(question: dict[str, Any]) -> dict[str, Any]:
+    """The answer of `rl.custom.answer_trial` in a process of its own."""
+    words = [sys.executable, "-c", "from interplay.rl import custom; custom.answer_trial()"]
+    file = str(question["reward"]["function"]).rpartition(":")[0]
     try:
-        where = readers[known.suffix](known, made) if known.suffix in readers else ""
-    except Exception as error:  # of a file that is damaged, in any reader
-        where = f"not readable ({type(error).__name__})"
-    return where or _byte_difference(known.read_bytes(), made.read_bytes())
-
-
-def _tensor_difference(known: Path, made: Path) -> str:
-    import torch
-    from safetensors.torch import load_file
-
-    one, other = load_file(known), load_file(made)
-    if names := sorted(one.keys() ^ other.keys()):
-        return f"tensor {names[0]}: only {'there' if names[0] in one else 'in what was made again'}"
-    for name, tensor in sorted(one.items()):
-        again = other[name]
-        if (tensor.dtype, tensor.shape) != (again.dtype, again.shape):
-            return f"tensor {name}: {tensor.dtype} {list(tensor.shape)} -> {again.dtype} {list(again.shape)}"
-        size = tensor.element_size()
-        unlike = [one.reshape(-1).contiguous().view(torch.uint8).view(-1, size) for one in (tensor, again)]
-        places = (unlike[0] != unlike[1]).any(1).nonzero()[:, 0]
-        if len(places):
-            at = int(places[0])
-            index = [int(i) for i in torch.unravel_index(places[0], tensor.shape)]
-            values = f"{tensor.reshape(-1)[at].item()!r} -> {again.reshape(-1)[at].item()!r}"
-            return f"tensor {name} {index}: {values} ({len(places)} of {tensor.numel()} values differ)"
-    return ""
-
-
-def _row_difference(known: Path, made: Path) -> str:
-    import pyarrow.parquet as pq
-
-    one, other = pq.read_table(known), pq.read_table(made)
-    if one.column_names != other.column_names or len(one) != len(other):
-        return f"{len(one)} rows of {len(one.column_names)} columns -> {len(other)} of {len(other.column_names)}"
-    found = []
-    for name in one.column_names:
-        pairs = zip(one[name].to_pylist(), other[name].to_pylist(), strict=True)
-        row, values = next(((row, pair) for row, pair in enumerate(pairs) if repr(pair[0]) != repr(pair[1])), (len(one), None))
-        if values:
-            found.append((row, name, values))
-    return next((f"row {row}, column {name}: {_both(pair)}" for row, name, pair in sorted(found, key=lambda one: one[0])), "")
-
-
-def _leaf_difference(known: Path, made: Path) -> str:
-    changed = stages.leaf_differences(artifact.read_json(known), artifact.read_json(made))
-    return next((f"{key}: {_both(pair)}" for key, pair in changed.items()), "")
-
-
-def _line_difference(known: Path, made: Path) -> str:
-    lines: list[list[dict[str, Any]]] = [metrics.read(path.parent) for path in (known, made)]
-    for number, (one, other) in enumerate(zip_longest(*lines, fillvalue=dict[str, Any]()), 1):
-        for key, pair in stages.leaf_differences(one, other).items():
-            return f"line {number}, {key}: {_both(pair)}"
-    return ""
-
-
-def _both(pair: tuple[Any, Any]) -> str:
-    """Two values in which every digit of a number stands."""
-    return " -> ".join(repr(value) if isinstance(value, float) else short(value) for value in pair)
-
-
-def _byte_difference(known: bytes, made: bytes) -> str:
-    at = next((n for n, pair in enumerate(zip(known, made, strict=False)) if pair[0] != pair[1]), min(len(known), len(made)))
-    before, now = ([f"{part[0]:#04x}"] if part else ["the end"] for part in (known[at : at + 1], made[at : at + 1]))
-    return f"byte {at}: {before[0]} -> {now[0]}"
+        made = subprocess.run(words, input=json.dumps(question), capture_output=True, text=True, timeout=TRIAL_LIMIT, check=False)
+    except subprocess.TimeoutExpired:
+        return {"left": f"does not end within {TRIAL_LIMIT} s"}
+    if made.returncode == 0 and made.stdout:
+        return dict(json.loads(made.stdout))
+    said = (made.stderr.strip().splitlines() or [""])[-1]
+    return {"error": f"ends the process (exit code {made.returncode}) {said}".rstrip(), "file": file, "line": 1}
 
 
 # The band edges of a scale, pinned from the base alone: pass rate per op on held-out prompts, before any RL result is seen.

@@ -56,7 +56,7 @@ COMMANDS: dict[str, Row] = {
     "export": Row("storage", "after a run", "one self-contained folder: page, records, lock, environment"),
     "verify": Row("planning", "keeping", "check results by checksums, by recomputation, and by random segments made again"),
     "gc": Row("storage", "keeping", "garbage collection: results that no committed lock reaches"),
-    "adopt": Row("storage", "keeping", "add a model from outside to the graph"),
+    "adopt": Row("studies", "keeping", "add a model from outside to the graph"),
     "store": Row("storage", "keeping", "payloads and records in the DVC remote; tables from committed scores"),
     "track": Row("planning", "keeping", "mirror records and metrics into MLflow"),
 }

@@ -19,7 +19,7 @@ from rich.text import Text
 from interplay.cli import common
 from interplay.cli.common import CONFIGS, LOGS, RESULTS, command, flag, option
 from interplay.core import artifact, model
-from interplay.results import early, telemetry
+from interplay.results import progress, telemetry
 from interplay.study.plan import Plan
 
 if TYPE_CHECKING:
@@ -147,7 +147,7 @@ def _running_table(plan: Plan, seen: "list[progress.Watched]", width: int) -> Ta
     if wide:
         grid.add_column("last metrics", overflow="fold")
     for one in seen[:MOST_ROWS]:
-        cells, shown = ["starting", "", ""], early.sparkline(one.curve)
+        cells, shown = ["starting", "", ""], progress.sparkline(one.curve)
         if (at := one.reached) is not None:
             cells[0] = "starting" if at.share is None else f"{at.share:>4.0%}  {at.text}"
             cells[1] = f"{at.rate:,.3g} {at.unit}/s" if at.rate else ""
@@ -162,8 +162,8 @@ def _running_table(plan: Plan, seen: "list[progress.Watched]", width: int) -> Ta
     return grid
 
 
-def _warning_lines(plan: Plan, seen: "list[progress.Watched]", late: "dict[str, list[early.Warned]]") -> list[Text]:
-    """Early warnings of running stages (results/early.py)."""
+def _warning_lines(plan: Plan, seen: "list[progress.Watched]", late: "dict[str, list[progress.Warned]]") -> list[Text]:
+    """Early warnings of running stages (results/progress.py)."""
     named = [(plan.address(one.stage), said) for one in seen for said in (*one.warnings, *late.get(one.stage.digest, ()))]
     return [
         Text.assemble(("warning  ", "yellow"), model.escape_control(f"{name}  {said.name}: {said.text}"))

@@ -8,10 +8,10 @@ from typing import Any, NamedTuple, cast
 
 from interplay.cli.common import Grid
 from interplay.core import artifact, metrics, model
-from interplay.model.spec import SourceSpec
 from interplay.report.spec import ReportSpec
 from interplay.report.write.plain import size
 from interplay.results import cause, estimate, locks, payloads, state
+from interplay.run import graph
 from interplay.study.plan import Plan
 
 EXPLAINED = 100
@@ -41,6 +41,8 @@ class Overview(NamedTuple):
     drifted: dict[str, list[str]]
     continued: dict[str, tuple[str, float]]
     """RL stages that start from the end of a finished shorter run: its digest, and its share of the steps."""
+    lacking: dict[str, str]
+    """Stages to make that a launch would refuse -> what is not on this machine, and the remedy."""
 
     def of_state(self, *names: str) -> list[str]:
         """The plan's stages in one of these states, in its order."""
@@ -75,6 +77,11 @@ def read_overview(plan: Plan, configs: Path, results: Path, full: bool = False) 
         passed_over=passed_over,
         drifted=state.drifted_stages(results, done),
         continued=estimate.continued_runs(library, found),
+        lacking={
+            digest: why
+            for digest, stage in plan.stages.items()
+            if states[digest].state in TO_DO and (why := graph.lacking_input(stage))
+        },
     )
 
 
@@ -122,6 +129,7 @@ def overview_json(seen: Overview) -> dict[str, Any]:
         "causes": [cause.cause_json(one) for one in seen.causes],
         "unexplained": seen.passed_over,
         "drifted": seen.drifted,
+        "not_here": {plan.address(plan.stages[digest]): why for digest, why in seen.lacking.items()},
         "goes_on": {digest: {"from": shorter, "share": share} for digest, (shorter, share) in seen.continued.items()},
     }
 
@@ -248,14 +256,12 @@ def _sums(seen: Overview) -> list[str]:
 
 
 def _not_here(seen: Overview) -> list[str]:
-    """Models from outside that a launch would not find."""
-    left = [seen.plan.stages[digest] for digest in seen.of_state(*TO_DO)]
-    lacking = {seen.plan.address(one): one.spec for one in left if isinstance(one.spec, SourceSpec) and not one.run.path}
-    return [
-        f"not here: {name} ({spec.sha256[:12]}): a launch is refused; `interplay adopt FOLDER` adds it, or give path in the study"
-        for name, spec in lacking.items()
-        if spec.sha256
-    ]
+    """What a launch would not find, and the stages that read it."""
+    readers: dict[str, list[str]] = {}
+    for digest, why in seen.lacking.items():
+        readers.setdefault(why, []).append(seen.plan.address(seen.plan.stages[digest]))
+    more = {why: f" and {len(names) - 1} more" if len(names) > 1 else "" for why, names in readers.items()}
+    return [f"not here: {names[0]}{more[why]}: {why}" for why, names in readers.items()]
 
 
 def schedule_lines(found: list[estimate.Schedule]) -> list[str]:

@@ -53,8 +53,9 @@ def plan_stages(
     check: Annotated[bool, flag("--check", "fail when a lock differs from the configs; name a field")] = False,
 ) -> None:
     """Expands a study into its stages and lists which are new, which exist and which no study needs any more; the tokens, FLOPs
-    and hours of the new ones; and, for each new stage, the nearest existing one and the first difference. Runs nothing, and
-    writes nothing without --write.
+    and hours of the new ones; and, for each new stage, the nearest existing one and the first difference. Runs no stage, and
+    writes nothing without --write. A reward of the study's own is called once, in a process of its own, on a few completions.
+    Exit code 2 where a model or file that the study names is not here, so that a launch would be refused.
 
     Examples:
         interplay plan edge  # the study at the scale of configs/config.yaml
@@ -86,6 +87,10 @@ def plan_stages(
         return
     seen = _show_overview(plans[0], counts, full, stages, as_json)
     estimate.refuse_over_limits(f"plan {study} at scale {plans[0].scale}", seen.estimate, max_gpu_hours, max_hours)
+    inputs = list(dict.fromkeys(why for digest, why in seen.lacking.items() if not seen.plan.stages[digest].deps))
+    if inputs:  # an engine that is not here may be where the study runs
+        more = f"; and {plural(len(inputs) - 1, 'more input')}" if len(inputs) > 1 else ""
+        raise UserError(f"plan {study} at scale {seen.plan.scale}: cannot run on this machine: {inputs[0]}{more}")
     if strict_code and seen.drifted:
         raise UserError(f"--strict-code: sources of finished stages have changed: {', '.join(seen.drifted)}")
 
@@ -109,17 +114,20 @@ def _show_differences(plan: Plan, revision: str, full: bool, as_json: bool) -> N
 
 
 def _show_overview(plan: Plan, counts: list[int], full: bool, stages: bool, as_json: bool) -> "Overview":
+    from interplay.api import single
     from interplay.cli import overview
     from interplay.results import estimate, locks
 
+    rewards = single.try_rewards(plan, CONFIGS, RESULTS)
     stale, unexercised = locks.difference_from_tree(plan, CONFIGS, RESULTS), locks.unexercised(plan, CONFIGS)
     seen = overview.read_overview(plan, CONFIGS, RESULTS, full)
     on = [estimate.schedule_stages(plan, seen.estimate, count) for count in counts]
     if as_json:
-        more = {"not_locked": stale, "unexercised": unexercised, "on_gpus": [one._asdict() for one in on]}
+        more = {"not_locked": stale, "unexercised": unexercised, "on_gpus": [one._asdict() for one in on], "rewards": rewards}
         print_visible(json.dumps({**overview.overview_json(seen), **more}, indent=1))
     else:
-        common.show_parts(*overview.overview_parts(seen, full, stages, stale, unexercised), spaced=True)
+        parts = overview.overview_parts(seen, full, stages, stale, unexercised)
+        common.show_parts(*parts, *(["\n".join(rewards)] if rewards else []), spaced=True)
         for line in overview.schedule_lines(on):
             print_visible(line)
     return seen

@@ -103,11 +103,11 @@ def show_stage(
         interplay show edge/rl_edge/rl@0  # a stage of a study
         interplay show 3f2a  # the stage whose digest starts with 3f2a
     """
-    from interplay.report.inspect import card
+    from interplay.report.inspect import stage_view
 
     known, ref = common.find_stage(stage, scale)
     model.print_visible(
-        card.stage_card(ref.digest, ref.step, known.stages, known.locks.get(ref.digest, []), RESULTS, LOGS, full), end=""
+        stage_view.stage_card(ref.digest, ref.step, known.stages, known.locks.get(ref.digest, []), RESULTS, LOGS, full), end=""
     )
 
 
@@ -208,14 +208,14 @@ def list_rollouts(
     """
     from pyarrow import ArrowInvalid
 
-    from interplay.report.inspect import rollouts
+    from interplay.report.inspect import stage_view
 
     if failed and passed:
         raise model.UserError("rollouts: --passed: not allowed with --failed; name one, or none for all completions")
     folder = common.find_folder(stage, scale)
     try:
         wanted = True if failed else False if passed else None
-        model.print_visible(rollouts.show_rollouts(folder, wanted, count, step, error), end="")
+        model.print_visible(stage_view.show_rollouts(folder, wanted, count, step, error), end="")
     except ArrowInvalid as error:
         raise model.UserError(f"{folder}: not readable ({error}); remove {folder} to make it again") from None
 

@@ -1,7 +1,6 @@
 """Storage of results, and their import and export: `interplay gc`, `store`, `adopt` and `export`."""
 
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -18,7 +17,7 @@ from interplay.results import payloads
 from interplay.study.plan import Plan
 
 if TYPE_CHECKING:
-    from interplay.results import garbage
+    from interplay.results import storage
 
 
 app = common.new_app()
@@ -43,9 +42,9 @@ def collect_garbage(
         interplay gc  # what would be removed, and its size
         interplay gc --older-than 7 --delete  # remove what was last written to a week ago or earlier
     """
-    from interplay.results import garbage
+    from interplay.results import storage
 
-    found = garbage.find_garbage(CONFIGS, RESULTS, lock or [], older_than)
+    found = storage.find_garbage(CONFIGS, RESULTS, lock or [], older_than)
     common.show_parts(*_garbage_table(found))
     if full:
         for item in found.results:
@@ -59,7 +58,7 @@ def collect_garbage(
     elif not delete:
         print_visible("nothing was removed; --delete removes it" + ("" if full else ", --full lists it"))
     else:
-        kept = garbage.remove_garbage(found, RESULTS)
+        kept = storage.remove_garbage(found, RESULTS)
         for line in kept:
             print_visible(line)
         print_visible(
@@ -67,9 +66,9 @@ def collect_garbage(
         )
 
 
-def _garbage_table(found: "garbage.Garbage") -> list[str | common.Grid]:
+def _garbage_table(found: "storage.Garbage") -> list[str | common.Grid]:
     """Numbers and sizes by kind, finished and unfinished, and numbers of other files."""
-    by_kind: dict[str, list[garbage.Item]] = {}
+    by_kind: dict[str, list[storage.Item]] = {}
     for item in sorted(found.results, key=lambda item: item.kind):
         by_kind.setdefault(item.kind, []).append(item)
     rows = []
@@ -142,24 +141,24 @@ def _push_stages(plans: list[Plan]) -> None:
 
 
 def _keep_scores(plan: Plan) -> None:
-    from interplay.results import bundle  # pyarrow
+    from interplay.results import storage
 
-    path = bundle.bundle_path(plan)
-    bundle.write_bundle(plan, RESULTS, path)
+    path = storage.bundle_path(plan)
+    storage.write_bundle(plan, RESULTS, path)
     print_visible(f"{path}: {metrics.quantity(path.stat().st_size)} bytes; commit it")
 
 
 def _rebuild_tables(plan: Plan) -> None:
     """What `dvc repro` runs: from the committed scores to the report, by Snakemake, and to what DVC shows. Trains nothing unless
     the environment says so."""
-    from interplay.results import bundle
+    from interplay.results import storage
 
     if not plan.locked(CONFIGS):
         lock = plan.lock_path(CONFIGS)
         raise UserError(f"{lock}: not this plan; `interplay plan {plan.study} --scale {plan.scale} --write` brings it up to date")
-    path = bundle.bundle_path(plan)
-    changed = bundle.unpack_bundle(path, plan, RESULTS) if path.exists() else []
-    computes = bundle.check_consent(plan, RESULTS, path, os.environ.get(bundle.COMPUTE) == "1")
+    path = storage.bundle_path(plan)
+    changed = storage.unpack_bundle(path, plan, RESULTS) if path.exists() else []
+    computes = storage.check_consent(plan, RESULTS, path, os.environ.get(storage.COMPUTE) == "1")
     if changed:
         shutil.rmtree(artifact.folder(RESULTS, "report", plan.report), ignore_errors=True)
     quiet = {} if computes else {payloads.SWITCH: "0"}  # a report alone needs no store, and pointers would be new files
@@ -168,7 +167,7 @@ def _rebuild_tables(plan: Plan) -> None:
     done = subprocess.run([sys.executable, "-m", *words], env={**os.environ, **quiet}, check=False)
     if done.returncode:
         raise UserError(f"store rebuild: Snakemake ended with exit code {done.returncode}; its last lines say why")
-    bundle.write_shown(plan, RESULTS, Path("docs/results"))
+    storage.write_shown(plan, RESULTS, Path("docs/results"))
 
 
 def _pull_stages(plans: list[Plan]) -> None:
@@ -224,60 +223,6 @@ def _is_complete(folder: Path) -> bool:
 # -- import and export ---------------------------------------------------------------------------------------------------
 
 
-@command(app, "adopt")
-def adopt_model(
-    folder: Annotated[
-        Path, argument("a Hugging Face model folder, a GGUF file, or a finished artifact: OTHER/results/KIND/DIGEST")
-    ],
-    study: Annotated[
-        str | None,
-        option(
-            "--study",
-            "the study that will use the model, new or not; names the file in the output",
-            complete=common.complete_study,
-        ),
-    ] = None,
-    stage: Annotated[str, option("--stage", "the stage's name there (default base)")] = "base",
-    inputs: Annotated[bool, flag("--inputs", "of an artifact: adopt all that it depends on, too")] = False,
-) -> None:
-    """Adds a model from outside to the graph as a stage, so that studies can start from it. Its identity is the content of its
-    files.
-
-    Examples:
-        interplay adopt /models/base  # a Hugging Face folder
-    """
-    from interplay.api import single
-
-    if study and not re.fullmatch(r"[\w-]+(/[\w-]+)*", study):
-        raise UserError(f"--study = {study!r}: must be a file's name below {CONFIGS}/study, without .yaml")
-    if not stage.isidentifier():
-        raise UserError(f"--stage = {stage!r}: must be a word, such as base")
-    if (folder / "record.json").exists():
-        made = single.adopt_artifacts(folder, RESULTS, inputs)
-        print_visible(f"adopted {', '.join(made)}" if made else f"{folder.name} was here already, complete")
-        return
-    is_gguf = folder.suffix == ".gguf" and folder.is_file()
-    if not is_gguf and not (folder / "config.json").exists():
-        raise UserError(
-            f"{folder}: neither a model (config.json, or a .gguf file) nor a finished artifact (record.json); name one"
-        )
-    checksum, out, made_now = (single.adopt_gguf if is_gguf else single.adopt_model)(folder, RESULTS, stage)
-    parameters = artifact.record(out)["metrics"]["parameters"]
-    print_visible(f"{'adopted' if made_now else 'here already:'} {out}, {metrics.quantity(parameters)} parameters")
-    print_visible(f"in {_study_file(study)}:\n")
-    print_visible(f"stages:\n  {stage}: {{kind: source, sha256: {checksum}}}")
-    print_visible(f"arms:\n  {stage}: {{path: [{stage}]}}")
-
-
-def _study_file(study: str | None) -> str:
-    """Where to write the printed lines."""
-    from interplay.study import expand
-
-    if not study:
-        return "a study"
-    return f"{CONFIGS}/study/{study}.yaml" + ("" if study in expand.studies(CONFIGS) else " (a new file)")
-
-
 @command(app, "export")
 def export_study(
     output: Annotated[
@@ -320,10 +265,10 @@ def export_study(
         raise UserError(f"export: --{'width' if width else 'font'} belongs to --paper; add --paper or leave it out")
     if is_paper and output.suffix == ".json":
         raise UserError(f"--output = {output}: a paper is a folder; name one that is new, empty or an older export")
-    from interplay.report.write import export, paper, summary  # pandas and matplotlib: not for a mistyped study
+    from interplay.report.write import export, summary
 
-    look = paper.Look(width or "column", font or paper.TIMES)
-    paper.check_font(look.font)
+    look = export.Look(width or "column", font or export.TIMES)
+    export.check_font(look.font)
     if summary_file is not None and is_paper:
         from interplay.study import expand
 

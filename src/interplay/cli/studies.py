@@ -1,8 +1,10 @@
-"""Studies from their first line to their verdicts: `interplay new`, `run` and `list`."""
+"""Studies from their first line to their verdicts: `interplay new`, `run`, `list` and `adopt`."""
 
+import contextlib
 import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -13,12 +15,14 @@ import yaml
 
 from interplay.cli import common
 from interplay.cli.common import CONFIGS, LOGS, RESULTS, argument, command, flag, option
-from interplay.core import artifact, model
+from interplay.core import artifact, metrics, model
 from interplay.kinds.table import length_key
 from interplay.study.plan import Plan
 
 NAME = re.compile(r"[a-z0-9_]+(/[a-z0-9_]+)*")
 PROFILE = "SNAKEMAKE_PROFILE"
+PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGTSTP)
+"""Signals to `interplay run` that Snakemake and its jobs get, too; the end of a terminal as SIGTERM."""
 LISTED = {"methods": "method", "tasks": "task", "scales": "scale"}
 """What can be listed -> its folder in configs/."""
 WIDTH = 100
@@ -139,20 +143,23 @@ def run_study(
         interplay run edge rl.method=gspo --scale smoke --cores 2  # with a key of the study changed, on two cores
         interplay run edge --profile slurm  # on a cluster
     """
+    from interplay.api import single
     from interplay.cli import results
-    from interplay.study import expand
+    from interplay.report.stats import notes
+    from interplay.study import choices
 
     settings = [word for word in context.args if re.match(r"[\w.]+=", word)]
-    limits = [word for word in settings if word.partition("=")[0] in expand.LIMITS]
+    limits = [word for word in settings if word.partition("=")[0] in choices.LIMITS]
     keys = [word for word in settings if word not in limits]
-    expand.limits(dict(word.split("=", 1) for word in limits))  # refused here rather than within Snakemake's messages
+    choices.limits(dict(word.split("=", 1) for word in limits))  # refused here rather than within Snakemake's messages
     _check_profile(profile)
     plan = common.plan_of(study, scale, keys)
+    single.try_rewards(plan, CONFIGS, RESULTS)
     chosen = [f"study={plan.study}", f"scale={plan.scale}", *limits, *([f"set={shlex.join(keys)}"] if keys else [])]
     more = [word for word in context.args if word not in settings] + (["--dry-run"] if dry else [])
     code = _run_snakemake(["all", *more, *_profile(profile), "--config", *chosen])
     if not dry or code:
-        for line in failure_lines(plan, bool(keys)) if code else results.report_lines(plan):
+        for line in notes.failure_lines(plan, RESULTS, LOGS, bool(keys)) if code else results.report_lines(plan):
             model.print_visible(line)
     if code:
         raise typer.Exit(code)
@@ -172,34 +179,32 @@ def _check_profile(given: str | None) -> None:
 
 
 def _run_snakemake(words: list[str]) -> int:
-    """Ctrl-C reaches Snakemake as well, which then ends in its own time."""
-    with subprocess.Popen([sys.executable, "-m", "snakemake", *words]) as process:
-        while True:
-            try:
-                return process.wait()
-            except KeyboardInterrupt:
-                continue
-
-
-def failure_lines(plan: Plan, edited: bool = False) -> list[str]:
-    """Of a study that did not end well: each stage that failed or stopped with its cause, and the next command. Empty where no
-    stage of it was started. A plan that is `edited` on the command line has stages that its file's addresses do not lead to."""
+    """Snakemake in a process group of its own, to which signals are passed on, so that they reach its jobs as well: these save
+    and stop. Ctrl-Z suspends all of them. It also stops when this process is killed (`forkserver.end_with_launcher`)."""
     from interplay.report.stats import notes
-    from interplay.results import catalog
+    from interplay.run import forkserver
 
-    stages = catalog.plan_json(plan)
-    why = notes.missing_reasons(stages, RESULTS, LOGS)
-    roots = [digest for digest in notes.missing_roots(stages, why) if notes.state_of(why[digest]) != "missing"]
-    if not roots:
-        return []
-    first, scale = plan.stages[roots[0]], f" --scale {plan.scale}" if plan.scale != common.default_scale() else ""
-    lines = [f"{plan.address(plan.stages[digest])} {why[digest]}" for digest in roots[: common.MOST_LISTED]]
-    lines += [f"and {len(roots) - len(lines)} more"] if len(roots) > len(lines) else []
-    again = f"`interplay run {plan.study}{scale}` tries again" if not edited else "the same command tries all again"
-    return [
-        *lines,
-        f"next: `interplay debug {first.digest if edited else plan.address(first)}` makes it again in the foreground; {again}",
-    ]
+    life = os.pipe()
+    environment = {**os.environ, forkserver.LAUNCHER: str(life[0]), notes.SWITCH: "0"}  # said here, after what Snakemake says
+    command = [sys.executable, "-m", "snakemake", *words]
+    with subprocess.Popen(command, env=environment, pass_fds=life[:1], process_group=0) as process:
+
+        def pass_on(number: int, frame: object) -> None:
+            with contextlib.suppress(ProcessLookupError):  # it has just ended
+                os.killpg(process.pid, signal.SIGTERM if number == signal.SIGHUP else number)
+                if number == signal.SIGTSTP:
+                    os.kill(os.getpid(), signal.SIGSTOP)
+                    os.killpg(process.pid, signal.SIGCONT)
+
+        passed = [number for number in PASSED_ON if signal.getsignal(number) != signal.SIG_IGN]  # nohup ignores SIGHUP
+        before = {number: signal.signal(number, pass_on) for number in passed}
+        try:
+            return process.wait()
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+            for end in life:
+                os.close(end)
 
 
 # -- list --------------------------------------------------------------------------------------------------------------
@@ -255,3 +260,60 @@ def _said(path: Path) -> tuple[str, str]:
     comment = " ".join(line.lstrip("# ") for line in lines[1:6] if line.startswith("#"))
     paper = next((line.removeprefix("paper: ") for line in lines if line.startswith("paper: ")), "")
     return re.split(r"(?<=[.]) (?=[A-Z])", comment)[0], re.split("[,;]", paper)[0]
+
+
+# -- models from outside -------------------------------------------------------------------------------------------------
+
+
+@command(app, "adopt")
+def adopt_model(
+    folder: Annotated[
+        Path, argument("a Hugging Face model folder, a GGUF file, or a finished artifact: OTHER/results/KIND/DIGEST")
+    ],
+    study: Annotated[
+        str | None,
+        option(
+            "--study",
+            "the study that will use the model, new or not; names the file in the output",
+            complete=common.complete_study,
+        ),
+    ] = None,
+    stage: Annotated[str, option("--stage", "the stage's name there (default base)")] = "base",
+    inputs: Annotated[bool, flag("--inputs", "of an artifact: adopt all that it depends on, too")] = False,
+) -> None:
+    """Adds a model from outside to the graph as a stage, so that studies can start from it. Its identity is the content of its
+    files.
+
+    Examples:
+        interplay adopt /models/base  # a Hugging Face folder
+    """
+    from interplay.api import single
+
+    if study and not re.fullmatch(r"[\w-]+(/[\w-]+)*", study):
+        raise model.UserError(f"--study = {study!r}: must be a file's name below {CONFIGS}/study, without .yaml")
+    if not stage.isidentifier():
+        raise model.UserError(f"--stage = {stage!r}: must be a word, such as base")
+    if (folder / "record.json").exists():
+        made = single.adopt_artifacts(folder, RESULTS, inputs)
+        model.print_visible(f"adopted {', '.join(made)}" if made else f"{folder.name} was here already, complete")
+        return
+    is_gguf = folder.suffix == ".gguf" and folder.is_file()
+    if not is_gguf and not (folder / "config.json").exists():
+        raise model.UserError(
+            f"{folder}: neither a model (config.json, or a .gguf file) nor a finished artifact (record.json); name one"
+        )
+    checksum, out, made_now = (single.adopt_gguf if is_gguf else single.adopt_model)(folder, RESULTS, stage)
+    parameters = artifact.record(out)["metrics"]["parameters"]
+    model.print_visible(f"{'adopted' if made_now else 'here already:'} {out}, {metrics.quantity(parameters)} parameters")
+    model.print_visible(f"in {_study_file(study)}:\n")
+    model.print_visible(f"stages:\n  {stage}: {{kind: source, sha256: {checksum}}}")
+    model.print_visible(f"arms:\n  {stage}: {{path: [{stage}]}}")
+
+
+def _study_file(study: str | None) -> str:
+    """Where to write the printed lines."""
+    from interplay.study import expand
+
+    if not study:
+        return "a study"
+    return f"{CONFIGS}/study/{study}.yaml" + ("" if study in expand.studies(CONFIGS) else " (a new file)")

@@ -8,29 +8,18 @@ from typing import Annotated, Any, ClassVar, NamedTuple, TypeVar, get_args
 from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, ValidationError, create_model
 from pydantic_core import CoreSchema, InitErrorDetails, core_schema
 
-# What every schema shares: frozen models that refuse unknown keys, and errors a person can act on in one line.
-
-
 LONGEST_VALUE = 80
 """Characters of a value that a message shows."""
 MOST_NAMED = 8
 """Known names that a message lists, the nearest first."""
 
 MESSAGES = {
-    "model_type": "should be keys and values",
-    "model_attributes_type": "should be keys and values",
-    "dict_type": "should be keys and values",
-    "list_type": "should be a list",
-    "tuple_type": "should be a list",
-    "string_type": "should be text",
-    "string_unicode": "should be text",
-    "int_type": "should be a whole number",
-    "int_parsing": "should be a whole number",
-    "int_from_float": "should be a whole number",
-    "float_type": "should be a number",
-    "float_parsing": "should be a number",
-    "bool_type": "should be true or false",
-    "bool_parsing": "should be true or false",
+    **dict.fromkeys(("model_type", "model_attributes_type", "dict_type"), "should be keys and values"),
+    **dict.fromkeys(("list_type", "tuple_type"), "should be a list"),
+    **dict.fromkeys(("string_type", "string_unicode"), "should be text"),
+    **dict.fromkeys(("int_type", "int_parsing", "int_from_float"), "should be a whole number"),
+    **dict.fromkeys(("float_type", "float_parsing"), "should be a number"),
+    **dict.fromkeys(("bool_type", "bool_parsing"), "should be true or false"),
     "finite_number": "should be a finite number",
     "invalid_key": "a key should be text",
     "too_short": "should hold more items",
@@ -307,7 +296,6 @@ def print_visible(text: str, end: str = "\n") -> None:
     print(escape_control(text), end=end)
 
 
-# -- partial models ----------------------------------------------------------------------------------------------------------
 # Keys of a spec that scale, study and arm give in parts: the same types, none of them required. They are checked when the file
 # is read, and kept as they are written, since arms replace keys within them; the whole spec is parsed per arm.
 

@@ -138,6 +138,21 @@ def choose_problems(
     return [chosen[number] for number in range(len(places))], {name: +by_op for name, by_op in counts.items()}
 
 
+def first_rows(spec: ProblemsSpec | DatasetSpec, how: execution.Run, most: int) -> list[verdict.Row]:
+    """A few rows as the stage makes them, at most `most`: of a file its first, else problems of the first ops."""
+    if isinstance(spec, DatasetSpec):
+        path, reader = find_file(spec, how), formats.reader_of(spec.format, spec.fields)
+        entries, _ = read_items(path, reader, spec.defects, FIRST)
+        return [row_of_entry(spec, entry, reader) for entry in entries[:most]]
+    family = add_own_family(spec.task) if isinstance(spec.task, OwnTask) else spec.task.name
+    ops = [Place(band, op) for band, shares in spec.bands.items() for op, share in shares.items() if share and spec.shares[band]]
+    places = [ops[number % len(ops)] for number in range(min(most, spec.size))]
+    made = make_problems(spec, [(number, place.op) for number, place in enumerate(places)])
+    return [
+        verdict.Row(0, one.number, place.band, place.op, *one[1:], family, "") for place, one in zip(places, made, strict=True)
+    ]
+
+
 def _make_in_chunks(spec: ProblemsSpec, wanted: list[tuple[int, int]], pool: Executor | None) -> Iterator[Generated]:
     chunks = [wanted[i : i + CHUNK] for i in range(0, len(wanted), CHUNK)]
     for made in pool.map(partial(make_problems, spec), chunks) if pool else map(partial(make_problems, spec), chunks):

@@ -1,5 +1,6 @@
 """THE table of what a user can extend: each union, and what a member of the user's own looks like.
-Signatures are checked when a study is planned, from the text alone: nothing of the user's is imported then."""
+Signatures are checked when a study is planned, from the text alone: nothing of the user's is imported into that process. A reward
+is then also called, in a process of its own (api/single.py)."""
 
 from __future__ import annotations
 

@@ -202,9 +202,7 @@ def import_model(spec: SourceSpec, inputs: dict[str, Path], out: Path, how: exec
 def find_source(spec: SourceSpec, how: execution.Run) -> Path:
     """The folder of the model; one on the hub is downloaded. Raises UserError where there is none."""
     if spec.sha256 and not how.path:
-        raise UserError(
-            f"source {spec.sha256[:12]}: not in results/; import it with `interplay adopt FOLDER`, or give path in the study"
-        )
+        raise UserError(spec.without_folder())
     return Path(how.path) if how.path else _download(str(spec.hub_id), str(spec.revision))
 
 

@@ -21,7 +21,8 @@ class ComputeSpec(Model):
     """Arithmetic of the matrix products; weights and optimiser state stay float32. bfloat16 is for GPUs, and for CPUs with
     its instructions: on others it is thirty times slower. int8 is for CPUs: the linear layers round each operand to 8 bits on
     power-of-two scales, the gradients of attention to 11, and sum exactly, so that processors agree; norms, the forward pass of
-    attention and the output head stay float32."""
+    attention and the output head stay float32. It is for models that were trained so: in a study with a stage of kind `source`
+    the int8 of a scale does not hold, and the study asks for it by itself."""
 
     def hashed_version(self) -> int:
         """Of the arithmetic, too: where it changes, those stages alone that use it have another identity."""
@@ -146,6 +147,11 @@ class SourceSpec(Model):
     """Hub repository, such as Qwen/Qwen2.5-0.5B."""
     revision: str | None = None
     """Commit of the hub repository, 40 hex digits: a branch name is refused, since its commit changes."""
+
+    def without_folder(self) -> str:
+        """Says that the model is not here, and the remedy."""
+        remedy = "import it with `interplay adopt FOLDER`, or give path in the study"
+        return f"source {str(self.sha256)[:12]}: not in results/; {remedy}"
 
     @model_validator(mode="after")
     def _one_source(self) -> "SourceSpec":

@@ -120,7 +120,8 @@ class Figure(Model):
     band: Annotated[str | None, Since(None)] = None
     """Band, or `op:N`, that y is measured on (x: an axis, or what training took); null: all test problems."""
     log: Annotated[bool, Since(False)] = False
-    """Whether x is logarithmic (x: an axis, or what training took)."""
+    """Whether x is logarithmic (x: an axis, or what training took); 0 then has a place of its own, a step to the left of the
+    other values. Values below 0 are refused."""
     arms: Annotated[list[str] | None, Since(None)] = None
     """Arms that are drawn, in this order; an arm with axes stands for its combinations. Null: all, in the study's order."""
     title: Annotated[str, Since("")] = ""

@@ -6,8 +6,9 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, field_validator, model_validator
 
 from interplay.core.model import Count, Model, Share, Since
+from interplay.report.claim_spec import Claim
 from interplay.report.figure_spec import ArmShown, Figure, Placed, readable
-from interplay.report.metric_spec import check_cell, check_column, check_metric, find_metric, measure_of, metric_row
+from interplay.report.metric_spec import check_cell, check_column, metric_row
 
 # Pairwise comparisons: baseline, noise floor, tuning.
 
@@ -140,91 +141,6 @@ class Table(Model):
         return self
 
 
-class Test(Model):
-    """What a claim asserts: `value` in a range or on one side of a bound, or `difference` of two arms on one side of a bound."""
-
-    value: str | None = None
-    """Metric of `arm` on `band`, to lie `within` [low, high], `at_least` or `at_most`; metrics and bounds are fractions, not
-    percent. The interval of a share ends at 0 and at 1."""
-    difference: str | None = None
-    """Metric of `arm` minus that of `against`, on `band`."""
-    band: str = ""
-    """A band, or `op:N` for a single op."""
-    recorded: Annotated[str | None, Since(None)] = None
-    """In place of a band a stage of the arms' paths: the metric is a key of the metrics in its record, such as
-    entropy_last, length_last or reward_last of stage rl."""
-    arm: str
-    """The arm that is judged."""
-    against: str | None = None
-    """The arm that it is compared with, for `difference`."""
-    within: tuple[float, float] | None = None
-    """Range of `value`, ends included, in [0, 1] but for what is recorded."""
-    at_least: float | None = None
-    """Least `difference`, in [-1, 1], of nll in nats per token; or least `value`, in [0, 1] but for what is recorded."""
-    at_most: float | None = None
-    """Largest `difference` or `value`, likewise."""
-
-    @model_validator(mode="after")
-    def _one_place(self) -> "Test":
-        if (self.band == "") == (self.recorded is None):
-            raise ValueError("give either band or recorded")
-        if self.recorded is None:
-            check_column(self.band)
-        return self
-
-    @property
-    def metric(self) -> str:
-        """What is judged, by itself or as a difference."""
-        return str(self.value or self.difference)
-
-    @model_validator(mode="after")
-    def _one_form(self) -> "Test":
-        if (self.value is None) == (self.difference is None):
-            raise ValueError("give either value or difference")
-        if self.recorded is None:
-            check_metric(self.metric)
-        if self.value is not None:
-            if (found := find_metric(self.value)) and not found.alone and self.recorded is None:
-                raise ValueError(
-                    f"value = '{self.value}' has no range that holds for every model; claim a difference of {self.value}"
-                )
-            if self.against or sum(bound is not None for bound in (self.within, self.at_least, self.at_most)) != 1:
-                raise ValueError("value takes one of within: [low, high], at_least, at_most, and no against")
-        else:
-            if self.against is None or self.within is not None or (self.at_least is None) == (self.at_most is None):
-                raise ValueError("difference takes against and one of at_least, at_most")
-            if self.against == self.arm:
-                raise ValueError(f"against = {self.arm!r} is the arm itself: the difference is 0; name another arm")
-        return self
-
-    @model_validator(mode="after")
-    def _fractions(self) -> "Test":
-        """Shares and means of scores lie in [0, 1]: by other bounds a verdict is certain before the study runs."""
-        if self.recorded is not None or not measure_of(self.metric).bounded:
-            return self
-        if self.within is not None and not 0 <= self.within[0] <= self.within[1] <= 1:
-            raise ValueError(f"within = {list(self.within)} must hold 0 <= low <= high <= 1: fractions, not percent")
-        for key, bound in (("at_least", self.at_least), ("at_most", self.at_most)):
-            least = -1 if self.value is None else 0
-            if bound is not None and not least <= bound <= 1:
-                raise ValueError(f"{key} = {bound:g} must lie in [{least}, 1]: fractions, not percent")
-        return self
-
-
-class Claim(Model):
-    """A sentence with a source and a statistical test."""
-
-    says: str
-    """The sentence."""
-    source: str = ""
-    """Paper and figure that it comes from."""
-    published: Annotated[str, Since("")] = ""
-    """What was found there, as a number where there is one."""
-    scale_note: Annotated[str, Since("")] = ""
-    """Where the scale, rather than the claim, may explain that it comes out otherwise here."""
-    test: Test
-
-
 class Match(Model):
     """Arms that are to be compared at equal budgets. With `paper` accounting a plan that breaks it is refused; `realised` is
     judged from the records, and claims that compare arms of a match that failed are not judged."""
@@ -288,10 +204,11 @@ class ReportArm(Model):
 class ReportSpec(Model):
     """All that the report shows. Roles: every stage it reads, named by its digest."""
 
-    VERSION: ClassVar[int] = 5
+    VERSION: ClassVar[int] = 6
     """2: curves in panels by kind of stage; 3: overlaps by origin, baselines of scores; 4: of evaluations that hold a column the
     first with enough samples, and a path from an earlier checkpoint continues no arm that goes on to the end; 5: a band that one
-    set names is never read off the ops of another."""
+    set names is never read off the ops of another; 6: intervals for any base and any prompt, verdicts that need three bases,
+    premises."""
 
     study: str
     scale: str
@@ -304,6 +221,8 @@ class ReportSpec(Model):
     """Per arm, the ops in the data of any stage of its path."""
     tables: dict[str, Table]
     figures: dict[str, Figure]
+    key_figure: Annotated[str, Since("")] = ""
+    """The figure that the page shows below its claims; empty: the first that is drawn."""
     claims: list[Claim]
     match: Annotated[list[Match], Since([])] = []
     """Budgets that arms share."""

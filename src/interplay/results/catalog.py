@@ -4,6 +4,7 @@ RL methods of configs/method.
 Commands take a digest's beginning, `digest@step`, or an address: `edge/rl_edge/rl@0`, `edge.smoke/rl_edge/rl@0`. Locks leave
 specs out: a resolved stage, and all that it depends on, get theirs from results/ or by planning a study that has it."""
 
+import os
 import re
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -246,3 +247,18 @@ def method_name(value: Any, among: KnownMethods) -> str | None:
     distances = {file: sum(method.get(key) != other.get(key) for key in {*method, *other}) for file, other in same.items()}
     nearest = min(distances, key=lambda file: distances[file])
     return nearest if not distances[nearest] else f"{nearest}, changed"
+
+
+def link_study(results: Path, plan: Plan, top: Path) -> Path:
+    """Make the readable links of a study below `top`; returns the report's page."""
+    for name, digest in readable_names(plan).items():
+        link = top / name
+        target = os.path.relpath(artifact.folder(results, plan.stages[digest].kind, digest), link.parent)
+        if link.is_symlink() and os.readlink(link) == target:
+            continue
+        link.parent.mkdir(parents=True, exist_ok=True)
+        part = link.with_name(f".{link.name}.part")
+        part.unlink(missing_ok=True)
+        part.symlink_to(target)
+        os.replace(part, link)
+    return top / "report" / "report.html"

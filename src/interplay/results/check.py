@@ -3,21 +3,25 @@ completions, counts and scores from verdicts, a record's numbers from its curves
 
 import json
 import struct
+import textwrap
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import torch
+from safetensors.torch import load_file
 
 from interplay.core import artifact, metrics
 from interplay.data import sets
 from interplay.evaluate import sampling, scores
 from interplay.evaluate.spec import EvaluateSpec, SelectSpec
 from interplay.kinds import stages, table
-from interplay.optim import checkpoint
+from interplay.optim import optimizer
 from interplay.results.payloads import Damage
 from interplay.rl import records
 from interplay.rl.spec import RLSpec
@@ -26,6 +30,8 @@ from interplay.train.spec import TrainSpec
 
 JUDGED = ("strict", "answer", "score", "error")
 """Columns that a verifier gives a completion."""
+LONGEST = 120
+"""Characters of a value that is shown."""
 NOT_COMPUTED = "nll"
 """Of a prompt, by the model: taken as it is."""
 
@@ -48,10 +54,10 @@ def contradictions(out: Path, inputs: Mapping[str, Path]) -> Iterator[Damage]:
 
 def _states(out: Path, record: dict[str, Any], inputs: Mapping[str, Path]) -> Iterator[str]:
     """Kept training states by their listed checksums."""
-    for one in checkpoint.listed_segments(out):
-        folder = out / checkpoint.SEGMENTS / str(one["step"])
-        if folder.exists() and (found := checkpoint.state_checksum(folder)) != one["sha256"]:
-            yield f"{folder}: sha256 {found[:12]}, but {checkpoint.SEGMENTS}.json lists {one['sha256'][:12]}"
+    for one in optimizer.listed_segments(out):
+        folder = out / optimizer.SEGMENTS / str(one["step"])
+        if folder.exists() and (found := optimizer.state_checksum(folder)) != one["sha256"]:
+            yield f"{folder}: sha256 {found[:12]}, but {optimizer.SEGMENTS}.json lists {one['sha256'][:12]}"
 
 
 def _numbers(out: Path, record: dict[str, Any], found: Any, source: str) -> Iterator[str]:
@@ -177,14 +183,14 @@ def _rollouts(out: Path, spec: RLSpec, inputs: Mapping[str, Path]) -> Iterator[s
     rows = [place[pair] for pair in zip(kept["set"].to_pylist(), kept["index"].to_pylist(), strict=True)]
     verdicts = sets.judge_completions(rows, kept["completion"].to_pylist(), spec.verify())
     yield from _columns(out / "rollouts.parquet", kept, _verdict_columns(verdicts), "its completion")
-    if (out / checkpoint.SEGMENTS).exists():
+    if (out / optimizer.SEGMENTS).exists():
         yield from _kept_steps(out, kept)
 
 
 def _kept_steps(out: Path, kept: pa.Table) -> Iterator[str]:
     """Rollouts next to the last kept state."""
-    last = max((int(path.name) for path in (out / checkpoint.SEGMENTS).iterdir()), default=0)
-    files = [artifact.read_json(path) for path in (out / checkpoint.SEGMENTS / str(last) / "steps").glob("*.json")]
+    last = max((int(path.name) for path in (out / optimizer.SEGMENTS).iterdir()), default=0)
+    files = [artifact.read_json(path) for path in (out / optimizer.SEGMENTS / str(last) / "steps").glob("*.json")]
     rows = sorted((row for file in files for row in file["rollouts"]), key=lambda row: row["step"])
     first = kept.slice(0, len(rows))
     yield from _columns(out / "rollouts.parquet", first, {"completion": [row["completion"] for row in rows]}, f"segments/{last}")
@@ -221,3 +227,78 @@ CHECKS: dict[type[Any], Callable[[Path, dict[str, Any], Mapping[str, Path]], Ite
     TrainSpec: _curves,
 }
 """By the class of a stage's spec."""
+
+
+# -- the first difference of two files ---------------------------------------------------------------------------------
+
+
+def first_difference(known: Path, made: Path) -> str:
+    """Where two files of one name first differ, and both values, as `tensor lm_head.weight [3, 7]: 0.25 -> 0.5`; empty where
+    their bytes are equal."""
+    if not (known.exists() and made.exists()):
+        return "" if known.exists() == made.exists() else "only there" if known.exists() else "only in what was made again"
+    if artifact.checksum(known) == artifact.checksum(made):
+        return ""
+    readers = {".safetensors": _tensor_difference, ".parquet": _row_difference, ".json": _leaf_difference}
+    readers[".jsonl"] = _line_difference
+    try:
+        where = readers[known.suffix](known, made) if known.suffix in readers else ""
+    except Exception as error:  # of a file that is damaged, in any reader
+        where = f"not readable ({type(error).__name__})"
+    return where or _byte_difference(known.read_bytes(), made.read_bytes())
+
+
+def _tensor_difference(known: Path, made: Path) -> str:
+    one, other = load_file(known), load_file(made)
+    if names := sorted(one.keys() ^ other.keys()):
+        return f"tensor {names[0]}: only {'there' if names[0] in one else 'in what was made again'}"
+    for name, tensor in sorted(one.items()):
+        again = other[name]
+        if (tensor.dtype, tensor.shape) != (again.dtype, again.shape):
+            return f"tensor {name}: {tensor.dtype} {list(tensor.shape)} -> {again.dtype} {list(again.shape)}"
+        size = tensor.element_size()
+        unlike = [one.reshape(-1).contiguous().view(torch.uint8).view(-1, size) for one in (tensor, again)]
+        places = (unlike[0] != unlike[1]).any(1).nonzero()[:, 0]
+        if len(places):
+            at = int(places[0])
+            index = [int(i) for i in torch.unravel_index(places[0], tensor.shape)]
+            values = f"{tensor.reshape(-1)[at].item()!r} -> {again.reshape(-1)[at].item()!r}"
+            return f"tensor {name} {index}: {values} ({len(places)} of {tensor.numel()} values differ)"
+    return ""
+
+
+def _row_difference(known: Path, made: Path) -> str:
+    one, other = pq.read_table(known), pq.read_table(made)
+    if one.column_names != other.column_names or len(one) != len(other):
+        return f"{len(one)} rows of {len(one.column_names)} columns -> {len(other)} of {len(other.column_names)}"
+    found = []
+    for name in one.column_names:
+        pairs = zip(one[name].to_pylist(), other[name].to_pylist(), strict=True)
+        row, values = next(((row, pair) for row, pair in enumerate(pairs) if repr(pair[0]) != repr(pair[1])), (len(one), None))
+        if values:
+            found.append((row, name, values))
+    return next((f"row {row}, column {name}: {_both(pair)}" for row, name, pair in sorted(found, key=lambda one: one[0])), "")
+
+
+def _leaf_difference(known: Path, made: Path) -> str:
+    changed = stages.leaf_differences(artifact.read_json(known), artifact.read_json(made))
+    return next((f"{key}: {_both(pair)}" for key, pair in changed.items()), "")
+
+
+def _line_difference(known: Path, made: Path) -> str:
+    lines: list[list[dict[str, Any]]] = [metrics.read(path.parent) for path in (known, made)]
+    for number, (one, other) in enumerate(zip_longest(*lines, fillvalue=dict[str, Any]()), 1):
+        for key, pair in stages.leaf_differences(one, other).items():
+            return f"line {number}, {key}: {_both(pair)}"
+    return ""
+
+
+def _both(pair: tuple[Any, Any]) -> str:
+    """Two values in which every digit of a number stands."""
+    return " -> ".join(repr(value) if isinstance(value, float) else textwrap.shorten(str(value), LONGEST) for value in pair)
+
+
+def _byte_difference(known: bytes, made: bytes) -> str:
+    at = next((n for n, pair in enumerate(zip(known, made, strict=False)) if pair[0] != pair[1]), min(len(known), len(made)))
+    before, now = ([f"{part[0]:#04x}"] if part else ["the end"] for part in (known[at : at + 1], made[at : at + 1]))
+    return f"byte {at}: {before[0]} -> {now[0]}"

@@ -5,17 +5,26 @@ All must be pure: the same arguments give the same result, else a resumed run wo
 
 import functools
 import inspect
+import json
 import operator
-from collections.abc import Callable, Sequence
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
 import torch
 
-from interplay.core import extension, model
+from interplay.core import execution, extension, model
+from interplay.data import problems as generated, sets
+from interplay.data.spec import DatasetSpec, ProblemsSpec
 from interplay.rl import sampler as samplers
-from interplay.rl.reward_spec import COLUMNS, takes_columns
-from interplay.tasks.verdict import Verdict
+from interplay.rl.reward_spec import COLUMNS, OwnReward, takes_columns
+from interplay.tasks.spec import Verify
+from interplay.tasks.verdict import Row, Verdict
 
 if TYPE_CHECKING:
     from interplay.rl.batch import Batch, StepContext
@@ -41,6 +50,82 @@ def own_reward(
     if numbers is None or not len(numbers) == len(values) == len(completions):
         raise model.UserError(f"{spec.function}: must return {len(completions)} finite floats, not {_shown(made)}")
     return values
+
+
+# A reward that is called before its run, in a process of its own: api/single.py starts it and reads the answer.
+
+TRIAL_ROWS = 3
+"""Problems of each set that a reward is tried on."""
+TRIAL_SECONDS = 10
+"""Time that it may take for them."""
+TRIED = ("gold", "empty", "wrong")
+"""Completions of each problem: its solution, nothing, and the solution of another problem."""
+
+
+class TrialTimeout(BaseException):
+    """The time is over. No `Exception`, so that code which handles all of those does not handle it."""
+
+
+def answer_trial() -> None:
+    """Call the reward that standard input describes and print the answer as JSON. What the reward itself prints is dropped."""
+    asked = json.load(sys.stdin)
+    with os.fdopen(os.dup(1), "w") as answer:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        json.dump(try_reward(OwnReward.model_validate(asked["reward"]), asked["sets"]), answer)
+
+
+def try_reward(spec: OwnReward, asked: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """What a reward pays for completions of each sort (TRIED), means over problems: `paid`; or the `error` of its code, with its
+    line; or why it was `left`, which is no error: it may load a model at its first call. `asked` are problem sets, each as a
+    finished `folder`, or as `kind`, `spec` and `path`."""
+    try:
+        rows = [row for one in asked for row in _trial_rows(one)]
+    except model.UserError as error:
+        return {"left": f"was not called: {error}"}
+    others = [next((other.solution for other in rows if other.answer != row.answer), f"not {row.solution}") for row in rows]
+    said = [text for row, other in zip(rows, others, strict=True) for text in (row.solution, "", other)]
+    given = [row for row in rows for _ in TRIED]
+    verdicts = sets.judge_completions(given, said, Verify())
+    signal.signal(signal.SIGALRM, _end_trial)
+    signal.alarm(TRIAL_SECONDS)
+    try:
+        paid = own_reward(spec, given, said, verdicts)
+    except BaseException as error:  # SystemExit of the user's code, too
+        signal.alarm(0)
+        return _trial_error(spec, error)
+    signal.alarm(0)
+    return {"paid": [[name, sum(paid[at :: len(TRIED)]) / len(rows)] for at, name in enumerate(TRIED)], "problems": len(rows)}
+
+
+def _trial_rows(asked: Mapping[str, Any]) -> list[Row]:
+    if "folder" in asked:
+        return sets.read_rows(Path(asked["folder"]), 0)[:TRIAL_ROWS]
+    kind = ProblemsSpec if asked["kind"] == "problems" else DatasetSpec
+    return generated.first_rows(kind.model_validate(asked["spec"]), execution.Run(path=asked["path"]), TRIAL_ROWS)
+
+
+def _end_trial(number: int, frame: Any) -> None:
+    raise TrialTimeout
+
+
+def _trial_error(spec: OwnReward, error: BaseException) -> dict[str, Any]:
+    """What is wrong with the user's code, and its line: where it raised, or else where the function begins."""
+    file, _, name = spec.function.rpartition(":")
+    raised = error.__cause__ if isinstance(error, model.UserError) and error.__cause__ else error
+    try:
+        code = getattr(extension.load(spec), "__code__", None)
+    except model.UserError:
+        code = None
+    names = {file, code.co_filename if code else file}
+    lines = [frame.lineno for frame in traceback.extract_tb(raised.__traceback__) if frame.filename in names]
+    line = lines[-1] if lines else code.co_firstlineno if code else 0
+    if isinstance(error, TrialTimeout):
+        return {"left": f"takes more than {TRIAL_SECONDS} s for a few completions (it was at line {lines[-1] if lines else '?'})"}
+    if raised is not error or not isinstance(error, model.UserError):
+        why = f"{name} raises {type(raised).__name__}: {str(raised)[:200]}".rstrip(": ")
+    else:
+        why = f"{name} {str(error).removeprefix(f'{spec.function}: ')}"
+    return {"error": why, "line": line, "file": code.co_filename if code else file}
 
 
 def own_shaping(spec: extension.Extension, batch: "Batch", now: "StepContext") -> torch.Tensor:

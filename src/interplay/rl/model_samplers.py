@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from interplay.data import pairs
+from interplay.data import batches
 from interplay.model.decoder import Decoder
 from interplay.rl import advantages, sampler, sampler_spec
 
@@ -49,7 +49,7 @@ def score_all(decoder: Decoder, encode: sampler.Encode, count: int, tokens: int,
     found = torch.zeros(count, 2, dtype=torch.float64)
     with torch.no_grad():
         for piece in sampler.length_batches(sizes, tokens):
-            ids, lengths = pairs.pad_completions(encode(piece), device)
+            ids, lengths = batches.pad_completions(encode(piece), device)
             states = decoder.mlp_input(ids, torch.arange(ids.shape[1], device=device)[None], dtype)
             for row, i in enumerate(piece):
                 found[i] = torch.tensor(angles(states[row, : lengths[row]], prefix), dtype=torch.float64)
@@ -166,7 +166,7 @@ class NetworkValue(advantages.ValueNetwork):
 
     def _values(self, prompts: Sequence[list[int]]) -> torch.Tensor:
         """V (n,) float32 of n prompts, from the state of the last token."""
-        ids, lengths = pairs.pad_completions(prompts, self.network.head.weight.device)
+        ids, lengths = batches.pad_completions(prompts, self.network.head.weight.device)
         states = self.network.decoder.hidden(ids, torch.arange(ids.shape[1], device=ids.device)[None], dtype=self.dtype)
         return self.network(states[torch.arange(len(ids), device=ids.device), lengths.to(ids.device) - 1])
 

@@ -228,6 +228,10 @@ class FeedbackContinuation(Model):
     template: Annotated[str, AfterValidator(partial(_once_each, "feedback"))] = "{feedback}{prompt}"
     """The text that the teacher reads before the completion."""
 
+    def hashed_version(self) -> int:
+        """2 of `step`: a step that is due to name parents and does not is wrong."""
+        return self.VERSION + (self.feedback == "step")
+
 
 class TreeContinuation(Model):
     """Completions as a tree of segments: each segment that does not end is continued several times, its value is the mean over

@@ -59,20 +59,26 @@ class StepsReward(Model):
 
     PROVIDES: ClassVar[frozenset[str]] = frozenset({"spans"})
     REFUSES: ClassVar[frozenset[str]] = frozenset({"other_completions", "begun_completions", "several_turns"})
+    VERSION: ClassVar[int] = 2
+    """2: a step that is due to name parents and does not is wrong."""
     name: Literal["steps"] = "steps"
 
 
 class TextReward(Model):
     """How near the answer is to one of the acceptable ones, in words (LoongRL, arXiv:2510.19363)."""
 
+    VERSION: ClassVar[int] = 2
+    """2: words in addition to the gold must name nothing else."""
     name: Literal["text"] = "text"
     form: Literal["exact", "f1", "substring", "f1_published", "substring_published"] = "substring"
     """exact: equal once normalised as SQuAD does; f1: of their words; substring: one of them occurs in the other as whole words,
-    but yes, no and answers under three characters only count as themselves, and an answer needs half of the gold's words. These
-    pay nothing for an empty answer, for more than four boxes, and (f1, substring) for more words than `extra_words` allows; the
-    published forms lack all guards, so that substring_published pays `no` for `unknown`, and an empty box."""
+    but yes, no and answers under three characters only count as themselves, and an answer needs half of the gold's words and all
+    of its numbers. These pay nothing for an empty answer, for more than four boxes, and (f1, substring) for words in addition to
+    the gold that may name something else or take it back; the published forms lack all guards, so that substring_published pays
+    `no` for `unknown`, and an empty box."""
     extra_words: Natural = 2
-    """Words that an answer may have in addition to the gold. Any list of four options has at least three."""
+    """Words that an answer may have in addition to the gold. They must be such as `it is`, or be around the answer in the
+    question's documents just so; never such as `not` and `or`."""
 
 
 class CitationReward(Model):

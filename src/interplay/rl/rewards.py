@@ -158,8 +158,8 @@ def _subproblems_spans(spec: specs.SubproblemsReward, problem: Row, verdict: Ver
 
 # The reward for answers in words (tasks.verdict), as LoongRL and its peers give it (arXiv:2510.19363): on what stands in the box.
 #
-# Guarded forms pay nothing for a completion with too many boxes, for an empty answer, and for one with more words than the
-# gold than are allowed, since a list of everything holds the answer, too.
+# Guarded forms pay nothing for a completion with too many boxes, for an empty answer, and for one with words in addition to the
+# gold that may name something else, since a list of everything holds the answer, too.
 
 
 def text_match(
@@ -168,8 +168,9 @@ def text_match(
     """Compare each answer with the golds of its row. A row that asks no question over documents, such as arithmetic, earns 1 for
     the right answer, as its family has it. The record keeps exact match and unguarded F1, too."""
     sequence, exact, f1 = [], [], []
-    for texts, completion, verdict in zip(per_completion(gold_answers, problems), completions, verdicts, strict=True):
-        sequence.append(compare_answers(spec, completion, verdict.said, texts) if texts else float(verdict.answer))
+    golds = per_completion(gold_answers, problems)
+    for (texts, known), completion, verdict in zip(golds, completions, verdicts, strict=True):
+        sequence.append(compare_answers(spec, completion, verdict.said, texts, known) if texts else float(verdict.answer))
         if is_answer_dump(completion) and not spec.form.endswith("_published"):
             sequence[-1] = 0.0
         exact.append(float(tasks_verdict.exact_match(verdict.said, texts) if texts else verdict.answer))
@@ -177,28 +178,27 @@ def text_match(
     return Rewards(sequence, {"exact": exact, "f1": f1})
 
 
-def gold_answers(row: Row) -> tuple[str, ...]:
-    """Acceptable answers in words: those of the question over documents, where the row asks for its answer; else none."""
+def gold_answers(row: Row) -> tuple[tuple[str, ...], list[str]]:
+    """Acceptable answers in words: those of the question over documents, where the row asks for its answer; else none. And the
+    clauses of the documents that it needs."""
     asked = family.multihop_item(row)
     if asked is None:
-        return ()
-    return asked.answers if row.answer in asked.answers else (row.answer,)
+        return (), []
+    known = [clause for paragraph in asked.paragraphs for clause in tasks_verdict.clauses(paragraph.text)]
+    return asked.answers if row.answer in asked.answers else (row.answer,), known
 
 
-def compare_answers(spec: specs.TextReward, completion: str, said: str, texts: Sequence[str]) -> float:
-    """How near what was said is to one of these texts, by the form of the reward."""
+def compare_answers(spec: specs.TextReward, completion: str, said: str, texts: Sequence[str], known: Sequence[str]) -> float:
+    """How near what was said is to one of these texts, by the form of the reward; `known` are clauses of the documents."""
     if spec.form == "exact":
         return float(tasks_verdict.exact_match(said, texts))
     if spec.form == "substring":
-        return float(tasks_verdict.substring(said, texts, spec.extra_words))
+        return float(tasks_verdict.substring(said, texts, spec.extra_words, known))
     if spec.form == "substring_published":
         return float(extract_answer(completion) is not None and tasks_verdict.substring_published(said, texts))
     if spec.form == "f1_published":
         return tasks_verdict.f1(said, texts)
-    words = len(tasks_verdict.normalise(said).split())
-    return tasks_verdict.f1(
-        said, [gold for gold in texts if words <= len(tasks_verdict.normalise(gold).split()) + spec.extra_words]
-    )
+    return tasks_verdict.f1(said, [gold for gold in texts if not tasks_verdict.names_more(said, gold, spec.extra_words, known)])
 
 
 # The table of rewards, by the `name` of their spec.

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 ADDRESS = "INTERPLAY_FORKSERVER"
 """Environment variable: path of the server's socket."""
+LAUNCHER = "INTERPLAY_LAUNCHER"
+"""Environment variable: the end of a pipe whose other end `interplay run` holds."""
 REFUSED = "refused"
 FORWARDED = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
 STOPPED = 75
@@ -88,6 +90,21 @@ def _start_alone(arguments: list[str], stopped: list[int]) -> None:
 
 
 # -- launch ------------------------------------------------------------------------------------------------------------
+
+
+def end_with_launcher() -> None:
+    """In the main process of a launch that `interplay run` started: once that is gone, by SIGKILL too, the launch and its jobs
+    stop as after a SIGTERM to their process group. A pipe says so on any system; Linux's signal at a parent's death would not
+    reach the jobs."""
+    import threading
+
+    if life := os.environ.pop(LAUNCHER, ""):
+        threading.Thread(target=_stop_at_end, args=(int(life),), daemon=True).start()
+
+
+def _stop_at_end(life: int) -> None:
+    os.read(life, 1)  # `interplay run` alone holds the other end
+    os.killpg(0, signal.SIGTERM)
 
 
 class Launched:

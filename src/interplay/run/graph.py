@@ -41,8 +41,8 @@ class Graph:
 
     def __init__(self, results: Path, plans: list[Plan], site: Site | None = None) -> None:
         self.results, self.plans, self.site = results, plans, site or Site()
-        self.finished = False
-        """Whether finished stages stay in the graph, for `snakemake --report` (`--config finished=true`); nothing runs then."""
+        self.edited = self.finished = False
+        """Whether keys of the studies are changed; whether finished stages stay in the graph, for `snakemake --report` alone."""
         self.kept: dict[str, Path] = {}
         """Kept records by digest: they count as done, and `restore` copies them to their places. A dry run only counts them."""
         self.partial: list[Path] = []
@@ -142,8 +142,8 @@ class Graph:
         return self._given(lambda run: run.cores())
 
     def resources(self) -> dict[str, "Given"]:
-        """Resources of a stage by Snakemake's names. Memory is in MiB, runtime in minutes; an empty name leaves the choice to the
-        cluster."""
+        """Resources of a stage by Snakemake's names. Memory is in MiB, runtime in minutes; an empty name, or none, leaves the
+        choice to the cluster."""
         of_run: dict[str, Callable[[execution.Run], int | str]] = {
             "mem_mb": lambda run: run.memory(),
             "runtime": lambda run: run.runtime,
@@ -154,7 +154,8 @@ class Graph:
         if any(stage.run.stack > 1 for stage in self.stages.values()):
             of_run["stack"] = lambda run: int(run.stack > 1)  # `--resources stack=N`: most jobs of stacks at once
         same = {**slurm.named_resources(self.site), "slurm_extra": slurm.sbatch_options(self.site)}
-        return {**same, **{name: self._given(function) for name, function in of_run.items()}}
+        given = {name: self._given(function) for name, function in of_run.items()}
+        return {**same, **{name: value for name, value in given.items() if value != ""}}
 
     def _given(self, function: Callable[[execution.Run], int | str]) -> "Given":
         """What all stages of the plans have, or a look-up of each stage's by its wildcards: Snakemake takes longer to call a
@@ -203,7 +204,8 @@ class Graph:
 
     def link(self) -> list[Path]:
         """Readable links: `by-name/<study>.<scale>/report` and `.../<arm>/<stage>@<seed>`; returns the reports."""
-        return [_link_study(self.results, plan, self.by_name(plan)) for plan in self.plans if not self.missing([plan.report])]
+        finished = (plan for plan in self.plans if not self.missing([plan.report]))
+        return [catalog.link_study(self.results, plan, self.by_name(plan)) for plan in finished]
 
     def by_name(self, plan: Plan) -> Path:
         """The folder of a study's readable links."""
@@ -216,26 +218,11 @@ def with_wildcards(function: Callable[[Any], T]) -> Callable[[Any], T]:
     return function
 
 
-def _link_study(results: Path, plan: Plan, top: Path) -> Path:
-    for name, digest in catalog.readable_names(plan).items():
-        link = top / name
-        target = os.path.relpath(artifact.folder(results, plan.stages[digest].kind, digest), link.parent)
-        if link.is_symlink() and os.readlink(link) == target:
-            continue
-        link.parent.mkdir(parents=True, exist_ok=True)
-        part = link.with_name(f".{link.name}.part")
-        part.unlink(missing_ok=True)
-        part.symlink_to(target)
-        os.replace(part, link)
-    return top / "report" / "report.html"
-
-
 # -- when the Snakefile is parsed --------------------------------------------------------------------------------------
 
 
 def open_graph(root: Path, config: dict[str, Any], main_process: bool) -> Graph:
-    """The graph of this run. In the main process an error in the studies is printed in one line and raises SystemExit(2), before
-    any job."""
+    """The graph of this run. An error in the studies is printed in one line by the main process, which raises SystemExit(2)."""
     metrics.log_to_stderr()
     results = Path("results")
     if not main_process:
@@ -243,15 +230,13 @@ def open_graph(root: Path, config: dict[str, Any], main_process: bool) -> Graph:
         return Graph(results, [])
     try:
         _check_writable(results)
-        names, scale = expand.chosen(root / "configs", config)
-        site = slurm.load_site(root / "configs")
-        graph = Graph(
-            results, [expand.plan_study(root / "configs", name, scale, choices.given_keys(config)) for name in names], site
-        )
-        graph.finished = str(config.get("finished", "false")).lower() == "true"
+        (names, scale), keys = expand.chosen(root / "configs", config), choices.given_keys(config)
+        plans = [expand.plan_study(root / "configs", name, scale, keys) for name in names]
+        graph = Graph(results, plans, slurm.load_site(root / "configs"))
+        graph.edited, graph.finished = bool(keys), str(config.get("finished", "false")).lower() == "true"
         graph.kept = payloads.restorable_records(results, graph.stages, payloads.stored_kinds(results))
         _check_warning_time(graph)
-        if limits := expand.limits(config):
+        if limits := choices.limits(config):
             _check_limits(graph, limits)
         graph.check_payloads()
         for folder in graph.partial:
@@ -289,23 +274,21 @@ def _check_limits(graph: Graph, limits: dict[str, float]) -> None:
 
 
 def check_external(stages: Iterable[Stage]) -> None:
-    """Raises UserError with one line for all of these stages, which are to be made, whose file is not in its place or differs,
-    whose model has no place, or whose engine is not installed. A model's folder was read by the plan already."""
-    missing = dict.fromkeys(error for stage in stages if (error := _missing_input(stage)))
-    if missing:
+    """Raises UserError with one line for all of these stages, which are to be made and lack an input or an engine."""
+    if missing := dict.fromkeys(error for stage in stages if (error := lacking_input(stage))):
         raise model.UserError("; ".join(missing))
 
 
-def _missing_input(stage: Stage) -> str | None:
+def lacking_input(stage: Stage) -> str | None:
+    """Why a stage cannot be made here: its file is not in its place or differs, its model has no place, or its engine is not
+    installed; None: it can. A model's folder was read by the plan already."""
     try:
         if isinstance(stage.spec, DatasetSpec):
             from interplay.data.problems import find_file  # NumPy and pyarrow, for studies that read files alone
 
             find_file(stage.spec, stage.run)
         elif isinstance(stage.spec, SourceSpec) and stage.spec.sha256 and not stage.run.path:
-            from interplay.model.folder import find_source  # torch, for this check only
-
-            find_source(stage.spec, stage.run)
+            return stage.spec.without_folder()
         elif getattr(stage.spec, "engine", None) == "vllm":
             return metrics.without_vllm()
     except model.UserError as error:
@@ -324,6 +307,7 @@ def on_start(graph: Graph, cores: int | None = None) -> None:
         if graph.finished:
             raise model.UserError("--config finished=true: only for `snakemake --report FILE`; leave it out to run stages")
         logging.getLogger("snakemake.logging").addFilter(_is_no_false_alarm)
+        forkserver.end_with_launcher()
         if cores:
             resources.launch_cores(cores)
         check_external(graph.to_make())
@@ -378,21 +362,23 @@ def on_success(graph: Graph) -> None:
 
 
 def on_error(graph: Graph) -> None:
-    """After the last job, when one failed: links to the reports of finished studies, partial reports of the others."""
+    """After the last job, when one failed: links, partial reports, and as Snakemake's last lines the causes and what to do."""
+    from interplay.report.stats import notes  # pandas, which a run without a failure does not need
+
     if graph.server:
         graph.server.close()
     try:
         graph.link()
-        for plan in graph.plans:
-            if graph.missing([plan.report]):
-                model.print_visible(partial_report(graph, plan))
+        left = [plan for plan in graph.plans if graph.missing([plan.report])]
+        for plan in left:
+            model.print_visible(partial_report(graph, plan))
+        notes.say_last(left, graph.results, Path("logs"), graph.edited)
     finally:  # an error in a report must not leave runs in MLflow as RUNNING
         live.finish()
 
 
 def partial_report(graph: Graph, plan: Plan) -> str:
-    """Write the report of an unfinished study; returns a line with its place, or with the error, so that the failure that it
-    reports on is never hidden."""
+    """Write the report of an unfinished study; returns a line with its place, or with the error."""
     from interplay.report.write import page as write_page  # pandas and matplotlib, which a run without a failure does not need
 
     try:

@@ -18,7 +18,7 @@ from starlette.routing import Route
 
 from interplay.core import artifact, model
 from interplay.kinds.table import KINDS
-from interplay.results import early, progress
+from interplay.results import progress
 from interplay.serve import data
 from interplay.study.plan import Plan
 
@@ -144,7 +144,7 @@ def _static(place: data.Place, request: Request) -> Response:
 
 def _study(place: data.Place, request: Request) -> Response:
     plan = _plan(place, request.query_params)
-    return _page("study.html.jinja", plan=plan, question=plan.stages[plan.report].spec.question, checks=early.CHECKS)  # type: ignore[attr-defined]
+    return _page("study.html.jinja", plan=plan, question=plan.stages[plan.report].spec.question, checks=progress.CHECKS)  # type: ignore[attr-defined]
 
 
 def _curves(place: data.Place, request: Request) -> Response:
@@ -158,14 +158,14 @@ def _curves(place: data.Place, request: Request) -> Response:
 
 
 def _stage(place: data.Place, request: Request) -> Response:
-    from interplay.report.inspect import card  # only for this page
+    from interplay.report.inspect import stage_view
 
     folder, given = _folder(place, request), request.query_params
     plan = _plan(place, given)
     if folder.name not in plan.stages:
         raise model.UserError(f"{folder.name} is no stage of {plan.study} at scale {plan.scale}")
     known = {digest: stage.as_json() for digest, stage in plan.stages.items()}
-    text = card.stage_card(folder.name, None, known, [f"{plan.study}.{plan.scale}"], place.results, place.logs, False)
+    text = stage_view.stage_card(folder.name, None, known, [f"{plan.study}.{plan.scale}"], place.results, place.logs, False)
     stage = plan.stages[folder.name]
     return _page("stage.html.jinja", plan=plan, stage=stage, address=plan.address(stage), card=text)
 
@@ -180,14 +180,14 @@ def _stage_state(place: data.Place, request: Request) -> Response:
 
 
 def _rollouts(place: data.Place, request: Request) -> Response:
-    from interplay.report.inspect import rollouts
+    from interplay.report.inspect import stage_view
 
     def number(name: str) -> int | None:
         text = request.query_params.get(name, "")
         return int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else None
 
-    choice = rollouts.Choice(request.query_params.get("error") or None, number("step"), number("problem"), number("page") or 0)
-    return JSONResponse(rollouts.browse_rollouts(_folder(place, request), choice))
+    choice = stage_view.Choice(request.query_params.get("error") or None, number("step"), number("problem"), number("page") or 0)
+    return JSONResponse(stage_view.browse_rollouts(_folder(place, request), choice))
 
 
 def _compare(place: data.Place, request: Request) -> Response:

@@ -15,7 +15,7 @@ import yaml
 from interplay.core import artifact, execution, model
 from interplay.kinds import table
 from interplay.report.spec import ReportSpec
-from interplay.results import catalog, early, progress, state
+from interplay.results import catalog, progress, state
 from interplay.study import expand
 from interplay.study.plan import Plan, Stage
 
@@ -138,7 +138,7 @@ def live_state(place: Place, plan: Plan) -> dict[str, Any]:
 
 
 def live_rows(
-    plan: Plan, seen: list[progress.Watched], late: Mapping[str, list[early.Warned]] = MappingProxyType({})
+    plan: Plan, seen: list[progress.Watched], late: Mapping[str, list[progress.Warned]] = MappingProxyType({})
 ) -> list[dict[str, Any]]:
     """Stages as they are now: progress, last metrics, warnings, and the command that makes a failed one again."""
     rows = []
@@ -207,7 +207,7 @@ def curves(place: Place, plans: Mapping[Series, Plan], stage: str, metric: str) 
     return {"stages": names, "stage": chosen, "metrics": metrics, "metric": shown, "arms": arms, "series": found}
 
 
-def _points(lines: early.Lines, metric: str) -> dict[str, list[float]]:
+def _points(lines: progress.Lines, metric: str) -> dict[str, list[float]]:
     """Steps and values, thinned to means over equal parts."""
     pairs = [(line["step"], line[metric]) for line in lines if metric in line]
     size = -(-len(pairs) // POINTS) or 1

@@ -163,9 +163,10 @@ def _check_places(found: list[Placed], figure: Figure, place: KeyPlace) -> None:
         if (other := seen.setdefault(at, one.arm)) != one.arm:
             remedy = "name the arms of one of them in arms" if figure.form == "heat" else "put the other axes into their label"
             raise place.error(f"{one.arm} and {other} are in one place; {remedy}")
-    numbers = [one.x for one in found if not isinstance(one.x, str)]
-    if figure.log and (len(numbers) < len(found) or min(numbers) < 0):
-        raise place.key("log").error("only numbers from 0 on have a logarithm; take it away", True)
+    off = next((one for one in found if isinstance(one.x, str) or one.x < 0), None) if figure.log else None
+    if off:
+        why = f"{figure.x} of {off.arm} is {off.x}, and a logarithmic axis has room for numbers from 0 on"
+        raise place.key("log").error(f"{why}; take log away, or leave that arm out of arms", True)
 
 
 def _plain(value: Any) -> float | str:
@@ -250,6 +251,10 @@ def _shown(context: ArmContext, every: list[str], lineups: Mapping[str, report_s
             key = "difference" if test.value is None else "value"
             arms = [arm for arm in (test.arm, test.against) if arm is not None]
             yield Shown(place.key("claims", number, "test", key), test.metric, test.band, arms)
+        for at, of in enumerate(premise.of for premise in claim.requires):
+            if of is not None:
+                needed = place.key("claims", number, "requires", at)
+                yield Shown(needed, of.value or test.metric, of.band or test.band, list(claim.requires[at].arms.values()))
 
 
 def _holds(column: str, named: list[str], bands: Mapping[str, list[int]]) -> bool:
@@ -280,8 +285,10 @@ def _check_recorded(shown: Shown, planned: Mapping[str, EvaluateSpec], whose: st
 
 
 def check_showable(study: Study, rows: Rows, stages: Stages, place: KeyPlace) -> None:
-    """Raises UserError at the first figure, claim or table about a curve that no stage logs, or about an op that no test set
-    has, as far as a plan knows."""
+    """Raises UserError at a key figure that is none, and at the first figure, claim or table about a curve that no stage logs, or
+    about an op that no test set has, as far as a plan knows."""
+    if study.key_figure:
+        check_known(study.key_figure, study.figures, place.key("key_figure"), "figure")
     _check_curves(study, rows, stages, place)
     tests: dict[str, set[str]] = {}
     for row in rows:

@@ -144,10 +144,8 @@ def _check_axes(arm: Arm, place: KeyPlace) -> None:
     seen: dict[str, str] = {}
     for name in CHANGES:
         for key in getattr(arm, name):
-            clash = next((old for old in seen if key == old or key.startswith(f"{old}.") or old.startswith(f"{key}.")), None)
-            within_set = clash is not None and seen[clash] == "set" and (name == "one_at_a_time" or key != clash)
-            if clash is not None and not within_set and name != "set":
-                raise place.key(name, key).error(f"{seen[clash]} has {clash} already; keep one of them")
+            if key in seen and (seen[key], name) != ("set", "one_at_a_time"):
+                raise place.key(name, key).error(f"{seen[key]} has {key} already; keep one of them")
             seen[key] = name
     for key, values in _axes(arm).items():
         if not values:

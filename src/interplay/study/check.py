@@ -12,7 +12,6 @@ from interplay.kinds.study_keys import Sets
 from interplay.kinds.table import KINDS, MODELS
 from interplay.model.spec import ComputeSpec, Shape, SourceSpec
 from interplay.report.metric_spec import is_pass_rate
-from interplay.report.spec import ReportArm
 from interplay.rl.sampler_spec import reads_offline
 from interplay.rl.spec import RLSpec, TeachSpec
 from interplay.rollout.spec import EnvironmentEpisode, SelfPlayEpisode, vllm_misfit
@@ -100,6 +99,9 @@ def _names_shown(context: ArmContext) -> Named:
             yield test.key("recorded"), claim.test.recorded, study.stages, "stage"
         elif not claim.test.band.startswith("op:"):
             yield test.key("band"), claim.test.band, bands, what
+        for at, premise in enumerate(claim.requires):
+            if premise.of is not None and premise.of.band and not premise.of.band.startswith("op:"):
+                yield place.key("claims", number, "requires", at, "band"), premise.of.band, bands, what
 
 
 def check_evaluate(context: ArmContext, name: Any, place: KeyPlace) -> StudyStage:
@@ -133,21 +135,9 @@ def check_arm_names(study: Study, made: Collection[str], place: KeyPlace) -> Non
     for number, claim in enumerate(study.claims):
         test = place.key("claims", number, "test")
         named += [(test.key("arm"), claim.test.arm), (test.key("against"), claim.test.against)]
+        for at, premise in enumerate(claim.requires):
+            named += [(place.key("claims", number, "requires", at, key), arm) for key, arm in premise.arms.items()]
     _check_all((key, arm, made, "arm") for key, arm in named if arm is not None)
-
-
-def check_different(rows: list[ReportArm], made: Mapping[str, arms.Combination], place: KeyPlace) -> None:
-    """No two combinations of an arm, and no two arms that set the same, consist of the same stages. Arms that set different
-    things may coincide: a value is the default at one scale and not at another. Raises UserError."""
-    seen: dict[tuple[Any, ...], list[str]] = {}
-    for row in rows:
-        stages = (row.seed, *(stage.digest for stage in row.path), *row.evaluations.values())
-        one = made[row.arm]
-        for name in seen.setdefault(stages, []):
-            if made[name].group == one.group or made[name].set == one.set:
-                same = f"{row.arm} is the same as {name}, stage for stage"
-                raise place.key("arms", one.group).error(f"{same}; take one away, or let it differ")
-        seen[stages].append(row.arm)
 
 
 def tested_bands(study: Study) -> list[str]:

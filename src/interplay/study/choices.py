@@ -14,6 +14,8 @@ from interplay.study import arms, files
 from interplay.study.spec import Study
 
 Tree = dict[str, Any]
+LIMITS = ("max_gpu_hours", "max_hours")
+"""Keys of `snakemake --config` that refuse a launch which would take longer."""
 Choose = Callable[[str, str, KeyPlace], Any]
 """(group, name, key) -> the settings of the file."""
 
@@ -264,3 +266,18 @@ def on_command_line(error: UserError, given: Iterable[Given]) -> UserError | Non
             shown = KeyPlace(COMMAND_LINE, (*one.key.split("."), *place.keys[len(keys) :]))
             return type(error)(error.problem, shown, error.value)
     return None
+
+
+def limits(config: Mapping[str, Any]) -> dict[str, float]:
+    """Hours that a launch may need at most, as given on the command line. Raises UserError when one is not a number."""
+    return {key: _hours(key, config[key]) for key in LIMITS if key in config}
+
+
+def _hours(key: str, value: Any) -> float:
+    try:
+        hours = float(value)
+    except (TypeError, ValueError):
+        hours = -1.0
+    if not hours >= 0:
+        raise KeyPlace("--config", (key,)).error("must be a number of hours", value)
+    return hours

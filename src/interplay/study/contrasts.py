@@ -20,6 +20,23 @@ Values = dict[str, dict[str, Any]]
 Arms = Mapping[str, Combination]
 
 
+# -- the same arms twice -----------------------------------------------------------------------------------------------------
+
+
+def check_different(rows: Rows, made: Arms, place: KeyPlace) -> None:
+    """No two combinations of an arm, and no two arms that set the same, consist of the same stages. Arms that set different
+    things may coincide: a value is the default at one scale and not at another. Raises UserError."""
+    seen: dict[tuple[Any, ...], list[str]] = {}
+    for row in rows:
+        stages = (row.seed, *(stage.digest for stage in row.path), *row.evaluations.values())
+        one = made[row.arm]
+        for name in seen.setdefault(stages, []):
+            if made[name].group == one.group or made[name].set == one.set:
+                same = f"{row.arm} is the same as {name}, stage for stage"
+                raise place.key("arms", one.group).error(f"{same}; take one away, or let it differ")
+        seen[stages].append(row.arm)
+
+
 # -- clean contrasts ---------------------------------------------------------------------------------------------------------
 # An arm differs from its control in what it declares, and in nothing else. Declared are its path, the keys
 # that it sets, those of its axes, and its `differs`. Stages of one path only are declared by the path; the others are compared

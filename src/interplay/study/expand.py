@@ -25,8 +25,6 @@ from interplay.train.spec import OwnTrainerSpec
 # -- compose -----------------------------------------------------------------------------------------------------------------
 
 
-LIMITS = ("max_gpu_hours", "max_hours")
-"""Keys of `snakemake --config` that refuse a launch which would take longer."""
 KNOBS = "knobs."
 
 
@@ -52,7 +50,7 @@ def committed(configs: Path) -> list[tuple[str, str]]:
 
 def chosen(configs: Path, config: Mapping[str, Any]) -> tuple[list[str], str]:
     """The studies and the scale to build: from the command line's `study=` and `scale=`, else from `configs/config.yaml`."""
-    known = ["study", "scale", "set", "finished", *LIMITS]
+    known = ["study", "scale", "set", "finished", *choices.LIMITS]
     if unknown := sorted(set(config) - set(known)):
         raise _given(configs, config, unknown[0]).error(f"unknown key '{unknown[0]}'{nearest_name(unknown[0], known)}")
     given = {key: _text(configs, config, key) for key in ("study", "scale") if key in config}
@@ -83,21 +81,6 @@ def _given(configs: Path, config: Mapping[str, Any], key: str) -> KeyPlace:
     return KeyPlace("--config", (key,))
 
 
-def limits(config: Mapping[str, Any]) -> dict[str, float]:
-    """Hours that a launch may need at most, as given on the command line. Raises UserError when one is not a number."""
-    return {key: _hours(key, config[key]) for key in LIMITS if key in config}
-
-
-def _hours(key: str, value: Any) -> float:
-    try:
-        hours = float(value)
-    except (TypeError, ValueError):
-        hours = -1.0
-    if not hours >= 0:
-        raise KeyPlace("--config", (key,)).error("must be a number of hours", value)
-    return hours
-
-
 def load(configs: Path, study: str, scale: str, words: Sequence[choices.Given] = ()) -> tuple[Study, Scale]:
     """Compose and validate, with keys that the command line gives. Raises UserError in one line for anything that is not as the
     schema says."""
@@ -116,7 +99,10 @@ def load(configs: Path, study: str, scale: str, words: Sequence[choices.Given] =
     for name in typed.scales:
         if name not in scales(configs):
             raise places["study"].key("scales", name).error(f"no such scale{nearest_name(name, scales(configs))}")
-    return typed, _changed(parse_model(Scale, tree["scale"], places["scale"]), typed.scales.get(scale))
+    sized = parse_model(Scale, tree["scale"], places["scale"])
+    if any(stage.get("kind") == "source" for stage in typed.stages.values()):
+        sized = _without_int8(sized)
+    return typed, _changed(sized, typed.scales.get(scale))
 
 
 def own_trainers(tree: dict[str, Any]) -> dict[str, Any]:
@@ -160,6 +146,16 @@ def _with_keys(entries: Any, changes: Any) -> Any:
     }
     new = {name: change for name, change in changes.items() if name not in entries and isinstance(change, dict)}
     return {**merged, **{name: change for name, change in new.items() if is_whole(change)}}
+
+
+def _without_int8(scale: Scale) -> Scale:
+    """The scale of a study with models from outside, which 8 bits make another model (docs/log/numerics.md); the project's own
+    are as good in them as in float32. What the study itself asks for stays."""
+    kinds = {
+        kind: {key: value for key, value in keys.items() if (key, value) != ("dtype", "int8")}
+        for kind, keys in scale.kinds.items()
+    }
+    return scale.model_copy(update={"kinds": kinds})
 
 
 def _changed(scale: Scale, change: ScaleChange | None) -> Scale:
@@ -281,7 +277,7 @@ def expand(name: str, scale_name: str, study: Study, scale: Scale, configs: Path
     lineups = _check(base, expanded, rows, unused)
     value = {one.name: one.context.value for one in expanded}
     made = (study, base.arms, lambda arm, key: value[arm](key), base.place)
-    display = {"shown": answers.looks(*made), "placed": answers.places(*made)}
+    display = {"shown": answers.looks(*made), "placed": answers.places(*made), "key_figure": study.key_figure}
     report = _report(base, rows, lineups, {"study": name, "scale": scale_name, **display})
     return Plan(name, scale_name, base.plan.stages, report, unused)
 
@@ -351,7 +347,7 @@ def _check(base: ArmContext, expanded: list[ExpandedArm], rows: list[ReportArm],
     for digest, stage in plan.stages.items():
         check.check_stage(stage, plan.stages, plan.places[digest])
     check.check_arm_names(study, base.arms, place)
-    check.check_different(rows, base.arms, place)
+    contrasts.check_different(rows, base.arms, place)
     planned = {one.name: contrasts.planned_values(one.context, one.rows[-1]) for one in expanded}
     contrasts.check_contrasts(base.arms, planned, place)
     answers.check_budgets(study.match, rows, plan.stages, place)

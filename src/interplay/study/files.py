@@ -1,16 +1,21 @@
-"""The YAML files that make up a study at a scale, as Hydra merges them, with the line of every key.
+"""The YAML files that make up a study at a scale, as Hydra merges them, with the line of every key; and what they name on the
+disk.
 
 Read before Hydra, which takes ten times as long, to see that no file lies outside; and when something is wrong, by
 study/locate.py."""
 
-from collections.abc import Callable, Iterator
+import importlib.metadata
+from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache, partial
-from pathlib import Path
-from typing import NamedTuple
+from pathlib import Path, PurePosixPath
+from typing import Any, NamedTuple
 
 import yaml
 
-from interplay.core.model import KeyPlace, UserError, nearest_name
+from interplay.core import artifact, extension
+from interplay.core.model import KeyPlace, Model, UserError, nearest_name, parse_model, shorten_value
+from interplay.data.spec import DatasetSpec
+from interplay.model.spec import SourceSpec
 
 
 class Source(NamedTuple):
@@ -242,3 +247,115 @@ def _wanted(target: str, name: str, source: Source, group: str, error: Callable[
     if inner.split("/")[0] == "hydra":  # Hydra brings files of that name along
         raise error(f"{inner}: only the files of the folder of the studies are composed; take the item away")
     return _Wanted(inner, name.removesuffix(".yaml"), keys, error, "optional" in words)
+
+
+# -- what enters a study from the disk ---------------------------------------------------------------------------------------
+# Members of the user's own (core.extension), models in folders and data files: their content enters the spec, and so the digest.
+
+
+def fill_extensions(spec: Mapping[str, Any], folder: Path, place: KeyPlace) -> dict[str, Any]:
+    """The spec with the texts of members of the user's own, and versions of their distributions, which only the disk has."""
+    if extension.is_extension(spec):
+        return {**spec, **_content(spec, folder, place)}
+    return {key: _filled(value, folder, place.key(key)) for key, value in spec.items()}
+
+
+def _filled(value: Any, folder: Path, place: KeyPlace) -> Any:
+    if isinstance(value, list):
+        return [_filled(item, folder, place.key(index)) for index, item in enumerate(value)]
+    return fill_extensions(value, folder, place) if isinstance(value, dict) else value
+
+
+def read_files(
+    model: type[Model], spec: Mapping[str, Any], run: Mapping[str, Any], folder: Path, place: KeyPlace
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Spec and run block with the texts of members of the user's own, or versions of their distributions, and with the checksum
+    of a file or model folder in the spec and its path in the run block. Raises UserError for a path that leads nowhere."""
+    known, spec, run = spec.get("sha256"), fill_extensions(spec, folder, place), dict(run)
+    if run.get("path") is not None:
+        below_root(run["path"], place.key("run", "path"))
+    key, checksum = PLACES.get(model, ("", file_checksum))
+    if key in spec:
+        run["path"] = below_root(spec.pop(key), place.key(key))
+        spec["sha256"] = checksum(run["path"], known, place)
+        if model is DatasetSpec and (known is None or Path(run["path"]).is_file()):
+            _check_items(run["path"], parse_model(DatasetSpec, spec, place), place)
+    return spec, run
+
+
+def _check_items(file: str, spec: DatasetSpec, place: KeyPlace) -> None:
+    from interplay.data import problems  # NumPy and pyarrow, for studies that read files alone
+
+    try:
+        problems.check_first_items(path := artifact.local_file(file), spec)
+    except UserError as error:
+        key = "hub" if file.startswith(artifact.HUB) else "file"
+        raise place.key(key).error(str(error).removeprefix(f"{path}: "), file.removeprefix(artifact.HUB)) from None
+
+
+def below_root(path: Any, place: KeyPlace) -> str:
+    """A path that a study names, as it is written: relative to the project's root, and below it. A link there may lead anywhere,
+    since the user made it. Raises UserError when the text itself leads out."""
+    if not isinstance(path, str):
+        raise place.error("must be a path, as text", path)
+    pure = PurePosixPath(path)
+    if pure.is_absolute() or ".." in pure.parts or not path.isprintable():
+        origin = shorten_value(str(pure) if pure.is_absolute() else f"FOLDER/{pure.name}")
+        remedy = f"link what lies elsewhere, as by `ln -s {origin} data/external/`, and name the link"
+        raise place.error(f"must lie below the project's root; {remedy}", path)
+    return path
+
+
+def model_checksum(path: str, known: str | None, place: KeyPlace) -> str:
+    """Identity of a model folder, in place of a known one. Raises UserError when there is none."""
+    try:
+        return artifact.model_checksum(Path(path))
+    except (UserError, OSError, ValueError) as error:
+        raise place.key("path").error(str(error), path) from None
+
+
+def file_checksum(file: str, known: str | None, place: KeyPlace) -> str:
+    """Identity of a data file, or what the study says it is. Raises UserError where the two differ, or there is neither."""
+    try:
+        path = artifact.local_file(file) if known is None else Path(file)
+        found = artifact.checksum(path) if path.is_file() else None
+    except UserError as error:
+        raise place.key("hub").error(str(error).removeprefix(f"{file}: "), file.removeprefix(artifact.HUB)) from None
+    except (OSError, ValueError) as error:  # a name too long for any file, or one that may not be read
+        why = getattr(error, "strerror", None) or error
+        raise place.key("file").error(f"not readable: {why}", file) from None
+    if found is None and known is None:
+        raise place.key("file").error("no such file; put it there, or give its sha256 as well", file)
+    if found is None or known == found:
+        return str(known)
+    if known and found != known:
+        raise place.key("sha256").error(f"but {file} has {found}; put the right file there", known)
+    return found
+
+
+PLACES = {SourceSpec: ("path", model_checksum), DatasetSpec: ("file", file_checksum)}
+"""Spec -> the key by which a study names what is on disk, and its identity."""
+
+
+def _content(member: Mapping[str, Any], folder: Path, outer: KeyPlace) -> dict[str, str]:
+    """What only this machine knows of a member of the user's own: the text of its file, or the version of its distribution."""
+    key = "name" if ":" in member.get("name", "") else "function"
+    place, function = outer.key(key), str(member[key])
+    file, _, name = function.partition(":")
+    if name and not file.endswith(".py") and "/" not in file:
+        try:
+            return {"distribution": file, "version": importlib.metadata.version(file)}
+        except importlib.metadata.PackageNotFoundError:
+            remedy = "install it, or write file.py:Name for a file in the study's folder"
+            raise place.error(f"no distribution {file!r} is installed; {remedy}", function) from None
+    try:
+        path = (folder / file).resolve()
+        inside = path.is_relative_to(folder.resolve())
+        text = path.read_text(encoding="utf-8") if inside and path.is_file() else None
+    except (OSError, ValueError) as error:  # ValueError: no file's name, or no text
+        raise place.error(f"not readable: {error}", function) from None
+    if not name.isidentifier() or not inside:
+        raise place.error("must be file.py:Name, the file in the study's folder", function)
+    if text is None:
+        raise place.error(f"no file {file} in the study's folder; write it there", function)
+    return {"source": text}

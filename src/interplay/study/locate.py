@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 import yaml
 
-from interplay.core.model import KeyPlace, UnknownKeyError, UserError, nearest_name
+from interplay.core import references
+from interplay.core.model import KeyPlace, UnknownKeyError, UserError, nearest_name, shorten_value
 from interplay.study import arms, files
 from interplay.study.files import Source, item
 
@@ -121,8 +122,16 @@ def _found(sources: list[Source], group: str, keys: Keys, unknown: bool) -> Iter
 
 def _rank(found: Found, value: str) -> tuple[int, bool]:
     """A place is better the further the path leads there; then if it holds the value that was refused."""
-    held = found.value.value if isinstance(found.value, yaml.ScalarNode) else None
-    return -len(found.rest), held is not None and value in (repr(held), held)
+    if isinstance(found.value, yaml.ScalarNode):
+        return -len(found.rest), value in (repr(found.value.value), found.value.value)
+    try:
+        written = yaml.SafeLoader("").construct_document(found.value)
+        held = references.fill_rest(written)
+    except ValueError:  # what is refused is the mix as it is written
+        held = written
+    except yaml.YAMLError:
+        return -len(found.rest), False
+    return -len(found.rest), value in map(shorten_value, (held, *held))
 
 
 def _readings(sources: list[Source], group: str, keys: Keys, unknown: bool) -> Iterator[tuple[Keys, Keys]]:

@@ -12,8 +12,9 @@ from interplay.data.spec import DataSet, SetChange, Split, TokenizerSpec
 from interplay.data.steps.spec import Contamination
 from interplay.kinds.study_keys import References, Settings
 from interplay.kinds.table import KINDS
+from interplay.report.claim_spec import Claim
 from interplay.report.figure_spec import Figure, check_color
-from interplay.report.spec import Claim, Match, Table
+from interplay.report.spec import Match, Table
 from interplay.tasks.spec import FamilyKeys, TaskKeys
 
 # The stages of a study, by kind, and what a scale may set for a kind. A stage has the keys of its kind's spec, the keys by which
@@ -96,7 +97,8 @@ class Arm(Model):
     differs: list[str] = []
     """Further keys in which the arm differs from its control, such as one that the control sets and this arm does not."""
     grid: dict[str, list[Any]] = {}
-    """`stage.key: [values]`; every combination of the values of all keys."""
+    """`stage.key: [values]`; every combination of the values of all keys. A key may lead into the values of
+    another, such as `rl.method.loss.beta` into those of `rl.method`."""
     zip: dict[str, list[Any]] = {}
     """`stage.key: [values]`; lists of equal length walked in step: the first values together, then the second ones."""
     one_at_a_time: dict[str, list[Any]] = {}
@@ -219,6 +221,8 @@ class Study(Model):
     """Name -> table of the report."""
     figures: dict[str, Figure] = {}
     """Name -> figure of the report."""
+    key_figure: str = ""
+    """The figure that the page shows right below its claims. Empty: the first of `figures` that is drawn."""
     claims: list[Claim] = []
     """What is asserted, each with its test."""
     scales: dict[str, ScaleChange] = {}
@@ -263,4 +267,4 @@ class Scale(Model):
     seeds: SeedValues = [0]
     """Seed values of studies that vary their seeds without listing values."""
     kinds: KindKeys
-    """Per kind: keys of its spec, and `run`."""
+    """Per kind: keys of its spec, and `run`. `dtype: int8` does not hold in studies with a stage of kind `source`."""

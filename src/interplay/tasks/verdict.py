@@ -129,6 +129,15 @@ SHORTEST = 3
 """Fewest characters of a normalised answer that may be part of another, or contain another."""
 EXTRA_WORDS = 2
 """Words that an answer may have in addition to the gold. A list of four options, however short, has at least three."""
+FRAME = frozenset(
+    ["it", "is", "was", "were", "in", "on", "at", "of", "by", "to", "from", "as", "year", "city", "mr", "mrs", "ms", "dr"]
+)
+"""Words that may be around an answer and name nothing themselves."""
+LISTING = frozenset(
+    ["not", "no", "nor", "never", "neither", "either", "or", "and", "both", "but", "except", "without", "cannot", "isnt", "wasnt"]
+)
+"""Words that take an answer back, or join it to another; never allowed in addition to the gold."""
+_CLAUSE = re.compile(r"[.,;:?!()\"\n]+")
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 
@@ -158,26 +167,45 @@ def _f1(given: str, gold: str) -> float:
     return 2 * common / (len(ours) + len(theirs)) if common else 0.0
 
 
-def substring(said: str, golds: Sequence[str], extra: int = EXTRA_WORDS) -> bool:
+def clauses(text: str) -> list[str]:
+    """The parts of a text between marks of punctuation, normalised, each between blanks."""
+    return [f" {normalise(part)} " for part in _CLAUSE.split(text)]
+
+
+def names_more(said: str, gold: str, extra: int = EXTRA_WORDS, known: Sequence[str] = ()) -> bool:
+    """Whether an answer may name more than the gold, or take it back: it has more than `extra` words in addition, or one of them
+    is of LISTING, or one is not of FRAME and none of the `known` clauses of the documents has the answer as it is (as
+    `President Chirac` may be there for Chirac)."""
+    given, wanted = normalise(said).split(), normalise(gold).split()
+    more = (Counter(given) - Counter(wanted)).keys()
+    if len(given) > len(wanted) + extra or more & LISTING:
+        return True
+    return not more <= FRAME and not any(f" {' '.join(given)} " in clause for clause in known)
+
+
+def substring(said: str, golds: Sequence[str], extra: int = EXTRA_WORDS, known: Sequence[str] = ()) -> bool:
     """LoongRL's two-way substring with guards: one of the two normalised texts occurs in the other as whole words. Guards:
 
     - yes, no and texts under three characters have to be equal;
-    - the answer has at most `extra` words in addition to the gold, so that lists of options and repeated answers do not count;
-    - the answer has at least half of the gold's words, so that `and` does not count for a conjunction."""
+    - what the answer has in addition to the gold names nothing else (`names_more`), so that lists of options, negations and
+      repeated answers do not count;
+    - a shorter answer has at least half of the gold's words, all of its numbers, and no joining word at either end, so that
+      `and` does not count for a conjunction, nor the half of a range or a date."""
     given = normalise(said)
-    return bool(given) and any(_guarded(given, normalise(gold), extra) for gold in golds)
+    return bool(given) and any(_guarded(given, normalise(gold), extra, known) for gold in golds)
 
 
-def _guarded(given: str, gold: str, extra: int) -> bool:
+def _guarded(given: str, gold: str, extra: int, known: Sequence[str]) -> bool:
     if given == gold:
         return True
     if {given, gold} & EXACT_ONLY or min(len(given), len(gold)) < SHORTEST:
         return False
-    ours, theirs = len(given.split()), len(gold.split())
-    if ours > theirs + extra or 2 * ours < theirs:
-        return False
-    inner, outer = (given, gold) if ours <= theirs else (gold, given)
-    return f" {inner} " in f" {outer} "
+    ours, theirs = given.split(), gold.split()
+    if len(ours) > len(theirs):
+        return f" {gold} " in f" {given} " and not names_more(given, gold, extra, known)
+    left = Counter(theirs) - Counter(ours)
+    half = 2 * len(ours) >= len(theirs) and not {ours[0], ours[-1]} & (FRAME | LISTING)
+    return half and not any(c.isdigit() for word in left for c in word) and f" {given} " in f" {gold} "
 
 
 def substring_published(said: str, golds: Sequence[str]) -> bool:

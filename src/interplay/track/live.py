@@ -44,6 +44,7 @@ class Live:
         self.ended = False
         self.me = uuid.uuid4().hex
         self.opened: set[str] = set()
+        self.said: set[tuple[str, str]] = set()
 
     def mirror(self, plan: Plan) -> Any:
         """The study's mirror."""
@@ -56,12 +57,14 @@ class Live:
                 self.mirrors[plan.report].close_orphans()
                 self.mirrors[plan.report].write_views()
                 self.opened.add(plan.report)
-                self._say_address(plan, self.mirrors[plan.report].experiment)
+                self._say_address(plan, self.mirrors[plan.report].experiment, "start")
         return self.mirrors[plan.report]
 
-    def _say_address(self, plan: Plan, experiment: str) -> None:
-        for line in views.address_lines(plan, self.uri, experiment):
-            LOG.info("%s", line)
+    def _say_address(self, plan: Plan, experiment: str, when: str) -> None:
+        if (plan.report, when) not in self.said:
+            self.said.add((plan.report, when))
+            for line in views.address_lines(plan, self.uri, experiment):
+                LOG.info("%s", line)
 
     def update(self, job: events.Job) -> None:
         """A job of Snakemake changed its state."""
@@ -104,7 +107,7 @@ class Live:
             mirror = self.mirror(plan)
             mark_mirrored(plan, self.results, self.uri, mirror.everything(), mirror.experiment)
         if experiment := mirrored_experiment(plan, self.results, self.uri):
-            self._say_address(plan, experiment)
+            self._say_address(plan, experiment, "end")
 
     def _guarded(self, step: Any) -> None:
         with self.lock:

@@ -8,7 +8,6 @@ being those that were written down before the points were (tag STEPS). A run is 
 import json
 import tempfile
 import time
-from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -27,9 +26,6 @@ SCORED = "mlflow.interplay.scored"
 """Of an arm: from how many replicates its scores are, whether from the report, whether all is finished."""
 STEPS = "mlflow.interplay.steps"
 """`step time step time`: the ends of the last stretch of metrics.jsonl that was mirrored; times in milliseconds."""
-TRANSACTION, PAUSE = 0.5, 0.02
-"""Seconds of a transaction over several stages, as each commit waits for the disk, and between two, when other processes may
-write to a SQLite file: each tries ten times a second, for 20 s."""
 MOST_PARAMS, MOST_ITEMS = 100, 1000
 """Parameters of a batch, and parameters, metrics and tags together."""
 
@@ -307,16 +303,11 @@ class Mirror:
         states: dict[str, str] = {}
         self.close_orphans()
         self.write_views()
-        left = deque(self.plan.stages.values())
-        while left:
-            begun = time.monotonic()
-            with store.transaction(self.client):
-                while left and time.monotonic() - begun < TRANSACTION:
-                    stage = left.popleft()
-                    if self.look(stage.digest) is not None:
-                        states[stage.digest] = describe.look_at_stage(self.results, stage.kind, stage.digest).status
-            time.sleep(PAUSE)
         with store.transaction(self.client):
+            for stage in self.plan.stages.values():
+                if self.look(stage.digest) is not None:
+                    states[stage.digest] = describe.look_at_stage(self.results, stage.kind, stage.digest).status
+                store.give_way(self.client)
             self._score_arms(self.arms, states)
         report = self.plan.stages[self.plan.report]
         if states.get(self.plan.report) == "FINISHED":

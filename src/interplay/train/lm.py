@@ -1,4 +1,5 @@
-"""The language-model trainer: pre-training, mid-training and SFT."""
+"""The language-model trainer: pre-training, mid-training and SFT; the losses that others share: cross-entropy of a batch and on
+held-out problems by band."""
 
 from collections.abc import Callable
 from functools import partial
@@ -7,14 +8,16 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from tokenizers import Tokenizer
+from torch import Tensor
 
 from interplay.core import execution, metrics, random, references
 from interplay.core.model import UserError
-from interplay.data import batches, corpus, tokenizer
-from interplay.model import decoder, device, folder
+from interplay.data import batches, corpus, sets, tokenizer
+from interplay.model import attention, decoder, device, folder
 from interplay.optim import distributed
-from interplay.train import loop, loss
+from interplay.train import loop
 from interplay.train.spec import PositionJumps, TrainSpec
 
 # Randomised positions: jumps of the position ids, so that a model cannot infer the length of a trace from its positions.
@@ -89,10 +92,10 @@ def training_job(
     gradient: Callable[[int], dict[str, float]],
 ) -> loop.TrainingJob:
     """What the training loop needs; `gradient` is that of a step, see there."""
-    held_out = loss.load_validation(inputs["validation"], setup.tokenizer) if "validation" in inputs else None
+    held_out = load_validation(inputs["validation"], setup.tokenizer) if "validation" in inputs else None
 
-    def held_out_loss(of: loss.Validation) -> dict[str, float]:
-        losses = loss.loss_by_band(model, of, how.micro_batch_tokens, setup.dtype, setup.device)
+    def held_out_loss(of: Validation) -> dict[str, float]:
+        losses = loss_by_band(model, of, how.micro_batch_tokens, setup.dtype, setup.device)
         return {f"{EVAL_LOSS}{band}": value for band, value in losses.items()}
 
     return loop.TrainingJob(
@@ -190,11 +193,11 @@ def backward(model: decoder.Decoder, setup: Setup, step: StepData) -> float:
 
     def attempt(tokens: int) -> None:
         batch = _batch(setup, step.rows, step.jumps, slice(max(1, tokens // width)))
-        loss.token_losses(model, batch, setup.dtype).sum().backward()
+        token_losses(model, batch, setup.dtype).sum().backward()
 
     def one_pass(batch: batches.Batch) -> torch.Tensor:
         # A function, so that its graph is freed with its frame when memory does not suffice.
-        mean = loss.token_losses(model, batch, setup.dtype).sum() / count
+        mean = token_losses(model, batch, setup.dtype).sum() / count
         mean.backward()
         return mean.detach()
 
@@ -213,3 +216,86 @@ def backward(model: decoder.Decoder, setup: Setup, step: StepData) -> float:
 def pass_slices(rows: int, size: int) -> list[slice]:
     """The slices of the rows of a step that are the micro-batches of this process, of `size` rows each."""
     return [slice(start, min(start + size, rows)) for start in distributed.shard_round_robin(range(0, rows, size))]
+
+
+def token_losses(model: decoder.Decoder, batch: batches.Batch, dtype: torch.dtype) -> Tensor:
+    """Cross-entropy of each token of a batch that bears loss, (M,) float32, in nats. Of a stack (replicas, M), 0 where the batch
+    is padded."""
+    hidden = target_states(model, batch, dtype)
+    if dtype == torch.int8:
+        return -model.token_logps(hidden, batch.targets, dtype)
+    logits = model.logits(hidden, dtype)
+    each = F.cross_entropy(logits.flatten(0, -2), batch.targets.flatten(), reduction="none", ignore_index=batches.IGNORED)
+    return each.view(batch.targets.shape)
+
+
+def target_logits(model: decoder.Decoder, batch: batches.Batch, dtype: torch.dtype) -> Tensor:
+    """The logits (M, vocab) float32 from which the tokens of a batch that bear loss are predicted; of a stack (replicas, M,
+    vocab)."""
+    return model.logits(target_states(model, batch, dtype), dtype)
+
+
+def target_states(model: decoder.Decoder, batch: batches.Batch, dtype: torch.dtype) -> Tensor:
+    """The final hidden states (M, D) from which the tokens of a batch that bear loss are predicted; of a stack (replicas, M, D).
+
+    Matrix products run over all tokens at once and attention per bucket; the last MLP and the logits are computed for tokens that
+    bear loss only."""
+    weights = model.weights(dtype)
+    over_runs = weights.over_runs()
+    attend = attention.attend_buckets(over_runs, batch.buckets) if over_runs else _attend_each(weights, batch.buckets)
+    rope = attention.rotary(model.shape, batch.positions, dtype)
+    return decoder.forward(model.shape, weights, batch.ids, rope, attend, batch.before)
+
+
+def _attend_each(weights: decoder.Weights, sizes: list[tuple[int, int]]) -> attention.Attend:
+    """Attention bucket by bucket, of all replicas of a stack together."""
+    replicas = len(weights.embedding) if weights.embedding.ndim == 3 else 1
+    buckets = [weights.attention((replicas * count, length)) for count, length in sizes]
+    rows = [count * length for count, length in sizes]
+
+    def attend(layer: int, qk: Tensor, v: Tensor) -> Tensor:
+        parts = zip(buckets, qk.split(rows, -3), v.split(rows, -3), strict=True)
+        return torch.cat([attend_bucket(layer, *part) for attend_bucket, *part in parts], -2)
+
+    return attend
+
+
+# Held-out problems.
+
+
+class Validation(NamedTuple):
+    """Held-out problems as tokens, sorted by length."""
+
+    encoded: corpus.Encoded
+    bands: list[str]
+    band_of: np.ndarray
+    """(problems,) int64: index into `bands`."""
+
+
+def load_validation(data: Path, tokenizer_of: Path) -> Validation:
+    """The problems of a set, encoded by the tokenizer of a folder."""
+    encoded = corpus.encode_problems(data, tokenizer_of)
+    bands, band_of = np.unique(sets.read_table(data, ["band"])["band"].to_pylist(), return_inverse=True)
+    by_length = np.argsort(encoded.lengths, kind="stable")
+    return Validation(corpus.select_problems(encoded, by_length), bands.tolist(), band_of[by_length])
+
+
+@torch.no_grad()
+def loss_by_band(
+    model: decoder.Decoder, held_out: Validation, pass_tokens: int, dtype: torch.dtype, device: torch.device
+) -> dict[str, float]:
+    """Mean loss per solution token of each band, in nats, in passes of about `pass_tokens` tokens."""
+    total, count = np.zeros(len(held_out.bands)), np.zeros(len(held_out.bands))
+    pass_of = np.cumsum(held_out.encoded.lengths) // pass_tokens
+    for number in distributed.shard_round_robin(np.unique(pass_of).tolist()):
+        chosen = np.flatnonzero(pass_of == number)
+        part = corpus.select_problems(held_out.encoded, chosen)
+        solution = corpus.index_ranges(np.zeros_like(part.lengths), part.lengths) >= np.repeat(part.prompts, part.lengths)
+        batch = batches.batch_of_sequences(batches.Sequences(part.tokens, part.lengths, solution), device)
+        losses = token_losses(model, batch, dtype).double().cpu().numpy()
+        bands = held_out.band_of[chosen][batch.sequence]
+        total += np.bincount(bands, losses, len(total))
+        count += np.bincount(bands, minlength=len(count))
+    for sums in (total, count):
+        distributed.all_reduce_sum(torch.from_numpy(sums))
+    return {band: float(total[i] / count[i]) for i, band in enumerate(held_out.bands)}

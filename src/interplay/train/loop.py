@@ -1,25 +1,30 @@
-"""The training loop of all gradient trainers: optimiser steps, evaluation, kept checkpoints, progress and resume.
+"""The training loop of all gradient trainers: optimiser steps, evaluation, kept checkpoints, progress and resume;
+and means over pairs in micro-batches.
 
-The trainers of this package give the gradient of a step as a
-function of its number, so that a resumed run needs only weights and optimiser state."""
+The trainers of this package give the gradient of a step as a function of its number, so that a resumed run needs only weights
+and optimiser state."""
 
 import math
 import time
+from collections import defaultdict
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from interplay.core import execution, extension
 from interplay.core.metrics import Metrics, Progress, telemetry
 from interplay.core.model import PermanentError, UserError
+from interplay.data import batches
 from interplay.model import device, folder
 from interplay.model.decoder import Decoder
-from interplay.optim import checkpoint, distributed, optimizer
+from interplay.optim import distributed, optimizer
 from interplay.train.spec import OwnTrainerSpec, TrainSpec, TuneSpec
 
 LINES = 200
@@ -115,7 +120,7 @@ class RunLog:
     def save(self, step: int, tensors: dict[str, torch.Tensor]) -> None:
         """Save the state after a step to `resume/`."""
         self.metrics.sync()
-        checkpoint.save(self.out / "resume", step, tensors, self.state)
+        optimizer.save_checkpoint(self.out / "resume", step, tensors, self.state)
 
     def result(self) -> TrainingResult:
         """After the last step."""
@@ -126,9 +131,9 @@ def run_training(job: TrainingJob, out: Path, how: execution.Run) -> TrainingRes
     """Run all steps, resuming from `out/resume` where there is one. Writes `metrics.jsonl` and `checkpoints/<step>/model`; the
     caller saves the final model. Raises PermanentError at the first loss or gradient norm that is not finite."""
     done, state = 0, {"tokens": 0}
-    if saved := checkpoint.load(out / "resume"):
+    if saved := optimizer.load_checkpoint(out / "resume"):
         done, tensors, state = saved
-        checkpoint.restore_training(tensors, job.model, job.optimizers)
+        optimizer.restore_training(tensors, job.model, job.optimizers)
     log = RunLog(job, out, done, state)
     agree = distributed.all_reduce_flags if how.processes > 1 else None
     with execution.save_points(how.save_minutes, agree, how.segment_steps) as saves:
@@ -137,8 +142,8 @@ def run_training(job: TrainingJob, out: Path, how: execution.Run) -> TrainingRes
             line = training_step(job, step)
             log.add(step, line, time.monotonic() - started)
             if step < job.steps and saves.due(step):
-                log.save(step, checkpoint.training_tensors(job.model, job.optimizers))
-                checkpoint.keep_segment(out, step, how)
+                log.save(step, optimizer.training_tensors(job.model, job.optimizers))
+                optimizer.keep_segment(out, step, how)
                 saves.made(f"step {step} of {job.steps}")
     return log.result()
 
@@ -196,3 +201,42 @@ def run_custom_trainer(spec: OwnTrainerSpec, inputs: dict[str, Path], out: Path,
 
 def _is_metric(name: Any, value: Any) -> bool:
     return isinstance(name, str) and isinstance(value, (int, float)) and math.isfinite(value)
+
+
+# Pairs of completions.
+
+
+def mean_over_pairs(
+    model: nn.Module,
+    data: batches.Pairs,
+    places: np.ndarray,
+    pass_tokens: int,
+    pair_values: Callable[[np.ndarray], dict[str, Tensor]],
+    backward: bool,
+    before: Callable[[], None] = lambda: None,
+) -> dict[str, float]:
+    """Means over the pairs `places` (N,) of the values (n,) that `pair_values` gives of each micro-batch (n,). With `backward`
+    the gradient of the mean of `loss` is accumulated on the model. `before` is called ahead of the passes, with gathered
+    parameters. Raises PermanentError where a micro-batch does not fit into memory."""
+    sums: dict[str, float] = defaultdict(float)
+    split = partial(batches.micro_batches, data, places)
+
+    def one_pass(piece: np.ndarray) -> dict[str, Tensor]:
+        with torch.set_grad_enabled(backward):
+            values = pair_values(piece)
+        if backward:
+            (values["loss"].sum() / len(places)).backward()
+        return values
+
+    def attempt(tokens: int) -> None:
+        one_pass(split(tokens)[0])
+
+    with (
+        distributed.accumulate_gradient(model) if backward else nullcontext(),
+        device.report_out_of_memory("micro_batch_tokens", pass_tokens, attempt),
+    ):
+        before()
+        for piece in distributed.shard_micro_batches(split, pass_tokens, len(places)):
+            for name, value in one_pass(piece).items():
+                sums[name] += value.detach().double().sum().item()
+    return {name: total / len(places) for name, total in distributed.all_reduce_dict(sums).items()}

@@ -14,11 +14,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from interplay.core import execution, metrics
-from interplay.data import batches, pairs as paired, tokenizer
+from interplay.data import batches, tokenizer
 from interplay.model import device, folder, shared_prompts
 from interplay.model.decoder import Decoder
 from interplay.optim import distributed
-from interplay.train import loop, loss
+from interplay.train import loop
 from interplay.train.spec import REFERENCE_FREE, PreferSpec
 
 # Losses of pairs, given log-probabilities. Formulas are TRL's, which cites the papers (see PreferSpec.loss_type); `simpo` and
@@ -166,7 +166,7 @@ class Setup(NamedTuple):
     """Constants of a run."""
 
     spec: PreferSpec
-    pairs: paired.Pairs
+    pairs: batches.Pairs
     policy: Decoder
     reference: Decoder | None
     """Frozen; None for losses without one."""
@@ -185,7 +185,7 @@ def train_preferences(spec: PreferSpec, inputs: dict[str, Path], out: Path, how:
     policy = distributed.shard_model(device.place_decoder(folder.load_decoder(init / "model"), how), how)
     setup = Setup(
         spec=spec,
-        pairs=paired.load_pairs(sets, spec.mix, init, spec.seed, spec.max_length, "prefer", spec.few_shot),
+        pairs=batches.load_pairs(sets, spec.mix, init, spec.seed, spec.max_length, "prefer", spec.few_shot),
         policy=policy,
         reference=None
         if spec.loss_type in REFERENCE_FREE
@@ -195,7 +195,7 @@ def train_preferences(spec: PreferSpec, inputs: dict[str, Path], out: Path, how:
     )
     held_out = None
     if "validation" in inputs:
-        held_out = paired.load_pairs([inputs["validation"]], [1.0], init, spec.seed, spec.max_length, "prefer", spec.few_shot)
+        held_out = batches.load_pairs([inputs["validation"]], [1.0], init, spec.seed, spec.max_length, "prefer", spec.few_shot)
 
     def evaluate() -> dict[str, float]:
         assert held_out is not None
@@ -255,7 +255,7 @@ def pair_metrics(setup: Setup, places: np.ndarray, backward: bool = False) -> di
         nonlocal kl
         kl = kto_reference_point(setup, places) if is_kto else kl
 
-    means = loss.mean_over_pairs(setup.policy, setup.pairs, places, setup.pass_tokens, values, backward, estimate_kl)
+    means = loop.mean_over_pairs(setup.policy, setup.pairs, places, setup.pass_tokens, values, backward, estimate_kl)
     return {**means, "kl": kl.item()} if is_kto else means
 
 
@@ -299,7 +299,7 @@ def pair_logps(setup: Setup, piece: np.ndarray, mean_tokens: float, kl: Tensor) 
 
 def completion_logps(decoder: Decoder, prompts: list[list[int]], completions: list[list[int]], dtype: torch.dtype) -> Tensor:
     """The log-probability (n,) float32 of each whole completion after its prompt, in nats."""
-    tokens, lengths = paired.pad_completions(completions, decoder.head().device)
+    tokens, lengths = batches.pad_completions(completions, decoder.head().device)
     return shared_prompts.token_logps(decoder, prompts, tokens, lengths, dtype).sum(1)
 
 
@@ -308,14 +308,14 @@ def kto_reference_point(setup: Setup, places: np.ndarray) -> Tensor:
     """kto's reference point, () float32 and at least 0: the mean log ratio of mismatched completions (arXiv:2402.01306, section
     4.1); each prompt of the step gets the two completions of the pair before it."""
     pairs, total, shifted = setup.pairs, torch.zeros(()), np.roll(places, 1).tolist()
-    moved = paired.Pairs(
+    moved = batches.Pairs(
         prompts=[pairs.prompts[i] for i in places],
         chosen=[pairs.chosen[i] for i in shifted],
         rejected=[pairs.rejected[i] for i in shifted],
         rows=[],
     )
     mismatched = setup._replace(pairs=moved)
-    split = partial(paired.micro_batches, moved, np.arange(len(places)))
+    split = partial(batches.micro_batches, moved, np.arange(len(places)))
     for piece in distributed.shard_micro_batches(split, setup.pass_tokens, len(places)):
         chosen, rejected = pair_logps(mismatched, piece, 1.0, total).ratios()
         total = total + (chosen.sum() + rejected.sum()).cpu()

@@ -13,11 +13,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from interplay.core import execution, metrics
-from interplay.data import batches, pairs as paired, sets, tokenizer
+from interplay.data import batches, sets, tokenizer
 from interplay.model import device, folder, heads, shared_prompts
 from interplay.tasks.spec import Verify
 from interplay.tasks.verdict import Row
-from interplay.train import loop, loss
+from interplay.train import loop
 from interplay.train.spec import RewardModelSpec, Routing
 
 # Losses of pairs.
@@ -69,7 +69,7 @@ class Setup(NamedTuple):
     """Constants of a run."""
 
     spec: RewardModelSpec
-    pairs: paired.Pairs
+    pairs: batches.Pairs
     margins: Tensor
     """(P,) float32: margin between the rewards of each pair."""
     model: heads.RewardModel
@@ -88,7 +88,7 @@ def train_reward_model(spec: RewardModelSpec, inputs: dict[str, Path], out: Path
     model = heads.init_reward_model(device.place_decoder(folder.load_decoder(found / "model"), how), spec.heads, spec.seed).to(at)
 
     def setup_of(roles: list[Path], mix: list[float]) -> Setup:
-        pairs = paired.load_pairs(roles, mix, found, spec.seed, spec.max_length, "reward_model")
+        pairs = batches.load_pairs(roles, mix, found, spec.seed, spec.max_length, "reward_model")
         return Setup(spec, pairs, pair_margins(spec, pairs).to(at), model, how.micro_batch_tokens, getattr(torch, spec.dtype))
 
     setup = setup_of([inputs[f"data.{i}"] for i in range(len(spec.mix))], spec.mix)
@@ -118,7 +118,7 @@ def train_reward_model(spec: RewardModelSpec, inputs: dict[str, Path], out: Path
     return {"steps": spec.steps, "tokens": result.tokens, **counts, **metrics.round_values(result.evaluated), **picked}
 
 
-def pair_margins(spec: RewardModelSpec, pairs: paired.Pairs) -> Tensor:
+def pair_margins(spec: RewardModelSpec, pairs: batches.Pairs) -> Tensor:
     """Margins (P,) float32: 0, or the difference of the verifier's scores of both completions."""
     if spec.margin == "none":
         return torch.zeros(len(pairs.rows))
@@ -142,7 +142,7 @@ def pair_metrics(setup: Setup, places: np.ndarray, backward: bool = False) -> di
     win, in nats and without margins; margin of the rewards. With `backward` the gradient of the loss is accumulated on the
     model."""
     values = partial(pair_values, setup)
-    return loss.mean_over_pairs(setup.model, setup.pairs, places, setup.pass_tokens, values, backward)
+    return loop.mean_over_pairs(setup.model, setup.pairs, places, setup.pass_tokens, values, backward)
 
 
 def pair_values(setup: Setup, piece: np.ndarray) -> dict[str, Tensor]:
@@ -158,7 +158,7 @@ def pair_values(setup: Setup, piece: np.ndarray) -> dict[str, Tensor]:
 
 def score_completions(setup: Setup, prompts: list[list[int]], completions: list[list[int]]) -> tuple[Tensor, Tensor]:
     """Rewards (n, K) of completions, and log weights (n, K) of the heads."""
-    tokens, ends = paired.pad_completions(completions, setup.model.score.device)
+    tokens, ends = batches.pad_completions(completions, setup.model.score.device)
     few, lengths, group = (
         part.to(tokens.device) for part in shared_prompts.distinct_prompts(prompts, setup.model.decoder.share_prompts)
     )
@@ -172,12 +172,12 @@ def routed_accuracy(setup: Setup, spec: Routing) -> dict[str, float]:
     `eval_routed_accuracy`, both also by rater; and the difference, `eval_routing_gain`."""
     count = len(setup.pairs.prompts)
     log_wins, gates = (torch.zeros(count, setup.spec.heads) for _ in range(2))
-    for piece in paired.micro_batches(setup.pairs, np.arange(count), setup.pass_tokens):
+    for piece in batches.micro_batches(setup.pairs, np.arange(count), setup.pass_tokens):
         prompts, chosen, rejected = ([each[i] for i in piece] for each in setup.pairs[:3])
         rewards, weights = score_completions(setup, prompts * 2, chosen + rejected)
         better, worse = rewards.chunk(2)
         log_wins[piece], gates[piece] = F.logsigmoid(better - worse).cpu(), weights[: len(prompts)].cpu()
-    shots = paired.draw_shots(setup.pairs.rows, spec.pairs, setup.spec.seed, "reward_model")
+    shots = batches.draw_shots(setup.pairs.rows, spec.pairs, setup.spec.seed, "reward_model")
     gated = accuracy_by_rater(setup.pairs.rows, log_wins, gates, "eval_gated_accuracy")
     routed = accuracy_by_rater(setup.pairs.rows, log_wins, route_heads(gates, log_wins, shots, spec.eta), "eval_routed_accuracy")
     gain = routed["eval_routed_accuracy"] - gated["eval_gated_accuracy"]

@@ -15,7 +15,7 @@ from interplay.core.model import UserError
 from interplay.data import batches, corpus, sets, tokenizer
 from interplay.model import decoder, device, folder, heads
 from interplay.optim import distributed
-from interplay.train import loop, loss
+from interplay.train import lm, loop
 from interplay.train.spec import UnlearnSpec
 
 # Objectives, and combinations of the two gradients.
@@ -142,7 +142,7 @@ def train_unlearning(spec: UnlearnSpec, inputs: dict[str, Path], out: Path, how:
     loop.seed_torch(how, spec.seed)
     setup = prepare(spec, inputs, how)
     files = tokenizer.tokenizer_folder(inputs["init"])
-    before = held_out_losses(setup, lambda batch: loss.token_losses(setup.base or setup.model, batch, setup.dtype))
+    before = held_out_losses(setup, lambda batch: lm.token_losses(setup.base or setup.model, batch, setup.dtype))
     job = loop.TrainingJob(
         spec,
         setup.model,
@@ -210,7 +210,7 @@ def step_gradient(setup: Setup, step: int) -> dict[str, float]:
 
     def attempt(tokens: int) -> None:
         for batch, _ in local_batches(setup._replace(pass_tokens=tokens), forget)[-1:]:
-            loss.token_losses(setup.model, batch, setup.dtype).sum().backward()
+            lm.token_losses(setup.model, batch, setup.dtype).sum().backward()
 
     with device.report_out_of_memory("micro_batch_tokens", setup.pass_tokens, attempt):
         if spec.objective == "uld":
@@ -256,9 +256,9 @@ def assistant_gradient(setup: Setup, forget: corpus.Encoded, retain: corpus.Enco
     uniform distribution on the others."""
     weight = setup.spec.retain_weight
     with distributed.accumulate_gradient(setup.model):
-        forgotten = mean_over_tokens(setup, forget, lambda batch: loss.token_losses(setup.model, batch, setup.dtype))
+        forgotten = mean_over_tokens(setup, forget, lambda batch: lm.token_losses(setup.model, batch, setup.dtype))
         divergence = mean_over_tokens(
-            setup, retain, lambda batch: uniform_divergence(loss.target_logits(setup.model, batch, setup.dtype)), weight
+            setup, retain, lambda batch: uniform_divergence(lm.target_logits(setup.model, batch, setup.dtype)), weight
         )
     return {"loss": forgotten + weight * divergence, "forget_loss": forgotten, "uniform_kl": divergence}
 
@@ -283,7 +283,7 @@ def forget_gradient(setup: Setup, problems: corpus.Encoded) -> tuple[float, floa
 
 def retain_gradient(setup: Setup, problems: corpus.Encoded, weight: float) -> float:
     """Accumulate `weight` times the gradient of the loss per token; returns that loss."""
-    return mean_over_tokens(setup, problems, lambda batch: loss.token_losses(setup.model, batch, setup.dtype), weight)
+    return mean_over_tokens(setup, problems, lambda batch: lm.token_losses(setup.model, batch, setup.dtype), weight)
 
 
 def mean_over_tokens(
@@ -321,7 +321,7 @@ def solution_logps(model: decoder.Decoder, batch: batches.Batch, size: int, setu
     """Log-probability in nats and tokens of the solution of each of the `size` problems of a batch, each (size,) float32."""
     of = torch.from_numpy(batch.sequence).to(setup.device)
     nothing = torch.zeros(size, device=setup.device)
-    logp = -loss.token_losses(model, batch, setup.dtype)
+    logp = -lm.token_losses(model, batch, setup.dtype)
     return nothing.index_add(0, of, logp), nothing.index_add(0, of, torch.ones_like(logp.detach()))
 
 
@@ -359,7 +359,7 @@ def held_out_losses(setup: Setup, values: Callable[[batches.Batch], Tensor]) -> 
 def final_token_losses(setup: Setup, batch: batches.Batch) -> Tensor:
     """Cross-entropies (M,) of the resulting model: with uld the composed model."""
     if setup.spec.objective != "uld":
-        return loss.token_losses(setup.model, batch, setup.dtype)
+        return lm.token_losses(setup.model, batch, setup.dtype)
     pair = composed_model(setup)
-    logits = pair.logits(*(loss.target_logits(part, batch, setup.dtype) for part in (pair.base, pair.assistant)))
+    logits = pair.logits(*(lm.target_logits(part, batch, setup.dtype) for part in (pair.base, pair.assistant)))
     return torch.nn.functional.cross_entropy(logits, batch.targets, reduction="none")

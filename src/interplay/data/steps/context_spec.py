@@ -215,6 +215,8 @@ class Intervention(StepModel):
     """For wrong sampled solutions the right step in place of the first wrong one, as rows for SFT (InT, arXiv:2601.14209).
     Excluded are right steps that reveal the final value, and wrong answers without a wrong step."""
 
+    VERSION: ClassVar[int] = 2
+    """2: a step that is due to name parents and does not is wrong."""
     READS_SAMPLES: ClassVar[bool] = True
     LEAVES_QUESTIONS: ClassVar[bool] = True
     WRITES_ANEW: ClassVar[bool] = True

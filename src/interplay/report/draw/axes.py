@@ -104,10 +104,12 @@ def _scale(values: Sequence[float | str], figure: Figure) -> Scale:
         return Scale({value: float(at) for at, value in enumerate(distinct)}, dict(enumerate(map(str, distinct))), True, False)
     numbers = sorted(float(value) for value in distinct)
     places = {number: number for number in numbers}
+    written = [] if figure.x in SPENT or len(numbers) > MOST_TICKS else numbers
     if figure.log and numbers[0] == 0 and len(numbers) > 1:
         step = numbers[2] / numbers[1] if len(numbers) > 2 else 10.0
         places[0.0] = numbers[1] / max(2.0, step)
-    ticks = {} if figure.x in SPENT or len(numbers) > MOST_TICKS else {at: f"{number:g}" for number, at in places.items()}
+        written = written or [0.0, numbers[1], numbers[-1]]  # the place of 0 is no number of the axis
+    ticks = {places[number]: f"{number:g}" for number in written}
     return Scale(places, ticks, False, figure.log)  # type: ignore[arg-type]
 
 
@@ -167,8 +169,8 @@ def _axis_name(key: str) -> str:
 
 def _said(figure: Figure, name: str, shown: list[tuple[str, estimate.Estimate]], controls: Sequence[str]) -> str:
     against = SPENT_LABELS.get(figure.x) or figure.x
-    said = f"{name} against {against}{' (logarithmic)' if figure.log else ''}."
-    said += f" Whiskers: 95 % intervals, uncertain over {estimate.uncertain_over(shown)}."
+    said = f"{name} against {against}{' (logarithmic; a 0 is left of all values)' if figure.log else ''}."
+    said += f" Whiskers: 95 % intervals for {estimate.uncertain_over(shown)}."
     return f"{said} Dashed: {', '.join(controls)}, shaded with the interval." if controls else said
 
 
@@ -300,5 +302,5 @@ def _caption(figure: Figure, shown: list[tuple[str, estimate.Estimate]]) -> str:
         return f"{name}, {by} Hatched: missing."
     side = "below" if lower_is_better(figure.y) else "above"
     colours = f"Blue: better, which is {side} 0; orange: worse."
-    bold = f"Bold: the 95 % interval, uncertain over {estimate.uncertain_over(shown)}, leaves 0 out."
+    bold = f"Bold: the 95 % interval, for {estimate.uncertain_over(shown)}, leaves 0 out."
     return f"{name}, difference to {figure.against}, {by} {colours} {bold}"

@@ -16,7 +16,8 @@ from interplay.report.figure_spec import Extrapolate, Figure
 from interplay.report.metric_spec import RAW, SHARE, Measure, logged_heading, logged_measure, measure_of
 from interplay.report.spec import ReportArm
 from interplay.report.stats import frame
-from interplay.report.stats.estimate import Estimate, interval_ends, t_interval, uncertain_over, value
+from interplay.report.stats.estimate import Estimate, interval_ends, uncertain_over, value
+from interplay.report.stats.intervals import t_interval
 from interplay.report.write import tables
 
 WIDE_RANGE = 30.0
@@ -324,7 +325,7 @@ def ladder_by_step(results: frame.Results, figure: Figure) -> tuple[Canvas | Non
     stages = ", ".join(dict.fromkeys(curve.stage for panel in panels for curve in drawn[panel]))
     dashed = " Dashed: forecast from the earlier points." if notes else ""
     dashed = style.coinciding_note(same) + dashed
-    caption = f"{name} along {stages}. Shaded: 95 % intervals, uncertain over {uncertain_over(shown)}.{dashed}"
+    caption = f"{name} along {stages}. Shaded: 95 % intervals for {uncertain_over(shown)}.{dashed}"
     return canvas, "\n".join([caption, *notes])
 
 

@@ -15,7 +15,7 @@ from interplay.kinds import formulas
 from interplay.kinds.stages import costs, flat_leaves, realised
 from interplay.kinds.table import KINDS, SETS, makes
 from interplay.report.draw.diagram import stage_name
-from interplay.report.inspect.card import curation_lines
+from interplay.report.inspect.stage_view import curation_lines
 from interplay.report.spec import ReportSpec
 from interplay.report.stats import frame, notes, provenance
 from interplay.report.write.plain import aligned, short

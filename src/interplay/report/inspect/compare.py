@@ -14,7 +14,7 @@ from interplay.kinds.stages import flat_leaves, leaf_differences
 from interplay.kinds.table import SETS, is_trainer, makes
 from interplay.report.draw.diagram import MODEL_ROLES, stage_name
 from interplay.report.metric_spec import SHARE, lower_is_better, measure_of, metric_row
-from interplay.report.spec import ReportArm, ReportSpec
+from interplay.report.spec import ReportArm, ReportSpec, ReportStage
 from interplay.report.stats import estimate, frame, provenance
 from interplay.report.write import plain, text
 
@@ -283,7 +283,7 @@ def _scores(
         pairs = [(seed, a.evaluations[seed][name], b.evaluations[seed][name]) for seed in seeds]
         bands = provenance.planned_bands(stages[pairs[0][1]]["deps"]["data"], stages)
         known |= bands
-        read = _results(pairs, bands, more, folders)
+        read = _results(pairs, bands, more, folders, stages)
         if column is None or any(len(frame.of_column(table, column, read.by_ops)) for table in read.prompts.values()):
             head = f"{name}: " if len(names) > 1 else ""
             blocks.append(_table(read, pairs, [column] if column else [None, *bands], metric, head))
@@ -296,7 +296,7 @@ def _scores(
 
 def _table(read: frame.Results, pairs: Pairs, columns: Sequence[str | None], metric: str, head: str) -> list[str]:
     """A line for each column: both values, the difference, and how many prompts moved."""
-    rows = [["", "a", "b", "b − a", "", "uncertain over", "better", "worse", "equal"]]
+    rows = [["", "a", "b", "b − a", "", "for", "better", "worse", "equal"]]
     measure = measure_of(metric)
     for item in columns:
         _enough(read, item, metric)
@@ -304,7 +304,7 @@ def _table(read: frame.Results, pairs: Pairs, columns: Sequence[str | None], met
         sides = [estimate.value(read, side, item, metric).value for side in ("a", "b")]
         counts = count_flips(read, pairs, item, metric)
         interval = text.interval_text(found, True, metric, False)
-        shown = [measure.shown(found.value, True), interval, found.over.replace(", one a", ", one a for all")]
+        shown = [measure.shown(found.value, True), interval, found.over]
         rows.append([(item or "all").replace(":", " "), *map(measure.shown, sides), *shown, *map(str, counts)])
     unit = "in percent" if measure is SHARE else measure.in_unit
     head += f"{metric} {unit}, with the 95 % interval of b − a; better, worse, equal count pairs of one prompt at one seed"
@@ -323,13 +323,22 @@ def _enough(read: frame.Results, column: str | None, metric: str) -> None:
             raise UserError(f"--metric {metric}: evaluation {digest} has {plural(least, 'sample')} per prompt; lower k")
 
 
-def _results(pairs: Pairs, bands: dict[str, list[int]], blocks: dict[str, list[str]], folders: dict[str, Path]) -> frame.Results:
+def _results(
+    pairs: Pairs, bands: dict[str, list[int]], blocks: dict[str, list[str]], folders: dict[str, Path], stages: Stages
+) -> frame.Results:
     """The evaluations that are paired, as a report of two arms `a` and `b` would read them."""
     arms = [
-        ReportArm(arm=key, seed=seed, path=[], evaluations={"eval": digest})
+        ReportArm(arm=key, seed=seed, path=[_base(digest, stages)], evaluations={"eval": digest})
         for seed, *two in pairs
         for key, digest in zip("ab", two, strict=True)
     ]
     shown: dict[str, Any] = {"tables": {}, "figures": {}, "claims": []}
     spec = ReportSpec(study="compare", scale="", question="", arms=arms, bands=bands, trained_ops={}, blocks=blocks, **shown)
     return frame.read_results(spec, folders)
+
+
+def _base(digest: str, stages: Stages) -> ReportStage:
+    """What the model of an evaluation goes out from at first."""
+    while digest in stages and (found := [of for role, of in stages[digest]["deps"].items() if role in ("model", "init")]):
+        digest = artifact.split_ref(found[0])[0]
+    return ReportStage(name="base", kind="", digest=digest)

@@ -207,14 +207,14 @@ def _head(spec: ReportSpec, report: str, found: estimate.Estimate, query: CellNa
     if not np.isnan(found.value):
         interval = "" if np.isnan(found.low) else f" {text.interval_text(found, signed, query.metric, False)}"
         lines[0] += f"{measure.shown(found.value, signed)} {unit}{interval}"
-        counted = f"uncertain over {found.over}; {found.n_prompts} prompts, {found.n_samples} samples each"
+        counted = f"for {found.over}; {found.n_samples} samples of each prompt"
         lines.append(f"  {counted if found.seeds else 'as the record of the report says: no evaluation is here to count'}")
     else:
         lines[0] += "missing"
     lines.append(f"  table {query.table} of study {spec.study} at scale {spec.scale}, report {report}")
     if not np.isnan(found.detectable):
         effect = f"{measure.shown(found.detectable)} {measure.unit_of_differences}"
-        lines.append(f"  smallest true difference that these seeds would find (80 % power): {effect}")
+        lines.append(f"  smallest true difference that these replicates would find (80 % power): {effect}")
     seeds: dict[int, list[str]] = {}
     for item in sorted(spec.arms, key=lambda item: item.arm != query.arm):
         seeds.setdefault(item.seed, []).extend(digest for digest in item.evaluations.values() if digest in found.digests)

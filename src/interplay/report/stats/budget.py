@@ -9,7 +9,8 @@ from interplay.core import artifact, execution, metrics
 from interplay.kinds.formulas import Cost
 from interplay.kinds.stages import costs, paper_tokens, reached, realised
 from interplay.kinds.table import KINDS
-from interplay.report.spec import Match, ReportArm, ReportSpec, ReportStage, Test, budget_spread, matched_stages
+from interplay.report.claim_spec import Test
+from interplay.report.spec import Match, ReportArm, ReportSpec, ReportStage, budget_spread, matched_stages
 from interplay.report.stats import frame, provenance
 
 # What a study's stages took, from their telemetry: hours, processor hours, attempts, memory and rates. For the page alone.

@@ -3,23 +3,23 @@
 The noise floor is the difference between identical runs; a difference within it is *no information*."""
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
 
-from interplay.core import artifact, model
+from interplay.report import claim_spec
+from interplay.report.claim_spec import INDICATED, INDICATED_AGAINST, NO_INFORMATION, Claim, Premise, Test
 from interplay.report.figure_spec import readable
-from interplay.report.metric_spec import logged_measure
-from interplay.report.spec import Claim, Contender, Contrast, Lineup, Test
-from interplay.report.stats import budget, estimate, frame, notes
-from interplay.report.stats.estimate import Estimate, difference, estimate_json, p_value, value
-from interplay.report.write.tables import Cell, Grid, expand_columns
+from interplay.report.metric_spec import measure_of
+from interplay.report.spec import Contender, Contrast, Lineup
+from interplay.report.stats import budget, frame, notes
+from interplay.report.stats.estimate import Estimate, difference, estimate_json, p_value, recorded_estimate, value
+from interplay.report.stats.intervals import LEVEL, holm_adjusted
+from interplay.report.write.tables import Cell, Grid, baseline_score, expand_columns
 
 SUFFIX = "_contrast"
 """Suffix of the name of the table."""
-NO_INFORMATION = "no information"
-"""These runs do not separate the two, which does not make them equal."""
 COMPARED = "compared with"
 """In the place of a verdict: this is the one that the others are compared with."""
 
@@ -106,7 +106,7 @@ def compare_arms(results: frame.Results, name: str) -> Comparison:
     tested = ~np.isnan(raw)
     adjusted = raw.copy()
     if contrast.correction == "holm":
-        adjusted[tested] = estimate.holm_adjusted(raw[tested])
+        adjusted[tested] = holm_adjusted(raw[tested])
     numbers = iter(adjusted.tolist())
     judged = [block._replace(rows=[_judged(row, next(numbers), block.floor) for row in block.rows]) for block in blocks]
     labels = {name: one.label for name, one in results.spec.shown.items()}
@@ -144,7 +144,7 @@ def _row(results: frame.Results, one: ChosenArm, against: ChosenArm, column: str
     gap = difference(results, one.arm, against.arm, column, metric)
     if gap.missing:  # what is judged on some of its seeds was not what was planned
         return ComparisonRow(one, estimate, gap, np.nan, np.nan, "missing")
-    return ComparisonRow(one, estimate, gap, p_value(results, one.arm, against.arm, column, metric), np.nan, "")
+    return ComparisonRow(one, estimate, gap, p_value(gap), np.nan, "")
 
 
 def _judged(row: ComparisonRow, adjusted: float, floor: NoiseFloor) -> ComparisonRow:
@@ -153,7 +153,7 @@ def _judged(row: ComparisonRow, adjusted: float, floor: NoiseFloor) -> Compariso
         return row
     if np.isnan(floor.size):
         verdict = "missing"
-    elif adjusted < estimate.LEVEL and abs(row.gap.value) > floor.size:
+    elif adjusted < LEVEL and abs(row.gap.value) > floor.size:
         verdict = "better" if row.gap.value > 0 else "worse"
     else:
         verdict = NO_INFORMATION
@@ -189,6 +189,15 @@ def _pooled(results: frame.Results, twins: dict[str, str], column: str, metric: 
     return float(np.sqrt(squares / freedom)), freedom + len(several)
 
 
+def leading_rows(block: ComparisonBlock) -> set[str]:
+    """Names of the rows that are best as far as the tests show: those that are better than the baseline, else the baseline and
+    those that are not worse, if some row is."""
+    verdicts = {row.chosen.name: row.verdict for row in block.rows}
+    better = {name for name, verdict in verdicts.items() if verdict == "better"}
+    not_worse = {name for name, verdict in verdicts.items() if verdict not in ("worse", "missing")}
+    return better or (not_worse if "worse" in verdicts.values() else set())
+
+
 def comparison_grid(made: Comparison) -> Grid:
     """Values and differences as cells like those of other tables: for the provenance on the page and for
     `interplay explain`."""
@@ -208,13 +217,13 @@ def comparison_grid(made: Comparison) -> Grid:
 # Claims, judged by the interval of their estimate.
 
 
-LEAST_SEEDS = 3
-LEAST_PROMPTS = 20
-"""Below it a percentile interval over prompts is too narrow to lean on."""
+LEAST_BASES = 3
+"""Below it a verdict is at most indicated."""
 
 
 class JudgedClaim(NamedTuple):
-    """A claim, its verdict (supported, refuted, no information, not judged), the reason in words, and its estimate."""
+    """A claim, its verdict (`Claim.word`, or indicated, indicated against, not tested, not judged), the reason in words, and its
+    estimate."""
 
     claim: Claim
     verdict: str
@@ -225,58 +234,47 @@ class JudgedClaim(NamedTuple):
 
 
 def judge_claim(results: frame.Results, claim: Claim) -> JudgedClaim:
-    """Judge one claim by where its 95 % interval lies.
-
-    At least three seeds are required. An arm (or pair of arms) that is one model shared by all seeds is judged over prompts, 20
-    at least."""
+    """Judge one claim by where its 95 % interval lies, over three bases at least: over fewer it is indicated at most. Not tested
+    where a premise fails; not judged where results are missing, or its arms differ in a budget that they were to share."""
     test = claim.test
-    if test.recorded is not None:
-        found = recorded_estimate(results, test.recorded, test.metric, test.arm, test.against)
-    elif test.difference is not None:
-        found = difference(results, test.arm, str(test.against), test.band, test.difference)
-    else:
-        found = value(results, test.arm, test.band, str(test.value))
-    if obstacle := _obstacle(found) or budget.budget_obstacle(results, test):
-        return JudgedClaim(claim, "not judged", obstacle, found)
-    verdict = interval_verdict(found.low, found.high, *claimed_range(test))
-    where = {"supported": "lies inside", "refuted": "lies outside", "no information": "reaches across the edge of"}[verdict]
+    found = estimate_of(results, test, test.metric, test.arm, test.against)
+    if found.missing:
+        return JudgedClaim(claim, claim_spec.NOT_JUDGED, f"missing: {'; '.join(found.missing)}", found)
+    if obstacle := budget.budget_obstacle(results, test):
+        return JudgedClaim(claim, claim_spec.NOT_JUDGED, obstacle, found)
+    if failed := [said for said in _failed_premises(results, claim) if said]:
+        return JudgedClaim(claim, claim_spec.NOT_TESTED, "; ".join(failed), found)
+    word = claim.word(found.low, found.high)
+    reason = f"{REASONS[word]}, for {found.over}"
+    if lacks_bases(found):
+        word = INDICATED if word in claim_spec.FOR else INDICATED_AGAINST if word in claim_spec.AGAINST else word
+        reason += f", and a verdict needs {LEAST_BASES} bases"
     caveat = notes.same_weights_note(results, test.arm, test.against) if test.against else ""
-    reason = f"the 95 % interval {where} the claimed range; uncertain over {found.over}"
-    return JudgedClaim(claim, verdict, reason, found, caveat)
+    return JudgedClaim(claim, word, reason, found, caveat)
 
 
-def claimed_range(test: Test) -> tuple[float, float]:
-    """The range that the test claims; open sides are infinite."""
-    if test.within is not None:
-        return test.within
-    return (-np.inf if test.at_least is None else test.at_least, np.inf if test.at_most is None else test.at_most)
+REASONS = {
+    claim_spec.SUPPORTED: "the 95 % interval lies inside the claimed range",
+    claim_spec.REFUTED: "the 95 % interval lies outside the claimed range",
+    claim_spec.EQUIVALENT: "the 95 % interval lies within the margin",
+    claim_spec.REPRODUCED: "the 95 % interval lies between half and twice of what was published",
+    claim_spec.SAME_SIGN: "the 95 % interval has the sign of what was published",
+    claim_spec.CONTRADICTED: "the 95 % interval lies below half of what was published",
+    NO_INFORMATION: "the 95 % interval reaches across a threshold",
+}
+"""Verdict of an interval -> why."""
 
 
-def interval_verdict(low: float, high: float, claimed_low: float, claimed_high: float) -> str:
-    """Where the interval [low, high] lies: wholly inside the claimed range, wholly outside, or neither."""
-    if claimed_low <= low and high <= claimed_high:
-        return "supported"
-    return "refuted" if high < claimed_low or low > claimed_high else "no information"
+def estimate_of(results: frame.Results, test: Test, metric: str, arm: str, against: str | None = None) -> Estimate:
+    """What a test measures, of an arm or of the difference of two."""
+    if test.recorded is not None:
+        return recorded_estimate(results, test.recorded, metric, arm, against)
+    return value(results, arm, test.band, metric) if against is None else difference(results, arm, against, test.band, metric)
 
 
-def lacks_replicates(estimate: Estimate) -> bool:
-    """Whether too few replicates are the only reason why an estimate has no verdict."""
-    few = len(estimate.seeds) < LEAST_SEEDS or 1 < estimate.models < LEAST_SEEDS
-    return bool(estimate.seeds) and few and not estimate.missing
-
-
-def _obstacle(estimate: Estimate) -> str:
-    """Why a verdict may not be given; empty when it may."""
-    if estimate.missing:
-        return f"missing: {'; '.join(estimate.missing)}"
-    if len(estimate.seeds) < LEAST_SEEDS:
-        count = f"{len(estimate.seeds)} seed{'s' if len(estimate.seeds) > 1 else ''}"
-        return f"{count}, and a verdict needs {LEAST_SEEDS}; the interval is over {estimate.over}"
-    if 1 < estimate.models < LEAST_SEEDS:
-        return f"{len(estimate.seeds)} seeds share {estimate.models} models, and a verdict over seeds needs {LEAST_SEEDS}"
-    if np.isnan(estimate.deviation) and estimate.n_prompts < LEAST_PROMPTS:
-        return f"{estimate.n_prompts} prompts, and a verdict over prompts needs {LEAST_PROMPTS}"
-    return ""
+def lacks_bases(found: Estimate) -> bool:
+    """Whether there are results of too few bases for a verdict."""
+    return bool(found.seeds) and found.bases < LEAST_BASES and not found.missing
 
 
 def claims_json(judged: list[JudgedClaim]) -> list[dict]:
@@ -286,6 +284,7 @@ def claims_json(judged: list[JudgedClaim]) -> list[dict]:
             "says": item.claim.says,
             "source": item.claim.source,
             "test": item.claim.test.model_dump(mode="json", exclude_none=True),
+            **({"effect": item.claim.published.effect} if isinstance(item.claim.published, claim_spec.Published) else {}),
             "verdict": item.verdict,
             "reason": item.reason,
             **({"caveat": item.caveat} if item.caveat else {}),
@@ -295,56 +294,40 @@ def claims_json(judged: list[JudgedClaim]) -> list[dict]:
     ]
 
 
-# Numbers that runs record of themselves, such as the entropy at the end of RL: one per run, uncertain over seeds alone.
+# Premises: what must hold for a claim to be tested, read from records and evaluations alone.
 
 
-Found = tuple[float, str]
-"""The number, and the digest of its stage."""
+def _failed_premises(results: frame.Results, claim: Claim) -> Iterator[str]:
+    """Why the claim is not tested: whether the arm under test acted, and its premises; empty for what holds."""
+    test = claim.test
+    yield _idle(results, test.arm)
+    if test.against is not None and notes.same_weights(results, test.arm, test.against) == frame.seeds(results.spec, test.arm):
+        yield notes.same_weights_note(results, test.arm, test.against)
+    for premise in claim.requires:
+        yield _idle(results, premise.acts) if premise.acts else _unmet(results, claim, premise)
 
 
-def recorded_estimate(results: frame.Results, stage: str, key: str, arm: str, against: str | None = None) -> Estimate:
-    """Mean over seeds of `key` in the record of the stage `stage` of an arm, or of the differences to `against` paired by seed,
-    with Student's interval. An arm whose seeds share one run has no interval."""
-    per_seed: dict[int, float] = {}
-    runs: dict[tuple[str, ...], float] = {}
-    missing = estimate.absent_arm(results, arm)
-    for seed in frame.seeds(results.spec, arm):
-        of_seed = [_of(results, stage, key, one, seed) for one in (arm, against) if one is not None]
-        there = [one for one in of_seed if not isinstance(one, str)]
-        missing += [one for one in of_seed if isinstance(one, str)]
-        if len(there) == len(of_seed):
-            number, *other = (number for number, _ in there)
-            per_seed[seed] = runs[tuple(digest for _, digest in there)] = number - sum(other)
-    if not runs:
-        return Estimate(missing=tuple(missing))
-    values, measure = np.array(list(runs.values())), logged_measure(key)
-    found = Estimate(
-        value=float(values.mean()),
-        over=f"{len(values)} seeds",
-        seeds=tuple(per_seed),
-        per_seed=tuple(per_seed.values()),
-        models=len(values),
-        digests=tuple(dict.fromkeys(digest for run in runs for digest in run)),
-    )
-    if len(values) < 2:
-        return found._replace(missing=(*missing, "one run for all seeds"))
-    low, high = estimate.t_interval(values, measure.support if against is None else measure.support_of_differences)
-    deviation = float(values.std(ddof=1))
-    differs = against is not None and deviation > estimate.AGREE
-    effect = estimate.minimum_detectable(deviation, len(values)) if differs else np.nan
-    return found._replace(low=low, high=high, deviation=deviation, detectable=effect, missing=tuple(missing))
+def _idle(results: frame.Results, arm: str) -> str:
+    stages = notes.idle_stages(results, [arm]).get(arm, {})
+    return f"{arm} did not act: {', '.join(stages)} left the weights as they were" if stages else ""
 
 
-def _of(results: frame.Results, stage: str, key: str, arm: str, seed: int) -> Found | str:
-    """The number of one run, or why there is none."""
-    planned = next((one for one in results.spec.arms if one.arm == arm and one.seed == seed), None)
-    on_path = [one.digest for one in planned.path if one.name == stage] if planned else []
-    if not on_path:
-        return f"the study plans no {stage} of {arm} at seed {seed}"
-    digest = artifact.split_ref(on_path[-1])[0]
-    if digest not in results.records:
-        return f"stage {stage} of {arm} at seed {seed} is not there: {results.why.get(digest, digest)}"
-    values_of = results.records[digest]["metrics"]
-    if not isinstance(values_of.get(key), int | float):
-        return f"the record of {stage} {digest} has no '{key}'{model.nearest_name(key, values_of)}"
-    return float(values_of[key]), digest
+def _unmet(results: frame.Results, claim: Claim, premise: Premise) -> str:
+    of = premise.of
+    assert of is not None
+    metric, band = of.value or claim.test.metric, of.band or claim.test.band
+    against = of.against if isinstance(of, claim_spec.Improves) else None
+    found = difference(results, of.arm, against, band, metric) if against else value(results, of.arm, band, metric)
+    measure = measure_of(metric)
+    what = f"{metric} of {of.arm} on {band}" + (f" minus {against}" if against else "")
+    if found.missing:
+        return f"{what} is missing: {'; '.join(found.missing)}"
+    said = f"{what} is {measure.shown(found.value)} [{measure.shown(found.low)}, {measure.shown(found.high)}]"
+    if isinstance(of, claim_spec.Headroom):
+        room = f"no headroom: {said}, and {measure.shown(of.low)} to {measure.shown(of.high)} is required"
+        return "" if of.low <= found.value <= of.high else room
+    if isinstance(of, claim_spec.Improves):
+        return "" if found.low >= of.by else f"the positive control fails: {said}, and {measure.shown(of.by)} is required"
+    level = baseline_score(results, band, metric) if of.than == "answer_prior" else of.than
+    named = f"the answer prior, {measure.shown(level)}" if of.than == "answer_prior" else measure.shown(level)
+    return "" if found.low > level else f"{said}, not above {named}"

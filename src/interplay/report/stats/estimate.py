@@ -1,19 +1,16 @@
 """One number with its interval, and what that interval is uncertain over."""
 
-import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from scipy import optimize, stats
 
+from interplay.core import artifact, model
 from interplay.core.metrics import round_significant
-from interplay.report.metric_spec import measure_of, metric_row
+from interplay.report.metric_spec import logged_measure, measure_of, metric_row
 from interplay.report.stats.frame import Key, Results, num_relevant, of_column, prompt_scores, seeds, unavailable
-
-AGREE = 1e-12
-"""Means of seeds that differ by less are equal but for rounding."""
+from interplay.report.stats.intervals import Spread, Support, crossed_spread, nested_spread
 
 MOST_NAMES = 4
 """Arms that a caption names one by one."""
@@ -26,7 +23,8 @@ class Estimate(NamedTuple):
     low: float = np.nan
     high: float = np.nan
     over: str = ""
-    """What the interval is uncertain over, such as `3 seeds` or `200 prompts (1 seed)`."""
+    """What the interval is uncertain over, its target: `any base, any prompt (4 bases, 80 prompts)`, or of one base `this base,
+    any prompt (3 runs, 80 prompts)`."""
     n_prompts: int = 0
     n_samples: int = 0
     """Samples per prompt (the least)."""
@@ -37,11 +35,14 @@ class Estimate(NamedTuple):
     digests: tuple[str, ...] = ()
     """Evaluations it was computed from."""
     deviation: float = np.nan
-    """Standard deviation over the distinct models, where the interval is over seeds."""
+    """Standard deviation over the replicates: bases, or the runs of one base."""
     detectable: float = np.nan
-    """Minimum detectable effect of a difference over seeds."""
+    """Minimum detectable effect of a difference over replicates."""
     missing: tuple[str, ...] = ()
     """Why seeds that the study plans are not in it."""
+    bases: int = 0
+    """Distinct bases; of a difference those of the arm that has fewer."""
+    spread: Spread | None = None
 
 
 class _Part(NamedTuple):
@@ -52,6 +53,10 @@ class _Part(NamedTuple):
     n_samples: int
     telling: int
     """Prompts that bear on it."""
+    bases: tuple[str, ...]
+    """First stage of the path of the arm, and of that which it is compared with."""
+    data: str
+    """Digest of the problem set."""
 
 
 class _Rows(NamedTuple):
@@ -62,6 +67,8 @@ class _Rows(NamedTuple):
     n_samples: int
     data: str
     """Digest of the problem set."""
+    base: str
+    """Digest of the first stage of the path."""
 
 
 Pairing = Callable[[pd.DataFrame, pd.DataFrame], pd.Series]
@@ -71,10 +78,9 @@ Ends = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 def value(results: Results, arm: str, column: str | None, metric: str) -> Estimate:
-    """`metric` of an arm on a column.
-
-    With two or more distinct models: mean over them with Student's interval over seeds (the prompts are held fixed). With one
-    model: mean over prompts with the bootstrap interval over prompts."""
+    """`metric` of an arm on a column: the mean over its bases, for any base of its recipe and any prompt of the column's
+    distribution, with the interval of a two-way random-effects model (base by prompt); of several runs on each base their mean
+    counts. Where all seeds share one base the mean over its runs, for this base and any prompt."""
     return _kept(results, (arm, "", column or "", metric), lambda: _value(results, arm, column, metric))
 
 
@@ -96,14 +102,14 @@ def _value(results: Results, arm: str, column: str | None, metric: str) -> Estim
             missing.append(rows)
         else:
             bearing = num_relevant(rows.prompts, metric)
-            parts[seed] = _Part(prompt_scores(rows.prompts, metric), (rows.digest,), rows.n_samples, bearing)
+            scores = prompt_scores(rows.prompts, metric)
+            parts[seed] = _Part(scores, (rows.digest,), rows.n_samples, bearing, (rows.base,), rows.data)
     return _estimate(parts, missing, measure_of(metric).support)
 
 
 def difference(results: Results, arm: str, against: str, column: str | None, metric: str) -> Estimate:
-    """`metric` of `arm` minus that of `against`, paired by seed: the paired t interval over seeds, or with one distinct pair of
-    models the bootstrap over prompts paired by prompt. An `against` that all seeds share is the same model in each pair, so the
-    interval is then uncertain over the seeds of `arm` alone."""
+    """`metric` of `arm` minus that of `against`, paired by seed and by prompt, with the target and the interval of `value`. Where
+    the seeds of either share one base, it is for this base alone."""
     key = (arm, against, column or "", metric)
     return _kept(results, key, lambda: paired_estimate(results, arm, against, column, metric, _change(metric)))
 
@@ -125,22 +131,12 @@ def paired_estimate(
     evaluations must have; `support`: what the mean cannot leave, null: that of a difference of the metric."""
     parts, missing = _pairs(results, arm, against, column, metric, of)
     found = _estimate(parts, missing, support or measure_of(metric).support_of_differences)
-    if np.isnan(found.deviation):
-        return found
-    shared = len({part.digests[1] for part in parts.values()}) == 1
-    over = f"{found.over}, one {against}" if shared else found.over
-    return found._replace(over=over, detectable=minimum_detectable(found.deviation, found.models))
+    return found if np.isnan(found.deviation) or found.spread is None else found._replace(detectable=found.spread.detectable)
 
 
-def p_value(results: Results, arm: str, against: str, column: str | None, metric: str) -> float:
-    """Two-sided p-value of "`difference` is 0", uncertain over the same as its interval: the paired t test over seeds, or with
-    one distinct pair of models (or seeds that agree exactly) the bootstrap over prompts. NaN where there is no difference."""
-    parts, _ = _pairs(results, arm, against, column, metric, _change(metric))
-    if not parts:
-        return float("nan")
-    distinct = _distinct(parts)
-    means = _means(distinct)
-    return t_test_p(means) if np.ptp(means) > AGREE else bootstrap_p(_pooled(distinct))
+def p_value(found: Estimate) -> float:
+    """Two-sided p-value of "the difference is 0", with the target of its interval. NaN where there is no difference."""
+    return float("nan") if found.spread is None else found.spread.p_value()
 
 
 def _pairs(
@@ -159,7 +155,8 @@ def _pairs(
         else:
             least = min(one.n_samples, other.n_samples)
             bearing = min(num_relevant(rows.prompts, metric) for rows in (one, other))
-            parts[seed] = _Part(of(one.prompts, other.prompts), (one.digest, other.digest), least, bearing)
+            scores, bases = of(one.prompts, other.prompts), (one.base, other.base)
+            parts[seed] = _Part(scores, (one.digest, other.digest), least, bearing, bases, one.data)
     return parts, missing
 
 
@@ -188,7 +185,8 @@ def _rows(results: Results, arm: str, seed: int, column: str | None, metric: str
             if not lacking and least < needed:
                 lacking = f"has {least} samples per prompt, {metric} needs {needed}"
             if not lacking:
-                return _Rows(rows, digest, least, results.records[digest]["deps"]["data"])
+                base = planned[0].path[0].digest if planned[0].path else ""
+                return _Rows(rows, digest, least, results.records[digest]["deps"]["data"], base)
             few.append(f"evaluation {digest} of {arm} at seed {seed} {lacking}")
     if few:
         return "; ".join(few)
@@ -199,59 +197,63 @@ def _rows(results: Results, arm: str, seed: int, column: str | None, metric: str
     return f"no prompt of {column} in evaluation {', '.join(evaluations)} of {arm} at seed {seed}"
 
 
-def _estimate(parts: dict[int, _Part], missing: list[str], support: tuple[float, float]) -> Estimate:
+def _estimate(parts: dict[int, _Part], missing: list[str], support: Support) -> Estimate:
     if not parts:
         return Estimate(missing=tuple(missing))
-    distinct = _distinct(parts)
-    means = _means(distinct)
-    deviation = np.nan
-    if np.ptp(means) > AGREE:
-        deviation = float(means.std(ddof=1))
-        low, high = t_interval(means, support)
-        over = f"{len(means)} seeds"
-    else:
-        pooled = _pooled(distinct)
-        low, high = bootstrap_interval(pooled, support, telling=min(part.telling for part in parts.values()))
-        shared = "one model, shared by" if len(means) == 1 else "all"
-        why = "1 seed" if len(parts) == 1 else f"{shared} {len(parts)} seeds{' agree' if len(means) > 1 else ''}"
-        over = f"{len(pooled)} prompts ({why})"
+    crossed = len({(part.data, len(part.scores)) for part in parts.values()}) == 1
+    bases, replicates = _replicates(parts.values(), crossed)
+    means = np.array([scores.mean() for scores in replicates])
+    least, models = min(part.telling for part in parts.values()), len({part.digests for part in parts.values()})
+    spread = crossed_spread(np.array(replicates), least) if crossed else nested_spread(replicates)
+    low, high = spread.interval(support)
+    prompts = min(map(len, replicates))
     return Estimate(
-        value=float(means.mean()),
+        value=spread.mean,
         low=low,
         high=high,
-        over=over,
-        n_prompts=min(len(part.scores) for part in parts.values()),
+        over=target(bases, models, f"{prompts} prompts{'' if crossed else ' each'}"),
+        n_prompts=prompts,
         n_samples=min(part.n_samples for part in parts.values()),
         seeds=tuple(parts),
         per_seed=tuple(float(part.scores.mean()) for part in parts.values()),
-        models=len(means),
+        models=models,
         digests=tuple(dict.fromkeys(digest for part in parts.values() for digest in part.digests)),
-        deviation=deviation,
+        deviation=float(means.std(ddof=1)) if len(means) > 1 else np.nan,
         missing=tuple(missing),
+        bases=bases,
+        spread=spread,
     )
 
 
-def _distinct(parts: dict[int, _Part]) -> dict[tuple[str, ...], pd.Series]:
-    """Scores by distinct model, or pair of them."""
-    return {part.digests: part.scores for part in parts.values()}
+def _replicates(parts: Iterable[_Part], crossed: bool) -> tuple[int, list[np.ndarray]]:
+    """The number of bases, and the scores per prompt (P,) of each replicate: the mean over the runs on a base, or with one base
+    each run. Of a difference the arm with fewer bases counts."""
+    distinct = {part.digests: part for part in parts}
+    sides = [list(side) for side in zip(*(part.bases for part in distinct.values()), strict=True)]
+    side = min(sides, key=lambda of: len(set(of)))
+    scores = [part.scores.sort_index().to_numpy() for part in distinct.values()]
+    bases = list(dict.fromkeys(side))
+    if len(bases) == 1:
+        return 1, scores
+    of_base = [[one for one, base in zip(scores, side, strict=True) if base == name] for name in bases]
+    return len(bases), [np.mean(of, axis=0) if crossed else np.concatenate(of) for of in of_base]
 
 
-def _means(distinct: dict[tuple[str, ...], pd.Series]) -> np.ndarray:
-    """(m,), one per distinct model."""
-    return np.array([scores.mean() for scores in distinct.values()])
-
-
-def _pooled(distinct: dict[tuple[str, ...], pd.Series]) -> np.ndarray:
-    """Each prompt's mean (P,) over the distinct models."""
-    return pd.concat(distinct.values()).groupby(level=0).mean().to_numpy()
+def target(bases: int, runs: int, prompts: str = "") -> str:
+    """What an interval is uncertain over, in words; without prompts where there are none."""
+    counts = [model.plural(bases, "base")] if bases > 1 else []
+    counts += [model.plural(runs, "run")] if runs > bases or bases == 1 else []
+    every = "any base" if bases > 1 else "this base"
+    return f"{every}{', any prompt' if prompts else ''} ({', '.join([*counts, *([prompts] if prompts else [])])})"
 
 
 def uncertain_over(named: list[tuple[str, Estimate]]) -> str:
-    """`3 seeds (rl_edge, rl_hard); prompts (base)`: what the intervals of each name are uncertain over; many are counted."""
+    """`any base, any prompt (rl_edge, rl_hard); this base, any prompt (base)`: the targets of intervals and whose they are; many
+    are counted."""
     kinds: dict[str, set[str]] = {}
     for name, found in named:
         if found.over:
-            kinds.setdefault(name, set()).add("prompts" if "prompts" in found.over else found.over)
+            kinds.setdefault(name, set()).add(found.over.partition(" (")[0])
     names: dict[str, list[str]] = {}
     for name, kind in kinds.items():
         names.setdefault(" or ".join(sorted(kind)), []).append(name)
@@ -268,7 +270,7 @@ def interval_ends(found: Sequence[Estimate], metric: str) -> Ends:
 
 def estimate_json(estimate: Estimate) -> dict:
     """JSON data: fractions to 7 significant digits, null for NaN."""
-    return {key: plain_number(item) for key, item in estimate._asdict().items()}
+    return {key: plain_number(item) for key, item in estimate._asdict().items() if key != "spread"}
 
 
 def plain_number(item: object) -> object:
@@ -278,95 +280,46 @@ def plain_number(item: object) -> object:
     return [plain_number(part) for part in item] if isinstance(item, tuple) else item
 
 
-# Intervals, p-values and power: pure functions of arrays of numbers. Each interval is 95 % and two-sided.
+# Numbers that runs record of themselves, such as the entropy at the end of RL: one per run, of no prompts.
 
 
-LEVEL = 0.05
-POWER = 0.8
-DRAWS = 2000
-BLOCK = 2_000_000
-"""Indices drawn at once: bounds memory at 16 MB."""
+Found = tuple[float, str, str]
+"""The number, the digest of its stage, and that of its base."""
 
 
-def bootstrap_interval(
-    values: np.ndarray, support: tuple[float, float], draws: int = DRAWS, telling: int | None = None
-) -> tuple[float, float]:
-    """Percentile interval of the mean of `values` (P,) when its P prompts are redrawn with replacement, cut to the `support`.
-
-    The random stream is fixed, so equal values give equal bytes. Where all prompts agree, redrawing shows no spread although a
-    rare prompt may differ: with v the common value and u = 1 - 0.025^(1/P) the largest share of differing prompts that the
-    sample does not rule out, the mean lies between (1 - u) v + u * low and (1 - u) v + u * high of the `support`. For v = 0
-    that is Clopper and Pearson's bound (Biometrika 26, 1934). `telling`: how many prompts count as P there, where not all bear on
-    the mean. A support without an end allows no such bound: NaN."""
-    size = len(values) if telling is None else telling
-    if np.ptp(values) == 0:
-        if not np.isfinite(support).all():
-            return np.nan, np.nan
-        unseen = 1 - (LEVEL / 2) ** (1 / size)
-        low, high = ((1 - unseen) * values[0] + unseen * end for end in support)
-        return low, high
-    low, high = np.quantile(_redrawn(values, draws), [LEVEL / 2, 1 - LEVEL / 2])
-    return max(float(low), support[0]), min(float(high), support[1])
-
-
-def _redrawn(values: np.ndarray, draws: int) -> np.ndarray:
-    """Means (draws,) of `values` (P,) redrawn with replacement, by a fixed random stream."""
-    random, size = np.random.default_rng(0), len(values)
-    rows = max(1, BLOCK // size)
-    means = [values[random.integers(size, size=(min(rows, draws - done), size))].mean(1) for done in range(0, draws, rows)]
-    return np.concatenate(means)
+def recorded_estimate(results: Results, stage: str, key: str, arm: str, against: str | None = None) -> Estimate:
+    """Mean over the bases of `key` in the record of the stage `stage` of an arm, or of the differences to `against` paired by
+    seed, with Student's interval; where all seeds share one base over its runs. One run for all seeds has no interval."""
+    parts: dict[int, _Part] = {}
+    missing = absent_arm(results, arm)
+    for seed in seeds(results.spec, arm):
+        of_seed = [_of(results, stage, key, one, seed) for one in (arm, against) if one is not None]
+        there = [one for one in of_seed if not isinstance(one, str)]
+        missing += [one for one in of_seed if isinstance(one, str)]
+        if len(there) == len(of_seed):
+            (number, *other), digests, bases = zip(*there, strict=True)
+            parts[seed] = _Part(pd.Series([number - sum(other)]), digests, 1, 1, bases, "")
+    measure = logged_measure(key)
+    support = measure.support if against is None else measure.support_of_differences
+    found = _estimate(parts, missing, support)._replace(n_prompts=0, n_samples=0)
+    if found.spread is None or found.models < 2:
+        alone = ["one run for all seeds"] if parts else []
+        return found._replace(low=np.nan, high=np.nan, missing=(*found.missing, *alone))
+    low, high = found.spread.t_interval(support)
+    effect = found.spread.detectable or np.nan if against is not None else np.nan
+    return found._replace(low=low, high=high, over=target(found.bases, found.models), detectable=effect)
 
 
-def bootstrap_p(values: np.ndarray, draws: int = DRAWS) -> float:
-    """Two-sided p-value of "the mean of the differences `values` (P,) is 0", by `bootstrap`: the level at which 0 is an end of
-    its percentile interval, counting 0 itself as one draw more, so that it is never 0. Where all prompts agree on v, the level
-    at which the bound of `bootstrap` over [-1, 1] reaches 0: 2 (1 + |v|)^-P, at most 1."""
-    if np.ptp(values) == 0:
-        return float(min(1.0, 2 * (1 + abs(values[0])) ** -len(values)))
-    means = _redrawn(values, draws)
-    least = min(int((means <= 0).sum()), int((means >= 0).sum()))
-    return min(1.0, 2 * (1 + least) / (draws + 1))
-
-
-def t_test_p(values: np.ndarray) -> float:
-    """Two-sided p-value of "the mean of `values` (m,) is 0", m >= 2, by Student's t. Of differences paired by seed this is the
-    paired t test."""
-    return float(stats.ttest_1samp(values, 0.0).pvalue)
-
-
-def holm_adjusted(p: np.ndarray) -> np.ndarray:
-    """p-values (m,) adjusted for m tests (Holm, Scandinavian Journal of Statistics 6, 1979): the i-th smallest times m - i + 1,
-    no smaller than any before it, at most 1."""
-    order = np.argsort(p, kind="stable")
-    stepped = np.maximum.accumulate(np.minimum(1.0, p[order] * np.arange(len(p), 0, -1)))
-    adjusted = np.empty_like(stepped)
-    adjusted[order] = stepped
-    return adjusted
-
-
-def t_interval(values: np.ndarray, support: tuple[float, float]) -> tuple[float, float]:
-    """Student's interval of the mean of `values` (m,), m >= 2, cut to the `support` that the mean cannot leave.
-
-    Of differences paired by seed this is the paired t interval."""
-    half = stats.t.ppf(1 - LEVEL / 2, len(values) - 1) * values.std(ddof=1) / np.sqrt(len(values))
-    return max(float(values.mean() - half), support[0]), min(float(values.mean() + half), support[1])
-
-
-def minimum_detectable(deviation: float, pairs: int) -> float:
-    """Minimum detectable effect: the true mean difference that the two-sided paired t test at 5 % finds with 80 % power in
-    `pairs` pairs whose differences have standard `deviation`.
-
-    It is shift * deviation / sqrt(pairs), where P(T > t_crit) = 0.8 for T noncentral t with pairs - 1 degrees of freedom and
-    noncentrality `shift`. (A rejection on the wrong side then has a chance below 1e-6 and is left out.)"""
-    return _noncentrality(pairs) * deviation / float(np.sqrt(pairs))
-
-
-def minimum_detectable_of(half: float, pairs: int) -> float:
-    """`detectable` from half the width of the paired t interval."""
-    return _noncentrality(pairs) * half / float(stats.t.ppf(1 - LEVEL / 2, pairs - 1))
-
-
-@functools.cache
-def _noncentrality(pairs: int) -> float:
-    critical = stats.t.ppf(1 - LEVEL / 2, pairs - 1)
-    return float(optimize.brentq(lambda shift: stats.nct.sf(critical, pairs - 1, shift) - POWER, 0.0, 4 * critical))
+def _of(results: Results, stage: str, key: str, arm: str, seed: int) -> Found | str:
+    """The number of one run, or why there is none."""
+    planned = next((one for one in results.spec.arms if one.arm == arm and one.seed == seed), None)
+    on_path = [one.digest for one in planned.path if one.name == stage] if planned else []
+    if not on_path:
+        return f"the study plans no {stage} of {arm} at seed {seed}"
+    digest = artifact.split_ref(on_path[-1])[0]
+    if digest not in results.records:
+        return f"stage {stage} of {arm} at seed {seed} is not there: {results.why.get(digest, digest)}"
+    values_of = results.records[digest]["metrics"]
+    if not isinstance(values_of.get(key), int | float):
+        return f"the record of {stage} {digest} has no '{key}'{model.nearest_name(key, values_of)}"
+    return float(values_of[key]), digest, planned.path[0].digest if planned else ""

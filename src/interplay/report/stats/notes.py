@@ -1,13 +1,17 @@
 """What a reader of a table must know first: sampling engines, numerics, missing stages, training that changed no weight."""
 
-from collections.abc import Iterable, Mapping
+import atexit
+import os
+import sys
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from interplay.core import artifact
+from interplay.core import artifact, model
 from interplay.report.spec import ReportArm, ReportStage
 from interplay.report.stats.frame import Results
+from interplay.study.plan import Plan
 
 # What a reader of a table must know before its differences: who sampled it, and where training changed nothing.
 
@@ -97,6 +101,37 @@ def missing_roots(stages: Mapping[str, Mapping[str, Any]], why: Mapping[str, str
     return [digest for digest in why if not _missing_dep(stages[digest], why)]
 
 
+MOST_CAUSES = 8
+"""Failed stages that the last lines of a launch name."""
+SWITCH = "INTERPLAY_LAST_LINES"
+"""Environment variable; 0: a launch does not end with them, since the process that started it says them."""
+
+
+def failure_lines(plan: Plan, results: Path, logs: Path, edited: bool = False) -> list[str]:
+    """Of a study that did not end well: each stage that failed or stopped with its cause, and the next command. Empty where no
+    stage of it was started. A plan that is `edited` on the command line has stages that its file's addresses do not lead to."""
+    stages = {digest: stage.as_json() for digest, stage in plan.stages.items()}
+    why = missing_reasons(stages, results, logs)
+    roots = [digest for digest in missing_roots(stages, why) if state_of(why[digest]) != "missing"]
+    if not roots:
+        return []
+    first, scale = plan.stages[roots[0]], f" --scale {plan.scale}" if plan.at != plan.study else ""
+    lines = [f"{plan.address(plan.stages[digest])} {why[digest]}" for digest in roots[:MOST_CAUSES]]
+    lines += [f"and {len(roots) - len(lines)} more"] if len(roots) > len(lines) else []
+    again = f"`interplay run {plan.study}{scale}` tries again" if not edited else "the same command tries all again"
+    return [
+        *lines,
+        f"next: `interplay debug {first.digest if edited else plan.address(first)}` makes it again in the foreground; {again}",
+    ]
+
+
+def say_last(plans: Sequence[Plan], results: Path, logs: Path, edited: bool) -> None:
+    """Have this process, Snakemake, end with these lines, after its own."""
+    lines = [line for plan in plans for line in failure_lines(plan, results, logs, edited)]
+    if os.environ.get(SWITCH) != "0" and lines:
+        atexit.register(print, model.escape_control("\n".join(lines)), file=sys.stderr)
+
+
 def _own(out: Path, log: Path) -> str:
     """The reason in the stage's own folder and log; empty when it was never started."""
     name, detail = artifact.state_of(out)
@@ -106,7 +141,8 @@ def _own(out: Path, log: Path) -> str:
         return f"running now{f', at {detail}' if detail else ''}"
     if name == "unfinished":
         said = _last_line(log)
-        return f"stopped ({detail}){f'; the last line of its log: {said}' if said else ''}"
+        stopped = detail if detail.startswith("stopped") else f"stopped ({detail})"
+        return f"{stopped}{f'; the last line of its log: {said}' if said else ''}"
     return ""
 
 
@@ -187,8 +223,8 @@ def idle_stages(results: Results, arms: Iterable[str]) -> dict[str, dict[str, li
     return found
 
 
-def same_weights_note(results: Results, arm: str, against: str) -> str:
-    """`x and y ended with the same weights at seeds 0 and 1`; empty where they did at none, or are one model by plan."""
+def same_weights(results: Results, arm: str, against: str) -> list[int]:
+    """Seeds at which two arms ended with the same weights although they are not one model by plan."""
     rows = {(row.arm, row.seed): row for row in results.spec.arms if row.arm in (arm, against)}
     seeds = []
     for seed in sorted({seed for _, seed in rows}):
@@ -196,6 +232,12 @@ def same_weights_note(results: Results, arm: str, against: str) -> str:
         if one and other and _last(one) != _last(other):
             weights = _ending(results, one).weights
             seeds += [seed] if weights and weights == _ending(results, other).weights else []
+    return seeds
+
+
+def same_weights_note(results: Results, arm: str, against: str) -> str:
+    """`x and y ended with the same weights at seeds 0 and 1`; empty where they did at none."""
+    seeds = same_weights(results, arm, against)
     return f"{arm} and {against} ended with the same weights at {_seeds(seeds)}" if seeds else ""
 
 

@@ -1,10 +1,9 @@
 """What a verdict still needs: from the spread of the replicates that are there, how many of them settle a claim, and their cost.
 
-The t interval of n replicates with standard deviation s has half the width t(0.975, n-1) s / sqrt(n); a claim is settled where
-that is below the margin, the distance of the estimate from the nearest bound of the claimed range. At the n where both are
-equal, half of all repetitions settle (Kupper and Hafner, The American Statistician 43, 1989); so the number with power is
-stated, too: the least n whose minimum detectable effect (noncentral t, 80 %) is below the margin. Both take estimate and spread
-for the true ones."""
+A claim is settled where half the width of its interval is below the margin, the distance of the estimate from the nearest
+threshold. More replicates shrink what they add to it, not what prompts add. At the n where both are equal, half of all
+repetitions settle (Kupper and Hafner, The American Statistician 43, 1989); so the number with power is stated, too: the least n
+whose minimum detectable effect (noncentral t, 80 %) is below the margin. Both take estimate and spread for the true ones."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping
@@ -12,11 +11,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from scipy import stats
 
 from interplay.core import artifact, metrics
-from interplay.report.spec import ReportArm, ReportSpec, Test
-from interplay.report.stats import contrast, estimate, frame
+from interplay.report import claim_spec
+from interplay.report.claim_spec import Test
+from interplay.report.spec import ReportArm, ReportSpec
+from interplay.report.stats import contrast, frame, intervals
 
 MOST = 1000
 """Replicates beyond which a claim counts as out of reach."""
@@ -34,15 +34,14 @@ class Need(NamedTuple):
     powered: int | None
     """From how many on four of five repetitions settle it."""
     prompts: int | None
-    """Of a model that all replicates share, so that the interval is over prompts: how many of these make it narrower than the
-    margin."""
+    """Where no number of replicates is enough: how many prompts would make what they add narrower than the margin."""
     seconds: float | None
     """What one more replicate of its arms takes, one stage after another, as the finished ones did."""
 
     @property
     def settled(self) -> bool:
         """Whether there is a verdict."""
-        return self.judged.verdict in ("supported", "refuted")
+        return self.judged.verdict in (*claim_spec.FOR, *claim_spec.AGAINST)
 
 
 def what_is_needed(results: frame.Results, inputs: Mapping[str, Iterable[str]]) -> list[Need]:
@@ -51,36 +50,31 @@ def what_is_needed(results: frame.Results, inputs: Mapping[str, Iterable[str]]) 
 
 
 def _need(results: frame.Results, judged: contrast.JudgedClaim, inputs: Mapping[str, Iterable[str]]) -> Need:
-    found, test = judged.estimate, judged.claim.test
-    margin = distance(found.value, *contrast.claimed_range(test))
-    spread = found.deviation
-    half, shared = (found.high - found.low) / 2, found.models == 1 and len(found.seeds) >= contrast.LEAST_SEEDS
+    found, test, spread = judged.estimate, judged.claim.test, judged.estimate.spread
+    margin = min(abs(found.value - threshold) for threshold in judged.claim.thresholds)
+
+    def needed(width: Callable[[intervals.Spread], float]) -> int | None:
+        return None if spread is None or spread.replicates < 2 else replicates(margin, lambda n: width(spread.of(n)))
+
+    interval, alone = needed(lambda of: of.half), 0.0
+    if spread is not None and interval is None and margin > 0:
+        alone = spread._replace(replicates=1, between=0.0).half
     return Need(
         judged=judged,
         margin=margin,
-        have=len(found.seeds),
-        interval=replicates(margin, lambda n: half_width(spread, n)),
-        powered=replicates(margin, lambda n: estimate.minimum_detectable(spread, n)),
-        prompts=math.ceil(found.n_prompts * (half / margin) ** 2) if shared and half > 0 and margin > 0 else None,
+        have=found.bases,
+        interval=interval,
+        powered=needed(lambda of: of.detectable),
+        prompts=math.ceil(found.n_prompts * (alone / margin) ** 2) if alone > margin else None,
         seconds=replicate_seconds(results.spec, test, results.folders, inputs),
     )
-
-
-def distance(value: float, low: float, high: float) -> float:
-    """From a value to the nearest finite bound of the range [low, high]."""
-    return min(abs(value - bound) for bound in (low, high) if math.isfinite(bound))
-
-
-def half_width(deviation: float, replicates: int) -> float:
-    """Half the width of the 95 % t interval."""
-    return float(stats.t.ppf(1 - estimate.LEVEL / 2, replicates - 1)) * deviation / math.sqrt(replicates)
 
 
 def replicates(margin: float, width: Callable[[int], float]) -> int | None:
     """The least number of replicates, 3 or more, at which `width` is not above the margin; None: more than `MOST`, or unknown."""
     if not (margin > 0 and width(MOST) <= margin):  # also for NaN
         return None
-    low, high = contrast.LEAST_SEEDS - 1, MOST  # width falls in n: the answer is in (low, high]
+    low, high = contrast.LEAST_BASES - 1, MOST  # width falls in n: the answer is in (low, high]
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (low, middle) if width(middle) <= margin else (middle, high)

@@ -1,4 +1,4 @@
-// Draws figures from their data (draw/chart.py), in the place of the static picture: values under the pointer and at the arrow keys,
+// Draws figures from their data (draw/figures.py), in the place of the static picture: values under the pointer and at the arrow keys,
 // arms that can be hidden, linear and logarithmic axes, and what is shown as PNG, SVG or CSV. `drawChart(host, chart, name)`.
 const SVG = "http://www.w3.org/2000/svg";
 const MARKERS = {

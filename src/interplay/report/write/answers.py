@@ -12,7 +12,7 @@ from interplay.report.draw import figures
 from interplay.report.figure_spec import PLAIN, SPENT, Figure
 from interplay.report.spec import ReportSpec
 from interplay.report.stats import budget, contrast, estimate, frame
-from interplay.report.write import tables, text
+from interplay.report.write import latex, tables, text
 from interplay.study.plan import Plan
 
 
@@ -70,11 +70,11 @@ def write_answers(made: Answer, out: Path) -> None:
     question = made.results.spec.question
     own = {name: grid.title for name, grid in made.grids.items()}
     titles = {name: f"{own.get(name) or name.replace('_', ' ')}: {question}" for name in (*made.grids, *made.contrasts)}
-    forms = {n: (text.as_csv(g), text.as_markdown(g, titles[n]), text.as_latex(g, titles[n])) for n, g in made.grids.items()}
+    forms = {n: (text.as_csv(g), text.as_markdown(g, titles[n]), latex.grid_float(n, g)) for n, g in made.grids.items()}
     for n, one in made.contrasts.items():
-        forms[n] = (text.contrast_csv(one), text.contrast_markdown(one, titles[n]), text.contrast_latex(one, titles[n]))
-    for name, written in forms.items():
-        for ending, content in zip(("csv", "md", "tex"), written, strict=True):
+        forms[n] = (text.contrast_csv(one), text.contrast_markdown(one, titles[n]), latex.contrast_float(n, one))
+    for name, (*written, table) in forms.items():
+        for ending, content in zip(("csv", "md", "tex"), (*written, latex.table_latex(table, latex.REPORT)), strict=True):
             artifact.write_atomic(out / "tables" / f"{name}.{ending}", content.encode())
     for name, drawing in made.drawings.items():
         if drawing.svg:

@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from interplay.core import metrics, model
+from interplay.report import claim_spec
+from interplay.report.claim_spec import Claim, Test
 from interplay.report.metric_spec import SHARE, Measure, measure_of, metric_heading
-from interplay.report.spec import ReportSpec, Test
+from interplay.report.spec import ReportSpec
 from interplay.report.stats import contrast, estimate, frame, notes
 from interplay.report.write import answers, tables, text
 
@@ -25,31 +27,22 @@ class Verdict(NamedTuple):
     """Says the same as the colour, for those who do not see it."""
 
 
-SIGNS = {"yes": "✓", "no": "✗", "open": "?", "none": "–"}
-LOOKS = {"supported": "yes", "refuted": "no", contrast.NO_INFORMATION: "open"}
-"""Verdict of a claim -> class of its chip; of others none."""
-INDICATED = {"supported": "indicated", "refuted": "indicated against", contrast.NO_INFORMATION: "unclear"}
-"""What an interval over too few replicates for a verdict says."""
-NOT_TESTABLE, VACUOUS = "not testable", "vacuous"
+LOOKS = {
+    **dict.fromkeys(claim_spec.FOR, ("yes", "✓")),
+    **dict.fromkeys(claim_spec.AGAINST, ("no", "✗")),
+    claim_spec.EQUIVALENT: ("yes", "="),
+    claim_spec.NO_INFORMATION: ("open", "?"),
+    claim_spec.INDICATED: ("open", "≈"),
+    claim_spec.INDICATED_AGAINST: ("open", "≉"),
+}
+"""Verdict of a claim -> class of its chip and its sign; others have no colour and a dash."""
 MOST_LISTED = 2
 """Claims of one verdict that the answer quotes."""
 
 
 def page_verdict(item: contrast.JudgedClaim) -> Verdict:
-    """What the page calls the verdict: `vacuous` where the compared arms are one model, `indicated (1 replicate)` where there are
-    too few replicates, `not testable` where results are missing or the comparison is unfair."""
-    found, word = item.estimate, item.verdict
-    if item.caveat and not any(found.per_seed):  # the compared arms are one model
-        word = VACUOUS
-    elif word == "not judged":
-        if not contrast.lacks_replicates(found) or math.isnan(found.low):
-            return Verdict(NOT_TESTABLE, "none", SIGNS["none"])
-        said = INDICATED[contrast.interval_verdict(found.low, found.high, *contrast.claimed_range(item.claim.test))]
-        return Verdict(
-            f"{said} ({model.plural(found.models, 'replicate')})", "open", "≈" if said == "indicated" else SIGNS["open"]
-        )
-    look = LOOKS.get(word, "none")
-    return Verdict(word, look, SIGNS[look])
+    """A verdict with its colour and sign."""
+    return Verdict(item.verdict, *LOOKS.get(item.verdict, ("none", "–")))
 
 
 # The answer.
@@ -87,8 +80,11 @@ def make_headline(made: answers.Answer) -> Headline:
 def _rank(item: contrast.JudgedClaim) -> tuple[bool, bool, bool]:
     """What did not act or was not measured comes last, values, which are premises mostly, after differences."""
     shown = page_verdict(item)
-    idle = not item.estimate.seeds or shown.word in (VACUOUS, NOT_TESTABLE)
-    return idle, item.claim.test.difference is None, shown.look not in ("yes", "no") and not shown.word.startswith("indicated")
+    return (
+        not item.estimate.seeds or shown.look == "none",
+        item.claim.test.difference is None,
+        shown.look not in ("yes", "no") and not shown.word.startswith(claim_spec.INDICATED),
+    )
 
 
 def change_text(results: frame.Results, test: Test, found: estimate.Estimate) -> str:
@@ -106,9 +102,7 @@ def change_text(results: frame.Results, test: Test, found: estimate.Estimate) ->
 
 
 def _value(results: frame.Results, test: Test, arm: str) -> estimate.Estimate:
-    if test.recorded is not None:
-        return contrast.recorded_estimate(results, test.recorded, test.metric, arm)
-    return estimate.value(results, arm, test.band, test.metric)
+    return contrast.estimate_of(results, test, test.metric, arm)
 
 
 def place_text(test: Test, spec: ReportSpec) -> str:
@@ -125,18 +119,9 @@ def _details(item: contrast.JudgedClaim, spec: ReportSpec) -> str:
     test, found = item.claim.test, item.estimate
     measure, signed = measure_of(test.metric), test.difference is not None
     low, high = (measure.shown(end, signed) for end in (found.low, found.high))
-    interval = f", 95 % interval {low} to {high}" if not math.isnan(found.low) else ""
+    interval = f", 95 % interval {low} to {high} for {found.over}" if not math.isnan(found.low) else ""
     value = f"{measure.shown(found.value, signed)} {measure.unit_of(signed)}".strip() if signed or interval else ""
-    return (
-        f"{place_text(test, spec)}: {value}{interval} over {replicates_text(found.over)}."
-        if value
-        else f"{place_text(test, spec)}."
-    )
-
-
-def replicates_text(over: str) -> str:
-    """`4 seeds` reads `4 replicates`."""
-    return over.replace("seeds", "replicates").replace("seed", "replicate")
+    return f"{place_text(test, spec)}: {value}{interval}." if value else f"{place_text(test, spec)}."
 
 
 def _others(made: answers.Answer, lead: contrast.JudgedClaim | None) -> list[str]:
@@ -148,7 +133,7 @@ def _others(made: answers.Answer, lead: contrast.JudgedClaim | None) -> list[str
     said = []
     for word, items in groups.items():
         rest = [item for item in items if item is not lead]
-        if word == "supported" and rest:
+        if word == claim_spec.SUPPORTED and rest:
             count = f"{len(items)} of {model.plural(len(made.judged), 'claim')} {'is' if len(items) == 1 else 'are'} supported"
             arms = {lead.claim.test.arm if lead else "", None}
             other = next((item for item in rest if item.claim.test.difference and item.claim.test.arm not in arms), None)
@@ -278,18 +263,14 @@ def forest_rows(made: answers.Answer) -> list[dict[str, Any]]:
 def _reach(item: contrast.JudgedClaim, measure: Measure) -> float:
     """How far from 0 a picture of the claim has to go."""
     found = item.estimate
-    ends = [
-        abs(number)
-        for number in (found.low, found.high, found.value, *contrast.claimed_range(item.claim.test))
-        if math.isfinite(number)
-    ]
+    ends = [abs(number) for number in (found.low, found.high, found.value, *item.claim.bounds) if math.isfinite(number)]
     return min(measure.support_of_differences[1], 1.15 * max([0.02, *ends]))
 
 
 def _row(results: frame.Results, item: contrast.JudgedClaim, reach: Mapping[Measure, float]) -> dict[str, Any]:
     test, found = item.claim.test, item.estimate
     signed, measure = test.difference is not None, measure_of(test.metric)
-    unit, claimed = measure.unit_of(signed), contrast.claimed_range(test)
+    unit, claimed = measure.unit_of(signed), item.claim.bounds
     shown = bool(found.seeds)
     scale = (-reach[measure], reach[measure]) if signed and shown else (0.0, 1.0)
     if not signed and not measure.bounded:
@@ -300,6 +281,7 @@ def _row(results: frame.Results, item: contrast.JudgedClaim, reach: Mapping[Meas
     said = f"{number} {unit}, 95 % interval {interval}; claimed: {asserted}"
     return {
         "claim": item.claim,
+        "published": _published(item.claim, unit),
         "verdict": page_verdict(item),
         "place": place_text(test, results.spec),
         "change": change_text(results, test, found) if shown and signed else "",
@@ -315,6 +297,12 @@ def _row(results: frame.Results, item: contrast.JudgedClaim, reach: Mapping[Meas
         "caveat": item.caveat,
         "digests": found.digests,
     }
+
+
+def _published(claim: Claim, unit: str) -> str:
+    if isinstance(claim.published, str):
+        return claim.published
+    return f"{claim.published.effect:+g} {unit}{f' ({claim.published.source})' if claim.published.source else ''}"
 
 
 def _range(low: float, high: float, measure: Measure, unit: str) -> str:

@@ -4,7 +4,6 @@ as fit. Where they do not fit, intervals go beneath their values, then columns i
 import itertools
 import math
 import re
-import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -23,18 +22,9 @@ MACROS = r"""% A value with its 95 % interval, within the line or beneath it; th
 \providecommand{\worse}[1]{#1\rlap{$^{-}$}}
 \providecommand{\marked}[1]{\rlap{$^{#1}$}}
 """
-MARKS = {tables.UNTRAINED: r"\dagger", tables.PARTLY: r"\ddagger", text.OVER_PROMPTS: "p"}
-GREEK = "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi o pi rho varsigma sigma tau upsilon phi chi psi"
-LETTERS = {chr(0x3B1 + place): rf"$\{name}$" for place, name in enumerate([*GREEK.split(), "omega"]) if name != "o"}
-LETTERS |= {">": "$>$", "|": "$|$", '"': "''", "≥": r"$\geq$", "≤": r"$\leq$", "×": r"$\times$", "±": r"$\pm$", "→": r"$\to$"}
-LETTERS |= {"Δ": r"$\Delta$", "≈": r"$\approx$", "∞": r"$\infty$", "…": r"\dots{}", "’": "'", "“": "``", "”": "''", "—": "---"}
-ESCAPES = text.ESCAPES | str.maketrans(LETTERS)
+MARKS = {tables.UNTRAINED: r"\dagger", tables.PARTLY: r"\ddagger", text.FOR_BASE: "b"}
 CELL, INTERVAL, BELOW, GAP = 8.0, 7.0, 6.0, 8.0
 """Points: type of a cell, of an interval within the line and of one beneath a value; the room between two columns."""
-WIDTHS = {**dict.fromkeys(".,:;|' ", 0.26), **dict.fromkeys("[]()-ijlt", 0.32), **dict.fromkeys("−+=<>", 0.57), "%": 0.83}
-"""Of characters of Times in units of the type; others are about half of it."""
-QUAD = "mm"
-"""As wide as an indent."""
 LINE, STACKED, HEADS, CAPTION = 10.5, 20.0, 34.0, 11.0
 """Points: the height of a row, of one with intervals beneath, of the heads of a panel, and of a line of a caption, about."""
 OTHER_COLUMNS = 230.0
@@ -63,9 +53,9 @@ class Cell(NamedTuple):
 
     def width(self, stacked: bool) -> float:
         """Points, about."""
-        value = text_width(self.value, CELL) + (0.5 * CELL if self.mark or self.dress else 0)
+        value = text.text_width(self.value, CELL) + (0.5 * CELL if self.mark or self.dress else 0)
         between = f"[{self.low},{self.high}] " if self.low else ""
-        return max(value, text_width(between, BELOW)) if stacked else value + text_width(between, INTERVAL)
+        return max(value, text.text_width(between, BELOW)) if stacked else value + text.text_width(between, INTERVAL)
 
 
 class Group(NamedTuple):
@@ -82,8 +72,8 @@ class Group(NamedTuple):
         """Points, about."""
         columns = zip(*self.rows, strict=True)
         widths = (max(cell.width(stacked) for cell in column) for column in columns)
-        each = [max(width, text_width(head, CELL)) + GAP for width, head in zip(widths, self.heads, strict=True)]
-        return max(sum(each), text_width(self.title, CELL) + GAP)
+        each = [max(width, text.text_width(head, CELL)) + GAP for width, head in zip(widths, self.heads, strict=True)]
+        return max(sum(each), text.text_width(self.title, CELL) + GAP)
 
 
 class Room(NamedTuple):
@@ -93,6 +83,10 @@ class Room(NamedTuple):
     page: float
     height: float = 648.0
     """Of the text of a page."""
+
+
+REPORT = Room(396.0, 396.0)
+"""Of a report's own tables, where no layout of a paper is chosen: lines of 5.5 inches."""
 
 
 class Float(NamedTuple):
@@ -106,28 +100,9 @@ class Float(NamedTuple):
     groups: list[Group]
 
 
-def text_width(said: str, size: float) -> float:
-    """Points of a line of text, about."""
-    return size * sum(
-        WIDTHS.get(character, 0.5) for character in said.replace("$-$", "−").replace("$<$", "<").replace("  ", QUAD)
-    )
-
-
-def paper_text(said: str) -> str:
-    """Escaped for pdfLaTeX, which has no letters beyond Latin and Greek ones; others are written as [U+4E2D]."""
-
-    def known(character: str) -> str:
-        if character.isascii() or ord(character) in ESCAPES or ord(character) < 0x180:
-            return character
-        plain = unicodedata.normalize("NFKD", character).encode("ascii", "ignore").decode()
-        return plain or f"[U+{ord(character):04X}]"
-
-    return "".join(map(known, said)).translate(ESCAPES)
-
-
 def breakable_text(said: str) -> str:
     """Escaped, with room for a line break within the names of combinations."""
-    return re.sub(r"([\[,=])(?=\S)", r"\1\\allowbreak{}", paper_text(said))
+    return re.sub(r"([\[,=])(?=\S)", r"\1\\allowbreak{}", text.latex_text(said))
 
 
 # What a table holds.
@@ -136,7 +111,7 @@ def breakable_text(said: str) -> str:
 def grid_float(name: str, grid: tables.Grid) -> Float:
     """Values or differences of arms: columns by metric, strict ones before those of answers alone."""
     metrics = sorted(grid.metrics, key=lambda metric: metric.startswith("answer_"))
-    mixed = len({text.over_prompts(cell.estimate) for cell in grid.cells.values() if cell.estimate.over}) > 1
+    mixed = len({text.for_base(cell.estimate) for cell in grid.cells.values() if cell.estimate.over}) > 1
     against = {cell.against for cell in grid.cells.values()}
     single = len(against) == 1
     rows = {row: next(cell for key, cell in grid.cells.items() if key[0] == row) for row in grid.rows}
@@ -158,7 +133,7 @@ def grid_float(name: str, grid: tables.Grid) -> Float:
 def _cell(cell: tables.Cell | None, metric: str, mixed: bool) -> Cell:
     if cell is None or math.isnan(cell.estimate.value):
         return Cell("--")
-    marks = [cell.mark, text.OVER_PROMPTS if mixed and text.over_prompts(cell.estimate) else ""]
+    marks = [cell.mark, text.FOR_BASE if mixed and text.for_base(cell.estimate) else ""]
     return _interval(cell.estimate, metric, bool(cell.against))._replace(mark=" ".join(MARKS[mark] for mark in marks if mark))
 
 
@@ -199,13 +174,10 @@ def _grid_caption(grid: tables.Grid, metrics: Sequence[str], against: str) -> st
 
 def _over(found: Sequence[estimate.Estimate]) -> list[str]:
     """What the intervals of a table are uncertain over."""
-    over = {one.over: text.over_prompts(one) for one in found if one.over}
-    seeds, prompts = ([name for name, is_prompts in over.items() if is_prompts == wanted] for wanted in (False, True))
-    if seeds and prompts:
-        return [f"Brackets: 95 % intervals over {_listed(seeds)}, with the test problems held fixed; $p$: over problems alone."]
-    if seeds:
-        return [f"Brackets: 95 % intervals over {_listed(seeds)}, with the test problems held fixed."]
-    return ["Brackets: 95 % intervals over the test problems, for these models alone."] if prompts else []
+    over = {one.over: text.for_base(one) for one in found if one.over}
+    every, one_base = ([name for name, is_one in over.items() if is_one == wanted] for wanted in (False, True))
+    marked = f"; $b$: for {_listed(one_base)}" if every and one_base else ""
+    return [f"Brackets: 95 % intervals for {_listed(every or one_base)}{marked}."] if over else []
 
 
 def contrast_float(name: str, made: contrast.Comparison) -> Float:
@@ -215,7 +187,7 @@ def contrast_float(name: str, made: contrast.Comparison) -> Float:
     names = [(made.label(row.chosen.name), *([row.chosen.value or "–"] if tuned else [])) for row in rows]
     groups = []
     for block in made.blocks:
-        leading = leading_rows(block)
+        leading = contrast.leading_rows(block)
         cells = []
         for row in block.rows:
             value = _interval(row.estimate, block.metric, False)
@@ -229,15 +201,6 @@ def contrast_float(name: str, made: contrast.Comparison) -> Float:
         groups.append(Group(tables.column_label(block.column, "" if single else block.metric), columns, cells))
     heads = ("", *([tuned.axis.rpartition(".")[2].replace("_", " ")] if tuned else []))
     return Float(name, _contrast_caption(made), names, heads, groups)
-
-
-def leading_rows(block: contrast.ComparisonBlock) -> set[str]:
-    """Names of the rows that are best as far as the tests show: those that are better than the baseline, else the baseline and
-    those that are not worse, if some row is."""
-    verdicts = {row.chosen.name: row.verdict for row in block.rows}
-    better = {name for name, verdict in verdicts.items() if verdict == "better"}
-    not_worse = {name for name, verdict in verdicts.items() if verdict not in ("worse", "missing")}
-    return better or (not_worse if "worse" in verdicts.values() else set())
 
 
 def _contrast_caption(made: contrast.Comparison) -> str:
@@ -254,7 +217,7 @@ def _contrast_caption(made: contrast.Comparison) -> str:
         tries = len(made.lineup.contenders[0].tries)
         axis = tune.axis.rpartition(".")[2].replace("_", " ")
         said.append(f"Each had {tries} values of {axis} to choose from, by the mean on {tables.column_label(tune.band)}.")
-    if any(leading_rows(block) for block in made.blocks):
+    if any(contrast.leading_rows(block) for block in made.blocks):
         said.append("Bold: the best of a column as far as these tests show.")
     return " ".join([*said, *made.caveats])
 
@@ -270,11 +233,11 @@ def table_latex(made: Float, room: Room) -> str:
     """The float, in a column where it fits and across the page where it does not; several where it is taller than a page."""
     rows, head = _row_names(made)
     spaced = [[one.replace("  ", "–––") for one in row] for row in [*rows, head]]  # an indent is an em, and estimates run short
-    first = sum(max(text_width(row[at], CELL) for row in spaced) + GAP for at in range(len(head)))
+    first = sum(max(text.text_width(row[at], CELL) for row in spaced) + GAP for at in range(len(head)))
     stacked, wide, panels = _fit(made.groups, first, room)
     kind = "table*" if wide and room.page > room.column else "table"
     line = STACKED if stacked else LINE
-    height = room.height - CAPTION * (3 + text_width(made.caption, 9.0) / (room.page if wide else room.column))
+    height = room.height - CAPTION * (3 + text.text_width(made.caption, 9.0) / (room.page if wide else room.column))
     most = int((height - HEADS - LINE * 4) / line)
     each = -(-len(rows) // -(-len(rows) // most))
     starts = range(0, len(rows), each)
@@ -302,8 +265,8 @@ def caption_text(said: str) -> str:
     """Escaped but for mathematics between dollars."""
     parts = said.split("$")
     if len(parts) % 2 == 0:
-        return paper_text(said)
-    return "".join(f"${part}$" if at % 2 else paper_text(part) for at, part in enumerate(parts))
+        return text.latex_text(said)
+    return "".join(f"${part}$" if at % 2 else text.latex_text(part) for at, part in enumerate(parts))
 
 
 def _fit(groups: list[Group], first: float, room: Room) -> tuple[bool, bool, list[list[Group]]]:
@@ -363,12 +326,12 @@ def _panel(made: Float, groups: list[Group], places: range, stacked: bool) -> li
     titles, rules, at = [], [], first + 1
     for group in groups:
         span = len(group.heads)
-        titles.append(rf"\multicolumn{{{span}}}{{c}}{{{paper_text(group.title)}}}")
+        titles.append(rf"\multicolumn{{{span}}}{{c}}{{{text.latex_text(group.title)}}}")
         rules.append(rf"\cmidrule(lr){{{at}-{at + span - 1}}}")
         at += span
-    lead = [paper_text(one) for one in head]
+    lead = [text.latex_text(one) for one in head]
     lines = [rf"{' & '.join([''] * first + titles)} \\", " ".join(rules)]
-    heads = [one if one.startswith("$") else paper_text(one) for group in groups for one in group.heads]
+    heads = [one if one.startswith("$") else text.latex_text(one) for group in groups for one in group.heads]
     lines += [rf"{' & '.join([*lead, *heads])} \\", r"\midrule"]
     under = ""
     for place in places:
@@ -376,11 +339,11 @@ def _panel(made: Float, groups: list[Group], places: range, stacked: bool) -> li
         indented = names[0].startswith("  ")
         group_name = made.names[place][0].partition("[")[0] if indented else ""
         if group_name and group_name != under:
-            lines.append(rf"{paper_text(group_name)} \\")
+            lines.append(rf"{text.latex_text(group_name)} \\")
         under = group_name
-        label = rf"\quad {paper_text(names[0][2:])}" if indented else paper_text(names[0])
+        label = rf"\quad {text.latex_text(names[0][2:])}" if indented else text.latex_text(names[0])
         cells = [cell.latex(stacked) for group in groups for cell in group.rows[place]]
-        lines.append(rf"{' & '.join([label, *map(paper_text, names[1:]), *cells])} \\{'[2pt]' if stacked else ''}")
+        lines.append(rf"{' & '.join([label, *map(text.latex_text, names[1:]), *cells])} \\{'[2pt]' if stacked else ''}")
     below = dict.fromkeys(name for group in groups for name in group.below)
     for name in below:
         cells = [shown for group in groups for shown in group.below.get(name, [""] * len(group.heads))]
@@ -403,15 +366,19 @@ def claims_latex(claims: Sequence[Mapping[str, Any]], cite: Callable[[str], str]
         what = f"{tables.column_label('', metric)}, {place}: {test['arm']}" + (f" − {test['against']}" if signed else "")
         value, low, high = (math.nan if found[key] is None else float(found[key]) for key in ("value", "low", "high"))
         shown = "--" if math.isnan(value) else _interval(estimate.Estimate(value, low, high), metric, signed).latex(False)
-        said = paper_text(claim["says"]) + cite(claim.get("source", ""))
-        bound = paper_text(_bound(test, metric, signed))
+        said = text.latex_text(claim["says"]) + cite(claim.get("source", ""))
+        bound = text.latex_text(_bound(claim, metric, signed))
         said += rf"\newline{{\scriptsize {breakable_text(what)}}}"
         lines.append(rf"{said} & {bound} & {shown} & {claim['verdict']} \\ \addlinespace[3pt]")
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", r"\end{table*}"]) + "\n"
 
 
-def _bound(test: Mapping[str, Any], metric: str, signed: bool) -> str:
-    measure = measure_of(metric)
+def _bound(claim: Mapping[str, Any], metric: str, signed: bool) -> str:
+    measure, test = measure_of(metric), claim["test"]
+    if "effect" in claim:
+        return f"published {claim['effect']:+g}".replace("-", "−")
+    if test.get("at_least") is test.get("at_most") is None and "margin" in test:
+        return f"within ±{measure.shown(test['margin'])}"
     if test.get("within") is not None:
         return " to ".join(measure.shown(one) for one in test["within"])
     sign, key = ("≥", "at_least") if test.get("at_least") is not None else ("≤", "at_most")

@@ -76,8 +76,8 @@ TERMS: tuple[str, ...] = (
     "MDE",
 )
 TERMS += ("digest", "twin", "claim", "noise floor", "answer prior", "trivial policy", "hacked", "nll", "error class")
-TERMS += ("no information", "indicated", "not testable", "vacuous", "verifier", "scale", "budget", "rollout")
-TERMS += ("sharpening", "capability")
+TERMS += ("no information", "indicated", "not tested", "not judged", "reproduced", "same sign", "contradicted", "equivalent")
+TERMS += ("verifier", "scale", "budget", "rollout", "sharpening", "capability")
 """Terms of the glossary that the page explains where they first occur in a section."""
 ARXIV = re.compile(r"arXiv:(\d{4}\.\d{4,5})")
 
@@ -153,8 +153,9 @@ def _render(made: answers.Answer, of: provenance.Provenance, gaps: list[Gap]) ->
     compared = {name: contrast.comparison_grid(one) for name, one in made.contrasts.items()}
     pair = examples.lead_pair(made, lead)
     titled = [(name, text.figure_title(spec.figures[name]), drawing) for name, drawing in made.drawings.items()]
-    key = next((one for one in titled if one[2].svg), None)
-    few = any(contrast.lacks_replicates(item.estimate) for item in made.judged)
+    drawn = [one for one in titled if one[2].svg]
+    key = next((one for one in drawn if one[0] == spec.key_figure), next(iter(drawn), None))
+    few = any(contrast.lacks_bases(item.estimate) for item in made.judged)
     return (
         page_environment()
         .get_template("page.html.jinja")
@@ -165,7 +166,7 @@ def _render(made: answers.Answer, of: provenance.Provenance, gaps: list[Gap]) ->
             caveats=(*notes.caveats_of(made.results, frame.arms(spec)), *_two_contents(made.results)),
             facts=_facts(made, of),
             claims=headline.forest_rows(made),
-            few=f"A verdict needs {contrast.LEAST_SEEDS} replicates: list more under seeds in the study." if few else "",
+            few=f"A verdict needs {contrast.LEAST_BASES} bases: list the stage of the base under seeds.vary." if few else "",
             key=key,
             worked=examples.worked_problem(made, *pair) if pair else None,
             next=headline.next_commands(made, pair, [(gap.label, gap.digest) for gap in gaps]),

@@ -88,7 +88,7 @@ def verdict_lines(report: Path) -> list[str]:
 
 def claim_lines(claims: list[dict[str, Any]], values: Mapping[str, float | None]) -> list[str]:
     """The lines of claims as in `claims.json`; `values`: estimates by arm/column/metric."""
-    return [line for claim in claims for line in (f"{claim['verdict']:<{INDENT}}{claim['says']}", _numbers(claim, values))]
+    return [line for claim in claims for line in (f"{claim['verdict']:<{INDENT - 1}} {claim['says']}", _numbers(claim, values))]
 
 
 def _numbers(claim: Mapping[str, Any], values: Mapping[str, float | None]) -> str:
@@ -104,19 +104,23 @@ def _numbers(claim: Mapping[str, Any], values: Mapping[str, float | None]) -> st
     arms = [name if value is None else f"{name} {measure.shown(value)}" for name, value in known.items()] or [test["arm"]]
     interval = f"[{_shown(found['low'], measure, signed)}, {_shown(found['high'], measure, signed)}]"
     change = f"{_shown(found['value'], measure, signed)} {interval} {measure.unit_of(signed)}".rstrip()
-    why = f" ({claim['reason']})" if claim["verdict"] == "not judged" else ""
+    why = f" ({claim['reason']})" if claim["verdict"].startswith("not ") else ""
     arrow = " -> ".join(arms)
-    return f"{'':{INDENT}}{metric} of {place}: {arrow}: {change} over {found['over']}; claimed {_claimed(test, measure)}{why}"
+    said = _claimed(test, measure, claim.get("effect"))
+    return f"{'':{INDENT}}{metric} of {place}: {arrow}: {change} for {found['over']}; {said}{why}"
 
 
 def _shown(value: float | None, measure: Measure, signed: bool) -> str:
     return measure.shown(float("nan") if value is None else value, signed)
 
 
-def _claimed(test: Mapping[str, Any], measure: Measure) -> str:
+def _claimed(test: Mapping[str, Any], measure: Measure, effect: float | None) -> str:
+    if effect is not None:
+        return f"published {effect:+g}"
     if "within" in test:
         low, high = test["within"]
-        return f"{measure.shown(low)} to {measure.shown(high)}"
-    least = "at_least" in test
-    bound = test["at_least"] if least else test["at_most"]
-    return f"at {'least' if least else 'most'} {measure.shown(bound, 'difference' in test)}"
+        return f"claimed {measure.shown(low)} to {measure.shown(high)}"
+    for key, word in (("at_least", "at least"), ("at_most", "at most")):
+        if key in test:
+            return f"claimed {word} {measure.shown(test[key], 'difference' in test)}"
+    return f"claimed within {measure.shown(test['margin'])} of each other"

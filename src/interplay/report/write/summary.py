@@ -26,7 +26,7 @@ from interplay.report.draw import figures
 from interplay.report.figure_spec import Figure
 from interplay.report.metric_spec import COUNTED, ERROR, measure_of
 from interplay.report.spec import Contrast, Lineup, ReportSpec
-from interplay.report.stats import contrast, estimate, frame
+from interplay.report.stats import contrast, estimate, frame, intervals
 from interplay.report.write import answers, plain, tables
 from interplay.results.catalog import report_spec
 from interplay.study.plan import Plan
@@ -262,16 +262,16 @@ def _of_seeds(seeds: list[str], metric: str, signed: bool) -> list[int]:
     measure, values = measure_of(metric), np.array([float(seed) for seed in seeds])
     lowest, highest = measure.support_of_differences if signed else measure.support
     unit = measure.factor * 10**measure.decimals
-    interval = estimate.t_interval(values, (lowest * unit, highest * unit))
+    interval = intervals.t_interval(values, (lowest * unit, highest * unit))
     return [round(float(number)) for number in (values.mean(), *interval)]
 
 
 def _implied(numbers: Sequence[str], metric: str, over: str) -> float:
     """The minimum detectable effect that an interval over seeds implies."""
-    if len(numbers) < 5 or "prompts" in over:
+    if len(numbers) < 5 or "prompt" in over:
         return np.nan
     low, high, *seeds = (_fraction(number, metric) for number in numbers[1:])
-    return estimate.minimum_detectable_of((high - low) / 2, len(seeds))
+    return intervals.minimum_detectable_of((high - low) / 2, len(seeds))
 
 
 def shown(number: float, metric: str) -> str:

@@ -1,6 +1,7 @@
-"""A grid as text: CSV in long form, Markdown and LaTeX for reading, all from the same cells."""
+"""A grid as text: CSV in long form and Markdown for reading, from the same cells; text escaped for LaTeX."""
 
 import re
+import unicodedata
 
 import numpy as np
 import pandas as pd
@@ -25,23 +26,32 @@ CONTRAST_FIELDS = ["column", "cell", "name", "arm", "chosen", "tuning", "estimat
 CONTRAST_FIELDS += ["against", "difference", "difference_low", "difference_high", "difference_over", "floor", "floor_low"]
 CONTRAST_FIELDS += ["floor_high", "floor_arm", "floor_twin", "identical_sd", "identical_runs", "p", "p_adjusted", "correction"]
 CONTRAST_FIELDS += ["tests", "verdict", "evaluations", "missing"]
-OVER_PROMPTS = "ᵖ"
+FOR_BASE = "ᵇ"
 ESCAPES = str.maketrans({"&": r"\&", "%": r"\%", "_": r"\_", "#": r"\#", "†": r"$^\dagger$", "‡": r"$^\ddagger$"})
 ESCAPES |= str.maketrans({"\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "^": r"\^{}", "~": r"\~{}"})
-ESCAPES |= str.maketrans({"−": "$-$", "–": "--", "·": r"$\cdot$", "<": "$<$", OVER_PROMPTS: "$^p$"})
+ESCAPES |= str.maketrans({"−": "$-$", "–": "--", "·": r"$\cdot$", "<": "$<$", FOR_BASE: "$^b$"})
+GREEK = "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi o pi rho varsigma sigma tau upsilon phi chi psi"
+LETTERS = {chr(0x3B1 + place): rf"$\{name}$" for place, name in enumerate([*GREEK.split(), "omega"]) if name != "o"}
+LETTERS |= {">": "$>$", "|": "$|$", '"': "''", "≥": r"$\geq$", "≤": r"$\leq$", "×": r"$\times$", "±": r"$\pm$", "→": r"$\to$"}
+LETTERS |= {"Δ": r"$\Delta$", "≈": r"$\approx$", "∞": r"$\infty$", "…": r"\dots{}", "’": "'", "“": "``", "”": "''", "—": "---"}
+ESCAPES |= str.maketrans(LETTERS)
+WIDTHS = {**dict.fromkeys(".,:;|' ", 0.26), **dict.fromkeys("[]()-ijlt", 0.32), **dict.fromkeys("−+=<>", 0.57), "%": 0.83}
+"""Of characters of Times in units of the type; others are about half of it."""
+QUAD = "mm"
+"""As wide as an indent."""
 ELEMENT = re.compile(r"<(?=[A-Za-z/!?])")
 """What begins an element of HTML."""
 
 
 def interval_text(estimate: Estimate, signed: bool, metric: str, marked: bool = True) -> str:
-    """`[38.0, 44.4]` in the unit of the metric, `marked` where it is uncertain over prompts and not over seeds."""
+    """`[38.0, 44.4]` in the unit of the metric, `marked` where it is for one base alone."""
     low, high = (measure_of(metric).shown(end, signed) for end in (estimate.low, estimate.high))
-    return f"[{low}, {high}]{OVER_PROMPTS if marked and over_prompts(estimate) else ''}"
+    return f"[{low}, {high}]{FOR_BASE if marked and for_base(estimate) else ''}"
 
 
-def over_prompts(estimate: Estimate) -> bool:
-    """Whether the interval is a bootstrap over prompts."""
-    return "prompts" in estimate.over
+def for_base(estimate: Estimate) -> bool:
+    """Whether the interval is for one base alone; in results of before these words, over its prompts."""
+    return estimate.over.startswith("this base") or "prompts (" in estimate.over
 
 
 def per_seed(estimate: Estimate, signed: bool, metric: str) -> str:
@@ -171,13 +181,12 @@ def grid_notes(grid: Grid) -> list[str]:
     said += [note for note in dict.fromkeys(each.note for each in METRICS) if note in used]
     said += [one.note for one in BASELINES if any(metric_row(metric).baseline is one for _, metric in grid.prior)]
     if any(not np.isnan(cell.estimate.detectable) for cell in cells):
-        said.append("MDE: the smallest true difference that this number of seeds would find with 80 % power at the 5 % level.")
+        said.append("MDE: the smallest true difference that these bases and prompts would find with 80 % power at the 5 % level.")
     said += [f"{mark}: {MARKS[mark]}." for mark in MARKS if any(cell.mark == mark for cell in cells)]
-    over = dict.fromkeys(cell.estimate.over for cell in cells if cell.estimate.over and not over_prompts(cell.estimate))
-    if over:
-        said.append(f"Intervals are uncertain over {' or '.join(over)}, with the test prompts held fixed.")
-    if any(over_prompts(cell.estimate) for cell in cells):
-        said.append(f"{OVER_PROMPTS}: uncertain over prompts alone, since there is one model or all seeds agree exactly.")
+    over = dict.fromkeys(cell.estimate.over for cell in cells if cell.estimate.over and not for_base(cell.estimate))
+    said += [f"Intervals are for {' or '.join(over)}."] if over else []
+    of_base = dict.fromkeys(cell.estimate.over for cell in cells if for_base(cell.estimate))
+    said += [f"{FOR_BASE}: for {' or '.join(of_base)}; another base may differ by more."] if of_base else []
     counts = {column_label(cell.column): cell.estimate.n_prompts for cell in cells if cell.estimate.n_prompts}
     samples = sorted({cell.estimate.n_samples for cell in cells if cell.estimate.n_samples})
     said.append(f"Prompts: {', '.join(f'{count} in {column}' for column, count in counts.items())}.")
@@ -224,39 +233,23 @@ def _markdown_rows(rows: list[list[str]], width: int) -> list[str]:
     return ["|" + "---|" * width, *(f"| {' | '.join(row)} |" for row in rows)]
 
 
-def as_latex(grid: Grid, title: str) -> str:
-    """One tabular per block (booktabs), with the notes as comments."""
-    tables = []
-    for block in grid_blocks(grid):
-        head = ["", *(_stack(column_label(column), column_label("", metric)) for column, metric in block)]
-        rows = [
-            [latex_text(grid.label(row)), *(_stack(*cell_lines(grid.cells[row, *key])) for key in block)] for row in grid.rows
-        ]
-        tables.append(_tabular(head, rows, [[name, *map(latex_text, row)] for name, row in baseline_rows(grid, block)]))
-    return _latex(title, [*([grid.caption] if grid.caption else []), *grid_notes(grid)], tables)
+def latex_text(said: str) -> str:
+    """Escaped for pdfLaTeX, which has no letters beyond Latin and Greek ones; others are written as [U+4E2D]."""
+
+    def known(character: str) -> str:
+        if character.isascii() or ord(character) in ESCAPES or ord(character) < 0x180:
+            return character
+        plain = unicodedata.normalize("NFKD", character).encode("ascii", "ignore").decode()
+        return plain or f"[U+{ord(character):04X}]"
+
+    return "".join(map(known, said)).translate(ESCAPES)
 
 
-def _latex(title: str, notes: list[str], tables: list[list[str]]) -> str:
-    said = [f"{title}. Needs \\usepackage{{booktabs}}.", *notes]
-    return "\n".join([*(f"% {' '.join(line.split())}" for line in said), *(line for table in tables for line in (*table, ""))])
-
-
-def _tabular(head: list[str], rows: list[list[str]], below: list[list[str]]) -> list[str]:
-    """A tabular of escaped cells; a rule separates the rows `below`, if any."""
-    top, middle, bottom = ([" & ".join(row) + r" \\" for row in part] for part in ([head], rows, below))
-    lines = [rf"\begin{{tabular}}{{l{'r' * (len(head) - 1)}}}", r"\toprule", *top, r"\midrule", *middle]
-    return [*lines, *([r"\midrule", *bottom] if bottom else []), r"\bottomrule", r"\end{tabular}"]
-
-
-def _stack(*shown: str) -> str:
-    first, *rest = map(latex_text, shown)
-    stacked = r" \\ ".join([first, *(rf"{{\scriptsize {line}}}" for line in rest)])
-    return rf"\shortstack[r]{{{stacked}}}"
-
-
-def latex_text(text: str) -> str:
-    """Escaped for LaTeX."""
-    return text.translate(ESCAPES)
+def text_width(said: str, size: float) -> float:
+    """Points of a line of text, about."""
+    return size * sum(
+        WIDTHS.get(character, 0.5) for character in said.replace("$-$", "−").replace("$<$", "<").replace("  ", QUAD)
+    )
 
 
 # A contrast as text, from the same rows.
@@ -316,13 +309,13 @@ def contrast_notes(made: Comparison) -> list[str]:
     against, tune, seeds = made.lineup.against, made.contrast.tune, made.blocks[0].rows[0].estimate.seeds if made.blocks else ()
     rows = [row for block in made.blocks for row in block.rows]
     holm = made.contrast.correction == "holm"
-    sources = f"; {OVER_PROMPTS}: the bootstrap over prompts" if any(over_prompts(row.gap) for row in rows) else ""
+    of_base = f"; {FOR_BASE}: for this base alone" if any(for_base(row.gap) for row in rows) else ""
     adjusted = f". Adjusted by Holm's method for all {made.tests} comparisons of this table" if holm else ""
     said = [
         f"Percent; differences to {against} in points, with the 95 % interval in brackets and the value at each seed.",
         f"Better or worse: p{', adjusted,' if holm else ''} is below 0.05 and the difference is larger than the noise floor. All "
         "else is no information: these runs show no difference, which does not make the two equal.",
-        f"p: the paired t test over seeds{sources}{adjusted}.",
+        f"p: the t test of the interval, paired by seed and prompt{of_base}{adjusted}.",
     ]
     if tune is not None:
         tries = len(made.lineup.contenders[0].tries)
@@ -381,13 +374,3 @@ def contrast_markdown(made: Comparison, title: str) -> str:
         head = f"| {' | '.join(map(markdown_text, names))} |"
         blocks.append([markdown_text(contrast_caption(block)), "", head, *_markdown_rows(rows, len(names))])
     return _markdown(title, blocks, contrast_notes(made))
-
-
-def contrast_latex(made: Comparison, title: str) -> str:
-    """One tabular per block (booktabs), with captions and notes as comments."""
-    head, tables = [*map(latex_text, contrast_heads(made))], []
-    for block in made.blocks:
-        cells = [contrast_cells(made, block, row) for row in block.rows]
-        rows = [[latex_text(" ".join(lines[:2])) for lines in row] for row in cells]
-        tables.append([f"% {contrast_caption(block)}", *_tabular(head, rows, [])])
-    return _latex(title, contrast_notes(made), tables)

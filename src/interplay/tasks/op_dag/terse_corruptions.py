@@ -142,7 +142,8 @@ def first_wrong(problem: dag.Problem, completion: str, goal_first: bool) -> tupl
     problem (intermediate names are not followed here), and in reverse problems.
 
     A step is wrong if it is unreadable, is about a node that the goal does not need or that had its step, has a wrong value or
-    wrong parents, values a node before its parents, or values one with parents before the goal is unfolded."""
+    wrong parents, values a node before its parents, or values one with parents before the goal is unfolded. So is one that does
+    not name the node's parents where this is due: in the unfolding, and in every step of a leaf_first solution."""
     if problem.mode != dag.FORWARD:
         return None
     progress = Progress(set() if goal_first else set(range(problem.necessary)), set())
@@ -151,7 +152,7 @@ def first_wrong(problem: dag.Problem, completion: str, goal_first: bool) -> tupl
         if effect is None:
             return None
         unfolded = len(progress.defined) == problem.necessary
-        if _wrong(problem, effect, progress, unfolded):
+        if _wrong(problem, effect, progress, unfolded, goal_first):
             return start, effect[0], progress
         (progress.valued if unfolded else progress.defined).add(effect[0])
     return None
@@ -175,11 +176,13 @@ def _effect(problem: dag.Problem, text: str) -> terse_verifier.Effect | None:
     return terse_verifier.judge_step(plan, step) if step.letters.union(step.name) <= plan.places.keys() else None
 
 
-def _wrong(problem: dag.Problem, effect: terse_verifier.Effect, progress: Progress, unfolded: bool) -> bool:
+def _wrong(problem: dag.Problem, effect: terse_verifier.Effect, progress: Progress, unfolded: bool, goal_first: bool) -> bool:
     place, bits = effect
     if place >= problem.necessary or bits & (dag.UNREADABLE | dag.EXTRA | dag.BAD_VALUE | dag.BAD_PARENTS):
         return True
     parents = set(problem.nodes[place].parents)
+    if parents and not bits & dag.NAMED and not (unfolded and goal_first):
+        return True
     if not unfolded:  # the definition of a leaf is its value
         return place in progress.defined or bool(bits & dag.VALUED and parents)
     return not bits & dag.VALUED or place in progress.valued or not parents <= progress.valued

@@ -1,0 +1,272 @@
+"""Claims: a sentence with its test, what was published, and the premises without which it is not tested."""
+
+import math
+from typing import Annotated, Literal
+
+from pydantic import model_validator
+
+from interplay.core.model import Model, Since
+from interplay.report.metric_spec import check_column, check_metric, find_metric, measure_of
+
+
+class Test(Model):
+    """What a claim asserts: `value` in a range or on one side of a bound, or `difference` of two arms on one side of a bound."""
+
+    value: str | None = None
+    """Metric of `arm` on `band`, to lie `within` [low, high], `at_least` or `at_most`; metrics and bounds are fractions, not
+    percent. The interval of a share ends at 0 and at 1."""
+    difference: str | None = None
+    """Metric of `arm` minus that of `against`, on `band`."""
+    band: str = ""
+    """A band, or `op:N` for a single op."""
+    recorded: Annotated[str | None, Since(None)] = None
+    """In place of a band a stage of the arms' paths: the metric is a key of the metrics in its record, such as
+    entropy_last, length_last or reward_last of stage rl."""
+    arm: str
+    """The arm that is judged."""
+    against: str | None = None
+    """The arm that it is compared with, for `difference`."""
+    within: tuple[float, float] | None = None
+    """Range of `value`, ends included, in [0, 1] but for what is recorded."""
+    at_least: float | None = None
+    """Least `difference`, in [-1, 1], of nll in nats per token; or least `value`, in [0, 1] but for what is recorded."""
+    at_most: float | None = None
+    """Largest `difference` or `value`, likewise."""
+    margin: Annotated[float | None, Since(None)] = None
+    """Largest absolute `difference` that counts as none: the two are *equivalent* where the interval lies within it."""
+
+    @model_validator(mode="after")
+    def _one_place(self) -> "Test":
+        if (self.band == "") == (self.recorded is None):
+            raise ValueError("give either band or recorded")
+        if self.recorded is None:
+            check_column(self.band)
+        return self
+
+    @property
+    def metric(self) -> str:
+        """What is judged, by itself or as a difference."""
+        return str(self.value or self.difference)
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """The range that it claims, that of the margin where it claims nothing else; open sides are infinite."""
+        if self.within is not None:
+            return self.within
+        if self.at_least is None and self.at_most is None and self.margin is not None:
+            return -self.margin, self.margin
+        return (-math.inf if self.at_least is None else self.at_least, math.inf if self.at_most is None else self.at_most)
+
+    @model_validator(mode="after")
+    def _margin_of_a_difference(self) -> "Test":
+        if self.margin is not None and (self.difference is None or self.margin <= 0):
+            raise ValueError(f"margin = {self.margin:g} must be above 0, and belongs to a difference")
+        return self
+
+    @model_validator(mode="after")
+    def _one_form(self) -> "Test":
+        if (self.value is None) == (self.difference is None):
+            raise ValueError("give either value or difference")
+        if self.recorded is None:
+            check_metric(self.metric)
+        if self.value is not None:
+            if (found := find_metric(self.value)) and not found.alone and self.recorded is None:
+                raise ValueError(
+                    f"value = '{self.value}' has no range that holds for every model; claim a difference of {self.value}"
+                )
+            if self.against or sum(bound is not None for bound in (self.within, self.at_least, self.at_most)) != 1:
+                raise ValueError("value takes one of within: [low, high], at_least, at_most, and no against")
+        else:
+            if self.against is None or self.within is not None or None not in (self.at_least, self.at_most):
+                raise ValueError("difference takes against and one of at_least, at_most")
+            if self.against == self.arm:
+                raise ValueError(f"against = {self.arm!r} is the arm itself: the difference is 0; name another arm")
+        return self
+
+    @model_validator(mode="after")
+    def _fractions(self) -> "Test":
+        """Shares and means of scores lie in [0, 1]: by other bounds a verdict is certain before the study runs."""
+        if self.recorded is not None or not measure_of(self.metric).bounded:
+            return self
+        if self.within is not None and not 0 <= self.within[0] <= self.within[1] <= 1:
+            raise ValueError(f"within = {list(self.within)} must hold 0 <= low <= high <= 1: fractions, not percent")
+        for key, bound in (("at_least", self.at_least), ("at_most", self.at_most), ("margin", self.margin)):
+            least = -1 if self.value is None else 0
+            if bound is not None and not least <= bound <= 1:
+                raise ValueError(f"{key} = {bound:g} must lie in [{least}, 1]: fractions, not percent")
+        return self
+
+
+class Published(Model):
+    """An effect that was published, from which the thresholds of a claim are taken."""
+
+    effect: float
+    """The difference that was found, in the unit in which it is shown here: points, of nll nats per token."""
+    source: str = ""
+    """Where: paper, figure, metric."""
+
+    @model_validator(mode="after")
+    def _some_effect(self) -> "Published":
+        if self.effect == 0:
+            raise ValueError("effect = 0 has no sign to reproduce; claim a `margin` instead")
+        return self
+
+
+class Headroom(Model):
+    """An arm has room on a band: neither at its floor nor at its ceiling."""
+
+    arm: str
+    """The arm, mostly the base."""
+    band: str = ""
+    """A band, or `op:N`; empty: that of the test."""
+    low: float = 0.05
+    """Least value, as a fraction: room to fall."""
+    high: float = 0.95
+    """Largest value: room to rise."""
+    value: str | None = None
+    """Metric; null: that of the test."""
+
+
+class Above(Model):
+    """An arm scores above a level, the whole interval."""
+
+    arm: str
+    """The arm."""
+    band: str = ""
+    """A band, or `op:N`; empty: that of the test."""
+    than: Literal["answer_prior"] | float
+    """answer_prior: what drawing answers without reading the problem scores; or a fraction."""
+    value: str | None = None
+    """Metric; null: that of the test. With answer_prior one of answers, such as answer_pass@1."""
+
+    @model_validator(mode="after")
+    def _has_a_prior(self) -> "Above":
+        row = find_metric(self.value) if self.value else None
+        if self.than == "answer_prior" and (row is None or row.baseline is None):
+            raise ValueError(f"value = {self.value!r} has no answer prior; give one that has, such as answer_pass@1")
+        return self
+
+
+class Improves(Model):
+    """A positive control: an arm is better than another by so much, the whole interval."""
+
+    arm: str
+    """The arm of which it is known that it improves."""
+    against: str
+    """The arm that it is compared with, mostly the base."""
+    by: float = 0.0
+    """Least difference, as a fraction."""
+    band: str = ""
+    """A band, or `op:N`; empty: that of the test."""
+    value: str | None = None
+    """Metric; null: that of the test."""
+
+
+class Premise(Model):
+    """What must hold for a claim to be tested; one of these."""
+
+    acts: str | None = None
+    """An arm whose training changed the weights that it started from, at some seed."""
+    headroom: Headroom | None = None
+    """An arm has room to rise and to fall."""
+    above: Above | None = None
+    """An arm is above the answer prior, or a level."""
+    improves: Improves | None = None
+    """A positive control: an arm that is known to improve does."""
+
+    @model_validator(mode="after")
+    def _just_one(self) -> "Premise":
+        if len(self.model_fields_set - {key for key in self.model_fields_set if getattr(self, key) is None}) != 1:
+            raise ValueError("a premise is one of acts, headroom, above, improves; list several as several")
+        return self
+
+    @property
+    def of(self) -> Headroom | Above | Improves | None:
+        """What it measures; null where it asks whether an arm acts."""
+        return self.headroom or self.above or self.improves
+
+    @property
+    def arms(self) -> dict[str, str]:
+        """Key -> arm that it names."""
+        if self.of is None:
+            return {"acts": str(self.acts)}
+        return {key: getattr(self.of, key) for key in ("arm", "against") if hasattr(self.of, key)}
+
+
+SUPPORTED, REFUTED, EQUIVALENT, NO_INFORMATION = "supported", "refuted", "equivalent", "no information"
+REPRODUCED, SAME_SIGN, CONTRADICTED = "reproduced", "same sign", "contradicted"
+INDICATED, INDICATED_AGAINST = "indicated", "indicated against"
+NOT_TESTED, NOT_JUDGED = "not tested", "not judged"
+FOR, AGAINST = (SUPPORTED, REPRODUCED, SAME_SIGN, EQUIVALENT), (REFUTED, CONTRADICTED)
+"""Verdicts of an interval that say something, for the claim and against it."""
+
+
+class Claim(Model):
+    """A sentence with a source and a statistical test."""
+
+    says: str
+    """The sentence."""
+    source: str = ""
+    """Paper and figure that it comes from."""
+    published: Annotated[str | Published, Since("")] = ""
+    """What was found there, in words; or as `{effect: 42, source: ...}` the difference, from which the verdict is then taken: of
+    the interval [L, U] in its direction *contradicted* (U < effect / 2), *reproduced* (effect / 2 <= L and U <= 2 effect), *same
+    sign* (L > 0), else *no information*."""
+    scale_note: Annotated[str, Since("")] = ""
+    """Where the scale, rather than the claim, may explain that it comes out otherwise here."""
+    test: Test
+    """What is measured, and without a published effect the threshold."""
+    requires: Annotated[list[Premise], Since([])] = []
+    """Premises and positive controls: where one fails the verdict is *not tested*, with the reason. That the arm under test acted
+    is required of every claim."""
+
+    @model_validator(mode="after")
+    def _one_threshold(self) -> "Claim":
+        test, bounded = self.test, not all(map(math.isinf, self.test.bounds))
+        if isinstance(self.published, Published):
+            if test.difference is None or bounded:
+                raise ValueError("published.effect gives the thresholds of a difference; leave at_least, at_most and margin out")
+        elif not bounded:
+            raise ValueError("test: difference takes against and one of at_least, at_most, or margin, or published.effect")
+        for premise in self.requires:
+            if premise.of is not None and test.recorded is not None and not (premise.of.band and premise.of.value):
+                raise ValueError("requires: give the band and the value, since the test has none")
+        return self
+
+    @property
+    def effect(self) -> float | None:
+        """The published effect, as a fraction."""
+        return self.published.effect / measure_of(self.test.metric).factor if isinstance(self.published, Published) else None
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """The range that it claims: with a published effect from half of it to twice; open sides are infinite."""
+        if self.effect is None:
+            return self.test.bounds
+        low, high = sorted((self.effect / 2, self.effect * 2))
+        return low, high
+
+    @property
+    def thresholds(self) -> list[float]:
+        """Where the verdict changes."""
+        of_margin = [] if self.test.margin is None else [-self.test.margin, self.test.margin]
+        ends = dict.fromkeys([*self.bounds, *of_margin, *([] if self.effect is None else [0.0])])
+        return [end for end in ends if math.isfinite(end)]
+
+    def word(self, low: float, high: float) -> str:
+        """The verdict of an interval over enough bases: the first of these that holds."""
+        if self.effect is not None:
+            effect = abs(self.effect)
+            low, high = (low, high) if self.effect > 0 else (-high, -low)
+            if high < effect / 2:
+                return CONTRADICTED
+            if effect / 2 <= low and high <= 2 * effect:
+                return REPRODUCED
+            return SAME_SIGN if low > 0 else NO_INFORMATION
+        least, most = self.test.bounds
+        tied = self.test.margin is not None and -self.test.margin <= low and high <= self.test.margin
+        if least <= low and high <= most:
+            return EQUIVALENT if tied and self.test.at_least is self.test.at_most is None else SUPPORTED
+        if high < least or low > most:
+            return REFUTED
+        return EQUIVALENT if tied else NO_INFORMATION
