@@ -123,6 +123,10 @@ def test_payloads_come_back_from_the_remote_in_another_clone(
     for path in origin.folder.glob("results/pretrain/*/model/*"):
         assert (clone.folder / path.relative_to(origin.folder)).read_bytes() == path.read_bytes()
     assert clone.records() == finished.records()
+    ran = clone.snakemake("study=quickstart", "scale=smoke")
+    assert ran.returncode == 0, ran.stderr
+    assert "Job stats" not in ran.stdout + ran.stderr, "the second machine computes nothing"
+    assert not list(clone.folder.glob("results/*/*/telemetry.json"))
 
 
 def must(laboratory: Laboratory, *command: str) -> str:

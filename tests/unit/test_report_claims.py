@@ -174,6 +174,13 @@ def test_the_words_partition_all_cases(interval: list[float], at: float, form: s
         ({"test": {"margin": -0.1}}, "margin = -0.1 must be above 0"),
         ({"test": {"at_least": 0.1}, "requires": [{"acts": "rl", "headroom": {"arm": "base"}}]}, "a premise is one of"),
         ({"test": {"at_least": 0.1}, "requires": [{"above": {"arm": "rl", "than": "answer_prior"}}]}, "has no answer prior"),
+        ({"test": {"at_least": 0.1}, "requires": [{"headroom": {"arm": "rl", "high": 60}}]}, "high = 60 .*not percent"),
+        (
+            {"test": {"at_least": 0.1}, "requires": [{"headroom": {"arm": "rl", "low": 0.5, "high": 0.4}}]},
+            "low = 0.5 must be below",
+        ),
+        ({"test": {"at_least": 0.1}, "requires": [{"improves": {"arm": "rl", "against": "rl"}}]}, "is the arm itself"),
+        ({"test": {"at_least": 0.1}, "requires": [{"headroom": {"arm": "rl", "value": "strct"}}]}, "strct"),
     ],
 )
 def test_a_claim_without_one_threshold_or_with_a_premise_that_is_none_is_refused(claim: dict, message: str) -> None:

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -48,13 +48,13 @@ def find_damage(folders: Sequence[Path], results: Path) -> Damage:
     damage = [wrong for _, found in checked for wrong in found]
     damage += payloads.find_damage(files, metrics.Progress(len(files), "files").update)
     broken = {wrong.stage for wrong in damage}
-    damage += [wrong for folder in folders if folder not in broken for wrong in contradictions(folder, results)]
+    damage += [wrong for folder in folders if folder not in broken for wrong in contradictions(folder, results, broken)]
     return Damage(damage, len(files), sum(file.size for file in files))
 
 
-def contradictions(out: Path, results: Path) -> Iterator[payloads.Damage]:
+def contradictions(out: Path, results: Path, broken: Set[Path] = frozenset()) -> Iterator[payloads.Damage]:
     """Without training: what in a finished stage, whose files are as recorded, does not follow from its other files and from its
-    inputs, and other contents of its digest. Of a stage whose inputs are not here, the latter alone."""
+    inputs, and other contents of its digest. Of a stage whose inputs are not here, or are `broken`, the latter alone."""
     from interplay.results import check  # torch: not for a mistyped study
 
     yield from (payloads.Damage(out, line) for line in stages.other_contents(results, out))
@@ -62,14 +62,17 @@ def contradictions(out: Path, results: Path) -> Iterator[payloads.Damage]:
     for role, ref in record["deps"].items():
         digest, step = artifact.split_ref(ref)
         found = next((path.parent for path in results.glob(f"*/{digest}/record.json")), None)
-        if found is None:
+        if found is None or found in broken:
             return
         inputs[role] = artifact.at_step(found, step)
     if table.makes(out.parent.name) != "report":
         yield from check.contradictions(out, inputs)
         return
-    for line in answers.differing_answers(ReportSpec.model_validate(record["spec"]), inputs, out):
-        yield payloads.Damage(out, line)
+    try:
+        for line in answers.differing_answers(ReportSpec.model_validate(record["spec"]), inputs, out):
+            yield payloads.Damage(out, line)
+    except Exception as error:  # altered files may break any reader
+        yield payloads.Damage(out, check.not_checked(out, error))
 
 
 class Segment(NamedTuple):

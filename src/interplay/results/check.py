@@ -48,8 +48,12 @@ def contradictions(out: Path, inputs: Mapping[str, Path]) -> Iterator[Damage]:
             for line in check(out, record, inputs):
                 yield Damage(out, line)
         except Exception as error:  # altered files may break any reader
-            why = " ".join([type(error).__name__, *str(error).splitlines()[:1]])
-            yield Damage(out, f"{out}: cannot be checked ({why})")
+            yield Damage(out, not_checked(out, error))
+
+
+def not_checked(out: Path, error: Exception) -> str:
+    """A line on a stage that cannot be read as what it is."""
+    return f"{out}: cannot be checked ({' '.join([type(error).__name__, *str(error).splitlines()[:1]])})"
 
 
 def _states(out: Path, record: dict[str, Any], inputs: Mapping[str, Path]) -> Iterator[str]:

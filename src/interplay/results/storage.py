@@ -243,10 +243,12 @@ def find_garbage(configs: Path, results: Path, extra: Iterable[Path] = (), older
 
     Raises UserError when a lock cannot be read, or there is none: everything would be unreachable."""
     read, found = locks.read_locks(configs, extra), state.scan_results(results)
-    held = {name: set(stages) for name, stages in read.items()}
-    if not held:
+    held = {name: set(lock.stages) for name, lock in read.items() if lock.stages}
+    if not read:
         remedy = "`interplay plan --all --write` writes locks"
         raise model.UserError(f"{configs / 'plans'}: holds no lock, so nothing is known to be needed; {remedy}")
+    if found.keys() - set().union(*held.values()):  # else all is in the other locks
+        held |= {name: set(locks.whole_stages(lock, configs)) for name, lock in read.items() if not lock.stages}
     library = state.Library({}, results, found, locks.stages_of(read))
     roots = _roots(configs, results, held, found, library, older_than)
     kept = set().union(*held.values(), artifact.closure(roots, lambda digest: library.deps(digest).values()))

@@ -19,7 +19,7 @@ from interplay.model import decoder, device, folder
 from interplay.optim import distributed, optimizer
 from interplay.rl import continuation, draw, edits, records, sampler, samplers
 from interplay.rl.advantages import advantages, critic, cut_segments, update_baselines
-from interplay.rl.batch import Batch, Memory, StepContext, join, offsets, take
+from interplay.rl.batch import Batch, Memory, StepContext, join, offsets, seams_of, take
 from interplay.rl.rewards import score_completions
 from interplay.rl.spec import RLSpec
 from interplay.rl.update import Learner, bearing, entropy_of, likelihood_of, update
@@ -173,7 +173,7 @@ def assembled(
         ),
         sampler=samplers.build_sampler(spec.method.sampler, deck),
         memory=Memory(len(pool.rows)),
-        critic=critic(spec, policy, how.micro_batch_tokens),
+        critic=critic(spec.method.critic, policy, spec.dtype, how.micro_batch_tokens),
         stack=stack,
         numerics=execution.STACKED if stack else "",
     )
@@ -273,7 +273,7 @@ def stepped(
         return continuation.kept_rollouts(drawn[-1], now)
 
     now = StepContext(
-        method=spec.method,
+        method=seams_of(spec.method),
         memory=world.memory,
         step=step,
         progress=(step - 1) / max(spec.steps - 1, 1),

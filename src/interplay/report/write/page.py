@@ -177,6 +177,7 @@ def _render(made: answers.Answer, of: provenance.Provenance, gaps: list[Gap]) ->
             figures=[one for one in titled if one is not key],
             tables=[present_table(name, grid, _table_title(spec, name, grid)) for name, grid in made.grids.items()],
             contrasts=[present_contrast(name, one) for name, one in made.contrasts.items()],
+            absent=examples.absent_payloads(made.results),
             rollouts=examples.rollouts(made, pair[:2] if pair else ()),
             provenance=provenance_data(spec, made.grids | compared, of, anchors),
             spent=budget.stage_costs(of),
