@@ -184,19 +184,16 @@ def _pull_stages(plans: list[Plan]) -> None:
         artifact.check(folder)
     present, unstored = len(folders) - len(wanted), len(wanted) - len(known)
     print_visible(f"{count} files of {len(known)} stages pulled; {present} were here, {unstored} are not stored")
-<<<<<<< HEAD
-    for folder in sorted(other):
-        numerics = numerics_class(artifact.record(folder)).name
-        print_visible(f"{folder}: one digest, two contents: made here ({numerics}), and the store has another; keep one")
-    if other:
-        raise UserError("store pull: nothing of these was pulled; remove the folder of a stage to take what is stored")
-=======
     for plan in plans if count else []:
         page = artifact.folder(RESULTS, "report", plan.report) / "report.html"
         if page.exists():
             page.unlink()
             print_visible(results.report_lines(plan)[-1])
->>>>>>> main
+    for folder in sorted(other):
+        numerics = numerics_class(artifact.record(folder)).name
+        print_visible(f"{folder}: one digest, two contents: made here ({numerics}), and the store has another; keep one")
+    if other:
+        raise UserError("store pull: nothing of these was pulled; remove the folder of a stage to take what is stored")
 
 
 def _pull_records(plans: list[Plan]) -> None:

@@ -14,12 +14,8 @@ from pyarrow import parquet
 from interplay.core import artifact, execution
 from interplay.core.metrics import clock, quantity, read_telemetry
 from interplay.core.model import UserError, nearest_name
-<<<<<<< HEAD
-from interplay.kinds.stages import flat_leaves, non_default_leaves, numerics_class, other_contents
-=======
 from interplay.data.sets import Choice, find_groups, open_kept, rows_at
-from interplay.kinds.stages import flat_leaves, non_default_leaves
->>>>>>> main
+from interplay.kinds.stages import flat_leaves, non_default_leaves, numerics_class, other_contents
 from interplay.kinds.table import makes
 from interplay.report.write.plain import aligned, pairs, short, size
 from interplay.tasks.transcripts import MARK
