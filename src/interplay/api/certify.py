@@ -11,18 +11,19 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence, Set
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pyarrow.parquet as pq
+import torch
+
 from interplay.api import single
-from interplay.core import artifact, execution, metrics
-from interplay.core.digest import canonical_json
-from interplay.core.model import UserError, plural
+from interplay.core import artifact, execution, metrics, model
+from interplay.evaluate import sampling
 from interplay.kinds import stages, table
-from interplay.report.spec import ReportSpec
+from interplay.optim import optimizer
 from interplay.report.write import answers
-from interplay.results import payloads
+from interplay.results import check, payloads
 from interplay.study.plan import Plan, Stage
 
 PROVEN_SHARE = 0.95
@@ -55,8 +56,6 @@ def find_damage(folders: Sequence[Path], results: Path) -> Damage:
 def contradictions(out: Path, results: Path, broken: Set[Path] = frozenset()) -> Iterator[payloads.Damage]:
     """Without training: what in a finished stage, whose files are as recorded, does not follow from its other files and from its
     inputs, and other contents of its digest. Of a stage whose inputs are not here, or are `broken`, the latter alone."""
-    from interplay.results import check  # torch: not for a mistyped study
-
     yield from (payloads.Damage(out, line) for line in stages.other_contents(results, out))
     record, inputs = artifact.record(out), dict[str, Path]()
     for role, ref in record["deps"].items():
@@ -66,11 +65,12 @@ def contradictions(out: Path, results: Path, broken: Set[Path] = frozenset()) ->
             return
         inputs[role] = artifact.at_step(found, step)
     if table.makes(out.parent.name) != "report":
-        yield from check.contradictions(out, inputs)
+        yield from (payloads.Damage(out, line) for line in check.contradictions(out, inputs))
         return
     try:
-        for line in answers.differing_answers(ReportSpec.model_validate(record["spec"]), inputs, out):
-            yield payloads.Damage(out, line)
+        with tempfile.TemporaryDirectory() as scratch:
+            for line in answers.differing_answers(record["spec"], inputs, out, Path(scratch)):
+                yield payloads.Damage(out, line)
     except Exception as error:  # altered files may break any reader
         yield payloads.Damage(out, check.not_checked(out, error))
 
@@ -109,14 +109,14 @@ def study_segments(plan: Plan, results: Path) -> tuple[list[Segment], int]:
             unfinished += 1
         elif not row.reads_light and "sha256" not in row.spec.model_fields:
             if absent := artifact.absent(out):
-                raise UserError(f"{out / absent[0]}: not here; `interplay store pull {plan.study}` gets what the remote has")
+                raise model.UserError(
+                    f"{out / absent[0]}: not here; `interplay store pull {plan.study}` gets what the remote has"
+                )
             found += _segments(stage, out)
     return found, unfinished
 
 
 def _segments(stage: Stage, out: Path) -> list[Segment]:
-    from interplay.evaluate import sampling
-    from interplay.optim import optimizer
 
     states = [(0, ""), *((int(one["step"]), str(one["sha256"])) for one in optimizer.listed_segments(out)), (0, "")]
     if table.makes(stage.kind) == "samples":
@@ -124,7 +124,7 @@ def _segments(stage: Stage, out: Path) -> list[Segment]:
         size = sampling.shard_size(int(stage.as_json()["spec"]["num_samples"]), _run_block(out).engine_batch)
         states = [(start, "") for start in range(0, problems, size)] + [(0, "")]
     known = (stage.digest, stage.kind, stage.label, artifact.checksum(out / "record.json"))
-    return [Segment(*known, first, last, start, end) for (first, start), (last, end) in pairwise(states)]
+    return [Segment(*known, first, last, start, end) for (first, start), (last, end) in zip(states, states[1:], strict=False)]  # noqa: RUF007
 
 
 def _run_block(out: Path) -> execution.Run:
@@ -135,7 +135,7 @@ def _run_block(out: Path) -> execution.Run:
 def draw(segments: Sequence[Segment], count: int, seed: int) -> list[Segment]:
     """`count` different segments, or all where there are fewer: the first by a checksum of the seed, of all segments with the
     checksums of their records and states, and of their own name."""
-    whole = canonical_json([seed, [list(one) for one in segments]])
+    whole = repr([seed, *map(tuple, segments)])
     return sorted(segments, key=lambda one: hashlib.sha256(f"{whole} {one.digest} {one.first}".encode()).digest())[:count]
 
 
@@ -200,7 +200,6 @@ def _described(known: Path) -> dict[str, Any]:
 def _put_start(segment: Segment, known: Path, out: Path) -> None:
     """What the segment starts from, where the stage had it on its way: the training state with all lines and models until then,
     or the samples of the other shards."""
-    from interplay.optim import optimizer
 
     if table.makes(segment.kind) == "samples":
         _put_other_shards(segment, known, out)
@@ -216,9 +215,6 @@ def _put_start(segment: Segment, known: Path, out: Path) -> None:
 
 
 def _put_other_shards(segment: Segment, known: Path, out: Path) -> None:
-    import pyarrow.parquet as pq
-
-    from interplay.evaluate import sampling
 
     metrics, samples = artifact.record(known)["metrics"], pq.read_table(known / "samples.parquet")
     each, problems = int(metrics["n_samples"]), int(metrics["n_prompts"])
@@ -252,7 +248,6 @@ def _compare_stage(known: Path, out: Path) -> tuple[list[str], str]:
 
 def _compare_state(segment: Segment, known: Path, out: Path) -> tuple[list[str], str]:
     """The training state at the end of a segment, and the lines and models of its steps."""
-    from interplay.optim import optimizer
 
     listed = {int(one["step"]): str(one["sha256"]) for one in optimizer.listed_segments(known)}
     steps = [step for step in listed if segment.first < step <= segment.last]
@@ -281,8 +276,6 @@ def _step_of(name: str) -> int:
 
 
 def _first(names: Sequence[str], known: Path, out: Path) -> str:
-    from interplay.results import check
-
     return next((f"{name}: {where}" for name in names if (where := check.first_difference(known / name, out / name))), "")
 
 
@@ -325,7 +318,6 @@ def _entry(one: Checked, results: Path) -> dict[str, Any]:
 
 def machine() -> dict[str, Any]:
     """The processor with its instructions, and what libraries may use of them."""
-    import torch
 
     lines = metrics.CPUS.read_text().splitlines() if metrics.CPUS.exists() else []
     flags = next((line.partition(":")[2].split() for line in lines if line.startswith(("flags", "Features"))), [])
@@ -342,7 +334,7 @@ def summary(found: dict[str, Any], file: Path | None) -> str:
     classes = sorted({one["numerics"] for one in found["checked"]})
     lines = [
         f"{found['study']} at scale {found['scale']}: {found['result']}",
-        f"{drawn} of {plural(total, 'segment')} made again; {said}",
+        f"{drawn} of {model.plural(total, 'segment')} made again; {said}",
         f"seed {found['seed']}, numerics {'; '.join(classes)}, on {found['machine'].get('cpu', 'an unnamed processor')}",
     ]
     return "\n".join([*lines, *([f"written to {file}"] if file else [])])
@@ -366,7 +358,7 @@ def contradicted(found: dict[str, Any], plan: Plan, results: Path) -> list[str]:
         lines.append(f"seed {found['seed']} draws other segments of these results")
     differing = [one for one in found["checked"] if one["difference"]]
     if (found["result"] == CERTIFIED) == bool(differing):
-        lines.append(f"result: {found['result']}, but {plural(len(differing), 'segment')} differed")
+        lines.append(f"result: {found['result']}, but {model.plural(len(differing), 'segment')} differed")
     lines += [f"{one['kind']} {one['digest']}: differed when it was made again; {one['difference']}" for one in differing]
     return lines
 
@@ -377,7 +369,7 @@ def read_certificate(file: Path) -> dict[str, Any]:
     wanted = {"study": str, "scale": str, "lock": str, "segments": int, "drawn": int, "seed": int, "result": str, "checked": list}
     keys = [*Segment._fields, "difference"]
     if not isinstance(found, dict) or (wrong := [key for key, kind in wanted.items() if not isinstance(found.get(key), kind)]):
-        raise UserError(f"{file}: not a certificate{f'; {wrong[0]} is missing' if isinstance(found, dict) else ''}")
+        raise model.UserError(f"{file}: not a certificate{f'; {wrong[0]} is missing' if isinstance(found, dict) else ''}")
     if not all(isinstance(one, dict) and set(keys) <= one.keys() for one in found["checked"]):
-        raise UserError(f"{file}: not a certificate; an entry of checked lacks one of {', '.join(keys)}")
+        raise model.UserError(f"{file}: not a certificate; an entry of checked lacks one of {', '.join(keys)}")
     return found

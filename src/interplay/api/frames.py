@@ -11,11 +11,10 @@ import pandas as pd
 from pyarrow import parquet
 
 from interplay.core import artifact, metrics as store_metrics, model
-from interplay.kinds.stages import other_contents
 from interplay.kinds.table import makes
 from interplay.report import metric_spec
 from interplay.report.spec import ReportArm
-from interplay.report.stats import contrast, estimate, frame, notes, power
+from interplay.report.stats import contrast, estimate, frame, notes, power, provenance
 from interplay.report.write import plain
 from interplay.results import catalog, state as study_state
 from interplay.study import arms, expand
@@ -115,9 +114,8 @@ def read(study: str, scale: str | None, configs: Path, results: Path) -> Loaded:
     found = study_state.scan_results(results)
     folders = {digest: artifact.folder(results, stage.kind, digest) for digest, stage in plan.stages.items()}
     states = {digest: found[digest].state if digest in found else study_state.NEW for digest in plan.stages}
-    for digest, out in folders.items():
-        for line in other_contents(results, out) if states[digest] == "done" else ():
-            warnings.warn(line, stacklevel=3)
+    for line in provenance.two_contents(folders.values()):
+        warnings.warn(line, stacklevel=3)
     spec = catalog.report_spec(plan)
     values: list[dict[str, Any]] = []
     curves: list[dict[str, Any]] = []

@@ -11,7 +11,6 @@ from interplay.cli import common
 from interplay.cli.common import CONFIGS, RESULTS, argument, command, flag, option
 from interplay.core import artifact, metrics
 from interplay.core.model import UserError, print_visible
-from interplay.kinds.stages import numerics_class
 from interplay.kinds.table import KINDS
 from interplay.results import payloads
 from interplay.study.plan import Plan
@@ -189,8 +188,7 @@ def _pull_stages(plans: list[Plan]) -> None:
         if page.exists():
             page.unlink()
             print_visible(results.report_lines(plan)[-1])
-    for folder in sorted(other):
-        numerics = numerics_class(artifact.record(folder)).name
+    for folder, numerics in sorted(other.items()):
         print_visible(f"{folder}: one digest, two contents: made here ({numerics}), and the store has another; keep one")
     if other:
         raise UserError("store pull: nothing of these was pulled; remove the folder of a stage to take what is stored")

@@ -10,9 +10,7 @@ time, or a full disk, leaves the old state or the new one."""
 
 import hashlib
 import inspect
-import json
 import math
-import os
 import shutil
 from collections import defaultdict
 from collections.abc import Callable, Iterable
@@ -317,7 +315,7 @@ def keep_segment(out: Path, step: int, how: execution.Run) -> None:
 
 def _link(source: str, target: str) -> None:
     try:
-        os.link(source, target)
+        Path(target).hardlink_to(source)
     except OSError:
         shutil.copyfile(source, target)
 
@@ -334,8 +332,8 @@ def state_checksum(resume: Path) -> str:
     pointer = artifact.read_json(folder / POINTER)
     names = [pointer["tensors"]] if isinstance(pointer["tensors"], str) else pointer["tensors"]
     state = {key: value for key, value in pointer["state"].items() if key != "numerics"}
-    lines = [json.dumps([pointer["step"], state], sort_keys=True), *(artifact.checksum(folder / name) for name in names)]
-    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+    known = {"step": pointer["step"], "state": state, "tensors": [artifact.checksum(folder / name) for name in names]}
+    return hashlib.sha256(artifact.to_json(known)).hexdigest()
 
 
 def with_prefix(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:

@@ -2,15 +2,11 @@
 completions, counts and scores from verdicts, a record's numbers from its curves, listed states from the states."""
 
 import json
-import struct
-import textwrap
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
-from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
@@ -22,7 +18,6 @@ from interplay.evaluate import sampling, scores
 from interplay.evaluate.spec import EvaluateSpec, SelectSpec
 from interplay.kinds import stages, table
 from interplay.optim import optimizer
-from interplay.results.payloads import Damage
 from interplay.rl import records
 from interplay.rl.spec import RLSpec
 from interplay.tasks.verdict import Row, Verdict
@@ -36,7 +31,7 @@ NOT_COMPUTED = "nll"
 """Of a prompt, by the model: taken as it is."""
 
 
-def contradictions(out: Path, inputs: Mapping[str, Path]) -> Iterator[Damage]:
+def contradictions(out: Path, inputs: Mapping[str, Path]) -> Iterator[str]:
     """What in a finished stage does not follow from its other files, one finding for each pair of them. `inputs`: folders by
     role. What is not here is not checked."""
     record = artifact.record(out)
@@ -45,10 +40,9 @@ def contradictions(out: Path, inputs: Mapping[str, Path]) -> Iterator[Damage]:
     sets_too = [_keys] if table.makes(record["kind"]) == "problems" else []
     for check in (_states, *own, *sets_too):
         try:
-            for line in check(out, record, inputs):
-                yield Damage(out, line)
+            yield from check(out, record, inputs)
         except Exception as error:  # altered files may break any reader
-            yield Damage(out, not_checked(out, error))
+            yield not_checked(out, error)
 
 
 def not_checked(out: Path, error: Exception) -> str:
@@ -156,8 +150,8 @@ def _curves(out: Path, record: dict[str, Any], inputs: Mapping[str, Path]) -> It
 def _elements(file: Path) -> int:
     """Numbers in a file of tensors, by its head."""
     with open(file, "rb") as handle:
-        head = json.loads(handle.read(struct.unpack("<Q", handle.read(8))[0]))
-    return sum(int(np.prod(one["shape"], dtype=np.int64)) for name, one in head.items() if name != "__metadata__")
+        head = json.loads(handle.read(int.from_bytes(handle.read(8), "little")))
+    return sum(torch.Size(one["shape"]).numel() for name, one in head.items() if name != "__metadata__")
 
 
 def _policy(out: Path, record: dict[str, Any], inputs: Mapping[str, Path]) -> Iterator[str]:
@@ -290,16 +284,16 @@ def _leaf_difference(known: Path, made: Path) -> str:
 
 
 def _line_difference(known: Path, made: Path) -> str:
-    lines: list[list[dict[str, Any]]] = [metrics.read(path.parent) for path in (known, made)]
-    for number, (one, other) in enumerate(zip_longest(*lines, fillvalue=dict[str, Any]()), 1):
+    lines = [metrics.read(path.parent) for path in (known, made)]
+    for number, (one, other) in enumerate(zip(*lines, strict=False), 1):
         for key, pair in stages.leaf_differences(one, other).items():
             return f"line {number}, {key}: {_both(pair)}"
-    return ""
+    return "" if len(lines[0]) == len(lines[1]) else f"{len(lines[0])} lines -> {len(lines[1])}"
 
 
 def _both(pair: tuple[Any, Any]) -> str:
     """Two values in which every digit of a number stands."""
-    return " -> ".join(repr(value) if isinstance(value, float) else textwrap.shorten(str(value), LONGEST) for value in pair)
+    return " -> ".join(repr(value) if isinstance(value, float) else str(value)[:LONGEST] for value in pair)
 
 
 def _byte_difference(known: bytes, made: bytes) -> str:

@@ -1,14 +1,13 @@
 """The stages that a report depends on, down to the data, with the telemetry of each, and the list of them. Read by the page
 alone; tables, figures and claims are computed from `frame` and are determined by the digest."""
 
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from interplay.core import artifact, references
 from interplay.core.metrics import clock, quantity, read_telemetry
-from interplay.kinds.stages import Numerics, numerics_class
+from interplay.kinds.stages import Numerics, numerics_class, other_contents
 from interplay.kinds.table import KINDS
 from interplay.report.spec import ReportArm, ReportSpec
 from interplay.report.write.plain import short
@@ -33,13 +32,19 @@ class Provenance(NamedTuple):
         return "metrics" in self.stages.get(digest, {})
 
 
+def two_contents(folders: Iterable[Path]) -> list[str]:
+    """One digest with two contents, among finished stages."""
+    return [line for out in folders if artifact.done(out) for line in other_contents(out.parent.parent, out)]
+
+
 def numerics_lines(of: Provenance) -> list[str]:
     """How the bytes of the finished stages depend on the machine: a line for each class, with the kinds and numbers of stages."""
-    found: dict[Numerics, Counter[str]] = {}
+    found: dict[Numerics, dict[str, int]] = {}
     for digest, stage in of.stages.items():
         if of.done(digest):
-            found.setdefault(numerics_class(stage), Counter())[stage["kind"]] += 1
-    each = {one: ", ".join(f"{count} {kind}" for kind, count in kinds.items()) for one, kinds in found.items()}
+            kinds = found.setdefault(numerics_class(stage), {})
+            kinds[stage["kind"]] = kinds.get(stage["kind"], 0) + 1
+    each = {one: ", ".join(f"{count} {kind}" for kind, count in of_kind.items()) for one, of_kind in found.items()}
     return [f"{one.name} ({kinds}): {one.holds}" for one, kinds in sorted(each.items())]
 
 

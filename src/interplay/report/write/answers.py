@@ -1,8 +1,5 @@
 """A study's answers from its results: tables, figures and verdicts, and their files."""
 
-import json
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -84,22 +81,23 @@ def write_answers(made: Answer, out: Path) -> None:
             artifact.write_atomic(out / "figures" / f"{name}.txt", "".join(f"{note}\n" for note in drawing.notes).encode())
 
 
-def differing_answers(spec: ReportSpec, inputs: dict[str, Path], out: Path) -> Iterator[str]:
+def differing_answers(spec: dict[str, Any], inputs: dict[str, Path], out: Path, scratch: Path) -> list[str]:
     """Verdicts, tables and budgets of a finished report that are not those of its inputs' scores, a line for each file and one
-    for the record. Figures are not drawn again."""
-    made, record = answer_study(frame.read_results(spec.model_copy(update={"figures": {}}), inputs)), artifact.record(out)
-    changed = stages.leaf_differences(record["metrics"], json.loads(json.dumps(record_metrics(made))))
+    for the record. They are made again in an empty folder; figures are not drawn again."""
+    known = ReportSpec.model_validate({**spec, "figures": {}})
+    made, record, found = answer_study(frame.read_results(known, inputs)), artifact.record(out), list[str]()
+    write_answers(made, scratch)
+    artifact.write_json(scratch / ".metrics", record_metrics(made))
+    changed = stages.leaf_differences(record["metrics"], artifact.read_json(scratch / ".metrics"))
     for key, (before, now) in list(changed.items())[:1]:
-        yield f"{out / 'record.json'}: {key} is {before!r}, by the scores {now!r}"
-    with tempfile.TemporaryDirectory() as scratch:
-        write_answers(made, Path(scratch))
-        again = [path.relative_to(scratch) for path in sorted(Path(scratch).rglob("*")) if path.is_file()]
-        for name in again:
-            if (out / name).exists() and (out / name).read_bytes() != (Path(scratch) / name).read_bytes():
-                lines = [(folder / name).read_text().splitlines() for folder in (out, Path(scratch))]
-                at = next((n for n, pair in enumerate(zip(*lines, strict=False)) if pair[0] != pair[1]), min(map(len, lines)))
-                before, now = ((of[at : at + 1] or ["its end"])[0].strip() for of in lines)
-                yield f"{out / name}: line {at + 1} is {before!r}, by the scores {now!r}"
+        found.append(f"{out / 'record.json'}: {key} is {before!r}, by the scores {now!r}")
+    for name in [path.relative_to(scratch) for path in sorted(scratch.rglob("*")) if path.is_file()]:
+        if (out / name).exists() and (out / name).read_bytes() != (scratch / name).read_bytes():
+            lines = [(folder / name).read_text().splitlines() for folder in (out, scratch)]
+            at = next((n for n, pair in enumerate(zip(*lines, strict=False)) if pair[0] != pair[1]), min(map(len, lines)))
+            before, now = ((of[at : at + 1] or ["its end"])[0].strip() for of in lines)
+            found.append(f"{out / name}: line {at + 1} is {before!r}, by the scores {now!r}")
+    return found
 
 
 def record_metrics(made: Answer) -> dict[str, Any]:

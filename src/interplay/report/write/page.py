@@ -14,7 +14,6 @@ import jinja2
 import markupsafe
 
 from interplay.core import artifact, execution, metrics as surroundings, model
-from interplay.kinds.stages import other_contents
 from interplay.report.draw import diagram
 from interplay.report.inspect import chain
 from interplay.report.metric_spec import measure_of
@@ -163,7 +162,7 @@ def _render(made: answers.Answer, of: provenance.Provenance, gaps: list[Gap]) ->
             spec=spec,
             gaps=gaps,
             headline=lead,
-            caveats=(*notes.caveats_of(made.results, frame.arms(spec)), *_two_contents(made.results)),
+            caveats=(*notes.caveats_of(made.results, frame.arms(spec)), *provenance.two_contents(made.results.folders.values())),
             facts=_facts(made, of),
             claims=headline.forest_rows(made),
             few=f"A verdict needs {contrast.LEAST_BASES} bases: list the stage of the base under seeds.vary." if few else "",
@@ -191,11 +190,6 @@ def _render(made: answers.Answer, of: provenance.Provenance, gaps: list[Gap]) ->
             numerics=provenance.numerics_lines(of),
         )
     )
-
-
-def _two_contents(results: frame.Results) -> list[str]:
-    """One digest with two contents, among what the report reads."""
-    return [line for out in results.folders.values() for line in other_contents(out.parent.parent, out)]
 
 
 def _facts(made: answers.Answer, of: provenance.Provenance) -> list[str]:
