@@ -1,4 +1,4 @@
-"""How often the report's 95 % intervals hold what they are for, how often an A/A pair is found to differ, the power of a test.
+"""How often the report's 95 % intervals hold what they are for, how often an A/A pair is found to differ, and the power of tests.
 
     OMP_NUM_THREADS=1 PYTHONPATH=src python bench/coverage.py                    # 4,000 repetitions: some minutes on one core
     OMP_NUM_THREADS=1 PYTHONPATH=src python bench/coverage.py --repetitions 500

@@ -15,6 +15,7 @@ from tokenizers import Tokenizer
 from interplay.core import execution, random
 from interplay.core.metrics import Metrics, Progress, read, telemetry
 from interplay.data import sets, tokenizer as text
+from interplay.kernels import exact
 from interplay.model import decoder, device, folder
 from interplay.optim import distributed, optimizer
 from interplay.rl import continuation, draw, edits, records, sampler, samplers
@@ -136,8 +137,12 @@ def loaded(
     torch.set_num_threads(how.threads)
     torch.manual_seed(spec.seed)  # nothing here draws from torch's own stream, but it is saved, and starts at random otherwise
     base = inputs["init"] / "model"
-    policy = device.place_decoder(folder.load_decoder(base), how)
-    reference = device.place_decoder(folder.load_decoder(base), how).requires_grad_(False) if spec.method.loss.refers() else None
+    policy, reference = (
+        device.place_decoder(folder.load_decoder(base), how, spec.numerics) if there else None
+        for there in (True, spec.method.loss.refers())
+    )
+    assert policy is not None
+    reference = reference and reference.requires_grad_(False)
     pool = sets.load_pool([inputs[f"data.{i}"] for i in range(len(spec.mix))])
     tokenizer = text.load(inputs["init"])
     text.check_prompt_lengths(tokenizer, [row.prompt for row in pool.rows], spec.max_prompt_length)
@@ -178,7 +183,7 @@ def assembled(
         numerics=execution.STACKED if stack else "",
     )
     distributed.shard_model(policy, how)  # what is copied of it was copied by now
-    optimizers = optimizer.build_optimizers(spec.optimizer, policy.named_parameters(), spec.dtype)
+    optimizers = optimizer.build_optimizers(spec.optimizer, policy.named_parameters(), spec.dtype, numerics=spec.numerics)
     return world, Learner(spec, policy, reference, optimizers, how.micro_batch_tokens, lagged)
 
 
@@ -299,7 +304,8 @@ def stepped(
         draw.update_lagged(spec.method.decoding, learner.lagged, step)
     with timed(seconds, "sampler", world.clock):
         world.sampler.learn(step)
-    of_rows, own = advantage.sum(1) / batch.num_action_tokens().clamp(min=1), batch.row >= 0
+    summed = exact.row_sums(advantage) if learner.policy.sums else advantage.sum(1)
+    of_rows, own = summed / batch.num_action_tokens().clamp(min=1), batch.row >= 0
     per_row = torch.zeros(len(everything)).index_copy_(0, batch.row[own], of_rows[own])
     recorded = everything
     if everything.unfinished is not None and (known := everything.finished()).any():

@@ -310,7 +310,14 @@ def _stage(digest: str, behind: provenance.Provenance, anchors: dict[str, str]) 
 # Claims, tables and figures as the page's templates take them: text, already rounded and signed.
 
 
-VERDICTS = {"better": "yes", "worse": "no", "no information": "none", "missing": "open"}
+VERDICTS = {
+    "better": "yes",
+    "worse": "no",
+    "no information": "none",
+    "missing": "open",
+    "better here": "open",
+    "worse here": "open",
+}
 """Verdict of a contrast -> class of its chip."""
 
 
