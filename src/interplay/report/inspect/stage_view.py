@@ -12,12 +12,11 @@ import pyarrow as pa
 from pyarrow import parquet
 
 from interplay.core import artifact, execution
-from interplay.core.metrics import clock, quantity, read_telemetry
+from interplay.core.metrics import aligned, clock, pairs, quantity, read_telemetry, short, size
 from interplay.core.model import UserError, nearest_name
 from interplay.data.sets import Choice, find_groups, open_kept, rows_at
 from interplay.kinds.stages import flat_leaves, non_default_leaves
 from interplay.kinds.table import makes
-from interplay.report.write.plain import aligned, pairs, short, size
 from interplay.tasks.transcripts import MARK
 
 Row = dict[str, Any]
