@@ -1,7 +1,7 @@
 """Random segments of a study's stages, made again on this machine and compared with what is there, and a certificate of it.
 
 A segment is a training run from one listed state to the next (`run.segment_steps`), a shard of an evaluation, or any other stage
-as a whole. Which are drawn depends on the seed and on the records: nobody who changes a result afterwards keeps the draw."""
+as a whole. Which are drawn depends on the seed and on the records: no one who changes a result afterwards keeps the draw."""
 
 import hashlib
 import os

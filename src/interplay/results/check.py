@@ -112,7 +112,7 @@ def _evaluation(out: Path, record: dict[str, Any], inputs: Mapping[str, Path]) -
 
 
 def _asked(rows: list[Row], spec: EvaluateSpec) -> dict[str, list[Any]]:
-    """What stands next to each sample of its problem."""
+    """What is listed next to each sample of its problem."""
     numbers = range(spec.first_sample, spec.first_sample + spec.num_samples)
     found = {name: [getattr(row, name) for row in rows] for name in ("index", "band", "op", "mode")}
     return {**found, "sample": [*numbers] * (len(rows) // max(1, spec.num_samples))}
@@ -292,7 +292,7 @@ def _line_difference(known: Path, made: Path) -> str:
 
 
 def _both(pair: tuple[Any, Any]) -> str:
-    """Two values in which every digit of a number stands."""
+    """Two values, every digit of a number included."""
     return " -> ".join(repr(value) if isinstance(value, float) else str(value)[:LONGEST] for value in pair)
 
 
