@@ -304,7 +304,7 @@ def contrast_notes(made: Comparison) -> list[str]:
     said = [
         f"Percent; differences to {against} in points, with the 95 % interval in brackets and the value at each seed.",
         f"Better or worse: p{', adjusted,' if holm else ''} is below 0.05 and the difference is larger than the noise floor. All "
-        "else is no information: these runs show no difference, which does not make the two equal. Here: on fewer than three bases.",
+        "else is no information: these runs show no difference, which does not make the two equal. Here: fewer than three bases.",
         f"p: the t test of the interval, paired by seed and prompt{of_base}{adjusted}.",
     ]
     if tune is not None:
