@@ -97,7 +97,7 @@ INLINE void keep_columns(Columns c, long block, const float *x, long rows, int l
 // out (left.width, right.width) = sum over blocks of left^T right. Called by all threads of a team.
 static void weight_gradient(Columns left, Columns right, long rows, float *out) {
     const long chunk = 48, last = (rows + GRADIENT_ROWS - 1) / GRADIENT_ROWS;
-#pragma omp for schedule(static) nowait
+#pragma omp for schedule(dynamic) nowait
     for (long n = 0; n < left.width; n += chunk)
         for (long block = 0; block < last; block++) {
             const long place = block * GRADIENT_ROWS, count = smaller_of(GRADIENT_ROWS, rows - place);
@@ -239,7 +239,7 @@ void before_backward(const Heads *heads, const Rope *rope, const float *x, const
         float *of_left = zeros(columns), *of_right = zeros(h.width);
         float *own = floats(FORWARD_ROWS * again.columns), *own_scale = floats(FORWARD_ROWS);
         uint8_t *quantised = bytes(GRADIENT_ROWS * columns), *own_quantised = bytes(FORWARD_ROWS * h.width);
-#pragma omp for schedule(static)
+#pragma omp for schedule(dynamic)
         for (long first = 0; first < h.rows; first += GRADIENT_ROWS) {
             const long count = smaller_of(GRADIENT_ROWS, h.rows - first), block = first / GRADIENT_ROWS;
             for (long part = 0; part < count; part += FORWARD_ROWS) {
@@ -358,7 +358,7 @@ void after_backward(const Mlp *mlp, const float *dy, const float *mixed, const f
         float *peaks = zeros(widest), *gated_peaks = zeros(s.hidden), *mixed_peaks = zeros(s.mixed);
         uint8_t *quantised = bytes(GRADIENT_ROWS * widest), *own_quantised = bytes(FORWARD_ROWS * s.width);
         uint8_t *of_given = bytes(GRADIENT_ROWS * s.width);
-#pragma omp for schedule(static)
+#pragma omp for schedule(dynamic)
         for (long first = 0; first < s.rows; first += GRADIENT_ROWS) {
             const long count = smaller_of(GRADIENT_ROWS, s.rows - first), block = first / GRADIENT_ROWS;
             const float *given = dy + first * s.width, *row = middle + first * s.width;
@@ -397,8 +397,8 @@ void after_backward(const Mlp *mlp, const float *dy, const float *mixed, const f
             product((Left){of_given, scale, s.width, 4}, w_out.input, count, s.width, dmixed + first * s.mixed, s.mixed, 0);
         }
         weight_gradient(of_y, of_gated, s.rows, ddown);
-        weight_gradient(of_gates, of_normed, s.rows, dgate_up);
         weight_gradient(of_x, of_mixed, s.rows, dout);
+        weight_gradient(of_gates, of_normed, s.rows, dgate_up);
         free(wide), free(half), free(narrow), free(scale), free(gates_scale), free(own), free(own_scale), free(peaks), free(gated_peaks);
         free(mixed_peaks), free(quantised), free(own_quantised), free(of_given);
     }
