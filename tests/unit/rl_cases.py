@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from interplay.rl.batch import Batch, Memory, StepContext
+from interplay.rl.batch import Batch, Memory, StepContext, seams_of
 from interplay.rl.spec import Method
 from interplay.tasks.verdict import Verdict
 
@@ -41,4 +41,4 @@ def now_of(prompts: int = 100, entropy: Tensor | None = None, **more: Any) -> St
     method = Method(paper="test", **{name: more.pop(name) for name in set(more) & set(Method.model_fields)})
     if entropy is not None:
         more["entropy"] = lambda batch: entropy[batch.row]
-    return StepContext(method, more.pop("memory", Memory(prompts)), **more)
+    return StepContext(seams_of(method), more.pop("memory", Memory(prompts)), **more)

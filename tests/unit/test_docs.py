@@ -10,6 +10,7 @@ from typing import get_args
 import pytest
 from conftest import ROOT
 
+from interplay.core import artifact
 from interplay.kinds.table import KINDS
 from interplay.report.write import page
 from interplay.study.expand import plan_study
@@ -56,7 +57,7 @@ def test_every_interval_of_the_findings_is_in_the_results_or_the_log() -> None:
     texts = [papers.claim_page(ROOT), *(papers.section(ROOT, paper) for paper in lists.papers(ROOT))]
     texts += [path.read_text() for path in (DOCS / "log").glob("*.md")]
     known = set().union(*map(_intervals, texts))
-    for result in (json.loads(path.read_text()) for path in (DOCS / "results").glob("*.json")):
+    for result in (artifact.read_json(path) for path in (DOCS / "results").glob("*.json.gz")):
         ends = [(claim["estimate"]["low"], claim["estimate"]["high"]) for claim in result["claims"] if claim["estimate"]["value"]]
         ends += [tuple(one["difference"][1:]) for fight in result["contrasts"].values() for one in fight.values()]
         known |= {(round(100 * low, 1), round(100 * high, 1)) for low, high in ends if None not in (low, high)}
@@ -68,8 +69,8 @@ def test_every_interval_of_the_findings_is_in_the_results_or_the_log() -> None:
 def test_the_findings_state_no_interval_of_a_withdrawn_claim() -> None:
     withdrawn: set[tuple[float, float]] = set()
     left: set[tuple[float, float]] = set()
-    for path in sorted((DOCS / "results").glob("*.json")):
-        result = json.loads(path.read_text())
+    for path in sorted((DOCS / "results").glob("*.json.gz")):
+        result = artifact.read_json(path)
         gone = {
             entry.claim for entry in lists.withdrawals(ROOT) if (entry.study, entry.scale) == (result["study"], result["scale"])
         }
@@ -90,7 +91,7 @@ def _intervals(text: str) -> set[tuple[float, float]]:
 
 
 def test_the_counts_of_the_findings_are_those_of_the_results() -> None:
-    results = [json.loads(path.read_text()) for path in (DOCS / "results").glob("*.json")]
+    results = [artifact.read_json(path) for path in (DOCS / "results").glob("*.json.gz")]
     published = Counter(claim["verdict"] for result in results for claim in result["claims"])
     fights = Counter(entry["verdict"] for result in results for fight in result["contrasts"].values() for entry in fight.values())
     withdrawn = lists.withdrawals(ROOT)
@@ -99,7 +100,7 @@ def test_the_counts_of_the_findings_are_those_of_the_results() -> None:
     assert f"Of {published.total()} claims in the committed results" in words
     assert (
         f"**{left['supported']} are supported, {left['inconclusive']} inconclusive, {left['refuted']} refuted, "
-        f"{left['not judged']} not judged and {len(withdrawn)} withdrawn**"
+        f"{left['indicated'] + left['indicated against']} indicated on one base and {len(withdrawn)} withdrawn**"
     ) in words
     assert f"Of {fights['no information'] + fights['better'] + fights['worse']} comparisons" in words
     assert (

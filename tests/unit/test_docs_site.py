@@ -25,7 +25,9 @@ def test_every_link_and_anchor_holds_and_no_page_fetches_anything(made: dict[str
     assert len(pages) >= sum(name.endswith(".md") for name in made)
     assert all(site.SHIM not in page.read_text() for page in pages)
     assert 'src="../worker.js"' in (tmp_path / "html/gallery/edge.html").read_text()
-    assert (tmp_path / "html/results/edge.laptop.json").read_bytes() == (ROOT / "docs/results/edge.laptop.json").read_bytes()
+    assert (tmp_path / "html/results/edge.laptop.json.gz").read_bytes() == (
+        ROOT / "docs/results/edge.laptop.json.gz"
+    ).read_bytes()
 
 
 def test_a_page_that_leads_nowhere_ends_the_build(tmp_path: Path) -> None:

@@ -70,6 +70,19 @@ def test_a_lock_given_on_the_command_line_keeps_its_stages(lab: Lab) -> None:
     assert storage.find_garbage(lab.configs, lab.results, [elsewhere]).results == []
 
 
+def test_a_brief_lock_keeps_the_stages_that_it_leaves_out(lab: Lab) -> None:
+    lab.finish_all(other_steps(lab))
+    lab.edit("scale/smoke.yaml", "rl: {steps: 5,", "rl: {steps: 6,")
+    lab.edit("scale/smoke.yaml", "\nbands:", "\nlock: report\nbands:")
+    brief = lab.plan()
+    lab.finish_all(brief)
+    lab.lock()
+    old(lab)
+    found = {item.folder.name for item in storage.find_garbage(lab.configs, lab.results).results}
+    assert len(found) == 5
+    assert not found & brief.stages.keys()
+
+
 def test_without_any_lock_nothing_is_removed(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
     lab.finish_all(lab.plan())
     before = folders(lab)

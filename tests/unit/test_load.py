@@ -99,6 +99,19 @@ def test_samples_of_an_arm_that_is_not_there_are_none(loaded: Loaded) -> None:
     assert len(loaded.samples(arm="nobody")) == 0
 
 
+def test_rollouts_are_the_kept_ones_of_rl_and_come_in_parts_with_the_same_types(loaded: Loaded) -> None:
+    whole = loaded.rollouts()
+    assert whole.groupby(["arm", "step"]).size().to_dict() == {
+        (arm, step): 16 for arm in ("rl_edge", "rl_hard") for step in range(1, 5)
+    }
+    parts = list(loaded.stream("rl", rows=10))
+    assert max(map(len, parts)) == 10
+    pd.testing.assert_frame_equal(pd.concat(parts, ignore_index=True), whole)
+    assert (whole["reward"].dtype, whole["step"].dtype, whole["strict"].dtype) == ("float32", "int32", "bool")
+    assert list(next(loaded.stream("evaluate", columns=["strict"])).columns) == [*parts[0].columns[:8], "strict"]
+    assert list(loaded.stream("rl", arm="base")) == []
+
+
 def test_an_unfinished_study_loads_with_states_in_place_of_values(finished: Laboratory, tmp_path: Path) -> None:
     shutil.copytree(finished.folder / "configs", tmp_path / "configs")
     shutil.copytree(finished.folder / "results", tmp_path / "results", symlinks=True)

@@ -146,8 +146,9 @@ def test_what_nobody_watches_over_is_one_line_too(tmp_path: Path, monkeypatch: p
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB")
 
     monkeypatch.setattr(lm, "train_language_model", measure)
-    with pytest.raises(PermanentError) as said:
-        workers.call_function("pretrain", pretrain(), {}, tmp_path, Run(micro_batch_tokens=512))
+    how = Run(micro_batch_tokens=512)
+    with pytest.raises(PermanentError) as said, workers.memory_named(how):
+        workers.load_function("pretrain")(pretrain(), {}, tmp_path, how)
     keys = "run.micro_batch_tokens = 512 (training, scoring), run.engine_batch = 256"
     assert str(said.value) == f"out of memory; lower {keys} (rollouts)"
 
@@ -157,5 +158,5 @@ def test_an_error_of_another_kind_stays_what_it_is(tmp_path: Path, monkeypatch: 
         raise RuntimeError("shapes")
 
     monkeypatch.setattr(lm, "train_language_model", fail)
-    with pytest.raises(RuntimeError, match=r"^shapes$"):
-        workers.call_function("pretrain", pretrain(), {}, tmp_path, Run())
+    with pytest.raises(RuntimeError, match=r"^shapes$"), workers.memory_named(Run()):
+        workers.load_function("pretrain")(pretrain(), {}, tmp_path, Run())

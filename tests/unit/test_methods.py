@@ -207,8 +207,7 @@ def sampled(method: Method) -> Any:
 
 def judged(method: Method) -> Any:
     """What the critic makes of the batch that it learnt from."""
-    spec = RLSpec.model_construct(method=method, dtype="float32")
-    judge = critic(spec, toy.decoder(), 10**6)
+    judge = critic(method.critic, toy.decoder(), "float32", 10**6)
     if judge is None:
         return None
     found = toy.batch_of(toy.REWARDS)

@@ -11,7 +11,7 @@ from hypothesis import given, settings, strategies as st
 from interplay.tasks.op_dag import dag, prose, prose_verifier, terse, terse_verifier
 from interplay.tasks.spec import Verify
 
-OPTIONS = [Verify(), Verify(operator=True, extra_nodes="penalised")]
+OPTIONS = [Verify(), Verify(operator=True, arithmetic=True, extra_nodes="penalised")]
 CHARACTERS = st.characters(codec="utf-8") | st.sampled_from("aAxq0123456789+-*/()=_,|#.;: \n\x1c\u00a0\u3000é")
 PROSE = st.sampled_from(
     ["Define ", " as ", " as x; ", "Q", "x", "; ", "so ", " = ", "3", " + ", " - ", " * ", "(", ")", ". ", "We know ", ": ", " / ", "2*x",
@@ -39,7 +39,7 @@ def test_prose_is_judged_as_by_python(case, edits, pieces):
     known = False
     for text in (solution, spoilt(solution, edits, []), spoilt(solution, edits, pieces), "".join(pieces)):
         for options in OPTIONS:
-            found = dag.compiled("judge_prose", problem, text, prose_verifier.WEIGHTS, options.operator)
+            found = dag.compiled("judge_prose", problem, text, prose_verifier.WEIGHTS, dag.asked_for(options))
             known |= text is solution and found is not None
             assert found in (None, prose_verifier.judge(problem, text, options))
     assert known  # gold is never left to Python
@@ -53,7 +53,7 @@ def test_terse_is_judged_as_by_python(case, edits, pieces):
     solution = terse.render(problem, task).solution
     for text in (solution, spoilt(solution, edits, []), spoilt(solution, edits, pieces), "".join(pieces)):
         for options in OPTIONS:
-            found = dag.compiled("judge_terse", problem, text, options.operator)
+            found = dag.compiled("judge_terse", problem, text, dag.asked_for(options))
             assert found in (None, terse_verifier.judge(problem, text, options))
             assert found is not None or text is not solution or re.search(r"\d{15}", text)  # numbers beyond 64 bits
 

@@ -253,8 +253,10 @@ def test_a_node_may_be_charged_for_its_value_and_for_its_parents():
     ("completion", "expected"),
     [
         ("cb*4,ba+2,a_|a_,b_+2=_+2,c(_+2)*4=4_+1|4_+1=4,4_=3#6", "none"),
-        ("cb*4,ba+2,a_|a_,b_+2=_+2,c4*(2+_)=4_+1#6", "none"),
-        ("cb*4,ba+2,a_|a_,b2+_,c1+4_|_=6#6", "none"),
+        ("cb*4,ba+2,a_|a_,b_+2=_+2,c4*(2+_)=4_+1|4_+1=4#6", "none"),
+        ("cb*4,ba+2,a_|a_,b2+_,c1+4_|4=1+4_#6", "none"),
+        ("cb*4,ba+2,a_|a_,b_+2=_+2,c4*(2+_)=4_+1#6", "value"),  # no equation
+        ("cb*4,ba+2,a_|a_,b2+_,c1+4_|_=6#6", "value"),  # not the goal's
         ("cb*4,ba+2,a6|a6,b6+2=1,c1*4=4#6", "value"),  # the answer guessed and carried forward
         ("cb*4,ba+2,a_|a_,b_+2=_+2,c(_+2)*4=4_+2|4_+2=4,4_=2#6", "value"),
         ("cb*4,ba+2,a_|a_,b_+2=_+2,c_+2*4=_+1#6", "value"),  # brackets forgotten
@@ -274,3 +276,42 @@ def test_the_verdict_does_not_depend_on_what_was_judged_before():
     texts += [text.replace("2", "3") for text in texts] + [text.replace("a", "q") for text in texts] + [GOLD, "!"]
     warm = [verify(problem, text, EXACT) for problem in problems for text in texts]
     assert warm == [verify(Problem(*problem), text, EXACT) for problem in problems for text in texts]  # each time a new one
+
+
+@given(cases(), st.integers(0, 10**6))
+def test_a_value_without_its_arithmetic_passes_unless_it_is_asked_for(case: tuple[OpDag, Problem], which: int) -> None:
+    task, problem = case
+    texts, gold = gold_sentences(problem, problem.necessary), render(problem, task).solution
+    assert verify(problem, gold, Verify(arithmetic=True)).strict
+    worked = [place for place in range(problem.necessary) if problem.nodes[place].operator]
+    if worked:
+        place = worked[which % len(worked)]
+        shown = texts.whole[place] if task.trace == "leaf_first" else texts.evaluations[place]
+        value = shown.rpartition("=")[2]
+        bare = f"{texts.definitions[place]}={value}" if task.trace == "leaf_first" else problem.nodes[place].name + value
+        body, mark, answer = gold.partition("#")
+        steps = ["|".join(bare if step == shown else step for step in part.split("|")) for part in body.split(",")]
+        spoilt = ",".join(steps) + mark + answer
+        assert verify(problem, spoilt, PLAIN).strict
+        assert verify(problem, spoilt, Verify(arithmetic=True)).error == "value"
+
+
+@given(cases(), st.integers(0, 6), st.integers(0, 6))
+def test_restatements_lengthen_a_gold_solution_and_nothing_else(case: tuple[OpDag, Problem], low: int, more: int) -> None:
+    task, problem = case
+    plain = render(problem, task)
+    longer = render(problem, task.model_copy(update={"restatements": (low, low + more)}))
+    assert (longer.prompt, longer.answer) == (plain.prompt, plain.answer)
+    steps, before = (re.split("[,|]", made.solution.partition("#")[0]) for made in (longer, plain))
+    assert low <= len(steps) - len(before) <= low + more
+    assert set(steps) == set(before)
+    assert verify(problem, longer.solution, EXACT).strict
+
+
+def test_with_restatements_the_length_of_a_solution_is_no_function_of_op() -> None:
+    def lengths(**knobs: object) -> dict[int, set[int]]:
+        return {op: {len(case(op, index, **knobs)[2]) for index in range(40)} for op in (3, 6)}
+
+    assert len(lengths()[3] & lengths()[6]) == 0
+    crossed = lengths(restatements=(0, 8))
+    assert len(crossed[3] & crossed[6]) > 5

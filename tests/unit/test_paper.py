@@ -16,7 +16,7 @@ from interplay.report.stats import contrast, frame
 from interplay.report.stats.estimate import Estimate
 from interplay.report.write import answers, export, latex, tables, text
 
-SUMMARY = ROOT / "docs" / "results" / "interplay.budget_split.laptop.json"
+SUMMARY = ROOT / "docs" / "results" / "interplay.budget_split.laptop.json.gz"
 """Eleven arms, two grids of axes, names of more than twenty characters."""
 ROOM = latex.Room(234, 486)
 latex_here = pytest.mark.skipif(not (shutil.which("pdflatex") and shutil.which("bibtex")), reason="no LaTeX here")
@@ -99,6 +99,29 @@ def test_every_method_and_every_source_of_a_study_has_an_entry_with_title_and_au
     keys = [key for key, _ in entries.values()]
     assert len(set(keys)) == len(used) > 60
     assert export.bibliography(["2999.12345"])["2999.12345"][1].startswith("@misc{arxiv2999.12345,")
+
+
+def test_an_entry_agrees_with_itself_and_is_of_a_paper_that_something_here_names() -> None:
+    """Identifier, year and key; the file has no paper that no method, study, list or source of code names."""
+    named = set()
+    for folder in ("configs/method", "configs/study", "docs/data", "src"):
+        for path in (ROOT / folder).rglob("*.*"):
+            if path.suffix in (".yaml", ".py"):
+                named |= set(export.IDS.findall(path.read_text()))
+    entries = (export.style.TEMPLATES / "references.bib").read_text().split("@misc")[1:]
+    found = [dict(re.findall(r"\n  (\w+) = \{(.*)\},", entry)) | {"key": entry[1 : entry.index(",")]} for entry in entries]
+    assert len(found) == len({one["eprint"] for one in found}) == len({one["key"] for one in found})
+    for one in found:
+        first = re.sub(r"[^a-z]", "", one["author"].split(" and ")[0].split(",")[0].split()[0].lower())
+        assert re.fullmatch(rf"{first}{one['year']}\w+", one["key"]), one
+        assert (one["howpublished"], one["year"]) == (f"arXiv:{one['eprint']}", f"20{one['eprint'][:2]}")
+        assert one["eprint"] in named, one["key"]
+    texts = [path.read_text() for path in (ROOT / "configs/method").glob("*.yaml")]
+    short = [pair for text in texts for pair in re.findall(r"paper: arXiv:(\S+) \(([^,)]+)", text)]
+    assert len(short) > 10
+    for identifier, name in short:  # a method that a title names has that title
+        holders = {one["eprint"] for one in found if re.search(rf"\b{re.escape(name)}[:,]? ", one["title"])}
+        assert not holders or identifier in holders, (identifier, name)
 
 
 def test_the_text_begins_with_the_answer_and_names_what_the_study_builds_on(tmp_path: Path) -> None:

@@ -74,8 +74,8 @@ def test_the_table_and_the_arm_that_a_paper_names_are_in_its_study(paper: lists.
 
 def test_every_paper_is_placed_once_and_every_result_has_a_paper() -> None:
     assert len({(paper.arxiv, paper.study) for paper in ALL}) == len(ALL)
-    known = {f"{paper.study.replace('/', '.')}.{scale}.json" for paper in ALL for scale in committed.SCALES}
-    assert {path.name for path in (ROOT / "docs/results").glob("*.json")} <= known
+    known = {f"{paper.study.replace('/', '.')}.{scale}.json.gz" for paper in ALL for scale in committed.SCALES}
+    assert {path.name for path in (ROOT / "docs/results").glob("*.json.gz")} <= known
 
 
 @pytest.fixture
@@ -104,7 +104,7 @@ def root(tmp_path: Path) -> Path:
     (out / "claims.json").write_bytes((tmp_path / "made/claims.json").read_bytes())
     plan.lock_path(tmp_path / "configs").parent.mkdir(parents=True)
     plan.lock_path(tmp_path / "configs").write_text(plan.lock())
-    summary.write_summary(plan, tmp_path / "results", tmp_path / "docs/results/folder.toy.laptop.json")
+    summary.write_summary(plan, tmp_path / "results", tmp_path / "docs/results/folder.toy.laptop.json.gz")
     place(tmp_path, PAPER, OTHER)
     (tmp_path / lists.PLACES).write_text("Here:\n  - {paper: A Paper, why: It is}\n")
     return tmp_path
@@ -133,7 +133,7 @@ def test_a_withdrawn_claim_is_printed_as_withdrawn_with_its_reason_and_with_no_o
     assert "**supported**" not in first
     assert "| laptop: 1 withdrawn, 1 better |" in written
     assert "- **refuted**: It does not. " in second, "only the claim that an entry names is withdrawn"
-    (root / "docs/results/folder.toy.laptop.json").rename(root / "docs/results/interplay.toy.laptop.json")
+    (root / "docs/results/folder.toy.laptop.json.gz").rename(root / "docs/results/interplay.toy.laptop.json.gz")
     (root / "configs/plans/interplay").mkdir()
     (root / "configs/plans/folder/toy.laptop.lock.json").rename(root / "configs/plans/interplay/toy.laptop.lock.json")
     withdraw(root, {**ENTRY, "study": "interplay/toy"})
@@ -160,7 +160,7 @@ def test_a_result_of_an_earlier_plan_is_shown_as_one_when_it_is_listed(root: Pat
     (root / lists.SUPERSEDED).write_text(yaml.safe_dump([{**entry, "reports": {"folder.toy.laptop": "1" * 12}}]))
     stale, unknown = committed.stale(root)
     assert "is of report" in stale
-    assert unknown == f"{lists.SUPERSEDED}: docs/results has no folder.toy.laptop.json of report {'1' * 12}; remove it"
+    assert unknown == f"{lists.SUPERSEDED}: docs/results has no folder.toy.laptop.json.gz of {'1' * 12}; remove it"
     assert committed.results(root, "folder/toy") == {}
 
 
@@ -256,11 +256,11 @@ def test_every_claim_of_the_central_paper_has_a_line_run_or_not(root: Path, monk
     assert [row[1] for row in rows] == [claim["says"] for claim in CLAIMS]
     assert rows[0][2:] == ["arXiv:2512.07783, Figure 1", "+42 points", committed.NOT_RUN, "–", "Small |"]
     assert rows[1][3] == "–"
-    old = root / "docs/results/folder.toy.laptop.json"
-    old.rename(root / "docs/results/interplay.toy.laptop.json")
+    old = root / "docs/results/folder.toy.laptop.json.gz"
+    old.rename(root / "docs/results/interplay.toy.laptop.json.gz")
     (first, _) = papers.study_rows(root, "interplay/toy")
     assert first[4].startswith("laptop: +39.6 [")
-    assert first[4].endswith(" points over 3 seeds")
+    assert first[4].endswith(" points for any base, any prompt (3 bases, 1 prompts)")
     assert first[5] == "**supported**"
 
 

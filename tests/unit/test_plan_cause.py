@@ -152,6 +152,10 @@ def git(lab: Lab, *words: str) -> None:
 
 @pytest.fixture
 def committed(lab: Lab) -> Lab:
+    return commit(lab)
+
+
+def commit(lab: Lab) -> Lab:
     lab.lock()
     git(lab, "init", "-q")
     git(lab, "add", "configs")
@@ -180,6 +184,18 @@ def test_a_plan_beside_the_lock_of_another_commit(committed: Lab, capsys: pytest
     assert {one["label"] for one in data["removed"]} == {"rl_hard/rl@0", "rl_hard/eval@0", "data.hard"}
     assert {one["label"] for one in data["changed"]} == {"rl_edge/rl@0", "rl_edge/eval@0", "report"}
     assert all(one["nearest"] in old.stages for one in data["changed"])
+
+
+def test_of_a_brief_lock_what_differs_is_named_from_its_commit(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
+    lab.edit("scale/smoke.yaml", "\nbands:", "\nlock: report\nbands:")
+    lock = commit(lab).plan().lock_path(lab.configs)
+    assert json.loads(lock.read_text()).keys() == {"study", "scale", "report", "count", "sha256"}
+    assert cli.main(["plan", "quickstart", "--scale", "smoke", "--check"]) == 0
+    lab.edit("scale/smoke.yaml", "rl: {steps: 4,", "rl: {steps: 5,")
+    assert cli.main(["plan", "quickstart", "--scale", "smoke", "--check"]) == 2
+    assert "5 changed; rl rl_edge/rl@0: steps: 4 -> 5" in capsys.readouterr().err
+    assert cli.main(["plan", "quickstart", "--scale", "smoke", "--against", "before"]) == 0
+    assert capsys.readouterr().out.startswith("against before: 0 added, 0 removed, 5 changed, 9 the same")
 
 
 def test_stages_of_one_label_pair_up_with_their_likes(lab: Lab) -> None:

@@ -8,6 +8,7 @@ from pydantic import ValidationError
 from interplay.report.claim_spec import Claim
 from interplay.report.stats import contrast, frame
 from interplay.report.stats.frame import Results
+from interplay.report.write import answers, headline, plain
 
 LIFTED = [[9] * 20, [10] * 20, [11] * 20]
 """Strict counts of 16 samples on the 20 edge prompts at each seed: 56, 62.5 and 69 %, so +50 points [34, 66] on the base."""
@@ -143,6 +144,16 @@ def test_a_margin_lets_a_tie_be_shown(bound: dict, low: float, high: float, word
     assert claim.word(low, high) == word
 
 
+def test_a_published_effect_stands_on_the_page_in_place_of_a_bound(tmp_path: Path) -> None:
+    found = results(tmp_path)
+    judged = contrast.judge_claim(found, Claim.model_validate({**EFFECT, "published": {"effect": 40, "source": "Figure 1"}}))
+    assert judged.verdict == "reproduced"
+    (shown,) = headline.forest_rows(answers.Answer(found, [judged], {}, {}, [], {}))
+    assert shown["claimed"] == "published +40 points (Figure 1)"
+    (entry,) = contrast.claims_json([judged])
+    assert plain.claim_lines([entry], {})[1].endswith("; published +40")
+
+
 ends = st.floats(-1, 1).map(lambda number: round(number, 2))
 
 
@@ -174,6 +185,13 @@ def test_the_words_partition_all_cases(interval: list[float], at: float, form: s
         ({"test": {"margin": -0.1}}, "margin = -0.1 must be above 0"),
         ({"test": {"at_least": 0.1}, "requires": [{"acts": "rl", "headroom": {"arm": "base"}}]}, "a premise is one of"),
         ({"test": {"at_least": 0.1}, "requires": [{"above": {"arm": "rl", "than": "answer_prior"}}]}, "has no answer prior"),
+        ({"test": {"at_least": 0.1}, "requires": [{"headroom": {"arm": "rl", "high": 60}}]}, "high = 60 .*not percent"),
+        (
+            {"test": {"at_least": 0.1}, "requires": [{"headroom": {"arm": "rl", "low": 0.5, "high": 0.4}}]},
+            "low = 0.5 must be below",
+        ),
+        ({"test": {"at_least": 0.1}, "requires": [{"improves": {"arm": "rl", "against": "rl"}}]}, "is the arm itself"),
+        ({"test": {"at_least": 0.1}, "requires": [{"headroom": {"arm": "rl", "value": "strct"}}]}, "strct"),
     ],
 )
 def test_a_claim_without_one_threshold_or_with_a_premise_that_is_none_is_refused(claim: dict, message: str) -> None:

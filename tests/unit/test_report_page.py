@@ -5,6 +5,7 @@ import re
 from html.parser import HTMLParser
 from pathlib import Path
 
+import pandas as pd
 import pytest
 import report_study as study
 
@@ -174,6 +175,29 @@ def test_the_key_figure_is_the_one_that_the_study_names_or_else_the_first_that_i
     written = (tmp_path / "out/report.html").read_text()
     section = written[written.index('<section class="" id="key"') : written.index("</section>", written.index('id="key"'))]
     assert re.findall(r'id="figure-([a-z]+)"', section) == [shown]
+
+
+def test_what_a_clone_lacks_is_said_where_it_would_be_with_the_command_that_brings_it(tmp_path: Path) -> None:
+    spec, inputs = write(tmp_path)
+    page.write_report(spec, inputs, tmp_path / "whole", Run())
+    assert "store pull" not in (tmp_path / "whole/report.html").read_text()
+    for digest, name in (("b", "samples.parquet"), ("m1", "model/model.safetensors")):
+        record = json.loads((inputs[digest] / "record.json").read_text())
+        (inputs[digest] / "record.json").write_text(json.dumps({**record, "files": {name: [1, "0"]}}))
+    (inputs["b"] / "samples.parquet").rename(inputs["b"] / "prompts.parquet")
+    counts = pd.read_parquet(inputs["b"] / "prompts.parquet").groupby("index")
+    kept = (
+        counts[["op", "band", "mode"]]
+        .first()
+        .assign(n=counts.size(), **{key: counts[key].sum() for key in ("strict", "answer", "score")})
+    )
+    kept.reset_index().to_parquet(inputs["b"] / "prompts.parquet")
+    page.write_report(spec, inputs, tmp_path / "part", Run())
+    written = (tmp_path / "part/report.html").read_text()
+    for place in ('id="problem"', 'id="rollouts"', 'id="behind"'):
+        section = written[written.index(place) :][:900]
+        assert "files of 1 evaluate, 1 rl are missing" in section
+        assert "interplay store pull toy --scale smoke" in section
 
 
 def test_a_study_without_any_finished_input_still_makes_a_page(tmp_path: Path) -> None:

@@ -156,6 +156,12 @@ def test_the_minimum_detectable_effect_agrees_with_published_sample_sizes() -> N
     assert intervals.minimum_detectable(1.0, 10) < 1.0 < intervals.minimum_detectable(1.0, 9)
 
 
+def test_power_agrees_with_published_values() -> None:
+    # G*Power 3.1, two-sided paired t test at 5 %: dz = 0.5 with 34 pairs has power 0.8078, dz = 1 with 10 has 0.8031.
+    assert Spread(0.0, 34, 50, between=1 / 34, within=0.0).power(0.5) == pytest.approx(0.8078, abs=2e-4)
+    assert Spread(0.0, 10, 50, between=1 / 10, within=0.0).power(-1.0) == pytest.approx(0.8031, abs=2e-4)
+
+
 @pytest.mark.parametrize("pairs", [2, 3, 5])
 def test_a_paired_t_test_finds_the_minimum_detectable_effect_8_times_in_10(pairs: int) -> None:
     effect = intervals.minimum_detectable(0.05, pairs)

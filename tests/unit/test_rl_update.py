@@ -14,7 +14,7 @@ from interplay.core.model import PermanentError
 from interplay.model.decoder import Decoder
 from interplay.model.spec import Shape
 from interplay.rl.advantages import advantages
-from interplay.rl.batch import Batch, Memory, StepContext, take
+from interplay.rl.batch import Batch, Memory, StepContext, seams_of, take
 from interplay.rl.loss_spec import Loss
 from interplay.rl.policy import micro_batches, scores
 from interplay.rl.spec import Method, RLSpec
@@ -71,7 +71,7 @@ def learner(policy: Decoder, tokens: int = 10**6, rate: float = 0.5, steps: dict
 
 def advantage_of(batch: Batch) -> Tensor:
     method = Method(paper="test")
-    return advantages(method.advantage, batch, StepContext(method, Memory(len(batch))))
+    return advantages(method.advantage, batch, StepContext(seams_of(method), Memory(len(batch))))
 
 
 def moved(batch: Batch, tokens: int = 10**6, steps: dict[str, Any] | None = None, **loss: Any) -> tuple[Tensor, dict[str, float]]:

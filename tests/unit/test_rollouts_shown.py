@@ -15,6 +15,7 @@ def rollouts(root: Path, rows: list[tuple[int, int, str, bool]], name: str = "ro
     out = root / "rl" / ("a" * 12)
     out.mkdir(parents=True)
     table = pd.DataFrame(rows, columns=["step", "index", "completion", "strict"])
+    table["error"] = table["strict"].map({True: "none", False: "value"})
     (table if name == "rollouts.parquet" else table.drop(columns="step")).to_parquet(out / name)
     write_json(out / "stage.json", {"deps": {}})
     return out
@@ -34,8 +35,8 @@ def test_a_step_can_be_chosen_and_without_one_the_last_are_shown(tmp_path: Path)
 def test_the_same_completion_of_a_prompt_stands_once_with_its_number(tmp_path: Path) -> None:
     said = show_rollouts(rollouts(tmp_path, STEPS), None, 2)
     assert said.count("a=3") == 1
-    assert "problem 5, step 2, strict False, 2 times the same\n" in said
-    assert "problem 7, step 2, strict False\n" in said, "two are shown though three were drawn"
+    assert "problem 5, step 2, strict False, error value, 2 times the same\n" in said
+    assert "problem 7, step 2, strict False, error value\n" in said, "two are shown though three were drawn"
 
 
 def test_where_none_matches_that_is_said(tmp_path: Path) -> None:

@@ -9,9 +9,7 @@ from pathlib import Path
 import pytest
 
 from interplay.core import execution
-from interplay.core.execution import Run
 from interplay.kinds.table import KINDS
-from interplay.model.spec import SourceSpec
 from interplay.run import workers
 
 
@@ -83,5 +81,5 @@ def test_a_signal_while_the_function_of_a_stage_is_imported_stops_it_after_the_i
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setitem(KINDS, "source", KINDS["source"]._replace(function="signalled:make"))
     with pytest.raises(execution.StoppedError):
-        workers.call_function("source", SourceSpec(sha256="0" * 64), {}, tmp_path, Run())
+        workers.load_function("source")
     assert callable(sys.modules.pop("signalled").make)

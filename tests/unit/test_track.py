@@ -158,6 +158,31 @@ def test_saved_views_select_arms_and_curves_of_the_plan(lab: Lab, uri: str) -> N
     assert (curves[-5:], cost[-5:]) == ("CHART", "TABLE")
 
 
+def test_the_views_are_links_above_the_runs_and_a_note_of_ones_own_is_kept(lab: Lab, uri: str) -> None:
+    plan = lab.plan()
+    finish_all(lab, plan)
+    mirror = Mirror(plan, lab.results, uri)
+    mirror.everything()
+
+    def note(text: str | None = None) -> str:
+        if text is not None:
+            mirror.client.set_experiment_tag(mirror.experiment, views.NOTE, text)
+        mirror.write_views()
+        return mirror.client.get_experiment(mirror.experiment).tags[views.NOTE]
+
+    links = note()
+    path = f"#/experiments/{mirror.experiment}/runs?workflowType=machine_learning"
+    assert links.startswith(f"[Scores by arm (smoke)]({path}&viewStateShareKey=smoke-scores&compareRunsMode=TABLE) · [Learning")
+    assert "\n" not in links
+    other = views.study_views(plan)[0]._replace(key="laptop-scores", name="Scores by arm (laptop)")
+    views.write_views(mirror.client, mirror.experiment, [other], 1)
+    both = note()
+    assert both.startswith(links)
+    assert "[Scores by arm (laptop)]" in both
+    assert note(f"{links}\n\nRead this first.") == f"{links}\n\nRead this first."
+    assert note("Mine.") == "Mine."
+
+
 def test_curves_without_a_prefix_are_few(lab: Lab, uri: str) -> None:
     plan = lab.plan()
     stage = of_kind(plan, "rl")[0]

@@ -218,6 +218,31 @@ NEW = {
     "a key figure": Wrong(("wrong.yaml:", "key_figure", "'by_opp'", "by_op"), {"key_figure": "by_opp"}),
     "an empty file of rows": Wrong(("data.own.file", "rows.jsonl", "no items"), **data("")),
 }
+LIFT = {"difference": "strict_pass@1", "band": "edge", "arm": "rl_edge", "against": "base", "at_least": 0.1}
+
+
+def premise(*words: str, **given: Any) -> Wrong:
+    """A claim with a premise."""
+    claim = {"says": "It lifts", "test": LIFT, "requires": [given]}
+    return Wrong(("study/wrong.yaml", "claims.0", *words), {"claims": [claim]})
+
+
+PREMISES = {
+    "an arm that should act": premise("requires.0.acts", "'rl_edg'", "'rl_edge'", acts="rl_edg"),
+    "a band with headroom": premise("requires.0.band", "'edgy'", "'edge'", headroom={"arm": "base", "band": "edgy"}),
+    "headroom in percent": premise("high = 60", "fractions", headroom={"arm": "base", "high": 60}),
+    "more samples than there are": premise("'strict_pass@64'", "lower k", headroom={"arm": "base", "value": "strict_pass@64"}),
+    "a prior of a process": premise("no answer prior", "answer_pass@1", above={"arm": "base", "than": "answer_prior"}),
+    "a control without its rival": premise("improves.against", "missing", improves={"arm": "rl_edge"}),
+    "a premise of no kind": premise("'headrom'", "'headroom'", headrom={"arm": "base"}),
+    "two premises in one": premise("one of acts", "several", acts="rl_edge", headroom={"arm": "base"}),
+    "a published effect beside a bound": Wrong(
+        ("claims.0", "leave at_least", "out"), {"claims": [{"says": "x", "test": LIFT, "published": {"effect": 42}}]}
+    ),
+    "a claim without a threshold": Wrong(
+        ("claims.0", "at_least, at_most"), {"claims": [{"says": "x", "test": {**LIFT, "at_least": None}}]}
+    ),
+}
 SWEPT = """defaults: [quickstart, _self_]
 question: Which?
 claims: []
@@ -241,6 +266,7 @@ LABELS = {
     "an axis with one value": ("[0, 0.01]", "[0.01]", (":8: figures.beta.x", "one value of it", "name others")),
 }  # fmt: skip
 CASES = {
+    **PREMISES,
     **{f"{kind}: {name}": case for kind, cases in (("typo", TYPOS), ("reference", REFERENCES)) for name, case in cases.items()},
     **{f"{kind}: {name}": case for kind, cases in (("type", TYPES), ("syntax", SYNTAX)) for name, case in cases.items()},
     **{f"own code: {name}": case for name, case in CODE.items()},

@@ -48,7 +48,7 @@ def test_the_page_shows_what_is_there_and_names_what_failed_and_why(finished: La
     (laboratory.folder / STUDY).write_text(sound)
     result = laboratory.run("interplay", "run", STUDY, "--scale", "smoke", "--cores", "2")
     assert result.returncode == 0, result.stderr
-    assert "not judged      RL at the edge lifts the edge\n" in result.stdout
+    assert " RL at the edge lifts the edge\n" in result.stdout
     assert result.stdout.splitlines()[-1].startswith("report: results/report/")
     assert not partial.exists()
     assert (partial.parent / "report/report.html").exists()
@@ -62,7 +62,7 @@ def test_the_page_is_made_again_where_it_is_not_there(finished: Laboratory, labo
     page.unlink()
     asked = laboratory.run("interplay", "report", "quickstart", "--scale", "smoke")
     assert asked.returncode == 0, asked.stderr
-    assert "indicated (1 replicate)" in page.read_text()
+    assert "for this base, any prompt (1 run, " in page.read_text()
     assert (page.parent / "record.json").read_bytes() == record
 
 

@@ -79,7 +79,7 @@ def verdicts(found: Evidence, study: str) -> str:
     for scale, result in found.results.get(study, {}).items():
         counts = Counter(claim["verdict"] for claim in result["claims"])
         words = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
-        said.append(f"[{scale}](../results/{flat_name(study, scale)}.json): {words or 'no claim'}")
+        said.append(f"[{scale}](../results/{flat_name(study, scale)}.json.gz): {words or 'no claim'}")
     return "; ".join(said) or committed.NOT_RUN
 
 

@@ -1,10 +1,10 @@
 """What is committed of a study at the scales that count: its plan, and the results of that plan or of an older one. Verdicts
 that docs/data/withdrawn.yaml withdraws leave this module as withdrawn, so that no page can print them as they were computed."""
 
-import json
 from pathlib import Path
 from typing import Any
 
+from interplay.core import artifact
 from interplay.core.digest import canonical
 from interplay.core.model import UserError, nearest_name
 from interplay.study import expand
@@ -27,7 +27,7 @@ def results(root: Path, study: str) -> dict[str, dict[str, Any]]:
     for scale in SCALES:
         path = result_path(root, study, scale)
         result, lock = _read(path), _read(_lock(root, study, scale))
-        older = lists.superseded(root).get((path.stem, result.get("report", "")))
+        older = lists.superseded(root).get((_name(path), result.get("report", "")))
         if result and lock and (older or result["report"] == lock["report"]):
             marked = {"superseded": older} if older else {}
             found[scale] = {**result, **marked, "claims": _judged(root, study, scale, result["claims"])}
@@ -77,11 +77,11 @@ def stale(root: Path) -> list[str]:
     plan: the study changed and was not run again, or the report changed and was not made again. It says what makes it new. The
     digest of a report is made of those of all stages before it. Then a line for every entry of docs/data/superseded.yaml that has
     no such result."""
-    paths = sorted((root / "docs" / "results").glob("*.json"))
+    paths = sorted((root / "docs" / "results").glob("*.json.gz"))
     listed = lists.superseded(root)
-    older = {(path.stem, _read(path)["report"]) for path in paths} & listed.keys()
+    older = {(_name(path), _read(path)["report"]) for path in paths} & listed.keys()
     unknown = [
-        f"{SUPERSEDED}: docs/results has no {name}.json of report {report}; remove it" for name, report in listed.keys() - older
+        f"{SUPERSEDED}: docs/results has no {name}.json.gz of {report}; remove it" for name, report in listed.keys() - older
     ]
     return [line for path in paths for line in _stale(root, path, older)] + unknown
 
@@ -92,9 +92,9 @@ def _stale(root: Path, path: Path, older: set[tuple[str, str]]) -> list[str]:
     lock = _read(_lock(root, study, scale))
     if path != result_path(root, study, scale) or not lock:
         return [f"{path.relative_to(root)}: no study {study} is planned at scale {scale} under that name; remove it"]
-    current, listed = result["report"] == lock["report"], (path.stem, result["report"]) in older
+    current, listed = result["report"] == lock["report"], (_name(path), result["report"]) in older
     if current and listed:
-        return [f"{SUPERSEDED}: {path.stem} is of the plan as it is; remove it"]
+        return [f"{SUPERSEDED}: {_name(path)} is of the plan as it is; remove it"]
     if not current and not listed:
         wrong = f"is of report {result['report']}, and the plan now has {lock['report']}"
     elif absent := [key for key in KEYS if key not in result]:
@@ -108,7 +108,11 @@ def _stale(root: Path, path: Path, older: set[tuple[str, str]]) -> list[str]:
 
 def result_path(root: Path, study: str, scale: str) -> Path:
     """The committed summary; `interplay export --from` draws its tables and figures."""
-    return root / "docs" / "results" / f"{flat_name(study, scale)}.json"
+    return root / "docs" / "results" / f"{flat_name(study, scale)}.json.gz"
+
+
+def _name(path: Path) -> str:
+    return path.name.removesuffix(".json.gz")
 
 
 def _lock(root: Path, study: str, scale: str) -> Path:
@@ -116,4 +120,4 @@ def _lock(root: Path, study: str, scale: str) -> Path:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    return dict(artifact.read_json(path)) if path.exists() else {}

@@ -91,7 +91,7 @@ class Superseded(Model):
     because: str
     """What changed in the plans, as the end of a sentence."""
     reports: dict[str, str]
-    """Name of a file in docs/results without `.json` -> digest of the report that it is of."""
+    """Name of a file in docs/results without `.json.gz` -> digest of the report that it is of."""
 
 
 class Mark(Model):

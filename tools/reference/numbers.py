@@ -24,7 +24,12 @@ def estimate(claim: Mapping[str, Any]) -> str:
     found, test = claim["estimate"], claim["test"]
     if found["value"] is None:
         return ABSENT
-    return f"{_interval(_metric(test), 'against' in test, found['value'], found['low'], found['high'])} over {found['over']}"
+    return f"{_interval(_metric(test), 'against' in test, found['value'], found['low'], found['high'])} {target(found['over'])}"
+
+
+def target(over: str) -> str:
+    """What an interval is for, or in results of before that was stated what it is uncertain over."""
+    return f"{'for' if over.startswith(('any base', 'this base')) else 'over'} {over}"
 
 
 def of_contrast(metric: str, entry: Mapping[str, Any]) -> str:

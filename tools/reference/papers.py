@@ -1,8 +1,8 @@
 """`docs/papers.md`, and for the site the sections on papers: paper -> study -> what holds here and what does not. Verdicts and
-numbers come from `docs/results/`, which `interplay export STUDY --scale SCALE -o docs/results/STUDY.SCALE.json` writes; none is
-typed but those of an older version of a study, which papers.yaml keeps under `earlier`. What docs/data/withdrawn.yaml withdraws
-is printed so, with its reason. A result counts as long as its report is the one of the committed lock; else the study was not run
-at this commit, and the page says that instead."""
+numbers come from `docs/results/`, which `interplay export STUDY --scale SCALE -o docs/results/STUDY.SCALE.json.gz` writes; none
+is typed but those of an older version of a study, which papers.yaml keeps under `earlier`. What docs/data/withdrawn.yaml
+withdraws is printed so, with its reason. A result counts as long as its report is the one of the committed lock; else the study
+was not run at this commit, and the page says that instead."""
 
 import re
 from collections.abc import Mapping
@@ -78,7 +78,7 @@ def section(root: Path, paper: Paper) -> str:
         lines += ["", f"Note: {paper.note}"]
     found = results(root, paper.study)
     for scale, result in found.items():
-        file = f"results/{flat_name(paper.study, scale)}.json"
+        file = f"results/{flat_name(paper.study, scale)}.json.gz"
         lines += [
             "",
             f"At scale {scale} (report `{result['report']}`; [numbers]({file})){_shared(result)}:",

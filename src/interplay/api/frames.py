@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pandas as pd
+from pyarrow import parquet
 
 from interplay.core import artifact, metrics as store_metrics, model
 from interplay.kinds.table import makes
 from interplay.report import metric_spec
 from interplay.report.spec import ReportArm
 from interplay.report.stats import contrast, estimate, frame, notes, power
-from interplay.report.write import plain
 from interplay.results import catalog, state as study_state
 from interplay.study import arms, expand
 from interplay.study.plan import Plan
@@ -21,6 +21,8 @@ from interplay.study.plan import Plan
 METHOD = ".method"
 """Keys of whole RL methods end with it."""
 TYPES = {"value": "float64", "at_step": "Int64"}
+KEPT = {"rl": "rollouts.parquet", "evaluate": "samples.parquet"}
+"""Kind -> the file of its completions."""
 TELEMETRY = ["started", "seconds_wall", "seconds_cpu", "peak_memory_mb", "attempts", "threads", "host"]
 
 
@@ -61,19 +63,45 @@ class Loaded:
     def samples(self, arm: str | None = None, seed: int | None = None, stage: str | None = None) -> pd.DataFrame:
         """One row per sample of the finished evaluations: the columns of `metrics` up to digest, then index (of the prompt),
         sample, band, op, mode, strict, answer, score, error, length, truncated, completion."""
-        wanted = self.metrics[(self.metrics["kind"] == "evaluate") & (self.metrics["state"] == "done")]
+        return self._whole("evaluate", arm, seed, stage)
+
+    def rollouts(self, arm: str | None = None, seed: int | None = None, stage: str | None = None) -> pd.DataFrame:
+        """One row per rollout that the finished RL stages keep (`keep_rollouts` of each step): the columns of `metrics` up to
+        digest, then step, set, index (of the prompt in that set), prompt, completion, reward, strict, answer, score, error,
+        advantage, truncated, length."""
+        return self._whole("rl", arm, seed, stage)
+
+    def _whole(self, kind: str, arm: str | None, seed: int | None, stage: str | None) -> pd.DataFrame:
+        found = list(self.stream(kind, arm, seed, stage))
+        return pd.concat(found, ignore_index=True) if found else pd.DataFrame(columns=[*_head(self.axes), "digest"])
+
+    def stream(
+        self,
+        kind: str = "rl",
+        arm: str | None = None,
+        seed: int | None = None,
+        stage: str | None = None,
+        columns: list[str] | None = None,
+        rows: int = 1 << 16,
+    ) -> Iterator[pd.DataFrame]:
+        """The rows of `rollouts` (kind `rl`) or `samples` (`evaluate`) in frames of at most `rows`, for more of them than memory
+        holds. `columns`: those of the file that are read; None: all."""
+        wanted = self.metrics[(self.metrics["kind"] == kind) & (self.metrics["state"] == "done")]
         for column, value in (("arm", arm), ("seed", seed), ("stage", stage)):
             wanted = wanted if value is None else wanted[wanted[column] == value]
         keys = [*_head(self.axes), "digest"]
-        found = []
         for row in wanted[keys].drop_duplicates(["arm", "seed", "stage", "along", "at_step"]).to_dict("records"):
             for digest in [row["digest"], *self._blocks.get(row["digest"], [])]:
-                path = self._folders[digest] / "samples.parquet"
-                if not path.exists():  # only its record and counts are here
-                    continue
-                found.append(pd.read_parquet(path).assign(**{str(key): value for key, value in row.items()}))
-        table = pd.concat(found, ignore_index=True) if found else pd.DataFrame(columns=keys)
-        return table[[*keys, *(column for column in table.columns if column not in keys)]]
+                path = self._folders[digest] / KEPT[kind]
+                if path.exists():  # else only its record and counts are here
+                    yield from _parts(path, row, columns, rows)
+
+
+def _parts(path: Path, own: dict[Any, Any], columns: list[str] | None, rows: int) -> Iterator[pd.DataFrame]:
+    """The rows of a file in frames of at most `rows`, after columns of one value each."""
+    with parquet.ParquetFile(path) as file:
+        for part in file.iter_batches(rows, columns=columns):
+            yield pd.concat([pd.DataFrame(own, index=range(len(part))), part.to_pandas()], axis=1)
 
 
 def read(study: str, scale: str | None, configs: Path, results: Path) -> Loaded:
@@ -267,7 +295,7 @@ def verdict_lines(plan: Plan, results: Path) -> list[str]:
             at = f"{arm}/{test.band}/{test.difference}"
             values[at] = estimate.value(known, arm, test.band, str(test.difference)).value if test.band else None
     values = {at: None if value is None or math.isnan(value) else value for at, value in values.items()}
-    return plain.claim_lines(contrast.claims_json(judged), values) or [f"{plan.study} makes no claims"]
+    return catalog.claim_lines(contrast.claims_json(judged), values) or [f"{plan.study} makes no claims"]
 
 
 def settle_lines(plan: Plan, results: Path) -> list[str]:
@@ -276,8 +304,8 @@ def settle_lines(plan: Plan, results: Path) -> list[str]:
     lines = []
     for need in needs:
         measure = metric_spec.measure_of(need.judged.claim.test.metric)
-        lines.append(f"{need.judged.verdict:<{plain.INDENT - 1}} {need.judged.claim.says}")
-        lines.append(f"{'':{plain.INDENT}}{_needed(need, measure.shown(need.margin), measure.unit_of(True))}")
+        lines.append(f"{need.judged.verdict:<{catalog.INDENT - 1}} {need.judged.claim.says}")
+        lines.append(f"{'':{catalog.INDENT}}{_needed(need, measure.shown(need.margin), measure.unit_of(True))}")
     return lines or [f"{plan.study} makes no claims"]
 
 

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any, cast
 
 from interplay.core import artifact, digest, execution, references
+from interplay.core.metrics import aligned, short
 from interplay.core.model import KeyPlace, UserError, parse_model
 from interplay.data.spec import ProblemsSpec
 from interplay.kinds import stages, table
 from interplay.model.spec import SourceSpec
-from interplay.report.write.plain import aligned, short
 from interplay.results import payloads
 from interplay.rl.reward_spec import OwnReward
 from interplay.run.stage import run_stage

@@ -227,7 +227,9 @@ def _rebuild_tables(plan: Plan) -> None:
 
 
 def _pull_stages(plans: list[Plan]) -> None:
-    """Fetch the payloads that DVC's pointers list."""
+    """Fetch the payloads that DVC's pointers list, and make pages again, which show what was not here."""
+    from interplay.cli import results
+
     folders = _stage_folders(plans)
     wanted = [folder for folder in folders if not _is_complete(folder)]
     known = payloads.stored_folders(wanted)
@@ -236,6 +238,11 @@ def _pull_stages(plans: list[Plan]) -> None:
         artifact.check(folder)
     present, unstored = len(folders) - len(wanted), len(wanted) - len(known)
     print_visible(f"{count} files of {len(known)} stages pulled; {present} were here, {unstored} are not stored")
+    for plan in plans if count else []:
+        page = artifact.folder(RESULTS, "report", plan.report) / "report.html"
+        if page.exists():
+            page.unlink()
+            print_visible(results.report_lines(plan)[-1])
 
 
 def _pull_records(plans: list[Plan]) -> None:
@@ -279,15 +286,15 @@ def export_study(
         option(
             "--output",
             "a folder that is new, empty or an older export; or a file for verdicts and numbers alone, to be committed as "
-            "docs/results/STUDY.SCALE.json, from which `make docs` writes docs/papers.md",
+            "docs/results/STUDY.SCALE.json.gz, from which `make docs` writes docs/papers.md",
             short="-o",
-            metavar="FOLDER|FILE.json",
+            metavar="FOLDER|FILE.json.gz",
         ),
     ],
     study: common.AnyStudy = None,
     scale: common.Scale = None,
     summary_file: Annotated[
-        Path | None, option("--from", "draw tables and figures of such a file; no results are needed", metavar="FILE.json")
+        Path | None, option("--from", "draw tables and figures of such a file; no results are needed", metavar="FILE.json.gz")
     ] = None,
     is_paper: Annotated[
         bool, flag("--paper", "figures as PDF and PGF, tables in LaTeX, BibTeX and a paper.tex that compiles")
@@ -309,10 +316,11 @@ def export_study(
         interplay export edge --paper -o paper  # then compile paper/paper.tex
     """
     if (study is None) == (summary_file is None):
-        raise UserError("export: name a study, or with --from a file such as docs/results/edge.laptop.json")
+        raise UserError("export: name a study, or with --from a file such as docs/results/edge.laptop.json.gz")
     if not is_paper and (width or font):
         raise UserError(f"export: --{'width' if width else 'font'} belongs to --paper; add --paper or leave it out")
-    if is_paper and output.suffix == ".json":
+    is_file = output.name.endswith((".json", ".json.gz"))
+    if is_paper and is_file:
         raise UserError(f"--output = {output}: a paper is a folder; name one that is new, empty or an older export")
     from interplay.report.write import export, summary
 
@@ -337,7 +345,7 @@ def export_study(
         export.paper_of_study(plan, RESULTS, output, look)
         print_visible(f"export: {output / 'paper.tex'}")
         return
-    if output.suffix == ".json":
+    if is_file:
         summary.write_summary(plan, RESULTS, output)
         print_visible(f"export: {output}")
         return

@@ -5,6 +5,7 @@ recorded with it.
 
 import contextlib
 import fcntl
+import gzip
 import hashlib
 import json
 import logging
@@ -125,10 +126,10 @@ def to_json(value: Any) -> bytes:
 
 
 def read_json(path: Path) -> Any:
-    """Parsed JSON. Raises UserError naming the file when it is damaged or absent."""
+    """Parsed JSON, compressed where the name ends in .gz. Raises UserError naming the file when it is damaged or absent."""
     try:
-        return json.loads(path.read_bytes())
-    except (OSError, json.JSONDecodeError) as error:
+        return json.loads(gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes())
+    except (OSError, EOFError, ValueError) as error:
         raise UserError(f"{path}: not readable as JSON ({error})") from None
 
 

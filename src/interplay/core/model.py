@@ -94,6 +94,8 @@ class Model(BaseModel):
     """Capabilities that it has."""
     REFUSES: ClassVar[frozenset[str]] = frozenset()
     """Capabilities that no other member may have."""
+    EXACT: ClassVar[bool] = False
+    """Whether what it does is the same on every processor (numerics: exact)."""
 
     def hashed_version(self) -> int:
         """What enters the digest: VERSION, and more of a spec with a value whose meaning alone has changed."""
@@ -110,6 +112,10 @@ class Model(BaseModel):
     def refuses(self) -> frozenset[str]:
         """What it refuses with its options as they are."""
         return self.REFUSES
+
+    def exact(self) -> bool:
+        """Whether it is with its options as they are."""
+        return self.EXACT
 
 
 MOST = 10**15

@@ -81,6 +81,8 @@ class Batch(NamedTuple):
     """(M,) int64: those next tokens."""
     sequence: np.ndarray
     """(M,) int64: the sequence each target belongs to, numbered as given to `batch_of_sequences`."""
+    units: list[int] | None = None
+    """Tokens of each unit, in order, whose gradient is made by itself; None: of the batch as it is."""
 
 
 class Sequences(NamedTuple):
@@ -108,18 +110,27 @@ def sequences_of_rows(corpus: PackedRows, rows: np.ndarray, jumps: np.ndarray | 
     return Sequences(corpus.tokens[rows][real], lengths, corpus.loss[rows][real] != 0, None if jumps is None else jumps[real])
 
 
-def batch_of_rows(corpus: PackedRows, rows: np.ndarray, device: torch.device, jumps: np.ndarray | None = None) -> Batch:
+def batch_of_rows(
+    corpus: PackedRows,
+    rows: np.ndarray,
+    device: torch.device,
+    jumps: np.ndarray | None = None,
+    units: list[int] | None = None,
+) -> Batch:
     """A batch of the sequences of rows (rows,); `jumps` (rows, T) are of their tokens."""
-    return batch_of_sequences(sequences_of_rows(corpus, rows, jumps), device)
+    return batch_of_sequences(sequences_of_rows(corpus, rows, jumps), device, units)
 
 
-def batch_of_sequences(given: Sequences, device: torch.device) -> Batch:
-    """A batch of these sequences."""
-    order = np.argsort(-given.lengths, kind="stable")
-    buckets = bucket_lengths(given.lengths[order].tolist())
+def batch_of_sequences(given: Sequences, device: torch.device, units: list[int] | None = None) -> Batch:
+    """A batch of these sequences; in units as they are, one after the other without padding."""
+    if units is None:
+        order = np.argsort(-given.lengths, kind="stable")
+        buckets = bucket_lengths(given.lengths[order].tolist())
+    else:
+        order, buckets = np.arange(len(given.lengths)), [(1, length) for length in given.lengths.tolist()]
     placed = _place(given, order, buckets)
     flat = [_to_device(device, torch.from_numpy(array)) for array in placed[:4]]
-    return Batch(flat[0], flat[1], buckets, flat[2], flat[3], placed[4])
+    return Batch(flat[0], flat[1], buckets, flat[2], flat[3], placed[4], units)
 
 
 def stacked_batch(given: Sequence[Sequences], device: torch.device) -> Batch:

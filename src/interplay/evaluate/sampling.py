@@ -86,6 +86,10 @@ def _sample(
     that early. Collective."""
     tokenizer, special = text.load(model), text.special(model)
     whole, dtype = heads.load_model(model, device.pick_device(how)), getattr(torch, spec.dtype)
+    if spec.numerics == "exact":
+        if isinstance(whole, heads.Composed):
+            raise UserError("evaluate: numerics = exact: does not cover a model and an assistant; write numerics: fast")
+        device.exact_decoder(whole, how)
     sampler = engine.engine(spec.engine, whole, how, dtype, model / "model", stack)
     sampling = Sampling(
         temperature=spec.temperature,

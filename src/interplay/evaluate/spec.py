@@ -6,7 +6,7 @@ from pydantic import field_validator, model_validator
 
 from interplay.core.extension import Extension, written_as
 from interplay.core.model import Count, Model, Natural, NotNegative, Share, Since
-from interplay.model.spec import ComputeSpec
+from interplay.model.spec import ExactSpec
 from interplay.rollout.spec import AloneEpisode, EngineName, check_dtype
 from interplay.tasks.spec import Verify
 
@@ -24,7 +24,7 @@ class OwnMetric(Extension):
         return self.function.rpartition(":")[2]
 
 
-class EvaluateSpec(ComputeSpec):
+class EvaluateSpec(ExactSpec):
     """Samples of one model over one problem set. Roles: `model` and `data`."""
 
     VERSION: ClassVar[int] = 3
@@ -62,6 +62,12 @@ class EvaluateSpec(ComputeSpec):
     `verify.separator` separates. `strict_cap@K` and other metrics of units need it."""
     metrics: Annotated[list[Annotated[OwnMetric, written_as(OwnMetric)]], Since([])] = []
     """Metrics of the user's own, each of a name of its own: numbers of samples, whose means are shown as `own:NAME`."""
+
+    def inexact(self) -> str | None:
+        """Sums of log-probabilities, and other engines."""
+        if self.engine != "native":
+            return f"engine = {self.engine}"
+        return "nll" if self.nll else "entropy" if self.entropy else None
 
     @field_validator("metrics")
     @classmethod

@@ -286,3 +286,25 @@ INLINE void transpose16(const int32_t *x, long ld, int32_t *out, long out_ld) {
         for (long j = 0; j < 16; j++) out[j * out_ld + i] = x[i * ld + j];
 #endif
 }
+
+// Blocks of rows whose parts of a weight's gradient are made each by itself: block b has rows first[b] to first[b + 1] - 1. Their sum is
+// of float32 in their order; or, with `largest`, of float64 on a grid (`add_exactly`), and is added to what is there.
+typedef struct {
+    long count;
+    const int64_t *first;
+    double *largest;
+} Blocks;
+
+INLINE long rows_of(const Blocks *blocks, long block) { return blocks->first[block + 1] - blocks->first[block]; }
+
+// Half of an interval of float64 whose numbers are the multiples of 2^-44: to add and subtract it rounds |x| < 128 to one of them.
+#define GRID 384.0
+
+// sum (count) += x (count), rounded to multiples of 2^-44. Sums of such numbers below 256 are exact, so their order makes no difference.
+// *largest is the largest |x| so far, which bounds the sums. count: a multiple of 16.
+INLINE void add_exactly(double *sum, const float *x, long count, double *largest) {
+    for (long k = 0; k < count; k++) sum[k] += ((double)x[k] + GRID) - GRID;
+    const double peak = row_peak(x, count);
+#pragma omp critical
+    if (peak > *largest) *largest = peak;
+}

@@ -88,11 +88,14 @@ void head_backward(const float *gradient, const float *hidden, const float *weig
     weight_gradient(gradient, hidden, rows, width, vocabulary, dweight);
 }
 
-// dtable (vocabulary, width) = the sum of the rows of dx (rows, width) of each token, in their order. width: a multiple of 16.
-void embedding_backward(const float *dx, const int64_t *ids, long rows, long width, long vocabulary, float *dtable) {
-    memset(dtable, 0, (size_t)(vocabulary * width) * 4);
+// dtable (vocabulary, width) = the sum of the rows of dx (rows, width) of each token, in their order; with `largest` exactly, added to what
+// is there. width: a multiple of 16.
+void embedding_backward(const float *dx, const int64_t *ids, long rows, long width, long vocabulary, double *largest, void *dtable) {
+    if (!largest) memset(dtable, 0, (size_t)(vocabulary * width) * 4);
     for (long m = 0; m < rows; m++, dx += width) {
-        float *out = dtable + ids[m] * width;
-        for (long k = 0; k < width; k += PART) store(out + k, load(out + k) + load(dx + k));
+        float *out = (float *)dtable + ids[m] * width;
+        if (largest) add_exactly((double *)dtable + ids[m] * width, dx, width, largest);
+        else
+            for (long k = 0; k < width; k += PART) store(out + k, load(out + k) + load(dx + k));
     }
 }

@@ -1,7 +1,7 @@
 // The parts of a decoder layer before and after attention, forward and backward, over blocks of rows that stay in the cache.
 //
 // Matrix products take 8-bit operands: rows of activations and of weights for outputs and input gradients; for the gradient of a
-// weight, columns over blocks of GRADIENT_ROWS rows, whose products are added in order. Everything else is float32.
+// weight, columns over blocks of at most GRADIENT_ROWS rows, whose products are added. Everything else is float32.
 
 #include "layer.h"
 
@@ -76,9 +76,9 @@ typedef struct {
     long width;
 } Columns;
 
-static Columns columns_of(long rows, long width) {
-    long blocks = (rows + GRADIENT_ROWS - 1) / GRADIENT_ROWS;
-    return (Columns){bytes(blocks * GRADIENT_ROWS * width), floats(blocks * width), (int32_t *)floats(blocks * width), width};
+static Columns columns_of(const Blocks *blocks, long width) {
+    const long count = blocks->count;
+    return (Columns){bytes(count * GRADIENT_ROWS * width), floats(count * width), (int32_t *)floats(count * width), width};
 }
 
 static void free_columns(Columns c) {
@@ -95,31 +95,36 @@ INLINE void keep_columns(Columns c, long block, const float *x, long rows, int l
 }
 
 // out (left.width, right.width) = sum over blocks of left^T right. Called by all threads of a team.
-static void weight_gradient(Columns left, Columns right, long rows, float *out) {
-    const long chunk = 48, last = (rows + GRADIENT_ROWS - 1) / GRADIENT_ROWS;
+static void weight_gradient(Columns left, Columns right, const Blocks *blocks, void *out) {
+    const long chunk = 48;
+    const int exact = blocks->largest != 0;
+    float *own = exact ? floats(chunk * right.width) : 0;
 #pragma omp for schedule(dynamic) nowait
     for (long n = 0; n < left.width; n += chunk)
-        for (long block = 0; block < last; block++) {
-            const long place = block * GRADIENT_ROWS, count = smaller_of(GRADIENT_ROWS, rows - place);
+        for (long block = 0; block < blocks->count; block++) {
+            const long place = block * GRADIENT_ROWS, count = rows_of(blocks, block), rows = smaller_of(chunk, left.width - n);
             const Left a = {left.bytes + place * left.width + n * 4, left.scale + block * left.width + n, 4, left.width * 4};
             const Right b = {(int8_t *)right.bytes + place * right.width, right.scale + block * right.width,
                              right.offset + block * right.width, right.width};
-            float *part = out + n * right.width;
-            product(a, b, smaller_of(chunk, left.width - n), (count + 3) / 4 * 4, part, right.width, block ? part : 0);
+            float *part = exact ? own : (float *)out + n * right.width;
+            product(a, b, rows, (count + 3) / 4 * 4, part, right.width, block && !exact ? part : 0);
+            if (exact) add_exactly((double *)out + n * right.width, part, rows * right.width, blocks->largest);
         }
+    free(own);
 }
 
-// out (width) = sum over blocks of parts (blocks, width), in order.
-INLINE void add_parts(const float *parts, long rows, long width, float *out) {
-    const long blocks = (rows + GRADIENT_ROWS - 1) / GRADIENT_ROWS;
-    memset(out, 0, (size_t)width * 4);
-    for (long b = 0; b < blocks; b++)
-        for (long k = 0; k < width; k++) out[k] += parts[b * width + k];
+// out (width) = sum over blocks of parts (blocks, width).
+INLINE void add_parts(const float *parts, const Blocks *blocks, long width, void *out) {
+    float *plain = out;
+    if (!blocks->largest) memset(out, 0, (size_t)width * 4);
+    for (long b = 0; b < blocks->count; b++) {
+        if (blocks->largest) add_exactly(out, parts + b * width, width, blocks->largest);
+        else
+            for (long k = 0; k < width; k++) plain[k] += parts[b * width + k];
+    }
 }
 
-static float *parts_of(long rows, long width) {
-    return zeros((rows + GRADIENT_ROWS - 1) / GRADIENT_ROWS * width);
-}
+static float *parts_of(const Blocks *blocks, long width) { return zeros(blocks->count * width); }
 
 // -- before attention --------------------------------------------------------------------------------------------------
 
@@ -226,13 +231,13 @@ INLINE Right first_panels(Right right, long columns) {
 // unless that is null.
 void before_backward(const Heads *heads, const Rope *rope, const float *x, const float *norm, const uint8_t *qkv, const float *bias,
                      const float *qk_norm, const float *inverse, const float *raw, const float *dqk, const float *dv,
-                     const float *residual, float *dx, float *dnorm, float *dqkv, float *dbias, float *dqk_norm) {
+                     const float *residual, const Blocks *blocks, float *dx, void *dnorm, void *dqkv, void *dbias, void *dqk_norm) {
     const Heads h = *heads;
     const long columns = (h.rotated + h.values) * h.size, split = h.rotated * h.size;
     const Matrix w = matrix(qkv, columns, h.width);
     const Right again = first_panels(w.output, split);
-    const Columns left = columns_of(h.rows, columns), right = columns_of(h.rows, h.width);
-    float *norm_parts = parts_of(h.rows, h.width), *bias_parts = parts_of(h.rows, columns), *qk_parts = parts_of(h.rows, split);
+    const Columns left = columns_of(blocks, columns), right = columns_of(blocks, h.width);
+    float *norm_parts = parts_of(blocks, h.width), *bias_parts = parts_of(blocks, columns), *qk_parts = parts_of(blocks, split);
 #pragma omp parallel
     {
         float *gradient = floats(GRADIENT_ROWS * columns), *scale = floats(GRADIENT_ROWS), *wide = floats(GRADIENT_ROWS * h.width);
@@ -240,8 +245,8 @@ void before_backward(const Heads *heads, const Rope *rope, const float *x, const
         float *own = floats(FORWARD_ROWS * again.columns), *own_scale = floats(FORWARD_ROWS);
         uint8_t *quantised = bytes(GRADIENT_ROWS * columns), *own_quantised = bytes(FORWARD_ROWS * h.width);
 #pragma omp for schedule(dynamic)
-        for (long first = 0; first < h.rows; first += GRADIENT_ROWS) {
-            const long count = smaller_of(GRADIENT_ROWS, h.rows - first), block = first / GRADIENT_ROWS;
+        for (long block = 0; block < blocks->count; block++) {
+            const long first = blocks->first[block], count = rows_of(blocks, block);
             for (long part = 0; part < count; part += FORWARD_ROWS) {
                 const long some = smaller_of(FORWARD_ROWS, count - part);
                 for (long m = part; m < part + some; m++) {
@@ -277,13 +282,13 @@ void before_backward(const Heads *heads, const Rope *rope, const float *x, const
                               norm_parts + block * h.width, dx + (first + m) * h.width,
                               residual ? residual + (first + m) * h.width : 0);
         }
-        weight_gradient(left, right, h.rows, dqkv);
+        weight_gradient(left, right, blocks, dqkv);
         free(gradient), free(scale), free(wide), free(of_left), free(of_right), free(quantised);
         free(own), free(own_scale), free(own_quantised);
     }
-    add_parts(norm_parts, h.rows, h.width, dnorm);
-    if (dbias) add_parts(bias_parts, h.rows, columns, dbias);
-    if (dqk_norm) add_parts(qk_parts, h.rows, split, dqk_norm);
+    add_parts(norm_parts, blocks, h.width, dnorm);
+    if (dbias) add_parts(bias_parts, blocks, columns, dbias);
+    if (dqk_norm) add_parts(qk_parts, blocks, split, dqk_norm);
     free_columns(left), free_columns(right), free(norm_parts), free(bias_parts), free(qk_parts);
 }
 
@@ -341,14 +346,14 @@ void after_forward(const Mlp *mlp, const float *x, const float *mixed, const flo
 // Without `gates` they are computed again: the same bytes, since sums are exact.
 void after_backward(const Mlp *mlp, const float *dy, const float *mixed, const float *norm, const uint8_t *out,
                     const uint8_t *gate_up, const uint8_t *down, const float *inverse, const float *middle, const float *gates,
-                    float *dx, float *dmixed, float *dnorm, float *dout, float *dgate_up, float *ddown) {
+                    const Blocks *blocks, float *dx, float *dmixed, void *dnorm, void *dout, void *dgate_up, void *ddown) {
     const Mlp s = *mlp;
     const Matrix w_out = matrix(out, s.width, s.mixed), w_up = matrix(gate_up, 2 * s.hidden, s.width),
                  w_down = matrix(down, s.width, s.hidden);
-    const Columns of_y = columns_of(s.rows, s.width), of_gated = columns_of(s.rows, s.hidden),
-                  of_gates = columns_of(s.rows, 2 * s.hidden), of_normed = columns_of(s.rows, s.width),
-                  of_x = columns_of(s.rows, s.width), of_mixed = columns_of(s.rows, s.mixed);
-    float *norm_parts = parts_of(s.rows, s.width);
+    const Columns of_y = columns_of(blocks, s.width), of_gated = columns_of(blocks, s.hidden),
+                  of_gates = columns_of(blocks, 2 * s.hidden), of_normed = columns_of(blocks, s.width),
+                  of_x = columns_of(blocks, s.width), of_mixed = columns_of(blocks, s.mixed);
+    float *norm_parts = parts_of(blocks, s.width);
     const long widest = larger_of(s.width, 2 * s.hidden);
 #pragma omp parallel
     {
@@ -359,8 +364,8 @@ void after_backward(const Mlp *mlp, const float *dy, const float *mixed, const f
         uint8_t *quantised = bytes(GRADIENT_ROWS * widest), *own_quantised = bytes(FORWARD_ROWS * s.width);
         uint8_t *of_given = bytes(GRADIENT_ROWS * s.width);
 #pragma omp for schedule(dynamic)
-        for (long first = 0; first < s.rows; first += GRADIENT_ROWS) {
-            const long count = smaller_of(GRADIENT_ROWS, s.rows - first), block = first / GRADIENT_ROWS;
+        for (long block = 0; block < blocks->count; block++) {
+            const long first = blocks->first[block], count = rows_of(blocks, block);
             const float *given = dy + first * s.width, *row = middle + first * s.width;
             float *place = dx + first * s.width;
             quantise_rows(given, count, s.width, of_given, scale, peaks);
@@ -396,13 +401,33 @@ void after_backward(const Mlp *mlp, const float *dy, const float *mixed, const f
             keep_columns(of_mixed, block, mixed + first * s.mixed, count, 0, mixed_peaks);
             product((Left){of_given, scale, s.width, 4}, w_out.input, count, s.width, dmixed + first * s.mixed, s.mixed, 0);
         }
-        weight_gradient(of_y, of_gated, s.rows, ddown);
-        weight_gradient(of_x, of_mixed, s.rows, dout);
-        weight_gradient(of_gates, of_normed, s.rows, dgate_up);
+        weight_gradient(of_y, of_gated, blocks, ddown);
+        weight_gradient(of_x, of_mixed, blocks, dout);
+        weight_gradient(of_gates, of_normed, blocks, dgate_up);
         free(wide), free(half), free(narrow), free(scale), free(gates_scale), free(own), free(own_scale), free(peaks), free(gated_peaks);
         free(mixed_peaks), free(quantised), free(own_quantised), free(of_given);
     }
-    add_parts(norm_parts, s.rows, s.width, dnorm);
+    add_parts(norm_parts, blocks, s.width, dnorm);
     free_columns(of_y), free_columns(of_gated), free_columns(of_gates), free_columns(of_normed), free_columns(of_x);
     free_columns(of_mixed), free(norm_parts);
+}
+
+// -- the norm behind the last layer ------------------------------------------------------------------------------------
+
+// out (rows, width) of x (rows, width), and `inverse` (rows) for the gradient.
+void norm_forward(const float *x, const float *weight, long rows, long width, float eps, float *inverse, float *out) {
+    for (long m = 0; m < rows; m++) {
+        inverse[m] = inverse_rms(x + m * width, width, eps);
+        scaled(x + m * width, inverse[m], weight, width, out + m * width);
+    }
+}
+
+void norm_backward(const float *gradient, const float *x, const float *inverse, const float *weight, long width, const Blocks *blocks,
+                   float *dx, void *dweight) {
+    float *parts = parts_of(blocks, width);
+    for (long block = 0; block < blocks->count; block++)
+        for (long m = blocks->first[block]; m < blocks->first[block + 1]; m++)
+            norm_gradient(gradient + m * width, x + m * width, inverse[m], weight, width, parts + block * width, dx + m * width, 0);
+    add_parts(parts, blocks, width, dweight);
+    free(parts);
 }

@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from interplay.kernels import library
+from interplay.kernels.exact import BLOCK_ROWS, Sums
 from interplay.kernels.library import LANES, Attention, Heads, Mlp, Rope, call
 
 
@@ -31,6 +33,39 @@ def _pack(matrix: Tensor, gradient: bool) -> Tensor:
     buffer = torch.empty(size, dtype=torch.uint8)
     call("pack_matrix", matrix.contiguous(), rows, columns, gradient, buffer)
     return buffer
+
+
+class Blocks(NamedTuple):
+    """Blocks of rows whose parts of a gradient are made each by itself (kernels/common.h), and where these are added up."""
+
+    first: Tensor
+    """(B + 1,) int64: where each begins, and their end."""
+    sums: Sums | None = None
+    """None: blocks are added in their order, in float32, and the pass has a gradient of its own."""
+    place: str = ""
+    """Of a layer among the sums."""
+
+    def gradient(self, name: str, *shape: int) -> Tensor:
+        """Where the gradient of a weight of this shape goes."""
+        return torch.empty(shape) if self.sums is None else self.sums.parts[self.place + name]
+
+    def largest(self) -> Tensor | None:
+        """Of sums the largest part so far."""
+        return self.sums.largest if self.sums else None
+
+    def given(self) -> library.Blocks:
+        """As kernels take them."""
+        largest = self.largest()
+        return library.Blocks(len(self.first) - 1, self.first.data_ptr(), None if largest is None else largest.data_ptr())
+
+    def found(self, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
+        """What autograd is given of these: nothing where they are sums."""
+        return gradients if self.sums is None else (None,) * len(gradients)
+
+
+def fixed_blocks(rows: int) -> Blocks:
+    """Blocks of a pass from its first row on, wherever a sequence begins."""
+    return Blocks(torch.tensor([*range(0, rows, BLOCK_ROWS), rows]))
 
 
 RECOMPUTED = 192
@@ -86,16 +121,20 @@ class _Before(torch.autograd.Function):
         if keep:
             ctx.save_for_backward(x, norm, bias, qk_norm, packed, cos, sin, inverse, raw)
             ctx.heads, ctx.columns = heads, len(qkv)
+            ctx.blocks = getattr(ctx, "blocks", None)
         return qk, v
 
     @staticmethod
     def backward(ctx: Any, dqk: Tensor, dv: Tensor, residual: Tensor | None = None) -> tuple[Any, ...]:
         x, norm, bias, qk_norm, packed, cos, sin, inverse, raw = ctx.saved_tensors
-        dx, dnorm, dqkv = torch.empty_like(x), torch.empty_like(norm), x.new_empty(ctx.columns, x.shape[-1])
-        dbias, dqk_norm = (None if given is None else torch.empty_like(given) for given in (bias, qk_norm))
+        blocks = ctx.blocks or fixed_blocks(ctx.heads.rows)
+        dx, dnorm = torch.empty_like(x), blocks.gradient("norm", *norm.shape)
+        dqkv = blocks.gradient("qkv", ctx.columns, x.shape[-1])
+        dbias = None if bias is None else blocks.gradient("bias", *bias.shape)
+        dqk_norm = None if qk_norm is None else blocks.gradient("qk_norm", *qk_norm.shape)
         given = (x, norm, packed, bias, qk_norm, inverse, raw, dqk.contiguous(), dv.contiguous(), residual)
-        call("before_backward", ctx.heads, _rope(x, cos, sin), *given, dx, dnorm, dqkv, dbias, dqk_norm)
-        return dx, dnorm, dqkv, dbias, dqk_norm, *(None,) * 6
+        call("before_backward", ctx.heads, _rope(x, cos, sin), *given, blocks.given(), dx, dnorm, dqkv, dbias, dqk_norm)
+        return dx, *blocks.found(dnorm, dqkv, dbias, dqk_norm), *(None,) * 6
 
 
 def _rope(x: Tensor, cos: Tensor, sin: Tensor) -> Rope:
@@ -145,20 +184,23 @@ class _After(torch.autograd.Function):
         if keep:
             ctx.save_for_backward(mixed, norm, *packed, *kept)
             ctx.sizes = sizes
+            ctx.blocks = getattr(ctx, "blocks", None)
         return y
 
     @staticmethod
     def backward(ctx: Any, dy: Tensor) -> tuple[Any, ...]:
         mixed, norm, *packed, inverse, middle, gates = ctx.saved_tensors
-        width, hidden = ctx.sizes.width, ctx.sizes.hidden
-        dx, dmixed, dnorm = torch.empty_like(middle), torch.empty_like(mixed), torch.empty_like(norm)
+        width, hidden, blocks = ctx.sizes.width, ctx.sizes.hidden, ctx.blocks or fixed_blocks(ctx.sizes.rows)
+        dx, dmixed = torch.empty_like(middle), torch.empty_like(mixed)
         made = (
-            norm.new_empty(width, mixed.shape[-1]),
-            norm.new_empty(2 * hidden, width),
-            norm.new_empty(width, hidden),
+            blocks.gradient("mlp_norm", width),
+            blocks.gradient("out", width, mixed.shape[-1]),
+            blocks.gradient("gate_up", 2 * hidden, width),
+            blocks.gradient("down", width, hidden),
         )
-        call("after_backward", ctx.sizes, dy.contiguous(), mixed, norm, *packed, inverse, middle, gates, dx, dmixed, dnorm, *made)
-        return dx, dmixed, dnorm, *made, *(None,) * 5
+        given = (dy.contiguous(), mixed, norm, *packed, inverse, middle, gates)
+        call("after_backward", ctx.sizes, *given, blocks.given(), dx, dmixed, *made)
+        return dx, dmixed, *blocks.found(*made), *(None,) * 5
 
 
 # -- attention ---------------------------------------------------------------------------------------------------------
@@ -210,6 +252,10 @@ class Pass(NamedTuple):
     """(M,): places in the flattened ids whose states are wanted; None: all are."""
     rotated: int
     eps: float
+    blocks: Tensor | None = None
+    """(B + 1,) int64, of all ids; with `sums`."""
+    sums: Sums | None = None
+    """Of the gradients of all weights, which then reach no other tensor."""
 
 
 def all_layers(table: Tensor, weights: Sequence[Sequence[Tensor | None]], given: Pass) -> Tensor:
@@ -224,6 +270,7 @@ class _Kept:
     """What a part of a layer keeps for its gradient."""
 
     saved_tensors: tuple[Tensor | None, ...] = ()
+    blocks: Blocks | None = None
 
     def save_for_backward(self, *tensors: Tensor | None) -> None:
         self.saved_tensors = tensors
@@ -232,7 +279,7 @@ class _Kept:
 class _AllLayers(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, given: Pass, keep: bool, table: Tensor, *weights: Any) -> Tensor:
-        _, _, rope, runs, wanted, rotated, eps = given
+        _, _, rope, runs, wanted, rotated, eps, *_ = given
         ctx.given, ctx.parts, ctx.vocab = given, [], len(table)
         x = torch.embedding(table, given.ids)
         for number, packed in enumerate(given.packed):
@@ -250,20 +297,81 @@ class _AllLayers(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, dx: Tensor) -> tuple[Tensor | None, ...]:
-        ids, wanted, found = ctx.given.ids, ctx.given.wanted, list[Tensor | None]()
+        ids, wanted, sums, found = ctx.given.ids, ctx.given.wanted, ctx.given.sums, list[Tensor | None]()
         assert ctx.parts, "a second way back"
+        if sums:
+            _place_sums(ctx.given, ctx.parts)
         while ctx.parts:
             first, second, third = ctx.parts.pop()
             dx, dmixed, dnorm, dout, dgate_up, ddown, *_ = _After.backward(third, dx)
             if wanted is not None and not found:
-                parts = dx, dmixed
-                dx, dmixed = (x.new_zeros(ids.numel(), x.shape[-1]).index_add_(0, wanted, x) for x in parts)
+                parts, put = (dx, dmixed), Tensor.index_add_ if sums is None else Tensor.index_copy_
+                dx, dmixed = (put(x.new_zeros(ids.numel(), x.shape[-1]), 0, wanted, x) for x in parts)
             dqk, dv, *_ = _Attention.backward(second, dmixed.flatten(0, -2))
             dx, *before = _Before.backward(first, dqk, dv, dx)
             found = [*before[:4], dout, dnorm, dgate_up, ddown, *found]
-        dtable = dx.new_empty(ctx.vocab, dx.shape[-1])
-        call("embedding_backward", dx, ids.contiguous(), ids.numel(), dx.shape[-1], ctx.vocab, dtable)
-        return None, None, dtable, *found
+        dtable = dx.new_empty(ctx.vocab, dx.shape[-1]) if sums is None else sums.parts["table"]
+        largest = None if sums is None else sums.largest[1:]
+        call("embedding_backward", dx, ids.contiguous(), ids.numel(), dx.shape[-1], ctx.vocab, largest, dtable)
+        return None, None, None if sums else dtable, *found
+
+
+def _place_sums(given: Pass, parts: list[tuple[_Kept, _Kept, _Kept]]) -> None:
+    """Give the parts of each layer the sums that their gradients go to."""
+    assert given.blocks is not None
+    assert given.sums is not None
+    last = given.blocks if given.wanted is None else torch.searchsorted(given.wanted, given.blocks)
+    given.sums.blocks += len(given.blocks) - 1
+    given.sums.rows += given.ids.numel()
+    for number, (before, _, after) in enumerate(parts):
+        before.blocks = Blocks(given.blocks, given.sums, f"{number}.")
+        after.blocks = before.blocks._replace(first=last) if number == len(parts) - 1 else before.blocks
+
+
+# -- behind the layers -------------------------------------------------------------------------------------------------
+
+
+def norm(x: Tensor, weight: Tensor, eps: float, blocks: Blocks) -> Tensor:
+    """x (M, D) over its root mean square, times weight (D,), whose gradient goes to sums."""
+    return _Norm.apply(x, weight, eps, blocks)
+
+
+class _Norm(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, eps: float, blocks: Blocks) -> Tensor:
+        x = x.contiguous()
+        out, inverse = torch.empty_like(x), x.new_empty(x.numel() // x.shape[-1])
+        call("norm_forward", x, weight, len(inverse), x.shape[-1], eps, inverse, out)
+        ctx.save_for_backward(x, weight, inverse)
+        ctx.blocks = blocks
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        x, weight, inverse = ctx.saved_tensors
+        dx, blocks = torch.empty_like(x), ctx.blocks
+        dweight = blocks.gradient("norm", *weight.shape)
+        call("norm_backward", gradient.contiguous(), x, inverse, weight, x.shape[-1], blocks.given(), dx, dweight)
+        return dx, *blocks.found(dweight), None, None
+
+
+def rows_of(x: Tensor, places: Tensor) -> Tensor:
+    """Rows (N, D) of x (M, D), some more than once: their gradients are added in order."""
+    return _Rows.apply(x, places)
+
+
+class _Rows(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, places: Tensor) -> Tensor:
+        ctx.places, ctx.shape = places, x.shape
+        return x.index_select(0, places)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        rows, width = ctx.shape
+        dx = gradient.new_empty(rows, width)
+        call("embedding_backward", gradient.contiguous(), ctx.places, len(ctx.places), width, rows, None, dx)
+        return dx, None
 
 
 # -- output head -------------------------------------------------------------------------------------------------------
@@ -291,28 +399,36 @@ class _Head(torch.autograd.Function):
         return dhidden, dweight
 
 
-def logps(hidden: Tensor, weight: Tensor, tokens: Tensor, temperature: float) -> Tensor:
+def logps(hidden: Tensor, weight: Tensor, tokens: Tensor, temperature: float, blocks: Blocks | None = None) -> Tensor:
     """The log-probability (M,) of each token (M,) int64 in nats, from hidden states (M, D) and the output matrix (vocab, D) of a
-    small vocabulary, whose logits are divided by `temperature`."""
-    return _Logps.apply(hidden, weight, tokens, temperature, torch.is_grad_enabled())
+    small vocabulary, whose logits are divided by `temperature`. With `blocks` the matrix' gradient goes to sums."""
+    return _Logps.apply(hidden, weight, tokens, temperature, torch.is_grad_enabled(), blocks)
 
 
 class _Logps(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, hidden: Tensor, weight: Tensor, tokens: Tensor, temperature: float, keep: bool) -> Tensor:
+    def forward(
+        ctx: Any, hidden: Tensor, weight: Tensor, tokens: Tensor, temperature: float, keep: bool, blocks: Blocks | None
+    ) -> Tensor:
         hidden, weight, tokens = hidden.contiguous(), weight.contiguous(), tokens.contiguous()
         kept = hidden.new_empty(len(hidden), len(weight) + -len(weight) % LANES) if keep else None
         found, sizes = hidden.new_empty(len(hidden)), (*hidden.shape, len(weight), temperature)
         call("logps_forward", hidden, weight, tokens, *sizes, kept, found)
         ctx.save_for_backward(hidden, weight, tokens)
-        ctx.sizes, ctx.kept = sizes, kept
+        ctx.sizes, ctx.kept, ctx.blocks = sizes, kept, blocks
         return found
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         hidden, weight, tokens = ctx.saved_tensors
-        dhidden, dweight = torch.empty_like(hidden), torch.empty_like(weight)
+        dhidden, blocks = torch.empty_like(hidden), ctx.blocks
         kept, ctx.kept = ctx.kept, None  # overwritten
         assert kept is not None, "a second way back"
-        call("logps_backward", gradient.contiguous(), hidden, weight, tokens, *ctx.sizes, kept, dhidden, dweight)
-        return dhidden, dweight, *(None,) * 3
+        given = (gradient.contiguous(), hidden, weight, tokens, *ctx.sizes, kept)
+        if blocks is None:
+            dweight = torch.empty_like(weight)
+            call("logps_backward", *given, None, dhidden, dweight)
+            return dhidden, dweight, *(None,) * 4
+        blocks.sums.blocks += len(blocks.first) - 1
+        call("logps_backward", *given, blocks.given(), dhidden, blocks.gradient(""))
+        return dhidden, *(None,) * 5

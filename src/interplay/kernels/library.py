@@ -83,6 +83,12 @@ class Completions(ctypes.Structure):
     ]
 
 
+class Blocks(ctypes.Structure):
+    """Blocks of rows and how their parts of a gradient are added; C's struct of that name."""
+
+    _fields_ = [("count", _LONG), ("first", _POINTER), ("largest", _POINTER)]
+
+
 class Iteration(ctypes.Structure):
     """Sizes and coefficients of Muon's iteration; C's struct of that name."""
 
@@ -106,20 +112,28 @@ class Stepped(ctypes.Structure):
 ARGUMENTS = {
     "pack_matrix": [_POINTER, _LONG, _LONG, ctypes.c_int, _POINTER],
     "before_forward": [ctypes.POINTER(Heads), ctypes.POINTER(Rope), *[_POINTER] * 9],
-    "before_backward": [ctypes.POINTER(Heads), ctypes.POINTER(Rope), *[_POINTER] * 15],
+    "before_backward": [ctypes.POINTER(Heads), ctypes.POINTER(Rope), *[_POINTER] * 10, ctypes.POINTER(Blocks), *[_POINTER] * 5],
     "after_forward": [ctypes.POINTER(Mlp), *[_POINTER] * 10],
-    "after_backward": [ctypes.POINTER(Mlp), *[_POINTER] * 15],
+    "after_backward": [ctypes.POINTER(Mlp), *[_POINTER] * 9, ctypes.POINTER(Blocks), *[_POINTER] * 6],
+    "norm_forward": [*[_POINTER] * 2, _LONG, _LONG, ctypes.c_float, *[_POINTER] * 2],
+    "norm_backward": [*[_POINTER] * 4, _LONG, ctypes.POINTER(Blocks), *[_POINTER] * 2],
     "attention_forward": [ctypes.POINTER(Attention), *[_POINTER] * 6],
     "head_product": [_POINTER, _POINTER, _LONG, _LONG, _LONG, _POINTER],
     "complete": [ctypes.POINTER(Completions), _LONG, _LONG],
     "orthogonalise": [ctypes.POINTER(Iteration), _POINTER],
     "muon_step": [ctypes.POINTER(Iteration), ctypes.POINTER(Stepped), *[ctypes.c_float] * 3],
     "logps_forward": [*[_POINTER] * 3, *[_LONG] * 3, ctypes.c_float, _POINTER, _POINTER],
-    "logps_backward": [*[_POINTER] * 4, *[_LONG] * 3, ctypes.c_float, *[_POINTER] * 3],
+    "logps_backward": [*[_POINTER] * 4, *[_LONG] * 3, ctypes.c_float, _POINTER, ctypes.POINTER(Blocks), *[_POINTER] * 2],
     "head_forward": [_POINTER, _POINTER, _LONG, _LONG, _LONG, _POINTER],
     "head_backward": [*[_POINTER] * 3, _LONG, _LONG, _LONG, _POINTER, _POINTER],
-    "embedding_backward": [_POINTER, _POINTER, _LONG, _LONG, _LONG, _POINTER],
+    "embedding_backward": [_POINTER, _POINTER, _LONG, _LONG, _LONG, _POINTER, _POINTER],
     "attention_backward": [ctypes.POINTER(Attention), *[_POINTER] * 9],
+    "elementwise": [ctypes.c_int, _POINTER, _LONG, _POINTER],
+    "row_sums": [_POINTER, _LONG, _LONG, _POINTER],
+    "rotary": [_POINTER, _LONG, _LONG, ctypes.c_double, _POINTER, _POINTER],
+    "normals": [_POINTER, _LONG, ctypes.c_float, _POINTER],
+    "squares": [_POINTER, _LONG, _POINTER],
+    "adamw_step": [*[_POINTER] * 4, _LONG, *[ctypes.c_float] * 6],
 }
 
 

@@ -54,9 +54,10 @@ void logps_forward(const float *hidden, const float *head, const int64_t *tokens
     free(by);
 }
 
-// Given the gradients of logp: dhidden (rows, width) and dhead (vocabulary, width). `kept` is overwritten by the gradients of logits.
+// Given the gradients of logp: dhidden (rows, width) and dhead (vocabulary, width), of float32 with `blocks` null. `kept` is overwritten by
+// the gradients of logits.
 void logps_backward(const float *gradient, const float *hidden, const float *head, const int64_t *tokens, long rows, long width,
-                    long vocabulary, float temperature, float *kept, float *dhidden, float *dhead) {
+                    long vocabulary, float temperature, float *kept, const Blocks *blocks, float *dhidden, void *dhead) {
     const long padded = round_up(vocabulary);
 #pragma omp parallel
     {
@@ -72,10 +73,20 @@ void logps_backward(const float *gradient, const float *hidden, const float *hea
             }
             float_product(block, padded, 1, head, width, count, width, vocabulary, dhidden + first * width, width, 0);
         }
+        float *own = blocks ? floats(LANES * width) : 0;
 #pragma omp for schedule(static)
-        for (long v = 0; v < vocabulary; v += LANES)
-            for (long first = 0; first < rows; first += BLOCK)
-                float_product(kept + first * padded + v, 1, padded, hidden + first * width, width, smaller_of(LANES, vocabulary - v),
-                              width, smaller_of(BLOCK, rows - first), dhead + v * width, width, first > 0);
+        for (long v = 0; v < vocabulary; v += LANES) {
+            const long count = smaller_of(LANES, vocabulary - v);
+            for (long first = 0; first < rows && !blocks; first += BLOCK)
+                float_product(kept + first * padded + v, 1, padded, hidden + first * width, width, count, width,
+                              smaller_of(BLOCK, rows - first), (float *)dhead + v * width, width, first > 0);
+            for (long block = 0; blocks && block < blocks->count; block++) {
+                const long first = blocks->first[block];
+                float_product(kept + first * padded + v, 1, padded, hidden + first * width, width, count, width, rows_of(blocks, block),
+                              own, width, 0);
+                add_exactly((double *)dhead + v * width, own, count * width, blocks->largest);
+            }
+        }
+        free(own);
     }
 }

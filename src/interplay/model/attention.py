@@ -61,10 +61,10 @@ def causal_attention(
 
 
 class RunsAttend:
-    """Attention over runs (R, 4) of flattened rows."""
+    """Attention over runs (R, 4) of flattened rows. `blocks` of these rows are needed for a gradient with numerics: exact."""
 
-    def __init__(self, over_runs: OverRuns, runs: Tensor) -> None:
-        self.over_runs, self.runs = over_runs, runs
+    def __init__(self, over_runs: OverRuns, runs: Tensor, blocks: Tensor | None = None) -> None:
+        self.over_runs, self.runs, self.blocks = over_runs, runs, blocks
 
     def __call__(self, _: int, qk: Tensor, v: Tensor) -> Tensor:
         """`Attend`, the same in every layer."""
@@ -72,13 +72,13 @@ class RunsAttend:
         return found.view(*qk.shape[:-2], -1)
 
 
-def attend_buckets(over_runs: OverRuns, buckets: Sequence[tuple[int, int]]) -> Attend:
-    """Attention within each of the sequences of buckets (count, length), one bucket after the other."""
+def attend_buckets(over_runs: OverRuns, buckets: Sequence[tuple[int, int]], blocks: Tensor | None = None) -> Attend:
+    """Attention within each of the sequences of buckets (count, length), one bucket after the other; `blocks`: `RunsAttend`."""
     counts, widths = np.array(buckets, np.int32).T
     lengths = np.repeat(widths, counts)
     runs = np.zeros((len(lengths), 4), np.int32)
     runs[:, 0], runs[:, 1] = np.cumsum(lengths) - lengths, lengths
-    return RunsAttend(over_runs, torch.from_numpy(runs))
+    return RunsAttend(over_runs, torch.from_numpy(runs), blocks)
 
 
 def split_heads(qk: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from interplay.kernels import int8, layers, library
+from interplay.kernels import exact, int8, layers, library
 from interplay.model.attention import Attend, OverRuns, RunsAttend, activations, causal_attention, rms_norm, rotary, rotate
 from interplay.model.spec import Shape
 
@@ -54,10 +54,16 @@ class Weights(NamedTuple):
     norm: Tensor
     head: Tensor
     halves: Halves
+    sums: exact.Sums | None = None
+    """Of gradients, with numerics: exact."""
 
     def compiled(self) -> bool:
         """Whether the kernels of `interplay.kernels` compute the layers."""
         return self.halves is KERNELS
+
+    def rotary(self, shape: Shape, positions: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """`attention.rotary` in the arithmetic of these weights."""
+        return exact.rotary(positions, shape.head_dim, shape.rope_theta) if self.sums else rotary(shape, positions, dtype)
 
     def attention(self, size: Sequence[int], segments: Tensor | None = None) -> Attend:
         """`causal_attention` in the arithmetic of these weights."""
@@ -126,6 +132,8 @@ class Decoder(nn.Module):
         """Whether `shared_prompts.predicting_states` passes equal prompts once."""
         self.halves = EAGER
         """The layer functions of passes with a gradient (eager or compiled)."""
+        self.sums: exact.Sums | None = None
+        """With numerics: exact, which passes in int8 then have: where the gradients of a step are added up."""
         self.replicas = 0
         """Of a stack (`stacked`): how many decoders it holds, each parameter (replicas, ...). 0: a single decoder."""
         self.model = _Model(shape, vocab_size)
@@ -143,12 +151,14 @@ class Decoder(nn.Module):
 
         A token attends to the tokens before it that bear its own number in segments (B, T); None: to all before it.
         Matrix products run in `dtype` on weights cast once; gradients reach the float32 parameters."""
-        weights, rope = self.weights(dtype), rotary(self.shape, positions, dtype)
-        return forward(self.shape, weights, ids, rope, weights.attention(ids.shape, segments))
+        weights = self.weights(dtype)
+        rope, attend = weights.rotary(self.shape, positions, dtype), weights.attention(ids.shape, segments)
+        return forward(self.shape, weights, ids, rope, attend)
 
     def mlp_input(self, ids: Tensor, positions: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
         """Inputs of the last layer's MLP, (B, T, D), of ids (B, T) at positions (B, T) or (1, T)."""
-        weights, rope = self.weights(dtype), rotary(self.shape, positions, dtype)
+        weights = self.weights(dtype)
+        rope = weights.rotary(self.shape, positions, dtype)
         inputs: list[Tensor] = []
         forward(self.shape, weights, ids, rope, weights.attention(ids.shape), probe=inputs.append)
         return inputs[-1]
@@ -167,12 +177,17 @@ class Decoder(nn.Module):
             return (layers.head if usable else int8.head)(hidden, head)
         return linear_of(head)(hidden, head.to(hidden.dtype)).float()
 
-    def token_logps(self, hidden: Tensor, tokens: Tensor, dtype: torch.dtype, temperature: float = 1.0) -> Tensor:
-        """The log-probability (M,) float32, in nats, of each token (M,) int64 given final hidden states (M, D) of `dtype`."""
+    def token_logps(
+        self, hidden: Tensor, tokens: Tensor, dtype: torch.dtype, temperature: float = 1.0, blocks: Tensor | None = None
+    ) -> Tensor:
+        """The log-probability (M,) float32, in nats, of each token (M,) int64 given final hidden states (M, D) of `dtype`.
+        `blocks` of these rows are needed for a gradient with numerics: exact."""
         head = self.head()
         small = dtype == torch.int8 and self.vocab_size < LARGE_VOCABULARY and head.dim() == 2
         if small and library.usable((hidden.shape[1],), hidden.device):
-            return layers.logps(hidden, head, tokens, temperature)
+            place = "table" if self.shape.tie_word_embeddings else "head"
+            into = layers.Blocks(blocks, self.sums, place) if self.sums and blocks is not None else None
+            return layers.logps(hidden, head.detach() if self.sums else head, tokens, temperature, into)
         logs = F.log_softmax(self.logits(hidden, dtype) / temperature, dim=-1)
         return logs.gather(1, tokens[:, None])[:, 0]
 
@@ -182,10 +197,13 @@ class Decoder(nn.Module):
         halves = self.halves if torch.is_grad_enabled() else STACKED if self.replicas else EAGER
         if dtype == torch.int8:
             halves = KERNELS if library.usable(_widths(self.shape), head.device) else INT8
-        fused = [_fuse(cast(_Layer, layer), self.shape, stored, halves is KERNELS) for layer in self.model.layers]
+        into = None if halves is not KERNELS else torch.is_grad_enabled()
+        with torch.set_grad_enabled(torch.is_grad_enabled() and self.sums is None):
+            fused = [_fuse(cast(_Layer, layer), self.shape, stored, into) for layer in self.model.layers]
         head = head.to(stored)
         embedding = head if self.shape.tie_word_embeddings else self.model.embed_tokens.weight.to(stored)
-        return Weights(embedding, fused, _per_channel(self.model.norm.weight).to(stored), head, halves)
+        sums = self.sums if halves is KERNELS else None
+        return Weights(embedding, fused, _per_channel(self.model.norm.weight).to(stored), head, halves, sums)
 
 
 def stacked(decoders: Sequence[Decoder]) -> Decoder:
@@ -211,7 +229,8 @@ def _widths(shape: Shape) -> tuple[int, ...]:
     return shape.hidden_size, shape.intermediate_size, shape.head_dim
 
 
-def _fuse(layer: _Layer, shape: Shape, dtype: torch.dtype, packed: bool) -> LayerWeights:
+def _fuse(layer: _Layer, shape: Shape, dtype: torch.dtype, packed: bool | None) -> LayerWeights:
+    """The weights of a layer, with 8-bit operands unless `packed` is None: those of input gradients, too, where it is True."""
     heads = layer.self_attn
     projections = [heads.q_proj, heads.k_proj, heads.v_proj]
     bias = _per_channel(torch.cat([p.bias for p in projections], -1)).to(dtype) if shape.architecture == "qwen2" else None
@@ -233,7 +252,7 @@ def _fuse(layer: _Layer, shape: Shape, dtype: torch.dtype, packed: bool) -> Laye
         mlp_norm=_per_channel(layer.post_attention_layernorm.weight).to(dtype),
         gate_up=gate_up,
         down=down,
-        packed=layers.pack((qkv, out, gate_up, down), torch.is_grad_enabled()) if packed else None,
+        packed=None if packed is None else layers.pack((qkv, out, gate_up, down), packed),
     )
 
 
@@ -321,11 +340,12 @@ def forward(
     Of a stack ids are (replicas, N), and `wanted` (replicas, M) are indices into all of them, flattened.
     `probe` receives the input (..., D) of each layer's MLP."""
     rotated = shape.num_attention_heads + shape.num_key_value_heads
+    assert not (weights.sums and torch.is_grad_enabled()) or getattr(attend, "blocks", None) is not None, "a pass without blocks"
     if weights.compiled() and isinstance(attend, RunsAttend) and probe is None:
         packed = [layer.packed for layer in weights.layers if layer.packed]
-        given = layers.Pass(ids, packed, rope, attend.runs, wanted, rotated, shape.rms_norm_eps)
+        given = layers.Pass(ids, packed, rope, attend.runs, wanted, rotated, shape.rms_norm_eps, attend.blocks, weights.sums)
         x = layers.all_layers(weights.embedding, [layer[:-1] for layer in weights.layers], given)
-        return rms_norm(x, weights.norm, shape.rms_norm_eps)
+        return _normed(x, weights, shape.rms_norm_eps, attend.blocks, wanted)
     x = _embedded(ids, weights.embedding)
     for index, layer in enumerate(weights.layers):
         qk, v = weights.halves.before(layer, x, *rope, shape.head_dim, rotated, shape.rms_norm_eps)
@@ -335,7 +355,16 @@ def forward(
         if probe is not None:
             probe(rms_norm(x + F.linear(mixed, layer.out), layer.mlp_norm, shape.rms_norm_eps))
         x = weights.halves.after(layer, x, mixed, shape.rms_norm_eps)
-    return rms_norm(x, weights.norm, shape.rms_norm_eps)
+    return _normed(x, weights, shape.rms_norm_eps)
+
+
+def _normed(x: Tensor, weights: Weights, eps: float, blocks: Tensor | None = None, wanted: Tensor | None = None) -> Tensor:
+    """The norm behind the last layer, of rows `wanted` (M,) of those that `blocks` divide."""
+    if weights.sums is None:
+        return rms_norm(x, weights.norm, eps)
+    some = blocks if wanted is None or blocks is None else torch.searchsorted(wanted, blocks)
+    empty = torch.zeros(1, dtype=torch.int64)  # without a gradient
+    return layers.norm(x, weights.norm.detach(), eps, layers.Blocks(empty if some is None else some, weights.sums))
 
 
 def _embedded(ids: Tensor, table: Tensor) -> Tensor:

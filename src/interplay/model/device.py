@@ -8,7 +8,9 @@ from contextlib import contextmanager
 import torch
 
 from interplay.core import execution, model
-from interplay.model.decoder import EAGER, Decoder, compiled
+from interplay.kernels import exact, library
+from interplay.model.decoder import EAGER, LARGE_VOCABULARY, Decoder, compiled
+from interplay.model.spec import Numerics
 
 
 def pick_device(how: execution.Run) -> torch.device:
@@ -18,11 +20,31 @@ def pick_device(how: execution.Run) -> torch.device:
     return torch.device("cpu")
 
 
-def place_decoder(decoder: Decoder, how: execution.Run) -> Decoder:
-    """The decoder on the device of the stage, configured by its run block."""
+def place_decoder(decoder: Decoder, how: execution.Run, numerics: Numerics = "fast") -> Decoder:
+    """The decoder on the device of the stage, configured by its run block. Raises UserError where that does not compute in these
+    numerics."""
     decoder.share_prompts = how.share_prompts
     decoder.halves = compiled() if how.compile else EAGER
-    return decoder.to(pick_device(how))
+    placed = decoder.to(pick_device(how))
+    return exact_decoder(placed, how) if numerics == "exact" else placed
+
+
+def exact_decoder(decoder: Decoder, how: execution.Run) -> Decoder:
+    """The decoder, whose passes in int8 are exact from here on. Raises UserError where that cannot be."""
+    shape, refused = decoder.shape, "numerics = exact: {}; write numerics: fast"
+    if how.sharding != "none" and how.processes > 1:
+        raise model.UserError(f"run.sharding = {how.sharding}: {refused.format('weights must be whole in each process')}")
+    if decoder.vocab_size >= LARGE_VOCABULARY:
+        raise model.UserError(refused.format(f"a vocabulary of {decoder.vocab_size} is too large, {LARGE_VOCABULARY} or more"))
+    widths = shape.hidden_size, shape.intermediate_size, shape.head_dim
+    if not library.usable(widths, decoder.head().device):
+        why = f"needs a CPU, a C compiler and widths that are multiples of {library.LANES}, not {', '.join(map(str, widths))}"
+        raise model.UserError(refused.format(why))
+    widest = max(max(matrix.shape) for matrix in decoder.model.layers.parameters() if matrix.ndim == 2)
+    if 2 * widest * 127**2 >= 2**31:
+        raise model.UserError(refused.format(f"sums over {2 * widest} products of 8 bits exceed 32 bits"))
+    decoder.sums = exact.Sums(decoder)
+    return decoder
 
 
 # Throughput and utilisation.

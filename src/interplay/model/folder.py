@@ -11,8 +11,9 @@ from safetensors import SafetensorError
 from interplay.core import artifact, execution, random
 from interplay.core.model import UserError
 from interplay.data import tokenizer
+from interplay.kernels import exact
 from interplay.model.decoder import Decoder
-from interplay.model.spec import Shape, SourceSpec
+from interplay.model.spec import Numerics, Shape, SourceSpec
 from interplay.optim import distributed
 
 CLASSES = {"llama": "LlamaForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM"}
@@ -34,9 +35,10 @@ UNSUPPORTED = {
 """Keys of config.json that change the forward pass, with the values that this decoder computes."""
 
 
-def init_decoder(shape: Shape, vocab_size: int, seed: int) -> Decoder:
+def init_decoder(shape: Shape, vocab_size: int, seed: int, numerics: Numerics = "fast") -> Decoder:
     """A decoder with weights from a normal distribution of `initializer_range`; the matrices that write into the residual stream
-    are scaled by 1 / sqrt(2 * layers) (GPT-2). Every tensor has its own random stream, keyed by (seed, name)."""
+    are scaled by 1 / sqrt(2 * layers) (GPT-2). Every tensor has its own random stream, keyed by (seed, name); torch's numbers
+    depend on the processor."""
     decoder = Decoder(shape, vocab_size)
     with torch.no_grad():
         for name, parameter in decoder.named_parameters():
@@ -45,6 +47,9 @@ def init_decoder(shape: Shape, vocab_size: int, seed: int) -> Decoder:
                 continue
             residual = name.endswith(("o_proj.weight", "down_proj.weight"))
             scale = shape.initializer_range * ((2 * shape.num_hidden_layers) ** -0.5 if residual else 1.0)
+            if numerics == "exact":
+                exact.fill_normal(parameter, scale, "init", seed, name)
+                continue
             parameter.normal_(0.0, scale, generator=torch.Generator().manual_seed(random.stream_key("init", seed, name)))
     return decoder
 

@@ -4,10 +4,14 @@ completions attend to its keys and values.
 Up to rounding it equals a pass over every prompt + completion, with G prompts instead of one per completion: with groups of
 eight and prompts as long as completions this saves 44 % of the tokens."""
 
+from collections.abc import Sequence
+from itertools import groupby
+
 import torch
 from torch import Tensor
 from torch.nn.functional import log_softmax
 
+from interplay.kernels import exact, layers
 from interplay.model.attention import Attend, RunsAttend, activations, rotary, split_heads
 from interplay.model.decoder import Decoder, Weights, forward
 
@@ -95,23 +99,94 @@ def _attend_padded(longest: int, lengths: Tensor, group: Tensor, width: int, dty
     return attend
 
 
+UNIT_ROWS = 16
+"""Most completions of a prompt that are passed together with numerics: exact."""
+
+
+def unit_rows(prompts: Sequence[list[int]]) -> list[int]:
+    """Completions of each unit of rows with these prompts (n): neighbours after one prompt."""
+    sizes = [len(list(same)) for _, same in groupby(prompts)]
+    return [min(UNIT_ROWS, size - first) for size in sizes for first in range(0, size, UNIT_ROWS)]
+
+
+def unit_sums(values: Tensor, units: Sequence[int]) -> list[int]:
+    """The sum over the rows of each unit of values (n,)."""
+    return [int(part.sum()) for part in values.cpu().split(list(units))]
+
+
+def _unit_states(
+    decoder: Decoder, weights: Weights, prompts: list[list[int]], units: Sequence[int], tokens: Tensor, lengths: Tensor
+) -> Tensor:
+    """The states (M, D) of `predicting_states`, unit by unit: a prompt, then its completions without their last tokens. What a
+    unit adds to a gradient depends on no other."""
+    ids: list[int] = []
+    positions: list[int] = []
+    runs: list[tuple[int, int, int, int]] = []
+    wanted: list[int] = []
+    places: list[int] = []  # of each token's state among the wanted ones
+    sizes: list[int] = []
+    row = 0
+    for count in units:
+        prompt, start = prompts[row], len(ids)
+        ids += prompt
+        positions += range(len(prompt))
+        runs.append((start, len(prompt), 0, 0))
+        last = len(wanted)
+        wanted.append(len(ids) - 1)
+        for completion, length in zip(tokens[row : row + count].tolist(), lengths[row : row + count].tolist(), strict=True):
+            later = max(length - 1, 0)
+            if later:
+                runs.append((len(ids), later, start, len(prompt)))
+            places += [last, *range(len(wanted), len(wanted) + later)][:length]
+            wanted += range(len(ids), len(ids) + later)
+            ids += completion[:later]
+            positions += range(len(prompt), len(prompt) + later)
+        sizes.append(len(ids) - start)
+        row += count
+    over_runs = weights.over_runs()
+    assert over_runs is not None
+    attend = RunsAttend(over_runs, torch.tensor(runs, dtype=torch.int32), exact.unit_blocks(sizes))
+    rope = weights.rotary(decoder.shape, torch.tensor(positions), torch.int8)
+    states = forward(decoder.shape, weights, torch.tensor(ids), rope, attend, torch.tensor(wanted))
+    return layers.rows_of(states, torch.tensor(places))
+
+
 def predicting_states(
-    decoder: Decoder, prompts: list[list[int]], tokens: Tensor, lengths: Tensor, dtype: torch.dtype
+    decoder: Decoder,
+    prompts: list[list[int]],
+    tokens: Tensor,
+    lengths: Tensor,
+    dtype: torch.dtype,
+    units: Sequence[int] | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Final hidden states (M, D) in `dtype` from which the completion tokens are predicted, without padding, and the mask (n, T)
     of these tokens. `tokens` (n, T) int64, padded on the right, are on the decoder's device; `lengths` (n,) are those of the
-    completions, which follow the n `prompts`. Equal prompts are passed once where the decoder shares them."""
+    completions, which follow the n `prompts`. Equal prompts are passed once where the decoder shares them; with numerics: exact
+    those of each of the `units`, so many rows one after the other (None: `unit_rows`)."""
     device, weights = tokens.device, decoder.weights(dtype)
     where = (torch.arange(tokens.shape[1]) < lengths.cpu()[:, None]).to(device)
+    if weights.sums:
+        return _unit_states(decoder, weights, prompts, units or unit_rows(prompts), tokens, lengths), where
     padded, prompt_lengths, group = (part.to(device) for part in distinct_prompts(prompts, decoder.share_prompts))
     if weights.over_runs():
         return _packed_states(decoder, weights, padded, prompt_lengths, group, tokens, lengths.to(device), dtype), where
     return hidden_states(decoder, padded, prompt_lengths, group, tokens, dtype)[where], where
 
 
-def token_logps(decoder: Decoder, prompts: list[list[int]], tokens: Tensor, lengths: Tensor, dtype: torch.dtype) -> Tensor:
+def token_logps(
+    decoder: Decoder,
+    prompts: list[list[int]],
+    tokens: Tensor,
+    lengths: Tensor,
+    dtype: torch.dtype,
+    units: Sequence[int] | None = None,
+) -> Tensor:
     """The log-probability (n, T) float32, in nats, of each completion token (arguments: `predicting_states`); 0 for padding."""
-    states, where = predicting_states(decoder, prompts, tokens, lengths, dtype)
+    states, where = predicting_states(decoder, prompts, tokens, lengths, dtype, units)
+    if decoder.sums:
+        blocks = exact.unit_blocks(unit_sums(lengths, units or unit_rows(prompts)))
+        logps = decoder.token_logps(states, tokens[where], dtype, blocks=blocks)
+        return torch.zeros(tokens.shape).masked_scatter(where, logps)
     logs = log_softmax(decoder.logits(states), dim=-1).gather(1, tokens[where][:, None])[:, 0]
     return torch.zeros(tokens.shape, device=tokens.device).masked_scatter(where, logs)
 

@@ -1,14 +1,16 @@
 """Specs of model shapes, optimisers, schedules and pretrained models from outside."""
 
 import re
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import model_validator
 
-from interplay.core.model import Count, Model, NotNegative, Positive, Share
+from interplay.core.model import Count, Model, NotNegative, Positive, Share, Since
 
 Dtype = Literal["float32", "bfloat16", "int8"]
 """Arithmetic of a decoder's matrix products."""
+
+Numerics = Literal["fast", "exact"]
 
 _REVISIONS = {"int8": 2}
 """By dtype how often its arithmetic has changed."""
@@ -40,6 +42,29 @@ class ComputeSpec(Model):
             return f"the engine {name} samples from one model at a time; write 1, or engine: native"
         if self.dtype == "int8":
             return "the kernels of dtype int8 take one model at a time; write 1, or dtype: bfloat16 or float32"
+        return None
+
+
+class ExactSpec(ComputeSpec):
+    """Of a stage whose results can be made a function of its digest alone."""
+
+    numerics: Annotated[Numerics, Since("fast")] = "fast"
+    """fast: the bytes depend on micro-batches, processes and the kind of processor. exact, with dtype int8: they do not (weights,
+    state of the optimiser, samples; docs/numerics.md says what is proven and what measured), and the trainer's log-probabilities
+    are those of the engine to the last bit. On CPUs with a C compiler; what it does not cover is refused."""
+
+    @model_validator(mode="after")
+    def _exact_where_covered(self) -> "ExactSpec":
+        misfit = f"dtype = {self.dtype}" if self.dtype != "int8" else self.inexact()
+        if getattr(getattr(self, "schedule", None), "name", "") == "cosine":
+            misfit = misfit or "schedule.name = cosine"
+        if self.numerics == "exact" and misfit:
+            what = "write numerics: fast, or what it covers (docs/numerics.md)"
+            raise ValueError(f"numerics = exact: does not cover {misfit}; {what}")
+        return self
+
+    def inexact(self) -> str | None:
+        """What of this spec numerics: exact does not cover."""
         return None
 
 

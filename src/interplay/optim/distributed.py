@@ -177,10 +177,13 @@ def reshard_parameters(model: nn.Module) -> None:
 @contextmanager
 def accumulate_gradient(model: nn.Module) -> Iterator[None]:
     """Inside the context each process accumulates the gradient of its own passes, of any number. After it the parameters have the
-    sum over all processes, sharded where they are sharded."""
+    sum over all processes, sharded where they are sharded; with numerics: exact that of the model's `sums`."""
     gather_parameters(model)
     _set_gradient_sync(model, False)
     yield
+    if sums := getattr(model, "sums", None):
+        sums.reduced(model, all_reduce_sum)
+        return
     if not _fsdp_modules(model):
         all_reduce_gradients(model)
         return

@@ -20,8 +20,8 @@ from safetensors.torch import load_file, save as to_bytes
 from torch import Tensor, nn
 
 from interplay.core import artifact, execution
-from interplay.kernels import int8, library
-from interplay.model.spec import Dtype, Optimizer, Schedule
+from interplay.kernels import exact, int8, library
+from interplay.model.spec import Dtype, Numerics, Optimizer, Schedule
 from interplay.optim import distributed
 
 # Muon (Jordan 2024, https://kellerjordan.github.io/posts/muon/): steps along the orthogonal matrix nearest to the momentum.
@@ -168,11 +168,37 @@ class AdamW(_Eager, torch.optim.AdamW):
     step = torch.no_grad()(inspect.unwrap(torch.optim.Adam.step))
 
 
+class ExactAdamW(AdamW):
+    """The same by operations whose bytes do not depend on the processor; with numerics: exact."""
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
+        """One update of every parameter that has a gradient; closures are not used."""
+        for group in self.param_groups:
+            (beta1, beta2), rate, eps = group["betas"], group["lr"], group["eps"]
+            for p in group["params"]:
+                if p.grad is None:
+                    continue
+                state = self.state[p]
+                if not state:
+                    state |= {"step": torch.zeros(()), "exp_avg": torch.zeros_like(p), "exp_avg_sq": torch.zeros_like(p)}
+                state["step"] += 1
+                steps = int(state["step"])
+                biases = 1 - exact.power(beta1, steps), math.sqrt(1 - exact.power(beta2, steps))
+                numbers = beta1, beta2, 1 - rate * group["weight_decay"], rate / biases[0], biases[1], eps
+                arrays = p, state["exp_avg"], state["exp_avg_sq"], p.grad.contiguous()
+                library.call("adamw_step", *arrays, p.numel(), *numbers)
+
+
 # Parameter groups.
 
 
 def build_optimizers(
-    spec: Optimizer, named_parameters: Iterable[tuple[str, Tensor]], dtype: Dtype = "float32", stacked: bool = False
+    spec: Optimizer,
+    named_parameters: Iterable[tuple[str, Tensor]],
+    dtype: Dtype = "float32",
+    stacked: bool = False,
+    numerics: Numerics = "fast",
 ) -> list[torch.optim.Optimizer]:
     """The optimisers of a model whose parameters bear Hugging Face's names.
 
@@ -189,14 +215,15 @@ def build_optimizers(
     if spec.name == "muon":
         arithmetic = torch.int8 if dtype == "int8" else None
         muon = [Muon(matrices, spec.muon_learning_rate, spec.weight_decay, spec.muon_momentum, arithmetic)] if matrices else []
-        return _store_peak([*muon, _adamw(spec, tables, vectors)])
-    return _store_peak([_adamw(spec, matrices + tables, vectors)])
+        return _store_peak([*muon, _adamw(spec, tables, vectors, numerics)])
+    return _store_peak([_adamw(spec, matrices + tables, vectors, numerics)])
 
 
-def _adamw(spec: Optimizer, decayed: list[Tensor], vectors: list[Tensor]) -> torch.optim.Optimizer:
+def _adamw(spec: Optimizer, decayed: list[Tensor], vectors: list[Tensor], numerics: Numerics) -> torch.optim.Optimizer:
     groups = [{"params": decayed, "weight_decay": spec.weight_decay}, {"params": vectors, "weight_decay": 0.0}]
     filled = [group for group in groups if group["params"]]
-    return AdamW(filled, lr=spec.learning_rate, betas=(spec.adam_beta1, spec.adam_beta2), fused=True)
+    kind = ExactAdamW if numerics == "exact" else AdamW
+    return kind(filled, lr=spec.learning_rate, betas=(spec.adam_beta1, spec.adam_beta2), fused=True)
 
 
 def _store_peak(optimizers: list[torch.optim.Optimizer]) -> list[torch.optim.Optimizer]:
@@ -216,13 +243,25 @@ def set_lr(optimizers: list[torch.optim.Optimizer], factor: float) -> None:
 def apply_gradients(optimizers: list[torch.optim.Optimizer], parameters: list[Tensor], max_grad_norm: float) -> Tensor:
     """Clip the gradients to `max_grad_norm` (0: no clipping), update the parameters and clear the gradients. Returns the gradient
     norm () before clipping."""
-    norm = distributed.full_tensor(torch.nn.utils.clip_grad_norm_(parameters, max_grad_norm or float("inf")))
+    if any(isinstance(one, ExactAdamW) for one in optimizers):
+        norm = _clip_exactly(parameters, max_grad_norm or math.inf)
+    else:
+        norm = distributed.full_tensor(torch.nn.utils.clip_grad_norm_(parameters, max_grad_norm or float("inf")))
     for optimizer in optimizers:
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
     # The fused AdamW does not increment the version counters by which engines detect changed weights.
     torch.autograd.graph.increment_version(parameters)
     return norm
+
+
+def _clip_exactly(parameters: list[Tensor], limit: float) -> Tensor:
+    gradients = [p.grad for p in parameters if p.grad is not None]
+    norm = exact.norm(gradients)
+    factor = min(limit / (norm + 1e-6), 1.0)
+    for gradient in gradients if factor < 1 else ():
+        gradient.mul_(factor)
+    return torch.tensor(norm)
 
 
 # Learning-rate schedule.

@@ -139,13 +139,6 @@ class Above(Model):
     value: str | None = None
     """Metric; null: that of the test. With answer_prior one of answers, such as answer_pass@1."""
 
-    @model_validator(mode="after")
-    def _has_a_prior(self) -> "Above":
-        row = find_metric(self.value) if self.value else None
-        if self.than == "answer_prior" and (row is None or row.baseline is None):
-            raise ValueError(f"value = {self.value!r} has no answer prior; give one that has, such as answer_pass@1")
-        return self
-
 
 class Improves(Model):
     """A positive control: an arm is better than another by so much, the whole interval."""
@@ -192,6 +185,26 @@ class Premise(Model):
             return {"acts": str(self.acts)}
         return {key: getattr(self.of, key) for key in ("arm", "against") if hasattr(self.of, key)}
 
+    def fault(self, test: Test) -> str:
+        """What is wrong with it as a premise of this test; empty where it is sound."""
+        of = self.of
+        if of is None:
+            return ""
+        if test.recorded is not None and not (of.band and of.value):
+            return "give the band and the value, since the test has none"
+        metric = of.value or test.metric
+        check_metric(metric)
+        row = find_metric(metric)
+        if isinstance(of, Above) and of.than == "answer_prior":
+            return "" if row and row.baseline else f"{metric} has no answer prior; give a value that has, such as answer_pass@1"
+        if isinstance(of, Improves) and of.arm == of.against:
+            return f"against = {of.arm!r} is the arm itself; name another arm"
+        if isinstance(of, Headroom) and of.low >= of.high:
+            return f"low = {of.low:g} must be below high = {of.high:g}"
+        numbers = {key: getattr(of, key) for key in ("low", "high", "than", "by") if hasattr(of, key)}
+        beyond = [f"{key} = {number:g}" for key, number in numbers.items() if not 0 <= number <= 1]
+        return f"{beyond[0]} must lie in [0, 1]: fractions, not percent" if beyond and measure_of(metric).bounded else ""
+
 
 SUPPORTED, REFUTED, EQUIVALENT, NO_INFORMATION = "supported", "refuted", "equivalent", "no information"
 REPRODUCED, SAME_SIGN, CONTRADICTED = "reproduced", "same sign", "contradicted"
@@ -229,8 +242,8 @@ class Claim(Model):
         elif not bounded:
             raise ValueError("test: difference takes against and one of at_least, at_most, or margin, or published.effect")
         for premise in self.requires:
-            if premise.of is not None and test.recorded is not None and not (premise.of.band and premise.of.value):
-                raise ValueError("requires: give the band and the value, since the test has none")
+            if fault := premise.fault(test):
+                raise ValueError(f"requires: {fault}")
         return self
 
     @property

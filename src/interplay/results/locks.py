@@ -17,7 +17,7 @@ import interplay
 from interplay.core import artifact
 from interplay.core.model import Model, UserError, plural
 from interplay.results import cause, state
-from interplay.study import plan as plans
+from interplay.study import expand, plan as plans
 
 Stages = Mapping[str, dict[str, Any]]
 MOST_NAMED = 3
@@ -39,17 +39,28 @@ def read_lock(path: Path) -> plans.Lock:
         raise UserError(f"{path}: not a lock: {error}; `interplay plan STUDY --scale SCALE --write` writes one") from None
 
 
-def read_locks(configs: Path, extra: Iterable[Path] = ()) -> dict[str, dict[str, dict[str, Any]]]:
-    """Lock (`study.scale`, a study in a folder with dots) -> its stages by digest, for all of configs/plans and the files given.
+def read_locks(configs: Path, extra: Iterable[Path] = ()) -> dict[str, plans.Lock]:
+    """The locks of configs/plans and the files given by their names (`study.scale`, a study in a folder with dots).
 
     Raises UserError at the first that is not a lock."""
     read = [read_lock(path) for path in [*sorted((configs / "plans").rglob("*.lock.json")), *extra]]
-    return {plans.flat_name(lock.study, lock.scale): lock.stages for lock in read}
+    return {plans.flat_name(lock.study, lock.scale): lock for lock in read}
 
 
-def stages_of(locks: Mapping[str, dict[str, dict[str, Any]]]) -> dict[str, dict[str, Any]]:
-    """The stages of all locks by digest."""
-    return {digest: stage for stages in locks.values() for digest, stage in stages.items()}
+def stages_of(locks: Mapping[str, plans.Lock]) -> dict[str, dict[str, Any]]:
+    """The stages that the locks name, by digest."""
+    return {digest: stage for lock in locks.values() for digest, stage in lock.stages.items()}
+
+
+def whole_stages(lock: plans.Lock, configs: Path) -> Stages:
+    """The stages of a lock by digest; of a brief one as the configs plan them now, else as a commit planned them. Raises
+    UserError where neither has its report."""
+    if lock.stages:
+        return lock.stages
+    planned = expand.plan_study(configs, lock.study, lock.scale)
+    if planned.report == lock.report:
+        return {digest: stage.as_json() for digest, stage in planned.stages.items()}
+    return last_consistent(lock.study, lock.scale, configs)[1]
 
 
 # -- rebuilding --------------------------------------------------------------------------------------------------------
@@ -71,17 +82,17 @@ def last_consistent(study: str, scale: str, configs: Path) -> tuple[str, Stages]
         except UserError as error:
             why = str(error)
             continue
-        if set(found) == set(locked):
+        if set(found) == set(locked.stages) or (not locked.stages and locked.report in found):
             return commit, found
         why = f"the configs of commit {commit[:12]} give other stages than its lock"
     raise UserError(why)
 
 
-def lock_at(revision: str, path: Path) -> Stages:
-    """Stages of a lock by digest at a commit, tag or branch. Raises UserError when git, the commit or the lock is missing."""
+def lock_at(revision: str, path: Path) -> plans.Lock:
+    """A lock at a commit, tag or branch. Raises UserError when git, the commit or the lock is missing."""
     try:
         text = _git("show", "--end-of-options", f"{revision}:./{path.as_posix()}")
-        return plans.parse_lock(json.loads(text)).stages
+        return plans.parse_lock(json.loads(text))
     except UserError as error:
         raise UserError(f"{path}: {error}") from None
     except ValueError as error:
@@ -169,7 +180,7 @@ def lock_of_commit(plan: plans.Plan, configs: Path, results: Path, revision: str
         locked = lock_at(revision, plan.lock_path(configs))
     except UserError as error:
         raise UserError(f"--against {revision}: {error}; name a commit, tag or branch that holds this lock") from None
-    return _with_specs(Locked(revision, locked), plan, results, lambda: plan_at(revision, plan.study, plan.scale))
+    return _with_specs(Locked(revision, locked.stages), plan, results, lambda: plan_at(revision, plan.study, plan.scale))
 
 
 def lock_of_working_tree(plan: plans.Plan, configs: Path, results: Path) -> Locked | None:
@@ -184,8 +195,9 @@ def lock_of_working_tree(plan: plans.Plan, configs: Path, results: Path) -> Lock
         committed.append(last_consistent(plan.study, plan.scale, configs))
         return committed[0][1]
 
-    found = _with_specs(Locked("the lock", read_lock(path).stages), plan, results, rebuild)
-    if not found.lacking or not committed:
+    lock = read_lock(path)
+    found = _with_specs(Locked("the lock", lock.stages), plan, results, rebuild)
+    if not committed or (not found.lacking and lock.report in found.stages):
         return found
     commit, rebuilt = committed[0]
     return Locked(f"the lock of commit {commit[:12]} (the one here was not committed)", rebuilt)
@@ -193,7 +205,7 @@ def lock_of_working_tree(plan: plans.Plan, configs: Path, results: Path) -> Lock
 
 def _with_specs(locked: Locked, plan: plans.Plan, results: Path, rebuild: Callable[[], Stages]) -> Locked:
     """The lock with the specs of its stages: those of the plan as planned, others as they lie in results/, and where that is not
-    all, those that `rebuild` plans from a commit."""
+    all, or the lock is brief, those that `rebuild` plans from a commit."""
     stages = {
         digest: plan.stages[digest].as_json()
         if digest in plan.stages
@@ -201,13 +213,13 @@ def _with_specs(locked: Locked, plan: plans.Plan, results: Path, rebuild: Callab
         for digest, stage in locked.stages.items()
     }
     lacking = [digest for digest, stage in stages.items() if "spec" not in stage]
-    if not lacking:
+    if stages and not lacking:
         return locked._replace(stages=stages)
     try:
         rebuilt = rebuild()
     except UserError as error:
         return locked._replace(stages=stages, lacking=str(error))
-    stages = {digest: rebuilt.get(digest, stage) for digest, stage in stages.items()}
+    stages = {digest: rebuilt.get(digest, stage) for digest, stage in stages.items()} or dict(rebuilt)
     whole = all("spec" in stage for stage in stages.values())
     return locked._replace(stages=stages, lacking="" if whole else "the commit's configs give other stages than its lock")
 

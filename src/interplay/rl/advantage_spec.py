@@ -23,6 +23,10 @@ class GroupAdvantage(AdvantageMember):
     scale_rewards: Literal["group", "batch", "none"] = "group"
     """Divide by the group's standard deviation, by the batch's, or not at all."""
 
+    def exact(self) -> bool:
+        """Unless all rewards of the batch are summed."""
+        return self.scale_rewards != "batch"
+
 
 class SpanAdvantage(AdvantageMember):
     """Each span's reward less the mean, over the standard deviation; tokens of a span get its advantage, those outside all spans
@@ -45,6 +49,7 @@ class SpanAdvantage(AdvantageMember):
 class LeaveOneOutAdvantage(AdvantageMember):
     """Reward minus the mean of the others of the group (RLOO, arXiv:2402.14740)."""
 
+    EXACT: ClassVar[bool] = True
     PROVIDES: ClassVar[frozenset[str]] = frozenset()
     name: Literal["leave_one_out"] = "leave_one_out"
 

@@ -15,7 +15,7 @@ from interplay.optim import distributed, optimizer
 from interplay.rl import advantage_spec as specs, custom, group_advantages
 from interplay.rl.batch import Batch, Span, StepContext
 from interplay.rl.policy import shard_rows, states
-from interplay.rl.spec import RLSpec, ValueHead
+from interplay.rl.spec import ValueHead
 
 # Advantages of the turns of an episode.
 
@@ -332,10 +332,9 @@ class Critic(ValueNetwork):
         return torch.zeros(where.shape).masked_scatter(where, self.network(found).cpu())
 
 
-def critic(spec: RLSpec, policy: decoder.Decoder, micro_batch_tokens: int) -> Critic | None:
+def critic(named: ValueHead | None, policy: decoder.Decoder, dtype: str, micro_batch_tokens: int) -> Critic | None:
     """The run's critic, where its method has one."""
-    named = spec.method.critic
-    return Critic(named, policy, getattr(torch, spec.dtype), micro_batch_tokens) if named else None
+    return Critic(named, policy, getattr(torch, dtype), micro_batch_tokens) if named else None
 
 
 def value_loss(values: torch.Tensor, old: torch.Tensor, returns: torch.Tensor, cliprange: float) -> torch.Tensor:

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from interplay.core.random import generator
+from interplay.rl import advantage_spec, edit_spec, request_spec, reward_spec
 from interplay.rl.spec import Method
 from interplay.tasks.verdict import Row, Verdict
 
@@ -257,11 +258,27 @@ def _not_here(*_: Any) -> Any:
     raise RuntimeError("this seam is asked where there is nothing to draw from or to pass forward")
 
 
+class Seams(NamedTuple):
+    """The members of a method that a step reads next to the loss, which the learner alone has."""
+
+    allocation: request_spec.Allocation
+    prompting: request_spec.Prompting
+    continuation: request_spec.Continuation
+    shaping: list[reward_spec.Shaping]
+    edits: list[edit_spec.Edit]
+    advantage: advantage_spec.Advantage
+
+
+def seams_of(method: Method) -> Seams:
+    """Those of a method."""
+    return Seams(*(getattr(method, name) for name in Seams._fields))
+
+
 @dataclass(frozen=True)
 class StepContext:
     """A step of the run."""
 
-    method: Method
+    method: Seams
     memory: Memory
     step: int = 1
     progress: float = 0.0

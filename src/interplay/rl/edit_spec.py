@@ -14,6 +14,7 @@ class DynamicSampling(Model):
     """Drop groups without an advantage, as where all rewards are equal, and draw fresh prompts in their place (DAPO,
     arXiv:2503.14476)."""
 
+    EXACT: ClassVar[bool] = True
     PROVIDES: ClassVar[frozenset[str]] = frozenset({"extra_draws"})
     VERSION: ClassVar[int] = 2
     """2: judged by the advantage, so that with spans a group of equal rewards and different spans stays."""

@@ -15,11 +15,12 @@ from tokenizers import Tokenizer
 from interplay.core import execution, random
 from interplay.core.metrics import Metrics, Progress, read, telemetry
 from interplay.data import sets, tokenizer as text
+from interplay.kernels import exact
 from interplay.model import decoder, device, folder
 from interplay.optim import distributed, optimizer
 from interplay.rl import continuation, draw, edits, records, sampler, samplers
 from interplay.rl.advantages import advantages, critic, cut_segments, update_baselines
-from interplay.rl.batch import Batch, Memory, StepContext, join, offsets, take
+from interplay.rl.batch import Batch, Memory, StepContext, join, offsets, seams_of, take
 from interplay.rl.rewards import score_completions
 from interplay.rl.spec import RLSpec
 from interplay.rl.update import Learner, bearing, entropy_of, likelihood_of, update
@@ -136,8 +137,12 @@ def loaded(
     torch.set_num_threads(how.threads)
     torch.manual_seed(spec.seed)  # nothing here draws from torch's own stream, but it is saved, and starts at random otherwise
     base = inputs["init"] / "model"
-    policy = device.place_decoder(folder.load_decoder(base), how)
-    reference = device.place_decoder(folder.load_decoder(base), how).requires_grad_(False) if spec.method.loss.refers() else None
+    policy, reference = (
+        device.place_decoder(folder.load_decoder(base), how, spec.numerics) if there else None
+        for there in (True, spec.method.loss.refers())
+    )
+    assert policy is not None
+    reference = reference and reference.requires_grad_(False)
     pool = sets.load_pool([inputs[f"data.{i}"] for i in range(len(spec.mix))])
     tokenizer = text.load(inputs["init"])
     text.check_prompt_lengths(tokenizer, [row.prompt for row in pool.rows], spec.max_prompt_length)
@@ -173,12 +178,12 @@ def assembled(
         ),
         sampler=samplers.build_sampler(spec.method.sampler, deck),
         memory=Memory(len(pool.rows)),
-        critic=critic(spec, policy, how.micro_batch_tokens),
+        critic=critic(spec.method.critic, policy, spec.dtype, how.micro_batch_tokens),
         stack=stack,
         numerics=execution.STACKED if stack else "",
     )
     distributed.shard_model(policy, how)  # what is copied of it was copied by now
-    optimizers = optimizer.build_optimizers(spec.optimizer, policy.named_parameters(), spec.dtype)
+    optimizers = optimizer.build_optimizers(spec.optimizer, policy.named_parameters(), spec.dtype, numerics=spec.numerics)
     return world, Learner(spec, policy, reference, optimizers, how.micro_batch_tokens, lagged)
 
 
@@ -272,7 +277,7 @@ def stepped(
         return continuation.kept_rollouts(drawn[-1], now)
 
     now = StepContext(
-        method=spec.method,
+        method=seams_of(spec.method),
         memory=world.memory,
         step=step,
         progress=(step - 1) / max(spec.steps - 1, 1),
@@ -299,7 +304,8 @@ def stepped(
         draw.update_lagged(spec.method.decoding, learner.lagged, step)
     with timed(seconds, "sampler", world.clock):
         world.sampler.learn(step)
-    of_rows, own = advantage.sum(1) / batch.num_action_tokens().clamp(min=1), batch.row >= 0
+    summed = exact.row_sums(advantage) if learner.policy.sums else advantage.sum(1)
+    of_rows, own = summed / batch.num_action_tokens().clamp(min=1), batch.row >= 0
     per_row = torch.zeros(len(everything)).index_copy_(0, batch.row[own], of_rows[own])
     recorded = everything
     if everything.unfinished is not None and (known := everything.finished()).any():

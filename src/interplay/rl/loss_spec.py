@@ -66,6 +66,10 @@ class ClippedLoss(RatioLoss):
     delta: Positive | None = None
     """Cap of the ratio also where the advantage is negative (two-sided clipping); null: none."""
 
+    def exact(self) -> bool:
+        """With a ratio for each token, and without entropies."""
+        return not (self.importance_sampling_level == "sequence" or self.entropy_coef or self.vllm_importance_sampling_clip_max)
+
 
 class SapoLoss(RatioLoss):
     """Soft adaptive policy optimisation (SAPO, arXiv:2511.20347): a sigmoid gate in place of the clip."""

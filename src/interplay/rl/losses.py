@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from interplay.core import extension
+from interplay.kernels import exact
 from interplay.rl import custom, loss_spec as specs
 from interplay.rollout.request import scale_of, token_uncertainty
 
@@ -35,6 +36,8 @@ class MicroBatch(NamedTuple):
     sampled: Tensor | None = None
     """(n,T) as the engine reported it where it sampled the row in this step, elsewhere `old_logp`; None: `old_logp`
     everywhere."""
+    exact: bool = False
+    """Whether functions are those of numerics: exact, in the losses that it covers."""
 
 
 class FullBatch(NamedTuple):
@@ -121,9 +124,14 @@ def truncated_weight(cap: float, seen: MicroBatch) -> Tensor:
     return (seen.old_logp.detach() - seen.sampled).mul(seen.mask).exp().clamp(max=cap)
 
 
-def k3(log_ratio: Tensor) -> Tensor:
+def k3(log_ratio: Tensor, exactly: bool = False) -> Tensor:
     """Per-token estimate of KL(p || q) from samples of p, given log(q / p): never negative and unbiased (Schulman 2020)."""
-    return torch.expm1(log_ratio) - log_ratio
+    return (exact.expm1 if exactly else torch.expm1)(log_ratio) - log_ratio
+
+
+def summed(values: Tensor, exactly: bool) -> Tensor:
+    """The sum () of all values."""
+    return torch.tensor(exact.total(values), dtype=torch.float64) if exactly else values.sum()
 
 
 # The clipped surrogate and the loss types that TRL has for it.
@@ -132,7 +140,7 @@ def k3(log_ratio: Tensor) -> Tensor:
 def clipped(spec: specs.ClippedLoss, seen: MicroBatch) -> tuple[Tensor, dict[str, Tensor]]:
     """The clipped surrogate (PPO, arXiv:1707.06347, eq. 7; DAPO, arXiv:2503.14476, eq. 8; CISPO, arXiv:2506.13585, eq. 4).
     `clip_fraction` counts the tokens whose gradient the clip removes."""
-    ratio, advantage = log_ratios(spec, seen).exp(), seen.advantage
+    ratio, advantage = (exact.exp if seen.exact else torch.exp)(log_ratios(spec, seen)), seen.advantage
     low, high = bounds(spec.epsilon, spec.epsilon_high)
     if spec.loss_type == "cispo":
         per_token = -ratio.clamp(max=high).detach() * advantage * seen.logp
@@ -378,9 +386,9 @@ def token_losses(spec: specs.Loss, seen: MicroBatch) -> tuple[Tensor, dict[str, 
         per_token = per_token * truncated_weight(spec.vllm_importance_sampling_clip_max, seen)
     if seen.reference is None:
         return per_token, sums
-    kl = k3(seen.reference - seen.logp)
+    kl = k3(seen.reference - seen.logp, seen.exact)
     beta = spec.beta + spec.first_turn_beta * seen.prepared[FIRST_TURN] if spec.first_turn_beta else spec.beta
-    return per_token + beta * kl, {**sums, "kl": (kl.detach() * seen.mask).sum()}
+    return per_token + beta * kl, {**sums, "kl": summed(kl.detach() * seen.mask, seen.exact)}
 
 
 def prepare_loss(spec: specs.Loss, whole: FullBatch) -> dict[str, Tensor]:

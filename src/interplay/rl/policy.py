@@ -11,9 +11,10 @@ from torch import Tensor
 from torch.nn.functional import log_softmax, pad
 from torch.utils.checkpoint import checkpoint
 
+from interplay.kernels import exact
 from interplay.model.decoder import Decoder
 from interplay.model.heads import Lagged, nucleus_mask
-from interplay.model.shared_prompts import predicting_states
+from interplay.model.shared_prompts import predicting_states, unit_rows, unit_sums
 from interplay.optim import distributed
 from interplay.rl.batch import Batch, has_teacher
 
@@ -35,10 +36,13 @@ def micro_batches(decoder: Decoder, batch: Batch, rows: Tensor, tokens: int) -> 
     longest: dict[int, int] = {}
     for i in rows.tolist():
         longest[groups[i]] = max(longest.get(groups[i], 0), lengths[i])
+    order = sorted(rows.tolist(), key=lambda i: (-longest[groups[i]], groups[i], -lengths[i]))
+    if decoder.sums:
+        return _whole_units(batch, order, tokens)
     pieces: list[list[int]] = []
     prompts: set[tuple[int, ...]] = set()
     wide = high = 0
-    for i in sorted(rows.tolist(), key=lambda i: (-longest[groups[i]], groups[i], -lengths[i])):
+    for i in order:
         with_it = prompts | {tuple(batch.prompts[i])}
         passing = len(with_it) if decoder.share_prompts else len(pieces[-1]) + 1 if pieces else 1
         wide, high = max(wide, lengths[i]), max(high, len(batch.prompts[i]))
@@ -47,6 +51,21 @@ def micro_batches(decoder: Decoder, batch: Batch, rows: Tensor, tokens: int) -> 
             with_it, wide, high = {tuple(batch.prompts[i])}, lengths[i], len(batch.prompts[i])
         pieces[-1].append(i)
         prompts = with_it
+    return [torch.tensor(piece) for piece in pieces]
+
+
+def _whole_units(batch: Batch, order: list[int], tokens: int) -> list[Tensor]:
+    """The same of rows in this order, with numerics: exact: pieces of whole units, which do not depend on `tokens`."""
+    pieces: list[list[int]] = []
+    first, used = 0, 0
+    for count in unit_rows([batch.prompts[i] for i in order]):
+        unit = order[first : first + count]
+        size = len(batch.prompts[unit[0]]) + int(batch.lengths[unit].sum())
+        if not pieces or used + size > tokens:
+            pieces.append([])
+            used = 0
+        pieces[-1] += unit
+        first, used = first + count, used + size
     return [torch.tensor(piece) for piece in pieces]
 
 
@@ -72,7 +91,11 @@ def scores(
     tokens = batch.tokens[rows][where].to(found.device)
     room = torch.zeros(where.shape)
     if dtype == torch.int8 and lagged is None and not with_entropy:
-        return Scores(room.masked_scatter(where, decoder.token_logps(found, tokens, dtype, temperature).cpu()), None)
+        blocks = None
+        if decoder.sums:
+            blocks = exact.unit_blocks(unit_sums(batch.lengths[rows], unit_rows([batch.prompts[i] for i in rows.tolist()])))
+        logp = decoder.token_logps(found, tokens, dtype, temperature, blocks)
+        return Scores(room.masked_scatter(where, logp.cpu()), None)
     logits = decoder.logits(found)
     if lagged is not None:
         logits = logits.masked_fill(~inside(lagged, batch, rows, tokens, dtype), -math.inf)

@@ -1,9 +1,10 @@
 """What a run records in addition to the model: step metrics, a sample of its rollouts, the success history of each prompt."""
 
+import itertools
 import json
 import shutil
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -139,9 +140,9 @@ def save_step(out: Path, step: int, value: Any) -> None:
     artifact.write_atomic(out / "resume" / "steps" / f"{step}.json", json.dumps(value).encode())
 
 
-def read_steps(out: Path, steps: int) -> list[Any]:
-    """The files of all steps."""
-    return [artifact.read_json(out / "resume" / "steps" / f"{step}.json") for step in range(1, steps + 1)]
+def read_steps(out: Path, steps: int) -> Iterator[Any]:
+    """The files of all steps, one after the other."""
+    return (artifact.read_json(out / "resume" / "steps" / f"{step}.json") for step in range(1, steps + 1))
 
 
 def _rollout(step: int, pool: Pool, drawn: Batch, advantage: torch.Tensor, i: int) -> dict[str, Any]:
@@ -177,18 +178,28 @@ def history(step: int, pool: Pool, drawn: Batch) -> list[dict[str, int]]:
     return list(entries.values())
 
 
+ROWS = 1 << 16
+"""Rows of a row group, which are in memory at once."""
+
+
 def finish(out: Path, steps: int) -> None:
     """Join the steps' files into the two tables. Of several processes of a stage the first alone does, here and in `keep`."""
     if not execution.is_first_rank():
         return
-    files = read_steps(out, steps)
-    rollouts = [row for file in files for row in file["rollouts"]]
-    parts = sorted({name for row in rollouts for name in row if name.startswith("reward/")})
-    own = [("turns", pa.int32())] if rollouts and "turns" in rollouts[0] else []
-    columns = ROLLOUTS + own + [(name, pa.float32()) for name in parts]
-    pq.write_table(pa.Table.from_pylist(rollouts, schema=pa.schema(columns)), out / "rollouts.parquet")
-    entries = [row for file in files for row in file["history"]]
-    pq.write_table(pa.Table.from_pylist(entries, schema=pa.schema(HISTORY)), out / "history.parquet")
+    first, parts = dict[str, Any](), set[str]()
+    for file in read_steps(out, steps):
+        first = first or next(iter(file["rollouts"]), {})
+        parts |= {name for row in file["rollouts"] for name in row if name.startswith("reward/")}
+    own = [("turns", pa.int32())] if "turns" in first else []
+    columns = ROLLOUTS + own + [(name, pa.float32()) for name in sorted(parts)]
+    for name, schema in (("rollouts", pa.schema(columns)), ("history", pa.schema(HISTORY))):
+        rows = (row for file in read_steps(out, steps) for row in file[name])
+        with pq.ParquetWriter(out / f"{name}.parquet", schema) as writer:
+            size = ROWS
+            while size == ROWS:
+                some = pa.Table.from_pylist(list(itertools.islice(rows, ROWS)), schema=schema)
+                writer.write_table(some)
+                size = len(some)
 
 
 def keep(out: Path) -> None:

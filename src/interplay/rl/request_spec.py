@@ -14,6 +14,7 @@ from interplay.core.model import Count, Model, Natural, NotNegative, Share
 class FixedAllocation(Model):
     """The same number of completions for every prompt."""
 
+    EXACT: ClassVar[bool] = True
     PROVIDES: ClassVar[frozenset[str]] = frozenset({"equal_groups"})
     name: Literal["fixed"] = "fixed"
     num_generations: Count = 8
@@ -84,6 +85,7 @@ def _with_completion(template: str) -> str:
 class PlainPrompting(Model):
     """The prompt itself."""
 
+    EXACT: ClassVar[bool] = True
     PROVIDES: ClassVar[frozenset[str]] = frozenset({"bare_prompts"})
     name: Literal["plain"] = "plain"
 
@@ -168,6 +170,7 @@ Prompting = Annotated[
 class NoContinuation(Model):
     """Nothing follows: one round of completions, all kept."""
 
+    EXACT: ClassVar[bool] = True
     PROVIDES: ClassVar[frozenset[str]] = frozenset({"one_round"})
     name: Literal["none"] = "none"
 

@@ -15,6 +15,7 @@ from interplay.tasks.spec import Verify
 class OutcomeReward(Model):
     """1 when the answer is right, else 0."""
 
+    EXACT: ClassVar[bool] = True
     name: Literal["outcome"] = "outcome"
 
 
@@ -23,6 +24,7 @@ class FormatReward(Model):
     wrong one in the right form (SSRL, arXiv:2508.10874; this way of adding both up is inferred). The form is right where the
     family's judge could read the completion: its error is none of truncated, parse, format, unboxed and dumped."""
 
+    EXACT: ClassVar[bool] = True
     name: Literal["format"] = "format"
     weight: Share = 0.2
     """Of the form. (The published value was not found.)"""
@@ -31,6 +33,7 @@ class FormatReward(Model):
 class ProcessReward(Model):
     """Rewards that read the steps (arXiv:2512.07783, section 6; its released code where named)."""
 
+    EXACT: ClassVar[bool] = True
     name: Literal["process"] = "process"
     form: Literal["strict", "blend", "blend_released", "dense"] = "strict"
     """strict: 1 when every step and the answer are right; blend: alpha * outcome + (1 - alpha) * step accuracy, as published;
@@ -112,6 +115,7 @@ class OwnReward(Extension):
     """A reward of the user's own: `function(problems, completions, verdicts, **options) -> N floats`, or in TRL's form
     `function(completions, **columns) -> N floats`."""
 
+    EXACT: ClassVar[bool] = True
     UNION: ClassVar[str] = "reward"
 
 

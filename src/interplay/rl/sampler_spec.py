@@ -328,6 +328,7 @@ class PclSampler(Model):
 class UniformSampler(Model):
     """Every prompt once per epoch, in an order drawn from the seed."""
 
+    EXACT: ClassVar[bool] = True
     PROVIDES: ClassVar[frozenset[str]] = frozenset({"every_prompt"})
     name: Literal["uniform"] = "uniform"
 

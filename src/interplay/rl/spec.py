@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 from interplay.core.extension import Extension, written_as
 from interplay.core.model import Count, Formerly, Model, Natural, NotNegative, Share, Since
 from interplay.core.references import ByName
-from interplay.model.spec import ComputeSpec, TuneOptimizer, TuneSchedule, check_checkpoints
+from interplay.model.spec import ExactSpec, TuneOptimizer, TuneSchedule, check_checkpoints
 from interplay.rl import advantage_spec, edit_spec, loss_spec, request_spec as requests_spec, reward_spec, sampler_spec
 from interplay.rollout.spec import CompletionEpisode, EngineName, Episode, check_dtype
 from interplay.tasks.spec import Task, Verify
@@ -193,7 +193,7 @@ SEAMS: dict[str, tuple[type[Model], ...]] = {
 """Place of each seam -> the classes of its members."""
 
 
-class RLSpec(ComputeSpec):
+class RLSpec(ExactSpec):
     """Reinforcement learning on problem sets. Roles: `init` (a model; also the reference when beta > 0), `data.<i>`,
     and `offline.<i>.<part>` where the stage names under `offline` an evaluate stage: samples of `init` on `data.<i>`, from which
     the sampler starts."""
@@ -274,6 +274,12 @@ class RLSpec(ComputeSpec):
         if isinstance(sampler, sampler_spec.LearnedMixtureSampler) and sampler.by == "set" and len(set(self.mix)) > 1:
             raise ValueError("learned_mixture by set learns the shares of the sets, so the mix must be equal shares")
         return self
+
+    def inexact(self) -> str | None:
+        """Engines but the native one, and members that PyTorch's sums or functions enter."""
+        if self.engine != "native":
+            return f"engine = {self.engine}"
+        return next((place for place, member in self.members()[1:] if not member.exact()), None)
 
     def members(self) -> list[tuple[str, Model]]:
         """The stage itself and each chosen member, with its place in the spec."""
@@ -356,6 +362,10 @@ class TeachSpec(RLSpec):
     """Of the proposals; above 0."""
     teacher_optimizer: TuneOptimizer = TuneOptimizer()
     """Of the teacher."""
+
+    def inexact(self) -> str | None:
+        """All of it."""
+        return "this kind"
 
     @model_validator(mode="after")
     def _pays(self) -> "TeachSpec":

@@ -17,7 +17,7 @@ from interplay.model import device, folder
 from interplay.model.decoder import Decoder
 from interplay.optim import optimizer
 from interplay.rl import draw, group_advantages, loop, proposals, requests, sampler, samplers
-from interplay.rl.batch import Batch, Memory, StepContext
+from interplay.rl.batch import Batch, Memory, StepContext, seams_of
 from interplay.rl.spec import TeachSpec
 from interplay.rl.update import Learner, update
 from interplay.rollout.engine import Engine, closing, engine
@@ -95,7 +95,9 @@ def ask(school: School, rows: Sequence[Row], n: int, *words: int | str) -> tuple
     spec = school.spec.model_copy(update={"seed": random.stream_key(school.spec.seed, *words)})
     place = world(school, spec, rows)
     asks = [requests.plain_request(slot, n, row.prompt) for slot, row in enumerate(rows)]
-    found = draw.sample_rollouts(place, list(range(len(rows))), asks, StepContext(spec.method, place.memory), Counter()).batch
+    found = draw.sample_rollouts(
+        place, list(range(len(rows))), asks, StepContext(seams_of(spec.method), place.memory), Counter()
+    ).batch
     passes = [0] * len(rows)
     for i, verdict in zip(found.ids.tolist(), found.verdicts, strict=True):
         passes[i] += verdict.strict if spec.by == "strict" else verdict.answer

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from interplay.core import model, random
+from interplay.kernels import exact
 from interplay.model import device, heads
 from interplay.model.decoder import Decoder
 from interplay.optim import distributed, optimizer
@@ -225,16 +226,21 @@ def _pass(
     sampled = torch.where(now, batch.logprobs[rows], old_logp)
     with torch.no_grad():
         reference = _scores(learner, learner.reference, batch, rows) if learner.reference else None
-    seen = losses.MicroBatch(logp, old_logp, part.advantage[rows], mask, reference, _rows(known, rows), divergence, sampled)
+    exactly, advantage = learner.policy.sums is not None, part.advantage[rows]
+    seen = losses.MicroBatch(logp, old_logp, advantage, mask, reference, _rows(known, rows), divergence, sampled, exactly)
     per_token, values = losses.token_losses(spec, seen)
-    loss = (per_token * weights).sum()
+    weighted = per_token * weights
+    loss = torch.tensor(exact.total(weighted)) if exactly else weighted.sum()
     if entropy is not None:
         loss = loss - spec.entropy_coef * (entropy * mask).sum() / part.tokens
-    loss.backward()
-    values["kl_old"] = (losses.k3(logp.detach() - batch.logprobs[rows]) * now).sum()
+    if exactly:
+        weighted.backward(torch.ones_like(weighted))
+    else:
+        loss.backward()
+    values["kl_old"] = losses.summed(losses.k3(logp.detach() - batch.logprobs[rows], exactly) * now, exactly)
     mismatch = torch.where(now, before - batch.logprobs[rows], 0.0)
-    values |= {"loss": loss.detach(), "tokens": mask.sum(), DIFFERENCE: mismatch.abs().sum()}
-    return values, {LARGEST: mismatch.abs().max(), RATIO: mismatch.max().exp()}
+    values |= {"loss": loss.detach(), "tokens": mask.sum(), DIFFERENCE: losses.summed(mismatch.abs(), exactly)}
+    return values, {LARGEST: mismatch.abs().max(), RATIO: (exact.exp if exactly else torch.exp)(mismatch.max())}
 
 
 def _learning(learner: Learner, batch: Batch, rows: Tensor) -> Scores:

@@ -7,7 +7,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from interplay.kernels import library
-from interplay.model.attention import rotary
 from interplay.model.decoder import Weights, forward
 from interplay.model.spec import Shape
 from interplay.rollout.request import Request, Rollouts, Sampling, assemble, uniform_noise
@@ -52,7 +51,7 @@ def _complete(shape: Shape, weights: Weights, head: Tensor, batch: list[tuple[in
     longest = int(lengths.max())
     longest += -longest % library.LANES
     ids = torch.tensor([r.prompt + [sampling.pad] * (longest - len(r.prompt)) for r in requests])
-    cos, sin = (table[:, 0].contiguous() for table in rotary(shape, torch.arange(longest + length), torch.int8))
+    cos, sin = (table[:, 0].contiguous() for table in weights.rotary(shape, torch.arange(longest + length), torch.int8))
     hidden, keys, values = _prefill(shape, weights, ids, lengths, (cos, sin))
     vocab = len(weights.head) + -len(weights.head) % library.LANES
     first = hidden.new_empty(len(ids), vocab)

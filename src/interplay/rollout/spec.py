@@ -49,6 +49,7 @@ Several = Annotated[int, Field(ge=2, le=1000)]
 class CompletionEpisode(Model):
     """One completion per prompt, one turn."""
 
+    EXACT: ClassVar[bool] = True
     name: Literal["completion"] = "completion"
 
 

@@ -150,7 +150,8 @@ def _make(job: Job) -> workers.Values:
         _continue(job)
         if job.how.processes > 1:
             return workers.run_workers(stage, job.inputs, out, job.how)
-        return workers.call_function(stage["kind"], spec, job.inputs, out, job.how)
+        with workers.memory_named(job.how):
+            return workers.load_function(stage["kind"])(spec, job.inputs, out, job.how)
     except (execution.StoppedError, OSError):
         artifact.discard(out)
         raise

@@ -63,20 +63,15 @@ def _load(named: str) -> Callable[..., Any]:
     return function
 
 
-def call_function(kind: str, spec: model.Model, inputs: dict[str, Path], out: Path, how: execution.Run) -> Values:
-    """Call the kind's function in this process. Raises PermanentError when memory runs out."""
-    with _memory_named(how):
-        return load_function(kind)(spec, inputs, out, how)
-
-
 def call_stacked(kind: str, replicas: list[execution.Replica], how: execution.Run) -> Iterator[tuple[int, Any]]:
     """Call the kind's function for a stack (`Kind.stacked`). Raises PermanentError when memory runs out."""
-    with _memory_named(how):
+    with memory_named(how):
         yield from _load(KINDS[kind].stacked)(replicas, how)
 
 
 @contextlib.contextmanager
-def _memory_named(how: execution.Run) -> Iterator[None]:
+def memory_named(how: execution.Run) -> Iterator[None]:
+    """For the function of a kind: PermanentError, with the keys to lower, where memory runs out."""
     try:
         yield
     except RuntimeError as error:
@@ -155,9 +150,9 @@ def _worker_values(job: dict[str, Any], rendezvous: str) -> Values:
         timeout=COLLECTIVE_TIMEOUT,
     )
     inputs = {role: Path(path) for role, path in job["inputs"].items()}
-    values = call_function(
-        job["kind"], model.parse_model(KINDS[job["kind"]].spec, job["spec"], model.KeyPlace("spec")), inputs, out, how
-    )
+    spec = model.parse_model(KINDS[job["kind"]].spec, job["spec"], model.KeyPlace("spec"))
+    with memory_named(how):
+        values = load_function(job["kind"])(spec, inputs, out, how)
     metrics.telemetry(out, environment=metrics.current_environment())
     dist.barrier()
     dist.destroy_process_group()

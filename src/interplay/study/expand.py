@@ -173,6 +173,7 @@ def _changed(scale: Scale, change: ScaleChange | None) -> Scale:
             "sizes": {**scale.sizes, **change.sizes},
             "per_op": {**{split: n for split, n in scale.per_op.items() if split not in change.sizes}, **change.per_op},
             "seeds": change.seeds or scale.seeds,
+            "pilot": change.pilot or scale.pilot,
         }
     )
 
@@ -279,7 +280,8 @@ def expand(name: str, scale_name: str, study: Study, scale: Scale, configs: Path
     made = (study, base.arms, lambda arm, key: value[arm](key), base.place)
     display = {"shown": answers.looks(*made), "placed": answers.places(*made), "key_figure": study.key_figure}
     report = _report(base, rows, lineups, {"study": name, "scale": scale_name, **display})
-    return Plan(name, scale_name, base.plan.stages, report, unused)
+    pilot = base.scale.pilot.model_dump() if base.scale.pilot else None
+    return Plan(name, scale_name, base.plan.stages, report, unused, scale.lock == "report", pilot=pilot)
 
 
 def parse(name: str, study: Study, scale: Scale, configs: Path) -> ArmContext:

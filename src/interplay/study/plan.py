@@ -1,5 +1,6 @@
 """The plan: every stage of a study at a scale, once each, in an order in which dependencies come first. Pure data."""
 
+import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -76,8 +77,12 @@ class Plan:
     report: str = ""
     unused: Sequence[str] = field(default_factory=list)
     """Stages of the study that are on no path and that no other stage reads."""
+    brief: bool = False
+    """Whether the lock names the report alone (`Scale.lock`)."""
     at: str = ""
     """With what addresses of its stages begin: the study, and `.scale` unless that is the project's default."""
+    pilot: Mapping[str, Any] | None = None
+    """What a pilot of the scale, or of the study at it, measured (`study.spec.Pilot`)."""
 
     def address(self, stage: Stage) -> str:
         """What a stage is called everywhere, and found by: `study/arm/stage@seed`, `study.scale/data.edge`."""
@@ -85,14 +90,17 @@ class Plan:
 
     def lock(self) -> str:
         """What is committed of the plan: digest, dependencies and label of each stage, one stage a line. Sorted, so that a diff
-        of two commits shows a changed stage in its place."""
+        of two commits shows a changed stage in its place. A brief lock has the number of stages and a checksum of their lines."""
         short = _short_names(self.stages)
         ordered = sorted(self.stages.values(), key=lambda stage: (_section(stage), stage.label, stage.digest))
         texts = []
         for title, stages in groupby(ordered, _section):
             lines = [json.dumps(line) for line in _lines(list(stages), short)]
             texts.append(f"{json.dumps(title)}: [\n" + ",\n".join(lines) + "\n]")
-        return f'{self._head()}"stages": {{\n' + ",\n".join(texts) + "\n}}\n"
+        body = '"stages": {\n' + ",\n".join(texts) + "\n}}\n"
+        if self.brief:
+            return f'{self._head()}"count": {len(self.stages)}, "sha256": "{hashlib.sha256(body.encode()).hexdigest()[:16]}"}}\n'
+        return self._head() + body
 
     def full_text(self) -> str:
         """The plan with the spec and the run block of each stage, one stage a line, dependencies first."""
@@ -177,12 +185,14 @@ class Lock(NamedTuple):
     scale: str
     report: str
     stages: dict[str, dict[str, Any]]
-    """By digest: digest, kind, label and dependencies by role."""
+    """By digest: digest, kind, label and dependencies by role; none of a brief lock, which names the report alone."""
 
 
 def parse_lock(lock: Mapping[str, Any]) -> Lock:
     """Of a lock read as JSON. Raises ValueError when it is none, with the line that is wrong where it is one."""
     try:
+        if "count" in lock:
+            return Lock(lock["study"], lock["scale"], lock["report"], {})
         lines = [(title, line) for title, section in lock["stages"].items() for line in section]
         digests = {name: digest for digest, name in _short_names(line.split(" ")[0] for _, line in lines).items()}
         stages, above = dict[str, dict[str, Any]](), [""]

@@ -158,6 +158,20 @@ def _tokenizer() -> type[Model]:
 TokenizerKeys = Annotated[dict[str, Any], Written(_tokenizer)]
 
 
+class Pilot(Model):
+    """What a pilot measured of the difference of two arms in strict pass@1 at the edge, from which `interplay plan` says what the
+    planned replicates can find: standard deviations in points."""
+
+    bases: float
+    """Between bases, the run on each included."""
+    seeds: float
+    """Between runs on one base."""
+    prompts: float
+    """Between prompts; as measured on one base an upper bound, since it holds the noise of samples."""
+    source: str
+    """What they were measured from."""
+
+
 class ScaleChange(Model):
     """What a study changes of a scale: each key given here replaces the scale's of that name, one level down."""
 
@@ -184,6 +198,8 @@ class ScaleChange(Model):
     the study has not, a whole set that exists at this scale alone."""
     stages: dict[str, ChangeKeys] = {}
     """Name of a stage -> keys of it that differ at this scale, such as the mix of its data; each replaces the stage's own."""
+    pilot: Pilot | None = None
+    """What a pilot of this study measured; it changes no stage."""
 
 
 class Study(Model):
@@ -256,6 +272,9 @@ class Scale(Model):
     studies: list[str] | None = None
     """Studies whose plans at this scale are committed and checked; null: all. Others run at it without a lock, where they fit."""
 
+    lock: Literal["stages", "report"] = "stages"
+    """What is committed of a plan: a line for each stage, or the report's digest alone; the other digests are then planned again
+    from a commit where they are asked for."""
     tasks: FamilyKeys = {}
     """Name of a family -> keys of its task; the study's override them."""
     bands: dict[str, Annotated[list[Count], Field(min_length=1)]]
@@ -268,3 +287,5 @@ class Scale(Model):
     """Seed values of studies that vary their seeds without listing values."""
     kinds: KindKeys
     """Per kind: keys of its spec, and `run`. `dtype: int8` does not hold in studies with a stage of kind `source`."""
+    pilot: Pilot | None = None
+    """What a pilot measured at this scale, for the power that `interplay plan` prints; it changes no stage."""

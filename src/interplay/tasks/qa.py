@@ -17,18 +17,18 @@ LONGEST_NUMBER = 60
 """Most characters of a text that is parsed as a number."""
 SCALES = {"hundred", "thousand", "million", "billion", "trillion", "dozen", "half", "third", "quarter", "pi", "sqrt"}
 """Words that change a number's value, which are therefore no units."""
-_DIGITS = r"(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?|\.\d+"
-NUMBER = re.compile(rf"(?<![\w.])-?[$€£]?(?:{_DIGITS})(?:/[1-9]\d*(?![\d.]))?(?!\w)")
+_DIGITS = r"(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]+)(?:\.[0-9]+)?|\.[0-9]+"
+NUMBER = re.compile(rf"(?<![\w.])-?[$€£]?(?:{_DIGITS})(?:/[1-9][0-9]*(?![\d.]))?(?!\w)")
 """A number inside running text. A dash directly after a word or number is no sign."""
 _ANSWER = re.compile(
     rf"""(?:[A-Za-z]\w{{0,9}}\s*=\s*)?            # x =
     (?P<sign>[-+]?)\s*[$€£]?\s*(?:
-      (?:(?P<whole>\d+)\s)?(?P<over>\d+)/(?P<under>\d+)
+      (?:(?P<whole>[0-9]+)\s)?(?P<over>[0-9]+)/(?P<under>[0-9]+)
       |(?P<number>{_DIGITS})
     )\s*(?P<unit>%|[A-Za-z°]{{1,20}}(?:[ /-][A-Za-z]{{1,20}}){{0,3}})?""",
     re.VERBOSE,
 )
-_FRACTION = re.compile(r"\\[dt]?frac\{(-?\d+)\}\{(-?\d+)\}")
+_FRACTION = re.compile(r"\\[dt]?frac\{(-?[0-9]+)\}\{(-?[0-9]+)\}")
 _WRAPPED = re.compile(r"\\(?:text|mathrm|textbf|mathbf)\{([^{}]*)\}")
 _NOTHING = re.compile(r"\\[,!;:()\[\]]|\\left|\\right|\$(?=\s*$)|^\$(?=.*\$$)")
 
@@ -83,6 +83,8 @@ SECONDS = 2
 COMMANDS = {"frac", "dfrac", "tfrac", "sqrt", "pi", "cdot", "times", "pm", "infty", "cup", "left", "right"}
 _COMMAND = re.compile(r"\\([A-Za-z]+)")
 _POWER = re.compile(r"\^(?:\{-?(?:\d{1,2}|[a-z])\}|\d|[a-z])(?!\d)")
+_UNWORKED = re.compile(r"[0-9})] *(?:[-+*/(]|\\(?:cdot|times)(?! *10\^)) *[-({\\]*[0-9]")
+"""An operation between two numbers; powers of ten stay."""
 _STRANGE = re.compile(r"[^\w\s+\-*/().,{}\[\]^]|[A-Za-z]{2,}|\d{21,}|\d\s+\d|\*\s*\*")
 
 
@@ -95,6 +97,8 @@ def _equal(said: str, gold: str) -> bool:
     ours, theirs = number_values(said), number_values(gold)
     if ours and theirs:
         return bool(ours & theirs)
+    if theirs and _UNWORKED.search(strip_latex(said)):
+        return False  # the question again, and not its answer
     if wordy(gold):
         return verdict.exact_match(said, [gold])
     if strip_latex(said) == strip_latex(gold):
@@ -115,6 +119,7 @@ def tame(written: str) -> bool:
     powers = _POWER.findall(bare)
     return (
         0 < len(written) <= LONGEST_ANSWER
+        and bare.isascii()
         and set(commands) <= COMMANDS
         and bare.count("^") == len(powers) <= 1
         and not _STRANGE.search(bare)
@@ -179,7 +184,8 @@ loads = family.from_json(Problem)
 # The verifier judges the final answer.
 #
 # strict: the last `\boxed{}` holds the answer and nothing else. answer: that, or, where there is no box, the last number is
-# right, as in most scorers of GSM8K. A repeated answer never counts.
+# right, as in most scorers of GSM8K. A repeated answer never counts, nor one in a box that is not closed, in digits of another
+# script, or as an operation that is not worked out (`41+1`).
 
 
 REPEATS = 5
@@ -189,8 +195,10 @@ REPEATS = 5
 def verify(problem: Problem, completion: str, options: spec.Verify) -> verdict.Verdict:
     """The verdict on any text. Never raises on account of the text. Errors: truncated (no answer), dumped (too many), answer
     (wrong), unboxed (right, but in no box)."""
-    boxed = verdict.extract_answer(completion) if verdict.BOX in completion else None
-    said = boxed if boxed is not None else unboxed(completion, problem.answers[0])
+    opened = verdict.BOX in completion
+    boxed = verdict.extract_answer(completion) if opened else None
+    said = "" if opened else unboxed(completion, problem.answers[0])
+    said = said if boxed is None else boxed
     spread = verdict.is_answer_dump(completion) or (boxed is None and repeats(completion))
     right = not spread and equal(said, problem.answers)
     error = verdict.first_error(truncated=not said and boxed is None, dumped=spread, answer=not right, unboxed=boxed is None)

@@ -23,7 +23,7 @@ LONGEST = 40
 def number_of(text: str) -> Fraction | None:
     """The number of a text (`12`, `-3`, `1,200`, `12.0`, `24/2`, `$5`, `50%`), or None."""
     plain = text.strip().lstrip("$").rstrip("%").replace(",", "")
-    if len(plain) > LONGEST or "e" in plain.lower() or "_" in plain:
+    if len(plain) > LONGEST or not plain.isascii() or "e" in plain.lower() or "_" in plain:
         return None
     try:
         return Fraction(plain)

@@ -73,6 +73,9 @@ class Verify(Model):
 
     operator: bool = False
     """Also require the gold operator in each step (the published verifier compares parents and value only)."""
+    arithmetic: Annotated[bool, Since(False)] = False
+    """Also require, on the terse surface of op_dag, that a value comes with the numbers it is worked out from (`w6-4=2`, where
+    `w2` passes as published). Sentences of op_dag_prose always have them."""
     extra_nodes: Literal["free", "penalised"] = "free"
     """Whether steps for nodes that the goal does not need fail strict (the published evaluator ignores them, the released reward
     does not)."""

@@ -19,6 +19,9 @@ from interplay.track import arms, describe
 from snakemake_logger_plugin_mlflow import store
 
 TAG = "mlflow.sharedViewState."
+NOTE, VIEW = "mlflow.note.content", "viewStateShareKey"
+"""Tag of an experiment's description, in Markdown; part of an address that names the view."""
+LINK_SEPARATOR = " · "
 LONGEST_TAG = 5000
 """Characters of an experiment's tag."""
 ADDRESS = "http://127.0.0.1:5000"
@@ -155,7 +158,8 @@ def _line(metric: str) -> dict[str, Any]:
 
 
 def write_views(client: Any, experiment: str, views: Sequence[View], now_ms: int) -> None:
-    """Set the tags of the views that the experiment does not hold as they are."""
+    """Set the tags of the views that the experiment does not hold as they are, and links to them as the first line of its
+    description, which MLflow shows above its runs."""
     tags = client.get_experiment(experiment).tags
     for view in views:
         text = view.text()
@@ -163,13 +167,25 @@ def write_views(client: Any, experiment: str, views: Sequence[View], now_ms: int
         if known.get("state") != text:
             value = {"name": view.name, "createdAt": known.get("createdAt", now_ms), "updatedAt": now_ms, "state": text}
             client.set_experiment_tag(experiment, TAG + view.key, json.dumps(value))
+    links = {view.key: f"[{view.name}]({_path(experiment, view)})" for view in views}
+    first, _, more = tags.get(NOTE, "").partition("\n")
+    if not first or VIEW in first:  # else it is a user's own note
+        others = [link for link in first.split(LINK_SEPARATOR) if link and not any(f"{VIEW}={key}&" in link for key in links)]
+        written = "\n".join([LINK_SEPARATOR.join([*links.values(), *others]), *([more] if more else [])])
+        if written != tags.get(NOTE):
+            client.set_experiment_tag(experiment, NOTE, written)
+
+
+def _path(experiment: str, view: View) -> str:
+    """Where the view opens on any server of MLflow."""
+    query = {"workflowType": "machine_learning", VIEW: view.key, "compareRunsMode": view.mode}
+    return f"#/experiments/{experiment}/runs?{urllib.parse.urlencode(query)}"
 
 
 def address(uri: str, experiment: str, view: View) -> str:
     """Where the view opens: on the server that the store is, else where `mlflow ui` shows it."""
     place = store.redacted(uri).rstrip("/") if uri.startswith(("http://", "https://")) else ADDRESS
-    query = {"workflowType": "machine_learning", "viewStateShareKey": view.key, "compareRunsMode": view.mode}
-    return f"{place}/#/experiments/{experiment}/runs?{urllib.parse.urlencode(query)}"
+    return f"{place}/{_path(experiment, view)}"
 
 
 def address_lines(plan: Plan, uri: str, experiment: str) -> list[str]:
@@ -193,23 +209,21 @@ ROLLOUT_COLUMNS = ("step", "band", "op", "strict", "answer", "score", "reward", 
 def rollout_table(plan: Plan, stage: Stage, results: Path) -> dict[str, Any]:
     """`rollouts.json` of an evaluation or of RL, in the layout of `mlflow.log_table`: completions with their prompts and gold
     answers, spread over the problems of an evaluation and over the end of an RL run. {} where none are here."""
-    out = artifact.folder(results, stage.kind, stage.digest)
-    file = next((out / name for name in ("rollouts.parquet", "samples.parquet") if (out / name).exists()), None)
+    from interplay.data.sets import open_kept, rows_at  # what only a stage with samples needs
+
+    file = open_kept(artifact.folder(results, stage.kind, stage.digest))
     if file is None:
         return {}
-    from pyarrow import parquet  # what only a stage with samples needs
-
-    rows = parquet.read_table(file)
-    if file.name == "rollouts.parquet":
-        rows = rows.slice(max(0, rows.num_rows - MOST_ROLLOUTS))
-    else:
-        spread = max(1, rows.num_rows // MOST_ROLLOUTS)
-        rows = rows.take(list(range(0, rows.num_rows, spread))[:MOST_ROLLOUTS])
-    columns = [name for name in ROLLOUT_COLUMNS if name in rows.column_names]
+    with file:
+        names, count = file.schema_arrow.names, file.metadata.num_rows
+        spread = max(1, count // MOST_ROLLOUTS)
+        last = range(max(0, count - MOST_ROLLOUTS), count)
+        rows = rows_at(file, last if "step" in names else range(0, count, spread)[:MOST_ROLLOUTS])
+    columns = [name for name in ROLLOUT_COLUMNS if name in names]
     sets = [plan.stages[artifact.split_ref(ref)[0]] for role, ref in stage.deps.items() if role.split(".")[0] == "data"]
     found = []
     for number, one in enumerate(sets):
-        here = [row for row in rows.to_pylist() if row.get("set", 0) == number]
+        here = [row for row in rows if row.get("set", 0) == number]
         texts = _problem_texts(artifact.folder(results, one.kind, one.digest), [row["index"] for row in here])
         for row in here:
             prompt, gold = texts.get(row["index"], (row.get("prompt", ""), ""))

@@ -15,6 +15,7 @@ from torch import Tensor
 from interplay.core import execution, metrics, random, references
 from interplay.core.model import UserError
 from interplay.data import batches, corpus, sets, tokenizer
+from interplay.kernels import exact
 from interplay.model import attention, decoder, device, folder
 from interplay.optim import distributed
 from interplay.train import loop
@@ -68,6 +69,8 @@ class Setup(NamedTuple):
     """The tokenizer's folder, copied into every model that is saved."""
     jumping: np.ndarray
     """Ids of the tokens at which positions may jump."""
+    unit: int | None = None
+    """With numerics: exact, rows of a step whose gradient is made by itself."""
 
 
 def train_language_model(spec: TrainSpec, inputs: dict[str, Path], out: Path, how: execution.Run) -> dict[str, Any]:
@@ -77,7 +80,7 @@ def train_language_model(spec: TrainSpec, inputs: dict[str, Path], out: Path, ho
     gradient that is not finite."""
     loop.seed_torch(how, spec.seed)
     setup = prepare(spec, inputs, how)
-    model = distributed.shard_model(device.place_decoder(initial_model(spec, inputs), how), how)
+    model = distributed.shard_model(device.place_decoder(initial_model(spec, inputs), how, spec.numerics), how)
     batches_of = batches.Prefetcher(partial(make_step, spec, setup), setup.steps, setup.device)
     job = training_job(spec, inputs, how, setup, model, lambda step: step_gradient(setup, model, batches_of(step)))
     return finish(job, setup, loop.run_training(job, out, how), out)
@@ -130,16 +133,19 @@ def prepare(spec: TrainSpec, inputs: dict[str, Path], how: execution.Run) -> Set
     if outside := [step for step in spec.checkpoints if not 1 <= step <= steps]:
         raise UserError(f"train: checkpoints: {outside[0]} is not among the steps 1..{steps} of this run")
     source = inputs["tokenizer"] if spec.model else inputs["init"]
+    per_pass = distributed.batch_limit(max(1, how.micro_batch_tokens // width), rows_per_step)
+    unit = max(1, exact.BLOCK_ROWS // width) if spec.numerics == "exact" else None
     return Setup(
         rows=rows,
         per_row=per_row,
         rows_per_step=rows_per_step,
-        rows_per_pass=distributed.batch_limit(max(1, how.micro_batch_tokens // width), rows_per_step),
+        rows_per_pass=per_pass if unit is None else -(-per_pass // unit) * unit,
         steps=steps,
         dtype=getattr(torch, spec.dtype),
         device=device.pick_device(how),
         tokenizer=tokenizer.tokenizer_folder(source),
         jumping=jumping_tokens(spec.position_jumps, tokenizer.load(source)),
+        unit=unit,
     )
 
 
@@ -147,7 +153,7 @@ def initial_model(spec: TrainSpec, inputs: dict[str, Path]) -> decoder.Decoder:
     """A fresh model of the spec's shape, or the one of the `init` role."""
     if spec.model is None:
         return folder.load_decoder(inputs["init"] / "model")
-    return folder.init_decoder(spec.model, tokenizer.load(inputs["tokenizer"]).get_vocab_size(), spec.seed)
+    return folder.init_decoder(spec.model, tokenizer.load(inputs["tokenizer"]).get_vocab_size(), spec.seed, spec.numerics)
 
 
 class StepData(NamedTuple):
@@ -180,7 +186,10 @@ def split_step(setup: Setup, rows: np.ndarray, jumps: np.ndarray | None = None) 
 
 
 def _batch(setup: Setup, rows: np.ndarray, jumps: np.ndarray | None, places: slice) -> batches.Batch:
-    return batches.batch_of_rows(setup.rows, rows[places], setup.device, None if jumps is None else jumps[places])
+    some, jumping, units = rows[places], None if jumps is None else jumps[places], None
+    if setup.unit is not None:
+        units = np.add.reduceat(setup.per_row[some], np.arange(0, len(some), setup.unit)).tolist()
+    return batches.batch_of_rows(setup.rows, some, setup.device, jumping, units)
 
 
 def step_gradient(setup: Setup, model: decoder.Decoder, step: StepData) -> dict[str, float]:
@@ -197,20 +206,24 @@ def backward(model: decoder.Decoder, setup: Setup, step: StepData) -> float:
 
     def one_pass(batch: batches.Batch) -> torch.Tensor:
         # A function, so that its graph is freed with its frame when memory does not suffice.
-        mean = token_losses(model, batch, setup.dtype).sum() / count
+        losses = token_losses(model, batch, setup.dtype)
+        if model.sums:
+            losses.backward(torch.full_like(losses, 1.0 / count))
+            return torch.tensor(exact.total(losses), dtype=torch.float64)
+        mean = losses.sum() / count
         mean.backward()
         return mean.detach()
 
     width = setup.rows.tokens.shape[1]
     count = max(1, int(distributed.all_reduce_sum(torch.tensor(sum(len(batch.targets) for batch in step.passes)))))
-    total = torch.zeros((), device=setup.device)
+    total = torch.zeros((), device=setup.device, dtype=torch.float64 if model.sums else torch.float32)
     with (
         distributed.accumulate_gradient(model),
         device.report_out_of_memory("micro_batch_tokens", setup.rows_per_pass * width, attempt),
     ):
         for batch in step.passes:
             total += one_pass(batch)
-    return distributed.all_reduce_sum(total).item()
+    return distributed.all_reduce_sum(total).item() / (count if model.sums else 1)
 
 
 def pass_slices(rows: int, size: int) -> list[slice]:
@@ -223,7 +236,9 @@ def token_losses(model: decoder.Decoder, batch: batches.Batch, dtype: torch.dtyp
     is padded."""
     hidden = target_states(model, batch, dtype)
     if dtype == torch.int8:
-        return -model.token_logps(hidden, batch.targets, dtype)
+        blocks = _blocks(batch)
+        some = None if blocks is None else torch.searchsorted(batch.before, blocks)
+        return -model.token_logps(hidden, batch.targets, dtype, blocks=some)
     logits = model.logits(hidden, dtype)
     each = F.cross_entropy(logits.flatten(0, -2), batch.targets.flatten(), reduction="none", ignore_index=batches.IGNORED)
     return each.view(batch.targets.shape)
@@ -242,9 +257,14 @@ def target_states(model: decoder.Decoder, batch: batches.Batch, dtype: torch.dty
     bear loss only."""
     weights = model.weights(dtype)
     over_runs = weights.over_runs()
-    attend = attention.attend_buckets(over_runs, batch.buckets) if over_runs else _attend_each(weights, batch.buckets)
-    rope = attention.rotary(model.shape, batch.positions, dtype)
+    blocks = _blocks(batch)
+    attend = attention.attend_buckets(over_runs, batch.buckets, blocks) if over_runs else _attend_each(weights, batch.buckets)
+    rope = weights.rotary(model.shape, batch.positions, dtype)
     return decoder.forward(model.shape, weights, batch.ids, rope, attend, batch.before)
+
+
+def _blocks(batch: batches.Batch) -> Tensor | None:
+    return None if batch.units is None else exact.unit_blocks(batch.units)
 
 
 def _attend_each(weights: decoder.Weights, sizes: list[tuple[int, int]]) -> attention.Attend:
@@ -293,6 +313,7 @@ def loss_by_band(
         solution = corpus.index_ranges(np.zeros_like(part.lengths), part.lengths) >= np.repeat(part.prompts, part.lengths)
         batch = batches.batch_of_sequences(batches.Sequences(part.tokens, part.lengths, solution), device)
         losses = token_losses(model, batch, dtype).double().cpu().numpy()
+        losses = np.rint(losses / exact.STEP) * exact.STEP if model.sums else losses
         bands = held_out.band_of[chosen][batch.sequence]
         total += np.bincount(bands, losses, len(total))
         count += np.bincount(bands, minlength=len(count))

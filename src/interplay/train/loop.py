@@ -22,8 +22,10 @@ from interplay.core import execution, extension
 from interplay.core.metrics import Metrics, Progress, telemetry
 from interplay.core.model import PermanentError, UserError
 from interplay.data import batches
+from interplay.kernels import exact
 from interplay.model import device, folder
 from interplay.model.decoder import Decoder
+from interplay.model.spec import Numerics
 from interplay.optim import distributed, optimizer
 from interplay.train.spec import OwnTrainerSpec, TrainSpec, TuneSpec
 
@@ -53,7 +55,8 @@ class TrainingJob:
     @cached_property
     def optimizers(self) -> list[torch.optim.Optimizer]:
         """Of the model's parameters."""
-        return optimizer.build_optimizers(self.spec.optimizer, self.model.named_parameters(), self.spec.dtype)
+        numerics: Numerics = getattr(self.spec, "numerics", "fast")
+        return optimizer.build_optimizers(self.spec.optimizer, self.model.named_parameters(), self.spec.dtype, numerics=numerics)
 
 
 def seed_torch(how: execution.Run, seed: int) -> None:
@@ -217,12 +220,14 @@ def mean_over_pairs(
     the gradient of the mean of `loss` is accumulated on the model. `before` is called ahead of the passes, with gathered
     parameters. Raises PermanentError where a micro-batch does not fit into memory."""
     sums: dict[str, float] = defaultdict(float)
-    split = partial(batches.micro_batches, data, places)
+    split, exactly = partial(batches.micro_batches, data, places), getattr(model, "sums", None) is not None
 
     def one_pass(piece: np.ndarray) -> dict[str, Tensor]:
         with torch.set_grad_enabled(backward):
             values = pair_values(piece)
-        if backward:
+        if backward and exactly:
+            values["loss"].backward(torch.full_like(values["loss"], 1.0 / len(places)))
+        elif backward:
             (values["loss"].sum() / len(places)).backward()
         return values
 
@@ -236,5 +241,5 @@ def mean_over_pairs(
         before()
         for piece in distributed.shard_micro_batches(split, pass_tokens, len(places)):
             for name, value in one_pass(piece).items():
-                sums[name] += value.detach().double().sum().item()
+                sums[name] += exact.total(value) if exactly else value.detach().double().sum().item()
     return {name: total / len(places) for name, total in distributed.all_reduce_dict(sums).items()}

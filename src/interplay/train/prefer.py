@@ -15,6 +15,7 @@ from torch import Tensor
 
 from interplay.core import execution, metrics
 from interplay.data import batches, tokenizer
+from interplay.kernels import exact
 from interplay.model import device, folder, shared_prompts
 from interplay.model.decoder import Decoder
 from interplay.optim import distributed
@@ -73,9 +74,14 @@ def _likelihood(logps: Logps) -> Tensor:
     return -logps.chosen / logps.mean_tokens
 
 
-def _smoothed(margin: Tensor, smoothing: float) -> Tensor:
+def _smoothed(margin: Tensor, smoothing: float, logsigmoid: Callable[[Tensor], Tensor] = F.logsigmoid) -> Tensor:
     """-log sigmoid of a margin (n,) with label smoothing: a share of the labels is assumed wrong (cDPO)."""
-    return -(1 - smoothing) * F.logsigmoid(margin) - smoothing * F.logsigmoid(-margin)
+    return -(1 - smoothing) * logsigmoid(margin) - smoothing * logsigmoid(-margin)
+
+
+def _sigmoid(spec: PreferSpec, logps: Logps) -> Tensor:
+    by = exact.logsigmoid if spec.numerics == "exact" else F.logsigmoid
+    return _smoothed(_margin(spec, logps), spec.label_smoothing, by)
 
 
 def _margin(spec: PreferSpec, logps: Logps) -> Tensor:
@@ -144,7 +150,7 @@ def _log1mexp(x: Tensor) -> Tensor:
 
 
 LOSSES: dict[str, Callable[[PreferSpec, Logps], Tensor]] = {
-    "sigmoid": lambda spec, logps: _smoothed(_margin(spec, logps), spec.label_smoothing),
+    "sigmoid": _sigmoid,
     "hinge": lambda spec, logps: F.relu(1 - _margin(spec, logps)),
     "ipo": _ipo,
     "robust": _robust,
@@ -182,14 +188,14 @@ def train_preferences(spec: PreferSpec, inputs: dict[str, Path], out: Path, how:
     loop.seed_torch(how, spec.seed)
     init = inputs["init"]
     sets = [inputs[f"data.{i}"] for i in range(len(spec.mix))]
-    policy = distributed.shard_model(device.place_decoder(folder.load_decoder(init / "model"), how), how)
+    policy = distributed.shard_model(device.place_decoder(folder.load_decoder(init / "model"), how, spec.numerics), how)
     setup = Setup(
         spec=spec,
         pairs=batches.load_pairs(sets, spec.mix, init, spec.seed, spec.max_length, "prefer", spec.few_shot),
         policy=policy,
         reference=None
         if spec.loss_type in REFERENCE_FREE
-        else device.place_decoder(folder.load_decoder(init / "model"), how).requires_grad_(False),
+        else device.place_decoder(folder.load_decoder(init / "model"), how, spec.numerics).requires_grad_(False),
         pass_tokens=how.micro_batch_tokens,
         dtype=getattr(torch, spec.dtype),
     )
@@ -298,9 +304,14 @@ def pair_logps(setup: Setup, piece: np.ndarray, mean_tokens: float, kl: Tensor) 
 
 
 def completion_logps(decoder: Decoder, prompts: list[list[int]], completions: list[list[int]], dtype: torch.dtype) -> Tensor:
-    """The log-probability (n,) float32 of each whole completion after its prompt, in nats."""
+    """The log-probability (2 n,) float32 of each whole completion after its prompt, in nats; row i and row n + i are a pair."""
     tokens, lengths = batches.pad_completions(completions, decoder.head().device)
-    return shared_prompts.token_logps(decoder, prompts, tokens, lengths, dtype).sum(1)
+    if decoder.sums is None:
+        return shared_prompts.token_logps(decoder, prompts, tokens, lengths, dtype).sum(1)
+    order = torch.arange(len(prompts)).view(2, -1).T.flatten()
+    given = [prompts[i] for i in order.tolist()], tokens[order], lengths[order]
+    found = shared_prompts.token_logps(decoder, *given, dtype, [2] * (len(order) // 2))
+    return exact.row_sums(found).view(-1, 2).T.flatten()
 
 
 @torch.no_grad()

@@ -8,7 +8,16 @@ from pydantic import Field, model_validator
 from interplay.core.extension import Extension
 from interplay.core.model import Count, Model, Natural, NotNegative, Positive, Share, Since
 from interplay.core.references import ByName, Mix
-from interplay.model.spec import ComputeSpec, Optimizer, Schedule, Shape, TuneOptimizer, TuneSchedule, check_checkpoints
+from interplay.model.spec import (
+    ComputeSpec,
+    ExactSpec,
+    Optimizer,
+    Schedule,
+    Shape,
+    TuneOptimizer,
+    TuneSchedule,
+    check_checkpoints,
+)
 
 # The language-model trainer: pre-training, mid-training and SFT differ in data, init and loss mask only.
 
@@ -28,7 +37,7 @@ class PositionJumps(Model):
     """Share of the steps before the first jump: retrieval is learnt faster on plain positions."""
 
 
-class TrainSpec(ComputeSpec):
+class TrainSpec(ExactSpec):
     """Next-token training on a corpus. Roles: `corpus` (`corpus.0`, `corpus.1`, ... where the data come in shards); `init` (a
     model) unless `model` is given; `tokenizer` when it is; `validation` (a problem set) for the loss by band."""
 
@@ -143,7 +152,7 @@ class PairSpec(TuneSpec):
         return 2 * self.pairs_per_step
 
 
-class PreferSpec(PairSpec):
+class PreferSpec(ExactSpec, PairSpec):
     """Preference optimisation of a policy. Roles: `init` (a model; also the frozen reference of losses that have one), `data.<i>`
     (problem sets that hold pairs, see the step preference_pairs) and, where the stage names one, `validation` (such a set)."""
 
@@ -194,6 +203,10 @@ class PreferSpec(PairSpec):
         if self.loss_type == "kto" and self.pairs_per_step < 2:
             raise ValueError("pairs_per_step must be at least 2 for kto, which estimates a divergence across pairs")
         return self
+
+    def inexact(self) -> str | None:
+        """Losses but DPO, and further terms."""
+        return f"loss_type = {self.loss_type}" if self.loss_type != "sigmoid" else "rpo_alpha" if self.rpo_alpha else None
 
     @classmethod
     def reference_tokens(cls, spec: Mapping[str, Any], tokens: int) -> int:

@@ -56,9 +56,12 @@ def against_axis(results: frame.Results, figure: Figure) -> tuple[Canvas | None,
     canvas, axes, left = style.panel_grid(len(panels), 3.4, 0.7, 7.0)
     shown: list[tuple[str, estimate.Estimate]] = []
     controls = _controls(results, placed)
+    level = {style.arm_look(results, arm).color for arm in controls}
+    free = [color for color in style.PALETTE[1:] if color not in level]  # grey is for what is compared with, too
     for axis, band in zip(axes, panels, strict=True):
         for number, (name, points) in enumerate(_lines(results, figure, placed, scale, band).items()):
-            _draw_line(results, axis, name, points, scale, number, figure.y)
+            look = free[number % len(free)], style.MARKERS[number % len(style.MARKERS)]
+            _draw_line(results, axis, name, points, scale, look, figure.y)
             shown += [(name, point.found) for point in points]
         for arm in controls:
             found = estimate.value(results, arm, band, figure.y)
@@ -124,12 +127,11 @@ def _lines(
 
 
 def _draw_line(
-    results: frame.Results, axis: Axes, name: str, points: list[Point], scale: Scale, number: int, metric: str
+    results: frame.Results, axis: Axes, name: str, points: list[Point], scale: Scale, look: tuple[str, str], metric: str
 ) -> None:
-    """Connected where the values are numbers; whiskers are the intervals. Its colour is that of the arm, or of its number."""
+    """Connected where the values are numbers; whiskers are the intervals. Its colour is that of the arm, or that of its look."""
     own = [results.colors[point.arm] for point in points if point.arm in results.colors]
-    place = 1 + number % (len(style.PALETTE) - 1)  # grey is for what is compared with
-    color, marker = own[-1] if own else style.PALETTE[place], style.MARKERS[number % len(style.MARKERS)]
+    color, marker = own[-1] if own else look[0], look[1]
     xs = np.array([point.x for point in points])
     middle, low, high = estimate.interval_ends([point.found for point in points], metric)
     axis.vlines(xs, low, high, color=color, linewidth=1.2, alpha=0.8, label=f"_{name}")

@@ -4,19 +4,19 @@ filtered by error class and step, each distinct completion once."""
 
 import difflib
 import re
-from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-import pyarrow.parquet as pq
+import pyarrow as pa
+from pyarrow import parquet
 
 from interplay.core import artifact, execution
-from interplay.core.metrics import clock, quantity, read_telemetry
+from interplay.core.metrics import aligned, clock, pairs, quantity, read_telemetry, short, size
 from interplay.core.model import UserError, nearest_name
+from interplay.data.sets import Choice, find_groups, open_kept, rows_at
 from interplay.kinds.stages import flat_leaves, non_default_leaves
 from interplay.kinds.table import makes
-from interplay.report.write.plain import aligned, pairs, short, size
 from interplay.tasks.transcripts import MARK
 
 Row = dict[str, Any]
@@ -25,14 +25,17 @@ PROBLEM = ["index", "prompt", "solution", "answer"]
 SHOWN = ("step", "reward", "strict", "answer", "score", "error", "advantage", "truncated", "length")
 
 
-def gold_text(folder: Path) -> dict[tuple[int, int], dict[str, Any]]:
-    """Problems by (set, index) of the data that the artifact was made from, as far as they are on disk."""
+def gold_text(folder: Path, rows: Iterable[Row]) -> dict[tuple[int, int], Row]:
+    """The problems of rows by (set, index), as far as the data that the artifact was made from are on disk."""
+    wanted = [("index", "in", {row["index"] for row in rows})]
     deps = artifact.read_json(folder / "stage.json")["deps"]
     roles = {role: 0 if role == "data" else int(role.removeprefix("data.")) for role in deps if role.split(".")[0] == "data"}
     found: dict[tuple[int, int], dict[str, Any]] = {}
     for role, number in roles.items():
         for file in folder.parent.parent.glob(f"*/{deps[role]}/problems.parquet"):
-            found |= {(number, row["index"]): row for row in pq.read_table(file, columns=PROBLEM).to_pylist()}
+            found |= {
+                (number, row["index"]): row for row in parquet.read_table(file, columns=PROBLEM, filters=wanted).to_pylist()
+            }
     return found
 
 
@@ -60,55 +63,38 @@ def show_rollouts(folder: Path, failed: bool | None, limit: int, step: int | Non
     those of a class.
 
     Raises UserError when the folder holds neither rollouts nor samples, or not that step or class."""
-    name = next((name for name in ("rollouts.parquet", "samples.parquet") if (folder / name).exists()), None)
-    if name is None:
+    file = open_kept(folder)
+    if file is None:
         raise UserError(f"{folder}: no rollouts.parquet or samples.parquet; give the digest of a finished rl or evaluate stage")
-    rows = pq.read_table(folder / name).to_pylist()
-    rows = rows if step is None else _of_step(rows, step, folder / name)
-    rows = rows if error is None else _of_class(rows, error)
-    chosen = _repeated([row for row in rows if failed is None or row["strict"] != failed])
-    if not chosen:
-        what = "" if failed is None else " failed" if failed else " passed"
-        return f"none of {len(rows)} kept completions{what}{'' if step is None else f' at step {step}'}\n"
-    spread = max(1, len(chosen) // max(limit, 1))
-    picked = chosen[-limit:] if name == "rollouts.parquet" else chosen[::spread][:limit]
-    problems = gold_text(folder)
-    return "\n\n".join(_block(same, problems) for same in picked) + "\n"
+    with file:
+        found = find_groups(file, Choice(error, step, failed=failed))
+        known = found.steps
+        if step is not None and not known:
+            raise UserError(f"--step = {step}: {folder} has no steps; leave it out, or give the digest of an rl stage")
+        if step is not None and step not in known:
+            has = f"it has {len(known)} steps, {known[0]} to {known[-1]}"
+            raise UserError(f"--step = {step}: {folder} keeps no rollouts of it; {has}")
+        if error is not None and error not in found.errors:
+            classes = [name for name, _ in found.errors.most_common()]
+            raise UserError(f"--error = {error}: no kept completion is of that class{nearest_name(error, classes)}")
+        spread = max(1, len(found.first) // max(limit, 1))
+        picked = slice(-limit, None) if known else slice(0, spread * limit, spread)
+        rows, counts = rows_at(file, found.first[picked]), found.size[picked]
+        if not rows:
+            among = found.errors.total() if error is None else found.errors[error]
+            what = "" if failed is None else " failed" if failed else " passed"
+            return f"none of {among} kept completions{what}{'' if step is None else f' at step {step}'}\n"
+    problems = gold_text(folder, rows)
+    return "\n\n".join(_block(row, int(count), problems) for row, count in zip(rows, counts, strict=True)) + "\n"
 
 
-def _of_step(rows: list[Row], step: int, file: Path) -> list[Row]:
-    steps = sorted({row["step"] for row in rows if "step" in row})
-    if not steps:
-        raise UserError(f"--step = {step}: {file} has no steps; leave it out, or give the digest of an rl stage")
-    if step not in steps:
-        raise UserError(f"--step = {step}: {file} keeps no rollouts of it; it has {len(steps)} steps, {steps[0]} to {steps[-1]}")
-    return [row for row in rows if row["step"] == step]
-
-
-def _of_class(rows: list[Row], error: str) -> list[Row]:
-    classes = [name for name, _ in Counter(row["error"] for row in rows).most_common()]
-    if error not in classes:
-        raise UserError(f"--error = {error}: no kept completion is of that class{nearest_name(error, classes)}")
-    return [row for row in rows if row["error"] == error]
-
-
-def _repeated(rows: list[Row]) -> list[list[Row]]:
-    """The same completions of a prompt at a step together, in the order of their first."""
-    found: dict[tuple[Any, ...], list[Row]] = {}
-    for row in rows:
-        found.setdefault((row.get("step"), row.get("set", 0), row["index"], row["completion"]), []).append(row)
-    return list(found.values())
-
-
-def _block(same: list[Row], problems: dict[tuple[int, int], Row]) -> str:
-    first = same[0]
-    head, _, rest = rollout_block(first, problems.get((first.get("set", 0), first["index"]), {})).partition("\n")
-    return f"{head}{f', {len(same)} times the same' if len(same) > 1 else ''}\n{rest}"
+def _block(row: Row, count: int, problems: dict[tuple[int, int], Row]) -> str:
+    head, _, rest = rollout_block(row, problems.get((row.get("set", 0), row["index"]), {})).partition("\n")
+    return f"{head}{f', {count} times the same' if count > 1 else ''}\n{rest}"
 
 
 # -- in pages ----------------------------------------------------------------------------------------------------------
 
-FILES = ("rollouts.parquet", "samples.parquet")
 PER_PAGE = 20
 LAST_STEPS = 50
 """Steps of a running RL stage whose completions are read."""
@@ -117,50 +103,35 @@ LONGEST = 4000
 """Characters of a text that is compared with the reference solution word by word; comparing takes its square."""
 
 
-class Choice(NamedTuple):
-    """Which completions a page shows."""
-
-    error: str | None = None
-    """Class of errors, `none` for those that are strictly right; None: all."""
-    step: int | None = None
-    problem: int | None = None
-    page: int = 0
-
-
 def browse_rollouts(folder: Path, choice: Choice) -> dict[str, Any]:
     """One page of the completions of an artifact: how many there are by error class and by step, and of the chosen ones the
-    problem, the reference solution, and the parts of both texts in which they differ. Raises UserError without completions."""
-    rows, whole = _light_rows(folder)
-    steps = sorted({row["step"] for row in rows if "step" in row})
-    wanted = [row for row in rows if choice.step in (None, row.get("step")) and choice.problem in (None, row["index"])]
-    groups = _repeated([row for row in wanted if choice.error in (None, row["error"])])
-    shown = groups[choice.page * PER_PAGE : (choice.page + 1) * PER_PAGE]
-    problems = gold_text(folder) if shown else {}
+    problem, the reference solution, and the parts of both texts in which they differ. Of an RL stage that runs those of its last
+    steps. Raises UserError without completions."""
+    with open_kept(folder) or _of_last_steps(folder) as file:
+        found = find_groups(file, choice)
+        shown = slice(choice.page * PER_PAGE, (choice.page + 1) * PER_PAGE)
+        rows = rows_at(file, found.first[shown])
+    problems = gold_text(folder, rows)
     return {
-        "errors": dict(Counter(row["error"] for row in wanted).most_common()),
-        "steps": steps,
-        "total": sum(map(len, groups)),
-        "distinct": len(groups),
+        "errors": dict(found.errors.most_common()),
+        "steps": found.steps,
+        "total": int(found.size.sum()),
+        "distinct": len(found.first),
         "page": choice.page,
-        "pages": -(-len(groups) // PER_PAGE),
-        "rows": [_shown(whole(same[0]["at"]), len(same), problems) for same in shown],
+        "pages": -(-len(found.first) // PER_PAGE),
+        "rows": [_shown(row, int(count), problems) for row, count in zip(rows, found.size[shown], strict=True)],
     }
 
 
-def _light_rows(folder: Path) -> tuple[list[Row], Callable[[int], Row]]:
-    """All completions with what they are chosen by and their place `at`, and a function from the place to the whole row. Of an RL
-    stage that runs those of its last steps."""
-    path = next((folder / name for name in FILES if (folder / name).exists()), None)
-    if path is not None:
-        head = [name for name in ("step", "set", "index", "error", "completion") if name in pq.read_schema(path).names]
-        table = pq.read_table(path)
-        rows = table.select(head).to_pylist()
-        return [{**row, "at": at} for at, row in enumerate(rows)], lambda at: table.slice(at, 1).to_pylist()[0]
+def _of_last_steps(folder: Path) -> parquet.ParquetFile:
+    """What the last steps of an RL stage that runs left, as a file in memory."""
     files = sorted((folder / "resume" / "steps").glob("*.json"), key=lambda file: int(file.stem))[-LAST_STEPS:]
     found = [row for file in files for row in artifact.read_json(file)["rollouts"]]
     if not found:
         raise UserError("no completions yet: an evaluation writes them at its end, RL with each step")
-    return [{**row, "at": at} for at, row in enumerate(found)], lambda at: found[at]
+    sink = pa.BufferOutputStream()
+    parquet.write_table(pa.Table.from_pylist(found), sink)
+    return parquet.ParquetFile(pa.BufferReader(sink.getvalue()))
 
 
 def _shown(row: Row, count: int, problems: dict[tuple[int, int], Row]) -> dict[str, Any]:

@@ -56,6 +56,10 @@ class Spread(NamedTuple):
         and is left out.)"""
         return max(_noncentrality(free) * error for error, free in self._pairs())
 
+    def power(self, distance: float) -> float:
+        """Probability that the t interval leaves out a threshold from which the true mean is `distance` away."""
+        return float(min(stats.nct.sf(t_quantile(free), free, abs(distance) / error) for error, free in self._pairs()))
+
     def p_value(self) -> float:
         """Two-sided p-value of "the mean is 0", below 5 % where the t interval leaves 0 out. Where all scores agree, the level at
         which the bound of `interval` reaches 0: 2 (1 + |v|)^-P, at most 1."""

@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from interplay.core import artifact, references
-from interplay.core.metrics import clock, quantity, read_telemetry
+from interplay.core.metrics import clock, quantity, read_telemetry, short
 from interplay.kinds.table import KINDS
 from interplay.report.spec import ReportArm, ReportSpec
-from interplay.report.write.plain import short
 
 ROLES = {"corpus": "corpus", "tokenizer": "tokenizer", "samples": "evaluate", "evaluation": "evaluate", "offline": "evaluate"}
 ROLES |= dict.fromkeys(("validation", "data", "against"), "problems")

@@ -3,6 +3,7 @@
 Read from samples and problem sets where they are on disk; a report without them has neither. All choices are deterministic."""
 
 import re
+import shlex
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -10,6 +11,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 import pyarrow.parquet as pq
 
+from interplay.kinds.table import KINDS
 from interplay.report.inspect import compare
 from interplay.report.stats import frame
 from interplay.report.write import answers, headline, tables
@@ -156,6 +158,32 @@ def problem_rows(results: frame.Results, evaluation: str, wanted: Iterable[int])
     return {row["index"]: row for row in rows}
 
 
+class Absent(NamedTuple):
+    """What a partial clone lacks of the finished stages that a page shows."""
+
+    stages: str
+    """`8 evaluate, 1 problems`; empty where all is here."""
+    completions: bool
+    """Whether evaluations have no samples here, or no problems."""
+    commands: list[tuple[str, str]]
+
+
+def absent_payloads(results: frame.Results) -> Absent:
+    """The stages of which a file of the record is not on this machine, by kind, and the commands that bring them."""
+    lacking = [
+        results.records[digest]["kind"]
+        for digest, folder in results.folders.items()
+        if any(not (folder / name).exists() for name in results.records[digest]["files"])
+    ]
+    spec, rows = results.spec, pd.Series(lacking).value_counts()
+    words = f"{shlex.quote(spec.study)} --scale {shlex.quote(spec.scale)}"
+    return Absent(
+        ", ".join(f"{count} {kind}" for kind, count in rows.items()),
+        any(KINDS[kind].makes in ("samples", "problems") for kind in rows.index),
+        [(f"interplay store pull {words}", "Fetch them from the DVC remote, and make this page again")],
+    )
+
+
 def _holds(path: Path, columns: list[str]) -> bool:
     """Whether the file is there with these columns."""
     return path.exists() and set(columns) <= set(pq.read_schema(path).names)
@@ -181,6 +209,11 @@ def rollouts(made: answers.Answer, first: Iterable[str]) -> list[dict[str, Any]]
     return found
 
 
+def _first_of_class(samples: pd.DataFrame) -> pd.DataFrame:
+    """The first sample of each class of error of each prompt."""
+    return samples.sort_values(["index", "sample"]).drop_duplicates(["index", "error"])
+
+
 def _of_arm(results: frame.Results, arm: str) -> list[dict[str, Any]]:
     here = [
         digest
@@ -191,8 +224,9 @@ def _of_arm(results: frame.Results, arm: str) -> list[dict[str, Any]]:
     ]
     if not here:
         return []
-    samples = pd.read_parquet(results.folders[here[0]] / "samples.parquet", columns=COLUMNS)
-    samples = samples.sort_values(["index", "sample"]).drop_duplicates(["index", "error"])
+    with pq.ParquetFile(results.folders[here[0]] / "samples.parquet") as file:
+        parts = [_first_of_class(part.to_pandas()) for part in file.iter_batches(columns=COLUMNS)]
+    samples = _first_of_class(pd.concat(parts))
     chosen: list[dict[Any, Any]] = []
     for _, of_class in sorted(samples.groupby("error", observed=True), key=lambda item: (-len(item[1]), str(item[0]))):
         of_class = of_class.sort_values(["op", "index"])

@@ -176,6 +176,7 @@ def _render(made: answers.Answer, of: provenance.Provenance, gaps: list[Gap]) ->
             figures=[one for one in titled if one is not key],
             tables=[present_table(name, grid, _table_title(spec, name, grid)) for name, grid in made.grids.items()],
             contrasts=[present_contrast(name, one) for name, one in made.contrasts.items()],
+            absent=examples.absent_payloads(made.results),
             rollouts=examples.rollouts(made, pair[:2] if pair else ()),
             provenance=provenance_data(spec, made.grids | compared, of, anchors),
             spent=budget.stage_costs(of),
@@ -309,7 +310,14 @@ def _stage(digest: str, behind: provenance.Provenance, anchors: dict[str, str]) 
 # Claims, tables and figures as the page's templates take them: text, already rounded and signed.
 
 
-VERDICTS = {"better": "yes", "worse": "no", "no information": "none", "missing": "open"}
+VERDICTS = {
+    "better": "yes",
+    "worse": "no",
+    "no information": "none",
+    "missing": "open",
+    "better here": "open",
+    "worse here": "open",
+}
 """Verdict of a contrast -> class of its chip."""
 
 

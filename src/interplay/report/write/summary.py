@@ -1,20 +1,19 @@
 """A finished study's answers as one small JSON file that can be committed, and the tables and figures made from it again.
 
-`docs/results/STUDY.SCALE.json` holds verdicts, the numbers of every table and figure to the digits that are shown, the digest of
-the report (the lock with this report has those of every stage), seeds, and the environments. `interplay export --from FILE` draws
-tables and figures from it; `docs/papers.md` is made from it.
+`docs/results/STUDY.SCALE.json.gz` holds verdicts, the numbers of every table and figure, the digest of the report (the lock with
+this report has those of every stage), seeds, and the environments. `interplay export --from FILE` draws tables and figures from
+it; `docs/papers.md` is made from it.
 
-A row is a text of cells between `|`, in the order of columns by metrics: `977 959 981 975 966 970 m14 @2` is the value 97.7 with
-its interval, the value at each seed, the minimum detectable effect 1.4, and an index into `samples`, which holds for the cells
-after it, too. Numbers are in units of the last digit that the metric shows. In `975 966 970 ~7,-1` value and interval are left
-out: they are the mean of the seeds and Student's interval, each rounded, plus 7, -1 and 0. `samples`: [what the interval is
-uncertain over, prompts, samples per prompt, distinct models]."""
+A cell is a list: an index into `samples`, value, low, high, minimum detectable effect, and the value at each seed where models
+differ, in units of the last digit that the metric shows; null where it is empty. `samples`: [what the interval is uncertain over,
+prompts, samples per prompt, distinct models]."""
 
+import gzip
 import itertools
 import json
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +25,8 @@ from interplay.report.draw import figures
 from interplay.report.figure_spec import Figure
 from interplay.report.metric_spec import COUNTED, ERROR, measure_of
 from interplay.report.spec import Contrast, Lineup, ReportSpec
-from interplay.report.stats import contrast, estimate, frame, intervals
-from interplay.report.write import answers, plain, tables
+from interplay.report.stats import contrast, estimate, frame
+from interplay.report.write import answers, tables
 from interplay.results.catalog import report_spec
 from interplay.study.plan import Plan
 
@@ -44,7 +43,13 @@ Cells = Mapping[tuple[str, str, str], estimate.Estimate]
 def write_summary(plan: Plan, results: Path, out: Path) -> None:
     """Write the summary to `out`. Raises UserError when the study is not finished."""
     answers.finished_report(plan, results)
-    artifact.write_atomic(out, f"{plain.compact_json(summarise(plan, results))}\n".encode())
+    write_known(summarise(plan, results), out)
+
+
+def write_known(known: Mapping[str, Any], out: Path) -> None:
+    """Write a summary: compressed, with the same bytes each time, where the name ends in .gz."""
+    text = f"{core_metrics.compact_json(known)}\n".encode()
+    artifact.write_atomic(out, gzip.compress(text, mtime=0) if out.suffix == ".gz" else text)
 
 
 def summarise(plan: Plan, results: Path) -> dict[str, Any]:
@@ -138,7 +143,7 @@ def _grid(grid: tables.Grid, samples: Samples) -> dict[str, Any]:
     gaps = dict.fromkeys(reason for cell in grid.cells.values() for reason in cell.estimate.missing)
     found = {
         **_rows(cells, grid.rows, grid.columns, grid.metrics, samples),
-        "prior": " ".join(shown(grid.prior.get(key, np.nan), key[1]) for key in keys) if grid.prior else "",
+        "prior": [_units(grid.prior.get(key, math.nan), key[1]) for key in keys] if grid.prior else [],
         "notes": list(grid.notes),
         "missing": list(gaps),
         "marks": {arm: mark for arm in arms if (mark := "".join(marks.get((arm, one), " ") for one in grid.columns)).strip()},
@@ -147,10 +152,9 @@ def _grid(grid: tables.Grid, samples: Samples) -> dict[str, Any]:
 
 
 def _rows(cells: Cells, rows: Iterable[str], columns: list[str], metrics: list[str], samples: Samples) -> dict[str, Any]:
-    """The cells as text."""
     keys = list(itertools.product(columns, metrics))
-    texts = {row: _encode(cells, row, keys, samples) for row in rows}
-    return {"columns": columns, "metrics": metrics, "rows": texts} if texts else {}
+    found = {row: [_encode(cells.get((row, *key)), key[1], samples) for key in keys] for row in rows}
+    return {"columns": columns, "metrics": metrics, "rows": found} if found else {}
 
 
 def _with_floors(made: contrast.Comparison) -> tables.Grid:
@@ -167,12 +171,7 @@ def _with_floors(made: contrast.Comparison) -> tables.Grid:
 def _compared(made: contrast.Comparison) -> dict[str, Any]:
     """What determines the verdicts of a contrast, except its cells."""
     first = made.blocks[0].rows if made.blocks else []
-    floors = {
-        f"{one.column}/{one.metric}": [
-            one.floor.arm, one.floor.twin, shown(one.floor.deviation, one.metric), one.floor.runs, list(one.floor.gap.missing),
-        ]
-        for one in made.blocks
-    }  # fmt: skip
+    floors = {f"{one.column}/{one.metric}": _floor(one.floor, one.metric) for one in made.blocks}
     return {
         "contrast": made.contrast.model_dump(mode="json", exclude_defaults=True),
         "against": made.lineup.against,
@@ -182,6 +181,10 @@ def _compared(made: contrast.Comparison) -> dict[str, Any]:
         "chosen": {row.chosen.name: row.chosen.value for row in first},
         "floors": floors,
     }
+
+
+def _floor(floor: contrast.NoiseFloor, metric: str) -> list[Any]:
+    return [floor.arm, floor.twin, _units(floor.deviation, metric), floor.runs, list(floor.gap.missing)]
 
 
 def _figures(made: answers.Answer, seen: set[tuple[str, str, str]], samples: Samples) -> dict[str, Any]:
@@ -211,76 +214,25 @@ def _shown_in(figure: Figure, key: frame.Key) -> bool:
     return named and against == (figure.against or "")
 
 
-def _encode(cells: Cells, row: str, keys: list[tuple[str, str]], samples: Samples) -> str:
-    """A row of cells as text; of differences the minimum detectable effect is left out where the interval implies it."""
-    texts, last = [], -1
-    for column, metric in keys:
-        cell = cells.get((row, column, metric))
-        if cell is None or math.isnan(cell.value):
-            texts.append("")
-            continue
-        sample = (cell.over, cell.n_prompts, cell.n_samples, cell.models)
-        if sample not in samples:
-            samples.append(sample)
-        place = samples.index(sample)
-        texts.append(_cell(cell, metric, bool(_pair(row)[1])) + ("" if place == last else f" @{place}"))
-        last = place
-    return "|".join(texts)
+def _encode(found: estimate.Estimate | None, metric: str, samples: Samples) -> list[Any] | None:
+    if found is None or math.isnan(found.value):
+        return None
+    sample = (found.over, found.n_prompts, found.n_samples, found.models)
+    if sample not in samples:
+        samples.append(sample)
+    numbers = (found.value, found.low, found.high, found.detectable, *(found.per_seed if found.models > 1 else ()))
+    return [samples.index(sample), *(_units(number, metric) for number in numbers)]
 
 
-def _cell(found: estimate.Estimate, metric: str, signed: bool) -> str:
-    seeds = found.per_seed if found.models > 1 else ()
-    numbers = [shown(number, metric) for number in (found.value, found.low, found.high, *seeds)]
-    mde = shown(found.detectable, metric)
-    implied = shown(_implied(numbers, metric, found.over), metric) if signed else "–"
-    return " ".join([*_shortened(numbers, metric, signed), *([f"m{mde}"] if mde != implied else [])])
-
-
-def _shortened(numbers: list[str], metric: str, signed: bool) -> list[str]:
-    """Value, interval and seeds of a cell, as the seeds and what they do not imply where that is shorter."""
-    seeds = numbers[3:]
-    if len(seeds) < 2 or not all(number.lstrip("-").isdecimal() for number in numbers):
-        return numbers
-    beyond = [str(int(one) - other) for one, other in zip(numbers, _of_seeds(seeds, metric, signed), strict=False)]
-    while beyond and beyond[-1] == "0":
-        beyond.pop()
-    return min([*seeds, f"~{','.join(beyond)}"], numbers, key=lambda words: len(" ".join(words)))
-
-
-def _whole(words: list[str], metric: str, signed: bool) -> list[str]:
-    """The inverse of `_shortened`."""
-    if not words[-1].startswith("~"):
-        return words
-    *seeds, beyond = words
-    added = [int(one) for one in beyond[1:].split(",") if one]
-    implied = _of_seeds(seeds, metric, signed)
-    return [*(str(one + other) for one, other in itertools.zip_longest(implied, added, fillvalue=0)), *seeds]
-
-
-def _of_seeds(seeds: list[str], metric: str, signed: bool) -> list[int]:
-    """The mean of the seeds and Student's interval, in units of the last digit."""
-    measure, values = measure_of(metric), np.array([float(seed) for seed in seeds])
-    lowest, highest = measure.support_of_differences if signed else measure.support
-    unit = measure.factor * 10**measure.decimals
-    interval = intervals.t_interval(values, (lowest * unit, highest * unit))
-    return [round(float(number)) for number in (values.mean(), *interval)]
-
-
-def _implied(numbers: Sequence[str], metric: str, over: str) -> float:
-    """The minimum detectable effect that an interval over seeds implies."""
-    if len(numbers) < 5 or "prompt" in over:
-        return np.nan
-    low, high, *seeds = (_fraction(number, metric) for number in numbers[1:])
-    return intervals.minimum_detectable_of((high - low) / 2, len(seeds))
-
-
-def shown(number: float, metric: str) -> str:
-    """The number in units of the last digit that is shown; a first digit where it is smaller than that, so that the sign is
-    kept. A dash for NaN."""
-    if math.isnan(number):
-        return "–"
+def _units(number: float, metric: str) -> float | None:
+    """In units of the last digit that is shown; a first digit where it is smaller than that, so that the sign is kept."""
     scaled = number * measure_of(metric).factor * 10 ** measure_of(metric).decimals
-    return f"{round(scaled) or float(f'{scaled:.1g}'):g}" if abs(scaled) < 1 else str(round(scaled))
+    return None if math.isnan(number) else round(scaled) or float(f"{scaled:.1g}")
+
+
+def _fraction(units: float | None, metric: str) -> float:
+    measure = measure_of(metric)
+    return math.nan if units is None else units / 10**measure.decimals / measure.factor
 
 
 # Reading: the same answers from the file.
@@ -288,7 +240,7 @@ def shown(number: float, metric: str) -> str:
 
 def read_known(path: Path) -> dict[str, Any]:
     """The file as JSON data. Raises UserError for one that is no summary."""
-    remedy = "name a file that `interplay export STUDY -o FILE.json` wrote"
+    remedy = "name a file that `interplay export STUDY -o FILE.json.gz` wrote"
     try:
         known = artifact.read_json(path)
     except model.UserError as error:
@@ -354,45 +306,32 @@ def _decode_grid(known: Mapping[str, Any], grid: Mapping[str, Any]) -> tables.Gr
         if found.seeds or not _pair(row)[1]:
             cells[row, column, metric] = tables.Cell(*_pair(row), column, metric, found._replace(missing=gaps), mark.strip())
             gaps = ()
-    scores = zip(itertools.product(grid["columns"], grid["metrics"]), grid.get("prior", "").split(), strict=False)
-    prior = {key: _fraction(score, key[1]) for key, score in scores if score != "–"}
+    scores = zip(itertools.product(grid["columns"], grid["metrics"]), grid.get("prior", []), strict=False)
+    prior = {key: _fraction(score, key[1]) for key, score in scores if score is not None}
     return tables.Grid(list(grid["rows"]), grid["columns"], grid["metrics"], cells, prior, tuple(grid.get("notes", [])))
 
 
 def _decode_rows(known: Mapping[str, Any], grid: Mapping[str, Any]) -> dict[tuple[str, str, str], estimate.Estimate]:
-    found = {}
-    for row, text in grid["rows"].items():
-        place, signed = 0, bool(_pair(row)[1])  # differences have a minimum detectable effect
-        for key, cell in zip(itertools.product(grid["columns"], grid["metrics"]), text.split("|"), strict=True):
-            words = cell.split()
-            place = next((int(word[1:]) for word in words if word.startswith("@")), place)
-            sample = known["samples"][place]
-            found[row, *key] = _estimate(words, key[1], sample, known["seeds"], signed) if words else estimate.Estimate()
-    return found
+    keys = list(itertools.product(grid["columns"], grid["metrics"]))
+    return {
+        (row, *key): _decode(cell, key[1], known["samples"], known["seeds"]) if cell else estimate.Estimate()
+        for row, cells in grid["rows"].items()
+        for key, cell in zip(keys, cells, strict=True)
+    }
+
+
+def _decode(cell: list[Any], metric: str, samples: Samples, seeds: list[int]) -> estimate.Estimate:
+    over, n_prompts, n_samples, models = samples[cell[0]]
+    value, low, high, detectable, *each = (_fraction(units, metric) for units in cell[1:])
+    each = each or [value] * len(seeds)
+    at = tuple(seeds[: len(each)])
+    return estimate.Estimate(value, low, high, over, n_prompts, n_samples, at, tuple(each), models, detectable=detectable)
 
 
 def _pair(row: str) -> tuple[str, str]:
     """The arm of a row, and the arm that it is compared with, if any."""
     arm, _, against = row.partition(" − ")
     return arm, against
-
-
-def _estimate(
-    words: list[str], metric: str, sample: tuple[str, int, int, int], seeds: list[int], signed: bool
-) -> estimate.Estimate:
-    over, n_prompts, n_samples, models = sample
-    numbers = _whole([word for word in words if word[0] not in "m@"], metric, signed)
-    value, low, high, *each = (_fraction(word, metric) for word in numbers)
-    each = each or [value] * len(seeds)
-    implied = _implied(numbers, metric, over) if signed else np.nan
-    mde = next((_fraction(word[1:], metric) for word in words if word.startswith("m")), implied)
-    at = tuple(seeds[: len(each)])
-    return estimate.Estimate(value, low, high, over, n_prompts, n_samples, at, tuple(each), models, detectable=mde)
-
-
-def _fraction(word: str, metric: str) -> float:
-    unit = measure_of(metric)
-    return np.nan if word == "–" else float(word) / 10**unit.decimals / unit.factor
 
 
 def _made(known: Mapping[str, Any], name: str, grid: tables.Grid) -> contrast.Comparison:

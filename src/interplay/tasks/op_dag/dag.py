@@ -228,9 +228,12 @@ def mix_hash(number: int) -> int:
 
 BITS = VALUED, NAMED, BAD_VALUE, BAD_PARENTS, BAD_OPERATOR, EXTRA, UNREADABLE = (1, 2, 4, 8, 16, 32, 64)
 """Bits of a node: it has a value; its parents are named; and what is wrong."""
+STATED = 128
+"""Bit of the goal of a reverse problem: the equation is stated, its form equal to its given value."""
+UNWORKED = 256
+"""Bit of a node with an operator that a step of the terse surface values without the numbers that it is worked out from."""
 ERRORS = ("truncated", "parse", "missing_node", "dependency", "operator", "value", "extra_node", "answer")
 """Error classes of `tally`."""
-_OPERATOR_FREE = ~BAD_OPERATOR
 
 
 Counts = tuple[int, int, int, int, int, int, int, str | None]
@@ -240,8 +243,8 @@ could be parsed; and the answer, None where there is none."""
 
 def tally(state: list[int], expected: list[int], options: spec.Verify, readable: bool, extra: int, answer: str | None) -> Counts:
     """The counts of a completion: `state` and `expected` hold the bits of each necessary node, as stated and if right."""
-    if not options.operator:
-        state = [bits & _OPERATOR_FREE for bits in state]
+    ignored = (0 if options.operator else BAD_OPERATOR) | (0 if options.arithmetic else UNWORKED)
+    state = [bits & ~ignored for bits in state]
     missing = value = dependency = operator = correct = 0
     for bits, wanted in zip(state, expected, strict=True):
         if bits == wanted:
@@ -249,10 +252,15 @@ def tally(state: list[int], expected: list[int], options: spec.Verify, readable:
         elif not bits & VALUED:
             missing += 1
         else:
-            value += bool(bits & BAD_VALUE)
+            value += bool(bits & (BAD_VALUE | UNWORKED) or wanted & STATED & ~bits)
             dependency += bool(bits & BAD_PARENTS or wanted & NAMED & ~bits)
             operator += bool(bits & BAD_OPERATOR)
     return correct, missing, dependency, operator, value, extra, int(readable), answer
+
+
+def asked_for(options: spec.Verify) -> int:
+    """What the compiled verifiers are asked for, as bits."""
+    return options.operator + 2 * options.arithmetic
 
 
 def conclude(counts: Counts, problem: Any, options: spec.Verify) -> verdict.Verdict:

@@ -107,10 +107,11 @@ int read_text(PyObject *from, Text *out);
 PyObject *unknown(void);
 
 // Bits of a node, as in op_dag.dag.
-enum { VALUED = 1, NAMED = 2, BAD_VALUE = 4, BAD_PARENTS = 8, BAD_OPERATOR = 16 };
+enum { VALUED = 1, NAMED = 2, BAD_VALUE = 4, BAD_PARENTS = 8, BAD_OPERATOR = 16, STATED = 128, UNWORKED = 256 };
+enum { WITH_OPERATOR = 1, WITH_ARITHMETIC = 2 };  // what a verdict asks for
 
 // op_dag.dag.Counts of a completion; None where this is unsure.
-PyObject *counted(const Problem *problem, const int *state, int operator, int extra, int readable, const Text *answer);
+PyObject *counted(const Problem *problem, const int *state, int asked, int extra, int readable, const Text *answer);
 
 // Expressions.
 

@@ -119,18 +119,20 @@ int read_problem(PyObject *from, int prose, Problem *out) {
     return !failed();
 }
 
-PyObject *counted(const Problem *problem, const int *state, int operator, int extra, int readable, const Text *answer) {
+PyObject *counted(const Problem *problem, const int *state, int asked, int extra, int readable, const Text *answer) {
     int correct = 0, missing = 0, dependency = 0, operators = 0, value = 0;
+    const int ignored = (asked & WITH_OPERATOR ? 0 : BAD_OPERATOR) | (asked & WITH_ARITHMETIC ? 0 : UNWORKED);
     if (unsure) return unknown();
     for (int at = 0; at < problem->necessary; at++) {
-        const int bits = operator ? state[at] : state[at] & ~BAD_OPERATOR;
-        const int wanted = problem->nodes[at].count ? VALUED | NAMED : VALUED;
+        const int bits = state[at] & ~ignored;
+        const int equation = problem->reverse && at == problem->necessary - 1 ? STATED : 0;
+        const int wanted = VALUED | (problem->nodes[at].count ? NAMED : 0) | equation;
         if (bits == wanted) {
             correct++;
         } else if (!(bits & VALUED)) {
             missing++;
         } else {
-            value += (bits & BAD_VALUE) != 0;
+            value += bits & (BAD_VALUE | UNWORKED) || equation & ~bits;
             dependency += bits & BAD_PARENTS || wanted & NAMED & ~bits;
             operators += (bits & BAD_OPERATOR) != 0;
         }

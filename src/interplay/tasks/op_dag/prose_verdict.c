@@ -163,10 +163,12 @@ static long without_words(Text piece, char *out) {
 
 // Whether the sides of a chain of equals have one value at the true value of the unknown; -1 where it cannot be parsed.
 static int chain_holds(Reading *reading, Text text) {
-    const long long answer = reading->problem->values[reading->problem->reverse ? 0 : reading->problem->necessary - 1];
+    const Problem *problem = reading->problem;
+    const int goal = problem->necessary - 1, unknown = reading->unknown;
+    const long long answer = problem->values[problem->reverse ? 0 : goal];
     char side[SIDE + 1];
     long long value = 0;
-    int holds = 1;
+    int holds = 1, equation = 0, number_given = 0;
     for (int number = 0; text.at; number++) {
         const long size = next_side(&text, side);
         Form form = {0, 0};
@@ -176,11 +178,14 @@ static int chain_holds(Reading *reading, Text text) {
             if (!parse_side(reading, side, size)) return -1;
             const Side *parsed = reading->sides + reading->side_count - 1;
             known = form_of(reading, reading->terms + parsed->first, parsed->count, &form, &print);
+            equation |= known && unknown >= 0 && parsed->letters == BIT(unknown) && same(form, problem->forms[goal]);
         }
+        number_given |= known && same(form, (Form){0, problem->values[goal]});
         const long long stated = known ? plus(times(form.slope, answer), form.rest) : 0;
         if (!known || (number && stated != value)) holds = 0;
         value = stated;
     }
+    if (holds && problem->reverse && equation && number_given) reading->state[goal] |= STATED;
     return holds;
 }
 
@@ -244,7 +249,7 @@ static int find_answer(Text completion, Text *body, Text *answer) {
     }
 }
 
-static PyObject *judge(const Problem *problem, Text completion, int operator, Reading *reading, char *room) {
+static PyObject *judge(const Problem *problem, Text completion, int asked, Reading *reading, char *room) {
     Text rest, answer;
     int readable = 1;
     const int answered = find_answer(completion, &rest, &answer);
@@ -258,11 +263,11 @@ static PyObject *judge(const Problem *problem, Text completion, int operator, Re
         const int found = read_definition(reading, text);
         readable &= found >= 0 ? found : !starts(text, TEXT("Define")) && read_claim(reading, text, room);
     }
-    return counted(problem, reading->state, operator, reading->extra, readable, answered ? &answer : NULL);
+    return counted(problem, reading->state, asked, reading->extra, readable, answered ? &answer : NULL);
 }
 
 // The counts of a completion (`counted`). `weights` (MOST,): integers of 64 bits below PRIME.
-PyObject *judge_prose(PyObject *from, PyObject *completion, const char *weights, int operator) {
+PyObject *judge_prose(PyObject *from, PyObject *completion, const char *weights, int asked) {
     Problem problem;
     Reading reading;
     Text text;
@@ -273,7 +278,7 @@ PyObject *judge_prose(PyObject *from, PyObject *completion, const char *weights,
     reading.clauses = malloc((text.size + 8) * sizeof *reading.clauses);
     char *room = malloc(text.size + 1);
     PyObject *found = reading.terms && reading.sides && reading.clauses && room
-                          ? judge(&problem, text, operator, &reading, room)
+                          ? judge(&problem, text, asked, &reading, room)
                           : unknown();
     free(reading.terms), free(reading.sides), free(reading.clauses), free(room);
     return found;

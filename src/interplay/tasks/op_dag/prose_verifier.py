@@ -7,7 +7,8 @@ it is wrong:
   letter refers to its last binding; one that is unbound, or bound to a node that no sentence has valued yet, is a wrong parent.
 - value: the number (in reverse mode the linear form in the unknown, whichever letter it has) equals the gold one, all sides of a
   chain are equal, and the substituted numbers are the values of the letters. A node with two values is wrong. Equations must hold
-  at the unknown's true value; a wrong one counts against the goal.
+  at the unknown's true value; a wrong one counts against the goal, and so does a reverse solution that never sets the goal's form
+  in the unknown equal to its given value.
 - operator (an option): the nodes and constants are combined as in the gold, in any algebraically equal way. Without the option
   another combination passes where its constants are the gold ones and the value is right, as published."""
 
@@ -73,7 +74,7 @@ def _print(node: Node) -> int:
 
 def verify(problem: Problem, completion: str, options: spec.Verify) -> verdict.Verdict:
     """The verdict on any text as a solution of the problem. Never raises on account of the text."""
-    found = dag.compiled("judge_prose", problem, completion, WEIGHTS, options.operator)
+    found = dag.compiled("judge_prose", problem, completion, WEIGHTS, dag.asked_for(options))
     return dag.conclude(judge(problem, completion, options) if found is None else found, problem, options)
 
 
@@ -84,6 +85,7 @@ def judge(problem: Problem, completion: str, options: spec.Verify) -> dag.Counts
     reading = Reading(Letters(), [0] * problem.necessary, set())
     readable = all([_read(truth, reading, text) for text in texts])
     expected = [VALUED | NAMED if parents else VALUED for parents in truth.parents]
+    expected[problem.goal] |= dag.STATED if problem.mode == dag.REVERSE else 0
     return dag.tally(reading.state, expected, options, readable, len(reading.extras), answer)
 
 
@@ -144,19 +146,26 @@ def _bits(truth: Gold, reading: Reading, place: int, found: prose_parser.Stateme
 
 
 def _holds(truth: Gold, reading: Reading, claim: prose_parser.Claim) -> bool:
-    """Whether the sides of all chains are equal at the unknown's true value."""
-    answer = truth.problem.answer
+    """Whether the sides of all chains are equal at the unknown's true value. A chain with the goal's form in the unknown and its
+    given value marks the goal."""
+    problem, answer = truth.problem, truth.problem.answer
     for chain in claim.chains:
-        numbers = set()
+        numbers, sides = set(), set()
         for side in chain:
             if isinstance(side, prose_parser.Side):
                 bounds = {letter: reading.letters[letter] for letter in side.letters}
                 form = prose_parser.resolve(side.part.expression, bounds)[0]
+                if form == truth.forms[problem.goal] and side.letters == reading.letters.unknown:
+                    sides.add("equation")
             else:
                 form = side
+            if form == (0, problem.values[-1]):
+                sides.add("given")
             numbers.add(None if form is None else form[0] * answer + form[1])
         if None in numbers or len(numbers) > 1:
             return False
+        if problem.mode == dag.REVERSE and len(sides) == 2:
+            reading.state[problem.goal] |= dag.STATED
     return True
 
 

@@ -42,7 +42,8 @@ class OpDag(Model):
     """Order of the gold solution: unfold the goal down to the leaves and then evaluate upwards, or evaluate from the leaves
     (as published)."""
     modes: Modes = {"forward": 1.0}
-    """Share of problems that ask the value of the goal (forward) or of an unknown leaf, given the goal's value (reverse)."""
+    """Share of problems that ask the value of the goal (forward) or of an unknown leaf, given the goal's value (reverse). A
+    reverse solution sets the goal's form equal to that value before it answers."""
     max_parents: Count = 2
     """Most parents that one definition reads."""
     branching: Share = 0.3
@@ -59,6 +60,10 @@ class OpDag(Model):
     filler: Range = (0, 0)
     """Closed range of the number of neutral characters between definitions, drawn independently of op. It varies the prompt
     length, so that no op has an unseen prompt shape."""
+    restatements: Annotated[Range, Since((0, 0))] = (0, 0)
+    """Closed range of the number of values that a gold solution states once more, drawn independently of op. It varies the length
+    of solutions, which is otherwise a function of op. What looks for the first wrong step (the reward `steps`, the step
+    `intervention`) takes a restatement for one."""
 
     @field_validator("modulus")
     @classmethod
@@ -79,6 +84,10 @@ class OpDag(Model):
         if self.context >= self.contexts:
             raise ValueError(f"context = {self.context}: contexts = {self.contexts}, so it must lie in 0..{self.contexts - 1}")
         return self
+
+    def hashed_version(self) -> int:
+        """One more with reverse problems, which are not strictly right without their equation."""
+        return self.VERSION + bool(self.modes.get("reverse"))
 
     def ops(self) -> Range:
         """Smallest and largest op that the alphabet can name: at worst one node per edge (chains of copies are never drawn)."""
@@ -186,6 +195,10 @@ class OpDagProse(Model):
                 f"{_shown(self.distractors)} with max_parents {self.max_parents} and {self.slots()} slots; narrow a range"
             )
         return self
+
+    def hashed_version(self) -> int:
+        """One more with reverse problems, which are not strictly right without their equation."""
+        return self.VERSION + bool(self.modes.get("reverse"))
 
     def theme(self, name: str) -> Theme:
         """The theme of that name."""

@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from interplay.tasks.family import Rendered
-from interplay.tasks.op_dag.dag import REVERSE, Form, Problem, forms, unfolding
+from interplay.tasks.op_dag.dag import REVERSE, Form, Problem, forms, mix_hash, unfolding
 from interplay.tasks.op_dag.spec import OpDag
 
 LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -90,11 +90,26 @@ def render(problem: Problem, task: OpDag) -> Rendered:
         sections = [[texts.whole[place] for place in reversed(order)]]
     else:
         sections = [[texts.definitions[place] for place in order], [texts.evaluations[place] for place in reversed(order)]]
+    if any(task.restatements):
+        sections[-1] = _restated(problem, sections[-1], *task.restatements)
     if texts.equations:
         sections.append(texts.equations)
     solution = SECTION.join([STEP.join(section) for section in sections])
     answer = str(problem.answer)
     return Rendered(_prompt(problem, texts.definitions), solution + ANSWER + answer, answer)
+
+
+def _restated(problem: Problem, steps: list[str], low: int, high: int) -> list[str]:
+    """The steps with low to high of them once more, each at a place behind its first: which and where the names of the problem
+    decide, so that a problem has one gold solution."""
+    state = mix_hash(sum((place + 1) * ord(node.name) << 16 for place, node in enumerate(problem.nodes)) + sum(problem.order))
+    said = list(steps)
+    for _ in range(low + state % (high - low + 1)):
+        state = mix_hash(state)
+        source = state % len(steps)
+        first = said.index(steps[source]) + 1
+        said.insert(first + (state >> 32) % (len(said) - first + 1), steps[source])
+    return said
 
 
 def form_text(form: Form) -> str:

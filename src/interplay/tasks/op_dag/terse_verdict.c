@@ -120,12 +120,17 @@ static int named_bits(const Step *step, const Node *node, const Part *named) {
     return operators_of(named->terms, named->count) != operator_bit(node->operator) || differs ? bits | BAD_OPERATOR : bits;
 }
 
-// The bits of the numbers that are substituted into the definition of a node.
-static int worked_bits(const Step *step, const Node *node) {
+// The bits of the numbers that are substituted into the definition of a node, which a value of it needs.
+static int worked_bits(const Step *step, const Node *node, int valued) {
     Form operands[STEP + 1], expected[MOST + 1];
     long count = 0, size = 0;
     const Part *worked = first_worked(step, operands, &count);
-    if (!worked) return 0;
+    if (!worked) {  // a form of two terms may be value and working at once
+        const Form value = step->parts[step->count - 1].form;
+        int numbers = 0;
+        for (int at = 0; at < step->count; at++) numbers += !step->parts[at].letters;
+        return valued && node->operator && !(numbers > 1 && value.slope && value.rest) ? UNWORKED : 0;
+    }
     for (int at = 0; at < node->count; at++) expected[size++] = step->problem->forms[node->parents[at]];
     if (node->has_constant) expected[size++] = (Form){0, node->constant};
     sort_forms(expected, size);
@@ -142,22 +147,27 @@ static int node_bits(const Step *step, int place) {
     int bits = sound ? 0 : BAD_VALUE;
     if (last->result && last->known) bits |= same(last->form, step->problem->forms[place]) ? VALUED : VALUED | BAD_VALUE;
     if (named) bits |= named_bits(step, node, named);
-    return bits | worked_bits(step, node);
+    return bits | worked_bits(step, node, bits & VALUED);
 }
 
-// Whether an equation holds at the true value of the unknown; -1 where the step is none.
-static int equation_holds(const Step *step) {
+// Whether an equation holds at the true value of the unknown; -1 where the step is none. `stated`: whether it is the goal's form
+// and the value that is given for it.
+static int equation_holds(const Step *step, int *stated) {
     const Problem *problem = step->problem;
+    const Form given = {0, problem->values[problem->necessary - 1]};
+    int form = 0, number = 0;
     if (!problem->reverse || step->letters || step->count < 2) return -1;
     long long value = 0;
     int holds = 1;
     for (int at = 0; at < step->count; at++) {
         const Part *part = step->parts + at;
         if (!part->known) return -1;
+        form |= same(part->form, problem->forms[problem->necessary - 1]), number |= same(part->form, given);
         const long long side = residue(plus(times(part->form.slope, problem->values[0]), part->form.rest), problem->modulus);
         if (at && side != value) holds = 0;
         value = side;
     }
+    *stated = form && number;
     return holds;
 }
 
@@ -176,7 +186,7 @@ static int set_places(Step *step, uint64_t *known) {
 }
 
 // The counts of a completion (`counted`).
-PyObject *judge_terse(PyObject *from, PyObject *completion, int operator) {
+PyObject *judge_terse(PyObject *from, PyObject *completion, int asked) {
     Problem problem;
     Step step;
     Text body, answer;
@@ -196,9 +206,11 @@ PyObject *judge_terse(PyObject *from, PyObject *completion, int operator) {
         } else if ((step.letters | (step.name < 0 ? 0 : BIT(step.name))) & ~known) {
             return unknown();
         } else if (step.name < 0) {
-            const int holds = equation_holds(&step);
+            int stated = 0;
+            const int holds = equation_holds(&step, &stated);
             if (holds < 0) readable = 0;
             if (!holds) state[problem.necessary - 1] |= BAD_VALUE;
+            if (holds > 0 && stated) state[problem.necessary - 1] |= STATED;
         } else if (step.places[step.name] >= problem.necessary) {
             extras |= BIT(step.places[step.name]);
         } else {
@@ -211,5 +223,5 @@ PyObject *judge_terse(PyObject *from, PyObject *completion, int operator) {
             state[place] |= bits;
         }
     }
-    return counted(&problem, state, operator, __builtin_popcountll(extras), readable, mark < 0 ? NULL : &answer);
+    return counted(&problem, state, asked, __builtin_popcountll(extras), readable, mark < 0 ? NULL : &answer);
 }

@@ -48,8 +48,9 @@ def gold(problem: Problem) -> Gold:
         effects[definition], effects[whole[place]] = (place, NAMED if parents else VALUED), (place, whole_bits)
         needs.append(sum(1 << parent for parent in parents))
         expected.append(whole_bits)
-    for text in equations:
-        effects[text] = (problem.goal, 0)
+    for number, text in enumerate(equations):
+        effects[text] = problem.goal, 0 if number else dag.STATED
+        expected[problem.goal] |= dag.STATED
     places = {node[0]: place for place, node in enumerate(problem.nodes)}
     return Gold(problem, places, forms, needs, expected, effects)
 
@@ -73,12 +74,19 @@ def judge_step(truth: Gold, step: Step) -> Effect:
             bits |= BAD_VALUE
         if named.operators != set(node.operator) or (node.operator == "-" and named.letters != letters):
             bits |= BAD_OPERATOR
+    bits |= _unworked(node, step, bits)
     if worked:
         if worked.operands != tuple(sorted([truth.forms[parent] for parent in node.parents] + list(constant))):
             bits |= BAD_VALUE
         if worked.operators != set(node.operator):
             bits |= BAD_OPERATOR
     return place, bits
+
+
+def _unworked(node: dag.Node, step: Step, bits: int) -> int:
+    """The bit of a value without the numbers that it is worked out from; a form of two terms may be both (`b_+3=_+3`)."""
+    shown = step.worked or (len(step.numbers) > 1 and step.value and all(step.value))
+    return dag.UNWORKED if bits & VALUED and node.operator and not shown else 0
 
 
 def values_agree(truth: Gold, step: Step, values: dict[str, Form]) -> bool:
@@ -100,12 +108,14 @@ def _value_bits(truth: Gold, place: int, step: Step) -> int:
 
 def _equation_effect(truth: Gold, step: Step) -> Effect:
     """The effect of a step without a name, which must hold at the unknown's true value; a wrong one counts against the goal's
-    value."""
+    value. One of them must be the goal's form and the value that is given for it."""
     problem = truth.problem
     if problem.mode != REVERSE or step.letters or len(step.numbers) < 2 or None in step.numbers:
         return problem.necessary, UNREADABLE
     sides = {reduce_form((0, a * problem.answer + b), problem.modulus) for a, b in filter(None, step.numbers)}
-    return problem.goal, 0 if len(sides) == 1 else BAD_VALUE
+    if len(sides) > 1:
+        return problem.goal, BAD_VALUE
+    return problem.goal, dag.STATED if {truth.forms[problem.goal], (0, problem.values[-1])} <= set(step.numbers) else 0
 
 
 # Intermediate names. A name that is no node of the problem may be an intermediate result (`qa+b,dq+c` for `da+b+c`): a definition
@@ -256,7 +266,7 @@ def _through(scope: Scope, step: Step, source: int) -> Effect:
         bits |= BAD_OPERATOR
     if not values_agree(truth, step, reach.values):
         bits |= BAD_VALUE
-    return place, bits
+    return place, bits | _unworked(node, step, bits)
 
 
 def _intermediate(scope: Scope, at: int, step: Step, users: dict[int, set[int]], valued: set[str]) -> list[Effect]:
@@ -288,14 +298,16 @@ def _intermediate(scope: Scope, at: int, step: Step, users: dict[int, set[int]],
 # - order: its first value follows the first values of all its parents; otherwise, too, a dependency mismatch.
 # - value: the number (in reverse mode the linear form) equals the gold one. The substituted numbers must be the parents' values
 #   and the constant, and all sides of a chain must be equal; with a modulus a value is a residue. A node with two values is
-#   wrong, since one of them is. An equation must hold at the unknown's true value; a wrong one counts against the goal.
+#   wrong, since one of them is. An equation must hold at the unknown's true value; a wrong one counts against the goal, and so
+#   does a reverse solution that never sets the goal's form equal to its given value.
 # - operator (an option): every expression uses the gold operator, and a difference names its operands in the gold order. Without
 #   the option the operator of a definition is ignored, as published; but substituted numbers must still give the stated value.
+# - arithmetic (an option): a value of a node with an operator comes with the numbers that it is worked out from.
 
 
 def verify(problem: Problem, completion: str, options: spec.Verify) -> verdict.Verdict:
     """The verdict on any text as a solution of the problem, in either trace order. Never raises on account of the text."""
-    found = dag.compiled("judge_terse", problem, completion, options.operator)
+    found = dag.compiled("judge_terse", problem, completion, dag.asked_for(options))
     return dag.conclude(judge(problem, completion, options) if found is None else found, problem, options)
 
 

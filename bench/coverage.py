@@ -1,0 +1,133 @@
+"""How often the report's 95 % intervals hold what they are for, how often an A/A pair is found to differ, and the power of tests.
+
+    OMP_NUM_THREADS=1 PYTHONPATH=src python bench/coverage.py                    # 4,000 repetitions: some minutes on one core
+    OMP_NUM_THREADS=1 PYTHONPATH=src python bench/coverage.py --repetitions 500
+
+Bases, prompts and cells of both are random on the logit scale, samples binomial; a scene's numbers were fitted (least squares
+of means and variance components) to what was measured: `edge`, `floor` and `ceiling` are the bands edge, beyond and id of
+data/scores/demo.laptop (four bases, 80 prompts, 16 samples), `far bases` the three bases of edge_bases (base 28, 13, 5 %, gain
+of RL +42, +15, +20 points; docs/log/studies-of-the-central-paper.md). The true means are integrals over all of them. Each row
+has, for a number of replicates: the coverage of the arm's value and of its difference to the base, half the width of the latter
+in points, the share of differences whose p is below 5 %, and the coverage of the difference by Student's interval over the
+bases alone.
+"""
+
+import argparse
+import zlib
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from interplay.report.stats.intervals import LEVEL, crossed_spread, nested_spread, t_interval
+
+SAMPLES = 16
+UNIT, SIGNED = (0.0, 1.0), (-1.0, 1.0)
+NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(120)
+
+
+@dataclass
+class Scene:
+    """Logits: mean of the base, gain of the arm; standard deviations of bases, prompts and cells, and of the gain over bases and
+    over prompts."""
+
+    mean: float
+    gain: float
+    base: float
+    prompt: float
+    cell: float
+    gain_base: float
+    gain_prompt: float
+    prompts: int = 80
+    failing: float = 0.0
+    """Share of bases on which the arm loses a logit."""
+    nested: bool = False
+    """Whether each base has prompts of its own."""
+    one_base: bool = False
+    """Whether all replicates are runs of one base, so that the target is that base."""
+
+    def true_means(self, base: np.ndarray, of_base: float) -> tuple[np.ndarray, np.ndarray]:
+        """Of the base and of the arm (n,), where `base` (n,) is what is known of the base and `of_base` the rest's deviation."""
+        spread = self.prompt**2 + self.cell**2 + of_base**2
+        first = _mean(self.mean + base, spread)
+        gains = [(1 - self.failing, self.gain), (self.failing, -1.0)]
+        moved = self.gain_base**2 + self.gain_prompt**2
+        return first, np.sum([share * _mean(self.mean + gain + base, spread + moved) for share, gain in gains], axis=0)
+
+    def draw(self, random: np.random.Generator, count: int, replicates: int) -> tuple[np.ndarray, ...]:
+        """Rates of the base and of the arm (count, replicates, prompts), and what their means truly are (count,)."""
+        rows, columns = (count, 1 if self.one_base else replicates, 1), (count, replicates if self.nested else 1, self.prompts)
+        base, prompt = random.normal(0, self.base, rows), random.normal(0, self.prompt, columns)
+        gain = self.gain + random.normal(0, self.gain_base, (count, replicates, 1))
+        gain = np.where(random.random((count, replicates, 1)) < self.failing, -1.0, gain)
+        whole = (count, replicates, self.prompts)
+        logits = [self.mean + base + prompt + random.normal(0, self.cell, whole)]
+        logits.append(logits[0] * 0 + self.mean + base + prompt + gain + random.normal(0, self.gain_prompt, columns))
+        logits[1] += random.normal(0, self.cell, whole)
+        known = base[:, 0, 0] if self.one_base else np.zeros(count)
+        rates = [random.binomial(SAMPLES, 1 / (1 + np.exp(-of))) / SAMPLES for of in logits]
+        return *rates, *self.true_means(known, 0.0 if self.one_base else self.base)
+
+
+def _mean(logit: np.ndarray, variance: float) -> np.ndarray:
+    """E[1 / (1 + exp(-z))] (n,) of z normal around each of `logit` (n,)."""
+    values = 1 / (1 + np.exp(-(logit[:, None] + np.sqrt(variance) * NODES)))
+    return values @ WEIGHTS / WEIGHTS.sum()
+
+
+EDGE = Scene(0.85, 0.98, 0.52, 1.52, 1.06, 0.28, 0.49)
+FLOOR = Scene(-4.34, 0.88, 0.68, 1.43, 1.42, 0.41, 0.58)
+SCENES = {
+    "edge": EDGE,
+    "far bases": Scene(-3.82, 2.87, 1.72, 2.61, 1.40, 1.41, 0.13),
+    "ceiling": Scene(4.36, -0.41, 0.35, 1.00, 0.83, 0.14, 0.49),
+    "floor": FLOOR,
+    "below 1 %": replace(FLOOR, mean=-7.0),
+    "one in ten fails": replace(EDGE, failing=0.1),
+    "prompts nested": replace(EDGE, nested=True),
+    "600 prompts": replace(EDGE, prompts=600),
+    "one base": replace(EDGE, one_base=True),
+    "A/A": replace(EDGE, gain=0.020972),
+    "A/A, floor": replace(FLOOR, gain=-0.140776),
+    "+10 points": replace(EDGE, gain=0.765211),
+}
+
+
+def row(name: str, scene: Scene, replicates: int, repetitions: int) -> str:
+    """One line of the table."""
+    random = np.random.default_rng(zlib.crc32(f"{name} {replicates}".encode()))
+    held, rejected, widths, plain = np.zeros(2), 0, 0.0, 0
+    done = 0
+    while done < repetitions:
+        count = min(repetitions - done, max(1, 2_000_000 // (replicates * scene.prompts)))
+        base, arm, *truth = scene.draw(random, count, replicates)
+        for scores, gaps, first, second in zip(arm, arm - base, *truth, strict=True):
+            value, difference = (nested_spread(list(of)) if scene.nested else crossed_spread(of) for of in (scores, gaps))
+            gap = second - first
+            for at, (low, high), true in ((0, value.interval(UNIT), second), (1, difference.interval(SIGNED), gap)):
+                held[at] += low <= true <= high
+            low, high = difference.interval(SIGNED)
+            widths += (high - low) / 2
+            rejected += difference.p_value() < LEVEL
+            low, high = t_interval(gaps.mean(1), SIGNED)
+            plain += low <= gap <= high
+        done += count
+    shares = [f"{100 * number / repetitions:6.1f}" for number in (*held, widths, rejected, plain)]
+    return f"{name:<18}{replicates:3d}  {100 * first:5.1f} {100 * gap:+6.1f}  {'  '.join(shares)}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--repetitions", type=int, default=4000)
+    parser.add_argument("--scenes", nargs="*", default=list(SCENES), choices=list(SCENES))
+    parser.add_argument("--replicates", nargs="*", type=int, default=[3, 6, 12, 24])
+    options = parser.parse_args()
+    print(
+        f"{'scene':<18}{'n':>3}  {'base':>5} {'gain':>6}  {' value':>6}  {' gain':>6}  {'half':>6}  {'p<.05':>6}  {'t only':>6}"
+    )
+    for name in options.scenes:
+        for replicates in options.replicates:
+            print(row(name, SCENES[name], replicates, options.repetitions), flush=True)
+
+
+if __name__ == "__main__":
+    main()
