@@ -146,9 +146,9 @@ class Laboratory:
         done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=600, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
 
-    def take_data(self, finished: "Laboratory") -> None:
-        """Copy the finished study's data: what costs seconds and is not what a test is about."""
-        for kind in ("problems", "tokenizer", "corpus"):
+    def take_data(self, finished: "Laboratory", *more: str) -> None:
+        """Copy the finished study's data, and stages of `more` kinds: what costs seconds and is not what a test is about."""
+        for kind in ("problems", "tokenizer", "corpus", *more):
             shutil.copytree(finished.folder / "results" / kind, self.folder / "results" / kind)
 
     def records(self) -> dict[str, bytes]:

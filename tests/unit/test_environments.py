@@ -22,7 +22,7 @@ from interplay.data import corpus, problems, sets, tokenizer
 from interplay.data.spec import ProblemsSpec, TokenizerSpec
 from interplay.rollout.episodes import play_episodes
 from interplay.rollout.spec import EnvironmentEpisode
-from interplay.tasks.environments import games, tools, twenty_questions
+from interplay.tasks.environments import games, tools
 from interplay.tasks.environments.spec import BiosSearch, Calculator, Kuhn, SelfSearch, TicTacToe, TwentyQuestions
 from interplay.tasks.facts.spec import Bios
 from interplay.tasks.family import Environment, Position, Reply, families_with, task_family
@@ -152,11 +152,11 @@ def test_the_tools_parser_says_what_pythons_does(text: str) -> None:
 def test_the_tool_refuses_whatever_else_it_is_given(text: str) -> None:
     with pytest.raises(ValueError, match=r"."):
         tools.value(text)
-    assert tools.CALCULATOR.reply(tools.Problem("calculator", "1+1", False), [f"calc({text})"]) == Reply("error\n", False)
+    assert tools.CALCULATOR.reply(tools.Expression("calculator", "1+1", False), [f"calc({text})"]) == Reply("error\n", False)
 
 
 def test_the_tool_takes_one_operator_at_a_time_unless_told_otherwise() -> None:
-    one, any_of_them = (tools.Problem("calculator", "1+2*3", single) for single in (True, False))
+    one, any_of_them = (tools.Expression("calculator", "1+2*3", single) for single in (True, False))
     assert [tools.CALCULATOR.reply(one, [f"calc({t})"]).text for t in ("2*3", "-7--3", "1+2*3", "5")] == [
         "6\n",
         "-4\n",
@@ -201,16 +201,16 @@ def test_the_depth_is_the_least_of_all_decision_trees(kinds: set[int]) -> None:
         ]
         return min(1 + max(best(a), best(b)) for a, b in halves if a and b)
 
-    found = twenty_questions.depth(tuple(sorted(kinds)), 4)
+    found = tools.depth(tuple(sorted(kinds)), 4)
     assert found == best(frozenset(kinds)) >= math.ceil(math.log2(len(kinds)))
     objects = tuple((f"N{kind}", kind) for kind in sorted(kinds))
-    asked = [len(twenty_questions.expert(twenty_questions.Problem("q", 4, objects, i))) - 1 for i in range(len(objects))]
+    asked = [len(tools.ask_expert(tools.Table("q", 4, objects, i))) - 1 for i in range(len(objects))]
     assert max(asked) == found, "the expert is that tree"
 
 
 def test_a_guess_is_right_and_not_strict() -> None:
-    problem = twenty_questions.Problem("q", 2, (("A", 0), ("B", 1), ("C", 2)), 1)
-    verify: Callable[[str], Any] = lambda text: twenty_questions.TWENTY_QUESTIONS.verify(problem, text, Verify())  # noqa: E731
+    problem = tools.Table("q", 2, (("A", 0), ("B", 1), ("C", 2)), 1)
+    verify: Callable[[str], Any] = lambda text: tools.TWENTY_QUESTIONS.verify(problem, text, Verify())  # noqa: E731
     assert verify("\\boxed{B}")[:4] == (False, True, 0.0, "process")
     assert verify("ask(red)\x1eyes\n\x1e\\boxed{B}").strict
     assert verify("ask(red)\x1eyes\n\x1eask(big)\x1eno\n\x1eask(red)\x1eyes\n\x1e\\boxed{B}").score == pytest.approx(2 / 3)
@@ -331,7 +331,7 @@ def test_the_opponents_draws_follow_the_equilibrium() -> None:
 
 
 def test_an_episode_goes_turn_by_turn_with_the_environment_until_it_is_over() -> None:
-    problem = tools.Problem("calculator", "(3+4)*2", True)
+    problem = tools.Expression("calculator", "(3+4)*2", True)
     row = cases.row("(3+4)*2?\n", "14", "calculator", tools.CALCULATOR.dumps(problem))
 
     def says(text: str, sample: int) -> str:

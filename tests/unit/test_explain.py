@@ -9,11 +9,11 @@ import report_study as study
 from command_line import interplay
 from conftest import ROOT, Laboratory
 
+from interplay.core import metrics
 from interplay.kinds.formulas import Cost
 from interplay.report.inspect import chain
 from interplay.report.inspect.explain import CellName, value
 from interplay.report.spec import ReportSpec
-from interplay.report.write import plain
 
 SMOKE = ("--scale", "smoke")
 
@@ -182,4 +182,4 @@ def test_what_seeds_spent_stands_seed_by_seed_also_where_two_of_them_are_equal()
 
 
 def test_a_value_of_which_nothing_would_be_seen_stands_in_quotes() -> None:
-    assert [plain.short(value) for value in ("", "\n\n", " ", "grpo", 0.5)] == ["''", r"'\n\n'", "' '", "grpo", "0.5"]
+    assert [metrics.short(value) for value in ("", "\n\n", " ", "grpo", 0.5)] == ["''", r"'\n\n'", "' '", "grpo", "0.5"]

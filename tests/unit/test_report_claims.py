@@ -8,6 +8,8 @@ from pydantic import ValidationError
 from interplay.report.claim_spec import Claim
 from interplay.report.stats import contrast, frame
 from interplay.report.stats.frame import Results
+from interplay.report.write import answers, headline
+from interplay.results import catalog
 
 LIFTED = [[9] * 20, [10] * 20, [11] * 20]
 """Strict counts of 16 samples on the 20 edge prompts at each seed: 56, 62.5 and 69 %, so +50 points [34, 66] on the base."""
@@ -141,6 +143,16 @@ def test_with_a_published_effect_half_of_it_and_twice_are_the_thresholds(low: fl
 def test_a_margin_lets_a_tie_be_shown(bound: dict, low: float, high: float, word: str) -> None:
     claim = Claim.model_validate({**MARGIN, "test": {**MARGIN["test"], **bound}})
     assert claim.word(low, high) == word
+
+
+def test_a_published_effect_stands_on_the_page_in_place_of_a_bound(tmp_path: Path) -> None:
+    found = results(tmp_path)
+    judged = contrast.judge_claim(found, Claim.model_validate({**EFFECT, "published": {"effect": 40, "source": "Figure 1"}}))
+    assert judged.verdict == "reproduced"
+    (shown,) = headline.forest_rows(answers.Answer(found, [judged], {}, {}, [], {}))
+    assert shown["claimed"] == "published +40 points (Figure 1)"
+    (entry,) = contrast.claims_json([judged])
+    assert catalog.claim_lines([entry], {})[1].endswith("; published +40")
 
 
 ends = st.floats(-1, 1).map(lambda number: round(number, 2))

@@ -14,7 +14,7 @@ from hypothesis import given, strategies as st
 from scipy import stats as oracle
 
 from interplay.report.inspect import explain as cells
-from interplay.report.spec import Contender, Lineup, Try
+from interplay.report.spec import Contender, Lineup, ReportStage, Try
 from interplay.report.stats import contrast, frame, intervals, provenance
 from interplay.report.stats.frame import Results
 from interplay.report.write import answers, latex, page, text
@@ -122,6 +122,17 @@ def test_a_difference_within_the_noise_floor_is_a_tie_however_small_its_p(tmp_pa
     entry = row(contrast.compare_arms(results(tmp_path, arms, tune=False), "fight"), "a")
     assert entry.adjusted < 0.05
     assert entry.verdict == "no information"
+
+
+def test_runs_of_one_base_are_better_or_worse_here_alone(tmp_path: Path) -> None:
+    arms = {"grpo": seeds([10, 11, 12]), "a": seeds([4, 5, 7]), "b": seeds([15, 16, 16]), "grpo_again": seeds([10, 11, 13])}
+    found = results(tmp_path, arms, tune=False)
+    shared = [
+        item.model_copy(update={"path": [ReportStage(name="base", kind="pretrain", digest="b")]}) for item in found.spec.arms
+    ]
+    made = contrast.compare_arms(found._replace(spec=found.spec.model_copy(update={"arms": shared})), "fight")
+    assert [row(made, name).verdict for name in "ab"] == ["worse here", "better here"]
+    assert any("for this base alone" in note for note in text.contrast_notes(made))
 
 
 def test_a_worse_arm_is_called_worse(tmp_path: Path) -> None:

@@ -54,7 +54,7 @@ def test_a_value_may_lie_anywhere_and_is_told_as_it_is(tmp_path: Path) -> None:
     judged = judge(found, value="entropy_last", arm="plain", within=[20, 40])
     assert judged.verdict == "supported"
     (shown,) = headline.forest_rows(answers.Answer(found, [judged], {}, {}, [], {}))
-    assert (shown["number"], shown["claimed"], shown["n"]) == ("32.000", "20 to 40", "3 runs")
+    assert (shown["number"], shown["claimed"], shown["n"]) == ("32.000", "claimed 20 to 40", "3 runs")
     assert shown["place"] == "entropy_last of stage rl, plain"
 
 
@@ -103,7 +103,7 @@ def test_a_share_of_nearly_all_stands_although_its_interval_reaches_beyond_one(t
     judged = judge(found, value="entropy_last", arm="plain", within=[0.5, 1.0])
     assert (judged.verdict, judged.estimate.high) == ("no information", pytest.approx(1.049, abs=1e-3))
     (shown,) = headline.forest_rows(answers.Answer(found, [judged], {}, {}, [], {}))
-    assert shown["claimed"] == "0.5 to 1"
+    assert shown["claimed"] == "claimed 0.5 to 1"
 
 
 @pytest.mark.parametrize("key", ["truncated_last", "frac_all_fail_first", "eval_accuracy", "drawn/edge"])

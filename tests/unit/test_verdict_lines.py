@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from interplay.core import artifact
-from interplay.report.write.plain import verdict_lines
+from interplay.results.catalog import verdict_lines
 
 ESTIMATE = {"value": 0.272, "low": 0.201, "high": 0.34, "over": "4 seeds"}
 LIFT = {"difference": "strict_pass@1", "band": "edge", "arm": "rl_edge", "against": "base", "at_least": 0.1}

@@ -24,9 +24,11 @@ FAILS = "broken"
 
 
 @pytest.fixture(scope="module")
-def project(tmp_path_factory: pytest.TempPathFactory) -> Laboratory:
-    """Without plans, with the data of the project and with a small model where a page has its reader link one."""
+def project(finished: Laboratory, tmp_path_factory: pytest.TempPathFactory) -> Laboratory:
+    """Without plans, with the data of the project and with a small model where a page has its reader link one. Data and base of
+    the tutorials at smoke are the quickstart's, which is made."""
     made = Laboratory(tmp_path_factory.mktemp("tutorials") / "project")
+    made.take_data(finished, "pretrain")
     (made.folder / "data/external").mkdir(parents=True)
     for folder in ("bases", "demo"):
         (made.folder / "data" / folder).symlink_to(ROOT / "data" / folder)

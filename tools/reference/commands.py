@@ -5,7 +5,7 @@ from typing import Any
 
 from interplay.cli import COMMANDS, find_command
 from interplay.cli.common import examples
-from interplay.report.write.plain import aligned
+from interplay.core.metrics import aligned
 from tools.reference.cells import cell
 
 

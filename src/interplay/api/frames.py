@@ -1,6 +1,7 @@
 """A study's results as tidy DataFrames: one row per arm, seed and metric, the keys in which arms differ as columns."""
 
 import math
+import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,8 +14,7 @@ from interplay.core import artifact, metrics as store_metrics, model
 from interplay.kinds.table import makes
 from interplay.report import metric_spec
 from interplay.report.spec import ReportArm
-from interplay.report.stats import contrast, estimate, frame, notes, power
-from interplay.report.write import plain
+from interplay.report.stats import contrast, estimate, frame, notes, power, provenance
 from interplay.results import catalog, state as study_state
 from interplay.study import arms, expand
 from interplay.study.plan import Plan
@@ -113,6 +113,8 @@ def read(study: str, scale: str | None, configs: Path, results: Path) -> Loaded:
     found = study_state.scan_results(results)
     folders = {digest: artifact.folder(results, stage.kind, digest) for digest, stage in plan.stages.items()}
     states = {digest: found[digest].state if digest in found else study_state.NEW for digest in plan.stages}
+    for line in provenance.two_contents(folders.values()):
+        warnings.warn(line, stacklevel=3)
     spec = catalog.report_spec(plan)
     values: list[dict[str, Any]] = []
     curves: list[dict[str, Any]] = []
@@ -296,7 +298,7 @@ def verdict_lines(plan: Plan, results: Path) -> list[str]:
             at = f"{arm}/{test.band}/{test.difference}"
             values[at] = estimate.value(known, arm, test.band, str(test.difference)).value if test.band else None
     values = {at: None if value is None or math.isnan(value) else value for at, value in values.items()}
-    return plain.claim_lines(contrast.claims_json(judged), values) or [f"{plan.study} makes no claims"]
+    return catalog.claim_lines(contrast.claims_json(judged), values) or [f"{plan.study} makes no claims"]
 
 
 def settle_lines(plan: Plan, results: Path) -> list[str]:
@@ -305,8 +307,8 @@ def settle_lines(plan: Plan, results: Path) -> list[str]:
     lines = []
     for need in needs:
         measure = metric_spec.measure_of(need.judged.claim.test.metric)
-        lines.append(f"{need.judged.verdict:<{plain.INDENT - 1}} {need.judged.claim.says}")
-        lines.append(f"{'':{plain.INDENT}}{_needed(need, measure.shown(need.margin), measure.unit_of(True))}")
+        lines.append(f"{need.judged.verdict:<{catalog.INDENT - 1}} {need.judged.claim.says}")
+        lines.append(f"{'':{catalog.INDENT}}{_needed(need, measure.shown(need.margin), measure.unit_of(True))}")
     return lines or [f"{plan.study} makes no claims"]
 
 

@@ -272,7 +272,7 @@ def show_parts(*parts: str | Grid, spaced: bool = False) -> None:
         elif sys.stdout.isatty():
             _draw(part)
         else:
-            from interplay.report.write.plain import aligned
+            from interplay.core.metrics import aligned
 
             print_visible("\n".join(aligned([part.head, *part.rows], 0, part.right)))
 

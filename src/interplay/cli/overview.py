@@ -8,11 +8,11 @@ from typing import Any, NamedTuple, cast
 
 from interplay.cli.common import Grid
 from interplay.core import artifact, metrics, model
+from interplay.core.metrics import size
 from interplay.data.spec import ProblemsSpec
 from interplay.report.claim_spec import Claim
 from interplay.report.metric_spec import is_pass_rate
 from interplay.report.spec import ReportArm, ReportSpec
-from interplay.report.write.plain import size
 from interplay.results import cause, estimate, locks, payloads, state
 from interplay.run import graph
 from interplay.study.plan import Plan

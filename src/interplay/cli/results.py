@@ -10,7 +10,6 @@ from interplay.cli.common import CONFIGS, LOGS, RESULTS, argument, command, flag
 from interplay.core import artifact, model
 from interplay.kinds.table import SETS
 from interplay.report import metric_spec
-from interplay.report.write import plain
 from interplay.study.plan import Plan
 from interplay.tasks.verdict import Row
 
@@ -46,12 +45,13 @@ def report_lines(plan: Plan) -> list[str]:
     folder = artifact.folder(RESULTS, "report", plan.report)
     if not artifact.done(folder):
         return [_partial_report(plan)]
+    from interplay.results import catalog
+
     if not (folder / "report.html").exists():
         from interplay.report.write import answers, page
-        from interplay.results import catalog
 
         page.remake_page(catalog.report_spec(plan), answers.report_inputs(plan, RESULTS), folder)
-    return [*plain.verdict_lines(folder), f"report: {folder / 'report.html'}"]
+    return [*catalog.verdict_lines(folder), f"report: {folder / 'report.html'}"]
 
 
 def _partial_report(plan: Plan) -> str:

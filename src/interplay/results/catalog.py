@@ -16,6 +16,7 @@ import yaml
 from interplay.core import artifact
 from interplay.core.model import KeyPlace, UserError, nearest_name, parse_model
 from interplay.kinds.stages import flat_leaves
+from interplay.report.metric_spec import Measure, measure_of
 from interplay.report.spec import ReportSpec
 from interplay.results import locks, state
 from interplay.rl.spec import Method
@@ -262,3 +263,60 @@ def link_study(results: Path, plan: Plan, top: Path) -> Path:
         part.symlink_to(target)
         os.replace(part, link)
     return top / "report" / "report.html"
+
+
+# The claims of a finished study as lines of text, read from the files of its report alone: no pandas, no inputs.
+
+
+INDENT = 16
+"""Columns of the verdict; the sentence and its numbers follow."""
+
+
+def verdict_lines(report: Path) -> list[str]:
+    """Two lines for each claim: verdict and sentence; metric, from, to, change, its 95 % interval, and what was claimed. None
+    where the folder of the report holds no claims."""
+    if not (report / "claims.json").exists():
+        return []
+    tables = artifact.record(report)["metrics"]["tables"]
+    values = {key: numbers[0] for table in tables.values() for key, numbers in table.items()}
+    return claim_lines(artifact.read_json(report / "claims.json"), values)
+
+
+def claim_lines(claims: list[dict[str, Any]], values: Mapping[str, float | None]) -> list[str]:
+    """The lines of claims as in `claims.json`; `values`: estimates by arm/column/metric."""
+    return [line for claim in claims for line in (f"{claim['verdict']:<{INDENT - 1}} {claim['says']}", _numbers(claim, values))]
+
+
+def _numbers(claim: Mapping[str, Any], values: Mapping[str, float | None]) -> str:
+    """`values`: estimates of all tables by row/column/metric; an arm that no table has is shown without its value."""
+    test, found = claim["test"], claim["estimate"]
+    metric = test.get("difference") or test["value"]
+    measure, place = measure_of(metric), test.get("band") or test["recorded"]
+    if found["value"] is None:
+        return f"{'':{INDENT}}{metric} of {place}: {claim['reason']}"
+    signed = "difference" in test
+    names = (test["against"], test["arm"]) if signed else ()
+    known = {name: values.get(f"{name}/{place}/{metric}") for name in names}
+    arms = [name if value is None else f"{name} {measure.shown(value)}" for name, value in known.items()] or [test["arm"]]
+    interval = f"[{_shown(found['low'], measure, signed)}, {_shown(found['high'], measure, signed)}]"
+    change = f"{_shown(found['value'], measure, signed)} {interval} {measure.unit_of(signed)}".rstrip()
+    why = f" ({claim['reason']})" if claim["verdict"].startswith("not ") else ""
+    arrow = " -> ".join(arms)
+    said = _claimed(test, measure, claim.get("effect"))
+    return f"{'':{INDENT}}{metric} of {place}: {arrow}: {change} for {found['over']}; {said}{why}"
+
+
+def _shown(value: float | None, measure: Measure, signed: bool) -> str:
+    return measure.shown(float("nan") if value is None else value, signed)
+
+
+def _claimed(test: Mapping[str, Any], measure: Measure, effect: float | None) -> str:
+    if effect is not None:
+        return f"published {effect:+g}"
+    if "within" in test:
+        low, high = test["within"]
+        return f"claimed {measure.shown(low)} to {measure.shown(high)}"
+    for key, word in (("at_least", "at least"), ("at_most", "at most")):
+        if key in test:
+            return f"claimed {word} {measure.shown(test[key], 'difference' in test)}"
+    return f"claimed within {measure.shown(test['margin'])} of each other"

@@ -148,12 +148,13 @@ def _reads_records(plan: Plan, digest: str) -> bool:
     return KINDS[plan.stages[digest].kind].reads_light
 
 
-# What DVC shows of a finished study: metrics, plots and tables, the same bytes for the same records.
+# What DVC shows of a finished study: metrics and plots, the same bytes for the same records.
 
 
 def write_shown(plan: Plan, results: Path, docs: Path) -> None:
-    """`metrics/<study>.<scale>.json`, and in `tables/<study>.<scale>/` the report's tables as CSV and LaTeX with `scores.csv` and
-    `curves.csv`, below `docs`. Raises UserError when the report is not finished."""
+    """Write `metrics/<study>.<scale>.json`, the numbers of all tables, and `tables/<study>.<scale>/` with `scores.csv` and
+    `curves.csv`, which DVC plots, below `docs`; the tables themselves are in results/tables. Raises UserError when the report is
+    not finished."""
     report = artifact.folder(results, "report", plan.report)
     if not artifact.done(report):
         raise model.UserError(f"{report}: not finished; run `snakemake all --config study={plan.study} scale={plan.scale}`")
@@ -162,10 +163,8 @@ def write_shown(plan: Plan, results: Path, docs: Path) -> None:
     cells = {f"{table}/{key}": cell for table, of in tables.items() for key, cell in of.items() if isinstance(cell, list)}
     claims = {claim["says"]: claim["verdict"] for claim in record["claims"]}
     artifact.write_json(docs / "metrics" / f"{name}.json", {"claims": claims, **_nested(cells)})
-    made = {path.name: path.read_bytes() for path in sorted((report / "tables").glob("*")) if path.suffix in (".csv", ".tex")}
-    made["scores.csv"] = _csv(["label", "arm", "column", "metric", "value", "low", "high"], _leading(spec, tables))
-    made["curves.csv"] = _csv(*_curves(spec, results))
-    payloads.write_folder(docs / "tables" / name, made)
+    scores = _csv(["label", "arm", "column", "metric", "value", "low", "high"], _leading(spec, tables))
+    payloads.write_folder(docs / "tables" / name, {"scores.csv": scores, "curves.csv": _csv(*_curves(spec, results))})
 
 
 def _nested(cells: Mapping[str, list[float]]) -> dict[str, Any]:

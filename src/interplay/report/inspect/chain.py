@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 from interplay.core import artifact, metrics, model, references
+from interplay.core.metrics import aligned, short
 from interplay.kinds import formulas
 from interplay.kinds.stages import costs, flat_leaves, realised
 from interplay.kinds.table import KINDS, SETS, makes
@@ -18,7 +19,6 @@ from interplay.report.draw.diagram import stage_name
 from interplay.report.inspect.stage_view import curation_lines
 from interplay.report.spec import ReportSpec
 from interplay.report.stats import frame, notes, provenance
-from interplay.report.write.plain import aligned, short
 
 ORDER = ("samples", "model", "corpus", "problems", "tokenizer")
 """What stages make (`Kind.makes`), from the number down."""

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 import pyarrow.parquet as pq
 
-from interplay.core import artifact
+from interplay.core import artifact, metrics as core_metrics
 from interplay.core.model import UserError, nearest_name, plural
 from interplay.kinds.stages import flat_leaves, leaf_differences
 from interplay.kinds.table import SETS, is_trainer, makes
@@ -16,7 +16,7 @@ from interplay.report.draw.diagram import MODEL_ROLES, stage_name
 from interplay.report.metric_spec import SHARE, lower_is_better, measure_of, metric_row
 from interplay.report.spec import ReportArm, ReportSpec, ReportStage
 from interplay.report.stats import estimate, frame, provenance
-from interplay.report.write import plain, text
+from interplay.report.write import text
 
 # Prompts on which two evaluations part: how many, and the ones that changed most with what both wrote and what was right.
 
@@ -162,7 +162,7 @@ def compare(a: Side, b: Side, stages: Stages, results: Path, metric: str, column
     common = sorted(named[0] & named[1])
     for seed, name in common:
         _same_problems(a.evaluations[seed][name], b.evaluations[seed][name], stages)
-    blocks = [plain.aligned([["a", a.name, *_which(a, stages)], ["b", b.name, *_which(b, stages)]], indent=0)]
+    blocks = [core_metrics.aligned([["a", a.name, *_which(a, stages)], ["b", b.name, *_which(b, stages)]], indent=0)]
     at = f" at seed {min(a.evaluations)}" if len(a.evaluations) > 1 else ""
     differs = [*_specs(a, b, stages), *_numerics(a, b, stages, results)]
     blocks.append([f"what differs{at}, a -> b", *(differs or ["  nothing"])])
@@ -202,7 +202,7 @@ def _specs(a: Side, b: Side, stages: Stages) -> list[str]:
         else:
             skip = MODEL_ROLES if len(a.steps) > 1 or len(b.steps) > 1 else ()
             rows += [[name, *row] for row in _differences(one[name], other[name], stages, skip, "")]
-    return plain.aligned(rows)
+    return core_metrics.aligned(rows)
 
 
 def _numerics(a: Side, b: Side, stages: Stages, results: Path) -> list[str]:
@@ -213,14 +213,17 @@ def _numerics(a: Side, b: Side, stages: Stages, results: Path) -> list[str]:
         if all(map(artifact.done, folders)):
             old, new = (artifact.numerics_of(artifact.record(folder)) for folder in folders)
             rows += [[name, "numerics", f"{old} -> {new}"]] if old != new else []
-    return plain.aligned(rows)
+    return core_metrics.aligned(rows)
 
 
 def _differences(a: str, b: str, stages: Stages, skip: tuple[str, ...], path: str) -> list[list[str]]:
     """[field, old -> new] of two stages and of their dependencies, each role's stage by its name; without roles in `skip`."""
     one, other = stages[a], stages[b]
     fields = leaf_differences(one["spec"], other["spec"])
-    rows = [[f"{path}{key}", f"{plain.short(old)} -> {plain.short(new)}"] for key, (old, new) in list(fields.items())[:MOST]]
+    rows = [
+        [f"{path}{key}", f"{core_metrics.short(old)} -> {core_metrics.short(new)}"]
+        for key, (old, new) in list(fields.items())[:MOST]
+    ]
     rows += [["", f"and {plural(len(fields) - MOST, 'more field')}"]] if len(fields) > MOST else []
     versions = leaf_differences(one.get("versions", {}), other.get("versions", {})) if not fields else {}
     rows += [[f"{path}version of {key or one['kind']}", f"{old} -> {new}"] for key, (old, new) in versions.items()]
@@ -256,8 +259,8 @@ def _metrics(a: str, b: str, stages: Stages, results: Path) -> list[str]:
     for key in [key for key in dict.fromkeys([*one, *other]) if one.get(key) != other.get(key)]:
         old, new = one.get(key), other.get(key)
         change = f"{new - old:+.4g}" if isinstance(old, int | float) and isinstance(new, int | float) else ""
-        rows.append([key, plain.short(old), "->", plain.short(new), change])
-    return plain.aligned(rows, right=(1, 3, 4)) or ["  all equal"]
+        rows.append([key, core_metrics.short(old), "->", core_metrics.short(new), change])
+    return core_metrics.aligned(rows, right=(1, 3, 4)) or ["  all equal"]
 
 
 def _scores(
@@ -308,7 +311,7 @@ def _table(read: frame.Results, pairs: Pairs, columns: Sequence[str | None], met
         rows.append([(item or "all").replace(":", " "), *map(measure.shown, sides), *shown, *map(str, counts)])
     unit = "in percent" if measure is SHARE else measure.in_unit
     head += f"{metric} {unit}, with the 95 % interval of b − a; better, worse, equal count pairs of one prompt at one seed"
-    return [head, *plain.aligned(rows, right=(1, 2, 3, 6, 7, 8))]
+    return [head, *core_metrics.aligned(rows, right=(1, 2, 3, 6, 7, 8))]
 
 
 def _enough(read: frame.Results, column: str | None, metric: str) -> None:

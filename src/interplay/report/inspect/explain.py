@@ -10,12 +10,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from interplay.core import artifact, model
+from interplay.core import artifact, metrics, model
 from interplay.report.inspect.chain import stages_of
 from interplay.report.metric_spec import ERRORS, check_metric, each_class, is_gain, measure_of
 from interplay.report.spec import ReportSpec
 from interplay.report.stats import contrast, estimate, frame, provenance
-from interplay.report.write import plain, tables, text
+from interplay.report.write import tables, text
 
 # The cell that the words of a command line name: case, spaces, `:` and kinds of dashes do not matter.
 
@@ -219,5 +219,7 @@ def _head(spec: ReportSpec, report: str, found: estimate.Estimate, query: CellNa
     for item in sorted(spec.arms, key=lambda item: item.arm != query.arm):
         seeds.setdefault(item.seed, []).extend(digest for digest in item.evaluations.values() if digest in found.digests)
     shown = zip(found.seeds, found.per_seed, strict=True)
-    lines += plain.aligned([[f"seed {seed}", f"{measure.shown(number, signed)} {unit}", *seeds[seed]] for seed, number in shown])
+    lines += metrics.aligned(
+        [[f"seed {seed}", f"{measure.shown(number, signed)} {unit}", *seeds[seed]] for seed, number in shown]
+    )
     return lines + [f"  missing: {reason}" for reason in found.missing]

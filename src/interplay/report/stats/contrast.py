@@ -20,6 +20,8 @@ from interplay.report.write.tables import Cell, Grid, baseline_score, expand_col
 
 SUFFIX = "_contrast"
 """Suffix of the name of the table."""
+HERE = " here"
+"""Ends a verdict that is about these bases alone."""
 COMPARED = "compared with"
 """In the place of a verdict: this is the one that the others are compared with."""
 
@@ -64,7 +66,7 @@ class ComparisonRow(NamedTuple):
     p: float
     adjusted: float
     verdict: str
-    """better, worse, no information, missing; COMPARED of that one."""
+    """better, worse (of fewer than three bases with HERE), no information, missing; COMPARED of that one."""
 
 
 class ComparisonBlock(NamedTuple):
@@ -154,7 +156,7 @@ def _judged(row: ComparisonRow, adjusted: float, floor: NoiseFloor) -> Compariso
     if np.isnan(floor.size):
         verdict = "missing"
     elif adjusted < LEVEL and abs(row.gap.value) > floor.size:
-        verdict = "better" if row.gap.value > 0 else "worse"
+        verdict = ("better" if row.gap.value > 0 else "worse") + (HERE if lacks_bases(row.gap) else "")
     else:
         verdict = NO_INFORMATION
     return row._replace(adjusted=adjusted, verdict=verdict)

@@ -276,12 +276,13 @@ def _row(results: frame.Results, item: contrast.JudgedClaim, reach: Mapping[Meas
     if not signed and not measure.bounded:
         scale = (0.0, _reach(item, measure))
     interval = text.interval_text(found, signed, test.metric, False) if shown and not math.isnan(found.low) else ""
-    asserted = _range(*claimed, measure, unit)
+    published = _published(item.claim, unit)
+    asserted = f"claimed {_range(*claimed, measure, unit)}" if item.claim.effect is None else f"published {published}"
     number = measure.shown(found.value, signed) if shown else ""
-    said = f"{number} {unit}, 95 % interval {interval}; claimed: {asserted}"
+    said = f"{number} {unit}, 95 % interval {interval}; {asserted}"
     return {
         "claim": item.claim,
-        "published": _published(item.claim, unit),
+        "published": published,
         "verdict": page_verdict(item),
         "place": place_text(test, results.spec),
         "change": change_text(results, test, found) if shown and signed else "",

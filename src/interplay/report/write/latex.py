@@ -210,7 +210,7 @@ def _contrast_caption(made: contrast.Comparison) -> str:
     said = [f"Comparison with {against} by {metrics}: value, difference $\\Delta$ in points, and $p$.", *_over(found)]
     tests = f" (adjusted by Holm's method for {made.tests} comparisons)" if made.contrast.correction == "holm" else ""
     said.append(
-        f"$+$, $-$: better or worse than {against}: $p < 0.05$ in a paired t test over seeds{tests}, and a difference beyond "
+        f"$+$, $-$: better or worse than {against}: $p < 0.05$ in the t test of the interval{tests}, and a difference beyond "
         "that of identical runs with other random streams. All else is no information."
     )
     if tune is not None:

@@ -26,7 +26,7 @@ from interplay.report.figure_spec import Figure
 from interplay.report.metric_spec import COUNTED, ERROR, measure_of
 from interplay.report.spec import Contrast, Lineup, ReportSpec
 from interplay.report.stats import contrast, estimate, frame
-from interplay.report.write import answers, plain, tables
+from interplay.report.write import answers, tables
 from interplay.results.catalog import report_spec
 from interplay.study.plan import Plan
 
@@ -48,7 +48,7 @@ def write_summary(plan: Plan, results: Path, out: Path) -> None:
 
 def write_known(known: Mapping[str, Any], out: Path) -> None:
     """Write a summary: compressed, with the same bytes each time, where the name ends in .gz."""
-    text = f"{plain.compact_json(known)}\n".encode()
+    text = f"{core_metrics.compact_json(known)}\n".encode()
     artifact.write_atomic(out, gzip.compress(text, mtime=0) if out.suffix == ".gz" else text)
 
 

@@ -6,17 +6,7 @@ import unicodedata
 import numpy as np
 import pandas as pd
 
-from interplay.report.metric_spec import (
-    BASELINES,
-    ERROR,
-    METRICS,
-    SHARE,
-    find_metric,
-    is_pass_rate,
-    measure_of,
-    metric_heading,
-    metric_row,
-)
+from interplay.report import metric_spec as metrics
 from interplay.report.spec import Figure
 from interplay.report.stats.contrast import COMPARED, Comparison, ComparisonBlock, ComparisonRow
 from interplay.report.stats.estimate import Estimate
@@ -45,7 +35,7 @@ ELEMENT = re.compile(r"<(?=[A-Za-z/!?])")
 
 def interval_text(estimate: Estimate, signed: bool, metric: str, marked: bool = True) -> str:
     """`[38.0, 44.4]` in the unit of the metric, `marked` where it is for one base alone."""
-    low, high = (measure_of(metric).shown(end, signed) for end in (estimate.low, estimate.high))
+    low, high = (metrics.measure_of(metric).shown(end, signed) for end in (estimate.low, estimate.high))
     return f"[{low}, {high}]{FOR_BASE if marked and for_base(estimate) else ''}"
 
 
@@ -58,7 +48,7 @@ def per_seed(estimate: Estimate, signed: bool, metric: str) -> str:
     """Each seed's value in the unit of the metric; empty where one model stands for all, since it would repeat the estimate."""
     if estimate.models < 2:
         return ""
-    return " · ".join(measure_of(metric).shown(number, signed) for number in estimate.per_seed)
+    return " · ".join(metrics.measure_of(metric).shown(number, signed) for number in estimate.per_seed)
 
 
 def as_csv(grid: Grid) -> str:
@@ -66,7 +56,7 @@ def as_csv(grid: Grid) -> str:
     policy`."""
     rows = [_csv_row(cell) for cell in grid.cells.values()]
     for (column, metric), score in grid.prior.items():
-        below = metric_row(metric).baseline
+        below = metrics.metric_row(metric).baseline
         rows.append({"arm": below.name if below else "", "column": column, "cell": metric, "estimate": number_text(score)})
     return _csv(list(_csv_row(Cell("", "", "", "", Estimate(), ""))), rows)
 
@@ -112,9 +102,9 @@ def baseline_rows(grid: Grid, block: list[tuple[str, str]]) -> list[tuple[str, l
     """Rows (name, cells) of what knowing nothing scores in a block's columns, a dash where it has no such row; only rows that
     have a number."""
     found = []
-    for one in BASELINES:
-        of = [key if key in grid.prior and metric_row(key[1]).baseline is one else None for key in block]
-        found += [(one.name, [SHARE.shown(grid.prior[key]) if key else "–" for key in of])] if any(of) else []
+    for one in metrics.BASELINES:
+        of = [key if key in grid.prior and metrics.metric_row(key[1]).baseline is one else None for key in block]
+        found += [(one.name, [metrics.SHARE.shown(grid.prior[key]) if key else "–" for key in of])] if any(of) else []
     return found
 
 
@@ -124,7 +114,7 @@ def cell_lines(cell: Cell) -> list[str]:
     if np.isnan(found.value):
         return ["missing"]
     value, *others = estimate_lines(found, cell.metric, signed)
-    effect = "" if np.isnan(found.detectable) else f"MDE {measure_of(cell.metric).shown(found.detectable)}"
+    effect = "" if np.isnan(found.detectable) else f"MDE {metrics.measure_of(cell.metric).shown(found.detectable)}"
     return [line for line in (value + cell.mark, *others, effect) if line]
 
 
@@ -149,9 +139,9 @@ def figure_title(figure: Figure) -> str:
     """What a figure shows, in words: the study's own, where it has some."""
     if figure.title:
         return figure.title
-    if figure.y == ERROR:
+    if figure.y == metrics.ERROR:
         return "What goes wrong, by band"
-    name = metric_heading(figure.y) if figure.x != "step" or figure.along() else figure.y.replace("_", " ")
+    name = metrics.metric_heading(figure.y) if figure.x != "step" or figure.along() else figure.y.replace("_", " ")
     name = f"{name}@k" if figure.x == "k" else name
     axis = figure.x.rpartition(".")[2].replace("_", " ")
     said = FIGURE_TITLES.get(figure.x, f"{{}} against {axis}").format(name)
@@ -164,9 +154,9 @@ def table_title(grid: Grid, suffix: str = "") -> str:
     table."""
     if grid.title:
         return grid.title
-    ks = dict.fromkeys(metric_row(metric).argument for metric in grid.metrics if is_pass_rate(metric))
+    ks = dict.fromkeys(metrics.metric_row(metric).argument for metric in grid.metrics if metrics.is_pass_rate(metric))
     rates = [f"strict and answer {' and '.join(f'pass@{k}' for k in ks)}"] if ks else []
-    most = [*rates, *(metric_heading(metric) for metric in grid.metrics if not is_pass_rate(metric))]
+    most = [*rates, *(metrics.metric_heading(metric) for metric in grid.metrics if not metrics.is_pass_rate(metric))]
     named = ", ".join(most[:3]) + (" and others" if len(most) > 3 else "")
     by = "op" if all(column.startswith("op:") for column in grid.columns) else "band"
     said = TABLE_TITLES.get(suffix, "{}").format(f"{named} by arm and {by}")
@@ -177,9 +167,9 @@ def grid_notes(grid: Grid) -> list[str]:
     """What must be known to read the numbers: unit, n, what intervals are uncertain over, marks, what is missing."""
     cells = list(grid.cells.values())
     said = [f"{_unit(grid)}, with the 95 % interval in brackets and under it the value at each seed.", *grid.notes]
-    used = {found.note for metric in grid.metrics if (found := find_metric(metric))}
-    said += [note for note in dict.fromkeys(each.note for each in METRICS) if note in used]
-    said += [one.note for one in BASELINES if any(metric_row(metric).baseline is one for _, metric in grid.prior)]
+    used = {found.note for metric in grid.metrics if (found := metrics.find_metric(metric))}
+    said += [note for note in dict.fromkeys(each.note for each in metrics.METRICS) if note in used]
+    said += [one.note for one in metrics.BASELINES if any(metrics.metric_row(metric).baseline is one for _, metric in grid.prior)]
     if any(not np.isnan(cell.estimate.detectable) for cell in cells):
         said.append("MDE: the smallest true difference that these bases and prompts would find with 80 % power at the 5 % level.")
     said += [f"{mark}: {MARKS[mark]}." for mark in MARKS if any(cell.mark == mark for cell in cells)]
@@ -197,9 +187,9 @@ def grid_notes(grid: Grid) -> list[str]:
 
 def _unit(grid: Grid) -> str:
     """What the numbers are in: percent, or another unit by metric where there is one."""
-    others = [metric for metric in grid.metrics if measure_of(metric) is not SHARE]
+    others = [metric for metric in grid.metrics if metrics.measure_of(metric) is not metrics.SHARE]
     whole = [] if len(others) == len(grid.metrics) else ["percent"]
-    said = ", ".join([*whole, *(f"{column_label('', metric)} {measure_of(metric).in_unit}" for metric in others)])
+    said = ", ".join([*whole, *(f"{column_label('', metric)} {metrics.measure_of(metric).in_unit}" for metric in others)])
     return said[:1].upper() + said[1:]
 
 
@@ -270,7 +260,7 @@ def contrast_cells(made: Comparison, block: ComparisonBlock, row: ComparisonRow)
     chosen = [[row.chosen.value or "–"]] if made.contrast.tune else []
     shown = estimate_lines(row.estimate, block.metric) if row.estimate.seeds else ["missing"]
     gap = estimate_lines(row.gap, block.metric, True) if row.gap.seeds else ["–"]
-    floor = measure_of(block.metric).shown(block.floor.size)
+    floor = metrics.measure_of(block.metric).shown(block.floor.size)
     adjusted = [[p_text(row.adjusted)]] if made.contrast.correction == "holm" else []
     found = [name, *chosen, shown, gap, [floor], [p_text(row.p)], *adjusted, ["–" if first else row.verdict]]
     return [[line for line in lines if line] for lines in found]
@@ -278,7 +268,7 @@ def contrast_cells(made: Comparison, block: ComparisonBlock, row: ComparisonRow)
 
 def estimate_lines(estimate: Estimate, metric: str, signed: bool = False) -> list[str]:
     """Value, interval and the value at each seed, in the unit of the metric."""
-    value = measure_of(metric).shown(estimate.value, signed)
+    value = metrics.measure_of(metric).shown(estimate.value, signed)
     return [value, interval_text(estimate, signed, metric), per_seed(estimate, signed, metric)]
 
 
@@ -295,7 +285,7 @@ def contrast_caption(block: ComparisonBlock) -> str:
     said = f"{column_label(block.column, block.metric)}."
     if np.isnan(floor.size):
         return f"{said} No noise floor: {'; '.join(floor.gap.missing) or 'no identical runs are there'}."
-    unit = measure_of(block.metric)
+    unit = metrics.measure_of(block.metric)
     value, between, _ = estimate_lines(floor.gap, block.metric, True)
     said += f" Noise floor {unit.shown(floor.size)}: {floor.arm} − {floor.twin}, identical runs with other random streams, is "
     said += f"{value} {between} over {floor.gap.over}."
@@ -314,7 +304,7 @@ def contrast_notes(made: Comparison) -> list[str]:
     said = [
         f"Percent; differences to {against} in points, with the 95 % interval in brackets and the value at each seed.",
         f"Better or worse: p{', adjusted,' if holm else ''} is below 0.05 and the difference is larger than the noise floor. All "
-        "else is no information: these runs show no difference, which does not make the two equal.",
+        "else is no information: these runs show no difference, which does not make the two equal. Here: fewer than three bases.",
         f"p: the t test of the interval, paired by seed and prompt{of_base}{adjusted}.",
     ]
     if tune is not None:

@@ -112,7 +112,7 @@ FAMILIES = {
     "calculator": "interplay.tasks.environments.tools:CALCULATOR",
     "bios_search": "interplay.tasks.environments.tools:BIOS_SEARCH",
     "self_search": "interplay.tasks.environments.tools:SELF_SEARCH",
-    "twenty_questions": "interplay.tasks.environments.twenty_questions:TWENTY_QUESTIONS",
+    "twenty_questions": "interplay.tasks.environments.tools:TWENTY_QUESTIONS",
     "tic_tac_toe": "interplay.tasks.environments.games:TIC_TAC_TOE",
     "kuhn": "interplay.tasks.environments.games:KUHN",
 }
