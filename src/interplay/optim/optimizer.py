@@ -8,8 +8,10 @@ also has all plain tensors. Any number of processes can load them: the shards of
 The pointer is replaced only after the new tensors are on disk and the old tensors are deleted only after that, so a kill at any
 time, or a full disk, leaves the old state or the new one."""
 
+import hashlib
 import inspect
 import math
+import shutil
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -331,6 +333,46 @@ def load_checkpoint(resume: Path) -> tuple[int, dict[str, Tensor], dict[str, Any
     parts = [load_file(resume / name) for name in names]
     full = {name: torch.cat([part[name] for part in parts]) if name in parts[1] else value for name, value in parts[0].items()}
     return pointer["step"], full, pointer["state"]
+
+
+SEGMENTS = "segments"
+"""Folder of the states that stay, `segments/<step>/` each, and with `.json` the file of their checksums."""
+
+
+def keep_segment(out: Path, step: int, how: execution.Run) -> None:
+    """After a save to `out/resume` at a multiple of `segment_steps`: list its checksum, and keep all of resume/ with it, as links
+    where the file system has them, since files there are replaced and never edited. Of several processes the first alone does."""
+    if not how.segment_steps or step % how.segment_steps or not execution.is_first_rank():
+        return
+    before = [one for one in listed_segments(out) if one["step"] < step]
+    if how.keep_segments:
+        shutil.rmtree(out / SEGMENTS / str(step), ignore_errors=True)
+        shutil.copytree(out / "resume", out / SEGMENTS / str(step), copy_function=_link)
+    entry = {"step": step, "sha256": state_checksum(out / "resume")}
+    artifact.write_json(out / f"{SEGMENTS}.json", {"states": [*before, entry]})
+
+
+def _link(source: str, target: str) -> None:
+    try:
+        Path(target).hardlink_to(source)
+    except OSError:
+        shutil.copyfile(source, target)
+
+
+def listed_segments(out: Path) -> list[dict[str, Any]]:
+    """`step` and `sha256` of each listed training state of a stage, by step; [] where none is."""
+    path = out / f"{SEGMENTS}.json"
+    return list(artifact.read_json(path)["states"]) if path.exists() else []
+
+
+def state_checksum(resume: Path) -> str:
+    """sha256 of the training state in a folder: its step, its JSON data but for their numerics, and the files of its tensors."""
+    folder = resume if (resume / POINTER).exists() else resume / "state"
+    pointer = artifact.read_json(folder / POINTER)
+    names = [pointer["tensors"]] if isinstance(pointer["tensors"], str) else pointer["tensors"]
+    state = {key: value for key, value in pointer["state"].items() if key != "numerics"}
+    known = {"step": pointer["step"], "state": state, "tensors": [artifact.checksum(folder / name) for name in names]}
+    return hashlib.sha256(artifact.to_json(known)).hexdigest()
 
 
 def with_prefix(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:

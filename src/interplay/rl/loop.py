@@ -211,7 +211,7 @@ def train_steps(world: draw.TrainerState, learner: Learner, out: Path, how: exec
     metrics, progress = Metrics(out, done), Progress(spec.steps, "steps", done)
     started, agree = world.clock(), distributed.all_reduce_flags if how.processes > 1 else None
     tokens, learnt_from, seconds = 0.0, 0.0, {"sampler": 0.0, "rollout": 0.0, "update": 0.0}
-    with execution.save_points(how.save_minutes, world.stack.agree if world.stack else agree) as saves:
+    with execution.save_points(how.save_minutes, world.stack.agree if world.stack else agree, how.segment_steps) as saves:
         for step in range(done + 1, spec.steps + 1):
             factor = optimizer.lr_factor(spec.schedule, step, spec.steps)
             optimizer.set_lr([*learner.optimizers, *(world.critic.optimizers if world.critic else ())], factor)
@@ -222,9 +222,10 @@ def train_steps(world: draw.TrainerState, learner: Learner, out: Path, how: exec
             if step in spec.checkpoints:
                 folder.save_decoder(learner.policy, out / "checkpoints" / str(step) / "model", world.tokenizer_files)
             progress.update(step, reward=values["reward"], strict=values["strict"], entropy=values["entropy"])
-            if step < spec.steps and saves.due():
+            if step < spec.steps and saves.due(step):
                 metrics.sync()
                 save(world, learner, out / "resume", step)
+                optimizer.keep_segment(out, step, how)
                 saves.made(f"step {step} of {spec.steps}")
     if spec.steps > done:
         per_step = (world.clock() - started) / (spec.steps - done)

@@ -218,7 +218,7 @@ def teach_steps(course: Course, out: Path, how: execution.Run, done: int) -> Non
     """Outer steps done + 1 to the last, saving to `out/resume` every `save_minutes`."""
     school, spec = course.school, course.school.spec
     metrics, progress, clock = Metrics(out, done), Progress(spec.steps, "steps", done), time.monotonic()
-    with execution.save_points(how.save_minutes) as saves:
+    with execution.save_points(how.save_minutes, steps=how.segment_steps) as saves:
         for step in range(done + 1, spec.steps + 1):
             values = one_step(course, out, step)
             metrics.write(step, **values)
@@ -226,9 +226,10 @@ def teach_steps(course: Course, out: Path, how: execution.Run, done: int) -> Non
                 become(school.student, course.known)
                 folder.save_decoder(school.student, out / "checkpoints" / str(step) / "model", school.files)
             progress.update(step, reward=values["reward"], valid=values["valid"], probe=values["probe_before"])
-            if step < spec.steps and saves.due():
+            if step < spec.steps and saves.due(step):
                 metrics.sync()
                 save(course, out / "resume", step)
+                optimizer.keep_segment(out, step, how)
                 saves.made(f"step {step} of {spec.steps}")
     if spec.steps > done:
         telemetry(out, seconds_per_step=(time.monotonic() - clock) / (spec.steps - done))

@@ -138,13 +138,15 @@ def run_training(job: TrainingJob, out: Path, how: execution.Run) -> TrainingRes
         done, tensors, state = saved
         optimizer.restore_training(tensors, job.model, job.optimizers)
     log = RunLog(job, out, done, state)
-    with execution.save_points(how.save_minutes, distributed.all_reduce_flags if how.processes > 1 else None) as saves:
+    agree = distributed.all_reduce_flags if how.processes > 1 else None
+    with execution.save_points(how.save_minutes, agree, how.segment_steps) as saves:
         for step in range(done + 1, job.steps + 1):
             started = time.monotonic()
             line = training_step(job, step)
             log.add(step, line, time.monotonic() - started)
-            if step < job.steps and saves.due():
+            if step < job.steps and saves.due(step):
                 log.save(step, optimizer.training_tensors(job.model, job.optimizers))
+                optimizer.keep_segment(out, step, how)
                 saves.made(f"step {step} of {job.steps}")
     return log.result()
 

@@ -37,7 +37,7 @@ def train_replicas(replicas: Sequence[execution.Replica], how: execution.Run) ->
             runs.append(Training(number, replica, how))
         except (UserError, PermanentError) as error:
             yield number, error
-    with execution.save_points(how.save_minutes) as saves:
+    with execution.save_points(how.save_minutes, steps=how.segment_steps) as saves:
         stack = Stack(runs) if runs else None
         while stack:
             started = time.monotonic()
@@ -52,9 +52,10 @@ def train_replicas(replicas: Sequence[execution.Replica], how: execution.Run) ->
                         yield run.number, lm.finish(run.job, run.setup, run.log.result(), replicas[run.number].out)
             going = [not (isinstance(line, PermanentError) or run.ended()) for run, line in zip(stack.runs, lines, strict=True)]
             stack = stack if all(going) else stack.keep(going)
-            if stack and saves.due():
+            if stack and saves.due(stack.runs[0].done):
                 for run, tensors in zip(stack.runs, stack.tensors(), strict=True):
                     run.log.save(run.done, tensors)
+                    optimizer.keep_segment(replicas[run.number].out, run.done, how)
                 saves.made(f"step {stack.runs[0].done}, in a stack of {len(stack.runs)}")
 
 
