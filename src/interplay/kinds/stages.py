@@ -92,9 +92,7 @@ def numerics_class(record: Mapping[str, Any]) -> Numerics:
             "int8, exact", "equal with any batches, threads, processes and x86-64 instructions tested (docs/numerics.md)"
         )
     if dtype == "int8":
-        return Numerics(
-            "int8, fast", "equal with any number of threads; on other processors, run blocks or libraries not proven"
-        )
+        return Numerics("int8, fast", "equal with any number of threads; on other processors, run blocks or libraries not proven")
     alone = "rounding depends on which stages shared the stack" if how != "alone" else "equal on one kind of processor"
     return Numerics(f"{dtype}, {how}", f"{alone}, with the same run block and libraries; on others not proven")
 
