@@ -4,15 +4,19 @@ import hashlib
 import json
 import math
 import random
+import shutil
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
+from lab import Lab
 from safetensors.torch import save_file
 
-from interplay.api import certify
+import interplay
+from interplay import cli
+from interplay.api import certify, single
 from interplay.core import artifact, execution
 from interplay.kinds import stages
 from interplay.optim import checkpoint
@@ -172,7 +176,8 @@ def test_the_step_of_the_environment_ends_a_run(monkeypatch: pytest.MonkeyPatch)
     [
         ({"dtype": "float32"}, {}, "float32, alone"),
         ({"dtype": "bfloat16"}, {"numerics": "stacked"}, "bfloat16, stacked"),
-        ({"dtype": "int8", "engine": "native"}, {}, "int8, order-free"),
+        ({"dtype": "int8", "engine": "native", "numerics": "fast"}, {}, "int8, fast"),
+        ({"dtype": "int8", "numerics": "exact"}, {}, "int8, exact"),
         ({"dtype": "float32", "engine": "vllm"}, {}, "vllm, float32"),
         ({"dtype": "bfloat16", "engine": "hf"}, {}, "hf, bfloat16"),
         ({"dtype": "int8", "verify": {"own": {"function": "judge.py:f"}}}, {}, "own code, judge.py:f"),
@@ -182,7 +187,7 @@ def test_the_step_of_the_environment_ends_a_run(monkeypatch: pytest.MonkeyPatch)
 def test_the_numerics_class_of_a_record_claims_what_is_known(spec: dict, more: dict, name: str) -> None:
     found = stages.numerics_class({"spec": spec, **more})
     assert found.name == name
-    assert ("proven" in found.holds) == (name.split(",")[0] not in ("int8", "no model"))
+    assert ("proven" in found.holds) == (name not in ("int8, exact", "no model")), "what is not tested is said to be unproven"
 
 
 def test_a_file_that_is_no_certificate_is_refused(tmp_path: Path) -> None:
@@ -191,3 +196,43 @@ def test_a_file_that_is_no_certificate_is_refused(tmp_path: Path) -> None:
         file.write_text(content)
         with pytest.raises(artifact.UserError, match=r"certificate\.json: not "):
             certify.read_certificate(file)
+
+
+# -- one digest, two contents ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]:
+    """A finished stage, and the same digest in another tree with another metric and another file."""
+    monkeypatch.chdir(tmp_path)
+    lab, other = Lab(tmp_path), Lab(tmp_path / "other")
+    stage = next(stage for stage in lab.plan().stages.values() if stage.kind == "pretrain")
+    for each, metric in ((lab, 1.5), (other, 2.5)):
+        out = each.finish(stage)
+        (out / "payload.bin").write_bytes(str(metric).encode())
+        artifact.finish(out, stage.identity(), {"loss": metric})
+    return lab.out(stage), other.out(stage)
+
+
+def test_a_kept_record_with_another_content_is_reported_by_verify_show_and_load(
+    apart: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    here, there = apart
+    assert cli.main(["verify", here.name]) == 0
+    kept = Path("results/studies/quickstart.smoke/records/pretrain") / here.name
+    shutil.copytree(there, kept)
+    capsys.readouterr()
+    line = f"pretrain/{here.name}: one digest, two contents: results/pretrain/{here.name} (float32, alone) and {kept}"
+    for command, code in (("verify", 1), ("show", 0)):
+        assert cli.main([command, here.name]) == code
+        assert f"{line} (float32, alone) differ in payload.bin, loss; keep one, remove the other" in capsys.readouterr().out
+    with pytest.warns(UserWarning, match="one digest, two contents"):
+        interplay.load("quickstart", "smoke")
+
+
+def test_an_artifact_with_another_content_is_not_adopted(apart: tuple[Path, Path]) -> None:
+    here, there = apart
+    before = (here / "record.json").read_bytes()
+    with pytest.raises(artifact.UserError, match=r"one digest, two contents: .* differ in payload\.bin, loss"):
+        single.adopt_artifacts(there, Path("results"), False)
+    assert (here / "record.json").read_bytes() == before
