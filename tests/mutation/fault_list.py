@@ -62,7 +62,7 @@ LOSSES = [
     ),
     fault("clip_delta", "capped = ratio if delta is None else ratio.clamp(max=delta)", "capped = ratio", "rl_loss", "rl_losses"),
     fault("entropy_sign", "loss = loss - spec.entropy_coef * (", "loss = loss + spec.entropy_coef * (", "rl_update"),
-    fault("k3", "return torch.expm1(log_ratio) - log_ratio", "return torch.expm1(log_ratio) + log_ratio", "rl_loss"),
+    fault("k3", "torch.expm1)(log_ratio) - log_ratio", "torch.expm1)(log_ratio) + log_ratio", "rl_loss"),
     fault("kl_weight", "return per_token + beta * kl, {", "return per_token - beta * kl, {", "rl_loss", "handed_over"),
     fault(
         "truncated",
@@ -87,15 +87,15 @@ STEPS = [
     fault("iterations", "for _ in range(spec.method.loss.num_iterations):", "for _ in range(1):", "handed_over"),
     fault(
         "reference",
-        "reference = device.place_decoder(folder.load_decoder(base), how).requires_grad_(False) if spec.method.loss.refers() else None",
-        "reference = policy if spec.method.loss.refers() else None",
+        "reference = reference and reference.requires_grad_(False)",
+        "reference = reference and policy",
         "rl_loop",
     ),
     fault("progress", "progress=(step - 1) / max(spec.steps - 1, 1),", "progress=step / spec.steps,", "handed_over"),
     fault("memory_resume", 'world.memory.load(state.get("memory", {}), memory)', "world.memory.load({}, {})", "handed_over"),
     fault(
         "sampler_resume",
-        'world.sampler.load_state_dict(state["sampler"], optimizer.with_prefix(tensors, SAMPLER))',
+        'world.sampler.load_state_dict(state["sampler"], checkpoint.with_prefix(tensors, SAMPLER))',
         "pass",
         "handed_over",
         "rl_curricula",
@@ -179,8 +179,8 @@ TRAINING = [
     fault("muon_nesterov", 'torch._foreach_lerp(grads, buffers, group["momentum"])', "buffers", "optim"),
     fault(
         "token_count_resume",
-        "state = saved\n        optimizer.restore_training(tensors, job.m",
-        "_ = saved\n        optimizer.restore_training(tensors, job.m",
+        "state = saved\n        checkpoint.restore_training(tensors, job.m",
+        "_ = saved\n        checkpoint.restore_training(tensors, job.m",
         "train",
     ),
     fault("dpo_ratio", "return self.chosen - self.ref_chosen, self", "return self.chosen + self.ref_chosen, self", "prefer"),
@@ -249,9 +249,7 @@ REPORT = [
         "report_estimate",
         "report_claims",
     ),
-    fault(
-        "verdict_side", "high < claimed_low or low > claimed_high", "low < claimed_low or high > claimed_high", "report_claims"
-    ),
+    fault("verdict_side", "if high < least or low > most:", "if low < least or high > most:", "report_claims"),
     fault("mlflow_arm", 'found |= {"arm": place.arm, "group"', 'found |= {"arm": place.stage, "group"', "track"),
 ]
 

@@ -8,7 +8,8 @@ from pydantic import ValidationError
 from interplay.report.claim_spec import Claim
 from interplay.report.stats import contrast, frame
 from interplay.report.stats.frame import Results
-from interplay.report.write import answers, headline, plain
+from interplay.report.write import answers, headline
+from interplay.results import catalog
 
 LIFTED = [[9] * 20, [10] * 20, [11] * 20]
 """Strict counts of 16 samples on the 20 edge prompts at each seed: 56, 62.5 and 69 %, so +50 points [34, 66] on the base."""
@@ -151,7 +152,7 @@ def test_a_published_effect_stands_on_the_page_in_place_of_a_bound(tmp_path: Pat
     (shown,) = headline.forest_rows(answers.Answer(found, [judged], {}, {}, [], {}))
     assert shown["claimed"] == "published +40 points (Figure 1)"
     (entry,) = contrast.claims_json([judged])
-    assert plain.claim_lines([entry], {})[1].endswith("; published +40")
+    assert catalog.claim_lines([entry], {})[1].endswith("; published +40")
 
 
 ends = st.floats(-1, 1).map(lambda number: round(number, 2))

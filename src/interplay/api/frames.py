@@ -1,6 +1,7 @@
 """A study's results as tidy DataFrames: one row per arm, seed and metric, the keys in which arms differ as columns."""
 
 import math
+import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,7 +14,7 @@ from interplay.core import artifact, metrics as store_metrics, model
 from interplay.kinds.table import makes
 from interplay.report import metric_spec
 from interplay.report.spec import ReportArm
-from interplay.report.stats import contrast, estimate, frame, notes, power
+from interplay.report.stats import contrast, estimate, frame, notes, power, provenance
 from interplay.results import catalog, state as study_state
 from interplay.study import arms, expand
 from interplay.study.plan import Plan
@@ -112,6 +113,8 @@ def read(study: str, scale: str | None, configs: Path, results: Path) -> Loaded:
     found = study_state.scan_results(results)
     folders = {digest: artifact.folder(results, stage.kind, digest) for digest, stage in plan.stages.items()}
     states = {digest: found[digest].state if digest in found else study_state.NEW for digest in plan.stages}
+    for line in provenance.two_contents(folders.values()):
+        warnings.warn(line, stacklevel=3)
     spec = catalog.report_spec(plan)
     values: list[dict[str, Any]] = []
     curves: list[dict[str, Any]] = []

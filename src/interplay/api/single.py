@@ -116,6 +116,8 @@ def _copy(folder: Path, results: Path) -> bool:
     out = artifact.folder(results, record["kind"], record["digest"])
     with artifact.lease(out):
         if artifact.done(out):
+            if said := stages.differing_records(out, folder):
+                raise UserError(said)
             artifact.check(out)
             return False
         for name in [*record["files"], *(name for name in COPIED_FILES if (folder / name).exists())]:
@@ -171,6 +173,8 @@ def shorten_stage(stage: Mapping[str, Any], steps: int) -> dict[str, Any]:
 
 def compare_bytes(made: Path, known: Path) -> list[str]:
     """What differs between the result in scratch and the record in results/, a line each; [] when all bytes agree."""
+    from interplay.results import check  # torch: not for what is copied
+
     one, other = artifact.record(known), artifact.record(made)
     names = dict.fromkeys([*one["files"], *other["files"]])
     rows = []
@@ -179,7 +183,9 @@ def compare_bytes(made: Path, known: Path) -> list[str]:
         if before is None or now is None:
             rows.append([name, "only in the record" if now is None else "only in scratch"])
         elif before != now:
-            rows.append([name, f"{before[0]} bytes in both" if before[0] == now[0] else f"{before[0]} -> {now[0]} bytes"])
+            where = check.first_difference(known / name, made / name) if (known / name).exists() else ""
+            size = f"{before[0]} bytes in both" if before[0] == now[0] else f"{before[0]} -> {now[0]} bytes"
+            rows.append([name, f"{size}; {where}" if where else size])
     changed = stages.leaf_differences(one["metrics"], other["metrics"])
     rows += [[f"metric {key}", f"{short(old)} -> {short(new)}"] for key, (old, new) in changed.items()]
     return aligned(rows)

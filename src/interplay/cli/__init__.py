@@ -54,7 +54,7 @@ COMMANDS: dict[str, Row] = {
     "lineage": Row("results", "after a run", "the graph of a study, or of a stage and its ancestors, as Mermaid or SVG"),
     "compare": Row("results", "after a run", "two stages or two arms: specs, metrics and the items that flipped"),
     "export": Row("storage", "after a run", "one self-contained folder: page, records, lock, environment"),
-    "verify": Row("storage", "keeping", "check the payloads of finished stages against their records"),
+    "verify": Row("planning", "keeping", "check results by checksums, by recomputation, and by random segments made again"),
     "gc": Row("storage", "keeping", "garbage collection: results that no committed lock reaches"),
     "adopt": Row("studies", "keeping", "add a model from outside to the graph"),
     "store": Row("storage", "keeping", "payloads and records in the DVC remote; tables from committed scores"),

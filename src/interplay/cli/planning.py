@@ -1,13 +1,18 @@
-"""Commands before a run, `interplay plan` and `interplay calibrate`, and `interplay track`."""
+"""Commands before a run, `interplay plan` and `interplay calibrate`; what judges and checks results, `settle`, `judge` and
+`verify`; and `interplay track`."""
 
 import json
+import textwrap
 import time
 import uuid
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from interplay.cli import common
 from interplay.cli.common import CONFIGS, RESULTS, command, flag, option
-from interplay.core import artifact
+from interplay.core import artifact, metrics
 from interplay.core.model import UserError, nearest_name, plural, print_visible
 from interplay.kinds.table import KINDS
 from interplay.study.plan import Plan
@@ -152,6 +157,125 @@ def judge_study(study: common.Study, scale: common.Scale = None) -> None:
 
     for line in frames.verdict_lines(common.plan_of(study, scale), RESULTS):
         print_visible(line)
+
+
+@command(app, "verify")
+def verify_results(
+    what: Annotated[
+        str | None,
+        common.argument(
+            "a study, or a stage by its digest or by-name path (default: everything in results/)", common.complete_stage
+        ),
+    ] = None,
+    scale: common.Scale = None,
+    segments: Annotated[
+        int | None, option("--segments", "also make this many random segments of the study's stages again", min=1, metavar="K")
+    ] = None,
+    seed: Annotated[int | None, option("--seed", "of the draw of segments (default: a random one)", min=0, metavar="N")] = None,
+    output: Annotated[
+        Path | None, option("--output", "with --segments: write a certificate", short="-o", metavar="FILE.json")
+    ] = None,
+    certificate: Annotated[
+        Path | None, option("--certificate", "check a certificate against the plan and the results here", metavar="FILE.json")
+    ] = None,
+) -> None:
+    """Checks finished stages: files by the checksums of their records, records by their digests, and, by computing them again
+    without training, verdicts by completions, scores by verdicts, tables and claims by scores, and one digest with two contents.
+    With --segments it also makes random parts of runs and evaluations again on this machine, in a temporary folder. Lists the
+    stages whose source files have changed since. Exit code 1 where something differs.
+
+    Examples:
+        interplay verify  # everything in results
+        interplay verify edge  # what a study uses
+        interplay verify edge --segments 5 -o edge.certificate.json  # and five random segments, made again here
+        interplay verify --certificate edge.certificate.json  # whether it holds for what is here
+    """
+    if certificate is not None:
+        if what or segments:
+            raise UserError("verify: --certificate names its study itself; leave the others out")
+        _check_certificate(certificate)
+        return
+    plan = None if segments is None else common.plan_of(what or "", scale)
+    if segments is None and (seed is not None or output):
+        raise UserError(f"verify: {'--output' if output else '--seed'} belongs to --segments; add it, or leave this out")
+    _check_files(what, scale)
+    if plan and segments:
+        _check_segments(plan, segments, seed, output)
+
+
+def _check_files(what: str | None, scale: str | None) -> None:
+    """Everything that needs no training."""
+    folders, unfinished, drift = _chosen_folders(what, scale)
+    from interplay.api import certify  # torch: not for a mistyped study
+
+    checked = certify.find_damage(folders, RESULTS)
+    for wrong in checked.found:
+        print_visible(wrong.line)
+    for line in drift:
+        print_visible(textwrap.fill(line, 100))
+    size = metrics.quantity(checked.size)
+    total = f"{plural(len(folders), 'finished stage')} ({plural(checked.files, 'file')}, {size} bytes)"
+    if checked.found:
+        stages = len({wrong.stage for wrong in checked.found})
+        remedy = "`interplay store pull` restores what the remote has, and a stage whose folder is removed is made again"
+        said = f"interplay: verify: {stages} of {total} differ from their records or contradict themselves; {remedy}"
+        typer.echo(said, err=True)
+        raise typer.Exit(1)
+    print_visible(f"{total}: all as recorded, no contradiction{f'; {unfinished} not finished' if unfinished else ''}")
+
+
+def _chosen_folders(what: str | None, scale: str | None) -> tuple[list[Path], int, list[str]]:
+    """Folders of the finished stages to check, the number of unfinished stages of the study, and lines on sources that have
+    changed since."""
+    from interplay.results import state
+    from interplay.study import expand
+
+    if what is None:
+        folders = [artifact.folder(RESULTS, one.kind, digest) for digest, one in sorted(state.scan_results(RESULTS).items())]
+    elif what in expand.studies(CONFIGS):
+        plan = common.plan_of(what, scale)
+        folders = [artifact.folder(RESULTS, stage.kind, digest) for digest, stage in plan.stages.items()]
+    else:
+        known, (digest, _) = common.find_stage(what, scale)
+        folders = [artifact.folder(RESULTS, known.stages[digest]["kind"], digest)]
+        if not artifact.done(folders[0]):
+            raise UserError(f"{folders[0]}: not finished, so there is nothing to verify")
+    finished = [folder for folder in folders if artifact.done(folder)]
+    drifted = state.drifted_stages(RESULTS, [(folder.parent.name, folder.name) for folder in finished])
+    return finished, len(folders) - len(finished), state.drift_advisory(drifted)
+
+
+def _check_segments(plan: Plan, count: int, seed: int | None, output: Path | None) -> None:
+    """Make segments again, each said when it is done, and write the certificate."""
+    from interplay.api import certify
+
+    segments, unfinished = certify.study_segments(plan, RESULTS)
+    if not segments:
+        raise UserError(common.no_results(plan, common.hint_other_scale(plan)))
+    drawn = uuid.uuid4().int % 2**32 if seed is None else seed
+    checked = certify.check_segments(
+        certify.draw(segments, count, drawn),
+        lambda one: certify.remake_segment(one, RESULTS),
+        lambda one: print_visible(f"{one.segment.name()}: {one.difference or 'equal'} ({one.seconds} s)"),
+    )
+    found = certify.certificate(plan, segments, checked, drawn, RESULTS)
+    if output:
+        artifact.write_json(output, found)
+    print_visible(certify.summary(found, output))
+    if unfinished:
+        print_visible(f"{plural(unfinished, 'stage')} not finished: nothing is said of them")
+    if found["result"] != certify.CERTIFIED:
+        raise typer.Exit(1)
+
+
+def _check_certificate(file: Path) -> None:
+    from interplay.api import certify
+
+    found = certify.read_certificate(file)
+    wrong = certify.contradicted(found, common.plan_of(found["study"], found["scale"]), RESULTS)
+    print_visible("\n".join([*wrong, f"{file}: does not hold for what is here"] if wrong else [certify.summary(found, None)]))
+    if wrong:
+        raise typer.Exit(1)
 
 
 @command(app, "calibrate")

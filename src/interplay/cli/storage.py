@@ -1,17 +1,16 @@
-"""Storage of results, and their import and export: `interplay verify`, `gc`, `store`, `adopt` and `export`."""
+"""Storage of results, and their import and export: `interplay gc`, `store`, `adopt` and `export`."""
 
 import os
 import shutil
 import subprocess
 import sys
-import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from interplay.cli import common
 from interplay.cli.common import CONFIGS, RESULTS, argument, command, flag, option
 from interplay.core import artifact, metrics
-from interplay.core.model import UserError, plural, print_visible
+from interplay.core.model import UserError, print_visible
 from interplay.kinds.table import KINDS
 from interplay.results import payloads
 from interplay.study.plan import Plan
@@ -21,62 +20,6 @@ if TYPE_CHECKING:
 
 
 app = common.new_app()
-
-
-@command(app, "verify")
-def verify_files(
-    what: Annotated[
-        str | None,
-        argument("a study, or a stage by its digest or by-name path (default: everything in results/)", common.complete_stage),
-    ] = None,
-    scale: common.Scale = None,
-) -> None:
-    """Checks that the files of finished stages exist and have the checksums of their records, and that each record lies under the
-    digest of its own content; lists the stages whose source files have changed since.
-
-    Examples:
-        interplay verify  # everything in results
-        interplay verify edge  # what a study uses
-    """
-    from interplay.results import state
-
-    folders, unfinished = _chosen_folders(what, scale)
-    checked = [payloads.of_record(folder) for folder in folders]
-    files = [file for listed, _ in checked for file in listed]
-    progress = metrics.Progress(len(files), "files")
-    damage = [wrong for _, found in checked for wrong in found] + list(payloads.find_damage(files, progress.update))
-    for wrong in damage:
-        print_visible(wrong.line)
-    for line in state.drift_advisory(state.drifted_stages(RESULTS, [(folder.parent.name, folder.name) for folder in folders])):
-        print_visible(textwrap.fill(line, 100))
-    size = metrics.quantity(sum(file.size for file in files))
-    total = f"{plural(len(folders), 'finished stage')} ({plural(len(files), 'file')}, {size} bytes)"
-    if damage:
-        stages = len({wrong.stage for wrong in damage})
-        raise UserError(
-            f"verify: {stages} of {total} differ from their records; `interplay store pull` restores what the remote has, and a "
-            "stage whose folder is removed is made again"
-        )
-    print_visible(f"{total}: all as recorded{f'; {unfinished} not finished' if unfinished else ''}")
-
-
-def _chosen_folders(what: str | None, scale: str | None) -> tuple[list[Path], int]:
-    """Folders of the finished stages to check, and the number of unfinished stages of the study."""
-    from interplay.results import state
-    from interplay.study import expand
-
-    if what is None:
-        folders = [artifact.folder(RESULTS, one.kind, digest) for digest, one in sorted(state.scan_results(RESULTS).items())]
-    elif what in expand.studies(CONFIGS):
-        plan = common.plan_of(what, scale)
-        folders = [artifact.folder(RESULTS, stage.kind, digest) for digest, stage in plan.stages.items()]
-    else:
-        known, (digest, _) = common.find_stage(what, scale)
-        folders = [artifact.folder(RESULTS, known.stages[digest]["kind"], digest)]
-        if not artifact.done(folders[0]):
-            raise UserError(f"{folders[0]}: not finished, so there is nothing to verify")
-    finished = [folder for folder in folders if artifact.done(folder)]
-    return finished, len(folders) - len(finished)
 
 
 @command(app, "gc")
@@ -231,8 +174,10 @@ def _pull_stages(plans: list[Plan]) -> None:
     from interplay.cli import results
 
     folders = _stage_folders(plans)
-    wanted = [folder for folder in folders if not _is_complete(folder)]
-    known = payloads.stored_folders(wanted)
+    stored = payloads.stored_folders(folders)
+    other = payloads.stored_otherwise(folder for folder in stored if artifact.done(folder))
+    wanted = [folder for folder in folders if not _is_complete(folder) and folder not in other]
+    known = stored.intersection(wanted)
     count = payloads.fetch_payloads(sorted(known))
     for folder in sorted(known):
         artifact.check(folder)
@@ -243,6 +188,10 @@ def _pull_stages(plans: list[Plan]) -> None:
         if page.exists():
             page.unlink()
             print_visible(results.report_lines(plan)[-1])
+    for folder, numerics in sorted(other.items()):
+        print_visible(f"{folder}: one digest, two contents: made here ({numerics}), and the store has another; keep one")
+    if other:
+        raise UserError("store pull: nothing of these was pulled; remove the folder of a stage to take what is stored")
 
 
 def _pull_records(plans: list[Plan]) -> None:

@@ -24,7 +24,8 @@ from interplay.core.model import UserError
 # that it was made; `telemetry.json` holds what the digest does not determine (time, host, attempt, throughput).
 #
 # `resume/` exists while a stage is unfinished and is deleted once the record is written. `state/` stays: the
-# training state of an RL run at its end, from which a longer run of the same kind goes on (run.stage). A stage holds the
+# training state of an RL run at its end, from which a longer run of the same kind goes on (run.stage). `segments/` stays, too:
+# states on the way (`run.segment_steps`), whose checksums `segments.json` lists. A stage holds the
 # folder's lease (flock) while it works, so the same stage started twice is computed once, and a killed process leaves no
 # lock.
 
@@ -32,7 +33,12 @@ from interplay.core.model import UserError
 LOG = logging.getLogger(__name__)
 
 NOT_PAYLOAD = {"record.json", "telemetry.json", "stage.json", "failure.json", "lease", ".snakemake_timestamp", "resume", "state"}
+NOT_PAYLOAD |= {"segments", "segments.json"}  # training states on the way, as the run block asks for them
 NOT_PAYLOAD |= {"report.html"}  # a view: it shows hours and hosts, and `interplay report` makes it again
+
+
+STUDIES, SHIPPED = "studies", Path("data/bases")
+"""Where finished stages are kept once more: in results/, with each study that used them, and next to it, with the project."""
 
 
 def folder(results: Path, kind: str, digest: str) -> Path:

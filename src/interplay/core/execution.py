@@ -3,6 +3,7 @@ those of the stage, and how it stops on a signal."""
 
 import contextlib
 import gc
+import os
 import signal
 import sys
 import time
@@ -80,6 +81,12 @@ class Run(Model):
     """Memory of vLLM's key-value cache; with engine vllm."""
     save_minutes: NotNegative = 1.0
     """Minutes between saves to resume/."""
+    segment_steps: Natural = 0
+    """Steps between the training states whose checksums `segments.json` lists, so that `interplay verify --segments` can make a
+    run again from one of them to the next; 0: none, and a run is made again whole."""
+    keep_segments: bool = True
+    """With segment_steps: also keep these states (weights and optimiser, about three times the weights each) in segments/. false:
+    checksums alone, so that a segment is made again from the start of its run."""
     keep_state: bool = True
     """Keep an RL run's final training state (three times its weights) with the record, so that a longer run goes on from it."""
     path: str | None = None
@@ -266,34 +273,40 @@ Agree = Callable[[tuple[bool, bool]], tuple[bool, bool]]
 """All-reduce of the flags (stop requested, save due) over the processes of a stage."""
 
 
+STOP_STEP = "INTERPLAY_STOP_STEP"
+"""Environment variable: a step after which a training run saves and stops. For one segment of a run, made again."""
+
+
 class Saves:
-    """Save points of a loop: every `minutes`, and after a signal. With several processes `agree` makes all of them save and stop
-    at the same step."""
+    """Save points of a loop: every `minutes`, every `steps` where that is not 0, and after a signal. With several processes
+    `agree` makes all of them save and stop at the same step."""
 
-    def __init__(self, minutes: float, agree: Agree | None = None) -> None:
+    def __init__(self, minutes: float, agree: Agree | None = None, steps: int = 0) -> None:
         self.seconds, self.last = minutes * 60, time.monotonic()
-        self.agree, self.asked = agree, False
+        self.agree, self.asked, self.ends = agree, False, False
+        self.steps, self.stop_step = steps, int(os.environ.get(STOP_STEP, 0))
 
-    def due(self) -> bool:
-        """Whether to save now."""
+    def due(self, step: int = 0) -> bool:
+        """Whether to save now, after a step of 1, 2, ..."""
         asked, late = _STATE.asked, time.monotonic() - self.last >= self.seconds
         if self.agree:
             asked, late = self.agree((asked, late))
             self.asked = asked
-        return asked or late
+        self.ends = bool(step) and step == self.stop_step
+        return asked or late or self.ends or bool(step and self.steps and step % self.steps == 0)
 
     def made(self, where: str) -> None:
         """Called after a save at `where`, such as `step 3 of 40`. Raises StoppedError after a signal."""
         self.last = time.monotonic()
-        if self.asked if self.agree else _STATE.asked:
+        if self.ends or (self.asked if self.agree else _STATE.asked):
             raise StoppedError(f"stopped at {where}")
 
 
 @contextlib.contextmanager
-def save_points(minutes: float, agree: Agree | None = None) -> Iterator[Saves]:
+def save_points(minutes: float, agree: Agree | None = None, steps: int = 0) -> Iterator[Saves]:
     """Signals are deferred within it until the loop has saved."""
     with defer_signals():
-        yield Saves(minutes, agree)
+        yield Saves(minutes, agree, steps)
 
 
 @contextlib.contextmanager

@@ -52,7 +52,7 @@ def evaluate_model(
     where a signal ends the stage before the last shard."""
     torch.set_num_threads(how.threads)
     pool, kept = sets.load_pool([inputs["data"]]), out / "resume" / "shards"
-    size = max(1, how.engine_batch // spec.num_samples) * SHARD_BATCHES
+    size = shard_size(spec.num_samples, how.engine_batch)
     if missing := remaining_shards(kept, len(pool.rows), size):
         _sample(spec, inputs["model"], pool, kept, missing, out, how, stack)
         if left := len(remaining_shards(kept, len(pool.rows), size)):
@@ -230,6 +230,11 @@ def answers_by_turn(table: pa.Table, max_turns: int) -> dict[str, Any]:
 # killed evaluation does not repeat them, even if batch size and number of processes change on resume.
 #
 # A file `<start>-<stop>.parquet` has the samples of the problems start..stop-1 of the set.
+
+
+def shard_size(num_samples: int, engine_batch: int) -> int:
+    """Problems of a shard: whole engine batches of samples."""
+    return max(1, engine_batch // num_samples) * SHARD_BATCHES
 
 
 def finished_shards(folder: Path) -> list[range]:

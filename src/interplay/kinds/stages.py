@@ -2,9 +2,11 @@
 value` pairs, and what they cost."""
 
 import hashlib
-from collections.abc import Callable, Mapping
-from typing import Any, get_args
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple, get_args
 
+from interplay.core import artifact
 from interplay.core.digest import canonical, canonical_json, first_name
 from interplay.core.model import KeyPlace, Model, Since, UserError, models_in, parse_model
 from interplay.kinds.formulas import Cost
@@ -65,6 +67,34 @@ def _fits(value: dict[str, Any], model: type[Model]) -> bool:
     required = {name for name, field in model.model_fields.items() if field.is_required()}
     names = _present_names(model)
     return required <= {names.get(key, key) for key in value} <= set(model.model_fields)
+
+
+class Numerics(NamedTuple):
+    """How the bytes of a result depend on the machine."""
+
+    name: str
+    holds: str
+    """What is known of them; nothing claims more."""
+
+
+def numerics_class(record: Mapping[str, Any]) -> Numerics:
+    """Of a finished stage, by its record: what computed it, in which precision, and whether in a stack."""
+    spec = record["spec"]
+    engine, dtype, how = spec.get("engine", "native"), spec.get("dtype"), artifact.numerics_of(dict(record))
+    if own := sorted(str(value) for key, value in flat_leaves(spec).items() if key.rpartition(".")[2] == "function" and value):
+        return Numerics(f"own code, {own[0]}", "its code decides; nothing is proven of it")
+    if engine != "native":
+        return Numerics(f"{engine}, {dtype}", "the engine's kernels decide; its samples are not proven to repeat elsewhere")
+    if dtype is None:
+        return Numerics("no model", "computed without the products of a model; no difference between machines is known")
+    if spec.get("numerics") == "exact":
+        return Numerics(
+            "int8, exact", "equal with any batches, threads, processes and x86-64 instructions tested (docs/numerics.md)"
+        )
+    if dtype == "int8":
+        return Numerics("int8, fast", "equal with any number of threads; on other processors, run blocks or libraries not proven")
+    alone = "rounding depends on which stages shared the stack" if how != "alone" else "equal on one kind of processor"
+    return Numerics(f"{dtype}, {how}", f"{alone}, with the same run block and libraries; on others not proven")
 
 
 # Specs as flat `dotted.key: value` pairs: what people compare and what tables show.
@@ -204,3 +234,40 @@ def planned_size(digest: str, stages: Mapping[str, Mapping[str, Any]]) -> int:
     if stage["spec"].get("size") is not None:
         return int(stage["spec"]["size"])
     return sum(planned_size(dep, stages) for role, dep in stage["deps"].items() if role.startswith("data."))
+
+
+# One digest, two contents: what another store holds under the digest of a stage that is here.
+
+
+def other_contents(results: Path, out: Path) -> Iterator[str]:
+    """One digest, two contents: other records of a finished stage, kept with a study or with the project, that list other files
+    or metrics than its own."""
+    kept = (results / artifact.STUDIES).glob(f"*/records/{out.parent.name}/{out.name}/record.json")
+    shipped = results.parent / artifact.SHIPPED / out.parent.name / out.name / "record.json"
+    for path in [*sorted(kept), *([shipped] if shipped.exists() else [])]:
+        if said := differing_records(out, path.parent):
+            yield said
+
+
+def differing_records(one: Path, other: Path) -> str:
+    """In what two records of one digest differ, in one line; empty where both have the same content. Light files count by their
+    rows: scores that were committed are written anew."""
+    known = [artifact.record(folder) for folder in (one, other)]
+    names = sorted(key for key in leaf_differences(*(each["metrics"] for each in known)))
+    files = dict.fromkeys(name for each in known for name in each["files"])
+    unlike = [name for name in files if known[0]["files"].get(name) != known[1]["files"].get(name)]
+    unlike = [name for name in unlike if not _same_rows(one / name, other / name)]
+    if not (names or unlike):
+        return ""
+    each = " and ".join(f"{at} ({numerics_class(record).name})" for at, record in zip((one, other), known, strict=True))
+    what = ", ".join([*unlike, *names][:3]) + (" and more" if len(unlike) + len(names) > 3 else "")
+    return f"{one.parent.name}/{one.name}: one digest, two contents: {each} differ in {what}; keep one, remove the other"
+
+
+def _same_rows(one: Path, other: Path) -> bool:
+    """Of two tables."""
+    if one.suffix != ".parquet" or not (one.exists() and other.exists()):
+        return False
+    import pyarrow.parquet as pq  # not for a plan
+
+    return bool(pq.read_table(one).equals(pq.read_table(other)))

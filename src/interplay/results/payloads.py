@@ -2,6 +2,7 @@
 their records."""
 
 import contextlib
+import hashlib
 import os
 import shutil
 import subprocess
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from interplay.core import artifact, model
-from interplay.kinds.stages import rehashed
+from interplay.kinds.stages import numerics_class, rehashed
 from interplay.kinds.table import KINDS, read_by
 from interplay.study.plan import Plan, Stage, flat_name
 
@@ -27,9 +28,8 @@ from interplay.study.plan import Plan, Stage, flat_name
 # pre-train just these. They replace their stage as a kept record does, payload included.
 
 
-STUDIES, PLAN = "studies", "plan.json"
-SHIPPED = Path("data/bases")
-"""Next to results/."""
+STUDIES, SHIPPED = artifact.STUDIES, artifact.SHIPPED
+PLAN = "plan.json"
 Content = Path | bytes
 """A file to copy, or bytes to write."""
 
@@ -231,6 +231,16 @@ def stored_folders(folders: Iterable[Path]) -> set[Path]:
     """Those of these folders that DVC's pointers list, whether the bytes are here or not."""
     with _files() as files:
         return {folder for folder in folders if files.exists(folder.as_posix())}
+
+
+def stored_otherwise(folders: Iterable[Path]) -> dict[Path, str]:
+    """One digest, two contents: those of these finished artifacts, all of which are stored, whose record here is not the stored
+    one, with the numerics of the one here. Downloads nothing but lists of files."""
+    with _files() as files:
+        known = {folder / "record.json": files.info((folder / "record.json").as_posix()).get("dvc_info") for folder in folders}
+    stored = {path: info["md5"] for path, info in known.items() if info}
+    unlike = [path.parent for path, md5 in stored.items() if hashlib.md5(path.read_bytes()).hexdigest() != md5]
+    return {folder: numerics_class(artifact.record(folder)).name for folder in unlike}
 
 
 @contextlib.contextmanager

@@ -15,7 +15,7 @@ from interplay.core import artifact, execution
 from interplay.core.metrics import aligned, clock, pairs, quantity, read_telemetry, short, size
 from interplay.core.model import UserError, nearest_name
 from interplay.data.sets import Choice, find_groups, open_kept, rows_at
-from interplay.kinds.stages import flat_leaves, non_default_leaves
+from interplay.kinds.stages import flat_leaves, non_default_leaves, numerics_class, other_contents
 from interplay.kinds.table import makes
 from interplay.tasks.transcripts import MARK
 
@@ -184,8 +184,8 @@ def stage_card(digest: str, step: int | None, stages: Stages, locks: list[str], 
     record = artifact.record(out) if now.name == "done" else None
     if record:
         blocks.append(["metrics", *_metrics(stage["kind"], record["metrics"])])
-        if "numerics" in record:
-            blocks.append([f"numerics {record['numerics']}: rounding depends on which stages shared the stack"])
+        numerics = numerics_class(record)
+        blocks.append([f"numerics  {numerics.name}: {numerics.holds}", *other_contents(results, out)])
     if known := read_telemetry(out):
         blocks.append(["telemetry", *telemetry_lines(known)])
     if record:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from interplay.core import artifact, references
 from interplay.core.metrics import clock, quantity, read_telemetry, short
+from interplay.kinds.stages import Numerics, numerics_class, other_contents
 from interplay.kinds.table import KINDS
 from interplay.report.spec import ReportArm, ReportSpec
 
@@ -28,6 +29,22 @@ class Provenance(NamedTuple):
     def done(self, digest: str) -> bool:
         """Whether the stage has a record."""
         return "metrics" in self.stages.get(digest, {})
+
+
+def two_contents(folders: Iterable[Path]) -> list[str]:
+    """One digest with two contents, among finished stages."""
+    return [line for out in folders if artifact.done(out) for line in other_contents(out.parent.parent, out)]
+
+
+def numerics_lines(of: Provenance) -> list[str]:
+    """How the bytes of the finished stages depend on the machine: a line for each class, with the kinds and numbers of stages."""
+    found: dict[Numerics, dict[str, int]] = {}
+    for digest, stage in of.stages.items():
+        if of.done(digest):
+            kinds = found.setdefault(numerics_class(stage), {})
+            kinds[stage["kind"]] = kinds.get(stage["kind"], 0) + 1
+    each = {one: ", ".join(f"{count} {kind}" for kind, count in of_kind.items()) for one, of_kind in found.items()}
+    return [f"{one.name} ({kinds}): {one.holds}" for one, kinds in sorted(each.items())]
 
 
 def of_plan(stages: Mapping[str, Mapping[str, Any]], results: Path, why: Mapping[str, str]) -> Provenance:

@@ -4,8 +4,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from interplay.core import artifact, model
+from interplay.kinds import stages
 from interplay.report.draw import figures
 from interplay.report.figure_spec import PLAIN, SPENT, Figure
+from interplay.report.spec import ReportSpec
 from interplay.report.stats import budget, contrast, estimate, frame
 from interplay.report.write import latex, tables, text
 from interplay.study.plan import Plan
@@ -77,6 +79,25 @@ def write_answers(made: Answer, out: Path) -> None:
             artifact.write_atomic(out / "figures" / f"{name}.svg", drawing.svg)
         if drawing.notes:
             artifact.write_atomic(out / "figures" / f"{name}.txt", "".join(f"{note}\n" for note in drawing.notes).encode())
+
+
+def differing_answers(spec: dict[str, Any], inputs: dict[str, Path], out: Path, scratch: Path) -> list[str]:
+    """Verdicts, tables and budgets of a finished report that are not those of its inputs' scores, a line for each file and one
+    for the record. They are made again in an empty folder; figures are not drawn again."""
+    known = ReportSpec.model_validate({**spec, "figures": {}})
+    made, record, found = answer_study(frame.read_results(known, inputs)), artifact.record(out), list[str]()
+    write_answers(made, scratch)
+    artifact.write_json(scratch / ".metrics", record_metrics(made))
+    changed = stages.leaf_differences(record["metrics"], artifact.read_json(scratch / ".metrics"))
+    for key, (before, now) in list(changed.items())[:1]:
+        found.append(f"{out / 'record.json'}: {key} is {before!r}, by the scores {now!r}")
+    for name in [path.relative_to(scratch) for path in sorted(scratch.rglob("*")) if path.is_file()]:
+        if (out / name).exists() and (out / name).read_bytes() != (scratch / name).read_bytes():
+            lines = [(folder / name).read_text().splitlines() for folder in (out, scratch)]
+            at = next((n for n, pair in enumerate(zip(*lines, strict=False)) if pair[0] != pair[1]), min(map(len, lines)))
+            before, now = ((of[at : at + 1] or ["its end"])[0].strip() for of in lines)
+            found.append(f"{out / name}: line {at + 1} is {before!r}, by the scores {now!r}")
+    return found
 
 
 def record_metrics(made: Answer) -> dict[str, Any]:

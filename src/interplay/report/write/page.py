@@ -162,7 +162,7 @@ def _render(made: answers.Answer, of: provenance.Provenance, gaps: list[Gap]) ->
             spec=spec,
             gaps=gaps,
             headline=lead,
-            caveats=notes.caveats_of(made.results, frame.arms(spec)),
+            caveats=(*notes.caveats_of(made.results, frame.arms(spec)), *provenance.two_contents(made.results.folders.values())),
             facts=_facts(made, of),
             claims=headline.forest_rows(made),
             few=f"A verdict needs {contrast.LEAST_BASES} bases: list the stage of the base under seeds.vary." if few else "",
@@ -187,6 +187,7 @@ def _render(made: answers.Answer, of: provenance.Provenance, gaps: list[Gap]) ->
             arms=chain.arm_rows(made.results),
             overlaps=chain.set_overlaps(made.results),
             environment=surroundings.versions(),
+            numerics=provenance.numerics_lines(of),
         )
     )
 
