@@ -11,6 +11,7 @@ linear. A fixed cost (an import) lowers it.
 
 import argparse
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -34,12 +35,21 @@ claims:
 """
 """More of the study than its plan needs."""
 CHOSEN = ("--config", "study=many", "scale=smoke")
+BY_CALLS = """
+import sys
+from snakemake_logger_plugin_mlflow import bulk
+from interplay.cli import main
+bulk.fits = lambda database: False
+sys.exit(main(["track", "sync", "many", "--scale", "smoke", "--to", "sqlite:///calls.db"]))
+"""
+"""The first mirror without its inserts of many rows at once (`snakemake_logger_plugin_mlflow.bulk`)."""
 COMMANDS = {
     "plan": ("interplay", "plan", "many", "--scale", "smoke"),
     "dry run": ("snakemake", "-n", "-q", "all", "--profile", "local", "--cores", "1", *CHOSEN),
     "page": ("snakemake", "all", "--profile", "local", "--cores", "1", *CHOSEN),
     "nothing to do": ("snakemake", "all", "--profile", "local", "--cores", "1", *CHOSEN),
     "first mirror": ("interplay", "track", "sync", "many", "--scale", "smoke", "--to", "sqlite:///mlflow.db"),
+    "the same by MLflow's calls": (sys.executable, "-c", BY_CALLS),
     "second mirror": ("interplay", "track", "sync", "many", "--scale", "smoke", "--to", "sqlite:///mlflow.db"),
 }
 """In the order in which they are run; `plan` and `dry run` with nothing done, the others with all but the report."""
@@ -84,7 +94,7 @@ def main() -> None:
             for line in table(stages, costs):
                 print(line, flush=True)
     for what, command in COMMANDS.items():
-        print(f"{what}: {' '.join(command)}")
+        print(f"{what}: {' '.join(command)}" if command[-1] != BY_CALLS else f"{what}: `bulk.fits` false")
 
 
 def lay_out_shown(project: Path, size: Size) -> None:
@@ -123,14 +133,16 @@ def finish(project: Path, plan: Plan, made: Path) -> None:
 def table(stages: dict[str, int], costs: dict[str, dict[str, Cost]]) -> Iterator[str]:
     """The lines of the table: CPU seconds, by the clock in brackets, and the growth."""
     heads = [f"{count} stages" + (f", {grown} x {TIMES}" if grown else "") for grown, count in stages.items()]
-    yield f"{'CPU s (by the clock)':22}" + "".join(f"{head:>28}" for head in heads)
+    yield f"{'CPU s (by the clock)':28}" + "".join(f"{head:>28}" for head in heads)
     for what in COMMANDS:
         cells = []
         for grown, cost in costs.items():
             times = TIMES if grown == "samples" else stages[grown] / stages[""]
             growth = f" {cost[what].cpu / costs[''][what].cpu / times:5.2f}" if grown else ""
             cells.append(f"{cost[what].cpu:.1f} ({cost[what].clock:.1f}){growth}")
-        yield f"{what:22}" + "".join(f"{cell:>28}" for cell in cells)
+        yield f"{what:28}" + "".join(f"{cell:>28}" for cell in cells)
+    mirrors = [cost["the same by MLflow's calls"].cpu / cost["first mirror"].cpu for cost in costs.values()]
+    yield f"{'by calls / first mirror':28}" + "".join(f"{ratio:>28.1f}" for ratio in mirrors)
 
 
 if __name__ == "__main__":

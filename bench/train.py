@@ -3,16 +3,20 @@
     OMP_NUM_THREADS=1 PYTHONPATH=src python bench/train.py                                   # 0.86M parameters
     OMP_NUM_THREADS=1 PYTHONPATH=src python bench/train.py --size 10m --tokens 2048          # 10.6M
     OMP_NUM_THREADS=1 PYTHONPATH=src python bench/train.py --size smollm2 --tokens 1024 --rounds 2 --layout length   # 135M
+    OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE PYTHONPATH=src python bench/train.py --second-core --tokens 1024
 
 A step is forward, backward, clipping of the gradient's norm and fused AdamW, on whole problems. This project packs them into rows
 of 256 tokens. A peer is the same model in transformers at {float32, bfloat16 autocast, bfloat16 weights} x {sdpa, eager
 attention}, on a batch of problems of one length, without padding, or on such packed rows, whose positions start anew at
 each problem (transformers makes a block mask of that); with --compile also compiled, on packed rows, whose shape never changes.
+--second-core: instead of the peers, wall time of an int8 step on one core and with a borrowed one, whose thread waits
+passively as in stages; needs two idle cores.
 Each figure is the best of `--rounds`, in which all contestants take turns; tok/s counts tokens without padding per second of CPU
 time, which other work on the machine disturbs less. The GEMM floor is explained in bench/gemm.py."""
 
 import argparse
 import tempfile
+import time
 from collections.abc import Callable
 from contextlib import nullcontext
 from itertools import product
@@ -23,6 +27,7 @@ import numpy as np
 import torch
 from gemm import DTYPES, in_turns, print_floors, quiet, report, training_products  # bench/gemm.py
 
+from interplay.core import execution
 from interplay.core.execution import Run
 from interplay.data import corpus, problems, tokenizer
 from interplay.data.spec import CorpusSpec, ProblemsSpec, TokenizerSpec
@@ -171,6 +176,22 @@ def measure(setting: Setting, rounds: int, layouts: list[str], compiled: bool = 
     return report(in_turns(contestants(setting, layouts, compiled), rounds), floors)
 
 
+def second_core(setting: Setting, rounds: int, steps: int = 20) -> None:
+    """Print the wall time of a step without and with a borrowed core, in turns, and the ratio."""
+    for optimizer in ("adamw", "muon"):
+        step, took = interplay(setting, "int8", optimizer), dict[int, list[float]]({0: [], 1: []})
+        for turn in range(rounds * 2):
+            execution.set_borrowed_cores(turn % 2)
+            step()
+            for _ in range(steps):
+                started = time.perf_counter()
+                step()
+                took[turn % 2].append(1000 * (time.perf_counter() - started))
+        execution.set_borrowed_cores(0)
+        one, two = (sorted(took[count])[len(took[count]) // 10] for count in (0, 1))
+        print(f"  int8, {optimizer}, tenth percentile of a step: {one:.1f} and {two:.1f} ms, ratio {one / two:.2f} (aim 1.6)")
+
+
 def shape_of(size: dict[str, Any]) -> Shape:
     """The decoder of an entry of SIZES."""
     return Shape(
@@ -193,12 +214,16 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--layout", nargs="+", choices=["length", "packed"], default=["length", "packed"], help="of the peers")
     parser.add_argument("--compile", action="store_true", help="peers compiled, too: minutes")
+    parser.add_argument("--second-core", action="store_true", help="one core and two instead of peers")
     args = parser.parse_args()
     torch.set_num_threads(1)
     quiet()
     size = {name: value if getattr(args, name) is None else getattr(args, name) for name, value in SIZES[args.size].items()}
     with tempfile.TemporaryDirectory() as name:
         setting = prepare(Path(name), shape_of(size), size["vocab"], args.tokens)
+        if args.second_core:
+            second_core(setting, args.rounds)
+            return
         measure(setting, args.rounds, args.layout, args.compile)
         if args.size == "0.9m":
             muon = {f"interplay {dtype} with Muon": interplay(setting, dtype, "muon") for dtype in DTYPES}

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
     from sqlalchemy.engine import Connection
 
-VERSIONS = ("3.15.", "3.16.", "3.17.")
-"""Of MLflow, whose calls leave the rows that are inserted here."""
+VERSION = "3.17."
+"""Of MLflow, whose calls leave the rows that are inserted here; another one is written by its calls."""
 SECONDS, PAUSE, MOST_ROWS = 0.5, 0.02, 50_000
 """Between two commits at most, since each waits for the disk; after one, when other processes may write to a SQLite file (each
 tries ten times a second, for 20 s); rows that wait."""
@@ -116,7 +116,7 @@ class Transaction:
         from sqlalchemy.orm import Session
 
         if read_only and self.connection is None and not self.count:
-            with self.usual(read_only=True) as session:
+            with self.usual() as session:
                 yield session
             return
         self.flush()
@@ -335,7 +335,7 @@ def fits(database: "SqlAlchemyStore") -> bool:
     import mlflow
     from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 
-    known = mlflow.__version__.startswith(VERSIONS) and type(database) is SqlAlchemyStore
+    known = mlflow.__version__.startswith(VERSION) and type(database) is SqlAlchemyStore
     return known and all(set(_table(name).columns.keys()) == set(columns.split()) for name, columns in COLUMNS.items())
 
 

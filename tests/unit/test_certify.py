@@ -4,18 +4,22 @@ import hashlib
 import json
 import math
 import random
+import shutil
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
+from lab import Lab
 from safetensors.torch import save_file
 
-from interplay.api import certify
+import interplay
+from interplay import cli
+from interplay.api import certify, single
 from interplay.core import artifact, execution
 from interplay.kinds import stages
-from interplay.optim import optimizer
+from interplay.optim import checkpoint
 from interplay.results import check
 
 STUDIES = 200
@@ -134,25 +138,25 @@ def test_a_training_state_is_listed_and_kept_at_each_multiple_of_segment_steps(t
     saves = execution.Saves(60, steps=how.segment_steps)
     for step in range(1, 6):
         if saves.due(step):
-            optimizer.save_checkpoint(tmp_path / "resume", step, {"w": torch.full((3,), float(step))}, {"tokens": step})
-            optimizer.keep_segment(tmp_path, step, how)
-    listed = optimizer.listed_segments(tmp_path)
+            checkpoint.save_checkpoint(tmp_path / "resume", step, {"w": torch.full((3,), float(step))}, {"tokens": step})
+            checkpoint.keep_segment(tmp_path, step, how)
+    listed = checkpoint.listed_segments(tmp_path)
     assert [one["step"] for one in listed] == [2, 4]
     kept = [tmp_path / "segments" / str(step) for step in (2, 4)]
-    assert [optimizer.state_checksum(folder) for folder in kept] == [one["sha256"] for one in listed]
-    assert optimizer.load_checkpoint(kept[0])[1]["w"].tolist() == [2, 2, 2]  # type: ignore[index]
+    assert [checkpoint.state_checksum(folder) for folder in kept] == [one["sha256"] for one in listed]
+    assert checkpoint.load_checkpoint(kept[0])[1]["w"].tolist() == [2, 2, 2]  # type: ignore[index]
     assert artifact.payload(tmp_path) == []
     # A run that goes on from an earlier save lists what it reaches anew.
-    optimizer.save_checkpoint(tmp_path / "resume", 2, {"w": torch.zeros(3)}, {"tokens": 2})
-    optimizer.keep_segment(tmp_path, 2, execution.Run(segment_steps=2, keep_segments=False))
-    assert [one["step"] for one in optimizer.listed_segments(tmp_path)] == [2]
-    assert optimizer.listed_segments(tmp_path)[0]["sha256"] != listed[0]["sha256"]
+    checkpoint.save_checkpoint(tmp_path / "resume", 2, {"w": torch.zeros(3)}, {"tokens": 2})
+    checkpoint.keep_segment(tmp_path, 2, execution.Run(segment_steps=2, keep_segments=False))
+    assert [one["step"] for one in checkpoint.listed_segments(tmp_path)] == [2]
+    assert checkpoint.listed_segments(tmp_path)[0]["sha256"] != listed[0]["sha256"]
 
 
 def test_the_checksum_of_a_state_leaves_out_whether_it_was_made_in_a_stack(tmp_path: Path) -> None:
     for name, numerics in (("alone", {}), ("stacked", {"numerics": "stacked"}), ("other", {"tokens": 4})):
-        optimizer.save_checkpoint(tmp_path / name, 1, {"w": torch.ones(2)}, {"tokens": 3, **numerics})
-    alone, stacked, other = (optimizer.state_checksum(tmp_path / name) for name in ("alone", "stacked", "other"))
+        checkpoint.save_checkpoint(tmp_path / name, 1, {"w": torch.ones(2)}, {"tokens": 3, **numerics})
+    alone, stacked, other = (checkpoint.state_checksum(tmp_path / name) for name in ("alone", "stacked", "other"))
     assert alone == stacked != other
 
 
@@ -172,7 +176,8 @@ def test_the_step_of_the_environment_ends_a_run(monkeypatch: pytest.MonkeyPatch)
     [
         ({"dtype": "float32"}, {}, "float32, alone"),
         ({"dtype": "bfloat16"}, {"numerics": "stacked"}, "bfloat16, stacked"),
-        ({"dtype": "int8", "engine": "native"}, {}, "int8, order-free"),
+        ({"dtype": "int8", "engine": "native", "numerics": "fast"}, {}, "int8, fast"),
+        ({"dtype": "int8", "numerics": "exact"}, {}, "int8, exact"),
         ({"dtype": "float32", "engine": "vllm"}, {}, "vllm, float32"),
         ({"dtype": "bfloat16", "engine": "hf"}, {}, "hf, bfloat16"),
         ({"dtype": "int8", "verify": {"own": {"function": "judge.py:f"}}}, {}, "own code, judge.py:f"),
@@ -182,7 +187,7 @@ def test_the_step_of_the_environment_ends_a_run(monkeypatch: pytest.MonkeyPatch)
 def test_the_numerics_class_of_a_record_claims_what_is_known(spec: dict, more: dict, name: str) -> None:
     found = stages.numerics_class({"spec": spec, **more})
     assert found.name == name
-    assert ("proven" in found.holds) == (name.split(",")[0] not in ("int8", "no model"))
+    assert ("proven" in found.holds) == (name not in ("int8, exact", "no model")), "what is not tested is said to be unproven"
 
 
 def test_a_file_that_is_no_certificate_is_refused(tmp_path: Path) -> None:
@@ -191,3 +196,43 @@ def test_a_file_that_is_no_certificate_is_refused(tmp_path: Path) -> None:
         file.write_text(content)
         with pytest.raises(artifact.UserError, match=r"certificate\.json: not "):
             certify.read_certificate(file)
+
+
+# -- one digest, two contents ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]:
+    """A finished stage, and the same digest in another tree with another metric and another file."""
+    monkeypatch.chdir(tmp_path)
+    lab, other = Lab(tmp_path), Lab(tmp_path / "other")
+    stage = next(stage for stage in lab.plan().stages.values() if stage.kind == "pretrain")
+    for each, metric in ((lab, 1.5), (other, 2.5)):
+        out = each.finish(stage)
+        (out / "payload.bin").write_bytes(str(metric).encode())
+        artifact.finish(out, stage.identity(), {"loss": metric})
+    return lab.out(stage), other.out(stage)
+
+
+def test_a_kept_record_with_another_content_is_reported_by_verify_show_and_load(
+    apart: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    here, there = apart
+    assert cli.main(["verify", here.name]) == 0
+    kept = Path("results/studies/quickstart.smoke/records/pretrain") / here.name
+    shutil.copytree(there, kept)
+    capsys.readouterr()
+    line = f"pretrain/{here.name}: one digest, two contents: results/pretrain/{here.name} (float32, alone) and {kept}"
+    for command, code in (("verify", 1), ("show", 0)):
+        assert cli.main([command, here.name]) == code
+        assert f"{line} (float32, alone) differ in payload.bin, loss; keep one, remove the other" in capsys.readouterr().out
+    with pytest.warns(UserWarning, match="one digest, two contents"):
+        interplay.load("quickstart", "smoke")
+
+
+def test_an_artifact_with_another_content_is_not_adopted(apart: tuple[Path, Path]) -> None:
+    here, there = apart
+    before = (here / "record.json").read_bytes()
+    with pytest.raises(artifact.UserError, match=r"one digest, two contents: .* differ in payload\.bin, loss"):
+        single.adopt_artifacts(there, Path("results"), False)
+    assert (here / "record.json").read_bytes() == before

@@ -19,7 +19,7 @@ from interplay.core.execution import Run
 from interplay.core.model import KeyPlace, UserError, parse_model
 from interplay.data import batches
 from interplay.data.batches import Prefetcher
-from interplay.optim import distributed, optimizer
+from interplay.optim import checkpoint, distributed
 from interplay.run.graph import Graph
 from interplay.train import lm
 from interplay.train.loop import Throughput
@@ -82,12 +82,12 @@ def test_slices_of_any_number_of_processes_join_to_whole_tensors(tmp_path: Path)
         save_file({**part, **({"step": whole["step"]} if rank == 0 else {})}, tmp_path / f"7.{rank}of3.safetensors")
     names = [f"7.{rank}of3.safetensors" for rank in range(3)]
     write_json(tmp_path / "state.json", {"step": 7, "tensors": names, "state": {"tokens": 5}})
-    found = optimizer.load_checkpoint(tmp_path)
+    found = checkpoint.load_checkpoint(tmp_path)
     assert found is not None
     assert (found[0], found[2]) == (7, {"tokens": 5})
     assert found[1].keys() == whole.keys()
     assert all(torch.equal(found[1][name], value) for name, value in whole.items())
-    optimizer.save_checkpoint(tmp_path, 8, found[1], found[2])
+    checkpoint.save_checkpoint(tmp_path, 8, found[1], found[2])
     assert sorted(path.name for path in tmp_path.iterdir()) == ["8.safetensors", "state.json"]
 
 

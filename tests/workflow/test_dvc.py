@@ -200,6 +200,21 @@ def test_what_calibrating_measured_does_not_stop_the_next_pull(clone: Clone) -> 
     clone.must("dvc", "pull")
 
 
+def test_one_digest_with_two_contents_is_reported_by_pull_and_left_alone(clone: Clone) -> None:
+    clone.must("dvc", "pull")
+    path = next(clone.folder.glob("results/pretrain/*/record.json"))
+    made_elsewhere = path.read_text().replace('"float32"', '"float32" ')
+    path.unlink()  # a link into the cache, perhaps
+    path.write_text(made_elsewhere)
+    (path.parent / "model/model.safetensors").unlink()
+    pulled = clone.run("interplay", "store", "pull", "quickstart")
+    assert pulled.returncode == 2
+    said = f"results/pretrain/{path.parent.name}: one digest, two contents: made here (float32, alone), and the store has another"
+    assert said in pulled.stdout
+    assert path.read_text() == made_elsewhere
+    assert not (path.parent / "model/model.safetensors").exists()
+
+
 @pytest.mark.slow
 def test_a_missing_payload_that_the_remote_has_is_fetched_before_the_first_job(clone: Clone, origin: Clone) -> None:
     clone.must("dvc", "pull")

@@ -162,6 +162,9 @@ INLINE void mix_values(const float *weights, long width, const float *v, long st
     float_product(weights + run->before, width, 1, v + run->first * stride, stride, count, size, own, out, size, run->before > 0);
 }
 
+// How many items, heads of runs, a thread takes at once: whole runs where there are many, whose rows lie in its cache.
+INLINE long chunk_of(const Attention *a, long runs) { return runs > 8 ? a->shared : 1; }
+
 // mixed (rows, heads * size), and per row and head the peak of its scores. Few queries at a time, so that little beyond the last key
 // that they see is computed.
 void attention_forward(const Attention *shape, const Run *runs, const float *q, const float *k, const float *v, float *mixed,
@@ -172,7 +175,7 @@ void attention_forward(const Attention *shape, const Run *runs, const float *q, 
     {
         float *keys = floats(longest * a.size), *queries = floats(FEW * a.size), *weights = floats(FEW * longest);
         float *out = floats(FEW * a.size), inverse[FEW];
-#pragma omp for schedule(dynamic)
+#pragma omp for schedule(dynamic, chunk_of(&a, a.runs))
         for (long item = 0; item < a.runs * a.shared; item++) {
             const Run *run = runs + item / a.shared;
             const long head = item % a.shared, padded = round_up(run->before + run->count);
@@ -282,7 +285,7 @@ void attention_backward(const Attention *shape, const Run *runs, const float *q,
 #pragma omp parallel
     {
         Scratch s = scratch_of(longest, a.size);
-#pragma omp for schedule(dynamic)
+#pragma omp for schedule(dynamic, chunk_of(&a, a.runs / together))
         for (long item = 0; item < a.runs / together * a.shared; item++)
             for (long r = item / a.shared * together; r < (item / a.shared + 1) * together; r++)
                 run_backward(&a, runs + r, item % a.shared, q, k, v, peaks, dmixed, dq, dk, dv, prefixes, &s);

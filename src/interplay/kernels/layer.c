@@ -99,7 +99,7 @@ static void weight_gradient(Columns left, Columns right, const Blocks *blocks, v
     const long chunk = 48;
     const int exact = blocks->largest != 0;
     float *own = exact ? floats(chunk * right.width) : 0;
-#pragma omp for schedule(static) nowait
+#pragma omp for schedule(dynamic) nowait
     for (long n = 0; n < left.width; n += chunk)
         for (long block = 0; block < blocks->count; block++) {
             const long place = block * GRADIENT_ROWS, count = rows_of(blocks, block), rows = smaller_of(chunk, left.width - n);
@@ -244,7 +244,7 @@ void before_backward(const Heads *heads, const Rope *rope, const float *x, const
         float *of_left = zeros(columns), *of_right = zeros(h.width);
         float *own = floats(FORWARD_ROWS * again.columns), *own_scale = floats(FORWARD_ROWS);
         uint8_t *quantised = bytes(GRADIENT_ROWS * columns), *own_quantised = bytes(FORWARD_ROWS * h.width);
-#pragma omp for schedule(static)
+#pragma omp for schedule(dynamic)
         for (long block = 0; block < blocks->count; block++) {
             const long first = blocks->first[block], count = rows_of(blocks, block);
             for (long part = 0; part < count; part += FORWARD_ROWS) {
@@ -363,7 +363,7 @@ void after_backward(const Mlp *mlp, const float *dy, const float *mixed, const f
         float *peaks = zeros(widest), *gated_peaks = zeros(s.hidden), *mixed_peaks = zeros(s.mixed);
         uint8_t *quantised = bytes(GRADIENT_ROWS * widest), *own_quantised = bytes(FORWARD_ROWS * s.width);
         uint8_t *of_given = bytes(GRADIENT_ROWS * s.width);
-#pragma omp for schedule(static)
+#pragma omp for schedule(dynamic)
         for (long block = 0; block < blocks->count; block++) {
             const long first = blocks->first[block], count = rows_of(blocks, block);
             const float *given = dy + first * s.width, *row = middle + first * s.width;
@@ -402,8 +402,8 @@ void after_backward(const Mlp *mlp, const float *dy, const float *mixed, const f
             product((Left){of_given, scale, s.width, 4}, w_out.input, count, s.width, dmixed + first * s.mixed, s.mixed, 0);
         }
         weight_gradient(of_y, of_gated, blocks, ddown);
-        weight_gradient(of_gates, of_normed, blocks, dgate_up);
         weight_gradient(of_x, of_mixed, blocks, dout);
+        weight_gradient(of_gates, of_normed, blocks, dgate_up);
         free(wide), free(half), free(narrow), free(scale), free(gates_scale), free(own), free(own_scale), free(peaks), free(gated_peaks);
         free(mixed_peaks), free(quantised), free(own_quantised), free(of_given);
     }

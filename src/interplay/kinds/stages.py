@@ -87,8 +87,12 @@ def numerics_class(record: Mapping[str, Any]) -> Numerics:
         return Numerics(f"{engine}, {dtype}", "the engine's kernels decide; its samples are not proven to repeat elsewhere")
     if dtype is None:
         return Numerics("no model", "computed without the products of a model; no difference between machines is known")
+    if spec.get("numerics") == "exact":
+        return Numerics(
+            "int8, exact", "equal with any batches, threads, processes and x86-64 instructions tested (docs/numerics.md)"
+        )
     if dtype == "int8":
-        return Numerics("int8, order-free", "sums of integers, equal with any threads and on each x86-64 instruction set tested")
+        return Numerics("int8, fast", "equal with any number of threads; on other processors, run blocks or libraries not proven")
     alone = "rounding depends on which stages shared the stack" if how != "alone" else "equal on one kind of processor"
     return Numerics(f"{dtype}, {how}", f"{alone}, with the same run block and libraries; on others not proven")
 

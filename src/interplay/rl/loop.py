@@ -17,7 +17,7 @@ from interplay.core.metrics import Metrics, Progress, read, telemetry
 from interplay.data import sets, tokenizer as text
 from interplay.kernels import exact
 from interplay.model import decoder, device, folder
-from interplay.optim import distributed, optimizer
+from interplay.optim import checkpoint, distributed, optimizer
 from interplay.rl import continuation, draw, edits, records, sampler, samplers
 from interplay.rl.advantages import advantages, critic, cut_segments, update_baselines
 from interplay.rl.batch import Batch, Memory, StepContext, join, offsets, seams_of, take
@@ -189,19 +189,19 @@ def assembled(
 
 def restored(world: draw.TrainerState, learner: Learner, out: Path) -> int:
     """Put both into the state that was saved last; returns the steps that it has behind it, 0 where none was."""
-    saved = optimizer.load_checkpoint(out / "resume" / "state")
+    saved = checkpoint.load_checkpoint(out / "resume" / "state")
     if saved is None:
         return 0
     done, tensors, state = saved
     world.numerics = world.numerics or state.get("numerics", "")
-    optimizer.restore_training(tensors, learner.policy, learner.optimizers)
-    world.sampler.load_state_dict(state["sampler"], optimizer.with_prefix(tensors, SAMPLER))
-    memory = optimizer.with_prefix(tensors, MEMORY)
+    checkpoint.restore_training(tensors, learner.policy, learner.optimizers)
+    world.sampler.load_state_dict(state["sampler"], checkpoint.with_prefix(tensors, SAMPLER))
+    memory = checkpoint.with_prefix(tensors, MEMORY)
     world.memory.load(state.get("memory", {}), memory)  # a state may be older than the memory
     if world.critic:
-        world.critic.load(optimizer.with_prefix(tensors, CRITIC))
+        world.critic.load(checkpoint.with_prefix(tensors, CRITIC))
     if learner.lagged:
-        learner.lagged.copy.load_state_dict(optimizer.with_prefix(tensors, LAGGED))
+        learner.lagged.copy.load_state_dict(checkpoint.with_prefix(tensors, LAGGED))
     return done
 
 
@@ -225,7 +225,7 @@ def train_steps(world: draw.TrainerState, learner: Learner, out: Path, how: exec
             if step < spec.steps and saves.due(step):
                 metrics.sync()
                 save(world, learner, out / "resume", step)
-                optimizer.keep_segment(out, step, how)
+                checkpoint.keep_segment(out, step, how)
                 saves.made(f"step {step} of {spec.steps}")
     if spec.steps > done:
         per_step = (world.clock() - started) / (spec.steps - done)
@@ -239,14 +239,14 @@ def save(world: draw.TrainerState, learner: Learner, resume: Path, step: int) ->
     """Make the state after `step` the one to go on from."""
     numerics = {"numerics": world.numerics} if world.numerics else {}
     state = {"sampler": world.sampler.state_dict(), "memory": world.memory.notes, **numerics}
-    tensors = optimizer.training_tensors(learner.policy, learner.optimizers)
+    tensors = checkpoint.training_tensors(learner.policy, learner.optimizers)
     tensors |= {SAMPLER + name: tensor for name, tensor in world.sampler.tensors().items()}
     tensors |= {MEMORY + name: tensor for name, tensor in world.memory.tensors.items()}
     if world.critic:
         tensors |= {CRITIC + name: tensor for name, tensor in world.critic.tensors().items()}
     if learner.lagged:
         tensors |= {LAGGED + name: parameter for name, parameter in learner.lagged.copy.named_parameters()}
-    optimizer.save_checkpoint(resume / "state", step, tensors, state)
+    checkpoint.save_checkpoint(resume / "state", step, tensors, state)
 
 
 def one_step(world: draw.TrainerState, learner: Learner, out: Path, step: int, seconds: dict[str, float]) -> dict[str, float]:
