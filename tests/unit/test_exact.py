@@ -238,7 +238,7 @@ def test_a_gradient_beyond_the_range_of_exact_sums_ends_the_run() -> None:
     [
         ({"dtype": "float32"}, "does not cover dtype = float32"),
         ({"nll": True}, "does not cover nll"),
-        ({"engine": "hf"}, "the engine hf"),
+        ({"engine": "hf"}, "does not cover engine = hf"),
     ],
 )
 def test_what_is_not_covered_is_refused(spec: dict[str, Any], said: str) -> None:
