@@ -98,7 +98,7 @@ def test_parts_that_follow_the_micro_batch_are_noticed(
     place: Path, expected: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Blocks from the first row of a pass on, as numerics: fast has them."""
-    monkeypatch.setattr(lm.exact, "unit_blocks", lambda rows: layers.fixed_blocks(sum(rows)).first)
+    monkeypatch.setattr(lm.exact, "unit_blocks", lambda rows: exact.fixed_blocks(sum(rows)).first)
     found = [cases.made(place, "sft", "exact", STEPS, **run) for run in (SMALL, {})]
     assert found[0]["model"] != found[1]["model"]
 

@@ -7,7 +7,7 @@ added in float64 without rounding, as long as their sum stays below 2^14 (`Sums.
 import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -121,6 +121,39 @@ def unit_blocks(rows: Sequence[int]) -> Tensor:
 
 
 EXP, EXP_LESS_ONE, LOG_SIGMOID, SIGMOID = range(4)
+
+
+class Blocks(NamedTuple):
+    """Blocks of rows whose parts of a gradient are made each by itself (kernels/common.h), and where these are added up."""
+
+    first: Tensor
+    """(B + 1,) int64: where each begins, and their end."""
+    sums: Sums | None = None
+    """None: blocks are added in their order, in float32, and the pass has a gradient of its own."""
+    place: str = ""
+    """Of a layer among the sums."""
+
+    def gradient(self, name: str, *shape: int) -> Tensor:
+        """Where the gradient of a weight of this shape goes."""
+        return torch.empty(shape) if self.sums is None else self.sums.parts[self.place + name]
+
+    def largest(self) -> Tensor | None:
+        """Of sums the largest part so far."""
+        return self.sums.largest if self.sums else None
+
+    def given(self) -> library.Blocks:
+        """As kernels take them."""
+        largest = self.largest()
+        return library.Blocks(len(self.first) - 1, self.first.data_ptr(), None if largest is None else largest.data_ptr())
+
+    def found(self, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
+        """What autograd is given of these: nothing where they are sums."""
+        return gradients if self.sums is None else (None,) * len(gradients)
+
+
+def fixed_blocks(rows: int) -> Blocks:
+    """Blocks of a pass from its first row on, wherever a sequence begins."""
+    return Blocks(torch.tensor([*range(0, rows, BLOCK_ROWS), rows]))
 
 
 def _computed(function: int, x: Tensor) -> Tensor:

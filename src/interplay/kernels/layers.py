@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from interplay.kernels import library
-from interplay.kernels.exact import BLOCK_ROWS, Sums
+from interplay.kernels.exact import Blocks, Sums, fixed_blocks
 from interplay.kernels.library import LANES, Attention, Heads, Mlp, Rope, call
 
 
@@ -33,39 +32,6 @@ def _pack(matrix: Tensor, gradient: bool) -> Tensor:
     buffer = torch.empty(size, dtype=torch.uint8)
     call("pack_matrix", matrix.contiguous(), rows, columns, gradient, buffer)
     return buffer
-
-
-class Blocks(NamedTuple):
-    """Blocks of rows whose parts of a gradient are made each by itself (kernels/common.h), and where these are added up."""
-
-    first: Tensor
-    """(B + 1,) int64: where each begins, and their end."""
-    sums: Sums | None = None
-    """None: blocks are added in their order, in float32, and the pass has a gradient of its own."""
-    place: str = ""
-    """Of a layer among the sums."""
-
-    def gradient(self, name: str, *shape: int) -> Tensor:
-        """Where the gradient of a weight of this shape goes."""
-        return torch.empty(shape) if self.sums is None else self.sums.parts[self.place + name]
-
-    def largest(self) -> Tensor | None:
-        """Of sums the largest part so far."""
-        return self.sums.largest if self.sums else None
-
-    def given(self) -> library.Blocks:
-        """As kernels take them."""
-        largest = self.largest()
-        return library.Blocks(len(self.first) - 1, self.first.data_ptr(), None if largest is None else largest.data_ptr())
-
-    def found(self, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
-        """What autograd is given of these: nothing where they are sums."""
-        return gradients if self.sums is None else (None,) * len(gradients)
-
-
-def fixed_blocks(rows: int) -> Blocks:
-    """Blocks of a pass from its first row on, wherever a sequence begins."""
-    return Blocks(torch.tensor([*range(0, rows, BLOCK_ROWS), rows]))
 
 
 RECOMPUTED = 192

@@ -186,7 +186,7 @@ class Decoder(nn.Module):
         small = dtype == torch.int8 and self.vocab_size < LARGE_VOCABULARY and head.dim() == 2
         if small and library.usable((hidden.shape[1],), hidden.device):
             place = "table" if self.shape.tie_word_embeddings else "head"
-            into = layers.Blocks(blocks, self.sums, place) if self.sums and blocks is not None else None
+            into = exact.Blocks(blocks, self.sums, place) if self.sums and blocks is not None else None
             return layers.logps(hidden, head.detach() if self.sums else head, tokens, temperature, into)
         logs = F.log_softmax(self.logits(hidden, dtype) / temperature, dim=-1)
         return logs.gather(1, tokens[:, None])[:, 0]
@@ -364,7 +364,7 @@ def _normed(x: Tensor, weights: Weights, eps: float, blocks: Tensor | None = Non
         return rms_norm(x, weights.norm, eps)
     some = blocks if wanted is None or blocks is None else torch.searchsorted(wanted, blocks)
     empty = torch.zeros(1, dtype=torch.int64)  # without a gradient
-    return layers.norm(x, weights.norm.detach(), eps, layers.Blocks(empty if some is None else some, weights.sums))
+    return layers.norm(x, weights.norm.detach(), eps, exact.Blocks(empty if some is None else some, weights.sums))
 
 
 def _embedded(ids: Tensor, table: Tensor) -> Tensor:
