@@ -10,10 +10,14 @@ from typing import Any
 import exact_cases as cases
 import pytest
 import torch
+from pydantic import ValidationError
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from interplay.core.execution import Run
+from interplay.core.model import PermanentError, UserError
+from interplay.evaluate.spec import EvaluateSpec
 from interplay.kernels import exact, layers, library
-from interplay.model import decoder as decoders
+from interplay.model import decoder as decoders, device, folder
 from interplay.optim import optimizer
 from interplay.rl import losses
 from interplay.train import lm
@@ -185,3 +189,66 @@ def _tensors(value: Any) -> list[torch.Tensor]:
 def test_a_stage_takes_no_inexact_operation_of_pytorch(place: Path, kind: str) -> None:
     with OnlyExact():
         cases.made(place, kind, "exact", 2)
+
+
+# -- functions ----------------------------------------------------------------------------------------------------------
+
+
+def test_functions_are_those_of_float64_rounded() -> None:
+    x = torch.cat([torch.linspace(-87, 80, 5001), torch.logspace(-12, 0, 500), -torch.logspace(-12, 0, 500), torch.zeros(1)])
+    for own, theirs in ((exact.exp, torch.exp), (exact.expm1, torch.expm1), (exact.logsigmoid, torch.nn.functional.logsigmoid)):
+        torch.testing.assert_close(own(x), theirs(x.double()).float(), rtol=1.2e-7, atol=1e-15)
+    assert exact.exp(torch.zeros(1)).item() == 1.0
+    positions = torch.tensor([0, 1, 7, 500, 100_000])
+    cos, sin = exact.rotary(positions, 32, 10000.0)
+    angles = positions[:, None, None] / 10000.0 ** (torch.arange(0, 32, 2, dtype=torch.float64) / 32)
+    torch.testing.assert_close(cos, torch.cat((angles.cos(), angles.cos()), -1).float(), rtol=0, atol=1.2e-7)
+    torch.testing.assert_close(sin, torch.cat((-angles.sin(), angles.sin()), -1).float(), rtol=0, atol=1.2e-7)
+    drawn = torch.empty(200, 500)
+    exact.fill_normal(drawn, 2.0, "init", 0, "one")
+    assert abs(drawn.mean().item()) < 0.03
+    assert abs(drawn.std().item() - 2.0) < 0.03
+
+
+@pytest.mark.parametrize("scale", [1e-12, 1e-4, 0.5])
+def test_parts_on_the_grid_add_up_in_any_order(scale: float) -> None:
+    """The gradient of an embedding, a part a row; and its distance from that of float64."""
+    made = folder.init_decoder(cases.SHAPE, 48, 0, "exact")
+    generator, found = torch.Generator().manual_seed(0), []
+    dx, ids = torch.randn(300, 64, generator=generator) * scale, torch.randint(0, 48, (300,), generator=generator)
+    for order in (torch.arange(300), torch.randperm(300, generator=generator)):
+        sums = exact.Sums(made)
+        for some in order.split(int(torch.randint(1, 200, (1,), generator=generator))):
+            library.call("embedding_backward", dx[some], ids[some], len(some), 64, 48, sums.largest[1:], sums.parts["table"])
+        found.append(sums.parts["table"])
+    assert torch.equal(*found)
+    truth = torch.zeros(48, 64, dtype=torch.float64).index_add_(0, ids, dx.double())
+    assert float((found[0] - truth).abs().max()) <= 300 * 2.0**-39
+
+
+def test_a_gradient_beyond_the_range_of_exact_sums_ends_the_run() -> None:
+    sums = exact.Sums(folder.init_decoder(cases.SHAPE, 48, 0, "exact"))
+    sums.blocks, sums.largest[0] = 8, 4000.0
+    with pytest.raises(PermanentError, match=r"may reach 3.2e.04 and are exact below 16384"):
+        sums.reduced(torch.nn.Linear(1, 1), lambda x: x)
+
+
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        ({"dtype": "float32"}, "does not cover dtype = float32"),
+        ({"nll": True}, "does not cover nll"),
+        ({"engine": "hf"}, "does not cover engine = hf"),
+    ],
+)
+def test_what_is_not_covered_is_refused(spec: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValidationError, match=said):
+        EvaluateSpec.model_validate({"dtype": "int8", "numerics": "exact", **spec})
+
+
+def test_a_model_that_kernels_do_not_take_is_refused() -> None:
+    odd = cases.SHAPE.model_copy(update={"intermediate_size": 90})
+    with pytest.raises(UserError, match="widths that are multiples of 16, not 64, 90, 16"):
+        device.exact_decoder(folder.init_decoder(odd, 48, 0), Run())
+    with pytest.raises(UserError, match="a vocabulary of 4096 is too large"):
+        device.exact_decoder(folder.init_decoder(cases.SHAPE, 4096, 0), Run())

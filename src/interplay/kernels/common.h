@@ -297,10 +297,10 @@ typedef struct {
 
 INLINE long rows_of(const Blocks *blocks, long block) { return blocks->first[block + 1] - blocks->first[block]; }
 
-// Half of an interval of float64 whose numbers are the multiples of 2^-44: to add and subtract it rounds |x| < 128 to one of them.
-#define GRID 384.0
+// Within 2^14 to 2^15, whose float64 are the multiples of 2^-38: to add and subtract it rounds |x| < 2^13 to one of them.
+#define GRID 24576.0
 
-// sum (count) += x (count), rounded to multiples of 2^-44. Sums of such numbers below 256 are exact, so their order makes no difference.
+// sum (count) += x (count), rounded to multiples of 2^-38. Sums of such numbers below 2^14 are exact, so their order makes no difference.
 // *largest is the largest |x| so far, which bounds the sums. count: a multiple of 16.
 INLINE void add_exactly(double *sum, const float *x, long count, double *largest) {
     for (long k = 0; k < count; k++) sum[k] += ((double)x[k] + GRID) - GRID;

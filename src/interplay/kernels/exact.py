@@ -1,8 +1,8 @@
 """Numerics: exact. Sums that do not depend on their order, and functions whose bytes do not depend on the processor.
 
 A weight's gradient is the sum of the parts of blocks of rows. What a block is follows from the data alone (`unit_blocks`), never
-from the micro-batch, the process or the thread that it falls to. Its part is rounded to a multiple of 2^-44, and such numbers are
-added in float64 without rounding, as long as their sum stays below 2^8 (`Sums.reduced` raises where it might not)."""
+from the micro-batch, the process or the thread that it falls to. Its part is rounded to a multiple of 2^-38, and such numbers are
+added in float64 without rounding, as long as their sum stays below 2^14 (`Sums.reduced` raises where it might not)."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -18,8 +18,8 @@ from interplay.kernels import library
 
 BLOCK_ROWS = 256
 """Most rows of a block; kernels/layer.c."""
-LARGEST_SUM = 256.0
-LARGEST_PART = 128.0
+LARGEST_SUM = 2.0**14
+LARGEST_PART = 2.0**13
 STEP = 2.0**-32
 """Logged sums are of multiples of it."""
 
