@@ -108,7 +108,7 @@ def test_rollouts_are_the_kept_ones_of_rl_and_come_in_parts_with_the_same_types(
     assert max(map(len, parts)) == 10
     pd.testing.assert_frame_equal(pd.concat(parts, ignore_index=True), whole)
     assert (whole["reward"].dtype, whole["step"].dtype, whole["strict"].dtype) == ("float32", "int32", "bool")
-    assert list(next(loaded.stream("evaluate", columns=["strict"])).columns) == [*parts[0].columns[:8], "strict"]
+    assert list(next(loaded.stream("evaluate", columns=["strict"])).columns) == [*parts[0].columns[:9], "strict"]
     assert list(loaded.stream("rl", arm="base")) == []
 
 
