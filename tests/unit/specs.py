@@ -4,6 +4,7 @@ and every optional part included."""
 from typing import Any
 
 CUSTOM = {"name": "custom", "function": "f.py:f", "source": "def f(): ...", "options": {"a": 1}}
+EXACT = {"dtype": "int8", "numerics": "exact"}
 SHAPE = {
     "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8,
     "intermediate_size": 48,
@@ -47,6 +48,20 @@ REPORT = {
         },
     ],
     "match": [{"budget": "tokens", "among": ["rl", "base"]}],
+}  # fmt: skip
+PREMISES = {
+    **REPORT,
+    "claims": [
+        {
+            "says": "As published.",
+            "test": {"difference": "strict_pass@1", "band": "edge", "arm": "rl", "against": "base"},
+            "published": {"effect": 0.2},
+            "requires": [
+                {"acts": "rl"}, {"headroom": {"arm": "base"}}, {"above": {"arm": "base", "than": 0.1}},
+                {"improves": {"arm": "gold", "against": "base"}},
+            ],
+        }
+    ],
 }  # fmt: skip
 LADDER = {
     **REPORT,
@@ -198,11 +213,12 @@ SPECS: dict[str, list[dict[str, Any]]] = {
     "tokenizer": [{"task": TASK}, {"task": TASK, "algorithm": "bpe"}],
     "custom": [{**CUSTOM, "mix": [0.5, 0.5]}],
     "corpus": [{"mix": [0.5, 0.5]}],
-    "pretrain": [{"model": SHAPE, "tokens": 100_000}],
-    "midtrain": [{"tokens": 100_000}],
-    "sft": [{"tokens": 100_000}],
+    "pretrain": [{"model": SHAPE, "tokens": 100_000}, {"model": SHAPE, "tokens": 100_000, **EXACT}],
+    "midtrain": [{"tokens": 100_000}, {"tokens": 100_000, **EXACT}],
+    "sft": [{"tokens": 100_000}, {"tokens": 100_000, **EXACT}],
     "rl": [
         {"method": {"paper": "arXiv:2402.03300"}, "mix": [0.5, 0.5], "steps": 10},
+        {"method": {"paper": "p"}, "mix": [1.0], "steps": 10, **EXACT},
         {
             "method": {"paper": "p", "sampler": CUSTOM, "edits": [{"name": "dynamic_sampling"}, {"name": "d3s"}]},
             "reward": CUSTOM,
@@ -275,6 +291,7 @@ SPECS: dict[str, list[dict[str, Any]]] = {
     ],
     "prefer": [
         {"mix": [0.5, 0.5], "steps": 10},
+        {"mix": [1.0], "steps": 10, **EXACT},
         *({"mix": [1.0], "steps": 10, "loss_type": name} for name in ("simpo", "cpo", "kto")),
     ],
     "unlearn": [
@@ -287,13 +304,14 @@ SPECS: dict[str, list[dict[str, Any]]] = {
     "reward_model": [{"mix": [0.5, 0.5], "steps": 10}, {"mix": [1.0], "steps": 10, "routing": {}}],
     "evaluate": [
         {},
+        EXACT,
         {"engine": CUSTOM, "episode": CUSTOM, "verify": {"own": CUSTOM}},
         {"episode": {"name": "retry"}},
         {"unit_caps": 3, "verify": {"separator": "?"}},
         {"metrics": [CUSTOM]},
     ],
     "select": [{"by": "loss", "mode": "min", "candidates": [20, 40]}, {"by": "entropy", "mode": "nearest", "target": 0.4}],
-    "report": [REPORT, LADDER, FIGHT, ANALYSED],
+    "report": [REPORT, PREMISES, LADDER, FIGHT, ANALYSED],
 }
 """Per kind JSON specs, the usual one first."""
 

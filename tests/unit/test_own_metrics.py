@@ -111,7 +111,7 @@ def test_the_mean_of_a_metric_is_in_records_tables_and_intervals(tmp_path: Path)
     assert (found.n_prompts, found.n_samples) == (13, 8)
     assert found.value == pytest.approx(means.mean())
     assert found.low < found.value < found.high
-    assert found.high - found.low == pytest.approx(2 * 1.96 * means.std() / 13**0.5, rel=0.1)
+    assert found.high - found.low == pytest.approx(2 * 2.1788 * means.std(ddof=1) / 13**0.5, rel=1e-4)  # t of 12 degrees
     shown = text.as_markdown(grid, "title")
     assert f"{means.mean():.3f}" in shown
     assert "easy length" in shown

@@ -28,7 +28,7 @@ from interplay.data.steps.spec import CurateSpec
 from interplay.evaluate import sampling
 from interplay.evaluate.scores import judge_caps
 from interplay.evaluate.spec import EvaluateSpec
-from interplay.report import spec
+from interplay.report import claim_spec
 from interplay.report.metric_spec import SHARE, check_metric, lower_is_better, measure_of
 from interplay.report.stats import frame
 from interplay.rl.advantages import advantages
@@ -260,10 +260,10 @@ def test_reports_read_them_as_shares_and_units_as_a_number_by_hand() -> None:
 
 
 def test_a_claim_on_units_may_go_beyond_one_and_one_on_shares_may_not() -> None:
-    spec.Test(value="units", band="id", arm="a", within=(1.2, 3.0))
-    spec.Test(difference="units", band="id", arm="a", against="b", at_most=-1.5)
+    claim_spec.Test(value="units", band="id", arm="a", within=(1.2, 3.0))
+    claim_spec.Test(difference="units", band="id", arm="a", against="b", at_most=-1.5)
     with pytest.raises(ValidationError, match="fractions, not percent"):
-        spec.Test(value="strict_cap@1", band="id", arm="a", within=(1.2, 3.0))
+        claim_spec.Test(value="strict_cap@1", band="id", arm="a", within=(1.2, 3.0))
 
 
 def test_a_table_of_caps_that_no_evaluation_judges_is_refused_when_planned(tmp_path: Path) -> None:

@@ -332,6 +332,8 @@ class TeachSpec(RLSpec):
     NEEDS: ClassVar[frozenset[str]] = frozenset({"every_prompt", "equal_groups", "bare_prompts", "one_round"})
     REFUSES: ClassVar[frozenset[str]] = frozenset({"several_turns", "stateful_steps", "reads_rollouts"})
     """A student's few steps leave no room for a state, and proposals have nothing but their advantage."""
+    numerics: Annotated[Literal["fast"], Since("fast")] = "fast"
+    """exact does not cover this kind."""
     task: Task
     """The family and its knobs, by which proposals are read and answered."""
     proposer: Literal["teacher", "instances"] = "teacher"
@@ -362,10 +364,6 @@ class TeachSpec(RLSpec):
     """Of the proposals; above 0."""
     teacher_optimizer: TuneOptimizer = TuneOptimizer()
     """Of the teacher."""
-
-    def inexact(self) -> str | None:
-        """All of it."""
-        return "this kind"
 
     @model_validator(mode="after")
     def _pays(self) -> "TeachSpec":
