@@ -183,8 +183,11 @@ def forge_curve(dice: random.Random, results: Path) -> Path:
 
 
 def forge_weight(dice: random.Random, results: Path) -> Path:
-    """A weight with its checksum in the record, not in the record that the study keeps."""
-    out = pick(dice, results, "*/*/model/model.safetensors").parent.parent
+    """A weight with its checksum in the record, not in the record that the study keeps. (What other tests ran of the stages of
+    another study is kept by none.)"""
+    kept = sorted(results.glob("studies/*/records/*/*/record.json"))
+    stages = [results / one.parent.parent.name / one.parent.name for one in kept]
+    out = dice.choice([stage for stage in stages if (stage / "model/model.safetensors").exists()])
     weights = load_file(out / "model/model.safetensors")
     name = dice.choice(sorted(weights))
     weights[name].view(-1)[0] += 1
