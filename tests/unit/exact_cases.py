@@ -1,4 +1,4 @@
-"""What a stage leaves, hashed, for runs that differ in nothing that a digest names.
+"""What a stage leaves, hashed, for runs that differ in nothing that a digest names. With PYTHONPATH=tests:
 
     python tests/unit/exact_cases.py FOLDER NUMERICS STEPS KINDS RUN    the stages in this process: a line of JSON
     python tests/unit/exact_cases.py FOLDER NUMERICS STEPS              a table over instructions x threads x processes x batches

@@ -117,7 +117,6 @@ def study_segments(plan: Plan, results: Path) -> tuple[list[Segment], int]:
 
 
 def _segments(stage: Stage, out: Path) -> list[Segment]:
-
     states = [(0, ""), *((int(one["step"]), str(one["sha256"])) for one in checkpoint.listed_segments(out)), (0, "")]
     if table.makes(stage.kind) == "samples":
         problems = int(artifact.record(out)["metrics"]["n_prompts"])
@@ -200,7 +199,6 @@ def _described(known: Path) -> dict[str, Any]:
 def _put_start(segment: Segment, known: Path, out: Path) -> None:
     """What the segment starts from, where the stage had it on its way: the training state with all lines and models until then,
     or the samples of the other shards."""
-
     if table.makes(segment.kind) == "samples":
         _put_other_shards(segment, known, out)
         return
@@ -215,7 +213,6 @@ def _put_start(segment: Segment, known: Path, out: Path) -> None:
 
 
 def _put_other_shards(segment: Segment, known: Path, out: Path) -> None:
-
     metrics, samples = artifact.record(known)["metrics"], pq.read_table(known / "samples.parquet")
     each, problems = int(metrics["n_samples"]), int(metrics["n_prompts"])
     for shard in (range(segment.first), range(segment.last or problems, problems)):
@@ -248,7 +245,6 @@ def _compare_stage(known: Path, out: Path) -> tuple[list[str], str]:
 
 def _compare_state(segment: Segment, known: Path, out: Path) -> tuple[list[str], str]:
     """The training state at the end of a segment, and the lines and models of its steps."""
-
     listed = {int(one["step"]): str(one["sha256"]) for one in checkpoint.listed_segments(known)}
     steps = [step for step in listed if segment.first < step <= segment.last]
     made = {int(one["step"]): str(one["sha256"]) for one in checkpoint.listed_segments(out)}
@@ -318,7 +314,6 @@ def _entry(one: Checked, results: Path) -> dict[str, Any]:
 
 def machine() -> dict[str, Any]:
     """The processor with its instructions, and what libraries may use of them."""
-
     lines = metrics.CPUS.read_text().splitlines() if metrics.CPUS.exists() else []
     flags = next((line.partition(":")[2].split() for line in lines if line.startswith(("flags", "Features"))), [])
     vector = sorted(flag for flag in flags if flag.startswith(("avx", "amx", "sse", "fma", "f16c", "sve", "asimd")))
