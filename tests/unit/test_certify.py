@@ -32,8 +32,8 @@ def advanced(state: str, step: int) -> str:
 
 
 def chain(forged: set[int]) -> list[certify.Segment]:
-    """The listed segments of one run. After each that is forged all goes on truly from the state that it claims, so that only a
-    segment itself tells."""
+    """The listed segments of one run. After each that is forged all goes on truly from the state that it claims, so that only
+    a segment that is made again shows it."""
     state, made = "begin", []
     for step in range(SEGMENTS):
         end = advanced(state, step) if step not in forged else advanced(f"{state}, better", step)

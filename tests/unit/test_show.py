@@ -59,7 +59,7 @@ def nested(flat: dict[str, Any]) -> dict[str, Any]:
 
 
 def members(spec: dict[str, Any], said: dict[str, Any]) -> dict[str, Any]:
-    """The names of union members of which another leaf is told: that of a default member is none of the differences."""
+    """The names of union members of which another leaf is listed: that of a default member is none of the differences."""
     names = {key: value for key, value in flat_leaves(spec).items() if key.endswith(".name")}
     return {key: value for key, value in names.items() if any(leaf.startswith(key.removesuffix("name")) for leaf in said)}
 

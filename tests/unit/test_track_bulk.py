@@ -20,7 +20,7 @@ from snakemake_logger_plugin_mlflow import bulk, store
 __all__ = ["template"]
 
 
-def told(uri: str) -> dict[str, Any]:
+def logged_in(uri: str) -> dict[str, Any]:
     """All that the client reads of a store's runs and models, by name: ids are drawn anew each time."""
     client = MlflowClient(uri)
     experiments = client.search_experiments()
@@ -60,7 +60,7 @@ def told(uri: str) -> dict[str, Any]:
 def both_ways(
     write: Callable[[str], Any], folder: Path, template: Path, monkeypatch: pytest.MonkeyPatch
 ) -> tuple[dict[str, Any], dict[str, Any], list[Counter[str]]]:
-    """What is told of two stores, of which the second was written by the calls of MLflow's own store, and their rows."""
+    """What the client reads of two stores, of which the second was written by the calls of MLflow's own store, and their rows."""
     uris = []
     for name, fits in (("rows", True), ("calls", False)):
         (folder / name).mkdir()
@@ -69,7 +69,7 @@ def both_ways(
             if not fits:
                 chosen.setattr(bulk, "fits", lambda database: False)
             write(uris[-1])
-    return told(uris[0]), told(uris[1]), [rows(uri) for uri in uris]
+    return logged_in(uris[0]), logged_in(uris[1]), [rows(uri) for uri in uris]
 
 
 def test_rows_that_are_inserted_in_bulk_are_those_of_mlflows_own_calls(

@@ -142,4 +142,4 @@ def test_what_ends_interplay_run_ends_its_snakemake_and_their_stages(
     [out] = at_work()
     assert not done(out)
     assert "stopped at step" in (laboratory.folder / f"logs/pretrain/{out.name}.log").read_text()
-    assert laboratory.stage(out.name).wait() == 0, "nobody holds it any more"
+    assert laboratory.stage(out.name).wait() == 0, "no process holds its lease any more"

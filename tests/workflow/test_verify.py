@@ -29,8 +29,8 @@ def pick(dice: random.Random, results: Path, pattern: str) -> Path:
     return dice.choice(sorted(results.glob(pattern)))
 
 
-def mend(out: Path, name: str) -> None:
-    """The record lists the file as it is now, so that no checksum tells."""
+def correct_checksum(out: Path, name: str) -> None:
+    """The record lists the file as it is now, so that its checksum agrees."""
     record = artifact.read_json(out / "record.json")
     record["files"][name] = [(out / name).stat().st_size, artifact.checksum(out / name)]
     artifact.write_json(out / "record.json", record)
@@ -111,21 +111,21 @@ def forge_completion(dice: random.Random, results: Path) -> Path:
     texts[row] = "" if strict[row] else gold[row // (len(texts) // len(gold))]
     at = table.column_names.index("completion")
     pq.write_table(table.set_column(at, table.schema.field(at), pa.array(texts)), out / "samples.parquet")
-    mend(out, "samples.parquet")
+    correct_checksum(out, "samples.parquet")
     return out
 
 
 def forge_verdict_of_sample(dice: random.Random, results: Path) -> Path:
     out = pick(dice, results, "evaluate/*/record.json").parent
     alter_cell(dice, out / "samples.parquet", ("strict", "answer", "score", "error", "index", "band", "op"))
-    mend(out, "samples.parquet")
+    correct_checksum(out, "samples.parquet")
     return out
 
 
 def forge_count(dice: random.Random, results: Path) -> Path:
     out = pick(dice, results, "evaluate/*/record.json").parent
     alter_cell(dice, out / "prompts.parquet", ("strict", "answer", "score", "n", "band"))
-    mend(out, "prompts.parquet")
+    correct_checksum(out, "prompts.parquet")
     return out
 
 
@@ -148,7 +148,7 @@ def forge_table(dice: random.Random, results: Path) -> Path:
     text = file.read_text()
     at = dice.choice([found.start() for found in re.finditer(r"\d", text)])
     file.write_text(text[:at] + str((int(text[at]) + 1) % 10) + text[at + 1 :])
-    mend(out, f"tables/{file.name}")
+    correct_checksum(out, f"tables/{file.name}")
     return out
 
 
@@ -160,7 +160,7 @@ def forge_verdict(dice: random.Random, results: Path) -> Path:
     claims = artifact.read_json(out / "claims.json")
     dice.choice(claims)["verdict"] = "supported"
     artifact.write_json(out / "claims.json", claims)
-    mend(out, "claims.json")
+    correct_checksum(out, "claims.json")
     return out
 
 
@@ -168,7 +168,7 @@ def forge_rollout(dice: random.Random, results: Path) -> Path:
     out = pick(dice, results, "rl/*/record.json").parent
     name, columns = dice.choice([("rollouts", ("strict", "answer", "score", "error")), ("history", ("passes", "n"))])
     alter_cell(dice, out / f"{name}.parquet", columns)
-    mend(out, f"{name}.parquet")
+    correct_checksum(out, f"{name}.parquet")
     return out
 
 
@@ -178,7 +178,7 @@ def forge_curve(dice: random.Random, results: Path) -> Path:
     lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
     dice.choice(lines)["strict"] += 0.01
     (out / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    mend(out, "metrics.jsonl")
+    correct_checksum(out, "metrics.jsonl")
     return out
 
 
@@ -192,7 +192,7 @@ def forge_weight(dice: random.Random, results: Path) -> Path:
     name = dice.choice(sorted(weights))
     weights[name].view(-1)[0] += 1
     save_file(weights, out / "model/model.safetensors")
-    mend(out, "model/model.safetensors")
+    correct_checksum(out, "model/model.safetensors")
     return out
 
 
@@ -337,7 +337,7 @@ def test_a_completion_that_is_judged_the_same_is_found_by_its_segment_alone(fini
     texts[row] = texts[row - 1]
     at = table.column_names.index("completion")
     pq.write_table(table.set_column(at, table.schema.field(at), pa.array(texts)), out / "samples.parquet")
-    mend(out, "samples.parquet")
+    correct_checksum(out, "samples.parquet")
     assert certify.find_damage([out], results).found == []
     own = [one for one in study_segments(lab) if one.digest == out.name]
     each = len(texts) // artifact.record(out)["metrics"]["n_prompts"]

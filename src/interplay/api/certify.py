@@ -4,6 +4,7 @@ A segment is a training run from one listed state to the next (`run.segment_step
 as a whole. Which are drawn depends on the seed and on the records: no one who changes a result afterwards keeps the draw."""
 
 import hashlib
+import itertools
 import os
 import shutil
 import subprocess
@@ -123,7 +124,7 @@ def _segments(stage: Stage, out: Path) -> list[Segment]:
         size = sampling.shard_size(int(stage.as_json()["spec"]["num_samples"]), _run_block(out).engine_batch)
         states = [(start, "") for start in range(0, problems, size)] + [(0, "")]
     known = (stage.digest, stage.kind, stage.label, artifact.checksum(out / "record.json"))
-    return [Segment(*known, first, last, start, end) for (first, start), (last, end) in zip(states, states[1:], strict=False)]  # noqa: RUF007
+    return [Segment(*known, first, last, start, end) for (first, start), (last, end) in itertools.pairwise(states)]
 
 
 def _run_block(out: Path) -> execution.Run:
@@ -213,8 +214,8 @@ def _put_start(segment: Segment, known: Path, out: Path) -> None:
 
 
 def _put_other_shards(segment: Segment, known: Path, out: Path) -> None:
-    metrics, samples = artifact.record(known)["metrics"], pq.read_table(known / "samples.parquet")
-    each, problems = int(metrics["n_samples"]), int(metrics["n_prompts"])
+    counts, samples = artifact.record(known)["metrics"], pq.read_table(known / "samples.parquet")
+    each, problems = int(counts["n_samples"]), int(counts["n_prompts"])
     for shard in (range(segment.first), range(segment.last or problems, problems)):
         if shard:
             rows = samples.slice(shard.start * each, len(shard) * each)

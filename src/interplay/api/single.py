@@ -220,12 +220,7 @@ def try_rewards(plan: Plan, configs: Path, results: Path) -> list[str]:
         kept = folder / "__pycache__" / f"{hashlib.sha256(json.dumps(question, sort_keys=True).encode()).hexdigest()[:16]}.reward"
         found = artifact.read_json(kept) if kept.exists() else _ask_reward(question)
         if "error" in found:
-            file = folder / found["file"] if found["file"] == reward.function.rpartition(":")[0] else found["file"]
-            name = stage.label.rpartition("/")[2].partition("@")[0]
-            place = KeyPlace(f"{configs.name}/study/{plan.study}.yaml", ("stages", name, "reward", "name"))
-            remedy = f"correct it, or set {TRIAL_SWITCH}=0 where it cannot run here"
-            error = place.error(f"{file}:{found['line']}: {found['error']}; {remedy}", reward.function)
-            raise located(error, configs, plan.study, plan.scale)
+            raise _refused_reward(found, reward.function, stage.label, plan, configs)
         with contextlib.suppress(OSError):  # a folder that others own
             artifact.write_json(kept, found)
         if "left" in found:
@@ -235,6 +230,16 @@ def try_rewards(plan: Plan, configs: Path, results: Path) -> list[str]:
         names = ", ".join(dict.fromkeys(one.label for one in data.values()))
         lines[f"reward {reward.function} pays on average of {found['problems']} problems of {names}: {paid}"] = None
     return list(lines)
+
+
+def _refused_reward(found: dict[str, Any], function: str, label: str, plan: Plan, configs: Path) -> UserError:
+    """The line on a reward that failed: its key in the study, and file and line of its code."""
+    named = found["file"] == function.rpartition(":")[0]  # as the study names it; else a module that it calls
+    file = (configs / "study" / plan.study).parent / found["file"] if named else found["file"]
+    stage = label.rpartition("/")[2].partition("@")[0]
+    place = KeyPlace(f"{configs.name}/study/{plan.study}.yaml", ("stages", stage, "reward", "name"))
+    remedy = f"correct it, or set {TRIAL_SWITCH}=0 where it cannot run here"
+    return located(place.error(f"{file}:{found['line']}: {found['error']}; {remedy}", function), configs, plan.study, plan.scale)
 
 
 def _trial_set(stage: Stage, results: Path) -> dict[str, Any] | None:
