@@ -5,7 +5,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 VENV := .venv
 ACTIVATE := . $(VENV)/bin/activate &&
 
-.PHONY: setup setup-dev demo demo-full test test-slow test-mutations test-slurm test-postgres test-remotes test-gpu test-vllm lint locks docs site bench bench-check clean
+.PHONY: setup setup-dev demo demo-full test test-slow test-properties test-mutations test-slurm test-postgres test-remotes test-gpu test-vllm lint locks docs site bench bench-check clean
 .DELETE_ON_ERROR:
 
 # What studies need; `setup-dev` adds what tests, lint and docs need.
@@ -60,6 +60,10 @@ test: setup-dev
 
 test-slow: setup-dev
 	@$(ACTIVATE) pytest -n 2 --dist worksteal -m slow
+
+# `make test` draws the same examples each time, so that a change is judged by what it changes; this draws others.
+test-properties: setup-dev
+	@$(ACTIVATE) pytest -n 2 --dist worksteal --hypothesis-profile=default $$(grep -l "@given" tests/unit/*.py)
 
 # Each planted fault must make a test fail; results are kept, so that a second call goes on where the first was stopped.
 test-mutations: setup-dev

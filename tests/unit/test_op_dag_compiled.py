@@ -45,6 +45,42 @@ def test_prose_is_judged_as_by_python(case, edits, pieces):
     assert known  # gold is never left to Python
 
 
+CHAINS = [
+    "15*x + 24 = 54",
+    "T = 54",
+    "T = 15*x + 24",
+    "a t 2*x = 6",
+    "15*x = 31",
+    "x = 30 / 15",
+    "x = 1 / 2",
+    "q = 3",
+    "54",
+    "x = = 2",
+    "é = 2",
+]
+
+
+@compiled
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.tuples(st.sampled_from(CHAINS), st.sampled_from(", :;.")), min_size=1, max_size=5))
+def test_equations_of_a_sentence_are_marked_as_by_python_whatever_stands_beside_them(chains):
+    definitions = prose_cases.LINE_GOLD.partition("We know")[0]
+    text = f"{definitions}{''.join(chain + end for chain, end in chains)} . Answer: 2."
+    for options in OPTIONS:
+        found = dag.compiled("judge_prose", prose_cases.line(), text, prose_verifier.WEIGHTS, dag.asked_for(options))
+        assert found in (None, prose_verifier.judge(prose_cases.line(), text, options))
+
+
+def test_an_equation_counts_only_in_a_sentence_that_can_be_read():
+    problem = prose_cases.line()
+    read, unread = (
+        prose_cases.LINE_GOLD,
+        prose_cases.LINE_GOLD.replace("the equation: 15*x", "t 15*x").replace("15*x + 24 = 54. M", "15*x = 54. M"),
+    )
+    assert prose_verifier.verify(problem, read, Verify()).strict
+    assert not prose_verifier.verify(problem, unread, Verify()).strict
+
+
 @compiled
 @settings(max_examples=400, deadline=None)
 @given(terse_cases.cases(), EDITS, st.lists(st.text(CHARACTERS, min_size=1, max_size=4), max_size=6))

@@ -161,8 +161,9 @@ static long without_words(Text piece, char *out) {
     return size;
 }
 
-// Whether the sides of a chain of equals have one value at the true value of the unknown; -1 where it cannot be parsed.
-static int chain_holds(Reading *reading, Text text) {
+// Whether the sides of a chain of equals have one value at the true value of the unknown; -1 where it cannot be parsed. `stated`
+// is set where it holds and equates the goal's form in the unknown with its given value.
+static int chain_holds(Reading *reading, Text text, int *stated) {
     const Problem *problem = reading->problem;
     const int goal = problem->necessary - 1, unknown = reading->unknown;
     const long long answer = problem->values[problem->reverse ? 0 : goal];
@@ -181,17 +182,17 @@ static int chain_holds(Reading *reading, Text text) {
             equation |= known && unknown >= 0 && parsed->letters == BIT(unknown) && same(form, problem->forms[goal]);
         }
         number_given |= known && same(form, (Form){0, problem->values[goal]});
-        const long long stated = known ? plus(times(form.slope, answer), form.rest) : 0;
-        if (!known || (number && stated != value)) holds = 0;
-        value = stated;
+        const long long now = known ? plus(times(form.slope, answer), form.rest) : 0;
+        if (!known || (number && now != value)) holds = 0;
+        value = now;
     }
-    if (holds && problem->reverse && equation && number_given) reading->state[goal] |= STATED;
+    if (holds && problem->reverse && equation && number_given) *stated = 1;
     return holds;
 }
 
-// Judge a sentence of equalities without a name; 0 where it cannot be parsed.
+// Judge a sentence of equalities without a name; 0, and nothing is marked, where one of them cannot be parsed.
 static int read_claim(Reading *reading, Text text, char *room) {
-    int holds = 1;
+    int holds = 1, stated = 0, *goal = reading->state + reading->problem->necessary - 1;
     for (long at = 0; at < text.size; at++)
         if (text.at[at] & 0x80) unsure = 1;  // it may be of a word
     while (text.at) {
@@ -200,11 +201,13 @@ static int read_claim(Reading *reading, Text text, char *room) {
         const Text piece = before(text, end);
         text = end < text.size ? after(text, end + 1) : (Text){NULL, 0};
         if (find_character(piece, '=') < 0) continue;
-        const int found = chain_holds(reading, (Text){room, without_words(piece, room)});
+        int equation = 0;
+        const int found = chain_holds(reading, (Text){room, without_words(piece, room)}, &equation);
         if (found < 0) return 0;
+        stated |= holds && equation;  // what follows a wrong chain states nothing
         holds &= found;
     }
-    if (!holds) reading->state[reading->problem->necessary - 1] |= BAD_VALUE;
+    *goal |= (stated ? STATED : 0) | (holds ? 0 : BAD_VALUE);
     return 1;
 }
 
