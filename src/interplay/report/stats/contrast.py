@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from interplay.report import claim_spec
-from interplay.report.claim_spec import INDICATED, INDICATED_AGAINST, NO_INFORMATION, Claim, Premise, Test
+from interplay.report.claim_spec import INDICATED, INDICATED_AGAINST, LEAST_BASES, NO_INFORMATION, Claim, Premise, Test
 from interplay.report.figure_spec import readable
 from interplay.report.metric_spec import measure_of
 from interplay.report.spec import Contender, Contrast, Lineup
@@ -217,10 +217,6 @@ def comparison_grid(made: Comparison) -> Grid:
 
 
 # Claims, judged by the interval of their estimate.
-
-
-LEAST_BASES = 3
-"""Below it a verdict is at most indicated."""
 
 
 class JudgedClaim(NamedTuple):

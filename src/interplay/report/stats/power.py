@@ -74,7 +74,7 @@ def replicates(margin: float, width: Callable[[int], float]) -> int | None:
     """The least number of replicates, 3 or more, at which `width` is not above the margin; None: more than `MOST`, or unknown."""
     if not (margin > 0 and width(MOST) <= margin):  # also for NaN
         return None
-    low, high = contrast.LEAST_BASES - 1, MOST  # width falls in n: the answer is in (low, high]
+    low, high = claim_spec.LEAST_BASES - 1, MOST  # width falls in n: the answer is in (low, high]
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (low, middle) if width(middle) <= margin else (middle, high)
