@@ -273,7 +273,7 @@ def judge_claims(study: str, scale: str | None, configs: Path, results: Path) ->
     _, needs = _needs(expand.plan_study(configs, study, scale or expand.chosen(configs, {})[1]), results)
     rows = []
     for need in needs:
-        claim, verdict, reason, found, _ = need.judged
+        claim, verdict, reason, found = need.judged[:4]
         test = claim.test
         row: dict[str, Any] = {"says": claim.says, "verdict": verdict, "reason": reason, "arm": test.arm}
         row |= {

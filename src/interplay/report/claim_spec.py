@@ -253,7 +253,7 @@ class Claim(Model):
     """Premises and positive controls: where one fails the verdict is *not tested*, with the reason. That the arm under test acted
     is required of every claim."""
     forecast: Annotated[Forecast | None, Since(None)] = None
-    """What is expected, which `interplay register` freezes and the report shows beside the result."""
+    """What is expected, which `interplay register` freezes and the report shows next to the result."""
     exploratory: Annotated[bool, Since(False)] = False
     """Whether it is asserted without the power to show it: a claim whose power is below 0.8 is refused unless it says so."""
 

@@ -167,8 +167,8 @@ class Match(Model):
 
 
 class Stopping(Model):
-    """When claims are judged while replicates are added, as group-sequential tests: an alpha that is spent over the looks (Lan and
-    DeMets, Biometrika 70, 1983) by a function of the kind of O'Brien and Fleming, and futility likewise by beta."""
+    """When claims are judged while replicates are added, as group-sequential tests: alpha is spent over the looks by a function
+    of the kind of O'Brien and Fleming (Lan and DeMets, Biometrika 70, 1983), and beta, for futility, likewise."""
 
     looks: Annotated[list[Count], Field(min_length=1)]
     """Numbers of replicates at which claims are judged, in order, such as [6, 12, 24]; the last is the most that are made. The
@@ -182,7 +182,7 @@ class Stopping(Model):
     @field_validator("looks")
     @classmethod
     def _in_order(cls, value: list[int]) -> list[int]:
-        if any(one >= after for one, after in zip(value, value[1:], strict=False)):
+        if value != sorted(set(value)):
             raise ValueError(f"looks = {value} must rise, such as [6, 12, 24]")
         if value[0] < LEAST_BASES:
             raise ValueError(f"looks = {value} must begin at {LEAST_BASES} replicates or more, which a verdict needs")

@@ -273,7 +273,7 @@ def replicate_seeds(values: Sequence[int], count: int) -> list[int]:
 
 
 def stages_digest(stages: Mapping[str, Stage], rows: Iterable[ReportArm]) -> str:
-    """Of all stages behind these rows, whatever their order."""
+    """Of all stages behind these rows, in any order."""
     ends = [digest for row in rows for digest in (*(step.digest for step in row.path), *row.evaluations.values())]
     return digest("plan", model.Model(), {one: one for one in artifact.closure(ends, lambda at: stages[at].deps.values())})
 

@@ -12,7 +12,7 @@ from interplay.report import claim_spec
 from interplay.report.claim_spec import INDICATED, INDICATED_AGAINST, LEAST_BASES, NO_INFORMATION, Claim, Premise, Test
 from interplay.report.figure_spec import readable
 from interplay.report.metric_spec import measure_of
-from interplay.report.spec import Contender, Contrast, Lineup
+from interplay.report.spec import Contender, Contrast, Lineup, ReportSpec
 from interplay.report.stats import budget, frame, notes
 from interplay.report.stats.estimate import Estimate, difference, estimate_json, p_value, recorded_estimate, value
 from interplay.report.stats.intervals import LEVEL, holm_adjusted
@@ -229,9 +229,26 @@ class JudgedClaim(NamedTuple):
     estimate: Estimate
     caveat: str = ""
     """A caveat on the verdict."""
+    changed: tuple[str, ...] = ()
+    """What of the claim differs from what was registered."""
 
 
 def judge_claim(results: frame.Results, claim: Claim) -> JudgedClaim:
+    """The verdict of `judge_once`, and what of the claim was changed after it was registered."""
+    return judge_once(results, claim)._replace(changed=tuple(changes_of(results.spec, claim)))
+
+
+def changes_of(spec: ReportSpec, claim: Claim) -> Iterator[str]:
+    """`test.at_least: 0.1 → 0.05`, what of a claim differs from what was registered."""
+    for change in spec.registration.changes if spec.registration else []:
+        at = f"claims[{claim.says}]"
+        if change.key == at:
+            yield "added"
+        elif change.key.startswith(f"{at}."):
+            yield f"{change.key.removeprefix(f'{at}.')}: {change.before or 'absent'} → {change.after or 'absent'}"
+
+
+def judge_once(results: frame.Results, claim: Claim) -> JudgedClaim:
     """Judge one claim by where its 95 % interval lies, over three bases at least: over fewer it is indicated at most. Not tested
     where a premise fails; not judged where results are missing, or its arms differ in a budget that they were to share."""
     test = claim.test
@@ -286,6 +303,9 @@ def claims_json(judged: list[JudgedClaim]) -> list[dict]:
             "verdict": item.verdict,
             "reason": item.reason,
             **({"caveat": item.caveat} if item.caveat else {}),
+            **({"changed": list(item.changed)} if item.changed else {}),
+            **({"exploratory": True} if item.claim.exploratory else {}),
+            **({"forecast": item.claim.forecast.model_dump(mode="json", exclude_none=True)} if item.claim.forecast else {}),
             "estimate": estimate_json(item.estimate),
         }
         for item in judged
