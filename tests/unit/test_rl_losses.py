@@ -168,11 +168,11 @@ def objective(spec: DiscoLoss, e: Example, logp: Tensor) -> Tensor:
     scores = score(spec, logp, e.old, e.mask)[:, 0]
     tau = spec.tau or {"logL": 10.0, "Lratio": 1.0}[spec.score]
     right, groups = torch.tensor(REWARDS) > 0, torch.tensor(GROUPS)
-    here = groups == 0  # the other group has one kind only
+    here = groups == 0  # the other group has one kind only, and counts in the mean over prompts
     good, bad = scores[here & right], scores[here & ~right]
     apart = bad.mean() if spec.basic else tau * (bad / tau).exp().mean().log()
     divergence = ((e.old - logp) * e.mask).sum() / e.mask.sum()
-    return -(good.mean() - apart) + 0.5 * spec.disco_beta * (divergence - spec.delta).clamp(min=0) ** 2
+    return -(good.mean() - apart) / len(groups.unique()) + 0.5 * spec.disco_beta * (divergence - spec.delta).clamp(min=0) ** 2
 
 
 @pytest.mark.parametrize("form", ["logL", "Lratio"])

@@ -22,6 +22,11 @@ class GroupAdvantage(AdvantageMember):
     name: Literal["group"] = "group"
     scale_rewards: Literal["group", "batch", "none"] = "group"
     """Divide by the group's standard deviation, by the batch's, or not at all."""
+    std_epsilon: Annotated[Positive, Since(1e-4)] = 1e-4
+    """Added to the deviation before dividing: 1e-4 in TRL, 1e-6 in verl."""
+    accurate_gradient: Annotated[bool, Since(False)] = False
+    """Times B / (B - M), M of the B completions of a step being those of groups without a difference, so that such groups do
+    not shrink the step (accurate gradient estimation: GPG, arXiv:2504.02546)."""
 
     def exact(self) -> bool:
         """Unless all rewards of the batch are summed."""
@@ -179,6 +184,8 @@ class SegmentAdvantage(AdvantageMember):
     """Cut-points that a segment holds."""
     threshold: Share = 0.9
     """A token less probable than this is a cut-point."""
+    whiten: Annotated[bool, Since(False)] = False
+    """Centred and scaled over the tokens less probable than the threshold, from which alone the release learns; 0 elsewhere."""
     separator: Annotated[str | None, Since(None)] = Field(default=None, min_length=1)
     """What ends a reasoning step: then each segment is one, with the token that its last character lies in, and cut-points do not
     matter; null: segments of cut-points."""

@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from interplay.core.extension import Extension, written_as
-from interplay.core.model import Count, Model, Natural, NotNegative, Positive
+from interplay.core.model import Count, Model, Natural, NotNegative, Positive, Since
 
 Part = Annotated[float, Field(gt=0, le=1)]
 
@@ -124,6 +124,9 @@ class Demonstrations(Model):
     """Successes up to which a group gives way; as published 0 for Qwen models, and 2 of 8 for Llama."""
     sft_loss_coef: NotNegative = 1.0
     """Weight of the gold solution's tokens: their advantage."""
+    own_mean: Annotated[bool, Since(False)] = False
+    """With loss_type dr_grpo, which divides sums by the length limit: gold solutions are divided by their own lengths, that is,
+    their advantages are times the limit over the length."""
 
 
 class OwnEdit(Extension):

@@ -68,10 +68,13 @@ def demonstrations(spec: specs.Demonstrations, batch: Batch, now: StepContext) -
 
 
 def demonstrated(spec: specs.Demonstrations, batch: Batch, advantage: Tensor, bears: Tensor, now: StepContext) -> Edited:
-    """The advantage of gold solutions is `sft_loss_coef` at each token: at ratio 1 the gradient of their log-likelihood."""
+    """The advantage of gold solutions is `sft_loss_coef` at each token: at ratio 1 the gradient of their log-likelihood; with
+    `own_mean` times the limit over their length."""
     if batch.excluded is None:
         return batch, advantage, bears
-    return batch, torch.where(batch.excluded[:, None] & batch.mask(), spec.sft_loss_coef, advantage).float(), bears
+    scale = now.max_completion_length / batch.lengths if spec.own_mean else torch.ones(len(batch))
+    gold = (spec.sft_loss_coef * scale)[:, None].to(advantage.dtype)
+    return batch, torch.where(batch.excluded[:, None] & batch.mask(), gold, advantage), bears
 
 
 def _note(batch: Batch, i: int) -> dict[str, Any]:

@@ -13,22 +13,26 @@ from interplay.rl.batch import Batch, StepContext
 
 
 EPSILON = 1e-4
-"""Added to a standard deviation before dividing, as TRL does."""
+"""Added to a standard deviation before dividing, as TRL does, where a member has no option for it."""
 
 
 def group(spec: specs.GroupAdvantage, batch: Batch, now: StepContext) -> Tensor:
     """Reward less its group's mean, over a standard deviation (GRPO, arXiv:2402.03300, eq. 3; "batch": arXiv:2508.08221;
     "none": arXiv:2503.20783)."""
-    return over_tokens(compared(spec, batch.rewards.double(), batch.groups, batch.baseline_mask()), batch)
+    values = compared(spec, batch.rewards.double(), batch.groups, batch.baseline_mask())
+    if spec.accurate_gradient:
+        tell = torch.isin(batch.groups, batch.groups[values != 0])
+        values = values * len(batch) / tell.sum().clamp(min=1)
+    return over_tokens(values, batch)
 
 
 def compared(spec: specs.GroupAdvantage, rewards: Tensor, groups: Tensor, counted: Tensor | None = None) -> Tensor:
     """The same for (N,) float64 rewards of rows in groups (N,); statistics are those of the rows that are `counted` (N,) bool."""
     centred, deviation = standardised(rewards, groups, counted)
     if spec.scale_rewards == "group":
-        return centred / (deviation + EPSILON)
+        return centred / (deviation + spec.std_epsilon)
     if spec.scale_rewards == "batch":
-        return centred / (spread(rewards if counted is None else rewards[counted]) + EPSILON)
+        return centred / (spread(rewards if counted is None else rewards[counted]) + spec.std_epsilon)
     return centred
 
 

@@ -155,6 +155,8 @@ class DiscoLoss(PolicyLoss):
     rewards (above 0 or not), and of the advantages only whether a group has both kinds."""
 
     PROVIDES: ClassVar[frozenset[str]] = frozenset({"reads_rollouts"})
+    VERSION: ClassVar[int] = 2
+    """2: the mean over prompts counts those whose completions are all right or all wrong, as released."""
     name: Literal["disco"] = "disco"
     loss_type: Literal["grpo"] = "grpo"
     """Mean over the tokens of a row."""

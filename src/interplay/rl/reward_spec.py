@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from interplay.core.extension import Extension, written_as
-from interplay.core.model import Count, Model, Natural, NotNegative, Positive, Share
+from interplay.core.model import Count, Model, Natural, NotNegative, Positive, Share, Since
 from interplay.tasks.spec import Verify
 
 # Members of the reward seam.
@@ -151,6 +151,8 @@ class OverlongShaping(ShapingTerm):
     name: Literal["overlong"] = "overlong"
     cache: Count = 32
     """Tokens before the limit over which the penalty goes from 0 to 1."""
+    cache_share: Annotated[Share | None, Since(None)] = None
+    """The same as a share of the limit, in place of `cache`; DAPO's run has 4,096 of 20,480 tokens, 0.2."""
     weight: NotNegative = 1.0
     """What the full penalty takes."""
 

@@ -82,8 +82,9 @@ SHORTEST = "hapo_length.shortest"
 
 def overlong(spec: specs.OverlongShaping, batch: Batch, now: StepContext) -> torch.Tensor:
     """0 up to limit - cache tokens, then falling in a line to -weight at the limit (DAPO, arXiv:2503.14476, eq. 13)."""
-    over = (batch.lengths - (now.max_completion_length - spec.cache)).clamp(0, spec.cache)
-    return -spec.weight * over.double() / spec.cache
+    cache = spec.cache if spec.cache_share is None else max(1, round(spec.cache_share * now.max_completion_length))
+    over = (batch.lengths - (now.max_completion_length - cache)).clamp(0, cache)
+    return -spec.weight * over.double() / cache
 
 
 def hapo_length(spec: specs.HistoryLengthShaping, batch: Batch, now: StepContext) -> torch.Tensor:
