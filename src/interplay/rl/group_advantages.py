@@ -21,8 +21,8 @@ def group(spec: specs.GroupAdvantage, batch: Batch, now: StepContext) -> Tensor:
     "none": arXiv:2503.20783)."""
     values = compared(spec, batch.rewards.double(), batch.groups, batch.baseline_mask())
     if spec.accurate_gradient:
-        tell = torch.isin(batch.groups, batch.groups[values != 0])
-        values = values * len(batch) / tell.sum().clamp(min=1)
+        differing = torch.isin(batch.groups, batch.groups[values != 0])
+        values = values * len(batch) / differing.sum().clamp(min=1)
     return over_tokens(values, batch)
 
 
