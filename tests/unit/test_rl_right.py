@@ -157,5 +157,5 @@ def test_only_runs_in_which_pay_and_verdict_differ_are_another_version() -> None
 
 def test_segments_that_others_continue_have_no_verdict() -> None:
     tree = {"continuation": {"name": "tree", "branches": [2, 4]}, "advantage": {"name": "pass_k"}}
-    with pytest.raises((UserError, ValueError), match="tree does not go with method.advantage = pass_k, which reads"):
+    with pytest.raises((UserError, ValueError), match=r"tree does not go with method\.advantage = pass_k, which reads"):
         RLSpec(method={"paper": "p", **tree}, mix=[1.0], steps=1)

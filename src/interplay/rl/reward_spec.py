@@ -247,8 +247,8 @@ class TurnsShaping(ShapingTerm):
 
 
 class RankShaping(ShapingTerm):
-    """Rewards by rank for truncated completions of a group in which none is right: those that are uncertain throughout and at their
-    peaks rank first (R3's structural entropy, arXiv:2601.19620). Costs a forward pass where such groups are."""
+    """Rewards by rank for truncated completions of a group in which none is right: those that are uncertain throughout and at
+    their peaks rank first (R3's structural entropy, arXiv:2601.19620). Costs a forward pass where such groups are."""
 
     PROVIDES: ClassVar[frozenset[str]] = ShapingTerm.PROVIDES | {"reads_right"}
     name: Literal["entropy_rank"] = "entropy_rank"
