@@ -193,8 +193,8 @@ def copo(spec: specs.GlobalAdvantage, batch: Batch, now: StepContext) -> Tensor:
 
 
 def xrpo(spec: specs.SharpenedAdvantage, batch: Batch, now: StepContext) -> Tensor:
-    """A + min(max(lambda (1 - eta), 0), kappa A) for right completions with A > 0, eta = exp(s - mean s over the group), s the mean
-    log-probability of the completion's tokens when it was sampled (XRPO, arXiv:2510.06672)."""
+    """A + min(max(lambda (1 - eta), 0), kappa A) for right completions with A > 0, eta = exp(s - mean s over the group), s the
+    mean log-probability of the completion's tokens when it was sampled (XRPO, arXiv:2510.06672)."""
     plain = compared(specs.GroupAdvantage(), batch.rewards, batch.groups, batch.baseline_mask())
     s = (batch.logprobs * batch.mask()).sum(1).double() / batch.mask().sum(1).clamp(min=1)
     eta = (s - means(s, batch.groups, batch.baseline_mask())).exp()
@@ -203,8 +203,8 @@ def xrpo(spec: specs.SharpenedAdvantage, batch: Batch, now: StepContext) -> Tens
 
 
 def gtpo_entropy(spec: specs.EntropyAdvantage, batch: Batch, now: StepContext) -> Tensor:
-    """Rewards are 1 where right and else -1. Right completions gain b2 times their entropy over the mean of the group's right ones,
-    wrong ones lose b2 times its inverse over the mean inverse of the wrong ones. Then less the group's mean, over its deviation.
+    """Rewards are 1 where right and else -1. Right completions gain b2 times their entropy over the mean of the group's right
+    ones, wrong ones lose b2 times its inverse over the mean inverse of the wrong ones. Then less the mean, over the deviation.
     At level `token` all that is done for each place by itself, among the completions that reach it (GTPO and GRPO-S,
     arXiv:2508.04349)."""
     mask = batch.mask()
