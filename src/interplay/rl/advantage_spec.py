@@ -86,8 +86,9 @@ class LengthBaselineAdvantage(AdvantageMember):
 
 class PassKAdvantage(AdvantageMember):
     """The advantage of groups of k completions that are paid for their best (pass@k training, arXiv:2508.10751, in closed form).
-    Completions with a reward of 1 or more count as right."""
+    It reads verdicts, and no rewards."""
 
+    PROVIDES: ClassVar[frozenset[str]] = AdvantageMember.PROVIDES | {"reads_right"}
     name: Literal["pass_k"] = "pass_k"
     k: Count = 4
     """Completions that share a reward; at most the group's size."""
@@ -132,6 +133,7 @@ class SharpenedAdvantage(AdvantageMember):
     """Group advantages, with a bonus for right completions that the policy finds less likely than the rest of their group (XRPO,
     arXiv:2510.06672; from its reviews and a third party's code)."""
 
+    PROVIDES: ClassVar[frozenset[str]] = AdvantageMember.PROVIDES | {"reads_right"}
     name: Literal["xrpo"] = "xrpo"
     scale: NotNegative = 2.5
     """lambda: the bonus is lambda (1 - eta), eta = exp(s - mean s), s the mean log-probability of a completion's tokens."""
@@ -143,6 +145,7 @@ class EntropyAdvantage(AdvantageMember):
     """Rewards shaped by entropy before they are compared: right completions gain where the policy was uncertain, wrong ones lose
     where it was sure (GTPO and GRPO-S, arXiv:2508.04349; formulas from a third party's code). Costs a forward pass."""
 
+    PROVIDES: ClassVar[frozenset[str]] = AdvantageMember.PROVIDES | {"reads_right"}
     name: Literal["gtpo_entropy"] = "gtpo_entropy"
     level: Literal["token", "sequence"] = "token"
     """token: GTPO, shares of entropy at each place among the completions that are that long; sequence: GRPO-S, shares of mean

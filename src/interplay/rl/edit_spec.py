@@ -102,7 +102,7 @@ class Replay(Model):
     arXiv:2601.19620). The rows are off policy, with the log-probabilities they were sampled with, and count in the statistics of
     their group. It acts from a prompt's second visit on: give RL fewer prompts than steps * prompts_per_step."""
 
-    PROVIDES: ClassVar[frozenset[str]] = frozenset({"other_completions"})
+    PROVIDES: ClassVar[frozenset[str]] = frozenset({"other_completions", "reads_right"})
     REFUSES: ClassVar[frozenset[str]] = frozenset({"several_turns"})
     name: Literal["replay"] = "replay"
     rows: Count = 1
@@ -117,7 +117,7 @@ class Demonstrations(Model):
     """Groups with few successes are dropped for the gold solution, which is learnt by its likelihood (HPT, arXiv:2509.04419,
     strategy `switch`)."""
 
-    PROVIDES: ClassVar[frozenset[str]] = frozenset({"other_completions"})
+    PROVIDES: ClassVar[frozenset[str]] = frozenset({"other_completions", "reads_right"})
     REFUSES: ClassVar[frozenset[str]] = frozenset({"several_turns"})
     name: Literal["demonstrations"] = "demonstrations"
     switch_gate: Natural = 0

@@ -56,8 +56,8 @@ class FullBatch(NamedTuple):
     """(N,T) bool."""
     groups: Tensor
     """(N,) int64."""
-    rewards: Tensor
-    """(N,) float64."""
+    right: Tensor
+    """(N,) bool."""
     noise: Tensor
     """(N,T) float64 in [0, 1), by seed and step: what is drawn at random is drawn by this."""
 
@@ -236,12 +236,11 @@ def disco_weights(spec: specs.DiscoLoss, whole: FullBatch) -> dict[str, Tensor]:
     kind only have no gradient and count. The constraint 0.5 beta [KL - delta]_+^2 has the gradient beta [KL - delta]_+ grad KL,
     KL = mean over the tokens of log pi_old - log pi."""
     scores = score(spec, whole.logp, whole.old_logp, whole.mask)[:, 0].double()
-    right = whole.rewards > 0
     row = torch.zeros(len(scores), dtype=torch.float64)
     prompts = whole.groups.unique()
     for group in prompts:
         here = whole.groups == group
-        good, bad = (here & right).nonzero()[:, 0], (here & ~right).nonzero()[:, 0]
+        good, bad = (here & whole.right).nonzero()[:, 0], (here & ~whole.right).nonzero()[:, 0]
         if len(good) and len(bad):
             row[good] = 1 / len(good)
             row[bad] = -1 / len(bad) if spec.basic else -torch.softmax(scores[bad] / (spec.tau or TAU[spec.score]), 0)
