@@ -146,7 +146,7 @@ def registration_lines(spec: ReportSpec) -> list[str]:
     of_claims = tuple(f"claims[{claim.says}]" for claim in spec.claims)
     for change in of.changes:
         if not change.key.startswith(of_claims):
-            lines.append(f"C{CHANGED[1:]}: {change.key}: {change.before or 'absent'} → {change.after or 'absent'}.")
+            lines.append(f"C{CHANGED[1:]}: {change.said()}.")
     return lines + (["The study marks all its claims as exploratory."] if of.exploratory else [])
 
 
