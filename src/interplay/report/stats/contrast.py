@@ -240,6 +240,9 @@ def judge_claim(results: frame.Results, claim: Claim) -> JudgedClaim:
     where a premise fails; not judged where results are missing, or its arms differ in a budget that they were to share."""
     test = claim.test
     found = estimate_of(results, test, test.metric, test.arm, test.against)
+    lacking = notes.lacking_bands(results, [test.arm, *([test.against] if test.against else [])], test.band)
+    if lacking and (results.spec.lacking == "not tested" or not found.seeds):
+        return JudgedClaim(claim, claim_spec.NOT_TESTED, lacking, found)
     if found.missing:
         return JudgedClaim(claim, claim_spec.NOT_JUDGED, f"missing: {'; '.join(found.missing)}", found)
     if obstacle := budget.budget_obstacle(results, test):
@@ -247,7 +250,7 @@ def judge_claim(results: frame.Results, claim: Claim) -> JudgedClaim:
     if failed := [said for said in _failed_premises(results, claim) if said]:
         return JudgedClaim(claim, claim_spec.NOT_TESTED, "; ".join(failed), found)
     word = claim.word(found.low, found.high)
-    reason = f"{REASONS[word]}, for {found.over}"
+    reason = f"{REASONS[word]}, for {found.over}{f', of bases that have the band; {lacking}' if lacking else ''}"
     if lacks_bases(found):
         word = INDICATED if word in claim_spec.FOR else INDICATED_AGAINST if word in claim_spec.AGAINST else word
         reason += f", and a verdict needs {LEAST_BASES} bases"
