@@ -238,6 +238,7 @@ def groups_of(*rewards: list[float], first_row: int = 0, width: int = 3) -> Batc
         truncated=torch.zeros(n, dtype=torch.bool),
         completions=[str(r) for r in flat],
         verdicts=[RIGHT if r >= 1 else WRONG for r in flat],
+        right=torch.tensor([r >= 1 for r in flat]),
         rewards=torch.tensor(flat, dtype=torch.float64),
         parts={"steps": torch.tensor(flat, dtype=torch.float64)},
     )

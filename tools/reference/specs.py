@@ -14,7 +14,7 @@ from tools.reference.described import json_schemas
 
 Schema = Mapping[str, Any]
 ROOTS: dict[str, Any] = {"study": Study, "scale": Scale, "site": Site, "run": Run, "task": Task, "steps": Step}
-HIDDEN = {"ReportSpec", "CalibrateSpec", "Extension"}
+HIDDEN = {"ReportSpec", "Extension"}
 """Models that no file holds, and the one with a page of its own."""
 
 

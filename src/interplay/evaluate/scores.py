@@ -277,9 +277,7 @@ def band_metrics(spec: CalibrateSpec, inputs: Mapping[str, Path]) -> dict[str, A
 def _rates(counts: Mapping[str, np.ndarray], names: Sequence[str]) -> dict[str, float]:
     """The mean of each pass rate over prompts with these counts, each (P,)."""
     pairs = ((name, name.split("_pass@")) for name in names)
-    return {
-        name: metrics.round_significant(pass_at_k(counts["n"], counts[what], int(k)).mean()) for name, (what, k) in pairs
-    }
+    return {name: metrics.round_significant(pass_at_k(counts["n"], counts[what], int(k)).mean()) for name, (what, k) in pairs}
 
 
 def choose_bands(

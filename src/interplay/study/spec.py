@@ -151,17 +151,17 @@ PINNED = "pinned_"
 class Calibrate(Model):
     """Bands whose ops are chosen for each base, by a stage of kind `calibrate`, and not pinned by the scale. What reads such a
     band depends on the calibration and learns the ops when it runs; each base has problems of its own. The scale's ops of a
-    calibrated band go on as `pinned_BAND`, which what the base itself is trained on must name, and which can have a
-    column of its own; rows that are not evaluated are labelled BAND, so that a base is the same in a study without calibration."""
+    calibrated band go on as `pinned_BAND`, which what the base itself is trained on must name, and which can have a column of
+    its own; rows that are not evaluated are labelled BAND, so that a base is the same in a study without calibration."""
 
     arm: str
     """The arm whose end is calibrated at each seed, for all arms: mostly the base."""
     evaluate: str
     """The evaluate stage that says how the prompts are sampled; its `data`, if any, is not read."""
     bands: BandRules
-    """Band -> pass rates that its ops have, ends included, `edge: {strict_pass@1: [0.05, 0.5], strict_pass@32: [0.2, 1]}`. An op is
-    in every band whose rates it has; rates are first made non-increasing in op, so that noise leaves no gap in a band. Where no
-    op has them, the nearest one is trained on, and results leave it out (`lacking`)."""
+    """Band -> pass rates that its ops have, ends included, `edge: {strict_pass@1: [0.05, 0.5], strict_pass@32: [0.2, 1]}`. An op
+    is in every band whose rates it has; rates are first made non-increasing in op, so that noise leaves no gap in a band. Where
+    no op has them, the nearest one is trained on, and results leave it out (`lacking`)."""
     ops: Annotated[list[Count], Field(min_length=2)] | None = None
     """Candidates. Null: all from the least to the largest op of the scale's bands."""
     prompts: Count = 100

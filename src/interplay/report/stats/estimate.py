@@ -9,7 +9,7 @@ import pandas as pd
 from interplay.core import artifact, model
 from interplay.core.metrics import round_significant
 from interplay.report.metric_spec import logged_measure, measure_of, metric_row
-from interplay.report.stats.frame import Key, Results, num_relevant, of_column, prompt_scores, seeds, lacked_band, unavailable
+from interplay.report.stats.frame import Key, Results, lacked_band, num_relevant, of_column, prompt_scores, seeds, unavailable
 from interplay.report.stats.intervals import Spread, Support, crossed_spread, nested_spread
 
 MOST_NAMES = 4
