@@ -27,7 +27,7 @@ from interplay.rl.losses import (
 )
 
 GROUPS = [0, 0, 0, 1, 1]
-REWARDS = [1.0, 0.0, 0.0, 1.0, 1.0]
+RIGHT = [True, False, False, True, True]
 """The second group has no wrong completion."""
 
 
@@ -40,7 +40,7 @@ def whole_of(e: Example, logp: Tensor | None = None, entropy: Tensor | None = No
         advantage=e.advantage,
         mask=e.mask,
         groups=torch.tensor(GROUPS[:n]),
-        rewards=torch.tensor(REWARDS[:n], dtype=torch.float64),
+        right=torch.tensor(RIGHT[:n]),
         noise=torch.rand(e.logp.shape, generator=torch.Generator().manual_seed(9), dtype=torch.float64),
     )
 
@@ -167,12 +167,12 @@ def objective(spec: DiscoLoss, e: Example, logp: Tensor) -> Tensor:
     """The published objective, negated, as one differentiable number."""
     scores = score(spec, logp, e.old, e.mask)[:, 0]
     tau = spec.tau or {"logL": 10.0, "Lratio": 1.0}[spec.score]
-    right, groups = torch.tensor(REWARDS) > 0, torch.tensor(GROUPS)
-    here = groups == 0  # the other group has one kind only
+    right, groups = torch.tensor(RIGHT), torch.tensor(GROUPS)
+    here = groups == 0  # the other group has one kind only, and counts in the mean over prompts
     good, bad = scores[here & right], scores[here & ~right]
     apart = bad.mean() if spec.basic else tau * (bad / tau).exp().mean().log()
     divergence = ((e.old - logp) * e.mask).sum() / e.mask.sum()
-    return -(good.mean() - apart) + 0.5 * spec.disco_beta * (divergence - spec.delta).clamp(min=0) ** 2
+    return -(good.mean() - apart) / len(groups.unique()) + 0.5 * spec.disco_beta * (divergence - spec.delta).clamp(min=0) ** 2
 
 
 @pytest.mark.parametrize("form", ["logL", "Lratio"])

@@ -297,6 +297,7 @@ def test_spans_stay_with_their_rows_when_rows_are_taken_and_joined() -> None:
             truncated=torch.zeros(2, dtype=torch.bool),
             completions=["", ""],
             verdicts=[verdict_of(), verdict_of()],
+            right=torch.zeros(2, dtype=torch.bool),
             rewards=torch.zeros(2, dtype=torch.float64),
             parts={},
             spans=spans,

@@ -22,6 +22,11 @@ class GroupAdvantage(AdvantageMember):
     name: Literal["group"] = "group"
     scale_rewards: Literal["group", "batch", "none"] = "group"
     """Divide by the group's standard deviation, by the batch's, or not at all."""
+    std_epsilon: Annotated[Positive, Since(1e-4)] = 1e-4
+    """Added to the deviation before dividing: 1e-4 in TRL, 1e-6 in verl."""
+    accurate_gradient: Annotated[bool, Since(False)] = False
+    """Times B / (B - M), M of the B completions of a step being those of groups without a difference, so that such groups do
+    not shrink the step (accurate gradient estimation: GPG, arXiv:2504.02546)."""
 
     def exact(self) -> bool:
         """Unless all rewards of the batch are summed."""
@@ -105,8 +110,9 @@ class LengthBaselineAdvantage(AdvantageMember):
 
 class PassKAdvantage(AdvantageMember):
     """The advantage of groups of k completions that are paid for their best (pass@k training, arXiv:2508.10751, in closed form).
-    Completions with a reward of 1 or more count as right."""
+    It reads verdicts, and no rewards."""
 
+    PROVIDES: ClassVar[frozenset[str]] = AdvantageMember.PROVIDES | {"reads_right"}
     name: Literal["pass_k"] = "pass_k"
     k: Count = 4
     """Completions that share a reward; at most the group's size."""
@@ -151,6 +157,7 @@ class SharpenedAdvantage(AdvantageMember):
     """Group advantages, with a bonus for right completions that the policy finds less likely than the rest of their group (XRPO,
     arXiv:2510.06672; from its reviews and a third party's code)."""
 
+    PROVIDES: ClassVar[frozenset[str]] = AdvantageMember.PROVIDES | {"reads_right"}
     name: Literal["xrpo"] = "xrpo"
     scale: NotNegative = 2.5
     """lambda: the bonus is lambda (1 - eta), eta = exp(s - mean s), s the mean log-probability of a completion's tokens."""
@@ -162,6 +169,7 @@ class EntropyAdvantage(AdvantageMember):
     """Rewards shaped by entropy before they are compared: right completions gain where the policy was uncertain, wrong ones lose
     where it was sure (GTPO and GRPO-S, arXiv:2508.04349; formulas from a third party's code). Costs a forward pass."""
 
+    PROVIDES: ClassVar[frozenset[str]] = AdvantageMember.PROVIDES | {"reads_right"}
     name: Literal["gtpo_entropy"] = "gtpo_entropy"
     level: Literal["token", "sequence"] = "token"
     """token: GTPO, shares of entropy at each place among the completions that are that long; sequence: GRPO-S, shares of mean
@@ -211,6 +219,8 @@ class SegmentAdvantage(AdvantageMember):
     """Cut-points that a segment holds."""
     threshold: Share = 0.9
     """A token less probable than this is a cut-point."""
+    whiten: Annotated[bool, Since(False)] = False
+    """Centred and scaled over the tokens less probable than the threshold, from which alone the release learns; 0 elsewhere."""
     separator: Annotated[str | None, Since(None)] = Field(default=None, min_length=1)
     """What ends a reasoning step: then each segment is one, with the token that its last character lies in, and cut-points do not
     matter; null: segments of cut-points."""

@@ -188,6 +188,8 @@ def by_segments(spec: specs.SegmentAdvantage, batch: Batch, now: StepContext) ->
         for start, stop in zip(of_row, [*of_row[1:], length], strict=True):
             later = end if stop == length else worth[row, stop]
             found[row, start:stop] = later - worth[row, start]
+    if spec.whiten:
+        return group_advantages.whitened_over(found, batch.mask() & (batch.logprobs.exp() < spec.threshold)).float()
     return (found * batch.mask()).float()
 
 

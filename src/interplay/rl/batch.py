@@ -92,8 +92,10 @@ class Batch:
     """N texts."""
     verdicts: list[Verdict]
     """N judgements."""
+    right: Tensor
+    """(N,) bool: right by the verdict that the run's reward is about, strict or answer (reward_spec.RewardMember)."""
     rewards: Tensor
-    """(N,) float64."""
+    """(N,) float64: how much each is worth, which never says what is right."""
     parts: dict[str, Tensor]
     """What the rewards were made of, each (N,) float64."""
     spans: list[list[Span]] | None = None

@@ -151,10 +151,12 @@ class KlCovLoss(RatioLoss):
 
 class DiscoLoss(PolicyLoss):
     """Discriminative constrained optimisation (DisCO, arXiv:2505.12366): scores of right completions above those of wrong ones,
-    held near the policy that sampled by a squared hinge on the KL divergence. It reads which completions are right from the
-    rewards (above 0 or not), and of the advantages only whether a group has both kinds."""
+    held near the policy that sampled by a squared hinge on the KL divergence. It reads which completions are right,
+    and of rewards and advantages only whether a step has any to learn from."""
 
-    PROVIDES: ClassVar[frozenset[str]] = frozenset({"reads_rollouts"})
+    PROVIDES: ClassVar[frozenset[str]] = frozenset({"reads_rollouts", "reads_right"})
+    VERSION: ClassVar[int] = 2
+    """2: the mean over prompts counts those whose completions are all right or all wrong, as released."""
     name: Literal["disco"] = "disco"
     loss_type: Literal["grpo"] = "grpo"
     """Mean over the tokens of a row."""

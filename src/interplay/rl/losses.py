@@ -57,8 +57,8 @@ class FullBatch(NamedTuple):
     """(N,T) bool."""
     groups: Tensor
     """(N,) int64."""
-    rewards: Tensor
-    """(N,) float64."""
+    right: Tensor
+    """(N,) bool."""
     noise: Tensor
     """(N,T) float64 in [0, 1), by seed and step: what is drawn at random is drawn by this."""
 
@@ -228,18 +228,16 @@ def disco_weights(spec: specs.DiscoLoss, whole: FullBatch) -> dict[str, Tensor]:
     token's log-probability.
 
     The objective of a prompt is mean_+ [s+ - tau log mean_- exp(s- / tau)]. Its gradient is that of mean_+ s+ - sum_- p s-, p
-    being the softmax of s- / tau over the wrong ones; in the basic form p is even. Prompts have equal weight, those with one kind
-    only do not count. The constraint 0.5 beta [KL - delta]_+^2 has the gradient beta [KL - delta]_+ grad KL, KL = mean over the
-    tokens of log pi_old - log pi."""
+    being the softmax of s- / tau over the wrong ones; in the basic form p is even. The mean is over all prompts: those with one
+    kind only have no gradient and count. The constraint 0.5 beta [KL - delta]_+^2 has the gradient beta [KL - delta]_+ grad KL,
+    KL = mean over the tokens of log pi_old - log pi."""
     scores = score(spec, whole.logp, whole.old_logp, whole.mask)[:, 0].double()
-    right = whole.rewards > 0
     row = torch.zeros(len(scores), dtype=torch.float64)
-    both = 0
-    for group in whole.groups.unique():
+    prompts = whole.groups.unique()
+    for group in prompts:
         here = whole.groups == group
-        good, bad = (here & right).nonzero()[:, 0], (here & ~right).nonzero()[:, 0]
+        good, bad = (here & whole.right).nonzero()[:, 0], (here & ~whole.right).nonzero()[:, 0]
         if len(good) and len(bad):
-            both += 1
             row[good] = 1 / len(good)
             row[bad] = -1 / len(bad) if spec.basic else -torch.softmax(scores[bad] / (spec.tau or TAU[spec.score]), 0)
     tokens = whole.mask.sum().clamp(min=1)
@@ -248,7 +246,7 @@ def disco_weights(spec: specs.DiscoLoss, whole: FullBatch) -> dict[str, Tensor]:
     # The update gives a token the weight 1 / (rows * tokens of its row): what must weigh otherwise is multiplied back.
     of_row = whole.mask.sum(1, keepdim=True).clamp(min=1) * len(scores)
     return {
-        "row": (row * len(scores) / max(both, 1))[:, None].float().expand_as(whole.logp),
+        "row": (row * len(scores) / len(prompts))[:, None].float().expand_as(whole.logp),
         "kl": (hinge * of_row / tokens).float().expand_as(whole.logp),
     }
 

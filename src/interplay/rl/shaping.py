@@ -51,11 +51,11 @@ def gap(spec: specs.GapShaping, batch: Batch, now: StepContext) -> torch.Tensor:
 
 
 def entropy_rank(spec: specs.RankShaping, batch: Batch, now: StepContext) -> torch.Tensor:
-    """Among the truncated completions of a group whose every reward is 0 or less: `most` (1 - k / (K - 1)), k the place by how
+    """Among the truncated completions of a group in which none is right: `most` (1 - k / (K - 1)), k the place by how
     many of them a completion exceeds both in mean entropy and in the mean of its highest (R3, arXiv:2601.19620); equals share
     their mean place."""
     found = torch.zeros(len(batch), dtype=torch.float64)
-    failed = group_advantages.means(batch.rewards > 0, batch.groups) == 0
+    failed = group_advantages.means(batch.right, batch.groups) == 0
     rows = (failed & batch.truncated).nonzero()[:, 0]
     if not len(rows):
         return found
@@ -74,7 +74,7 @@ def entropy_rank(spec: specs.RankShaping, batch: Batch, now: StepContext) -> tor
     return found
 
 
-# Terms that pay for or charge length. A completion counts as right where its reward is above 0.
+# Terms that pay for or charge length.
 
 
 SHORTEST = "hapo_length.shortest"
@@ -83,15 +83,16 @@ SHORTEST = "hapo_length.shortest"
 
 def overlong(spec: specs.OverlongShaping, batch: Batch, now: StepContext) -> torch.Tensor:
     """0 up to limit - cache tokens, then falling in a line to -weight at the limit (DAPO, arXiv:2503.14476, eq. 13)."""
-    over = (batch.lengths - (now.max_completion_length - spec.cache)).clamp(0, spec.cache)
-    return -spec.weight * over.double() / spec.cache
+    cache = spec.cache if spec.cache_share is None else max(1, round(spec.cache_share * now.max_completion_length))
+    over = (batch.lengths - (now.max_completion_length - cache)).clamp(0, cache)
+    return -spec.weight * over.double() / cache
 
 
 def hapo_length(spec: specs.HistoryLengthShaping, batch: Batch, now: StepContext) -> torch.Tensor:
     """With h the shortest right completion of the prompt in earlier steps and c = cos(min(l / h, 2) pi / 2): max(c, -0.7) for
     right completions, min(c, 0) for wrong ones, 0 while h is unknown; times w (arXiv:2505.11225). Updates h."""
     shortest = now.memory.per_prompt(SHORTEST, math.inf)
-    h, length, good = shortest[batch.ids], batch.num_action_tokens().double(), batch.rewards > 0
+    h, length, good = shortest[batch.ids], batch.num_action_tokens().double(), batch.right
     c = torch.cos((length / h).clamp(max=2) * math.pi / 2)
     term = torch.where(good, c.clamp(min=-0.7), c.clamp(max=0))
     shortest.scatter_reduce_(0, batch.ids[good], length[good], "amin")
@@ -108,14 +109,14 @@ def kimi_length(spec: specs.KimiLengthShaping, batch: Batch, now: StepContext) -
     least = torch.full((groups,), math.inf, dtype=torch.float64).scatter_reduce_(0, member, length, "amin")[member]
     most = torch.zeros(groups, dtype=torch.float64).scatter_reduce_(0, member, length, "amax")[member]
     term = 0.5 - (length - least) / (most - least).clamp(min=1)
-    term = torch.where(batch.rewards > 0, term, term.clamp(max=0))
+    term = torch.where(batch.right, term, term.clamp(max=0))
     return spec.weight * torch.where(most == least, 0.0, term)
 
 
 def length_units(spec: specs.TurnsShaping, batch: Batch, now: StepContext) -> torch.Tensor:
     """-weight for each unit beyond the first of a right completion."""
     further = torch.tensor([max(text.count(spec.marker) - 1, 0) for text in batch.completions], dtype=torch.float64)
-    return -spec.weight * torch.where(batch.rewards > 0, further, 0.0)
+    return -spec.weight * torch.where(batch.right, further, 0.0)
 
 
 # A term of every token.

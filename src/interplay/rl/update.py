@@ -191,7 +191,7 @@ def _prepared(learner: Learner, batch: Batch, part: Part, old: Tensor | None, st
         advantage=part.advantage[here],
         mask=part.mask[here],
         groups=batch.groups[here],
-        rewards=batch.rewards[here],
+        right=batch.right[here],
         noise=torch.from_numpy(random.generator(learner.spec.seed, "loss", step).random(tuple(batch.tokens.shape)))[here],
     )
     found_whole = losses.prepare_loss(spec, whole)
