@@ -106,7 +106,7 @@ class Reinforcement(Formula):
     def _cost(self, spec: Json, rollouts: int, sampled: int, prompts: int, parameters: int | None) -> Cost:
         loss, passing = spec["method"]["loss"], sampled + prompts
         refers = bool(loss["beta"] or loss.get("first_turn_beta") or loss.get("name") == "direct_advantage")
-        refers += any(term.get("name") == "kl" for term in spec["method"].get("shaping", ()))
+        refers |= any(term.get("name") == "kl" for term in spec["method"].get("shaping", ()))
         decoding = (spec["method"].get("decoding") or {}).get("name")
         teaches = loss["num_iterations"] * (loss.get("name") == "distil")
         scorings = (loss["num_iterations"] * spec["minibatches"] > 1) + refers + teaches + (decoding == "adaptive_temperature")
