@@ -147,8 +147,8 @@ def settle_claims(study: common.Study, scale: common.Scale = None) -> None:
 
 @command(app, "judge")
 def judge_study(study: common.Study, scale: common.Scale = None) -> None:
-    """Judges the claims of a study anew from the records that are there, finished or not, and prints the verdicts with their
-    numbers. `interplay report` prints those of the finished report.
+    """Judges the claims and fights of a study anew from the records that are there, finished or not, and prints the verdicts with
+    their numbers. `interplay report` prints those of the finished report.
 
     Examples:
         interplay judge edge  # what the records say now

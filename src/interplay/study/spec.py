@@ -1,6 +1,7 @@
 """The study: the one file that a researcher edits; and the scale: models, budgets, band edges."""
 
 from collections import Counter
+from collections.abc import Iterator
 from functools import cache
 from typing import Annotated, Any, Literal, Union
 
@@ -12,7 +13,7 @@ from interplay.data.spec import DataSet, SetChange, Split, TokenizerSpec
 from interplay.data.steps.spec import Contamination
 from interplay.kinds.study_keys import References, Settings
 from interplay.kinds.table import KINDS
-from interplay.report.claim_spec import Claim
+from interplay.report.claim_spec import Claim, Premise, Test
 from interplay.report.figure_spec import Figure, check_color
 from interplay.report.spec import Match, Table
 from interplay.tasks.spec import FamilyKeys, TaskKeys
@@ -248,6 +249,16 @@ class Study(Model):
     @classmethod
     def _one_or_many(cls, value: Any) -> Any:
         return [value] if isinstance(value, dict) else value
+
+    def premises(self) -> Iterator[tuple[tuple[str | int, ...], Premise, Test]]:
+        """The premises of claims and of fights, each with its keys and what it is a premise of."""
+        for number, claim in enumerate(self.claims):
+            for at, premise in enumerate(claim.requires):
+                yield ("claims", number, "requires", at), premise, claim.test
+        for name, table in self.tables.items():
+            if table.contrast is not None and table.fight is not None:
+                for at, premise in enumerate(table.contrast.requires):
+                    yield ("tables", name, "contrast", "requires", at), premise, table.fight
 
     @field_validator("scales", mode="after")
     @classmethod

@@ -9,6 +9,7 @@ import pandas as pd
 from interplay.core import artifact, model
 from interplay.core.metrics import round_significant
 from interplay.report.metric_spec import logged_measure, measure_of, metric_row
+from interplay.report.stats import intervals
 from interplay.report.stats.frame import Key, Results, num_relevant, of_column, prompt_scores, seeds, unavailable
 from interplay.report.stats.intervals import Spread, Support, crossed_spread, nested_spread
 
@@ -132,6 +133,34 @@ def paired_estimate(
     parts, missing = _pairs(results, arm, against, column, metric, of)
     found = _estimate(parts, missing, support or measure_of(metric).support_of_differences)
     return found if np.isnan(found.deviation) or found.spread is None else found._replace(detectable=found.spread.detectable)
+
+
+def fight_estimates(
+    results: Results, arms: Sequence[str], against: str, column: str, metric: str, family: int
+) -> dict[str, Estimate]:
+    """`difference` of each contender to one control, with variances pooled over contenders and intervals that hold together for a
+    family of so many (`intervals.pooled_spreads`). What is missing at some seed is not pooled."""
+    found = {arm: difference(results, arm, against, column, metric) for arm in arms}
+    parts = {arm: _pairs(results, arm, against, column, metric, _change(metric))[0] for arm in arms if not found[arm].missing}
+    every = [part for of in parts.values() for part in of.values()]
+    crossed = len({(part.data, len(part.scores)) for part in every}) == 1
+    scores = {arm: _replicates(of.values(), crossed)[1] for arm, of in parts.items()}
+    if len({len(of) for of in scores.values()}) > 1:  # such as one that shares a base with the control: each keeps its own
+        spreads = [crossed_spread(np.array(of)) if crossed else nested_spread(of) for of in scores.values()]
+    elif crossed:
+        least = min(part.telling for part in every)
+        spreads = intervals.pooled_spreads(np.array(list(scores.values())), family, least)
+    else:
+        means = np.array([[[one.mean()] for one in of] for of in scores.values()])
+        spreads = intervals.pooled_spreads(means, family) if scores else []
+        spreads = [one._replace(prompts=sum(map(len, scores[arm]))) for arm, one in zip(scores, spreads, strict=True)]
+    support = measure_of(metric).support_of_differences
+    for arm, spread in zip(scores, spreads, strict=True):
+        spread = spread._replace(family=family)
+        low, high = spread.interval(support)
+        detectable = spread.detectable if spread.replicates > 1 else np.nan
+        found[arm] = found[arm]._replace(low=low, high=high, detectable=detectable, spread=spread)
+    return found
 
 
 def p_value(found: Estimate) -> float:
