@@ -171,6 +171,14 @@ METHODS: list[dict[str, Any]] = [
     {"paper": "p", "advantage": {"name": "segments", "separator": ","}, "loss": {"name": "direct_advantage"}},
     {"paper": "p", "continuation": {"name": "feedback"}, "loss": {"name": "distil"}},
     SHAPED,
+    {"paper": "p", "advantage": {"name": "whitened", "baseline": "none"}, "shaping": [{"name": "kl", "target_kl": 0.1}]},
+    {"paper": "p", "advantage": {"name": "whitened", "baseline": "none", "rewards": "turns"}, "episode": {"name": "retry"}},
+    {
+        "paper": "p",
+        "advantage": {"name": "gae", "rewards": "turns"},
+        "critic": {"name": "value_head"},
+        "episode": {"name": "retry"},
+    },
     {
         "paper": "p",
         "episode": {"name": "retry", "window": 1},
