@@ -113,7 +113,7 @@ def learnt(method: Method, case: dict[str, Any], monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(update, "shard_rows", lambda decoder, batch, rows, tokens: [rows])
     batch, limit = drawn(case), INPUTS["max_completion_length"]
     seams = {name: getattr(method, name) for name in ("shaping", "edits", "advantage")}
-    now = now_of(entropy=entropy, max_completion_length=limit, **seams)
+    now = now_of(entropy=entropy, max_completion_length=limit, reference=lambda batch: reference[batch.row], **seams)
     batch = shape_rewards(batch, now)
     all_right = take(batch, (batch.groups == 1).nonzero()[:, 0])  # a step that samples again finds nothing to learn from
     bears, advantage, batch = edited(method, batch, replace(now, draw=lambda m: all_right))

@@ -1,5 +1,4 @@
-"""Commands before a run, `interplay plan`, `register` and `calibrate`; and what judges and checks results, `settle`, `judge` and
-`verify`."""
+"""The commands before a run, `interplay plan` and `register`; and what judges and checks results, `settle`, `judge` and `verify`."""
 
 import json
 import textwrap
@@ -342,22 +341,3 @@ def _check_certificate(file: Path) -> None:
     print_visible("\n".join([*wrong, f"{file}: does not hold for what is here"] if wrong else [certify.summary(found, None)]))
     if wrong:
         raise typer.Exit(1)
-
-
-@command(app, "calibrate")
-def calibrate_bands(
-    study: common.Study,
-    scale: common.Scale = None,
-    prompts: Annotated[int, option("--prompts", "held-out prompts per op (default 100)", min=1)] = 100,
-    max_op: Annotated[int, option("--max-op", "largest op measured (default 14)", min=1)] = 14,
-    write: Annotated[bool, flag("--write", "pin the bands in configs/scale/<scale>.yaml")] = False,
-) -> None:
-    """Measures the study's trained base on held-out problems per op and reports its edge: which ops it masters, which it
-    sometimes solves and which it never does. The resulting bands can be pinned in the scale's file.
-
-    Examples:
-        interplay calibrate quickstart --scale laptop --write  # measure, and pin the bands
-    """
-    from interplay.api import single
-
-    print_visible(single.calibrate_bands(common.plan_of(study, scale), CONFIGS, RESULTS, prompts, max_op, write))

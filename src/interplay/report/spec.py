@@ -303,6 +303,10 @@ class ReportArm(Model):
     """Evaluation name -> digest."""
     rungs: Annotated[list[ReportRung], Since([])] = []
     """Evaluations along stages of the path."""
+    calibration: Annotated[str, Since("")] = ""
+    """Digest of the stage that chose the ops of bands for this replicate; empty: all are pinned."""
+    calibrated: Annotated[list[str], Since([])] = []
+    """Calibrated bands that stages of the path were trained on."""
 
 
 class ReportSpec(Model):
@@ -337,6 +341,8 @@ class ReportSpec(Model):
     trained_sets: Annotated[dict[str, list[str]], Since({})] = {}
     """Per arm the digests of all sets in the data of any stage of its path, where some sets of the study are files or curated:
     whose ops the plan does not determine."""
+    lacking: Annotated[Literal["not tested", "left out"], Since("not tested")] = "not tested"
+    """What becomes of a claim on a calibrated band that some base has not."""
     shown: Annotated[dict[str, ArmShown], Since({})] = {}
     """Arms with a label or a colour of their own."""
     placed: Annotated[dict[str, list[Placed]], Since({})] = {}

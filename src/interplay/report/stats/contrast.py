@@ -15,7 +15,6 @@ from interplay.report.claim_spec import (
     EQUIVALENT,
     INDICATED,
     INDICATED_AGAINST,
-    LEAST_BASES,
     NO_INFORMATION,
     Claim,
     Premise,
@@ -23,7 +22,7 @@ from interplay.report.claim_spec import (
 )
 from interplay.report.figure_spec import readable
 from interplay.report.metric_spec import measure_of
-from interplay.report.spec import Contender, Contrast, Lineup, ReportSpec
+from interplay.report.spec import Contender, Contrast, Lineup
 from interplay.report.stats import budget, estimate, frame, notes
 from interplay.report.stats.estimate import Estimate, difference, estimate_json, p_value, recorded_estimate, value
 from interplay.report.stats.intervals import LEVEL, holm_adjusted
@@ -291,6 +290,9 @@ def judge_once(results: frame.Results, claim: Claim) -> JudgedClaim:
     where a premise fails; not judged where results are missing, or its arms differ in a budget that they were to share."""
     test = claim.test
     found = estimate_of(results, test, test.metric, test.arm, test.against)
+    lacking = notes.lacking_bands(results, [test.arm, *([test.against] if test.against else [])], test.band)
+    if lacking and (results.spec.lacking == "not tested" or not found.seeds):
+        return JudgedClaim(claim, claim_spec.NOT_TESTED, lacking, found)
     if found.missing:
         return JudgedClaim(claim, claim_spec.NOT_JUDGED, f"missing: {'; '.join(found.missing)}", found)
     if obstacle := budget.budget_obstacle(results, test):
@@ -298,7 +300,7 @@ def judge_once(results: frame.Results, claim: Claim) -> JudgedClaim:
     if failed := [said for said in _failed_premises(results, claim) if said]:
         return JudgedClaim(claim, claim_spec.NOT_TESTED, "; ".join(failed), found)
     word = claim.word(found.low, found.high)
-    reason = f"{REASONS[word]}, for {found.over}"
+    reason = f"{REASONS[word]}, for {found.over}{f', of bases that have the band; {lacking}' if lacking else ''}"
     if lacks_bases(found):
         word = INDICATED if word in claim_spec.FOR else INDICATED_AGAINST if word in claim_spec.AGAINST else word
         reason += f", and a verdict needs {claim_spec.LEAST_BASES} bases"
