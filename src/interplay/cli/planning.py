@@ -1,4 +1,4 @@
-"""The commands before a run, `interplay plan` and `register`; and what judges and checks results, `settle`, `judge` and `verify`."""
+"""Commands before a run, `interplay plan` and `register`; and what judges and checks results: `settle`, `judge`, `verify`."""
 
 import json
 import textwrap
