@@ -156,6 +156,7 @@ def likelihoods(
         truncated=torch.zeros(n, dtype=torch.bool),
         completions=[""] * n,
         verdicts=[],
+        right=torch.zeros(n, dtype=torch.bool),
         rewards=torch.zeros(n, dtype=torch.float64),
         parts={},
     )
