@@ -10,7 +10,8 @@ from pydantic import TypeAdapter
 from torch import Tensor
 
 from interplay.rl.loss_spec import ClippedLoss, Loss, RatioLoss, SapoLoss
-from interplay.rl.losses import MicroBatch, k3, token_losses, token_weights
+from interplay.rl.losses import MicroBatch, token_losses, token_weights
+from interplay.rl.policy import k3
 
 CAP = 6
 """max_completion_length of the examples."""

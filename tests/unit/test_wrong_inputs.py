@@ -126,7 +126,6 @@ WORDS = {
     "hours": ((*PLAN, "--max-hours", "-1"), ("--max-hours", "-1")),
     "GPU-hours": ((*PLAN, "--max-gpu-hours", "many"), ("--max-gpu-hours", "many")),
     "a number of GPUs": ((*PLAN, "--gpus", "two"), ("--gpus", "two", "1,8,64")),
-    "prompts of calibrate": (("calibrate", "quickstart", "--prompts", "0"), ("--prompts", "0")),
     "a study without results": (("report", "quickstart", "--scale", "smoke"), ("quickstart", "interplay run")),
     "an unfinished study to export": (("export", "quickstart", "--scale", "smoke", "-o", "out"), ("quickstart", "snakemake all")),
     "nothing to export": (("export", "-o", "out"), ("export", "name a study")),

@@ -298,7 +298,23 @@ def verdict_lines(plan: Plan, results: Path) -> list[str]:
             at = f"{arm}/{test.band}/{test.difference}"
             values[at] = estimate.value(known, arm, test.band, str(test.difference)).value if test.band else None
     values = {at: None if value is None or math.isnan(value) else value for at, value in values.items()}
-    return catalog.claim_lines(contrast.claims_json(judged), values) or [f"{plan.study} makes no claims"]
+    lines = [*catalog.claim_lines(contrast.claims_json(judged), values), *fight_lines(known)]
+    return lines or [f"{plan.study} makes no claims"]
+
+
+def fight_lines(known: frame.Results) -> Iterator[str]:
+    """The fights: each outcome, and the verdicts of its contenders."""
+    for name in [name for name, table in known.spec.tables.items() if table.fight]:
+        made = contrast.compare_arms(known, name)
+        block, tests = made.blocks[0], model.plural(made.tests, "contender")
+        yield f"fight {name}: {block.metric} of {block.column} against {made.label(made.lineup.against)}, {tests}"
+        measure = metric_spec.measure_of(block.metric)
+        for row in block.rows[1:]:
+            low, high = (measure.shown(end, True) for end in (row.gap.low, row.gap.high))
+            found = f"{measure.shown(row.gap.value, True)} [{low}, {high}] {measure.unit_of(True)} for {row.gap.over}"
+            said = f"{found}, p {row.adjusted:.3f}" if row.gap.seeds else "; ".join(row.gap.missing)
+            yield f"  {row.verdict:<{catalog.INDENT - 3}} {made.label(row.chosen.name)}: {said}"
+        yield from (f"  {caveat}" for caveat in made.caveats if caveat.startswith("Not tested"))
 
 
 def settle_lines(plan: Plan, results: Path) -> list[str]:

@@ -35,7 +35,6 @@ COMMANDS: dict[str, Row] = {
     "list": Row("studies", "before a run", "studies with their state and question; known methods, tasks, metrics, scales"),
     "new": Row("studies", "before a run", "write a commented study that extends another one, and print its plan"),
     "plan": Row("planning", "before a run", "the stages of a study, which of them are new and why, and their cost"),
-    "calibrate": Row("planning", "before a run", "measure a study's base per op and pin the band edges in its scale file"),
     "run": Row("studies", "during a run", "run what is new of a study; its verdicts, or the cause of a failure, at the end"),
     "open": Row(
         "monitor", "during a run", "a live local page: studies, curves, causes of failures, completions, arms side by side"

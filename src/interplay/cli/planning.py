@@ -1,5 +1,5 @@
-"""Commands before a run, `interplay plan` and `interplay calibrate`; what judges and checks results, `settle`, `judge` and
-`verify`; and `interplay track`."""
+"""The command before a run, `interplay plan`; what judges and checks results, `settle`, `judge` and `verify`; and `interplay
+track`."""
 
 import json
 import textwrap
@@ -147,8 +147,8 @@ def settle_claims(study: common.Study, scale: common.Scale = None) -> None:
 
 @command(app, "judge")
 def judge_study(study: common.Study, scale: common.Scale = None) -> None:
-    """Judges the claims of a study anew from the records that are there, finished or not, and prints the verdicts with their
-    numbers. `interplay report` prints those of the finished report.
+    """Judges the claims and fights of a study anew from the records that are there, finished or not, and prints the verdicts with
+    their numbers. `interplay report` prints those of the finished report.
 
     Examples:
         interplay judge edge  # what the records say now
@@ -276,25 +276,6 @@ def _check_certificate(file: Path) -> None:
     print_visible("\n".join([*wrong, f"{file}: does not hold for what is here"] if wrong else [certify.summary(found, None)]))
     if wrong:
         raise typer.Exit(1)
-
-
-@command(app, "calibrate")
-def calibrate_bands(
-    study: common.Study,
-    scale: common.Scale = None,
-    prompts: Annotated[int, option("--prompts", "held-out prompts per op (default 100)", min=1)] = 100,
-    max_op: Annotated[int, option("--max-op", "largest op measured (default 14)", min=1)] = 14,
-    write: Annotated[bool, flag("--write", "pin the bands in configs/scale/<scale>.yaml")] = False,
-) -> None:
-    """Measures the study's trained base on held-out problems per op and reports its edge: which ops it masters, which it
-    sometimes solves and which it never does. The resulting bands can be pinned in the scale's file.
-
-    Examples:
-        interplay calibrate quickstart --scale laptop --write  # measure, and pin the bands
-    """
-    from interplay.api import single
-
-    print_visible(single.calibrate_bands(common.plan_of(study, scale), CONFIGS, RESULTS, prompts, max_op, write))
 
 
 # Studies in MLflow.

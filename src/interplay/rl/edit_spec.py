@@ -21,6 +21,9 @@ class DynamicSampling(Model):
     name: Literal["dynamic_sampling"] = "dynamic_sampling"
     max_num_gen_batches: Count = 3
     """Rounds of generation per step at most; 1 only drops."""
+    metric: Annotated[Literal["advantage", "acc"], Since("advantage")] = "advantage"
+    """Which groups are dropped: those without an advantage, or those whose completions are all right or all wrong, though a
+    shaping has made their rewards different (acc, as in verl's filter_groups.metric)."""
 
 
 class D3S(Model):

@@ -132,9 +132,12 @@ def _gold(batch: Batch, like: int, now: StepContext) -> Batch:
 # Groups that tell nothing are dropped, and fresh ones drawn (DAPO, arXiv:2503.14476).
 
 
-def informative(batch: Batch, now: StepContext) -> Tensor:
+def informative(spec: specs.DynamicSampling, batch: Batch, now: StepContext) -> Tensor:
     """(N,) bool: rows of groups from which the policy would learn, since some token has an advantage. Completions with equal
-    rewards have none, unless the advantage is of spans: these may differ where their means agree."""
+    rewards have none, unless the advantage is of spans: these may differ where their means agree. By `acc`: rows of groups with
+    right and wrong completions."""
+    if spec.metric == "acc":
+        return torch.isin(batch.groups, batch.groups[batch.right]) & torch.isin(batch.groups, batch.groups[~batch.right])
     found = advantages(now.method.advantage, batch, now)
     return torch.isin(batch.groups, batch.groups[(found != 0).any(1)])
 
@@ -143,13 +146,13 @@ def dynamic_sampling(spec: specs.DynamicSampling, batch: Batch, now: StepContext
     """Keep informative groups only and draw as many fresh prompts as groups were lost, until the batch is full again or
     `max_num_gen_batches` rounds (the first one included) are spent (DAPO, arXiv:2503.14476, section 3.2)."""
     wanted = len(batch.groups.unique())
-    kept = take(batch, informative(batch, now).nonzero()[:, 0])
+    kept = take(batch, informative(spec, batch, now).nonzero()[:, 0])
     for _ in range(spec.max_num_gen_batches - 1):
         missing = wanted - len(kept.groups.unique())
         if missing == 0:
             break
         fresh = now.draw(missing)
-        kept = join([kept, take(fresh, informative(fresh, now).nonzero()[:, 0])], now.pad)
+        kept = join([kept, take(fresh, informative(spec, fresh, now).nonzero()[:, 0])], now.pad)
     return kept
 
 

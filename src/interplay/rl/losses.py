@@ -11,6 +11,7 @@ from torch import Tensor
 from interplay.core import extension
 from interplay.kernels import exact
 from interplay.rl import custom, loss_spec as specs
+from interplay.rl.policy import kl_estimate
 from interplay.rollout.request import scale_of, token_uncertainty
 
 # Terms: what a loss reads, weights of tokens, ratios and estimates of divergences.
@@ -124,11 +125,6 @@ def truncated_weight(cap: float, seen: MicroBatch) -> Tensor:
     if seen.sampled is None:
         return torch.ones_like(seen.old_logp)
     return (seen.old_logp.detach() - seen.sampled).mul(seen.mask).exp().clamp(max=cap)
-
-
-def k3(log_ratio: Tensor, exactly: bool = False) -> Tensor:
-    """Per-token estimate of KL(p || q) from samples of p, given log(q / p): never negative and unbiased (Schulman 2020)."""
-    return (exact.expm1 if exactly else torch.expm1)(log_ratio) - log_ratio
 
 
 def summed(values: Tensor, exactly: bool) -> Tensor:
@@ -386,7 +382,7 @@ def token_losses(spec: specs.Loss, seen: MicroBatch) -> tuple[Tensor, dict[str, 
         per_token = per_token * truncated_weight(spec.vllm_importance_sampling_clip_max, seen)
     if seen.reference is None:
         return per_token, sums
-    kl = k3(seen.reference - seen.logp, seen.exact)
+    kl = kl_estimate("k3", seen.reference - seen.logp, seen.exact)
     beta = spec.beta + spec.first_turn_beta * seen.prepared[FIRST_TURN] if spec.first_turn_beta else spec.beta
     return per_token + beta * kl, {**sums, "kl": summed(kl.detach() * seen.mask, seen.exact)}
 

@@ -178,6 +178,10 @@ class Method(Model):
     decoding: Annotated[Decoding | None, Since(None)] = None
     """What tokens of rollouts are drawn from; null: the policy at the run's temperature."""
 
+    def refers(self) -> bool:
+        """Whether a step needs a reference model."""
+        return self.loss.refers() or any(isinstance(term, reward_spec.KlShaping) for term in self.shaping)
+
 
 SEAMS: dict[str, tuple[type[Model], ...]] = {
     "reward": get_args(get_args(reward_spec.Reward)[0]),

@@ -19,7 +19,7 @@ from interplay.report.spec import Lineup, ReportArm, ReportRung, ReportStage
 from interplay.study import answers, arms, check, choices, contrasts, files, locate, resolve, sets
 from interplay.study.context import ArmContext, PlanBuilder, study_context, with_changes
 from interplay.study.plan import Plan
-from interplay.study.spec import Scale, ScaleChange, Study
+from interplay.study.spec import Scale, Study
 from interplay.train.spec import OwnTrainerSpec
 
 # -- compose -----------------------------------------------------------------------------------------------------------------
@@ -102,7 +102,7 @@ def load(configs: Path, study: str, scale: str, words: Sequence[choices.Given] =
     sized = parse_model(Scale, tree["scale"], places["scale"])
     if any(stage.get("kind") == "source" for stage in typed.stages.values()):
         sized = _without_int8(sized)
-    return typed, _changed(sized, typed.scales.get(scale))
+    return typed, sized.changed(typed.scales.get(scale)).with_candidates(typed.calibrate)
 
 
 def own_trainers(tree: dict[str, Any]) -> dict[str, Any]:
@@ -156,26 +156,6 @@ def _without_int8(scale: Scale) -> Scale:
         for kind, keys in scale.kinds.items()
     }
     return scale.model_copy(update={"kinds": kinds})
-
-
-def _changed(scale: Scale, change: ScaleChange | None) -> Scale:
-    """The scale as the study changes it."""
-    if change is None:
-        return scale
-    nested = {
-        name: {key: {**old.get(key, {}), **new.get(key, {})} for key in {**old, **new}}
-        for name, old, new in (("tasks", scale.tasks, change.tasks), ("kinds", scale.kinds, change.kinds))
-    }
-    return scale.model_copy(
-        update={
-            **nested,
-            "bands": {**scale.bands, **change.bands},
-            "sizes": {**scale.sizes, **change.sizes},
-            "per_op": {**{split: n for split, n in scale.per_op.items() if split not in change.sizes}, **change.per_op},
-            "seeds": change.seeds or scale.seeds,
-            "pilot": change.pilot or scale.pilot,
-        }
-    )
 
 
 def _known(folder: Path, name: str) -> None:
@@ -304,6 +284,7 @@ def _expand_arm(base: ArmContext, name: str) -> ExpandedArm:
 def _walk(context: ArmContext, arm: str, seed: int) -> ReportArm:
     """One arm at one seed: its models in order, then its evaluations. Where all of them run along its last stage, the arm is
     judged by those of its end."""
+    context = replace(context, seed=seed)
     path, end, tokenizer = resolve.models(context, arm, seed)
     context = replace(context, tokenizer=tokenizer)
     evaluations, ends, rungs = {}, {}, list[ReportRung]()
@@ -318,8 +299,12 @@ def _walk(context: ArmContext, arm: str, seed: int) -> ReportArm:
         rungs += found
         if found and (path[-1].name, path[-1].step) == (along[0], None):
             ends[name] = found[-1].digest
+    chosen: dict[str, Any] = {}
+    if context.study.calibrate is not None:
+        bands = sets.calibrated_bands(context.plan.stages, path[-1].digest)
+        chosen = {"calibration": resolve.calibration(context, context.place.key("calibrate")), "calibrated": bands}
     control = context.arms[arm].control
-    return ReportArm(arm=arm, seed=seed, control=control, path=path, evaluations=evaluations or ends, rungs=rungs)
+    return ReportArm(arm=arm, seed=seed, control=control, path=path, evaluations=evaluations or ends, rungs=rungs, **chosen)
 
 
 def _rungs(context: ArmContext, name: str, along: str, path: list[ReportStage], label: str) -> list[ReportRung]:
@@ -380,12 +365,14 @@ def _report(base: ArmContext, rows: list[ReportArm], lineups: dict[str, Lineup],
     read = {dep for one in shown | packed for role, dep in plan.stages[one].deps.items() if references.is_data_role(role)}
     used = sets.with_sources(plan.stages, shown | read)
     ends = {row.arm: row.path[-1].digest for row in rows}
+    calibrated = study.calibrate.bands if study.calibrate else {}
+    used = [*used, *{row.calibration for row in rows if row.calibration}]
     spec: dict[str, Any] = {
         **keys,
         "question": study.question,
         "source": study.source,
         "arms": rows,
-        "bands": {band: base.scale.bands.get(band, []) for band in check.tested_bands(study)},
+        "bands": {band: [] if band in calibrated else base.scale.bands.get(band, []) for band in check.tested_bands(study)},
         "trained_ops": {arm: sorted(sets.ops_of(plan.stages, sets.training_sets(plan.stages, end))) for arm, end in ends.items()},
         "tables": answers.tables_with_k(study.tables, rows, partial(answers.samples_of, plan)),
         "figures": study.figures,
@@ -394,5 +381,6 @@ def _report(base: ArmContext, rows: list[ReportArm], lineups: dict[str, Lineup],
         "blocks": blocks,
         "lineups": lineups,
         "trained_sets": sets.training_sets_by_arm(plan.stages, rows, used),
+        "lacking": study.calibrate.lacking if study.calibrate else "not tested",
     }
     return plan.add_once("report", spec, {digest: digest for digest in sorted(used)}, base.place.key("report"))

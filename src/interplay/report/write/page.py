@@ -318,6 +318,9 @@ VERDICTS = {
     "missing": "open",
     "better here": "open",
     "worse here": "open",
+    "equivalent": "yes",
+    "equivalent here": "open",
+    "not tested": "open",
 }
 """Verdict of a contrast -> class of its chip."""
 
@@ -342,7 +345,7 @@ def present_contrast(name: str, made: contrast.Comparison) -> dict[str, Any]:
     have provenance, and the class of its verdict."""
     blocks = [
         (
-            text.contrast_caption(block),
+            text.contrast_caption(made, block),
             [
                 (text.contrast_cells(made, block, row), _contrast_keys(name, made, block, row), VERDICTS.get(row.verdict, ""))
                 for row in block.rows
@@ -350,7 +353,8 @@ def present_contrast(name: str, made: contrast.Comparison) -> dict[str, Any]:
         )
         for block in made.blocks
     ]
-    title = f"{name.removesuffix(contrast.SUFFIX).replace('_', ' ')}: differences to {made.lineup.against}, with the noise floor"
+    what = "a fight" if made.fight else "with the noise floor"
+    title = f"{name.removesuffix(contrast.SUFFIX).replace('_', ' ')}: differences to {made.lineup.against}, {what}"
     heads, said = text.contrast_heads(made), text.contrast_notes(made)
     return {"name": name, "title": title, "heads": heads, "blocks": blocks, "notes": said}
 
