@@ -10,7 +10,7 @@ from interplay.report.draw import figures
 from interplay.report.figure_spec import PLAIN, SPENT, Figure
 from interplay.report.metric_spec import measure_of
 from interplay.report.spec import ReportSpec
-from interplay.report.stats import budget, contrast, estimate, frame
+from interplay.report.stats import budget, contrast, estimate, frame, sequential
 from interplay.report.write import latex, tables, text
 from interplay.results import locks
 from interplay.study.plan import Plan
@@ -41,7 +41,7 @@ def answer_study(results: frame.Results) -> Answer:
             grids[f"{name}{tables.GAIN_SUFFIX}"] = tables.gain_grid(results, table)
     contrasts = {f"{name}{contrast.SUFFIX}": contrast.compare_arms(results, name) for name in spec.tables if name in spec.lineups}
     drawings = {name: figures.draw_figure(results, figure) for name, figure in sorted(spec.figures.items(), key=_figure_order)}
-    judged = [contrast.judge_claim(results, claim) for claim in spec.claims]
+    judged = [sequential.judge(results, claim) for claim in spec.claims]
     return Answer(results, judged, grids, drawings, budget.judge_all(results), contrasts)
 
 
