@@ -1,5 +1,6 @@
 """A study's answers from its results: tables, figures and verdicts, and their files."""
 
+import math
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -148,6 +149,21 @@ def registration_lines(spec: ReportSpec) -> list[str]:
         if not change.key.startswith(of_claims):
             lines.append(f"C{CHANGED[1:]}: {change.said()}.")
     return lines + (["The study marks all its claims as exploratory."] if of.exploratory else [])
+
+
+def look_text(item: contrast.JudgedClaim) -> str:
+    """`Look 2 of 3, at 12 replicates: boundary 2.96, futility 0.55, ...`; empty of a study without looks."""
+    look, test = item.look, item.claim.test
+    if look is None:
+        return ""
+    measure, signed = measure_of(test.metric), test.difference is not None
+    said = f"Look {look.number} of {look.of}, at {look.replicates} replicates: boundary {look.bound.efficacy:.2f}"
+    said += f", futility {look.bound.futility:.2f}" if look.bound.futility else ""
+    said += f", nominal level {look.bound.level:.2g}; {'stopped' if look.stopped else 'open'}"
+    if math.isnan(look.interval[0]):
+        return said
+    low, high = (measure.shown(end, signed) for end in look.interval)
+    return f"{said}. 95 % interval after stopping: {low} to {high} {measure.unit_of(signed)}".rstrip()
 
 
 def forecast_text(item: contrast.JudgedClaim) -> str:
