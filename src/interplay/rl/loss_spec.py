@@ -55,8 +55,10 @@ class RatioLoss(PolicyLoss):
     long ones are not held back (arXiv:2602.05261)."""
     loss_denominator: Annotated[Positive | None, Since(None)] = None
     """Tokens by which an optimiser step's sum is divided in place of those that `loss_type` counts; null: as that says."""
-    importance_sampling_level: Literal["token", "sequence"] = "token"
-    """Ratio per token, or the sequence's geometric mean (GSPO, arXiv:2507.18071)."""
+    importance_sampling_level: Literal["token", "sequence", "sequence_token"] = "token"
+    """token: a ratio for each token; sequence: one for the completion, the geometric mean of its tokens' (GSPO, arXiv:2507.18071,
+    eq. 7), so that its tokens share the mean of their advantages; sequence_token: the same value, of which each token has the
+    gradient with its own advantage (GSPO-token, section 4.3), which is `sequence` where all advantages of a row are one."""
     vllm_importance_sampling_clip_max: Annotated[Positive | None, Since(None)] = None
     """Truncated importance sampling (https://fengyao.notion.site/off-policy-rl; TRL's mode token_truncate), whatever engine
     sampled: the loss of a token, without its KL term, is weighed by the policy's probability over the engine's, as both were
@@ -83,7 +85,7 @@ class ClippedLoss(RatioLoss):
     def exact(self) -> bool:
         """With a ratio for each token and the estimate k3, and without entropies."""
         inexact = self.entropy_coef or self.vllm_importance_sampling_clip_max or self.use_bias_correction_kl
-        return not (self.importance_sampling_level == "sequence" or self.kl_estimator != "k3" or inexact)
+        return not (self.importance_sampling_level != "token" or self.kl_estimator != "k3" or inexact)
 
 
 class SapoLoss(RatioLoss):
@@ -117,6 +119,7 @@ class VespoLoss(PolicyLoss):
 class GeoMeanLoss(PolicyLoss):
     """Geometric-mean policy optimisation (GMPO, arXiv:2507.20673): the geometric mean of the tokens' clipped ratios."""
 
+    PROVIDES: ClassVar[frozenset[str]] = frozenset({"sequence_ratios"})
     name: Literal["geo_mean"] = "geo_mean"
     loss_type: Literal["grpo"] = "grpo"
     """Mean over rows."""

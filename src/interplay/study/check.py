@@ -56,6 +56,7 @@ def check_names(context: ArmContext) -> None:
     for name in study.evaluate:
         check_evaluate(context, name, place.key("evaluate"))
         check_references(context, name, complete=True)
+        sets.refuse_probes(context, [context.stages[name].given()["data"]], context.stages[name].place.key("data"))
     _check_all(_names_shown(context))
 
 
@@ -387,4 +388,5 @@ def _check_selection(stage: plan.Stage, spec: SelectSpec, stages: Stages, place:
 
 
 def _bands_of(problems: plan.Stage | None) -> list[str]:
-    return sorted(problems.spec.bands) if problems and isinstance(problems.spec, ProblemsSpec) else []
+    spec = problems.spec if problems else None
+    return sorted([*spec.bands, *spec.calibrated]) if isinstance(spec, ProblemsSpec) else []
