@@ -145,7 +145,7 @@ def _moves(loss: loss_spec.PolicyLoss, batch: Batch, part: Part) -> bool:
     return bool(part.advantage[part.rows].any())
 
 
-# Aggregation: how the tokens of an optimiser step are weighed, for every loss alike.
+# Aggregation: how the tokens of an optimiser step are weighed, for every loss.
 
 
 AGGREGATED = {
@@ -154,7 +154,7 @@ AGGREGATED = {
     "seq-mean-token-mean": "grpo",
     "seq-mean-token-sum-norm": "dr_grpo",
 }
-"""What verl calls them -> TRL's loss type that weighs alike."""
+"""What verl calls them -> TRL's loss type with the same weights."""
 
 
 def token_weights(loss_type: str, mask: Tensor, batch_tokens: int, minibatches: int, max_completion_length: int) -> Tensor:
