@@ -141,6 +141,32 @@ class Table(Model):
         return self
 
 
+ControlKind = Literal["random", "format", "labels", "prior", "none", "sft"]
+
+
+class Controls(Model):
+    """What else may explain that an arm gains by RL, each an arm of its own, called `control_` and its kind, that is compared
+    with it. `controls: standard` is about the first claim that compares an arm after RL with what its RL started from."""
+
+    of: str
+    """The arm whose gain is to be explained: its path leads through RL."""
+    against: str
+    """The arm that ends where this RL starts, over which it gains."""
+    band: str
+    """A band, or `op:N`, on which gains are measured."""
+    value: str = "strict_pass@1"
+    """Metric of the gains."""
+    among: Annotated[list[ControlKind], Field(min_length=1)] = ["random", "format", "labels", "prior", "none", "sft"]
+    """random: the same RL, paid by chance; format: paid for readable answers, right or wrong; labels: paid for the answer of
+    another problem; none: no RL, and other samples; sft: SFT on gold solutions of the same problems, on as many tokens as RL may
+    train on. prior needs no arm: what answers score that are drawn without reading the problem."""
+
+    @property
+    def arms(self) -> dict[str, str]:
+        """Kind -> its arm, of those that have one."""
+        return {kind: f"control_{kind}" for kind in self.among if kind != "prior"}
+
+
 class Match(Model):
     """Arms that are to be compared at equal budgets. With `paper` accounting a plan that breaks it is refused; `realised` is
     judged from the records, and claims that compare arms of a match that failed are not judged."""
@@ -233,6 +259,8 @@ class ReportSpec(Model):
     trained_sets: Annotated[dict[str, list[str]], Since({})] = {}
     """Per arm the digests of all sets in the data of any stage of its path, where some sets of the study are files or curated:
     whose ops the plan does not determine."""
+    controls: Annotated[Controls | None, Since(None)] = None
+    """What else may explain a gain, with the arms that it needs."""
     shown: Annotated[dict[str, ArmShown], Since({})] = {}
     """Arms with a label or a colour of their own."""
     placed: Annotated[dict[str, list[Placed]], Since({})] = {}
