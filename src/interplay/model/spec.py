@@ -56,8 +56,6 @@ class ExactSpec(ComputeSpec):
     @model_validator(mode="after")
     def _exact_where_covered(self) -> "ExactSpec":
         misfit = f"dtype = {self.dtype}" if self.dtype != "int8" else self.inexact()
-        if getattr(getattr(self, "schedule", None), "name", "") == "cosine":
-            misfit = misfit or "schedule.name = cosine"
         if self.numerics == "exact" and misfit:
             what = "write numerics: fast, or what it covers (docs/numerics.md)"
             raise ValueError(f"numerics = exact: does not cover {misfit}; {what}")

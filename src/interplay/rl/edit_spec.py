@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from interplay.core.extension import Extension, written_as
-from interplay.core.model import Count, Model, Natural, NotNegative, Positive
+from interplay.core.model import Count, Model, Natural, NotNegative, Positive, Since
 
 Part = Annotated[float, Field(gt=0, le=1)]
 
@@ -21,6 +21,9 @@ class DynamicSampling(Model):
     name: Literal["dynamic_sampling"] = "dynamic_sampling"
     max_num_gen_batches: Count = 3
     """Rounds of generation per step at most; 1 only drops."""
+    metric: Annotated[Literal["advantage", "acc"], Since("advantage")] = "advantage"
+    """Which groups are dropped: those without an advantage, or those whose completions are all right or all wrong, though a
+    shaping has made their rewards different (acc, as in verl's filter_groups.metric)."""
 
 
 class D3S(Model):
@@ -54,6 +57,7 @@ class TopEntropy(Model):
     """Only the tokens of highest entropy have a policy gradient (the 80/20 rule, arXiv:2506.01939). All count in the means of the
     loss and in its KL term, as in TRL. Costs a forward pass."""
 
+    REFUSES: ClassVar[frozenset[str]] = frozenset({"sequence_ratios"})
     name: Literal["top_entropy"] = "top_entropy"
     top_entropy_quantile: Part = 0.2
     """Share of the batch's tokens that have one."""
@@ -85,6 +89,7 @@ class ConflictTokens(Model):
     them alone and right ones weigh them more; completions of high entropy are dropped (GTPO, trajectory-based,
     arXiv:2508.03772)."""
 
+    REFUSES: ClassVar[frozenset[str]] = frozenset({"sequence_ratios"})
     name: Literal["gtpo_conflict"] = "gtpo_conflict"
     positive: NotNegative = 2.0
     """What advantages of shared tokens in completions with a positive advantage are multiplied by."""
@@ -102,7 +107,7 @@ class Replay(Model):
     arXiv:2601.19620). The rows are off policy, with the log-probabilities they were sampled with, and count in the statistics of
     their group. It acts from a prompt's second visit on: give RL fewer prompts than steps * prompts_per_step."""
 
-    PROVIDES: ClassVar[frozenset[str]] = frozenset({"other_completions"})
+    PROVIDES: ClassVar[frozenset[str]] = frozenset({"other_completions", "reads_right"})
     REFUSES: ClassVar[frozenset[str]] = frozenset({"several_turns"})
     name: Literal["replay"] = "replay"
     rows: Count = 1
@@ -117,13 +122,16 @@ class Demonstrations(Model):
     """Groups with few successes are dropped for the gold solution, which is learnt by its likelihood (HPT, arXiv:2509.04419,
     strategy `switch`)."""
 
-    PROVIDES: ClassVar[frozenset[str]] = frozenset({"other_completions"})
+    PROVIDES: ClassVar[frozenset[str]] = frozenset({"other_completions", "reads_right"})
     REFUSES: ClassVar[frozenset[str]] = frozenset({"several_turns"})
     name: Literal["demonstrations"] = "demonstrations"
     switch_gate: Natural = 0
     """Successes up to which a group gives way; as published 0 for Qwen models, and 2 of 8 for Llama."""
     sft_loss_coef: NotNegative = 1.0
     """Weight of the gold solution's tokens: their advantage."""
+    own_mean: Annotated[bool, Since(False)] = False
+    """With loss_type dr_grpo, which divides sums by the length limit: gold solutions are divided by their own lengths, that is,
+    their advantages are times the limit over the length."""
 
 
 class OwnEdit(Extension):

@@ -180,7 +180,7 @@ class GuideContinuation(Model):
     were absent, with the ratio to what sampled them (Guide, arXiv:2506.13923; which of the rows make the group is inferred)."""
 
     NEEDS: ClassVar[frozenset[str]] = frozenset({"equal_groups", "bare_prompts"})
-    PROVIDES: ClassVar[frozenset[str]] = frozenset({"other_text"})
+    PROVIDES: ClassVar[frozenset[str]] = frozenset({"other_text", "reads_right"})
     name: Literal["guide"] = "guide"
     guided: Count = 8
     """Completions with the hint."""
@@ -195,7 +195,7 @@ class CritiqueContinuation(Model):
     is shown, and that failed refinements are dropped, is inferred)."""
 
     NEEDS: ClassVar[frozenset[str]] = frozenset({"equal_groups", "bare_prompts"})
-    PROVIDES: ClassVar[frozenset[str]] = frozenset({"other_text"})
+    PROVIDES: ClassVar[frozenset[str]] = frozenset({"other_text", "reads_right"})
     name: Literal["critique"] = "critique"
     refined: Count = 2
     """Completions after the critique."""
@@ -209,6 +209,7 @@ class ReflectionContinuation(Model):
     groups of their own, that learn what they were sampled from."""
 
     NEEDS: ClassVar[frozenset[str]] = frozenset({"equal_groups", "bare_prompts"})
+    PROVIDES: ClassVar[frozenset[str]] = frozenset({"reads_right"})
     name: Literal["reflection"] = "reflection"
     threshold: Share = 0.5
     """Mean reward so far below which a prompt does. (The published value was not found.)"""
@@ -242,6 +243,8 @@ class TreeContinuation(Model):
 
     NEEDS: ClassVar[frozenset[str]] = frozenset({"equal_groups", "bare_prompts"})
     PROVIDES: ClassVar[frozenset[str]] = frozenset({"begun_completions"})
+    REFUSES: ClassVar[frozenset[str]] = frozenset({"reads_right"})
+    """A segment that others continue has a value and no verdict."""
     name: Literal["tree"] = "tree"
     branches: Annotated[list[Annotated[int, Field(ge=2)]], Field(min_length=1)] = [6, 6, 6]
     """Continuations at each level; those of the last run to the end. allocation.num_generations must be their product."""

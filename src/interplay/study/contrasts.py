@@ -10,7 +10,7 @@ from interplay.core.model import KeyPlace, Model, nearest_name, shorten_value
 from interplay.core.references import corpus_inputs
 from interplay.kinds import study_keys
 from interplay.kinds.table import KINDS
-from interplay.report import spec as report_spec
+from interplay.report import claim_spec, spec as report_spec
 from interplay.study import check
 from interplay.study.arms import Combination, combine, name_of, short_value, split_part
 from interplay.study.context import TASK, ArmContext, check_known, fields_of, pick, value_at, with_changes
@@ -54,7 +54,7 @@ def with_controls(context: ArmContext) -> Study:
     UserError."""
     study, place = context.study, context.place.key("controls")
     made = combine(study.arms, context.lookup(), context.place)
-    chosen = study.controls if isinstance(study.controls, report_spec.Controls) else _standard(study, made, context, place)
+    chosen = study.controls if isinstance(study.controls, claim_spec.Controls) else _standard(study, made, context, place)
     of, against = pick(made, chosen.of, place.key("of"), "arm"), pick(made, chosen.against, place.key("against"), "arm")
     at = _last_rl(of, context)
     if at is None or against.path != of.path[:at]:
@@ -74,7 +74,7 @@ def with_controls(context: ArmContext) -> Study:
     return study.model_copy(update={**changed, "controls": chosen, "arms": {**study.arms, **added}})
 
 
-def _control_arm(kind: str, name: str, of: Combination, at: int, chosen: report_spec.Controls, context: ArmContext) -> Arm:
+def _control_arm(kind: str, name: str, of: Combination, at: int, chosen: claim_spec.Controls, context: ArmContext) -> Arm:
     """The arm of a control: that of the gain, whose RL, the stage `at` of its path, is paid otherwise, replaced, or left out."""
     rl, evaluate, given = of.path[at], context.study.evaluate, dict(of.set)
     path = list(of.path)
@@ -100,12 +100,12 @@ def _sft_stage(rl: str, study: Study, value: Callable[[str], Any]) -> dict[str, 
     return {**kept, "kind": "sft", "data": value(f"{rl}.data"), "tokens": tokens}
 
 
-def _standard(study: Study, made: Arms, context: ArmContext, place: KeyPlace) -> report_spec.Controls:
+def _standard(study: Study, made: Arms, context: ArmContext, place: KeyPlace) -> claim_spec.Controls:
     """About the first claim that compares an arm after RL with what its RL started from."""
     for test in (claim.test for claim in study.claims):
         at = _last_rl(made[test.arm], context) if test.difference and test.band and test.arm in made else None
         if at is not None and test.against and test.against in made and made[test.against].path == made[test.arm].path[:at]:
-            return report_spec.Controls(of=test.arm, against=test.against, band=test.band, value=str(test.difference))
+            return claim_spec.Controls(of=test.arm, against=test.against, band=test.band, value=str(test.difference))
     form = "write {of: ARM, against: ARM, band: BAND}"
     raise place.error(f"no claim compares an arm after RL with what its RL started from; {form}", "standard")
 
@@ -240,7 +240,7 @@ def _lineup(
         raise place.error(f"nothing is compared with {contrast.against}; name arms in among")
     _check_tries(contenders, tune, place.key("tune"))
     twins = {arm: _twin(arm, entered, rows, planned, place.key("noise")) for arm in noise}
-    if not any(twin in [item.arm for item in first[0].tries] for twin in twins.values()):
+    if contrast.noise and not any(twin in [item.arm for item in first[0].tries] for twin in twins.values()):
         none = f"no arm of it repeats {first[0].name}; repeat the arm that the others are compared with"
         raise place.key("noise").error(none)
     return report_spec.Lineup(against=first[0].name, contenders=contenders, twins=twins)

@@ -25,7 +25,7 @@ EXPLAINS, RULED_OUT, PART, OPEN, ABSENT = "explains it", "ruled out", "a part at
 
 
 class ControlRow(NamedTuple):
-    """One control beside the arm whose gain is to be explained."""
+    """One control next to the arm whose gain is to be explained."""
 
     kind: str
     name: str
@@ -42,12 +42,12 @@ class ControlRow(NamedTuple):
 
 
 class Controlled(NamedTuple):
-    """A gain beside its controls."""
+    """A gain with its controls."""
 
     gain: Estimate
     rows: list[ControlRow]
     left: str
-    """What explains the gain, as far as they tell."""
+    """What explains the gain, as far as they show."""
 
 
 def judge_controls(results: Results) -> Controlled:
