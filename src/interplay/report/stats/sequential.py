@@ -2,11 +2,13 @@
 
 Alpha is spent over the looks by Lan and DeMets (Biometrika 70, 1983), with the function that is like O'Brien and Fleming's, both
 directions together. Futility is an inner wedge (Pampallona and Tsiatis, Journal of Statistical Planning and Inference 42, 1994)
-that spends beta likewise, and does not bind: the boundaries of alpha do not count on it. Probabilities come from the recursion of
-Armitage, McPherson and Rowe (JRSS A 132, 1969) with Gauss-Legendre nodes. They are of normal deviates; a boundary is applied to a t
-statistic by its nominal level (Pocock, Biometrika 64, 1977), so that a look with few replicates needs a far larger t. A verdict
-takes the repeated confidence interval, the one at that level (Jennison and Turnbull, JRSS B 51, 1989). Information is counted in
-replicates; where prompts are shared, looks agree more than that, which errs on the safe side."""
+that spends beta likewise, and does not bind: the boundaries of alpha do not count on it. Probabilities come from the recursion
+of Armitage, McPherson and Rowe (JRSS A 132, 1969) with Gauss-Legendre nodes.
+
+They are of normal deviates; a boundary is applied to a t statistic by its nominal level (Pocock, Biometrika 64, 1977), so that a
+look with few replicates needs a far larger t. A verdict takes the repeated confidence interval, the one at that level (Jennison
+and Turnbull, JRSS B 51, 1989). Information is counted in replicates; where prompts are shared, looks agree more than that, which
+errs on the safe side."""
 
 from collections.abc import Callable, Sequence
 from functools import cache
