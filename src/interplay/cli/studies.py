@@ -204,14 +204,13 @@ def settle_claims(
     if count is not None:
         command = shlex.join(["snakemake", "all", "--config", *_config(common.at_look(plan, count))])
         model.print_visible(
-            f"next look: {count} replicates, {command}\n`interplay settle {study} --hours H` runs this, and goes on"
+            f"next look: {count} replicates: {command}\n`interplay settle {study} --hours H` runs this, and goes on"
         )
 
 
 def _config(plan: Plan) -> list[str]:
     """The configuration of Snakemake for the plan of a look."""
-    seeds = common.seeds_key(plan.design["seeds"]["values"])
-    return [f"study={plan.study}", f"scale={plan.scale}", f"set={shlex.quote(seeds)}"]
+    return [f"study={plan.study}", f"scale={plan.scale}", f"set={common.seeds_key(plan.design['seeds']['values'])}"]
 
 
 def _add_replicates(plan: Plan, whole: Plan, end: float, profile: str | None) -> None:
