@@ -137,6 +137,18 @@ class MaximumAdvantage(AdvantageMember):
     """Whether to divide by the deviation of the group's rewards."""
 
 
+class TokenBaselineAdvantage(AdvantageMember):
+    """What is earned from a token on, less the baseline of least variance for that token among the completions of its group that
+    reach it (optimal token baseline, https://richardli.xyz/optimal-token-baseline; verl's `optimal_token_baseline`): they weigh
+    by what they have added to the norm of the gradient so far. Costs a forward pass."""
+
+    REFUSES: ClassVar[frozenset[str]] = frozenset({"single_completions", "sequence_ratios", "several_turns"})
+    name: Literal["optimal_token_baseline"] = "optimal_token_baseline"
+    handle_zero_tail: bool = True
+    """Where one completion is longer than all others, its tokens behind their ends have no baseline, which would be its own
+    reward."""
+
+
 class PassKAdvantage(AdvantageMember):
     """The advantage of groups of k completions that are paid for their best (pass@k training, arXiv:2508.10751, in closed form).
     It reads verdicts, and no rewards."""
@@ -326,6 +338,7 @@ Advantage = Annotated[
     | RemaxAdvantage
     | DecoupledAdvantage
     | MaximumAdvantage
+    | TokenBaselineAdvantage
     | PassKAdvantage
     | GraeAdvantage
     | GlobalAdvantage
