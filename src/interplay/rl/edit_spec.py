@@ -88,6 +88,8 @@ class ConflictTokens(Model):
     them alone and right ones weigh them more; completions of high entropy are dropped (GTPO, trajectory-based,
     arXiv:2508.03772)."""
 
+    VERSION: ClassVar[int] = 2
+    """2: a token that is in conflict from both ends is weighed twice, as released."""
     name: Literal["gtpo_conflict"] = "gtpo_conflict"
     positive: NotNegative = 2.0
     """What advantages of shared tokens in completions with a positive advantage are multiplied by."""
