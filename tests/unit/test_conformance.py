@@ -128,6 +128,7 @@ def learnt(method: Method, case: dict[str, Any], monkeypatch: pytest.MonkeyPatch
     seams = {name: getattr(method, name) for name in ("shaping", "edits", "advantage")}
     told: dict[str, Any] = {"gold": lambda i: ("", case["gold"]), "entropy": entropy, "max_completion_length": limit}
     told |= {"continued": lambda batch, places, n: torch.tensor([case["worth"][row][place] for row, place in places])}
+    told["reference"] = lambda batch: reference[batch.row]
     memory = Memory(len(set(INPUTS["groups"])))
     memory.load(
         {}, {name: torch.tensor([math.inf if v is None else v for v in row]) for name, row in case.get("memory", {}).items()}

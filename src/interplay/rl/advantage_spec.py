@@ -2,7 +2,7 @@
 
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from interplay.core.extension import Extension, written_as
 from interplay.core.model import Count, Model, NotNegative, Positive, Share, Since
@@ -54,9 +54,19 @@ class SpanAdvantage(AdvantageMember):
 class LeaveOneOutAdvantage(AdvantageMember):
     """Reward minus the mean of the others of the group (RLOO, arXiv:2402.14740)."""
 
-    EXACT: ClassVar[bool] = True
     PROVIDES: ClassVar[frozenset[str]] = frozenset()
     name: Literal["leave_one_out"] = "leave_one_out"
+    normalize_advantages: Annotated[bool, Since(False)] = False
+    """Then centred and scaled over the completions of the batch."""
+
+    def exact(self) -> bool:
+        """Unless all advantages of the batch are summed."""
+        return not self.normalize_advantages
+
+
+Rewarded = Literal["outcome", "spans", "turns"]
+NEEDED = {"outcome": frozenset[str](), "spans": frozenset({"spans"}), "turns": frozenset({"several_turns"})}
+"""What another member must provide."""
 
 
 class WhitenedAdvantage(AdvantageMember):
@@ -65,7 +75,21 @@ class WhitenedAdvantage(AdvantageMember):
 
     name: Literal["whitened"] = "whitened"
     baseline: Literal["group", "none"] = "group"
-    """group: the group's mean first, as in REINFORCE++-baseline; none: rewards as they are."""
+    """group: the group's mean first, as in REINFORCE++-baseline; none: each token's return, what is earned from it on."""
+    gamma: Annotated[Share, Since(1.0)] = 1.0
+    """Discount of a token in returns, without a baseline."""
+    rewards: Annotated[Rewarded, Since("outcome")] = "outcome"
+    """What returns are of, as in `gae`, without a baseline."""
+
+    @model_validator(mode="after")
+    def _returns(self) -> "WhitenedAdvantage":
+        if self.baseline == "group" and (self.gamma < 1 or self.rewards != "outcome"):
+            raise ValueError("gamma and rewards are of returns: write baseline: none")
+        return self
+
+    def needs(self) -> frozenset[str]:
+        """What earns the rewards."""
+        return NEEDED[self.rewards]
 
     def provides(self) -> frozenset[str]:
         """Without a baseline rewards are compared across groups."""
@@ -159,13 +183,17 @@ class EntropyAdvantage(AdvantageMember):
     entropy_range: tuple[NotNegative, NotNegative] = (0.2, 0.28)
     """Entropies are cut to this range first."""
 
+    def refuses(self) -> frozenset[str]:
+        """Shares at each place also need losses of tokens."""
+        return self.REFUSES | ({"sequence_ratios"} if self.level == "token" else set())
+
 
 class GaeAdvantage(AdvantageMember):
     """Generalised advantage estimates from the values of the method's critic, which it needs (PPO, arXiv:1707.06347, eq. 11)."""
 
     NEEDS: ClassVar[frozenset[str]] = frozenset({"critic"})
     PROVIDES: ClassVar[frozenset[str]] = frozenset({"reads_critic", "varied_attempts"})
-    REFUSES: ClassVar[frozenset[str]] = frozenset()
+    REFUSES: ClassVar[frozenset[str]] = frozenset({"sequence_ratios"})
     name: Literal["gae"] = "gae"
     gamma: Share = 1.0
     """Discount of a token."""
@@ -173,6 +201,14 @@ class GaeAdvantage(AdvantageMember):
     """0: the critic's word for all that follows; 1: the rewards alone, less the critic's value."""
     whiten: bool = True
     """Centred and scaled over the tokens of the batch."""
+    rewards: Annotated[Rewarded, Since("outcome")] = "outcome"
+    """What tokens earn, next to terms of shapings that come with single tokens (`kl`). outcome: the reward of the completion,
+    with its last token; spans: that of each part that the reward judges, with the last token of the part; turns: that of each
+    turn of the episode, with its last token."""
+
+    def needs(self) -> frozenset[str]:
+        """Also what earns the rewards."""
+        return self.NEEDS | NEEDED[self.rewards]
 
 
 class SegmentAdvantage(AdvantageMember):
@@ -181,7 +217,7 @@ class SegmentAdvantage(AdvantageMember):
 
     NEEDS: ClassVar[frozenset[str]] = frozenset({"equal_groups", "bare_prompts", "one_round"})
     PROVIDES: ClassVar[frozenset[str]] = frozenset({"steps", "varied_attempts"})
-    REFUSES: ClassVar[frozenset[str]] = frozenset({"single_completions", "shaped_rewards", "several_turns"})
+    REFUSES: ClassVar[frozenset[str]] = frozenset({"single_completions", "shaped_rewards", "several_turns", "sequence_ratios"})
     name: Literal["segments"] = "segments"
     samples: Count = 9
     """Completions from each border of segments: a multiple of the run's rollouts."""

@@ -83,7 +83,11 @@ def standardised(values: Tensor, groups: Tensor, counted: Tensor | None = None) 
 def leave_one_out(spec: specs.LeaveOneOutAdvantage, batch: Batch, now: StepContext) -> Tensor:
     """r_i - mean of r_j, j != i, of the group (RLOO, arXiv:2402.14740, eq. 7): n / (n - 1) times what is above the mean; 0 alone.
     An excluded row is compared with all rows of the baseline."""
-    return over_tokens(left_out(batch.rewards, batch.groups, batch.baseline_mask()), batch)
+    counted = batch.baseline_mask()
+    found = left_out(batch.rewards, batch.groups, counted)
+    if spec.normalize_advantages and counted.any():
+        found = (found - found[counted].mean()) / (spread(found[counted]) + EPSILON)
+    return over_tokens(found, batch)
 
 
 def left_out(rewards: Tensor, groups: Tensor, counted: Tensor) -> Tensor:
@@ -97,8 +101,40 @@ def left_out(rewards: Tensor, groups: Tensor, counted: Tensor) -> Tensor:
 def whitened(spec: specs.WhitenedAdvantage, batch: Batch, now: StepContext) -> Tensor:
     """(r - baseline), less its mean over all tokens of the batch and over its deviation over them (REINFORCE++,
     arXiv:2501.03262). Deviations are Bessel-corrected; to the variance 1e-8 is added, as in verl."""
-    values = standardised(batch.rewards, batch.groups, batch.baseline_mask())[0] if spec.baseline == "group" else batch.rewards
+    if spec.baseline == "none":
+        return whitened_over(returns(earned(batch, spec.rewards), batch.mask(), spec.gamma), batch.mask()).float()
+    values = standardised(batch.rewards, batch.groups, batch.baseline_mask())[0]
     return whitened_over(values[:, None].expand(batch.tokens.shape), batch.mask()).float()
+
+
+def earned(batch: Batch, rewards: specs.Rewarded = "outcome") -> Tensor:
+    """(N,T) float64: what each token earns. The reward of a row, or those of its spans or turns, come with their last tokens;
+    terms of shapings where they belong. A row that goes on in a later step has no reward yet, and earns the terms alone."""
+    last, rows = batch.last(), torch.arange(len(batch))
+    found = torch.zeros(batch.tokens.shape, dtype=torch.float64) if batch.shaped is None else batch.shaped.double()
+    if rewards == "outcome":
+        before = found.sum(1) - found[rows, last]
+        found = found.clone()
+        found[rows, last] = torch.where(batch.finished(), batch.rewards - before, 0.0)
+        return found * batch.mask()
+    assert batch.spans is not None
+    whole = found.clone()
+    for row, spans in enumerate(batch.spans):
+        for span in spans:
+            end = min(span.end, int(last[row]) + 1)
+            if end > span.start:
+                known = found[row, span.start : end].sum() if batch.turns is not None else 0.0
+                whole[row, end - 1] += span.value - known
+    return whole * batch.mask()
+
+
+def returns(rewards: Tensor, mask: Tensor, gamma: float) -> Tensor:
+    """(N,T) float64: sum over k >= t of gamma^(k - t) r_k, places outside the mask passed over."""
+    found, running = torch.zeros_like(rewards), torch.zeros(len(rewards), dtype=rewards.dtype)
+    for t in reversed(range(rewards.shape[1])):
+        running = torch.where(mask[:, t], rewards[:, t] + gamma * running, running)
+        found[:, t] = running
+    return found * mask
 
 
 def whitened_over(values: Tensor, mask: Tensor) -> Tensor:

@@ -260,6 +260,26 @@ class RankShaping(ShapingTerm):
     """Reward of the first. (The published value was not found.)"""
 
 
+class KlShaping(ShapingTerm):
+    """An estimate of the KL divergence from the reference, taken off the reward of each token (arXiv:1909.08593, eq. 2).
+    Advantages of returns (`gae`, `whitened` without a baseline) see it token by token, the others its sum over the completion.
+    Costs a forward pass of the reference model over what was drawn."""
+
+    REFUSES: ClassVar[frozenset[str]] = frozenset({"other_text", "other_completions"})
+    name: Literal["kl"] = "kl"
+    kl_coef: Positive = 0.05
+    """What a nat costs; TRL's default for PPO and RLOO."""
+    kl_estimator: Literal["k1", "abs", "k2", "k3"] = "k1"
+    """With d = log pi - log pi_ref of a token: k1 d, abs |d|, k2 d^2 / 2, k3 exp(-d) + d - 1. In a reward k1 alone has the right
+    gradient on average."""
+    target_kl: Positive | None = None
+    """Divergence to which the coefficient is steered, the mean over completions of each one's mean over its tokens: after B
+    completions it is multiplied by 1 + clip(KL / target_kl - 1, -0.2, 0.2) B / horizon (arXiv:1909.08593, section 2.2). null: it
+    stays as it is."""
+    horizon: Count = 10000
+    """Completions over which it is steered."""
+
+
 class GapShaping(ShapingTerm):
     """The reward is what a completion is worth beyond the own attempt that its prompt shows, r(y) - r(y_ref) (PIT,
     arXiv:2310.00898). Needs a continuation that shows one."""
@@ -310,6 +330,7 @@ Shaping = Annotated[
     | ContrastShaping
     | TurnsShaping
     | RankShaping
+    | KlShaping
     | OwnShaping,
     Field(discriminator="name"),
     written_as(OwnShaping),

@@ -9,6 +9,7 @@ import torch
 from interplay.core.extension import Extension
 from interplay.rl import custom, group_advantages, reward_spec as specs
 from interplay.rl.batch import Batch, StepContext, take
+from interplay.rl.policy import kl_estimate
 
 # Terms that look at what completions say: loops, auxiliary devices, uncertainty.
 
@@ -118,6 +119,24 @@ def length_units(spec: specs.TurnsShaping, batch: Batch, now: StepContext) -> to
     return -spec.weight * torch.where(batch.right, further, 0.0)
 
 
+# A term of every token.
+
+
+KL = "kl.coef"
+"""Name in the memory: the coefficient as it is by now."""
+
+
+def kl(spec: specs.KlShaping, batch: Batch, now: StepContext) -> torch.Tensor:
+    """(N,T): -kl_coef times the estimate at each token; log pi is the engine's. Steers the coefficient."""
+    mask, coefficient = batch.mask(), now.memory.notes.get(KL, spec.kl_coef)
+    estimate = kl_estimate(spec.kl_estimator, now.reference(batch).double() - batch.logprobs.double()) * mask
+    if spec.target_kl is not None and len(batch):
+        mean = float((estimate.sum(1) / mask.sum(1).clamp(min=1)).mean())
+        error = min(max(mean / spec.target_kl - 1, -0.2), 0.2)
+        now.memory.notes[KL] = coefficient * (1 + error * len(batch) / spec.horizon)
+    return -coefficient * estimate
+
+
 # Terms that look at the turns of an episode. They are paid turn by turn: each member gives for every row a term for each of its
 # turns.
 
@@ -145,8 +164,8 @@ def improvement(spec: specs.ImprovementShaping, batch: Batch, now: StepContext) 
 
 
 # The tables of shapings, by the `name` of their spec: `(spec, batch, now) -> (N,) float64`, what is added to the rewards; or,
-# of the turns of an episode, a term for each turn of each row. All read the rewards as they were; a member may write to
-# `now.memory`.
+# of the turns of an episode, a term for each turn of each row; or of tokens, (N,T). All read the rewards as they were; a member
+# may write to `now.memory`.
 
 
 MEMBERS: dict[str, Callable[..., torch.Tensor]] = {
@@ -161,6 +180,7 @@ MEMBERS: dict[str, Callable[..., torch.Tensor]] = {
     "custom": custom.own_shaping,
 }
 OF_TURNS: dict[str, Callable[..., list[list[float]]]] = {"attempts": attempts, "improvement": improvement}
+OF_TOKENS: dict[str, Callable[..., torch.Tensor]] = {"kl": kl}
 
 
 def shape_rewards(batch: Batch, now: StepContext) -> Batch:
@@ -170,18 +190,25 @@ def shape_rewards(batch: Batch, now: StepContext) -> Batch:
         return batch
     terms: dict[str, torch.Tensor] = {}
     of_turns: list[list[list[float]]] = []
+    shaped = torch.zeros(batch.tokens.shape, dtype=torch.float64)
     for spec in now.method.shaping:
-        if spec.name in OF_TURNS:
-            of_turns.append(OF_TURNS[spec.name](spec, batch, now))
-            terms[spec.name] = torch.tensor([sum(row) for row in of_turns[-1]], dtype=torch.float64)
+        label = spec.function if isinstance(spec, Extension) else spec.name
+        if label in OF_TURNS:
+            turns = OF_TURNS[label](spec, batch, now)
+            terms[label], each = torch.tensor([sum(row) for row in turns], dtype=torch.float64), at_turns(turns, batch)
+        elif label in OF_TOKENS:
+            each = OF_TOKENS[label](spec, batch, now)
+            terms[label] = each.sum(1)
+            turns = [[float(each[row, s.start : s.end].sum()) for s in spans] for row, spans in enumerate(batch.spans or [])]
         else:
-            label = spec.function if isinstance(spec, Extension) else spec.name
             terms[label] = MEMBERS[spec.name](spec, batch, now)
-            if batch.turns is not None:
-                at_the_end = zip(terms[label].tolist(), batch.turns, strict=True)
-                of_turns.append([[0.0] * (len(row) - 1) + [term] for term, row in at_the_end])
+            each = torch.zeros_like(shaped).scatter_(1, batch.last()[:, None], terms[label][:, None])
+            at_the_end = zip(terms[label].tolist(), batch.turns or [], strict=False)
+            turns = [[0.0] * (len(row) - 1) + [term] for term, row in at_the_end]
+        of_turns.append(turns)
+        shaped += each
     rewards = batch.rewards + torch.stack(list(terms.values())).sum(0)
-    found = replace(batch, rewards=rewards, parts={**batch.parts, **terms})
+    found = replace(batch, rewards=rewards, parts={**batch.parts, **terms}, shaped=shaped)
     if batch.turns is None or batch.spans is None:
         return found
     paid = [
@@ -189,3 +216,13 @@ def shape_rewards(batch: Batch, now: StepContext) -> Batch:
         for spans, *rows in zip(batch.spans, *of_turns, strict=True)
     ]
     return replace(found, spans=paid)
+
+
+def at_turns(values: list[list[float]], batch: Batch) -> torch.Tensor:
+    """(N,T): the term of each turn at its last token; of a turn that a row does not hold nothing."""
+    found = torch.zeros(batch.tokens.shape, dtype=torch.float64)
+    for row, (spans, terms) in enumerate(zip(batch.spans or [], values, strict=True)):
+        for span, term in zip(spans, terms, strict=True):
+            if span.end > span.start:
+                found[row, span.end - 1] += term
+    return found

@@ -36,7 +36,8 @@ CAPABILITIES = {
     "reads_right": "reads which completions are right",
     "reads_rollouts": "reads more of a completion than its advantage",
     "seats": "plays the seats of a game",
-    "sequence_ratios": "has one ratio per completion (importance_sampling_level: sequence; write token)",
+    "sequence_ratios": "gives a completion's tokens one ratio and the mean of their advantages (write importance_sampling_level: "
+    "sequence_token in place of sequence, or take a loss with ratios of tokens)",
     "several_turns": "has several turns",
     "shaped_rewards": "adds a term to rewards",
     "shown_attempts": "shows own attempts in the context",
@@ -178,6 +179,10 @@ class Method(Model):
     """Value function (critic) for advantages that read one; null: none."""
     decoding: Annotated[Decoding | None, Since(None)] = None
     """What tokens of rollouts are drawn from; null: the policy at the run's temperature."""
+
+    def refers(self) -> bool:
+        """Whether a step needs a reference model."""
+        return self.loss.refers() or any(isinstance(term, reward_spec.KlShaping) for term in self.shaping)
 
 
 SEAMS: dict[str, tuple[type[Model], ...]] = {
