@@ -51,8 +51,8 @@ def _row(found: Evidence, name: str, users: list[str], checked: Mapping[str, Any
     seams = lists.differing(method, found.methods["grpo"])
     test = f"`{mark.test.replace('.py:', '.py` `')}`"
     link = f"[`{name}`](../configs/method/{name}.yaml)"
-    told = [link, method.paper, ", ".join(seams) or "-", test, mark.oracle, evidence, counted(checked), departures or "-"]
-    return [*told, str(len(users) or "none")]
+    cells = [link, method.paper, ", ".join(seams) or "-", test, mark.oracle, evidence, counted(checked), departures or "-"]
+    return [*cells, str(len(users) or "none")]
 
 
 def source(release: Mapping[str, Any]) -> str:
