@@ -123,7 +123,7 @@ def controls_json(made: Controlled) -> dict[str, object]:
     return {"gain": estimate_json(made.gain), "left": made.left, "controls": rows}
 
 
-# Confounds: what the records show that may stand behind a result in place of what its claim says.
+# Confounds: what the records show that may be behind a result in place of what its claim says.
 
 
 FAR, LEAST_FAR = 3.0, 0.10
@@ -153,7 +153,7 @@ class Confound(NamedTuple):
 
 
 def find_confounds(results: Results) -> list[Confound]:
-    """Those of all claims, in the order of DETECTORS; what is said of several claims alike is said once."""
+    """Those of all claims, in the order of DETECTORS; what is said of several claims is said once."""
     found: dict[tuple[str, str], list[str]] = {}
     results = results._replace(kept=dict(results.kept or {}))  # several detectors ask for the same estimates
     for name, detect in DETECTORS.items():
