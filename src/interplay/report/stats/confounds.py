@@ -212,7 +212,7 @@ def _lucky(results: Results, claim: Claim) -> Iterator[str]:
     start, test = _arms(claim)[-1], claim.test
     found = value(results, start, test.band, test.metric)
     if lacks_bases(found):
-        yield f"{start} stands on {plural(found.bases, 'base')}, of which nobody knows whether it is like others"
+        yield f"{start} has {plural(found.bases, 'base')}: whether others do the same is not known"
         return
     for seed, number in zip(found.seeds, found.per_seed, strict=True):
         others = [other for at, other in zip(found.seeds, found.per_seed, strict=True) if at != seed]
