@@ -173,13 +173,15 @@ class GlobalAdvantage(AdvantageMember):
     """Group advantages blended with those of whole prompts, by how much the group's answers agree (COPO, arXiv:2508.04138). One
     clipped loss of the blend stands for the blend of two clipped losses: equal where no ratio is clipped."""
 
+    VERSION: ClassVar[int] = 2
+    """2: the entropy of answers is in bits, as released."""
     name: Literal["copo"] = "copo"
     blend: Literal["soft_forced", "soft", "only_global", "no_global"] = "soft_forced"
     """soft: w of the group's own advantage, 1 - w of the prompt's; soft_forced: w = 0 where the group's own is 0."""
-    steepness: Positive = 10.0
-    """k in w = sigmoid(k (H - b)); H is the entropy of the group's answers in nats. (The published value was not found.)"""
-    threshold: NotNegative = 0.5
-    """b. (The published value was not found.)"""
+    steepness: Positive = 5.0
+    """k in w = sigmoid(k (H - b)), H the entropy of the group's answers in bits; 5 in the release's script."""
+    threshold: NotNegative = 1.0
+    """b; 1 in the release's script."""
     consistency: Share = 0.0
     """lambda: a prompt's reward is its mean reward times 1 - lambda H."""
 

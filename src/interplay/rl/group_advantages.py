@@ -258,14 +258,14 @@ def tracked(spec: specs.TrackedAdvantage, batch: Batch, now: StepContext) -> Ten
 
 
 def answer_entropy(batch: Batch) -> Tensor:
-    """(N,) float64, in nats: of the answers that the group's completions gave; no answer counts as one."""
+    """(N,) float64, in bits: of the answers that the group's completions gave; no answer counts as one."""
     said: dict[int, Counter[str]] = {}
     for group, verdict in zip(batch.groups.tolist(), batch.verdicts, strict=True):
         said.setdefault(group, Counter())[verdict.said] += 1
     found = {}
     for group, counts in said.items():
         shares = torch.tensor(list(counts.values()), dtype=torch.float64) / counts.total()
-        found[group] = float(-(shares * shares.log()).sum())
+        found[group] = float(-(shares * shares.log2()).sum())
     return torch.tensor([found[group] for group in batch.groups.tolist()], dtype=torch.float64)
 
 
