@@ -300,7 +300,8 @@ def verdict_lines(plan: Plan, results: Path) -> list[str]:
     values = {at: None if value is None or math.isnan(value) else value for at, value in values.items()}
     lines = [*catalog.claim_lines(contrast.claims_json(judged), values), *fight_lines(known)]
     lines = lines or [f"{plan.study} makes no claims"]
-    return [*lines, confounds.judge_controls(known).left] if known.spec.controls else lines
+    controls = [confounds.judge_controls(known).left] if known.spec.controls else []
+    return [*lines, *controls, *confounds.confound_lines(known)]
 
 
 def fight_lines(known: frame.Results) -> Iterator[str]:

@@ -24,11 +24,13 @@ def sequence_mean(values: Tensor, mask: Tensor) -> Tensor:
 
 def log_ratios(loss: specs.PolicyLoss, seen: MicroBatch) -> Tensor:
     """log(pi / pi_old) by the level of the loss: `token`, (n,T), 0 outside the mask; `sequence`, (n,1), its mean over the
-    sequence (GSPO, arXiv:2507.18071, eq. 7); `sequence_token`, (n,T), that mean with the gradient of each token's own
-    log-probability (GSPO-token, eq. 14)."""
+    sequence (GSPO, arXiv:2507.18071, eq. 7); `product`, (n,1), its sum; `sequence_token`, (n,T), that mean with the gradient of
+    each token's own log-probability (GSPO-token, eq. 14)."""
     difference = (seen.logp - seen.old_logp) * seen.mask
     if not isinstance(loss, specs.RatioLoss) or loss.importance_sampling_level == "token":
         return difference
+    if loss.importance_sampling_level == "product":
+        return difference.sum(1, keepdim=True)
     mean = sequence_mean(difference, seen.mask)
     return mean if loss.importance_sampling_level == "sequence" else mean.detach() + (seen.logp - seen.logp.detach())
 
@@ -294,11 +296,11 @@ def heterogeneity(spec: specs.HapoTokenLoss, whole: FullBatch) -> dict[str, Tens
 
 def hapo_token(spec: specs.HapoTokenLoss, seen: MicroBatch) -> tuple[Tensor, dict[str, Tensor]]:
     """The clipped surrogate with the lower bound epsilon (1 - h) where h < 0 and the upper one epsilon_high (1 + h) where h > 0;
-    and the advantage times (1 + h) where h > 0 and the ratio has left half of the base's bounds, or h <= 0 and it has not."""
+    and the advantage times (1 + h) where h > 0 and the ratio has left half of these bounds, or h <= 0 and it has not."""
     ratio, h = log_ratios(spec, seen).exp(), seen.prepared["h"]
-    left = (ratio < 1 - spec.epsilon / 2) | (ratio > 1 + spec.epsilon_high / 2)
-    advantage = seen.advantage * torch.where(left == (h > 0), 1 + h, torch.ones(()))
     low, high = spec.epsilon * (1 - h.clamp(max=0)), spec.epsilon_high * (1 + h.clamp(min=0))
+    left = (ratio <= 1 - low / 2) | (ratio >= 1 + high / 2)
+    advantage = seen.advantage * torch.where(left == (h > 0), 1 + h, torch.ones(()))
     per_token, outside = clip(ratio, advantage, low, high)
     return per_token, {"clip_fraction": (outside * seen.mask).sum()}
 

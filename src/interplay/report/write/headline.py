@@ -13,7 +13,7 @@ from interplay.report import claim_spec
 from interplay.report.claim_spec import Claim, Test
 from interplay.report.metric_spec import SHARE, Measure, measure_of, metric_heading
 from interplay.report.spec import ReportSpec
-from interplay.report.stats import contrast, estimate, frame, notes
+from interplay.report.stats import confounds, contrast, estimate, frame, notes
 from interplay.report.write import answers, tables, text
 
 
@@ -69,7 +69,13 @@ def make_headline(made: answers.Answer) -> Headline:
     ranked = sorted(made.judged, key=_rank)
     lead = ranked[0] if ranked and ranked[0].estimate.seeds else None
     controls = [f"{made.controls.left}."] if made.controls else []
-    said = [*_others(made, lead), *controls, *idle_sentences(made.results), *_unclaimed(made)]
+    said = [
+        *_others(made, lead),
+        *controls,
+        *(f"{line}." for line in confounds.confound_lines(made.results)),
+        *idle_sentences(made.results),
+        *_unclaimed(made),
+    ]
     if lead is None:
         return _headline_of_table(made)._replace(others=said)
     test, shown = lead.claim.test, page_verdict(lead)
