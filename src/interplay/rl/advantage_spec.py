@@ -18,20 +18,18 @@ class AdvantageMember(Model):
 class GroupAdvantage(AdvantageMember):
     """Reward minus the group's mean, scaled (GRPO, arXiv:2402.03300; Dr. GRPO, arXiv:2503.20783; Lite PPO, arXiv:2508.08221)."""
 
+    INEXACT: ClassVar[str] = ""
     PROVIDES: ClassVar[frozenset[str]] = frozenset()
     name: Literal["group"] = "group"
     scale_rewards: Literal["group", "batch", "none"] = "group"
     """Divide by the group's standard deviation, by the batch's, or not at all."""
-
-    def exact(self) -> bool:
-        """Unless all rewards of the batch are summed."""
-        return self.scale_rewards != "batch"
 
 
 class SpanAdvantage(AdvantageMember):
     """Each span's reward less the mean, over the standard deviation; tokens of a span get its advantage, those outside all spans
     0 (SCRL, arXiv:2605.22074). Needs a reward that judges spans, `subproblems` or `steps`, and a loss per token."""
 
+    INEXACT: ClassVar[str] = ""
     NEEDS: ClassVar[frozenset[str]] = frozenset({"spans"})
     REFUSES: ClassVar[frozenset[str]] = frozenset({"single_completions", "sequence_ratios", "several_turns"})
     name: Literal["spans"] = "spans"
@@ -49,7 +47,7 @@ class SpanAdvantage(AdvantageMember):
 class LeaveOneOutAdvantage(AdvantageMember):
     """Reward minus the mean of the others of the group (RLOO, arXiv:2402.14740)."""
 
-    EXACT: ClassVar[bool] = True
+    INEXACT: ClassVar[str] = ""
     PROVIDES: ClassVar[frozenset[str]] = frozenset()
     name: Literal["leave_one_out"] = "leave_one_out"
 
@@ -58,6 +56,7 @@ class WhitenedAdvantage(AdvantageMember):
     """Reward less a baseline, then centred and scaled over all tokens of the batch, so that long completions weigh more
     (REINFORCE++, arXiv:2501.03262)."""
 
+    INEXACT: ClassVar[str] = ""
     name: Literal["whitened"] = "whitened"
     baseline: Literal["group", "none"] = "group"
     """group: the group's mean first, as in REINFORCE++-baseline; none: rewards as they are."""
@@ -75,6 +74,7 @@ class LengthBaselineAdvantage(AdvantageMember):
     """Reward minus the mean of the group's rewards weighed by length: the baseline of least variance where the gradient's norm
     grows with length (OPO, arXiv:2505.23585)."""
 
+    INEXACT: ClassVar[str] = ""
     PROVIDES: ClassVar[frozenset[str]] = frozenset()
     name: Literal["length_baseline"] = "length_baseline"
 
@@ -83,6 +83,7 @@ class PassKAdvantage(AdvantageMember):
     """The advantage of groups of k completions that are paid for their best (pass@k training, arXiv:2508.10751, in closed form).
     Completions with a reward of 1 or more count as right."""
 
+    INEXACT: ClassVar[str] = ""
     name: Literal["pass_k"] = "pass_k"
     k: Count = 4
     """Completions that share a reward; at most the group's size."""
@@ -92,6 +93,7 @@ class GraeAdvantage(AdvantageMember):
     """Group advantages, asymmetric between easy and hard prompts and between right and wrong completions (A-GRAE,
     arXiv:2602.05548)."""
 
+    INEXACT: ClassVar[str] = ""
     name: Literal["a_grae"] = "a_grae"
     alpha: NotNegative = 1.0
     """Positive advantages are multiplied by min(1, w^alpha), w the mean reward of the batch; 1 for mathematics, 0.5 for images as
@@ -102,6 +104,7 @@ class GlobalAdvantage(AdvantageMember):
     """Group advantages blended with those of whole prompts, by how much the group's answers agree (COPO, arXiv:2508.04138). One
     clipped loss of the blend stands for the blend of two clipped losses: equal where no ratio is clipped."""
 
+    INEXACT: ClassVar[str] = ""
     name: Literal["copo"] = "copo"
     blend: Literal["soft_forced", "soft", "only_global", "no_global"] = "soft_forced"
     """soft: w of the group's own advantage, 1 - w of the prompt's; soft_forced: w = 0 where the group's own is 0."""
@@ -118,6 +121,7 @@ class TrackedAdvantage(AdvantageMember):
     prompt (single-stream policy optimisation, arXiv:2509.13232). Needs a sampler that expects one: edge_of_competence,
     single_stream, retain_hardest, phases or pcl."""
 
+    INEXACT: ClassVar[str] = ""
     NEEDS: ClassVar[frozenset[str]] = frozenset({"pass_rates"})
     REFUSES: ClassVar[frozenset[str]] = frozenset({"shown_attempts"})
     name: Literal["tracked"] = "tracked"
@@ -127,6 +131,7 @@ class SharpenedAdvantage(AdvantageMember):
     """Group advantages, with a bonus for right completions that the policy finds less likely than the rest of their group (XRPO,
     arXiv:2510.06672; from its reviews and a third party's code)."""
 
+    INEXACT: ClassVar[str] = ""
     name: Literal["xrpo"] = "xrpo"
     scale: NotNegative = 2.5
     """lambda: the bonus is lambda (1 - eta), eta = exp(s - mean s), s the mean log-probability of a completion's tokens."""
@@ -138,6 +143,7 @@ class EntropyAdvantage(AdvantageMember):
     """Rewards shaped by entropy before they are compared: right completions gain where the policy was uncertain, wrong ones lose
     where it was sure (GTPO and GRPO-S, arXiv:2508.04349; formulas from a third party's code). Costs a forward pass."""
 
+    INEXACT: ClassVar[str] = ""
     name: Literal["gtpo_entropy"] = "gtpo_entropy"
     level: Literal["token", "sequence"] = "token"
     """token: GTPO, shares of entropy at each place among the completions that are that long; sequence: GRPO-S, shares of mean
@@ -153,6 +159,7 @@ class EntropyAdvantage(AdvantageMember):
 class GaeAdvantage(AdvantageMember):
     """Generalised advantage estimates from the values of the method's critic, which it needs (PPO, arXiv:1707.06347, eq. 11)."""
 
+    INEXACT: ClassVar[str] = ""
     NEEDS: ClassVar[frozenset[str]] = frozenset({"critic"})
     PROVIDES: ClassVar[frozenset[str]] = frozenset({"reads_critic", "varied_attempts"})
     REFUSES: ClassVar[frozenset[str]] = frozenset()
@@ -169,6 +176,7 @@ class SegmentAdvantage(AdvantageMember):
     """Each segment's gain of what is to be expected, which is estimated by sampling on from its start and from its end
     (SPO-chain, arXiv:2505.23564)."""
 
+    INEXACT: ClassVar[str] = ""
     NEEDS: ClassVar[frozenset[str]] = frozenset({"equal_groups", "bare_prompts", "one_round"})
     PROVIDES: ClassVar[frozenset[str]] = frozenset({"steps", "varied_attempts"})
     REFUSES: ClassVar[frozenset[str]] = frozenset({"single_completions", "shaped_rewards", "several_turns"})
@@ -188,6 +196,7 @@ class TurnAdvantage(AdvantageMember):
     """Each turn's return, its own reward and what the later turns of its episode earn, less the mean over the group and over the
     deviation. Needs an episode of several turns, and a loss per token."""
 
+    INEXACT: ClassVar[str] = ""
     NEEDS: ClassVar[frozenset[str]] = frozenset({"several_turns"})
     REFUSES: ClassVar[frozenset[str]] = frozenset({"single_completions", "sequence_ratios"})
     name: Literal["turn_returns"] = "turn_returns"
@@ -203,6 +212,7 @@ class RoleAdvantage(AdvantageMember):
     """Reward minus a moving mean of the rewards of the seat that it was earned from, in the game that was played (SPIRAL,
     arXiv:2506.24119): a baseline for each role. Needs the episode self_play."""
 
+    INEXACT: ClassVar[str] = ""
     NEEDS: ClassVar[frozenset[str]] = frozenset({"seats"})
     name: Literal["role"] = "role"
     decay: Share = 0.95
@@ -214,6 +224,7 @@ class GainAdvantage(AdvantageMember):
     appended to the text so far, and the last turn its outcome; returns of both, each standardised over its group by itself. Needs
     an episode of several turns without a window, and a loss per token. Costs a forward pass for each turn."""
 
+    INEXACT: ClassVar[str] = ""
     NEEDS: ClassVar[frozenset[str]] = frozenset({"several_turns"})
     REFUSES: ClassVar[frozenset[str]] = frozenset({"single_completions", "sequence_ratios", "windowed_turns"})
     name: Literal["igpo"] = "igpo"

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from interplay.core.random import generator
+from interplay.kernels import exact
 from interplay.rl import advantage_spec, edit_spec, request_spec, reward_spec
 from interplay.rl.spec import Method
 from interplay.tasks.verdict import Row, Verdict
@@ -296,6 +297,8 @@ class StepContext:
     rows: Sequence[Row] = ()
     """All prompts, by id."""
     seed: int = 0
+    by: exact.Functions = exact.FAST
+    """What members compute with."""
     entropy: Callable[[Batch], Tensor] = field(default=_not_here)
     """The policy's entropy at each token, (N,T), at the price of a forward pass: rollouts know only the log-probabilities of the
     tokens that were drawn."""

@@ -56,6 +56,7 @@ class RatioLoss(PolicyLoss):
 class ClippedLoss(RatioLoss):
     """The clipped policy-gradient loss with TRL's options."""
 
+    INEXACT: ClassVar[str] = ""
     name: Literal["clipped"] = "clipped"
     loss_type: Literal["grpo", "bnpo", "dr_grpo", "dapo", "luspo", "cispo"] = "dapo"  # type: ignore[assignment]
     """As in every loss of ratios; cispo: as dapo, of the clipped detached ratio times the log-probability."""
@@ -66,14 +67,11 @@ class ClippedLoss(RatioLoss):
     delta: Positive | None = None
     """Cap of the ratio also where the advantage is negative (two-sided clipping); null: none."""
 
-    def exact(self) -> bool:
-        """With a ratio for each token, and without entropies."""
-        return not (self.importance_sampling_level == "sequence" or self.entropy_coef or self.vllm_importance_sampling_clip_max)
-
 
 class SapoLoss(RatioLoss):
     """Soft adaptive policy optimisation (SAPO, arXiv:2511.20347): a sigmoid gate in place of the clip."""
 
+    INEXACT: ClassVar[str] = ""
     name: Literal["sapo"] = "sapo"
     loss_type: Literal["grpo", "bnpo", "dr_grpo", "dapo", "luspo"] = "grpo"
     sapo_temperature_pos: Positive = 1.0
@@ -86,6 +84,7 @@ class VespoLoss(PolicyLoss):
     """Variational sequence-level soft policy optimisation (VESPO, arXiv:2602.10693): the log-probability weighed by
     e^lambda w^k e^(-lambda w), without a gradient through w, the product of the sequence's ratios. Defaults are TRL's."""
 
+    INEXACT: ClassVar[str] = ""
     name: Literal["vespo"] = "vespo"
     loss_type: Literal["grpo", "bnpo", "dr_grpo", "dapo", "luspo"] = "dapo"
     """How tokens are weighed, as in losses of ratios."""
@@ -102,6 +101,7 @@ class VespoLoss(PolicyLoss):
 class GeoMeanLoss(PolicyLoss):
     """Geometric-mean policy optimisation (GMPO, arXiv:2507.20673): the geometric mean of the tokens' clipped ratios."""
 
+    INEXACT: ClassVar[str] = ""
     name: Literal["geo_mean"] = "geo_mean"
     loss_type: Literal["grpo"] = "grpo"
     """Mean over rows."""
@@ -114,6 +114,7 @@ class GeoMeanLoss(PolicyLoss):
 class GpgLoss(PolicyLoss):
     """Group policy gradient (GPG, arXiv:2504.02546): advantage times log-probability, neither ratio nor clip."""
 
+    INEXACT: ClassVar[str] = ""
     name: Literal["gpg"] = "gpg"
     loss_type: Literal["grpo", "bnpo", "dr_grpo", "dapo", "luspo"] = "dapo"
     """How tokens are weighed, as in losses of ratios."""
@@ -123,6 +124,7 @@ class ClipCovLoss(RatioLoss):
     """Clip-Cov (arXiv:2505.22617): a few tokens whose log-probability and advantage covary most lose their gradient, at random
     among those within bounds, so that entropy does not collapse."""
 
+    INEXACT: ClassVar[str] = ""
     name: Literal["clip_cov"] = "clip_cov"
     loss_type: Literal["grpo", "bnpo", "dr_grpo", "dapo", "luspo"] = "bnpo"
     epsilon: NotNegative = 0.2
@@ -141,6 +143,7 @@ class KlCovLoss(RatioLoss):
     """KL-Cov (arXiv:2505.22617): ratio times advantage without a clip; the tokens that covary most pay for leaving the policy
     that sampled."""
 
+    INEXACT: ClassVar[str] = ""
     name: Literal["kl_cov"] = "kl_cov"
     loss_type: Literal["grpo", "bnpo", "dr_grpo", "dapo", "luspo"] = "bnpo"
     kl_cov_ratio: Share = 0.0002
@@ -154,6 +157,7 @@ class DiscoLoss(PolicyLoss):
     held near the policy that sampled by a squared hinge on the KL divergence. It reads which completions are right from the
     rewards (above 0 or not), and of the advantages only whether a group has both kinds."""
 
+    INEXACT: ClassVar[str] = ""
     PROVIDES: ClassVar[frozenset[str]] = frozenset({"reads_rollouts"})
     name: Literal["disco"] = "disco"
     loss_type: Literal["grpo"] = "grpo"
@@ -176,6 +180,7 @@ class HapoTokenLoss(RatioLoss):
     0. (The release multiplies the lower side by a negative number, so that h is never below 0 there; here it is.) Its adaptive
     temperature is a decoding; its token-level group average is not here."""
 
+    INEXACT: ClassVar[str] = ""
     name: Literal["hapo_token"] = "hapo_token"
     loss_type: Literal["grpo", "bnpo", "dr_grpo", "dapo", "luspo"] = "dapo"
     epsilon: NotNegative = 0.2
@@ -192,6 +197,7 @@ class DistilLoss(RatioLoss):
     behind the context that the continuation `feedback` made. Rewards matter to `mix_rlvr` alone. Costs a forward pass of the
     teacher for each pass over a batch."""
 
+    INEXACT: ClassVar[str] = "its divergences are over all logits, in PyTorch's sums"
     NEEDS: ClassVar[frozenset[str]] = frozenset({"teacher_context"})
     PROVIDES: ClassVar[frozenset[str]] = frozenset({"distillation", "reads_rollouts"})
     name: Literal["distil"] = "distil"
@@ -215,6 +221,7 @@ class DirectAdvantageLoss(PolicyLoss):
     over the step. Needs the advantage `segments`. Steps that gain nothing are held to the reference, as long as others of the
     optimiser step gain something."""
 
+    INEXACT: ClassVar[str] = ""
     NEEDS: ClassVar[frozenset[str]] = frozenset({"steps"})
     PROVIDES: ClassVar[frozenset[str]] = frozenset({"reads_rollouts"})
     name: Literal["direct_advantage"] = "direct_advantage"

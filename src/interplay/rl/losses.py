@@ -1,6 +1,5 @@
 """Policy losses: what they read, how tokens are weighed, the terms they share, and the losses by the `name` of their spec."""
 
-import math
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -36,8 +35,8 @@ class MicroBatch(NamedTuple):
     sampled: Tensor | None = None
     """(n,T) as the engine reported it where it sampled the row in this step, elsewhere `old_logp`; None: `old_logp`
     everywhere."""
-    exact: bool = False
-    """Whether functions are those of numerics: exact, in the losses that it covers."""
+    by: exact.Functions = exact.FAST
+    """What it is computed with."""
 
 
 class FullBatch(NamedTuple):
@@ -60,6 +59,7 @@ class FullBatch(NamedTuple):
     """(N,) float64."""
     noise: Tensor
     """(N,T) float64 in [0, 1), by seed and step: what is drawn at random is drawn by this."""
+    by: exact.Functions = exact.FAST
 
 
 def token_weights(loss_type: str, mask: Tensor, batch_tokens: int, minibatches: int, max_completion_length: int) -> Tensor:
@@ -80,9 +80,9 @@ def token_weights(loss_type: str, mask: Tensor, batch_tokens: int, minibatches: 
     return active / (max(batch_tokens, 1) / minibatches)
 
 
-def sequence_mean(values: Tensor, mask: Tensor) -> Tensor:
+def sequence_mean(values: Tensor, mask: Tensor, by: exact.Functions) -> Tensor:
     """(n,1) mean of (n,T) values over each row's tokens; 0 for a row without any."""
-    return (values * mask).sum(1, keepdim=True) / mask.sum(1, keepdim=True).clamp(min=1)
+    return by.summed(values * mask, 1, keepdim=True) / mask.sum(1, keepdim=True).clamp(min=1)
 
 
 def log_ratios(loss: specs.RatioLoss, seen: MicroBatch) -> Tensor:
@@ -91,7 +91,7 @@ def log_ratios(loss: specs.RatioLoss, seen: MicroBatch) -> Tensor:
     difference = (seen.logp - seen.old_logp) * seen.mask
     if loss.importance_sampling_level == "token":
         return difference
-    return sequence_mean(difference, seen.mask)
+    return seen.by.wide(sequence_mean(difference, seen.mask, seen.by), difference.shape[1])
 
 
 def first(score: Tensor, among: Tensor, count: int) -> Tensor:
@@ -121,17 +121,12 @@ def truncated_weight(cap: float, seen: MicroBatch) -> Tensor:
     engine whose probabilities are not those of training (https://fengyao.notion.site/off-policy-rl). 1 where both agree."""
     if seen.sampled is None:
         return torch.ones_like(seen.old_logp)
-    return (seen.old_logp.detach() - seen.sampled).mul(seen.mask).exp().clamp(max=cap)
+    return seen.by.exp((seen.old_logp.detach() - seen.sampled) * seen.mask).clamp(max=cap)
 
 
-def k3(log_ratio: Tensor, exactly: bool = False) -> Tensor:
+def k3(log_ratio: Tensor, by: exact.Functions = exact.FAST) -> Tensor:
     """Per-token estimate of KL(p || q) from samples of p, given log(q / p): never negative and unbiased (Schulman 2020)."""
-    return (exact.expm1 if exactly else torch.expm1)(log_ratio) - log_ratio
-
-
-def summed(values: Tensor, exactly: bool) -> Tensor:
-    """The sum () of all values."""
-    return torch.tensor(exact.total(values), dtype=torch.float64) if exactly else values.sum()
+    return by.expm1(log_ratio) - log_ratio
 
 
 # The clipped surrogate and the loss types that TRL has for it.
@@ -140,7 +135,7 @@ def summed(values: Tensor, exactly: bool) -> Tensor:
 def clipped(spec: specs.ClippedLoss, seen: MicroBatch) -> tuple[Tensor, dict[str, Tensor]]:
     """The clipped surrogate (PPO, arXiv:1707.06347, eq. 7; DAPO, arXiv:2503.14476, eq. 8; CISPO, arXiv:2506.13585, eq. 4).
     `clip_fraction` counts the tokens whose gradient the clip removes."""
-    ratio, advantage = (exact.exp if seen.exact else torch.exp)(log_ratios(spec, seen)), seen.advantage
+    ratio, advantage = seen.by.exp(log_ratios(spec, seen)), seen.advantage
     low, high = bounds(spec.epsilon, spec.epsilon_high)
     if spec.loss_type == "cispo":
         per_token = -ratio.clamp(max=high).detach() * advantage * seen.logp
@@ -157,7 +152,7 @@ def clipped(spec: specs.ClippedLoss, seen: MicroBatch) -> tuple[Tensor, dict[str
 def covariance(whole: FullBatch) -> Tensor:
     """(N,T) (log pi - mean) (A - mean), means over the tokens of the mask (eq. 11 of the paper)."""
     logp, advantage = whole.logp[whole.mask], whole.advantage[whole.mask]
-    return (whole.logp - logp.mean()) * (whole.advantage - advantage.mean())
+    return (whole.logp - whole.by.mean(logp)) * (whole.advantage - whole.by.mean(advantage))
 
 
 def share_of(mask: Tensor, share: float) -> int:
@@ -168,7 +163,7 @@ def share_of(mask: Tensor, share: float) -> int:
 def clip_cov_tokens(spec: specs.ClipCovLoss, whole: FullBatch) -> dict[str, Tensor]:
     """`held`: tokens that lose their gradient, drawn among those within bounds that the clip has not taken already."""
     cov = covariance(whole)
-    ratio = log_ratios(spec, MicroBatch(whole.logp, whole.old_logp, whole.advantage, whole.mask)).exp()
+    ratio = whole.by.exp(log_ratios(spec, MicroBatch(whole.logp, whole.old_logp, whole.advantage, whole.mask, by=whole.by)))
     _, outside = clip(ratio, whole.advantage, *bounds(spec.epsilon, spec.epsilon_high))
     within = whole.mask & ~outside & (cov > spec.clip_cov_lb) & (cov < spec.clip_cov_ub)
     return {"held": first(whole.noise, within, share_of(whole.mask, spec.clip_cov_ratio))}
@@ -176,7 +171,7 @@ def clip_cov_tokens(spec: specs.ClipCovLoss, whole: FullBatch) -> dict[str, Tens
 
 def clip_cov(spec: specs.ClipCovLoss, seen: MicroBatch) -> tuple[Tensor, dict[str, Tensor]]:
     """The clipped surrogate, 0 for the tokens that are held back (Clip-Cov, eq. 12)."""
-    per_token, outside = clip(log_ratios(spec, seen).exp(), seen.advantage, *bounds(spec.epsilon, spec.epsilon_high))
+    per_token, outside = clip(seen.by.exp(log_ratios(spec, seen)), seen.advantage, *bounds(spec.epsilon, spec.epsilon_high))
     held = seen.prepared["held"]
     return per_token * ~held, {"clip_fraction": ((outside | held) * seen.mask).sum()}
 
@@ -189,7 +184,7 @@ def kl_cov_tokens(spec: specs.KlCovLoss, whole: FullBatch) -> dict[str, Tensor]:
 def kl_cov(spec: specs.KlCovLoss, seen: MicroBatch) -> tuple[Tensor, dict[str, Tensor]]:
     """-ratio A, plus a cost of |log ratio| for the tokens that are held back (KL-Cov, eq. 14; its release)."""
     difference = log_ratios(spec, seen)
-    return -difference.exp() * seen.advantage + spec.ppo_kl_coef * difference.abs() * seen.prepared["held"], {}
+    return -seen.by.exp(difference) * seen.advantage + spec.ppo_kl_coef * difference.abs() * seen.prepared["held"], {}
 
 
 # Steps are regressed on what they gain (Direct Advantage Policy Optimization, arXiv:2412.18279).
@@ -212,7 +207,7 @@ def direct_advantage(spec: specs.DirectAdvantageLoss, seen: MicroBatch) -> tuple
     tokens = total(torch.ones_like(seen.logp)).clamp(min=1)
     error = (spec.direct_beta * total(seen.logp - seen.reference) - total(seen.advantage) / tokens) ** 2
     off = error.detach().gather(1, steps) * seen.mask
-    return (error / tokens).gather(1, steps) * seen.mask, {"step_error": off.sum()}
+    return (error / tokens).gather(1, steps) * seen.mask, {"step_error": seen.by.total(off)}
 
 
 # DisCO: scores of right completions above those of wrong ones (arXiv:2505.12366).
@@ -222,9 +217,9 @@ TAU = {"logL": 10.0, "Lratio": 1.0}
 """Released temperatures."""
 
 
-def score(spec: specs.DiscoLoss, logp: Tensor, old_logp: Tensor, mask: Tensor) -> Tensor:
+def score(spec: specs.DiscoLoss, logp: Tensor, old_logp: Tensor, mask: Tensor, by: exact.Functions = exact.FAST) -> Tensor:
     """(n,1) score of each completion: mean log-probability of its tokens, or mean ratio."""
-    return sequence_mean(logp if spec.score == "logL" else (logp - old_logp).exp(), mask)
+    return sequence_mean(logp if spec.score == "logL" else by.exp(logp - old_logp), mask, by)
 
 
 def disco_weights(spec: specs.DiscoLoss, whole: FullBatch) -> dict[str, Tensor]:
@@ -235,7 +230,7 @@ def disco_weights(spec: specs.DiscoLoss, whole: FullBatch) -> dict[str, Tensor]:
     being the softmax of s- / tau over the wrong ones; in the basic form p is even. Prompts have equal weight, those with one kind
     only do not count. The constraint 0.5 beta [KL - delta]_+^2 has the gradient beta [KL - delta]_+ grad KL, KL = mean over the
     tokens of log pi_old - log pi."""
-    scores = score(spec, whole.logp, whole.old_logp, whole.mask)[:, 0].double()
+    scores = score(spec, whole.logp, whole.old_logp, whole.mask, whole.by)[:, 0].double()
     right = whole.rewards > 0
     row = torch.zeros(len(scores), dtype=torch.float64)
     both = 0
@@ -245,9 +240,9 @@ def disco_weights(spec: specs.DiscoLoss, whole: FullBatch) -> dict[str, Tensor]:
         if len(good) and len(bad):
             both += 1
             row[good] = 1 / len(good)
-            row[bad] = -1 / len(bad) if spec.basic else -torch.softmax(scores[bad] / (spec.tau or TAU[spec.score]), 0)
+            row[bad] = -1 / len(bad) if spec.basic else -whole.by.softmax(scores[bad] / (spec.tau or TAU[spec.score]))
     tokens = whole.mask.sum().clamp(min=1)
-    divergence = float(((whole.old_logp - whole.logp) * whole.mask).sum() / tokens)
+    divergence = float(whole.by.total((whole.old_logp - whole.logp) * whole.mask) / tokens)
     hinge = spec.disco_beta * max(divergence - spec.delta, 0.0)
     # The update gives a token the weight 1 / (rows * tokens of its row): what must weigh otherwise is multiplied back.
     of_row = whole.mask.sum(1, keepdim=True).clamp(min=1) * len(scores)
@@ -259,7 +254,7 @@ def disco_weights(spec: specs.DiscoLoss, whole: FullBatch) -> dict[str, Tensor]:
 
 def disco(spec: specs.DiscoLoss, seen: MicroBatch) -> tuple[Tensor, dict[str, Tensor]]:
     """Of each token what the gradients of its row's score and of the constraint are."""
-    value = seen.logp if spec.score == "logL" else (seen.logp - seen.old_logp).exp()
+    value = seen.logp if spec.score == "logL" else seen.by.exp(seen.logp - seen.old_logp)
     return -seen.prepared["row"] * value + seen.prepared["kl"] * (seen.old_logp - seen.logp), {}
 
 
@@ -272,7 +267,7 @@ def distil(spec: specs.DistilLoss, seen: MicroBatch) -> tuple[Tensor, dict[str, 
     sums = {"divergence": (seen.divergence.detach() * seen.mask).sum()}
     if not spec.mix_rlvr:
         return seen.divergence, {**sums, "clip_fraction": torch.zeros(())}
-    paid, outside = clip(log_ratios(spec, seen).exp(), seen.advantage, *bounds(spec.epsilon, spec.epsilon_high))
+    paid, outside = clip(seen.by.exp(log_ratios(spec, seen)), seen.advantage, *bounds(spec.epsilon, spec.epsilon_high))
     return seen.divergence + spec.mix_rlvr * paid, {**sums, "clip_fraction": (outside * seen.mask).sum()}
 
 
@@ -282,9 +277,12 @@ def distil(spec: specs.DistilLoss, seen: MicroBatch) -> tuple[Tensor, dict[str, 
 def sapo(spec: specs.SapoLoss, seen: MicroBatch) -> tuple[Tensor, dict[str, Tensor]]:
     """-(4 / tau) sigmoid(tau (ratio - 1)) A, with a tau for each sign of A; an advantage of 0 takes the negative one (SAPO,
     arXiv:2511.20347). At ratio 1 its gradient is that of ratio * A."""
-    ratio = log_ratios(spec, seen).exp()
+    ratio = seen.by.exp(log_ratios(spec, seen))
     tau = torch.where(seen.advantage > 0, spec.sapo_temperature_pos, spec.sapo_temperature_neg)
-    return -torch.sigmoid(tau * (ratio - 1)) * (4 / tau) * seen.advantage, {}
+    return -seen.by.sigmoid(tau * (ratio - 1)) * (4 / tau) * seen.advantage, {}
+
+
+LEAST_WEIGHT = -18.420680743952367  # log 1e-8
 
 
 def vespo(spec: specs.VespoLoss, seen: MicroBatch) -> tuple[Tensor, dict[str, Tensor]]:
@@ -292,12 +290,12 @@ def vespo(spec: specs.VespoLoss, seen: MicroBatch) -> tuple[Tensor, dict[str, Te
     arXiv:2602.10693). Logarithms are held to [-20, 20] a token and [log 1e-8, 20] a sequence, as in its release. `phi` sums the
     weights."""
     with torch.no_grad():
-        log_w = ((seen.logp - seen.old_logp).clamp(-20, 20) * seen.mask).sum(1, keepdim=True).clamp(math.log(1e-8), 20)
+        log_w = seen.by.summed((seen.logp - seen.old_logp).clamp(-20, 20) * seen.mask, 1, keepdim=True).clamp(LEAST_WEIGHT, 20)
         risen = seen.advantage >= 0
         k = torch.where(risen, spec.vespo_k_pos, spec.vespo_k_neg)
         decay = torch.where(risen, spec.vespo_lambda_pos, spec.vespo_lambda_neg)
-        phi = (decay + k * log_w - decay * log_w.exp()).exp()
-    return -phi * seen.advantage * seen.logp, {"phi": (phi * seen.mask).sum()}
+        phi = seen.by.exp(decay + k * log_w - decay * seen.by.exp(log_w))
+    return -phi * seen.advantage * seen.logp, {"phi": seen.by.total(phi * seen.mask)}
 
 
 def gpg(spec: specs.GpgLoss, seen: MicroBatch) -> tuple[Tensor, dict[str, Tensor]]:
@@ -312,8 +310,10 @@ def geo_mean(spec: specs.GeoMeanLoss, seen: MicroBatch) -> tuple[Tensor, dict[st
     difference = (seen.logp - seen.old_logp) * seen.mask
     sign = seen.advantage.sign()
     cut = sign * torch.minimum(sign * difference, sign * difference.clamp(-low, high))
-    ratio, advantage = sequence_mean(cut, seen.mask).exp(), sequence_mean(seen.advantage, seen.mask)
-    return (-ratio * advantage).expand_as(seen.advantage), {"clip_fraction": ((cut != difference) & seen.mask).sum()}
+    ratio, advantage = seen.by.exp(sequence_mean(cut, seen.mask, seen.by)), sequence_mean(seen.advantage, seen.mask, seen.by)
+    return seen.by.wide(-ratio * advantage, cut.shape[1]).expand_as(cut), {
+        "clip_fraction": ((cut != difference) & seen.mask).sum()
+    }
 
 
 # Clip bounds and advantages that follow a token's entropy (HAPO, heterogeneous tokens).
@@ -321,14 +321,15 @@ def geo_mean(spec: specs.GeoMeanLoss, seen: MicroBatch) -> tuple[Tensor, dict[st
 
 def heterogeneity(spec: specs.HapoTokenLoss, whole: FullBatch) -> dict[str, Tensor]:
     """`h` (N,T) in [-1, 1]: how uncertain each token is relative to the others of the mask; 0 outside."""
-    scale = scale_of(whole.entropy[whole.mask], spec.entropy_pivot)
-    return {"h": torch.zeros_like(whole.entropy) if scale is None else token_uncertainty(whole.entropy, scale) * whole.mask}
+    entropy, by = whole.entropy, whole.by
+    scale = scale_of(entropy[whole.mask], spec.entropy_pivot, by)
+    return {"h": torch.zeros_like(entropy) if scale is None else token_uncertainty(entropy, scale, by) * whole.mask}
 
 
 def hapo_token(spec: specs.HapoTokenLoss, seen: MicroBatch) -> tuple[Tensor, dict[str, Tensor]]:
     """The clipped surrogate with the lower bound epsilon (1 - h) where h < 0 and the upper one epsilon_high (1 + h) where h > 0;
     and the advantage times (1 + h) where h > 0 and the ratio has left half of the base's bounds, or h <= 0 and it has not."""
-    ratio, h = log_ratios(spec, seen).exp(), seen.prepared["h"]
+    ratio, h = seen.by.exp(log_ratios(spec, seen)), seen.prepared["h"]
     left = (ratio < 1 - spec.epsilon / 2) | (ratio > 1 + spec.epsilon_high / 2)
     advantage = seen.advantage * torch.where(left == (h > 0), 1 + h, torch.ones(()))
     low, high = spec.epsilon * (1 - h.clamp(max=0)), spec.epsilon_high * (1 + h.clamp(min=0))
@@ -386,9 +387,9 @@ def token_losses(spec: specs.Loss, seen: MicroBatch) -> tuple[Tensor, dict[str, 
         per_token = per_token * truncated_weight(spec.vllm_importance_sampling_clip_max, seen)
     if seen.reference is None:
         return per_token, sums
-    kl = k3(seen.reference - seen.logp, seen.exact)
+    kl = k3(seen.reference - seen.logp, seen.by)
     beta = spec.beta + spec.first_turn_beta * seen.prepared[FIRST_TURN] if spec.first_turn_beta else spec.beta
-    return per_token + beta * kl, {**sums, "kl": summed(kl.detach() * seen.mask, seen.exact)}
+    return per_token + beta * kl, {**sums, "kl": seen.by.total(kl.detach() * seen.mask)}
 
 
 def prepare_loss(spec: specs.Loss, whole: FullBatch) -> dict[str, Tensor]:

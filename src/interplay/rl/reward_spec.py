@@ -15,7 +15,7 @@ from interplay.tasks.spec import Verify
 class OutcomeReward(Model):
     """1 when the answer is right, else 0."""
 
-    EXACT: ClassVar[bool] = True
+    INEXACT: ClassVar[str] = ""
     name: Literal["outcome"] = "outcome"
 
 
@@ -24,7 +24,7 @@ class FormatReward(Model):
     wrong one in the right form (SSRL, arXiv:2508.10874; this way of adding both up is inferred). The form is right where the
     family's judge could read the completion: its error is none of truncated, parse, format, unboxed and dumped."""
 
-    EXACT: ClassVar[bool] = True
+    INEXACT: ClassVar[str] = ""
     name: Literal["format"] = "format"
     weight: Share = 0.2
     """Of the form. (The published value was not found.)"""
@@ -33,7 +33,7 @@ class FormatReward(Model):
 class ProcessReward(Model):
     """Rewards that read the steps (arXiv:2512.07783, section 6; its released code where named)."""
 
-    EXACT: ClassVar[bool] = True
+    INEXACT: ClassVar[str] = ""
     name: Literal["process"] = "process"
     form: Literal["strict", "blend", "blend_released", "dense"] = "strict"
     """strict: 1 when every step and the answer are right; blend: alpha * outcome + (1 - alpha) * step accuracy, as published;
@@ -48,6 +48,7 @@ class SubproblemsReward(Model):
     """One reward per subproblem of rows that the `subproblems` step made; other rows count as one block (SCRL,
     arXiv:2605.22074)."""
 
+    INEXACT: ClassVar[str] = ""
     PROVIDES: ClassVar[frozenset[str]] = frozenset({"spans"})
     REFUSES: ClassVar[frozenset[str]] = frozenset({"other_completions", "begun_completions", "several_turns"})
     name: Literal["subproblems"] = "subproblems"
@@ -60,6 +61,7 @@ class StepsReward(Model):
     if right. Other rows count as one step. A program replaces the paper's trained judge of steps (process supervision,
     arXiv:2402.03300, section 4.1.3)."""
 
+    INEXACT: ClassVar[str] = ""
     PROVIDES: ClassVar[frozenset[str]] = frozenset({"spans"})
     REFUSES: ClassVar[frozenset[str]] = frozenset({"other_completions", "begun_completions", "several_turns"})
     VERSION: ClassVar[int] = 2
@@ -70,6 +72,7 @@ class StepsReward(Model):
 class TextReward(Model):
     """How near the answer is to one of the acceptable ones, in words (LoongRL, arXiv:2510.19363)."""
 
+    INEXACT: ClassVar[str] = ""
     VERSION: ClassVar[int] = 2
     """2: words in addition to the gold must name nothing else."""
     name: Literal["text"] = "text"
@@ -88,6 +91,7 @@ class CitationReward(Model):
     """r_ans + eta F_beta + (1 - eta) r_ans F_beta over the chunks that a completion names (LongRLVR, arXiv:2603.02146), for rows
     that the `citation` step made; missing or repeated tags earn 0."""
 
+    INEXACT: ClassVar[str] = ""
     name: Literal["citation"] = "citation"
     eta: Share = 0.1
     """What citations are worth without the right answer: 1 decouples them from it, 0 pays them only with it."""
@@ -98,6 +102,7 @@ class CitationReward(Model):
 class PayoffReward(Model):
     """What a game pays, in [-1, 1]: 2 s - 1, s the score of its verdict; so the seats' rewards add up to 0."""
 
+    INEXACT: ClassVar[str] = ""
     PROVIDES: ClassVar[frozenset[str]] = frozenset({"game_payoff"})
     name: Literal["payoff"] = "payoff"
 
@@ -115,7 +120,7 @@ class OwnReward(Extension):
     """A reward of the user's own: `function(problems, completions, verdicts, **options) -> N floats`, or in TRL's form
     `function(completions, **columns) -> N floats`."""
 
-    EXACT: ClassVar[bool] = True
+    INEXACT: ClassVar[str] = ""
     UNION: ClassVar[str] = "reward"
 
 
@@ -141,6 +146,7 @@ Reward = Annotated[
 class ShapingTerm(Model):
     """What every shaping has."""
 
+    INEXACT: ClassVar[str] = ""
     PROVIDES: ClassVar[frozenset[str]] = frozenset({"shaped_rewards"})
 
 

@@ -60,8 +60,8 @@ def entropy_rank(spec: specs.RankShaping, batch: Batch, now: StepContext) -> tor
         return found
     entropy = now.entropy(take(batch, rows)).double()
     of_rows = [values[mine] for values, mine in zip(entropy, batch.mask()[rows], strict=True)]
-    whole = torch.stack([values.mean() for values in of_rows])
-    peak = torch.stack([values.topk(max(1, int(spec.peak * len(values)))).values.mean() for values in of_rows])
+    whole = torch.stack([now.by.mean(values) for values in of_rows])
+    peak = torch.stack([now.by.mean(values.topk(max(1, int(spec.peak * len(values)))).values) for values in of_rows])
     groups = batch.groups[rows]
     for group in groups.unique():
         here = (groups == group).nonzero()[:, 0]
@@ -91,7 +91,7 @@ def hapo_length(spec: specs.HistoryLengthShaping, batch: Batch, now: StepContext
     right completions, min(c, 0) for wrong ones, 0 while h is unknown; times w (arXiv:2505.11225). Updates h."""
     shortest = now.memory.per_prompt(SHORTEST, math.inf)
     h, length, good = shortest[batch.ids], batch.num_action_tokens().double(), batch.rewards > 0
-    c = torch.cos((length / h).clamp(max=2) * math.pi / 2)
+    c = now.by.cos((length / h).clamp(max=2) * math.pi / 2)
     term = torch.where(good, c.clamp(min=-0.7), c.clamp(max=0))
     shortest.scatter_reduce_(0, batch.ids[good], length[good], "amin")
     return spec.weight * torch.where(h.isinf(), 0.0, term)
@@ -128,7 +128,7 @@ def attempts(spec: specs.AttemptsShaping, batch: Batch, now: StepContext) -> lis
     for verdicts, spans in zip(batch.turns or [], batch.spans or [], strict=True):
         n = len(spans)
         given = {"".join(verdict.said.lower().split()) if verdict else "" for verdict in verdicts}
-        last = spans[-1].value * (spec.gamma ** (n - 1) - 1) - spec.repeats * (1 - len(given) / n) if n else 0.0
+        last = spans[-1].value * (now.by.power(spec.gamma, n - 1) - 1) - spec.repeats * (1 - len(given) / n) if n else 0.0
         terms.append([0.0] * (n - 1) + [last] * (n > 0))
     return terms
 
@@ -179,7 +179,7 @@ def shape_rewards(batch: Batch, now: StepContext) -> Batch:
             if batch.turns is not None:
                 at_the_end = zip(terms[label].tolist(), batch.turns, strict=True)
                 of_turns.append([[0.0] * (len(row) - 1) + [term] for term, row in at_the_end])
-    rewards = batch.rewards + torch.stack(list(terms.values())).sum(0)
+    rewards = batch.rewards + now.by.summed(torch.stack(list(terms.values())), 0)
     found = replace(batch, rewards=rewards, parts={**batch.parts, **terms})
     if batch.turns is None or batch.spans is None:
         return found
