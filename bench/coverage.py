@@ -10,6 +10,13 @@ of RL +42, +15, +20 points; docs/log/studies-of-the-central-paper.md). The true 
 has, for a number of replicates: the coverage of the arm's value and of its difference to the base, half the width of the latter
 in points, the share of differences whose p is below 5 %, and the coverage of the difference by Student's interval over the
 bases alone.
+
+    OMP_NUM_THREADS=1 PYTHONPATH=src python bench/coverage.py --fights
+
+A second table has fights of seven contenders with one control on one base each (`FIGHTS`): how often some contender that is
+like the control is found to differ (family-wise error), how often all intervals together hold the true differences, half their
+width, the power for a contender that is better by 10 points, how often one that is like it is shown to be equivalent within 5
+points, and the same power where Holm's method adjusts paired t tests.
 """
 
 import argparse
@@ -18,7 +25,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from interplay.report.stats.intervals import LEVEL, crossed_spread, nested_spread, t_interval
+from interplay.report.stats.intervals import LEVEL, crossed_spread, holm_adjusted, nested_spread, pooled_spreads, t_interval
 
 SAMPLES = 16
 UNIT, SIGNED = (0.0, 1.0), (-1.0, 1.0)
@@ -74,7 +81,7 @@ def _mean(logit: np.ndarray, variance: float) -> np.ndarray:
     return values @ WEIGHTS / WEIGHTS.sum()
 
 
-EDGE = Scene(0.85, 0.98, 0.52, 1.52, 1.06, 0.28, 0.49)
+EDGE = Scene(0.85, 0.98, 0.52, 1.126, 1.06, 0.28, 0.49)
 FLOOR = Scene(-4.34, 0.88, 0.68, 1.43, 1.42, 0.41, 0.58)
 SCENES = {
     "edge": EDGE,
@@ -90,6 +97,72 @@ SCENES = {
     "A/A, floor": replace(FLOOR, gain=-0.140776),
     "+10 points": replace(EDGE, gain=0.765211),
 }
+
+MARGIN, NONE = 0.05, 0.005
+"""Of an equivalent contender, and the largest true difference of one that is like the control."""
+
+
+@dataclass
+class Fight:
+    """A scene whose arms are one control and contenders with gains (in logits) of their own over it."""
+
+    scene: Scene
+    gains: tuple[float, ...] = (0.0,) * 7
+    own: float = 0.4
+    """Standard deviation over bases of what an arm has for itself: at the edge 4.9 points a run. The scene's deviation of gain
+    over bases is what all arms trained on a base share, that over prompts is each arm's own."""
+    noisy: float = 1.0
+    """How many times as much the last contender varies over bases."""
+
+    def draw(self, random: np.random.Generator, count: int, replicates: int) -> np.ndarray:
+        """Differences to the control (count, contenders, replicates, prompts)."""
+        scene, arms = self.scene, len(self.gains) + 1
+        shared = scene.mean + random.normal(0, np.hypot(scene.base, scene.gain_base), (count, 1, replicates, 1))
+        shared = shared + random.normal(0, scene.prompt, (count, 1, 1, scene.prompts))
+        shared = shared + random.normal(0, scene.cell, (count, 1, replicates, scene.prompts))
+        gains = np.array([0.0, *self.gains])[None, :, None, None] + scene.gain
+        factors = np.array([1.0] * (arms - 1) + [self.noisy])[None, :, None, None]
+        own = factors * random.normal(0, self.own, (count, arms, replicates, 1))
+        own = np.where(random.random(own.shape) < scene.failing, -1.0 - gains, own)
+        own = own + random.normal(0, scene.gain_prompt, (count, arms, 1, scene.prompts))
+        rates = random.binomial(SAMPLES, 1 / (1 + np.exp(-(shared + gains + own)))) / SAMPLES
+        return rates[:, 1:] - rates[:, :1]
+
+    def truth(self) -> np.ndarray:
+        """The true differences (contenders,)."""
+        scene, gains = self.scene, np.array([0.0, *self.gains]) + self.scene.gain
+        spread = scene.base**2 + scene.prompt**2 + scene.cell**2 + scene.gain_base**2 + scene.gain_prompt**2
+        moved = np.array([1.0] * (len(gains) - 1) + [self.noisy]) * self.own
+        at = np.array([_mean(np.array([scene.mean + one]), spread + by**2)[0] for one, by in zip(gains, moved, strict=True)])
+        fails = _mean(np.array([scene.mean - 1.0]), spread)[0]
+        at = (1 - scene.failing) * at + scene.failing * fails
+        return at[1:] - at[0]
+
+
+def fight_row(name: str, fight: Fight, replicates: int, repetitions: int) -> str:
+    """One line of the table of fights."""
+    random = np.random.default_rng(zlib.crc32(f"fight {name} {replicates}".encode()))
+    truth, gains = fight.truth(), np.array(fight.gains)
+    like, better = np.abs(truth) < NONE, np.argmax(gains) if gains.max() > 0 else None
+    wrong = held = found = plain = done = 0
+    widths = tied = 0.0
+    while done < repetitions:
+        count = min(repetitions - done, max(1, 300_000 // (replicates * fight.scene.prompts)))
+        for gaps in fight.draw(random, count, replicates):
+            spreads = pooled_spreads(gaps, len(gaps))
+            ends = np.array([of.interval(SIGNED) for of in spreads])
+            rejected = (ends[:, 0] > 0) | (ends[:, 1] < 0)
+            wrong += bool((rejected & like).any())
+            held += bool(((ends[:, 0] <= truth) & (truth <= ends[:, 1])).all())
+            widths += float(np.diff(ends).mean()) / 2
+            tied += float((np.abs(ends[like]).max(1) <= MARGIN).mean()) if like.any() else 0.0
+            if better is not None:
+                p = holm_adjusted(np.array([crossed_spread(of).p_value() for of in gaps]))
+                found, plain = found + bool(ends[better, 0] > 0), plain + bool(p[better] < LEVEL)
+        done += count
+    shares = [f"{100 * number / repetitions:6.1f}" for number in (wrong, held, widths, tied, found, plain)]
+    shares[4:] = shares[4:] if better is not None else ["     -", "     -"]
+    return f"{name:<22}{replicates:3d}  {100 * truth.max():+6.1f}  {'  '.join(shares)}"
 
 
 def row(name: str, scene: Scene, replicates: int, repetitions: int) -> str:
@@ -115,12 +188,32 @@ def row(name: str, scene: Scene, replicates: int, repetitions: int) -> str:
     return f"{name:<18}{replicates:3d}  {100 * first:5.1f} {100 * gap:+6.1f}  {'  '.join(shares)}"
 
 
+FIGHTS = {
+    "A/A": Fight(EDGE),
+    "A/A, far bases": Fight(SCENES["far bases"]),
+    "A/A, floor": Fight(FLOOR),
+    "A/A, one in ten fails": Fight(SCENES["one in ten fails"]),
+    "A/A, one noisy arm": Fight(EDGE, noisy=3.0),
+    "one +10": Fight(EDGE, gains=(0.0,) * 6 + (0.990,)),
+    "one +10, far bases": Fight(SCENES["far bases"], gains=(0.0,) * 6 + (1.0425,)),
+    "one +10, some fail": Fight(SCENES["one in ten fails"], gains=(0.0,) * 6 + (1.126,)),
+}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repetitions", type=int, default=4000)
     parser.add_argument("--scenes", nargs="*", default=list(SCENES), choices=list(SCENES))
     parser.add_argument("--replicates", nargs="*", type=int, default=[3, 6, 12, 24])
+    parser.add_argument("--fights", action="store_true", help="the table of fights alone")
     options = parser.parse_args()
+    if options.fights:
+        heads = ("+gain", "family", "held", "half", "tied", "power", "Holm")
+        print(f"{'fight':<22}{'n':>3}  {'  '.join(f'{head:>6}' for head in heads)}")
+        for name, fight in FIGHTS.items():
+            for replicates in options.replicates:
+                print(fight_row(name, fight, replicates, options.repetitions), flush=True)
+        return
     print(
         f"{'scene':<18}{'n':>3}  {'base':>5} {'gain':>6}  {' value':>6}  {' gain':>6}  {'half':>6}  {'p<.05':>6}  {'t only':>6}"
     )

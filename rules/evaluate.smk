@@ -1,4 +1,4 @@
-# Samples of a model over a problem set; the best of a stage's checkpoints.
+# Samples of a model over a problem set; the best of a stage's checkpoints; the bands of a base.
 
 
 use rule stage as evaluate with:
@@ -13,3 +13,10 @@ use rule stage as select with:
         update("results/select/{digest}/record.json"),
     log:
         "logs/select/{digest}.log",
+
+
+use rule stage as calibrate with:
+    output:
+        update("results/calibrate/{digest}/record.json"),
+    log:
+        "logs/calibrate/{digest}.log",

@@ -77,7 +77,7 @@ METHODS: dict[str, dict[str, Any]] = {
     },
     "spans": {"advantage": {"name": "spans", "credit": "following"}, "sampler": {"name": "phases", "bounds": [12, 16]}},
     "tree": {
-        "advantage": {"name": "leave_one_out"},
+        "advantage": {"name": "leave_one_out", "normalize_advantages": True},
         "continuation": {"name": "tree", "branches": [2, 2], "segment": 8},
     },
     "windows": {
@@ -92,6 +92,12 @@ METHODS: dict[str, dict[str, Any]] = {
         "sampler": {"name": "hard_first"},
     },
     "prefix": {"prompting": {"name": "prefix"}},
+    "terms": {
+        "shaping": [{"name": "kl", "kl_estimator": "k3", "target_kl": 0.1, "horizon": 100}],
+        "advantage": {"name": "whitened", "baseline": "none", "gamma": 0.9},
+        "loss": {"name": "clipped", "importance_sampling_level": "sequence_token", "loss_agg_mode": "seq-mean-token-sum"}
+        | {"beta": 0.1, "kl_estimator": "k1+", "use_bias_correction_kl": True, "entropy_coef": 0.01},
+    },
     "ppo": {
         "loss": {"name": "clipped", "num_iterations": 2},
         "advantage": {"name": "gae"},
@@ -132,7 +138,7 @@ METHODS: dict[str, dict[str, Any]] = {
     },
     "lite": {
         "loss": {"name": "clipped"},
-        "advantage": {"name": "group", "scale_rewards": "batch"},
+        "advantage": {"name": "group", "scale_rewards": "batch", "accurate_gradient": True},
         "continuation": {"name": "shown_attempt", "references": 2, "feedback": ","},
         "shaping": [{"name": "gap"}],
     },

@@ -32,8 +32,9 @@ def batch_of(rewards: Sequence[float], groups: Sequence[int], lengths: Sequence[
         "verdicts": [RIGHT if reward >= 1 else WRONG for reward in rewards],
         "rewards": torch.tensor(rewards, dtype=torch.float64),
         "parts": {},
+        **more,
     }
-    return Batch(**{**given, **more})
+    return Batch(**{"right": torch.tensor([verdict.strict for verdict in given["verdicts"]], dtype=torch.bool), **given})
 
 
 def now_of(prompts: int = 100, entropy: Tensor | None = None, **more: Any) -> StepContext:

@@ -171,6 +171,14 @@ METHODS: list[dict[str, Any]] = [
     {"paper": "p", "advantage": {"name": "segments", "separator": ","}, "loss": {"name": "direct_advantage"}},
     {"paper": "p", "continuation": {"name": "feedback"}, "loss": {"name": "distil"}},
     SHAPED,
+    {"paper": "p", "advantage": {"name": "whitened", "baseline": "none"}, "shaping": [{"name": "kl", "target_kl": 0.1}]},
+    {"paper": "p", "advantage": {"name": "whitened", "baseline": "none", "rewards": "turns"}, "episode": {"name": "retry"}},
+    {
+        "paper": "p",
+        "advantage": {"name": "gae", "rewards": "turns"},
+        "critic": {"name": "value_head"},
+        "episode": {"name": "retry"},
+    },
     {
         "paper": "p",
         "episode": {"name": "retry", "window": 1},
@@ -311,6 +319,9 @@ SPECS: dict[str, list[dict[str, Any]]] = {
         {"metrics": [CUSTOM]},
     ],
     "select": [{"by": "loss", "mode": "min", "candidates": [20, 40]}, {"by": "entropy", "mode": "nearest", "target": 0.4}],
+    "calibrate": [
+        {"bands": {"edge": {"strict_pass@1": [0.05, 0.5], "strict_pass@32": [0.2, 1.0]}, "hard": {"strict_pass@1": [0, 0.02]}}}
+    ],
     "report": [REPORT, PREMISES, LADDER, FIGHT, ANALYSED],
 }
 """Per kind JSON specs, the usual one first."""
@@ -329,6 +340,7 @@ DEPS: dict[str, dict[str, str]] = {
     "reward_model": {"data.0": "a" * 12, "data.1": "b" * 12, "validation": "c" * 12, "init": "d" * 12},
     "evaluate": {"model": "a" * 12, "data": "b" * 12},
     "select": {"init": "a" * 12},
+    "calibrate": {"samples.0": "a" * 12},
     "report": {"a" * 12: "a" * 12},
 }
 """Dependencies that go with the first spec of a kind."""

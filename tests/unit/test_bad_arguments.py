@@ -41,8 +41,6 @@ def test_an_amount_is_a_number_that_is_not_negative(
         ("rows", "abc", "-n"),
         ("compare", "a", "b", "-n"),
         ("debug", "abc", "--steps"),
-        ("calibrate", "quickstart", "--prompts"),
-        ("calibrate", "quickstart", "--max-op"),
     ],
 )
 def test_a_count_is_a_whole_number_from_one_on(
@@ -101,12 +99,6 @@ def test_novelty_is_beside_a_problem_set(lab: Lab, capsys: pytest.CaptureFixture
     lab.finish(stage)
     said = refusal(capsys, "novelty", stage.digest, "--against", stage.digest)
     assert said == f"interplay: novelty: --against {stage.digest} is a evaluate stage; name a problem set\n"
-
-
-def test_calibrate_measures_beyond_what_was_trained_on(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
-    lab.finish(of_kind(lab.plan(), "pretrain")[0])
-    said = refusal(capsys, "calibrate", "quickstart", "--scale", "smoke", "--max-op", "1")
-    assert said == "interplay: calibrate: --max-op 1: must be beyond 3, the last op that the base was trained on\n"
 
 
 @pytest.mark.parametrize("content", [b"", b"PAR1", b"\xff" * 100])

@@ -41,6 +41,7 @@ def batch_of(lengths: list[int], size: int, truncated: tuple[int, ...] = ()) -> 
         truncated=torch.tensor([i in truncated for i in range(n)]),
         completions=[""] * n,
         verdicts=[Verdict(False, False, 0.0, "value", 0, 0, 0, 0, 1)] * n,
+        right=torch.zeros(n, dtype=torch.bool),
         rewards=torch.zeros(n, dtype=torch.float64),
         parts={},
     )

@@ -39,6 +39,7 @@ GOLDEN = {
     "reward_model": "730141a29115",
     "evaluate": "956a5336619c",
     "select": "ea09631f9408",
+    "calibrate": "7c01f1d4d18e",
     "report": "cdd509c98ad2",
 }
 """Pinned by hand. They change only when a default, a field without `Since` or a version changes; then say so in docs/log.md."""

@@ -142,6 +142,7 @@ KINDS_WITHOUT = {
     "curate": "thirty steps, each with inputs of its own",
     "teach": "a run takes tens of seconds",
     "select": "chooses among finished records",
+    "calibrate": "chooses bands by finished records",
     "custom": "does what the user's function does",
     "report": "a page, whose fields are its text",
 }

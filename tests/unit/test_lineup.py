@@ -106,7 +106,7 @@ REFUSED = {
     ),
     "an arm that is not there": (TUNED.replace("among: [hard]", "among: [hrad]"), (), "no such arm; did you mean 'hard'"),
     "nobody to compare with": (TUNED.replace("among: [hard]", "among: [grpo]"), (), "nothing is compared with grpo"),
-    "noise left out": (TUNED.replace("noise: again, ", ""), (), "contrast.noise: missing"),
+    "noise left out": (TUNED.replace("noise: again, ", ""), (), "contrast: noise: name an arm that repeats another"),
     "a seed that is no number": (TUNED, (*ARMS[:2], ARMS[2].replace("100", "x")), "rl.seed = 'x': should be a whole number"),
 }  # fmt: skip
 

@@ -1,6 +1,7 @@
 """The page of papers: verdicts and numbers of committed results, and none of results that the plan has moved away from."""
 
 import difflib
+import gzip
 import json
 import re
 from pathlib import Path
@@ -10,6 +11,7 @@ import report_study as study
 import yaml
 from conftest import ROOT
 
+from interplay.core import artifact
 from interplay.core.execution import Run
 from interplay.core.model import UserError
 from interplay.report.write import page, summary
@@ -121,6 +123,18 @@ def test_a_claim_is_listed_with_its_verdict_and_number_under_the_paper_that_its_
     assert "noise floor 2.1, adjusted p 0.00" in first
 
 
+def test_seeds_of_one_base_say_at_most_that_something_is_indicated(root: Path) -> None:
+    path = root / "docs/results/folder.toy.laptop.json.gz"
+    result = artifact.read_json(path)
+    for bases, words in ((3, ("supported", "refuted", "better")), (1, ("indicated", "indicated against", "better here"))):
+        path.write_bytes(gzip.compress(json.dumps({**result, "stages": {**result["stages"], "pretrain": bases}}).encode()))
+        written = whole(root)
+        assert f"- **{words[0]}**: It lifts. " in written
+        assert f"- **{words[1]}**: It does not. " in written
+        assert f"| laptop: 1 {words[0]}, 1 {words[2]} |" in written
+        assert ("; one base for all seeds:" in written) == (bases == 1)
+
+
 def test_a_withdrawn_claim_is_printed_as_withdrawn_with_its_reason_and_with_no_other_verdict(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -228,7 +242,7 @@ def test_a_result_of_another_plan_than_the_locked_one_is_not_shown(root: Path) -
     place(root, PAPER)
     written = whole(root)
     assert written.count(committed.NOT_RUN) == 2
-    assert "supported" not in written
+    assert "**supported**" not in written
 
 
 def test_a_study_without_results_or_without_a_lock_was_not_run(root: Path) -> None:

@@ -165,7 +165,7 @@ def test_without_identical_runs_there_is_no_verdict(tmp_path: Path) -> None:
     prompts = {digest: table for digest, table in found.prompts.items() if "again" not in digest}
     made = contrast.compare_arms(found._replace(prompts=prompts), "fight")
     assert row(made, "a").verdict == "missing"
-    assert "No noise floor: evaluation grpo_again0 of grpo_again" in text.contrast_caption(made.blocks[0])
+    assert "No noise floor: evaluation grpo_again0 of grpo_again" in text.contrast_caption(made, made.blocks[0])
 
 
 def test_one_seed_is_judged_over_prompts_and_says_so(tmp_path: Path) -> None:

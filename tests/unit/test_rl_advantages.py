@@ -203,7 +203,8 @@ def test_the_order_of_rows_does_not_matter_and_nothing_lies_outside_the_mask(nam
 @pytest.mark.parametrize("name", [n for n in NAMES if n not in ("copo", "tracked", "whitened", "gae", "segments")])
 def test_groups_without_a_difference_have_no_advantage(name: str) -> None:
     batch, entropy = mixed()
-    same = replace(batch, rewards=torch.ones(len(batch), dtype=torch.float64))
+    ones = torch.ones(len(batch), dtype=torch.float64)
+    same = replace(batch, rewards=ones, right=ones.bool())
     assert not of(same, name, entropy=entropy, **({"k": 2} if name == "pass_k" else {})).any()
 
 

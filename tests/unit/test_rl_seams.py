@@ -238,6 +238,7 @@ def groups_of(*rewards: list[float], first_row: int = 0, width: int = 3) -> Batc
         truncated=torch.zeros(n, dtype=torch.bool),
         completions=[str(r) for r in flat],
         verdicts=[RIGHT if r >= 1 else WRONG for r in flat],
+        right=torch.tensor([r >= 1 for r in flat]),
         rewards=torch.tensor(flat, dtype=torch.float64),
         parts={"steps": torch.tensor(flat, dtype=torch.float64)},
     )
@@ -272,7 +273,7 @@ def test_a_batch_that_says_who_is_off_policy_joined_to_one_that_does_not_says_so
 
 def test_only_groups_with_two_different_rewards_inform() -> None:
     batch = groups_of([0, 0], [0.1, 0.1], [1, 0], [0.3, 0.2])
-    assert informative(batch, now_of()).tolist() == [False] * 4 + [True] * 4
+    assert informative(DynamicSampling(), batch, now_of()).tolist() == [False] * 4 + [True] * 4
 
 
 def test_groups_whose_blocks_differ_inform_the_advantage_of_spans_though_their_rewards_are_equal() -> None:
@@ -281,9 +282,16 @@ def test_groups_whose_blocks_differ_inform_the_advantage_of_spans_though_their_r
 
     spans = [row(1, 0), row(0, 1), row(1, 0), row(1, 0), row(1, 1), row(0, 1)]
     batch = replace(groups_of([0.5, 0.5], [0.5, 0.5], [1, 0.5]), spans=spans)
-    assert informative(batch, now_of(advantage=SpanAdvantage())).tolist() == [True, True, False, False, True, True]
-    assert informative(batch, now_of(advantage=SpanAdvantage(normalise="pooled"))).all()
-    assert informative(batch, now_of()).tolist() == [False] * 4 + [True] * 2
+    assert informative(DynamicSampling(), batch, now_of(advantage=SpanAdvantage())).tolist() == [
+        True,
+        True,
+        False,
+        False,
+        True,
+        True,
+    ]
+    assert informative(DynamicSampling(), batch, now_of(advantage=SpanAdvantage(normalise="pooled"))).all()
+    assert informative(DynamicSampling(), batch, now_of()).tolist() == [False] * 4 + [True] * 2
 
 
 def edited(rounds: int, batch: Batch, draw: Callable[[int], Batch]) -> Batch:

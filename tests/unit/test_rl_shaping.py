@@ -30,6 +30,7 @@ def test_overlong_falls_in_a_line_over_the_cache() -> None:
     batch = batch_of([1, 1, 0, 0], [0] * 4, [5, 6, 8, 10])
     assert added(batch, "overlong", cache=4) == pytest.approx([0, 0, -0.5, -1])
     assert added(batch, "overlong", cache=4, weight=0.2)[2] == pytest.approx(-0.1)
+    assert added(batch, "overlong", cache_share=4 / LIMIT) == added(batch, "overlong", cache=4)
 
 
 @pytest.mark.parametrize(

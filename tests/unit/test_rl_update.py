@@ -51,6 +51,7 @@ def batch_of(rewards: list[float], size: int = 4) -> Batch:
         truncated=lengths == LONGEST,
         completions=[""] * n,
         verdicts=[Verdict(False, False, 0.0, "value", 0, 0, 0, 0, 1)] * n,
+        right=torch.tensor(rewards) > 0,
         rewards=torch.tensor(rewards, dtype=torch.float64),
         parts={},
     )

@@ -35,9 +35,3 @@ def test_a_report_that_is_not_there_is_named_with_the_command_that_makes_it(labo
     result = laboratory.run("interplay", "report", "quickstart")
     assert result.returncode == 2
     assert "run `interplay run quickstart --scale laptop`" in result.stderr
-
-
-def test_calibrate_needs_a_trained_base(laboratory: Laboratory) -> None:
-    result = laboratory.run("interplay", "calibrate", "quickstart", "--scale", "smoke")
-    assert result.returncode == 2
-    assert "not trained yet" in result.stderr

@@ -192,14 +192,6 @@ def test_after_clone_and_pull_there_is_nothing_to_do_and_a_missing_payload_is_na
     assert not list(clone.folder.glob("results/*/*/telemetry.json"))
 
 
-def test_what_calibrating_measured_does_not_stop_the_next_pull(clone: Clone) -> None:
-    clone.must("dvc", "pull")
-    before = set(clone.folder.glob("results/evaluate/*"))
-    clone.run("interplay", "calibrate", "quickstart", "--scale", "smoke", "--prompts", "2", "--max-op", "4")
-    assert len(set(clone.folder.glob("results/evaluate/*")) - before) == 1
-    clone.must("dvc", "pull")
-
-
 def test_one_digest_with_two_contents_is_reported_by_pull_and_left_alone(clone: Clone) -> None:
     clone.must("dvc", "pull")
     path = next(clone.folder.glob("results/pretrain/*/record.json"))

@@ -7,6 +7,8 @@ from typing import Any
 from interplay.core import artifact
 from interplay.core.digest import canonical
 from interplay.core.model import UserError, nearest_name
+from interplay.report import claim_spec
+from interplay.report.stats.contrast import HERE
 from interplay.study import expand
 from interplay.study.plan import flat_name, lock_path
 from tools.reference import lists
@@ -30,8 +32,35 @@ def results(root: Path, study: str) -> dict[str, dict[str, Any]]:
         older = lists.superseded(root).get((_name(path), result.get("report", "")))
         if result and lock and (older or result["report"] == lock["report"]):
             marked = {"superseded": older} if older else {}
-            found[scale] = {**result, **marked, "claims": _judged(root, study, scale, result["claims"])}
+            judged = _judged(root, study, scale, result["claims"])
+            found[scale] = _on_its_bases({**result, **marked, "claims": judged})
     return found
+
+
+def _on_its_bases(result: dict[str, Any]) -> dict[str, Any]:
+    """The same in the words of now, where it was judged before a verdict needed three bases: of one base it is at most
+    *indicated*, and *inconclusive* is *no information*."""
+    of_one_base = has_one_base(result)
+
+    def word(claim: dict[str, Any]) -> str:
+        verdict = {"inconclusive": claim_spec.NO_INFORMATION}.get(claim["verdict"], claim["verdict"])
+        indicated = {claim_spec.SUPPORTED: claim_spec.INDICATED, claim_spec.REFUTED: claim_spec.INDICATED_AGAINST}
+        return indicated.get(verdict, verdict) if of_one_base else verdict
+
+    def row(entry: dict[str, Any]) -> dict[str, Any]:
+        found = of_one_base and entry["verdict"] in ("better", "worse")
+        return {**entry, "verdict": entry["verdict"] + HERE} if found else entry
+
+    claims = [{**claim, "verdict": word(claim)} for claim in result["claims"]]
+    fights = result.get("contrasts", {})
+    contrasts = {name: {key: row(entry) for key, entry in fight.items()} for name, fight in fights.items()}
+    return {**result, "claims": claims, "contrasts": contrasts}
+
+
+def has_one_base(result: dict[str, Any]) -> bool:
+    """Whether the seeds of a condition share one pre-trained model: intervals then hold it fixed, and say nothing of another."""
+    seeds, bases = len(result["seeds"]), result["stages"].get("pretrain", 0)
+    return seeds < 3 or bool(bases % seeds)
 
 
 def check_withdrawn(root: Path) -> None:

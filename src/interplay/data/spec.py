@@ -41,6 +41,8 @@ class ProblemsSpec(Model):
     """Part of the space of structures to draw from."""
     seed: Natural = 0
     """Key of the generator."""
+    calibrated: Annotated[dict[str, list[Count]], Since({})] = {}
+    """Further bands, whose ops are those that the stage of role `calibration` chose; per band the ops that it chose from."""
     transform: Annotated[Extension | None, written_as(Extension)] = None
     """A function of the study's own, `function(rows, **options) -> rows`, over the finished rows (dicts of the columns)."""
     unique: bool = True
@@ -48,10 +50,10 @@ class ProblemsSpec(Model):
 
     @model_validator(mode="after")
     def _consistent(self) -> "ProblemsSpec":
-        if set(self.shares) != set(self.bands):
-            raise ValueError(f"shares name {sorted(self.shares)} but bands name {sorted(self.bands)}")
+        if set(self.shares) != (named := {*self.bands, *self.calibrated}):
+            raise ValueError(f"shares name {sorted(self.shares)} but bands name {sorted(named)}")
         low, high = self.task.ops()
-        outside = [op for ops in self.bands.values() for op in ops if not low <= op <= high]
+        outside = [op for ops in [*self.bands.values(), *self.calibrated.values()] for op in ops if not low <= op <= high]
         if outside:
             raise ValueError(f"op {outside[0]} lies outside the task's range {low}..{high}")
         return self

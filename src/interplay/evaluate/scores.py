@@ -1,5 +1,5 @@
 """From samples to numbers: pass@k, scores, baselines, error classes, completions of several units; and the negative
-log-likelihood of gold solutions. P problems, n samples each."""
+log-likelihood of gold solutions; and the bands that pass rates by op fall into. P problems, n samples each."""
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
@@ -8,13 +8,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import torch
 import torch.nn.functional as F
+from scipy.optimize import isotonic_regression
 
-from interplay.core import execution, extension, metrics
+from interplay.core import artifact, execution, extension, metrics
 from interplay.core.model import UserError, shorten_value
 from interplay.data import corpus, sets
-from interplay.evaluate.spec import EvaluateSpec
+from interplay.evaluate.spec import BandRule, CalibrateSpec, EvaluateSpec
 from interplay.model import device, heads
 from interplay.model.decoder import Decoder
 from interplay.optim import distributed
@@ -251,3 +253,49 @@ def _mean_nll(decoder: Decoder | heads.Composed, problems: corpus.Encoded, dtype
         losses = F.cross_entropy(combined, targets, reduction="none")
     sums, tokens = np.bincount(row, losses.double().cpu().numpy(), count), np.bincount(row, minlength=count)
     return np.divide(sums, tokens, out=np.full(count, np.nan), where=tokens > 0)
+
+
+# The `calibrate` stage: the ops that each band has for one model.
+
+
+def calibrate_bands(spec: CalibrateSpec, inputs: dict[str, Path], out: Path, how: execution.Run) -> dict[str, Any]:
+    """Write `bands.json`, the ops of each band. Metrics: `band_metrics`."""
+    found = band_metrics(spec, inputs)
+    artifact.write_json(out / "bands.json", found["bands"])
+    return found
+
+
+def band_metrics(spec: CalibrateSpec, inputs: Mapping[str, Path]) -> dict[str, Any]:
+    """The ops of each of the `bands`, those that are `lacking` an op of their own, and by `op` the number of prompts and the pass
+    rates that the rules read, as measured; the blocks of an evaluation count as one."""
+    blocks = [path for role, path in inputs.items() if role.startswith("samples.")]
+    tables = [pq.read_table(block / "prompts.parquet", columns=["op", "n", "strict", "answer"]) for block in blocks]
+    of = tables[0]["op"].to_numpy()
+    counts = {key: sum(one[key].to_numpy() for one in tables) for key in ("n", "strict", "answer")}
+    names = list(dict.fromkeys(name for rule in spec.bands.values() for name in rule))
+    rates = {op: _rates({key: of_key[of == op] for key, of_key in counts.items()}, names) for op in np.unique(of).tolist()}
+    bands, lacking = choose_bands(spec.bands, rates)
+    by_op = {str(op): {"n": int((of == op).sum()), **found} for op, found in rates.items()}
+    return {"bands": bands, "lacking": lacking, "op": by_op}
+
+
+def _rates(counts: Mapping[str, np.ndarray], names: Sequence[str]) -> dict[str, float]:
+    """The mean of each pass rate over prompts with these counts, each (P,)."""
+    pairs = ((name, name.split("_pass@")) for name in names)
+    return {name: metrics.round_significant(pass_at_k(counts["n"], counts[what], int(k)).mean()) for name, (what, k) in pairs}
+
+
+def choose_bands(
+    rules: Mapping[str, BandRule], rates: Mapping[int, Mapping[str, float]]
+) -> tuple[dict[str, list[int]], list[str]]:
+    """The ops of each band by pass rates (op -> name -> rate), and the bands without an op, for which the nearest is taken."""
+    ops = sorted(rates)
+    measured = {name: [rates[op][name] for op in ops] for rule in rules.values() for name in rule}
+    smooth = {name: dict(zip(ops, isotonic_regression(of, increasing=False).x, strict=True)) for name, of in measured.items()}
+
+    def misses(rule: BandRule, op: int) -> float:
+        return sum(max(low - smooth[name][op], smooth[name][op] - high, 0.0) for name, (low, high) in rule.items())
+
+    bands = {band: [op for op in ops if misses(rule, op) == 0] for band, rule in rules.items()}
+    lacking = [band for band, own in bands.items() if not own]
+    return {band: own or [min(ops, key=lambda op: misses(rules[band], op))] for band, own in bands.items()}, lacking

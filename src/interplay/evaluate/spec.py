@@ -1,11 +1,12 @@
-"""Specs of evaluation and of checkpoint selection."""
+"""Specs of evaluation, of checkpoint selection, and of the bands that are calibrated on a model."""
 
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from interplay.core.extension import Extension, written_as
 from interplay.core.model import Count, Model, Natural, NotNegative, Share, Since
+from interplay.core.references import ORDERED
 from interplay.model.spec import ExactSpec
 from interplay.rollout.spec import AloneEpisode, EngineName, check_dtype
 from interplay.tasks.spec import Verify
@@ -131,3 +132,22 @@ class SelectSpec(Model):
         if (self.mode == "nearest") != (self.target is not None):
             raise ValueError("target: belongs to mode: nearest, which needs it")
         return self
+
+
+# Bands that are chosen for each base: which ops it masters, which lie at its edge, which beyond.
+
+
+PassRate = Annotated[str, Field(pattern=r"^(strict|answer)_pass@[1-9][0-9]*$")]
+BandRule = Annotated[dict[PassRate, Annotated[tuple[Share, Share], ORDERED]], Field(min_length=1)]
+"""Pass rate, `strict_pass@K` or `answer_pass@K` -> [low, high], ends included. An op has the band where all of them hold."""
+BandRules = Annotated[dict[str, BandRule], Field(min_length=1)]
+
+
+class CalibrateSpec(Model):
+    """The ops of each band for one model, by its pass rates on held-out prompts. Roles: `samples.<block>`, an evaluation of the
+    model on prompts of every candidate op. Pass rates are first made non-increasing in op (isotonic least squares), so that
+    noise leaves no gap in a band. An op has every band whose rule holds. A band without an op is recorded as lacking, and the op
+    that comes nearest to its rule takes its place, so that what reads the band can run; reports leave it out."""
+
+    bands: BandRules
+    """Band -> its rule, such as `edge: {strict_pass@1: [0.05, 0.5], strict_pass@32: [0.2, 1]}`."""

@@ -106,6 +106,7 @@ class Reinforcement(Formula):
     def _cost(self, spec: Json, rollouts: int, sampled: int, prompts: int, parameters: int | None) -> Cost:
         loss, passing = spec["method"]["loss"], sampled + prompts
         refers = bool(loss["beta"] or loss.get("first_turn_beta") or loss.get("name") == "direct_advantage")
+        refers |= any(term.get("name") == "kl" for term in spec["method"].get("shaping", ()))
         decoding = (spec["method"].get("decoding") or {}).get("name")
         teaches = loss["num_iterations"] * (loss.get("name") == "distil")
         scorings = (loss["num_iterations"] * spec["minibatches"] > 1) + refers + teaches + (decoding == "adaptive_temperature")
@@ -139,7 +140,7 @@ class Teaching(Formula):
 
     def _cost(self, spec: TeachSpec, learnt: int, sampled: int, rollouts: int, parameters: int | None) -> Cost:
         passes = spec.method.loss.num_iterations
-        scorings = (passes * spec.minibatches > 1) + spec.method.loss.refers()
+        scorings = (passes * spec.minibatches > 1) + spec.method.refers()
         cost = Cost(tokens=learnt * passes, sampled=sampled, rollouts=rollouts, parameters=parameters)
         return with_flops(cost, learnt * scorings)
 

@@ -7,7 +7,7 @@ from typing import Any, Literal, NamedTuple
 from interplay.core import extension, model
 from interplay.data.spec import CorpusSpec, DatasetSpec, ProblemsSpec, TokenizerSpec
 from interplay.data.steps.spec import CurateSpec
-from interplay.evaluate.spec import EvaluateSpec, SelectSpec
+from interplay.evaluate.spec import CalibrateSpec, EvaluateSpec, SelectSpec
 from interplay.kinds import formulas, study_keys
 from interplay.model.spec import SourceSpec
 from interplay.report.spec import ReportSpec
@@ -25,7 +25,7 @@ class Kind(NamedTuple):
     spec: type[model.Model]
     function: str
     """`run(spec, inputs, out, how) -> metrics` as `module:function`."""
-    makes: Literal["model", "problems", "tokenizer", "corpus", "samples", "report"]
+    makes: Literal["model", "problems", "tokenizer", "corpus", "samples", "bands", "report"]
     """What its artifact holds."""
     hue: int
     """Colour of its boxes in diagrams, in degrees."""
@@ -105,7 +105,7 @@ KINDS: dict[str, Kind] = {
         "interplay.data.problems:generate_problems",
         makes="problems",
         hue=205,
-        planned=("task", "bands", "shares", "size", "split"),
+        planned=("task", "bands", "shares", "size", "split", "calibrated"),
         settings=("size", "split", "task.modulus", "task.operators", "task.surface", "transform.name"),
         light=KEYS,
     ),
@@ -291,6 +291,15 @@ KINDS: dict[str, Kind] = {
         hue=45,
         references=study_keys.SelectReferences,
         planned=("candidates",),
+    ),
+    "calibrate": Kind(
+        CalibrateSpec,
+        "interplay.evaluate.scores:calibrate_bands",
+        makes="bands",
+        hue=120,
+        planned=("bands",),
+        settings=("bands",),
+        light=("bands.json",),
     ),
     "report": Kind(
         ReportSpec,

@@ -6,7 +6,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, field_validator, model_validator
 
 from interplay.core.model import Count, Model, Share, Since
-from interplay.report.claim_spec import Claim
+from interplay.report.claim_spec import LEAST_BASES, Claim, Premise, Test
 from interplay.report.figure_spec import ArmShown, Figure, Placed, readable
 from interplay.report.metric_spec import check_cell, check_column, metric_row
 
@@ -25,17 +25,25 @@ class Tune(Model):
 
 
 class Contrast(Model):
-    """Pairwise comparisons with a baseline arm, with Holm's correction and a seed-noise floor."""
+    """Pairwise comparisons with a baseline arm: with Holm's correction and a seed-noise floor, or, as a fight, by one primary
+    outcome with Dunnett's."""
 
     against: str
     """The arm that the others are compared with: one of the study's, or a combination of one with axes."""
     among: list[str] | None = None
     """Arms (or combinations) that are compared with it; null: all but those of `noise`."""
-    noise: list[str] = Field(min_length=1)
+    noise: list[str] = []
     """Arms, one or a list, each of which repeats one of the others with another random stream: `set: {rl.seed: 100}` adds 100 to
-    the seed of stage rl. Their differences are the noise floor."""
-    correction: Literal["holm", "none"] = "holm"
-    """holm: the p-values of all comparisons that the table makes are adjusted together (Holm, 1979)."""
+    the seed of stage rl. Their differences are the noise floor; with dunnett there is none."""
+    correction: Literal["holm", "dunnett", "none"] = "holm"
+    """dunnett: a fight. The table has one column and one cell, the primary outcome; the variance is pooled over all arms on the
+    same bases, and intervals and p-values hold for all contenders together (Dunnett, 1955). holm: the p-values of all comparisons
+    that the table makes are adjusted together (Holm, 1979), each with the variance of its own."""
+    margin: Annotated[float | None, Since(None)] = None
+    """Of a fight: the largest difference that counts as none, as a fraction. A contender whose interval lies within it is
+    *equivalent*; without a margin a tie cannot be shown."""
+    requires: Annotated[list[Premise], Since([])] = []
+    """Of a fight: premises, a positive control (`improves`) among them. Where one fails no contender is tested."""
     tune: Tune | None = None
     """A sweep that each arm was given; null: combinations stand for themselves."""
 
@@ -43,6 +51,25 @@ class Contrast(Model):
     @classmethod
     def _one_or_many(cls, value: Any) -> Any:
         return [value] if isinstance(value, str) else value
+
+    @model_validator(mode="after")
+    def _fight_or_floor(self) -> "Contrast":
+        if self.correction != "dunnett":
+            if not self.noise:
+                raise ValueError(
+                    "noise: name an arm that repeats another with another random stream, or take correction: dunnett"
+                )
+            if self.margin is not None or self.requires:
+                key = "requires" if self.requires else "margin"
+                raise ValueError(f"{key} belongs to a fight; add correction: dunnett")
+        elif self.noise:
+            raise ValueError("noise has no place in a fight, which pools the variance of all arms; take it away")
+        elif not any(premise.improves for premise in self.requires):
+            remedy = "such as requires: [{improves: {arm: grpo, against: base, by: 0.1}}]"
+            raise ValueError(f"a fight requires a positive control that must be found, {remedy}")
+        if self.margin is not None and self.margin <= 0:
+            raise ValueError(f"margin = {self.margin:g} must be above 0")
+        return self
 
 
 class Try(Model):
@@ -128,6 +155,26 @@ class Table(Model):
             raise ValueError("against: a contrast shows differences already; take one of the two away")
         return self
 
+    @property
+    def fight(self) -> Test | None:
+        """What a fight measures of each contender; null where the table is none."""
+        if self.contrast is None or self.contrast.correction != "dunnett":
+            return None
+        return Test(difference=self.cells[0], band=self.columns[0], arm="contender", against=self.contrast.against)
+
+    @model_validator(mode="after")
+    def _one_outcome(self) -> "Table":
+        if self.contrast is not None and self.contrast.correction == "dunnett":
+            if self.columns == ["op"] or len(self.columns) != 1 or len(self.cells) != 1:
+                said = f"columns = {self.columns}, cells = {self.cells}"
+                raise ValueError(
+                    f"{said}: a fight has one primary outcome; name one column and one cell, others in another table"
+                )
+            faults = [fault for premise in self.contrast.requires if self.fight and (fault := premise.fault(self.fight))]
+            if faults:
+                raise ValueError(f"contrast.requires: {faults[0]}")
+        return self
+
     @model_validator(mode="after")
     def _judged_by_other_prompts(self) -> "Table":
         tune = self.contrast.tune if self.contrast else None
@@ -166,6 +213,63 @@ class Match(Model):
         return self
 
 
+class Stopping(Model):
+    """When claims are judged while replicates are added, as group-sequential tests: alpha is spent over the looks by a function
+    of the kind of O'Brien and Fleming (Lan and DeMets, Biometrika 70, 1983), and beta, for futility, likewise."""
+
+    looks: Annotated[list[Count], Field(min_length=1)]
+    """Numbers of replicates at which claims are judged, in order, such as [6, 12, 24]; the last is the most that are made. The
+    replicates of a look are the first of `seeds.values`."""
+    alpha: float = Field(default=0.05, gt=0, le=0.2)
+    """Chance of a wrong verdict over all looks, both directions together."""
+    beta: float | None = Field(default=0.2, ge=0.05, le=0.5)
+    """Chance, spent over the looks, to give up wrongly on an effect that the last look would find with power 1 - beta; null:
+    never give up."""
+
+    @field_validator("looks")
+    @classmethod
+    def _in_order(cls, value: list[int]) -> list[int]:
+        if value != sorted(set(value)):
+            raise ValueError(f"looks = {value} must rise, such as [6, 12, 24]")
+        if value[0] < LEAST_BASES:
+            raise ValueError(f"looks = {value} must begin at {LEAST_BASES} replicates or more, which a verdict needs")
+        return value
+
+
+class Change(Model):
+    """A key that differs from what was registered."""
+
+    key: str
+    """`claims[RL lifts the edge].test.at_least`, `stages.rl.steps`; of a claim that was added the claim alone."""
+    before: str
+    """As JSON; empty: absent."""
+    after: str
+
+    def said(self, without: str = "") -> str:
+        """In words, the key without its beginning."""
+        return f"{self.key.removeprefix(without)}: {self.before or 'absent'} → {self.after or 'absent'}"
+
+
+class Registration(Model):
+    """A registration as the planner found it, and what was changed since."""
+
+    file: str
+    """Its path in the project."""
+    date: str
+    """Of the first registration, UTC."""
+    commit: str
+    """At which it was written; empty outside git."""
+    late: bool
+    """Whether there were results of the treatment already."""
+    again: list[str] = []
+    """Dates of later registrations, after data."""
+    changes: list[Change] = []
+    exploratory: bool = False
+    """Whether the study says so of all its claims."""
+    edited: bool = False
+    """Whether the file itself was edited since it was written."""
+
+
 class ReportStage(Model):
     """One stage on an arm's path."""
 
@@ -199,6 +303,10 @@ class ReportArm(Model):
     """Evaluation name -> digest."""
     rungs: Annotated[list[ReportRung], Since([])] = []
     """Evaluations along stages of the path."""
+    calibration: Annotated[str, Since("")] = ""
+    """Digest of the stage that chose the ops of bands for this replicate; empty: all are pinned."""
+    calibrated: Annotated[list[str], Since([])] = []
+    """Calibrated bands that stages of the path were trained on."""
 
 
 class ReportSpec(Model):
@@ -233,14 +341,25 @@ class ReportSpec(Model):
     trained_sets: Annotated[dict[str, list[str]], Since({})] = {}
     """Per arm the digests of all sets in the data of any stage of its path, where some sets of the study are files or curated:
     whose ops the plan does not determine."""
+    lacking: Annotated[Literal["not tested", "left out"], Since("not tested")] = "not tested"
+    """What becomes of a claim on a calibrated band that some base has not."""
     shown: Annotated[dict[str, ArmShown], Since({})] = {}
     """Arms with a label or a colour of their own."""
     placed: Annotated[dict[str, list[Placed]], Since({})] = {}
     """Figure against axes -> where its arms are."""
+    stopping: Annotated[Stopping | None, Since(None)] = None
+    """Null: claims are judged once, with all replicates."""
+    registration: Annotated[Registration | None, Since(None)] = None
+    """Null: the study is not registered."""
 
     def label_of(self, arm: str) -> str:
         """What an arm is called in tables and figures."""
         return (self.shown[arm].label if arm in self.shown else "") or readable(arm)
+
+    def changes_of(self, claim: Claim) -> tuple[str, ...]:
+        """`test.at_least: 0.1 → 0.05`, what of a claim differs from what was registered."""
+        at, changes = f"claims[{claim.says}]", self.registration.changes if self.registration else []
+        return tuple(one.said(f"{at}.") if one.key != at else "added" for one in changes if one.key.startswith(at))
 
     def blocks_of(self, digest: str) -> list[str]:
         """The stages that hold the samples of an evaluation, itself first."""

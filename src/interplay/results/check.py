@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 from interplay.core import artifact, metrics
 from interplay.data import sets
 from interplay.evaluate import sampling, scores
-from interplay.evaluate.spec import EvaluateSpec, SelectSpec
+from interplay.evaluate.spec import CalibrateSpec, EvaluateSpec, SelectSpec
 from interplay.kinds import stages, table
 from interplay.optim import checkpoint
 from interplay.rl import records
@@ -207,6 +207,15 @@ def _choice(out: Path, record: dict[str, Any], inputs: Mapping[str, Path]) -> It
             yield f"{out / name}: not the file of step {step} that {inputs['init'] / 'record.json'} lists"
 
 
+def _calibration(out: Path, record: dict[str, Any], inputs: Mapping[str, Path]) -> Iterator[str]:
+    """The bands of a base by its pass rates on the held-out prompts."""
+    if all((path / "prompts.parquet").exists() for path in inputs.values()):
+        found = scores.band_metrics(CalibrateSpec.model_validate(record["spec"]), inputs)
+        yield from _numbers(out, record, found, "the samples of its base")
+        if artifact.read_json(out / "bands.json") != found["bands"]:
+            yield f"{out / 'bands.json'}: not the bands that the samples of its base give"
+
+
 def _keys(out: Path, record: dict[str, Any], inputs: Mapping[str, Path]) -> Iterator[str]:
     """The light part of a problem set, and its numbers, by its problems."""
     if (out / "problems.parquet").exists():
@@ -219,6 +228,7 @@ def _keys(out: Path, record: dict[str, Any], inputs: Mapping[str, Path]) -> Iter
 
 
 CHECKS: dict[type[Any], Callable[[Path, dict[str, Any], Mapping[str, Path]], Iterator[str]]] = {
+    CalibrateSpec: _calibration,
     EvaluateSpec: _evaluation,
     RLSpec: _policy,
     SelectSpec: _choice,

@@ -2,7 +2,7 @@
 
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from interplay.core.extension import Extension, written_as
 from interplay.core.model import Count, Model, NotNegative, Positive, Share, Since
@@ -23,6 +23,11 @@ class GroupAdvantage(AdvantageMember):
     name: Literal["group"] = "group"
     scale_rewards: Literal["group", "batch", "none"] = "group"
     """Divide by the group's standard deviation, by the batch's, or not at all."""
+    std_epsilon: Annotated[Positive, Since(1e-4)] = 1e-4
+    """Added to the deviation before dividing: 1e-4 in TRL, 1e-6 in verl."""
+    accurate_gradient: Annotated[bool, Since(False)] = False
+    """Times B / (B - M), M of the B completions of a step being those of groups without a difference, so that such groups do
+    not shrink the step (accurate gradient estimation: GPG, arXiv:2504.02546)."""
 
 
 class SpanAdvantage(AdvantageMember):
@@ -50,6 +55,13 @@ class LeaveOneOutAdvantage(AdvantageMember):
     INEXACT: ClassVar[str] = ""
     PROVIDES: ClassVar[frozenset[str]] = frozenset()
     name: Literal["leave_one_out"] = "leave_one_out"
+    normalize_advantages: Annotated[bool, Since(False)] = False
+    """Then centred and scaled over the completions of the batch."""
+
+
+Rewarded = Literal["outcome", "spans", "turns"]
+NEEDED = {"outcome": frozenset[str](), "spans": frozenset({"spans"}), "turns": frozenset({"several_turns"})}
+"""What another member must provide."""
 
 
 class WhitenedAdvantage(AdvantageMember):
@@ -59,7 +71,21 @@ class WhitenedAdvantage(AdvantageMember):
     INEXACT: ClassVar[str] = ""
     name: Literal["whitened"] = "whitened"
     baseline: Literal["group", "none"] = "group"
-    """group: the group's mean first, as in REINFORCE++-baseline; none: rewards as they are."""
+    """group: the group's mean first, as in REINFORCE++-baseline; none: each token's return, what is earned from it on."""
+    gamma: Annotated[Share, Since(1.0)] = 1.0
+    """Discount of a token in returns, without a baseline."""
+    rewards: Annotated[Rewarded, Since("outcome")] = "outcome"
+    """What returns are of, as in `gae`, without a baseline."""
+
+    @model_validator(mode="after")
+    def _returns(self) -> "WhitenedAdvantage":
+        if self.baseline == "group" and (self.gamma < 1 or self.rewards != "outcome"):
+            raise ValueError("gamma and rewards are of returns: write baseline: none")
+        return self
+
+    def needs(self) -> frozenset[str]:
+        """What earns the rewards."""
+        return NEEDED[self.rewards]
 
     def provides(self) -> frozenset[str]:
         """Without a baseline rewards are compared across groups."""
@@ -81,9 +107,10 @@ class LengthBaselineAdvantage(AdvantageMember):
 
 class PassKAdvantage(AdvantageMember):
     """The advantage of groups of k completions that are paid for their best (pass@k training, arXiv:2508.10751, in closed form).
-    Completions with a reward of 1 or more count as right."""
+    It reads verdicts, and no rewards."""
 
     INEXACT: ClassVar[str] = ""
+    PROVIDES: ClassVar[frozenset[str]] = AdvantageMember.PROVIDES | {"reads_right"}
     name: Literal["pass_k"] = "pass_k"
     k: Count = 4
     """Completions that share a reward; at most the group's size."""
@@ -132,6 +159,7 @@ class SharpenedAdvantage(AdvantageMember):
     arXiv:2510.06672; from its reviews and a third party's code)."""
 
     INEXACT: ClassVar[str] = ""
+    PROVIDES: ClassVar[frozenset[str]] = AdvantageMember.PROVIDES | {"reads_right"}
     name: Literal["xrpo"] = "xrpo"
     scale: NotNegative = 2.5
     """lambda: the bonus is lambda (1 - eta), eta = exp(s - mean s), s the mean log-probability of a completion's tokens."""
@@ -144,6 +172,7 @@ class EntropyAdvantage(AdvantageMember):
     where it was sure (GTPO and GRPO-S, arXiv:2508.04349; formulas from a third party's code). Costs a forward pass."""
 
     INEXACT: ClassVar[str] = ""
+    PROVIDES: ClassVar[frozenset[str]] = AdvantageMember.PROVIDES | {"reads_right"}
     name: Literal["gtpo_entropy"] = "gtpo_entropy"
     level: Literal["token", "sequence"] = "token"
     """token: GTPO, shares of entropy at each place among the completions that are that long; sequence: GRPO-S, shares of mean
@@ -155,6 +184,10 @@ class EntropyAdvantage(AdvantageMember):
     entropy_range: tuple[NotNegative, NotNegative] = (0.2, 0.28)
     """Entropies are cut to this range first."""
 
+    def refuses(self) -> frozenset[str]:
+        """Shares at each place also need losses of tokens."""
+        return self.REFUSES | ({"sequence_ratios"} if self.level == "token" else set())
+
 
 class GaeAdvantage(AdvantageMember):
     """Generalised advantage estimates from the values of the method's critic, which it needs (PPO, arXiv:1707.06347, eq. 11)."""
@@ -162,7 +195,7 @@ class GaeAdvantage(AdvantageMember):
     INEXACT: ClassVar[str] = ""
     NEEDS: ClassVar[frozenset[str]] = frozenset({"critic"})
     PROVIDES: ClassVar[frozenset[str]] = frozenset({"reads_critic", "varied_attempts"})
-    REFUSES: ClassVar[frozenset[str]] = frozenset()
+    REFUSES: ClassVar[frozenset[str]] = frozenset({"sequence_ratios"})
     name: Literal["gae"] = "gae"
     gamma: Share = 1.0
     """Discount of a token."""
@@ -170,6 +203,14 @@ class GaeAdvantage(AdvantageMember):
     """0: the critic's word for all that follows; 1: the rewards alone, less the critic's value."""
     whiten: bool = True
     """Centred and scaled over the tokens of the batch."""
+    rewards: Annotated[Rewarded, Since("outcome")] = "outcome"
+    """What tokens earn, next to terms of shapings that come with single tokens (`kl`). outcome: the reward of the completion,
+    with its last token; spans: that of each part that the reward judges, with the last token of the part; turns: that of each
+    turn of the episode, with its last token."""
+
+    def needs(self) -> frozenset[str]:
+        """Also what earns the rewards."""
+        return self.NEEDS | NEEDED[self.rewards]
 
 
 class SegmentAdvantage(AdvantageMember):
@@ -179,7 +220,7 @@ class SegmentAdvantage(AdvantageMember):
     INEXACT: ClassVar[str] = ""
     NEEDS: ClassVar[frozenset[str]] = frozenset({"equal_groups", "bare_prompts", "one_round"})
     PROVIDES: ClassVar[frozenset[str]] = frozenset({"steps", "varied_attempts"})
-    REFUSES: ClassVar[frozenset[str]] = frozenset({"single_completions", "shaped_rewards", "several_turns"})
+    REFUSES: ClassVar[frozenset[str]] = frozenset({"single_completions", "shaped_rewards", "several_turns", "sequence_ratios"})
     name: Literal["segments"] = "segments"
     samples: Count = 9
     """Completions from each border of segments: a multiple of the run's rollouts."""
@@ -187,6 +228,8 @@ class SegmentAdvantage(AdvantageMember):
     """Cut-points that a segment holds."""
     threshold: Share = 0.9
     """A token less probable than this is a cut-point."""
+    whiten: Annotated[bool, Since(False)] = False
+    """Centred and scaled over the tokens less probable than the threshold, from which alone the release learns; 0 elsewhere."""
     separator: Annotated[str | None, Since(None)] = Field(default=None, min_length=1)
     """What ends a reasoning step: then each segment is one, with the token that its last character lies in, and cut-points do not
     matter; null: segments of cut-points."""

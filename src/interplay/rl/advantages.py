@@ -154,21 +154,26 @@ def by_critic(spec: specs.GaeAdvantage, batch: Batch, now: StepContext) -> torch
     """Generalised advantage estimates (arXiv:1506.02438, eq. 16), centred and scaled over the batch's tokens where `whiten` says
     so."""
     assert batch.values is not None
-    found = gae(batch.values.double(), batch, spec.gamma, spec.lam)
+    found = gae(batch.values.double(), batch, spec.gamma, spec.lam, spec.rewards, now.by)
     return (group_advantages.whitened_over(found, batch.mask(), now.by) if spec.whiten else found).float()
 
 
-def gae(values: torch.Tensor, batch: Batch, gamma: float, lam: float) -> torch.Tensor:
-    """(N,T) float64: sum_l (gamma lam)^l delta_{t+l}, delta_t = r_t + gamma V_{t+1} - V_t; the reward comes with a row's last
-    token, behind which V is 0. A row that goes on in a later step has no reward yet, and V behind its last token is that before
-    it (T-PPO, arXiv:2506.15050). Places outside the mask are passed over, as if their neighbours stood side by side."""
-    mask, going_on = batch.mask(), ~batch.finished()
-    last = (mask * torch.arange(1, mask.shape[1] + 1)).argmax(1)
-    later = torch.where(going_on, values[torch.arange(len(values)), last], 0.0)
+def gae(
+    values: torch.Tensor,
+    batch: Batch,
+    gamma: float,
+    lam: float,
+    rewards: specs.Rewarded = "outcome",
+    by: exact.Functions = exact.FAST,
+) -> torch.Tensor:
+    """(N,T) float64: sum_l (gamma lam)^l delta_{t+l}, delta_t = r_t + gamma V_{t+1} - V_t, r what tokens earn; behind a row's
+    last token V is 0. A row that goes on in a later step has no reward yet, and V behind its last token is that before it
+    (T-PPO, arXiv:2506.15050). Places outside the mask are passed over, as if their neighbours stood side by side."""
+    mask, paid = batch.mask(), group_advantages.earned(batch, rewards, by)
+    later = torch.where(batch.finished(), 0.0, values[torch.arange(len(values)), batch.last()])
     found, running = torch.zeros_like(values), torch.zeros(len(values), dtype=values.dtype)
     for t in reversed(range(values.shape[1])):
-        reward = torch.where((last == t) & ~going_on, batch.rewards, 0.0)
-        delta = reward + gamma * later - values[:, t]
+        delta = paid[:, t] + gamma * later - values[:, t]
         running = torch.where(mask[:, t], delta + gamma * lam * running, running)
         later = torch.where(mask[:, t], values[:, t], later)
         found[:, t] = torch.where(mask[:, t], running, 0.0)
@@ -190,6 +195,8 @@ def by_segments(spec: specs.SegmentAdvantage, batch: Batch, now: StepContext) ->
         for start, stop in zip(of_row, [*of_row[1:], length], strict=True):
             later = end if stop == length else worth[row, stop]
             found[row, start:stop] = later - worth[row, start]
+    if spec.whiten:
+        return group_advantages.whitened_over(found, batch.mask() & (batch.logprobs.exp() < spec.threshold)).float()
     return (found * batch.mask()).float()
 
 
@@ -308,12 +315,13 @@ class Critic(ValueNetwork):
                 found[rows] = self._values(batch, rows)
         return distributed.all_reduce_sum(found)
 
-    def learn(self, batch: Batch) -> dict[str, float]:
-        """`num_iterations` steps towards the lambda-returns of a batch whose `values` are known, on its finished rows. Returns
-        the loss, the mean value and the share of the returns' variance that the values explained, over tokens."""
+    def learn(self, batch: Batch, rewards: specs.Rewarded = "outcome", weights: torch.Tensor | None = None) -> dict[str, float]:
+        """`num_iterations` steps towards the lambda-returns of a batch whose `values` are known, on its finished rows, with
+        `weights` (N,T) of tokens; None: all are equal. Returns the loss, the mean value and the share of the returns' variance
+        that the values explained, over tokens."""
         assert batch.values is not None
         old, mask = batch.values.double(), batch.mask() & batch.finished()[:, None]
-        returns = gae(old, batch, self.spec.gamma, self.spec.lam) + old
+        returns = gae(old, batch, self.spec.gamma, self.spec.lam, rewards, self.by) + old
         measured = _measure(old[mask], returns[mask], self.by)
         losses = []
         for _ in range(self.spec.num_iterations if mask.any() else 0):
@@ -322,10 +330,11 @@ class Critic(ValueNetwork):
                 for rows in shard_rows(self.network.decoder, batch, mask.any(1).nonzero()[:, 0], self.tokens):
                     per_token = value_loss(self._values(batch, rows), old[rows], returns[rows], self.spec.cliprange_value)
                     if self.by.exact:
-                        part = per_token * mask[rows] / mask.sum()
+                        part = per_token * (mask[rows] / mask.sum() if weights is None else weights[rows])
                         part.backward(torch.ones_like(part))
                     else:
-                        part = (per_token * mask[rows]).sum() / mask.sum()
+                        whole = (per_token * mask[rows]).sum() / mask.sum()
+                        part = whole if weights is None else (per_token * weights[rows]).sum()
                         part.backward()
                     loss += float(self.by.total(part.detach()))
             self.apply_gradients()

@@ -93,8 +93,10 @@ class Batch:
     """N texts."""
     verdicts: list[Verdict]
     """N judgements."""
+    right: Tensor
+    """(N,) bool: right by the verdict that the run's reward is about, strict or answer (reward_spec.RewardMember)."""
     rewards: Tensor
-    """(N,) float64."""
+    """(N,) float64: how much each is worth, which never says what is right."""
     parts: dict[str, Tensor]
     """What the rewards were made of, each (N,) float64."""
     spans: list[list[Span]] | None = None
@@ -122,6 +124,9 @@ class Batch:
     """(N,) int64: whose turns a row holds in a game; None: there is one seat."""
     steps: Tensor | None = None
     """(N,T) int64: number of the step of its row that a token belongs to; None: rows are not cut into steps."""
+    shaped: Tensor | None = None
+    """(N,T) float64: what shapings added, at the tokens that it came with: a term of a whole completion at its last one. It is
+    part of `rewards`, and of what turns are worth. None: nothing."""
     teacher: list[list[int]] | None = None
     """N token lists: what a teacher reads before each completion, the row's own prompt where it has nothing to say; None: there
     is no teacher."""
@@ -133,6 +138,10 @@ class Batch:
         """(N,T) bool: the places that hold a token that the policy wrote."""
         inside = torch.arange(self.tokens.shape[1]) < self.lengths[:, None]
         return inside if self.observed is None else inside & ~self.observed
+
+    def last(self) -> Tensor:
+        """(N,) int64: the place of the last token that the policy wrote."""
+        return (self.mask() * torch.arange(1, self.tokens.shape[1] + 1)).argmax(1)
 
     def num_action_tokens(self) -> Tensor:
         """(N,) int64: tokens that the policy wrote."""
@@ -196,7 +205,7 @@ def join(batches: Sequence[Batch], pad_token: int, same_groups: bool = False) ->
         if name == "groups" and not same_groups:
             return torch.cat([value + start for value, start in zip(values, starts, strict=True)])
         if name in _UNSET and any(value is not None for value in values):
-            shapes = [batch.tokens.shape if name == "observed" else (len(batch),) for batch in batches]
+            shapes = [batch.tokens.shape if name in ("observed", "shaped") else (len(batch),) for batch in batches]
             values = [torch.full(shape, _UNSET[name]) if v is None else v for shape, v in zip(shapes, values, strict=True)]
         return _joined(values, longest, pad_token if name == "tokens" else 0)
 
@@ -205,6 +214,7 @@ def join(batches: Sequence[Batch], pad_token: int, same_groups: bool = False) ->
 
 _UNSET = {
     "observed": False,
+    "shaped": 0.0,
     "off_policy": False,
     "excluded": False,
     "unfinished": False,
@@ -303,6 +313,8 @@ class StepContext:
     """The policy's entropy at each token, (N,T), at the price of a forward pass: rollouts know only the log-probabilities of the
     tokens that were drawn."""
 
+    reference: Callable[[Batch], Tensor] = field(default=_not_here)
+    """(N,T) log-probabilities of the tokens under the reference model, at the price of a forward pass."""
     encode: Callable[[str], list[int]] = field(default=_not_here)
     """Tokens of a text."""
     offsets: Callable[[Sequence[int], str], list[int]] = field(default=_not_here)

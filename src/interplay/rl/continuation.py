@@ -25,7 +25,7 @@ def guide_follow(spec: specs.GuideContinuation, rows: Sequence[Row], batch: Batc
     """Once, for each group in which all failed, completions with the hint, credited to the prompt without it."""
     if rounds:
         return []
-    failed = [slot for slot in range(len(rows)) if not (batch.rewards[batch.groups == slot] > 0).any()]
+    failed = [slot for slot in range(len(rows)) if not batch.right[batch.groups == slot].any()]
     return [SamplingRequest(slot, spec.guided, hinted_prompt(spec.hint, rows[slot]), rows[slot].prompt) for slot in failed]
 
 
@@ -43,7 +43,7 @@ def critique_follow(
     """Once, for each group with a wrong completion, more behind its first one, credited to the prompt alone."""
     asks = []
     for slot, row in enumerate(rows if not rounds else []):
-        wrong = ((batch.groups == slot) & (batch.rewards <= 0)).nonzero()[:, 0].tolist()
+        wrong = ((batch.groups == slot) & ~batch.right).nonzero()[:, 0].tolist()
         if wrong:
             said = {"{completion}": batch.completions[wrong[0]], "{answer}": row.answer, "{prompt}": row.prompt}
             asks.append(SamplingRequest(slot, spec.refined, fill_template(spec.template, said), row.prompt))
@@ -54,7 +54,7 @@ def critique_kept(spec: specs.CritiqueContinuation, batch: Batch, now: StepConte
     """Without failed refinements."""
     if batch.off_policy is None:
         return batch
-    return take(batch, (~batch.off_policy | (batch.rewards > 0)).nonzero()[:, 0])
+    return take(batch, (~batch.off_policy | batch.right).nonzero()[:, 0])
 
 
 def fill_template(template: str, said: dict[str, str]) -> str:
@@ -70,7 +70,7 @@ def _name(row: Row) -> str:
 
 
 FAILURES = "reflection"
-"""Name in the memory: id -> {n, reward: sum, wrong: last wrong completion}."""
+"""Name in the memory: id -> {n, reward: how many were right, wrong: last wrong completion}."""
 
 
 def reflection_begun(spec: specs.ReflectionContinuation, requests: Requests, rows: Sequence[Row], now: StepContext) -> Requests:
@@ -88,11 +88,11 @@ def reflection_begun(spec: specs.ReflectionContinuation, requests: Requests, row
 def reflection_kept(spec: specs.ReflectionContinuation, batch: Batch, now: StepContext) -> Batch:
     """The batch as it is; the results of each prompt are remembered."""
     known = now.memory.notes.setdefault(FAILURES, {})
-    for i, reward, text in zip(batch.ids.tolist(), batch.rewards.tolist(), batch.completions, strict=True):
+    for i, right, text in zip(batch.ids.tolist(), batch.right.tolist(), batch.completions, strict=True):
         past = known.setdefault(_name(now.rows[i]), {"n": 0, "reward": 0.0, "wrong": None})
         past["n"] += 1
-        past["reward"] += min(max(reward, 0.0), 1.0)
-        if reward <= 0:
+        past["reward"] += float(right)
+        if not right:
             past["wrong"] = text
     return batch
 

@@ -18,7 +18,7 @@ from interplay.data import sets, tokenizer as text
 from interplay.model import decoder, heads
 from interplay.rl import advantages, continuation, requests, reward_spec, shaping
 from interplay.rl.batch import Batch, Memory, Span, StepContext, join, to_tokens
-from interplay.rl.rewards import Rewards, score_completions
+from interplay.rl.rewards import Rewards, right_by, score_completions
 from interplay.rl.sampler import Outcome, Sampler, outcome_of
 from interplay.rl.spec import AdaptiveTemperature, Decoding, LaggedNucleus, OwnDecoding, RLSpec
 from interplay.rollout import request
@@ -206,6 +206,7 @@ def sample_rollouts(
         truncated=rollouts.truncated,
         completions=played.transcripts or whole,
         verdicts=found.verdicts,
+        right=right_by(spec.reward, found.verdicts),
         rewards=torch.tensor(found.rewards.sequence, dtype=torch.float64),
         parts={name: torch.tensor(values, dtype=torch.float64) for name, values in found.rewards.parts.items()},
         spans=found.rewards.spans,

@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from interplay.core.extension import Extension, written_as
-from interplay.core.model import Count, Model, Natural, NotNegative, Positive
+from interplay.core.model import Count, Model, Natural, NotNegative, Positive, Since
 
 Part = Annotated[float, Field(gt=0, le=1)]
 
@@ -21,6 +21,9 @@ class DynamicSampling(Model):
     name: Literal["dynamic_sampling"] = "dynamic_sampling"
     max_num_gen_batches: Count = 3
     """Rounds of generation per step at most; 1 only drops."""
+    metric: Annotated[Literal["advantage", "acc"], Since("advantage")] = "advantage"
+    """Which groups are dropped: those without an advantage, or those whose completions are all right or all wrong, though a
+    shaping has made their rewards different (acc, as in verl's filter_groups.metric)."""
 
 
 class D3S(Model):
@@ -57,6 +60,7 @@ class TopEntropy(Model):
     loss and in its KL term, as in TRL. Costs a forward pass."""
 
     INEXACT: ClassVar[str] = ""
+    REFUSES: ClassVar[frozenset[str]] = frozenset({"sequence_ratios"})
     name: Literal["top_entropy"] = "top_entropy"
     top_entropy_quantile: Part = 0.2
     """Share of the batch's tokens that have one."""
@@ -91,6 +95,7 @@ class ConflictTokens(Model):
     arXiv:2508.03772)."""
 
     INEXACT: ClassVar[str] = ""
+    REFUSES: ClassVar[frozenset[str]] = frozenset({"sequence_ratios"})
     name: Literal["gtpo_conflict"] = "gtpo_conflict"
     positive: NotNegative = 2.0
     """What advantages of shared tokens in completions with a positive advantage are multiplied by."""
@@ -109,7 +114,7 @@ class Replay(Model):
     their group. It acts from a prompt's second visit on: give RL fewer prompts than steps * prompts_per_step."""
 
     INEXACT: ClassVar[str] = ""
-    PROVIDES: ClassVar[frozenset[str]] = frozenset({"other_completions"})
+    PROVIDES: ClassVar[frozenset[str]] = frozenset({"other_completions", "reads_right"})
     REFUSES: ClassVar[frozenset[str]] = frozenset({"several_turns"})
     name: Literal["replay"] = "replay"
     rows: Count = 1
@@ -125,13 +130,16 @@ class Demonstrations(Model):
     strategy `switch`)."""
 
     INEXACT: ClassVar[str] = ""
-    PROVIDES: ClassVar[frozenset[str]] = frozenset({"other_completions"})
+    PROVIDES: ClassVar[frozenset[str]] = frozenset({"other_completions", "reads_right"})
     REFUSES: ClassVar[frozenset[str]] = frozenset({"several_turns"})
     name: Literal["demonstrations"] = "demonstrations"
     switch_gate: Natural = 0
     """Successes up to which a group gives way; as published 0 for Qwen models, and 2 of 8 for Llama."""
     sft_loss_coef: NotNegative = 1.0
     """Weight of the gold solution's tokens: their advantage."""
+    own_mean: Annotated[bool, Since(False)] = False
+    """With loss_type dr_grpo, which divides sums by the length limit: gold solutions are divided by their own lengths, that is,
+    their advantages are times the limit over the length."""
 
 
 class OwnEdit(Extension):

@@ -32,16 +32,16 @@ def replay(spec: specs.Replay, batch: Batch, now: StepContext) -> Batch:
     """Groups of one kind with up to `rows` past rows of the other kind (R3, section 3.1); the completions that were sampled now
     are remembered."""
     buffer = now.memory.notes.setdefault(BUFFER, {})
-    passed = batch.rewards > 0
     more = []
     for group in batch.groups.unique().tolist():
         here = (batch.groups == group).nonzero()[:, 0]
-        kinds = set(passed[here].tolist())
+        kinds = set(batch.right[here].tolist())
         if len(kinds) == 1:
-            past = buffer.get(f"{int(batch.ids[here[0]])}.{int(not kinds.pop())}", [])
-            more += [_row(batch, int(here[0]), old, off_policy=torch.tensor([True])) for old in past[-spec.rows :]]
+            other = not kinds.pop()
+            past = buffer.get(f"{int(batch.ids[here[0]])}.{int(other)}", [])
+            more += [_row(batch, int(here[0]), old, other, off_policy=torch.tensor([True])) for old in past[-spec.rows :]]
     for i in range(len(batch)):
-        kept = buffer.setdefault(f"{int(batch.ids[i])}.{int(passed[i])}", [])
+        kept = buffer.setdefault(f"{int(batch.ids[i])}.{int(batch.right[i])}", [])
         kept.append(_note(batch, i))
         del kept[: -spec.keep]
     return join([batch, *more], now.pad, same_groups=True)
@@ -60,7 +60,7 @@ def demonstrations(spec: specs.Demonstrations, batch: Batch, now: StepContext) -
     kept, gold = [], []
     for group in batch.groups.unique().tolist():
         here = (batch.groups == group).nonzero()[:, 0]
-        if int((batch.rewards[here] > 0).sum()) > spec.switch_gate:
+        if int(batch.right[here].sum()) > spec.switch_gate:
             kept.append(here)
         else:
             gold.append(_gold(batch, int(here[0]), now))
@@ -69,10 +69,13 @@ def demonstrations(spec: specs.Demonstrations, batch: Batch, now: StepContext) -
 
 
 def demonstrated(spec: specs.Demonstrations, batch: Batch, advantage: Tensor, bears: Tensor, now: StepContext) -> Edited:
-    """The advantage of gold solutions is `sft_loss_coef` at each token: at ratio 1 the gradient of their log-likelihood."""
+    """The advantage of gold solutions is `sft_loss_coef` at each token: at ratio 1 the gradient of their log-likelihood; with
+    `own_mean` times the limit over their length."""
     if batch.excluded is None:
         return batch, advantage, bears
-    return batch, torch.where(batch.excluded[:, None] & batch.mask(), spec.sft_loss_coef, advantage).float(), bears
+    scale = now.max_completion_length / batch.lengths if spec.own_mean else torch.ones(len(batch))
+    gold = (spec.sft_loss_coef * scale)[:, None].to(advantage.dtype)
+    return batch, torch.where(batch.excluded[:, None] & batch.mask(), gold, advantage), bears
 
 
 def _note(batch: Batch, i: int) -> dict[str, Any]:
@@ -89,7 +92,7 @@ def _note(batch: Batch, i: int) -> dict[str, Any]:
     }
 
 
-def _row(batch: Batch, like: int, note: dict[str, Any], **marks: Any) -> Batch:
+def _row(batch: Batch, like: int, note: dict[str, Any], right: bool, **marks: Any) -> Batch:
     """A completion that was not sampled in this step as a row of the group of the row `like`: its `row` is -1. `marks` are
     `off_policy` or `excluded`."""
     one = take(batch, torch.tensor([like]))
@@ -105,6 +108,7 @@ def _row(batch: Batch, like: int, note: dict[str, Any], **marks: Any) -> Batch:
         truncated=torch.tensor([note["truncated"]]),
         completions=[note["completion"]],
         verdicts=[Verdict(*note["verdict"])],
+        right=torch.tensor([right]),
         rewards=torch.tensor([note["reward"]], dtype=torch.float64),
         parts={name: torch.tensor([value], dtype=torch.float64) for name, value in note["parts"].items()},
         **marks,
@@ -123,15 +127,18 @@ def _gold(batch: Batch, like: int, now: StepContext) -> Batch:
         "reward": 1.0,
         "parts": dict.fromkeys(batch.parts, 1.0),
     }
-    return _row(batch, like, note, excluded=torch.tensor([True]))
+    return _row(batch, like, note, True, excluded=torch.tensor([True]))
 
 
 # Groups that tell nothing are dropped, and fresh ones drawn (DAPO, arXiv:2503.14476).
 
 
-def informative(batch: Batch, now: StepContext) -> Tensor:
+def informative(spec: specs.DynamicSampling, batch: Batch, now: StepContext) -> Tensor:
     """(N,) bool: rows of groups from which the policy would learn, since some token has an advantage. Completions with equal
-    rewards have none, unless the advantage is of spans: these may differ where their means agree."""
+    rewards have none, unless the advantage is of spans: these may differ where their means agree. By `acc`: rows of groups with
+    right and wrong completions."""
+    if spec.metric == "acc":
+        return torch.isin(batch.groups, batch.groups[batch.right]) & torch.isin(batch.groups, batch.groups[~batch.right])
     found = advantages(now.method.advantage, batch, now)
     return torch.isin(batch.groups, batch.groups[(found != 0).any(1)])
 
@@ -140,13 +147,13 @@ def dynamic_sampling(spec: specs.DynamicSampling, batch: Batch, now: StepContext
     """Keep informative groups only and draw as many fresh prompts as groups were lost, until the batch is full again or
     `max_num_gen_batches` rounds (the first one included) are spent (DAPO, arXiv:2503.14476, section 3.2)."""
     wanted = len(batch.groups.unique())
-    kept = take(batch, informative(batch, now).nonzero()[:, 0])
+    kept = take(batch, informative(spec, batch, now).nonzero()[:, 0])
     for _ in range(spec.max_num_gen_batches - 1):
         missing = wanted - len(kept.groups.unique())
         if missing == 0:
             break
         fresh = now.draw(missing)
-        kept = join([kept, take(fresh, informative(fresh, now).nonzero()[:, 0])], now.pad)
+        kept = join([kept, take(fresh, informative(spec, fresh, now).nonzero()[:, 0])], now.pad)
     return kept
 
 

@@ -14,13 +14,17 @@ from interplay.rl.batch import Batch, StepContext
 
 
 EPSILON = 1e-4
-"""Added to a standard deviation before dividing, as TRL does."""
+"""Added to a standard deviation before dividing, as TRL does, where a member has no option for it."""
 
 
 def group(spec: specs.GroupAdvantage, batch: Batch, now: StepContext) -> Tensor:
     """Reward less its group's mean, over a standard deviation (GRPO, arXiv:2402.03300, eq. 3; "batch": arXiv:2508.08221;
     "none": arXiv:2503.20783)."""
-    return over_tokens(compared(spec, batch.rewards.double(), batch.groups, batch.baseline_mask(), now.by), batch)
+    values = compared(spec, batch.rewards.double(), batch.groups, batch.baseline_mask(), now.by)
+    if spec.accurate_gradient:
+        differing = torch.isin(batch.groups, batch.groups[values != 0])
+        values = values * len(batch) / differing.sum().clamp(min=1)
+    return over_tokens(values, batch)
 
 
 def compared(
@@ -33,9 +37,9 @@ def compared(
     """The same for (N,) float64 rewards of rows in groups (N,); statistics are those of the rows that are `counted` (N,) bool."""
     centred, deviation = standardised(rewards, groups, counted)
     if spec.scale_rewards == "group":
-        return centred / (deviation + EPSILON)
+        return centred / (deviation + spec.std_epsilon)
     if spec.scale_rewards == "batch":
-        return centred / (spread(rewards if counted is None else rewards[counted], by) + EPSILON)
+        return centred / (spread(rewards if counted is None else rewards[counted], by) + spec.std_epsilon)
     return centred
 
 
@@ -88,7 +92,11 @@ def standardised(values: Tensor, groups: Tensor, counted: Tensor | None = None) 
 def leave_one_out(spec: specs.LeaveOneOutAdvantage, batch: Batch, now: StepContext) -> Tensor:
     """r_i - mean of r_j, j != i, of the group (RLOO, arXiv:2402.14740, eq. 7): n / (n - 1) times what is above the mean; 0 alone.
     An excluded row is compared with all rows of the baseline."""
-    return over_tokens(left_out(batch.rewards, batch.groups, batch.baseline_mask()), batch)
+    counted = batch.baseline_mask()
+    found = left_out(batch.rewards, batch.groups, counted)
+    if spec.normalize_advantages and counted.any():
+        found = (found - now.by.mean(found[counted])) / (spread(found[counted], now.by) + EPSILON)
+    return over_tokens(found, batch)
 
 
 def left_out(rewards: Tensor, groups: Tensor, counted: Tensor) -> Tensor:
@@ -102,11 +110,44 @@ def left_out(rewards: Tensor, groups: Tensor, counted: Tensor) -> Tensor:
 def whitened(spec: specs.WhitenedAdvantage, batch: Batch, now: StepContext) -> Tensor:
     """(r - baseline), less its mean over all tokens of the batch and over its deviation over them (REINFORCE++,
     arXiv:2501.03262). Deviations are Bessel-corrected; to the variance 1e-8 is added, as in verl."""
-    values = standardised(batch.rewards, batch.groups, batch.baseline_mask())[0] if spec.baseline == "group" else batch.rewards
+    if spec.baseline == "none":
+        paid = earned(batch, spec.rewards, now.by)
+        return whitened_over(returns(paid, batch.mask(), spec.gamma), batch.mask(), now.by).float()
+    values = standardised(batch.rewards, batch.groups, batch.baseline_mask())[0]
     return whitened_over(values[:, None].expand(batch.tokens.shape), batch.mask(), now.by).float()
 
 
-def whitened_over(values: Tensor, mask: Tensor, by: exact.Functions) -> Tensor:
+def earned(batch: Batch, rewards: specs.Rewarded = "outcome", by: exact.Functions = exact.FAST) -> Tensor:
+    """(N,T) float64: what each token earns. The reward of a row, or those of its spans or turns, come with their last tokens;
+    terms of shapings where they belong. A row that goes on in a later step has no reward yet, and earns the terms alone."""
+    last, rows = batch.last(), torch.arange(len(batch))
+    found = torch.zeros(batch.tokens.shape, dtype=torch.float64) if batch.shaped is None else batch.shaped.double()
+    if rewards == "outcome":
+        before = by.summed(found, 1) - found[rows, last]
+        found = found.clone()
+        found[rows, last] = torch.where(batch.finished(), batch.rewards - before, 0.0)
+        return found * batch.mask()
+    assert batch.spans is not None
+    whole = found.clone()
+    for row, spans in enumerate(batch.spans):
+        for span in spans:
+            end = min(span.end, int(last[row]) + 1)
+            if end > span.start:
+                known = by.summed(found[row, span.start : end], 0) if batch.turns is not None else 0.0
+                whole[row, end - 1] += span.value - known
+    return whole * batch.mask()
+
+
+def returns(rewards: Tensor, mask: Tensor, gamma: float) -> Tensor:
+    """(N,T) float64: sum over k >= t of gamma^(k - t) r_k, places outside the mask passed over."""
+    found, running = torch.zeros_like(rewards), torch.zeros(len(rewards), dtype=rewards.dtype)
+    for t in reversed(range(rewards.shape[1])):
+        running = torch.where(mask[:, t], rewards[:, t] + gamma * running, running)
+        found[:, t] = running
+    return found * mask
+
+
+def whitened_over(values: Tensor, mask: Tensor, by: exact.Functions = exact.FAST) -> Tensor:
     """(N,T) float64 values less their mean over the mask (N,T) bool and over their deviation over it; 0 outside, and everywhere
     where all are equal."""
     tokens = mask.sum().clamp(min=2)
@@ -128,7 +169,7 @@ def pass_k(spec: specs.PassKAdvantage, batch: Batch, now: StepContext) -> Tensor
     """With R = 1 - C(wrong, k) / C(n, k), the pass@k of the group, and s = sqrt(R (1 - R)): (1 - R) / s for right completions
     and (1 - R - C(wrong - 1, k - 1) / C(n - 1, k - 1)) / s for wrong ones (arXiv:2508.10751, eq. 9 to 15); 0 where s is. Rows
     excluded get what their kind does."""
-    right, counted = batch.rewards >= 1, batch.baseline_mask()
+    right, counted = batch.right, batch.baseline_mask()
     found = torch.zeros(len(batch), dtype=torch.float64)
     for group in batch.groups.unique():
         here = batch.groups == group
@@ -202,19 +243,20 @@ def copo(spec: specs.GlobalAdvantage, batch: Batch, now: StepContext) -> Tensor:
 
 
 def xrpo(spec: specs.SharpenedAdvantage, batch: Batch, now: StepContext) -> Tensor:
-    """A + min(max(lambda (1 - eta), 0), kappa A) where A > 0, eta = exp(s - mean s over the group), s the mean log-probability of
-    the completion's tokens when it was sampled (XRPO, arXiv:2510.06672)."""
+    """A + min(max(lambda (1 - eta), 0), kappa A) for right completions with A > 0, eta = exp(s - mean s over the group), s the
+    mean log-probability of the completion's tokens when it was sampled (XRPO, arXiv:2510.06672)."""
     plain = compared(specs.GroupAdvantage(), batch.rewards, batch.groups, batch.baseline_mask())
     s = now.by.summed(batch.logprobs * batch.mask(), 1).double() / batch.mask().sum(1).clamp(min=1)
     eta = now.by.exp(s - means(s, batch.groups, batch.baseline_mask()))
     bonus = torch.minimum((spec.scale * (1 - eta)).clamp(min=0), spec.cap * plain)
-    return over_tokens(torch.where(plain > 0, plain + bonus, plain), batch)
+    return over_tokens(torch.where(batch.right & (plain > 0), plain + bonus, plain), batch)
 
 
 def gtpo_entropy(spec: specs.EntropyAdvantage, batch: Batch, now: StepContext) -> Tensor:
-    """Rewards are 1 and -1. Right completions gain b2 times their entropy over the mean of the group's right ones, wrong ones
-    lose b2 times its inverse over the mean inverse of the wrong ones. Then less the group's mean, over its deviation. At level
-    `token` all that is done for each place by itself, among the completions that reach it (GTPO and GRPO-S, arXiv:2508.04349)."""
+    """Rewards are 1 where right and else -1. Right completions gain b2 times their entropy over the mean of the group's right
+    ones, wrong ones lose b2 times its inverse over the mean inverse of the wrong ones. Then less the mean, over the deviation.
+    At level `token` all that is done for each place by itself, among the completions that reach it (GTPO and GRPO-S,
+    arXiv:2508.04349)."""
     mask = batch.mask()
     entropy = now.entropy(batch).double().clamp(*spec.entropy_range)
     if spec.level == "sequence":
@@ -228,7 +270,7 @@ def gtpo_entropy(spec: specs.EntropyAdvantage, batch: Batch, now: StepContext) -
 
 def _shaped(spec: specs.EntropyAdvantage, batch: Batch, entropy: Tensor, alive: Tensor) -> Tensor:
     """(N,) advantages of rewards shaped by (N,) entropies, among the rows that are `alive` (N,) bool."""
-    right, counted = batch.rewards > 0, alive & batch.baseline_mask()
+    right, counted = batch.right, alive & batch.baseline_mask()
     rewards = torch.where(right, 1.0, -1.0).double()
     for among, weight, sign in ((right, entropy, 1.0), (~right, 1 / entropy.clamp(min=1e-6), -1.0)):
         if sign > 0 or spec.wrong:

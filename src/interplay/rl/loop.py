@@ -19,11 +19,12 @@ from interplay.kernels import exact
 from interplay.model import decoder, device, folder
 from interplay.optim import checkpoint, distributed, optimizer
 from interplay.rl import continuation, draw, edits, records, sampler, samplers
+from interplay.rl.advantage_spec import GaeAdvantage
 from interplay.rl.advantages import advantages, critic, cut_segments, update_baselines
 from interplay.rl.batch import Batch, Memory, StepContext, join, offsets, seams_of, take
 from interplay.rl.rewards import score_completions
 from interplay.rl.spec import RLSpec
-from interplay.rl.update import Learner, bearing, entropy_of, likelihood_of, update
+from interplay.rl.update import Learner, bearing, entropy_of, likelihood_of, reference_of, token_weights, update
 from interplay.rollout import stack as stacks
 from interplay.rollout.engine import closing, engine, shard_engine
 from interplay.rollout.request import Request
@@ -133,13 +134,13 @@ def train_policy(
 def loaded(
     spec: RLSpec, inputs: dict[str, Path], how: execution.Run
 ) -> tuple[decoder.Decoder, decoder.Decoder | None, Tokenizer, sets.Pool]:
-    """The model of the role `init`, a frozen copy of it where the loss refers to one, its tokenizer, and the problems."""
+    """The model of the role `init`, a frozen copy of it where the method refers to one, its tokenizer, and the problems."""
     torch.set_num_threads(how.threads)
     torch.manual_seed(spec.seed)  # nothing here draws from torch's own stream, but it is saved, and starts at random otherwise
     base = inputs["init"] / "model"
     policy, reference = (
         device.place_decoder(folder.load_decoder(base), how, spec.numerics) if there else None
-        for there in (True, spec.method.loss.refers())
+        for there in (True, spec.method.refers())
     )
     assert policy is not None
     reference = reference and reference.requires_grad_(False)
@@ -291,6 +292,7 @@ def stepped(
         gold=partial(draw.gold_solution, world),
         continued=partial(continuation_values, world, step, seen),
         entropy=partial(entropy_of, learner),
+        reference=partial(reference_of, learner),
         encode=lambda written: text.encode_texts(world.tokenizer, [written])[0],
         offsets=partial(offsets, world.tokenizer),
         likelihood=partial(likelihood_of, learner),
@@ -331,7 +333,11 @@ def valued(world: draw.TrainerState, batch: Batch, now: StepContext) -> tuple[Ba
         return batch, advantages(now.method.advantage, batch, now), {}
     batch = replace(batch, values=judge.values(batch))
     advantage = advantages(now.method.advantage, batch, now)
-    return batch, advantage * (now.step > judge.spec.warmup_steps), judge.learn(batch)
+    chosen = now.method.advantage
+    rewards = chosen.rewards if isinstance(chosen, GaeAdvantage) else "outcome"
+    mask, mode = batch.mask() & batch.finished()[:, None], world.spec.method.loss.loss_agg_mode
+    weights = token_weights(mode, mask, int(mask.sum()), 1, now.max_completion_length) if mode else None
+    return batch, advantage * (now.step > judge.spec.warmup_steps), judge.learn(batch, rewards, weights)
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from torch import Tensor
 from interplay.core import extension
 from interplay.kernels import exact
 from interplay.rl import custom, loss_spec as specs
+from interplay.rl.policy import kl_estimate
 from interplay.rollout.request import scale_of, token_uncertainty
 
 # Terms: what a loss reads, weights of tokens, ratios and estimates of divergences.
@@ -55,29 +56,11 @@ class FullBatch(NamedTuple):
     """(N,T) bool."""
     groups: Tensor
     """(N,) int64."""
-    rewards: Tensor
-    """(N,) float64."""
+    right: Tensor
+    """(N,) bool."""
     noise: Tensor
     """(N,T) float64 in [0, 1), by seed and step: what is drawn at random is drawn by this."""
     by: exact.Functions = exact.FAST
-
-
-def token_weights(loss_type: str, mask: Tensor, batch_tokens: int, minibatches: int, max_completion_length: int) -> Tensor:
-    """Weight (N,T) float32 of each token's loss within one optimiser step: TRL's loss types, as choices of a weight.
-
-    Weights are fixed for a whole optimiser step before it is cut into micro-batches, so the gradient does not depend on how it
-    is cut, but for rounding. `mask` (N,T) bool marks the step's tokens that bear loss; `batch_tokens` counts those of the whole
-    batch of rollouts, which is shared by `minibatches` steps. As in TRL a row whose mask is empty still counts as a row."""
-    active = mask.float()
-    if loss_type == "grpo":
-        return active / (active.sum(1, keepdim=True).clamp(min=1) * len(mask))
-    if loss_type == "bnpo":
-        return active / active.sum().clamp(min=1)
-    if loss_type == "luspo":
-        return active / len(mask)
-    if loss_type == "dr_grpo":
-        return active / (len(mask) * max_completion_length)
-    return active / (max(batch_tokens, 1) / minibatches)
 
 
 def sequence_mean(values: Tensor, mask: Tensor, by: exact.Functions) -> Tensor:
@@ -85,13 +68,15 @@ def sequence_mean(values: Tensor, mask: Tensor, by: exact.Functions) -> Tensor:
     return by.summed(values * mask, 1, keepdim=True) / mask.sum(1, keepdim=True).clamp(min=1)
 
 
-def log_ratios(loss: specs.RatioLoss, seen: MicroBatch) -> Tensor:
-    """log(pi / pi_old), 0 outside the mask: (n,T) per token, or (n,1) its mean over the sequence where the loss asks for the
-    level `sequence` (GSPO, arXiv:2507.18071, eq. 7)."""
+def log_ratios(loss: specs.PolicyLoss, seen: MicroBatch) -> Tensor:
+    """log(pi / pi_old) by the level of the loss: `token`, (n,T), 0 outside the mask; `sequence`, (n,1), its mean over the
+    sequence (GSPO, arXiv:2507.18071, eq. 7); `sequence_token`, (n,T), that mean with the gradient of each token's own
+    log-probability (GSPO-token, eq. 14)."""
     difference = (seen.logp - seen.old_logp) * seen.mask
-    if loss.importance_sampling_level == "token":
+    if not isinstance(loss, specs.RatioLoss) or loss.importance_sampling_level == "token":
         return difference
-    return seen.by.wide(sequence_mean(difference, seen.mask, seen.by), difference.shape[1])
+    mean = seen.by.wide(sequence_mean(difference, seen.mask, seen.by), difference.shape[1])
+    return mean if loss.importance_sampling_level == "sequence" else mean.detach() + (seen.logp - seen.logp.detach())
 
 
 def first(score: Tensor, among: Tensor, count: int) -> Tensor:
@@ -122,11 +107,6 @@ def truncated_weight(cap: float, seen: MicroBatch) -> Tensor:
     if seen.sampled is None:
         return torch.ones_like(seen.old_logp)
     return seen.by.exp((seen.old_logp.detach() - seen.sampled) * seen.mask).clamp(max=cap)
-
-
-def k3(log_ratio: Tensor, by: exact.Functions = exact.FAST) -> Tensor:
-    """Per-token estimate of KL(p || q) from samples of p, given log(q / p): never negative and unbiased (Schulman 2020)."""
-    return by.expm1(log_ratio) - log_ratio
 
 
 # The clipped surrogate and the loss types that TRL has for it.
@@ -227,18 +207,16 @@ def disco_weights(spec: specs.DiscoLoss, whole: FullBatch) -> dict[str, Tensor]:
     token's log-probability.
 
     The objective of a prompt is mean_+ [s+ - tau log mean_- exp(s- / tau)]. Its gradient is that of mean_+ s+ - sum_- p s-, p
-    being the softmax of s- / tau over the wrong ones; in the basic form p is even. Prompts have equal weight, those with one kind
-    only do not count. The constraint 0.5 beta [KL - delta]_+^2 has the gradient beta [KL - delta]_+ grad KL, KL = mean over the
-    tokens of log pi_old - log pi."""
+    being the softmax of s- / tau over the wrong ones; in the basic form p is even. The mean is over all prompts: those with one
+    kind only have no gradient and count. The constraint 0.5 beta [KL - delta]_+^2 has the gradient beta [KL - delta]_+ grad KL,
+    KL = mean over the tokens of log pi_old - log pi."""
     scores = score(spec, whole.logp, whole.old_logp, whole.mask, whole.by)[:, 0].double()
-    right = whole.rewards > 0
     row = torch.zeros(len(scores), dtype=torch.float64)
-    both = 0
-    for group in whole.groups.unique():
+    prompts = whole.groups.unique()
+    for group in prompts:
         here = whole.groups == group
-        good, bad = (here & right).nonzero()[:, 0], (here & ~right).nonzero()[:, 0]
+        good, bad = (here & whole.right).nonzero()[:, 0], (here & ~whole.right).nonzero()[:, 0]
         if len(good) and len(bad):
-            both += 1
             row[good] = 1 / len(good)
             row[bad] = -1 / len(bad) if spec.basic else -whole.by.softmax(scores[bad] / (spec.tau or TAU[spec.score]))
     tokens = whole.mask.sum().clamp(min=1)
@@ -247,7 +225,7 @@ def disco_weights(spec: specs.DiscoLoss, whole: FullBatch) -> dict[str, Tensor]:
     # The update gives a token the weight 1 / (rows * tokens of its row): what must weigh otherwise is multiplied back.
     of_row = whole.mask.sum(1, keepdim=True).clamp(min=1) * len(scores)
     return {
-        "row": (row * len(scores) / max(both, 1))[:, None].float().expand_as(whole.logp),
+        "row": (row * len(scores) / len(prompts))[:, None].float().expand_as(whole.logp),
         "kl": (hinge * of_row / tokens).float().expand_as(whole.logp),
     }
 
@@ -381,13 +359,15 @@ MEMBERS: dict[str, Member] = {
 
 def token_losses(spec: specs.Loss, seen: MicroBatch) -> tuple[Tensor, dict[str, Tensor]]:
     """The loss of each token (n,T) by the member that `spec` names, weighed for the engine where the spec asks, with `beta` times
-    the k3 estimate of the KL divergence from the reference where there is one; and its sums, `kl` among them."""
+    the estimate of the KL divergence from the reference where there is one; and its sums, `kl` among them."""
     per_token, sums = MEMBERS[spec.name].loss(spec, seen)
     if isinstance(spec, specs.RatioLoss) and spec.vllm_importance_sampling_clip_max is not None:
         per_token = per_token * truncated_weight(spec.vllm_importance_sampling_clip_max, seen)
     if seen.reference is None:
         return per_token, sums
-    kl = k3(seen.reference - seen.logp, seen.by)
+    kl = kl_estimate(spec.kl_estimator, seen.reference - seen.logp, seen.by)
+    if spec.use_bias_correction_kl:
+        kl = kl * seen.by.exp(log_ratios(spec, seen))
     beta = spec.beta + spec.first_turn_beta * seen.prepared[FIRST_TURN] if spec.first_turn_beta else spec.beta
     return per_token + beta * kl, {**sums, "kl": seen.by.total(kl.detach() * seen.mask)}
 

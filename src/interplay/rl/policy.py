@@ -142,6 +142,27 @@ def entropies(
     return distributed.all_reduce_sum(found)
 
 
+# Estimates of KL(p || q) at each token from a sample of p, given log(q / p) (Schulman 2020, http://joschu.net/blog/kl-approx.html).
+
+
+def k3(log_ratio: Tensor, by: exact.Functions = exact.FAST) -> Tensor:
+    """Never negative and unbiased."""
+    return by.expm1(log_ratio) - log_ratio
+
+
+ESTIMATES: dict[str, Callable[[Tensor], Tensor]] = {"k1": torch.neg, "abs": torch.abs, "k2": lambda ratio: ratio**2 / 2}
+
+
+def kl_estimate(name: str, log_ratio: Tensor, by: exact.Functions = exact.FAST) -> Tensor:
+    """The estimate of that name; with a + at its end its value, but the gradient of k2, which is that of the divergence where p
+    is what sampled: those of k1 and k3 are not."""
+    value = k3(log_ratio, by) if name.startswith("k3") else ESTIMATES[name.removesuffix("+")](log_ratio)
+    if not name.endswith("+"):
+        return value
+    slope = ESTIMATES["k2"](log_ratio)
+    return slope - slope.detach() + value.detach()
+
+
 def likelihoods(
     decoder: Decoder, contexts: list[list[int]], texts: list[list[int]], dtype: torch.dtype, tokens: int
 ) -> list[float]:
@@ -159,6 +180,7 @@ def likelihoods(
         truncated=torch.zeros(n, dtype=torch.bool),
         completions=[""] * n,
         verdicts=[],
+        right=torch.zeros(n, dtype=torch.bool),
         rewards=torch.zeros(n, dtype=torch.float64),
         parts={},
     )

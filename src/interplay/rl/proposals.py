@@ -69,6 +69,7 @@ def write_proposals(spec: TeachSpec, engine: Engine, special: text.Special, end:
         truncated=rollouts.truncated,
         completions=[letter + rest for letter, rest in zip(first, tokenizer.decode_batch(texts), strict=True)],
         verdicts=[],
+        right=torch.zeros(count, dtype=torch.bool),
         rewards=torch.zeros(count, dtype=torch.float64),
         parts={},
     )

@@ -24,9 +24,10 @@ def measure_step(drawn: Batch, advantage: torch.Tensor, by: exact.Functions = ex
     """Values of one step over all that it drew and judged; `advantage` (N,): mean per row, 0 for rows that an edit dropped. An
     episode whose turns are rows of their own counts once, but for length and truncation.
 
-    frac_all_pass, frac_all_fail: share of groups whose every reward is 1 or more, or 0 or less; effective_ratio: share of rows
-    with an advantage (arXiv:2510.01135); entropy: mean of -log p over the sampled tokens, an unbiased estimate of the policy's
-    entropy per token in nats; length: mean tokens of a completion; truncated: share that the limit cut."""
+    frac_all_pass, frac_all_fail: share of groups whose every reward is 1 or more, or 0 or less: of what is paid, whether it is
+    right or not (that say `strict` and `answer`); effective_ratio: share of rows with an advantage (arXiv:2510.01135); entropy:
+    mean of -log p over the sampled tokens, an unbiased estimate of the policy's entropy per token in nats; length: mean tokens of
+    a completion; truncated: share that the limit cut."""
     alone = drawn if drawn.excluded is None else take(drawn, drawn.baseline_mask().nonzero()[:, 0])
     rewards, mask = alone.rewards, drawn.mask()
     _, member, size = torch.unique(alone.groups, return_inverse=True, return_counts=True)

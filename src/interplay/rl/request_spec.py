@@ -185,7 +185,7 @@ class GuideContinuation(Model):
 
     INEXACT: ClassVar[str] = ""
     NEEDS: ClassVar[frozenset[str]] = frozenset({"equal_groups", "bare_prompts"})
-    PROVIDES: ClassVar[frozenset[str]] = frozenset({"other_text"})
+    PROVIDES: ClassVar[frozenset[str]] = frozenset({"other_text", "reads_right"})
     name: Literal["guide"] = "guide"
     guided: Count = 8
     """Completions with the hint."""
@@ -201,7 +201,7 @@ class CritiqueContinuation(Model):
 
     INEXACT: ClassVar[str] = ""
     NEEDS: ClassVar[frozenset[str]] = frozenset({"equal_groups", "bare_prompts"})
-    PROVIDES: ClassVar[frozenset[str]] = frozenset({"other_text"})
+    PROVIDES: ClassVar[frozenset[str]] = frozenset({"other_text", "reads_right"})
     name: Literal["critique"] = "critique"
     refined: Count = 2
     """Completions after the critique."""
@@ -216,6 +216,7 @@ class ReflectionContinuation(Model):
 
     INEXACT: ClassVar[str] = ""
     NEEDS: ClassVar[frozenset[str]] = frozenset({"equal_groups", "bare_prompts"})
+    PROVIDES: ClassVar[frozenset[str]] = frozenset({"reads_right"})
     name: Literal["reflection"] = "reflection"
     threshold: Share = 0.5
     """Mean reward so far below which a prompt does. (The published value was not found.)"""
@@ -251,6 +252,8 @@ class TreeContinuation(Model):
     INEXACT: ClassVar[str] = ""
     NEEDS: ClassVar[frozenset[str]] = frozenset({"equal_groups", "bare_prompts"})
     PROVIDES: ClassVar[frozenset[str]] = frozenset({"begun_completions"})
+    REFUSES: ClassVar[frozenset[str]] = frozenset({"reads_right"})
+    """A segment that others continue has a value and no verdict."""
     name: Literal["tree"] = "tree"
     branches: Annotated[list[Annotated[int, Field(ge=2)]], Field(min_length=1)] = [6, 6, 6]
     """Continuations at each level; those of the last run to the end. allocation.num_generations must be their product."""

@@ -6,20 +6,36 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from interplay.core.extension import Extension, written_as
-from interplay.core.model import Count, Model, Natural, NotNegative, Positive, Share
+from interplay.core.model import Count, Model, Natural, NotNegative, Positive, Share, Since
 from interplay.tasks.spec import Verify
 
 # Members of the reward seam.
 
 
-class OutcomeReward(Model):
+Judgement = Literal["answer", "strict"]
+
+
+class RewardMember(Model):
+    """What every reward has: the verdict that it is about. That alone says which completions are right, to every member that asks
+    (an advantage such as pass_k, the loss disco, edits, shaping, continuations); rewards only say how much. In a family that
+    judges no steps the strict verdict is that of the answer in the right form."""
+
+    JUDGED_BY: ClassVar[Judgement] = "answer"
+
+    def judged_by(self) -> Judgement:
+        """strict where the reward reads the steps, else answer."""
+        return self.JUDGED_BY
+
+
+class OutcomeReward(RewardMember):
     """1 when the answer is right, else 0."""
 
     INEXACT: ClassVar[str] = ""
+    PROVIDES: ClassVar[frozenset[str]] = frozenset({"verdict_rewards"})
     name: Literal["outcome"] = "outcome"
 
 
-class FormatReward(Model):
+class FormatReward(RewardMember):
     """(1 - weight) outcome + weight form: 1 for a right answer in the right form, 1 - weight for one in another, weight for a
     wrong one in the right form (SSRL, arXiv:2508.10874; this way of adding both up is inferred). The form is right where the
     family's judge could read the completion: its error is none of truncated, parse, format, unboxed and dumped."""
@@ -30,10 +46,11 @@ class FormatReward(Model):
     """Of the form. (The published value was not found.)"""
 
 
-class ProcessReward(Model):
-    """Rewards that read the steps (arXiv:2512.07783, section 6; its released code where named)."""
+class ProcessReward(RewardMember):
+    """Rewards that read the steps (arXiv:2512.07783, section 6; its released code where named). Right is what is strictly so."""
 
     INEXACT: ClassVar[str] = ""
+    JUDGED_BY: ClassVar[Judgement] = "strict"
     name: Literal["process"] = "process"
     form: Literal["strict", "blend", "blend_released", "dense"] = "strict"
     """strict: 1 when every step and the answer are right; blend: alpha * outcome + (1 - alpha) * step accuracy, as published;
@@ -43,10 +60,14 @@ class ProcessReward(Model):
     """Weight of the outcome in the blends."""
     verify: Verify = Verify()
 
+    def provides(self) -> frozenset[str]:
+        """strict pays the verdict itself."""
+        return frozenset({"verdict_rewards"} if self.form == "strict" else ())
 
-class SubproblemsReward(Model):
+
+class SubproblemsReward(RewardMember):
     """One reward per subproblem of rows that the `subproblems` step made; other rows count as one block (SCRL,
-    arXiv:2605.22074)."""
+    arXiv:2605.22074). Right is what answers the last, which is the problem's own question."""
 
     INEXACT: ClassVar[str] = ""
     PROVIDES: ClassVar[frozenset[str]] = frozenset({"spans"})
@@ -56,12 +77,13 @@ class SubproblemsReward(Model):
     """Whether a block earns its reward only where all blocks before it are right, too."""
 
 
-class StepsReward(Model):
+class StepsReward(RewardMember):
     """One reward per step of op_dag's forward problems: 1 up to the first wrong step, 0 from there on; behind them the answer, 1
     if right. Other rows count as one step. A program replaces the paper's trained judge of steps (process supervision,
-    arXiv:2402.03300, section 4.1.3)."""
+    arXiv:2402.03300, section 4.1.3). Right is what is strictly so."""
 
     INEXACT: ClassVar[str] = ""
+    JUDGED_BY: ClassVar[Judgement] = "strict"
     PROVIDES: ClassVar[frozenset[str]] = frozenset({"spans"})
     REFUSES: ClassVar[frozenset[str]] = frozenset({"other_completions", "begun_completions", "several_turns"})
     VERSION: ClassVar[int] = 2
@@ -69,7 +91,7 @@ class StepsReward(Model):
     name: Literal["steps"] = "steps"
 
 
-class TextReward(Model):
+class TextReward(RewardMember):
     """How near the answer is to one of the acceptable ones, in words (LoongRL, arXiv:2510.19363)."""
 
     INEXACT: ClassVar[str] = ""
@@ -87,7 +109,7 @@ class TextReward(Model):
     question's documents just so; never such as `not` and `or`."""
 
 
-class CitationReward(Model):
+class CitationReward(RewardMember):
     """r_ans + eta F_beta + (1 - eta) r_ans F_beta over the chunks that a completion names (LongRLVR, arXiv:2603.02146), for rows
     that the `citation` step made; missing or repeated tags earn 0."""
 
@@ -99,7 +121,7 @@ class CitationReward(Model):
     """How much more recall weighs than precision."""
 
 
-class PayoffReward(Model):
+class PayoffReward(RewardMember):
     """What a game pays, in [-1, 1]: 2 s - 1, s the score of its verdict; so the seats' rewards add up to 0."""
 
     INEXACT: ClassVar[str] = ""
@@ -116,12 +138,19 @@ def takes_columns(parameters: Sequence[str]) -> bool:
     return list(parameters[:1]) in (["completions"], ["prompts"])
 
 
-class OwnReward(Extension):
+class OwnReward(Extension, RewardMember):
     """A reward of the user's own: `function(problems, completions, verdicts, **options) -> N floats`, or in TRL's form
     `function(completions, **columns) -> N floats`."""
 
     INEXACT: ClassVar[str] = ""
     UNION: ClassVar[str] = "reward"
+    right: Annotated[Judgement, Since("answer")] = "answer"
+    """The verdict of the problems' family by which members of the method, such as pass_k, disco or demonstrations, know what is
+    right; what the function returns never says so."""
+
+    def judged_by(self) -> Judgement:
+        """As the study says."""
+        return self.right
 
 
 Reward = Annotated[
@@ -157,6 +186,8 @@ class OverlongShaping(ShapingTerm):
     name: Literal["overlong"] = "overlong"
     cache: Count = 32
     """Tokens before the limit over which the penalty goes from 0 to 1."""
+    cache_share: Annotated[Share | None, Since(None)] = None
+    """The same as a share of the limit, in place of `cache`; DAPO's run has 4,096 of 20,480 tokens, 0.2."""
     weight: NotNegative = 1.0
     """What the full penalty takes."""
 
@@ -176,6 +207,7 @@ class HistoryLengthShaping(ShapingTerm):
     """A length term in addition to the reward, relative to the shortest right completion of the prompt so far (HAPO, history
     aware, arXiv:2505.11225). It acts from a prompt's second visit on: give RL fewer prompts than steps * prompts_per_step."""
 
+    PROVIDES: ClassVar[frozenset[str]] = ShapingTerm.PROVIDES | {"reads_right"}
     name: Literal["hapo_length"] = "hapo_length"
     weight: Share = 1.0
     """w; at most 1, so that a right answer is worth more than a wrong one."""
@@ -185,6 +217,7 @@ class KimiLengthShaping(ShapingTerm):
     """A length term relative to the shortest and longest completion of the group: 0.5 - (l - min) / (max - min) for right ones,
     at most 0 for wrong ones (Kimi k1.5, arXiv:2501.12599, section 2.3.3)."""
 
+    PROVIDES: ClassVar[frozenset[str]] = ShapingTerm.PROVIDES | {"reads_right"}
     SCHEDULED: ClassVar[bool] = True
     name: Literal["kimi_length"] = "kimi_length"
     weight: NotNegative = 1.0
@@ -212,6 +245,7 @@ class TurnsShaping(ShapingTerm):
     """A price for every unit of thinking beyond the first (MinD, arXiv:2505.19788): right completions lose `weight` for each
     further marker."""
 
+    PROVIDES: ClassVar[frozenset[str]] = ShapingTerm.PROVIDES | {"reads_right"}
     REFUSES: ClassVar[frozenset[str]] = frozenset({"several_turns"})
     name: Literal["units"] = "units"
     marker: str = Field(min_length=1)
@@ -221,14 +255,35 @@ class TurnsShaping(ShapingTerm):
 
 
 class RankShaping(ShapingTerm):
-    """Rewards by rank for truncated completions of a group in which all failed: those that are uncertain throughout and at their
-    peaks rank first (R3's structural entropy, arXiv:2601.19620). Costs a forward pass where such groups are."""
+    """Rewards by rank for truncated completions of a group in which none is right: those that are uncertain throughout and at
+    their peaks rank first (R3's structural entropy, arXiv:2601.19620). Costs a forward pass where such groups are."""
 
+    PROVIDES: ClassVar[frozenset[str]] = ShapingTerm.PROVIDES | {"reads_right"}
     name: Literal["entropy_rank"] = "entropy_rank"
     peak: Annotated[float, Field(gt=0, le=1)] = 0.1
     """Share of the tokens, those of highest entropy, that make the peak. (The published value was not found.)"""
     most: Positive = 0.1
     """Reward of the first. (The published value was not found.)"""
+
+
+class KlShaping(ShapingTerm):
+    """An estimate of the KL divergence from the reference, taken off the reward of each token (arXiv:1909.08593, eq. 2).
+    Advantages of returns (`gae`, `whitened` without a baseline) see it token by token, the others its sum over the completion.
+    Costs a forward pass of the reference model over what was drawn."""
+
+    REFUSES: ClassVar[frozenset[str]] = frozenset({"other_text", "other_completions"})
+    name: Literal["kl"] = "kl"
+    kl_coef: Positive = 0.05
+    """What a nat costs; TRL's default for PPO and RLOO."""
+    kl_estimator: Literal["k1", "abs", "k2", "k3"] = "k1"
+    """With d = log pi - log pi_ref of a token: k1 d, abs |d|, k2 d^2 / 2, k3 exp(-d) + d - 1. In a reward k1 alone has the right
+    gradient on average."""
+    target_kl: Positive | None = None
+    """Divergence to which the coefficient is steered, the mean over completions of each one's mean over its tokens: after B
+    completions it is multiplied by 1 + clip(KL / target_kl - 1, -0.2, 0.2) B / horizon (arXiv:1909.08593, section 2.2). null: it
+    stays as it is."""
+    horizon: Count = 10000
+    """Completions over which it is steered."""
 
 
 class GapShaping(ShapingTerm):
@@ -281,6 +336,7 @@ Shaping = Annotated[
     | ContrastShaping
     | TurnsShaping
     | RankShaping
+    | KlShaping
     | OwnShaping,
     Field(discriminator="name"),
     written_as(OwnShaping),

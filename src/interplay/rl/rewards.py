@@ -3,6 +3,8 @@
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeVar
 
+import torch
+
 from interplay.rl import custom, reward_spec as specs
 from interplay.rl.batch import WHOLE, Span
 from interplay.tasks import family, multihop, subproblems, verdict as tasks_verdict
@@ -199,6 +201,12 @@ def compare_answers(spec: specs.TextReward, completion: str, said: str, texts: S
     if spec.form == "f1_published":
         return tasks_verdict.f1(said, texts)
     return tasks_verdict.f1(said, [gold for gold in texts if not tasks_verdict.names_more(said, gold, spec.extra_words, known)])
+
+
+def right_by(spec: specs.Reward, verdicts: Sequence[Verdict]) -> torch.Tensor:
+    """(N,) bool: which completions are right by the verdict that a reward is about."""
+    by = spec.judged_by()
+    return torch.tensor([getattr(verdict, by) for verdict in verdicts], dtype=torch.bool)
 
 
 # The table of rewards, by the `name` of their spec.

@@ -9,6 +9,7 @@ import torch
 from interplay.core.extension import Extension
 from interplay.rl import custom, group_advantages, reward_spec as specs
 from interplay.rl.batch import Batch, StepContext, take
+from interplay.rl.policy import kl_estimate
 
 # Terms that look at what completions say: loops, auxiliary devices, uncertainty.
 
@@ -50,11 +51,11 @@ def gap(spec: specs.GapShaping, batch: Batch, now: StepContext) -> torch.Tensor:
 
 
 def entropy_rank(spec: specs.RankShaping, batch: Batch, now: StepContext) -> torch.Tensor:
-    """Among the truncated completions of a group whose every reward is 0 or less: `most` (1 - k / (K - 1)), k the place by how
+    """Among the truncated completions of a group in which none is right: `most` (1 - k / (K - 1)), k the place by how
     many of them a completion exceeds both in mean entropy and in the mean of its highest (R3, arXiv:2601.19620); equals share
     their mean place."""
     found = torch.zeros(len(batch), dtype=torch.float64)
-    failed = group_advantages.means(batch.rewards > 0, batch.groups) == 0
+    failed = group_advantages.means(batch.right, batch.groups) == 0
     rows = (failed & batch.truncated).nonzero()[:, 0]
     if not len(rows):
         return found
@@ -73,7 +74,7 @@ def entropy_rank(spec: specs.RankShaping, batch: Batch, now: StepContext) -> tor
     return found
 
 
-# Terms that pay for or charge length. A completion counts as right where its reward is above 0.
+# Terms that pay for or charge length.
 
 
 SHORTEST = "hapo_length.shortest"
@@ -82,15 +83,16 @@ SHORTEST = "hapo_length.shortest"
 
 def overlong(spec: specs.OverlongShaping, batch: Batch, now: StepContext) -> torch.Tensor:
     """0 up to limit - cache tokens, then falling in a line to -weight at the limit (DAPO, arXiv:2503.14476, eq. 13)."""
-    over = (batch.lengths - (now.max_completion_length - spec.cache)).clamp(0, spec.cache)
-    return -spec.weight * over.double() / spec.cache
+    cache = spec.cache if spec.cache_share is None else max(1, round(spec.cache_share * now.max_completion_length))
+    over = (batch.lengths - (now.max_completion_length - cache)).clamp(0, cache)
+    return -spec.weight * over.double() / cache
 
 
 def hapo_length(spec: specs.HistoryLengthShaping, batch: Batch, now: StepContext) -> torch.Tensor:
     """With h the shortest right completion of the prompt in earlier steps and c = cos(min(l / h, 2) pi / 2): max(c, -0.7) for
     right completions, min(c, 0) for wrong ones, 0 while h is unknown; times w (arXiv:2505.11225). Updates h."""
     shortest = now.memory.per_prompt(SHORTEST, math.inf)
-    h, length, good = shortest[batch.ids], batch.num_action_tokens().double(), batch.rewards > 0
+    h, length, good = shortest[batch.ids], batch.num_action_tokens().double(), batch.right
     c = now.by.cos((length / h).clamp(max=2) * math.pi / 2)
     term = torch.where(good, c.clamp(min=-0.7), c.clamp(max=0))
     shortest.scatter_reduce_(0, batch.ids[good], length[good], "amin")
@@ -107,14 +109,32 @@ def kimi_length(spec: specs.KimiLengthShaping, batch: Batch, now: StepContext) -
     least = torch.full((groups,), math.inf, dtype=torch.float64).scatter_reduce_(0, member, length, "amin")[member]
     most = torch.zeros(groups, dtype=torch.float64).scatter_reduce_(0, member, length, "amax")[member]
     term = 0.5 - (length - least) / (most - least).clamp(min=1)
-    term = torch.where(batch.rewards > 0, term, term.clamp(max=0))
+    term = torch.where(batch.right, term, term.clamp(max=0))
     return spec.weight * torch.where(most == least, 0.0, term)
 
 
 def length_units(spec: specs.TurnsShaping, batch: Batch, now: StepContext) -> torch.Tensor:
     """-weight for each unit beyond the first of a right completion."""
     further = torch.tensor([max(text.count(spec.marker) - 1, 0) for text in batch.completions], dtype=torch.float64)
-    return -spec.weight * torch.where(batch.rewards > 0, further, 0.0)
+    return -spec.weight * torch.where(batch.right, further, 0.0)
+
+
+# A term of every token.
+
+
+KL = "kl.coef"
+"""Name in the memory: the coefficient as it is by now."""
+
+
+def kl(spec: specs.KlShaping, batch: Batch, now: StepContext) -> torch.Tensor:
+    """(N,T): -kl_coef times the estimate at each token; log pi is the engine's. Steers the coefficient."""
+    mask, coefficient = batch.mask(), now.memory.notes.get(KL, spec.kl_coef)
+    estimate = kl_estimate(spec.kl_estimator, now.reference(batch).double() - batch.logprobs.double(), now.by) * mask
+    if spec.target_kl is not None and len(batch):
+        mean = float(now.by.mean(now.by.summed(estimate, 1) / mask.sum(1).clamp(min=1)))
+        error = min(max(mean / spec.target_kl - 1, -0.2), 0.2)
+        now.memory.notes[KL] = coefficient * (1 + error * len(batch) / spec.horizon)
+    return -coefficient * estimate
 
 
 # Terms that look at the turns of an episode. They are paid turn by turn: each member gives for every row a term for each of its
@@ -144,8 +164,8 @@ def improvement(spec: specs.ImprovementShaping, batch: Batch, now: StepContext) 
 
 
 # The tables of shapings, by the `name` of their spec: `(spec, batch, now) -> (N,) float64`, what is added to the rewards; or,
-# of the turns of an episode, a term for each turn of each row. All read the rewards as they were; a member may write to
-# `now.memory`.
+# of the turns of an episode, a term for each turn of each row; or of tokens, (N,T). All read the rewards as they were; a member
+# may write to `now.memory`.
 
 
 MEMBERS: dict[str, Callable[..., torch.Tensor]] = {
@@ -160,6 +180,7 @@ MEMBERS: dict[str, Callable[..., torch.Tensor]] = {
     "custom": custom.own_shaping,
 }
 OF_TURNS: dict[str, Callable[..., list[list[float]]]] = {"attempts": attempts, "improvement": improvement}
+OF_TOKENS: dict[str, Callable[..., torch.Tensor]] = {"kl": kl}
 
 
 def shape_rewards(batch: Batch, now: StepContext) -> Batch:
@@ -169,18 +190,26 @@ def shape_rewards(batch: Batch, now: StepContext) -> Batch:
         return batch
     terms: dict[str, torch.Tensor] = {}
     of_turns: list[list[list[float]]] = []
+    shaped = torch.zeros(batch.tokens.shape, dtype=torch.float64)
     for spec in now.method.shaping:
-        if spec.name in OF_TURNS:
-            of_turns.append(OF_TURNS[spec.name](spec, batch, now))
-            terms[spec.name] = torch.tensor([sum(row) for row in of_turns[-1]], dtype=torch.float64)
+        label = spec.function if isinstance(spec, Extension) else spec.name
+        if label in OF_TURNS:
+            turns = OF_TURNS[label](spec, batch, now)
+            terms[label], each = torch.tensor([sum(row) for row in turns], dtype=torch.float64), at_turns(turns, batch)
+        elif label in OF_TOKENS:
+            each = OF_TOKENS[label](spec, batch, now)
+            terms[label] = now.by.summed(each, 1)
+            by = now.by.summed
+            turns = [[float(by(each[row, s.start : s.end], 0)) for s in spans] for row, spans in enumerate(batch.spans or [])]
         else:
-            label = spec.function if isinstance(spec, Extension) else spec.name
             terms[label] = MEMBERS[spec.name](spec, batch, now)
-            if batch.turns is not None:
-                at_the_end = zip(terms[label].tolist(), batch.turns, strict=True)
-                of_turns.append([[0.0] * (len(row) - 1) + [term] for term, row in at_the_end])
+            each = torch.zeros_like(shaped).scatter_(1, batch.last()[:, None], terms[label][:, None])
+            at_the_end = zip(terms[label].tolist(), batch.turns or [], strict=False)
+            turns = [[0.0] * (len(row) - 1) + [term] for term, row in at_the_end]
+        of_turns.append(turns)
+        shaped += each
     rewards = batch.rewards + now.by.summed(torch.stack(list(terms.values())), 0)
-    found = replace(batch, rewards=rewards, parts={**batch.parts, **terms})
+    found = replace(batch, rewards=rewards, parts={**batch.parts, **terms}, shaped=shaped)
     if batch.turns is None or batch.spans is None:
         return found
     paid = [
@@ -188,3 +217,13 @@ def shape_rewards(batch: Batch, now: StepContext) -> Batch:
         for spans, *rows in zip(batch.spans, *of_turns, strict=True)
     ]
     return replace(found, spans=paid)
+
+
+def at_turns(values: list[list[float]], batch: Batch) -> torch.Tensor:
+    """(N,T): the term of each turn at its last token; of a turn that a row does not hold nothing."""
+    found = torch.zeros(batch.tokens.shape, dtype=torch.float64)
+    for row, (spans, terms) in enumerate(zip(batch.spans or [], values, strict=True)):
+        for span, term in zip(spans, terms, strict=True):
+            if span.end > span.start:
+                found[row, span.end - 1] += term
+    return found

@@ -33,9 +33,11 @@ CAPABILITIES = {
     "other_text": "samples from another text than the one that is learnt",
     "pass_rates": "expects a pass rate of each prompt",
     "reads_critic": "reads the values of a critic",
+    "reads_right": "reads which completions are right",
     "reads_rollouts": "reads more of a completion than its advantage",
     "seats": "plays the seats of a game",
-    "sequence_ratios": "has one ratio per completion (importance_sampling_level: sequence; write token)",
+    "sequence_ratios": "gives a completion's tokens one ratio and the mean of their advantages (write importance_sampling_level: "
+    "sequence_token in place of sequence, or take a loss with ratios of tokens)",
     "several_turns": "has several turns",
     "shaped_rewards": "adds a term to rewards",
     "shown_attempts": "shows own attempts in the context",
@@ -44,6 +46,7 @@ CAPABILITIES = {
     "stateful_steps": "keeps a state from step to step",
     "steps": "has an advantage for each reasoning step",
     "teacher_context": "gives the teacher of a loss its context",
+    "verdict_rewards": "pays the verdict itself",
     "varied_attempts": "shows different attempts to a group, or compares rewards across groups",
     "windowed_turns": "reads a window of its turns (window; write null)",
 }
@@ -178,6 +181,10 @@ class Method(Model):
     decoding: Annotated[Decoding | None, Since(None)] = None
     """What tokens of rollouts are drawn from; null: the policy at the run's temperature."""
 
+    def refers(self) -> bool:
+        """Whether a step needs a reference model."""
+        return self.loss.refers() or any(isinstance(term, reward_spec.KlShaping) for term in self.shaping)
+
 
 SEAMS: dict[str, tuple[type[Model], ...]] = {
     "reward": get_args(get_args(reward_spec.Reward)[0]),
@@ -277,6 +284,16 @@ class RLSpec(ExactSpec):
         if isinstance(sampler, sampler_spec.LearnedMixtureSampler) and sampler.by == "set" and len(set(self.mix)) > 1:
             raise ValueError("learned_mixture by set learns the shares of the sets, so the mix must be equal shares")
         return self
+
+    def hashed_version(self) -> int:
+        """One more where what is right and what is paid differ for a member that reads which completions are right: that was read
+        off the rewards before. Shaping and continuations read before rewards are shaped."""
+        pays, shaped = "verdict_rewards" in self.reward.provides(), bool(self.method.shaping)
+        for place, member in self.members():
+            early = place.startswith(("method.shaping", "method.continuation"))
+            if "reads_right" in member.provides() and not (pays and (early or not shaped)):
+                return super().hashed_version() + 1
+        return super().hashed_version()
 
     def inexact(self) -> str:
         """Engines but the native one, and members that sums or functions of other libraries enter."""

@@ -13,7 +13,7 @@ from interplay.model.decoder import Decoder
 from interplay.optim import distributed, optimizer
 from interplay.rl import loss_spec, losses
 from interplay.rl.batch import Batch, first_turns, has_teacher
-from interplay.rl.policy import DIVERGENCES, Scores, compared, entropies, likelihoods, micro_batches, scores, shard_rows
+from interplay.rl.policy import DIVERGENCES, Scores, compared, entropies, k3, likelihoods, micro_batches, scores, shard_rows
 from interplay.rl.spec import RLSpec
 
 DIFFERENCE, LARGEST, RATIO = (
@@ -33,7 +33,7 @@ class Learner(NamedTuple):
     spec: RLSpec
     policy: Decoder
     reference: Decoder | None
-    """The model that the KL term (beta > 0) refers to."""
+    """The model that the KL terms of the loss and of the reward refer to."""
     optimizers: list[torch.optim.Optimizer]
     micro_batch_tokens: int
     lagged: heads.Lagged | None = None
@@ -69,6 +69,16 @@ def entropy_of(learner: Learner, batch: Batch) -> Tensor:
     return entropies(learner.policy, batch, spec.temperature, dtype, learner.micro_batch_tokens, learner.lagged)
 
 
+def reference_of(learner: Learner, batch: Batch) -> Tensor:
+    """(N,T) log-probabilities of the tokens of a batch under the reference, 0 past a completion."""
+    assert learner.reference is not None
+    found = torch.zeros(batch.tokens.shape)
+    with torch.no_grad():
+        for rows in shard_rows(learner.policy, batch, torch.arange(len(batch)), learner.micro_batch_tokens):
+            found[rows] = _scores(learner, learner.reference, batch, rows)
+    return distributed.all_reduce_sum(found)
+
+
 def likelihood_of(learner: Learner, contexts: list[list[int]], texts: list[list[int]]) -> list[float]:
     """Mean log-probability of each text behind its context."""
     return likelihoods(learner.policy, contexts, texts, getattr(torch, learner.spec.dtype), learner.micro_batch_tokens)
@@ -88,7 +98,7 @@ def update(learner: Learner, batch: Batch, advantage: Tensor, step: int, bears: 
     parts = [part for part in _parts(spec, batch, advantage, bears) if _moves(spec.method.loss, batch, part)]
     steps_per_batch = spec.method.loss.num_iterations * spec.minibatches
     old = _old_logprobs(learner, batch, parts) if steps_per_batch > 1 and parts else None
-    summed = (*losses.MEMBERS[spec.method.loss.name].sums, "kl_old", *(("kl",) if learner.reference else ()), DIFFERENCE)
+    summed = (*losses.MEMBERS[spec.method.loss.name].sums, "kl_old", *(("kl",) if spec.method.loss.refers() else ()), DIFFERENCE)
     totals = dict.fromkeys(("loss", "grad_norm", "optimizer_steps", "tokens", *summed, LARGEST, RATIO), 0.0)
     for _ in range(spec.method.loss.num_iterations):
         for part in parts:
@@ -135,11 +145,42 @@ def _moves(loss: loss_spec.PolicyLoss, batch: Batch, part: Part) -> bool:
     return bool(part.advantage[part.rows].any())
 
 
+# Aggregation: how the tokens of an optimiser step are weighed, for every loss.
+
+
+AGGREGATED = {
+    "token-mean": "bnpo",
+    "seq-mean-token-sum": "luspo",
+    "seq-mean-token-mean": "grpo",
+    "seq-mean-token-sum-norm": "dr_grpo",
+}
+"""What verl calls them -> TRL's loss type with the same weights."""
+
+
+def token_weights(loss_type: str, mask: Tensor, batch_tokens: int, minibatches: int, max_completion_length: int) -> Tensor:
+    """Weight (N,T) float32 of each token's loss within one optimiser step: TRL's loss types and verl's loss_agg_mode, as choices
+    of a weight.
+
+    Weights are fixed for a whole optimiser step before it is cut into micro-batches, so the gradient does not depend on how it
+    is cut, but for rounding. `mask` (N,T) bool marks the step's tokens that bear loss; `batch_tokens` counts those of the whole
+    batch of rollouts, which is shared by `minibatches` steps. As in TRL a row whose mask is empty still counts as a row."""
+    active, loss_type = mask.float(), AGGREGATED.get(loss_type, loss_type)
+    if loss_type == "grpo":
+        return active / (active.sum(1, keepdim=True).clamp(min=1) * len(mask))
+    if loss_type == "bnpo":
+        return active / active.sum().clamp(min=1)
+    if loss_type == "luspo":
+        return active / len(mask)
+    if loss_type == "dr_grpo":
+        return active / (len(mask) * max_completion_length)
+    return active / (max(batch_tokens, 1) / minibatches)
+
+
 def _weights(spec: RLSpec, mask: Tensor, batch_tokens: int) -> Tensor:
     loss = spec.method.loss
     if isinstance(loss, loss_spec.RatioLoss) and loss.loss_denominator:
         return mask.float() / loss.loss_denominator
-    return losses.token_weights(loss.loss_type, mask, batch_tokens, spec.minibatches, spec.max_completion_length)
+    return token_weights(loss.loss_agg_mode or loss.loss_type, mask, batch_tokens, spec.minibatches, spec.max_completion_length)
 
 
 def _old_logprobs(learner: Learner, batch: Batch, parts: list[Part]) -> Tensor:
@@ -181,7 +222,7 @@ def _prepared(learner: Learner, batch: Batch, part: Part, old: Tensor | None, st
         advantage=part.advantage[here],
         mask=part.mask[here],
         groups=batch.groups[here],
-        rewards=batch.rewards[here],
+        right=batch.right[here],
         noise=torch.from_numpy(random.generator(learner.spec.seed, "loss", step).random(tuple(batch.tokens.shape)))[here],
         by=exact.functions(learner.spec.numerics),
     )
@@ -226,20 +267,22 @@ def _pass(
     now = mask & batch.sampled_now()[rows, None]
     sampled = torch.where(now, batch.logprobs[rows], old_logp)
     with torch.no_grad():
-        reference = _scores(learner, learner.reference, batch, rows) if learner.reference else None
+        reference = _scores(learner, learner.reference, batch, rows) if learner.reference and spec.refers() else None
     by, advantage = exact.functions(learner.spec.numerics), part.advantage[rows]
     seen = losses.MicroBatch(logp, old_logp, advantage, mask, reference, _rows(known, rows), divergence, sampled, by)
     per_token, values = losses.token_losses(spec, seen)
     weighted = per_token * weights
     loss = by.total(weighted)
     if entropy is not None:
-        loss = loss - spec.entropy_coef * by.total(entropy * mask) / part.tokens
+        share = entropy * weights if spec.loss_agg_mode else entropy * mask / part.tokens if by.exact else None
+        bonus = (entropy * mask).sum() / part.tokens if share is None else by.total(share)
+        loss = loss - spec.entropy_coef * bonus
+        weighted = weighted - spec.entropy_coef * share if share is not None and by.exact else weighted
     if by.exact:
-        weighted = weighted if entropy is None else weighted - spec.entropy_coef * (entropy * mask) / part.tokens
         weighted.backward(torch.ones_like(weighted))
     else:
         loss.backward()
-    values["kl_old"] = by.total(losses.k3(logp.detach() - batch.logprobs[rows], by) * now)
+    values["kl_old"] = by.total(k3(logp.detach() - batch.logprobs[rows], by) * now)
     mismatch = torch.where(now, before - batch.logprobs[rows], 0.0)
     values |= {"loss": loss.detach(), "tokens": mask.sum(), DIFFERENCE: by.total(mismatch.abs())}
     return values, {LARGEST: mismatch.abs().max(), RATIO: by.exp(mismatch.max())}

@@ -251,10 +251,9 @@ def _shown(context: ArmContext, every: list[str], lineups: Mapping[str, report_s
             key = "difference" if test.value is None else "value"
             arms = [arm for arm in (test.arm, test.against) if arm is not None]
             yield Shown(place.key("claims", number, "test", key), test.metric, test.band, arms)
-        for at, of in enumerate(premise.of for premise in claim.requires):
-            if of is not None:
-                needed = place.key("claims", number, "requires", at)
-                yield Shown(needed, of.value or test.metric, of.band or test.band, list(claim.requires[at].arms.values()))
+    for keys, premise, test in study.premises():
+        if (of := premise.of) is not None:
+            yield Shown(place.key(*keys), of.value or test.metric, of.band or test.band, list(premise.arms.values()))
 
 
 def _holds(column: str, named: list[str], bands: Mapping[str, list[int]]) -> bool:

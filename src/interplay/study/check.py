@@ -56,6 +56,7 @@ def check_names(context: ArmContext) -> None:
     for name in study.evaluate:
         check_evaluate(context, name, place.key("evaluate"))
         check_references(context, name, complete=True)
+        sets.refuse_probes(context, [context.stages[name].given()["data"]], context.stages[name].place.key("data"))
     _check_all(_names_shown(context))
 
 
@@ -99,9 +100,9 @@ def _names_shown(context: ArmContext) -> Named:
             yield test.key("recorded"), claim.test.recorded, study.stages, "stage"
         elif not claim.test.band.startswith("op:"):
             yield test.key("band"), claim.test.band, bands, what
-        for at, premise in enumerate(claim.requires):
-            if premise.of is not None and premise.of.band and not premise.of.band.startswith("op:"):
-                yield place.key("claims", number, "requires", at, "band"), premise.of.band, bands, what
+    for keys, premise, _ in study.premises():
+        if premise.of is not None and premise.of.band and not premise.of.band.startswith("op:"):
+            yield place.key(*keys, "band"), premise.of.band, bands, what
 
 
 def check_evaluate(context: ArmContext, name: Any, place: KeyPlace) -> StudyStage:
@@ -135,8 +136,8 @@ def check_arm_names(study: Study, made: Collection[str], place: KeyPlace) -> Non
     for number, claim in enumerate(study.claims):
         test = place.key("claims", number, "test")
         named += [(test.key("arm"), claim.test.arm), (test.key("against"), claim.test.against)]
-        for at, premise in enumerate(claim.requires):
-            named += [(place.key("claims", number, "requires", at, key), arm) for key, arm in premise.arms.items()]
+    for keys, premise, _ in study.premises():
+        named += [(place.key(*keys, key), arm) for key, arm in premise.arms.items()]
     _check_all((key, arm, made, "arm") for key, arm in named if arm is not None)
 
 
@@ -387,4 +388,5 @@ def _check_selection(stage: plan.Stage, spec: SelectSpec, stages: Stages, place:
 
 
 def _bands_of(problems: plan.Stage | None) -> list[str]:
-    return sorted(problems.spec.bands) if problems and isinstance(problems.spec, ProblemsSpec) else []
+    spec = problems.spec if problems else None
+    return sorted([*spec.bands, *spec.calibrated]) if isinstance(spec, ProblemsSpec) else []

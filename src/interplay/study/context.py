@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 from interplay.core import execution
 from interplay.core.digest import Known
 from interplay.core.model import KeyPlace, Model, nearest_name, parse_model
+from interplay.data.spec import DataSet
 from interplay.kinds import extensions, study_keys
 from interplay.kinds.table import KINDS
 from interplay.study import files
@@ -177,6 +178,8 @@ class ArmContext:
     """Every arm of the plan by name."""
     tokenizer: str = ""
     """Digest of the stage that holds the tokenizer of the arm."""
+    seed: int | None = None
+    """The replicate that is planned; None: the first."""
     open_sets: tuple[str, ...] = ()
     """Problem sets that are being resolved, outermost first."""
     open_arms: tuple[str, ...] = ()
@@ -205,12 +208,21 @@ class ArmContext:
         return {**stage.settings, **dict.fromkeys(mixes, ANY_SHARES), **task, **path}
 
     def seeds(self) -> list[int]:
-        """The seeds of the study."""
-        return self.study.seeds.values if self.study.seeds and self.study.seeds.values else self.scale.seeds
+        """The seeds of the study. Raises UserError where there are more of them than its last look takes."""
+        found = self.study.seeds.values if self.study.seeds and self.study.seeds.values else self.scale.seeds
+        if self.study.stopping is not None and len(found) > self.study.stopping.looks[-1]:
+            remedy = f"the last look takes fewer than the {len(found)} seeds; add a look at {len(found)}, or take seeds away"
+            raise self.place.key("stopping", "looks").error(remedy, self.study.stopping.looks)
+        return found
 
     def spec(self, stage: StudyStage) -> Model:
         """The spec of a stage, but for what its references come to. Raises UserError."""
         return self.plan.spec_of(stage, self.task, lambda: self.settings(stage))
+
+    def calibrated(self, data: DataSet) -> list[str]:
+        """The bands of a generated set whose ops are chosen for each base."""
+        rules = self.study.calibrate.bands if self.study.calibrate else {}
+        return [band for band in data.names() if data.form == "generated" and band in rules]
 
     def typed_task(self) -> Task | None:
         """The task; None in a study that reads all problems from files."""

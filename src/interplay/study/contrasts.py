@@ -162,7 +162,7 @@ def _lineup(
         raise place.error(f"nothing is compared with {contrast.against}; name arms in among")
     _check_tries(contenders, tune, place.key("tune"))
     twins = {arm: _twin(arm, entered, rows, planned, place.key("noise")) for arm in noise}
-    if not any(twin in [item.arm for item in first[0].tries] for twin in twins.values()):
+    if contrast.noise and not any(twin in [item.arm for item in first[0].tries] for twin in twins.values()):
         none = f"no arm of it repeats {first[0].name}; repeat the arm that the others are compared with"
         raise place.key("noise").error(none)
     return report_spec.Lineup(against=first[0].name, contenders=contenders, twins=twins)

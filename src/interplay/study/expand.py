@@ -16,10 +16,10 @@ from interplay.core.model import KeyPlace, UserError, nearest_name, parse_model
 from interplay.data.spec import is_whole
 from interplay.kinds.study_keys import OwnTrainerReferences, PathStage
 from interplay.report.spec import Lineup, ReportArm, ReportRung, ReportStage
-from interplay.study import answers, arms, check, choices, contrasts, files, locate, resolve, sets
+from interplay.study import answers, arms, check, choices, contrasts, files, locate, plan as plans, resolve, sets
 from interplay.study.context import ArmContext, PlanBuilder, study_context, with_changes
 from interplay.study.plan import Plan
-from interplay.study.spec import Scale, ScaleChange, Study
+from interplay.study.spec import Scale, Study
 from interplay.train.spec import OwnTrainerSpec
 
 # -- compose -----------------------------------------------------------------------------------------------------------------
@@ -102,7 +102,7 @@ def load(configs: Path, study: str, scale: str, words: Sequence[choices.Given] =
     sized = parse_model(Scale, tree["scale"], places["scale"])
     if any(stage.get("kind") == "source" for stage in typed.stages.values()):
         sized = _without_int8(sized)
-    return typed, _changed(sized, typed.scales.get(scale))
+    return typed, sized.changed(typed.scales.get(scale)).with_candidates(typed.calibrate)
 
 
 def own_trainers(tree: dict[str, Any]) -> dict[str, Any]:
@@ -158,26 +158,6 @@ def _without_int8(scale: Scale) -> Scale:
     return scale.model_copy(update={"kinds": kinds})
 
 
-def _changed(scale: Scale, change: ScaleChange | None) -> Scale:
-    """The scale as the study changes it."""
-    if change is None:
-        return scale
-    nested = {
-        name: {key: {**old.get(key, {}), **new.get(key, {})} for key in {**old, **new}}
-        for name, old, new in (("tasks", scale.tasks, change.tasks), ("kinds", scale.kinds, change.kinds))
-    }
-    return scale.model_copy(
-        update={
-            **nested,
-            "bands": {**scale.bands, **change.bands},
-            "sizes": {**scale.sizes, **change.sizes},
-            "per_op": {**{split: n for split, n in scale.per_op.items() if split not in change.sizes}, **change.per_op},
-            "seeds": change.seeds or scale.seeds,
-            "pilot": change.pilot or scale.pilot,
-        }
-    )
-
-
 def _known(folder: Path, name: str) -> None:
     if not folder.is_dir():
         raise UserError(f"{folder}: no such folder; run from the root of the project")
@@ -189,7 +169,7 @@ def _known(folder: Path, name: str) -> None:
 
 
 def _compose(configs: Path, study: str, scale: str, knobs: Mapping[str, Any] = MappingProxyType({})) -> dict[str, Any]:
-    # Imported here: Hydra costs 0.1 s that a job, which never composes, need not pay.
+    # Hydra costs 0.1 s that a job, which never composes, need not pay.
     from hydra import compose, initialize_config_dir
     from omegaconf import OmegaConf
 
@@ -271,6 +251,7 @@ def study_name(configs: Path, given: str) -> str:
 def expand(name: str, scale_name: str, study: Study, scale: Scale, configs: Path) -> Plan:
     """The plan of a study at a scale. Raises UserError before anything is written."""
     base = parse(name, study, scale, configs)
+    design = plans.design_of(study, base.scale, base.seeds())
     base = replace(base, study=(study := answers.with_combinations(study, base.arms, base.place)))
     expanded = [_expand_arm(base, arm) for arm in base.arms]
     rows = [row for one in expanded for row in one.rows]
@@ -279,9 +260,11 @@ def expand(name: str, scale_name: str, study: Study, scale: Scale, configs: Path
     value = {one.name: one.context.value for one in expanded}
     made = (study, base.arms, lambda arm, key: value[arm](key), base.place)
     display = {"shown": answers.looks(*made), "placed": answers.places(*made), "key_figure": study.key_figure}
-    report = _report(base, rows, lineups, {"study": name, "scale": scale_name, **display})
+    registered = plans.find_registration(configs, (name, scale_name), design, base.plan.stages, rows)
+    declared = {"stopping": study.stopping, "registration": registered}
+    report = _report(base, rows, lineups, {"study": name, "scale": scale_name, **display, **declared})
     pilot = base.scale.pilot.model_dump() if base.scale.pilot else None
-    return Plan(name, scale_name, base.plan.stages, report, unused, scale.lock == "report", pilot=pilot)
+    return Plan(name, scale_name, base.plan.stages, report, unused, scale.lock == "report", pilot=pilot, design=design)
 
 
 def parse(name: str, study: Study, scale: Scale, configs: Path) -> ArmContext:
@@ -304,6 +287,7 @@ def _expand_arm(base: ArmContext, name: str) -> ExpandedArm:
 def _walk(context: ArmContext, arm: str, seed: int) -> ReportArm:
     """One arm at one seed: its models in order, then its evaluations. Where all of them run along its last stage, the arm is
     judged by those of its end."""
+    context = replace(context, seed=seed)
     path, end, tokenizer = resolve.models(context, arm, seed)
     context = replace(context, tokenizer=tokenizer)
     evaluations, ends, rungs = {}, {}, list[ReportRung]()
@@ -318,8 +302,12 @@ def _walk(context: ArmContext, arm: str, seed: int) -> ReportArm:
         rungs += found
         if found and (path[-1].name, path[-1].step) == (along[0], None):
             ends[name] = found[-1].digest
+    chosen: dict[str, Any] = {}
+    if context.study.calibrate is not None:
+        bands = sets.calibrated_bands(context.plan.stages, path[-1].digest)
+        chosen = {"calibration": resolve.calibration(context, context.place.key("calibrate")), "calibrated": bands}
     control = context.arms[arm].control
-    return ReportArm(arm=arm, seed=seed, control=control, path=path, evaluations=evaluations or ends, rungs=rungs)
+    return ReportArm(arm=arm, seed=seed, control=control, path=path, evaluations=evaluations or ends, rungs=rungs, **chosen)
 
 
 def _rungs(context: ArmContext, name: str, along: str, path: list[ReportStage], label: str) -> list[ReportRung]:
@@ -380,12 +368,14 @@ def _report(base: ArmContext, rows: list[ReportArm], lineups: dict[str, Lineup],
     read = {dep for one in shown | packed for role, dep in plan.stages[one].deps.items() if references.is_data_role(role)}
     used = sets.with_sources(plan.stages, shown | read)
     ends = {row.arm: row.path[-1].digest for row in rows}
+    calibrated = study.calibrate.bands if study.calibrate else {}
+    used = [*used, *{row.calibration for row in rows if row.calibration}]
     spec: dict[str, Any] = {
         **keys,
         "question": study.question,
         "source": study.source,
         "arms": rows,
-        "bands": {band: base.scale.bands.get(band, []) for band in check.tested_bands(study)},
+        "bands": {band: [] if band in calibrated else base.scale.bands.get(band, []) for band in check.tested_bands(study)},
         "trained_ops": {arm: sorted(sets.ops_of(plan.stages, sets.training_sets(plan.stages, end))) for arm, end in ends.items()},
         "tables": answers.tables_with_k(study.tables, rows, partial(answers.samples_of, plan)),
         "figures": study.figures,
@@ -394,5 +384,6 @@ def _report(base: ArmContext, rows: list[ReportArm], lineups: dict[str, Lineup],
         "blocks": blocks,
         "lineups": lineups,
         "trained_sets": sets.training_sets_by_arm(plan.stages, rows, used),
+        "lacking": study.calibrate.lacking if study.calibrate else "not tested",
     }
     return plan.add_once("report", spec, {digest: digest for digest in sorted(used)}, base.place.key("report"))

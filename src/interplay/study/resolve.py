@@ -6,7 +6,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from interplay.core.model import KeyPlace
+from interplay.core import random
+from interplay.core.model import MOST, KeyPlace, plural
 from interplay.core.references import corpus_roles, shard_label
 from interplay.data.spec import DataSet
 from interplay.data.steps.spec import STEPS
@@ -15,6 +16,8 @@ from interplay.kinds import study_keys, table
 from interplay.report.spec import ReportStage
 from interplay.study import arms, check, sets
 from interplay.study.context import ArmContext, StudyStage, pick, with_changes
+from interplay.study.spec import PINNED
+from interplay.tasks.family import Generator, task_family
 
 BLOCK = 32
 """Samples per prompt of one evaluate stage. An evaluation of more consists of several, which the report reads as one."""
@@ -47,10 +50,77 @@ def shards(context: ArmContext, name: str, place: KeyPlace) -> list[str]:
     if data.form == "file":
         return [context.plan.add("dataset", sets.file_spec(data), {}, own)]
 
-    def generated() -> list[str]:
-        return [context.plan.add("problems", spec, {}, own, label) for spec, label in sets.generated_specs(context, name, data)]
+    chosen = calibration(context, own) if context.calibrated(data) else ""
 
-    return context.plan.once(("problem set", name, repr(context.task)), generated)
+    def generated() -> list[str]:
+        specs = sets.generated_specs(context, name, data)
+        if not chosen:
+            return [context.plan.add("problems", spec, {}, own, label) for spec, label in specs]
+        _check_calibrated(context, data, sets.task_of(context, name, data), own)
+        return [_calibrated(context, spec, chosen, own) for spec, _ in specs]
+
+    return context.plan.once(("problem set", name, repr(context.task), chosen), generated)
+
+
+# -- bands that are chosen for each base -----------------------------------------------------------------------------------------
+
+
+def calibration(context: ArmContext, place: KeyPlace) -> str:
+    """Digest of the stage that chooses the ops of bands for the replicate that is planned; `place` is what reads them. Raises
+    UserError where the arm that is calibrated would itself depend on it."""
+    wanted, own = context.study.calibrate, context.place.key("calibrate")
+    assert wanted is not None
+    seed = context.seeds()[0] if context.seed is None else context.seed
+    pick(context.arms, wanted.arm, own.key("arm"), "arm")
+    task = context.typed_task()
+    if task is None or task_family(task).shared is not Generator.__dataclass_fields__["shared"].default:
+        raise own.error("needs a task whose problems belong to one split each, so that prompts of the calibration are no others")
+    if wanted.arm in context.open_arms:
+        why = f"is calibrated on arm {wanted.arm}, which is trained on this set; name a pinned band, such as {PINNED}"
+        raise place.key("band").error(f"{why}{next(iter(wanted.bands))}, there")
+    base = replace(context.unchanged or context, seed=seed, open_arms=context.open_arms)
+
+    def made() -> str:
+        model, tokenizer = _end(base, wanted.arm, seed)
+        probe: dict[str, Any] = {"task": base.task, "split": "validation", "size": wanted.prompts * len(candidates)}
+        probe |= {"bands": {"candidates": dict.fromkeys(candidates, 1 / len(candidates))}, "shares": {"candidates": 1.0}}
+        problems = base.plan.add("problems", probe, {}, own, f"{own.dotted}.prompts")
+        at, label = replace(base, tokenizer=tokenizer), f"{wanted.arm}/{own.dotted}.samples@{seed}"
+        blocks = evaluation(at, wanted.evaluate, model, own.key("evaluate"), label, problems)
+        _check_rules(wanted.bands, sum(getattr(base.plan.stages[block].spec, "num_samples", 0) for block in blocks), own)
+        roles = {f"samples.{number}": block for number, block in enumerate(blocks)}
+        return base.plan.add("calibrate", {"bands": wanted.bands}, roles, own, f"{wanted.arm}/{own.dotted}@{seed}")
+
+    candidates = base.scale.bands[next(iter(wanted.bands))]
+    return base.plan.once(("calibration", str(seed)), made)
+
+
+def _check_rules(rules: Mapping[str, Mapping[str, Any]], samples: int, place: KeyPlace) -> None:
+    """The pass rates of the rules have enough samples."""
+    for band, rule in rules.items():
+        for name in rule:
+            if int(name.split("@")[1]) > samples:
+                few = f"its evaluation draws {plural(samples, 'sample')} per prompt; give it more, or lower k"
+                raise place.key("bands", band, name).error(few)
+
+
+def _check_calibrated(context: ArmContext, data: DataSet, task: Mapping[str, Any], place: KeyPlace) -> None:
+    """A set of calibrated bands is of the task and apart from the prompts by which they were chosen."""
+    if data.split == "validation":
+        raise place.key("split").error("holds the prompts of the calibration, which nothing else reads; take another", data.split)
+    if task != (context.unchanged or context).task:
+        other = "its task is not the study's, on which the bands are calibrated; name pinned bands, such as"
+        raise place.key("band").error(f"{other} {PINNED}{context.calibrated(data)[0]}")
+    for key in ("op_shares", "shards"):
+        if getattr(data, key):
+            raise place.key(key).error("which ops a calibrated band has is known when it is generated; take this away")
+
+
+def _calibrated(context: ArmContext, spec: dict[str, Any], chosen: str, place: KeyPlace) -> str:
+    """The set of the base that was calibrated: with problems of its own."""
+    seed = random.stream_key("calibrated", spec.get("seed", 0), int(chosen, 16)) % MOST
+    label = f"{place.dotted}@{context.seeds()[0] if context.seed is None else context.seed}"
+    return context.plan.add("problems", {**spec, "seed": seed}, {"calibration": chosen}, place, label)
 
 
 def _curated(context: ArmContext, data: DataSet, place: KeyPlace) -> str:
@@ -156,6 +226,7 @@ def _sets(context: ArmContext, stage: StudyStage, key: str, mark: study_keys.Set
     mixes = [_mix(context, named, place, mark)] if not mark.packed else _mixes_of_shards(context, named, place)
     if mark.use != "evaluation":
         sets.refuse_tests(context, names, place)
+        sets.refuse_probes(context, names, place)
         mixes = [(shares, {role: _decontaminated(context, one, place) for role, one in roles.items()}) for shares, roles in mixes]
     if mark.pairs:
         given = named if isinstance(named, str) else names
@@ -296,8 +367,14 @@ def models(context: ArmContext, arm: str, seed: int) -> tuple[list[ReportStage],
 def arm_end(context: ArmContext, arm: Any, place: KeyPlace) -> str:
     """Reference to the model that an arm ends with at the first seed, for a problem set that is made with its samples. Raises
     UserError when that arm itself is trained on the set."""
-    combination = pick(context.arms, arm, place, "arm")
+    pick(context.arms, arm, place, "arm")
     if arm in context.open_arms:
         raise place.error("that arm is itself trained on this set; name one that is not", arm)
-    other = replace(with_changes(context, combination.set), open_arms=(*context.open_arms, arm))
-    return models(other, arm, context.seeds()[0])[1]
+    return _end(context, arm, context.seeds()[0])[0]
+
+
+def _end(context: ArmContext, arm: str, seed: int) -> tuple[str, str]:
+    """Reference to the model that an arm ends with, and the digest of the stage that holds its tokenizer."""
+    changed = with_changes(context, context.arms[arm].set)
+    _, model, tokenizer = models(replace(changed, open_arms=(*context.open_arms, arm), seed=seed), arm, seed)
+    return model, tokenizer

@@ -13,6 +13,7 @@ from interplay.kinds import study_keys, table
 from interplay.report.spec import ReportArm
 from interplay.study.context import TASK, ArmContext, parse_task, pick
 from interplay.study.plan import Stage
+from interplay.study.spec import PINNED
 from interplay.tasks.family import task_family
 
 Stages = Mapping[str, Stage]
@@ -31,11 +32,15 @@ def generated_specs(context: ArmContext, name: str, data: DataSet) -> Iterator[t
     """Spec and label of a generated set, or of each of its shards. A shard's seed depends on its number and not on how many there
     are, so that a set can grow by shards and keep the earlier ones. Raises UserError."""
     place = context.place.key("data", name)
-    ops_of = {band: pick(context.scale.bands, band, place.key("band"), "band") for band in data.names()}
-    bands = {band: data.op_shares or dict.fromkeys(ops, 1 / len(ops)) for band, ops in ops_of.items()}
-    shares, size = _sizes(context, data, bands, place.key("split"))
-    spec: dict[str, Any] = {"task": _task_of(context, name, data), "bands": bands, "shares": shares, "size": size}
+    plain = "" if name in tested_sets(context) else PINNED  # rows that are not evaluated have the scale's own names of bands
+    known = {band: pick(context.scale.bands, band, place.key("band"), "band") for band in data.names()}
+    ops_of = {band.removeprefix(plain): ops for band, ops in known.items()}
+    chosen = context.calibrated(data)
+    bands = {band: data.op_shares or dict.fromkeys(ops, 1 / len(ops)) for band, ops in ops_of.items() if band not in chosen}
+    shares, size = _sizes(context, data, ops_of, place.key("split"))
+    spec: dict[str, Any] = {"task": task_of(context, name, data), "bands": bands, "shares": shares, "size": size}
     spec |= {"split": data.split, **({"seed": data.seed} if data.seed else {})}
+    spec |= {"calibrated": {band: ops_of[band] for band in chosen}} if chosen else {}
     if data.transform:
         spec["transform"] = {"name": "custom", **data.transform}
     if data.shards is None:
@@ -49,7 +54,7 @@ def generated_specs(context: ArmContext, name: str, data: DataSet) -> Iterator[t
         yield {**spec, "size": size // data.shards, "seed": seed}, shard_label(place.dotted, shard)
 
 
-def _task_of(context: ArmContext, name: str, data: DataSet) -> dict[str, Any]:
+def task_of(context: ArmContext, name: str, data: DataSet) -> dict[str, Any]:
     """Keys of the task of a generated set: the arm's, or a task of its own, overridden by the set's."""
     own = data.task.get("name", context.task.get("name"))
     if own is None:
@@ -62,6 +67,8 @@ def _task_of(context: ArmContext, name: str, data: DataSet) -> dict[str, Any]:
 def _sizes(context: ArmContext, data: DataSet, bands: Mapping[str, Any], place: KeyPlace) -> tuple[dict[str, float], int]:
     """Share of each band and number of problems: the set's own, or the scale's for the split, per op or per band."""
     per_op = context.scale.per_op
+    if data.split in per_op and not data.size and context.calibrated(data):
+        raise place.error("has a size for each op, and how many a calibrated band has is not known; write size", data.split)
     if data.split in per_op and not data.size:
         total = sum(map(len, bands.values()))
         return {band: len(ops) / total for band, ops in bands.items()}, per_op[data.split] * total
@@ -82,7 +89,7 @@ def tokenizer_spec(context: ArmContext) -> dict[str, Any]:
     study, place = context.study, context.place
     tasks = [(dict(context.task), place)] if context.task else []
     generated = [(name, data) for name, data in study.data.items() if data.form == "generated"]
-    tasks += [(_task_of(context, name, data), place.key("data", name)) for name, data in generated]
+    tasks += [(task_of(context, name, data), place.key("data", name)) for name, data in generated]
     if not tasks:
         remedy = "write task, or start from a source"
         raise place.error(f"task is missing: the tokenizer of a fresh model is made for it; {remedy}")
@@ -121,15 +128,35 @@ def tokenizer_sets(context: ArmContext) -> list[str]:
 
 def refuse_tests(context: ArmContext, names: Iterable[str], place: KeyPlace) -> None:
     """Raises UserError at a set of split test, or one that is made of such: nothing is trained on what models are tested on."""
-    waiting = [(name, name) for name in names]
-    while waiting:
-        name, outer = waiting.pop()
+    for name, outer in _made_of(context, names):
         data = context.study.data[name]
         if data.split == "test" and not data.leak:
             through = f"data.{name}" if name == outer else f"data.{name}, of which data.{outer} is made,"
             why = "is of split test, which nothing is trained on; take another split, or declare leak: true there"
             raise place.error(f"{through} {why}", outer)
-        waiting += [(other, outer) for other in data.mix or {}]
+
+
+def refuse_probes(context: ArmContext, names: Iterable[str], place: KeyPlace) -> None:
+    """Raises UserError at a set of split validation, or one that is made of such, in a study that calibrates bands: their prompts
+    are of that split, and nothing is trained on them or judged by them."""
+    for name, outer in _made_of(context, names) if context.study.calibrate else ():
+        if context.study.data[name].split == "validation":
+            raise place.error(f"data.{name} is of split validation, which bands are calibrated on; take another split", outer)
+
+
+def tested_sets(context: ArmContext) -> set[str]:
+    """Names of the sets that the study evaluates on, and of those that they are made of."""
+    stages = (context.study.stages[name] for name in context.study.evaluate)
+    return {name for name, _ in _made_of(context, [stage["data"] for stage in stages if "data" in stage])}
+
+
+def _made_of(context: ArmContext, names: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Each set that these are made of, themselves included, and which of these."""
+    waiting = [(name, name) for name in names]
+    while waiting:
+        name, outer = waiting.pop()
+        yield name, outer
+        waiting += [(other, outer) for other in context.study.data[name].mix or {}]
 
 
 def check_step(step: Mapping[str, Any], place: KeyPlace) -> None:
@@ -194,17 +221,23 @@ def _trained_on(stages: Stages, stage: Stage) -> list[str]:
 
 
 def ops_of(stages: Stages, digests: Iterable[str]) -> set[int]:
-    """The ops that the specs of these problem sets, or of those that they are made of, give their rows."""
+    """The ops that the specs of these problem sets, or of those that they are made of, give their rows; those of calibrated bands
+    are not known."""
     specs = [stages[digest].spec for digest in with_sources(stages, digests)]
     return {op for spec in specs if isinstance(spec, ProblemsSpec) for ops in spec.bands.values() for op in ops}
 
 
+def calibrated_bands(stages: Stages, model: str) -> list[str]:
+    """The calibrated bands that a model, and those that it descends from, were trained on."""
+    specs = [stages[digest].spec for digest in with_sources(stages, training_sets(stages, model))]
+    return list(dict.fromkeys(band for spec in specs if isinstance(spec, ProblemsSpec) for band in spec.calibrated))
+
+
 def training_sets_by_arm(stages: Stages, rows: list[ReportArm], used: Iterable[str]) -> dict[str, list[str]]:
     """Per arm the problem sets that it was trained on at any seed, in a study with sets whose specs do not give the ops of their
-    rows: files, and sets made of others. Else nothing."""
-    if all(
-        isinstance(stages[digest].spec, ProblemsSpec) for digest in used if table.KINDS[stages[digest].kind].makes == "problems"
-    ):
+    rows: files, sets of calibrated bands, and sets made of others. Else nothing."""
+    specs = [stages[digest].spec for digest in used if table.KINDS[stages[digest].kind].makes == "problems"]
+    if all(isinstance(spec, ProblemsSpec) and not spec.calibrated for spec in specs):
         return {}
     found: dict[str, dict[str, None]] = {}
     for row in rows:

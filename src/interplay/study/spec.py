@@ -1,6 +1,7 @@
 """The study: the one file that a researcher edits; and the scale: models, budgets, band edges."""
 
 from collections import Counter
+from collections.abc import Iterator
 from functools import cache
 from typing import Annotated, Any, Literal, Union
 
@@ -10,11 +11,12 @@ from interplay.core.model import Count, Model, Natural, Share, Written, checked,
 from interplay.core.references import ByName
 from interplay.data.spec import DataSet, SetChange, Split, TokenizerSpec
 from interplay.data.steps.spec import Contamination
+from interplay.evaluate.spec import BandRules
 from interplay.kinds.study_keys import References, Settings
 from interplay.kinds.table import KINDS
-from interplay.report.claim_spec import Claim
+from interplay.report.claim_spec import Claim, Premise, Test
 from interplay.report.figure_spec import Figure, check_color
-from interplay.report.spec import Match, Table
+from interplay.report.spec import Match, Stopping, Table
 from interplay.tasks.spec import FamilyKeys, TaskKeys
 
 # The stages of a study, by kind, and what a scale may set for a kind. A stage has the keys of its kind's spec, the keys by which
@@ -143,6 +145,33 @@ class Decontaminate(Contamination):
     """Problem sets to compare with; null: those of the evaluations."""
 
 
+PINNED = "pinned_"
+"""Before the name of a calibrated band: the scale's ops of it."""
+
+
+class Calibrate(Model):
+    """Bands whose ops are chosen for each base, by a stage of kind `calibrate`, and not pinned by the scale. What reads such a
+    band depends on the calibration and learns the ops when it runs; each base has problems of its own. The scale's ops of a
+    calibrated band go on as `pinned_BAND`, which what the base itself is trained on must name, and which can have a column of
+    its own; rows that are not evaluated are labelled BAND, so that a base is the same in a study without calibration."""
+
+    arm: str
+    """The arm whose end is calibrated at each seed, for all arms: mostly the base."""
+    evaluate: str
+    """The evaluate stage that says how the prompts are sampled; its `data`, if any, is not read."""
+    bands: BandRules
+    """Band -> pass rates that its ops have, ends included, `edge: {strict_pass@1: [0.05, 0.5], strict_pass@32: [0.2, 1]}`. An op
+    is in every band whose rates it has; rates are first made non-increasing in op, so that noise leaves no gap in a band. Where
+    no op has them, the nearest one is trained on, and results leave it out (`lacking`)."""
+    ops: Annotated[list[Count], Field(min_length=2)] | None = None
+    """Candidates. Null: all from the least to the largest op of the scale's bands."""
+    prompts: Count = 100
+    """Held-out prompts of each candidate. They are of split validation, on which nothing is trained or judged then."""
+    lacking: Literal["not tested", "left out"] = "not tested"
+    """What becomes of a claim on a band that some base has not, since none of its ops fits the rule: not tested, or tested over
+    the other bases, which is then what it is about. Tables leave out such bases in either case, and say which."""
+
+
 class FitKeys(Settings):
     """What a study sets for its tokenizer, in addition to keys of its spec."""
 
@@ -222,6 +251,8 @@ class Study(Model):
     decontaminate: Decontaminate | None = None
     """Check the sets that stages are trained on for rows that are like those of the evaluations; {} takes every default, which
     refuses them."""
+    calibrate: Calibrate | None = None
+    """Choose the ops of bands for each base; null: all bands are the scale's."""
     stages: dict[str, StageKeys]
     """Name -> {kind, data, run, ...keys of the kind's spec}."""
     arms: dict[str, Arm]
@@ -241,6 +272,10 @@ class Study(Model):
     """The figure that the page shows right below its claims. Empty: the first of `figures` that is drawn."""
     claims: list[Claim] = []
     """What is asserted, each with its test."""
+    stopping: Stopping | None = None
+    """When claims are judged while `interplay settle` adds replicates; null: once, with all of them."""
+    exploratory: bool = False
+    """Whether all claims are: asserted without the power to show them. It changes no stage."""
     scales: dict[str, ScaleChange] = {}
     """Name of a scale -> what this study needs otherwise there: sizes, surface and settings, never the question."""
 
@@ -248,6 +283,16 @@ class Study(Model):
     @classmethod
     def _one_or_many(cls, value: Any) -> Any:
         return [value] if isinstance(value, dict) else value
+
+    def premises(self) -> Iterator[tuple[tuple[str | int, ...], Premise, Test]]:
+        """The premises of claims and of fights, each with its keys and what it is a premise of."""
+        for number, claim in enumerate(self.claims):
+            for at, premise in enumerate(claim.requires):
+                yield ("claims", number, "requires", at), premise, claim.test
+        for name, table in self.tables.items():
+            if table.contrast is not None and table.fight is not None:
+                for at, premise in enumerate(table.contrast.requires):
+                    yield ("tables", name, "contrast", "requires", at), premise, table.fight
 
     @field_validator("scales", mode="after")
     @classmethod
@@ -278,7 +323,7 @@ class Scale(Model):
     tasks: FamilyKeys = {}
     """Name of a family -> keys of its task; the study's override them."""
     bands: dict[str, Annotated[list[Count], Field(min_length=1)]]
-    """Ops of each band; `interplay calibrate` pins all but id from the base alone."""
+    """Ops of each band: pinned, but for those that a study calibrates."""
     sizes: dict[Split, Count]
     """Problems per band of each split."""
     per_op: dict[Split, Count] = {}
@@ -289,3 +334,32 @@ class Scale(Model):
     """Per kind: keys of its spec, and `run`. `dtype: int8` does not hold in studies with a stage of kind `source`."""
     pilot: Pilot | None = None
     """What a pilot measured at this scale, for the power that `interplay plan` prints; it changes no stage."""
+
+    def changed(self, change: ScaleChange | None) -> "Scale":
+        """The scale as a study changes it."""
+        if change is None:
+            return self
+        nested = {
+            name: {key: {**old.get(key, {}), **new.get(key, {})} for key in {**old, **new}}
+            for name, old, new in (("tasks", self.tasks, change.tasks), ("kinds", self.kinds, change.kinds))
+        }
+        return self.model_copy(
+            update={
+                **nested,
+                "bands": {**self.bands, **change.bands},
+                "sizes": {**self.sizes, **change.sizes},
+                "per_op": {**{split: n for split, n in self.per_op.items() if split not in change.sizes}, **change.per_op},
+                "seeds": change.seeds or self.seeds,
+                "pilot": change.pilot or self.pilot,
+            }
+        )
+
+    def with_candidates(self, calibrate: Calibrate | None) -> "Scale":
+        """The scale of a study that calibrates bands: these have all ops that they may turn out to have, and its own ops of them
+        go on as pinned."""
+        if calibrate is None:
+            return self
+        known = sorted(op for ops in self.bands.values() for op in ops)
+        candidates = dict.fromkeys(calibrate.bands, calibrate.ops or [*range(known[0], known[-1] + 1)])
+        pinned = {f"{PINNED}{band}" if band in candidates else band: ops for band, ops in self.bands.items()}
+        return self.model_copy(update={"bands": {**pinned, **candidates}})

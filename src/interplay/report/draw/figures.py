@@ -17,9 +17,9 @@ from matplotlib.figure import Figure as Canvas
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, NullFormatter
 
+from interplay.core import metrics
 from interplay.report.draw import axes, curves, style
 from interplay.report.figure_spec import SPENT, Figure
-from interplay.report.inspect import chain
 from interplay.report.metric_spec import ERROR, SHARE, measure_of
 from interplay.report.stats import estimate, frame
 from interplay.report.write import tables
@@ -132,7 +132,7 @@ def _band_title(results: frame.Results, band: str | None) -> str:
     if band is None:
         return "all test problems"
     numbers = results.spec.bands.get(band, [])
-    return f"{band} (op {chain.number_ranges(numbers)})" if numbers else band
+    return f"{band} (op {metrics.number_ranges(numbers)})" if numbers else band
 
 
 def _by_op(results: frame.Results, figure: Figure) -> tuple[Canvas | None, str]:

@@ -124,10 +124,9 @@ def _inputs(members: list[dict[str, Any]], behind: provenance.Provenance) -> str
 
 def _bands(spec: Mapping[str, Any]) -> str:
     """`edge: op 7, 8 (100 %)`."""
-    return "; ".join(
-        f"{band}: op {', '.join(sorted(ops, key=int))} ({100 * spec['shares'][band]:.4g} %)"
-        for band, ops in spec["bands"].items()
-    )
+    of = {band: f"op {', '.join(sorted(ops, key=int))}" for band, ops in spec["bands"].items()}
+    of |= {band: f"chosen from op {metrics.number_ranges(ops)}" for band, ops in spec.get("calibrated", {}).items()}
+    return "; ".join(f"{band}: {ops} ({100 * spec['shares'][band]:.4g} %)" for band, ops in of.items())
 
 
 def _overlaps(spec: ReportSpec, behind: provenance.Provenance, results: Path) -> tuple[dict[str, str], list[str]]:
@@ -167,7 +166,7 @@ def _arm(results: frame.Results, name: str) -> dict[str, Any]:
     rows = [item for item in results.spec.arms if item.arm == name]
     ops = frame.trained_ops(results, name)
     unknown = "it starts from a model that was made elsewhere" if frame.is_adopted(results, name) else "its data are not here"
-    trained = number_ranges(ops) if ops is not None else f"not known: {unknown}"
+    trained = metrics.number_ranges(ops) if ops is not None else f"not known: {unknown}"
     errors = _errors(results, list(dict.fromkeys(digest for row in rows for _, digest in sorted(row.evaluations.items()))))
     path = [(step, digest) for step, _, digest in provenance.path_steps(rows[0])]
     return {"name": name, "control": rows[0].control, "trained": trained, "steps": path, "errors": errors}
@@ -256,14 +255,3 @@ def _set_rows(digest: str, folders: Mapping[str, Path], keys_of: Callable[[str],
         origins.append(origin or f"{digest}:{index}")
         roots.append(keys_of(first).get(int(place), key) if first in folders else key)
     return _Rows(table["op"], table["key"], pd.Series(origins), pd.Series(roots))
-
-
-def number_ranges(numbers: list[int]) -> str:
-    """[2, 3, 4, 9] -> `2–4, 9`."""
-    runs: list[list[int]] = []
-    for number in sorted(numbers):
-        if runs and number == runs[-1][1] + 1:
-            runs[-1][1] = number
-        else:
-            runs.append([number, number])
-    return ", ".join(str(low) if low == high else f"{low}–{high}" for low, high in runs)

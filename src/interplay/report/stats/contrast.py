@@ -1,6 +1,8 @@
-"""Pairwise comparisons against a baseline with Holm's correction and a seed-noise floor, and claims judged by their intervals.
+"""Pairwise comparisons against a baseline, with Holm's correction and a seed-noise floor or as a fight with Dunnett's, and
+claims judged by their intervals.
 
-The noise floor is the difference between identical runs; a difference within it is *no information*."""
+The noise floor is the difference between identical runs; a difference within it is *no information*. A fight has one outcome,
+one variance for all arms and no floor (`intervals`)."""
 
 import itertools
 from collections.abc import Iterator, Mapping
@@ -9,11 +11,19 @@ from typing import NamedTuple
 import numpy as np
 
 from interplay.report import claim_spec
-from interplay.report.claim_spec import INDICATED, INDICATED_AGAINST, NO_INFORMATION, Claim, Premise, Test
+from interplay.report.claim_spec import (
+    EQUIVALENT,
+    INDICATED,
+    INDICATED_AGAINST,
+    NO_INFORMATION,
+    Claim,
+    Premise,
+    Test,
+)
 from interplay.report.figure_spec import readable
 from interplay.report.metric_spec import measure_of
 from interplay.report.spec import Contender, Contrast, Lineup
-from interplay.report.stats import budget, frame, notes
+from interplay.report.stats import budget, estimate, frame, notes
 from interplay.report.stats.estimate import Estimate, difference, estimate_json, p_value, recorded_estimate, value
 from interplay.report.stats.intervals import LEVEL, holm_adjusted
 from interplay.report.write.tables import Cell, Grid, baseline_score, expand_columns
@@ -66,7 +76,8 @@ class ComparisonRow(NamedTuple):
     p: float
     adjusted: float
     verdict: str
-    """better, worse (of fewer than three bases with HERE), no information, missing; COMPARED of that one."""
+    """better, worse, in a fight equivalent (of fewer than three bases with HERE) or not tested, no information, missing; COMPARED
+    of that one."""
 
 
 class ComparisonBlock(NamedTuple):
@@ -91,6 +102,11 @@ class Comparison(NamedTuple):
     labels: Mapping[str, str] = {}
     """Contender -> what it is called, where it has a label."""
 
+    @property
+    def fight(self) -> bool:
+        """Whether one outcome is judged, without a noise floor."""
+        return self.contrast.correction == "dunnett"
+
     def label(self, name: str) -> str:
         """What a contender is called."""
         return self.labels.get(name) or readable(name)
@@ -104,6 +120,12 @@ def compare_arms(results: frame.Results, name: str) -> Comparison:
     chosen = [_choose(results, contrast, one, table.cells[0]) for one in lineup.contenders]
     columns = expand_columns(results, table.columns)
     blocks = [_block(results, lineup, chosen, *pair) for pair in itertools.product(columns, dict.fromkeys(table.cells))]
+    labels = {name: one.label for name, one in results.spec.shown.items()}
+    caveats = notes.caveats_of(results, [one.arm for one in chosen])
+    if table.fight:
+        fought, failed = _fight(results, contrast, table.fight, blocks[0])
+        untested = tuple(f"Not tested: {reason}." for reason in failed)
+        return Comparison(contrast, lineup, [fought], len(chosen) - 1, (*untested, *caveats), labels)
     raw = np.array([row.p for block in blocks for row in block.rows])
     tested = ~np.isnan(raw)
     adjusted = raw.copy()
@@ -111,8 +133,6 @@ def compare_arms(results: frame.Results, name: str) -> Comparison:
         adjusted[tested] = holm_adjusted(raw[tested])
     numbers = iter(adjusted.tolist())
     judged = [block._replace(rows=[_judged(row, next(numbers), block.floor) for row in block.rows]) for block in blocks]
-    labels = {name: one.label for name, one in results.spec.shown.items()}
-    caveats = notes.caveats_of(results, [one.arm for one in chosen])
     return Comparison(contrast, lineup, judged, int(tested.sum()), caveats, labels)
 
 
@@ -191,12 +211,39 @@ def _pooled(results: frame.Results, twins: dict[str, str], column: str, metric: 
     return float(np.sqrt(squares / freedom)), freedom + len(several)
 
 
+def _fight(results: frame.Results, contrast: Contrast, test: Test, block: ComparisonBlock) -> tuple[ComparisonBlock, list[str]]:
+    """The block with pooled variances and Dunnett's p-values, and why it, or a contender, is not tested."""
+    against, *rows = block.rows
+    failed = [reason for one in contrast.requires if (reason := _unmet(results, test, one))]
+    arms = [row.chosen.arm for row in rows if row.verdict != "missing"]
+    found = estimate.fight_estimates(results, arms, against.chosen.arm, block.column, block.metric, len(rows))
+    judged, said = [against], list(failed)
+    for row in rows:
+        gap = found.get(row.chosen.arm)
+        if gap is None or gap.spread is None:
+            judged.append(row._replace(verdict="missing"))
+            continue
+        alone, adjusted = gap.spread._replace(family=1).p_value(), gap.spread.p_value()
+        idle = [] if failed else [reason for reason in _unmoved(results, row.chosen.arm, against.chosen.arm) if reason]
+        said += idle
+        tied = contrast.margin is not None and -contrast.margin <= gap.low and gap.high <= contrast.margin
+        word = EQUIVALENT if tied else NO_INFORMATION if adjusted >= LEVEL else "better" if gap.value > 0 else "worse"
+        here = HERE if word != NO_INFORMATION and lacks_bases(gap) else ""
+        verdict = claim_spec.NOT_TESTED if failed or idle else word + here
+        judged.append(row._replace(gap=gap, p=alone, adjusted=adjusted, verdict=verdict))
+    spreads = [one.gap.spread for one in judged[1:] if one.gap.spread]
+    spread = max(spreads, key=lambda of: of.pooled, default=None)
+    runs = (len(arms) + 1) * spread.replicates if spread else 0
+    deviation = float(np.sqrt(spread.between * spread.replicates / 2)) if spread and spread.replicates > 1 else np.nan
+    return block._replace(rows=judged, floor=NoiseFloor("", "", Estimate(), deviation, runs)), said
+
+
 def leading_rows(block: ComparisonBlock) -> set[str]:
     """Names of the rows that are best as far as the tests show: those that are better than the baseline, else the baseline and
     those that are not worse, if some row is."""
     verdicts = {row.chosen.name: row.verdict for row in block.rows}
     better = {name for name, verdict in verdicts.items() if verdict == "better"}
-    not_worse = {name for name, verdict in verdicts.items() if verdict not in ("worse", "missing")}
+    not_worse = {name for name, verdict in verdicts.items() if verdict not in ("worse", "missing", claim_spec.NOT_TESTED)}
     return better or (not_worse if "worse" in verdicts.values() else set())
 
 
@@ -219,10 +266,6 @@ def comparison_grid(made: Comparison) -> Grid:
 # Claims, judged by the interval of their estimate.
 
 
-LEAST_BASES = 3
-"""Below it a verdict is at most indicated."""
-
-
 class JudgedClaim(NamedTuple):
     """A claim, its verdict (`Claim.word`, or indicated, indicated against, not tested, not judged), the reason in words, and its
     estimate."""
@@ -233,13 +276,23 @@ class JudgedClaim(NamedTuple):
     estimate: Estimate
     caveat: str = ""
     """A caveat on the verdict."""
+    changed: tuple[str, ...] = ()
+    """What of the claim differs from what was registered."""
 
 
 def judge_claim(results: frame.Results, claim: Claim) -> JudgedClaim:
+    """The verdict of `judge_once`, and what of the claim was changed after it was registered."""
+    return judge_once(results, claim)._replace(changed=results.spec.changes_of(claim))
+
+
+def judge_once(results: frame.Results, claim: Claim) -> JudgedClaim:
     """Judge one claim by where its 95 % interval lies, over three bases at least: over fewer it is indicated at most. Not tested
     where a premise fails; not judged where results are missing, or its arms differ in a budget that they were to share."""
     test = claim.test
     found = estimate_of(results, test, test.metric, test.arm, test.against)
+    lacking = notes.lacking_bands(results, [test.arm, *([test.against] if test.against else [])], test.band)
+    if lacking and (results.spec.lacking == "not tested" or not found.seeds):
+        return JudgedClaim(claim, claim_spec.NOT_TESTED, lacking, found)
     if found.missing:
         return JudgedClaim(claim, claim_spec.NOT_JUDGED, f"missing: {'; '.join(found.missing)}", found)
     if obstacle := budget.budget_obstacle(results, test):
@@ -247,10 +300,10 @@ def judge_claim(results: frame.Results, claim: Claim) -> JudgedClaim:
     if failed := [said for said in _failed_premises(results, claim) if said]:
         return JudgedClaim(claim, claim_spec.NOT_TESTED, "; ".join(failed), found)
     word = claim.word(found.low, found.high)
-    reason = f"{REASONS[word]}, for {found.over}"
+    reason = f"{REASONS[word]}, for {found.over}{f', of bases that have the band; {lacking}' if lacking else ''}"
     if lacks_bases(found):
         word = INDICATED if word in claim_spec.FOR else INDICATED_AGAINST if word in claim_spec.AGAINST else word
-        reason += f", and a verdict needs {LEAST_BASES} bases"
+        reason += f", and a verdict needs {claim_spec.LEAST_BASES} bases"
     caveat = notes.same_weights_note(results, test.arm, test.against) if test.against else ""
     return JudgedClaim(claim, word, reason, found, caveat)
 
@@ -276,7 +329,7 @@ def estimate_of(results: frame.Results, test: Test, metric: str, arm: str, again
 
 def lacks_bases(found: Estimate) -> bool:
     """Whether there are results of too few bases for a verdict."""
-    return bool(found.seeds) and found.bases < LEAST_BASES and not found.missing
+    return bool(found.seeds) and found.bases < claim_spec.LEAST_BASES and not found.missing
 
 
 def claims_json(judged: list[JudgedClaim]) -> list[dict]:
@@ -290,6 +343,9 @@ def claims_json(judged: list[JudgedClaim]) -> list[dict]:
             "verdict": item.verdict,
             "reason": item.reason,
             **({"caveat": item.caveat} if item.caveat else {}),
+            **({"changed": list(item.changed)} if item.changed else {}),
+            **({"exploratory": True} if item.claim.exploratory else {}),
+            **({"forecast": item.claim.forecast.model_dump(mode="json", exclude_none=True)} if item.claim.forecast else {}),
             "estimate": estimate_json(item.estimate),
         }
         for item in judged
@@ -301,12 +357,16 @@ def claims_json(judged: list[JudgedClaim]) -> list[dict]:
 
 def _failed_premises(results: frame.Results, claim: Claim) -> Iterator[str]:
     """Why the claim is not tested: whether the arm under test acted, and its premises; empty for what holds."""
-    test = claim.test
-    yield _idle(results, test.arm)
-    if test.against is not None and notes.same_weights(results, test.arm, test.against) == frame.seeds(results.spec, test.arm):
-        yield notes.same_weights_note(results, test.arm, test.against)
+    yield from _unmoved(results, claim.test.arm, claim.test.against)
     for premise in claim.requires:
-        yield _idle(results, premise.acts) if premise.acts else _unmet(results, claim, premise)
+        yield _unmet(results, claim.test, premise)
+
+
+def _unmoved(results: frame.Results, arm: str, against: str | None) -> Iterator[str]:
+    """That an arm left its weights as they were, or ended with those of what it is compared with; empty where it acted."""
+    yield _idle(results, arm)
+    if against is not None and notes.same_weights(results, arm, against) == frame.seeds(results.spec, arm):
+        yield notes.same_weights_note(results, arm, against)
 
 
 def _idle(results: frame.Results, arm: str) -> str:
@@ -314,10 +374,12 @@ def _idle(results: frame.Results, arm: str) -> str:
     return f"{arm} did not act: {', '.join(stages)} left the weights as they were" if stages else ""
 
 
-def _unmet(results: frame.Results, claim: Claim, premise: Premise) -> str:
+def _unmet(results: frame.Results, test: Test, premise: Premise) -> str:
+    """Why a premise fails; empty where it holds."""
     of = premise.of
-    assert of is not None
-    metric, band = of.value or claim.test.metric, of.band or claim.test.band
+    if of is None:
+        return _idle(results, str(premise.acts))
+    metric, band = of.value or test.metric, of.band or test.band
     against = of.against if isinstance(of, claim_spec.Improves) else None
     found = difference(results, of.arm, against, band, metric) if against else value(results, of.arm, band, metric)
     measure = measure_of(metric)

@@ -9,7 +9,8 @@ import pandas as pd
 from interplay.core import artifact, model
 from interplay.core.metrics import round_significant
 from interplay.report.metric_spec import logged_measure, measure_of, metric_row
-from interplay.report.stats.frame import Key, Results, num_relevant, of_column, prompt_scores, seeds, unavailable
+from interplay.report.stats import intervals
+from interplay.report.stats.frame import Key, Results, lacked_band, num_relevant, of_column, prompt_scores, seeds, unavailable
 from interplay.report.stats.intervals import Spread, Support, crossed_spread, nested_spread
 
 MOST_NAMES = 4
@@ -96,7 +97,7 @@ def _kept(results: Results, key: Key, estimate: Callable[[], Estimate]) -> Estim
 def _value(results: Results, arm: str, column: str | None, metric: str) -> Estimate:
     parts: dict[int, _Part] = {}
     missing = absent_arm(results, arm)
-    for seed in seeds(results.spec, arm):
+    for seed in _replicated(results, [arm], column, missing):
         rows = _rows(results, arm, seed, column, metric)
         if isinstance(rows, str):
             missing.append(rows)
@@ -134,6 +135,34 @@ def paired_estimate(
     return found if np.isnan(found.deviation) or found.spread is None else found._replace(detectable=found.spread.detectable)
 
 
+def fight_estimates(
+    results: Results, arms: Sequence[str], against: str, column: str, metric: str, family: int
+) -> dict[str, Estimate]:
+    """`difference` of each contender to one control, with variances pooled over contenders and intervals that hold together for a
+    family of so many (`intervals.pooled_spreads`). What is missing at some seed is not pooled."""
+    found = {arm: difference(results, arm, against, column, metric) for arm in arms}
+    parts = {arm: _pairs(results, arm, against, column, metric, _change(metric))[0] for arm in arms if not found[arm].missing}
+    every = [part for of in parts.values() for part in of.values()]
+    crossed = len({(part.data, len(part.scores)) for part in every}) == 1
+    scores = {arm: _replicates(of.values(), crossed)[1] for arm, of in parts.items()}
+    if len({len(of) for of in scores.values()}) > 1:  # such as one that shares a base with the control: each keeps its own
+        spreads = [crossed_spread(np.array(of)) if crossed else nested_spread(of) for of in scores.values()]
+    elif crossed:
+        least = min(part.telling for part in every)
+        spreads = intervals.pooled_spreads(np.array(list(scores.values())), family, least)
+    else:
+        means = np.array([[[one.mean()] for one in of] for of in scores.values()])
+        spreads = intervals.pooled_spreads(means, family) if scores else []
+        spreads = [one._replace(prompts=sum(map(len, scores[arm]))) for arm, one in zip(scores, spreads, strict=True)]
+    support = measure_of(metric).support_of_differences
+    for arm, spread in zip(scores, spreads, strict=True):
+        spread = spread._replace(family=family)
+        low, high = spread.interval(support)
+        detectable = spread.detectable if spread.replicates > 1 else np.nan
+        found[arm] = found[arm]._replace(low=low, high=high, detectable=detectable, spread=spread)
+    return found
+
+
 def p_value(found: Estimate) -> float:
     """Two-sided p-value of "the difference is 0", with the target of its interval. NaN where there is no difference."""
     return float("nan") if found.spread is None else found.spread.p_value()
@@ -145,7 +174,7 @@ def _pairs(
     """Seed -> differences prompt by prompt; and why some are not there."""
     parts: dict[int, _Part] = {}
     missing = absent_arm(results, arm)
-    for seed in seeds(results.spec, arm):
+    for seed in _replicated(results, [arm, against], column, missing):
         one, other = _rows(results, arm, seed, column, metric), _rows(results, against, seed, column, metric)
         gaps = [rows for rows in (one, other) if isinstance(rows, str)]
         if isinstance(one, str) or isinstance(other, str):
@@ -158,6 +187,15 @@ def _pairs(
             scores, bases = of(one.prompts, other.prompts), (one.base, other.base)
             parts[seed] = _Part(scores, (one.digest, other.digest), least, bearing, bases, one.data)
     return parts, missing
+
+
+def _replicated(results: Results, arms: list[str], column: str | None, missing: list[str]) -> list[int]:
+    """The seeds of the first arm, without those of bases that lack a calibrated band; where all do, that is what is missing."""
+    planned = seeds(results.spec, arms[0])
+    lacking = {seed: band for seed in planned for arm in arms if (band := lacked_band(results, arm, seed, column))}
+    if planned and len(lacking) == len(planned):
+        missing.append(f"no base has the band {next(iter(lacking.values()))}")
+    return [seed for seed in planned if seed not in lacking]
 
 
 def absent_arm(results: Results, arm: str) -> list[str]:
@@ -292,7 +330,7 @@ def recorded_estimate(results: Results, stage: str, key: str, arm: str, against:
     seed, with Student's interval; where all seeds share one base over its runs. One run for all seeds has no interval."""
     parts: dict[int, _Part] = {}
     missing = absent_arm(results, arm)
-    for seed in seeds(results.spec, arm):
+    for seed in _replicated(results, [arm] if against is None else [arm, against], None, missing):
         of_seed = [_of(results, stage, key, one, seed) for one in (arm, against) if one is not None]
         there = [one for one in of_seed if not isinstance(one, str)]
         missing += [one for one in of_seed if isinstance(one, str)]

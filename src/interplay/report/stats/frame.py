@@ -240,8 +240,19 @@ def step_of(results: Results, row: ReportArm, rung: ReportRung) -> int | None:
 
 def bands(results: Results) -> list[str]:
     """Bands that some evaluation holds, easiest first."""
-    found = {str(band) for table in results.prompts.values() for band in table["band"].unique()}
-    return sorted(found, key=lambda band: (min(results.spec.bands.get(band) or [0]), band))
+    least: dict[str, int] = {}
+    for table in results.prompts.values():
+        for band, op in table.groupby("band", observed=True)["op"].min().items():
+            least[str(band)] = min(int(op), least.get(str(band), int(op)))
+    return sorted(least, key=lambda band: (min(results.spec.bands.get(band) or [least[band]]), band))
+
+
+def lacked_band(results: Results, arm: str, seed: int, column: str | None) -> str:
+    """The calibrated band, if any, that the base of an arm at a seed has not, though the column is that band, or the arm was
+    trained on it: the nearest op took its place. Such a replicate says nothing of the band and is left out."""
+    row = next((row for row in results.spec.arms if row.arm == arm and row.seed == seed and row.calibration), None)
+    lacking = results.records.get(row.calibration, {}).get("metrics", {}).get("lacking", []) if row else []
+    return next((band for band in lacking if row and (band == column or band in row.calibrated)), "")
 
 
 def trained_ops(results: Results, arm: str) -> list[int] | None:

@@ -2,14 +2,19 @@
 
 The target of an estimate over replicates is the mean over any replicate of the recipe and any prompt of the distribution: score
 of replicate i on prompt j = mean + a_i + b_j + e_ij, all three random (two-way crossed random effects; Cornfield and Tukey,
-Annals of Mathematical Statistics 27, 1956)."""
+Annals of Mathematical Statistics 27, 1956).
+
+A fight compares k contenders with one control on the same replicates: score of arm a = mean_a + r_i + p_j + (rp)_ij + (ar)_ai +
+(ap)_aj + e_aij, with one variance of (ar), of (ap) and of e for all arms. Differences to the control drop what arms share, have
+equal variances, estimated with k (R - 1) and k (P - 1) degrees of freedom, and correlate at 1/2, so that the quantiles are
+Dunnett's (Journal of the American Statistical Association 50, 1955; blocks: Hsu, Multiple Comparisons, 1996, chapter 7)."""
 
 import functools
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from scipy import optimize, stats
+from scipy import optimize, special, stats
 
 LEVEL = 0.05
 POWER = 0.8
@@ -30,6 +35,10 @@ class Spread(NamedTuple):
     """Variance of the mean that replicates add, estimated with replicates - 1 degrees of freedom; 0 of one replicate."""
     within: float
     """What prompts add to it, with prompts - 1."""
+    pooled: int = 1
+    """Differences to one control that share both variances, which have as many times the degrees of freedom."""
+    family: int = 1
+    """Differences whose error rate is held together: the quantiles are those of the largest of so many."""
 
     @property
     def error(self) -> float:
@@ -39,7 +48,7 @@ class Spread(NamedTuple):
     @property
     def freedom(self) -> float:
         """Degrees of freedom of the standard error (Satterthwaite, Biometrics Bulletin 2, 1946)."""
-        parts = [(self.between, self.replicates - 1), (self.within, self.prompts - 1)]
+        parts = [(self.between, self.pooled * (self.replicates - 1)), (self.within, self.pooled * (self.prompts - 1))]
         weight = sum(part**2 / free for part, free in parts if free > 0 and part > 0)
         return float((self.between + self.within) ** 2 / weight) if weight > 0 else 0.0
 
@@ -47,30 +56,32 @@ class Spread(NamedTuple):
     def half(self) -> float:
         """Half the width of the t interval, which is never narrower than Student's over the replicates alone: with three, their
         spread comes out too small by chance often enough that coverage would be 92 % (bench/coverage.py)."""
-        return max(t_quantile(free) * error for error, free in self._pairs())
+        return max(t_quantile(free, self.family) * error for error, free in self._pairs())
 
     @property
     def detectable(self) -> float:
         """Minimum detectable effect: the true mean that the test finds with 80 % power. It is shift * standard error, where P(T >
         t_crit) = 0.8 for T noncentral t with noncentrality `shift`. (A rejection on the wrong side then has a chance below 1e-6
         and is left out.)"""
-        return max(_noncentrality(free) * error for error, free in self._pairs())
+        return max(_noncentrality(free, self.family) * error for error, free in self._pairs())
 
     def power(self, distance: float) -> float:
         """Probability that the t interval leaves out a threshold from which the true mean is `distance` away."""
-        return float(min(stats.nct.sf(t_quantile(free), free, abs(distance) / error) for error, free in self._pairs()))
+        shifts = [(t_quantile(free, self.family), free, abs(distance) / error) for error, free in self._pairs()]
+        return float(min(stats.nct.sf(*shift) for shift in shifts))
 
     def p_value(self) -> float:
-        """Two-sided p-value of "the mean is 0", below 5 % where the t interval leaves 0 out. Where all scores agree, the level at
-        which the bound of `interval` reaches 0: 2 (1 + |v|)^-P, at most 1."""
+        """Two-sided p-value of "the mean is 0", adjusted for the family, below 5 % where the t interval leaves 0 out. Where all
+        scores agree, the level at which the bound of `interval` reaches 0: 2 (1 + |v|)^-P times the family, at most 1."""
         if self.error == 0:
-            return float(min(1.0, 2 * (1 + abs(self.mean)) ** -self.prompts))
-        return float(max(2 * stats.t.sf(abs(self.mean) / error, free) for error, free in self._pairs()))
+            return float(min(1.0, 2 * self.family * (1 + abs(self.mean)) ** -self.prompts))
+        return float(max(largest_exceeds(abs(self.mean) / error, free, self.family) for error, free in self._pairs()))
 
     def _pairs(self) -> list[tuple[float, float]]:
         """(Standard error, degrees of freedom): of all, and of the replicates alone."""
-        pairs = [(self.error, self.freedom), (float(np.sqrt(self.between)), self.replicates - 1.0)]
-        return [(error, round(free, 1)) for error, free in pairs if free > 0 and error > 0] or [(0.0, 1.0)]
+        pairs = [(self.error, self.freedom), (float(np.sqrt(self.between)), self.pooled * (self.replicates - 1.0))]
+        digits = 1 if self.family == 1 or self.freedom < 20 else 0
+        return [(error, round(free, digits)) for error, free in pairs if free > 0 and error > 0] or [(0.0, 1.0)]
 
     def of(self, replicates: int) -> "Spread":
         """The same with another number of replicates."""
@@ -88,7 +99,7 @@ class Spread(NamedTuple):
         if self.error == 0:
             if not np.isfinite(support).all():
                 return np.nan, np.nan
-            unseen = 1 - (LEVEL / 2) ** (1 / self.prompts)
+            unseen = 1 - (LEVEL / 2 / self.family) ** (1 / self.prompts)
             return (1 - unseen) * self.mean + unseen * support[0], (1 - unseen) * self.mean + unseen * support[1]
         if support == (0.0, 1.0) and 0 < self.mean < 1:
             draws = self.mean * (1 - self.mean) * (stats.norm.ppf(1 - LEVEL / 2) / self.half) ** 2
@@ -127,10 +138,69 @@ def nested_spread(scores: Sequence[np.ndarray]) -> Spread:
     return Spread(float(means.mean()), len(means), sum(map(len, scores)), between, 0.0)
 
 
+def pooled_spreads(gaps: np.ndarray, family: int, bearing: int | None = None) -> list[Spread]:
+    """Of differences (k, R, P) of k contenders to one control on R replicates and P prompts, with common variances. A contender
+    whose replicates vary more than the others' (F test at 5 % / k) keeps its own."""
+    wild = _wild(gaps.mean(2))
+    rest = iter(_with_one_variance(gaps[~wild], bearing))
+    own = [crossed_spread(of, bearing) if alone else next(rest) for of, alone in zip(gaps, wild, strict=True)]
+    return [one._replace(family=family) for one in own]
+
+
+def _with_one_variance(gaps: np.ndarray, bearing: int | None) -> list[Spread]:
+    count, replicates, prompts = gaps.shape
+    scores = np.concatenate([np.zeros((1, replicates, prompts)), gaps])
+    scores = scores - scores.mean(0)  # what the arms share
+    rows, columns, mean = scores.mean(2), scores.mean(1), scores.mean((1, 2))
+    between = within = 0.0
+    if replicates > 1 and np.ptp(rows - mean[:, None]) > AGREE:
+        between = 2 * float(((rows - mean[:, None]) ** 2).sum()) / (count * (replicates - 1) * replicates)
+    if prompts > 1 and np.ptp(columns - mean[:, None]) > AGREE:
+        residual = scores - rows[:, :, None] - columns[:, None] + mean[:, None, None]
+        noise = 2 * float((residual**2).sum()) / (count * max(1, replicates - 1) * (prompts - 1) * replicates * prompts)
+        within = 2 * float(((columns - mean[:, None]) ** 2).sum()) / (count * (prompts - 1) * prompts)
+        within = max(0.0, within - min(noise, between))
+    least = prompts if bearing is None else bearing
+    return [Spread(float(of.mean()), replicates, least, between, within, count) for of in gaps]
+
+
+def _wild(means: np.ndarray) -> np.ndarray:
+    """Which of k contenders, by their differences (k, R) to the control, vary more over replicates than the rest do."""
+    count, replicates = means.shape
+    if min(replicates, count) < 3:
+        return np.zeros(count, bool)
+    own = means.var(1, ddof=1)
+    limit = float(stats.f.ppf(1 - LEVEL / count, replicates - 1, (count - 1) * (replicates - 1)))
+    return np.asarray(own > limit * (own.sum() - own) / (count - 1))
+
+
 @functools.cache
-def t_quantile(freedom: float) -> float:
-    """Of the two-sided 95 % interval."""
-    return float(stats.t.ppf(1 - LEVEL / 2, freedom))
+def t_quantile(freedom: float, family: int = 1) -> float:
+    """Of the two-sided 95 % interval; of a family that which all of its t hold together with 95 % (Dunnett's)."""
+    single = float(stats.t.ppf(1 - LEVEL / 2, freedom))
+    if family == 1:
+        return single
+    return float(optimize.brentq(lambda at: largest_exceeds(at, freedom, family) - LEVEL, single, 2 * single + family))
+
+
+def largest_exceeds(at: float, freedom: float, family: int) -> float:
+    """P(max |T_a| > at) of `family` t that correlate at 1/2, as differences of equally many to one control do: the integral over
+    the control's normal z and the scale s of [Phi(z + sqrt(2) at s) - Phi(z - sqrt(2) at s)]^family."""
+    if family == 1:
+        return float(2 * stats.t.sf(at, freedom))
+    low, high = np.sqrt(stats.chi2.ppf([1e-13, 1 - 1e-13], freedom) / freedom)
+    (nodes, weights), (z, of) = _nodes()
+    scale = (high - low) / 2 * nodes + (high + low) / 2
+    density = weights * (high - low) / 2 * 2 * freedom * scale * stats.chi2.pdf(freedom * scale**2, freedom)
+    reach = np.sqrt(2) * at * scale[:, None]
+    inside = (special.ndtr(z + reach) - special.ndtr(z - reach)) ** family @ of / of.sum()
+    return float(min(1.0, max(0.0, 1 - density @ inside)))
+
+
+@functools.cache
+def _nodes() -> tuple[tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]:
+    """Of both integrals, which are exact to 1e-7 with them."""
+    return np.polynomial.legendre.leggauss(64), np.polynomial.hermite_e.hermegauss(48)
 
 
 def t_interval(values: np.ndarray, support: Support) -> tuple[float, float]:
@@ -161,6 +231,6 @@ def minimum_detectable_of(half: float, pairs: int) -> float:
 
 
 @functools.cache
-def _noncentrality(freedom: float) -> float:
-    critical = t_quantile(freedom)
+def _noncentrality(freedom: float, family: int = 1) -> float:
+    critical = t_quantile(freedom, family)
     return float(optimize.brentq(lambda shift: stats.nct.sf(critical, freedom, shift) - POWER, 0.0, 4 * critical))

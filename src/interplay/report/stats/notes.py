@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from interplay.core import artifact, model
+from interplay.core.metrics import number_ranges
 from interplay.report.spec import ReportArm, ReportStage
-from interplay.report.stats.frame import Results
+from interplay.report.stats.frame import Results, lacked_band
 from interplay.study.plan import Plan
 
 # What a reader of a table must know before its differences: who sampled it, and where training changed nothing.
@@ -19,7 +20,43 @@ from interplay.study.plan import Plan
 def caveats_of(results: Results, arms: Iterable[str]) -> tuple[str, ...]:
     """Lines on these arms; none where there is no caveat."""
     chosen = list(arms)
-    return (*idle_notes(results, chosen), *sampling_notes(results, chosen), *numerics_notes(results, chosen))
+    said = (*idle_notes(results, chosen), *sampling_notes(results, chosen), *numerics_notes(results, chosen))
+    return (*calibration_notes(results, chosen), *said)
+
+
+# Bands that were chosen for each base: which ops they are, and which bases have none.
+
+
+def calibration_notes(results: Results, arms: list[str]) -> tuple[str, ...]:
+    """A line on each calibrated band of these arms: its ops, and at which seeds; and on those that are pinned."""
+    found: dict[str, dict[str, dict[int, None]]] = {}
+    for row in [row for row in results.spec.arms if row.arm in arms and row.calibration in results.records]:
+        chosen = results.records[row.calibration]["metrics"]
+        for band, ops in chosen["bands"].items():
+            said = "no op, left out" if band in chosen["lacking"] else f"op {number_ranges(ops)}"
+            found.setdefault(band, {}).setdefault(said, {})[row.seed] = None
+    lines = [
+        f"{band}, chosen for each base on held-out prompts: {'; '.join(f'{ops} ({_seeds([*at])})' for ops, at in by.items())}."
+        for band, by in found.items()
+    ]
+    pinned = {band: ops for band, ops in results.spec.bands.items() if ops} if found else {}
+    return (*lines, *(f"{band}, the same for every base: op {number_ranges(ops)}." for band, ops in pinned.items()))
+
+
+def lacking_bands(results: Results, arms: list[str], column: str) -> str:
+    """`the bases of seeds 1, 3 have no edge: no candidate op has strict_pass@1 in [0.05, 0.5]`; empty where all bases have the
+    bands that the column and the arms are about."""
+    rows = [row for row in results.spec.arms if row.arm in arms]
+    lacking: dict[str, dict[int, str]] = {}
+    for row in rows:
+        if band := lacked_band(results, row.arm, row.seed, column):
+            lacking.setdefault(band, {})[row.seed] = row.calibration
+    said = []
+    for band, at in lacking.items():
+        rule = results.records[next(iter(at.values()))]["spec"]["bands"][band]
+        needed = " and ".join(f"{name} in {ends}" for name, ends in rule.items())
+        said.append(f"no {band} at {_seeds(sorted(at))}: no candidate op has {needed}")
+    return "; ".join(said)
 
 
 # Sampling engines and precisions, reported where they differ within a table, since they alter samples.

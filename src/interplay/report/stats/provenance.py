@@ -117,7 +117,8 @@ def _planned_bands(digest: str, stages: Stages) -> dict[str, list[int]]:
         return {band: [] for band in [*(band for source in sources for band in _planned_bands(source, stages)), *named]}
     if stage["kind"] == "dataset":
         return {spec["band"]: []} if "band" in spec else {}
-    return {band: sorted(int(op) for op in ops) for band, ops in spec.get("bands", {}).items()}
+    known = {band: sorted(int(op) for op in ops) for band, ops in spec.get("bands", {}).items()}
+    return {**known, **{band: [] for band in spec.get("calibrated", {})}}
 
 
 # The page's list of stages: one entry for what differs only in its seed, as shards do; with settings, what was spent, state.

@@ -194,7 +194,7 @@ def contrast_float(name: str, made: contrast.Comparison) -> Float:
             dress = "best" if row.chosen.name in leading else ""
             gap = _interval(row.gap, block.metric, True) if row.gap.seeds else Cell("--")
             gap = gap._replace(dress=row.verdict if row.verdict in ("better", "worse") else "")
-            p = row.adjusted if made.contrast.correction == "holm" else row.p
+            p = row.p if made.contrast.correction == "none" else row.adjusted
             shown = "--" if math.isnan(p) else "$<$.01" if p < 0.01 else f"{p:.2f}"
             cells.append([Cell(value.value if row.estimate.seeds else "--", dress=dress), gap, Cell(shown)])
         columns = [measure_of(block.metric).unit, r"$\Delta$", "$p$"]
@@ -208,10 +208,13 @@ def _contrast_caption(made: contrast.Comparison) -> str:
     metrics = _listed(list(dict.fromkeys(tables.column_label("", block.metric) for block in made.blocks)))
     found = [row.gap for block in made.blocks for row in block.rows]
     said = [f"Comparison with {against} by {metrics}: value, difference $\\Delta$ in points, and $p$.", *_over(found)]
-    tests = f" (adjusted by Holm's method for {made.tests} comparisons)" if made.contrast.correction == "holm" else ""
+    method = made.contrast.correction.capitalize()
+    tests = f" (adjusted by {method}'s method for {made.tests} comparisons)" if method != "None" else ""
+    floor = "" if made.fight else ", and a difference beyond that of identical runs with other random streams"
+    how = "of the interval" if not made.fight else "with one variance for all arms, on the same bases"
     said.append(
-        f"$+$, $-$: better or worse than {against}: $p < 0.05$ in the t test of the interval{tests}, and a difference beyond "
-        "that of identical runs with other random streams. All else is no information."
+        f"$+$, $-$: better or worse than {against}: $p < 0.05$ in the t test {how}{tests}{floor}. All else is no information"
+        f"{' or equivalent' if made.fight else ''}."
     )
     if tune is not None:
         tries = len(made.lineup.contenders[0].tries)

@@ -14,6 +14,7 @@ import jinja2
 import markupsafe
 
 from interplay.core import artifact, execution, metrics as surroundings, model
+from interplay.report import claim_spec
 from interplay.report.draw import diagram
 from interplay.report.inspect import chain
 from interplay.report.metric_spec import measure_of
@@ -165,7 +166,8 @@ def _render(made: answers.Answer, of: provenance.Provenance, gaps: list[Gap]) ->
             caveats=(*notes.caveats_of(made.results, frame.arms(spec)), *provenance.two_contents(made.results.folders.values())),
             facts=_facts(made, of),
             claims=headline.forest_rows(made),
-            few=f"A verdict needs {contrast.LEAST_BASES} bases: list the stage of the base under seeds.vary." if few else "",
+            registration=answers.registration_lines(spec),
+            few=f"A verdict needs {claim_spec.LEAST_BASES} bases: list the stage of the base under seeds.vary." if few else "",
             key=key,
             worked=examples.worked_problem(made, *pair) if pair else None,
             next=headline.next_commands(made, pair, [(gap.label, gap.digest) for gap in gaps]),
@@ -318,6 +320,9 @@ VERDICTS = {
     "missing": "open",
     "better here": "open",
     "worse here": "open",
+    "equivalent": "yes",
+    "equivalent here": "open",
+    "not tested": "open",
 }
 """Verdict of a contrast -> class of its chip."""
 
@@ -342,7 +347,7 @@ def present_contrast(name: str, made: contrast.Comparison) -> dict[str, Any]:
     have provenance, and the class of its verdict."""
     blocks = [
         (
-            text.contrast_caption(block),
+            text.contrast_caption(made, block),
             [
                 (text.contrast_cells(made, block, row), _contrast_keys(name, made, block, row), VERDICTS.get(row.verdict, ""))
                 for row in block.rows
@@ -350,7 +355,8 @@ def present_contrast(name: str, made: contrast.Comparison) -> dict[str, Any]:
         )
         for block in made.blocks
     ]
-    title = f"{name.removesuffix(contrast.SUFFIX).replace('_', ' ')}: differences to {made.lineup.against}, with the noise floor"
+    what = "a fight" if made.fight else "with the noise floor"
+    title = f"{name.removesuffix(contrast.SUFFIX).replace('_', ' ')}: differences to {made.lineup.against}, {what}"
     heads, said = text.contrast_heads(made), text.contrast_notes(made)
     return {"name": name, "title": title, "heads": heads, "blocks": blocks, "notes": said}
 

@@ -6,6 +6,7 @@ import unicodedata
 import numpy as np
 import pandas as pd
 
+from interplay.core import model
 from interplay.report import metric_spec as metrics
 from interplay.report.spec import Figure
 from interplay.report.stats.contrast import COMPARED, Comparison, ComparisonBlock, ComparisonRow
@@ -249,8 +250,9 @@ def contrast_heads(made: Comparison) -> list[str]:
     """Names of the columns."""
     tune = made.contrast.tune
     chosen = [f"{tune.axis.rpartition('.')[2].replace('_', ' ')} (best on {column_label(tune.band)})"] if tune else []
-    adjusted = [f"p (Holm, of {made.tests})"] if made.contrast.correction == "holm" else []
-    return ["", *chosen, "value", f"− {made.label(made.lineup.against)}", "noise floor", "p", *adjusted, "verdict"]
+    floor = [] if made.fight else ["noise floor"]
+    adjusted = [] if made.contrast.correction == "none" else [f"p ({made.contrast.correction.capitalize()}, of {made.tests})"]
+    return ["", *chosen, "value", f"− {made.label(made.lineup.against)}", *floor, "p", *adjusted, "verdict"]
 
 
 def contrast_cells(made: Comparison, block: ComparisonBlock, row: ComparisonRow) -> list[list[str]]:
@@ -260,9 +262,9 @@ def contrast_cells(made: Comparison, block: ComparisonBlock, row: ComparisonRow)
     chosen = [[row.chosen.value or "–"]] if made.contrast.tune else []
     shown = estimate_lines(row.estimate, block.metric) if row.estimate.seeds else ["missing"]
     gap = estimate_lines(row.gap, block.metric, True) if row.gap.seeds else ["–"]
-    floor = metrics.measure_of(block.metric).shown(block.floor.size)
-    adjusted = [[p_text(row.adjusted)]] if made.contrast.correction == "holm" else []
-    found = [name, *chosen, shown, gap, [floor], [p_text(row.p)], *adjusted, ["–" if first else row.verdict]]
+    floor = [] if made.fight else [[metrics.measure_of(block.metric).shown(block.floor.size)]]
+    adjusted = [] if made.contrast.correction == "none" else [[p_text(row.adjusted)]]
+    found = [name, *chosen, shown, gap, *floor, [p_text(row.p)], *adjusted, ["–" if first else row.verdict]]
     return [[line for line in lines if line] for lines in found]
 
 
@@ -279,10 +281,16 @@ def p_text(number: float) -> str:
     return "< 0.001" if number < 0.001 else f"{number:.3f}"
 
 
-def contrast_caption(block: ComparisonBlock) -> str:
-    """What a block is about, with its noise floor."""
+def contrast_caption(made: Comparison, block: ComparisonBlock) -> str:
+    """What a block is about, with its noise floor; of a fight with the pooled deviation."""
     floor = block.floor
     said = f"{column_label(block.column, block.metric)}."
+    if made.fight:
+        deviation = metrics.measure_of(block.metric).shown(floor.deviation)
+        least = max((row.gap.detectable for row in block.rows if not np.isnan(row.gap.detectable)), default=np.nan)
+        found = f"found with 80 % power: {metrics.measure_of(block.metric).shown(least)}"
+        said += f" Standard deviation of an arm around its base, pooled over {floor.runs} runs: {deviation}; {found}."
+        return said if floor.runs else f"{said.partition('.')[0]}."
     if np.isnan(floor.size):
         return f"{said} No noise floor: {'; '.join(floor.gap.missing) or 'no identical runs are there'}."
     unit = metrics.measure_of(block.metric)
@@ -298,14 +306,10 @@ def contrast_notes(made: Comparison) -> list[str]:
     """What must be known to read the numbers."""
     against, tune, seeds = made.lineup.against, made.contrast.tune, made.blocks[0].rows[0].estimate.seeds if made.blocks else ()
     rows = [row for block in made.blocks for row in block.rows]
-    holm = made.contrast.correction == "holm"
     of_base = f"; {FOR_BASE}: for this base alone" if any(for_base(row.gap) for row in rows) else ""
-    adjusted = f". Adjusted by Holm's method for all {made.tests} comparisons of this table" if holm else ""
     said = [
         f"Percent; differences to {against} in points, with the 95 % interval in brackets and the value at each seed.",
-        f"Better or worse: p{', adjusted,' if holm else ''} is below 0.05 and the difference is larger than the noise floor. All "
-        "else is no information: these runs show no difference, which does not make the two equal. Here: fewer than three bases.",
-        f"p: the t test of the interval, paired by seed and prompt{of_base}{adjusted}.",
+        *(_fight_rules(made, of_base) if made.fight else _floor_rules(made, of_base)),
     ]
     if tune is not None:
         tries = len(made.lineup.contenders[0].tries)
@@ -318,6 +322,27 @@ def contrast_notes(made: Comparison) -> list[str]:
         said.append("One seed: verdicts are about these models, not about the methods that made them.")
     gaps = dict.fromkeys(reason for row in rows for found in (row.estimate, row.gap) for reason in found.missing)
     return said + [f"Missing: {reason}." for reason in gaps]
+
+
+def _floor_rules(made: Comparison, of_base: str) -> list[str]:
+    holm = made.contrast.correction == "holm"
+    adjusted = f". Adjusted by Holm's method for all {made.tests} comparisons of this table" if holm else ""
+    return [
+        f"Better or worse: p{', adjusted,' if holm else ''} is below 0.05 and the difference is larger than the noise floor. All "
+        "else is no information: these runs show no difference, which does not make the two equal. Here: fewer than three bases.",
+        f"p: the t test of the interval, paired by seed and prompt{of_base}{adjusted}.",
+    ]
+
+
+def _fight_rules(made: Comparison, of_base: str) -> list[str]:
+    margin = "" if made.contrast.margin is None else f"Equivalent: it lies within ±{100 * made.contrast.margin:g} points. "
+    return [
+        f"One outcome, {model.plural(made.tests, 'contender')}. The intervals hold together with 95 %: a mixed model on the same "
+        "bases and prompts, with one variance for all arms (an arm that varies more from base to base than the others keeps its "
+        f"own), and the quantiles of Dunnett (1955){of_base}.",
+        f"{margin}Better or worse: it leaves out 0. All else is no information. Here: fewer than three bases.",
+        "p: the t test of the same model, and adjusted for all contenders.",
+    ]
 
 
 def contrast_csv(made: Comparison) -> str:
@@ -362,5 +387,5 @@ def contrast_markdown(made: Comparison, title: str) -> str:
         cells = [contrast_cells(made, block, row) for row in block.rows]
         rows = [["<br>".join(map(markdown_text, lines)) for lines in row] for row in cells]
         head = f"| {' | '.join(map(markdown_text, names))} |"
-        blocks.append([markdown_text(contrast_caption(block)), "", head, *_markdown_rows(rows, len(names))])
+        blocks.append([markdown_text(contrast_caption(made, block)), "", head, *_markdown_rows(rows, len(names))])
     return _markdown(title, blocks, contrast_notes(made))

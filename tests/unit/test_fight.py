@@ -1,0 +1,198 @@
+"""Fights: one outcome, one variance for all arms, Dunnett's adjustment, a positive control, and ties that are shown."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import report_study as study
+from scipy import stats as oracle
+from test_arms import configs
+from test_lineup import fight
+
+from interplay.api import frames
+from interplay.core.model import UserError
+from interplay.report.spec import Contender, Lineup, Try
+from interplay.report.stats import contrast, frame, intervals, provenance
+from interplay.report.stats.frame import Results
+from interplay.report.write import answers, latex, page, text
+
+__all__ = ["configs"]
+
+N, PROMPTS = 16, 8
+CONTROL = {"improves": {"arm": "grpo", "against": "base", "by": 0.1}}
+
+
+def results(root: Path, arms: dict[str, list[int]], margin: float | None = None, one_base: bool = False) -> Results:
+    """Arms with right of 16 on the edge at each base, or run of one base. All but base and grpo are contenders."""
+    inputs, rows = {}, []
+    for name, bases in arms.items():
+        for seed, right in enumerate(bases):
+            digest, trained = f"{name}{seed}", f"m{name}{seed}"
+            inputs[digest] = study.write_evaluation(root, digest, {4: [right] * PROMPTS}, n=N, model=trained)
+            rows.append(study.arm(name, seed, [f"base:pretrain:b{0 if one_base else seed}", f"rl:rl:{trained}"], digest))
+    contenders = [Contender(name=name, tries=[Try(arm=name)]) for name in arms if name != "base"]
+    asked = {"against": "grpo", "correction": "dunnett", "margin": margin, "requires": [CONTROL]}
+    tables = {"fight": {"columns": ["edge"], "cells": ["strict_pass@1"], "contrast": asked}}
+    lineups = {"fight": Lineup(against="grpo", contenders=contenders, twins={})}
+    return frame.read_results(study.spec(rows, tables=tables, lineups=lineups), inputs)
+
+
+def verdicts(found: Results) -> dict[str, str]:
+    made = contrast.compare_arms(found, "fight")
+    return {row.chosen.name: row.verdict for row in made.blocks[0].rows[1:]}
+
+
+ARMS = {
+    "base": [2, 3, 2, 4, 3, 2],
+    "grpo": [7, 9, 8, 10, 9, 7],
+    "like": [7, 9, 9, 10, 9, 7],
+    "good": [10, 12, 11, 12, 12, 10],
+    "poor": [5, 7, 7, 7, 7, 5],
+}
+
+
+# --- arithmetic ---
+
+
+@pytest.mark.parametrize(
+    ("contenders", "freedom", "table"), [(1, 10, 2.23), (2, 4, 3.31), (3, 12, 2.68), (4, 60, 2.51), (9, 20, 2.95)]
+)
+def test_quantiles_are_those_of_dunnetts_table_and_of_the_multivariate_t(contenders: int, freedom: int, table: float) -> None:
+    found = intervals.t_quantile(float(freedom), contenders)
+    assert found == pytest.approx(table, abs=0.006)
+    shape = np.full((contenders, contenders), 0.5) + 0.5 * np.eye(contenders)
+    inside = oracle.multivariate_t(shape=shape, df=freedom)
+    ends = np.full(contenders, found)
+    assert inside.cdf(ends, lower_limit=-ends, random_state=0) == pytest.approx(0.95, abs=5e-4)
+
+
+def test_adjusted_p_values_are_those_of_scipy() -> None:
+    random = np.random.default_rng(0)
+    samples, control = [random.normal(size=5) + at for at in (0, 1.2, 2)], random.normal(size=5)
+    known = oracle.dunnett(*samples, control=control, random_state=0)
+    own = [intervals.largest_exceeds(abs(t), 16, 3) for t in known.statistic]
+    assert own == pytest.approx(known.pvalue, abs=2e-4)
+
+
+def test_the_pooled_variance_is_the_residual_of_a_layout_of_blocks() -> None:
+    means = np.random.default_rng(1).normal(size=(4, 7))  # a control and three contenders on seven bases
+    spreads = intervals.pooled_spreads((means[1:] - means[0])[:, :, None], 3)
+    design = np.zeros((28, 11))
+    for cell in range(28):
+        design[cell, cell // 7] = design[cell, 4 + cell % 7] = 1
+    fitted = design @ np.linalg.lstsq(design, means.ravel(), rcond=None)[0]
+    residual = float(((means.ravel() - fitted) ** 2).sum()) / 18
+    assert [of.error for of in spreads] == pytest.approx([np.sqrt(2 * residual / 7)] * 3)
+    assert [of.freedom for of in spreads] == pytest.approx([18.0] * 3)
+
+
+def test_one_contender_is_the_paired_comparison_of_claims() -> None:
+    gaps = np.random.default_rng(2).normal(size=(6, 20))
+    pooled, paired = intervals.pooled_spreads(gaps[None], 1)[0], intervals.crossed_spread(gaps)
+    assert pooled == pytest.approx(paired)
+
+
+def test_an_arm_that_varies_more_than_the_others_keeps_its_own_variance() -> None:
+    random = np.random.default_rng(3)
+    gaps = random.normal(size=(4, 12, 1)) * np.array([1, 1, 1, 20])[:, None, None]
+    spreads = intervals.pooled_spreads(gaps, 4)
+    assert [of.pooled for of in spreads] == [3, 3, 3, 1]
+    assert spreads[3].between == pytest.approx(gaps[3].var(ddof=1) / 12)
+    assert {of.family for of in spreads} == {4}
+
+
+# --- verdicts ---
+
+
+def test_contenders_are_better_worse_equivalent_or_without_information(tmp_path: Path) -> None:
+    assert verdicts(results(tmp_path / "1", ARMS, margin=0.05)) == {"like": "equivalent", "good": "better", "poor": "worse"}
+    assert verdicts(results(tmp_path / "2", ARMS)) == {"like": "no information", "good": "better", "poor": "worse"}
+    here = {"like": "equivalent here", "good": "better here", "poor": "worse here"}
+    assert verdicts(results(tmp_path / "3", ARMS, margin=0.05, one_base=True)) == here
+
+
+def test_what_holms_method_cannot_decide_with_three_bases_a_fight_can(tmp_path: Path) -> None:
+    three = {name: bases[:3] for name, bases in ARMS.items()} | {f"x{i}": [7 + i % 2, 8 + i % 3, 8] for i in range(8)}
+    three |= {"good": [10, 12, 12]}
+    found = results(tmp_path, three)
+    assert verdicts(found)["good"] == "better"
+    alone = contrast.compare_arms(found, "fight").blocks[0].rows
+    p = [oracle.ttest_rel(three[row.chosen.name], three["grpo"]).pvalue for row in alone[1:]]
+    assert intervals.holm_adjusted(np.array(p))[1] > 0.05
+
+
+def test_without_its_positive_control_nothing_of_a_fight_is_tested(tmp_path: Path) -> None:
+    weak = {**ARMS, "base": [7, 8, 9, 8, 9, 7]}
+    found = results(tmp_path, weak, margin=0.05)
+    assert set(verdicts(found).values()) == {"not tested"}
+    notes = text.contrast_notes(contrast.compare_arms(found, "fight"))
+    assert any(
+        note.startswith("Not tested: the positive control fails: strict_pass@1 of grpo on edge minus base") for note in notes
+    )
+
+
+def test_a_contender_that_did_not_act_is_not_tested_and_one_that_is_missing_counts(tmp_path: Path) -> None:
+    found = results(tmp_path, ARMS)
+    files = {**found.records["poor0"], "files": {"model/x.safetensors": [1, "same"]}}
+    still = {f"b{seed}": files for seed in range(6)} | {f"mpoor{seed}": files for seed in range(6)}
+    assert verdicts(found._replace(records={**found.records, **still})) == {
+        "like": "no information",
+        "good": "better",
+        "poor": "not tested",
+    }
+    prompts = {digest: table for digest, table in found.prompts.items() if digest != "poor3"}
+    made = contrast.compare_arms(found._replace(prompts=prompts), "fight")
+    rows = {row.chosen.name: row for row in made.blocks[0].rows}
+    assert (rows["poor"].verdict, made.tests) == ("missing", 3)
+    assert rows["good"].gap.spread is not None
+    assert (rows["good"].gap.spread.pooled, rows["good"].gap.spread.family) == (2, 3)
+
+
+# --- what is shown ---
+
+
+def test_page_tables_and_judge_show_a_fight(tmp_path: Path) -> None:
+    found = results(tmp_path / "results", ARMS, margin=0.05)
+    answer = answers.answer_study(found)
+    written = page.render_page(answer, provenance.of_inputs(found.spec, found.folders), [])
+    assert "differences to grpo, a fight" in written
+    assert '<span class="chip yes">equivalent</span>' in written
+    assert "p (Dunnett, of 3)" in written
+    markdown = text.contrast_markdown(answer.contrasts["fight_contrast"], "title")
+    assert re.search(r"^\| good .*\| better \|$", markdown, re.M)
+    assert "pooled over 24 runs" in markdown
+    assert "noise floor" not in markdown.lower()
+    tex = latex.table_latex(latex.contrast_float("name", answer.contrasts["fight_contrast"]), latex.REPORT)
+    assert "adjusted by Dunnett's method for 3 comparisons" in tex
+    lines = list(frames.fight_lines(found))
+    assert lines[0] == "fight fight: strict_pass@1 of edge against grpo, 3 contenders"
+    assert re.match(r"  better +good: \+17\.7 \[\+\d+\.\d, \+\d+\.\d\] points for any base, any prompt", lines[2])
+
+
+# --- refused ---
+
+FIGHT = "against: grpo, among: [hard], correction: dunnett"
+CHOSEN = ("grpo: {path: [base, rl]}", "hard: {path: [base, rl], set: {rl.data: {hard: 1.0}}}")
+FOUND = "requires: [{improves: {arm: grpo, against: base, by: 0.1}}]"
+
+
+def test_a_fight_is_planned_without_a_noise_floor(configs: Path) -> None:
+    found = fight(configs, f"{FIGHT}, margin: 0.03, {FOUND}", *CHOSEN)
+    assert ([one.name for one in found.contenders], found.twins) == (["grpo", "hard"], {})
+
+
+@pytest.mark.parametrize(
+    ("asked", "columns", "said"),
+    [
+        (FIGHT, "edge", "a fight requires a positive control that must be found"),
+        (f"{FIGHT}, {FOUND}", "id, edge", "a fight has one primary outcome"),
+        (f"{FIGHT}, {FOUND}, noise: again", "edge", "noise has no place in a fight"),
+        (f"{FIGHT}, {FOUND.replace('against: base', 'against: bass')}", "edge", "requires.0.against = 'bass': no such arm"),
+        (f"against: grpo, among: [hard], noise: again, {FOUND}", "edge", "requires belongs to a fight"),
+        ("against: grpo, among: [hard]", "edge", "noise: name an arm that repeats another"),
+    ],
+)
+def test_an_unfair_fight_is_refused_with_its_remedy(asked: str, columns: str, said: str, configs: Path) -> None:
+    with pytest.raises(UserError, match=re.escape(said)):
+        fight(configs, asked, *CHOSEN, columns=columns)
