@@ -92,6 +92,16 @@ METHODS: dict[str, dict[str, Any]] = {
         "sampler": {"name": "hard_first"},
     },
     "prefix": {"prompting": {"name": "prefix"}},
+    "dppo": {
+        "loss": {"name": "dppo", "divergence": "kl", "epsilon": 0.0, "off_policy_mask_threshold": 0.1},
+        "advantage": {"name": "gdpo", "rewards": {"overlong": 0.5, "units": 1.0}},
+        "shaping": [{"name": "overlong", "cache": 8}, {"name": "units", "marker": ","}],
+    },
+    "dro": {"loss": {"name": "dro"}, "advantage": {"name": "remax"}},
+    "passk": {
+        "loss": {"name": "clipped", "importance_sampling_level": "product", "loss_type": "grpo"},
+        "advantage": {"name": "grpo_passk"},
+    },
     "terms": {
         "shaping": [{"name": "kl", "kl_estimator": "k3", "target_kl": 0.1, "horizon": 100}],
         "advantage": {"name": "whitened", "baseline": "none", "gamma": 0.9},
