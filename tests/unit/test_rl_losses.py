@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 from test_rl_loss import CAP, Example, example
 from torch import Tensor
 
@@ -23,8 +23,9 @@ from interplay.rl.losses import (
     score,
     share_of,
     token_losses,
-    token_weights,
 )
+from interplay.rl.spec import RLSpec
+from interplay.rl.update import token_weights
 
 GROUPS = [0, 0, 0, 1, 1]
 RIGHT = [True, False, False, True, True]
@@ -112,6 +113,77 @@ def test_the_geometric_mean_of_ratios_inside_the_bounds_is_the_ratio_of_the_sequ
     e.old = e.logp - 0.05 * e.mask
     clipped = TypeAdapter(Loss).validate_python({"name": "clipped", "loss_type": "grpo", "importance_sampling_level": "sequence"})
     torch.testing.assert_close(gradient(GeoMeanLoss(), e), gradient(clipped, e))
+
+
+# --- credit of tokens under a ratio of the sequence ---
+
+SEQUENCE = {"name": "clipped", "loss_type": "grpo", "importance_sampling_level": "sequence", "epsilon": 0.1, "epsilon_high": 0.1}
+GSPO_TOKEN = {**SEQUENCE, "importance_sampling_level": "sequence_token"}
+
+
+def of_tokens(seed: int = 0) -> Example:
+    """An example whose advantages differ from token to token."""
+    e = example(seed=seed)
+    e.advantage = torch.randn(e.mask.shape, generator=torch.Generator().manual_seed(seed + 7), dtype=torch.float64) * e.mask
+    return e
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_gspo_token_gives_each_token_its_own_credit_at_the_ratio_of_its_sequence(seed: int) -> None:
+    e, spec = of_tokens(seed), TypeAdapter(Loss).validate_python(GSPO_TOKEN)
+    counts = e.mask.sum(1, keepdim=True)
+    ratio = (((e.logp - e.old) * e.mask).sum(1, keepdim=True) / counts).exp()
+    clipped = ((ratio > 1.1) & (e.advantage > 0)) | ((ratio < 0.9) & (e.advantage < 0))
+    expected = torch.where(clipped, 0.0, -ratio * e.advantage) * e.mask / counts / len(e.mask)
+    torch.testing.assert_close(gradient(spec, e), expected)
+    shared = gradient(TypeAdapter(Loss).validate_python(SEQUENCE), e)
+    inside = e.mask & (counts > 1)
+    assert not torch.allclose(shared[inside], expected[inside]), (
+        "with one ratio for the sequence the tokens of a row share the credit"
+    )
+
+
+@pytest.mark.parametrize("options", [{}, {"name": "sapo"}, {"name": "kl_cov", "ppo_kl_coef": 0.0}, {"loss_type": "luspo"}])
+def test_gspo_token_is_gspo_where_a_row_has_one_advantage(options: dict[str, Any]) -> None:
+    own = {name: value for name, value in SEQUENCE.items() if "name" not in options or not name.startswith("epsilon")}
+    one, other = (
+        TypeAdapter(Loss).validate_python({**own, **options, "importance_sampling_level": level})
+        for level in ("sequence", "sequence_token")
+    )
+    torch.testing.assert_close(loss_of(one, example()), loss_of(other, example()))
+    torch.testing.assert_close(gradient(one, example()), gradient(other, example()))
+
+
+def test_vespo_keeps_the_credit_of_tokens_and_the_geometric_mean_shares_it() -> None:
+    e = of_tokens()
+    e.old = e.logp
+    weights = token_weights("grpo", e.mask, 1, 1, CAP)
+    own = -(e.advantage * weights).double()
+    torch.testing.assert_close(gradient(VespoLoss(loss_type="grpo"), e), own)
+    assert not torch.allclose(gradient(GeoMeanLoss(), e), own)
+
+
+GROUPED = {"advantage": {"name": "group"}}
+CREDIT: list[dict[str, Any]] = [
+    {"advantage": {"name": "gtpo_entropy"}},
+    {"edits": [{"name": "top_entropy"}]},
+    {"edits": [{"name": "gtpo_conflict"}]},
+    {"advantage": {"name": "segments"}},
+    {"advantage": {"name": "gae"}, "critic": {"name": "value_head"}},
+]
+
+
+@pytest.mark.parametrize("credit", CREDIT, ids=str)
+@pytest.mark.parametrize(
+    "loss", [SEQUENCE, {"name": "geo_mean"}, {"name": "sapo", "importance_sampling_level": "sequence"}], ids=str
+)
+def test_credit_of_tokens_is_refused_where_a_loss_would_average_it_away(credit: dict[str, Any], loss: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError, match=r"the mean of their advantages \(write importance_sampling_level: sequence_token"):
+        RLSpec(method={"paper": "p", **credit, "loss": loss}, mix=[1.0], steps=1)
+    for able in (GSPO_TOKEN, {"name": "vespo"}, {"name": "clipped"}):
+        RLSpec(method={"paper": "p", **credit, "loss": able}, mix=[1.0], steps=1)
+    for whole in (GROUPED, {"advantage": {"name": "gtpo_entropy", "level": "sequence"}}):
+        RLSpec(method={"paper": "p", **whole, "loss": loss}, mix=[1.0], steps=1)
 
 
 def test_luspo_weighs_a_sequence_by_its_length() -> None:

@@ -324,7 +324,7 @@ def test_the_kl_term_of_the_first_turn_holds_the_first_turn_alone() -> None:
                 "episode": {"name": "retry"}, "advantage": {"name": "turn_returns"},
                 "loss": {"name": "clipped", "importance_sampling_level": "sequence"},
             },
-            "turn_returns does not go with method.loss = clipped, .*importance_sampling_level: sequence",
+            "turn_returns does not go with method.loss = clipped, .*importance_sampling_level: sequence_token",
         ),
     ],
 )  # fmt: skip

@@ -322,6 +322,6 @@ def test_span_advantages_are_refused_without_a_reward_of_spans_and_with_a_ratio_
     with pytest.raises(ValidationError, match=r"method\.advantage = spans needs .*; write reward = subproblems, steps"):
         RLSpec.model_validate(spec({"name": "outcome"}))
     with pytest.raises(
-        ValidationError, match=r"spans .* method\.loss = clipped.*importance_sampling_level: sequence; write token"
+        ValidationError, match=r"spans .* method\.loss = clipped.*importance_sampling_level: sequence_token in place"
     ):
         RLSpec.model_validate(spec({"name": "subproblems"}, importance_sampling_level="sequence"))

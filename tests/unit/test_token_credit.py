@@ -3,7 +3,7 @@
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -17,14 +17,16 @@ from torch import Tensor
 from interplay.core.metrics import read
 from interplay.rl import loop
 from interplay.rl.advantage_spec import Advantage, GaeAdvantage, WhitenedAdvantage
-from interplay.rl.advantages import advantages, by_critic, gae
+from interplay.rl.advantages import advantages, by_critic, gae, value_loss
 from interplay.rl.batch import Batch, Memory, Span
 from interplay.rl.group_advantages import earned, returns
+from interplay.rl.loss_spec import AggMode, ClippedLoss, Loss
 from interplay.rl.policy import kl_estimate
 from interplay.rl.request_spec import FixedAllocation
 from interplay.rl.reward_spec import KlShaping, OverlongShaping, ProcessReward
 from interplay.rl.shaping import KL, shape_rewards
 from interplay.rl.spec import Method, RLSpec, ValueHead
+from interplay.rl.update import AGGREGATED, _weights, token_weights
 
 GOLDEN = json.loads((Path(__file__).parent / "golden" / "verl.json").read_text())
 
@@ -157,6 +159,36 @@ def test_advantages_of_the_others_are_normalised_over_the_batch_on_demand() -> N
     close(found[:, 0], [1 / ((4 / 3) ** 0.5 + 1e-4) * sign for sign in (1, -1, -1, 1)])
 
 
+# How tokens are weighed.
+
+
+@pytest.mark.parametrize("mode", get_args(AggMode))
+def test_each_weighing_of_tokens_is_that_of_verl(mode: str) -> None:
+    """Of the loss by its gradient, of the critic's loss and the entropy bonus by their values."""
+    mask = torch.arange(6) < given("lengths")[:, None]
+    weights = token_weights(mode, mask, int(mask.sum()), 1, 6)
+    close(weights, GOLDEN["aggregation"][mode])
+    values = given("values")
+    losses = value_loss(values + 0.3 * given("dense"), values, earned(golden_batch(dense=True)), 0.05)
+    close((losses * weights).sum()[None], GOLDEN["aggregation"]["value/" + mode])
+    close((given("entropy") * weights).sum()[None], GOLDEN["aggregation"]["entropy/" + mode])
+
+
+@pytest.mark.parametrize(("mode", "loss_type"), list(AGGREGATED.items()))
+def test_a_mode_stands_in_place_of_the_loss_type_for_loss_entropy_and_critic(mode: str, loss_type: str) -> None:
+    """Two completions of one and three tokens: what a step, its entropy bonus and its critic weigh them by."""
+    mask = torch.tensor([[True, False, False], [True, True, True]])
+    spec = RLSpec(method=Method(paper="p", loss=ClippedLoss(loss_agg_mode=mode)), mix=[1.0], steps=1, max_completion_length=3)
+    wanted = {"bnpo": [0.25, 0.25], "luspo": [0.5, 0.5], "grpo": [0.5, 1 / 6], "dr_grpo": [1 / 6, 1 / 6]}[loss_type]
+    close(_weights(spec, mask, 4)[:, 0], wanted)
+
+
+def test_losses_whose_equation_fixes_the_weights_take_no_mode() -> None:
+    for name in ("geo_mean", "disco", "direct_advantage"):
+        with pytest.raises(ValidationError, match="loss_agg_mode"):
+            TypeAdapter(Loss).validate_python({"name": name, "loss_agg_mode": "token-mean"})
+
+
 # What does not fit, and runs.
 
 
@@ -180,6 +212,7 @@ def test_steps_of_a_solution_pay_a_critic_or_returns() -> None:
 
 
 def test_a_penalty_in_the_reward_grows_as_the_policy_leaves_its_reference(tmp_path: Path) -> None:
+    loss = ClippedLoss(loss_agg_mode="seq-mean-token-sum", entropy_coef=0.01)
     inputs = {
         "init": world.model(tmp_path / "results", "m" * 12),
         "data.0": world.problem_set(tmp_path / "results", "a" * 12, 40),
@@ -189,7 +222,7 @@ def test_a_penalty_in_the_reward_grows_as_the_policy_leaves_its_reference(tmp_pa
         "advantage": GaeAdvantage(),
         "critic": ValueHead(learning_rate=2e-3),
     }
-    loop.train_policy(spec_of(4, prompts=24, shaping=[KlShaping(kl_coef=0.5)], **asked), inputs, tmp_path / "out", HOW)
+    loop.train_policy(spec_of(4, prompts=24, loss=loss, shaping=[KlShaping(kl_coef=0.5)], **asked), inputs, tmp_path / "out", HOW)
     lines = read(tmp_path / "out")
     assert lines[0]["reward/kl"] == pytest.approx(0.0, abs=1e-4), "the policy is the reference"
     assert lines[-1]["reward/kl"] < -1e-4

@@ -14,7 +14,7 @@ import torch
 from pydantic import TypeAdapter
 from rl_cases import batch_of, now_of
 from test_rl_loss import CAP, Example, example
-from test_rl_losses import gradient
+from test_rl_losses import GSPO_TOKEN, gradient, of_tokens
 from torch import Tensor
 
 from interplay.rl.advantage_spec import Advantage
@@ -101,6 +101,15 @@ def test_gradients_are_those_of_verl(
     e = example(seed=seed)
     spec: Loss = TypeAdapter(Loss).validate_python({"name": "clipped", **options})
     torch.testing.assert_close(gradient(spec, e), _theirs(theirs, mode, config(policy, **more), e), rtol=1e-5, atol=1e-9)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_gspo_with_credit_of_tokens_is_that_of_verl(seed: int) -> None:
+    e = of_tokens(seed)
+    spec: Loss = TypeAdapter(Loss).validate_python(GSPO_TOKEN)
+    clip = {"clip_ratio_low": 0.1, "clip_ratio_high": 0.1}
+    expected = _theirs("gspo", "seq-mean-token-mean", config({}, **clip), e)
+    torch.testing.assert_close(gradient(spec, e), expected, rtol=1e-5, atol=1e-9)
 
 
 def _theirs(name: str, mode: str, options: Any, e: Example) -> Tensor:

@@ -181,13 +181,17 @@ class EntropyAdvantage(AdvantageMember):
     entropy_range: tuple[NotNegative, NotNegative] = (0.2, 0.28)
     """Entropies are cut to this range first."""
 
+    def refuses(self) -> frozenset[str]:
+        """Shares at each place also need losses of tokens."""
+        return self.REFUSES | ({"sequence_ratios"} if self.level == "token" else set())
+
 
 class GaeAdvantage(AdvantageMember):
     """Generalised advantage estimates from the values of the method's critic, which it needs (PPO, arXiv:1707.06347, eq. 11)."""
 
     NEEDS: ClassVar[frozenset[str]] = frozenset({"critic"})
     PROVIDES: ClassVar[frozenset[str]] = frozenset({"reads_critic", "varied_attempts"})
-    REFUSES: ClassVar[frozenset[str]] = frozenset()
+    REFUSES: ClassVar[frozenset[str]] = frozenset({"sequence_ratios"})
     name: Literal["gae"] = "gae"
     gamma: Share = 1.0
     """Discount of a token."""
@@ -211,7 +215,7 @@ class SegmentAdvantage(AdvantageMember):
 
     NEEDS: ClassVar[frozenset[str]] = frozenset({"equal_groups", "bare_prompts", "one_round"})
     PROVIDES: ClassVar[frozenset[str]] = frozenset({"steps", "varied_attempts"})
-    REFUSES: ClassVar[frozenset[str]] = frozenset({"single_completions", "shaped_rewards", "several_turns"})
+    REFUSES: ClassVar[frozenset[str]] = frozenset({"single_completions", "shaped_rewards", "several_turns", "sequence_ratios"})
     name: Literal["segments"] = "segments"
     samples: Count = 9
     """Completions from each border of segments: a multiple of the run's rollouts."""

@@ -306,9 +306,10 @@ class Critic(ValueNetwork):
                 found[rows] = self._values(batch, rows)
         return distributed.all_reduce_sum(found)
 
-    def learn(self, batch: Batch, rewards: specs.Rewarded = "outcome") -> dict[str, float]:
-        """`num_iterations` steps towards the lambda-returns of a batch whose `values` are known, on its finished rows. Returns
-        the loss, the mean value and the share of the returns' variance that the values explained, over tokens."""
+    def learn(self, batch: Batch, rewards: specs.Rewarded = "outcome", weights: torch.Tensor | None = None) -> dict[str, float]:
+        """`num_iterations` steps towards the lambda-returns of a batch whose `values` are known, on its finished rows, with
+        `weights` (N,T) of tokens; None: all are equal. Returns the loss, the mean value and the share of the returns' variance
+        that the values explained, over tokens."""
         assert batch.values is not None
         old, mask = batch.values.double(), batch.mask() & batch.finished()[:, None]
         returns = gae(old, batch, self.spec.gamma, self.spec.lam, rewards) + old
@@ -319,7 +320,7 @@ class Critic(ValueNetwork):
             with distributed.accumulate_gradient(self.network):
                 for rows in shard_rows(self.network.decoder, batch, mask.any(1).nonzero()[:, 0], self.tokens):
                     per_token = value_loss(self._values(batch, rows), old[rows], returns[rows], self.spec.cliprange_value)
-                    part = (per_token * mask[rows]).sum() / mask.sum()
+                    part = (per_token * mask[rows]).sum() / mask.sum() if weights is None else (per_token * weights[rows]).sum()
                     part.backward()
                     loss += float(part.detach())
             self.apply_gradients()

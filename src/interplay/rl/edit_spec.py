@@ -57,6 +57,7 @@ class TopEntropy(Model):
     """Only the tokens of highest entropy have a policy gradient (the 80/20 rule, arXiv:2506.01939). All count in the means of the
     loss and in its KL term, as in TRL. Costs a forward pass."""
 
+    REFUSES: ClassVar[frozenset[str]] = frozenset({"sequence_ratios"})
     name: Literal["top_entropy"] = "top_entropy"
     top_entropy_quantile: Part = 0.2
     """Share of the batch's tokens that have one."""
@@ -88,6 +89,7 @@ class ConflictTokens(Model):
     them alone and right ones weigh them more; completions of high entropy are dropped (GTPO, trajectory-based,
     arXiv:2508.03772)."""
 
+    REFUSES: ClassVar[frozenset[str]] = frozenset({"sequence_ratios"})
     name: Literal["gtpo_conflict"] = "gtpo_conflict"
     positive: NotNegative = 2.0
     """What advantages of shared tokens in completions with a positive advantage are multiplied by."""

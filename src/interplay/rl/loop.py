@@ -24,7 +24,7 @@ from interplay.rl.advantages import advantages, critic, cut_segments, update_bas
 from interplay.rl.batch import Batch, Memory, StepContext, join, offsets, seams_of, take
 from interplay.rl.rewards import score_completions
 from interplay.rl.spec import RLSpec
-from interplay.rl.update import Learner, bearing, entropy_of, likelihood_of, reference_of, update
+from interplay.rl.update import Learner, bearing, entropy_of, likelihood_of, reference_of, token_weights, update
 from interplay.rollout import stack as stacks
 from interplay.rollout.engine import closing, engine, shard_engine
 from interplay.rollout.request import Request
@@ -334,7 +334,9 @@ def valued(world: draw.TrainerState, batch: Batch, now: StepContext) -> tuple[Ba
     advantage = advantages(now.method.advantage, batch, now)
     chosen = now.method.advantage
     rewards = chosen.rewards if isinstance(chosen, GaeAdvantage) else "outcome"
-    return batch, advantage * (now.step > judge.spec.warmup_steps), judge.learn(batch, rewards)
+    mask, mode = batch.mask() & batch.finished()[:, None], world.spec.method.loss.loss_agg_mode
+    weights = token_weights(mode, mask, int(mask.sum()), 1, now.max_completion_length) if mode else None
+    return batch, advantage * (now.step > judge.spec.warmup_steps), judge.learn(batch, rewards, weights)
 
 
 @contextmanager

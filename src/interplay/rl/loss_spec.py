@@ -7,12 +7,26 @@ from pydantic import Field
 from interplay.core.extension import Extension, written_as
 from interplay.core.model import Count, Model, NotNegative, Positive, Share, Since
 
+AggMode = Literal["token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"]
+
 
 class PolicyLoss(Model):
     """What every policy loss has."""
 
     beta: NotNegative = 0.0
-    """Coefficient of the k3 estimate of the KL divergence from the reference; 0 runs without a reference model."""
+    """Coefficient of the KL divergence from the reference; 0 runs without a reference model."""
+    kl_estimator: Annotated[Literal["k1", "abs", "k2", "k3", "k1+", "k3+"], Since("k3")] = "k3"
+    """Its estimate at each token, with d = log pi - log pi_ref: k1 d, abs |d|, k2 d^2 / 2, k3 exp(-d) + d - 1. In a loss k2
+    alone has the gradient of the divergence where the policy is what sampled, and k1 none on average: k1+ and k3+ have the value
+    of theirs and the gradient of k2 (verl's names)."""
+    use_bias_correction_kl: Annotated[bool, Since(False)] = False
+    """The estimate times the ratio pi / pi_old, with the gradient of both, so that it is unbiased after the first update, too
+    (DeepSeek-V3.2, arXiv:2512.02556; TRL's default): per token, or the sequence's where the loss has one ratio for each."""
+    loss_agg_mode: Annotated[AggMode | None, Since(None)] = None
+    """How tokens are weighed, in the loss, in the entropy bonus and in the critic's loss (verl's names). token-mean: mean over
+    the tokens of an optimiser step; seq-mean-token-sum: mean over rows of each one's sum; seq-mean-token-mean: of each one's
+    mean; seq-mean-token-sum-norm: of each one's sum over max_completion_length. null: the loss as `loss_type` says, the others
+    by the mean over tokens."""
     num_iterations: Count = 1
     """Passes over each batch of rollouts."""
     mask_truncated_completions: bool = False
@@ -41,8 +55,10 @@ class RatioLoss(PolicyLoss):
     long ones are not held back (arXiv:2602.05261)."""
     loss_denominator: Annotated[Positive | None, Since(None)] = None
     """Tokens by which an optimiser step's sum is divided in place of those that `loss_type` counts; null: as that says."""
-    importance_sampling_level: Literal["token", "sequence"] = "token"
-    """Ratio per token, or the sequence's geometric mean (GSPO, arXiv:2507.18071)."""
+    importance_sampling_level: Literal["token", "sequence", "sequence_token"] = "token"
+    """token: a ratio for each token; sequence: one for the completion, the geometric mean of its tokens' (GSPO, arXiv:2507.18071,
+    eq. 7), so that its tokens share the mean of their advantages; sequence_token: the same value, of which each token has the
+    gradient with its own advantage (GSPO-token, section 4.3), which is `sequence` where all advantages of a row are one."""
     vllm_importance_sampling_clip_max: Annotated[Positive | None, Since(None)] = None
     """Truncated importance sampling (https://fengyao.notion.site/off-policy-rl; TRL's mode token_truncate), whatever engine
     sampled: the loss of a token, without its KL term, is weighed by the policy's probability over the engine's, as both were
@@ -67,8 +83,9 @@ class ClippedLoss(RatioLoss):
     """Cap of the ratio also where the advantage is negative (two-sided clipping); null: none."""
 
     def exact(self) -> bool:
-        """With a ratio for each token, and without entropies."""
-        return not (self.importance_sampling_level == "sequence" or self.entropy_coef or self.vllm_importance_sampling_clip_max)
+        """With a ratio for each token and the estimate k3, and without entropies."""
+        inexact = self.entropy_coef or self.vllm_importance_sampling_clip_max or self.use_bias_correction_kl
+        return not (self.importance_sampling_level != "token" or self.kl_estimator != "k3" or inexact)
 
 
 class SapoLoss(RatioLoss):
@@ -102,9 +119,12 @@ class VespoLoss(PolicyLoss):
 class GeoMeanLoss(PolicyLoss):
     """Geometric-mean policy optimisation (GMPO, arXiv:2507.20673): the geometric mean of the tokens' clipped ratios."""
 
+    PROVIDES: ClassVar[frozenset[str]] = frozenset({"sequence_ratios"})
     name: Literal["geo_mean"] = "geo_mean"
     loss_type: Literal["grpo"] = "grpo"
     """Mean over rows."""
+    loss_agg_mode: Annotated[Literal[None], Since(None)] = None
+    """As `loss_type` says."""
     epsilon: NotNegative = 0.4
     """The log of a token's ratio is cut at -epsilon, as published; verl does so, too."""
     epsilon_high: NotNegative | None = None
@@ -160,6 +180,8 @@ class DiscoLoss(PolicyLoss):
     name: Literal["disco"] = "disco"
     loss_type: Literal["grpo"] = "grpo"
     """Mean over the tokens of a row."""
+    loss_agg_mode: Annotated[Literal[None], Since(None)] = None
+    """As `loss_type` says."""
     score: Literal["logL", "Lratio"] = "logL"
     """Mean log-probability of the tokens, or mean ratio to the policy that sampled."""
     tau: Positive | None = None
@@ -222,6 +244,8 @@ class DirectAdvantageLoss(PolicyLoss):
     name: Literal["direct_advantage"] = "direct_advantage"
     loss_type: Literal["luspo"] = "luspo"
     """Mean over rows of the sum over each one's steps, so that all steps have equal weight."""
+    loss_agg_mode: Annotated[Literal[None], Since(None)] = None
+    """As `loss_type` says."""
     direct_beta: Positive = 0.1
     """What a nat of the log ratio stands for in reward. (The published value was not found.)"""
     first_turn_beta: Literal[0] = 0

@@ -63,36 +63,20 @@ class FullBatch(NamedTuple):
     """(N,T) float64 in [0, 1), by seed and step: what is drawn at random is drawn by this."""
 
 
-def token_weights(loss_type: str, mask: Tensor, batch_tokens: int, minibatches: int, max_completion_length: int) -> Tensor:
-    """Weight (N,T) float32 of each token's loss within one optimiser step: TRL's loss types, as choices of a weight.
-
-    Weights are fixed for a whole optimiser step before it is cut into micro-batches, so the gradient does not depend on how it
-    is cut, but for rounding. `mask` (N,T) bool marks the step's tokens that bear loss; `batch_tokens` counts those of the whole
-    batch of rollouts, which is shared by `minibatches` steps. As in TRL a row whose mask is empty still counts as a row."""
-    active = mask.float()
-    if loss_type == "grpo":
-        return active / (active.sum(1, keepdim=True).clamp(min=1) * len(mask))
-    if loss_type == "bnpo":
-        return active / active.sum().clamp(min=1)
-    if loss_type == "luspo":
-        return active / len(mask)
-    if loss_type == "dr_grpo":
-        return active / (len(mask) * max_completion_length)
-    return active / (max(batch_tokens, 1) / minibatches)
-
-
 def sequence_mean(values: Tensor, mask: Tensor) -> Tensor:
     """(n,1) mean of (n,T) values over each row's tokens; 0 for a row without any."""
     return (values * mask).sum(1, keepdim=True) / mask.sum(1, keepdim=True).clamp(min=1)
 
 
-def log_ratios(loss: specs.RatioLoss, seen: MicroBatch) -> Tensor:
-    """log(pi / pi_old), 0 outside the mask: (n,T) per token, or (n,1) its mean over the sequence where the loss asks for the
-    level `sequence` (GSPO, arXiv:2507.18071, eq. 7)."""
+def log_ratios(loss: specs.PolicyLoss, seen: MicroBatch) -> Tensor:
+    """log(pi / pi_old) by the level of the loss: `token`, (n,T), 0 outside the mask; `sequence`, (n,1), its mean over the
+    sequence (GSPO, arXiv:2507.18071, eq. 7); `sequence_token`, (n,T), that mean with the gradient of each token's own
+    log-probability (GSPO-token, eq. 14)."""
     difference = (seen.logp - seen.old_logp) * seen.mask
-    if loss.importance_sampling_level == "token":
+    if not isinstance(loss, specs.RatioLoss) or loss.importance_sampling_level == "token":
         return difference
-    return sequence_mean(difference, seen.mask)
+    mean = sequence_mean(difference, seen.mask)
+    return mean if loss.importance_sampling_level == "sequence" else mean.detach() + (seen.logp - seen.logp.detach())
 
 
 def first(score: Tensor, among: Tensor, count: int) -> Tensor:
@@ -374,13 +358,15 @@ MEMBERS: dict[str, Member] = {
 
 def token_losses(spec: specs.Loss, seen: MicroBatch) -> tuple[Tensor, dict[str, Tensor]]:
     """The loss of each token (n,T) by the member that `spec` names, weighed for the engine where the spec asks, with `beta` times
-    the k3 estimate of the KL divergence from the reference where there is one; and its sums, `kl` among them."""
+    the estimate of the KL divergence from the reference where there is one; and its sums, `kl` among them."""
     per_token, sums = MEMBERS[spec.name].loss(spec, seen)
     if isinstance(spec, specs.RatioLoss) and spec.vllm_importance_sampling_clip_max is not None:
         per_token = per_token * truncated_weight(spec.vllm_importance_sampling_clip_max, seen)
     if seen.reference is None:
         return per_token, sums
-    kl = kl_estimate("k3", seen.reference - seen.logp, seen.exact)
+    kl = kl_estimate(spec.kl_estimator, seen.reference - seen.logp, seen.exact)
+    if spec.use_bias_correction_kl:
+        kl = kl * log_ratios(spec, seen).exp()
     beta = spec.beta + spec.first_turn_beta * seen.prepared[FIRST_TURN] if spec.first_turn_beta else spec.beta
     return per_token + beta * kl, {**sums, "kl": summed(kl.detach() * seen.mask, seen.exact)}
 

@@ -36,7 +36,8 @@ CAPABILITIES = {
     "reads_right": "reads which completions are right",
     "reads_rollouts": "reads more of a completion than its advantage",
     "seats": "plays the seats of a game",
-    "sequence_ratios": "has one ratio per completion (importance_sampling_level: sequence; write token)",
+    "sequence_ratios": "gives a completion's tokens one ratio and the mean of their advantages (write importance_sampling_level: "
+    "sequence_token in place of sequence, or take a loss with ratios of tokens)",
     "several_turns": "has several turns",
     "shaped_rewards": "adds a term to rewards",
     "shown_attempts": "shows own attempts in the context",
