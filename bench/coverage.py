@@ -22,8 +22,8 @@ points, and the same power where Holm's method adjusts paired t tests.
 
 A third table has bands that are calibrated on each base (`CALIBRATED`), from samples of held-out prompts and by the product's
 own rule; base and arm are then evaluated on other prompts of the ops that were chosen, and bases without an edge are left out.
-The target is the mean over bases that have an edge by such a calibration. Columns as in the first, and the share of bases
-without an edge; `reused` evaluates the base on the prompts of the calibration, as one must not.
+The target is the mean over bases that have an edge by such a calibration. Columns as in the first, of repetitions in which two
+bases have one, and the share of bases without.
 """
 
 import argparse
@@ -212,7 +212,6 @@ class Calibrated:
     prompts: int = 150
     low: float = 0.05
     high: float = 0.5
-    reused: bool = False
 
     def draw(self, random: np.random.Generator, count: int) -> tuple[list[np.ndarray], np.ndarray, float]:
         """Of `count` bases, those with an edge: rates of base and arm (2, prompts) of each; their true means (bases, 2); and the
@@ -221,7 +220,8 @@ class Calibrated:
         gains = random.normal(EDGE.gain, EDGE.gain_base, count)
         spread = EDGE.prompt**2 + EDGE.cell**2
         means = np.stack([_mean(levels.ravel(), spread), _mean((levels + gains[:, None]).ravel(), spread + EDGE.gain_prompt**2)])
-        probes = self.rates(random, np.repeat(levels[..., None], self.probes, 2))
+        probes = np.repeat(levels[..., None], self.probes, 2)
+        probes = self.sampled(random, probes + random.normal(0, EDGE.prompt, probes.shape))
         rules = {"edge": {"strict_pass@1": (self.low, self.high)}}
         rates, truth = [], []
         for level, gain, own, mean in zip(levels, gains, probes, means.reshape(2, count, self.ops).swapaxes(0, 1), strict=True):
@@ -231,14 +231,9 @@ class Calibrated:
                 at = np.resize(bands["edge"], self.prompts)
                 drawn = level[at] + random.normal(0, EDGE.prompt, self.prompts)
                 moved = drawn + gain + random.normal(0, EDGE.gain_prompt, self.prompts)
-                both = np.stack([self.sampled(random, logits) for logits in (drawn, moved)])
-                rates.append(np.stack([own[bands["edge"]].ravel()] * 2) if self.reused else both)
+                rates.append(np.stack([self.sampled(random, logits) for logits in (drawn, moved)]))
                 truth.append(mean[:, bands["edge"]].mean(1))
         return rates, np.array(truth), 1 - len(rates) / count
-
-    def rates(self, random: np.random.Generator, levels: np.ndarray) -> np.ndarray:
-        """Shares of right samples of new prompts at these levels, of the same shape."""
-        return self.sampled(random, levels + random.normal(0, EDGE.prompt, levels.shape))
 
     def sampled(self, random: np.random.Generator, logits: np.ndarray) -> np.ndarray:
         """Shares of right samples."""
@@ -249,21 +244,19 @@ class Calibrated:
 def calibrated_row(name: str, scene: Calibrated, truth: np.ndarray, replicates: int, repetitions: int) -> str:
     """One line of the table of calibrated bands; `truth` (2,): true means of base and arm."""
     random = np.random.default_rng(zlib.crc32(f"calibrated {name} {replicates}".encode()))
-    held, widths, rejected, lacking = np.zeros(2), 0.0, 0, 0.0
-    at = 0 if scene.reused else 1
+    held, widths, rejected, lacking, counted = np.zeros(2), 0.0, 0, 0.0, 0
     for _ in range(repetitions):
         rates, _, without = scene.draw(random, replicates)
-        lacking += without
+        lacking += without / repetitions
         if len(rates) > 1:
-            value = nested_spread([of[at] for of in rates])
+            value = nested_spread([of[1] for of in rates])
             gain = nested_spread([of[1] - of[0] for of in rates])
-            ends = value.interval(UNIT), gain.interval(SIGNED)
-            for place, (low, high), true in zip((0, 1), ends, (truth[at], truth[1] - truth[0]), strict=True):
-                held[place] += low <= true <= high
-            widths += (high - low) / 2
-            rejected += gain.p_value() < LEVEL
-    shares = [f"{100 * number / repetitions:6.1f}" for number in (*held, widths, rejected, lacking)]
-    shares[1:4] = ["     -"] * 3 if scene.reused else shares[1:4]
+            low, high = value.interval(UNIT)
+            held[0] += low <= truth[1] <= high
+            low, high = gain.interval(SIGNED)
+            held[1] += low <= truth[1] - truth[0] <= high
+            widths, rejected, counted = widths + (high - low) / 2, rejected + (gain.p_value() < LEVEL), counted + 1
+    shares = [f"{100 * number:6.1f}" for number in (*held / counted, widths / counted, rejected / counted, lacking)]
     return f"{name:<18}{replicates:3d}  {100 * truth[0]:5.1f} {100 * (truth[1] - truth[0]):+6.1f}  {'  '.join(shares)}"
 
 
@@ -272,7 +265,6 @@ CALIBRATED = {
     "steep": Calibrated(2.5),
     "few probes": Calibrated(0.9, probes=20),
     "narrow range": Calibrated(2.5, low=0.1, high=0.2),
-    "reused": Calibrated(2.5, probes=20, reused=True),
 }
 
 FIGHTS = {
