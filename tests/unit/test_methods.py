@@ -96,6 +96,7 @@ def batch(rewards: list[float] = REWARDS) -> Batch:
         expected=torch.rand(12, generator=g, dtype=torch.float64),
         values=torch.rand(12, 5, generator=g),
         shown=torch.tensor([1.0, 0.0, float("nan")] * 4, dtype=torch.float64),
+        parts={"outcome": torch.tensor(rewards), "steps": torch.rand(12, generator=g)},
     )
 
 

@@ -66,6 +66,9 @@ TYPOS = {
     "a file among the defaults": Wrong(
         ("method/grop", "grpo"), {"defaults": [TASK, {"/method@stages.rl.method": "grop"}, "_self_"]}
     ),
+    "a study of a folder among the defaults": Wrong(
+        ("defaults", "interplay/modes", "write /study/interplay/modes@_here_"), {"defaults": ["interplay/modes", "_self_"]}
+    ),
     "a split": Wrong(("data.test", "tset", "test"), {"data.test.split": "tset"}),
     "the name of a reward": Wrong(("stages.rl.reward", "proces", "process"), {"stages.rl.reward": {"name": "proces"}}),
 }

@@ -45,7 +45,19 @@ class PolicyLoss(Model):
         return self.NEEDS | ({"first_turn"} if self.first_turn_beta else set())
 
 
-class RatioLoss(PolicyLoss):
+class CorrectedLoss(PolicyLoss):
+    """A loss that can make up for completions that are off policy."""
+
+    vllm_importance_sampling_clip_max: Annotated[Positive | None, Since(None)] = None
+    """Truncated importance sampling (https://fengyao.notion.site/off-policy-rl; TRL's mode token_truncate), whatever engine
+    sampled: the loss of a token, without its KL term, is weighed by the policy's probability over the engine's, as both were
+    before the first update, but by no more than this; 2 is usual. null: not weighed."""
+    off_policy_mask_threshold: Annotated[Positive | None, Since(None)] = None
+    """Completions with a negative advantage whose tokens are less likely by now than when the engine sampled them, by more than
+    this many nats on average, bear no loss (DeepSeek-V3.2, arXiv:2512.02556; TRL's name). null: all do."""
+
+
+class RatioLoss(CorrectedLoss):
     """A loss of each token's ratio pi / pi_old and its advantage."""
 
     loss_type: Literal["grpo", "bnpo", "dr_grpo", "dapo", "luspo"] = "dapo"
@@ -59,10 +71,6 @@ class RatioLoss(PolicyLoss):
     """token: a ratio for each token; sequence: one for the completion, the geometric mean of its tokens' (GSPO, arXiv:2507.18071,
     eq. 7), so that its tokens share the mean of their advantages; sequence_token: the same value, of which each token has the
     gradient with its own advantage (GSPO-token, section 4.3), which is `sequence` where all advantages of a row are one."""
-    vllm_importance_sampling_clip_max: Annotated[Positive | None, Since(None)] = None
-    """Truncated importance sampling (https://fengyao.notion.site/off-policy-rl; TRL's mode token_truncate), whatever engine
-    sampled: the loss of a token, without its KL term, is weighed by the policy's probability over the engine's, as both were
-    before the first update, but by no more than this; 2 is usual. null: not weighed."""
 
     def provides(self) -> frozenset[str]:
         """Also ratios per sequence."""
@@ -81,10 +89,13 @@ class ClippedLoss(RatioLoss):
     """Upper clip; null: epsilon. With cispo, the cap of the ratio (5.0 is usual)."""
     delta: Positive | None = None
     """Cap of the ratio also where the advantage is negative (two-sided clipping); null: none."""
+    cispo_epsilon_low: Annotated[Share | None, Since(None)] = None
+    """With cispo, a token's weight is 1 minus this at least; null: no bound, as the paper ran it."""
 
     def exact(self) -> bool:
         """With a ratio for each token and the estimate k3, and without entropies."""
         inexact = self.entropy_coef or self.vllm_importance_sampling_clip_max or self.use_bias_correction_kl
+        inexact = inexact or self.off_policy_mask_threshold is not None
         return not (self.importance_sampling_level != "token" or self.kl_estimator != "k3" or inexact)
 
 
@@ -116,7 +127,7 @@ class VespoLoss(PolicyLoss):
     """The same for negative advantages."""
 
 
-class GeoMeanLoss(PolicyLoss):
+class GeoMeanLoss(CorrectedLoss):
     """Geometric-mean policy optimisation (GMPO, arXiv:2507.20673): the geometric mean of the tokens' clipped ratios."""
 
     PROVIDES: ClassVar[frozenset[str]] = frozenset({"sequence_ratios"})
@@ -131,12 +142,41 @@ class GeoMeanLoss(PolicyLoss):
     """And at +epsilon_high; null: epsilon."""
 
 
-class GpgLoss(PolicyLoss):
+class GpgLoss(CorrectedLoss):
     """Group policy gradient (GPG, arXiv:2504.02546): advantage times log-probability, neither ratio nor clip."""
 
     name: Literal["gpg"] = "gpg"
     loss_type: Literal["grpo", "bnpo", "dr_grpo", "dapo", "luspo"] = "dapo"
     """How tokens are weighed, as in losses of ratios."""
+
+
+class DppoLoss(CorrectedLoss):
+    """Divergence proximal policy optimisation (DPPO, arXiv:2602.04879): a token keeps its gradient unless its advantage drives
+    its probability further from where it was than a bound on the divergence of the two-way choice between this token and all
+    others; a ratio bounds rare tokens too tightly and likely ones too loosely."""
+
+    name: Literal["dppo"] = "dppo"
+    loss_type: Literal["grpo", "bnpo", "dr_grpo", "dapo", "luspo"] = "dapo"
+    """How tokens are weighed, as in losses of ratios."""
+    divergence: Literal["tv", "kl"] = "tv"
+    """tv: |p - p_old|; kl: KL of (p_old, 1 - p_old) from (p, 1 - p), in nats."""
+    epsilon: NotNegative = 0.15
+    """Bound where the advantage is not positive."""
+    epsilon_high: NotNegative | None = None
+    """Bound where it is; null: epsilon."""
+    ratio_cap: Positive = 20.0
+    """The ratio, which weighs the log-probability without a gradient, is at most this (section 5.4; verl's clip_ratio_c)."""
+
+
+class DroLoss(CorrectedLoss):
+    """The policy gradient with a quadratic penalty on the log ratio to the policy before the update: -(A log pi - dro_beta / 2
+    (log pi - log pi_old)^2) (verl's `dro`, after direct reward optimisation, arXiv:2405.19107, which regresses r - V)."""
+
+    name: Literal["dro"] = "dro"
+    loss_type: Literal["grpo", "bnpo", "dr_grpo", "dapo", "luspo"] = "dapo"
+    """How tokens are weighed, as in losses of ratios."""
+    dro_beta: Positive = 0.1
+    """Weight of the penalty; verl asks for it and names no usual value."""
 
 
 class ClipCovLoss(RatioLoss):
@@ -200,6 +240,9 @@ class HapoTokenLoss(RatioLoss):
     0. (The release multiplies the lower side by a negative number, so that h is never below 0 there; here it is.) Its adaptive
     temperature is a decoding; its token-level group average is not here."""
 
+    VERSION: ClassVar[int] = 2
+    """2: what leaves the advantage alone is half of the token's own clip bounds, and the quantile one of the entropies, as
+    released."""
     name: Literal["hapo_token"] = "hapo_token"
     loss_type: Literal["grpo", "bnpo", "dr_grpo", "dapo", "luspo"] = "dapo"
     epsilon: NotNegative = 0.2
@@ -268,6 +311,8 @@ Loss = Annotated[
     | VespoLoss
     | GeoMeanLoss
     | GpgLoss
+    | DppoLoss
+    | DroLoss
     | ClipCovLoss
     | KlCovLoss
     | DiscoLoss

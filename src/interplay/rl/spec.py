@@ -114,6 +114,8 @@ class AdaptiveTemperature(Model):
     PROVIDES: ClassVar[frozenset[str]] = frozenset({"stateful_steps"})
     ENGINES: ClassVar[tuple[str, ...]] = ("native", "hf", "vllm")
     """Those that decode so."""
+    VERSION: ClassVar[int] = 2
+    """2: the quantile is one of the entropies, as released."""
     name: Literal["adaptive_temperature"] = "adaptive_temperature"
     temperature_tau: Annotated[float, Field(ge=0, lt=1)] = 0.05
     """Largest change of the temperature, as a share of it."""
@@ -260,6 +262,10 @@ class RLSpec(ExactSpec):
         chosen, size = method.continuation, f"method.allocation.num_generations = {group}"
         if isinstance(method.advantage, advantage_spec.PassKAdvantage) and method.advantage.k > group:
             raise ValueError(f"method.advantage.k = {method.advantage.k}: at most num_generations, {group}")
+        if isinstance(method.advantage, advantage_spec.DecoupledAdvantage):
+            known = [*self.reward.PARTS, *(getattr(term, "function", term.name) for term in method.shaping)]
+            if odd := [name for name in method.advantage.rewards if name not in known]:
+                raise ValueError(f"method.advantage.rewards: {odd[0]}: the parts are {', '.join(known) or 'none'}")
         if isinstance(method.prompting, requests_spec.IcpoPrompting) and method.prompting.steered >= group:
             raise ValueError(f"method.prompting.steered = {method.prompting.steered}: must be less than num_generations, {group}")
         if isinstance(chosen, requests_spec.TreeContinuation):
