@@ -16,7 +16,7 @@ STUDY = """
 task: op_dag
 question: Does a step of RL help at the edge of a base that has none?
 data:
-  corpus: {band: pinned_id, split: train, size: 300}
+  corpus: {band: id, split: train, size: 300}
   edge: {band: edge, split: rl, size: 40}
   test: {bands: [edge, pinned_edge], split: test, size: 20}
 calibrate:

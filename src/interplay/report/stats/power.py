@@ -19,7 +19,7 @@ from interplay.report import claim_spec
 from interplay.report.claim_spec import Test
 from interplay.report.metric_spec import is_pass_rate
 from interplay.report.spec import ReportArm, ReportSpec
-from interplay.report.stats import contrast, frame, intervals
+from interplay.report.stats import contrast, frame, intervals, sequential
 from interplay.study.plan import Plan
 
 MOST = 1000
@@ -52,7 +52,7 @@ class Need(NamedTuple):
 
 def what_is_needed(results: frame.Results, inputs: Mapping[str, Iterable[str]]) -> list[Need]:
     """For every claim. `inputs`: digest -> digests that the stage depends on, of all stages of the plan."""
-    return [_need(results, contrast.judge_claim(results, claim), inputs) for claim in results.spec.claims]
+    return [_need(results, sequential.judge(results, claim), inputs) for claim in results.spec.claims]
 
 
 def _need(results: frame.Results, judged: contrast.JudgedClaim, inputs: Mapping[str, Iterable[str]]) -> Need:
