@@ -337,7 +337,7 @@ def test_against_the_greedy_completion_one_of_a_prompt_is_enough_to_learn(inputs
     spec = spec_of(16, prompts=24, allocation=FixedAllocation(num_generations=1), advantage=chosen("remax"), loss=loss)
     record = loop.train_policy(spec, inputs, tmp_path, HOW)
     assert record["reward_last"] > 1.5 * record["reward_first"]
-    assert read(tmp_path)[-1]["clip_fraction"] > 0
+    assert max(line["clip_fraction"] for line in read(tmp_path)) > 0
 
 
 def test_a_penalty_in_the_reward_grows_as_the_policy_leaves_its_reference(inputs: dict[str, Path], tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from interplay.core import artifact, metrics as store_metrics, model
 from interplay.kinds.table import makes
 from interplay.report import claim_spec, metric_spec
 from interplay.report.spec import ReportArm
-from interplay.report.stats import contrast, estimate, frame, notes, power, provenance
+from interplay.report.stats import confounds, contrast, estimate, frame, notes, power, provenance
 from interplay.results import catalog, state as study_state
 from interplay.study import arms, expand
 from interplay.study.plan import Plan
@@ -299,7 +299,8 @@ def verdict_lines(plan: Plan, results: Path) -> list[str]:
             values[at] = estimate.value(known, arm, test.band, str(test.difference)).value if test.band else None
     values = {at: None if value is None or math.isnan(value) else value for at, value in values.items()}
     lines = [*catalog.claim_lines(contrast.claims_json(judged), values), *fight_lines(known)]
-    return lines or [f"{plan.study} makes no claims"]
+    lines = lines or [f"{plan.study} makes no claims"]
+    return [*lines, confounds.judge_controls(known).left] if known.spec.controls else lines
 
 
 def fight_lines(known: frame.Results) -> Iterator[str]:

@@ -180,6 +180,8 @@ class TrackedAdvantage(AdvantageMember):
     NEEDS: ClassVar[frozenset[str]] = frozenset({"pass_rates"})
     REFUSES: ClassVar[frozenset[str]] = frozenset({"shown_attempts"})
     name: Literal["tracked"] = "tracked"
+    std_epsilon: Annotated[Positive, Since(1e-4)] = 1e-4
+    """Added to the deviation before dividing; 1e-8 in the release."""
 
 
 class SharpenedAdvantage(AdvantageMember):
@@ -257,6 +259,10 @@ class SegmentAdvantage(AdvantageMember):
     separator: Annotated[str | None, Since(None)] = Field(default=None, min_length=1)
     """What ends a reasoning step: then each segment is one, with the token that its last character lies in, and cut-points do not
     matter; null: segments of cut-points."""
+
+    def hashed_version(self) -> int:
+        """2 of cut-points: the first segment begins at the first of them, not at the first token."""
+        return self.VERSION + (self.separator is None)
 
 
 class TurnAdvantage(AdvantageMember):

@@ -185,7 +185,7 @@ def by_segments(spec: specs.SegmentAdvantage, batch: Batch, now: StepContext) ->
     found = torch.zeros(batch.tokens.shape, dtype=torch.float64)
     for row, of_row in enumerate(starts):
         end, length = float(batch.rewards[row]), int(batch.lengths[row])
-        for start, stop in zip(of_row, [*of_row[1:], length], strict=True):
+        for start, stop in pairwise([*of_row, length]):
             later = end if stop == length else worth[row, stop]
             found[row, start:stop] = later - worth[row, start]
     if spec.whiten:
@@ -223,16 +223,9 @@ def ends(offsets: list[int], text: str, separator: str) -> list[int]:
 
 
 def cuts(probabilities: list[float], threshold: float, interval: int) -> list[int]:
-    """Where segments begin: at the first token, and at each token behind it before which `interval` cut-points have passed since
-    the last, that is, tokens less probable than the threshold; such a token is one itself."""
-    starts, passed = [0], 0
-    for place, probability in enumerate(probabilities):
-        if probability < threshold:
-            if passed == interval:
-                starts.append(place)
-                passed = 0
-            passed += 1
-    return starts
+    """Where segments begin: at the first cut-point, that is, token less probable than the threshold, and at each `interval`-th
+    one behind it, as in SPO's release; tokens before the first are in none."""
+    return [place for place, probability in enumerate(probabilities) if probability < threshold][::interval]
 
 
 # The table of advantages, by the `name` of their spec: `(spec, batch, now) -> (N,T) float32`, zero where the batch's mask is. A

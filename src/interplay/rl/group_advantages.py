@@ -234,7 +234,7 @@ def tracked(spec: specs.TrackedAdvantage, batch: Batch, now: StepContext) -> Ten
     if not counted.any():
         return over_tokens(torch.zeros_like(values), batch)
     deviation = spread(values[counted])
-    centred = (values - values[counted].mean()) / (deviation + EPSILON)
+    centred = (values - values[counted].mean()) / (deviation + spec.std_epsilon)
     return over_tokens(centred if deviation > 0 else torch.zeros_like(values), batch)
 
 

@@ -240,6 +240,9 @@ class HapoTokenLoss(RatioLoss):
     0. (The release multiplies the lower side by a negative number, so that h is never below 0 there; here it is.) Its adaptive
     temperature is a decoding; its token-level group average is not here."""
 
+    VERSION: ClassVar[int] = 2
+    """2: what leaves the advantage alone is half of the token's own clip bounds, and the quantile one of the entropies, as
+    released."""
     name: Literal["hapo_token"] = "hapo_token"
     loss_type: Literal["grpo", "bnpo", "dr_grpo", "dapo", "luspo"] = "dapo"
     epsilon: NotNegative = 0.2

@@ -294,11 +294,11 @@ def heterogeneity(spec: specs.HapoTokenLoss, whole: FullBatch) -> dict[str, Tens
 
 def hapo_token(spec: specs.HapoTokenLoss, seen: MicroBatch) -> tuple[Tensor, dict[str, Tensor]]:
     """The clipped surrogate with the lower bound epsilon (1 - h) where h < 0 and the upper one epsilon_high (1 + h) where h > 0;
-    and the advantage times (1 + h) where h > 0 and the ratio has left half of the base's bounds, or h <= 0 and it has not."""
+    and the advantage times (1 + h) where h > 0 and the ratio has left half of these bounds, or h <= 0 and it has not."""
     ratio, h = log_ratios(spec, seen).exp(), seen.prepared["h"]
-    left = (ratio < 1 - spec.epsilon / 2) | (ratio > 1 + spec.epsilon_high / 2)
-    advantage = seen.advantage * torch.where(left == (h > 0), 1 + h, torch.ones(()))
     low, high = spec.epsilon * (1 - h.clamp(max=0)), spec.epsilon_high * (1 + h.clamp(min=0))
+    left = (ratio <= 1 - low / 2) | (ratio >= 1 + high / 2)
+    advantage = seen.advantage * torch.where(left == (h > 0), 1 + h, torch.ones(()))
     per_token, outside = clip(ratio, advantage, low, high)
     return per_token, {"clip_fraction": (outside * seen.mask).sum()}
 

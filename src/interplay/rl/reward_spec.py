@@ -133,6 +133,23 @@ class PayoffReward(RewardMember):
     name: Literal["payoff"] = "payoff"
 
 
+class RandomReward(RewardMember):
+    """1 or 0 by chance, whatever the completion says (Spurious Rewards, arXiv:2506.10947): a control."""
+
+    EXACT: ClassVar[bool] = True
+    name: Literal["random"] = "random"
+    share: Share = 0.5
+    """Probability of 1."""
+
+
+class ShuffledReward(RewardMember):
+    """1 when the answer is that of another problem of the step, else 0: the answers of its different problems go to the
+    next one. A control; where few answers exist it pays the right one as often as they coincide."""
+
+    EXACT: ClassVar[bool] = True
+    name: Literal["shuffled"] = "shuffled"
+
+
 COLUMNS = ("completions", "prompts", "answer", "solution", "band", "op", "mode", "index", "family", "verdicts")
 """What a reward in TRL's form may name."""
 
@@ -166,6 +183,8 @@ Reward = Annotated[
     | StepsReward
     | TextReward
     | CitationReward
+    | RandomReward
+    | ShuffledReward
     | OwnReward,
     Field(discriminator="name"),
     written_as(OwnReward),

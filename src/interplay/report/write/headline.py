@@ -68,7 +68,8 @@ def make_headline(made: answers.Answer) -> Headline:
     claims about values; without any, the widest difference of the first table."""
     ranked = sorted(made.judged, key=_rank)
     lead = ranked[0] if ranked and ranked[0].estimate.seeds else None
-    said = [*_others(made, lead), *idle_sentences(made.results), *_unclaimed(made)]
+    controls = [f"{made.controls.left}."] if made.controls else []
+    said = [*_others(made, lead), *controls, *idle_sentences(made.results), *_unclaimed(made)]
     if lead is None:
         return _headline_of_table(made)._replace(others=said)
     test, shown = lead.claim.test, page_verdict(lead)

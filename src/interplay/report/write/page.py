@@ -166,6 +166,7 @@ def _render(made: answers.Answer, of: provenance.Provenance, gaps: list[Gap]) ->
             caveats=(*notes.caveats_of(made.results, frame.arms(spec)), *provenance.two_contents(made.results.folders.values())),
             facts=_facts(made, of),
             claims=headline.forest_rows(made),
+            controls=answers.control_rows(made),
             registration=answers.registration_lines(spec),
             few=f"A verdict needs {claim_spec.LEAST_BASES} bases: list the stage of the base under seeds.vary." if few else "",
             key=key,
