@@ -137,6 +137,18 @@ class MaximumAdvantage(AdvantageMember):
     """Whether to divide by the deviation of the group's rewards."""
 
 
+class TokenBaselineAdvantage(AdvantageMember):
+    """What is earned from a token on, less the baseline of least variance for that token among the completions of its group that
+    reach it (optimal token baseline, https://richardli.xyz/optimal-token-baseline; verl's `optimal_token_baseline`): they weigh
+    by what they have added to the norm of the gradient so far. Costs a forward pass."""
+
+    REFUSES: ClassVar[frozenset[str]] = frozenset({"single_completions", "sequence_ratios", "several_turns"})
+    name: Literal["optimal_token_baseline"] = "optimal_token_baseline"
+    handle_zero_tail: bool = True
+    """Where one completion is longer than all others, its tokens behind their ends have no baseline, which would be its own
+    reward."""
+
+
 class PassKAdvantage(AdvantageMember):
     """The advantage of groups of k completions that are paid for their best (pass@k training, arXiv:2508.10751, in closed form).
     It reads verdicts, and no rewards."""
@@ -161,13 +173,15 @@ class GlobalAdvantage(AdvantageMember):
     """Group advantages blended with those of whole prompts, by how much the group's answers agree (COPO, arXiv:2508.04138). One
     clipped loss of the blend stands for the blend of two clipped losses: equal where no ratio is clipped."""
 
+    VERSION: ClassVar[int] = 2
+    """2: the entropy of answers is in bits, as released."""
     name: Literal["copo"] = "copo"
     blend: Literal["soft_forced", "soft", "only_global", "no_global"] = "soft_forced"
     """soft: w of the group's own advantage, 1 - w of the prompt's; soft_forced: w = 0 where the group's own is 0."""
-    steepness: Positive = 10.0
-    """k in w = sigmoid(k (H - b)); H is the entropy of the group's answers in nats. (The published value was not found.)"""
-    threshold: NotNegative = 0.5
-    """b. (The published value was not found.)"""
+    steepness: Positive = 5.0
+    """k in w = sigmoid(k (H - b)), H the entropy of the group's answers in bits; 5 in the release's script."""
+    threshold: NotNegative = 1.0
+    """b; 1 in the release's script."""
     consistency: Share = 0.0
     """lambda: a prompt's reward is its mean reward times 1 - lambda H."""
 
@@ -332,6 +346,7 @@ Advantage = Annotated[
     | RemaxAdvantage
     | DecoupledAdvantage
     | MaximumAdvantage
+    | TokenBaselineAdvantage
     | PassKAdvantage
     | GraeAdvantage
     | GlobalAdvantage

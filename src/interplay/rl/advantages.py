@@ -244,6 +244,7 @@ MEMBERS: dict[str, Callable[..., torch.Tensor]] = {
     "remax": group_advantages.remax,
     "gdpo": group_advantages.gdpo,
     "grpo_passk": group_advantages.grpo_passk,
+    "optimal_token_baseline": group_advantages.optimal_token_baseline,
     "pass_k": group_advantages.pass_k,
     "a_grae": group_advantages.a_grae,
     "copo": group_advantages.copo,

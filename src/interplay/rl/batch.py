@@ -362,6 +362,8 @@ class StepContext:
 
     reference: Callable[[Batch], Tensor] = field(default=_not_here)
     """(N,T) log-probabilities of the tokens under the reference model, at the price of a forward pass."""
+    collisions: Callable[[Batch], Tensor] = field(default=_not_here)
+    """(N,T) sum of the policy's squared probabilities of all tokens at each place, at the price of a forward pass."""
     encode: Callable[[str], list[int]] = field(default=_not_here)
     """Tokens of a text."""
     offsets: Callable[[Sequence[int], str], list[int]] = field(default=_not_here)

@@ -194,6 +194,22 @@ def grpo_passk(spec: specs.MaximumAdvantage, batch: Batch, now: StepContext) -> 
     return over_tokens(found / (deviation + EPSILON) if spec.scale_rewards == "group" else found, batch)
 
 
+def optimal_token_baseline(spec: specs.TokenBaselineAdvantage, batch: Batch, now: StepContext) -> Tensor:
+    """G_t - sum_i G_t W_t / sum_i W_t over the rows i of the group that have a token at t, G the return and W_t = sum over j <=
+    t of 1 - 2 pi_j + sum_v pi_j(v)^2, the squared norms of the gradients of the logits (verl; its epsilon 1e-8)."""
+    mask, counted = batch.mask(), batch.baseline_mask()[:, None]
+    paid = returns(earned(batch), mask, 1.0)
+    weight = ((1 - 2 * batch.logprobs.double().exp() + now.collisions(batch).double()) * mask).cumsum(1) * mask
+    baseline = torch.zeros_like(paid)
+    for group in batch.groups.unique():
+        here = batch.groups == group
+        among = here[:, None] & counted & mask
+        baseline[here] = (paid * weight * among).sum(0) / ((weight * among).sum(0) + 1e-8)
+        if spec.handle_zero_tail:
+            baseline[here] *= among.sum(0) > 1
+    return ((paid - baseline) * mask).float()
+
+
 def pass_k(spec: specs.PassKAdvantage, batch: Batch, now: StepContext) -> Tensor:
     """With R = 1 - C(wrong, k) / C(n, k), the pass@k of the group, and s = sqrt(R (1 - R)): (1 - R) / s for right completions
     and (1 - R - C(wrong - 1, k - 1) / C(n - 1, k - 1)) / s for wrong ones (arXiv:2508.10751, eq. 9 to 15); 0 where s is. Rows
@@ -242,14 +258,14 @@ def tracked(spec: specs.TrackedAdvantage, batch: Batch, now: StepContext) -> Ten
 
 
 def answer_entropy(batch: Batch) -> Tensor:
-    """(N,) float64, in nats: of the answers that the group's completions gave; no answer counts as one."""
+    """(N,) float64, in bits: of the answers that the group's completions gave; no answer counts as one."""
     said: dict[int, Counter[str]] = {}
     for group, verdict in zip(batch.groups.tolist(), batch.verdicts, strict=True):
         said.setdefault(group, Counter())[verdict.said] += 1
     found = {}
     for group, counts in said.items():
         shares = torch.tensor(list(counts.values()), dtype=torch.float64) / counts.total()
-        found[group] = float(-(shares * shares.log()).sum())
+        found[group] = float(-(shares * shares.log2()).sum())
     return torch.tensor([found[group] for group in batch.groups.tolist()], dtype=torch.float64)
 
 

@@ -24,7 +24,7 @@ from interplay.rl.advantages import advantages, critic, cut_segments, update_bas
 from interplay.rl.batch import Batch, Memory, StepContext, join, offsets, seams_of, take
 from interplay.rl.rewards import score_completions
 from interplay.rl.spec import RLSpec
-from interplay.rl.update import Learner, bearing, entropy_of, likelihood_of, reference_of, token_weights, update
+from interplay.rl.update import Learner, bearing, collisions_of, entropy_of, likelihood_of, reference_of, token_weights, update
 from interplay.rollout import stack as stacks
 from interplay.rollout.engine import closing, engine, shard_engine
 from interplay.rollout.request import Request
@@ -294,6 +294,7 @@ def stepped(
         continued=partial(continuation_values, world, step, seen),
         entropy=partial(entropy_of, learner),
         reference=partial(reference_of, learner),
+        collisions=partial(collisions_of, learner),
         encode=lambda written: text.encode_texts(world.tokenizer, [written])[0],
         offsets=partial(offsets, world.tokenizer),
         likelihood=partial(likelihood_of, learner),

@@ -67,14 +67,15 @@ class RatioLoss(CorrectedLoss):
     long ones are not held back (arXiv:2602.05261)."""
     loss_denominator: Annotated[Positive | None, Since(None)] = None
     """Tokens by which an optimiser step's sum is divided in place of those that `loss_type` counts; null: as that says."""
-    importance_sampling_level: Literal["token", "sequence", "sequence_token"] = "token"
+    importance_sampling_level: Literal["token", "sequence", "sequence_token", "product"] = "token"
     """token: a ratio for each token; sequence: one for the completion, the geometric mean of its tokens' (GSPO, arXiv:2507.18071,
     eq. 7), so that its tokens share the mean of their advantages; sequence_token: the same value, of which each token has the
-    gradient with its own advantage (GSPO-token, section 4.3), which is `sequence` where all advantages of a row are one."""
+    gradient with its own advantage (GSPO-token, section 4.3), which is `sequence` where all advantages of a row are one;
+    product: the product of its tokens' (TRL's RLOOTrainer, with loss_type grpo)."""
 
     def provides(self) -> frozenset[str]:
         """Also ratios per sequence."""
-        return self.PROVIDES | ({"sequence_ratios"} if self.importance_sampling_level == "sequence" else set())
+        return self.PROVIDES | ({"sequence_ratios"} if self.importance_sampling_level in ("sequence", "product") else set())
 
 
 class ClippedLoss(RatioLoss):

@@ -24,11 +24,13 @@ def sequence_mean(values: Tensor, mask: Tensor) -> Tensor:
 
 def log_ratios(loss: specs.PolicyLoss, seen: MicroBatch) -> Tensor:
     """log(pi / pi_old) by the level of the loss: `token`, (n,T), 0 outside the mask; `sequence`, (n,1), its mean over the
-    sequence (GSPO, arXiv:2507.18071, eq. 7); `sequence_token`, (n,T), that mean with the gradient of each token's own
-    log-probability (GSPO-token, eq. 14)."""
+    sequence (GSPO, arXiv:2507.18071, eq. 7); `product`, (n,1), its sum; `sequence_token`, (n,T), that mean with the gradient of
+    each token's own log-probability (GSPO-token, eq. 14)."""
     difference = (seen.logp - seen.old_logp) * seen.mask
     if not isinstance(loss, specs.RatioLoss) or loss.importance_sampling_level == "token":
         return difference
+    if loss.importance_sampling_level == "product":
+        return difference.sum(1, keepdim=True)
     mean = sequence_mean(difference, seen.mask)
     return mean if loss.importance_sampling_level == "sequence" else mean.detach() + (seen.logp - seen.logp.detach())
 

@@ -11,7 +11,7 @@ from interplay.kernels import exact
 from interplay.model import device, heads
 from interplay.model.decoder import Decoder
 from interplay.optim import distributed, optimizer
-from interplay.rl import loss_spec, losses
+from interplay.rl import loss_spec, losses, policy as forward
 from interplay.rl.batch import Batch, first_turns, has_teacher
 from interplay.rl.policy import DIVERGENCES, Scores, compared, entropies, k3, likelihoods, micro_batches, scores, shard_rows
 from interplay.rl.spec import RLSpec
@@ -67,6 +67,13 @@ def entropy_of(learner: Learner, batch: Batch) -> Tensor:
     spec = learner.spec
     dtype = getattr(torch, spec.dtype)
     return entropies(learner.policy, batch, spec.temperature, dtype, learner.micro_batch_tokens, learner.lagged)
+
+
+def collisions_of(learner: Learner, batch: Batch) -> Tensor:
+    """(N,T) sum of the squared probabilities of the policy at each token of a batch."""
+    spec = learner.spec
+    dtype = getattr(torch, spec.dtype)
+    return forward.collisions(learner.policy, batch, spec.temperature, dtype, learner.micro_batch_tokens, learner.lagged)
 
 
 def reference_of(learner: Learner, batch: Batch) -> Tensor:
