@@ -171,11 +171,11 @@ def _planned(
     arms = [[row for row in spec.arms if row.arm == arm] for arm in (claim.test.arm, claim.test.against)]
     bases = min(len({row.path[0].digest for row in rows}) for rows in arms)
     prompts = _prompts(plan, arms[0][0], claim.test.band)
+    of_bases, of_prompts = (contenders > 1 and pilot["contenders"]) or (pilot["bases"], pilot["prompts"])
 
     def planned(replicates: int) -> intervals.Spread:
-        of = pilot["bases"] if bases > 1 else pilot["seeds"]
-        within = pilot["prompts"] ** 2 / prompts
-        return intervals.Spread(0.0, replicates, prompts, of**2 / replicates, within, contenders, contenders)
+        between = (of_bases if bases > 1 else pilot["seeds"]) ** 2 / replicates
+        return intervals.Spread(0.0, replicates, prompts, between, of_prompts**2 / prompts, contenders, contenders)
 
     replicates, unit = (bases if bases > 1 else len(arms[0])), "base" if bases > 1 else "run"
     if spec.stopping and bases > 1:
