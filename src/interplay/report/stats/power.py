@@ -174,8 +174,11 @@ def _planned(
     of_bases, of_prompts = (contenders > 1 and pilot["contenders"]) or (pilot["bases"], pilot["prompts"])
 
     def planned(replicates: int) -> intervals.Spread:
-        between = (of_bases if bases > 1 else pilot["seeds"]) ** 2 / replicates
-        return intervals.Spread(0.0, replicates, prompts, between, of_prompts**2 / prompts, contenders, contenders)
+        of, shared = of_bases if bases > 1 else pilot["seeds"], of_prompts**2 / prompts
+        many = {"pooled": contenders, "family": contenders}
+        if arms[0][0].calibration:  # prompts of its own for each base
+            return intervals.Spread(0.0, replicates, replicates * prompts, (of**2 + shared) / replicates, 0.0, **many)
+        return intervals.Spread(0.0, replicates, prompts, of**2 / replicates, shared, **many)
 
     replicates, unit = (bases if bases > 1 else len(arms[0])), "base" if bases > 1 else "run"
     if spec.stopping and bases > 1:
