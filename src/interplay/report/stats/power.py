@@ -153,8 +153,10 @@ def _planned(plan: Plan, spec: ReportSpec, claim: claim_spec.Claim, each: float 
     prompts = _prompts(plan, arms[0][0], claim.test.band)
 
     def planned(replicates: int) -> intervals.Spread:
-        of = pilot["bases"] if bases > 1 else pilot["seeds"]
-        return intervals.Spread(0.0, replicates, prompts, of**2 / replicates, pilot["prompts"] ** 2 / prompts)
+        of, shared = pilot["bases"] if bases > 1 else pilot["seeds"], pilot["prompts"] ** 2 / prompts
+        if arms[0][0].calibration:  # prompts of its own for each base
+            return intervals.Spread(0.0, replicates, replicates * prompts, (of**2 + shared) / replicates, 0.0)
+        return intervals.Spread(0.0, replicates, prompts, of**2 / replicates, shared)
 
     replicates, unit = (bases if bases > 1 else len(arms[0])), "base" if bases > 1 else "run"
     if spec.stopping and bases > 1:
