@@ -143,6 +143,7 @@ SIFTED = {
 PROMPTINGS = ("prefix", "icpo", "annealed_shots")
 CONTINUATIONS = ("guide", "reflection", "critique", "exit")
 ADVANTAGES = (
+    "optimal_token_baseline",
     "remax",
     "grpo_passk",
     "leave_one_out",

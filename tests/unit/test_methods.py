@@ -106,6 +106,7 @@ def now(method: Method, memory: Memory) -> StepContext:
     given |= {"encode": lambda text: [1], "likelihood": lambda contexts, texts: [-len(c) * sum(c) % 7.0 for c in contexts]}
     given |= {"offsets": lambda tokens, text: list(range(len(tokens)))}
     given |= {"draw": lambda m: batch([1.0, 0, 1, 0] * 3), "memory": memory}
+    given |= {"collisions": lambda batch: batch.logprobs.exp() ** 2 + 0.1}
     given |= {"reference": lambda batch: batch.logprobs - 0.5}
     given |= {"continued": lambda rows, places, n: torch.tensor([0.5 + 0.1 * kept for _, kept in places])}
     at = now_of(entropy=entropy, **given)

@@ -8,6 +8,7 @@ from typing import Any, get_args
 
 import numpy as np
 import pytest
+import test_rl_update as toy
 import torch
 import world
 from comma_runs import HOW, spec_of
@@ -28,7 +29,7 @@ from interplay.rl.request_spec import FixedAllocation
 from interplay.rl.reward_spec import KlShaping, OverlongShaping, ProcessReward
 from interplay.rl.shaping import KL, shape_rewards
 from interplay.rl.spec import Method, RLSpec, ValueHead
-from interplay.rl.update import AGGREGATED, _weights, token_weights
+from interplay.rl.update import AGGREGATED, _weights, collisions_of, token_weights
 
 GOLDEN = json.loads((Path(__file__).parent / "golden" / "verl.json").read_text())
 
@@ -193,6 +194,24 @@ def test_two_best_completions_earn_nothing_and_a_lone_group_neither() -> None:
     close(found[:, 0], [0, 0, 0, 0.5, 0])
 
 
+@pytest.mark.parametrize("tail", [True, False])
+def test_the_baseline_of_each_token_is_that_of_verl(tail: bool) -> None:
+    batch = golden_batch(dense=True, logprobs=given("old").float())
+    now = now_of(collisions=lambda _: given("sum_pi_squared"))
+    found = advantages(chosen("optimal_token_baseline", handle_zero_tail=tail), batch, now)
+    close(found, GOLDEN["advantages"][f"optimal_token_baseline/{tail}"], 1e-5)
+
+
+def test_two_draws_agree_with_the_sum_of_squared_probabilities() -> None:
+    """Against the softmax of each row by itself."""
+    policy, batch = toy.decoder(), toy.batch_of([1.0, 0.0, 0.0, 1.0])
+    found = collisions_of(toy.learner(policy), batch)
+    for row, length in enumerate(batch.lengths.tolist()):
+        expected = toy.naive_logprobs(policy, batch, row).exp().square().sum(-1)
+        close(found[row, :length], expected.tolist(), 1e-5)
+        assert (found[row, length:] == 0).all()
+
+
 def parted(whiten: str) -> Tensor:
     first, second = given("parts")
     batch = golden_batch(parts={"a": first, "b": second})
@@ -270,6 +289,42 @@ def test_rows_too_far_off_policy_bear_no_loss_as_in_trl(threshold: float) -> Non
     kept = GRPOTrainer.get_off_policy_mask(advantage, given("logp"), given("engine"), mask.double(), threshold)
     close(token_losses(held, seen)[0], (token_losses(free, seen)[0] * kept).tolist())
     assert 0 < kept.sum() < kept.numel()
+
+
+def test_the_clip_of_the_product_of_ratios_is_that_of_trls_rloo() -> None:
+    from collections import defaultdict
+    from types import SimpleNamespace
+
+    from trl import RLOOTrainer
+
+    mask, theirs, ours = (
+        torch.arange(6) < given("lengths")[:, None],
+        given("logp").requires_grad_(),
+        given("logp").requires_grad_(),
+    )
+    trainer = SimpleNamespace(
+        _get_per_token_logps_and_entropies=lambda *_, **__: (theirs, torch.zeros_like(theirs), None),
+        aux_loss_enabled=False,
+        epsilon_low=0.2,
+        epsilon_high=0.28,
+        model=SimpleNamespace(training=True),
+        accelerator=SimpleNamespace(gather=lambda x: x, reduce=lambda x, reduction: x),
+        _metrics={"train": defaultdict(list)},
+    )
+    ids = torch.zeros(8, 6, dtype=torch.int64)
+    named = {"prompt_ids": ids, "prompt_mask": ids, "completion_ids": ids, "completion_mask": mask.double()}
+    named |= {"old_logps": (given("old") * mask).sum(1), "advantages": given("row_advantage")[:, 0]}
+    expected = RLOOTrainer._compute_loss(trainer, None, named)
+    expected.backward()
+    options = {"name": "clipped", "loss_type": "grpo", "importance_sampling_level": "product", "epsilon_high": 0.28}
+    spec: Loss = TypeAdapter(Loss).validate_python(options)
+    per_token, _ = token_losses(spec, MicroBatch(ours, given("old"), given("row_advantage") * mask, mask))
+    loss = (per_token * token_weights("grpo", mask, int(mask.sum()), 1, 6)).sum()
+    loss.backward()
+    close(loss.detach(), float(expected.detach()))
+    assert theirs.grad is not None
+    assert ours.grad is not None
+    close(ours.grad, (theirs.grad * mask).tolist())
 
 
 # How tokens are weighed.

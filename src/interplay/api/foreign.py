@@ -293,7 +293,7 @@ def clustered_spread(gaps: np.ndarray, groups: list[str]) -> Spread:
     sums = np.bincount(places, weights=gaps - gaps.mean())
     count = len(sums)
     if count < 2:
-        raise UserError("one cluster alone: nothing tells how clusters differ")
+        raise UserError("one cluster alone: nothing shows how clusters differ")
     within = count / (count - 1) * float((sums**2).sum()) / len(gaps) ** 2
     return Spread(float(gaps.mean()), 1, count, 0.0, within if np.ptp(gaps) > 0 else 0.0)
 

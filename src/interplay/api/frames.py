@@ -330,7 +330,22 @@ def settle_lines(plan: Plan, results: Path) -> list[str]:
     return lines or [f"{plan.study} makes no claims"]
 
 
+def next_look(plan: Plan, results: Path) -> int | None:
+    """The number of replicates of the next look that an open claim needs, given the plan of the last look; None where every claim
+    has stopped."""
+    known, needs = _needs(plan, results)
+    assert known.spec.stopping is not None
+    seen = [
+        need.judged.look.number if need.judged.look else 0
+        for need in needs
+        if not (need.judged.look and need.judged.look.stopped)
+    ]
+    return known.spec.stopping.looks[min(seen)] if seen else None
+
+
 def _needed(need: power.Need, margin: str, unit: str) -> str:
+    if look := need.judged.look:
+        return f"look {look.number} of {look.of}, at {look.replicates} replicates: {'stopped' if look.stopped else 'open'}"
     if need.settled:
         return f"settled with {model.plural(need.have, 'replicate')}"
     if need.judged.estimate.missing or math.isnan(need.margin):

@@ -22,9 +22,8 @@ from interplay.rl.rewards import Rewards, right_by, score_completions
 from interplay.rl.sampler import Outcome, Sampler, outcome_of
 from interplay.rl.spec import AdaptiveTemperature, Decoding, LaggedNucleus, OwnDecoding, RLSpec
 from interplay.rollout import request
-from interplay.rollout.engine import Engine
+from interplay.rollout.engine import Coroutine, Engine
 from interplay.rollout.episodes import Played, Setting, play_episodes
-from interplay.rollout.stack import Coroutine
 from interplay.tasks import transcripts, verdict
 
 # Decoding: what tokens of rollouts are drawn from.
@@ -46,7 +45,7 @@ def update_decoding(spec: Decoding | None, batch: Batch, now: StepContext) -> No
     """Save the entropies of the batch that a step learns from where a decoding reads them; nothing of an empty batch."""
     if not isinstance(spec, AdaptiveTemperature):
         return
-    if scale := request.scale_of(now.entropy(batch)[batch.mask()], spec.entropy_pivot):
+    if scale := request.scale_of(now.entropy(batch)[batch.mask()], spec.entropy_pivot, now.by):
         now.memory.tensors[SCALE] = torch.tensor(scale, dtype=torch.float64)
 
 

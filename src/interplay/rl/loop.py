@@ -24,9 +24,8 @@ from interplay.rl.advantages import advantages, critic, cut_segments, update_bas
 from interplay.rl.batch import Batch, Memory, StepContext, join, offsets, seams_of, take
 from interplay.rl.rewards import score_completions
 from interplay.rl.spec import RLSpec
-from interplay.rl.update import Learner, bearing, entropy_of, likelihood_of, reference_of, token_weights, update
-from interplay.rollout import stack as stacks
-from interplay.rollout.engine import closing, engine, shard_engine
+from interplay.rl.update import Learner, bearing, collisions_of, entropy_of, likelihood_of, reference_of, token_weights, update
+from interplay.rollout.engine import Coroutine, Outcome, closing, engine, run_replicas, shard_engine
 from interplay.rollout.request import Request
 from interplay.tasks.verdict import Row, Verdict
 
@@ -106,15 +105,15 @@ LONG = 10.0
 """Seconds of updates from which on it is worth measuring what the machine could have done."""
 
 
-def rl_replicas(replicas: Sequence[execution.Replica], how: execution.Run) -> Iterator[tuple[int, stacks.Outcome]]:
+def rl_replicas(replicas: Sequence[execution.Replica], how: execution.Run) -> Iterator[tuple[int, Outcome]]:
     """Train the replicas step by step: all draw together, then each updates by itself, which takes few launches where decoding
     takes many. Gives (number, outcome) of each when it ends: its files are written by then. Raises StoppedError after a signal,
     once all have saved."""
-    return stacks.run_replicas(train_policy, replicas, how)
+    return run_replicas(train_policy, replicas, how)
 
 
 def train_policy(
-    spec: RLSpec, inputs: dict[str, Path], out: Path, how: execution.Run, stack: stacks.Coroutine | None = None
+    spec: RLSpec, inputs: dict[str, Path], out: Path, how: execution.Run, stack: Coroutine | None = None
 ) -> dict[str, Any]:
     """Train and write `model/`, `checkpoints/<step>/model/`, `metrics.jsonl`, `rollouts.parquet` and `history.parquet`; and
     `state/` next to them, from which a longer run goes on. Roles: see RLSpec.
@@ -153,7 +152,7 @@ def loaded(
 
 
 def assembled(
-    spec: RLSpec, inputs: dict[str, Path], how: execution.Run, stack: stacks.Coroutine | None = None
+    spec: RLSpec, inputs: dict[str, Path], how: execution.Run, stack: Coroutine | None = None
 ) -> tuple[draw.TrainerState, Learner]:
     """All that a run has before its first step."""
     policy, reference, tokenizer, pool = loaded(spec, inputs, how)
@@ -169,6 +168,7 @@ def assembled(
         dtype=getattr(torch, spec.dtype),
         micro_batch_tokens=how.micro_batch_tokens,
         offline=offline_outcomes(spec, pool, inputs),
+        by=exact.functions(spec.numerics),
     )
     world = draw.TrainerState(
         spec=spec,
@@ -294,9 +294,11 @@ def stepped(
         continued=partial(continuation_values, world, step, seen),
         entropy=partial(entropy_of, learner),
         reference=partial(reference_of, learner),
+        collisions=partial(collisions_of, learner),
         encode=lambda written: text.encode_texts(world.tokenizer, [written])[0],
         offsets=partial(offsets, world.tokenizer),
         likelihood=partial(likelihood_of, learner),
+        by=exact.functions(spec.numerics),
     )
     batch = edits.edits_before_advantage(draw_more(spec.prompts_per_step), now)
     everything = join(drawn, world.special.pad)
@@ -309,14 +311,13 @@ def stepped(
         draw.update_lagged(spec.method.decoding, learner.lagged, step)
     with timed(seconds, "sampler", world.clock):
         world.sampler.learn(step)
-    summed = exact.row_sums(advantage) if learner.policy.sums else advantage.sum(1)
-    of_rows, own = summed / batch.num_action_tokens().clamp(min=1), batch.row >= 0
+    of_rows, own = now.by.summed(advantage, 1) / batch.num_action_tokens().clamp(min=1), batch.row >= 0
     per_row = torch.zeros(len(everything)).index_copy_(0, batch.row[own], of_rows[own])
     recorded = everything
     if everything.unfinished is not None and (known := everything.finished()).any():
         recorded, per_row = take(everything, known.nonzero()[:, 0]), per_row[known]
     logged = {
-        **records.measure_step(recorded, per_row),
+        **records.measure_step(recorded, per_row, now.by),
         **records.sampled_counts(everything),
         **records.drawn_shares(everything, world.pool),
         **values,

@@ -67,19 +67,21 @@ class RatioLoss(CorrectedLoss):
     long ones are not held back (arXiv:2602.05261)."""
     loss_denominator: Annotated[Positive | None, Since(None)] = None
     """Tokens by which an optimiser step's sum is divided in place of those that `loss_type` counts; null: as that says."""
-    importance_sampling_level: Literal["token", "sequence", "sequence_token"] = "token"
+    importance_sampling_level: Literal["token", "sequence", "sequence_token", "product"] = "token"
     """token: a ratio for each token; sequence: one for the completion, the geometric mean of its tokens' (GSPO, arXiv:2507.18071,
     eq. 7), so that its tokens share the mean of their advantages; sequence_token: the same value, of which each token has the
-    gradient with its own advantage (GSPO-token, section 4.3), which is `sequence` where all advantages of a row are one."""
+    gradient with its own advantage (GSPO-token, section 4.3), which is `sequence` where all advantages of a row are one;
+    product: the product of its tokens' (TRL's RLOOTrainer, with loss_type grpo)."""
 
     def provides(self) -> frozenset[str]:
         """Also ratios per sequence."""
-        return self.PROVIDES | ({"sequence_ratios"} if self.importance_sampling_level == "sequence" else set())
+        return self.PROVIDES | ({"sequence_ratios"} if self.importance_sampling_level in ("sequence", "product") else set())
 
 
 class ClippedLoss(RatioLoss):
     """The clipped policy-gradient loss with TRL's options."""
 
+    INEXACT: ClassVar[str] = ""
     name: Literal["clipped"] = "clipped"
     loss_type: Literal["grpo", "bnpo", "dr_grpo", "dapo", "luspo", "cispo"] = "dapo"  # type: ignore[assignment]
     """As in every loss of ratios; cispo: as dapo, of the clipped detached ratio times the log-probability."""
@@ -92,16 +94,11 @@ class ClippedLoss(RatioLoss):
     cispo_epsilon_low: Annotated[Share | None, Since(None)] = None
     """With cispo, a token's weight is 1 minus this at least; null: no bound, as the paper ran it."""
 
-    def exact(self) -> bool:
-        """With a ratio for each token and the estimate k3, and without entropies."""
-        inexact = self.entropy_coef or self.vllm_importance_sampling_clip_max or self.use_bias_correction_kl
-        inexact = inexact or self.off_policy_mask_threshold is not None
-        return not (self.importance_sampling_level != "token" or self.kl_estimator != "k3" or inexact)
-
 
 class SapoLoss(RatioLoss):
     """Soft adaptive policy optimisation (SAPO, arXiv:2511.20347): a sigmoid gate in place of the clip."""
 
+    INEXACT: ClassVar[str] = ""
     name: Literal["sapo"] = "sapo"
     loss_type: Literal["grpo", "bnpo", "dr_grpo", "dapo", "luspo"] = "grpo"
     sapo_temperature_pos: Positive = 1.0
@@ -114,6 +111,7 @@ class VespoLoss(PolicyLoss):
     """Variational sequence-level soft policy optimisation (VESPO, arXiv:2602.10693): the log-probability weighed by
     e^lambda w^k e^(-lambda w), without a gradient through w, the product of the sequence's ratios. Defaults are TRL's."""
 
+    INEXACT: ClassVar[str] = ""
     name: Literal["vespo"] = "vespo"
     loss_type: Literal["grpo", "bnpo", "dr_grpo", "dapo", "luspo"] = "dapo"
     """How tokens are weighed, as in losses of ratios."""
@@ -130,6 +128,7 @@ class VespoLoss(PolicyLoss):
 class GeoMeanLoss(CorrectedLoss):
     """Geometric-mean policy optimisation (GMPO, arXiv:2507.20673): the geometric mean of the tokens' clipped ratios."""
 
+    INEXACT: ClassVar[str] = ""
     PROVIDES: ClassVar[frozenset[str]] = frozenset({"sequence_ratios"})
     name: Literal["geo_mean"] = "geo_mean"
     loss_type: Literal["grpo"] = "grpo"
@@ -145,6 +144,7 @@ class GeoMeanLoss(CorrectedLoss):
 class GpgLoss(CorrectedLoss):
     """Group policy gradient (GPG, arXiv:2504.02546): advantage times log-probability, neither ratio nor clip."""
 
+    INEXACT: ClassVar[str] = ""
     name: Literal["gpg"] = "gpg"
     loss_type: Literal["grpo", "bnpo", "dr_grpo", "dapo", "luspo"] = "dapo"
     """How tokens are weighed, as in losses of ratios."""
@@ -155,6 +155,7 @@ class DppoLoss(CorrectedLoss):
     its probability further from where it was than a bound on the divergence of the two-way choice between this token and all
     others; a ratio bounds rare tokens too tightly and likely ones too loosely."""
 
+    INEXACT: ClassVar[str] = ""
     name: Literal["dppo"] = "dppo"
     loss_type: Literal["grpo", "bnpo", "dr_grpo", "dapo", "luspo"] = "dapo"
     """How tokens are weighed, as in losses of ratios."""
@@ -172,6 +173,7 @@ class DroLoss(CorrectedLoss):
     """The policy gradient with a quadratic penalty on the log ratio to the policy before the update: -(A log pi - dro_beta / 2
     (log pi - log pi_old)^2) (verl's `dro`, after direct reward optimisation, arXiv:2405.19107, which regresses r - V)."""
 
+    INEXACT: ClassVar[str] = ""
     name: Literal["dro"] = "dro"
     loss_type: Literal["grpo", "bnpo", "dr_grpo", "dapo", "luspo"] = "dapo"
     """How tokens are weighed, as in losses of ratios."""
@@ -183,6 +185,7 @@ class ClipCovLoss(RatioLoss):
     """Clip-Cov (arXiv:2505.22617): a few tokens whose log-probability and advantage covary most lose their gradient, at random
     among those within bounds, so that entropy does not collapse."""
 
+    INEXACT: ClassVar[str] = ""
     name: Literal["clip_cov"] = "clip_cov"
     loss_type: Literal["grpo", "bnpo", "dr_grpo", "dapo", "luspo"] = "bnpo"
     epsilon: NotNegative = 0.2
@@ -201,6 +204,7 @@ class KlCovLoss(RatioLoss):
     """KL-Cov (arXiv:2505.22617): ratio times advantage without a clip; the tokens that covary most pay for leaving the policy
     that sampled."""
 
+    INEXACT: ClassVar[str] = ""
     name: Literal["kl_cov"] = "kl_cov"
     loss_type: Literal["grpo", "bnpo", "dr_grpo", "dapo", "luspo"] = "bnpo"
     kl_cov_ratio: Share = 0.0002
@@ -214,6 +218,7 @@ class DiscoLoss(PolicyLoss):
     held near the policy that sampled by a squared hinge on the KL divergence. It reads which completions are right,
     and of rewards and advantages only whether a step has any to learn from."""
 
+    INEXACT: ClassVar[str] = ""
     PROVIDES: ClassVar[frozenset[str]] = frozenset({"reads_rollouts", "reads_right"})
     VERSION: ClassVar[int] = 2
     """2: the mean over prompts counts those whose completions are all right or all wrong, as released."""
@@ -240,6 +245,7 @@ class HapoTokenLoss(RatioLoss):
     0. (The release multiplies the lower side by a negative number, so that h is never below 0 there; here it is.) Its adaptive
     temperature is a decoding; its token-level group average is not here."""
 
+    INEXACT: ClassVar[str] = ""
     VERSION: ClassVar[int] = 2
     """2: what leaves the advantage alone is half of the token's own clip bounds, and the quantile one of the entropies, as
     released."""
@@ -259,6 +265,7 @@ class DistilLoss(RatioLoss):
     behind the context that the continuation `feedback` made. Rewards matter to `mix_rlvr` alone. Costs a forward pass of the
     teacher for each pass over a batch."""
 
+    INEXACT: ClassVar[str] = "its divergences are over all logits, in PyTorch's sums"
     NEEDS: ClassVar[frozenset[str]] = frozenset({"teacher_context"})
     PROVIDES: ClassVar[frozenset[str]] = frozenset({"distillation", "reads_rollouts"})
     name: Literal["distil"] = "distil"
@@ -282,6 +289,7 @@ class DirectAdvantageLoss(PolicyLoss):
     over the step. Needs the advantage `segments`. Steps that gain nothing are held to the reference, as long as others of the
     optimiser step gain something."""
 
+    INEXACT: ClassVar[str] = ""
     NEEDS: ClassVar[frozenset[str]] = frozenset({"steps"})
     PROVIDES: ClassVar[frozenset[str]] = frozenset({"reads_rollouts"})
     name: Literal["direct_advantage"] = "direct_advantage"

@@ -85,6 +85,7 @@ class ValueHead(Model):
     """A network apart from the policy, which begins with its weights, with a linear head on the state before each token (PPO,
     arXiv:1707.06347). Its rate follows the policy's schedule."""
 
+    INEXACT: ClassVar[str] = ""
     NEEDS: ClassVar[frozenset[str]] = frozenset({"reads_critic"})
     PROVIDES: ClassVar[frozenset[str]] = frozenset({"critic", "stateful_steps"})
     name: Literal["value_head"] = "value_head"
@@ -111,6 +112,7 @@ class AdaptiveTemperature(Model):
     from, over the largest such value on its side of 0; the first step has one temperature. Ratios are of the policy at the run's
     temperature, as released. Costs a forward pass over the batch."""
 
+    INEXACT: ClassVar[str] = "its temperatures are drawn from by PyTorch"
     PROVIDES: ClassVar[frozenset[str]] = frozenset({"stateful_steps"})
     ENGINES: ClassVar[tuple[str, ...]] = ("native", "hf", "vllm")
     """Those that decode so."""
@@ -129,6 +131,7 @@ class LaggedNucleus(Model):
     log-probabilities, ratios, entropies and the divergence from the reference are of. The copy decodes together with the policy,
     and every forward pass over a batch is made by both."""
 
+    INEXACT: ClassVar[str] = "its nucleus is of PyTorch's softmax"
     PROVIDES: ClassVar[frozenset[str]] = frozenset({"stateful_steps"})
     REFUSES: ClassVar[frozenset[str]] = frozenset({"other_text", "other_completions", "distillation"})
     ENGINES: ClassVar[tuple[str, ...]] = ("native",)
@@ -298,11 +301,11 @@ class RLSpec(ExactSpec):
                 return super().hashed_version() + 1
         return super().hashed_version()
 
-    def inexact(self) -> str | None:
-        """Engines but the native one, and members that PyTorch's sums or functions enter."""
+    def inexact(self) -> str:
+        """Engines but the native one, and members that sums or functions of other libraries enter."""
         if self.engine != "native":
             return f"engine = {self.engine}"
-        return next((place for place, member in self.members()[1:] if not member.exact()), None)
+        return next((f"{place} ({member.inexact()})" for place, member in self.members()[1:] if member.inexact()), "")
 
     def members(self) -> list[tuple[str, Model]]:
         """The stage itself and each chosen member, with its place in the spec."""

@@ -25,7 +25,7 @@ from interplay.train.spec import OwnTrainerSpec
 # -- compose -----------------------------------------------------------------------------------------------------------------
 
 
-KNOBS = "knobs."
+KNOBS, REPLICATES = "knobs.", "replicates"
 
 
 def studies(configs: Path) -> list[str]:
@@ -91,9 +91,11 @@ def load(configs: Path, study: str, scale: str, words: Sequence[choices.Given] =
     for group, place in places.items():
         if not isinstance(tree.get(group), dict):
             raise place.error("must hold keys and values, such as `question: ...`, and no `# @package` line")
-    tree = choices.fill_names({**tree, "study": own_trainers(tree["study"])}, configs, *places.values())
+    written = choices.with_replicates(own_trainers(tree["study"]), scale)
+    tree = choices.fill_names({**tree, "study": written}, configs, *places.values())
     if words:
         changed = choices.with_given(tree["study"], words, scale)
+        changed = choices.with_replicates(changed, scale, any(one.key == REPLICATES for one in words))
         tree = choices.fill_names({**tree, "study": changed}, configs, *places.values())
     typed = parse_model(Study, _at_scale(tree["study"], scale), places["study"])
     for name in typed.scales:

@@ -1,5 +1,5 @@
 """The table of task families, joined from the tables of their packages: the union of their options, chosen by `name`, and where
-each is implemented; and the options of their verifiers."""
+each is implemented; the options of the environments, small text tasks for episodes of several turns, and of verifiers."""
 
 from functools import cache
 from typing import Annotated, Any, ClassVar, Literal, Self
@@ -9,10 +9,9 @@ from pydantic import Field, model_validator
 from interplay.core.extension import Extension, written_as
 from interplay.core.model import Count, Model, Natural, Since, Written, partial_model, table_model, union_members, union_of
 from interplay.tasks.facts import spec as facts
-from interplay.tasks.facts.spec import Bios, Range
 from interplay.tasks.op_dag import spec as op_dag
 
-# Environments: small text tasks for episodes of several turns.
+# Environments.
 
 
 MOST_OBJECTS, MOST_ATTRIBUTES = 16, 8
@@ -29,7 +28,7 @@ class Calculator(Model):
     single: bool = True
     """Whether the tool takes one operator at a time, so that an expression of n takes n turns; else it takes any expression."""
 
-    def ops(self) -> Range:
+    def ops(self) -> facts.Range:
         """Least and most operators."""
         return (1, 5)
 
@@ -39,7 +38,7 @@ class Search(Model):
 
     LEVEL: ClassVar[str]
     """The level of bios whose facts the dictionary holds."""
-    bios: Bios
+    bios: facts.Bios
 
     @model_validator(mode="after")
     def _has_level(self) -> Self:
@@ -47,7 +46,7 @@ class Search(Model):
             raise ValueError(f"bios.level = {self.bios.level}: must be {self.LEVEL}, whose facts are in the dictionary")
         return self
 
-    def ops(self) -> Range:
+    def ops(self) -> facts.Range:
         """Least and most hops."""
         return self.bios.ops()
 
@@ -58,7 +57,7 @@ class BiosSearch(Search):
 
     LEVEL: ClassVar[str] = "in_context"
     name: Literal["bios_search"] = "bios_search"
-    bios: Bios = Bios(level="in_context", distractors=(8, 12))
+    bios: facts.Bios = facts.Bios(level="in_context", distractors=(8, 12))
     """The people; level in_context, whose context is the dictionary."""
 
 
@@ -70,7 +69,7 @@ class SelfSearch(Search):
 
     LEVEL: ClassVar[str] = "by_heart"
     name: Literal["self_search"] = "self_search"
-    bios: Bios = Bios(level="by_heart")
+    bios: facts.Bios = facts.Bios(level="by_heart")
     """The people; level by_heart, whose facts pre-training can teach as statements."""
 
 
@@ -86,7 +85,7 @@ class TwentyQuestions(Model):
     names: Annotated[Count, Field(ge=MOST_OBJECTS)] = 40
     """Names that objects can have, 16 at least."""
 
-    def ops(self) -> Range:
+    def ops(self) -> facts.Range:
         """Least and most objects; they differ in their attributes."""
         return (2, min(MOST_OBJECTS, 2**self.attributes))
 
@@ -99,7 +98,7 @@ class TicTacToe(Model):
     opponent: Literal["perfect", "random"] = "perfect"
     """How the scripted opponent plays: the first of the best moves, or a random move keyed by the problem."""
 
-    def ops(self) -> Range:
+    def ops(self) -> facts.Range:
         """Least and most empty cells."""
         return (1, 9)
 
@@ -110,24 +109,15 @@ class Kuhn(Model):
 
     name: Literal["kuhn"] = "kuhn"
 
-    def ops(self) -> Range:
+    def ops(self) -> facts.Range:
         """One difficulty."""
         return (1, 1)
 
 
-EnvironmentTask = Calculator | BiosSearch | SelfSearch | TwentyQuestions | TicTacToe | Kuhn
-ENVIRONMENTS = {
-    "calculator": "interplay.tasks.environments.tools:CALCULATOR",
-    "bios_search": "interplay.tasks.environments.tools:BIOS_SEARCH",
-    "self_search": "interplay.tasks.environments.tools:SELF_SEARCH",
-    "twenty_questions": "interplay.tasks.environments.tools:TWENTY_QUESTIONS",
-    "tic_tac_toe": "interplay.tasks.environments.games:TIC_TAC_TOE",
-    "kuhn": "interplay.tasks.environments.games:KUHN",
-}
-"""Rows of tasks.spec.FAMILIES."""
+Environment = Calculator | BiosSearch | SelfSearch | TwentyQuestions | TicTacToe | Kuhn
 
 
-# The table.
+# All families.
 
 
 class OwnTask(Extension):
@@ -143,12 +133,17 @@ class OwnTask(Extension):
         return self.op_range
 
 
-Task = Annotated[op_dag.Task | facts.Task | EnvironmentTask | OwnTask, Field(discriminator="name"), written_as(OwnTask)]
+Task = Annotated[op_dag.Task | facts.Task | Environment | OwnTask, Field(discriminator="name"), written_as(OwnTask)]
 """The options of families that generate problems."""
 FAMILIES = {
     **op_dag.FAMILIES,
     **facts.FAMILIES,
-    **ENVIRONMENTS,
+    "calculator": "interplay.tasks.environments.tools:CALCULATOR",
+    "bios_search": "interplay.tasks.environments.tools:BIOS_SEARCH",
+    "self_search": "interplay.tasks.environments.tools:SELF_SEARCH",
+    "twenty_questions": "interplay.tasks.environments.tools:TWENTY_QUESTIONS",
+    "tic_tac_toe": "interplay.tasks.environments.games:TIC_TAC_TOE",
+    "kuhn": "interplay.tasks.environments.games:KUHN",
     "multihop": "interplay.tasks.multihop:MULTIHOP",
     "qa": "interplay.tasks.qa:QA",
     "reformulated": "interplay.tasks.reformulated:REFORMULATED",

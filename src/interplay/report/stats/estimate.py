@@ -165,6 +165,16 @@ def fight_estimates(
     return found
 
 
+def at_level(found: Estimate, level: float, metric: str, differs: bool, recorded: str | None) -> Estimate:
+    """An estimate with its interval at another level."""
+    if found.spread is None or np.isnan(found.low):
+        return found
+    measure, spread = logged_measure(metric) if recorded else measure_of(metric), found.spread._replace(level=level)
+    support = measure.support_of_differences if differs else measure.support
+    low, high = spread.t_interval(support) if recorded else spread.interval(support)
+    return found._replace(low=low, high=high)
+
+
 def p_value(found: Estimate) -> float:
     """Two-sided p-value of "the difference is 0", with the target of its interval. NaN where there is no difference."""
     return float("nan") if found.spread is None else found.spread.p_value()

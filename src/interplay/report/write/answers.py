@@ -1,5 +1,6 @@
 """A study's answers from its results: tables, figures and verdicts, and their files."""
 
+import math
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -10,7 +11,7 @@ from interplay.report.draw import figures
 from interplay.report.figure_spec import PLAIN, SPENT, Figure
 from interplay.report.metric_spec import measure_of
 from interplay.report.spec import ReportSpec
-from interplay.report.stats import budget, confounds, contrast, estimate, frame
+from interplay.report.stats import budget, confounds, contrast, estimate, frame, sequential
 from interplay.report.write import latex, tables, text
 from interplay.results import locks
 from interplay.study.plan import Plan
@@ -43,7 +44,7 @@ def answer_study(results: frame.Results) -> Answer:
             grids[f"{name}{tables.GAIN_SUFFIX}"] = tables.gain_grid(results, table)
     contrasts = {f"{name}{contrast.SUFFIX}": contrast.compare_arms(results, name) for name in spec.tables if name in spec.lineups}
     drawings = {name: figures.draw_figure(results, figure) for name, figure in sorted(spec.figures.items(), key=_figure_order)}
-    judged = [contrast.judge_claim(results, claim) for claim in spec.claims]
+    judged = [sequential.judge(results, claim) for claim in spec.claims]
     controls = confounds.judge_controls(results) if spec.controls else None
     return Answer(results, judged, grids, drawings, budget.judge_all(results), contrasts, controls)
 
@@ -186,6 +187,21 @@ def registration_lines(spec: ReportSpec) -> list[str]:
         if not change.key.startswith(of_claims):
             lines.append(f"C{CHANGED[1:]}: {change.said()}.")
     return lines + (["The study marks all its claims as exploratory."] if of.exploratory else [])
+
+
+def look_text(item: contrast.JudgedClaim) -> str:
+    """`Look 2 of 3, at 12 replicates: boundary 2.96, futility 0.55, ...`; empty of a study without looks."""
+    look, test = item.look, item.claim.test
+    if look is None:
+        return ""
+    measure, signed = measure_of(test.metric), test.difference is not None
+    said = f"Look {look.number} of {look.of}, at {look.replicates} replicates: boundary {look.bound.efficacy:.2f}"
+    said += f", futility {look.bound.futility:.2f}" if look.bound.futility else ""
+    said += f", nominal level {look.bound.level:.2g}; {'stopped' if look.stopped else 'open'}"
+    if math.isnan(look.interval[0]):
+        return said
+    low, high = (measure.shown(end, signed) for end in look.interval)
+    return f"{said}. 95 % interval after stopping: {low} to {high} {measure.unit_of(signed)}".rstrip()
 
 
 def forecast_text(item: contrast.JudgedClaim) -> str:

@@ -126,7 +126,8 @@ def _details(item: contrast.JudgedClaim, spec: ReportSpec) -> str:
     test, found = item.claim.test, item.estimate
     measure, signed = measure_of(test.metric), test.difference is not None
     low, high = (measure.shown(end, signed) for end in (found.low, found.high))
-    interval = f", 95 % interval {low} to {high} for {found.over}" if not math.isnan(found.low) else ""
+    kind = "repeated confidence interval" if item.look else "95 % interval"
+    interval = f", {kind} {low} to {high} for {found.over}" if not math.isnan(found.low) else ""
     value = f"{measure.shown(found.value, signed)} {measure.unit_of(signed)}".strip() if signed or interval else ""
     return f"{place_text(test, spec)}: {value}{interval}." if value else f"{place_text(test, spec)}."
 
@@ -305,6 +306,7 @@ def _row(results: frame.Results, item: contrast.JudgedClaim, reach: Mapping[Meas
         "caveat": item.caveat,
         "changed": [f"{answers.CHANGED}: {one}" for one in item.changed],
         "forecast": answers.forecast_text(item),
+        "look": answers.look_text(item),
         "digests": found.digests,
     }
 
