@@ -16,7 +16,7 @@ from torch import Tensor
 
 from interplay.core.metrics import read
 from interplay.rl import loop
-from interplay.rl.advantage_spec import Advantage, GaeAdvantage, WhitenedAdvantage
+from interplay.rl.advantage_spec import Advantage, GaeAdvantage, ValueHead, WhitenedAdvantage
 from interplay.rl.advantages import advantages, by_critic, gae
 from interplay.rl.batch import Batch, Memory, Span
 from interplay.rl.group_advantages import earned, returns
@@ -24,7 +24,7 @@ from interplay.rl.policy import kl_estimate
 from interplay.rl.request_spec import FixedAllocation
 from interplay.rl.reward_spec import KlShaping, OverlongShaping, ProcessReward
 from interplay.rl.shaping import KL, shape_rewards
-from interplay.rl.spec import Method, RLSpec, ValueHead
+from interplay.rl.spec import Method, RLSpec
 
 GOLDEN = json.loads((Path(__file__).parent / "golden" / "verl.json").read_text())
 

@@ -11,6 +11,12 @@ from interplay.core.model import Count, Model, NotNegative, Positive, Share, Sin
 class PolicyLoss(Model):
     """What every policy loss has."""
 
+    NEEDS_RATIO: ClassVar[bool] = False
+    """Whether what sets it apart is what it does with ratios that are not 1."""
+    PLAIN: ClassVar[bool] = False
+    """Whether its gradient at a ratio of 1 is the plain policy gradient, -A grad log pi, as `loss_type` weighs it."""
+    INERT: ClassVar[frozenset[str]] = frozenset()
+    """Options that do nothing at a ratio of 1, of a loss that is not plain there."""
     beta: NotNegative = 0.0
     """Coefficient of the k3 estimate of the KL divergence from the reference; 0 runs without a reference model."""
     num_iterations: Count = 1
@@ -25,6 +31,17 @@ class PolicyLoss(Model):
     def refers(self) -> bool:
         """Whether it needs a reference model."""
         return bool(self.beta or self.first_turn_beta)
+
+    def needs_ratio(self) -> bool:
+        """Whether it does with its options as they are."""
+        return self.NEEDS_RATIO
+
+    def at_ratio_one(self) -> "PolicyLoss":
+        """One loss in place of all that have its gradient where the ratio is exactly 1."""
+        if self.PLAIN:
+            shared = {name: getattr(self, name) for name in type(self).model_fields if name in RatioLoss.model_fields}
+            return ClippedLoss(**{**shared, "importance_sampling_level": "token"})
+        return self.model_copy(update={name: type(self).model_fields[name].default for name in self.INERT})
 
     def needs(self) -> frozenset[str]:
         """Also turns, for a term of the first one."""
@@ -50,6 +67,10 @@ class RatioLoss(PolicyLoss):
     sampled: the loss of a token, without its KL term, is weighed by the policy's probability over the engine's, as both were
     before the first update, but by no more than this; 2 is usual. null: not weighed."""
 
+    def needs_ratio(self) -> bool:
+        """Also where a sequence has one."""
+        return self.NEEDS_RATIO or self.importance_sampling_level != "token"
+
     def provides(self) -> frozenset[str]:
         """Also ratios per sequence."""
         return self.PROVIDES | ({"sequence_ratios"} if self.importance_sampling_level == "sequence" else set())
@@ -58,6 +79,7 @@ class RatioLoss(PolicyLoss):
 class ClippedLoss(RatioLoss):
     """The clipped policy-gradient loss with TRL's options."""
 
+    PLAIN: ClassVar[bool] = True
     name: Literal["clipped"] = "clipped"
     loss_type: Literal["grpo", "bnpo", "dr_grpo", "dapo", "luspo", "cispo"] = "dapo"  # type: ignore[assignment]
     """As in every loss of ratios; cispo: as dapo, of the clipped detached ratio times the log-probability."""
@@ -68,6 +90,17 @@ class ClippedLoss(RatioLoss):
     delta: Positive | None = None
     """Cap of the ratio also where the advantage is negative (two-sided clipping); null: none."""
 
+    def needs_ratio(self) -> bool:
+        """Of cispo the ratio is all; else clipping only guards."""
+        return super().needs_ratio() or self.loss_type == "cispo"
+
+    def at_ratio_one(self) -> PolicyLoss:
+        """cispo weighs as dapo, and scales the gradient where its cap is below 1."""
+        if self.loss_type != "cispo":
+            return super().at_ratio_one()
+        cap = self.epsilon if self.epsilon_high is None else self.epsilon_high
+        return self if cap < 1 else self.model_copy(update={"loss_type": "dapo"}).at_ratio_one()
+
     def exact(self) -> bool:
         """With a ratio for each token, and without entropies."""
         return not (self.importance_sampling_level != "token" or self.entropy_coef or self.vllm_importance_sampling_clip_max)
@@ -76,6 +109,8 @@ class ClippedLoss(RatioLoss):
 class SapoLoss(RatioLoss):
     """Soft adaptive policy optimisation (SAPO, arXiv:2511.20347): a sigmoid gate in place of the clip."""
 
+    NEEDS_RATIO: ClassVar[bool] = True
+    PLAIN: ClassVar[bool] = True
     name: Literal["sapo"] = "sapo"
     loss_type: Literal["grpo", "bnpo", "dr_grpo", "dapo", "luspo"] = "grpo"
     sapo_temperature_pos: Positive = 1.0
@@ -88,6 +123,8 @@ class VespoLoss(PolicyLoss):
     """Variational sequence-level soft policy optimisation (VESPO, arXiv:2602.10693): the log-probability weighed by
     e^lambda w^k e^(-lambda w), without a gradient through w, the product of the sequence's ratios. Defaults are TRL's."""
 
+    NEEDS_RATIO: ClassVar[bool] = True
+    PLAIN: ClassVar[bool] = True
     name: Literal["vespo"] = "vespo"
     loss_type: Literal["grpo", "bnpo", "dr_grpo", "dapo", "luspo"] = "dapo"
     """How tokens are weighed, as in losses of ratios."""
@@ -105,6 +142,8 @@ class GeoMeanLoss(PolicyLoss):
     """Geometric-mean policy optimisation (GMPO, arXiv:2507.20673): the geometric mean of the tokens' clipped ratios."""
 
     PROVIDES: ClassVar[frozenset[str]] = frozenset({"sequence_ratios"})
+    NEEDS_RATIO: ClassVar[bool] = True
+    PLAIN: ClassVar[bool] = True
     name: Literal["geo_mean"] = "geo_mean"
     loss_type: Literal["grpo"] = "grpo"
     """Mean over rows."""
@@ -117,6 +156,7 @@ class GeoMeanLoss(PolicyLoss):
 class GpgLoss(PolicyLoss):
     """Group policy gradient (GPG, arXiv:2504.02546): advantage times log-probability, neither ratio nor clip."""
 
+    PLAIN: ClassVar[bool] = True
     name: Literal["gpg"] = "gpg"
     loss_type: Literal["grpo", "bnpo", "dr_grpo", "dapo", "luspo"] = "dapo"
     """How tokens are weighed, as in losses of ratios."""
@@ -126,6 +166,7 @@ class ClipCovLoss(RatioLoss):
     """Clip-Cov (arXiv:2505.22617): a few tokens whose log-probability and advantage covary most lose their gradient, at random
     among those within bounds, so that entropy does not collapse."""
 
+    INERT: ClassVar[frozenset[str]] = frozenset({"epsilon", "epsilon_high", "importance_sampling_level"})
     name: Literal["clip_cov"] = "clip_cov"
     loss_type: Literal["grpo", "bnpo", "dr_grpo", "dapo", "luspo"] = "bnpo"
     epsilon: NotNegative = 0.2
@@ -144,6 +185,8 @@ class KlCovLoss(RatioLoss):
     """KL-Cov (arXiv:2505.22617): ratio times advantage without a clip; the tokens that covary most pay for leaving the policy
     that sampled."""
 
+    NEEDS_RATIO: ClassVar[bool] = True
+    PLAIN: ClassVar[bool] = True
     name: Literal["kl_cov"] = "kl_cov"
     loss_type: Literal["grpo", "bnpo", "dr_grpo", "dapo", "luspo"] = "bnpo"
     kl_cov_ratio: Share = 0.0002
@@ -160,6 +203,7 @@ class DiscoLoss(PolicyLoss):
     PROVIDES: ClassVar[frozenset[str]] = frozenset({"reads_rollouts", "reads_right"})
     VERSION: ClassVar[int] = 2
     """2: the mean over prompts counts those whose completions are all right or all wrong, as released."""
+    INERT: ClassVar[frozenset[str]] = frozenset({"delta", "disco_beta"})
     name: Literal["disco"] = "disco"
     loss_type: Literal["grpo"] = "grpo"
     """Mean over the tokens of a row."""
@@ -174,6 +218,15 @@ class DiscoLoss(PolicyLoss):
     disco_beta: NotNegative = 1000.0
     """Weight of what lies above, squared and halved."""
 
+    def needs_ratio(self) -> bool:
+        """Scores that are ratios tell one wrong completion from another only where these are not 1."""
+        return self.score == "Lratio" and not self.basic
+
+    def at_ratio_one(self) -> PolicyLoss:
+        """Nothing has diverged, and scores that are ratios are equal, so that they weigh as in the basic form."""
+        basic = self.basic or self.score == "Lratio"
+        return super().at_ratio_one().model_copy(update={"basic": True, "score": "logL", "tau": None} if basic else {})
+
 
 class HapoTokenLoss(RatioLoss):
     """Heterogeneous adaptive policy optimisation (HAPO): clip bounds and advantages of a token by its entropy. h in [-1, 1] is
@@ -181,6 +234,7 @@ class HapoTokenLoss(RatioLoss):
     0. (The release multiplies the lower side by a negative number, so that h is never below 0 there; here it is.) Its adaptive
     temperature is a decoding; its token-level group average is not here."""
 
+    INERT: ClassVar[frozenset[str]] = frozenset({"epsilon", "epsilon_high", "importance_sampling_level"})
     name: Literal["hapo_token"] = "hapo_token"
     loss_type: Literal["grpo", "bnpo", "dr_grpo", "dapo", "luspo"] = "dapo"
     epsilon: NotNegative = 0.2
@@ -199,6 +253,7 @@ class DistilLoss(RatioLoss):
 
     NEEDS: ClassVar[frozenset[str]] = frozenset({"teacher_context"})
     PROVIDES: ClassVar[frozenset[str]] = frozenset({"distillation", "reads_rollouts"})
+    INERT: ClassVar[frozenset[str]] = frozenset({"epsilon", "epsilon_high", "importance_sampling_level"})
     name: Literal["distil"] = "distil"
     loss_type: Literal["grpo", "bnpo", "dr_grpo", "dapo", "luspo"] = "dapo"
     divergence: Literal["fwd_ce", "rev_kl", "js"] = "fwd_ce"
