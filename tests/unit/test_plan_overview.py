@@ -17,6 +17,7 @@ from interplay.core import artifact
 from interplay.core.artifact import write_json
 from interplay.core.execution import Run
 from interplay.core.model import UserError
+from interplay.report.stats import power
 from interplay.report.stats.intervals import Spread
 from interplay.results import estimate, locks, state
 from interplay.run import graph
@@ -425,14 +426,13 @@ def test_the_command_imports_nothing_heavy(lab: Lab) -> None:
 def test_the_power_of_each_claim_is_that_of_the_planned_bases_and_prompts_with_the_pilots_deviations() -> None:
     plan = expand.plan_study(ROOT / "configs", "demo", "laptop")
     assert plan.pilot is not None
-    head, *lines = overview.power_lines(plan)
-    assert plan.pilot["source"] in head
+    found = {one.claim.says: one for one in power.planned_power(plan, lambda digest: 100.0)}
     spread = Spread(0.0, 4, 80, plan.pilot["bases"] ** 2 / 4, plan.pilot["prompts"] ** 2 / 80)
-    found = next(line for line in lines if line.endswith(": RL at the edge lifts the edge"))
-    assert f"4 bases, finds {spread.detectable:.1f} points, power {spread.power(5):.2f}, below 0.8: needs " in found
-    assert next(line for line in lines if "keeps more" in line).endswith(
-        "points: RL at the edge keeps more of what was pre-trained than supervision does"
-    ), "a bound of 0 says nothing of the effect"
-    shared = overview.power_lines(expand.plan_study(ROOT / "configs", "edge", "laptop"))
-    assert all("1 base, at most indicated, finds " in line for line in shared[1:])
-    assert overview.power_lines(expand.plan_study(ROOT / "configs", "quickstart", "smoke")) == [], "no pilot"
+    lifts = found["RL at the edge lifts the edge"]
+    assert f"4 bases, finds {spread.detectable:.1f} points, power {spread.power(5):.2f}, below 0.8: needs " in lifts.said
+    assert "needs 95 bases (10.56 h), exploratory" in lifts.said, "a base, RL, and two evaluations of 100 s a replicate"
+    assert (lifts.power, lifts.exploratory, lifts.short) == (spread.power(5), True, False)
+    keeps = found["RL at the edge keeps more of what was pre-trained than supervision does"]
+    assert keeps.power is None, "a bound of 0 says nothing of the effect"
+    shared = power.planned_power(expand.plan_study(ROOT / "configs", "edge", "laptop"), lambda digest: None)
+    assert all("1 base, at most indicated, finds " in one.said for one in shared)

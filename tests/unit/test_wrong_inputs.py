@@ -226,6 +226,39 @@ def premise(*words: str, **given: Any) -> Wrong:
     return Wrong(("study/wrong.yaml", "claims.0", *words), {"claims": [claim]})
 
 
+REGISTER = ("register", "wrong", "--scale", "smoke")
+
+
+def declared(argv: tuple[str, ...] = REGISTER, **keys: Any) -> dict[str, Any]:
+    """A study with one claim, with these keys of its own; keys of the claim begin with claim_."""
+    of_claim = {key.removeprefix("claim_"): keys.pop(key) for key in list(keys) if key.startswith("claim_")}
+    return {"edit": {"exploratory": None, "claims": [{"says": "RL helps", "test": LIFT, **of_claim}], **keys}, "argv": argv}
+
+
+PILOT = {"bases": 10.0, "seeds": 5.0, "prompts": 30.0, "source": "a pilot"}
+DECLARED = {
+    "a registration without a pilot": Wrong(("no pilot at scale smoke", "exploratory: true"), **declared()),
+    "a registration of no claim": Wrong(("makes no claims", "`claims`"), argv=REGISTER),
+    "a registration that is none": Wrong(
+        ("configs/registered/wrong.smoke.json", "not a registration", "git checkout"),
+        **declared(exploratory=True),
+        files={"configs/registered/wrong.smoke.json": "{}"},
+    ),
+    "a claim without power": Wrong(
+        ("power 0.", "'RL helps'", "exploratory: true"),
+        **declared(("plan", "wrong", "--scale", "smoke"), **{"scales.smoke": {"pilot": PILOT}}),
+    ),
+    "a registration without power": Wrong(
+        ("power 0.", "'RL helps'", "exploratory: true"), **declared(**{"scales.smoke": {"pilot": PILOT}})
+    ),
+    "a forecast of nothing": Wrong(("claims.0.forecast", "probability"), **declared(claim_forecast={})),
+    "a forecast the wrong way round": Wrong(("claims.0.forecast", "low < high"), **declared(claim_forecast={"interval": [9, 3]})),
+    "looks that fall": Wrong(("stopping.looks", "must rise"), **declared(stopping={"looks": [6, 3]})),
+    "a look at two replicates": Wrong(("stopping.looks", "3 replicates"), **declared(stopping={"looks": [2, 6]})),
+    "more seeds than the last look takes": Wrong(
+        ("stopping.looks", "add a look at 4"), **declared(stopping={"looks": [3]}, **{"seeds.values": [0, 1, 2, 3]})
+    ),
+}
 PREMISES = {
     "an arm that should act": premise("requires.0.acts", "'rl_edg'", "'rl_edge'", acts="rl_edg"),
     "a band with headroom": premise("requires.0.band", "'edgy'", "'edge'", headroom={"arm": "base", "band": "edgy"}),
@@ -269,6 +302,7 @@ CASES = {
     **{f"{kind}: {name}": case for kind, cases in (("typo", TYPOS), ("reference", REFERENCES)) for name, case in cases.items()},
     **{f"{kind}: {name}": case for kind, cases in (("type", TYPES), ("syntax", SYNTAX)) for name, case in cases.items()},
     **{f"own code: {name}": case for name, case in CODE.items()},
+    **{f"declared: {name}": case for name, case in DECLARED.items()},
     **{f"words: {name}": Wrong(expected, argv=words) for name, (words, expected) in WORDS.items()},
     **{f"new words: {name}": Wrong(expected, argv=words) for name, (words, expected) in NEW_WORDS.items()},
     **{f"new: {name}": case for name, case in NEW.items()},

@@ -12,7 +12,7 @@ from pyarrow import parquet
 
 from interplay.core import artifact, metrics as store_metrics, model
 from interplay.kinds.table import makes
-from interplay.report import metric_spec
+from interplay.report import claim_spec, metric_spec
 from interplay.report.spec import ReportArm
 from interplay.report.stats import contrast, estimate, frame, notes, power, provenance
 from interplay.results import catalog, state as study_state
@@ -273,7 +273,7 @@ def judge_claims(study: str, scale: str | None, configs: Path, results: Path) ->
     _, needs = _needs(expand.plan_study(configs, study, scale or expand.chosen(configs, {})[1]), results)
     rows = []
     for need in needs:
-        claim, verdict, reason, found, _ = need.judged
+        claim, verdict, reason, found = need.judged[:4]
         test = claim.test
         row: dict[str, Any] = {"says": claim.says, "verdict": verdict, "reason": reason, "arm": test.arm}
         row |= {
@@ -334,10 +334,10 @@ def _needed(need: power.Need, margin: str, unit: str) -> str:
     if need.judged.estimate.missing or math.isnan(need.margin):
         return f"no estimate yet: {need.judged.reason}"
     away = f"{margin} {unit} from its bound".replace("  ", " ")
-    if need.have < contrast.LEAST_BASES:
+    if need.have < claim_spec.LEAST_BASES:
         cost = f", each of {store_metrics.clock(need.seconds)}" if need.seconds else ""
         there = "there is 1" if need.have == 1 else "there are 2"
-        return f"{away}; a verdict needs {contrast.LEAST_BASES} bases, of stages under seeds.vary ({there}){cost}"
+        return f"{away}; a verdict needs {claim_spec.LEAST_BASES} bases, of stages under seeds.vary ({there}){cost}"
     if need.prompts:
         return f"{away}; any number of replicates needs {need.prompts} prompts (there are {need.judged.estimate.n_prompts})"
     if need.interval is None:

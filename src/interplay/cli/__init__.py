@@ -35,6 +35,7 @@ COMMANDS: dict[str, Row] = {
     "list": Row("studies", "before a run", "studies with their state and question; known methods, tasks, metrics, scales"),
     "new": Row("studies", "before a run", "write a commented study that extends another one, and print its plan"),
     "plan": Row("planning", "before a run", "the stages of a study, which of them are new and why, and their cost"),
+    "register": Row("planning", "before a run", "freeze claims, thresholds, sizes and stopping rule before there are results"),
     "run": Row("studies", "during a run", "run what is new of a study; its verdicts, or the cause of a failure, at the end"),
     "open": Row(
         "monitor", "during a run", "a live local page: studies, curves, causes of failures, completions, arms side by side"
@@ -57,7 +58,7 @@ COMMANDS: dict[str, Row] = {
     "gc": Row("storage", "keeping", "garbage collection: results that no committed lock reaches"),
     "adopt": Row("studies", "keeping", "add a model from outside to the graph"),
     "store": Row("storage", "keeping", "payloads and records in the DVC remote; tables from committed scores"),
-    "track": Row("planning", "keeping", "mirror records and metrics into MLflow"),
+    "track": Row("storage", "keeping", "mirror records and metrics into MLflow"),
 }
 
 DAY = {

@@ -4,21 +4,19 @@ import textwrap
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from interplay.cli.common import Grid
+from interplay.cli.common import RESULTS, Grid
 from interplay.core import artifact, metrics, model
 from interplay.core.metrics import size
-from interplay.data.spec import ProblemsSpec
-from interplay.report.claim_spec import Claim
-from interplay.report.metric_spec import is_pass_rate
-from interplay.report.spec import ReportArm, ReportSpec
+from interplay.report.spec import ReportSpec
 from interplay.results import cause, estimate, locks, payloads, state
 from interplay.run import graph
 from interplay.study.plan import Plan
 
-MOST = 200
-"""Replicates beyond which a claim is out of reach."""
+if TYPE_CHECKING:
+    from interplay.report.stats import power
+
 EXPLAINED = 100
 """New stages of a kind whose cause is determined, unless all are requested."""
 TO_DO = ("new", "unfinished", "failed", "running")
@@ -166,7 +164,7 @@ def overview_parts(
     if stages:
         states = [(seen.states[digest].state, digest, stage) for digest, stage in seen.plan.stages.items()]
         parts.append([f"{digest}  {state:<10}  {stage.kind:<9}  {names[digest]}" for state, digest, stage in states])
-    parts += [_not_here(seen), power_lines(seen.plan)]
+    parts += [_not_here(seen), _power(seen)]
     parts += [_why(seen, full), [f"not the committed lock: {stale}"] if stale else [], state.drift_advisory(seen.drifted)]
     if unexercised:
         parts.append([f"members that no committed study uses: {', '.join(unexercised)}"])
@@ -269,55 +267,27 @@ def _not_here(seen: Overview) -> list[str]:
     return [f"not here: {names[0]}{more[why]}: {why}" for why, names in readers.items()]
 
 
-def power_lines(plan: Plan) -> list[str]:
-    """What the planned replicates find of each claim about a difference of pass rates, with the pilot's deviations: the smallest
-    detectable difference and the power, for a true one of the published effect, else of twice the bound, or of 0 where the bound
-    lies on the other side of it. Too little of it is said, not refused."""
-    claims = [one for one in cast(ReportSpec, plan.stages[plan.report].spec).claims if one.test.difference and one.test.band]
-    claims = [one for one in claims if is_pass_rate(one.test.metric)]
-    if plan.pilot is None or not claims:
+def planned_power(seen: Overview) -> "list[power.Planned]":
+    """What the planned replicates find of each claim, from the pilot; none without one."""
+    if seen.plan.pilot is None:
         return []
-    pilot = plan.pilot
-    lines = [
-        f"power with the pilot's standard deviations, bases {pilot['bases']:g}, seeds {pilot['seeds']:g}, prompts "
-        f"{pilot['prompts']:g} points ({pilot['source']}):"
-    ]
-    return [*lines, *(f"  {_power_of(plan, claim)}: {claim.says}" for claim in claims)]
+    from interplay.report.stats import power  # scipy: a plan without a pilot goes without
+
+    def seconds(digest: str) -> float | None:
+        time = seen.estimate.times.get(digest)
+        took = None if time else metrics.read_telemetry(artifact.folder(RESULTS, seen.plan.stages[digest].kind, digest))
+        return time.seconds if time else None if took is None else took.get("seconds_wall")
+
+    return power.planned_power(seen.plan, seconds)
 
 
-def _power_of(plan: Plan, claim: Claim) -> str:
-    from interplay.report.stats.intervals import POWER, Spread  # scipy: a plan without a pilot goes without
-
-    spec, pilot = cast(ReportSpec, plan.stages[plan.report].spec), plan.pilot or {}
-    arms = [[row for row in spec.arms if row.arm == arm] for arm in (claim.test.arm, claim.test.against)]
-    bases = min(len({row.path[0].digest for row in rows}) for rows in arms)
-    prompts = _prompts(plan, arms[0][0], claim.test.band)
-
-    def planned(replicates: int) -> Spread:
-        of = pilot["bases"] if bases > 1 else pilot["seeds"]
-        return Spread(0.0, replicates, prompts, of**2 / replicates, pilot["prompts"] ** 2 / prompts)
-
-    replicates = bases if bases > 1 else len(arms[0])
-    found = planned(replicates)
-    said = f"{model.plural(bases, 'base')}{'' if bases > 2 else ', at most indicated'}, finds {found.detectable:.1f} points"
-    distance = 100 * min(abs(threshold) for threshold in claim.thresholds if threshold or claim.effect is None)
-    if not distance:
-        return said
-    power = found.power(distance)
-    need = next((n for n in range(3, MOST) if planned(n).power(distance) >= POWER), None) if power < POWER else None
-    beyond = "more prompts" if planned(10**6).power(distance) < POWER else f"over {MOST} replicates"
-    needed = model.plural(need, "base" if bases > 1 else "run") if need else beyond
-    return f"{said}, power {power:.2f}{f', below {POWER:g}: needs {needed}' if power < POWER else ''}"
-
-
-def _prompts(plan: Plan, row: ReportArm, band: str) -> int:
-    """Prompts of a band in the first evaluation whose problems are generated with it; where none is known, so many that they add
-    nothing."""
-    for digest in row.evaluations.values():
-        data = plan.stages[plan.stages[digest].deps["data"]].spec
-        if isinstance(data, ProblemsSpec) and band in data.shares:
-            return max(2, round(data.size * data.shares[band]))
-    return 10**6
+def _power(seen: Overview) -> list[str]:
+    pilot, found = seen.plan.pilot, planned_power(seen)
+    if not pilot or not found:
+        return []
+    deviations = f"bases {pilot['bases']:g}, seeds {pilot['seeds']:g}, prompts {pilot['prompts']:g} points"
+    head = f"power with the pilot's standard deviations, {deviations} ({pilot['source']}):"
+    return [head, *(f"  {one.said}: {one.claim.says}" for one in found)]
 
 
 def schedule_lines(found: list[estimate.Schedule]) -> list[str]:

@@ -1,10 +1,9 @@
-"""The command before a run, `interplay plan`; what judges and checks results, `settle`, `judge` and `verify`; and `interplay
-track`."""
+"""Commands before a run, `interplay plan` and `register`; and what judges and checks results: `settle`, `judge`, `verify`."""
 
 import json
 import textwrap
-import time
 import uuid
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,8 +12,7 @@ import typer
 from interplay.cli import common
 from interplay.cli.common import CONFIGS, RESULTS, command, flag, option
 from interplay.core import artifact, metrics
-from interplay.core.model import UserError, nearest_name, plural, print_visible
-from interplay.kinds.table import KINDS
+from interplay.core.model import UserError, plural, print_visible
 from interplay.study.plan import Plan
 
 if TYPE_CHECKING:
@@ -51,7 +49,8 @@ def plan_stages(
     """Expands a study into its stages and lists which are new, which exist and which no study needs any more; the tokens, FLOPs
     and hours of the new ones; and, for each new stage, the nearest existing one and the first difference. Runs no stage, and
     writes nothing without --write. A reward of the study's own is called once, in a process of its own, on a few completions.
-    Exit code 2 where a model or file that the study names is not here, so that a launch would be refused.
+    Exit code 2 where a model or file that the study names is not here, so that a launch would be refused; and where a claim has
+    a power below 0.8, by the pilot, and is not marked as exploratory.
 
     Examples:
         interplay plan edge  # the study at the scale of configs/config.yaml
@@ -89,6 +88,19 @@ def plan_stages(
         raise UserError(f"plan {study} at scale {seen.plan.scale}: cannot run on this machine: {inputs[0]}{more}")
     if strict_code and seen.drifted:
         raise UserError(f"--strict-code: sources of finished stages have changed: {', '.join(seen.drifted)}")
+    _refuse_short(seen)
+
+
+def _refuse_short(seen: "Overview") -> None:
+    """Raises UserError where a claim cannot be found and does not say so."""
+    from interplay.cli import overview
+
+    short = [one for one in overview.planned_power(seen) if one.short]
+    if short:
+        more = f" and of {plural(len(short) - 1, 'more claim')}" if len(short) > 1 else ""
+        remedy = "give it the replicates or prompts it needs, another bound, or `exploratory: true`"
+        at = f"configs/study/{seen.plan.study}.yaml: claims"
+        raise UserError(f"{at}: power {short[0].power:.2f} of '{short[0].claim.says}'{more} at scale {seen.plan.scale}: {remedy}")
 
 
 def _gpu_counts(text: str) -> list[int]:
@@ -127,6 +139,59 @@ def _show_overview(plan: Plan, counts: list[int], full: bool, stages: bool, as_j
         for line in overview.schedule_lines(on):
             print_visible(line)
     return seen
+
+
+@command(app, "register")
+def register_study(
+    study: common.Study,
+    scale: common.Scale = None,
+    late: Annotated[bool, flag("--late", "although there are results of the treatment: marked as registered after data")] = False,
+) -> None:
+    """Freezes what a study declares before there are results of what it is about: claims with their thresholds, premises and
+    forecasts, arms, stages, data, sizes, seeds and the stopping rule, in configs/registered/<study>.<scale>.json. Commit it: the
+    commit is the proof of the date. The report then shows forecasts next to results, and every later change as changed after
+    seeing data. Refused where a treatment has a record already, and where a claim lacks power (see `interplay plan`). Before
+    there are results a repetition replaces the file; afterwards, with --late, it adds to it.
+
+    Examples:
+        interplay register edge  # then commit the file, and run the study
+    """
+    from interplay.cli import overview
+    from interplay.results import catalog, locks, state, storage
+    from interplay.study import plan as plans
+
+    plan = common.plan_of(study, scale)
+    spec = catalog.report_spec(plan)
+    claims, rows = spec.claims, spec.arms
+    if not claims:
+        raise UserError(f"register {study}: the study makes no claims; write what you expect under `claims`")
+    free = plan.design["exploratory"] or all(one.exploratory for one in claims)
+    if plan.pilot is None and not free:
+        remedy = f"give it one (`scales: {{{plan.scale}: {{pilot: ...}}}}`), or mark the study `exploratory: true`"
+        raise UserError(f"register {study}: no pilot at scale {plan.scale}, so that no claim has a known power; {remedy}")
+    seen = overview.read_overview(plan, CONFIGS, RESULTS)
+    _refuse_short(seen)
+    there = [one for one in plans.treatments(plan.stages, rows) if seen.states[one].state in state.FINISHED]
+    scores = storage.bundle_path(plan)
+    if (there or scores.exists()) and not late:
+        what = f"{plural(len(there), 'stage')} of its treatments" if there else str(scores)
+        named = f", such as {plan.address(plan.stages[there[0]])}," if there else ""
+        raise UserError(f"register {study}: {what}{named} are finished; --late registers it as after data")
+    path = plans.registration_path(CONFIGS, plan.study, plan.scale)
+    known = plans.read_registrations(path) if there or scores.exists() else []
+    looks = spec.stopping.looks if spec.stopping else []
+    made = {
+        "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M"),
+        "commit": locks.head_commit(),
+        "late": bool(there) or scores.exists(),
+        "design": plan.design,
+        "plan": plans.stages_by_look(plan.stages, rows, looks),
+    }
+    artifact.write_json(path, {"registrations": [*known, plans.signed(made)]})
+    again = common.plan_of(study, scale)
+    written = [path, *(locks.write_locks([again], CONFIGS, False) if plan.lock_path(CONFIGS).exists() else [])]
+    when = " after data" if made["late"] else ""
+    print_visible(f"registered{when}: {plural(len(claims), 'claim')}; commit {' and '.join(map(str, written))}")
 
 
 @command(app, "settle")
@@ -276,86 +341,3 @@ def _check_certificate(file: Path) -> None:
     print_visible("\n".join([*wrong, f"{file}: does not hold for what is here"] if wrong else [certify.summary(found, None)]))
     if wrong:
         raise typer.Exit(1)
-
-
-# Studies in MLflow.
-
-
-STORES = ("sqlite", "file", "http", "https", "postgresql", "mysql", "mssql", "databricks", "uc")
-"""Schemes of the stores that MLflow takes."""
-track = common.new_app()
-app.add_typer(track, name="track", epilog="interplay track sync  # bring the store up to date")
-
-
-@track.callback()
-def track_results() -> None:
-    """Mirrors records and metrics of finished stages into MLflow. The store is that of MLFLOW_TRACKING_URI, else a SQLite file.
-    Repeating it changes nothing."""
-
-
-@command(track, "sync")
-def sync_track(
-    study: common.AnyStudy = None,
-    scale: common.Scale = None,
-    every: Annotated[bool, flag("--all", "every study at every scale that has results")] = False,
-    to: Annotated[
-        str | None, option("--to", "the store (default: MLFLOW_TRACKING_URI, else sqlite:///mlflow.db)", metavar="URI")
-    ] = None,
-) -> None:
-    """Copy records into an MLflow store for `mlflow ui`; existing runs stay as they are."""
-    if bool(study) == every:
-        raise UserError("track sync: name a study, or give --all")
-    scheme = (to or "").partition("://")[0].partition("+")[0]
-    if to and "://" in to and scheme not in STORES:
-        raise UserError(
-            f"--to {to}: no store of MLflow{nearest_name(scheme, STORES)}; such as sqlite:///mlflow.db or https://HOST"
-        )
-    if study is None:
-        plans = [plan for plan in common.possible_plans() if _was_launched(plan)]
-    else:
-        plans = [common.plan_of(study, scale)]
-        if not _is_started(plans[0]):
-            raise UserError(f"track sync: {RESULTS} has nothing of study {study} at scale {plans[0].scale}")
-    failed = []
-    for plan in plans:
-        try:
-            print_visible(_mirror_plan(plan, to))
-        except UserError as error:
-            if not every:
-                raise
-            failed.append(f"{plan.study} at {plan.scale}: {error}")
-    if failed:
-        raise UserError("; ".join(failed))
-
-
-def _was_launched(plan: Plan) -> bool:
-    """Whether a launch planned the study: it then wrote the report's `stage.json`. Finished stages may belong to another
-    study."""
-    folder = artifact.folder(RESULTS, "report", plan.report)
-    return (folder / "stage.json").exists() or artifact.done(folder)
-
-
-def _is_started(plan: Plan) -> bool:
-    """Whether a model was trained or evaluated for the study: data, tokenizers and source models are shared between studies."""
-    shared = ("problems", "tokenizer", "corpus")
-    rows = {stage.digest: KINDS[stage.kind] for stage in plan.stages.values()}
-    own = [digest for digest, row in rows.items() if row.makes not in shared and (row.makes != "model" or row.logged)]
-    return any(artifact.done(artifact.folder(RESULTS, plan.stages[digest].kind, digest)) for digest in own)
-
-
-def _mirror_plan(plan: Plan, to: str | None) -> str:
-    from interplay.track import live, mirror, views
-    from snakemake_logger_plugin_mlflow import store
-
-    uri, begun = store.uri_of(to), time.monotonic()
-    try:
-        with live.mirror_turn(RESULTS, uuid.uuid4().hex):
-            opened = mirror.Mirror(plan, RESULTS, uri)
-            states = opened.everything()
-            live.mark_mirrored(plan, RESULTS, uri, states, opened.experiment)
-    except Exception as error:
-        raise UserError(f"track sync: {store.redacted_reason(uri, error)}") from None
-    found = ", ".join(f"{list(states.values()).count(status)} {status}" for status in dict.fromkeys(states.values()))
-    spent = time.monotonic() - begun
-    said = f"{plan.study} at {plan.scale}: {found or 'nothing started yet'}; {store.redacted(uri)}, {spent:.1f} s"
-    return "\n".join([said, *views.address_lines(plan, uri, opened.experiment)])

@@ -1,16 +1,18 @@
-"""Storage of results, and their import and export: `interplay gc`, `store`, `adopt` and `export`."""
+"""Storage of results, and their export: `interplay gc`, `store`, `export` and `track`."""
 
 import os
 import shutil
 import subprocess
 import sys
+import time
+import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from interplay.cli import common
 from interplay.cli.common import CONFIGS, RESULTS, argument, command, flag, option
 from interplay.core import artifact, metrics
-from interplay.core.model import UserError, print_visible
+from interplay.core.model import UserError, nearest_name, print_visible
 from interplay.kinds.table import KINDS
 from interplay.results import payloads
 from interplay.study.plan import Plan
@@ -300,3 +302,86 @@ def export_study(
         return
     export.write_export(plan, CONFIGS, RESULTS, output)
     print_visible(f"export: {output / 'index.html'}")
+
+
+# Studies in MLflow.
+
+
+STORES = ("sqlite", "file", "http", "https", "postgresql", "mysql", "mssql", "databricks", "uc")
+"""Schemes of the stores that MLflow takes."""
+track = common.new_app()
+app.add_typer(track, name="track", epilog="interplay track sync  # bring the store up to date")
+
+
+@track.callback()
+def track_results() -> None:
+    """Mirrors records and metrics of finished stages into MLflow. The store is that of MLFLOW_TRACKING_URI, else a SQLite file.
+    Repeating it changes nothing."""
+
+
+@command(track, "sync")
+def sync_track(
+    study: common.AnyStudy = None,
+    scale: common.Scale = None,
+    every: Annotated[bool, flag("--all", "every study at every scale that has results")] = False,
+    to: Annotated[
+        str | None, option("--to", "the store (default: MLFLOW_TRACKING_URI, else sqlite:///mlflow.db)", metavar="URI")
+    ] = None,
+) -> None:
+    """Copy records into an MLflow store for `mlflow ui`; existing runs stay as they are."""
+    if bool(study) == every:
+        raise UserError("track sync: name a study, or give --all")
+    scheme = (to or "").partition("://")[0].partition("+")[0]
+    if to and "://" in to and scheme not in STORES:
+        raise UserError(
+            f"--to {to}: no store of MLflow{nearest_name(scheme, STORES)}; such as sqlite:///mlflow.db or https://HOST"
+        )
+    if study is None:
+        plans = [plan for plan in common.possible_plans() if _was_launched(plan)]
+    else:
+        plans = [common.plan_of(study, scale)]
+        if not _is_started(plans[0]):
+            raise UserError(f"track sync: {RESULTS} has nothing of study {study} at scale {plans[0].scale}")
+    failed = []
+    for plan in plans:
+        try:
+            print_visible(_mirror_plan(plan, to))
+        except UserError as error:
+            if not every:
+                raise
+            failed.append(f"{plan.study} at {plan.scale}: {error}")
+    if failed:
+        raise UserError("; ".join(failed))
+
+
+def _was_launched(plan: Plan) -> bool:
+    """Whether a launch planned the study: it then wrote the report's `stage.json`. Finished stages may belong to another
+    study."""
+    folder = artifact.folder(RESULTS, "report", plan.report)
+    return (folder / "stage.json").exists() or artifact.done(folder)
+
+
+def _is_started(plan: Plan) -> bool:
+    """Whether a model was trained or evaluated for the study: data, tokenizers and source models are shared between studies."""
+    shared = ("problems", "tokenizer", "corpus")
+    rows = {stage.digest: KINDS[stage.kind] for stage in plan.stages.values()}
+    own = [digest for digest, row in rows.items() if row.makes not in shared and (row.makes != "model" or row.logged)]
+    return any(artifact.done(artifact.folder(RESULTS, plan.stages[digest].kind, digest)) for digest in own)
+
+
+def _mirror_plan(plan: Plan, to: str | None) -> str:
+    from interplay.track import live, mirror, views
+    from snakemake_logger_plugin_mlflow import store
+
+    uri, begun = store.uri_of(to), time.monotonic()
+    try:
+        with live.mirror_turn(RESULTS, uuid.uuid4().hex):
+            opened = mirror.Mirror(plan, RESULTS, uri)
+            states = opened.everything()
+            live.mark_mirrored(plan, RESULTS, uri, states, opened.experiment)
+    except Exception as error:
+        raise UserError(f"track sync: {store.redacted_reason(uri, error)}") from None
+    found = ", ".join(f"{list(states.values()).count(status)} {status}" for status in dict.fromkeys(states.values()))
+    spent = time.monotonic() - begun
+    said = f"{plan.study} at {plan.scale}: {found or 'nothing started yet'}; {store.redacted(uri)}, {spent:.1f} s"
+    return "\n".join([said, *views.address_lines(plan, uri, opened.experiment)])

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import model_validator
 
-from interplay.core.model import Model, Since
+from interplay.core.model import Model, Share, Since
 from interplay.report.metric_spec import check_column, check_metric, find_metric, measure_of
 
 
@@ -206,12 +206,32 @@ class Premise(Model):
         return f"{beyond[0]} must lie in [0, 1]: fractions, not percent" if beyond and measure_of(metric).bounded else ""
 
 
+class Forecast(Model):
+    """What is expected of a claim before its data are there; one of these, or both."""
+
+    interval: tuple[float, float] | None = None
+    """Where the estimate will lie, so wide that it does in four of five such forecasts; in the unit in which it is shown here:
+    points, of nll nats per token."""
+    probability: Share | None = None
+    """That the verdict will be for the claim."""
+
+    @model_validator(mode="after")
+    def _something(self) -> "Forecast":
+        if self.interval is None and self.probability is None:
+            raise ValueError("give interval: [low, high], or probability, or both")
+        if self.interval is not None and not self.interval[0] < self.interval[1]:
+            raise ValueError(f"interval = {list(self.interval)} must hold low < high")
+        return self
+
+
 SUPPORTED, REFUTED, EQUIVALENT, NO_INFORMATION = "supported", "refuted", "equivalent", "no information"
 REPRODUCED, SAME_SIGN, CONTRADICTED = "reproduced", "same sign", "contradicted"
 INDICATED, INDICATED_AGAINST = "indicated", "indicated against"
 NOT_TESTED, NOT_JUDGED = "not tested", "not judged"
 FOR, AGAINST = (SUPPORTED, REPRODUCED, SAME_SIGN, EQUIVALENT), (REFUTED, CONTRADICTED)
 """Verdicts of an interval that say something, for the claim and against it."""
+LEAST_BASES = 3
+"""Below it a verdict is at most indicated."""
 
 
 class Claim(Model):
@@ -232,6 +252,10 @@ class Claim(Model):
     requires: Annotated[list[Premise], Since([])] = []
     """Premises and positive controls: where one fails the verdict is *not tested*, with the reason. That the arm under test acted
     is required of every claim."""
+    forecast: Annotated[Forecast | None, Since(None)] = None
+    """What is expected, which `interplay register` freezes and the report shows next to the result."""
+    exploratory: Annotated[bool, Since(False)] = False
+    """Whether it is asserted without the power to show it: a claim whose power is below 0.8 is refused unless it says so."""
 
     @model_validator(mode="after")
     def _one_threshold(self) -> "Claim":

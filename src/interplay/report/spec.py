@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from interplay.core.model import Count, Model, Share, Since
-from interplay.report.claim_spec import Claim, Premise, Test
+from interplay.report.claim_spec import LEAST_BASES, Claim, Premise, Test
 from interplay.report.figure_spec import ArmShown, Figure, Placed, readable
 from interplay.report.metric_spec import check_cell, check_column, metric_row
 
@@ -213,6 +213,63 @@ class Match(Model):
         return self
 
 
+class Stopping(Model):
+    """When claims are judged while replicates are added, as group-sequential tests: alpha is spent over the looks by a function
+    of the kind of O'Brien and Fleming (Lan and DeMets, Biometrika 70, 1983), and beta, for futility, likewise."""
+
+    looks: Annotated[list[Count], Field(min_length=1)]
+    """Numbers of replicates at which claims are judged, in order, such as [6, 12, 24]; the last is the most that are made. The
+    replicates of a look are the first of `seeds.values`."""
+    alpha: float = Field(default=0.05, gt=0, le=0.2)
+    """Chance of a wrong verdict over all looks, both directions together."""
+    beta: float | None = Field(default=0.2, ge=0.05, le=0.5)
+    """Chance, spent over the looks, to give up wrongly on an effect that the last look would find with power 1 - beta; null:
+    never give up."""
+
+    @field_validator("looks")
+    @classmethod
+    def _in_order(cls, value: list[int]) -> list[int]:
+        if value != sorted(set(value)):
+            raise ValueError(f"looks = {value} must rise, such as [6, 12, 24]")
+        if value[0] < LEAST_BASES:
+            raise ValueError(f"looks = {value} must begin at {LEAST_BASES} replicates or more, which a verdict needs")
+        return value
+
+
+class Change(Model):
+    """A key that differs from what was registered."""
+
+    key: str
+    """`claims[RL lifts the edge].test.at_least`, `stages.rl.steps`; of a claim that was added the claim alone."""
+    before: str
+    """As JSON; empty: absent."""
+    after: str
+
+    def said(self, without: str = "") -> str:
+        """In words, the key without its beginning."""
+        return f"{self.key.removeprefix(without)}: {self.before or 'absent'} → {self.after or 'absent'}"
+
+
+class Registration(Model):
+    """A registration as the planner found it, and what was changed since."""
+
+    file: str
+    """Its path in the project."""
+    date: str
+    """Of the first registration, UTC."""
+    commit: str
+    """At which it was written; empty outside git."""
+    late: bool
+    """Whether there were results of the treatment already."""
+    again: list[str] = []
+    """Dates of later registrations, after data."""
+    changes: list[Change] = []
+    exploratory: bool = False
+    """Whether the study says so of all its claims."""
+    edited: bool = False
+    """Whether the file itself was edited since it was written."""
+
+
 class ReportStage(Model):
     """One stage on an arm's path."""
 
@@ -290,10 +347,19 @@ class ReportSpec(Model):
     """Arms with a label or a colour of their own."""
     placed: Annotated[dict[str, list[Placed]], Since({})] = {}
     """Figure against axes -> where its arms are."""
+    stopping: Annotated[Stopping | None, Since(None)] = None
+    """Null: claims are judged once, with all replicates."""
+    registration: Annotated[Registration | None, Since(None)] = None
+    """Null: the study is not registered."""
 
     def label_of(self, arm: str) -> str:
         """What an arm is called in tables and figures."""
         return (self.shown[arm].label if arm in self.shown else "") or readable(arm)
+
+    def changes_of(self, claim: Claim) -> tuple[str, ...]:
+        """`test.at_least: 0.1 → 0.05`, what of a claim differs from what was registered."""
+        at, changes = f"claims[{claim.says}]", self.registration.changes if self.registration else []
+        return tuple(one.said(f"{at}.") if one.key != at else "added" for one in changes if one.key.startswith(at))
 
     def blocks_of(self, digest: str) -> list[str]:
         """The stages that hold the samples of an evaluation, itself first."""

@@ -283,8 +283,13 @@ def verdict_lines(report: Path) -> list[str]:
 
 
 def claim_lines(claims: list[dict[str, Any]], values: Mapping[str, float | None]) -> list[str]:
-    """The lines of claims as in `claims.json`; `values`: estimates by arm/column/metric."""
-    return [line for claim in claims for line in (f"{claim['verdict']:<{INDENT - 1}} {claim['says']}", _numbers(claim, values))]
+    """The lines of claims as in `claims.json`, with what was changed of one after it was registered; `values`: estimates by
+    arm/column/metric."""
+    lines = []
+    for claim in claims:
+        lines += [f"{claim['verdict']:<{INDENT - 1}} {claim['says']}", _numbers(claim, values)]
+        lines += [f"{'':{INDENT}}changed after seeing data: {change}" for change in claim.get("changed", [])]
+    return lines
 
 
 def _numbers(claim: Mapping[str, Any], values: Mapping[str, float | None]) -> str:

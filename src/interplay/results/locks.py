@@ -135,6 +135,23 @@ def _link(entry: Path, place: Path) -> None:
             _link(inner, place / inner.name)
 
 
+def head_commit() -> str:
+    """The commit of the working tree, shortened; empty outside a repository or before the first."""
+    try:
+        return _git("rev-parse", "--short=12", "--verify", "HEAD").decode().strip()
+    except UserError:
+        return ""
+
+
+def first_commit(path: Path) -> str:
+    """`a1b2c3d of 2026-11-26`, the commit that added a file; empty where none has."""
+    try:
+        added = _git("log", "--diff-filter=A", "--format=%h of %cs", "--", str(path)).decode().split("\n")
+    except UserError:
+        return ""
+    return next((line for line in reversed(added) if line), "")
+
+
 def _git(*words: str) -> bytes:
     quiet = {**os.environ, "GIT_OPTIONAL_LOCKS": "0"}
     try:

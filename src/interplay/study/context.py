@@ -208,8 +208,12 @@ class ArmContext:
         return {**stage.settings, **dict.fromkeys(mixes, ANY_SHARES), **task, **path}
 
     def seeds(self) -> list[int]:
-        """The seeds of the study."""
-        return self.study.seeds.values if self.study.seeds and self.study.seeds.values else self.scale.seeds
+        """The seeds of the study. Raises UserError where there are more of them than its last look takes."""
+        found = self.study.seeds.values if self.study.seeds and self.study.seeds.values else self.scale.seeds
+        if self.study.stopping is not None and len(found) > self.study.stopping.looks[-1]:
+            remedy = f"the last look takes fewer than the {len(found)} seeds; add a look at {len(found)}, or take seeds away"
+            raise self.place.key("stopping", "looks").error(remedy, self.study.stopping.looks)
+        return found
 
     def spec(self, stage: StudyStage) -> Model:
         """The spec of a stage, but for what its references come to. Raises UserError."""

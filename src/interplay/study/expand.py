@@ -16,7 +16,7 @@ from interplay.core.model import KeyPlace, UserError, nearest_name, parse_model
 from interplay.data.spec import is_whole
 from interplay.kinds.study_keys import OwnTrainerReferences, PathStage
 from interplay.report.spec import Lineup, ReportArm, ReportRung, ReportStage
-from interplay.study import answers, arms, check, choices, contrasts, files, locate, resolve, sets
+from interplay.study import answers, arms, check, choices, contrasts, files, locate, plan as plans, resolve, sets
 from interplay.study.context import ArmContext, PlanBuilder, study_context, with_changes
 from interplay.study.plan import Plan
 from interplay.study.spec import Scale, Study
@@ -169,7 +169,7 @@ def _known(folder: Path, name: str) -> None:
 
 
 def _compose(configs: Path, study: str, scale: str, knobs: Mapping[str, Any] = MappingProxyType({})) -> dict[str, Any]:
-    # Imported here: Hydra costs 0.1 s that a job, which never composes, need not pay.
+    # Hydra costs 0.1 s that a job, which never composes, need not pay.
     from hydra import compose, initialize_config_dir
     from omegaconf import OmegaConf
 
@@ -251,6 +251,7 @@ def study_name(configs: Path, given: str) -> str:
 def expand(name: str, scale_name: str, study: Study, scale: Scale, configs: Path) -> Plan:
     """The plan of a study at a scale. Raises UserError before anything is written."""
     base = parse(name, study, scale, configs)
+    design = plans.design_of(study, base.scale, base.seeds())
     base = replace(base, study=(study := answers.with_combinations(study, base.arms, base.place)))
     expanded = [_expand_arm(base, arm) for arm in base.arms]
     rows = [row for one in expanded for row in one.rows]
@@ -259,9 +260,11 @@ def expand(name: str, scale_name: str, study: Study, scale: Scale, configs: Path
     value = {one.name: one.context.value for one in expanded}
     made = (study, base.arms, lambda arm, key: value[arm](key), base.place)
     display = {"shown": answers.looks(*made), "placed": answers.places(*made), "key_figure": study.key_figure}
-    report = _report(base, rows, lineups, {"study": name, "scale": scale_name, **display})
+    registered = plans.find_registration(configs, (name, scale_name), design, base.plan.stages, rows)
+    declared = {"stopping": study.stopping, "registration": registered}
+    report = _report(base, rows, lineups, {"study": name, "scale": scale_name, **display, **declared})
     pilot = base.scale.pilot.model_dump() if base.scale.pilot else None
-    return Plan(name, scale_name, base.plan.stages, report, unused, scale.lock == "report", pilot=pilot)
+    return Plan(name, scale_name, base.plan.stages, report, unused, scale.lock == "report", pilot=pilot, design=design)
 
 
 def parse(name: str, study: Study, scale: Scale, configs: Path) -> ArmContext:

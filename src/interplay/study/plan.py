@@ -1,4 +1,5 @@
-"""The plan: every stage of a study at a scale, once each, in an order in which dependencies come first. Pure data."""
+"""The plan: every stage of a study at a scale, once each, in an order in which dependencies come first; its lock; and its
+registration, the committed file that says what was declared before there were data. Pure data."""
 
 import hashlib
 import json
@@ -11,6 +12,8 @@ from typing import Any, NamedTuple
 from interplay.core import artifact, execution, model
 from interplay.core.digest import Known, canonical, digest, versions
 from interplay.kinds.table import KINDS
+from interplay.report.spec import Change, Registration, ReportArm
+from interplay.study.spec import Scale, Study
 
 
 @dataclass(frozen=True)
@@ -83,6 +86,8 @@ class Plan:
     """With what addresses of its stages begin: the study, and `.scale` unless that is the project's default."""
     pilot: Mapping[str, Any] | None = None
     """What a pilot of the scale, or of the study at it, measured (`study.spec.Pilot`)."""
+    design: Mapping[str, Any] = field(default_factory=dict)
+    """What `interplay register` freezes: `design_of`."""
 
     def address(self, stage: Stage) -> str:
         """What a stage is called everywhere, and found by: `study/arm/stage@seed`, `study.scale/data.edge`."""
@@ -220,3 +225,133 @@ def _of_line(title: str, line: str, digests: Mapping[str, str], above: list[str]
         raise ValueError(f"{title}: {line!r}: {error}") from None
     same = len(label) - len(label.lstrip("/"))
     return {"digest": digest, "kind": kind, "label": "/".join([*above[:same], label[same:]]), "deps": deps}
+
+
+# -- registration ------------------------------------------------------------------------------------------------------------
+# `configs/registered/<study>.<scale>.json` holds the design of a study, key by key in the words of its files, before there are
+# results of what it is about. The planner compares: what differs later is shown in the report as changed after seeing data.
+
+DESIGN = ("task", "tokenizer", "data", "decontaminate", "stages", "arms", "evaluate", "match", "claims", "stopping")
+SIZES = ("tasks", "bands", "sizes", "per_op", "kinds")
+SHOWN_ALONE = ("run", "label", "color")
+"""Keys that change how a stage runs or what an arm is called."""
+
+
+def registration_path(configs: Path, study: str, scale: str) -> Path:
+    """The file of a study's registration."""
+    return configs / "registered" / f"{study}.{scale}.json"
+
+
+def design_of(study: Study, scale: Scale, seeds: Sequence[int]) -> dict[str, Any]:
+    """What of a study at a scale decides its results and verdicts: claims by their sentence, arms, stages, data and sizes; no
+    table, figure or label. The contrasts of tables, whose rows are verdicts, too."""
+    found: dict[str, Any] = {key: _plain(getattr(study, key)) for key in DESIGN}
+    used = {str(stage.get("kind")) for stage in study.stages.values()} | {"problems", "corpus", "tokenizer"}
+    sized = {key: _plain(getattr(scale, key)) for key in SIZES}
+    sized["kinds"] = {kind: keys for kind, keys in sized["kinds"].items() if kind in used}
+    claims = {one["says"]: {key: item for key, item in one.items() if key != "says"} for one in found.pop("claims")}
+    contrasts = {name: _plain(table.contrast) for name, table in study.tables.items() if table.contrast}
+    repeated = {"values": list(seeds), "vary": study.seeds.vary if study.seeds else []}
+    more = {"claims": claims, "contrasts": contrasts, "seeds": repeated, "exploratory": study.exploratory}
+    return {key: item for key, item in {**found, **sized, **more}.items() if item not in (None, {}, [])}
+
+
+def _plain(value: Any) -> Any:
+    """As JSON data, without what is at its default and without what changes no number."""
+    if isinstance(value, model.Model):
+        fields = type(value).model_fields.items()
+        held = {name: getattr(value, name) for name, one in fields if getattr(value, name) != one.get_default()}
+        return _plain({name: item for name, item in held.items() if name in value.model_fields_set})
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items() if key not in SHOWN_ALONE}
+    return [_plain(item) for item in value] if isinstance(value, (list, tuple)) else value
+
+
+def replicate_seeds(values: Sequence[int], count: int) -> list[int]:
+    """The seeds of the first replicates, fixed in advance: those that the study lists, then on from the largest of them."""
+    return [*values, *range(max(values) + 1, max(values) + 1 + count)][:count]
+
+
+def stages_digest(stages: Mapping[str, Stage], rows: Iterable[ReportArm]) -> str:
+    """Of all stages behind these rows, in any order."""
+    ends = [digest for row in rows for digest in (*(step.digest for step in row.path), *row.evaluations.values())]
+    return digest("plan", model.Model(), {one: one for one in artifact.closure(ends, lambda at: stages[at].deps.values())})
+
+
+def stages_by_look(stages: Mapping[str, Stage], rows: Sequence[ReportArm], looks: Iterable[int]) -> dict[str, str]:
+    """Number of replicates -> digest of the stages of the first ones, for each look that the rows reach, and for all."""
+    seeds = list(dict.fromkeys(row.seed for row in rows))
+    counts = sorted({*(look for look in looks if look < len(seeds)), len(seeds)})
+    return {str(count): stages_digest(stages, [row for row in rows if row.seed in seeds[:count]]) for count in counts}
+
+
+def treatments(stages: Mapping[str, Stage], rows: Sequence[ReportArm]) -> list[str]:
+    """The stages whose results a claim is about, by digest: training that some arm at a seed has and another has not, or all
+    after the first stage of an only arm, and the evaluations of what it made."""
+    found: dict[str, None] = {}
+    for seed in dict.fromkeys(row.seed for row in rows):
+        paths = {row.arm: [artifact.split_ref(step.digest)[0] for step in row.path] for row in rows if row.seed == seed}
+        shared = set.intersection(*map(set, paths.values())) if len(paths) > 1 else set(next(iter(paths.values()))[:1])
+        for row in rows:
+            own = [one for one in paths[row.arm] if one not in shared] if row.seed == seed else []
+            found |= dict.fromkeys([*own, *(row.evaluations.values() if own else []), *(at.digest for at in row.rungs if own)])
+    return [one for one in found if one in stages]
+
+
+def read_registrations(path: Path) -> list[dict[str, Any]]:
+    """The registrations in a file, the first one first; none where there is no file. Raises UserError."""
+    if not path.exists():
+        return []
+    try:
+        found = json.loads(path.read_bytes())["registrations"]
+        return [{key: one[key] for key in ("date", "commit", "late", "design", "plan", "sha256")} for one in found]
+    except (ValueError, KeyError, TypeError):
+        raise model.UserError(f"{path}: not a registration; restore it, as by `git checkout {path}`, or remove it") from None
+
+
+def signed(one: Mapping[str, Any]) -> dict[str, Any]:
+    """A registration with the checksum of the rest."""
+    rest = {key: one[key] for key in ("date", "commit", "late", "design", "plan")}
+    return {**rest, "sha256": hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()}
+
+
+def find_registration(
+    configs: Path, of: tuple[str, str], design: Mapping[str, Any], stages: Mapping[str, Stage], rows: Sequence[ReportArm]
+) -> Registration | None:
+    """The registration of a study at a scale, with what its design has changed since the first one. Raises UserError."""
+    path = registration_path(configs, *of)
+    known = read_registrations(path)
+    if not known:
+        return None
+    first, looks = known[0], (known[0]["design"].get("stopping") or {}).get("looks", [])
+    changes = list(_changes("", first["design"], json.loads(json.dumps(design)), looks))
+    now = stages_by_look(stages, rows, [])
+    other = {count: at for count, at in now.items() if first["plan"].get(count, at) != at}
+    if other and not changes:  # another version of a kind, or a file whose content is another
+        changes = [Change(key="plan", before=first["plan"][count], after=at) for count, at in other.items()]
+    return Registration(
+        file=path.relative_to(configs.parent).as_posix(),
+        date=first["date"],
+        commit=first["commit"],
+        late=first["late"],
+        again=[one["date"] for one in known[1:]],
+        changes=changes,
+        exploratory=design["exploratory"],
+        edited=any(signed(one)["sha256"] != one["sha256"] for one in known),
+    )
+
+
+def _changes(at: str, before: Any, after: Any, looks: Sequence[int]) -> Iterator[Change]:
+    """Keys that differ, in the order in which they were registered. A look adds the replicates that were declared for it."""
+    if at == "seeds.values" and len(after) in looks and after == replicate_seeds(before, len(after)):
+        return
+    if isinstance(before, dict) and isinstance(after, dict):
+        for key in dict.fromkeys([*before, *after]):
+            inner = f"{at}[{key}]" if at in ("claims", "arms", "contrasts") else f"{at}.{key}" if at else key
+            yield from _changes(inner, before.get(key), after.get(key), looks)
+    elif before != after:
+        yield Change(key=at, before=_said(before), after=_said(after))
+
+
+def _said(value: Any) -> str:
+    return "" if value is None else model.shorten_value(value)

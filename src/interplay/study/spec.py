@@ -16,7 +16,7 @@ from interplay.kinds.study_keys import References, Settings
 from interplay.kinds.table import KINDS
 from interplay.report.claim_spec import Claim, Premise, Test
 from interplay.report.figure_spec import Figure, check_color
-from interplay.report.spec import Match, Table
+from interplay.report.spec import Match, Stopping, Table
 from interplay.tasks.spec import FamilyKeys, TaskKeys
 
 # The stages of a study, by kind, and what a scale may set for a kind. A stage has the keys of its kind's spec, the keys by which
@@ -275,6 +275,10 @@ class Study(Model):
     """The figure that the page shows right below its claims. Empty: the first of `figures` that is drawn."""
     claims: list[Claim] = []
     """What is asserted, each with its test."""
+    stopping: Stopping | None = None
+    """When claims are judged while `interplay settle` adds replicates; null: once, with all of them."""
+    exploratory: bool = False
+    """Whether all claims are: asserted without the power to show them. It changes no stage."""
     scales: dict[str, ScaleChange] = {}
     """Name of a scale -> what this study needs otherwise there: sizes, surface and settings, never the question."""
 

@@ -11,19 +11,20 @@ from typing import NamedTuple
 import numpy as np
 
 from interplay.report import claim_spec
-from interplay.report.claim_spec import EQUIVALENT, INDICATED, INDICATED_AGAINST, NO_INFORMATION, Claim, Premise, Test
+from interplay.report.claim_spec import (
+    EQUIVALENT,
+    INDICATED,
+    INDICATED_AGAINST,
+    NO_INFORMATION,
+    Claim,
+    Premise,
+    Test,
+)
 from interplay.report.figure_spec import readable
 from interplay.report.metric_spec import measure_of
 from interplay.report.spec import Contender, Contrast, Lineup
 from interplay.report.stats import budget, estimate, frame, notes
-from interplay.report.stats.estimate import (
-    Estimate,
-    difference,
-    estimate_json,
-    p_value,
-    recorded_estimate,
-    value,
-)
+from interplay.report.stats.estimate import Estimate, difference, estimate_json, p_value, recorded_estimate, value
 from interplay.report.stats.intervals import LEVEL, holm_adjusted
 from interplay.report.write.tables import Cell, Grid, baseline_score, expand_columns
 
@@ -265,10 +266,6 @@ def comparison_grid(made: Comparison) -> Grid:
 # Claims, judged by the interval of their estimate.
 
 
-LEAST_BASES = 3
-"""Below it a verdict is at most indicated."""
-
-
 class JudgedClaim(NamedTuple):
     """A claim, its verdict (`Claim.word`, or indicated, indicated against, not tested, not judged), the reason in words, and its
     estimate."""
@@ -279,9 +276,16 @@ class JudgedClaim(NamedTuple):
     estimate: Estimate
     caveat: str = ""
     """A caveat on the verdict."""
+    changed: tuple[str, ...] = ()
+    """What of the claim differs from what was registered."""
 
 
 def judge_claim(results: frame.Results, claim: Claim) -> JudgedClaim:
+    """The verdict of `judge_once`, and what of the claim was changed after it was registered."""
+    return judge_once(results, claim)._replace(changed=results.spec.changes_of(claim))
+
+
+def judge_once(results: frame.Results, claim: Claim) -> JudgedClaim:
     """Judge one claim by where its 95 % interval lies, over three bases at least: over fewer it is indicated at most. Not tested
     where a premise fails; not judged where results are missing, or its arms differ in a budget that they were to share."""
     test = claim.test
@@ -299,7 +303,7 @@ def judge_claim(results: frame.Results, claim: Claim) -> JudgedClaim:
     reason = f"{REASONS[word]}, for {found.over}{f', of bases that have the band; {lacking}' if lacking else ''}"
     if lacks_bases(found):
         word = INDICATED if word in claim_spec.FOR else INDICATED_AGAINST if word in claim_spec.AGAINST else word
-        reason += f", and a verdict needs {LEAST_BASES} bases"
+        reason += f", and a verdict needs {claim_spec.LEAST_BASES} bases"
     caveat = notes.same_weights_note(results, test.arm, test.against) if test.against else ""
     return JudgedClaim(claim, word, reason, found, caveat)
 
@@ -325,7 +329,7 @@ def estimate_of(results: frame.Results, test: Test, metric: str, arm: str, again
 
 def lacks_bases(found: Estimate) -> bool:
     """Whether there are results of too few bases for a verdict."""
-    return bool(found.seeds) and found.bases < LEAST_BASES and not found.missing
+    return bool(found.seeds) and found.bases < claim_spec.LEAST_BASES and not found.missing
 
 
 def claims_json(judged: list[JudgedClaim]) -> list[dict]:
@@ -339,6 +343,9 @@ def claims_json(judged: list[JudgedClaim]) -> list[dict]:
             "verdict": item.verdict,
             "reason": item.reason,
             **({"caveat": item.caveat} if item.caveat else {}),
+            **({"changed": list(item.changed)} if item.changed else {}),
+            **({"exploratory": True} if item.claim.exploratory else {}),
+            **({"forecast": item.claim.forecast.model_dump(mode="json", exclude_none=True)} if item.claim.forecast else {}),
             "estimate": estimate_json(item.estimate),
         }
         for item in judged

@@ -1,4 +1,5 @@
-"""What a verdict still needs: from the spread of the replicates that are there, how many of them settle a claim, and their cost.
+"""What a verdict needs: before there are data, the power of the planned replicates, from a pilot; with data, from the spread of
+the replicates that are there, how many of them settle a claim, and their cost.
 
 A claim is settled where half the width of its interval is below the margin, the distance of the estimate from the nearest
 threshold. More replicates shrink what they add to it, not what prompts add. At the n where both are equal, half of all
@@ -8,18 +9,23 @@ whose minimum detectable effect (noncentral t, 80 %) is below the margin. Both t
 import math
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 
-from interplay.core import artifact, metrics
+from interplay.core import artifact, metrics, model
+from interplay.data.spec import ProblemsSpec
 from interplay.report import claim_spec
 from interplay.report.claim_spec import Test
+from interplay.report.metric_spec import is_pass_rate
 from interplay.report.spec import ReportArm, ReportSpec
 from interplay.report.stats import contrast, frame, intervals
+from interplay.study.plan import Plan
 
 MOST = 1000
 """Replicates beyond which a claim counts as out of reach."""
+MOST_PLANNED = 200
+"""The same before there are data."""
 
 
 class Need(NamedTuple):
@@ -66,7 +72,7 @@ def _need(results: frame.Results, judged: contrast.JudgedClaim, inputs: Mapping[
         interval=interval,
         powered=needed(lambda of: of.detectable),
         prompts=math.ceil(found.n_prompts * (alone / margin) ** 2) if alone > margin else None,
-        seconds=replicate_seconds(results.spec, test, results.folders, inputs),
+        seconds=replicate_seconds(results.spec, test, lambda digest: _seconds(results.folders.get(digest)), inputs),
     )
 
 
@@ -74,7 +80,7 @@ def replicates(margin: float, width: Callable[[int], float]) -> int | None:
     """The least number of replicates, 3 or more, at which `width` is not above the margin; None: more than `MOST`, or unknown."""
     if not (margin > 0 and width(MOST) <= margin):  # also for NaN
         return None
-    low, high = contrast.LEAST_BASES - 1, MOST  # width falls in n: the answer is in (low, high]
+    low, high = claim_spec.LEAST_BASES - 1, MOST  # width falls in n: the answer is in (low, high]
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (low, middle) if width(middle) <= margin else (middle, high)
@@ -82,16 +88,16 @@ def replicates(margin: float, width: Callable[[int], float]) -> int | None:
 
 
 def replicate_seconds(
-    spec: ReportSpec, test: Test, folders: Mapping[str, Path], inputs: Mapping[str, Iterable[str]]
+    spec: ReportSpec, test: Test, seconds: Callable[[str], float | None], inputs: Mapping[str, Iterable[str]]
 ) -> float | None:
-    """Mean over the replicates of the seconds that the stages took which belong to one replicate of the test's arms alone; None
-    where some of them are not finished, or kept no time."""
+    """Mean over the replicates of the seconds of the stages which belong to one replicate of the test's arms alone; None where
+    some of them are not known."""
     rows = [row for row in spec.arms if row.arm in (test.arm, test.against)]
     stages = {seed: _stages([row for row in rows if row.seed == seed], inputs) for seed in {row.seed for row in rows}}
     totals = []
     for seed, own in stages.items():
         others = set().union(*(of for other, of in stages.items() if other != seed))
-        times = [_seconds(folders.get(digest)) for digest in own - others]
+        times = [seconds(digest) for digest in own - others]
         totals.append(np.nan if None in times else sum(time or 0.0 for time in times))
     mean = float(np.nanmean(totals)) if totals and not np.isnan(totals).all() else np.nan
     return None if math.isnan(mean) else mean
@@ -105,3 +111,80 @@ def _stages(rows: Iterable[ReportArm], inputs: Mapping[str, Iterable[str]]) -> s
 def _seconds(folder: Path | None) -> float | None:
     found = metrics.read_telemetry(folder).get("seconds_wall") if folder else None
     return None if found is None else float(found)
+
+
+# -- before there are data ---------------------------------------------------------------------------------------------------
+
+
+class Planned(NamedTuple):
+    """What the planned replicates find of one claim."""
+
+    claim: claim_spec.Claim
+    said: str
+    power: float | None
+    """For a true difference of the published effect, else of twice the bound, or of 0 where the bound lies on the other side of
+    it; None where the bound is 0, so that no effect is stated, or the pilot does not measure the metric."""
+    exploratory: bool
+
+    @property
+    def short(self) -> bool:
+        """Whether the claim is refused: its power is too small, and nothing says that it is exploratory."""
+        return self.power is not None and self.power < intervals.POWER and not self.exploratory
+
+
+def planned_power(plan: Plan, seconds: Callable[[str], float | None]) -> list[Planned]:
+    """Of each claim about a difference of pass rates, with the pilot's deviations; of others without a number. `seconds`: digest
+    -> what the stage takes."""
+    spec, inputs = cast(ReportSpec, plan.stages[plan.report].spec), {d: of.deps.values() for d, of in plan.stages.items()}
+    found = []
+    for claim in spec.claims:
+        exploratory = claim.exploratory or plan.design["exploratory"]
+        if claim.test.difference and claim.test.band and is_pass_rate(claim.test.metric):
+            each = replicate_seconds(spec, claim.test, seconds, inputs)
+            said, power = _planned(plan, spec, claim, each)
+            found.append(Planned(claim, f"{said}{', exploratory' if exploratory else ''}", power, exploratory))
+    return found
+
+
+def _planned(plan: Plan, spec: ReportSpec, claim: claim_spec.Claim, each: float | None) -> tuple[str, float | None]:
+    pilot = plan.pilot or {}
+    arms = [[row for row in spec.arms if row.arm == arm] for arm in (claim.test.arm, claim.test.against)]
+    bases = min(len({row.path[0].digest for row in rows}) for rows in arms)
+    prompts = _prompts(plan, arms[0][0], claim.test.band)
+
+    def planned(replicates: int) -> intervals.Spread:
+        of = pilot["bases"] if bases > 1 else pilot["seeds"]
+        return intervals.Spread(0.0, replicates, prompts, of**2 / replicates, pilot["prompts"] ** 2 / prompts)
+
+    replicates, unit = (bases if bases > 1 else len(arms[0])), "base" if bases > 1 else "run"
+    if spec.stopping and bases > 1:
+        replicates = spec.stopping.looks[-1]
+    found = planned(replicates)
+    count = model.plural(replicates, "base") if bases > 1 else "1 base"
+    said = f"{count}{'' if bases > 2 else ', at most indicated'}, finds {found.detectable:.1f} points"
+    distance = 100 * min(abs(threshold) for threshold in claim.thresholds if threshold or claim.effect is None)
+    if not distance:
+        return said, None
+    power = found.power(distance)
+    if power >= intervals.POWER:
+        return f"{said}, power {power:.2f}", power
+    need = replicates_for(lambda n: planned(n).power(distance))
+    hours = f" ({metrics.clock(need * each)})" if need and each else ""
+    beyond = "more prompts" if planned(10**6).power(distance) < intervals.POWER else f"over {MOST_PLANNED} replicates"
+    needed = f"{model.plural(need, unit)}{hours}" if need else beyond
+    return f"{said}, power {power:.2f}, below {intervals.POWER:g}: needs {needed}", power
+
+
+def replicates_for(power: Callable[[int], float]) -> int | None:
+    """The least number of replicates, 3 or more, with enough power; None beyond `MOST_PLANNED`."""
+    return next((n for n in range(claim_spec.LEAST_BASES, MOST_PLANNED) if power(n) >= intervals.POWER), None)
+
+
+def _prompts(plan: Plan, row: ReportArm, band: str) -> int:
+    """Prompts of a band in the first evaluation whose problems are generated with it; where none is known, so many that they add
+    nothing."""
+    for digest in row.evaluations.values():
+        data = plan.stages[plan.stages[digest].deps["data"]].spec
+        if isinstance(data, ProblemsSpec) and band in data.shares:
+            return max(2, round(data.size * data.shares[band]))
+    return 10**6

@@ -5,11 +5,14 @@ from typing import Any, NamedTuple
 
 from interplay.core import artifact, model
 from interplay.kinds import stages
+from interplay.report import claim_spec
 from interplay.report.draw import figures
 from interplay.report.figure_spec import PLAIN, SPENT, Figure
+from interplay.report.metric_spec import measure_of
 from interplay.report.spec import ReportSpec
 from interplay.report.stats import budget, contrast, estimate, frame
 from interplay.report.write import latex, tables, text
+from interplay.results import locks
 from interplay.study.plan import Plan
 
 
@@ -59,11 +62,13 @@ def report_inputs(plan: Plan, results: Path) -> dict[str, Path]:
 
 
 def write_answers(made: Answer, out: Path) -> None:
-    """`claims.json`, `tables/`, `figures/` (with the notes of a figure as text) and, where arms share budgets,
-    `budgets.json`: determined by the results alone."""
+    """`claims.json`, `tables/`, `figures/` (with the notes of a figure as text) and, where there are any, `budgets.json` and
+    `registration.json`: determined by the spec and the results alone."""
     artifact.write_json(out / "claims.json", contrast.claims_json(made.judged))
     if made.budgets:
         artifact.write_json(out / "budgets.json", budget.as_json(made.budgets))
+    if made.results.spec.registration:
+        artifact.write_json(out / "registration.json", made.results.spec.registration.model_dump(mode="json"))
     question = made.results.spec.question
     own = {name: grid.title for name, grid in made.grids.items()}
     titles = {name: f"{own.get(name) or name.replace('_', ' ')}: {question}" for name in (*made.grids, *made.contrasts)}
@@ -118,6 +123,68 @@ def record_metrics(made: Answer) -> dict[str, Any]:
         },
         **({"contrasts": found} if found else {}),
     }
+
+
+# What was declared before there were results, next to what was found.
+
+CHANGED = "changed after seeing data"
+UNREGISTERED = "Not registered: nothing shows that claims and thresholds were there before the results; read them as exploratory."
+
+
+def registration_lines(spec: ReportSpec) -> list[str]:
+    """When the study was registered, and what was changed since, but for its claims, which say so themselves."""
+    of = spec.registration
+    if of is None:
+        return [UNREGISTERED] if spec.claims else []
+    committed = locks.first_commit(Path(of.file))
+    proof = f"committed in {committed}" if committed else "not committed, so nothing proves the date"
+    at = f" at commit {of.commit}" if of.commit else ""
+    late = " after there were results of its treatments" if of.late else ""
+    lines = [f"Registered {of.date} UTC{at}{late}: {of.file}, {proof}."]
+    lines += [f"Registered again after data: {', '.join(of.again)}."] if of.again else []
+    lines += [f"The file {of.file} was edited since it was written."] if of.edited else []
+    of_claims = tuple(f"claims[{claim.says}]" for claim in spec.claims)
+    for change in of.changes:
+        if not change.key.startswith(of_claims):
+            lines.append(f"C{CHANGED[1:]}: {change.said()}.")
+    return lines + (["The study marks all its claims as exploratory."] if of.exploratory else [])
+
+
+def forecast_text(item: contrast.JudgedClaim) -> str:
+    """What was expected of a claim, and how that compares with what was found; empty without a forecast."""
+    forecast, measure = item.claim.forecast, measure_of(item.claim.test.metric)
+    if forecast is None:
+        return ""
+    scores, said = forecast_scores(item), []
+    if forecast.interval is not None:
+        low, high = (f"{end:+g}" if item.claim.test.difference else f"{end:g}" for end in forecast.interval)
+        unit = measure.unit_of(item.claim.test.difference is not None)
+        held = {True: ", which holds it", False: ", which misses it", None: ""}[scores.held]
+        said.append(f"{low} to {high} {unit}".rstrip() + held)
+    if forecast.probability is not None:
+        brier = "" if scores.brier is None else f" (Brier score {scores.brier:.2f})"
+        said.append(f"{forecast.probability:.0%} that it comes out for the claim{brier}")
+    return "; ".join(said)
+
+
+class ForecastScores(NamedTuple):
+    """How a forecast did; None where it says nothing of it, or there is no verdict."""
+
+    held: bool | None
+    """Whether the interval holds the estimate."""
+    brier: float | None
+    """(probability - 1 or 0)^2 (Brier, Monthly Weather Review 78, 1950)."""
+
+
+def forecast_scores(item: contrast.JudgedClaim) -> ForecastScores:
+    """Of one claim; a verdict that says nothing is not one for the claim."""
+    forecast, value = item.claim.forecast, item.estimate.value * measure_of(item.claim.test.metric).factor
+    judged = item.estimate.seeds and item.verdict not in (claim_spec.NOT_JUDGED, claim_spec.NOT_TESTED)
+    if forecast is None or not judged:
+        return ForecastScores(None, None)
+    held = None if forecast.interval is None else forecast.interval[0] <= value <= forecast.interval[1]
+    right = item.verdict in (*claim_spec.FOR, claim_spec.INDICATED)
+    return ForecastScores(held, None if forecast.probability is None else (forecast.probability - right) ** 2)
 
 
 def _figure_order(item: tuple[str, Figure]) -> tuple[int, str]:

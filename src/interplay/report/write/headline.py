@@ -296,6 +296,8 @@ def _row(results: frame.Results, item: contrast.JudgedClaim, reach: Mapping[Meas
         "n": f"{found.models} runs" if test.recorded else f"{found.n_prompts} prompts, {found.n_samples} samples each",
         "reason": item.reason,
         "caveat": item.caveat,
+        "changed": [f"{answers.CHANGED}: {one}" for one in item.changed],
+        "forecast": answers.forecast_text(item),
         "digests": found.digests,
     }
 

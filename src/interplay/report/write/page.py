@@ -14,6 +14,7 @@ import jinja2
 import markupsafe
 
 from interplay.core import artifact, execution, metrics as surroundings, model
+from interplay.report import claim_spec
 from interplay.report.draw import diagram
 from interplay.report.inspect import chain
 from interplay.report.metric_spec import measure_of
@@ -165,7 +166,8 @@ def _render(made: answers.Answer, of: provenance.Provenance, gaps: list[Gap]) ->
             caveats=(*notes.caveats_of(made.results, frame.arms(spec)), *provenance.two_contents(made.results.folders.values())),
             facts=_facts(made, of),
             claims=headline.forest_rows(made),
-            few=f"A verdict needs {contrast.LEAST_BASES} bases: list the stage of the base under seeds.vary." if few else "",
+            registration=answers.registration_lines(spec),
+            few=f"A verdict needs {claim_spec.LEAST_BASES} bases: list the stage of the base under seeds.vary." if few else "",
             key=key,
             worked=examples.worked_problem(made, *pair) if pair else None,
             next=headline.next_commands(made, pair, [(gap.label, gap.digest) for gap in gaps]),

@@ -1,0 +1,107 @@
+"""A study that is registered, run and then changed: the page names what was changed after seeing data, with real git and
+Snakemake."""
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+from conftest import Laboratory
+
+from interplay.study.expand import plan_study
+
+pytestmark = pytest.mark.workflow
+STUDY = """
+task: op_dag
+question: Does a step of RL help?
+data:
+  corpus: {band: id, split: train, size: 300}
+  edge: {band: edge, split: rl, size: 40}
+  test: {bands: [id, edge], split: test, size: 20}
+stages:
+  base: {kind: pretrain, model: pico, data: {corpus: 1.0}, tokens: 2048}
+  rl: {kind: rl, data: {edge: 1.0}, method: grpo, steps: 1, prompts_per_step: 2}
+  eval: {kind: evaluate, data: test, num_samples: 2}
+arms:
+  base: {path: [base]}
+  rl: {path: [base, rl], control: base}
+evaluate: [eval]
+seeds: {values: [0, 1, 2], vary: [base, rl]}
+exploratory: true
+tables:
+  main: {columns: [edge], cells: [strict_pass@1]}
+claims:
+  - says: RL lifts the edge
+    test: {difference: strict_pass@1, band: edge, arm: rl, against: base, at_least: 0.10}
+    forecast: {interval: [5, 20], probability: 0.7}
+  - says: The base solves a part
+    test: {value: strict_pass@1, band: edge, arm: base, at_most: 0.9}
+"""
+NAME = ("study=registered", "scale=smoke")
+
+
+def git(folder: Path, *words: str) -> str:
+    command = ["git", "-c", "user.name=one", "-c", "user.email=one@example.org", *words]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True).stdout
+
+
+def page(laboratory: Laboratory) -> str:
+    plan = plan_study(laboratory.folder / "configs", "registered", "smoke")
+    return (laboratory.folder / "results/report" / plan.report / "report.html").read_text()
+
+
+def test_the_page_names_what_was_changed_after_the_registration(laboratory: Laboratory) -> None:
+    folder, file = laboratory.folder, "configs/registered/registered.smoke.json"
+    study = "configs/study/registered.yaml"
+    (folder / study).write_text(STUDY)
+    (folder / ".gitignore").write_text("results\nlogs\n.snakemake\n")
+    git(folder, "init", "-q")
+    git(folder, "add", ".")
+    git(folder, "commit", "-q", "-m", "the study")
+    words = ("register", "registered", "--scale", "smoke")
+    done = laboratory.run("interplay", *words)
+    assert done.returncode == 0, done.stderr
+    assert "registered: 2 claims; commit" in done.stdout
+    made = json.loads((folder / file).read_text())["registrations"][0]
+    assert (made["late"], made["commit"]) == (False, git(folder, "rev-parse", "--short=12", "HEAD").strip())
+    git(folder, "add", ".")
+    git(folder, "commit", "-q", "-m", "registered")
+    added = git(folder, "log", "-1", "--format=%h of %cs").strip()
+
+    done = laboratory.snakemake(*NAME)
+    assert done.returncode == 0, done.stdout + done.stderr
+    first = page(laboratory)
+    assert f"{file}, committed in {added}" in first
+    assert "changed after seeing data" not in first
+    assert "Forecast: +5 to +20 points" in first
+    assert "; 70% that it comes out for the claim" in first
+
+    again = laboratory.run("interplay", *words)
+    assert again.returncode == 2
+    assert "are finished; --late registers it as after data" in again.stderr
+
+    laboratory.edit(study, "at_least: 0.10", "at_least: -0.5")
+    laboratory.edit(study, "size: 40", "size: 60")
+    laboratory.edit(
+        study, "claims:\n", "claims:\n  - {says: New, test: {value: strict_pass@1, band: id, arm: rl, at_most: 1.0}}\n"
+    )
+    done = laboratory.snakemake(*NAME)
+    assert done.returncode == 0, done.stdout + done.stderr
+    changed = page(laboratory)
+    assert "changed after seeing data: test.at_least: 0.1 → -0.5" in changed
+    assert "changed after seeing data: added" in changed
+    assert "Changed after seeing data: data.edge.size: 40 → 60." in changed
+    said = laboratory.run("interplay", "report", "registered", "--scale", "smoke").stdout
+    assert "changed after seeing data: test.at_least: 0.1 → -0.5" in said
+
+    text = (folder / file).read_text()
+    (folder / file).write_text(text.replace('"at_least": 0.1', '"at_least": -0.5'))
+    done = laboratory.snakemake(*NAME)
+    assert "was edited since it was written" in page(laboratory), "a threshold that was changed in the file, too"
+    (folder / file).write_text(text)
+
+    late = laboratory.run("interplay", *words, "--late")
+    assert "registered after data: 3 claims" in late.stdout
+    kept = json.loads((folder / file).read_text())["registrations"]
+    assert [one["late"] for one in kept] == [False, True]
+    assert len(plan_study(folder / "configs", "registered", "smoke").stages) > 0
