@@ -51,20 +51,20 @@ def check_methods(rows: Rows, stages: Mapping[str, Stage], context: ArmContext) 
     """Every RL stage has what its loss acts on, and no two arms are trained by the same gradients. Raises UserError."""
     first = {row.arm: row for row in reversed(rows)}
     wanted = {name: context.study.arms[one.group].coincides for name, one in context.arms.items()}
-    seen: dict[tuple[str, ...], str] = {}
+    seen: dict[tuple[str, ...], list[str]] = {}
     for name, made in context.arms.items():
         place = context.place.key("arms", made.group)
         trained = [(part.name, stages[part.digest]) for part in first[name].path]
         for stage, one in trained:
             if not wanted[name] and isinstance(one.spec, RLSpec):
                 _check_ratio(one.spec, stage, place)
-        other = seen.setdefault(_gradients([one for _, one in trained]), name)
-        same_stages = [part.digest for part in first[other].path] == [part.digest for part in first[name].path]
-        if not (same_stages or wanted[name] or wanted[other]) and _evaluated(first[name], stages) == _evaluated(
-            first[other], stages
-        ):
-            remedy = "take one away, let them differ, or give one of them `coincides: why it is wanted`"
-            raise place.error(f"{name} is trained by the very gradients of {other}: {_why(trained)}; {remedy}")
+        others = seen.setdefault(_gradients([one for _, one in trained]), [])
+        for other in others if not wanted[name] else []:
+            same = [part.digest for part in first[other].path] == [part.digest for part in first[name].path]
+            if not (same or wanted[other]) and _evaluated(first[name], stages) == _evaluated(first[other], stages):
+                remedy = "take one away, let them differ, or give one of them `coincides: why it is wanted`"
+                raise place.error(f"{name} is trained by the very gradients of {other}: {_why(trained)}; {remedy}")
+        others.append(name)
 
 
 def _check_ratio(spec: RLSpec, stage: str, place: KeyPlace) -> None:
@@ -72,9 +72,7 @@ def _check_ratio(spec: RLSpec, stage: str, place: KeyPlace) -> None:
     loss = spec.method.loss
     if loss.needs_ratio() and spec.ratio_is_one():
         updates = f"{stage}.minibatches = {spec.minibatches} with {stage}.method.loss.num_iterations = {loss.num_iterations}"
-        acts = (
-            f"the loss {describe_loss(loss)} acts on ratios, and {updates} leaves all at 1, where it is the plain policy gradient"
-        )
+        acts = f"the loss {describe_loss(loss)} acts on ratios, and {updates} leaves all at 1, where it is as any other"
         remedy = f"write {stage}.minibatches: 4, or let an arm say `coincides: why it is wanted`"
         raise place.error(f"{acts}; {remedy}")
 
