@@ -17,6 +17,13 @@ A second table has fights of seven contenders with one control on one base each 
 like the control is found to differ (family-wise error), how often all intervals together hold the true differences, half their
 width, the power for a contender that is better by 10 points, how often one that is like it is shown to be equivalent within 5
 points, and the same power where Holm's method adjusts paired t tests.
+
+    OMP_NUM_THREADS=1 PYTHONPATH=src python bench/coverage.py --calibrated
+
+A third table has bands that are calibrated on each base (`CALIBRATED`), from samples of held-out prompts and by the product's
+own rule; base and arm are then evaluated on other prompts of the ops that were chosen, and bases without an edge are left out.
+The target is the mean over bases that have an edge by such a calibration. Columns as in the first, of repetitions in which two
+bases have one, and the share of bases without.
 """
 
 import argparse
@@ -25,6 +32,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from interplay.evaluate.scores import choose_bands
 from interplay.report.stats.intervals import LEVEL, crossed_spread, holm_adjusted, nested_spread, pooled_spreads, t_interval
 
 SAMPLES = 16
@@ -188,6 +196,77 @@ def row(name: str, scene: Scene, replicates: int, repetitions: int) -> str:
     return f"{name:<18}{replicates:3d}  {100 * first:5.1f} {100 * gap:+6.1f}  {'  '.join(shares)}"
 
 
+@dataclass
+class Calibrated:
+    """Bases whose pass rate falls with op, and the edge that is chosen for each (logits)."""
+
+    slope: float
+    """Fall from one op to the next."""
+    start: float = 4.0
+    """At the first op."""
+    ops: int = 9
+    base: float = 1.0
+    """Standard deviation of bases; the other variances are those of the scene `edge`."""
+    probes: int = 100
+    """Prompts of each op, by which the edge is chosen."""
+    prompts: int = 150
+    low: float = 0.05
+    high: float = 0.5
+
+    def draw(self, random: np.random.Generator, count: int) -> tuple[list[np.ndarray], np.ndarray, float]:
+        """Of `count` bases, those with an edge: rates of base and arm (2, prompts) of each; their true means (bases, 2); and the
+        share of bases without an edge."""
+        levels = self.start - self.slope * np.arange(self.ops) + random.normal(0, self.base, (count, 1))
+        gains = random.normal(EDGE.gain, EDGE.gain_base, count)
+        spread = EDGE.prompt**2 + EDGE.cell**2
+        means = np.stack([_mean(levels.ravel(), spread), _mean((levels + gains[:, None]).ravel(), spread + EDGE.gain_prompt**2)])
+        probes = np.repeat(levels[..., None], self.probes, 2)
+        probes = self.sampled(random, probes + random.normal(0, EDGE.prompt, probes.shape))
+        rules = {"edge": {"strict_pass@1": (self.low, self.high)}}
+        rates, truth = [], []
+        for level, gain, own, mean in zip(levels, gains, probes, means.reshape(2, count, self.ops).swapaxes(0, 1), strict=True):
+            measured = {op: {"strict_pass@1": float(of.mean())} for op, of in enumerate(own)}
+            bands, lacking = choose_bands(rules, measured)
+            if not lacking:
+                at = np.resize(bands["edge"], self.prompts)
+                drawn = level[at] + random.normal(0, EDGE.prompt, self.prompts)
+                moved = drawn + gain + random.normal(0, EDGE.gain_prompt, self.prompts)
+                rates.append(np.stack([self.sampled(random, logits) for logits in (drawn, moved)]))
+                truth.append(mean[:, bands["edge"]].mean(1))
+        return rates, np.array(truth), 1 - len(rates) / count
+
+    def sampled(self, random: np.random.Generator, logits: np.ndarray) -> np.ndarray:
+        """Shares of right samples."""
+        logits = logits + random.normal(0, EDGE.cell, logits.shape)
+        return random.binomial(SAMPLES, 1 / (1 + np.exp(-logits))) / SAMPLES
+
+
+def calibrated_row(name: str, scene: Calibrated, truth: np.ndarray, replicates: int, repetitions: int) -> str:
+    """One line of the table of calibrated bands; `truth` (2,): true means of base and arm."""
+    random = np.random.default_rng(zlib.crc32(f"calibrated {name} {replicates}".encode()))
+    held, widths, rejected, lacking, counted = np.zeros(2), 0.0, 0, 0.0, 0
+    for _ in range(repetitions):
+        rates, _, without = scene.draw(random, replicates)
+        lacking += without / repetitions
+        if len(rates) > 1:
+            value = nested_spread([of[1] for of in rates])
+            gain = nested_spread([of[1] - of[0] for of in rates])
+            low, high = value.interval(UNIT)
+            held[0] += low <= truth[1] <= high
+            low, high = gain.interval(SIGNED)
+            held[1] += low <= truth[1] - truth[0] <= high
+            widths, rejected, counted = widths + (high - low) / 2, rejected + (gain.p_value() < LEVEL), counted + 1
+    shares = [f"{100 * number:6.1f}" for number in (*held / counted, widths / counted, rejected / counted, lacking)]
+    return f"{name:<18}{replicates:3d}  {100 * truth[0]:5.1f} {100 * (truth[1] - truth[0]):+6.1f}  {'  '.join(shares)}"
+
+
+CALIBRATED = {
+    "shallow": Calibrated(0.9),
+    "steep": Calibrated(2.5),
+    "few probes": Calibrated(0.9, probes=20),
+    "narrow range": Calibrated(2.5, low=0.1, high=0.2),
+}
+
 FIGHTS = {
     "A/A": Fight(EDGE),
     "A/A, far bases": Fight(SCENES["far bases"]),
@@ -206,7 +285,16 @@ def main() -> None:
     parser.add_argument("--scenes", nargs="*", default=list(SCENES), choices=list(SCENES))
     parser.add_argument("--replicates", nargs="*", type=int, default=[3, 6, 12, 24])
     parser.add_argument("--fights", action="store_true", help="the table of fights alone")
+    parser.add_argument("--calibrated", action="store_true", help="the table of calibrated bands alone")
     options = parser.parse_args()
+    if options.calibrated:
+        heads = ("base", "gain", "value", "gain", "half", "p<.05", "no edge")
+        print(f"{'calibrated':<18}{'n':>3}  {heads[0]:>5} {heads[1]:>6}  {'  '.join(f'{head:>6}' for head in heads[2:])}")
+        for name, calibrated in CALIBRATED.items():
+            truth = calibrated.draw(np.random.default_rng(1), 20_000)[1].mean(0)
+            for replicates in options.replicates:
+                print(calibrated_row(name, calibrated, truth, replicates, options.repetitions), flush=True)
+        return
     if options.fights:
         heads = ("+gain", "family", "held", "half", "tied", "power", "Holm")
         print(f"{'fight':<22}{'n':>3}  {'  '.join(f'{head:>6}' for head in heads)}")

@@ -35,6 +35,7 @@ SAMPLES: dict[type[Model], dict[str, Any]] = {**dict.fromkeys(OWN, CUSTOM), Shap
 
 TOGETHER: dict[tuple[str, str], dict[str, Any]] = {
     ("Method", "critic"): {"critic": None, "advantage": {"name": "group"}, "allocation": {"name": "fixed"}},
+    ("DecoupledAdvantage", "rewards"): {"rewards": {"outcome": 2.0, "steps": 2.0}},
     ("TreeContinuation", "branches"): {"branches": [6, 36]},
     ("ProblemsSpec", "bands"): {"bands": {"id": {2: 0.25, 3: 0.75}, "edge": {4: 1.0}}},
     ("ProblemsSpec", "shares"): {"shares": {"id": 0.25, "edge": 0.75}},

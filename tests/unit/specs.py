@@ -142,8 +142,20 @@ SIFTED = {
 
 PROMPTINGS = ("prefix", "icpo", "annealed_shots")
 CONTINUATIONS = ("guide", "reflection", "critique", "exit")
-ADVANTAGES = ("leave_one_out", "whitened", "length_baseline", "pass_k", "a_grae", "copo", "xrpo", "gtpo_entropy")
-LOSSES = ("sapo", "vespo", "geo_mean", "gpg", "clip_cov", "kl_cov", "disco", "hapo_token")
+ADVANTAGES = (
+    "optimal_token_baseline",
+    "remax",
+    "grpo_passk",
+    "leave_one_out",
+    "whitened",
+    "length_baseline",
+    "pass_k",
+    "a_grae",
+    "copo",
+    "xrpo",
+    "gtpo_entropy",
+)
+LOSSES = ("dppo", "dro", "sapo", "vespo", "geo_mean", "gpg", "clip_cov", "kl_cov", "disco", "hapo_token")
 DECODINGS = ("adaptive_temperature", "lagged_nucleus")
 SHAPED = {
     "paper": "p",
@@ -171,6 +183,7 @@ METHODS: list[dict[str, Any]] = [
     {"paper": "p", "advantage": {"name": "segments", "separator": ","}, "loss": {"name": "direct_advantage"}},
     {"paper": "p", "continuation": {"name": "feedback"}, "loss": {"name": "distil"}},
     SHAPED,
+    {"paper": "p", "advantage": {"name": "gdpo", "rewards": {"outcome": 1.0, "steps": 2.0}}},
     {"paper": "p", "advantage": {"name": "whitened", "baseline": "none"}, "shaping": [{"name": "kl", "target_kl": 0.1}]},
     {"paper": "p", "advantage": {"name": "whitened", "baseline": "none", "rewards": "turns"}, "episode": {"name": "retry"}},
     {

@@ -122,7 +122,7 @@ def test_another_rule_is_another_calibration_and_moves_what_reads_it_alone(lab: 
 
 
 def test_each_base_has_a_calibration_and_problems_of_its_own(lab: Lab) -> None:
-    lab.edit(FILE, "seeds: {vary", "seeds: {values: [0, 1], vary")
+    lab.edit(FILE, "smoke: {replicates: 1,", "smoke: {replicates: 2,")
     plan = lab.plan(STUDY)
     assert len(of_kind(plan, "calibrate")) == 2
     sets = readers(plan)

@@ -14,8 +14,8 @@ from torch import Tensor
 
 from interplay.core.model import UserError
 from interplay.rl.loss_spec import GpgLoss, Loss
-from interplay.rl.losses import token_weights
 from interplay.rl.spec import Method, RLSpec
+from interplay.rl.update import token_weights
 
 SEQUENCE = {"importance_sampling_level": "sequence"}
 CLIPPED: dict[str, Any] = {"name": "clipped"}
@@ -32,6 +32,8 @@ PLAIN: list[tuple[dict[str, Any], str]] = [
     ({"name": "vespo", "vespo_k_pos": 5.0}, "dapo"),
     ({"name": "geo_mean"}, "grpo"),
     ({"name": "gpg", "loss_type": "luspo"}, "luspo"),
+    ({"name": "dppo", "epsilon": 0.01, "ratio_cap": 2.0}, "dapo"),
+    ({"name": "dro", "dro_beta": 3.0}, "dapo"),
     ({"name": "kl_cov", "kl_cov_ratio": 0.5, "ppo_kl_coef": 9.0}, "bnpo"),
 ]
 """Losses that are the plain policy gradient at a ratio of 1, with the weights of tokens that are left of them."""
@@ -136,6 +138,12 @@ def test_equal_gradients_are_found_by_what_members_say_and_not_by_name() -> None
     assert again.equal_gradients() == rl({**CLIPPED, "num_iterations": 3, "loss_type": "bnpo"}).equal_gradients(), "one mean"
     assert again.equal_gradients() != rl({**CLIPPED, "num_iterations": 3, "epsilon": 0.1}).equal_gradients(), "the clip acts"
     assert rl({"name": "gpg", "beta": 0.1}).equal_gradients() != one
+    assert rl({**CLIPPED, "loss_agg_mode": "seq-mean-token-mean"}).equal_gradients() == rl({"name": "sapo"}).equal_gradients()
+    assert rl({**CLIPPED, "kl_estimator": "k2"}).equal_gradients() == one, "there is no reference"
+    k2, k3 = ({**CLIPPED, "beta": 0.1, "kl_estimator": name} for name in ("k2", "k3+"))
+    assert rl(k2).equal_gradients() == rl(k3).equal_gradients() != rl({**CLIPPED, "beta": 0.1}).equal_gradients()
+    product = {**CLIPPED, "loss_type": "grpo", "importance_sampling_level": "product"}
+    assert rl(product).equal_gradients() != rl({**CLIPPED, "loss_type": "grpo"}).equal_gradients(), "rows weigh by their lengths"
 
 
 # --- minibatches of a method ---

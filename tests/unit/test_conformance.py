@@ -6,6 +6,7 @@ gradient with respect to the log-probabilities of the tokens. No code of theirs 
 
 import json
 import math
+import re
 from dataclasses import replace
 from functools import reduce
 from pathlib import Path
@@ -19,7 +20,7 @@ from torch import Tensor
 
 from interplay.rl import update
 from interplay.rl.advantages import advantages
-from interplay.rl.batch import Batch, StepContext, take
+from interplay.rl.batch import Batch, Memory, StepContext, take
 from interplay.rl.edits import edits_after_advantage, edits_before_advantage
 from interplay.rl.policy import Scores
 from interplay.rl.shaping import shape_rewards
@@ -48,7 +49,7 @@ def values_at(method: Method, key: str) -> Any:
 def undone(method: Method, departures: dict[str, Any]) -> Method:
     """The method with what its release has where its YAML departs from it."""
     tree = method.model_dump()
-    for key, (released, _) in departures.items():
+    for key, (released, *_) in departures.items():
         *parts, last = key.split(".")
         place = tree
         for name in parts:
@@ -69,10 +70,22 @@ def test_constants_are_those_of_the_launch_script_but_for_the_departures_listed(
     constants = {key: value for key, (value, _) in FILES[name].get("launch", {}).get("constants", {}).items()}
     for key, released in constants.items():
         assert key in departures or same(values_at(METHODS[name], key), released), key
-    for key, (released, reason) in departures.items():
+    for key, (released, ours, reason) in departures.items():
         assert constants.get(key, released) == released, key
+        assert same(values_at(METHODS[name], key), ours), key
+        assert not same(ours, released), f"{key} is no departure"
         assert reason, key
-        assert not same(values_at(METHODS[name], key), released), f"{key} is no departure"
+
+
+def test_evidence_of_code_names_repository_commit_file_and_lines() -> None:
+    read = {name for name, mark in lists.marks(ROOT).items() if mark.evidence == "code"}
+    assert read <= set(FILES) <= set(METHODS)
+    for name, file in FILES.items():
+        release = file["release"]
+        assert re.fullmatch(r"https://github.com/[\w.-]+/[\w.-]+", release["repository"]), name
+        assert re.fullmatch(r"[0-9a-f]{40}", release["commit"]), name
+        assert release["file"], name
+        assert 0 < release["lines"][0] <= release["lines"][1], name
 
 
 @pytest.fixture
@@ -94,7 +107,7 @@ def drawn(case: dict[str, Any]) -> Batch:
         logprobs=torch.tensor(INPUTS["old"]),
         truncated=torch.tensor(INPUTS["lengths"]) == INPUTS["max_completion_length"],
         verdicts=[RIGHT if right else WRONG for right in INPUTS["rewards"]],
-        expected=torch.tensor(case["expected"]) if "expected" in case else None,
+        **{name: torch.tensor(case[name]) for name in ("expected", "tokens", "values") if name in case},
     )
 
 
@@ -102,7 +115,7 @@ def learnt(method: Method, case: dict[str, Any], monkeypatch: pytest.MonkeyPatch
     """Loss of one optimiser step of the method, and its gradient (N,T) with respect to the log-probabilities."""
     logp = torch.tensor(INPUTS["logp"], requires_grad=True)
     old = torch.tensor(INPUTS["logp" if case["case"] == "on" else "old"])
-    reference, entropy = torch.tensor(INPUTS["reference"]), torch.tensor(INPUTS["entropy"])
+    reference, entropy = torch.tensor(INPUTS["reference"]), case.get("entropy_scale", 1.0) * torch.tensor(INPUTS["entropy"])
 
     def scores(decoder: Any, batch: Batch, rows: Tensor, *_: Any, **__: Any) -> Scores:
         places = batch.row[rows]
@@ -113,7 +126,14 @@ def learnt(method: Method, case: dict[str, Any], monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(update, "shard_rows", lambda decoder, batch, rows, tokens: [rows])
     batch, limit = drawn(case), INPUTS["max_completion_length"]
     seams = {name: getattr(method, name) for name in ("shaping", "edits", "advantage")}
-    now = now_of(entropy=entropy, max_completion_length=limit, reference=lambda batch: reference[batch.row], **seams)
+    told: dict[str, Any] = {"gold": lambda i: ("", case["gold"]), "entropy": entropy, "max_completion_length": limit}
+    told |= {"continued": lambda batch, places, n: torch.tensor([case["worth"][row][place] for row, place in places])}
+    told["reference"] = lambda batch: reference[batch.row]
+    memory = Memory(len(set(INPUTS["groups"])))
+    memory.load(
+        {}, {name: torch.tensor([math.inf if v is None else v for v in row]) for name, row in case.get("memory", {}).items()}
+    )
+    now = now_of(memory=memory, **told, **seams)
     batch = shape_rewards(batch, now)
     all_right = take(batch, (batch.groups == 1).nonzero()[:, 0])  # a step that samples again finds nothing to learn from
     bears, advantage, batch = edited(method, batch, replace(now, draw=lambda m: all_right))
@@ -140,7 +160,7 @@ def test_loss_and_gradient_are_those_of_the_released_function(
     name: str, place: int, doubles: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     number = FILES[name]["numbers"][place]
-    small = {key: (value, "size") for key, value in number.get("set", {}).items()}
+    small = {key: (value,) for key, value in number.get("set", {}).items()}
     loss, gradient = learnt(undone(METHODS[name], FILES[name]["departures"] | small), number, monkeypatch)
     close = {"rtol": number.get("rtol", 1e-9), "atol": number.get("atol", 1e-13)}
     torch.testing.assert_close(gradient, torch.tensor(number["gradient"]), **close)

@@ -23,10 +23,9 @@ from interplay.data.spec import ProblemsSpec, TokenizerSpec
 from interplay.rollout.episodes import play_episodes
 from interplay.rollout.spec import EnvironmentEpisode
 from interplay.tasks.environments import games, tools
-from interplay.tasks.environments.spec import BiosSearch, Calculator, Kuhn, SelfSearch, TicTacToe, TwentyQuestions
 from interplay.tasks.facts.spec import Bios
 from interplay.tasks.family import Environment, Position, Reply, families_with, task_family
-from interplay.tasks.spec import Verify
+from interplay.tasks.spec import BiosSearch, Calculator, Kuhn, SelfSearch, TicTacToe, TwentyQuestions, Verify
 from interplay.tasks.transcripts import MARK, join_turns, judge_transcript, observations, policy_turns, replies_match
 
 TASKS = {

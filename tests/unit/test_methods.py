@@ -96,6 +96,7 @@ def batch(rewards: list[float] = REWARDS) -> Batch:
         expected=torch.rand(12, generator=g, dtype=torch.float64),
         values=torch.rand(12, 5, generator=g),
         shown=torch.tensor([1.0, 0.0, float("nan")] * 4, dtype=torch.float64),
+        parts={"outcome": torch.tensor(rewards), "steps": torch.rand(12, generator=g)},
     )
 
 
@@ -105,6 +106,7 @@ def now(method: Method, memory: Memory) -> StepContext:
     given |= {"encode": lambda text: [1], "likelihood": lambda contexts, texts: [-len(c) * sum(c) % 7.0 for c in contexts]}
     given |= {"offsets": lambda tokens, text: list(range(len(tokens)))}
     given |= {"draw": lambda m: batch([1.0, 0, 1, 0] * 3), "memory": memory}
+    given |= {"collisions": lambda batch: batch.logprobs.exp() ** 2 + 0.1}
     given |= {"reference": lambda batch: batch.logprobs - 0.5}
     given |= {"continued": lambda rows, places, n: torch.tensor([0.5 + 0.1 * kept for _, kept in places])}
     at = now_of(entropy=entropy, **given)

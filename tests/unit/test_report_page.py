@@ -14,7 +14,7 @@ from interplay.core.model import KeyPlace, UserError, parse_model
 from interplay.report.draw import figures, style
 from interplay.report.figure_spec import Figure
 from interplay.report.spec import ReportSpec, Table
-from interplay.report.stats import frame
+from interplay.report.stats import frame, provenance
 from interplay.report.write import page
 
 METRICS = {"completions": 96, "completion_tokens": 960, "prompt_tokens": 400}
@@ -243,3 +243,18 @@ def test_a_figure_that_could_not_be_drawn_is_refused_when_the_study_is_read(give
 def test_a_column_that_names_no_op_is_refused_when_the_study_is_read() -> None:
     with pytest.raises(UserError, match="op:x' is not a column"):
         parse_model(Table, {"columns": ["op:x"], "cells": ["strict_pass@1"]}, KeyPlace("study.yaml"))
+
+
+def test_a_table_of_two_kinds_of_machine_says_so_and_each_number_its_own(tmp_path: Path) -> None:
+    spec, inputs = write(tmp_path)
+    for number, digest in enumerate(["m0", "m1", "m2"]):
+        record = json.loads((inputs[digest] / "record.json").read_text())
+        (inputs[digest] / "record.json").write_text(json.dumps({**record, "spec": {**record["spec"], "dtype": "int8"}}))
+        (inputs[digest] / "telemetry.json").write_text(json.dumps({"cpu": "EPYC" if number else "Xeon"}))
+        evaluation = json.loads((inputs[f"r{number}"] / "record.json").read_text())
+        (inputs[f"r{number}"] / "record.json").write_text(json.dumps({**evaluation, "deps": {"model": digest, "data": "test"}}))
+    behind = provenance.of_inputs(spec, inputs)
+    assert provenance.mixed_machines(["r0"], behind) == ()
+    (line,) = provenance.mixed_machines(["r0", "r1", "r2"], behind)
+    assert line == "Mixed: made on 2 kinds of machine, to which differences may be due: Xeon: 1 rl; EPYC: 2 rl."
+    assert list(provenance.made_with(["r0"], behind)) == [("Xeon", "int8, fast")]

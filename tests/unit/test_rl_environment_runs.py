@@ -23,7 +23,7 @@ from interplay.rl.advantage_spec import Advantage, GainAdvantage, GroupAdvantage
 from interplay.rl.reward_spec import OutcomeReward
 from interplay.rl.spec import Method, RLSpec
 from interplay.rollout.spec import EnvironmentEpisode
-from interplay.tasks.environments.spec import Calculator
+from interplay.tasks.spec import Calculator
 
 
 @pytest.fixture(scope="module")

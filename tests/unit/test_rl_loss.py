@@ -10,8 +10,9 @@ from pydantic import TypeAdapter
 from torch import Tensor
 
 from interplay.rl.loss_spec import ClippedLoss, Loss, RatioLoss, SapoLoss
-from interplay.rl.losses import MicroBatch, token_losses, token_weights
+from interplay.rl.losses import MicroBatch, token_losses
 from interplay.rl.policy import k3
+from interplay.rl.update import token_weights
 
 CAP = 6
 """max_completion_length of the examples."""
@@ -138,7 +139,11 @@ OPTIONS = [
     {"loss_type": "grpo", "vllm_importance_sampling_clip_max": 1.5},
     {"loss_type": "dapo", "vllm_importance_sampling_clip_max": 2.0, "beta": 0.1, "delta": 1.4},
     {"loss_type": "cispo", "vllm_importance_sampling_clip_max": 0.9, "epsilon_high": 1.3},
+    {"loss_type": "dapo", "beta": 0.1, "use_bias_correction_kl": True},
+    {"loss_type": "grpo", "importance_sampling_level": "sequence", "beta": 0.1, "use_bias_correction_kl": True},
+    {"loss_type": "cispo", "epsilon_high": 1.3, "beta": 0.1, "use_bias_correction_kl": True},
     {"name": "sapo"},
+    {"name": "sapo", "beta": 0.1, "use_bias_correction_kl": True},
     {"name": "sapo", "vllm_importance_sampling_clip_max": 2.0},
     {"name": "sapo", "loss_type": "bnpo", "sapo_temperature_neg": 2.0, "beta": 0.1},
 ]
@@ -171,7 +176,7 @@ def loss_of_trl(spec: RatioLoss, e: Example, logp: Tensor) -> tuple[Tensor, dict
         epsilon_high=clip.epsilon if clip.epsilon_high is None else clip.epsilon_high,
         args=SimpleNamespace(
             delta=clip.delta,
-            use_bias_correction_kl=False,
+            use_bias_correction_kl=spec.use_bias_correction_kl,
             steps_per_generation=1,
             sapo_temperature_pos=getattr(spec, "sapo_temperature_pos", 1.0),
             sapo_temperature_neg=getattr(spec, "sapo_temperature_neg", 1.0),

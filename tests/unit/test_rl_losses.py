@@ -23,9 +23,9 @@ from interplay.rl.losses import (
     score,
     share_of,
     token_losses,
-    token_weights,
 )
 from interplay.rl.spec import RLSpec
+from interplay.rl.update import token_weights
 
 GROUPS = [0, 0, 0, 1, 1]
 RIGHT = [True, False, False, True, True]

@@ -33,12 +33,14 @@ ROWS: Any = [SimpleNamespace(prompt=f"p{n}|") for n in range(2)]
 def test_a_segment_begins_after_so_many_uncertain_tokens() -> None:
     sure, unsure = 0.95, 0.5
     assert cuts([unsure, sure, unsure, sure, unsure, unsure], 0.9, 2) == [0, 4]
-    assert cuts([sure, sure, sure], 0.9, 1) == [0]
+    assert cuts([sure, unsure, sure, unsure], 0.9, 1) == [1, 3]
+    assert cuts([sure, sure, sure], 0.9, 1) == []
     assert cuts([unsure] * 4, 0.9, 1) == [0, 1, 2, 3]
 
 
 def test_a_segment_is_worth_what_it_adds_to_what_is_to_be_expected() -> None:
-    """Cut-points at tokens 0, 2, 3 of row 0 and interval 1: segments 0-1, 2, 3; the last one ends in the row's reward."""
+    """Cut-points at tokens 0, 2, 3 of row 0 and interval 1: segments 0-1, 2, 3; the last one ends in the row's reward. Row 1 has
+    none."""
     logs = torch.tensor([[0.5, 0.95, 0.5, 0.5], [0.99, 0.99, 1.0, 1.0]]).log()
     batch = batch_of([1.0, 0.0], [0, 0], [4, 2], logprobs=logs)
     worth = {(0, 0): 0.5, (0, 2): 0.25, (0, 3): 0.75, (1, 0): 0.5}
@@ -49,7 +51,7 @@ def test_a_segment_is_worth_what_it_adds_to_what_is_to_be_expected() -> None:
         return torch.tensor([worth[place] for place in places], dtype=torch.float64)
 
     found = by_segments(SegmentAdvantage(samples=3, cutpoint_interval=1), batch, now_of(continued=continued))
-    assert found.tolist() == [[-0.25, -0.25, 0.5, 0.25], [-0.5, -0.5, 0.0, 0.0]]
+    assert found.tolist() == [[-0.25, -0.25, 0.5, 0.25], [0.0] * 4]
     bears = uncertain_tokens(UncertainTokens(), batch, found, batch.mask(), now_of())[2]
     assert bears.tolist() == [[True, False, True, True], [False] * 4]
 

@@ -15,7 +15,7 @@ from snakemake_interface_common.exceptions import WorkflowError
 from interplay.core.model import UserError
 from interplay.run import slurm
 from interplay.run.graph import Graph, open_graph
-from interplay.run.spec import Site
+from interplay.run.slurm import Site
 
 
 class Job(NamedTuple):

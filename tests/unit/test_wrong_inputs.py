@@ -66,6 +66,9 @@ TYPOS = {
     "a file among the defaults": Wrong(
         ("method/grop", "grpo"), {"defaults": [TASK, {"/method@stages.rl.method": "grop"}, "_self_"]}
     ),
+    "a study of a folder among the defaults": Wrong(
+        ("defaults", "interplay/modes", "write /study/interplay/modes@_here_"), {"defaults": ["interplay/modes", "_self_"]}
+    ),
     "a split": Wrong(("data.test", "tset", "test"), {"data.test.split": "tset"}),
     "the name of a reward": Wrong(("stages.rl.reward", "proces", "process"), {"stages.rl.reward": {"name": "proces"}}),
 }
@@ -130,6 +133,8 @@ WORDS = {
     "an unfinished study to export": (("export", "quickstart", "--scale", "smoke", "-o", "out"), ("quickstart", "snakemake all")),
     "nothing to export": (("export", "-o", "out"), ("export", "name a study")),
     "a file that is no export": (("export", "--from", "configs/config.yaml", "-o", "out"), ("configs/config.yaml", "export")),
+    "hours of a study without looks": (("settle", "quickstart", "--hours", "1"), ("quickstart.yaml", "stopping", "looks")),
+    "hours of settle": (("settle", "quickstart", "--hours", "-1"), ("--hours", "-1")),
     "a table": (("explain", "quickstart", "mian", "base", "edge"), ("mian", "main")),
     "a row": (("explain", "quickstart", "main", "bse", "edge"), ("bse", "base")),
     "a column": (("explain", "quickstart", "main", "base", "egde"), ("egde", "edge")),

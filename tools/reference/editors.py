@@ -13,7 +13,7 @@ from interplay.core.references import GROUP
 from interplay.model.spec import Shape
 from interplay.rl.sampler_spec import Sampler
 from interplay.rl.spec import Method
-from interplay.run.spec import Site
+from interplay.run.slurm import Site
 from interplay.study.choices import names
 from interplay.study.spec import Scale, ScaleChange, Study
 from interplay.tasks.spec import TaskKeys

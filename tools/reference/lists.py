@@ -105,6 +105,12 @@ class Mark(Model):
     """What the numbers are checked against."""
 
 
+def conformance(root: Path) -> dict[str, dict[str, Any]]:
+    """Method -> its file in tests/conformance: the released function, the constants of its launch script, departures, numbers."""
+    files = sorted((root / "tests" / "conformance").glob("*.json"))
+    return {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in files if path.stem != "inputs"}
+
+
 class Meaning(Model):
     """What a logged number is."""
 

@@ -4,7 +4,9 @@ test, the studies that use it, and what they found."""
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
+from interplay.core.model import plural
 from interplay.rl.spec import Method
 from interplay.study.choices import names
 from tools.reference import cards, lists, pages, papers
@@ -12,15 +14,15 @@ from tools.reference.cards import Evidence
 from tools.reference.cells import cell
 from tools.reference.numbers import of_contrast
 
-COLUMNS = ("method", "paper", "seams", "equation test", "oracle", "evidence", "studies")
+COLUMNS = ("method", "paper", "seams", "equation test", "oracle", "evidence", "conformance", "departures", "studies")
 MOST_ROWS = 12
 """Comparisons that a page shows."""
 
 
 def table(root: Path) -> str:
     """docs/methods.md, which is committed."""
-    found, users = cards.read(root), studies(root)
-    rows = [_row(found, name, users.get(name, [])) for name in found.methods]
+    found, users, checked = cards.read(root), studies(root), lists.conformance(root)
+    rows = [_row(found, name, users.get(name, []), checked.get(name)) for name in found.methods]
     lines = "\n".join(f"| {' | '.join(row)} |" for row in [COLUMNS, ["---"] * len(COLUMNS), *rows])
     return "\n\n".join([*lists.TEXTS["methods"], lines]) + "\n"
 
@@ -42,12 +44,41 @@ def studies(root: Path) -> dict[str, list[str]]:
     return found
 
 
-def _row(found: Evidence, name: str, users: list[str]) -> list[str]:
+def _row(found: Evidence, name: str, users: list[str], checked: Mapping[str, Any] | None) -> list[str]:
     method, mark = found.methods[name], found.marks[name]
+    evidence = f"[{mark.evidence}]({source(checked['release'])})" if checked else mark.evidence
+    departures = ", ".join(f"`{key}`" for key in checked["departures"]) if checked else ""
     seams = lists.differing(method, found.methods["grpo"])
     test = f"`{mark.test.replace('.py:', '.py` `')}`"
     link = f"[`{name}`](../configs/method/{name}.yaml)"
-    return [link, method.paper, ", ".join(seams) or "-", test, mark.oracle, mark.evidence, str(len(users) or "none")]
+    cells = [link, method.paper, ", ".join(seams) or "-", test, mark.oracle, evidence, counted(checked), departures or "-"]
+    return [*cells, str(len(users) or "none")]
+
+
+def source(release: Mapping[str, Any]) -> str:
+    """Address of the lines of a released function."""
+    first, last = release["lines"]
+    return f"{release['repository']}/blob/{release['commit']}/{release['file']}#L{first}-L{last}"
+
+
+def counted(checked: Mapping[str, Any] | None) -> str:
+    """How much of a method is compared with its release."""
+    if checked is None:
+        return "no release reached"
+    numbers, constants = len(checked["numbers"]), len(checked.get("launch", {}).get("constants", {}))
+    return ", ".join(plural(n, what) for n, what in ((numbers, "step"), (constants, "constant")) if n)
+
+
+def _release(checked: Mapping[str, Any] | None) -> Iterator[str]:
+    """What a page says of the release that its method was compared with."""
+    if checked is None:
+        return
+    yield f"- release: [{checked['release']['file']}]({source(checked['release'])}); compared: {counted(checked)}"
+    if more := checked["release"].get("with"):
+        yield f"- with {more}"
+    for key, (theirs, ours, reason) in checked["departures"].items():
+        yield f"- departs from it: `{key}` is {theirs} there, {ours} here: {reason}"
+    yield from (f"- {note}" for note in checked.get("notes", []))
 
 
 def _page(root: Path, found: Evidence, name: str, users: list[str]) -> str:
@@ -59,6 +90,7 @@ def _page(root: Path, found: Evidence, name: str, users: list[str]) -> str:
         f"- paper: {method.paper}",
         f"- equation: read in the {mark.evidence}" if mark.evidence != "inferred" else "- equation: part of it is inferred",
         f"- test: `tests/unit/{mark.test.replace('.py:', '.py`, `')}`, checked against: {mark.oracle}",
+        *_release(lists.conformance(root).get(name)),
         f"- studies: {cards.studies_line(found, users)}",
         *(f"- see [{paper.title}]({papers.address(paper)})" for paper in lists.papers(root) if paper.row == name),
     ]

@@ -7,7 +7,7 @@ from typing import Any
 from interplay.core.execution import Run
 from interplay.data.steps.spec import Step
 from interplay.kinds.table import KINDS
-from interplay.run.spec import Site
+from interplay.run.slurm import Site
 from interplay.study.spec import Scale, Study
 from interplay.tasks.spec import Task
 from tools.reference.described import json_schemas

@@ -14,7 +14,7 @@ from interplay.core import artifact, metrics as store_metrics, model
 from interplay.kinds.table import makes
 from interplay.report import claim_spec, metric_spec
 from interplay.report.spec import ReportArm
-from interplay.report.stats import contrast, estimate, frame, notes, power, provenance
+from interplay.report.stats import confounds, contrast, estimate, frame, notes, power, provenance
 from interplay.results import catalog, state as study_state
 from interplay.study import arms, expand
 from interplay.study.plan import Plan
@@ -299,7 +299,9 @@ def verdict_lines(plan: Plan, results: Path) -> list[str]:
             values[at] = estimate.value(known, arm, test.band, str(test.difference)).value if test.band else None
     values = {at: None if value is None or math.isnan(value) else value for at, value in values.items()}
     lines = [*catalog.claim_lines(contrast.claims_json(judged), values), *fight_lines(known)]
-    return lines or [f"{plan.study} makes no claims"]
+    lines = lines or [f"{plan.study} makes no claims"]
+    controls = [confounds.judge_controls(known).left] if known.spec.controls else []
+    return [*lines, *controls, *confounds.confound_lines(known)]
 
 
 def fight_lines(known: frame.Results) -> Iterator[str]:
@@ -328,7 +330,22 @@ def settle_lines(plan: Plan, results: Path) -> list[str]:
     return lines or [f"{plan.study} makes no claims"]
 
 
+def next_look(plan: Plan, results: Path) -> int | None:
+    """The number of replicates of the next look that an open claim needs, given the plan of the last look; None where every claim
+    has stopped."""
+    known, needs = _needs(plan, results)
+    assert known.spec.stopping is not None
+    seen = [
+        need.judged.look.number if need.judged.look else 0
+        for need in needs
+        if not (need.judged.look and need.judged.look.stopped)
+    ]
+    return known.spec.stopping.looks[min(seen)] if seen else None
+
+
 def _needed(need: power.Need, margin: str, unit: str) -> str:
+    if look := need.judged.look:
+        return f"look {look.number} of {look.of}, at {look.replicates} replicates: {'stopped' if look.stopped else 'open'}"
     if need.settled:
         return f"settled with {model.plural(need.have, 'replicate')}"
     if need.judged.estimate.missing or math.isnan(need.margin):

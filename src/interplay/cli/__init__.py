@@ -43,7 +43,7 @@ COMMANDS: dict[str, Row] = {
     "watch": Row("monitor", "during a run", "stages by state, rates, time left and last metrics, live"),
     "debug": Row("monitor", "during a run", "make one stage again, in the foreground, in a scratch folder"),
     "judge": Row("planning", "after a run", "a study's claims, judged anew from the records that are there"),
-    "settle": Row("planning", "after a run", "what open verdicts need: how many replicates, and their cost"),
+    "settle": Row("studies", "after a run", "what open verdicts need: how many replicates, and their cost; adds them, by looks"),
     "report": Row("results", "after a run", "a study's verdicts and the path of its report; a partial report when arms failed"),
     "explain": Row("results", "after a run", "the provenance of a table's cell, down to the data"),
     "show": Row("results", "after a run", "one stage: settings, dependencies, cost and metrics"),

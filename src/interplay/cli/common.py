@@ -198,6 +198,22 @@ def plan_of(study: str, scale: str | None, given: Sequence[str] = ()) -> "Plan":
     return expand.plan_study(CONFIGS, study, scale or next(reversed(named), "") or default_scale(), keys)
 
 
+def at_look(plan: "Plan", count: int | None = None) -> "Plan":
+    """The plan with the replicates of a look, by default the last one; itself where the study declares no looks."""
+    from interplay.study import expand, plan as plans
+
+    looks = (plan.design.get("stopping") or {}).get("looks")
+    if not looks:
+        return plan
+    seeds = plans.replicate_seeds(plan.design["seeds"]["values"], looks[-1] if count is None else count)
+    return expand.plan_study(CONFIGS, plan.study, plan.scale, [seeds_key(seeds)])
+
+
+def seeds_key(seeds: Sequence[int]) -> str:
+    """The key of the command line that gives a study these seeds."""
+    return f"seeds.values=[{','.join(map(str, seeds))}]"
+
+
 def every_plan() -> "list[Plan]":
     """The plans that are committed: of all studies at all scales, as far as a scale does not list its own."""
     from interplay.study import expand

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from interplay.cli.common import RESULTS, Grid
 from interplay.core import artifact, metrics, model
 from interplay.core.metrics import size
+from interplay.data.spec import ProblemsSpec
 from interplay.report.spec import ReportSpec
 from interplay.results import cause, estimate, locks, payloads, state
 from interplay.run import graph
@@ -253,9 +254,20 @@ def _sums(seen: Overview) -> list[str]:
         f"to do: {model.plural(left, 'stage')}, {unknown}{metrics.clock(made.hours() * 3600)} one after another, "
         f"{metrics.clock(seen.chain * 3600)} at least (longest chain), {made.gpu_hours():.3g} GPU-hours",
         f"time {estimate.describe_sources(made.sources())}",
+        *_calibrated(seen.plan),
         _disk(seen),
     ]
     return lines
+
+
+def _calibrated(plan: Plan) -> list[str]:
+    """That costs hold for all outcomes of calibrations, and which those are."""
+    specs = [stage.spec for stage in plan.stages.values() if isinstance(stage.spec, ProblemsSpec)]
+    candidates = {band: ops for spec in specs for band, ops in spec.calibrated.items()}
+    if not candidates:
+        return []
+    each = "; ".join(f"{band} from op {metrics.number_ranges(ops)}" for band, ops in candidates.items())
+    return [f"bands chosen for each base: {each}; costs are of the worst case, every completion at its cap"]
 
 
 def _not_here(seen: Overview) -> list[str]:

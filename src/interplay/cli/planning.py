@@ -1,4 +1,4 @@
-"""Commands before a run, `interplay plan` and `register`; and what judges and checks results: `settle`, `judge`, `verify`."""
+"""Commands before a run, `interplay plan` and `register`; and what judges and checks results: `judge` and `verify`."""
 
 import json
 import textwrap
@@ -194,22 +194,6 @@ def register_study(
     print_visible(f"registered{when}: {plural(len(claims), 'claim')}; commit {' and '.join(map(str, written))}")
 
 
-@command(app, "settle")
-def settle_claims(study: common.Study, scale: common.Scale = None) -> None:
-    """Says what the verdicts of a study still need: from the spread of the replicates that are there, how many settle each
-    claim, and what they cost. The first number is where the 95 % interval is expected to be below the estimate's distance from
-    the bound; the second is where four of five repetitions settle it. To add replicates until a verdict comes is no test: choose
-    the number first.
-
-    Examples:
-        interplay settle edge  # replicates and hours for each open claim
-    """
-    from interplay.api import frames
-
-    for line in frames.settle_lines(common.plan_of(study, scale), RESULTS):
-        print_visible(line)
-
-
 @command(app, "judge")
 def judge_study(study: common.Study, scale: common.Scale = None) -> None:
     """Judges the claims and fights of a study anew from the records that are there, finished or not, and prints the verdicts with
@@ -220,7 +204,7 @@ def judge_study(study: common.Study, scale: common.Scale = None) -> None:
     """
     from interplay.api import frames
 
-    for line in frames.verdict_lines(common.plan_of(study, scale), RESULTS):
+    for line in frames.verdict_lines(common.at_look(common.plan_of(study, scale)), RESULTS):
         print_visible(line)
 
 

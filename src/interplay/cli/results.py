@@ -42,6 +42,9 @@ def locate_report(study: common.Study, scale: common.Scale = None) -> None:
 
 def report_lines(plan: Plan) -> list[str]:
     """A plan's verdicts and the path of its page, which is made again where it is gone; of an unfinished study a partial one."""
+    looks = (plan.design.get("stopping") or {}).get("looks", [])
+    done = [one for one in (common.at_look(plan, look) for look in looks) if artifact.done(RESULTS / "report" / one.report)]
+    plan = done[-1] if done else plan  # the latest look
     folder = artifact.folder(RESULTS, "report", plan.report)
     if not artifact.done(folder):
         return [_partial_report(plan)]

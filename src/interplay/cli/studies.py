@@ -1,4 +1,4 @@
-"""Studies from their first line to their verdicts: `interplay new`, `run`, `list` and `adopt`."""
+"""Studies from their first line to their verdicts: `interplay new`, `run`, `settle`, `list` and `adopt`."""
 
 import contextlib
 import os
@@ -7,6 +7,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -165,6 +166,73 @@ def run_study(
         raise typer.Exit(code)
 
 
+@command(app, "settle")
+def settle_claims(
+    study: common.Study,
+    scale: common.Scale = None,
+    hours: Annotated[
+        float | None, option("--hours", "add replicates, look by look, for this many hours at most", **common.HOURS)
+    ] = None,
+    profile: Annotated[str | None, option("--profile", "of Snakemake: local (the default) or slurm")] = None,
+) -> None:
+    """Says what the verdicts of a study still need: from the spread of the replicates that are there, how many settle each
+    claim, and what they cost. The first number is where the 95 % interval is expected to be below the estimate's distance from
+    the bound; the second is where four of five repetitions settle it. To add replicates until a verdict comes is no test, unless
+    the study declares beforehand when it looks: with `stopping: {looks: [6, 12, 24]}` and --hours it runs Snakemake for the
+    replicates of the next look, judges, and goes on until every claim has stopped, the last look, or the hours are used. Stopped
+    by anything it goes on where it was. The replicates of a look are the first of seeds.values, in every call.
+
+    Examples:
+        interplay settle edge  # replicates and hours for each open claim
+        interplay settle edge --hours 8  # add replicates until all claims have stopped
+    """
+    from interplay.api import frames
+
+    plan = common.plan_of(study, scale)
+    whole = common.at_look(plan)
+    if hours is not None and not plan.design.get("stopping"):
+        at = f"configs/study/{plan.study}.yaml"
+        raise model.UserError(
+            f"{at}: --hours adds replicates by looks; declare them before the run, `stopping: {{looks: [6, 12]}}`"
+        )
+    if hours is not None:
+        _check_profile(profile)
+        _add_replicates(plan, whole, time.monotonic() + hours * 3600, profile)
+    for line in frames.settle_lines(whole, RESULTS):
+        model.print_visible(line)
+    count = frames.next_look(whole, RESULTS) if plan.design.get("stopping") else None
+    if count is not None:
+        command = shlex.join(["snakemake", "all", "--config", *_config(common.at_look(plan, count))])
+        model.print_visible(
+            f"next look: {count} replicates: {command}\n`interplay settle {study} --hours H` runs this, and goes on"
+        )
+
+
+def _config(plan: Plan) -> list[str]:
+    """The configuration of Snakemake for the plan of a look."""
+    return [f"study={plan.study}", f"scale={plan.scale}", f"set={common.seeds_key(plan.design['seeds']['values'])}"]
+
+
+def _add_replicates(plan: Plan, whole: Plan, end: float, profile: str | None) -> None:
+    """Run look after look until all claims have stopped or the time is over. Exit code 1 with the cause where a stage fails."""
+    from interplay.api import frames
+    from interplay.cli import results
+    from interplay.report.stats import notes
+
+    made = 0
+    while (count := frames.next_look(whole, RESULTS)) is not None and count > made and time.monotonic() < end:
+        look, made = common.at_look(plan, count), count
+        model.print_visible(f"look at {count} replicates: {len(look.stages)} stages in all")
+        code = _run_snakemake(["all", *_profile(profile), "--config", *_config(look)], end - time.monotonic())
+        if time.monotonic() >= end and code:
+            model.print_visible(f"the hours are used; `interplay settle {plan.study} --hours H` goes on where this stopped")
+            return
+        for line in notes.failure_lines(look, RESULTS, LOGS, True) if code else results.report_lines(look):
+            model.print_visible(line)
+        if code:
+            raise typer.Exit(1)
+
+
 def _profile(given: str | None) -> list[str]:
     """Words for the profile: the given one, else the environment's, else the local one."""
     return ["--profile", given or "local"] if given or not os.environ.get(PROFILE) else []
@@ -178,9 +246,10 @@ def _check_profile(given: str | None) -> None:
         raise model.UserError(f"--profile {given}: no folder {folder}/{given}{model.nearest_name(given, known)}")
 
 
-def _run_snakemake(words: list[str]) -> int:
+def _run_snakemake(words: list[str], seconds: float | None = None) -> int:
     """Snakemake in a process group of its own, to which signals are passed on, so that they reach its jobs as well: these save
-    and stop. Ctrl-Z suspends all of them. It also stops when this process is killed (`forkserver.end_with_launcher`)."""
+    and stop, as they do after so many seconds. Ctrl-Z suspends all of them. It also stops when this process is killed
+    (`forkserver.end_with_launcher`)."""
     from interplay.report.stats import notes
     from interplay.run import forkserver
 
@@ -199,12 +268,21 @@ def _run_snakemake(words: list[str]) -> int:
         passed = [number for number in PASSED_ON if signal.getsignal(number) != signal.SIG_IGN]  # nohup ignores SIGHUP
         before = {number: signal.signal(number, pass_on) for number in passed}
         try:
-            return process.wait()
+            return _wait(process, seconds)
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
             for end in life:
                 os.close(end)
+
+
+def _wait(process: "subprocess.Popen[bytes]", seconds: float | None) -> int:
+    try:
+        return process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGTERM)
+        return process.wait()
 
 
 # -- list --------------------------------------------------------------------------------------------------------------

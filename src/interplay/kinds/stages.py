@@ -75,6 +75,12 @@ class Numerics(NamedTuple):
     name: str
     holds: str
     """What is known of them; nothing claims more."""
+    model: bool = True
+    """Whether a model is computed with."""
+
+
+EXACT = "int8, exact"
+"""The class that does not depend on the machine."""
 
 
 def numerics_class(record: Mapping[str, Any]) -> Numerics:
@@ -86,11 +92,9 @@ def numerics_class(record: Mapping[str, Any]) -> Numerics:
     if engine != "native":
         return Numerics(f"{engine}, {dtype}", "the engine's kernels decide; its samples are not proven to repeat elsewhere")
     if dtype is None:
-        return Numerics("no model", "computed without the products of a model; no difference between machines is known")
+        return Numerics("no model", "computed without the products of a model; no difference between machines is known", False)
     if spec.get("numerics") == "exact":
-        return Numerics(
-            "int8, exact", "equal with any batches, threads, processes and x86-64 instructions tested (docs/numerics.md)"
-        )
+        return Numerics(EXACT, "equal with any batches, threads, processes and x86-64 instructions tested (docs/numerics.md)")
     if dtype == "int8":
         return Numerics("int8, fast", "equal with any number of threads; on other processors, run blocks or libraries not proven")
     alone = "rounding depends on which stages shared the stack" if how != "alone" else "equal on one kind of processor"

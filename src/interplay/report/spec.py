@@ -6,7 +6,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, field_validator, model_validator
 
 from interplay.core.model import Count, Model, Share, Since
-from interplay.report.claim_spec import LEAST_BASES, Claim, Premise, Test
+from interplay.report.claim_spec import LEAST_BASES, Claim, Controls, Premise, Test
 from interplay.report.figure_spec import ArmShown, Figure, Placed, readable
 from interplay.report.metric_spec import check_cell, check_column, metric_row
 
@@ -341,6 +341,8 @@ class ReportSpec(Model):
     trained_sets: Annotated[dict[str, list[str]], Since({})] = {}
     """Per arm the digests of all sets in the data of any stage of its path, where some sets of the study are files or curated:
     whose ops the plan does not determine."""
+    controls: Annotated[Controls | None, Since(None)] = None
+    """What else may explain a gain, with the arms that it needs."""
     lacking: Annotated[Literal["not tested", "left out"], Since("not tested")] = "not tested"
     """What becomes of a claim on a calibrated band that some base has not."""
     shown: Annotated[dict[str, ArmShown], Since({})] = {}

@@ -288,6 +288,10 @@ def claim_lines(claims: list[dict[str, Any]], values: Mapping[str, float | None]
     lines = []
     for claim in claims:
         lines += [f"{claim['verdict']:<{INDENT - 1}} {claim['says']}", _numbers(claim, values)]
+        if look := claim.get("look"):
+            after = "stopped" if look["stopped"] else "open"
+            said = f"look {look['look']} of {look['of']}, at {look['replicates']} replicates"
+            lines.append(f"{'':{INDENT}}{said}, boundary {look['boundary']:.2f}: {after}")
         lines += [f"{'':{INDENT}}changed after seeing data: {change}" for change in claim.get("changed", [])]
     return lines
 

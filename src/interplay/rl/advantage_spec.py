@@ -108,6 +108,47 @@ class LengthBaselineAdvantage(AdvantageMember):
     name: Literal["length_baseline"] = "length_baseline"
 
 
+class RemaxAdvantage(AdvantageMember):
+    """What is earned from a token on, less the reward of the prompt's greedy completion (ReMax, arXiv:2310.10505): a baseline
+    without a group and without a critic, for one more completion of each prompt, which `match` does not count."""
+
+    NEEDS: ClassVar[frozenset[str]] = frozenset({"bare_prompts", "one_round"})
+    REFUSES: ClassVar[frozenset[str]] = frozenset({"several_turns"})
+    name: Literal["remax"] = "remax"
+
+
+class DecoupledAdvantage(AdvantageMember):
+    """Each part of the reward standardised over its group by itself, then their sum over the batch (GDPO, arXiv:2601.05242), so
+    that a part with a small deviation is not drowned."""
+
+    name: Literal["gdpo"] = "gdpo"
+    rewards: dict[str, float] = Field(min_length=1)
+    """Part -> its weight: parts of the reward (`reward/<part>` among the metrics) and names of shapings."""
+    whiten: Literal["completions", "tokens", "none"] = "completions"
+    """What the sum is centred and scaled over: the completions of the batch, as published; its tokens, as in verl; or nothing."""
+
+
+class MaximumAdvantage(AdvantageMember):
+    """The best completion of a group is paid by how far it is above the second best, the others nothing: the gradient of the
+    expected maximum of a group (arXiv:2503.19595), which is pass@k with k the size of the group where rewards are 0 and 1."""
+
+    name: Literal["grpo_passk"] = "grpo_passk"
+    scale_rewards: Literal["group", "none"] = "group"
+    """Whether to divide by the deviation of the group's rewards."""
+
+
+class TokenBaselineAdvantage(AdvantageMember):
+    """What is earned from a token on, less the baseline of least variance for that token among the completions of its group that
+    reach it (optimal token baseline, https://richardli.xyz/optimal-token-baseline; verl's `optimal_token_baseline`): they weigh
+    by what they have added to the norm of the gradient so far. Costs a forward pass."""
+
+    REFUSES: ClassVar[frozenset[str]] = frozenset({"single_completions", "sequence_ratios", "several_turns"})
+    name: Literal["optimal_token_baseline"] = "optimal_token_baseline"
+    handle_zero_tail: bool = True
+    """Where one completion is longer than all others, its tokens behind their ends have no baseline, which would be its own
+    reward."""
+
+
 class PassKAdvantage(AdvantageMember):
     """The advantage of groups of k completions that are paid for their best (pass@k training, arXiv:2508.10751, in closed form).
     It reads verdicts, and no rewards."""
@@ -132,13 +173,15 @@ class GlobalAdvantage(AdvantageMember):
     """Group advantages blended with those of whole prompts, by how much the group's answers agree (COPO, arXiv:2508.04138). One
     clipped loss of the blend stands for the blend of two clipped losses: equal where no ratio is clipped."""
 
+    VERSION: ClassVar[int] = 2
+    """2: the entropy of answers is in bits, as released."""
     name: Literal["copo"] = "copo"
     blend: Literal["soft_forced", "soft", "only_global", "no_global"] = "soft_forced"
     """soft: w of the group's own advantage, 1 - w of the prompt's; soft_forced: w = 0 where the group's own is 0."""
-    steepness: Positive = 10.0
-    """k in w = sigmoid(k (H - b)); H is the entropy of the group's answers in nats. (The published value was not found.)"""
-    threshold: NotNegative = 0.5
-    """b. (The published value was not found.)"""
+    steepness: Positive = 5.0
+    """k in w = sigmoid(k (H - b)), H the entropy of the group's answers in bits; 5 in the release's script."""
+    threshold: NotNegative = 1.0
+    """b; 1 in the release's script."""
     consistency: Share = 0.0
     """lambda: a prompt's reward is its mean reward times 1 - lambda H."""
 
@@ -151,6 +194,8 @@ class TrackedAdvantage(AdvantageMember):
     NEEDS: ClassVar[frozenset[str]] = frozenset({"pass_rates"})
     REFUSES: ClassVar[frozenset[str]] = frozenset({"shown_attempts"})
     name: Literal["tracked"] = "tracked"
+    std_epsilon: Annotated[Positive, Since(1e-4)] = 1e-4
+    """Added to the deviation before dividing; 1e-8 in the release."""
 
 
 class SharpenedAdvantage(AdvantageMember):
@@ -229,6 +274,10 @@ class SegmentAdvantage(AdvantageMember):
     """What ends a reasoning step: then each segment is one, with the token that its last character lies in, and cut-points do not
     matter; null: segments of cut-points."""
 
+    def hashed_version(self) -> int:
+        """2 of cut-points: the first segment begins at the first of them, not at the first token."""
+        return self.VERSION + (self.separator is None)
+
 
 class TurnAdvantage(AdvantageMember):
     """Each turn's return, its own reward and what the later turns of its episode earn, less the mean over the group and over the
@@ -294,6 +343,10 @@ Advantage = Annotated[
     | LeaveOneOutAdvantage
     | WhitenedAdvantage
     | LengthBaselineAdvantage
+    | RemaxAdvantage
+    | DecoupledAdvantage
+    | MaximumAdvantage
+    | TokenBaselineAdvantage
     | PassKAdvantage
     | GraeAdvantage
     | GlobalAdvantage

@@ -184,7 +184,7 @@ def by_segments(spec: specs.SegmentAdvantage, batch: Batch, now: StepContext) ->
     found = torch.zeros(batch.tokens.shape, dtype=torch.float64)
     for row, of_row in enumerate(starts):
         end, length = float(batch.rewards[row]), int(batch.lengths[row])
-        for start, stop in zip(of_row, [*of_row[1:], length], strict=True):
+        for start, stop in pairwise([*of_row, length]):
             later = end if stop == length else worth[row, stop]
             found[row, start:stop] = later - worth[row, start]
     if spec.whiten:
@@ -222,16 +222,9 @@ def ends(offsets: list[int], text: str, separator: str) -> list[int]:
 
 
 def cuts(probabilities: list[float], threshold: float, interval: int) -> list[int]:
-    """Where segments begin: at the first token, and at each token behind it before which `interval` cut-points have passed since
-    the last, that is, tokens less probable than the threshold; such a token is one itself."""
-    starts, passed = [0], 0
-    for place, probability in enumerate(probabilities):
-        if probability < threshold:
-            if passed == interval:
-                starts.append(place)
-                passed = 0
-            passed += 1
-    return starts
+    """Where segments begin: at the first cut-point, that is, token less probable than the threshold, and at each `interval`-th
+    one behind it, as in SPO's release; tokens before the first are in none."""
+    return [place for place, probability in enumerate(probabilities) if probability < threshold][::interval]
 
 
 # The table of advantages, by the `name` of their spec: `(spec, batch, now) -> (N,T) float32`, zero where the batch's mask is. A
@@ -247,6 +240,10 @@ MEMBERS: dict[str, Callable[..., torch.Tensor]] = {
     "leave_one_out": group_advantages.leave_one_out,
     "whitened": group_advantages.whitened,
     "length_baseline": group_advantages.length_baseline,
+    "remax": group_advantages.remax,
+    "gdpo": group_advantages.gdpo,
+    "grpo_passk": group_advantages.grpo_passk,
+    "optimal_token_baseline": group_advantages.optimal_token_baseline,
     "pass_k": group_advantages.pass_k,
     "a_grae": group_advantages.a_grae,
     "copo": group_advantages.copo,
@@ -305,9 +302,10 @@ class Critic(ValueNetwork):
                 found[rows] = self._values(batch, rows)
         return distributed.all_reduce_sum(found)
 
-    def learn(self, batch: Batch, rewards: specs.Rewarded = "outcome") -> dict[str, float]:
-        """`num_iterations` steps towards the lambda-returns of a batch whose `values` are known, on its finished rows. Returns
-        the loss, the mean value and the share of the returns' variance that the values explained, over tokens."""
+    def learn(self, batch: Batch, rewards: specs.Rewarded = "outcome", weights: torch.Tensor | None = None) -> dict[str, float]:
+        """`num_iterations` steps towards the lambda-returns of a batch whose `values` are known, on its finished rows, with
+        `weights` (N,T) of tokens; None: all are equal. Returns the loss, the mean value and the share of the returns' variance
+        that the values explained, over tokens."""
         assert batch.values is not None
         old, mask = batch.values.double(), batch.mask() & batch.finished()[:, None]
         returns = gae(old, batch, self.spec.gamma, self.spec.lam, rewards) + old
@@ -318,7 +316,7 @@ class Critic(ValueNetwork):
             with distributed.accumulate_gradient(self.network):
                 for rows in shard_rows(self.network.decoder, batch, mask.any(1).nonzero()[:, 0], self.tokens):
                     per_token = value_loss(self._values(batch, rows), old[rows], returns[rows], self.spec.cliprange_value)
-                    part = (per_token * mask[rows]).sum() / mask.sum()
+                    part = (per_token * mask[rows]).sum() / mask.sum() if weights is None else (per_token * weights[rows]).sum()
                     part.backward()
                     loss += float(part.detach())
             self.apply_gradients()

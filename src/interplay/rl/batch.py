@@ -1,7 +1,8 @@
 """Batches of rollouts, and what else a member of a seam reads: the step, its progress, and state kept from earlier steps."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -239,6 +240,55 @@ def _joined(values: list[Any], longest: int, filler: int) -> Any:
     return torch.cat(values)
 
 
+# What a loss reads of it.
+
+
+class MicroBatch(NamedTuple):
+    """What a loss sees of a micro-batch: n rows, T places. All but `mask` are 0 or anything where that is False."""
+
+    logp: Tensor
+    """(n,T) float32 under the policy that is trained, with its gradient."""
+    old_logp: Tensor
+    """(n,T) under the policy before the first update of this batch; for rows of another policy or text, under that."""
+    advantage: Tensor
+    """(n,T)."""
+    mask: Tensor
+    """(n,T) bool: tokens that bear loss."""
+    reference: Tensor | None = None
+    """(n,T) under the reference model, where there is one."""
+    prepared: Mapping[str, Tensor] = MappingProxyType({})
+    """What the loss read off the whole optimiser step, (n,T) each."""
+    divergence: Tensor | None = None
+    """(n,T) of the policy from its teacher, with its gradient, 0 where that says nothing; there where the loss has a teacher."""
+    sampled: Tensor | None = None
+    """(n,T) as the engine reported it where it sampled the row in this step, elsewhere `old_logp`; None: `old_logp`
+    everywhere."""
+    exact: bool = False
+    """Whether functions are those of numerics: exact, in the losses that it covers."""
+
+
+class FullBatch(NamedTuple):
+    """All that one optimiser step trains on, before it is cut: what a loss reads whose weight of a token depends on other tokens
+    or rows. N rows, T places, without gradients."""
+
+    logp: Tensor
+    """(N,T) under the present policy."""
+    old_logp: Tensor
+    """(N,T), as in `Seen`."""
+    entropy: Tensor
+    """(N,T) in nats of the distribution that each token came from."""
+    advantage: Tensor
+    """(N,T)."""
+    mask: Tensor
+    """(N,T) bool."""
+    groups: Tensor
+    """(N,) int64."""
+    right: Tensor
+    """(N,) bool."""
+    noise: Tensor
+    """(N,T) float64 in [0, 1), by seed and step: what is drawn at random is drawn by this."""
+
+
 # What a member reads in addition to the batch.
 
 
@@ -301,8 +351,8 @@ class StepContext:
     gold: Callable[[int], tuple[str, list[int]]] = field(default=_not_here)
     """Text and tokens, end token included, of the gold solution of a prompt."""
     continued: Callable[[Batch, Sequence[tuple[int, int]], int], Tensor] = field(default=_not_here)
-    """(M,) float64: the mean reward of so many completions of each place, a row of a batch and how many of its tokens are
-    kept."""
+    """(M,) float64: the mean reward of so many completions of each place, a row of a batch and how many of its tokens are kept;
+    0: of its greedy completion."""
     rows: Sequence[Row] = ()
     """All prompts, by id."""
     seed: int = 0
@@ -312,6 +362,8 @@ class StepContext:
 
     reference: Callable[[Batch], Tensor] = field(default=_not_here)
     """(N,T) log-probabilities of the tokens under the reference model, at the price of a forward pass."""
+    collisions: Callable[[Batch], Tensor] = field(default=_not_here)
+    """(N,T) sum of the policy's squared probabilities of all tokens at each place, at the price of a forward pass."""
     encode: Callable[[str], list[int]] = field(default=_not_here)
     """Tokens of a text."""
     offsets: Callable[[Sequence[int], str], list[int]] = field(default=_not_here)

@@ -90,6 +90,8 @@ class ConflictTokens(Model):
     arXiv:2508.03772)."""
 
     REFUSES: ClassVar[frozenset[str]] = frozenset({"sequence_ratios"})
+    VERSION: ClassVar[int] = 2
+    """2: a token that is in conflict from both ends is weighed twice, as released."""
     name: Literal["gtpo_conflict"] = "gtpo_conflict"
     positive: NotNegative = 2.0
     """What advantages of shared tokens in completions with a positive advantage are multiplied by."""

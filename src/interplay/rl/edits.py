@@ -196,25 +196,23 @@ def information_mask(spec: specs.InformationMask, batch: Batch, advantage: Tenso
 
 
 def gtpo_conflict(spec: specs.ConflictTokens, batch: Batch, advantage: Tensor, bears: Tensor, now: StepContext) -> Edited:
-    """Advantages less the price of entropy, times `positive` or `negative` at conflict tokens (arXiv:2508.03772); rows above the
-    entropy limit are dropped."""
+    """Advantages less the price of entropy, times `positive` or `negative` at conflict tokens, twice where both ends make a token
+    one (arXiv:2508.03772); rows above the entropy limit are dropped."""
     mean = advantage.sum(1) / batch.mask().sum(1).clamp(min=1)
-    shared = conflicts(batch, mean)
-    sign = torch.where(mean > 0, spec.positive, spec.negative)[:, None]
+    weight = torch.where(mean > 0, spec.positive, spec.negative)[:, None] ** conflicts(batch, mean)
     if spec.entropy_limit is not None:
         uncertain = (now.entropy(batch) * batch.mask()).sum(1) / batch.mask().sum(1).clamp(min=1)
         advantage = (advantage - spec.entropy_price * uncertain[:, None]) * (advantage != 0)
         rows = (uncertain < spec.entropy_limit).nonzero()[:, 0]
     else:
         rows = torch.arange(len(batch))
-    return take(batch, rows), torch.where(shared, advantage * sign, advantage)[rows], bears[rows]
+    return take(batch, rows), (advantage * weight)[rows], bears[rows]
 
 
 def conflicts(batch: Batch, advantage: Tensor) -> Tensor:
-    """(N,T) bool: tokens of completions with an advantage (N,) other than 0 that are at the same place, counted from the
-    start or from the end, in one of the other sign of their group, as long as every place before (after) it is such a token,
-    too."""
-    found = torch.zeros(batch.tokens.shape, dtype=torch.bool)
+    """(N,T) int64: from how many ends, start and end, a token of a completion with an advantage (N,) other than 0 is at the same
+    place in one of the other sign of its group, as long as every place before (after) it is such a token, too."""
+    found = torch.zeros(batch.tokens.shape, dtype=torch.int64)
     tokens = [row[:length] for row, length in zip(batch.tokens.tolist(), batch.lengths.tolist(), strict=True)]
     for group in batch.groups.unique():
         here = (batch.groups == group).nonzero()[:, 0].tolist()
@@ -224,8 +222,8 @@ def conflicts(batch: Batch, advantage: Tensor) -> Tensor:
             for i in rows:
                 head = _run(tokens[i], others)
                 tail = _run(tokens[i][::-1], [other[::-1] for other in others])
-                found[i, :head] = True
-                found[i, len(tokens[i]) - tail : len(tokens[i])] = True
+                found[i, :head] += 1
+                found[i, len(tokens[i]) - tail : len(tokens[i])] += 1
     return found
 
 

@@ -155,6 +155,61 @@ def length_baseline(spec: specs.LengthBaselineAdvantage, batch: Batch, now: Step
     return over_tokens(torch.where(equal & batch.baseline_mask(), 0.0, batch.rewards - baseline), batch)
 
 
+def remax(spec: specs.RemaxAdvantage, batch: Batch, now: StepContext) -> Tensor:
+    """sum over k >= t of r_k, less the reward of the greedy completion (ReMax, arXiv:2310.10505)."""
+    first: dict[int, int] = {}
+    for row, i in enumerate(batch.ids.tolist()):
+        first.setdefault(i, row)
+    greedy = dict(zip(first, now.continued(batch, [(row, 0) for row in first.values()], 0).tolist(), strict=True))
+    baseline = torch.tensor([greedy[i] for i in batch.ids.tolist()], dtype=torch.float64)
+    mask = batch.mask()
+    return ((returns(earned(batch), mask, 1.0) - baseline[:, None]) * mask).float()
+
+
+def gdpo(spec: specs.DecoupledAdvantage, batch: Batch, now: StepContext) -> Tensor:
+    """sum_k w_k (r_k - mean r_k) / (sd r_k + EPSILON) over the parts k of the reward, means and deviations of the group; less its
+    mean and over its deviation over the batch (GDPO, arXiv:2601.05242)."""
+    counted, mask = batch.baseline_mask(), batch.mask()
+    total = torch.zeros(len(batch), dtype=torch.float64)
+    for name, weight in spec.rewards.items():
+        total += weight * compared(specs.GroupAdvantage(), batch.parts[name].double(), batch.groups, counted)
+    if spec.whiten == "tokens":
+        return whitened_over(total[:, None].expand(mask.shape), mask).float()
+    if spec.whiten == "completions" and counted.any():
+        total = (total - total[counted].mean()) / (spread(total[counted]) + EPSILON)
+    return over_tokens(total, batch)
+
+
+def grpo_passk(spec: specs.MaximumAdvantage, batch: Batch, now: StepContext) -> Tensor:
+    """r_max - r_second for the best completion of a group, 0 for the others and where two are best (arXiv:2503.19595); over the
+    group's deviation."""
+    counted = batch.baseline_mask()
+    _, deviation = standardised(batch.rewards, batch.groups, counted)
+    found = torch.zeros(len(batch), dtype=torch.float64)
+    for group in batch.groups.unique():
+        here = ((batch.groups == group) & counted).nonzero()[:, 0]
+        if len(here) > 1:
+            best, second = batch.rewards[here].topk(2).values
+            found[here[batch.rewards[here].argmax()]] = best - second
+    return over_tokens(found / (deviation + EPSILON) if spec.scale_rewards == "group" else found, batch)
+
+
+def optimal_token_baseline(spec: specs.TokenBaselineAdvantage, batch: Batch, now: StepContext) -> Tensor:
+    """G_t - sum_i G_t W_t / sum_i W_t over the rows i of the group that have a token at t, G the return and W_t = sum over j <=
+    t of 1 - 2 pi_j + sum_v pi_j(v)^2, the squared norms of the gradients of the logits (verl; its epsilon 1e-8)."""
+    mask, counted = batch.mask(), batch.baseline_mask()[:, None]
+    paid = returns(earned(batch), mask, 1.0)
+    weight = ((1 - 2 * batch.logprobs.double().exp() + now.collisions(batch).double()) * mask).cumsum(1) * mask
+    baseline = torch.zeros_like(paid)
+    for group in batch.groups.unique():
+        here = batch.groups == group
+        among = here[:, None] & counted & mask
+        baseline[here] = (paid * weight * among).sum(0) / ((weight * among).sum(0) + 1e-8)
+        if spec.handle_zero_tail:
+            baseline[here] *= among.sum(0) > 1
+    return ((paid - baseline) * mask).float()
+
+
 def pass_k(spec: specs.PassKAdvantage, batch: Batch, now: StepContext) -> Tensor:
     """With R = 1 - C(wrong, k) / C(n, k), the pass@k of the group, and s = sqrt(R (1 - R)): (1 - R) / s for right completions
     and (1 - R - C(wrong - 1, k - 1) / C(n - 1, k - 1)) / s for wrong ones (arXiv:2508.10751, eq. 9 to 15); 0 where s is. Rows
@@ -195,7 +250,7 @@ def tracked(spec: specs.TrackedAdvantage, batch: Batch, now: StepContext) -> Ten
     if not counted.any():
         return over_tokens(torch.zeros_like(values), batch)
     deviation = spread(values[counted])
-    centred = (values - values[counted].mean()) / (deviation + EPSILON)
+    centred = (values - values[counted].mean()) / (deviation + spec.std_epsilon)
     return over_tokens(centred if deviation > 0 else torch.zeros_like(values), batch)
 
 
@@ -203,14 +258,14 @@ def tracked(spec: specs.TrackedAdvantage, batch: Batch, now: StepContext) -> Ten
 
 
 def answer_entropy(batch: Batch) -> Tensor:
-    """(N,) float64, in nats: of the answers that the group's completions gave; no answer counts as one."""
+    """(N,) float64, in bits: of the answers that the group's completions gave; no answer counts as one."""
     said: dict[int, Counter[str]] = {}
     for group, verdict in zip(batch.groups.tolist(), batch.verdicts, strict=True):
         said.setdefault(group, Counter())[verdict.said] += 1
     found = {}
     for group, counts in said.items():
         shares = torch.tensor(list(counts.values()), dtype=torch.float64) / counts.total()
-        found[group] = float(-(shares * shares.log()).sum())
+        found[group] = float(-(shares * shares.log2()).sum())
     return torch.tensor([found[group] for group in batch.groups.tolist()], dtype=torch.float64)
 
 

@@ -24,7 +24,7 @@ from interplay.rl.advantages import advantages, critic, cut_segments, update_bas
 from interplay.rl.batch import Batch, Memory, StepContext, join, offsets, seams_of, take
 from interplay.rl.rewards import score_completions
 from interplay.rl.spec import RLSpec
-from interplay.rl.update import Learner, bearing, entropy_of, likelihood_of, reference_of, update
+from interplay.rl.update import Learner, bearing, collisions_of, entropy_of, likelihood_of, reference_of, token_weights, update
 from interplay.rollout import stack as stacks
 from interplay.rollout.engine import closing, engine, shard_engine
 from interplay.rollout.request import Request
@@ -59,7 +59,8 @@ def continuation_values(
     world: draw.TrainerState, step: int, seen: Counter[int], batch: Batch, places: Sequence[tuple[int, int]], n: int
 ) -> torch.Tensor:
     """(M,) float64: mean reward of `n` completions of each place (row, tokens of it that are kept); equal states are sampled
-    once. `seen` counts this step's samples by noise key. The whole is cut at the run's limit, as a completion is."""
+    once. n = 0: of the greedy one. `seen` counts this step's samples by noise key. The whole is cut at the run's limit, as a
+    completion is."""
     state = [(tuple(batch.prompts[row]), tuple(batch.tokens[row, :kept].tolist())) for row, kept in places]
     first = {one: number for number, one in reversed(list(enumerate(state)))}
     distinct = sorted(first.values())
@@ -76,9 +77,10 @@ def _worth(
     requests = []
     for (row, _), stem in zip(places, stems, strict=True):
         noise = random.stream_key("continued", sets.noise_key(pool.rows[int(batch.ids[row])]), *stem)
-        requests.append(Request(batch.prompts[row] + stem, noise, seen[noise], n))
+        requests.append(Request(batch.prompts[row] + stem, noise, seen[noise], max(n, 1)))
         seen[noise] += n
-    found = world.engine.generate(requests, draw.sampling(world, step))
+    drawn = draw.sampling(world, step)
+    found = world.engine.generate(requests, drawn if n else drawn._replace(temperature=0.0, heat=None))
     made_by = found.request.tolist()
     lengths = zip(found.lengths.tolist(), made_by, strict=True)
     ends = [min(length, spec.max_completion_length - len(stems[i])) for length, i in lengths]
@@ -88,7 +90,7 @@ def _worth(
     sums = [0.0] * len(places)
     for i, reward in zip(made_by, rewards, strict=True):
         sums[i] += reward
-    return [total / n for total in sums]
+    return [total / max(n, 1) for total in sums]
 
 
 # The RL loop: sampler -> allocation, prompting, continuation -> episode -> reward -> edits -> advantage -> loss, once per step.
@@ -292,6 +294,7 @@ def stepped(
         continued=partial(continuation_values, world, step, seen),
         entropy=partial(entropy_of, learner),
         reference=partial(reference_of, learner),
+        collisions=partial(collisions_of, learner),
         encode=lambda written: text.encode_texts(world.tokenizer, [written])[0],
         offsets=partial(offsets, world.tokenizer),
         likelihood=partial(likelihood_of, learner),
@@ -334,7 +337,9 @@ def valued(world: draw.TrainerState, batch: Batch, now: StepContext) -> tuple[Ba
     advantage = advantages(now.method.advantage, batch, now)
     chosen = now.method.advantage
     rewards = chosen.rewards if isinstance(chosen, GaeAdvantage) else "outcome"
-    return batch, advantage * (now.step > judge.spec.warmup_steps), judge.learn(batch, rewards)
+    mask, mode = batch.mask() & batch.finished()[:, None], world.spec.method.loss.loss_agg_mode
+    weights = token_weights(mode, mask, int(mask.sum()), 1, now.max_completion_length) if mode else None
+    return batch, advantage * (now.step > judge.spec.warmup_steps), judge.learn(batch, rewards, weights)
 
 
 @contextmanager

@@ -7,6 +7,17 @@ from pydantic import Field
 from interplay.core.extension import Extension, written_as
 from interplay.core.model import Count, Model, NotNegative, Positive, Share, Since
 
+AggMode = Literal["token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"]
+
+
+AGGREGATED: dict[str | None, str] = {
+    "token-mean": "bnpo",
+    "seq-mean-token-sum": "luspo",
+    "seq-mean-token-mean": "grpo",
+    "seq-mean-token-sum-norm": "dr_grpo",
+}
+"""What verl calls them -> TRL's loss type with the same weights."""
+
 
 class PolicyLoss(Model):
     """What every policy loss has."""
@@ -18,7 +29,19 @@ class PolicyLoss(Model):
     INERT: ClassVar[frozenset[str]] = frozenset()
     """Options that do nothing at a ratio of 1, of a loss that is not plain there."""
     beta: NotNegative = 0.0
-    """Coefficient of the k3 estimate of the KL divergence from the reference; 0 runs without a reference model."""
+    """Coefficient of the KL divergence from the reference; 0 runs without a reference model."""
+    kl_estimator: Annotated[Literal["k1", "abs", "k2", "k3", "k1+", "k3+"], Since("k3")] = "k3"
+    """Its estimate at each token, with d = log pi - log pi_ref: k1 d, abs |d|, k2 d^2 / 2, k3 exp(-d) + d - 1. In a loss k2
+    alone has the gradient of the divergence where the policy is what sampled, and k1 none on average: k1+ and k3+ have the value
+    of theirs and the gradient of k2 (verl's names)."""
+    use_bias_correction_kl: Annotated[bool, Since(False)] = False
+    """The estimate times the ratio pi / pi_old, with the gradient of both, so that it is unbiased after the first update, too
+    (DeepSeek-V3.2, arXiv:2512.02556; TRL's default): per token, or the sequence's where the loss has one ratio for each."""
+    loss_agg_mode: Annotated[AggMode | None, Since(None)] = None
+    """How tokens are weighed, in the loss, in the entropy bonus and in the critic's loss (verl's names). token-mean: mean over
+    the tokens of an optimiser step; seq-mean-token-sum: mean over rows of each one's sum; seq-mean-token-mean: of each one's
+    mean; seq-mean-token-sum-norm: of each one's sum over max_completion_length. null: the loss as `loss_type` says, the others
+    by the mean over tokens."""
     num_iterations: Count = 1
     """Passes over each batch of rollouts."""
     mask_truncated_completions: bool = False
@@ -38,17 +61,31 @@ class PolicyLoss(Model):
 
     def at_ratio_one(self) -> "PolicyLoss":
         """One loss in place of all that have its gradient where the ratio is exactly 1."""
-        if self.PLAIN:
-            shared = {name: getattr(self, name) for name in type(self).model_fields if name in RatioLoss.model_fields}
-            return ClippedLoss(**{**shared, "importance_sampling_level": "token"})
-        return self.model_copy(update={name: type(self).model_fields[name].default for name in self.INERT})
+        level, fields = "importance_sampling_level", type(self).model_fields
+        product = getattr(self, level, "") == "product"  # there each token has the weights of its whole row
+        if not self.PLAIN:
+            return self.model_copy(update={name: fields[name].default for name in self.INERT - ({level} if product else set())})
+        shared = {name: getattr(self, name) for name in fields if name in RatioLoss.model_fields}
+        return ClippedLoss(**{**shared, level: "product" if product else "token"})
 
     def needs(self) -> frozenset[str]:
         """Also turns, for a term of the first one."""
         return self.NEEDS | ({"first_turn"} if self.first_turn_beta else set())
 
 
-class RatioLoss(PolicyLoss):
+class CorrectedLoss(PolicyLoss):
+    """A loss that can make up for completions that are off policy."""
+
+    vllm_importance_sampling_clip_max: Annotated[Positive | None, Since(None)] = None
+    """Truncated importance sampling (https://fengyao.notion.site/off-policy-rl; TRL's mode token_truncate), whatever engine
+    sampled: the loss of a token, without its KL term, is weighed by the policy's probability over the engine's, as both were
+    before the first update, but by no more than this; 2 is usual. null: not weighed."""
+    off_policy_mask_threshold: Annotated[Positive | None, Since(None)] = None
+    """Completions with a negative advantage whose tokens are less likely by now than when the engine sampled them, by more than
+    this many nats on average, bear no loss (DeepSeek-V3.2, arXiv:2512.02556; TRL's name). null: all do."""
+
+
+class RatioLoss(CorrectedLoss):
     """A loss of each token's ratio pi / pi_old and its advantage."""
 
     loss_type: Literal["grpo", "bnpo", "dr_grpo", "dapo", "luspo"] = "dapo"
@@ -58,14 +95,11 @@ class RatioLoss(PolicyLoss):
     long ones are not held back (arXiv:2602.05261)."""
     loss_denominator: Annotated[Positive | None, Since(None)] = None
     """Tokens by which an optimiser step's sum is divided in place of those that `loss_type` counts; null: as that says."""
-    importance_sampling_level: Literal["token", "sequence", "sequence_token"] = "token"
+    importance_sampling_level: Literal["token", "sequence", "sequence_token", "product"] = "token"
     """token: a ratio for each token; sequence: one for the completion, the geometric mean of its tokens' (GSPO, arXiv:2507.18071,
     eq. 7), so that its tokens share the mean of their advantages; sequence_token: the same value, of which each token has the
-    gradient with its own advantage (GSPO-token, section 4.3), which is `sequence` where all advantages of a row are one."""
-    vllm_importance_sampling_clip_max: Annotated[Positive | None, Since(None)] = None
-    """Truncated importance sampling (https://fengyao.notion.site/off-policy-rl; TRL's mode token_truncate), whatever engine
-    sampled: the loss of a token, without its KL term, is weighed by the policy's probability over the engine's, as both were
-    before the first update, but by no more than this; 2 is usual. null: not weighed."""
+    gradient with its own advantage (GSPO-token, section 4.3), which is `sequence` where all advantages of a row are one;
+    product: the product of its tokens' (TRL's RLOOTrainer, with loss_type grpo)."""
 
     def needs_ratio(self) -> bool:
         """Also where a sequence has one."""
@@ -73,7 +107,7 @@ class RatioLoss(PolicyLoss):
 
     def provides(self) -> frozenset[str]:
         """Also ratios per sequence."""
-        return self.PROVIDES | ({"sequence_ratios"} if self.importance_sampling_level == "sequence" else set())
+        return self.PROVIDES | ({"sequence_ratios"} if self.importance_sampling_level in ("sequence", "product") else set())
 
 
 class ClippedLoss(RatioLoss):
@@ -89,6 +123,8 @@ class ClippedLoss(RatioLoss):
     """Upper clip; null: epsilon. With cispo, the cap of the ratio (5.0 is usual)."""
     delta: Positive | None = None
     """Cap of the ratio also where the advantage is negative (two-sided clipping); null: none."""
+    cispo_epsilon_low: Annotated[Share | None, Since(None)] = None
+    """With cispo, a token's weight is 1 minus this at least; null: no bound, as the paper ran it."""
 
     def needs_ratio(self) -> bool:
         """Of cispo the ratio is all; else clipping only guards."""
@@ -102,8 +138,10 @@ class ClippedLoss(RatioLoss):
         return self if cap < 1 else self.model_copy(update={"loss_type": "dapo"}).at_ratio_one()
 
     def exact(self) -> bool:
-        """With a ratio for each token, and without entropies."""
-        return not (self.importance_sampling_level != "token" or self.entropy_coef or self.vllm_importance_sampling_clip_max)
+        """With a ratio for each token and the estimate k3, and without entropies."""
+        inexact = self.entropy_coef or self.vllm_importance_sampling_clip_max or self.use_bias_correction_kl
+        inexact = inexact or self.off_policy_mask_threshold is not None
+        return not (self.importance_sampling_level != "token" or self.kl_estimator != "k3" or inexact)
 
 
 class SapoLoss(RatioLoss):
@@ -138,7 +176,7 @@ class VespoLoss(PolicyLoss):
     """The same for negative advantages."""
 
 
-class GeoMeanLoss(PolicyLoss):
+class GeoMeanLoss(CorrectedLoss):
     """Geometric-mean policy optimisation (GMPO, arXiv:2507.20673): the geometric mean of the tokens' clipped ratios."""
 
     PROVIDES: ClassVar[frozenset[str]] = frozenset({"sequence_ratios"})
@@ -147,19 +185,54 @@ class GeoMeanLoss(PolicyLoss):
     name: Literal["geo_mean"] = "geo_mean"
     loss_type: Literal["grpo"] = "grpo"
     """Mean over rows."""
+    loss_agg_mode: Annotated[Literal[None], Since(None)] = None
+    """As `loss_type` says."""
     epsilon: NotNegative = 0.4
     """The log of a token's ratio is cut at -epsilon, as published; verl does so, too."""
     epsilon_high: NotNegative | None = None
     """And at +epsilon_high; null: epsilon."""
 
 
-class GpgLoss(PolicyLoss):
+class GpgLoss(CorrectedLoss):
     """Group policy gradient (GPG, arXiv:2504.02546): advantage times log-probability, neither ratio nor clip."""
 
     PLAIN: ClassVar[bool] = True
     name: Literal["gpg"] = "gpg"
     loss_type: Literal["grpo", "bnpo", "dr_grpo", "dapo", "luspo"] = "dapo"
     """How tokens are weighed, as in losses of ratios."""
+
+
+class DppoLoss(CorrectedLoss):
+    """Divergence proximal policy optimisation (DPPO, arXiv:2602.04879): a token keeps its gradient unless its advantage drives
+    its probability further from where it was than a bound on the divergence of the two-way choice between this token and all
+    others; a ratio bounds rare tokens too tightly and likely ones too loosely."""
+
+    NEEDS_RATIO: ClassVar[bool] = True
+    PLAIN: ClassVar[bool] = True
+    name: Literal["dppo"] = "dppo"
+    loss_type: Literal["grpo", "bnpo", "dr_grpo", "dapo", "luspo"] = "dapo"
+    """How tokens are weighed, as in losses of ratios."""
+    divergence: Literal["tv", "kl"] = "tv"
+    """tv: |p - p_old|; kl: KL of (p_old, 1 - p_old) from (p, 1 - p), in nats."""
+    epsilon: NotNegative = 0.15
+    """Bound where the advantage is not positive."""
+    epsilon_high: NotNegative | None = None
+    """Bound where it is; null: epsilon."""
+    ratio_cap: Annotated[float, Field(ge=1)] = 20.0
+    """The ratio, which weighs the log-probability without a gradient, is at most this (section 5.4; verl's clip_ratio_c)."""
+
+
+class DroLoss(CorrectedLoss):
+    """The policy gradient with a quadratic penalty on the log ratio to the policy before the update: -(A log pi - dro_beta / 2
+    (log pi - log pi_old)^2) (verl's `dro`, after direct reward optimisation, arXiv:2405.19107, which regresses r - V)."""
+
+    NEEDS_RATIO: ClassVar[bool] = True
+    PLAIN: ClassVar[bool] = True
+    name: Literal["dro"] = "dro"
+    loss_type: Literal["grpo", "bnpo", "dr_grpo", "dapo", "luspo"] = "dapo"
+    """How tokens are weighed, as in losses of ratios."""
+    dro_beta: Positive = 0.1
+    """Weight of the penalty; verl asks for it and names no usual value."""
 
 
 class ClipCovLoss(RatioLoss):
@@ -207,6 +280,8 @@ class DiscoLoss(PolicyLoss):
     name: Literal["disco"] = "disco"
     loss_type: Literal["grpo"] = "grpo"
     """Mean over the tokens of a row."""
+    loss_agg_mode: Annotated[Literal[None], Since(None)] = None
+    """As `loss_type` says."""
     score: Literal["logL", "Lratio"] = "logL"
     """Mean log-probability of the tokens, or mean ratio to the policy that sampled."""
     tau: Positive | None = None
@@ -234,6 +309,9 @@ class HapoTokenLoss(RatioLoss):
     0. (The release multiplies the lower side by a negative number, so that h is never below 0 there; here it is.) Its adaptive
     temperature is a decoding; its token-level group average is not here."""
 
+    VERSION: ClassVar[int] = 2
+    """2: what leaves the advantage alone is half of the token's own clip bounds, and the quantile one of the entropies, as
+    released."""
     INERT: ClassVar[frozenset[str]] = frozenset({"epsilon", "epsilon_high", "importance_sampling_level"})
     name: Literal["hapo_token"] = "hapo_token"
     loss_type: Literal["grpo", "bnpo", "dr_grpo", "dapo", "luspo"] = "dapo"
@@ -280,6 +358,8 @@ class DirectAdvantageLoss(PolicyLoss):
     name: Literal["direct_advantage"] = "direct_advantage"
     loss_type: Literal["luspo"] = "luspo"
     """Mean over rows of the sum over each one's steps, so that all steps have equal weight."""
+    loss_agg_mode: Annotated[Literal[None], Since(None)] = None
+    """As `loss_type` says."""
     direct_beta: Positive = 0.1
     """What a nat of the log ratio stands for in reward. (The published value was not found.)"""
     first_turn_beta: Literal[0] = 0
@@ -302,6 +382,8 @@ Loss = Annotated[
     | VespoLoss
     | GeoMeanLoss
     | GpgLoss
+    | DppoLoss
+    | DroLoss
     | ClipCovLoss
     | KlCovLoss
     | DiscoLoss

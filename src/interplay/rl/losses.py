@@ -1,8 +1,7 @@
 """Policy losses: what they read, how tokens are weighed, the terms they share, and the losses by the `name` of their spec."""
 
 import math
-from collections.abc import Callable, Mapping
-from types import MappingProxyType
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -11,74 +10,11 @@ from torch import Tensor
 from interplay.core import extension
 from interplay.kernels import exact
 from interplay.rl import custom, loss_spec as specs
+from interplay.rl.batch import FullBatch, MicroBatch
 from interplay.rl.policy import kl_estimate
 from interplay.rollout.request import scale_of, token_uncertainty
 
 # Terms: what a loss reads, weights of tokens, ratios and estimates of divergences.
-
-
-class MicroBatch(NamedTuple):
-    """What a loss sees of a micro-batch: n rows, T places. All but `mask` are 0 or anything where that is False."""
-
-    logp: Tensor
-    """(n,T) float32 under the policy that is trained, with its gradient."""
-    old_logp: Tensor
-    """(n,T) under the policy before the first update of this batch; for rows of another policy or text, under that."""
-    advantage: Tensor
-    """(n,T)."""
-    mask: Tensor
-    """(n,T) bool: tokens that bear loss."""
-    reference: Tensor | None = None
-    """(n,T) under the reference model, where there is one."""
-    prepared: Mapping[str, Tensor] = MappingProxyType({})
-    """What the loss read off the whole optimiser step, (n,T) each."""
-    divergence: Tensor | None = None
-    """(n,T) of the policy from its teacher, with its gradient, 0 where that says nothing; there where the loss has a teacher."""
-    sampled: Tensor | None = None
-    """(n,T) as the engine reported it where it sampled the row in this step, elsewhere `old_logp`; None: `old_logp`
-    everywhere."""
-    exact: bool = False
-    """Whether functions are those of numerics: exact, in the losses that it covers."""
-
-
-class FullBatch(NamedTuple):
-    """All that one optimiser step trains on, before it is cut: what a loss reads whose weight of a token depends on other tokens
-    or rows. N rows, T places, without gradients."""
-
-    logp: Tensor
-    """(N,T) under the present policy."""
-    old_logp: Tensor
-    """(N,T), as in `Seen`."""
-    entropy: Tensor
-    """(N,T) in nats of the distribution that each token came from."""
-    advantage: Tensor
-    """(N,T)."""
-    mask: Tensor
-    """(N,T) bool."""
-    groups: Tensor
-    """(N,) int64."""
-    right: Tensor
-    """(N,) bool."""
-    noise: Tensor
-    """(N,T) float64 in [0, 1), by seed and step: what is drawn at random is drawn by this."""
-
-
-def token_weights(loss_type: str, mask: Tensor, batch_tokens: int, minibatches: int, max_completion_length: int) -> Tensor:
-    """Weight (N,T) float32 of each token's loss within one optimiser step: TRL's loss types, as choices of a weight.
-
-    Weights are fixed for a whole optimiser step before it is cut into micro-batches, so the gradient does not depend on how it
-    is cut, but for rounding. `mask` (N,T) bool marks the step's tokens that bear loss; `batch_tokens` counts those of the whole
-    batch of rollouts, which is shared by `minibatches` steps. As in TRL a row whose mask is empty still counts as a row."""
-    active = mask.float()
-    if loss_type == "grpo":
-        return active / (active.sum(1, keepdim=True).clamp(min=1) * len(mask))
-    if loss_type == "bnpo":
-        return active / active.sum().clamp(min=1)
-    if loss_type == "luspo":
-        return active / len(mask)
-    if loss_type == "dr_grpo":
-        return active / (len(mask) * max_completion_length)
-    return active / (max(batch_tokens, 1) / minibatches)
 
 
 def sequence_mean(values: Tensor, mask: Tensor) -> Tensor:
@@ -86,13 +22,15 @@ def sequence_mean(values: Tensor, mask: Tensor) -> Tensor:
     return (values * mask).sum(1, keepdim=True) / mask.sum(1, keepdim=True).clamp(min=1)
 
 
-def log_ratios(loss: specs.RatioLoss, seen: MicroBatch) -> Tensor:
+def log_ratios(loss: specs.PolicyLoss, seen: MicroBatch) -> Tensor:
     """log(pi / pi_old) by the level of the loss: `token`, (n,T), 0 outside the mask; `sequence`, (n,1), its mean over the
-    sequence (GSPO, arXiv:2507.18071, eq. 7); `sequence_token`, (n,T), that mean with the gradient of each token's own
-    log-probability (GSPO-token, eq. 14)."""
+    sequence (GSPO, arXiv:2507.18071, eq. 7); `product`, (n,1), its sum; `sequence_token`, (n,T), that mean with the gradient of
+    each token's own log-probability (GSPO-token, eq. 14)."""
     difference = (seen.logp - seen.old_logp) * seen.mask
-    if loss.importance_sampling_level == "token":
+    if not isinstance(loss, specs.RatioLoss) or loss.importance_sampling_level == "token":
         return difference
+    if loss.importance_sampling_level == "product":
+        return difference.sum(1, keepdim=True)
     mean = sequence_mean(difference, seen.mask)
     return mean if loss.importance_sampling_level == "sequence" else mean.detach() + (seen.logp - seen.logp.detach())
 
@@ -132,6 +70,19 @@ def summed(values: Tensor, exactly: bool) -> Tensor:
     return torch.tensor(exact.total(values), dtype=torch.float64) if exactly else values.sum()
 
 
+def corrected(spec: specs.CorrectedLoss, per_token: Tensor, seen: MicroBatch) -> Tensor:
+    """The loss of each token (n,T) weighed for the engine, where one ratio is of a whole row by the geometric mean of its
+    weights; 0 in rows that are too far off policy."""
+    if spec.off_policy_mask_threshold is not None:
+        sampled = seen.old_logp if seen.sampled is None else seen.sampled
+        gap = sequence_mean(sampled - seen.logp.detach(), seen.mask)
+        per_token = per_token * ((seen.advantage >= 0) | (gap <= spec.off_policy_mask_threshold))
+    if spec.vllm_importance_sampling_clip_max is not None:
+        weight = truncated_weight(spec.vllm_importance_sampling_clip_max, seen)
+        per_token = per_token * (sequence_mean(weight.log(), seen.mask).exp() if isinstance(spec, specs.GeoMeanLoss) else weight)
+    return per_token
+
+
 # The clipped surrogate and the loss types that TRL has for it.
 
 
@@ -141,7 +92,8 @@ def clipped(spec: specs.ClippedLoss, seen: MicroBatch) -> tuple[Tensor, dict[str
     ratio, advantage = (exact.exp if seen.exact else torch.exp)(log_ratios(spec, seen)), seen.advantage
     low, high = bounds(spec.epsilon, spec.epsilon_high)
     if spec.loss_type == "cispo":
-        per_token = -ratio.clamp(max=high).detach() * advantage * seen.logp
+        least = None if spec.cispo_epsilon_low is None else 1 - spec.cispo_epsilon_low
+        per_token = -ratio.clamp(least, high).detach() * advantage * seen.logp
         outside = (ratio > high) & (advantage > 0)
     else:
         per_token, outside = clip(ratio, advantage, low, high, spec.delta)
@@ -301,6 +253,27 @@ def gpg(spec: specs.GpgLoss, seen: MicroBatch) -> tuple[Tensor, dict[str, Tensor
     return -seen.advantage * seen.logp, {}
 
 
+def dppo(spec: specs.DppoLoss, seen: MicroBatch) -> tuple[Tensor, dict[str, Tensor]]:
+    """-A sg(min(ratio, cap)) log pi, 0 where the divergence of (p, 1 - p) from (p_old, 1 - p_old) is above its bound and the
+    advantage drives p on (DPPO, arXiv:2602.04879, binary forms)."""
+    low, high = bounds(spec.epsilon, spec.epsilon_high)
+    bound, risen = torch.where(seen.advantage > 0, high, low), seen.advantage > 0
+    with torch.no_grad():
+        p, before = seen.logp.exp(), seen.old_logp.exp()
+        far = (p - before).abs()
+        if spec.divergence == "kl":
+            rest = ((1 - before + 1e-8) / (1 - p + 1e-8)).log()
+            far = before * (seen.old_logp - seen.logp) + (1 - before) * rest
+        held = (far > bound) & torch.where(risen, p > before, p < before)
+        weight = log_ratios(spec, seen).exp().clamp(max=spec.ratio_cap) * ~held
+    return -weight * seen.advantage * seen.logp, {"clip_fraction": (held * seen.mask).sum()}
+
+
+def dro(spec: specs.DroLoss, seen: MicroBatch) -> tuple[Tensor, dict[str, Tensor]]:
+    """-(A log pi - dro_beta / 2 (log pi - log pi_old)^2)."""
+    return spec.dro_beta / 2 * log_ratios(spec, seen) ** 2 - seen.advantage * seen.logp, {}
+
+
 def geo_mean(spec: specs.GeoMeanLoss, seen: MicroBatch) -> tuple[Tensor, dict[str, Tensor]]:
     """-A exp(mean_t min over sign of A of (log ratio_t, its clip)) for each row, A the mean of its tokens' (GMPO,
     arXiv:2507.20673): a token's log ratio is cut only on the side to which its advantage pulls."""
@@ -323,11 +296,11 @@ def heterogeneity(spec: specs.HapoTokenLoss, whole: FullBatch) -> dict[str, Tens
 
 def hapo_token(spec: specs.HapoTokenLoss, seen: MicroBatch) -> tuple[Tensor, dict[str, Tensor]]:
     """The clipped surrogate with the lower bound epsilon (1 - h) where h < 0 and the upper one epsilon_high (1 + h) where h > 0;
-    and the advantage times (1 + h) where h > 0 and the ratio has left half of the base's bounds, or h <= 0 and it has not."""
+    and the advantage times (1 + h) where h > 0 and the ratio has left half of these bounds, or h <= 0 and it has not."""
     ratio, h = log_ratios(spec, seen).exp(), seen.prepared["h"]
-    left = (ratio < 1 - spec.epsilon / 2) | (ratio > 1 + spec.epsilon_high / 2)
-    advantage = seen.advantage * torch.where(left == (h > 0), 1 + h, torch.ones(()))
     low, high = spec.epsilon * (1 - h.clamp(max=0)), spec.epsilon_high * (1 + h.clamp(min=0))
+    left = (ratio <= 1 - low / 2) | (ratio >= 1 + high / 2)
+    advantage = seen.advantage * torch.where(left == (h > 0), 1 + h, torch.ones(()))
     per_token, outside = clip(ratio, advantage, low, high)
     return per_token, {"clip_fraction": (outside * seen.mask).sum()}
 
@@ -364,6 +337,8 @@ MEMBERS: dict[str, Member] = {
     "vespo": Member(vespo, ("phi",)),
     "geo_mean": Member(geo_mean, CLIPS),
     "gpg": Member(gpg),
+    "dppo": Member(dppo, CLIPS),
+    "dro": Member(dro, every_row=True),
     "clip_cov": Member(clip_cov, CLIPS, clip_cov_tokens),
     "kl_cov": Member(kl_cov, (), kl_cov_tokens, every_row=True),
     "disco": Member(disco, (), disco_weights, every_row=True),
@@ -376,13 +351,15 @@ MEMBERS: dict[str, Member] = {
 
 def token_losses(spec: specs.Loss, seen: MicroBatch) -> tuple[Tensor, dict[str, Tensor]]:
     """The loss of each token (n,T) by the member that `spec` names, weighed for the engine where the spec asks, with `beta` times
-    the k3 estimate of the KL divergence from the reference where there is one; and its sums, `kl` among them."""
+    the estimate of the KL divergence from the reference where there is one; and its sums, `kl` among them."""
     per_token, sums = MEMBERS[spec.name].loss(spec, seen)
-    if isinstance(spec, specs.RatioLoss) and spec.vllm_importance_sampling_clip_max is not None:
-        per_token = per_token * truncated_weight(spec.vllm_importance_sampling_clip_max, seen)
+    if isinstance(spec, specs.CorrectedLoss):
+        per_token = corrected(spec, per_token, seen)
     if seen.reference is None:
         return per_token, sums
-    kl = kl_estimate("k3", seen.reference - seen.logp, seen.exact)
+    kl = kl_estimate(spec.kl_estimator, seen.reference - seen.logp, seen.exact)
+    if spec.use_bias_correction_kl:
+        kl = kl * log_ratios(spec, seen).exp()
     beta = spec.beta + spec.first_turn_beta * seen.prepared[FIRST_TURN] if spec.first_turn_beta else spec.beta
     return per_token + beta * kl, {**sums, "kl": summed(kl.detach() * seen.mask, seen.exact)}
 

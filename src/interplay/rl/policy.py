@@ -139,6 +139,24 @@ def entropies(
     return distributed.all_reduce_sum(found)
 
 
+def collisions(
+    decoder: Decoder, batch: Batch, temperature: float, dtype: torch.dtype, tokens: int, lagged: Lagged | None = None
+) -> Tensor:
+    """(N,T), without a gradient: the sum of the squared probabilities of all tokens at each place, which is the probability that
+    two draws agree; micro-batches of `tokens`."""
+    found = torch.zeros(batch.tokens.shape)
+    with torch.no_grad():
+        for rows in shard_rows(decoder, batch, torch.arange(len(batch)), tokens):
+            hidden, where = states(decoder, batch, rows, dtype)
+            logits = decoder.logits(hidden)
+            if lagged is not None:
+                here = inside(lagged, batch, rows, batch.tokens[rows][where].to(hidden.device), dtype)
+                logits = logits.masked_fill(~here, -math.inf)
+            squared = (logits / temperature).softmax(-1).square().sum(-1)
+            found[rows] = torch.zeros(where.shape).masked_scatter(where, squared.cpu())
+    return distributed.all_reduce_sum(found)
+
+
 # Estimates of KL(p || q) at each token from a sample of p, given log(q / p) (Schulman 2020, http://joschu.net/blog/kl-approx.html).
 
 

@@ -343,6 +343,8 @@ class AdaptiveTemperature(Model):
     PROVIDES: ClassVar[frozenset[str]] = frozenset({"stateful_steps"})
     ENGINES: ClassVar[tuple[str, ...]] = ("native", "hf", "vllm")
     """Those that decode so."""
+    VERSION: ClassVar[int] = 2
+    """2: the quantile is one of the entropies, as released."""
     name: Literal["adaptive_temperature"] = "adaptive_temperature"
     temperature_tau: Annotated[float, Field(ge=0, lt=1)] = 0.05
     """Largest change of the temperature, as a share of it."""

@@ -21,6 +21,8 @@ class RewardMember(Model):
     judges no steps the strict verdict is that of the answer in the right form."""
 
     JUDGED_BY: ClassVar[Judgement] = "answer"
+    PARTS: ClassVar[tuple[str, ...]] = ()
+    """Names of what it is made of, for advantages that take them one by one."""
 
     def judged_by(self) -> Judgement:
         """strict where the reward reads the steps, else answer."""
@@ -41,6 +43,7 @@ class FormatReward(RewardMember):
     family's judge could read the completion: its error is none of truncated, parse, format, unboxed and dumped."""
 
     EXACT: ClassVar[bool] = True
+    PARTS: ClassVar[tuple[str, ...]] = ("outcome", "form")
     name: Literal["format"] = "format"
     weight: Share = 0.2
     """Of the form. (The published value was not found.)"""
@@ -51,6 +54,7 @@ class ProcessReward(RewardMember):
 
     EXACT: ClassVar[bool] = True
     JUDGED_BY: ClassVar[Judgement] = "strict"
+    PARTS: ClassVar[tuple[str, ...]] = ("outcome", "steps")
     name: Literal["process"] = "process"
     form: Literal["strict", "blend", "blend_released", "dense"] = "strict"
     """strict: 1 when every step and the answer are right; blend: alpha * outcome + (1 - alpha) * step accuracy, as published;
@@ -71,6 +75,7 @@ class SubproblemsReward(RewardMember):
 
     PROVIDES: ClassVar[frozenset[str]] = frozenset({"spans"})
     REFUSES: ClassVar[frozenset[str]] = frozenset({"other_completions", "begun_completions", "several_turns"})
+    PARTS: ClassVar[tuple[str, ...]] = ("outcome", "well_formed")
     name: Literal["subproblems"] = "subproblems"
     prefix_correction: bool = True
     """Whether a block earns its reward only where all blocks before it are right, too."""
@@ -86,6 +91,7 @@ class StepsReward(RewardMember):
     REFUSES: ClassVar[frozenset[str]] = frozenset({"other_completions", "begun_completions", "several_turns"})
     VERSION: ClassVar[int] = 2
     """2: a step that is due to name parents and does not is wrong."""
+    PARTS: ClassVar[tuple[str, ...]] = ("outcome",)
     name: Literal["steps"] = "steps"
 
 
@@ -94,6 +100,7 @@ class TextReward(RewardMember):
 
     VERSION: ClassVar[int] = 2
     """2: words in addition to the gold must name nothing else."""
+    PARTS: ClassVar[tuple[str, ...]] = ("exact", "f1")
     name: Literal["text"] = "text"
     form: Literal["exact", "f1", "substring", "f1_published", "substring_published"] = "substring"
     """exact: equal once normalised as SQuAD does; f1: of their words; substring: one of them occurs in the other as whole words,
@@ -110,6 +117,7 @@ class CitationReward(RewardMember):
     """r_ans + eta F_beta + (1 - eta) r_ans F_beta over the chunks that a completion names (LongRLVR, arXiv:2603.02146), for rows
     that the `citation` step made; missing or repeated tags earn 0."""
 
+    PARTS: ClassVar[tuple[str, ...]] = ("outcome", "citations")
     name: Literal["citation"] = "citation"
     eta: Share = 0.1
     """What citations are worth without the right answer: 1 decouples them from it, 0 pays them only with it."""
@@ -121,7 +129,25 @@ class PayoffReward(RewardMember):
     """What a game pays, in [-1, 1]: 2 s - 1, s the score of its verdict; so the seats' rewards add up to 0."""
 
     PROVIDES: ClassVar[frozenset[str]] = frozenset({"game_payoff"})
+    PARTS: ClassVar[tuple[str, ...]] = ("outcome",)
     name: Literal["payoff"] = "payoff"
+
+
+class RandomReward(RewardMember):
+    """1 or 0 by chance, whatever the completion says (Spurious Rewards, arXiv:2506.10947): a control."""
+
+    EXACT: ClassVar[bool] = True
+    name: Literal["random"] = "random"
+    share: Share = 0.5
+    """Probability of 1."""
+
+
+class ShuffledReward(RewardMember):
+    """1 when the answer is that of another problem of the step, else 0: the answers of its different problems go to the
+    next one. A control; where few answers exist it pays the right one as often as they coincide."""
+
+    EXACT: ClassVar[bool] = True
+    name: Literal["shuffled"] = "shuffled"
 
 
 COLUMNS = ("completions", "prompts", "answer", "solution", "band", "op", "mode", "index", "family", "verdicts")
@@ -157,6 +183,8 @@ Reward = Annotated[
     | StepsReward
     | TextReward
     | CitationReward
+    | RandomReward
+    | ShuffledReward
     | OwnReward,
     Field(discriminator="name"),
     written_as(OwnReward),

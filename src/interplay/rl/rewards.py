@@ -1,5 +1,6 @@
 """Rewards by the `name` of their spec: `(spec, problems, completions, verdicts) -> Rewards`, and the table of them."""
 
+import random
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeVar
 
@@ -80,6 +81,21 @@ def formatted(spec: specs.FormatReward, problems: Sequence, completions: Sequenc
 def payoff(spec: specs.PayoffReward, problems: Sequence, completions: Sequence[str], verdicts: Sequence[Verdict]) -> Rewards:
     """2 s - 1, s the score."""
     return Rewards([2 * float(v.score) - 1 for v in verdicts], {"outcome": [float(v.answer) for v in verdicts]})
+
+
+def by_chance(spec: specs.RandomReward, problems: Sequence, completions: Sequence[str], verdicts: Sequence[Verdict]) -> Rewards:
+    """Drawn with all completions of the batch as the key: a text earns something else in each batch."""
+    drawn = random.Random("\0".join(completions))  # a string seeds by its SHA-512, the same in every process
+    right = [float(v.answer) for v in verdicts]
+    return Rewards([float(drawn.random() < spec.share) for _ in completions], {"outcome": right})
+
+
+def shuffled(spec: specs.ShuffledReward, problems: Sequence, completions: Sequence[str], verdicts: Sequence[Verdict]) -> Rewards:
+    """Each different problem of the batch has the answer of the next, the last that of the first."""
+    rows = list({id(row): row for row in problems}.values())
+    labels = {id(row): label.answer for row, label in zip(rows, rows[1:] + rows[:1], strict=True)}
+    paid = [float(verdict.said == labels[id(row)]) for row, verdict in zip(problems, verdicts, strict=True)]
+    return Rewards(paid, {"outcome": [float(v.answer) for v in verdicts]})
 
 
 # Rewards that read the steps (arXiv:2512.07783, section 6).
@@ -216,6 +232,8 @@ MEMBERS: dict[str, Callable[..., Rewards]] = {
     "outcome": outcome,
     "format": formatted,
     "payoff": payoff,
+    "random": by_chance,
+    "shuffled": shuffled,
     "process": process,
     "subproblems": subproblem,
     "steps": steps,

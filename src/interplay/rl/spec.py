@@ -205,6 +205,10 @@ class RLSpec(ExactSpec):
         chosen, size = method.continuation, f"method.allocation.num_generations = {group}"
         if isinstance(method.advantage, advantage_spec.PassKAdvantage) and method.advantage.k > group:
             raise ValueError(f"method.advantage.k = {method.advantage.k}: at most num_generations, {group}")
+        if isinstance(method.advantage, advantage_spec.DecoupledAdvantage):
+            known = [*self.reward.PARTS, *(getattr(term, "function", term.name) for term in method.shaping)]
+            if odd := [name for name in method.advantage.rewards if name not in known]:
+                raise ValueError(f"method.advantage.rewards: {odd[0]}: the parts are {', '.join(known) or 'none'}")
         if isinstance(method.prompting, requests_spec.IcpoPrompting) and method.prompting.steered >= group:
             raise ValueError(f"method.prompting.steered = {method.prompting.steered}: must be less than num_generations, {group}")
         if isinstance(chosen, requests_spec.TreeContinuation):
@@ -245,10 +249,14 @@ class RLSpec(ExactSpec):
 
     def equal_gradients(self) -> "RLSpec":
         """One spec in place of all whose runs have the gradients of this one."""
-        loss = self.method.loss.at_ratio_one() if self.ratio_is_one() else self.method.loss
-        one_mean = self.minibatches == 1 and getattr(loss, "loss_type", "") == "bnpo"
-        if one_mean or getattr(loss, "loss_denominator", None):
-            loss = loss.model_copy(update={"loss_type": "dapo"})
+        loss: Any = self.method.loss.at_ratio_one() if self.ratio_is_one() else self.method.loss
+        weights = loss_spec.AGGREGATED.get(loss.loss_agg_mode, loss.loss_type)
+        if getattr(loss, "loss_denominator", None) or (weights == "bnpo" and self.minibatches == 1):
+            weights = "dapo"
+        mode = loss.loss_agg_mode if loss.entropy_coef or self.method.critic else None
+        estimator = {"k1+": "k2", "k3+": "k2"}.get(loss.kl_estimator, loss.kl_estimator) if loss.refers() else "k3"
+        estimator = loss.kl_estimator if loss.use_bias_correction_kl else estimator
+        loss = loss.model_copy(update={"loss_type": weights, "loss_agg_mode": mode, "kl_estimator": estimator})
         return self.model_copy(update={"method": self.method.model_copy(update={"loss": loss, "paper": ""})})
 
     def inexact(self) -> str | None:

@@ -11,7 +11,7 @@ from interplay.kernels import exact
 from interplay.model import device, heads
 from interplay.model.decoder import Decoder
 from interplay.optim import distributed, optimizer
-from interplay.rl import loss_spec, losses
+from interplay.rl import loss_spec, losses, policy as forward
 from interplay.rl.batch import Batch, first_turns, has_teacher
 from interplay.rl.policy import DIVERGENCES, Scores, compared, entropies, k3, likelihoods, micro_batches, scores, shard_rows
 from interplay.rl.spec import RLSpec
@@ -67,6 +67,13 @@ def entropy_of(learner: Learner, batch: Batch) -> Tensor:
     spec = learner.spec
     dtype = getattr(torch, spec.dtype)
     return entropies(learner.policy, batch, spec.temperature, dtype, learner.micro_batch_tokens, learner.lagged)
+
+
+def collisions_of(learner: Learner, batch: Batch) -> Tensor:
+    """(N,T) sum of the squared probabilities of the policy at each token of a batch."""
+    spec = learner.spec
+    dtype = getattr(torch, spec.dtype)
+    return forward.collisions(learner.policy, batch, spec.temperature, dtype, learner.micro_batch_tokens, learner.lagged)
 
 
 def reference_of(learner: Learner, batch: Batch) -> Tensor:
@@ -145,11 +152,33 @@ def _moves(loss: loss_spec.PolicyLoss, batch: Batch, part: Part) -> bool:
     return bool(part.advantage[part.rows].any())
 
 
+# Aggregation: how the tokens of an optimiser step are weighed, for every loss.
+
+
+def token_weights(loss_type: str, mask: Tensor, batch_tokens: int, minibatches: int, max_completion_length: int) -> Tensor:
+    """Weight (N,T) float32 of each token's loss within one optimiser step: TRL's loss types and verl's loss_agg_mode, as choices
+    of a weight.
+
+    Weights are fixed for a whole optimiser step before it is cut into micro-batches, so the gradient does not depend on how it
+    is cut, but for rounding. `mask` (N,T) bool marks the step's tokens that bear loss; `batch_tokens` counts those of the whole
+    batch of rollouts, which is shared by `minibatches` steps. As in TRL a row whose mask is empty still counts as a row."""
+    active, loss_type = mask.float(), loss_spec.AGGREGATED.get(loss_type, loss_type)
+    if loss_type == "grpo":
+        return active / (active.sum(1, keepdim=True).clamp(min=1) * len(mask))
+    if loss_type == "bnpo":
+        return active / active.sum().clamp(min=1)
+    if loss_type == "luspo":
+        return active / len(mask)
+    if loss_type == "dr_grpo":
+        return active / (len(mask) * max_completion_length)
+    return active / (max(batch_tokens, 1) / minibatches)
+
+
 def _weights(spec: RLSpec, mask: Tensor, batch_tokens: int) -> Tensor:
     loss = spec.method.loss
     if isinstance(loss, loss_spec.RatioLoss) and loss.loss_denominator:
         return mask.float() / loss.loss_denominator
-    return losses.token_weights(loss.loss_type, mask, batch_tokens, spec.minibatches, spec.max_completion_length)
+    return token_weights(loss.loss_agg_mode or loss.loss_type, mask, batch_tokens, spec.minibatches, spec.max_completion_length)
 
 
 def _old_logprobs(learner: Learner, batch: Batch, parts: list[Part]) -> Tensor:
@@ -242,7 +271,8 @@ def _pass(
     weighted = per_token * weights
     loss = torch.tensor(exact.total(weighted)) if exactly else weighted.sum()
     if entropy is not None:
-        loss = loss - spec.entropy_coef * (entropy * mask).sum() / part.tokens
+        bonus = (entropy * weights).sum() if spec.loss_agg_mode else (entropy * mask).sum() / part.tokens
+        loss = loss - spec.entropy_coef * bonus
     if exactly:
         weighted.backward(torch.ones_like(weighted))
     else:

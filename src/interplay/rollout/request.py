@@ -31,11 +31,11 @@ class Scale(NamedTuple):
 
 
 def scale_of(entropy: torch.Tensor, quantile: float) -> Scale | None:
-    """The scale of the entropies (M,) in nats of some tokens; None of none."""
+    """The scale of the entropies (M,) in nats of some tokens; None of none. The quantile is one of them, as in HAPO's release."""
     if not len(entropy):
         return None
     logs = entropy.clamp(min=LEAST).log()
-    pivot = float(torch.quantile(logs.double(), quantile))
+    pivot = float(torch.quantile(logs.double(), quantile, interpolation="nearest"))
     return Scale(pivot, float((logs - pivot).max()), float((logs - pivot).min()))
 
 

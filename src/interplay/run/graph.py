@@ -20,7 +20,7 @@ from interplay.kinds.table import KINDS, read_by
 from interplay.model.spec import SourceSpec
 from interplay.results import catalog, estimate, payloads, state
 from interplay.run import forkserver, resources, slurm
-from interplay.run.spec import Site
+from interplay.run.slurm import Site
 from interplay.study import choices, expand
 from interplay.study.plan import Plan, Stage
 from interplay.track import live

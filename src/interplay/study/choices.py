@@ -9,15 +9,44 @@ from typing import Any, NamedTuple
 
 from interplay.core.model import KeyPlace, Model, UserError, nearest_name
 from interplay.core.references import group_of
-from interplay.kinds.table import KINDS
+from interplay.kinds.table import KINDS, MODELS
 from interplay.study import arms, files
-from interplay.study.spec import Study
+from interplay.study.spec import SEED, Study
 
 Tree = dict[str, Any]
 LIMITS = ("max_gpu_hours", "max_hours")
 """Keys of `snakemake --config` that refuse a launch which would take longer."""
 Choose = Callable[[str, str, KeyPlace], Any]
 """(group, name, key) -> the settings of the file."""
+
+
+# -- the number of replicates ------------------------------------------------------------------------------------------------
+
+
+def with_replicates(tree: Tree, scale: str, replaces: bool = False) -> Tree:
+    """The study with `replicates: N`, of it or of it at this scale, written out as `seeds`: 0 to N - 1 for every stage that is
+    trained, in place of other seeds where it `replaces` them. What has not the form of the schema is left for the schema."""
+    scales = _entries(tree, "scales")
+    count, own = _entries(scales, scale).get("replicates", tree.get("replicates")), tree.get("seeds") is not None
+    if not isinstance(count, int) or isinstance(count, bool) or count < 1 or (own and not replaces):
+        return tree
+    stages = {name: stage for name, stage in _entries(tree, "stages").items() if isinstance(stage, dict)}
+    vary = [name for name, stage in stages.items() if _is_seeded(stage)]
+    others = {name: _without(change) if isinstance(change, dict) else change for name, change in scales.items()}
+    more = {"scales": others} if others else {}
+    return {**_without(tree), **more, "seeds": {"values": [*range(count)], "vary": vary}}
+
+
+def _without(tree: Tree) -> Tree:
+    return {key: value for key, value in tree.items() if key != "replicates"}
+
+
+def _is_seeded(stage: Tree) -> bool:
+    """Whether a stage leaves a model that depends on a seed."""
+    kind = stage.get("kind")
+    if kind not in MODELS:
+        return False
+    return "seed" in KINDS[kind].spec.model_fields or SEED in str(stage.get("path", ""))
 
 
 # -- settings by the name of a file --------------------------------------------------------------------------------------------
@@ -176,7 +205,7 @@ def _entries(tree: Tree, key: str) -> Tree:
 
 COMMAND_LINE = "command line"
 """In messages, in place of a file."""
-CHANGED = {"stages": 3, "data": 3, "knobs": 2, "task": 1, "tokenizer": 1}
+CHANGED = {"replicates": 1, "stages": 3, "data": 3, "knobs": 2, "task": 1, "tokenizer": 1}
 """Parts of a study that its scales change, and how many keys lead to what a scale replaces whole."""
 
 

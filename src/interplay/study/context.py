@@ -14,15 +14,13 @@ from interplay.kinds.table import KINDS
 from interplay.study import files
 from interplay.study.arms import Combination, Lookup, Tree, apply_changes
 from interplay.study.plan import Stage
-from interplay.study.spec import REFERENCES, Scale, Study
+from interplay.study.spec import REFERENCES, SEED, Scale, Study
 from interplay.tasks.spec import Task, TaskKey
 
 TASK = "task"
 """First part of keys of an arm that lead into the task."""
 ANY_SHARES = [1.0]
 """In place of the shares of a mix while a spec is parsed before its problem sets are resolved."""
-SEED = "{seed}"
-"""In the path of a model folder: the seed of the replicate."""
 
 
 T = TypeVar("T")

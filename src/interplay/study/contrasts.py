@@ -2,7 +2,8 @@
 contrast has contenders that had equally many values to choose from, and identical runs that make its noise floor. All that would
 make a comparison unfair is refused before the first job."""
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from interplay.core import artifact
@@ -11,13 +12,14 @@ from interplay.core.model import KeyPlace, Model, nearest_name, shorten_value
 from interplay.core.references import corpus_inputs
 from interplay.kinds import study_keys
 from interplay.kinds.table import KINDS
-from interplay.report import spec as report_spec
+from interplay.report import claim_spec, spec as report_spec
 from interplay.rl.loss_spec import Loss
 from interplay.rl.spec import RLSpec
 from interplay.study import check
-from interplay.study.arms import Combination, name_of, short_value
-from interplay.study.context import TASK, ArmContext, check_known, fields_of, value_at
+from interplay.study.arms import Combination, combine, name_of, short_value, split_part
+from interplay.study.context import TASK, ArmContext, check_known, fields_of, pick, value_at, with_changes
 from interplay.study.plan import Stage
+from interplay.study.spec import Arm, Study
 
 Rows = list[report_spec.ReportArm]
 Values = dict[str, dict[str, Any]]
@@ -110,6 +112,82 @@ def _why(trained: list[tuple[str, Stage]]) -> str:
             ratio = ", so that the ratio is 1," if one.spec.ratio_is_one() else ""
             told.append(f"{updates}{ratio} and its loss is {same.name} with loss_type {getattr(same, 'loss_type', '')} in both")
     return "; ".join(told)
+
+
+# -- standard controls -------------------------------------------------------------------------------------------------------
+# What else may explain a gain by RL, as ordinary arms: each differs from the arm of the gain in one thing.
+
+
+REWARDS = {"random": {"name": "random"}, "format": {"name": "format", "weight": 1.0}, "labels": {"name": "shuffled"}}
+"""Kind of a control -> the reward of its RL."""
+OTHER_SAMPLES = 100
+"""Added to the seed of evaluations of the control without RL."""
+
+
+def with_controls(context: ArmContext) -> Study:
+    """The study with the arms that its `controls` need; its tables and figures go on to show the others alone. Raises
+    UserError."""
+    study, place = context.study, context.place.key("controls")
+    made = combine(study.arms, context.lookup(), context.place)
+    chosen = study.controls if isinstance(study.controls, claim_spec.Controls) else _standard(study, made, context, place)
+    of, against = pick(made, chosen.of, place.key("of"), "arm"), pick(made, chosen.against, place.key("against"), "arm")
+    at = _last_rl(of, context)
+    if at is None or against.path != of.path[:at]:
+        raise place.error(f"{chosen.against} must end where the RL of {chosen.of} starts: with the path {of.path[: at or 1]}")
+    if taken := [name for name in chosen.arms.values() if name in (*study.arms, *study.stages)]:
+        raise context.place.key("arms", taken[0]).error("choose another name; controls adds an arm that is called so")
+    own = list(made)
+    changed: dict[str, Any] = {
+        part: {name: one if one.arms else one.model_copy(update={"arms": own}) for name, one in getattr(study, part).items()}
+        for part in ("tables", "figures")
+    }
+    if name := chosen.arms.get("sft"):
+        changed["stages"] = {**study.stages, name: _sft_stage(of.path[at], study, with_changes(context, of.set).value)}
+        if study.seeds and of.path[at] in study.seeds.vary:
+            changed["seeds"] = study.seeds.model_copy(update={"vary": [*study.seeds.vary, name]})
+    added = {name: _control_arm(kind, name, of, at, chosen, context) for kind, name in chosen.arms.items()}
+    return study.model_copy(update={**changed, "controls": chosen, "arms": {**study.arms, **added}})
+
+
+def _control_arm(kind: str, name: str, of: Combination, at: int, chosen: claim_spec.Controls, context: ArmContext) -> Arm:
+    """The arm of a control: that of the gain, whose RL, the stage `at` of its path, is paid otherwise, replaced, or left out."""
+    rl, evaluate, given = of.path[at], context.study.evaluate, dict(of.set)
+    path = list(of.path)
+    if kind in REWARDS:
+        given = {key: item for key, item in of.set.items() if not f"{key}.".startswith(f"{rl}.reward.")}
+        given[f"{rl}.reward"] = REWARDS[kind]
+    elif kind == "sft":
+        path[at] = name
+    else:
+        path, value = of.path[:at], with_changes(context, of.set).value
+        given |= {f"{one}.seed": (value(f"{one}.seed") or 0) + OTHER_SAMPLES for one in evaluate}
+    reached = {*path, *evaluate, TASK}
+    kept = {key: item for key, item in given.items() if key.split(".")[0] in reached}
+    return Arm(path=path, control=chosen.against if kind == "none" else chosen.of, set=kept)
+
+
+def _sft_stage(rl: str, study: Study, value: Callable[[str], Any]) -> dict[str, Any]:
+    """SFT on the data of RL, for as many tokens as its completions may have, set as the study's first SFT otherwise."""
+    usual = next((stage for stage in study.stages.values() if stage.get("kind") == "sft"), {})
+    kept = {key: item for key, item in usual.items() if key not in ("data", "tokens", "validation")}
+    amounts = ("steps", "prompts_per_step", "method.allocation.num_generations", "max_completion_length")
+    tokens = math.prod(value(f"{rl}.{key}") for key in amounts)
+    return {**kept, "kind": "sft", "data": value(f"{rl}.data"), "tokens": tokens}
+
+
+def _standard(study: Study, made: Arms, context: ArmContext, place: KeyPlace) -> claim_spec.Controls:
+    """About the first claim that compares an arm after RL with what its RL started from."""
+    for test in (claim.test for claim in study.claims):
+        at = _last_rl(made[test.arm], context) if test.difference and test.band and test.arm in made else None
+        if at is not None and test.against and test.against in made and made[test.against].path == made[test.arm].path[:at]:
+            return claim_spec.Controls(of=test.arm, against=test.against, band=test.band, value=str(test.difference))
+    form = "write {of: ARM, against: ARM, band: BAND}"
+    raise place.error(f"no claim compares an arm after RL with what its RL started from; {form}", "standard")
+
+
+def _last_rl(arm: Combination, context: ArmContext) -> int | None:
+    """Where on the path of an arm its last RL is."""
+    return next((n for n in reversed(range(len(arm.path))) if context.stages[split_part(arm.path[n])[0]].kind == "rl"), None)
 
 
 # -- clean contrasts ---------------------------------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ from interplay.train.spec import OwnTrainerSpec
 # -- compose -----------------------------------------------------------------------------------------------------------------
 
 
-KNOBS = "knobs."
+KNOBS, REPLICATES = "knobs.", "replicates"
 
 
 def studies(configs: Path) -> list[str]:
@@ -91,9 +91,11 @@ def load(configs: Path, study: str, scale: str, words: Sequence[choices.Given] =
     for group, place in places.items():
         if not isinstance(tree.get(group), dict):
             raise place.error("must hold keys and values, such as `question: ...`, and no `# @package` line")
-    tree = choices.fill_names({**tree, "study": own_trainers(tree["study"])}, configs, *places.values())
+    written = choices.with_replicates(own_trainers(tree["study"]), scale)
+    tree = choices.fill_names({**tree, "study": written}, configs, *places.values())
     if words:
         changed = choices.with_given(tree["study"], words, scale)
+        changed = choices.with_replicates(changed, scale, any(one.key == REPLICATES for one in words))
         tree = choices.fill_names({**tree, "study": changed}, configs, *places.values())
     typed = parse_model(Study, _at_scale(tree["study"], scale), places["study"])
     for name in typed.scales:
@@ -251,8 +253,8 @@ def study_name(configs: Path, given: str) -> str:
 def expand(name: str, scale_name: str, study: Study, scale: Scale, configs: Path) -> Plan:
     """The plan of a study at a scale. Raises UserError before anything is written."""
     base = parse(name, study, scale, configs)
-    design = plans.design_of(study, base.scale, base.seeds())
-    base = replace(base, study=(study := answers.with_combinations(study, base.arms, base.place)))
+    design = plans.design_of(base.study, base.scale, base.seeds())
+    base = replace(base, study=(study := answers.with_combinations(base.study, base.arms, base.place)))
     expanded = [_expand_arm(base, arm) for arm in base.arms]
     rows = [row for one in expanded for row in one.rows]
     unused = [stage for stage in study.stages if base.place.key("stages", stage) not in base.plan.used_places]
@@ -270,8 +272,12 @@ def expand(name: str, scale_name: str, study: Study, scale: Scale, configs: Path
 def parse(name: str, study: Study, scale: Scale, configs: Path) -> ArmContext:
     """The study with its typed stages and with its arms, one for each combination of the values of axes. Raises UserError."""
     place = KeyPlace(f"{configs.name}/study/{name}.yaml")
-    base = study_context(study, scale, place, PlanBuilder(scale, (configs / "study" / name).parent))
+    plan = PlanBuilder(scale, (configs / "study" / name).parent)
+    base = study_context(study, scale, place, plan)
     check.check_names(base)
+    if study.controls is not None:
+        study = contrasts.with_controls(base)
+        base = study_context(study, scale, place, plan)
     return replace(base, arms=arms.combine(study.arms, base.lookup(), place))
 
 
@@ -384,6 +390,7 @@ def _report(base: ArmContext, rows: list[ReportArm], lineups: dict[str, Lineup],
         "match": study.match,
         "blocks": blocks,
         "lineups": lineups,
+        "controls": study.controls,
         "trained_sets": sets.training_sets_by_arm(plan.stages, rows, used),
         "lacking": study.calibrate.lacking if study.calibrate else "not tested",
     }

@@ -246,6 +246,8 @@ def _wanted(target: str, name: str, source: Source, group: str, error: Callable[
         raise error(f"{folder}/{name}: leads out of the folder of the studies; {remedy}")
     if inner.split("/")[0] == "hydra":  # Hydra brings files of that name along
         raise error(f"{inner}: only the files of the folder of the studies are composed; take the item away")
+    if group == "study" and folder and not package and inner.split("/")[0] == "study":
+        raise error(f"{folder}/{name}: Hydra would put that study under a key; write /{inner}/{name}@_here_")
     return _Wanted(inner, name.removesuffix(".yaml"), keys, error, "optional" in words)
 
 

@@ -231,7 +231,7 @@ def _of_line(title: str, line: str, digests: Mapping[str, str], above: list[str]
 # `configs/registered/<study>.<scale>.json` holds the design of a study, key by key in the words of its files, before there are
 # results of what it is about. The planner compares: what differs later is shown in the report as changed after seeing data.
 
-DESIGN = ("task", "tokenizer", "data", "decontaminate", "stages", "arms", "evaluate", "match", "claims", "stopping")
+DESIGN = ("task", "tokenizer", "data", "decontaminate", "calibrate", "stages", "arms", "evaluate", "match", "controls", "claims")
 SIZES = ("tasks", "bands", "sizes", "per_op", "kinds")
 SHOWN_ALONE = ("run", "label", "color")
 """Keys that change how a stage runs or what an arm is called."""
@@ -252,7 +252,13 @@ def design_of(study: Study, scale: Scale, seeds: Sequence[int]) -> dict[str, Any
     claims = {one["says"]: {key: item for key, item in one.items() if key != "says"} for one in found.pop("claims")}
     contrasts = {name: _plain(table.contrast) for name, table in study.tables.items() if table.contrast}
     repeated = {"values": list(seeds), "vary": study.seeds.vary if study.seeds else []}
-    more = {"claims": claims, "contrasts": contrasts, "seeds": repeated, "exploratory": study.exploratory}
+    more = {
+        "claims": claims,
+        "stopping": _plain(study.stopping),
+        "contrasts": contrasts,
+        "seeds": repeated,
+        "exploratory": study.exploratory,
+    }
     return {key: item for key, item in {**found, **sized, **more}.items() if item not in (None, {}, [])}
 
 

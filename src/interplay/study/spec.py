@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Annotated, Any, Literal, Union
 
-from pydantic import AfterValidator, Field, ValidationError, ValidationInfo, field_validator
+from pydantic import AfterValidator, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from interplay.core.model import Count, Model, Natural, Share, Written, checked, error_at, partial_model, table_model, union_of
 from interplay.core.references import ByName
@@ -14,7 +14,7 @@ from interplay.data.steps.spec import Contamination
 from interplay.evaluate.spec import BandRules
 from interplay.kinds.study_keys import References, Settings
 from interplay.kinds.table import KINDS
-from interplay.report.claim_spec import Claim, Premise, Test
+from interplay.report.claim_spec import Claim, Controls, Premise, Test
 from interplay.report.figure_spec import Figure, check_color
 from interplay.report.spec import Match, Stopping, Table
 from interplay.tasks.spec import FamilyKeys, TaskKeys
@@ -129,6 +129,8 @@ def _each_once(values: list[int]) -> list[int]:
     return values
 
 
+SEED = "{seed}"
+"""In the path of a model folder: the seed of the replicate."""
 SeedValues = Annotated[list[Natural], Field(min_length=1), AfterValidator(_each_once)]
 
 
@@ -223,6 +225,8 @@ class ScaleChange(Model):
     """Problems per op of each split, in place of `sizes`."""
     seeds: SeedValues | None = None
     """Seed values of studies that vary their seeds without listing values."""
+    replicates: Count | None = None
+    """Number of replicates in place of the study's."""
     kinds: KindKeys = {}
     """Per kind: keys of its spec, and `run`."""
     data: dict[str, SetChange] = {}
@@ -263,10 +267,15 @@ class Study(Model):
     evaluate: list[str]
     """Evaluate stages run at the end of every path; those with `along: STAGE` run along that stage instead: on the model that it
     starts from, each checkpoint that it keeps and its end, in the arms whose path has it."""
+    replicates: Count | None = None
+    """Number of replicates: bases of their own initialisation and order of data, each with all arms on it and one seed for the
+    stages after it. Short for `seeds: {values: [0, ..., N - 1], vary: [every stage that is trained]}`."""
     seeds: Seeds | None = None
     """Null: the scale's."""
     match: list[Match] = []
     """Budgets that arms share; one or a list of them."""
+    controls: Literal["standard"] | Controls | None = None
+    """Arms that may explain the gain of an RL arm without its reward, which the plan adds; they have a table of their own."""
     tables: dict[str, Table] = {}
     """Name -> table of the report."""
     figures: dict[str, Figure] = {}
@@ -286,6 +295,12 @@ class Study(Model):
     @classmethod
     def _one_or_many(cls, value: Any) -> Any:
         return [value] if isinstance(value, dict) else value
+
+    @model_validator(mode="after")
+    def _one_spelling(self) -> "Study":
+        if self.seeds is not None and (self.replicates or any(change.replicates for change in self.scales.values())):
+            raise ValueError("replicates and seeds both say what is repeated; keep one of them")
+        return self
 
     def premises(self) -> Iterator[tuple[tuple[str | int, ...], Premise, Test]]:
         """The premises of claims and of fights, each with its keys and what it is a premise of."""

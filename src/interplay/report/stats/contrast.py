@@ -25,7 +25,7 @@ from interplay.report.metric_spec import measure_of
 from interplay.report.spec import Contender, Contrast, Lineup
 from interplay.report.stats import budget, estimate, frame, notes
 from interplay.report.stats.estimate import Estimate, difference, estimate_json, p_value, recorded_estimate, value
-from interplay.report.stats.intervals import LEVEL, holm_adjusted
+from interplay.report.stats.intervals import LEVEL, Look, holm_adjusted
 from interplay.report.write.tables import Cell, Grid, baseline_score, expand_columns
 
 SUFFIX = "_contrast"
@@ -278,16 +278,14 @@ class JudgedClaim(NamedTuple):
     """A caveat on the verdict."""
     changed: tuple[str, ...] = ()
     """What of the claim differs from what was registered."""
+    look: Look | None = None
+    """Where it is in its sequence of looks; the estimate has its repeated confidence interval."""
 
 
-def judge_claim(results: frame.Results, claim: Claim) -> JudgedClaim:
-    """The verdict of `judge_once`, and what of the claim was changed after it was registered."""
-    return judge_once(results, claim)._replace(changed=results.spec.changes_of(claim))
-
-
-def judge_once(results: frame.Results, claim: Claim) -> JudgedClaim:
-    """Judge one claim by where its 95 % interval lies, over three bases at least: over fewer it is indicated at most. Not tested
-    where a premise fails; not judged where results are missing, or its arms differ in a budget that they were to share."""
+def judge_claim(results: frame.Results, claim: Claim, level: float = LEVEL) -> JudgedClaim:
+    """Judge one claim by where its interval lies, the 95 % one or that of another level, over three bases at least: over fewer it
+    is indicated at most. Not tested where a premise fails; not judged where results are missing, or its arms differ in a budget
+    that they were to share."""
     test = claim.test
     found = estimate_of(results, test, test.metric, test.arm, test.against)
     lacking = notes.lacking_bands(results, [test.arm, *([test.against] if test.against else [])], test.band)
@@ -299,8 +297,10 @@ def judge_once(results: frame.Results, claim: Claim) -> JudgedClaim:
         return JudgedClaim(claim, claim_spec.NOT_JUDGED, obstacle, found)
     if failed := [said for said in _failed_premises(results, claim) if said]:
         return JudgedClaim(claim, claim_spec.NOT_TESTED, "; ".join(failed), found)
+    found = found if level == LEVEL else estimate.at_level(found, level, test.metric, test.against is not None, test.recorded)
     word = claim.word(found.low, found.high)
-    reason = f"{REASONS[word]}, for {found.over}{f', of bases that have the band; {lacking}' if lacking else ''}"
+    interval = "95 % interval" if level == LEVEL else "repeated confidence interval"
+    reason = f"the {interval} {REASONS[word]}, for {found.over}{f', of bases that have the band; {lacking}' if lacking else ''}"
     if lacks_bases(found):
         word = INDICATED if word in claim_spec.FOR else INDICATED_AGAINST if word in claim_spec.AGAINST else word
         reason += f", and a verdict needs {claim_spec.LEAST_BASES} bases"
@@ -309,13 +309,13 @@ def judge_once(results: frame.Results, claim: Claim) -> JudgedClaim:
 
 
 REASONS = {
-    claim_spec.SUPPORTED: "the 95 % interval lies inside the claimed range",
-    claim_spec.REFUTED: "the 95 % interval lies outside the claimed range",
-    claim_spec.EQUIVALENT: "the 95 % interval lies within the margin",
-    claim_spec.REPRODUCED: "the 95 % interval lies between half and twice of what was published",
-    claim_spec.SAME_SIGN: "the 95 % interval has the sign of what was published",
-    claim_spec.CONTRADICTED: "the 95 % interval lies below half of what was published",
-    NO_INFORMATION: "the 95 % interval reaches across a threshold",
+    claim_spec.SUPPORTED: "lies inside the claimed range",
+    claim_spec.REFUTED: "lies outside the claimed range",
+    claim_spec.EQUIVALENT: "lies within the margin",
+    claim_spec.REPRODUCED: "lies between half and twice of what was published",
+    claim_spec.SAME_SIGN: "has the sign of what was published",
+    claim_spec.CONTRADICTED: "lies below half of what was published",
+    NO_INFORMATION: "reaches across a threshold",
 }
 """Verdict of an interval -> why."""
 
@@ -343,6 +343,7 @@ def claims_json(judged: list[JudgedClaim]) -> list[dict]:
             "verdict": item.verdict,
             "reason": item.reason,
             **({"caveat": item.caveat} if item.caveat else {}),
+            **({"look": item.look.as_json()} if item.look else {}),
             **({"changed": list(item.changed)} if item.changed else {}),
             **({"exploratory": True} if item.claim.exploratory else {}),
             **({"forecast": item.claim.forecast.model_dump(mode="json", exclude_none=True)} if item.claim.forecast else {}),

@@ -1,6 +1,6 @@
 """One number with its interval, and what that interval is uncertain over."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -130,7 +130,7 @@ def paired_estimate(
 ) -> Estimate:
     """The mean over prompts of what `of` makes of the two arms' counts, with the intervals of `difference`. `metric`: what both
     evaluations must have; `support`: what the mean cannot leave, null: that of a difference of the metric."""
-    parts, missing = _pairs(results, arm, against, column, metric, of)
+    parts, missing = _together(results, [arm, against], column, metric, of)
     found = _estimate(parts, missing, support or measure_of(metric).support_of_differences)
     return found if np.isnan(found.deviation) or found.spread is None else found._replace(detectable=found.spread.detectable)
 
@@ -141,7 +141,9 @@ def fight_estimates(
     """`difference` of each contender to one control, with variances pooled over contenders and intervals that hold together for a
     family of so many (`intervals.pooled_spreads`). What is missing at some seed is not pooled."""
     found = {arm: difference(results, arm, against, column, metric) for arm in arms}
-    parts = {arm: _pairs(results, arm, against, column, metric, _change(metric))[0] for arm in arms if not found[arm].missing}
+    parts = {
+        arm: _together(results, [arm, against], column, metric, _change(metric))[0] for arm in arms if not found[arm].missing
+    }
     every = [part for of in parts.values() for part in of.values()]
     crossed = len({(part.data, len(part.scores)) for part in every}) == 1
     scores = {arm: _replicates(of.values(), crossed)[1] for arm, of in parts.items()}
@@ -163,29 +165,53 @@ def fight_estimates(
     return found
 
 
+def at_level(found: Estimate, level: float, metric: str, differs: bool, recorded: str | None) -> Estimate:
+    """An estimate with its interval at another level."""
+    if found.spread is None or np.isnan(found.low):
+        return found
+    measure, spread = logged_measure(metric) if recorded else measure_of(metric), found.spread._replace(level=level)
+    support = measure.support_of_differences if differs else measure.support
+    low, high = spread.t_interval(support) if recorded else spread.interval(support)
+    return found._replace(low=low, high=high)
+
+
 def p_value(found: Estimate) -> float:
     """Two-sided p-value of "the difference is 0", with the target of its interval. NaN where there is no difference."""
     return float("nan") if found.spread is None else found.spread.p_value()
 
 
-def _pairs(
-    results: Results, arm: str, against: str, column: str | None, metric: str, of: Pairing
+def weighted(results: Results, weights: Mapping[str, float], column: str | None, metric: str) -> Estimate:
+    """The sum over arms of their weight times `metric`, paired by seed and by prompt, with the target and interval of `value`."""
+    support = measure_of(metric).support
+
+    def of(*tables: pd.DataFrame) -> pd.Series:
+        parts = [weight * prompt_scores(one, metric) for weight, one in zip(weights.values(), tables, strict=True)]
+        return pd.concat(parts, axis=1).sum(axis=1)
+
+    key = ("+".join(f"{weight:g} {arm}" for arm, weight in weights.items()), "", column or "", metric)
+    ends = [sorted(weight * end for end in support) for weight in weights.values()]
+    bounds = sum(low for low, _ in ends), sum(high for _, high in ends)
+    return _kept(results, key, lambda: _estimate(*_together(results, list(weights), column, metric, of), bounds))
+
+
+def _together(
+    results: Results, arms: list[str], column: str | None, metric: str, of: Callable[..., pd.Series]
 ) -> tuple[dict[int, _Part], list[str]]:
-    """Seed -> differences prompt by prompt; and why some are not there."""
+    """Seed -> what `of` makes of the arms' prompts; and why some are not there."""
     parts: dict[int, _Part] = {}
-    missing = absent_arm(results, arm)
-    for seed in _replicated(results, [arm, against], column, missing):
-        one, other = _rows(results, arm, seed, column, metric), _rows(results, against, seed, column, metric)
-        gaps = [rows for rows in (one, other) if isinstance(rows, str)]
-        if isinstance(one, str) or isinstance(other, str):
-            missing += gaps
-        elif one.data != other.data:
-            missing.append(f"{arm} and {against} at seed {seed} were evaluated on different problem sets")
+    missing = absent_arm(results, arms[0])
+    for seed in _replicated(results, arms, column, missing):
+        found = [_rows(results, arm, seed, column, metric) for arm in arms]
+        rows = [one for one in found if not isinstance(one, str)]
+        if len(rows) < len(found):
+            missing += [one for one in found if isinstance(one, str)]
+        elif len({one.data for one in rows}) > 1:
+            missing.append(f"{' and '.join(arms)} at seed {seed} were evaluated on different problem sets")
         else:
-            least = min(one.n_samples, other.n_samples)
-            bearing = min(num_relevant(rows.prompts, metric) for rows in (one, other))
-            scores, bases = of(one.prompts, other.prompts), (one.base, other.base)
-            parts[seed] = _Part(scores, (one.digest, other.digest), least, bearing, bases, one.data)
+            scores, digests = of(*(one.prompts for one in rows)), tuple(one.digest for one in rows)
+            bearing = min(num_relevant(one.prompts, metric) for one in rows)
+            least, bases = min(one.n_samples for one in rows), tuple(one.base for one in rows)
+            parts[seed] = _Part(scores, digests, least, bearing, bases, rows[0].data)
     return parts, missing
 
 

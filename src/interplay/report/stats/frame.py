@@ -1,6 +1,6 @@
 """What the report reads: the evaluations' samples, counted per prompt, and the records of all stages."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -60,6 +60,12 @@ def read_results(spec: ReportSpec, inputs: dict[str, Path]) -> Results:
     }
     records = {digest: artifact.record(path) for digest, path in folders.items()}
     return Results(spec, prompts, records, folders, _by_ops(spec, prompts))
+
+
+def of_seeds(results: Results, chosen: Sequence[int]) -> Results:
+    """The results of these replicates alone."""
+    spec = results.spec.model_copy(update={"arms": [row for row in results.spec.arms if row.seed in chosen]})
+    return results._replace(spec=spec, kept=None if results.kept is None else {})
 
 
 def _by_ops(spec: ReportSpec, prompts: dict[str, pd.DataFrame]) -> dict[str, list[int]]:

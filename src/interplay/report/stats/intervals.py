@@ -11,7 +11,7 @@ Dunnett's (Journal of the American Statistical Association 50, 1955; blocks: Hsu
 
 import functools
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import optimize, special, stats
@@ -39,6 +39,8 @@ class Spread(NamedTuple):
     """Differences to one control that share both variances, which have as many times the degrees of freedom."""
     family: int = 1
     """Differences whose error rate is held together: the quantiles are those of the largest of so many."""
+    level: float = LEVEL
+    """Of the intervals, both sides together; another one than 5 % for a single difference alone."""
 
     @property
     def error(self) -> float:
@@ -56,7 +58,7 @@ class Spread(NamedTuple):
     def half(self) -> float:
         """Half the width of the t interval, which is never narrower than Student's over the replicates alone: with three, their
         spread comes out too small by chance often enough that coverage would be 92 % (bench/coverage.py)."""
-        return max(t_quantile(free, self.family) * error for error, free in self._pairs())
+        return max(t_quantile(free, self.family, self.level) * error for error, free in self._pairs())
 
     @property
     def detectable(self) -> float:
@@ -67,7 +69,7 @@ class Spread(NamedTuple):
 
     def power(self, distance: float) -> float:
         """Probability that the t interval leaves out a threshold from which the true mean is `distance` away."""
-        shifts = [(t_quantile(free, self.family), free, abs(distance) / error) for error, free in self._pairs()]
+        shifts = [(t_quantile(free, self.family, self.level), free, abs(distance) / error) for error, free in self._pairs()]
         return float(min(stats.nct.sf(*shift) for shift in shifts))
 
     def p_value(self) -> float:
@@ -99,18 +101,53 @@ class Spread(NamedTuple):
         if self.error == 0:
             if not np.isfinite(support).all():
                 return np.nan, np.nan
-            unseen = 1 - (LEVEL / 2 / self.family) ** (1 / self.prompts)
+            unseen = 1 - (self.level / 2 / self.family) ** (1 / self.prompts)
             return (1 - unseen) * self.mean + unseen * support[0], (1 - unseen) * self.mean + unseen * support[1]
         if support == (0.0, 1.0) and 0 < self.mean < 1:
-            draws = self.mean * (1 - self.mean) * (stats.norm.ppf(1 - LEVEL / 2) / self.half) ** 2
+            draws = self.mean * (1 - self.mean) * (stats.norm.ppf(1 - self.level / 2) / self.half) ** 2
             right = self.mean * draws
-            low = stats.beta.ppf(LEVEL / 2, right, draws - right + 1)
-            return float(low), float(stats.beta.ppf(1 - LEVEL / 2, right + 1, draws - right))
+            low = stats.beta.ppf(self.level / 2, right, draws - right + 1)
+            return float(low), float(stats.beta.ppf(1 - self.level / 2, right + 1, draws - right))
         return self.t_interval(support)
 
     def t_interval(self, support: Support) -> tuple[float, float]:
         """The t interval, cut to the support."""
         return max(self.mean - self.half, support[0]), min(self.mean + self.half, support[1])
+
+
+class Bound(NamedTuple):
+    """Of a group-sequential test at one look, in deviates of its statistic (`sequential.boundaries`)."""
+
+    time: float
+    """Share of the replicates of the last look."""
+    efficacy: float
+    """From here on there is a verdict."""
+    futility: float
+    """Below it the claim is given up; 0: never."""
+
+    @property
+    def level(self) -> float:
+        """Nominal level, both sides together, of the repeated confidence interval."""
+        return float(2 * stats.norm.sf(self.efficacy))
+
+
+class Look(NamedTuple):
+    """Where a claim is that is judged while replicates are added."""
+
+    number: int
+    of: int
+    replicates: int
+    bound: Bound
+    stopped: bool
+    """Whether it needs no further look."""
+    interval: tuple[float, float]
+    """The 95 % interval after stopping; NaN before."""
+
+    def as_json(self) -> dict[str, Any]:
+        """For claims.json."""
+        ends = [None if np.isnan(end) else end for end in self.interval]
+        of = {"look": self.number, "of": self.of, "replicates": self.replicates, "stopped": self.stopped, "interval": ends}
+        return {**of, "boundary": round(self.bound.efficacy, 4), "futility": round(self.bound.futility, 4)}
 
 
 def crossed_spread(scores: np.ndarray, bearing: int | None = None) -> Spread:
@@ -175,9 +212,9 @@ def _wild(means: np.ndarray) -> np.ndarray:
 
 
 @functools.cache
-def t_quantile(freedom: float, family: int = 1) -> float:
-    """Of the two-sided 95 % interval; of a family that which all of its t hold together with 95 % (Dunnett's)."""
-    single = float(stats.t.ppf(1 - LEVEL / 2, freedom))
+def t_quantile(freedom: float, family: int = 1, level: float = LEVEL) -> float:
+    """Of the two-sided interval; of a family that which all of its t hold together with 95 % (Dunnett's)."""
+    single = float(stats.t.isf(level / 2, freedom))
     if family == 1:
         return single
     return float(optimize.brentq(lambda at: largest_exceeds(at, freedom, family) - LEVEL, single, 2 * single + family))

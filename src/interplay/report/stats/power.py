@@ -19,7 +19,7 @@ from interplay.report import claim_spec
 from interplay.report.claim_spec import Test
 from interplay.report.metric_spec import is_pass_rate
 from interplay.report.spec import ReportArm, ReportSpec
-from interplay.report.stats import contrast, frame, intervals
+from interplay.report.stats import contrast, frame, intervals, sequential
 from interplay.study.plan import Plan
 
 MOST = 1000
@@ -52,7 +52,7 @@ class Need(NamedTuple):
 
 def what_is_needed(results: frame.Results, inputs: Mapping[str, Iterable[str]]) -> list[Need]:
     """For every claim. `inputs`: digest -> digests that the stage depends on, of all stages of the plan."""
-    return [_need(results, contrast.judge_claim(results, claim), inputs) for claim in results.spec.claims]
+    return [_need(results, sequential.judge(results, claim), inputs) for claim in results.spec.claims]
 
 
 def _need(results: frame.Results, judged: contrast.JudgedClaim, inputs: Mapping[str, Iterable[str]]) -> Need:
@@ -153,8 +153,10 @@ def _planned(plan: Plan, spec: ReportSpec, claim: claim_spec.Claim, each: float 
     prompts = _prompts(plan, arms[0][0], claim.test.band)
 
     def planned(replicates: int) -> intervals.Spread:
-        of = pilot["bases"] if bases > 1 else pilot["seeds"]
-        return intervals.Spread(0.0, replicates, prompts, of**2 / replicates, pilot["prompts"] ** 2 / prompts)
+        of, shared = pilot["bases"] if bases > 1 else pilot["seeds"], pilot["prompts"] ** 2 / prompts
+        if arms[0][0].calibration:  # prompts of its own for each base
+            return intervals.Spread(0.0, replicates, replicates * prompts, (of**2 + shared) / replicates, 0.0)
+        return intervals.Spread(0.0, replicates, prompts, of**2 / replicates, shared)
 
     replicates, unit = (bases if bases > 1 else len(arms[0])), "base" if bases > 1 else "run"
     if spec.stopping and bases > 1:

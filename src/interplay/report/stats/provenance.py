@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from interplay.core import artifact, references
 from interplay.core.metrics import clock, quantity, read_telemetry, short
-from interplay.kinds.stages import Numerics, numerics_class, other_contents
+from interplay.kinds.stages import EXACT, Numerics, numerics_class, other_contents
 from interplay.kinds.table import KINDS
 from interplay.report.spec import ReportArm, ReportSpec
 
@@ -45,6 +45,31 @@ def numerics_lines(of: Provenance) -> list[str]:
             kinds[stage["kind"]] = kinds.get(stage["kind"], 0) + 1
     each = {one: ", ".join(f"{count} {kind}" for kind, count in of_kind.items()) for one, of_kind in found.items()}
     return [f"{one.name} ({kinds}): {one.holds}" for one, kinds in sorted(each.items())]
+
+
+def made_with(digests: Iterable[str], of: Provenance) -> dict[tuple[str, str], dict[str, int]]:
+    """Machine, by its processor or GPU, and numerics class -> kinds and numbers of the finished stages among these, and of what
+    they depend on, that compute with a model."""
+    found: dict[tuple[str, str], dict[str, int]] = {}
+    for digest in sorted(with_dependencies(digests, of.stages)):
+        numerics = numerics_class(of.stages[digest]) if of.done(digest) else None
+        if numerics is not None and numerics.model:
+            known = of.telemetry.get(digest, {})
+            at = str(known.get("gpu") or known.get("cpu") or "machine not recorded")
+            kinds, kind = found.setdefault((at, numerics.name), {}), of.stages[digest]["kind"]
+            kinds[kind] = kinds.get(kind, 0) + 1
+    return found
+
+
+def mixed_machines(digests: Iterable[str], of: Provenance) -> tuple[str, ...]:
+    """A line where stages whose bytes may depend on the machine were made on several kinds of it."""
+    found: dict[str, dict[str, int]] = {}
+    for (at, numerics), kinds in made_with(digests, of).items():
+        for kind, count in kinds.items() if numerics != EXACT else ():
+            found.setdefault(at, {})[kind] = found.get(at, {}).get(kind, 0) + count
+    each = "; ".join(f"{at}: {', '.join(f'{count} {kind}' for kind, count in kinds.items())}" for at, kinds in found.items())
+    said = f"Mixed: made on {len(found)} kinds of machine, to which differences may be due: {each}."
+    return (said,) if len(found) > 1 else ()
 
 
 def of_plan(stages: Mapping[str, Mapping[str, Any]], results: Path, why: Mapping[str, str]) -> Provenance:

@@ -33,6 +33,7 @@ function show(key) {
   put(body, "h3", cell.title);
   put(body, "p", `${cell.value} ${cell.interval}`, "big");
   if (cell.over) put(body, "p", `95 % interval for ${cell.over}; ${cell.n}.`, "soft");
+  if (cell.made) put(body, "p", `Made on ${cell.made}.`, "soft");
   if (cell.mde) put(body, "p", `Smallest true difference that these seeds would find with 80 % power: ${cell.mde}.`, "soft");
   if (cell.missing.length) put(body, "h4", "Missing");
   for (const reason of cell.missing) put(body, "p", reason, "bad");

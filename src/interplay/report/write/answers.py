@@ -1,5 +1,6 @@
 """A study's answers from its results: tables, figures and verdicts, and their files."""
 
+import math
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -10,7 +11,7 @@ from interplay.report.draw import figures
 from interplay.report.figure_spec import PLAIN, SPENT, Figure
 from interplay.report.metric_spec import measure_of
 from interplay.report.spec import ReportSpec
-from interplay.report.stats import budget, contrast, estimate, frame
+from interplay.report.stats import budget, confounds, contrast, estimate, frame, sequential
 from interplay.report.write import latex, tables, text
 from interplay.results import locks
 from interplay.study.plan import Plan
@@ -27,6 +28,8 @@ class Answer(NamedTuple):
     budgets: list[budget.JudgedMatch]
     contrasts: dict[str, contrast.Comparison]
     """By table with the suffix of contrasts; their differences are among the grids too, for their provenance."""
+    controls: confounds.Controlled | None = None
+    """What else may explain the gain, where the study has controls."""
 
 
 def answer_study(results: frame.Results) -> Answer:
@@ -41,8 +44,42 @@ def answer_study(results: frame.Results) -> Answer:
             grids[f"{name}{tables.GAIN_SUFFIX}"] = tables.gain_grid(results, table)
     contrasts = {f"{name}{contrast.SUFFIX}": contrast.compare_arms(results, name) for name in spec.tables if name in spec.lineups}
     drawings = {name: figures.draw_figure(results, figure) for name, figure in sorted(spec.figures.items(), key=_figure_order)}
-    judged = [contrast.judge_claim(results, claim) for claim in spec.claims]
-    return Answer(results, judged, grids, drawings, budget.judge_all(results), contrasts)
+    judged = [sequential.judge(results, claim) for claim in spec.claims]
+    controls = confounds.judge_controls(results) if spec.controls else None
+    return Answer(results, judged, grids, drawings, budget.judge_all(results), contrasts, controls)
+
+
+CONTROLS = {
+    confounds.EXPLAINS: ("no", "✗"),
+    confounds.RULED_OUT: ("yes", "✓"),
+    confounds.PART: ("open", "≈"),
+    confounds.OPEN: ("open", "?"),
+}
+"""What a control says of the gain -> class of its chip and its sign."""
+
+
+def control_rows(made: Answer) -> list[dict[str, Any]]:
+    """The gain and its controls, as the page shows them."""
+    asked, controls = made.results.spec.controls, made.controls
+    if asked is None or controls is None:
+        return []
+    name = made.results.spec.label_of
+
+    def shown(found: estimate.Estimate, metric: str) -> str:
+        if not found.seeds:
+            return "–"
+        return f"{measure_of(metric).shown(found.value, True)} {text.interval_text(found, True, metric, False)}"
+
+    whose, where = f"{name(asked.of)} over {name(asked.against)}", tables.column_label(asked.band, asked.value)
+    rows: list[dict[str, Any]] = [
+        {"name": whose, "gain": shown(controls.gain, asked.value), "rest": "", "verdict": None, "says": f"the gain on {where}"}
+    ]
+    for row in controls.rows:
+        metric = asked.value if row.arm else "answer_pass@1"
+        look, sign = CONTROLS.get(row.word, ("none", "–"))
+        numbers = {"gain": shown(row.gain, metric), "rest": shown(row.rest, metric)}
+        rows.append({"name": row.name, **numbers, "verdict": {"word": row.word, "look": look, "sign": sign}, "says": row.says})
+    return rows
 
 
 def finished_report(plan: Plan, results: Path) -> Path:
@@ -67,6 +104,8 @@ def write_answers(made: Answer, out: Path) -> None:
     artifact.write_json(out / "claims.json", contrast.claims_json(made.judged))
     if made.budgets:
         artifact.write_json(out / "budgets.json", budget.as_json(made.budgets))
+    if made.controls:
+        artifact.write_json(out / "controls.json", confounds.controls_json(made.controls))
     if made.results.spec.registration:
         artifact.write_json(out / "registration.json", made.results.spec.registration.model_dump(mode="json"))
     question = made.results.spec.question
@@ -148,6 +187,21 @@ def registration_lines(spec: ReportSpec) -> list[str]:
         if not change.key.startswith(of_claims):
             lines.append(f"C{CHANGED[1:]}: {change.said()}.")
     return lines + (["The study marks all its claims as exploratory."] if of.exploratory else [])
+
+
+def look_text(item: contrast.JudgedClaim) -> str:
+    """`Look 2 of 3, at 12 replicates: boundary 2.96, futility 0.55, ...`; empty of a study without looks."""
+    look, test = item.look, item.claim.test
+    if look is None:
+        return ""
+    measure, signed = measure_of(test.metric), test.difference is not None
+    said = f"Look {look.number} of {look.of}, at {look.replicates} replicates: boundary {look.bound.efficacy:.2f}"
+    said += f", futility {look.bound.futility:.2f}" if look.bound.futility else ""
+    said += f", nominal level {look.bound.level:.2g}; {'stopped' if look.stopped else 'open'}"
+    if math.isnan(look.interval[0]):
+        return said
+    low, high = (measure.shown(end, signed) for end in look.interval)
+    return f"{said}. 95 % interval after stopping: {low} to {high} {measure.unit_of(signed)}".rstrip()
 
 
 def forecast_text(item: contrast.JudgedClaim) -> str:

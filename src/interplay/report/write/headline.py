@@ -13,7 +13,7 @@ from interplay.report import claim_spec
 from interplay.report.claim_spec import Claim, Test
 from interplay.report.metric_spec import SHARE, Measure, measure_of, metric_heading
 from interplay.report.spec import ReportSpec
-from interplay.report.stats import contrast, estimate, frame, notes
+from interplay.report.stats import confounds, contrast, estimate, frame, notes
 from interplay.report.write import answers, tables, text
 
 
@@ -68,7 +68,14 @@ def make_headline(made: answers.Answer) -> Headline:
     claims about values; without any, the widest difference of the first table."""
     ranked = sorted(made.judged, key=_rank)
     lead = ranked[0] if ranked and ranked[0].estimate.seeds else None
-    said = [*_others(made, lead), *idle_sentences(made.results), *_unclaimed(made)]
+    controls = [f"{made.controls.left}."] if made.controls else []
+    said = [
+        *_others(made, lead),
+        *controls,
+        *(f"{line}." for line in confounds.confound_lines(made.results)),
+        *idle_sentences(made.results),
+        *_unclaimed(made),
+    ]
     if lead is None:
         return _headline_of_table(made)._replace(others=said)
     test, shown = lead.claim.test, page_verdict(lead)
@@ -119,7 +126,8 @@ def _details(item: contrast.JudgedClaim, spec: ReportSpec) -> str:
     test, found = item.claim.test, item.estimate
     measure, signed = measure_of(test.metric), test.difference is not None
     low, high = (measure.shown(end, signed) for end in (found.low, found.high))
-    interval = f", 95 % interval {low} to {high} for {found.over}" if not math.isnan(found.low) else ""
+    kind = "repeated confidence interval" if item.look else "95 % interval"
+    interval = f", {kind} {low} to {high} for {found.over}" if not math.isnan(found.low) else ""
     value = f"{measure.shown(found.value, signed)} {measure.unit_of(signed)}".strip() if signed or interval else ""
     return f"{place_text(test, spec)}: {value}{interval}." if value else f"{place_text(test, spec)}."
 
@@ -298,6 +306,7 @@ def _row(results: frame.Results, item: contrast.JudgedClaim, reach: Mapping[Meas
         "caveat": item.caveat,
         "changed": [f"{answers.CHANGED}: {one}" for one in item.changed],
         "forecast": answers.forecast_text(item),
+        "look": answers.look_text(item),
         "digests": found.digests,
     }
 

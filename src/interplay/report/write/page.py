@@ -3,6 +3,7 @@
 The page is a view: it also shows what the digest does not determine (hours, hosts), so it is no payload and can be made again."""
 
 import base64
+import functools
 import itertools
 import re
 import shutil
@@ -166,6 +167,7 @@ def _render(made: answers.Answer, of: provenance.Provenance, gaps: list[Gap]) ->
             caveats=(*notes.caveats_of(made.results, frame.arms(spec)), *provenance.two_contents(made.results.folders.values())),
             facts=_facts(made, of),
             claims=headline.forest_rows(made),
+            controls=answers.control_rows(made),
             registration=answers.registration_lines(spec),
             few=f"A verdict needs {claim_spec.LEAST_BASES} bases: list the stage of the base under seeds.vary." if few else "",
             key=key,
@@ -176,7 +178,7 @@ def _render(made: answers.Answer, of: provenance.Provenance, gaps: list[Gap]) ->
             budgets=budget.arm_costs(spec, of),
             matches=[{"chip": MATCHES[item.verdict], **item._asdict()} for item in made.budgets],
             figures=[one for one in titled if one is not key],
-            tables=[present_table(name, grid, _table_title(spec, name, grid)) for name, grid in made.grids.items()],
+            tables=[present_table(name, grid, _table_title(spec, name, grid), of) for name, grid in made.grids.items()],
             contrasts=[present_contrast(name, one) for name, one in made.contrasts.items()],
             absent=examples.absent_payloads(made.results),
             rollouts=examples.rollouts(made, pair[:2] if pair else ()),
@@ -256,7 +258,12 @@ def provenance_data(
 ) -> dict[str, Any]:
     """What the page's script reads: `cells` by table/row/column/metric; `chains` by evaluation, lines of [depth, role, digest]
     from the evaluation down; `stages` by digest: [kind, name, anchor, why it is missing or '']."""
-    cells = {"/".join((name, *key)): _cell(spec, name, cell) for name, grid in grids.items() for key, cell in grid.cells.items()}
+    made = functools.cache(lambda digests: "; ".join(map(", ".join, provenance.made_with(digests, behind))))
+    cells = {
+        "/".join((name, *key)): {**_cell(spec, name, cell), "made": made(cell.estimate.digests)}
+        for name, grid in grids.items()
+        for key, cell in grid.cells.items()
+    }
     evaluations = dict.fromkeys(digest for cell in cells.values() for _, _, digests in cell["seeds"] for digest in digests)
     chains = {digest: provenance_chain(digest, behind) for digest in evaluations}
     needed = dict.fromkeys(digest for lines in chains.values() for _, _, digest in lines)
@@ -327,7 +334,7 @@ VERDICTS = {
 """Verdict of a contrast -> class of its chip."""
 
 
-def present_table(name: str, grid: tables.Grid, title: str) -> dict[str, Any]:
+def present_table(name: str, grid: tables.Grid, title: str, behind: provenance.Provenance) -> dict[str, Any]:
     """Blocks of (bands with their widths, metrics, rows of keys for the script and cells, prior)."""
     shown = []
     for block in tables.grid_blocks(grid):
@@ -338,6 +345,7 @@ def present_table(name: str, grid: tables.Grid, title: str) -> dict[str, Any]:
     # Values per seed and detectable effects are a click away here, and written out in the other forms of the table.
     unit, *others = text.grid_notes(grid)
     said = [unit.replace(" and under it the value at each seed", ""), *(note for note in others if not note.startswith("MDE"))]
+    said += provenance.mixed_machines({digest for cell in grid.cells.values() for digest in cell.estimate.digests}, behind)
     wide = len(grid.columns) > tables.WIDEST // 2
     return {"name": name, "title": title, "caption": grid.caption, "blocks": shown, "notes": said, "wide": wide}
 

@@ -1,0 +1,389 @@
+"""What else may explain a result: the controls of a study, and confounds that its records show."""
+
+import functools
+import math
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from statistics import fmean
+from typing import NamedTuple
+
+import numpy as np
+
+from interplay.core import artifact, metrics
+from interplay.core.model import plural
+from interplay.kinds.stages import costs, realised
+from interplay.kinds.table import SETS
+from interplay.report.claim_spec import Claim
+from interplay.report.metric_spec import SHARE, measure_of
+from interplay.report.spec import ReportArm
+from interplay.report.stats import budget, frame, notes
+from interplay.report.stats.contrast import lacks_bases
+from interplay.report.stats.estimate import Estimate, difference, estimate_json, value, weighted
+from interplay.report.stats.frame import Results
+from interplay.report.stats.intervals import crossed_spread
+from interplay.report.write import tables
+
+# Controls: arms that gain without what the gain is claimed to be of (report.spec.Controls).
+
+
+NAMES = {
+    "random": ("RL paid by chance", "the gain is not of the reward"),
+    "format": ("RL paid for format only", "the form of the answers explains it"),
+    "labels": ("RL on shuffled labels", "it needs no right answers"),
+    "prior": ("answers without reading", "its answers are right no more often than answers drawn without reading the problem"),
+    "none": ("no update", "drawing other samples explains it"),
+    "sft": ("gold SFT at equal tokens", "it needs no RL"),
+}
+"""Kind of a control -> what it is called, and what is left where it gains as much."""
+EXPLAINS, RULED_OUT, PART, OPEN, ABSENT = "explains it", "ruled out", "a part at most", "open", "missing"
+
+
+class ControlRow(NamedTuple):
+    """One control next to the arm whose gain is to be explained."""
+
+    kind: str
+    name: str
+    arm: str
+    """Empty of the answer prior, which is no model."""
+    gain: Estimate
+    """Over the same start."""
+    rest: Estimate
+    """What the arm gains beyond the control."""
+    word: str
+    """EXPLAINS: it gains more than half of what the arm gains; RULED_OUT: less than half, and less than the arm; PART: less than
+    the arm; each where a 95 % interval says so, paired by base and prompt. Else OPEN, or ABSENT."""
+    says: str
+
+
+class Controlled(NamedTuple):
+    """A gain with its controls."""
+
+    gain: Estimate
+    rows: list[ControlRow]
+    left: str
+    """What explains the gain, as far as they show."""
+
+
+def judge_controls(results: Results) -> Controlled:
+    """Of a study that has controls."""
+    asked = results.spec.controls
+    assert asked is not None
+    gain = difference(results, asked.of, asked.against, asked.band, asked.value)
+    rows = [_control(results, kind, asked.arms.get(kind, "")) for kind in asked.among]
+    return Controlled(gain, rows, _left(results, gain, rows))
+
+
+def _control(results: Results, kind: str, arm: str) -> ControlRow:
+    asked, (name, left) = results.spec.controls, NAMES[kind]
+    assert asked is not None
+    if not arm:
+        metric = "answer_pass@1"
+        found, level = value(results, asked.of, asked.band, metric), tables.baseline_score(results, asked.band, metric)
+        shift = {key: getattr(found, key) - level for key in ("value", "low", "high")}
+        rest = found._replace(**shift)
+        if found.missing or math.isnan(level):
+            return ControlRow(kind, name, "", Estimate(), rest, ABSENT, "; ".join(found.missing) or "no answer prior is recorded")
+        word = RULED_OUT if rest.low > 0 else EXPLAINS if rest.high <= 0 else OPEN
+        says = left if word == EXPLAINS else f"{100 * level:.1f} % of such are right, {100 * found.value:.1f} % of its own"
+        return ControlRow(kind, name, "", Estimate(), rest, word, says)
+    gain, rest = (difference(results, *pair, asked.band, asked.value) for pair in ((arm, asked.against), (asked.of, arm)))
+    half = weighted(results, {arm: 1.0, asked.of: -0.5, asked.against: -0.5}, asked.band, asked.value)
+    if gain.missing or rest.missing:
+        return ControlRow(kind, name, arm, gain, rest, ABSENT, "; ".join(dict.fromkeys((*gain.missing, *rest.missing))))
+    if half.low > 0:
+        more = "more" if rest.high < 0 else "more than half as much"
+        return ControlRow(kind, name, arm, gain, rest, EXPLAINS, f"gains {more}: {left}")
+    if rest.low > 0:
+        word, how = (RULED_OUT, "less than half as much") if half.high < 0 else (PART, "less")
+        return ControlRow(kind, name, arm, gain, rest, word, f"gains {how}")
+    return ControlRow(kind, name, arm, gain, rest, OPEN, "whether it gains as much is not decided")
+
+
+def _left(results: Results, gain: Estimate, rows: list[ControlRow]) -> str:
+    asked = results.spec.controls
+    assert asked is not None
+    what = f"the gain of {results.spec.label_of(asked.of)} over {results.spec.label_of(asked.against)} on {asked.band}"
+    if gain.missing:
+        return f"Controls: {what} is not measured yet"
+    if not gain.low > 0:
+        return f"Controls: there is no gain to explain, since the interval of {what} reaches 0"
+    here = ", for these bases alone" if lacks_bases(gain) else ""
+    by = {word: [row for row in rows if row.word == word] for word in (EXPLAINS, PART, OPEN, ABSENT, RULED_OUT)}
+    if by[EXPLAINS]:
+        said = "; ".join(f"{row.name} {row.says}" for row in by[EXPLAINS])
+        return f"Controls of {what}{here}: {said} ({len(by[RULED_OUT])} of {len(rows)} explanations ruled out)"
+    left = [f"{row.name} ({row.word})" for word in (PART, OPEN, ABSENT) for row in by[word]]
+    ruled = f"{plural(len(by[RULED_OUT]), 'other explanation')} ruled out{here}"
+    return f"Controls of {what}: {ruled}; left {'are' if left else 'is'} {', '.join(['the reward', *left])}"
+
+
+def controls_json(made: Controlled) -> dict[str, object]:
+    """The content of controls.json."""
+    rows = [{**row._asdict(), "gain": estimate_json(row.gain), "rest": estimate_json(row.rest)} for row in made.rows]
+    return {"gain": estimate_json(made.gain), "left": made.left, "controls": rows}
+
+
+# Confounds: what the records show that may be behind a result in place of what its claim says.
+
+
+FAR, LEAST_FAR = 3.0, 0.10
+"""A base is far from its siblings where it lies further from the nearest than FAR times their range, and than LEAST_FAR: one of
+26, 4.7 and 4.7 % carried 16 of 26 results (docs/log/studies-of-the-central-paper.md)."""
+MOST_LEAKED = 0.01
+"""Share of test problems whose structure may be in training sets: the splits share none."""
+MASTERED, BROKEN = 0.2, 0.5
+"""An arm is broken where it keeps less than BROKEN of what its start scores on a band, at least MASTERED there."""
+WINDOW, LEAST_RISE = 5, 0.05
+"""Steps at either end of RL that are compared, and the rise of reward that counts; the verdict has to keep half of it."""
+EXPLAINED = 0.5
+"""Share of a gain, from which on fewer truncated completions explain it."""
+UNEQUAL = 0.05
+"""How far budgets of the same kinds of training may differ, as a share of the larger (`Match.tolerance`)."""
+LOW, HIGH = 0.05, 0.95
+"""Both arms below or above: no room to differ."""
+
+
+class Confound(NamedTuple):
+    """One confound of one claim, or of several."""
+
+    name: str
+    says: str
+    claims: tuple[str, ...]
+    """Their sentences."""
+
+
+def find_confounds(results: Results) -> list[Confound]:
+    """Those of all claims, in the order of DETECTORS; what is said of several claims is said once."""
+    found: dict[tuple[str, str], list[str]] = {}
+    results = results._replace(kept=dict(results.kept or {}))  # several detectors ask for the same estimates
+    for name, detect in DETECTORS.items():
+        for claim in results.spec.claims:
+            if claim.test.recorded is None:
+                for said in detect(results, claim):
+                    found.setdefault((name, said), []).append(claim.says)
+    return [Confound(*key, tuple(claims)) for key, claims in found.items()]
+
+
+def confound_lines(results: Results) -> list[str]:
+    """`Confound, lucky base: ...`: a line each."""
+    return [f"Confound, {one.name}: {one.says}" for one in find_confounds(results)]
+
+
+def _arms(claim: Claim) -> list[str]:
+    return [arm for arm in (claim.test.arm, claim.test.against) if arm]
+
+
+def _rows(results: Results, arm: str) -> list[ReportArm]:
+    return [row for row in results.spec.arms if row.arm == arm]
+
+
+def _no_steps(results: Results, claim: Claim) -> Iterator[str]:
+    """Reads the checksums of weights in records."""
+    for arm, stages in notes.idle_stages(results, _arms(claim)).items():
+        yield f"{', '.join(stages)} of {arm} left the weights as they were"
+
+
+def _leaked(results: Results, claim: Claim) -> Iterator[str]:
+    """Reads structural keys of the problem sets that an arm was trained on, and of the one that it is tested on."""
+    deps = {digest: record["deps"].values() for digest, record in results.records.items()}
+    for arm in _arms(claim):
+        row = _rows(results, arm)[0]
+        behind = artifact.closure(
+            [artifact.split_ref(stage.digest)[0] for stage in row.path], lambda digest: deps.get(digest, ())
+        )
+        trained = [one for one in behind if one in results.records and results.records[one]["kind"] in SETS]
+        tested = {results.records[one]["deps"]["data"] for one in row.evaluations.values() if one in results.records}
+        for digest in sorted(tested & results.folders.keys()):
+            keys = _keys(results.folders[digest])
+            share = len(keys & {key for one in trained for key in _keys(results.folders[one])}) / max(1, len(keys))
+            if share > MOST_LEAKED:
+                yield f"{100 * share:.0f} % of the structures that {arm} is tested on are in its training sets"
+
+
+@functools.lru_cache(maxsize=16)
+def _keys(folder: Path) -> frozenset[str]:
+    """Structural keys of a problem set, whose content never changes; none where its rows are not on this machine."""
+    there = any((folder / name).exists() for name in ("keys.parquet", "problems.parquet"))
+    return frozenset(frame.problem_keys(folder)["key"]) if there else frozenset()
+
+
+def _lucky(results: Results, claim: Claim) -> Iterator[str]:
+    """Reads the score of each base on the band of the test."""
+    start, test = _arms(claim)[-1], claim.test
+    found = value(results, start, test.band, test.metric)
+    if lacks_bases(found):
+        yield f"{start} has {plural(found.bases, 'base')}: whether others do the same is not known"
+        return
+    for seed, number in zip(found.seeds, found.per_seed, strict=True):
+        others = [other for at, other in zip(found.seeds, found.per_seed, strict=True) if at != seed]
+        away = min(abs(number - other) for other in others)
+        if away > max(FAR * (max(others) - min(others)), LEAST_FAR):
+            near, far = (measure_of(test.metric).shown(one) for one in (fmean(others), number))
+            yield f"base {seed} of {start} scores {far} on {test.band}, the others {near} in the mean"
+
+
+def _broken(results: Results, claim: Claim) -> Iterator[str]:
+    """Reads the scores of an arm and of the one that it starts from, on every band."""
+    pairs = dict(reversed(tables.difference_pairs(results)))  # the start of an arm comes before its control
+    for arm in [arm for arm in _arms(claim) if arm in pairs]:
+        start = pairs[arm]
+        for band in frame.bands(results):
+            before = value(results, start, band, "strict_pass@1")
+            kept = weighted(results, {arm: 1.0, start: -BROKEN}, band, "strict_pass@1")
+            if before.low >= MASTERED and kept.high < 0:
+                after = value(results, arm, band, "strict_pass@1").value
+                ends = f"{100 * before.value:.0f} → {100 * after:.0f} %"
+                yield f"{arm} lost more than half of what {start} scores on {band}: {ends}"
+
+
+def _hacked(results: Results, claim: Claim) -> Iterator[str]:
+    """Reads reward and verdicts of the completions of RL, first and last steps."""
+    for arm in _arms(claim):
+        rises = [rise for row in _rows(results, arm) for rise in _rises(results, row)]
+        if len(rises) < 2:
+            continue
+        reward, right = np.array(rises).T
+        paid, kept = (crossed_spread(one[:, None]).t_interval((-math.inf, math.inf)) for one in (reward, right - reward / 2))
+        if paid[0] > 0 and reward.mean() > LEAST_RISE and kept[1] < 0:
+            ends = f"its reward rises by {reward.mean():.2f}, the share of right answers by {right.mean():+.2f}"
+            yield f"RL of {arm} is paid for something else: {ends}"
+
+
+def _rises(results: Results, row: ReportArm) -> Iterator[tuple[float, float]]:
+    """(Rise of the reward, rise of the share that the verdict calls right) of each RL stage of a path."""
+    for stage in row.path:
+        lines = metrics.read(results.folders[stage.digest]) if stage.digest in results.folders else []
+        lines = [line for line in lines if "reward" in line and "answer" in line]
+        if stage.kind == "rl" and len(lines) > 1:
+            size = min(WINDOW, len(lines) // 2)
+            first, last = (
+                [fmean(line[key] for line in part) for key in ("reward", "answer", "strict")]
+                for part in (lines[:size], lines[-size:])
+            )
+            reward, *right = (after - before for before, after in zip(first, last, strict=True))
+            yield reward, max(right)
+
+
+def _length(results: Results, claim: Claim) -> Iterator[str]:
+    """Reads the shares of truncated completions on the band, and their lengths."""
+    test = claim.test
+    if test.against is None:
+        return
+    gain = difference(results, test.arm, test.against, test.band, test.metric)
+    cut, length = (
+        [_mean_of(results, arm, test.band, key) for arm in (test.arm, test.against)] for key in ("truncated", "length")
+    )
+    if gain.low > 0 and cut[1] - cut[0] > max(EXPLAINED * gain.value, 0.02):
+        less = f"{100 * cut[1]:.0f} → {100 * cut[0]:.0f} % of completions are cut off on {test.band}"
+        yield f"{less}, at {length[1]:.0f} → {length[0]:.0f} tokens: most of the gain of {test.arm} may be room and not depth"
+
+
+def _mean_of(results: Results, arm: str, band: str, key: str) -> float:
+    """Mean over an arm's evaluations of a number that their records have of a band or an op; NaN where none has."""
+    group, name = ("op", band.removeprefix("op:")) if band.startswith("op:") else ("band", band)
+    digests = [digest for row in _rows(results, arm) for digest in row.evaluations.values() if digest in results.records]
+    found = [results.records[digest]["metrics"].get(group, {}).get(name, {}).get(key) for digest in digests]
+    return fmean(known) if (known := [one for one in found if one is not None]) else math.nan
+
+
+def _compute(results: Results, claim: Claim) -> Iterator[str]:
+    """Reads what training took, of two arms that train in the same kinds of stages."""
+    test = claim.test
+    if test.against is None:
+        return
+    if obstacle := budget.budget_obstacle(results, test):
+        yield obstacle
+        return
+    spent: list[dict[str, float]] = [{}, {}]
+    for one, other in zip(_rows(results, test.arm), _rows(results, test.against), strict=False):
+        paths = [[artifact.split_ref(stage.digest)[0] for stage in row.path] for row in (one, other)]
+        own = [[digest for digest in path if digest not in paths[1 - side]] for side, path in enumerate(paths)]
+        if any(digest not in results.records for digest in (*own[0], *own[1])):
+            return
+        kinds = [[results.records[digest]["kind"] for digest in path] for path in own]
+        if kinds[0] != kinds[1] or not kinds[0]:
+            return
+        for side, path in enumerate(own):
+            planned = costs({digest: results.records[digest] for digest in path})
+            for digest in path:
+                cost = realised(results.records[digest], planned[digest].parameters)
+                unit = "rollouts" if cost.rollouts else "tokens"
+                spent[side][unit] = spent[side].get(unit, 0.0) + (cost.rollouts or cost.tokens)
+    for unit in spent[0]:
+        pair = [side.get(unit, 0.0) for side in spent]
+        if max(pair) and (max(pair) - min(pair)) / max(pair) > UNEQUAL:
+            yield f"{test.arm} trained on {pair[0]:,.0f} {unit} and {test.against} on {pair[1]:,.0f}"
+
+
+def _tuned(results: Results, claim: Claim) -> Iterator[str]:
+    """Reads the arms and the claims: one value of several that is claimed alone was chosen."""
+    test = claim.test
+    if test.against is None:
+        return
+    claimed = {one.test.arm for one in results.spec.claims if (one.test.metric, one.test.band) == (test.metric, test.band)}
+    tries = {}
+    for arm in (test.arm, test.against):
+        group = [other for other in frame.arms(results.spec) if other.partition("[")[0] == arm.partition("[")[0]]
+        tries[arm] = len(group) if "[" in arm and not set(group) <= claimed else 1
+    if len(set(tries.values())) > 1:
+        yield f"unequal tries: {', '.join(f'{arm} is one of {number}' for arm, number in tries.items())}"
+
+
+def _changed(results: Results, claim: Claim) -> Iterator[str]:
+    """Reads the registration."""
+    yield from results.spec.changes_of(claim)
+
+
+def _machines(results: Results, claim: Claim) -> Iterator[str]:
+    """Reads the processor in the telemetry, and whether stages ran in a stack."""
+    test = claim.test
+    if test.against is None:
+        return
+    made: dict[str, dict[str, set[str]]] = {}
+    for arm in _arms(claim):
+        for row in _rows(results, arm):
+            for digest in [*(artifact.split_ref(stage.digest)[0] for stage in row.path), *row.evaluations.values()]:
+                if (record := results.records.get(digest)) and "dtype" in record["spec"]:
+                    cpu = metrics.read_telemetry(results.folders[digest]).get("environment", {}).get("cpu")
+                    how = ", ".join(filter(None, [cpu, artifact.numerics_of(record)]))
+                    made.setdefault(record["kind"], {}).setdefault(arm, set()).add(how)
+    for kind, by in made.items():
+        if len(by) > 1 and by[test.arm] != by[test.against]:
+            each = [f"{arm} on {' and '.join(sorted(how))}" for arm, how in by.items()]
+            yield f"stages of kind {kind}: {'; '.join(each)}"
+
+
+def _ceiling(results: Results, claim: Claim) -> Iterator[str]:
+    """Reads the scores of both arms; a claim that nothing is lost needs no room above."""
+    test = claim.test
+    rises = test.at_least is None or test.at_least >= 0
+    if test.against is not None and rises and measure_of(test.metric).support == SHARE.support:
+        found = [value(results, arm, test.band, test.metric) for arm in _arms(claim)]
+        if all(one.low > HIGH for one in found):
+            yield f"both arms are above {100 * HIGH:.0f} % on {test.band}, so that neither can show more"
+
+
+def _floor(results: Results, claim: Claim) -> Iterator[str]:
+    """Reads the scores of both arms."""
+    test = claim.test
+    if test.against is not None and measure_of(test.metric).support == SHARE.support:
+        found = [value(results, arm, test.band, test.metric) for arm in _arms(claim)]
+        if all(one.high < LOW for one in found):
+            yield f"both arms are below {100 * LOW:.0f} % on {test.band}, so that neither can show less"
+
+
+DETECTORS: dict[str, Callable[[Results, Claim], Iterator[str]]] = {
+    "no steps": _no_steps,
+    "leaked answers": _leaked,
+    "lucky base": _lucky,
+    "broken arm": _broken,
+    "reward hack": _hacked,
+    "length for depth": _length,
+    "unequal compute": _compute,
+    "tuned contender": _tuned,
+    "changed threshold": _changed,
+    "mixed machines": _machines,
+    "ceiling": _ceiling,
+    "floor": _floor,
+}
+"""Name -> what finds it in the records of a claim's arms."""

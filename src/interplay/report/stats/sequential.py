@@ -1,0 +1,190 @@
+"""Verdicts while replicates are added: group-sequential tests on the looks that a study declares.
+
+Alpha is spent over the looks by Lan and DeMets (Biometrika 70, 1983), with the function that is like O'Brien and Fleming's, both
+directions together. Futility is an inner wedge (Pampallona and Tsiatis, Journal of Statistical Planning and Inference 42, 1994)
+that spends beta likewise, and does not bind: the boundaries of alpha do not count on it. Probabilities come from the recursion
+of Armitage, McPherson and Rowe (JRSS A 132, 1969) with Gauss-Legendre nodes.
+
+They are of normal deviates; a boundary is applied to a t statistic by its nominal level (Pocock, Biometrika 64, 1977), so that a
+look with few replicates needs a far larger t. A verdict takes the repeated confidence interval, the one at that level (Jennison
+and Turnbull, JRSS B 51, 1989). Information is counted in replicates; where prompts are shared, looks agree more than that, which
+errs on the safe side."""
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import NamedTuple
+
+import numpy as np
+from scipy import optimize, special, stats
+
+from interplay.report import claim_spec
+from interplay.report.claim_spec import Claim
+from interplay.report.spec import Stopping
+from interplay.report.stats import contrast, frame
+from interplay.report.stats.contrast import JudgedClaim
+from interplay.report.stats.intervals import LEVEL, Bound, Look, Spread
+
+NODES = 48
+"""Per interval of a look's deviates on which a study goes on."""
+FAR = 12.0
+"""A deviate that stands for infinity."""
+Part = tuple[float, float]
+"""An interval of deviates."""
+Bounds = tuple[Bound, ...]
+
+
+class Walk(NamedTuple):
+    """Where the process S = z sqrt(t) may be after the looks so far, given that none stopped it: masses at places (n,)."""
+
+    time: float
+    places: np.ndarray
+    masses: np.ndarray
+
+    def chance(self, time: float, drift: float, low: float, high: float) -> float:
+        """That it goes on to `time` with a deviate between low and high there."""
+        if high <= low:
+            return 0.0
+        step, mean = np.sqrt(time - self.time), self.places + drift * (time - self.time)
+        ends = [special.ndtr((end * np.sqrt(time) - mean) / step) for end in (low, high)]
+        return float(self.masses @ (ends[1] - ends[0]))
+
+    def to(self, time: float, drift: float, parts: list[Part]) -> "Walk":
+        """The same after a look that goes on where the deviate is in one of the parts."""
+        step, mean = np.sqrt(time - self.time), self.places + drift * (time - self.time)
+        nodes, weights = _nodes()
+        halves = [(high - low) / 2 for low, high in parts]
+        deviates = np.concatenate([half * nodes + low + half for half, (low, _) in zip(halves, parts, strict=True)])
+        places = deviates * np.sqrt(time)
+        density = np.exp(-(((places - mean[:, None]) / step) ** 2) / 2) * np.sqrt(time / (2 * np.pi)) / step
+        return Walk(time, places, np.concatenate([half * weights for half in halves]) * (self.masses @ density))
+
+
+@cache
+def _nodes() -> tuple[np.ndarray, np.ndarray]:
+    return np.polynomial.legendre.leggauss(NODES)
+
+
+START = Walk(0.0, np.zeros(1), np.ones(1))
+
+
+def spent(rate: float, time: float, sides: int) -> float:
+    """What of an error rate is spent at a share of the information, on so many sides."""
+    return float(2 * sides * stats.norm.sf(stats.norm.isf(rate / (2 * sides)) / np.sqrt(time)))
+
+
+@cache
+def boundaries(looks: tuple[int, ...], alpha: float, beta: float | None) -> Bounds:
+    """Of each look, in order."""
+    times = [look / looks[-1] for look in looks]
+    walk, outer, gone = START, list[float](), 0.0
+    for time in times:
+        whole, due = walk.chance(time, 0.0, -FAR, FAR), spent(alpha, time, 2) - gone
+        outer.append(_root(lambda end: whole - walk.chance(time, 0.0, -end, end) - due, 0.0, FAR))  # noqa: B023
+        walk, gone = walk.to(time, 0.0, [(-outer[-1], outer[-1])]), spent(alpha, time, 2)
+    inner = [0.0] * len(looks)
+    if beta is not None:
+        drift = _root(lambda shift: _wedge(times, outer, beta, shift)[1], 0.1, 20.0)
+        inner = _wedge(times, outer, beta, drift)[0]
+    return tuple(Bound(*one) for one in zip(times, outer, inner, strict=True))
+
+
+def _wedge(times: list[float], outer: list[float], beta: float, drift: float) -> tuple[list[float], float]:
+    """The inner boundaries that spend beta under a drift, and what is spent too much at the last look, where both meet."""
+    walk, inner, gone = START, list[float](), 0.0
+    for time, end in zip(times[:-1], outer[:-1], strict=True):
+        due = spent(beta, time, 1) - gone
+        most = walk.chance(time, drift, -end, end)
+        inner.append(end if most <= due else _root(lambda at: walk.chance(time, drift, -at, at) - due, 0.0, end))  # noqa: B023
+        gone += min(most, due)
+        walk = walk.to(time, drift, [(-end, -inner[-1]), (inner[-1], end)])
+    return [*inner, outer[-1]], walk.chance(times[-1], drift, -outer[-1], outer[-1]) - (beta - gone)
+
+
+def _root(of: Callable[[float], float], low: float, high: float, accuracy: float = 1e-10) -> float:
+    return float(optimize.brentq(of, low, high, xtol=accuracy))
+
+
+def after_stopping(spread: Spread, threshold: float, number: int, bounds: Bounds) -> Part:
+    """The 95 % interval of a mean when a test stopped at a look (`number`, from 1): all outcomes, of any look, are ordered by
+    their estimates (Emerson and Fleming, Biometrika 77, 1990). The deviate of the outcome itself is that of its t statistic."""
+    error, free = spread.half / stats.t.ppf(1 - LEVEL / 2, spread.freedom), spread.freedom
+    errors = [error * np.sqrt(bounds[number - 1].time / bound.time) for bound in bounds]
+
+    def above(true: float) -> float:
+        """Chance of an estimate as large as this one, or larger, where the mean is `true`."""
+        deviate = float(np.clip(stats.norm.ppf(stats.t.cdf((spread.mean - true) / error, free)), -FAR, FAR))
+        reached, drift, walk, total = true + error * deviate - threshold, (true - threshold) / errors[-1], START, 0.0
+        for bound, of in zip(bounds, errors, strict=True):
+            end, inner, at = bound.efficacy, bound.futility, reached / of
+            last = bound is bounds[-1]
+            stops = [(-np.inf, np.inf)] if last else [(-np.inf, -end), (-inner, inner), (end, np.inf)]
+            total += sum(walk.chance(bound.time, drift, max(low, at), high) for low, high in stops)
+            walk = walk if last else walk.to(bound.time, drift, [(-end, -inner), (inner, end)])
+        return total
+
+    wide = 40 * error
+    low = _root(lambda true: above(true) - LEVEL / 2, spread.mean - wide, spread.mean, 1e-4 * error)
+    return low, _root(lambda true: above(true) - 1 + LEVEL / 2, spread.mean, spread.mean + wide, 1e-4 * error)
+
+
+# -- claims ------------------------------------------------------------------------------------------------------------------
+
+
+def judge(results: frame.Results, claim: Claim) -> JudgedClaim:
+    """The verdict on a claim, at the looks of the study where it declares some, and what of it was changed after it was
+    registered."""
+    stopping = results.spec.stopping
+    judged = contrast.judge_claim(results, claim) if stopping is None else _at_looks(results, claim, stopping)
+    return judged._replace(changed=results.spec.changes_of(claim))
+
+
+def _at_looks(results: frame.Results, claim: Claim, stopping: Stopping) -> JudgedClaim:
+    """The verdict of the first look at which the claim stopped, else of the last one that is complete. A look takes the first
+    replicates of the study, however many more there are."""
+    bounds = boundaries(tuple(stopping.looks), stopping.alpha, stopping.beta)
+    seeds = list(dict.fromkeys(row.seed for row in results.spec.arms))
+    reached = [count for count in stopping.looks if count <= len(seeds)]
+    found: JudgedClaim | None = None
+    for number, count in enumerate(reached, 1):
+        made = contrast.judge_claim(frame.of_seeds(results, seeds[:count]), claim, bounds[number - 1].level)
+        if made.verdict == claim_spec.NOT_JUDGED:
+            found = found or made
+            break
+        found = at_look(made, number, bounds, stopping.looks)
+        if found.look and found.look.stopped:
+            break
+    if found is None:
+        why = f"the first look is at {stopping.looks[0]} replicates, and {len(seeds)} are planned here"
+        return JudgedClaim(claim, claim_spec.NOT_JUDGED, why, contrast.Estimate(missing=(why,)))
+    return found
+
+
+def at_look(made: JudgedClaim, number: int, bounds: Bounds, looks: Sequence[int]) -> JudgedClaim:
+    """The verdict with its look: whether the claim stops there, and why."""
+    bound, spread, claim = bounds[number - 1], made.estimate.spread, made.claim
+    last = number == len(bounds)
+    said = f"look {number} of {len(bounds)}, at {looks[number - 1]} replicates, with a boundary of {bound.efficacy:.2f}"
+    if made.verdict == claim_spec.NOT_TESTED or spread is None:
+        return made._replace(look=Look(number, len(bounds), looks[number - 1], bound, last, (np.nan, np.nan)))
+    threshold = deciding(claim, spread.mean)
+    deviate = float(stats.norm.isf(spread._replace(mean=spread.mean - threshold).p_value() / 2))
+    decided, futile = made.verdict != claim_spec.NO_INFORMATION, deviate < bound.futility
+    ends = (np.nan, np.nan)
+    if (decided or futile or last) and spread.error > 0 and spread.replicates > 1:
+        ends = after_stopping(spread, threshold, number, bounds)
+    why = "; stopped" if decided else "; given up: a verdict is too unlikely" if futile and not last else ""
+    reason = f"{made.reason}; {said}, the deviate is {deviate:.2f}{why}"
+    look = Look(number, len(bounds), looks[number - 1], bound, decided or futile or last, ends)
+    return made._replace(reason=reason, look=look)
+
+
+def deciding(claim: Claim, value: float) -> float:
+    """The threshold that an interval around the value has to leave out for a verdict: of those that give one the farthest, since
+    its interval may be the widest."""
+    gives = [at for at in claim.thresholds if claim.word(*_just_short(value, at)) != claim_spec.NO_INFORMATION]
+    return max(gives or claim.thresholds, key=lambda at: abs(value - at) if gives else -abs(value - at))
+
+
+def _just_short(value: float, at: float) -> Part:
+    reach = abs(value - at) * (1 - 1e-9)
+    return value - reach, value + reach
