@@ -70,7 +70,12 @@ LOSSES = [
         "return batch.mask() & batch.truncated[:, None] if",
         "rl_update",
     ),
-    fault("sequence_ratio", "return sequence_mean(difference, seen.mask)", "return difference", "rl_loss"),
+    fault(
+        "sequence_ratio",
+        "return seen.by.wide(sequence_mean(difference, seen.mask, seen.by), difference.shape[1])",
+        "return difference",
+        "rl_loss",
+    ),
 ]
 
 STEPS = [

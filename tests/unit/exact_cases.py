@@ -19,14 +19,16 @@ from typing import Any
 import world
 from test_prefer import pair_set
 
+from interplay.core import execution
 from interplay.core.execution import Run
 from interplay.data import corpus
 from interplay.data.spec import CorpusSpec
 from interplay.evaluate.spec import EvaluateSpec
-from interplay.model.spec import Optimizer, Shape, TuneOptimizer
+from interplay.kinds.table import KINDS as KINDS_OF
+from interplay.model.spec import Optimizer, Shape, TuneOptimizer, TuneSchedule
 from interplay.rl.loss_spec import ClippedLoss
 from interplay.rl.request_spec import FixedAllocation
-from interplay.rl.reward_spec import OwnReward
+from interplay.rl.reward_spec import OwnReward, StepsReward
 from interplay.rl.spec import Method, RLSpec
 from interplay.run import workers
 from interplay.study.plan import Stage
@@ -35,12 +37,135 @@ from interplay.train.spec import PreferSpec, PretrainSpec, SftSpec
 SHAPE = Shape(
     hidden_size=64, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, head_dim=16, intermediate_size=96
 )
-KINDS = ("pretrain", "sft", "prefer", "rl", "evaluate")
+STAGES = ("pretrain", "sft", "prefer", "rl", "evaluate")
+PAIRED = ("ipo", "robust", "sppo_hard", "nca_pair", "apo_zero", "apo_down", "kto", "simpo", "cpo", "orpo", "hinge")
+"""Losses of pairs behind DPO, a case each."""
+GROUPS = {"allocation": {"name": "fixed", "num_generations": 4}}
+METHODS: dict[str, dict[str, Any]] = {
+    "sapo": {
+        "loss": {"name": "sapo", "entropy_coef": 0.01, "beta": 0.1},
+        "advantage": {"name": "whitened"},
+        "sampler": {"name": "edge_of_competence", "explore": 0.5},
+        "shaping": [
+            *({"name": "overlong", "cache": 8}, {"name": "repetition"}, {"name": "hapo_length"}, {"name": "kimi_length"}),
+            *({"name": "gcpo", "marker": ",", "length": 0.1}, {"name": "units", "marker": ","}, {"name": "entropy_rank"}),
+        ],
+    },
+    "cov": {
+        "loss": {"name": "clip_cov", "clip_cov_ratio": 0.05, "clip_cov_lb": -1.0},
+        "advantage": {"name": "copo"},
+        "sampler": {"name": "single_stream"},
+        "edits": [{"name": "top_entropy", "top_entropy_quantile": 0.5}, {"name": "token_budget", "tokens": 300}],
+    },
+    "entropy": {
+        "loss": {"name": "kl_cov", "kl_cov_ratio": 0.1},
+        "advantage": {"name": "gtpo_entropy", "entropy_range": [0.0, 9.0]},
+        "edits": [{"name": "gtpo_conflict", "entropy_limit": 3.8}],
+        "sampler": {"name": "retain_hardest"},
+    },
+    "disco": {
+        "loss": {"name": "disco", "delta": 0.0},
+        "advantage": {"name": "xrpo"},
+        "continuation": {"name": "guide", "mode": "append", "guided": 4},
+        "edits": [{"name": "uncertain_tokens"}],
+    },
+    "gspo": {
+        "loss": {"name": "clipped", "importance_sampling_level": "sequence", "vllm_importance_sampling_clip_max": 2.0},
+        "advantage": {"name": "pass_k", "k": 2},
+        "continuation": {"name": "reflection", "threshold": 1.0},
+        "edits": [{"name": "replay"}, {"name": "dynamic_sampling"}],
+    },
+    "spans": {"advantage": {"name": "spans", "credit": "following"}, "sampler": {"name": "phases", "bounds": [12, 16]}},
+    "tree": {
+        "advantage": {"name": "leave_one_out", "normalize_advantages": True},
+        "continuation": {"name": "tree", "branches": [2, 2], "segment": 8},
+    },
+    "windows": {
+        "allocation": {"name": "fixed", "num_generations": 1},
+        "advantage": {"name": "gae"},
+        "critic": {"name": "value_head"},
+        "continuation": {"name": "windows", "window": 8},
+    },
+    "critique": {
+        "continuation": {"name": "critique"},
+        "edits": [{"name": "demonstrations"}, {"name": "information_mask", "begin": ",", "end": "?"}],
+        "sampler": {"name": "hard_first"},
+    },
+    "prefix": {"prompting": {"name": "prefix"}},
+    "dppo": {
+        "loss": {"name": "dppo", "divergence": "kl", "epsilon": 0.0, "off_policy_mask_threshold": 0.1},
+        "advantage": {"name": "gdpo", "rewards": {"overlong": 0.5, "units": 1.0}},
+        "shaping": [{"name": "overlong", "cache": 8}, {"name": "units", "marker": ","}],
+    },
+    "dro": {"loss": {"name": "dro"}, "advantage": {"name": "remax"}},
+    "passk": {
+        "loss": {"name": "clipped", "importance_sampling_level": "product", "loss_type": "grpo"},
+        "advantage": {"name": "grpo_passk"},
+    },
+    "terms": {
+        "shaping": [{"name": "kl", "kl_estimator": "k3", "target_kl": 0.1, "horizon": 100}],
+        "advantage": {"name": "whitened", "baseline": "none", "gamma": 0.9},
+        "loss": {"name": "clipped", "importance_sampling_level": "sequence_token", "loss_agg_mode": "seq-mean-token-sum"}
+        | {"beta": 0.1, "kl_estimator": "k1+", "use_bias_correction_kl": True, "entropy_coef": 0.01},
+    },
+    "ppo": {
+        "loss": {"name": "clipped", "num_iterations": 2},
+        "advantage": {"name": "gae"},
+        "critic": {"name": "value_head", "num_iterations": 2},
+    },
+    "segments": {
+        "loss": {"name": "direct_advantage"},
+        "advantage": {"name": "segments", "samples": 4},
+    },
+    "vespo": {
+        "loss": {"name": "vespo"},
+        "advantage": {"name": "length_baseline"},
+        "edits": [{"name": "d3s", "samples": [0.5, 1.0], "tokens": [0.5, 0.9]}],
+        "sampler": {"name": "ada_rft"},
+    },
+    "geo_mean": {
+        "loss": {"name": "geo_mean"},
+        "advantage": {"name": "a_grae", "alpha": 0.5},
+        "sampler": {"name": "easy_to_hard", "by": "pass_rate"},
+        "prompting": {"name": "icpo", "steered": 2, "floor": 0.0},
+    },
+    "hapo": {
+        "loss": {"name": "hapo_token"},
+        "advantage": {"name": "tracked"},
+        "sampler": {"name": "pcl", "value": {"name": "beta"}},
+        "prompting": {"name": "annealed_shots", "schedule": [1, 0]},
+    },
+    "turns": {
+        "loss": {"name": "clipped", "beta": 0.05, "first_turn_beta": 0.2},
+        "advantage": {"name": "turn_returns", "gamma": 0.9},
+        "episode": {"name": "retry", "max_turns": 2, "feedback": ","},
+        "shaping": [{"name": "attempts"}, {"name": "improvement"}],
+    },
+    "gain": {
+        "loss": {"name": "gpg"},
+        "advantage": {"name": "igpo", "space": "prob"},
+        "episode": {"name": "retry", "max_turns": 2, "feedback": ",", "always": True},
+    },
+    "lite": {
+        "loss": {"name": "clipped"},
+        "advantage": {"name": "group", "scale_rewards": "batch", "accurate_gradient": True},
+        "continuation": {"name": "shown_attempt", "references": 2, "feedback": ","},
+        "shaping": [{"name": "gap"}],
+    },
+}
+"""Members of RL's seams that sums and functions enter, several to a case."""
+KINDS = (*STAGES, *(f"prefer.{name}" for name in PAIRED), *(f"rl.{name}" for name in METHODS), "evaluate.nll")
 LEVELS = {"native": "", "avx2": "x86-64-v3", "baseline": "x86-64"}
 REWARDS = """
 def commas(problems, completions, verdicts):
     return [c.count(",") / max(len(c), 1) for c in completions]
+
+
+def held(problems, completions, verdicts):
+    return [float("," in c) for c in completions]
 """
+HELD = ("gspo", "tree")
+"""Cases that are paid 1 or 0, and with steps by the reward of that name."""
 DIFFERENCE = "sampling/sampling_logp_difference/max"
 
 
@@ -75,18 +200,26 @@ def spec_of(kind: str, numerics: str, steps: int) -> Any:
         return PretrainSpec(model=SHAPE, tokens=900 * steps, batch_tokens=1024, **both)
     if kind == "sft":
         return SftSpec(tokens=900 * steps, batch_tokens=1024, optimizer=Optimizer(name="adamw"), **both)
+    kind, _, name = kind.partition(".")
     if kind == "prefer":
-        return PreferSpec(mix=[1.0], steps=steps, pairs_per_step=8, max_length=128, optimizer=tune, **both)
+        more = {"loss_type": name} if name else {}
+        return PreferSpec(mix=[1.0], steps=steps, pairs_per_step=8, max_length=128, optimizer=tune, **(both | more))
     if kind == "evaluate":
-        return EvaluateSpec(num_samples=8, max_completion_length=24, **both)
+        scored = bool(name)
+        return EvaluateSpec(num_samples=8, max_completion_length=24, nll=scored, entropy=scored, **both)
     method = Method(
         paper="test",
         allocation=FixedAllocation(num_generations=4),
         loss=ClippedLoss(beta=0.1, num_iterations=2),
     )
+    if name:
+        method = Method.model_validate({"paper": "test", **GROUPS, **METHODS[name]})
+    paid = "held" if name in HELD else "commas"
+    schedule = TuneSchedule(name="cosine" if name else "constant")
     return RLSpec(
         method=method,
-        reward=OwnReward(function="mine.py:commas", source=REWARDS),
+        schedule=schedule,
+        reward=StepsReward() if name == "spans" else OwnReward(function=f"mine.py:{paid}", source=REWARDS),
         mix=[1.0],
         steps=steps,
         prompts_per_step=8,
@@ -99,6 +232,7 @@ def spec_of(kind: str, numerics: str, steps: int) -> Any:
 
 def inputs_of(kind: str, folder: Path) -> dict[str, Path]:
     model, problems = folder / "pretrain" / ("a" * 12), folder / "problems"
+    kind = kind.partition(".")[0]
     if kind in ("pretrain", "sft"):
         first = {"tokenizer": model} if kind == "pretrain" else {"init": model}
         return {"corpus": folder / "corpus", "validation": problems / ("c" * 12), **first}
@@ -114,11 +248,16 @@ def made(folder: Path, kind: str, numerics: str, steps: int, **run: Any) -> dict
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir(parents=True)
     inputs = inputs_of(kind, folder)
-    if how.processes > 1:
+    if how.stack > 1 and KINDS_OF[kind.partition(".")[0]].stacked:
+        others = spec.model_copy(update={"seed": spec.seed + 1}), inputs, out / "other"
+        replicas = [execution.Replica(*others), execution.Replica(spec, inputs, out)]
+        for number, outcome in workers.call_stacked(kind.partition(".")[0], replicas, how):
+            assert isinstance(outcome, dict), (number, outcome)
+    elif how.processes > 1:
         (out / "stage.json").write_text("{}")
-        workers.run_workers(Stage.make(kind, spec, {}, how, kind).as_json(), inputs, out, how)
+        workers.run_workers(Stage.make(kind.partition(".")[0], spec, {}, how, kind).as_json(), inputs, out, how)
     else:
-        workers.load_function(kind)(spec, inputs, out, how)
+        workers.load_function(kind.partition(".")[0])(spec, inputs, out, how)
     return left(out)
 
 
@@ -134,8 +273,8 @@ def left(out: Path) -> dict[str, Any]:
         else []
     )
     differences = [line[DIFFERENCE] for line in lines if DIFFERENCE in line]
-    losses = [line["loss"] for line in lines if "loss" in line]
-    return found | ({"difference": max(differences)} if differences else {}) | ({"losses": losses} if losses else {})
+    logged = {"metrics": hashlib.sha256(json.dumps(lines).encode()).hexdigest()[:12]} if lines else {}
+    return found | ({"difference": max(differences)} if differences else {}) | logged
 
 
 def in_child(folder: Path, numerics: str, steps: int, kinds: tuple[str, ...], name: str, **run: Any) -> dict[str, Any]:
@@ -155,11 +294,14 @@ def table(folder: Path, numerics: str, steps: int) -> None:
         "processes": [1, 2],
         "micro_batch_tokens": [256, 8192],
         "engine_batch": [8, 256],
+        "stack": [1, 2],
     }
     of_kind: dict[str, list[tuple[dict[str, Any], dict[str, Any]]]] = {kind: [] for kind in KINDS}
     for name, *values in itertools.product(*axes.values()):
         run = dict(zip(list(axes)[1:], values, strict=True))
-        kinds = KINDS if run["engine_batch"] == 256 else ("rl", "evaluate")
+        kinds = KINDS if run["engine_batch"] == 256 else tuple(kind for kind in KINDS if kind[:2] in ("rl", "ev"))
+        if run["stack"] > 1 and run["processes"] > 1:
+            continue  # a stack is one process
         for kind, found in in_child(folder, numerics, steps, kinds, name, **run).items():
             of_kind[kind].append(({"processor": name, **run}, found))
             print(kind, name, *values, json.dumps(found)[:300], flush=True)

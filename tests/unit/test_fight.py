@@ -1,6 +1,7 @@
 """Fights: one outcome, one variance for all arms, Dunnett's adjustment, a positive control, and ties that are shown."""
 
 import re
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -13,9 +14,10 @@ from test_lineup import fight
 from interplay.api import frames
 from interplay.core.model import UserError
 from interplay.report.spec import Contender, Lineup, Try
-from interplay.report.stats import contrast, frame, intervals, provenance
+from interplay.report.stats import contrast, frame, intervals, power, provenance
 from interplay.report.stats.frame import Results
 from interplay.report.write import answers, latex, page, text
+from interplay.study import expand
 
 __all__ = ["configs"]
 
@@ -196,3 +198,29 @@ def test_a_fight_is_planned_without_a_noise_floor(configs: Path) -> None:
 def test_an_unfair_fight_is_refused_with_its_remedy(asked: str, columns: str, said: str, configs: Path) -> None:
     with pytest.raises(UserError, match=re.escape(said)):
         fight(configs, asked, *CHOSEN, columns=columns)
+
+
+def test_a_plan_says_the_power_of_a_fight_with_the_pilots_deviations(tmp_path: Path) -> None:
+    """Twelve bases find 10 points with power 0.8 and more, by the pilot of scale coffee; three do not, and the plan says what they
+    need."""
+    folder = tmp_path / "configs"
+    shutil.copytree(Path(__file__).parents[2] / "configs", folder, ignore=shutil.ignore_patterns("plans", "schema"))
+    written = (folder / "study/coffee_losses.yaml").read_text()
+    fought = (
+        "{against: grpo, among: [ppo, direct_advantage, four], correction: dunnett, margin: 0.03, requires: [{improves: {arm: "
+    )
+    fought += "grpo, against: base, by: 0.1}}]}"
+    written = written.replace("{against: grpo, among: [ppo, direct_advantage, four], noise: third}", fought)
+    written = written.replace(
+        "seeds: {vary: [base, rl]}", "seeds: {values: [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11], vary: [base, rl]}"
+    )
+    said = {}
+    for name, text_of in (("twelve", written), ("three", written.replace("[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]", "[0, 1, 2]"))):
+        (folder / f"study/{name}.yaml").write_text(text_of)
+        found = power.planned_power(expand.plan_study(folder, name, "coffee"), lambda digest: 60.0)
+        said[name] = next(
+            one for one in found if one.claim.says.startswith("fight losses: a contender that differs from grpo by 10 points")
+        )
+    assert (said["twelve"].power or 0) > 0.8
+    assert (said["three"].power or 1) < 0.8
+    assert "needs" in said["three"].said

@@ -294,10 +294,10 @@ def test_padding_and_the_order_of_rows_do_not_matter(name: str) -> None:
     spec, e = TypeAdapter(Loss).validate_python({"name": name}), example()
     whole = whole_of(e)
     wide = Example(**{key: torch.nn.functional.pad(value, (0, 3)) for key, value in vars(e).items()})
-    padded = FullBatch(*(torch.nn.functional.pad(v, (0, 3)) if v.dim() == 2 else v for v in whole))
+    padded = FullBatch(*(torch.nn.functional.pad(v, (0, 3)) if v.dim() == 2 else v for v in whole[:-1]))
     torch.testing.assert_close(loss_of(spec, e), loss_of(spec, wide, whole=padded))
     turned = Example(**{key: value.flip(0) for key, value in vars(e).items()})
-    torch.testing.assert_close(loss_of(spec, e), loss_of(spec, turned, whole=FullBatch(*(v.flip(0) for v in whole))))
+    torch.testing.assert_close(loss_of(spec, e), loss_of(spec, turned, whole=FullBatch(*(v.flip(0) for v in whole[:-1]))))
 
 
 @pytest.mark.parametrize("name", [name for name in MEMBERS if name != "custom"])

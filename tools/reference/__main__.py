@@ -1,7 +1,8 @@
 """`python -m tools.reference` writes the generated files: docs/reference/index.md, docs/methods.md, docs/papers.md,
-docs/guide/tasks.md, dvc.yaml and the glossary of pages, which are committed, and configs/schema/ for editors (`make setup` makes
-it, `make docs` all). With names it writes those alone. The pages behind the indexes are part of the site (`make site`).
-`python -m tools.reference find WORDS` prints what they say of a member, a key or a method."""
+docs/guide/tasks.md, the members in docs/numerics.md, dvc.yaml and the glossary of pages, which are committed, and
+configs/schema/ for editors (`make setup` makes it, `make docs` all). With names it writes those alone. The pages behind the
+indexes are part of the site (`make site`). `python -m tools.reference find WORDS` prints what they say of a member, a key or a
+method."""
 
 import shutil
 import sys
@@ -15,6 +16,7 @@ Texts = Mapping[Path, str]
 PARTS: dict[str, Callable[[Path], Texts]] = {
     "reference": lambda root: {root / "docs" / "reference" / "index.md": pages.index(root, linked=False)},
     "methods": lambda root: {root / "docs" / "methods.md": methods.table(root)},
+    "numerics": methods.exact_page,
     "glossary": lists.glossary,
     "papers": lambda root: {root / "docs" / "papers.md": papers.page(root)},
     "tasks": tasks.files,

@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from interplay.core.model import plural
-from interplay.rl.spec import Method
+from interplay.core.model import Model, plural
+from interplay.rl.sampler_spec import PclSampler
+from interplay.rl.spec import SEAMS, Method
 from interplay.study.choices import names
 from tools.reference import cards, lists, pages, papers
 from tools.reference.cards import Evidence
@@ -127,3 +128,27 @@ def _comparisons(found: Evidence, name: str, users: list[str]) -> Iterator[str]:
                     if row.partition("[")[0] == name:
                         where = " ".join([study, scale, title, *place, metric.replace("_", " ")])
                         yield f"- {where}: **{entry['verdict']}**, {of_contrast(metric, entry)}"
+
+
+# What numerics: exact covers, a section of docs/numerics.md.
+
+
+MEMBERS_TITLE = "## Members of RL"
+
+
+def exact_page(root: Path) -> Mapping[Path, str]:
+    """docs/numerics.md, whose section on members is made of their specs."""
+    path = root / "docs" / "numerics.md"
+    before, _, rest = path.read_text(encoding="utf-8").partition(f"{MEMBERS_TITLE}\n")
+    rows = ["| seam | covered | refused, and why |", "| --- | --- | --- |"]
+    for seam, classes in SEAMS.items():
+        known = {one: one().inexact() if one is PclSampler else one.INEXACT for one in classes}
+        covered = ", ".join(f"`{_name_of(one)}`" for one, why in known.items() if not why)
+        refused = "; ".join(f"`{_name_of(one)}`: {why}" for one, why in known.items() if why)
+        rows.append(f"| {seam.removeprefix('method.')} | {covered} | {refused} |")
+    _, found, behind = rest.partition("\n## ")
+    return {path: "\n".join([before + MEMBERS_TITLE, "", *rows, ""]) + found + behind}
+
+
+def _name_of(member: type[Model]) -> str:
+    return str(member.model_fields["name"].default)

@@ -24,6 +24,7 @@ class Extension(Model):
     """A member of the user's own: `name: "file.py:Name"`, in a file in the study's folder, or `name: "distribution:name"`, an
     entry point of Python. Further keys are options of the function or class."""
 
+    INEXACT: ClassVar[str] = "code of your own"
     UNION: ClassVar[str] = "transform"
     """Row of `kinds.extensions.EXTENSIONS`, and end of the group of entry points."""
     name: Literal["custom"] = "custom"

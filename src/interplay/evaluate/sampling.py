@@ -23,6 +23,7 @@ from interplay.core.model import UserError, nearest_name
 from interplay.data import sets, tokenizer as text
 from interplay.evaluate import scores
 from interplay.evaluate.spec import ENTROPY, EvaluateSpec, SelectSpec
+from interplay.kernels import exact
 from interplay.model import device, heads
 from interplay.optim import distributed
 from interplay.rollout import engine, episodes, stack as stacks
@@ -175,8 +176,12 @@ def completion_rows(
     if spec.unit_caps:
         table = scores.judge_caps(table, rows, completions, spec)
     if spec.entropy:
-        table = table.append_column(NATS, pa.array((-rollouts.logprobs.double().sum(1)).tolist(), pa.float32()))
+        table = table.append_column(NATS, pa.array((-_nats(spec, rollouts)).tolist(), pa.float32()))
     return table
+
+
+def _nats(spec: EvaluateSpec, rollouts: Rollouts) -> torch.Tensor:
+    return exact.functions(spec.numerics).summed(rollouts.logprobs.double(), 1)
 
 
 def episode_rows(spec: EvaluateSpec, pool: sets.Pool, ids: list[int], played: episodes.Played) -> pa.Table:

@@ -192,6 +192,8 @@ def nll_of_set(spec: EvaluateSpec, model: Path, data: Path, how: execution.Run) 
     its prompt, in nats. The end of sequence counts as a token of a finished solution, as in training. NaN for a problem whose
     solution has no token. Equal in every process of the stage. Raises PermanentError where a pass does not fit into memory."""
     decoder = heads.load_model(model, device.pick_device(how))
+    if spec.numerics == "exact" and not isinstance(decoder, heads.Composed):
+        device.exact_decoder(decoder, how)
     encoded = corpus.encode_problems(data, model)
     if len(encoded.lengths) != sets.read_table(data, ["index"]).num_rows:
         raise UserError(
@@ -241,12 +243,15 @@ def _mean_nll(decoder: Decoder | heads.Composed, problems: corpus.Encoded, dtype
     parts = [decoder.base, decoder.assistant] if isinstance(decoder, heads.Composed) else [decoder]
     at = parts[0].head().device
     positions = torch.arange(width, device=at)[None]
-    hidden = [part.hidden(torch.from_numpy(ids).to(at), positions, dtype=dtype)[row, column - 1] for part in parts]
-    logits = [part.logits(states) for part, states in zip(parts, hidden, strict=True)]
     targets = torch.from_numpy(ids[row, column]).to(at)
-    combined = decoder.logits(*logits) if isinstance(decoder, heads.Composed) else logits[0]
-    losses = F.cross_entropy(combined, targets, reduction="none").double().cpu().numpy()
-    sums, tokens = np.bincount(row, losses, count), np.bincount(row, minlength=count)
+    hidden = [part.hidden(torch.from_numpy(ids).to(at), positions, dtype=dtype)[row, column - 1] for part in parts]
+    if isinstance(decoder, Decoder) and decoder.sums:
+        losses = -decoder.token_logps(hidden[0], targets, dtype)
+    else:
+        logits = [part.logits(states) for part, states in zip(parts, hidden, strict=True)]
+        combined = decoder.logits(*logits) if isinstance(decoder, heads.Composed) else logits[0]
+        losses = F.cross_entropy(combined, targets, reduction="none")
+    sums, tokens = np.bincount(row, losses.double().cpu().numpy(), count), np.bincount(row, minlength=count)
     return np.divide(sums, tokens, out=np.full(count, np.nan), where=tokens > 0)
 
 

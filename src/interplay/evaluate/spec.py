@@ -64,11 +64,9 @@ class EvaluateSpec(ExactSpec):
     metrics: Annotated[list[Annotated[OwnMetric, written_as(OwnMetric)]], Since([])] = []
     """Metrics of the user's own, each of a name of its own: numbers of samples, whose means are shown as `own:NAME`."""
 
-    def inexact(self) -> str | None:
-        """Sums of log-probabilities, and other engines."""
-        if self.engine != "native":
-            return f"engine = {self.engine}"
-        return "nll" if self.nll else "entropy" if self.entropy else None
+    def inexact(self) -> str:
+        """Other engines."""
+        return "" if self.engine == "native" else f"engine = {self.engine}"
 
     @field_validator("metrics")
     @classmethod

@@ -14,15 +14,16 @@ INLINE double two_to(double n) {
     return power.value;
 }
 
-// exp(x) - 1 within 1e-15 of itself; x is clamped to -700..700. The series of what is left of x without multiples of ln 2.
-static double exp_less_one(double x) {
+// exp(x) - 1 within 1e-15 of itself, or with `one` 1 the whole exp(x); x is clamped to -700..700. The series of what is left of x without
+// multiples of ln 2.
+static double exponent_parts(double x, double one) {
     x = x > 700.0 ? 700.0 : x < -700.0 ? -700.0 : x;
     const double n = nearest_whole(x * 1.4426950408889634);
     const double r = (x - n * 0.693147180369123816490) - n * 1.90821492927058770002e-10;
     double sum = 0.0;
     for (int k = 14; k >= 1; k--) sum = r / k * (1.0 + sum);
     const double power = two_to(n);
-    return sum * power + (power - 1.0);
+    return sum * power + (power - (1.0 - one));
 }
 
 // Sine and cosine within 1e-15, |x| < 1e6. The series of what is left of x without multiples of pi / 2, in three parts.
@@ -39,33 +40,44 @@ static void circle(double x, double *sine, double *cosine) {
     *cosine = quarter == 0 ? c : quarter == 1 ? -s : quarter == 2 ? -c : s;
 }
 
-// What `elementwise` computes.
-enum { EXP, EXP_LESS_ONE, LOG_SIGMOID, SIGMOID };
+// exp(x), as exact in itself as in its difference from 1.
+static double exponential_of(double x) {
+    return x < -700.0 ? 0.0 : x < -0.5 ? exponent_parts(x, 1.0) : 1.0 + exponent_parts(x, 0.0);
+}
 
-// out (count) = a function of x (count), rounded to float32 from float64.
-void elementwise(int function, const float *x, long count, float *out) {
-    for (long k = 0; k < count; k++) {
-        const double v = x[k], fallen = function > EXP_LESS_ONE ? 1.0 + exp_less_one(v < 0.0 ? v : -v) : 0.0;
-        out[k] = (float)(function == EXP             ? 1.0 + exp_less_one(v)
-                         : function == EXP_LESS_ONE ? exp_less_one(v)
-                         : function == LOG_SIGMOID  ? (v < 0.0 ? v : 0.0) - natural_log(1.0 + fallen)
-                                                    : (v < 0.0 ? fallen : 1.0) / (1.0 + fallen));
+// log(x): -infinity of 0, no number below.
+static double logarithm(double x) { return x > 0.0 ? (x == INFINITY ? x : natural_log(x)) : x == 0.0 ? -INFINITY : NAN; }
+
+// What `elementwise` and `elementwise64` compute.
+enum { EXP, EXP_LESS_ONE, LOG_SIGMOID, SIGMOID, LOG, TANH, COSINE, LOG_REST };
+
+static double value_of(int function, double v) {
+    const double fallen = function == LOG_SIGMOID || function == SIGMOID ? exponential_of(v < 0.0 ? v : -v) : 0.0;
+    double sine, cosine;
+    switch (function) {
+        case EXP: return exponential_of(v);
+        case EXP_LESS_ONE: return exponent_parts(v, 0.0);
+        case LOG_SIGMOID: return (v < 0.0 ? v : 0.0) - natural_log(1.0 + fallen);
+        case SIGMOID: return (v < 0.0 ? fallen : 1.0) / (1.0 + fallen);
+        case LOG: return logarithm(v);
+        case TANH: sine = exponent_parts(v < 0.0 ? -2.0 * v : 2.0 * v, 0.0); return (v < 0.0 ? -sine : sine) / (sine + 2.0);
+        case COSINE: circle(v, &sine, &cosine); return cosine;
+        default: return logarithm(-exponent_parts(v, 0.0));
     }
 }
 
-// out (rows) = the sum of each row of x (rows, width), in order, in float64.
-void row_sums(const float *x, long rows, long width, float *out) {
-    for (long m = 0; m < rows; m++, x += width) {
-        double sum = 0.0;
-        for (long k = 0; k < width; k++) sum += x[k];
-        out[m] = (float)sum;
-    }
+// out (count) = a function of x (count), rounded to float32 from float64; and of float64.
+void elementwise(int function, const float *x, long count, float *out) {
+    for (long k = 0; k < count; k++) out[k] = (float)value_of(function, (double)x[k]);
+}
+void elementwise64(int function, const double *x, long count, double *out) {
+    for (long k = 0; k < count; k++) out[k] = value_of(function, x[k]);
 }
 
 // Cosines and signed sines (count, 2 * half) of the rotary embedding at `positions` (count): angles position / base^(i / half).
 void rotary(const int64_t *positions, long count, long half, double base, float *cosines, float *sines) {
     double *frequency = aligned(half * 8);
-    for (long i = 0; i < half; i++) frequency[i] = 1.0 + exp_less_one(-natural_log(base) * ((double)i / (double)half));
+    for (long i = 0; i < half; i++) frequency[i] = 1.0 + exponent_parts(-natural_log(base) * ((double)i / (double)half), 0.0);
     for (long m = 0; m < count; m++, cosines += 2 * half, sines += 2 * half)
         for (long i = 0; i < half; i++) {
             double sine, cosine;

@@ -6,7 +6,7 @@ added in float64 without rounding, as long as their sum stays below 2^14 (`Sums.
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import torch
@@ -20,6 +20,8 @@ BLOCK_ROWS = 256
 """Most rows of a block; kernels/layer.c."""
 LARGEST_SUM = 2.0**14
 LARGEST_PART = 2.0**13
+GRID = 24576.0
+"""Added to a smaller number of float64 and taken off again, it leaves a multiple of 2^-38; kernels/common.h."""
 STEP = 2.0**-32
 """Logged sums are of multiples of it."""
 
@@ -33,6 +35,8 @@ class Sums:
         """Of the parts of blocks, and of those of rows of the embedding, in this process."""
         self.blocks = self.rows = 0
         """How many of each were added."""
+        self.further: dict[nn.Parameter, Tensor] = {}
+        """Parameters behind the decoder, and their sums in float64."""
 
     @cached_property
     def flat(self) -> Tensor:
@@ -56,14 +60,24 @@ class Sums:
                 f"numerics: exact: sums of gradients may reach {bound:.3g} and are exact below {LARGEST_SUM:g}; lower the "
                 "learning rate, or write numerics: fast"
             )
-        add(self.flat)
-        for parameter, gradient in self._of_parameters(model):
+        for sums in (self.flat, *self.further.values()):
+            add(sums)
+        for parameter, gradient in [*self._of_parameters(model), *self.further.items()]:
             parameter.grad = gradient.float()
-        self.flat.zero_(), self.largest.zero_()
+        for sums in (self.flat, self.largest, *self.further.values()):
+            sums.zero_()
         self.blocks = self.rows = 0
 
+    def add_rows(self, parameter: nn.Parameter, rows: Tensor) -> None:
+        """Add parts (n, ...) float32 of the gradient of a parameter behind the decoder."""
+        largest = rows.detach().abs().amax().double() if len(rows) else torch.zeros((), dtype=torch.float64)
+        self.largest[1] = torch.maximum(self.largest[1], largest)
+        self.rows += len(rows)
+        into = self.further.setdefault(parameter, torch.zeros(parameter.shape, dtype=torch.float64))
+        into += ((rows.double() + GRID) - GRID).sum(0).view(parameter.shape)
+
     def _of_parameters(self, model: Any) -> Iterator[tuple[nn.Parameter, Tensor]]:
-        parts = self.parts
+        parts, model = self.parts, getattr(model, "decoder", model)
         yield model.model.embed_tokens.weight, parts["table"]
         yield model.model.norm.weight, parts["norm"]
         if not model.shape.tie_word_embeddings:
@@ -120,7 +134,7 @@ def unit_blocks(rows: Sequence[int]) -> Tensor:
 # Functions that PyTorch computes by instructions of the processor.
 
 
-EXP, EXP_LESS_ONE, LOG_SIGMOID, SIGMOID = range(4)
+EXP, EXP_LESS_ONE, LOG_SIGMOID, SIGMOID, LOG, TANH, COSINE, LOG_REST = range(8)
 
 
 class Blocks(NamedTuple):
@@ -159,7 +173,7 @@ def fixed_blocks(rows: int) -> Blocks:
 def _computed(function: int, x: Tensor) -> Tensor:
     x = x.contiguous()
     out = torch.empty_like(x)
-    library.call("elementwise", function, x, x.numel(), out)
+    library.call("elementwise64" if x.dtype == torch.float64 else "elementwise", function, x, x.numel(), out)
     return out
 
 
@@ -173,41 +187,143 @@ class _Elementwise(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
         (x,) = ctx.saved_tensors
-        by = _computed(SIGMOID, -x) if ctx.function == LOG_SIGMOID else _computed(EXP, x)
-        return gradient * by, None
+        return gradient * _SLOPES[ctx.function](x), None
 
 
-def exp(x: Tensor) -> Tensor:
-    """exp of float32, rounded from float64."""
-    return _Elementwise.apply(x, EXP)
+_SLOPES: dict[int, Callable[[Tensor], Tensor]] = {
+    EXP: lambda x: _computed(EXP, x),
+    EXP_LESS_ONE: lambda x: _computed(EXP, x),
+    LOG_SIGMOID: lambda x: _computed(SIGMOID, -x),
+    SIGMOID: lambda x: _computed(SIGMOID, x) * _computed(SIGMOID, -x),
+    LOG: lambda x: 1.0 / x,
+    LOG_REST: lambda x: -1.0 / _computed(EXP_LESS_ONE, -x),
+}
 
 
-def expm1(x: Tensor) -> Tensor:
-    """exp(x) - 1."""
-    return _Elementwise.apply(x, EXP_LESS_ONE)
+def _function(number: int) -> Callable[[Tensor], Tensor]:
+    return lambda x: _Elementwise.apply(x, number)
 
 
-def logsigmoid(x: Tensor) -> Tensor:
-    """log(1 / (1 + exp(-x)))."""
-    return _Elementwise.apply(x, LOG_SIGMOID)
+exp, expm1, logsigmoid = map(_function, (EXP, EXP_LESS_ONE, LOG_SIGMOID))
+"""Functions of float32, rounded from float64, and of float64."""
 
 
-class _RowSums(torch.autograd.Function):
+def in_order(x: Tensor, dim: int = 0, keepdim: bool = False) -> Tensor:
+    """The sum along a dimension, one after the other, in float64, rounded to the type of x."""
+    if not x.shape[dim]:
+        return x.sum(dim, keepdim=keepdim)
+    last = x.cumsum(dim).narrow(dim, x.shape[dim] - 1, 1)
+    return last if keepdim else last.squeeze(dim)
+
+
+class _Wide(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        x, ctx.shape = x.contiguous(), x.shape
-        out = x.new_empty(len(x))
-        library.call("row_sums", x, *x.shape, out)
-        return out
+    def forward(ctx: Any, x: Tensor, width: int) -> Tensor:
+        return x.expand(-1, width)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Tensor:
-        return gradient[:, None].expand(ctx.shape)
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        return in_order(gradient, 1, keepdim=True), None
 
 
-def row_sums(x: Tensor) -> Tensor:
-    """The sum (n,) of each row of x (n, T) float32, in order, in float64."""
-    return _RowSums.apply(x)
+class Functions(NamedTuple):
+    """What losses, advantages and what is logged of them are computed with."""
+
+    exact: bool
+    exp: Callable[[Tensor], Tensor]
+    expm1: Callable[[Tensor], Tensor]
+    log: Callable[[Tensor], Tensor]
+    log_rest: Callable[[Tensor], Tensor]
+    """log(1 - exp(x)), x < 0."""
+    cos: Callable[[Tensor], Tensor]
+    tanh: Callable[[Tensor], Tensor]
+    sigmoid: Callable[[Tensor], Tensor]
+    logsigmoid: Callable[[Tensor], Tensor]
+    summed: Callable[..., Tensor]
+    """(x, dim=0, keepdim=False): the sum along a dimension."""
+
+    def wide(self, x: Tensor, width: int) -> Tensor:
+        """x (n, 1) for operations on (n, width), so that the way back sums in order."""
+        return _Wide.apply(x, width) if self.exact else x
+
+    def total(self, x: Tensor) -> Tensor:
+        """The sum () over a part of a step: exact, the same however a step is cut (`total`)."""
+        return torch.tensor(total(x), dtype=torch.float64) if self.exact else x.sum()
+
+    def mean(self, x: Tensor) -> Tensor:
+        """Of all values, ()."""
+        return self.summed(x.flatten()) / x.numel() if self.exact else x.mean()
+
+    def variance(self, x: Tensor) -> Tensor:
+        """() Bessel-corrected, of more than one value."""
+        return self.summed((x.flatten() - self.mean(x)) ** 2) / (x.numel() - 1) if self.exact else x.var()
+
+    def softmax(self, x: Tensor) -> Tensor:
+        """Of (n,)."""
+        weights = self.exp(x - x.amax())
+        return weights / self.summed(weights) if self.exact else torch.softmax(x, 0)
+
+    def quantile(self, x: Tensor, share: float) -> float:
+        """Of values (n,), linear between two of them."""
+        if not self.exact:
+            return float(torch.quantile(x, share))
+        place = share * (len(x) - 1)
+        low = x.sort().values[int(place) : int(place) + 2].tolist()
+        return low[0] + (low[-1] - low[0]) * (place - int(place))
+
+    def power(self, base: float, exponent: float) -> float:
+        """base^exponent, base >= 0."""
+        if not self.exact or base in (0.0, 1.0) or exponent in (0.0, 1.0):
+            return float(base**exponent)
+        return float(self.exp(exponent * self.log(torch.tensor(base, dtype=torch.float64))))
+
+
+def _log_rest(x: Tensor) -> Tensor:
+    return torch.where(x > -0.6931472, torch.log(-torch.expm1(x)), torch.log1p(-torch.exp(x)))
+
+
+FAST = Functions(
+    *(False, torch.exp, torch.expm1, torch.log, _log_rest, torch.cos, torch.tanh, torch.sigmoid),
+    *(torch.nn.functional.logsigmoid, torch.sum),
+)
+"""Those of PyTorch."""
+EXACT = Functions(
+    *(True, exp, expm1, _function(LOG), _function(LOG_REST), _function(COSINE), _function(TANH), _function(SIGMOID)),
+    *(logsigmoid, in_order),
+)
+"""Those of numerics: exact."""
+
+
+def functions(numerics: str) -> Functions:
+    """Those of a spec."""
+    return EXACT if numerics == "exact" else FAST
+
+
+class _Logits(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, hidden: Tensor, head: Tensor, blocks: Blocks | None) -> Tensor:
+        ctx.given, ctx.blocks = (hidden.contiguous(), head), blocks
+        found = hidden.new_empty(len(hidden), len(head) + -len(head) % library.LANES)
+        library.call("logps_forward", *ctx.given, None, *hidden.shape, len(head), 1.0, found, None)
+        return found[:, : len(head)]
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        (hidden, head), blocks = ctx.given, ctx.blocks
+        padded = torch.nn.functional.pad(gradient, (0, -len(head) % library.LANES)).contiguous()
+        dhidden, sizes = torch.empty_like(hidden), (*hidden.shape, len(head), 1.0)
+        blocks.sums.blocks += len(blocks.first) - 1
+        call = partial(library.call, "logps_backward", None, hidden, head, None, *sizes, padded)
+        call(blocks.given(), dhidden, blocks.gradient(""))
+        return dhidden, None, None
+
+
+def log_softmax(hidden: Tensor, head: Tensor, temperature: float, blocks: Blocks | None) -> Tensor:
+    """All log-probabilities (M, vocab) at hidden states (M, D), of the output matrix (vocab, D) of a small vocabulary, whose
+    gradient goes to the sums of `blocks`."""
+    z = _Logits.apply(hidden, head, blocks) / temperature
+    z = z - z.detach().amax(1, keepdim=True)
+    return z - EXACT.wide(EXACT.log(in_order(exp(z), 1, keepdim=True)), z.shape[1])
 
 
 def total(x: Tensor) -> float:

@@ -129,7 +129,7 @@ ARGUMENTS = {
     "embedding_backward": [_POINTER, _POINTER, _LONG, _LONG, _LONG, _POINTER, _POINTER],
     "attention_backward": [ctypes.POINTER(Attention), *[_POINTER] * 9],
     "elementwise": [ctypes.c_int, _POINTER, _LONG, _POINTER],
-    "row_sums": [_POINTER, _LONG, _LONG, _POINTER],
+    "elementwise64": [ctypes.c_int, _POINTER, _LONG, _POINTER],
     "rotary": [_POINTER, _LONG, _LONG, ctypes.c_double, _POINTER, _POINTER],
     "normals": [_POINTER, _LONG, ctypes.c_float, _POINTER],
     "squares": [_POINTER, _LONG, _POINTER],

@@ -23,7 +23,8 @@ static float *transposed(const float *head, long vocabulary, long width, long pa
     return out;
 }
 
-// Of hidden states (rows, width) and tokens (rows): logp (rows); with `kept`, the probabilities (rows, vocabulary rounded up to 16).
+// Of hidden states (rows, width) and tokens (rows): logp (rows); with `kept`, the probabilities (rows, vocabulary rounded up to 16). Without
+// tokens: the logits, in `kept`.
 void logps_forward(const float *hidden, const float *head, const int64_t *tokens, long rows, long width, long vocabulary,
                    float temperature, float *kept, float *logp) {
     const long padded = round_up(vocabulary);
@@ -36,7 +37,7 @@ void logps_forward(const float *hidden, const float *head, const int64_t *tokens
             const long count = smaller_of(ROWS, rows - first);
             float *z = kept ? kept + first * padded : own;
             float_product(hidden + first * width, width, 1, by, padded, count, padded, width, z, padded, 0);
-            for (long m = 0; m < count; m++, z += padded) {
+            for (long m = 0; m < count && tokens; m++, z += padded) {
                 if (temperature != 1.0f)
                     for (long n = 0; n < padded; n += PART) store(z + n, load(z + n) / temperature);
                 const float peak = highest(z, vocabulary), own_z = z[tokens[first + m]];
@@ -55,7 +56,7 @@ void logps_forward(const float *hidden, const float *head, const int64_t *tokens
 }
 
 // Given the gradients of logp: dhidden (rows, width) and dhead (vocabulary, width), of float32 with `blocks` null. `kept` is overwritten by
-// the gradients of logits.
+// the gradients of logits; without tokens it has these.
 void logps_backward(const float *gradient, const float *hidden, const float *head, const int64_t *tokens, long rows, long width,
                     long vocabulary, float temperature, float *kept, const Blocks *blocks, float *dhidden, void *dhead) {
     const long padded = round_up(vocabulary);
@@ -65,7 +66,7 @@ void logps_backward(const float *gradient, const float *hidden, const float *hea
         for (long first = 0; first < rows; first += ROWS) {
             const long count = smaller_of(ROWS, rows - first);
             float *block = kept + first * padded;
-            for (long m = 0; m < count; m++) {
+            for (long m = 0; m < count && tokens; m++) {
                 const float given = gradient[first + m] / temperature;
                 float *z = block + m * padded;
                 for (long n = 0; n < padded; n += PART) store(z + n, load(z + n) * -given);

@@ -191,6 +191,11 @@ class Decoder(nn.Module):
         logs = F.log_softmax(self.logits(hidden, dtype) / temperature, dim=-1)
         return logs.gather(1, tokens[:, None])[:, 0]
 
+    def exact_logs(self, hidden: Tensor, temperature: float, blocks: Tensor | None) -> Tensor:
+        """With numerics: exact, all log-probabilities (M, vocab) at final hidden states (M, D)."""
+        into = None if blocks is None else exact.Blocks(blocks, self.sums, "table" if self.shape.tie_word_embeddings else "head")
+        return exact.log_softmax(hidden, self.head().detach(), temperature, into)
+
     def weights(self, dtype: torch.dtype) -> Weights:
         """Fused weights for products in `dtype`, differentiable with respect to the parameters."""
         head, stored = self.head(), activations(dtype)

@@ -3,12 +3,13 @@
 import copy
 import math
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from interplay.core import artifact, random
+from interplay.kernels import exact
 from interplay.model import folder, shared_prompts
 from interplay.model.decoder import Decoder
 
@@ -86,8 +87,27 @@ class ValueHead(nn.Module):
         nn.init.constant_(self.head.bias, start)
 
     def forward(self, states: Tensor) -> Tensor:
-        """Values (...) float32 of states (..., D)."""
-        return self.head(states.float())[..., 0]
+        """Values (...) float32 of states (..., D), those of (M, D) with numerics: exact."""
+        return self.head(states.float())[..., 0] if self.sums is None else _Value.apply(states, self)
+
+    @property
+    def sums(self) -> exact.Sums | None:
+        """Of gradients, with numerics: exact."""
+        return self.decoder.sums
+
+
+class _Value(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, states: Tensor, network: ValueHead) -> Tensor:
+        ctx.states, ctx.network = states, network
+        return exact.in_order(states * network.head.weight, 1) + network.head.bias
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        head, sums = ctx.network.head, ctx.network.sums
+        sums.add_rows(head.weight, gradient[:, None] * ctx.states)
+        sums.add_rows(head.bias, gradient)
+        return gradient[:, None] * head.weight, None
 
 
 # A composed model: the logits of an assistant are subtracted from those of a base (ULD, arXiv:2406.08607, eq. 3).

@@ -32,7 +32,7 @@ class ComputeSpec(Model):
 
     def stack_key(self) -> tuple[Any, ...]:
         """Equal for stages of a kind that can share a stack (`run.stack`) where their models have one shape."""
-        return (self.dtype,)
+        return (self.dtype, self.is_exact())
 
     def stack_misfit(self) -> str | None:
         """Why no stage of this spec can share a stack, with what to write instead; None where it can."""
@@ -40,18 +40,22 @@ class ComputeSpec(Model):
         if engine != "native":
             name = engine if isinstance(engine, str) else engine.function
             return f"the engine {name} samples from one model at a time; write 1, or engine: native"
-        if self.dtype == "int8":
-            return "the kernels of dtype int8 take one model at a time; write 1, or dtype: bfloat16 or float32"
+        if self.dtype == "int8" and not self.is_exact():
+            return "the kernels of dtype int8 take one model at a time; write 1, numerics: exact, or dtype: bfloat16 or float32"
         return None
+
+    def is_exact(self) -> bool:
+        """Whether results are a function of the digest alone."""
+        return False
 
 
 class ExactSpec(ComputeSpec):
     """Of a stage whose results can be made a function of its digest alone."""
 
     numerics: Annotated[Numerics, Since("fast")] = "fast"
-    """fast: the bytes depend on micro-batches, processes and the kind of processor. exact, with dtype int8: they do not (weights,
-    state of the optimiser, samples; docs/numerics.md says what is proven and what measured), and the trainer's log-probabilities
-    are those of the engine to the last bit. On CPUs with a C compiler; what it does not cover is refused."""
+    """fast: the bytes depend on micro-batches, processes, stacks and the kind of processor. exact, with dtype int8: they do not
+    (weights, state of the optimiser, samples; docs/numerics.md says what is proven and what measured), and the trainer's
+    log-probabilities are those of the engine to the last bit. On CPUs with a C compiler; what it does not cover is refused."""
 
     @model_validator(mode="after")
     def _exact_where_covered(self) -> "ExactSpec":
@@ -61,9 +65,13 @@ class ExactSpec(ComputeSpec):
             raise ValueError(f"numerics = exact: does not cover {misfit}; {what}")
         return self
 
-    def inexact(self) -> str | None:
+    def is_exact(self) -> bool:
+        """Whether results are a function of the digest alone."""
+        return self.numerics == "exact"
+
+    def inexact(self) -> str:
         """What of this spec numerics: exact does not cover."""
-        return None
+        return ""
 
 
 class Shape(Model):

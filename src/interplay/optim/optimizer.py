@@ -141,7 +141,7 @@ class Muon(_Eager):
 
 def _rate(matrix: Tensor, rate: float) -> float:
     """What the update of a matrix (..., m, n) is multiplied by."""
-    return -rate * max(1.0, matrix.size(-2) / matrix.size(-1)) ** 0.5
+    return -rate * math.sqrt(max(1.0, matrix.size(-2) / matrix.size(-1)))
 
 
 def _in_kernel(matrix: Tensor) -> bool:

@@ -42,6 +42,9 @@ class Contrast(Model):
     margin: Annotated[float | None, Since(None)] = None
     """Of a fight: the largest difference that counts as none, as a fraction. A contender whose interval lies within it is
     *equivalent*; without a margin a tie cannot be shown."""
+    effect: Annotated[Share, Since(0.1)] = 0.1
+    """Of a fight: the difference that it is to find, as a fraction. A plan whose replicates find it with a power below 0.8, by
+    the pilot, is refused unless it is exploratory."""
     requires: Annotated[list[Premise], Since([])] = []
     """Of a fight: premises, a positive control (`improves`) among them. Where one fails no contender is tested."""
     tune: Tune | None = None

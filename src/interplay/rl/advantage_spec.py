@@ -18,6 +18,7 @@ class AdvantageMember(Model):
 class GroupAdvantage(AdvantageMember):
     """Reward minus the group's mean, scaled (GRPO, arXiv:2402.03300; Dr. GRPO, arXiv:2503.20783; Lite PPO, arXiv:2508.08221)."""
 
+    INEXACT: ClassVar[str] = ""
     PROVIDES: ClassVar[frozenset[str]] = frozenset()
     name: Literal["group"] = "group"
     scale_rewards: Literal["group", "batch", "none"] = "group"
@@ -28,15 +29,12 @@ class GroupAdvantage(AdvantageMember):
     """Times B / (B - M), M of the B completions of a step being those of groups without a difference, so that such groups do
     not shrink the step (accurate gradient estimation: GPG, arXiv:2504.02546)."""
 
-    def exact(self) -> bool:
-        """Unless all rewards of the batch are summed."""
-        return self.scale_rewards != "batch"
-
 
 class SpanAdvantage(AdvantageMember):
     """Each span's reward less the mean, over the standard deviation; tokens of a span get its advantage, those outside all spans
     0 (SCRL, arXiv:2605.22074). Needs a reward that judges spans, `subproblems` or `steps`, and a loss per token."""
 
+    INEXACT: ClassVar[str] = ""
     NEEDS: ClassVar[frozenset[str]] = frozenset({"spans"})
     REFUSES: ClassVar[frozenset[str]] = frozenset({"single_completions", "sequence_ratios", "several_turns"})
     name: Literal["spans"] = "spans"
@@ -54,14 +52,11 @@ class SpanAdvantage(AdvantageMember):
 class LeaveOneOutAdvantage(AdvantageMember):
     """Reward minus the mean of the others of the group (RLOO, arXiv:2402.14740)."""
 
+    INEXACT: ClassVar[str] = ""
     PROVIDES: ClassVar[frozenset[str]] = frozenset()
     name: Literal["leave_one_out"] = "leave_one_out"
     normalize_advantages: Annotated[bool, Since(False)] = False
     """Then centred and scaled over the completions of the batch."""
-
-    def exact(self) -> bool:
-        """Unless all advantages of the batch are summed."""
-        return not self.normalize_advantages
 
 
 Rewarded = Literal["outcome", "spans", "turns"]
@@ -73,6 +68,7 @@ class WhitenedAdvantage(AdvantageMember):
     """Reward less a baseline, then centred and scaled over all tokens of the batch, so that long completions weigh more
     (REINFORCE++, arXiv:2501.03262)."""
 
+    INEXACT: ClassVar[str] = ""
     name: Literal["whitened"] = "whitened"
     baseline: Literal["group", "none"] = "group"
     """group: the group's mean first, as in REINFORCE++-baseline; none: each token's return, what is earned from it on."""
@@ -104,6 +100,7 @@ class LengthBaselineAdvantage(AdvantageMember):
     """Reward minus the mean of the group's rewards weighed by length: the baseline of least variance where the gradient's norm
     grows with length (OPO, arXiv:2505.23585)."""
 
+    INEXACT: ClassVar[str] = ""
     PROVIDES: ClassVar[frozenset[str]] = frozenset()
     name: Literal["length_baseline"] = "length_baseline"
 
@@ -112,6 +109,7 @@ class RemaxAdvantage(AdvantageMember):
     """What is earned from a token on, less the reward of the prompt's greedy completion (ReMax, arXiv:2310.10505): a baseline
     without a group and without a critic, for one more completion of each prompt, which `match` does not count."""
 
+    INEXACT: ClassVar[str] = ""
     NEEDS: ClassVar[frozenset[str]] = frozenset({"bare_prompts", "one_round"})
     REFUSES: ClassVar[frozenset[str]] = frozenset({"several_turns"})
     name: Literal["remax"] = "remax"
@@ -121,6 +119,7 @@ class DecoupledAdvantage(AdvantageMember):
     """Each part of the reward standardised over its group by itself, then their sum over the batch (GDPO, arXiv:2601.05242), so
     that a part with a small deviation is not drowned."""
 
+    INEXACT: ClassVar[str] = ""
     name: Literal["gdpo"] = "gdpo"
     rewards: dict[str, float] = Field(min_length=1)
     """Part -> its weight: parts of the reward (`reward/<part>` among the metrics) and names of shapings."""
@@ -132,6 +131,7 @@ class MaximumAdvantage(AdvantageMember):
     """The best completion of a group is paid by how far it is above the second best, the others nothing: the gradient of the
     expected maximum of a group (arXiv:2503.19595), which is pass@k with k the size of the group where rewards are 0 and 1."""
 
+    INEXACT: ClassVar[str] = ""
     name: Literal["grpo_passk"] = "grpo_passk"
     scale_rewards: Literal["group", "none"] = "group"
     """Whether to divide by the deviation of the group's rewards."""
@@ -142,6 +142,7 @@ class TokenBaselineAdvantage(AdvantageMember):
     reach it (optimal token baseline, https://richardli.xyz/optimal-token-baseline; verl's `optimal_token_baseline`): they weigh
     by what they have added to the norm of the gradient so far. Costs a forward pass."""
 
+    INEXACT: ClassVar[str] = "its norms are of PyTorch's softmax"
     REFUSES: ClassVar[frozenset[str]] = frozenset({"single_completions", "sequence_ratios", "several_turns"})
     name: Literal["optimal_token_baseline"] = "optimal_token_baseline"
     handle_zero_tail: bool = True
@@ -153,6 +154,7 @@ class PassKAdvantage(AdvantageMember):
     """The advantage of groups of k completions that are paid for their best (pass@k training, arXiv:2508.10751, in closed form).
     It reads verdicts, and no rewards."""
 
+    INEXACT: ClassVar[str] = ""
     PROVIDES: ClassVar[frozenset[str]] = AdvantageMember.PROVIDES | {"reads_right"}
     name: Literal["pass_k"] = "pass_k"
     k: Count = 4
@@ -163,6 +165,7 @@ class GraeAdvantage(AdvantageMember):
     """Group advantages, asymmetric between easy and hard prompts and between right and wrong completions (A-GRAE,
     arXiv:2602.05548)."""
 
+    INEXACT: ClassVar[str] = ""
     name: Literal["a_grae"] = "a_grae"
     alpha: NotNegative = 1.0
     """Positive advantages are multiplied by min(1, w^alpha), w the mean reward of the batch; 1 for mathematics, 0.5 for images as
@@ -173,6 +176,7 @@ class GlobalAdvantage(AdvantageMember):
     """Group advantages blended with those of whole prompts, by how much the group's answers agree (COPO, arXiv:2508.04138). One
     clipped loss of the blend stands for the blend of two clipped losses: equal where no ratio is clipped."""
 
+    INEXACT: ClassVar[str] = ""
     VERSION: ClassVar[int] = 2
     """2: the entropy of answers is in bits, as released."""
     name: Literal["copo"] = "copo"
@@ -191,6 +195,7 @@ class TrackedAdvantage(AdvantageMember):
     prompt (single-stream policy optimisation, arXiv:2509.13232). Needs a sampler that expects one: edge_of_competence,
     single_stream, retain_hardest, phases or pcl."""
 
+    INEXACT: ClassVar[str] = ""
     NEEDS: ClassVar[frozenset[str]] = frozenset({"pass_rates"})
     REFUSES: ClassVar[frozenset[str]] = frozenset({"shown_attempts"})
     name: Literal["tracked"] = "tracked"
@@ -202,6 +207,7 @@ class SharpenedAdvantage(AdvantageMember):
     """Group advantages, with a bonus for right completions that the policy finds less likely than the rest of their group (XRPO,
     arXiv:2510.06672; from its reviews and a third party's code)."""
 
+    INEXACT: ClassVar[str] = ""
     PROVIDES: ClassVar[frozenset[str]] = AdvantageMember.PROVIDES | {"reads_right"}
     name: Literal["xrpo"] = "xrpo"
     scale: NotNegative = 2.5
@@ -214,6 +220,7 @@ class EntropyAdvantage(AdvantageMember):
     """Rewards shaped by entropy before they are compared: right completions gain where the policy was uncertain, wrong ones lose
     where it was sure (GTPO and GRPO-S, arXiv:2508.04349; formulas from a third party's code). Costs a forward pass."""
 
+    INEXACT: ClassVar[str] = ""
     PROVIDES: ClassVar[frozenset[str]] = AdvantageMember.PROVIDES | {"reads_right"}
     name: Literal["gtpo_entropy"] = "gtpo_entropy"
     level: Literal["token", "sequence"] = "token"
@@ -234,6 +241,7 @@ class EntropyAdvantage(AdvantageMember):
 class GaeAdvantage(AdvantageMember):
     """Generalised advantage estimates from the values of the method's critic, which it needs (PPO, arXiv:1707.06347, eq. 11)."""
 
+    INEXACT: ClassVar[str] = ""
     NEEDS: ClassVar[frozenset[str]] = frozenset({"critic"})
     PROVIDES: ClassVar[frozenset[str]] = frozenset({"reads_critic", "varied_attempts"})
     REFUSES: ClassVar[frozenset[str]] = frozenset({"sequence_ratios"})
@@ -258,6 +266,7 @@ class SegmentAdvantage(AdvantageMember):
     """Each segment's gain of what is to be expected, which is estimated by sampling on from its start and from its end
     (SPO-chain, arXiv:2505.23564)."""
 
+    INEXACT: ClassVar[str] = ""
     NEEDS: ClassVar[frozenset[str]] = frozenset({"equal_groups", "bare_prompts", "one_round"})
     PROVIDES: ClassVar[frozenset[str]] = frozenset({"steps", "varied_attempts"})
     REFUSES: ClassVar[frozenset[str]] = frozenset({"single_completions", "shaped_rewards", "several_turns", "sequence_ratios"})
@@ -283,6 +292,7 @@ class TurnAdvantage(AdvantageMember):
     """Each turn's return, its own reward and what the later turns of its episode earn, less the mean over the group and over the
     deviation. Needs an episode of several turns, and a loss per token."""
 
+    INEXACT: ClassVar[str] = ""
     NEEDS: ClassVar[frozenset[str]] = frozenset({"several_turns"})
     REFUSES: ClassVar[frozenset[str]] = frozenset({"single_completions", "sequence_ratios"})
     name: Literal["turn_returns"] = "turn_returns"
@@ -298,6 +308,7 @@ class RoleAdvantage(AdvantageMember):
     """Reward minus a moving mean of the rewards of the seat that it was earned from, in the game that was played (SPIRAL,
     arXiv:2506.24119): a baseline for each role. Needs the episode self_play."""
 
+    INEXACT: ClassVar[str] = ""
     NEEDS: ClassVar[frozenset[str]] = frozenset({"seats"})
     name: Literal["role"] = "role"
     decay: Share = 0.95
@@ -309,6 +320,7 @@ class GainAdvantage(AdvantageMember):
     appended to the text so far, and the last turn its outcome; returns of both, each standardised over its group by itself. Needs
     an episode of several turns without a window, and a loss per token. Costs a forward pass for each turn."""
 
+    INEXACT: ClassVar[str] = ""
     NEEDS: ClassVar[frozenset[str]] = frozenset({"several_turns"})
     REFUSES: ClassVar[frozenset[str]] = frozenset({"single_completions", "sequence_ratios", "windowed_turns"})
     name: Literal["igpo"] = "igpo"
@@ -368,6 +380,7 @@ class ValueHead(Model):
     """A network apart from the policy, which begins with its weights, with a linear head on the state before each token (PPO,
     arXiv:1707.06347). Its rate follows the policy's schedule."""
 
+    INEXACT: ClassVar[str] = ""
     NEEDS: ClassVar[frozenset[str]] = frozenset({"reads_critic"})
     PROVIDES: ClassVar[frozenset[str]] = frozenset({"critic", "stateful_steps"})
     name: Literal["value_head"] = "value_head"

@@ -1,7 +1,6 @@
 """The critic; advantages of turns, seats, spans and segments, GAE, and the table of advantages: `(spec, batch, context) -> (N,T)
 float32`."""
 
-import math
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -9,8 +8,9 @@ from itertools import islice, pairwise
 
 import torch
 
+from interplay.kernels import exact
 from interplay.model import decoder, heads
-from interplay.model.spec import Optimizer
+from interplay.model.spec import Numerics, Optimizer
 from interplay.optim import checkpoint, distributed, optimizer
 from interplay.rl import advantage_spec as specs, custom, group_advantages
 from interplay.rl.batch import Batch, Span, StepContext
@@ -96,7 +96,7 @@ def information(spec: specs.GainAdvantage, batch: Batch, now: StepContext) -> li
         texts += [answer] * len(starts)
         counts.append(len(starts))
     known = now.likelihood(contexts, texts) if contexts else []
-    values = iter(map(math.exp, known) if spec.space == "prob" else known)
+    values = iter(now.by.exp(torch.tensor(known, dtype=torch.float64)).tolist() if spec.space == "prob" else known)
     each = [list(islice(values, count)) for count in counts]
     return [[after - before for before, after in pairwise(row)] for row in each]
 
@@ -153,15 +153,22 @@ def by_critic(spec: specs.GaeAdvantage, batch: Batch, now: StepContext) -> torch
     """Generalised advantage estimates (arXiv:1506.02438, eq. 16), centred and scaled over the batch's tokens where `whiten` says
     so."""
     assert batch.values is not None
-    found = gae(batch.values.double(), batch, spec.gamma, spec.lam, spec.rewards)
-    return (group_advantages.whitened_over(found, batch.mask()) if spec.whiten else found).float()
+    found = gae(batch.values.double(), batch, spec.gamma, spec.lam, spec.rewards, now.by)
+    return (group_advantages.whitened_over(found, batch.mask(), now.by) if spec.whiten else found).float()
 
 
-def gae(values: torch.Tensor, batch: Batch, gamma: float, lam: float, rewards: specs.Rewarded = "outcome") -> torch.Tensor:
+def gae(
+    values: torch.Tensor,
+    batch: Batch,
+    gamma: float,
+    lam: float,
+    rewards: specs.Rewarded = "outcome",
+    by: exact.Functions = exact.FAST,
+) -> torch.Tensor:
     """(N,T) float64: sum_l (gamma lam)^l delta_{t+l}, delta_t = r_t + gamma V_{t+1} - V_t, r what tokens earn; behind a row's
     last token V is 0. A row that goes on in a later step has no reward yet, and V behind its last token is that before it
     (T-PPO, arXiv:2506.15050). Places outside the mask are passed over, as if their neighbours stood side by side."""
-    mask, paid = batch.mask(), group_advantages.earned(batch, rewards)
+    mask, paid = batch.mask(), group_advantages.earned(batch, rewards, by)
     later = torch.where(batch.finished(), 0.0, values[torch.arange(len(values)), batch.last()])
     found, running = torch.zeros_like(values), torch.zeros(len(values), dtype=values.dtype)
     for t in reversed(range(values.shape[1])):
@@ -195,7 +202,7 @@ def by_segments(spec: specs.SegmentAdvantage, batch: Batch, now: StepContext) ->
 def borders(spec: specs.SegmentAdvantage, batch: Batch, now: StepContext) -> list[list[int]]:
     """For each row where its segments begin."""
     if spec.separator is None:
-        probabilities = zip(batch.logprobs.exp().tolist(), batch.lengths.tolist(), strict=True)
+        probabilities = zip(now.by.exp(batch.logprobs).tolist(), batch.lengths.tolist(), strict=True)
         return [cuts(row[:length], spec.threshold, spec.cutpoint_interval) for row, length in probabilities]
     rows = [row[:length] for row, length in zip(batch.tokens.tolist(), batch.lengths.tolist(), strict=True)]
     return [ends(now.offsets(row, text), text, spec.separator) for row, text in zip(rows, batch.completions, strict=True)]
@@ -272,7 +279,9 @@ class ValueNetwork:
     def __init__(self, policy: decoder.Decoder, learning_rate: float, start: float = 0.0) -> None:
         self.network = heads.ValueHead(policy, start)
         self.options = Optimizer(name="adamw", learning_rate=learning_rate, weight_decay=0.0)
-        self.optimizers = optimizer.build_optimizers(self.options, self.network.named_parameters())
+        self.by: exact.Functions = exact.EXACT if policy.sums else exact.FAST
+        numerics: Numerics = "exact" if policy.sums else "fast"
+        self.optimizers = optimizer.build_optimizers(self.options, self.network.named_parameters(), numerics=numerics)
 
     def apply_gradients(self) -> None:
         """One step with the gradient that was accumulated."""
@@ -308,17 +317,22 @@ class Critic(ValueNetwork):
         that the values explained, over tokens."""
         assert batch.values is not None
         old, mask = batch.values.double(), batch.mask() & batch.finished()[:, None]
-        returns = gae(old, batch, self.spec.gamma, self.spec.lam, rewards) + old
-        measured = _measure(old[mask], returns[mask])
+        returns = gae(old, batch, self.spec.gamma, self.spec.lam, rewards, self.by) + old
+        measured = _measure(old[mask], returns[mask], self.by)
         losses = []
         for _ in range(self.spec.num_iterations if mask.any() else 0):
             loss = 0.0
             with distributed.accumulate_gradient(self.network):
                 for rows in shard_rows(self.network.decoder, batch, mask.any(1).nonzero()[:, 0], self.tokens):
                     per_token = value_loss(self._values(batch, rows), old[rows], returns[rows], self.spec.cliprange_value)
-                    part = (per_token * mask[rows]).sum() / mask.sum() if weights is None else (per_token * weights[rows]).sum()
-                    part.backward()
-                    loss += float(part.detach())
+                    if self.by.exact:
+                        part = per_token * (mask[rows] / mask.sum() if weights is None else weights[rows])
+                        part.backward(torch.ones_like(part))
+                    else:
+                        whole = (per_token * mask[rows]).sum() / mask.sum()
+                        part = whole if weights is None else (per_token * weights[rows]).sum()
+                        part.backward()
+                    loss += float(self.by.total(part.detach()))
             self.apply_gradients()
             losses.append(distributed.all_reduce_dict({"loss": loss})["loss"])
         return {"critic/loss": sum(losses) / max(len(losses), 1), **measured}
@@ -344,10 +358,10 @@ def value_loss(values: torch.Tensor, old: torch.Tensor, returns: torch.Tensor, c
     return 0.5 * torch.maximum(plain, (clipped - returns) ** 2)
 
 
-def _measure(values: torch.Tensor, returns: torch.Tensor) -> dict[str, float]:
+def _measure(values: torch.Tensor, returns: torch.Tensor, by: exact.Functions) -> dict[str, float]:
     """Of (M,) tokens."""
     if len(values) < 2:
         return {"critic/value": 0.0, "critic/explained_variance": 0.0}
-    spread = float(returns.var())
-    explained = 1 - float((returns - values).var()) / spread if spread else 0.0
-    return {"critic/value": float(values.mean()), "critic/explained_variance": explained}
+    spread = float(by.variance(returns))
+    explained = 1 - float(by.variance(returns - values)) / spread if spread else 0.0
+    return {"critic/value": float(by.mean(values)), "critic/explained_variance": explained}

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from interplay.core.random import generator
+from interplay.kernels import exact
 from interplay.rl import advantage_spec, edit_spec, request_spec, reward_spec
 from interplay.rl.spec import Method
 from interplay.tasks.verdict import Row, Verdict
@@ -263,8 +264,8 @@ class MicroBatch(NamedTuple):
     sampled: Tensor | None = None
     """(n,T) as the engine reported it where it sampled the row in this step, elsewhere `old_logp`; None: `old_logp`
     everywhere."""
-    exact: bool = False
-    """Whether functions are those of numerics: exact, in the losses that it covers."""
+    by: exact.Functions = exact.FAST
+    """What it is computed with."""
 
 
 class FullBatch(NamedTuple):
@@ -287,6 +288,7 @@ class FullBatch(NamedTuple):
     """(N,) bool."""
     noise: Tensor
     """(N,T) float64 in [0, 1), by seed and step: what is drawn at random is drawn by this."""
+    by: exact.Functions = exact.FAST
 
 
 # What a member reads in addition to the batch.
@@ -356,6 +358,8 @@ class StepContext:
     rows: Sequence[Row] = ()
     """All prompts, by id."""
     seed: int = 0
+    by: exact.Functions = exact.FAST
+    """What members compute with."""
     entropy: Callable[[Batch], Tensor] = field(default=_not_here)
     """The policy's entropy at each token, (N,T), at the price of a forward pass: rollouts know only the log-probabilities of the
     tokens that were drawn."""

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from functools import cached_property
 
 import numpy as np
+import torch
 
 from interplay.core.model import PermanentError
 from interplay.rl import sampler, sampler_spec as specs
@@ -49,7 +50,8 @@ class AdaRft(sampler.WeightedSampler):
     def learn(self, step: int) -> None:
         """Move the target."""
         mean = float(np.mean(self.rewards))
-        moved = self.target + self.spec.eta * np.tanh(self.spec.alpha * (mean - self.spec.beta))
+        pull = torch.tensor(self.spec.alpha * (mean - self.spec.beta), dtype=torch.float64)
+        moved = self.target + self.spec.eta * (float(self.deck.by.tanh(pull)) if self.deck.by.exact else np.tanh(float(pull)))
         self.target, self.rewards = float(np.clip(moved, 0, 100)), []
 
     def metrics(self) -> dict[str, float]:
@@ -97,7 +99,7 @@ class EdgeOfCompetence(sampler.Tracked):
     def observe(self, step: int, outcomes: Sequence[sampler.Outcome]) -> None:
         """Evidence ages by a step at the first observation of each."""
         if self.calls == 1 and self.spec.half_life is not None:
-            self.tracker.fade(0.5 ** (1 / self.spec.half_life))
+            self.tracker.fade(self.deck.by.power(0.5, 1 / self.spec.half_life))
         super().observe(step, outcomes)
 
 

@@ -47,7 +47,7 @@ def update_decoding(spec: Decoding | None, batch: Batch, now: StepContext) -> No
     """Save the entropies of the batch that a step learns from where a decoding reads them; nothing of an empty batch."""
     if not isinstance(spec, AdaptiveTemperature):
         return
-    if scale := request.scale_of(now.entropy(batch)[batch.mask()], spec.entropy_pivot):
+    if scale := request.scale_of(now.entropy(batch)[batch.mask()], spec.entropy_pivot, now.by):
         now.memory.tensors[SCALE] = torch.tensor(scale, dtype=torch.float64)
 
 

@@ -14,7 +14,7 @@ class DynamicSampling(Model):
     """Drop groups without an advantage, as where all rewards are equal, and draw fresh prompts in their place (DAPO,
     arXiv:2503.14476)."""
 
-    EXACT: ClassVar[bool] = True
+    INEXACT: ClassVar[str] = ""
     PROVIDES: ClassVar[frozenset[str]] = frozenset({"extra_draws"})
     VERSION: ClassVar[int] = 2
     """2: judged by the advantage, so that with spans a group of equal rewards and different spans stays."""
@@ -32,6 +32,7 @@ class D3S(Model):
     Both shares go linearly from their first value, at the first step, to their second, at the last. Advantages stay as they were:
     nothing is normalised again. With scope `group` and tokens [1, 1], rows are chosen as in PODS (arXiv:2504.13818)."""
 
+    INEXACT: ClassVar[str] = ""
     SCHEDULED: ClassVar[bool] = True
     name: Literal["d3s"] = "d3s"
     samples: tuple[Part, Part] = (0.25, 0.5)
@@ -48,6 +49,7 @@ class TokenBudget(Model):
     """Train on completions in random order until they reach a fixed number of tokens (C3PO, Ring-lite technical report). With the
     loss's `loss_denominator` at the same number the divisor is constant, too."""
 
+    INEXACT: ClassVar[str] = ""
     name: Literal["token_budget"] = "token_budget"
     tokens: Count
     """Completions are taken until their lengths add up to at least this; the rest are dropped."""
@@ -57,6 +59,7 @@ class TopEntropy(Model):
     """Only the tokens of highest entropy have a policy gradient (the 80/20 rule, arXiv:2506.01939). All count in the means of the
     loss and in its KL term, as in TRL. Costs a forward pass."""
 
+    INEXACT: ClassVar[str] = ""
     REFUSES: ClassVar[frozenset[str]] = frozenset({"sequence_ratios"})
     name: Literal["top_entropy"] = "top_entropy"
     top_entropy_quantile: Part = 0.2
@@ -67,6 +70,7 @@ class UncertainTokens(Model):
     """Only tokens that were less probable than a threshold when they were sampled bear loss (the probability mask of SPO,
     arXiv:2505.23564)."""
 
+    INEXACT: ClassVar[str] = ""
     name: Literal["uncertain_tokens"] = "uncertain_tokens"
     threshold: Part = 0.9
     """Probability at and above which a token bears none."""
@@ -76,6 +80,7 @@ class InformationMask(Model):
     """What the policy writes as if it had found it bears no loss: only look-ups and answers are learnt from (the masking of
     information tokens in SSRL, arXiv:2508.10874)."""
 
+    INEXACT: ClassVar[str] = ""
     REFUSES: ClassVar[frozenset[str]] = frozenset({"several_turns", "begun_completions"})
     name: Literal["information_mask"] = "information_mask"
     begin: str = Field(default=")", min_length=1)
@@ -89,6 +94,7 @@ class ConflictTokens(Model):
     them alone and right ones weigh them more; completions of high entropy are dropped (GTPO, trajectory-based,
     arXiv:2508.03772)."""
 
+    INEXACT: ClassVar[str] = ""
     REFUSES: ClassVar[frozenset[str]] = frozenset({"sequence_ratios"})
     VERSION: ClassVar[int] = 2
     """2: a token that is in conflict from both ends is weighed twice, as released."""
@@ -109,6 +115,7 @@ class Replay(Model):
     arXiv:2601.19620). The rows are off policy, with the log-probabilities they were sampled with, and count in the statistics of
     their group. It acts from a prompt's second visit on: give RL fewer prompts than steps * prompts_per_step."""
 
+    INEXACT: ClassVar[str] = ""
     PROVIDES: ClassVar[frozenset[str]] = frozenset({"other_completions", "reads_right"})
     REFUSES: ClassVar[frozenset[str]] = frozenset({"several_turns"})
     name: Literal["replay"] = "replay"
@@ -124,6 +131,7 @@ class Demonstrations(Model):
     """Groups with few successes are dropped for the gold solution, which is learnt by its likelihood (HPT, arXiv:2509.04419,
     strategy `switch`)."""
 
+    INEXACT: ClassVar[str] = ""
     PROVIDES: ClassVar[frozenset[str]] = frozenset({"other_completions", "reads_right"})
     REFUSES: ClassVar[frozenset[str]] = frozenset({"several_turns"})
     name: Literal["demonstrations"] = "demonstrations"

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from interplay.kernels import exact
 from interplay.rl import custom, edit_spec as specs, losses
 from interplay.rl.advantages import advantages
 from interplay.rl.batch import Batch, StepContext, join, take
@@ -174,13 +175,13 @@ def top_entropy(spec: specs.TopEntropy, batch: Batch, advantage: Tensor, bears: 
     if not bears.any():
         return batch, advantage, bears
     entropy = now.entropy(batch)
-    least = torch.quantile(entropy[bears].double(), 1 - spec.top_entropy_quantile)
+    least = now.by.quantile(entropy[bears].double(), 1 - spec.top_entropy_quantile)
     return batch, advantage * (entropy.double() >= least), bears
 
 
 def uncertain_tokens(spec: specs.UncertainTokens, batch: Batch, advantage: Tensor, bears: Tensor, now: StepContext) -> Edited:
     """Only tokens that the sampling policy gave less than the threshold bear loss (SPO, arXiv:2505.23564)."""
-    return batch, advantage, bears & (batch.logprobs.exp() < spec.threshold)
+    return batch, advantage, bears & (now.by.exp(batch.logprobs) < spec.threshold)
 
 
 def information_mask(spec: specs.InformationMask, batch: Batch, advantage: Tensor, bears: Tensor, now: StepContext) -> Edited:
@@ -198,10 +199,11 @@ def information_mask(spec: specs.InformationMask, batch: Batch, advantage: Tenso
 def gtpo_conflict(spec: specs.ConflictTokens, batch: Batch, advantage: Tensor, bears: Tensor, now: StepContext) -> Edited:
     """Advantages less the price of entropy, times `positive` or `negative` at conflict tokens, twice where both ends make a token
     one (arXiv:2508.03772); rows above the entropy limit are dropped."""
-    mean = advantage.sum(1) / batch.mask().sum(1).clamp(min=1)
-    weight = torch.where(mean > 0, spec.positive, spec.negative)[:, None] ** conflicts(batch, mean)
+    mean = now.by.summed(advantage, 1) / batch.mask().sum(1).clamp(min=1)
+    times, weight = conflicts(batch, mean), torch.where(mean > 0, spec.positive, spec.negative)[:, None]
+    weight = torch.where(times == 0, 1.0, torch.where(times == 1, weight, weight * weight))
     if spec.entropy_limit is not None:
-        uncertain = (now.entropy(batch) * batch.mask()).sum(1) / batch.mask().sum(1).clamp(min=1)
+        uncertain = now.by.summed(now.entropy(batch) * batch.mask(), 1) / batch.mask().sum(1).clamp(min=1)
         advantage = (advantage - spec.entropy_price * uncertain[:, None]) * (advantage != 0)
         rows = (uncertain < spec.entropy_limit).nonzero()[:, 0]
     else:
@@ -243,14 +245,14 @@ def interpolate(ends: tuple[float, float], progress: float) -> float:
     return ends[0] + (ends[1] - ends[0]) * progress
 
 
-def largest_variance(values: Tensor, count: int) -> Tensor:
+def largest_variance(values: Tensor, count: int, by: exact.Functions = exact.FAST) -> Tensor:
     """Places (count,) of those among `values` (N,) whose variance no other `count` of them exceeds, smallest values first; equal
     values in the order given.
 
     They are the lowest few and the highest few: of values in order, exchanging an inner one for one further out never lowers the
     variance (PODS, arXiv:2504.13818). So count + 1 ways to split them are tried."""
     order = torch.argsort(values, stable=True)
-    ordered = values[order].double() - values.double().mean()
+    ordered = values[order].double() - by.mean(values.double())
     none, low = torch.zeros(1, dtype=torch.float64), torch.arange(count + 1)
     first = len(values) - count + low  # where the highest count - low begin
     sums, squares = (torch.cat((none, part.cumsum(0))) for part in (ordered, ordered**2))
@@ -259,12 +261,12 @@ def largest_variance(values: Tensor, count: int) -> Tensor:
     return torch.cat((order[:lowest], order[len(order) - (count - lowest) :]))
 
 
-def kept_rows(spec: specs.D3S, values: Tensor, groups: Tensor, share: float) -> Tensor:
+def kept_rows(spec: specs.D3S, values: Tensor, groups: Tensor, share: float, by: exact.Functions = exact.FAST) -> Tensor:
     """Rows (M,) int64 in rising order, a `share` of all (of each group's), rounded up. values, groups (N,)."""
     blocks = [torch.arange(len(values))]
     if spec.scope == "group":
         blocks = [(groups == group).nonzero()[:, 0] for group in groups.unique()]
-    chosen = [block[largest_variance(values[block], math.ceil(share * len(block)))] for block in blocks]
+    chosen = [block[largest_variance(values[block], math.ceil(share * len(block)), by)] for block in blocks]
     return torch.cat(chosen).sort().values
 
 
@@ -280,9 +282,9 @@ def d3s(spec: specs.D3S, batch: Batch, advantage: Tensor, bears: Tensor, now: St
     rows = bears.any(1).nonzero()[:, 0]
     # Rows of equal advantage are in the order of their places in their groups, so that no prompt gives all or none of its own.
     rows = rows[torch.argsort(_places(batch.groups)[rows], stable=True)]
-    values = advantage[rows].double().sum(1) / batch.num_action_tokens()[rows].clamp(min=1)
+    values = now.by.summed(advantage[rows].double(), 1) / batch.num_action_tokens()[rows].clamp(min=1)
     if len(rows):
-        rows = rows[kept_rows(spec, values, batch.groups[rows], interpolate(spec.samples, now.progress))].sort().values
+        rows = rows[kept_rows(spec, values, batch.groups[rows], interpolate(spec.samples, now.progress), now.by)].sort().values
     batch, advantage, bears = take(batch, rows), advantage[rows], bears[rows]
     share = interpolate(spec.tokens, now.progress)
     if share < 1 and len(rows):

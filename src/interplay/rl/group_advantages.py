@@ -6,6 +6,7 @@ from collections import Counter
 import torch
 from torch import Tensor
 
+from interplay.kernels import exact
 from interplay.rl import advantage_spec as specs
 from interplay.rl.batch import Batch, StepContext
 
@@ -19,20 +20,26 @@ EPSILON = 1e-4
 def group(spec: specs.GroupAdvantage, batch: Batch, now: StepContext) -> Tensor:
     """Reward less its group's mean, over a standard deviation (GRPO, arXiv:2402.03300, eq. 3; "batch": arXiv:2508.08221;
     "none": arXiv:2503.20783)."""
-    values = compared(spec, batch.rewards.double(), batch.groups, batch.baseline_mask())
+    values = compared(spec, batch.rewards.double(), batch.groups, batch.baseline_mask(), now.by)
     if spec.accurate_gradient:
         differing = torch.isin(batch.groups, batch.groups[values != 0])
         values = values * len(batch) / differing.sum().clamp(min=1)
     return over_tokens(values, batch)
 
 
-def compared(spec: specs.GroupAdvantage, rewards: Tensor, groups: Tensor, counted: Tensor | None = None) -> Tensor:
+def compared(
+    spec: specs.GroupAdvantage,
+    rewards: Tensor,
+    groups: Tensor,
+    counted: Tensor | None = None,
+    by: exact.Functions = exact.FAST,
+) -> Tensor:
     """The same for (N,) float64 rewards of rows in groups (N,); statistics are those of the rows that are `counted` (N,) bool."""
     centred, deviation = standardised(rewards, groups, counted)
     if spec.scale_rewards == "group":
         return centred / (deviation + spec.std_epsilon)
     if spec.scale_rewards == "batch":
-        return centred / (spread(rewards if counted is None else rewards[counted]) + spec.std_epsilon)
+        return centred / (spread(rewards if counted is None else rewards[counted], by) + spec.std_epsilon)
     return centred
 
 
@@ -52,9 +59,11 @@ def means(values: Tensor, groups: Tensor, counted: Tensor | None = None, total: 
     return (sums if total else sums / sizes.clamp(min=1))[member]
 
 
-def spread(values: Tensor) -> Tensor:
+def spread(values: Tensor, by: exact.Functions = exact.FAST) -> Tensor:
     """Standard deviation of (M,) float64 values, Bessel-corrected; 0 of a single one."""
-    return values.std() if len(values) > 1 else torch.zeros((), dtype=torch.float64)
+    if len(values) < 2:
+        return torch.zeros((), dtype=torch.float64)
+    return by.variance(values).sqrt() if by.exact else values.std()
 
 
 def standardised(values: Tensor, groups: Tensor, counted: Tensor | None = None) -> tuple[Tensor, Tensor]:
@@ -86,7 +95,7 @@ def leave_one_out(spec: specs.LeaveOneOutAdvantage, batch: Batch, now: StepConte
     counted = batch.baseline_mask()
     found = left_out(batch.rewards, batch.groups, counted)
     if spec.normalize_advantages and counted.any():
-        found = (found - found[counted].mean()) / (spread(found[counted]) + EPSILON)
+        found = (found - now.by.mean(found[counted])) / (spread(found[counted], now.by) + EPSILON)
     return over_tokens(found, batch)
 
 
@@ -102,18 +111,19 @@ def whitened(spec: specs.WhitenedAdvantage, batch: Batch, now: StepContext) -> T
     """(r - baseline), less its mean over all tokens of the batch and over its deviation over them (REINFORCE++,
     arXiv:2501.03262). Deviations are Bessel-corrected; to the variance 1e-8 is added, as in verl."""
     if spec.baseline == "none":
-        return whitened_over(returns(earned(batch, spec.rewards), batch.mask(), spec.gamma), batch.mask()).float()
+        paid = earned(batch, spec.rewards, now.by)
+        return whitened_over(returns(paid, batch.mask(), spec.gamma), batch.mask(), now.by).float()
     values = standardised(batch.rewards, batch.groups, batch.baseline_mask())[0]
-    return whitened_over(values[:, None].expand(batch.tokens.shape), batch.mask()).float()
+    return whitened_over(values[:, None].expand(batch.tokens.shape), batch.mask(), now.by).float()
 
 
-def earned(batch: Batch, rewards: specs.Rewarded = "outcome") -> Tensor:
+def earned(batch: Batch, rewards: specs.Rewarded = "outcome", by: exact.Functions = exact.FAST) -> Tensor:
     """(N,T) float64: what each token earns. The reward of a row, or those of its spans or turns, come with their last tokens;
     terms of shapings where they belong. A row that goes on in a later step has no reward yet, and earns the terms alone."""
     last, rows = batch.last(), torch.arange(len(batch))
     found = torch.zeros(batch.tokens.shape, dtype=torch.float64) if batch.shaped is None else batch.shaped.double()
     if rewards == "outcome":
-        before = found.sum(1) - found[rows, last]
+        before = by.summed(found, 1) - found[rows, last]
         found = found.clone()
         found[rows, last] = torch.where(batch.finished(), batch.rewards - before, 0.0)
         return found * batch.mask()
@@ -123,7 +133,7 @@ def earned(batch: Batch, rewards: specs.Rewarded = "outcome") -> Tensor:
         for span in spans:
             end = min(span.end, int(last[row]) + 1)
             if end > span.start:
-                known = found[row, span.start : end].sum() if batch.turns is not None else 0.0
+                known = by.summed(found[row, span.start : end], 0) if batch.turns is not None else 0.0
                 whole[row, end - 1] += span.value - known
     return whole * batch.mask()
 
@@ -137,12 +147,12 @@ def returns(rewards: Tensor, mask: Tensor, gamma: float) -> Tensor:
     return found * mask
 
 
-def whitened_over(values: Tensor, mask: Tensor) -> Tensor:
+def whitened_over(values: Tensor, mask: Tensor, by: exact.Functions = exact.FAST) -> Tensor:
     """(N,T) float64 values less their mean over the mask (N,T) bool and over their deviation over it; 0 outside, and everywhere
     where all are equal."""
     tokens = mask.sum().clamp(min=2)
-    mean = (values * mask).sum() / tokens
-    variance = ((values - mean) ** 2 * mask).sum() / (tokens - 1)
+    mean = by.summed((values * mask).flatten(), 0) / tokens
+    variance = by.summed(((values - mean) ** 2 * mask).flatten(), 0) / (tokens - 1)
     return torch.where((variance > 0) & mask, (values - mean) / (variance + 1e-8).sqrt(), 0.0)
 
 
@@ -163,7 +173,8 @@ def remax(spec: specs.RemaxAdvantage, batch: Batch, now: StepContext) -> Tensor:
     greedy = dict(zip(first, now.continued(batch, [(row, 0) for row in first.values()], 0).tolist(), strict=True))
     baseline = torch.tensor([greedy[i] for i in batch.ids.tolist()], dtype=torch.float64)
     mask = batch.mask()
-    return ((returns(earned(batch), mask, 1.0) - baseline[:, None]) * mask).float()
+    paid = returns(earned(batch, by=now.by), mask, 1.0)
+    return ((paid - baseline[:, None]) * mask).float()
 
 
 def gdpo(spec: specs.DecoupledAdvantage, batch: Batch, now: StepContext) -> Tensor:
@@ -174,9 +185,9 @@ def gdpo(spec: specs.DecoupledAdvantage, batch: Batch, now: StepContext) -> Tens
     for name, weight in spec.rewards.items():
         total += weight * compared(specs.GroupAdvantage(), batch.parts[name].double(), batch.groups, counted)
     if spec.whiten == "tokens":
-        return whitened_over(total[:, None].expand(mask.shape), mask).float()
+        return whitened_over(total[:, None].expand(mask.shape), mask, now.by).float()
     if spec.whiten == "completions" and counted.any():
-        total = (total - total[counted].mean()) / (spread(total[counted]) + EPSILON)
+        total = (total - now.by.mean(total[counted])) / (spread(total[counted], now.by) + EPSILON)
     return over_tokens(total, batch)
 
 
@@ -233,12 +244,12 @@ def a_grae(spec: specs.GraeAdvantage, batch: Batch, now: StepContext) -> Tensor:
     to [0, 1]; then min(1, w^alpha) times what is positive (A-GRAE, arXiv:2602.05548). 0 where p is 0 or 1."""
     counted = batch.baseline_mask()
     rate = means(batch.rewards, batch.groups, counted).clamp(0, 1)
-    w = float(batch.rewards[counted].mean().clamp(0, 1)) if counted.any() else 0.0
+    w = float(now.by.mean(batch.rewards[counted]).clamp(0, 1)) if counted.any() else 0.0
     plain = compared(specs.GroupAdvantage(), batch.rewards, batch.groups, counted)
     inside = (rate > 0) & (rate < 1)
     p = torch.where(inside, rate, 0.5)
     found = torch.where(inside, plain / 2 * (w / p.sqrt() + (1 - w) / (1 - p).sqrt()), 0.0)
-    return over_tokens(torch.where(found > 0, found * min(1.0, w**spec.alpha), found), batch)
+    return over_tokens(torch.where(found > 0, found * min(1.0, now.by.power(w, spec.alpha)), found), batch)
 
 
 def tracked(spec: specs.TrackedAdvantage, batch: Batch, now: StepContext) -> Tensor:
@@ -249,15 +260,18 @@ def tracked(spec: specs.TrackedAdvantage, batch: Batch, now: StepContext) -> Ten
     values, counted = batch.rewards - batch.expected, batch.baseline_mask()
     if not counted.any():
         return over_tokens(torch.zeros_like(values), batch)
-    deviation = spread(values[counted])
-    centred = (values - values[counted].mean()) / (deviation + spec.std_epsilon)
+    deviation = spread(values[counted], now.by)
+    centred = (values - now.by.mean(values[counted])) / (deviation + spec.std_epsilon)
     return over_tokens(centred if deviation > 0 else torch.zeros_like(values), batch)
 
 
 # Group advantages that look at more than the reward: agreement of answers, likelihood, entropy.
 
 
-def answer_entropy(batch: Batch) -> Tensor:
+LN2 = 0.6931471805599453
+
+
+def answer_entropy(batch: Batch, by: exact.Functions = exact.FAST) -> Tensor:
     """(N,) float64, in bits: of the answers that the group's completions gave; no answer counts as one."""
     said: dict[int, Counter[str]] = {}
     for group, verdict in zip(batch.groups.tolist(), batch.verdicts, strict=True):
@@ -265,21 +279,21 @@ def answer_entropy(batch: Batch) -> Tensor:
     found = {}
     for group, counts in said.items():
         shares = torch.tensor(list(counts.values()), dtype=torch.float64) / counts.total()
-        found[group] = float(-(shares * shares.log2()).sum())
+        found[group] = float(-by.summed(shares * (by.log(shares) / LN2 if by.exact else shares.log2()), 0))
     return torch.tensor([found[group] for group in batch.groups.tolist()], dtype=torch.float64)
 
 
 def copo(spec: specs.GlobalAdvantage, batch: Batch, now: StepContext) -> Tensor:
     """w A + (1 - w) G, w = sigmoid(k (H - b)): A the group's advantage; G the prompt's reward, mean r (1 - lambda H),
     standardised over the step's prompts (COPO, arXiv:2508.04138)."""
-    counted, disagreement = batch.baseline_mask(), answer_entropy(batch)
+    counted, disagreement = batch.baseline_mask(), answer_entropy(batch, now.by)
     local = compared(specs.GroupAdvantage(), batch.rewards, batch.groups, counted)
     of_prompt = means(batch.rewards, batch.groups, counted) * (1 - spec.consistency * disagreement)
     first = torch.tensor(list({group: row for row, group in reversed(list(enumerate(batch.groups.tolist())))}.values()))
     each = of_prompt[first] if len(batch) else of_prompt
-    deviation = spread(each)
-    prompts = (of_prompt - each.mean()) / (deviation + EPSILON) if deviation > 0 else torch.zeros_like(of_prompt)
-    w = torch.sigmoid(spec.steepness * (disagreement - spec.threshold))
+    deviation = spread(each, now.by)
+    prompts = (of_prompt - now.by.mean(each)) / (deviation + EPSILON) if deviation > 0 else torch.zeros_like(of_prompt)
+    w = now.by.sigmoid(spec.steepness * (disagreement - spec.threshold))
     if spec.blend == "soft_forced":
         w = torch.where(local == 0, 0.0, w)
     elif spec.blend != "soft":
@@ -291,8 +305,8 @@ def xrpo(spec: specs.SharpenedAdvantage, batch: Batch, now: StepContext) -> Tens
     """A + min(max(lambda (1 - eta), 0), kappa A) for right completions with A > 0, eta = exp(s - mean s over the group), s the
     mean log-probability of the completion's tokens when it was sampled (XRPO, arXiv:2510.06672)."""
     plain = compared(specs.GroupAdvantage(), batch.rewards, batch.groups, batch.baseline_mask())
-    s = (batch.logprobs * batch.mask()).sum(1).double() / batch.mask().sum(1).clamp(min=1)
-    eta = (s - means(s, batch.groups, batch.baseline_mask())).exp()
+    s = now.by.summed(batch.logprobs * batch.mask(), 1).double() / batch.mask().sum(1).clamp(min=1)
+    eta = now.by.exp(s - means(s, batch.groups, batch.baseline_mask()))
     bonus = torch.minimum((spec.scale * (1 - eta)).clamp(min=0), spec.cap * plain)
     return over_tokens(torch.where(batch.right & (plain > 0), plain + bonus, plain), batch)
 
@@ -305,7 +319,7 @@ def gtpo_entropy(spec: specs.EntropyAdvantage, batch: Batch, now: StepContext) -
     mask = batch.mask()
     entropy = now.entropy(batch).double().clamp(*spec.entropy_range)
     if spec.level == "sequence":
-        mean = (entropy * mask).sum(1, keepdim=True) / mask.sum(1, keepdim=True).clamp(min=1)
+        mean = now.by.summed(entropy * mask, 1, keepdim=True) / mask.sum(1, keepdim=True).clamp(min=1)
         return over_tokens(_shaped(spec, batch, mean[:, 0], torch.ones(len(batch), dtype=torch.bool)), batch)
     found = torch.zeros(mask.shape, dtype=torch.float64)
     for place in range(mask.shape[1]):

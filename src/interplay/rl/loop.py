@@ -169,6 +169,7 @@ def assembled(
         dtype=getattr(torch, spec.dtype),
         micro_batch_tokens=how.micro_batch_tokens,
         offline=offline_outcomes(spec, pool, inputs),
+        by=exact.functions(spec.numerics),
     )
     world = draw.TrainerState(
         spec=spec,
@@ -298,6 +299,7 @@ def stepped(
         encode=lambda written: text.encode_texts(world.tokenizer, [written])[0],
         offsets=partial(offsets, world.tokenizer),
         likelihood=partial(likelihood_of, learner),
+        by=exact.functions(spec.numerics),
     )
     batch = edits.edits_before_advantage(draw_more(spec.prompts_per_step), now)
     everything = join(drawn, world.special.pad)
@@ -310,14 +312,13 @@ def stepped(
         draw.update_lagged(spec.method.decoding, learner.lagged, step)
     with timed(seconds, "sampler", world.clock):
         world.sampler.learn(step)
-    summed = exact.row_sums(advantage) if learner.policy.sums else advantage.sum(1)
-    of_rows, own = summed / batch.num_action_tokens().clamp(min=1), batch.row >= 0
+    of_rows, own = now.by.summed(advantage, 1) / batch.num_action_tokens().clamp(min=1), batch.row >= 0
     per_row = torch.zeros(len(everything)).index_copy_(0, batch.row[own], of_rows[own])
     recorded = everything
     if everything.unfinished is not None and (known := everything.finished()).any():
         recorded, per_row = take(everything, known.nonzero()[:, 0]), per_row[known]
     logged = {
-        **records.measure_step(recorded, per_row),
+        **records.measure_step(recorded, per_row, now.by),
         **records.sampled_counts(everything),
         **records.drawn_shares(everything, world.pool),
         **values,

@@ -23,11 +23,11 @@ class PolicyLoss(Model):
     """What every policy loss has."""
 
     NEEDS_RATIO: ClassVar[bool] = False
-    """Whether what sets it apart is what it does with ratios that are not 1."""
+    """Whether what sets it apart is what it does with ratios that are not 1, where it is plain."""
     PLAIN: ClassVar[bool] = False
-    """Whether its gradient at a ratio of 1 is the plain policy gradient, -A grad log pi, as `loss_type` weighs it."""
+    """Whether it is the policy gradient, -A grad log pi, as `loss_type` weighs it, where all ratios are 1."""
     INERT: ClassVar[frozenset[str]] = frozenset()
-    """Options that do nothing at a ratio of 1, of a loss that is not plain there."""
+    """Options that do nothing there, of a loss that is not plain."""
     beta: NotNegative = 0.0
     """Coefficient of the KL divergence from the reference; 0 runs without a reference model."""
     kl_estimator: Annotated[Literal["k1", "abs", "k2", "k3", "k1+", "k3+"], Since("k3")] = "k3"
@@ -63,7 +63,7 @@ class PolicyLoss(Model):
         """One loss in place of all that have its gradient where the ratio is exactly 1."""
         level, fields = "importance_sampling_level", type(self).model_fields
         product = getattr(self, level, "") == "product"  # there each token has the weights of its whole row
-        if not self.PLAIN:
+        if not (self.PLAIN or self.NEEDS_RATIO):
             return self.model_copy(update={name: fields[name].default for name in self.INERT - ({level} if product else set())})
         shared = {name: getattr(self, name) for name in fields if name in RatioLoss.model_fields}
         return ClippedLoss(**{**shared, level: "product" if product else "token"})
@@ -113,6 +113,7 @@ class RatioLoss(CorrectedLoss):
 class ClippedLoss(RatioLoss):
     """The clipped policy-gradient loss with TRL's options."""
 
+    INEXACT: ClassVar[str] = ""
     PLAIN: ClassVar[bool] = True
     name: Literal["clipped"] = "clipped"
     loss_type: Literal["grpo", "bnpo", "dr_grpo", "dapo", "luspo", "cispo"] = "dapo"  # type: ignore[assignment]
@@ -137,18 +138,12 @@ class ClippedLoss(RatioLoss):
         cap = self.epsilon if self.epsilon_high is None else self.epsilon_high
         return self if cap < 1 else self.model_copy(update={"loss_type": "dapo"}).at_ratio_one()
 
-    def exact(self) -> bool:
-        """With a ratio for each token and the estimate k3, and without entropies."""
-        inexact = self.entropy_coef or self.vllm_importance_sampling_clip_max or self.use_bias_correction_kl
-        inexact = inexact or self.off_policy_mask_threshold is not None
-        return not (self.importance_sampling_level != "token" or self.kl_estimator != "k3" or inexact)
-
 
 class SapoLoss(RatioLoss):
     """Soft adaptive policy optimisation (SAPO, arXiv:2511.20347): a sigmoid gate in place of the clip."""
 
+    INEXACT: ClassVar[str] = ""
     NEEDS_RATIO: ClassVar[bool] = True
-    PLAIN: ClassVar[bool] = True
     name: Literal["sapo"] = "sapo"
     loss_type: Literal["grpo", "bnpo", "dr_grpo", "dapo", "luspo"] = "grpo"
     sapo_temperature_pos: Positive = 1.0
@@ -161,8 +156,8 @@ class VespoLoss(PolicyLoss):
     """Variational sequence-level soft policy optimisation (VESPO, arXiv:2602.10693): the log-probability weighed by
     e^lambda w^k e^(-lambda w), without a gradient through w, the product of the sequence's ratios. Defaults are TRL's."""
 
+    INEXACT: ClassVar[str] = ""
     NEEDS_RATIO: ClassVar[bool] = True
-    PLAIN: ClassVar[bool] = True
     name: Literal["vespo"] = "vespo"
     loss_type: Literal["grpo", "bnpo", "dr_grpo", "dapo", "luspo"] = "dapo"
     """How tokens are weighed, as in losses of ratios."""
@@ -179,9 +174,9 @@ class VespoLoss(PolicyLoss):
 class GeoMeanLoss(CorrectedLoss):
     """Geometric-mean policy optimisation (GMPO, arXiv:2507.20673): the geometric mean of the tokens' clipped ratios."""
 
+    INEXACT: ClassVar[str] = ""
     PROVIDES: ClassVar[frozenset[str]] = frozenset({"sequence_ratios"})
     NEEDS_RATIO: ClassVar[bool] = True
-    PLAIN: ClassVar[bool] = True
     name: Literal["geo_mean"] = "geo_mean"
     loss_type: Literal["grpo"] = "grpo"
     """Mean over rows."""
@@ -196,6 +191,7 @@ class GeoMeanLoss(CorrectedLoss):
 class GpgLoss(CorrectedLoss):
     """Group policy gradient (GPG, arXiv:2504.02546): advantage times log-probability, neither ratio nor clip."""
 
+    INEXACT: ClassVar[str] = ""
     PLAIN: ClassVar[bool] = True
     name: Literal["gpg"] = "gpg"
     loss_type: Literal["grpo", "bnpo", "dr_grpo", "dapo", "luspo"] = "dapo"
@@ -207,8 +203,8 @@ class DppoLoss(CorrectedLoss):
     its probability further from where it was than a bound on the divergence of the two-way choice between this token and all
     others; a ratio bounds rare tokens too tightly and likely ones too loosely."""
 
+    INEXACT: ClassVar[str] = ""
     NEEDS_RATIO: ClassVar[bool] = True
-    PLAIN: ClassVar[bool] = True
     name: Literal["dppo"] = "dppo"
     loss_type: Literal["grpo", "bnpo", "dr_grpo", "dapo", "luspo"] = "dapo"
     """How tokens are weighed, as in losses of ratios."""
@@ -226,8 +222,8 @@ class DroLoss(CorrectedLoss):
     """The policy gradient with a quadratic penalty on the log ratio to the policy before the update: -(A log pi - dro_beta / 2
     (log pi - log pi_old)^2) (verl's `dro`, after direct reward optimisation, arXiv:2405.19107, which regresses r - V)."""
 
+    INEXACT: ClassVar[str] = ""
     NEEDS_RATIO: ClassVar[bool] = True
-    PLAIN: ClassVar[bool] = True
     name: Literal["dro"] = "dro"
     loss_type: Literal["grpo", "bnpo", "dr_grpo", "dapo", "luspo"] = "dapo"
     """How tokens are weighed, as in losses of ratios."""
@@ -239,6 +235,7 @@ class ClipCovLoss(RatioLoss):
     """Clip-Cov (arXiv:2505.22617): a few tokens whose log-probability and advantage covary most lose their gradient, at random
     among those within bounds, so that entropy does not collapse."""
 
+    INEXACT: ClassVar[str] = ""
     INERT: ClassVar[frozenset[str]] = frozenset({"epsilon", "epsilon_high", "importance_sampling_level"})
     name: Literal["clip_cov"] = "clip_cov"
     loss_type: Literal["grpo", "bnpo", "dr_grpo", "dapo", "luspo"] = "bnpo"
@@ -258,8 +255,8 @@ class KlCovLoss(RatioLoss):
     """KL-Cov (arXiv:2505.22617): ratio times advantage without a clip; the tokens that covary most pay for leaving the policy
     that sampled."""
 
+    INEXACT: ClassVar[str] = ""
     NEEDS_RATIO: ClassVar[bool] = True
-    PLAIN: ClassVar[bool] = True
     name: Literal["kl_cov"] = "kl_cov"
     loss_type: Literal["grpo", "bnpo", "dr_grpo", "dapo", "luspo"] = "bnpo"
     kl_cov_ratio: Share = 0.0002
@@ -273,6 +270,7 @@ class DiscoLoss(PolicyLoss):
     held near the policy that sampled by a squared hinge on the KL divergence. It reads which completions are right,
     and of rewards and advantages only whether a step has any to learn from."""
 
+    INEXACT: ClassVar[str] = ""
     PROVIDES: ClassVar[frozenset[str]] = frozenset({"reads_rollouts", "reads_right"})
     VERSION: ClassVar[int] = 2
     """2: the mean over prompts counts those whose completions are all right or all wrong, as released."""
@@ -309,6 +307,7 @@ class HapoTokenLoss(RatioLoss):
     0. (The release multiplies the lower side by a negative number, so that h is never below 0 there; here it is.) Its adaptive
     temperature is a decoding; its token-level group average is not here."""
 
+    INEXACT: ClassVar[str] = ""
     VERSION: ClassVar[int] = 2
     """2: what leaves the advantage alone is half of the token's own clip bounds, and the quantile one of the entropies, as
     released."""
@@ -329,6 +328,7 @@ class DistilLoss(RatioLoss):
     behind the context that the continuation `feedback` made. Rewards matter to `mix_rlvr` alone. Costs a forward pass of the
     teacher for each pass over a batch."""
 
+    INEXACT: ClassVar[str] = "its divergences are over all logits, in PyTorch's sums"
     NEEDS: ClassVar[frozenset[str]] = frozenset({"teacher_context"})
     PROVIDES: ClassVar[frozenset[str]] = frozenset({"distillation", "reads_rollouts"})
     INERT: ClassVar[frozenset[str]] = frozenset({"epsilon", "epsilon_high", "importance_sampling_level"})
@@ -353,6 +353,7 @@ class DirectAdvantageLoss(PolicyLoss):
     over the step. Needs the advantage `segments`. Steps that gain nothing are held to the reference, as long as others of the
     optimiser step gain something."""
 
+    INEXACT: ClassVar[str] = ""
     NEEDS: ClassVar[frozenset[str]] = frozenset({"steps"})
     PROVIDES: ClassVar[frozenset[str]] = frozenset({"reads_rollouts"})
     name: Literal["direct_advantage"] = "direct_advantage"

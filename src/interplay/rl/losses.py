@@ -1,6 +1,5 @@
 """Policy losses: what they read, how tokens are weighed, the terms they share, and the losses by the `name` of their spec."""
 
-import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -17,9 +16,9 @@ from interplay.rollout.request import scale_of, token_uncertainty
 # Terms: what a loss reads, weights of tokens, ratios and estimates of divergences.
 
 
-def sequence_mean(values: Tensor, mask: Tensor) -> Tensor:
+def sequence_mean(values: Tensor, mask: Tensor, by: exact.Functions) -> Tensor:
     """(n,1) mean of (n,T) values over each row's tokens; 0 for a row without any."""
-    return (values * mask).sum(1, keepdim=True) / mask.sum(1, keepdim=True).clamp(min=1)
+    return by.summed(values * mask, 1, keepdim=True) / mask.sum(1, keepdim=True).clamp(min=1)
 
 
 def log_ratios(loss: specs.PolicyLoss, seen: MicroBatch) -> Tensor:
@@ -30,8 +29,8 @@ def log_ratios(loss: specs.PolicyLoss, seen: MicroBatch) -> Tensor:
     if not isinstance(loss, specs.RatioLoss) or loss.importance_sampling_level == "token":
         return difference
     if loss.importance_sampling_level == "product":
-        return difference.sum(1, keepdim=True)
-    mean = sequence_mean(difference, seen.mask)
+        return seen.by.wide(seen.by.summed(difference, 1, keepdim=True), difference.shape[1])
+    mean = seen.by.wide(sequence_mean(difference, seen.mask, seen.by), difference.shape[1])
     return mean if loss.importance_sampling_level == "sequence" else mean.detach() + (seen.logp - seen.logp.detach())
 
 
@@ -62,12 +61,7 @@ def truncated_weight(cap: float, seen: MicroBatch) -> Tensor:
     engine whose probabilities are not those of training (https://fengyao.notion.site/off-policy-rl). 1 where both agree."""
     if seen.sampled is None:
         return torch.ones_like(seen.old_logp)
-    return (seen.old_logp.detach() - seen.sampled).mul(seen.mask).exp().clamp(max=cap)
-
-
-def summed(values: Tensor, exactly: bool) -> Tensor:
-    """The sum () of all values."""
-    return torch.tensor(exact.total(values), dtype=torch.float64) if exactly else values.sum()
+    return seen.by.exp((seen.old_logp.detach() - seen.sampled) * seen.mask).clamp(max=cap)
 
 
 def corrected(spec: specs.CorrectedLoss, per_token: Tensor, seen: MicroBatch) -> Tensor:
@@ -75,11 +69,13 @@ def corrected(spec: specs.CorrectedLoss, per_token: Tensor, seen: MicroBatch) ->
     weights; 0 in rows that are too far off policy."""
     if spec.off_policy_mask_threshold is not None:
         sampled = seen.old_logp if seen.sampled is None else seen.sampled
-        gap = sequence_mean(sampled - seen.logp.detach(), seen.mask)
+        gap = sequence_mean(sampled - seen.logp.detach(), seen.mask, seen.by)
         per_token = per_token * ((seen.advantage >= 0) | (gap <= spec.off_policy_mask_threshold))
     if spec.vllm_importance_sampling_clip_max is not None:
         weight = truncated_weight(spec.vllm_importance_sampling_clip_max, seen)
-        per_token = per_token * (sequence_mean(weight.log(), seen.mask).exp() if isinstance(spec, specs.GeoMeanLoss) else weight)
+        if isinstance(spec, specs.GeoMeanLoss):
+            weight = seen.by.exp(sequence_mean(seen.by.log(weight), seen.mask, seen.by))
+        per_token = per_token * weight
     return per_token
 
 
@@ -89,7 +85,7 @@ def corrected(spec: specs.CorrectedLoss, per_token: Tensor, seen: MicroBatch) ->
 def clipped(spec: specs.ClippedLoss, seen: MicroBatch) -> tuple[Tensor, dict[str, Tensor]]:
     """The clipped surrogate (PPO, arXiv:1707.06347, eq. 7; DAPO, arXiv:2503.14476, eq. 8; CISPO, arXiv:2506.13585, eq. 4).
     `clip_fraction` counts the tokens whose gradient the clip removes."""
-    ratio, advantage = (exact.exp if seen.exact else torch.exp)(log_ratios(spec, seen)), seen.advantage
+    ratio, advantage = seen.by.exp(log_ratios(spec, seen)), seen.advantage
     low, high = bounds(spec.epsilon, spec.epsilon_high)
     if spec.loss_type == "cispo":
         least = None if spec.cispo_epsilon_low is None else 1 - spec.cispo_epsilon_low
@@ -107,7 +103,7 @@ def clipped(spec: specs.ClippedLoss, seen: MicroBatch) -> tuple[Tensor, dict[str
 def covariance(whole: FullBatch) -> Tensor:
     """(N,T) (log pi - mean) (A - mean), means over the tokens of the mask (eq. 11 of the paper)."""
     logp, advantage = whole.logp[whole.mask], whole.advantage[whole.mask]
-    return (whole.logp - logp.mean()) * (whole.advantage - advantage.mean())
+    return (whole.logp - whole.by.mean(logp)) * (whole.advantage - whole.by.mean(advantage))
 
 
 def share_of(mask: Tensor, share: float) -> int:
@@ -118,7 +114,7 @@ def share_of(mask: Tensor, share: float) -> int:
 def clip_cov_tokens(spec: specs.ClipCovLoss, whole: FullBatch) -> dict[str, Tensor]:
     """`held`: tokens that lose their gradient, drawn among those within bounds that the clip has not taken already."""
     cov = covariance(whole)
-    ratio = log_ratios(spec, MicroBatch(whole.logp, whole.old_logp, whole.advantage, whole.mask)).exp()
+    ratio = whole.by.exp(log_ratios(spec, MicroBatch(whole.logp, whole.old_logp, whole.advantage, whole.mask, by=whole.by)))
     _, outside = clip(ratio, whole.advantage, *bounds(spec.epsilon, spec.epsilon_high))
     within = whole.mask & ~outside & (cov > spec.clip_cov_lb) & (cov < spec.clip_cov_ub)
     return {"held": first(whole.noise, within, share_of(whole.mask, spec.clip_cov_ratio))}
@@ -126,7 +122,7 @@ def clip_cov_tokens(spec: specs.ClipCovLoss, whole: FullBatch) -> dict[str, Tens
 
 def clip_cov(spec: specs.ClipCovLoss, seen: MicroBatch) -> tuple[Tensor, dict[str, Tensor]]:
     """The clipped surrogate, 0 for the tokens that are held back (Clip-Cov, eq. 12)."""
-    per_token, outside = clip(log_ratios(spec, seen).exp(), seen.advantage, *bounds(spec.epsilon, spec.epsilon_high))
+    per_token, outside = clip(seen.by.exp(log_ratios(spec, seen)), seen.advantage, *bounds(spec.epsilon, spec.epsilon_high))
     held = seen.prepared["held"]
     return per_token * ~held, {"clip_fraction": ((outside | held) * seen.mask).sum()}
 
@@ -139,7 +135,7 @@ def kl_cov_tokens(spec: specs.KlCovLoss, whole: FullBatch) -> dict[str, Tensor]:
 def kl_cov(spec: specs.KlCovLoss, seen: MicroBatch) -> tuple[Tensor, dict[str, Tensor]]:
     """-ratio A, plus a cost of |log ratio| for the tokens that are held back (KL-Cov, eq. 14; its release)."""
     difference = log_ratios(spec, seen)
-    return -difference.exp() * seen.advantage + spec.ppo_kl_coef * difference.abs() * seen.prepared["held"], {}
+    return -seen.by.exp(difference) * seen.advantage + spec.ppo_kl_coef * difference.abs() * seen.prepared["held"], {}
 
 
 # Steps are regressed on what they gain (Direct Advantage Policy Optimization, arXiv:2412.18279).
@@ -162,7 +158,7 @@ def direct_advantage(spec: specs.DirectAdvantageLoss, seen: MicroBatch) -> tuple
     tokens = total(torch.ones_like(seen.logp)).clamp(min=1)
     error = (spec.direct_beta * total(seen.logp - seen.reference) - total(seen.advantage) / tokens) ** 2
     off = error.detach().gather(1, steps) * seen.mask
-    return (error / tokens).gather(1, steps) * seen.mask, {"step_error": off.sum()}
+    return (error / tokens).gather(1, steps) * seen.mask, {"step_error": seen.by.total(off)}
 
 
 # DisCO: scores of right completions above those of wrong ones (arXiv:2505.12366).
@@ -172,9 +168,9 @@ TAU = {"logL": 10.0, "Lratio": 1.0}
 """Released temperatures."""
 
 
-def score(spec: specs.DiscoLoss, logp: Tensor, old_logp: Tensor, mask: Tensor) -> Tensor:
+def score(spec: specs.DiscoLoss, logp: Tensor, old_logp: Tensor, mask: Tensor, by: exact.Functions = exact.FAST) -> Tensor:
     """(n,1) score of each completion: mean log-probability of its tokens, or mean ratio."""
-    return sequence_mean(logp if spec.score == "logL" else (logp - old_logp).exp(), mask)
+    return sequence_mean(logp if spec.score == "logL" else by.exp(logp - old_logp), mask, by)
 
 
 def disco_weights(spec: specs.DiscoLoss, whole: FullBatch) -> dict[str, Tensor]:
@@ -185,7 +181,7 @@ def disco_weights(spec: specs.DiscoLoss, whole: FullBatch) -> dict[str, Tensor]:
     being the softmax of s- / tau over the wrong ones; in the basic form p is even. The mean is over all prompts: those with one
     kind only have no gradient and count. The constraint 0.5 beta [KL - delta]_+^2 has the gradient beta [KL - delta]_+ grad KL,
     KL = mean over the tokens of log pi_old - log pi."""
-    scores = score(spec, whole.logp, whole.old_logp, whole.mask)[:, 0].double()
+    scores = score(spec, whole.logp, whole.old_logp, whole.mask, whole.by)[:, 0].double()
     row = torch.zeros(len(scores), dtype=torch.float64)
     prompts = whole.groups.unique()
     for group in prompts:
@@ -193,9 +189,9 @@ def disco_weights(spec: specs.DiscoLoss, whole: FullBatch) -> dict[str, Tensor]:
         good, bad = (here & whole.right).nonzero()[:, 0], (here & ~whole.right).nonzero()[:, 0]
         if len(good) and len(bad):
             row[good] = 1 / len(good)
-            row[bad] = -1 / len(bad) if spec.basic else -torch.softmax(scores[bad] / (spec.tau or TAU[spec.score]), 0)
+            row[bad] = -1 / len(bad) if spec.basic else -whole.by.softmax(scores[bad] / (spec.tau or TAU[spec.score]))
     tokens = whole.mask.sum().clamp(min=1)
-    divergence = float(((whole.old_logp - whole.logp) * whole.mask).sum() / tokens)
+    divergence = float(whole.by.total((whole.old_logp - whole.logp) * whole.mask) / tokens)
     hinge = spec.disco_beta * max(divergence - spec.delta, 0.0)
     # The update gives a token the weight 1 / (rows * tokens of its row): what must weigh otherwise is multiplied back.
     of_row = whole.mask.sum(1, keepdim=True).clamp(min=1) * len(scores)
@@ -207,7 +203,7 @@ def disco_weights(spec: specs.DiscoLoss, whole: FullBatch) -> dict[str, Tensor]:
 
 def disco(spec: specs.DiscoLoss, seen: MicroBatch) -> tuple[Tensor, dict[str, Tensor]]:
     """Of each token what the gradients of its row's score and of the constraint are."""
-    value = seen.logp if spec.score == "logL" else (seen.logp - seen.old_logp).exp()
+    value = seen.logp if spec.score == "logL" else seen.by.exp(seen.logp - seen.old_logp)
     return -seen.prepared["row"] * value + seen.prepared["kl"] * (seen.old_logp - seen.logp), {}
 
 
@@ -220,7 +216,7 @@ def distil(spec: specs.DistilLoss, seen: MicroBatch) -> tuple[Tensor, dict[str, 
     sums = {"divergence": (seen.divergence.detach() * seen.mask).sum()}
     if not spec.mix_rlvr:
         return seen.divergence, {**sums, "clip_fraction": torch.zeros(())}
-    paid, outside = clip(log_ratios(spec, seen).exp(), seen.advantage, *bounds(spec.epsilon, spec.epsilon_high))
+    paid, outside = clip(seen.by.exp(log_ratios(spec, seen)), seen.advantage, *bounds(spec.epsilon, spec.epsilon_high))
     return seen.divergence + spec.mix_rlvr * paid, {**sums, "clip_fraction": (outside * seen.mask).sum()}
 
 
@@ -230,9 +226,12 @@ def distil(spec: specs.DistilLoss, seen: MicroBatch) -> tuple[Tensor, dict[str, 
 def sapo(spec: specs.SapoLoss, seen: MicroBatch) -> tuple[Tensor, dict[str, Tensor]]:
     """-(4 / tau) sigmoid(tau (ratio - 1)) A, with a tau for each sign of A; an advantage of 0 takes the negative one (SAPO,
     arXiv:2511.20347). At ratio 1 its gradient is that of ratio * A."""
-    ratio = log_ratios(spec, seen).exp()
+    ratio = seen.by.exp(log_ratios(spec, seen))
     tau = torch.where(seen.advantage > 0, spec.sapo_temperature_pos, spec.sapo_temperature_neg)
-    return -torch.sigmoid(tau * (ratio - 1)) * (4 / tau) * seen.advantage, {}
+    return -seen.by.sigmoid(tau * (ratio - 1)) * (4 / tau) * seen.advantage, {}
+
+
+LEAST_WEIGHT = -18.420680743952367  # log 1e-8
 
 
 def vespo(spec: specs.VespoLoss, seen: MicroBatch) -> tuple[Tensor, dict[str, Tensor]]:
@@ -240,12 +239,12 @@ def vespo(spec: specs.VespoLoss, seen: MicroBatch) -> tuple[Tensor, dict[str, Te
     arXiv:2602.10693). Logarithms are held to [-20, 20] a token and [log 1e-8, 20] a sequence, as in its release. `phi` sums the
     weights."""
     with torch.no_grad():
-        log_w = ((seen.logp - seen.old_logp).clamp(-20, 20) * seen.mask).sum(1, keepdim=True).clamp(math.log(1e-8), 20)
+        log_w = seen.by.summed((seen.logp - seen.old_logp).clamp(-20, 20) * seen.mask, 1, keepdim=True).clamp(LEAST_WEIGHT, 20)
         risen = seen.advantage >= 0
         k = torch.where(risen, spec.vespo_k_pos, spec.vespo_k_neg)
         decay = torch.where(risen, spec.vespo_lambda_pos, spec.vespo_lambda_neg)
-        phi = (decay + k * log_w - decay * log_w.exp()).exp()
-    return -phi * seen.advantage * seen.logp, {"phi": (phi * seen.mask).sum()}
+        phi = seen.by.exp(decay + k * log_w - decay * seen.by.exp(log_w))
+    return -phi * seen.advantage * seen.logp, {"phi": seen.by.total(phi * seen.mask)}
 
 
 def gpg(spec: specs.GpgLoss, seen: MicroBatch) -> tuple[Tensor, dict[str, Tensor]]:
@@ -259,13 +258,13 @@ def dppo(spec: specs.DppoLoss, seen: MicroBatch) -> tuple[Tensor, dict[str, Tens
     low, high = bounds(spec.epsilon, spec.epsilon_high)
     bound, risen = torch.where(seen.advantage > 0, high, low), seen.advantage > 0
     with torch.no_grad():
-        p, before = seen.logp.exp(), seen.old_logp.exp()
+        p, before = seen.by.exp(seen.logp), seen.by.exp(seen.old_logp)
         far = (p - before).abs()
         if spec.divergence == "kl":
-            rest = ((1 - before + 1e-8) / (1 - p + 1e-8)).log()
+            rest = seen.by.log((1 - before + 1e-8) / (1 - p + 1e-8))
             far = before * (seen.old_logp - seen.logp) + (1 - before) * rest
         held = (far > bound) & torch.where(risen, p > before, p < before)
-        weight = log_ratios(spec, seen).exp().clamp(max=spec.ratio_cap) * ~held
+        weight = seen.by.exp(log_ratios(spec, seen)).clamp(max=spec.ratio_cap) * ~held
     return -weight * seen.advantage * seen.logp, {"clip_fraction": (held * seen.mask).sum()}
 
 
@@ -281,8 +280,10 @@ def geo_mean(spec: specs.GeoMeanLoss, seen: MicroBatch) -> tuple[Tensor, dict[st
     difference = (seen.logp - seen.old_logp) * seen.mask
     sign = seen.advantage.sign()
     cut = sign * torch.minimum(sign * difference, sign * difference.clamp(-low, high))
-    ratio, advantage = sequence_mean(cut, seen.mask).exp(), sequence_mean(seen.advantage, seen.mask)
-    return (-ratio * advantage).expand_as(seen.advantage), {"clip_fraction": ((cut != difference) & seen.mask).sum()}
+    ratio, advantage = seen.by.exp(sequence_mean(cut, seen.mask, seen.by)), sequence_mean(seen.advantage, seen.mask, seen.by)
+    return seen.by.wide(-ratio * advantage, cut.shape[1]).expand_as(cut), {
+        "clip_fraction": ((cut != difference) & seen.mask).sum()
+    }
 
 
 # Clip bounds and advantages that follow a token's entropy (HAPO, heterogeneous tokens).
@@ -290,14 +291,15 @@ def geo_mean(spec: specs.GeoMeanLoss, seen: MicroBatch) -> tuple[Tensor, dict[st
 
 def heterogeneity(spec: specs.HapoTokenLoss, whole: FullBatch) -> dict[str, Tensor]:
     """`h` (N,T) in [-1, 1]: how uncertain each token is relative to the others of the mask; 0 outside."""
-    scale = scale_of(whole.entropy[whole.mask], spec.entropy_pivot)
-    return {"h": torch.zeros_like(whole.entropy) if scale is None else token_uncertainty(whole.entropy, scale) * whole.mask}
+    entropy, by = whole.entropy, whole.by
+    scale = scale_of(entropy[whole.mask], spec.entropy_pivot, by)
+    return {"h": torch.zeros_like(entropy) if scale is None else token_uncertainty(entropy, scale, by) * whole.mask}
 
 
 def hapo_token(spec: specs.HapoTokenLoss, seen: MicroBatch) -> tuple[Tensor, dict[str, Tensor]]:
     """The clipped surrogate with the lower bound epsilon (1 - h) where h < 0 and the upper one epsilon_high (1 + h) where h > 0;
     and the advantage times (1 + h) where h > 0 and the ratio has left half of these bounds, or h <= 0 and it has not."""
-    ratio, h = log_ratios(spec, seen).exp(), seen.prepared["h"]
+    ratio, h = seen.by.exp(log_ratios(spec, seen)), seen.prepared["h"]
     low, high = spec.epsilon * (1 - h.clamp(max=0)), spec.epsilon_high * (1 + h.clamp(min=0))
     left = (ratio <= 1 - low / 2) | (ratio >= 1 + high / 2)
     advantage = seen.advantage * torch.where(left == (h > 0), 1 + h, torch.ones(()))
@@ -357,11 +359,11 @@ def token_losses(spec: specs.Loss, seen: MicroBatch) -> tuple[Tensor, dict[str, 
         per_token = corrected(spec, per_token, seen)
     if seen.reference is None:
         return per_token, sums
-    kl = kl_estimate(spec.kl_estimator, seen.reference - seen.logp, seen.exact)
+    kl = kl_estimate(spec.kl_estimator, seen.reference - seen.logp, seen.by)
     if spec.use_bias_correction_kl:
-        kl = kl * log_ratios(spec, seen).exp()
+        kl = kl * seen.by.exp(log_ratios(spec, seen))
     beta = spec.beta + spec.first_turn_beta * seen.prepared[FIRST_TURN] if spec.first_turn_beta else spec.beta
-    return per_token + beta * kl, {**sums, "kl": summed(kl.detach() * seen.mask, seen.exact)}
+    return per_token + beta * kl, {**sums, "kl": seen.by.total(kl.detach() * seen.mask)}
 
 
 def prepare_loss(spec: specs.Loss, whole: FullBatch) -> dict[str, Tensor]:

@@ -90,12 +90,15 @@ def scores(
     found, where = states(decoder, batch, rows, dtype)
     tokens = batch.tokens[rows][where].to(found.device)
     room = torch.zeros(where.shape)
-    if dtype == torch.int8 and lagged is None and not with_entropy:
+    if dtype == torch.int8 and lagged is None and (decoder.sums or not with_entropy):
         blocks = None
         if decoder.sums:
             blocks = exact.unit_blocks(unit_sums(batch.lengths[rows], unit_rows([batch.prompts[i] for i in rows.tolist()])))
-        logp = decoder.token_logps(found, tokens, dtype, temperature, blocks)
-        return Scores(room.masked_scatter(where, logp.cpu()), None)
+        logp = room.masked_scatter(where, decoder.token_logps(found, tokens, dtype, temperature, blocks).cpu())
+        if not with_entropy:
+            return Scores(logp, None)
+        logs = decoder.exact_logs(found, temperature, blocks)
+        return Scores(logp, room.masked_scatter(where, -exact.in_order(exact.exp(logs) * logs, 1)))
     logits = decoder.logits(found)
     if lagged is not None:
         logits = logits.masked_fill(~inside(lagged, batch, rows, tokens, dtype), -math.inf)
@@ -160,18 +163,18 @@ def collisions(
 # Estimates of KL(p || q) at each token from a sample of p, given log(q / p) (Schulman 2020, http://joschu.net/blog/kl-approx.html).
 
 
-def k3(log_ratio: Tensor, exactly: bool = False) -> Tensor:
+def k3(log_ratio: Tensor, by: exact.Functions = exact.FAST) -> Tensor:
     """Never negative and unbiased."""
-    return (exact.expm1 if exactly else torch.expm1)(log_ratio) - log_ratio
+    return by.expm1(log_ratio) - log_ratio
 
 
-ESTIMATES: dict[str, Callable[[Tensor], Tensor]] = {"k1": torch.neg, "abs": torch.abs, "k2": lambda ratio: ratio**2 / 2, "k3": k3}
+ESTIMATES: dict[str, Callable[[Tensor], Tensor]] = {"k1": torch.neg, "abs": torch.abs, "k2": lambda ratio: ratio**2 / 2}
 
 
-def kl_estimate(name: str, log_ratio: Tensor, exactly: bool = False) -> Tensor:
+def kl_estimate(name: str, log_ratio: Tensor, by: exact.Functions = exact.FAST) -> Tensor:
     """The estimate of that name; with a + at its end its value, but the gradient of k2, which is that of the divergence where p
     is what sampled: those of k1 and k3 are not."""
-    value = k3(log_ratio, exactly) if name == "k3" else ESTIMATES[name.removesuffix("+")](log_ratio)
+    value = k3(log_ratio, by) if name.startswith("k3") else ESTIMATES[name.removesuffix("+")](log_ratio)
     if not name.endswith("+"):
         return value
     slope = ESTIMATES["k2"](log_ratio)
@@ -202,7 +205,8 @@ def likelihoods(
     found = torch.zeros(n, dtype=torch.float64)
     with torch.no_grad():
         for rows in shard_rows(decoder, batch, torch.arange(n), tokens):
-            found[rows] = scores(decoder, batch, rows, 1.0, dtype).logp.double().sum(1) / batch.lengths[rows]
+            by = exact.EXACT if decoder.sums else exact.FAST
+            found[rows] = by.summed(scores(decoder, batch, rows, 1.0, dtype).logp.double(), 1) / batch.lengths[rows]
     return distributed.all_reduce_sum(found).tolist()
 
 

@@ -14,12 +14,13 @@ import torch
 
 from interplay.core import artifact, execution, metrics, random
 from interplay.data.sets import Pool
+from interplay.kernels import exact
 from interplay.rl.batch import Batch, take
 
 # What every RL run logs with any method.
 
 
-def measure_step(drawn: Batch, advantage: torch.Tensor) -> dict[str, float]:
+def measure_step(drawn: Batch, advantage: torch.Tensor, by: exact.Functions = exact.FAST) -> dict[str, float]:
     """Values of one step over all that it drew and judged; `advantage` (N,): mean per row, 0 for rows that an edit dropped. An
     episode whose turns are rows of their own counts once, but for length and truncation.
 
@@ -33,20 +34,24 @@ def measure_step(drawn: Batch, advantage: torch.Tensor) -> dict[str, float]:
     passes = torch.zeros(len(size)).index_add_(0, member, (rewards >= 1).float())
     fails = torch.zeros(len(size)).index_add_(0, member, (rewards <= 0).float())
     return {
-        "reward": float(rewards.mean()),
+        "reward": float(by.mean(rewards)),
         "strict": sum(v.strict for v in alone.verdicts) / len(alone),
         "answer": sum(v.answer for v in alone.verdicts) / len(alone),
         "score": sum(v.score for v in alone.verdicts) / len(alone),
-        **{f"reward/{name}": float(values.mean()) for name, values in alone.parts.items()},
+        **{f"reward/{name}": float(by.mean(values)) for name, values in alone.parts.items()},
         **turn_metrics(alone),
         "frac_all_pass": float((passes == size).float().mean()),
         "frac_all_fail": float((fails == size).float().mean()),
         "effective_ratio": float((advantage != 0).float().mean()),
-        "entropy": float(-(drawn.logprobs * mask).sum(dtype=torch.float64) / mask.sum()),
+        "entropy": float(-_all(drawn.logprobs * mask, by) / mask.sum()),
         "length": float(drawn.num_action_tokens().double().mean()),
         "truncated": float(drawn.truncated.double().mean()),
         "groups": float(len(size)),
     }
+
+
+def _all(values: torch.Tensor, by: exact.Functions) -> torch.Tensor:
+    return by.summed(values.double().flatten()) if by.exact else values.sum(dtype=torch.float64)
 
 
 def sampled_counts(drawn: Batch) -> dict[str, float]:

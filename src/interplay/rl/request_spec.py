@@ -14,7 +14,7 @@ from interplay.core.model import Count, Model, Natural, NotNegative, Share
 class FixedAllocation(Model):
     """The same number of completions for every prompt."""
 
-    EXACT: ClassVar[bool] = True
+    INEXACT: ClassVar[str] = ""
     PROVIDES: ClassVar[frozenset[str]] = frozenset({"equal_groups"})
     name: Literal["fixed"] = "fixed"
     num_generations: Count = 8
@@ -30,6 +30,7 @@ class XrpoAllocation(Model):
     its reviews): every prompt gets some, then rounds add to the prompts with the highest expected drop of the width of their
     t-interval, plus an exploration bonus."""
 
+    INEXACT: ClassVar[str] = "its quantiles are scipy's"
     name: Literal["xrpo"] = "xrpo"
     num_generations: Count = 8
     """Mean group size: the budget of a step is this times the prompts."""
@@ -85,7 +86,7 @@ def _with_completion(template: str) -> str:
 class PlainPrompting(Model):
     """The prompt itself."""
 
-    EXACT: ClassVar[bool] = True
+    INEXACT: ClassVar[str] = ""
     PROVIDES: ClassVar[frozenset[str]] = frozenset({"bare_prompts"})
     name: Literal["plain"] = "plain"
 
@@ -105,6 +106,7 @@ class PrefixPrompting(Model):
     """Part of each group starts from the first steps of the gold solution, which are judged with the completion and bear no loss
     (partial trajectories). That part falls linearly to 0 over the run."""
 
+    INEXACT: ClassVar[str] = ""
     PROVIDES: ClassVar[frozenset[str]] = frozenset({"begun_completions"})
     SCHEDULED: ClassVar[bool] = True
     name: Literal["prefix"] = "prefix"
@@ -124,6 +126,7 @@ class IcpoPrompting(Model):
     """Part of each group is sampled with solved problems in the context and learnt without them (in-context steered policy
     optimisation, ICPO): completions below a reward are dropped, right ones have a bonus that falls to 0 over the run."""
 
+    INEXACT: ClassVar[str] = ""
     NEEDS: ClassVar[frozenset[str]] = frozenset({"equal_groups"})
     PROVIDES: ClassVar[frozenset[str]] = frozenset({"other_text"})
     SCHEDULED: ClassVar[bool] = True
@@ -143,6 +146,7 @@ class AnnealedShotsPrompting(Model):
     """Solved problems in the context at first, and none at the end; what is sampled from is what is learnt (in-context
     reinforcement learning, arXiv:2603.08068; SKILL0)."""
 
+    INEXACT: ClassVar[str] = ""
     SCHEDULED: ClassVar[bool] = True
     name: Literal["annealed_shots"] = "annealed_shots"
     schedule: Annotated[list[Natural], Field(min_length=1)] = [3, 2, 0]
@@ -170,7 +174,7 @@ Prompting = Annotated[
 class NoContinuation(Model):
     """Nothing follows: one round of completions, all kept."""
 
-    EXACT: ClassVar[bool] = True
+    INEXACT: ClassVar[str] = ""
     PROVIDES: ClassVar[frozenset[str]] = frozenset({"one_round"})
     name: Literal["none"] = "none"
 
@@ -179,6 +183,7 @@ class GuideContinuation(Model):
     """Groups in which all failed are sampled again with a hint in the context; the policy learns these completions as if the hint
     were absent, with the ratio to what sampled them (Guide, arXiv:2506.13923; which of the rows make the group is inferred)."""
 
+    INEXACT: ClassVar[str] = ""
     NEEDS: ClassVar[frozenset[str]] = frozenset({"equal_groups", "bare_prompts"})
     PROVIDES: ClassVar[frozenset[str]] = frozenset({"other_text", "reads_right"})
     name: Literal["guide"] = "guide"
@@ -194,6 +199,7 @@ class CritiqueContinuation(Model):
     right join the group, learnt as if the critique were absent (Critique-GRPO, arXiv:2506.03106; which of several wrong ones
     is shown, and that failed refinements are dropped, is inferred)."""
 
+    INEXACT: ClassVar[str] = ""
     NEEDS: ClassVar[frozenset[str]] = frozenset({"equal_groups", "bare_prompts"})
     PROVIDES: ClassVar[frozenset[str]] = frozenset({"other_text", "reads_right"})
     name: Literal["critique"] = "critique"
@@ -208,6 +214,7 @@ class ReflectionContinuation(Model):
     """Prompts that mostly failed also enter with one of their own wrong completions in the context (R3, arXiv:2601.19620):
     groups of their own, that learn what they were sampled from."""
 
+    INEXACT: ClassVar[str] = ""
     NEEDS: ClassVar[frozenset[str]] = frozenset({"equal_groups", "bare_prompts"})
     PROVIDES: ClassVar[frozenset[str]] = frozenset({"reads_right"})
     name: Literal["reflection"] = "reflection"
@@ -221,6 +228,7 @@ class FeedbackContinuation(Model):
     """Once completions are judged, what is known of each is put into a context that the teacher of the loss `distil` reads
     (DistIL, arXiv:2606.05152). Nothing more is sampled."""
 
+    INEXACT: ClassVar[str] = ""
     NEEDS: ClassVar[frozenset[str]] = frozenset({"equal_groups", "bare_prompts", "distillation"})
     PROVIDES: ClassVar[frozenset[str]] = frozenset({"teacher_context"})
     REFUSES: ClassVar[frozenset[str]] = frozenset({"other_completions"})
@@ -241,6 +249,7 @@ class TreeContinuation(Model):
     """Completions as a tree of segments: each segment that does not end is continued several times, its value is the mean over
     its continuations, and it is compared with its siblings (SPO-tree, arXiv:2505.23564)."""
 
+    INEXACT: ClassVar[str] = ""
     NEEDS: ClassVar[frozenset[str]] = frozenset({"equal_groups", "bare_prompts"})
     PROVIDES: ClassVar[frozenset[str]] = frozenset({"begun_completions"})
     REFUSES: ClassVar[frozenset[str]] = frozenset({"reads_right"})
@@ -256,6 +265,7 @@ class WindowContinuation(Model):
     """One completion a prompt, a window of tokens at a time: what has not ended is continued in the next step and learnt as far
     as it is written, in place of a fresh prompt (T-PPO, arXiv:2506.15050; from its abstract and reviews)."""
 
+    INEXACT: ClassVar[str] = ""
     NEEDS: ClassVar[frozenset[str]] = frozenset({"bare_prompts", "reads_critic", "single_completions"})
     PROVIDES: ClassVar[frozenset[str]] = frozenset({"begun_completions"})
     REFUSES: ClassVar[frozenset[str]] = frozenset({"pass_rates", "extra_draws"})
@@ -270,6 +280,7 @@ class ExitContinuation(Model):
     variance of what its group earns; one that was not started from yet has that of the group which left it. (The buffer's
     bounds and probabilities are inferred; steps of divergence and the bonus of diversity are not here.)"""
 
+    INEXACT: ClassVar[str] = "numpy draws how many by the C library's exp and log"
     NEEDS: ClassVar[frozenset[str]] = frozenset({"equal_groups", "bare_prompts"})
     PROVIDES: ClassVar[frozenset[str]] = frozenset({"shown_attempts"})
     REFUSES: ClassVar[frozenset[str]] = frozenset({"extra_draws"})
@@ -294,6 +305,7 @@ class ShownAttemptContinuation(Model):
     context (PIT, arXiv:2310.00898). The attempts themselves are not learnt. `allocation.num_generations` counts both; the others
     are spread evenly over the attempts, and those of a prompt make one group."""
 
+    INEXACT: ClassVar[str] = ""
     NEEDS: ClassVar[frozenset[str]] = frozenset({"equal_groups", "bare_prompts"})
     PROVIDES: ClassVar[frozenset[str]] = frozenset({"shown_attempts"})
     name: Literal["shown_attempt"] = "shown_attempt"
@@ -340,6 +352,7 @@ class AdaptiveTemperature(Model):
     from, over the largest such value on its side of 0; the first step has one temperature. Ratios are of the policy at the run's
     temperature, as released. Costs a forward pass over the batch."""
 
+    INEXACT: ClassVar[str] = "its temperatures are drawn from by PyTorch"
     PROVIDES: ClassVar[frozenset[str]] = frozenset({"stateful_steps"})
     ENGINES: ClassVar[tuple[str, ...]] = ("native", "hf", "vllm")
     """Those that decode so."""
@@ -358,6 +371,7 @@ class LaggedNucleus(Model):
     log-probabilities, ratios, entropies and the divergence from the reference are of. The copy decodes together with the policy,
     and every forward pass over a batch is made by both."""
 
+    INEXACT: ClassVar[str] = "its nucleus is of PyTorch's softmax"
     PROVIDES: ClassVar[frozenset[str]] = frozenset({"stateful_steps"})
     REFUSES: ClassVar[frozenset[str]] = frozenset({"other_text", "other_completions", "distillation"})
     ENGINES: ClassVar[tuple[str, ...]] = ("native",)

@@ -32,7 +32,7 @@ class RewardMember(Model):
 class OutcomeReward(RewardMember):
     """1 when the answer is right, else 0."""
 
-    EXACT: ClassVar[bool] = True
+    INEXACT: ClassVar[str] = ""
     PROVIDES: ClassVar[frozenset[str]] = frozenset({"verdict_rewards"})
     name: Literal["outcome"] = "outcome"
 
@@ -42,7 +42,7 @@ class FormatReward(RewardMember):
     wrong one in the right form (SSRL, arXiv:2508.10874; this way of adding both up is inferred). The form is right where the
     family's judge could read the completion: its error is none of truncated, parse, format, unboxed and dumped."""
 
-    EXACT: ClassVar[bool] = True
+    INEXACT: ClassVar[str] = ""
     PARTS: ClassVar[tuple[str, ...]] = ("outcome", "form")
     name: Literal["format"] = "format"
     weight: Share = 0.2
@@ -52,7 +52,7 @@ class FormatReward(RewardMember):
 class ProcessReward(RewardMember):
     """Rewards that read the steps (arXiv:2512.07783, section 6; its released code where named). Right is what is strictly so."""
 
-    EXACT: ClassVar[bool] = True
+    INEXACT: ClassVar[str] = ""
     JUDGED_BY: ClassVar[Judgement] = "strict"
     PARTS: ClassVar[tuple[str, ...]] = ("outcome", "steps")
     name: Literal["process"] = "process"
@@ -73,6 +73,7 @@ class SubproblemsReward(RewardMember):
     """One reward per subproblem of rows that the `subproblems` step made; other rows count as one block (SCRL,
     arXiv:2605.22074). Right is what answers the last, which is the problem's own question."""
 
+    INEXACT: ClassVar[str] = ""
     PROVIDES: ClassVar[frozenset[str]] = frozenset({"spans"})
     REFUSES: ClassVar[frozenset[str]] = frozenset({"other_completions", "begun_completions", "several_turns"})
     PARTS: ClassVar[tuple[str, ...]] = ("outcome", "well_formed")
@@ -86,6 +87,7 @@ class StepsReward(RewardMember):
     if right. Other rows count as one step. A program replaces the paper's trained judge of steps (process supervision,
     arXiv:2402.03300, section 4.1.3). Right is what is strictly so."""
 
+    INEXACT: ClassVar[str] = ""
     JUDGED_BY: ClassVar[Judgement] = "strict"
     PROVIDES: ClassVar[frozenset[str]] = frozenset({"spans"})
     REFUSES: ClassVar[frozenset[str]] = frozenset({"other_completions", "begun_completions", "several_turns"})
@@ -98,6 +100,7 @@ class StepsReward(RewardMember):
 class TextReward(RewardMember):
     """How near the answer is to one of the acceptable ones, in words (LoongRL, arXiv:2510.19363)."""
 
+    INEXACT: ClassVar[str] = ""
     VERSION: ClassVar[int] = 2
     """2: words in addition to the gold must name nothing else."""
     PARTS: ClassVar[tuple[str, ...]] = ("exact", "f1")
@@ -117,6 +120,7 @@ class CitationReward(RewardMember):
     """r_ans + eta F_beta + (1 - eta) r_ans F_beta over the chunks that a completion names (LongRLVR, arXiv:2603.02146), for rows
     that the `citation` step made; missing or repeated tags earn 0."""
 
+    INEXACT: ClassVar[str] = ""
     PARTS: ClassVar[tuple[str, ...]] = ("outcome", "citations")
     name: Literal["citation"] = "citation"
     eta: Share = 0.1
@@ -128,6 +132,7 @@ class CitationReward(RewardMember):
 class PayoffReward(RewardMember):
     """What a game pays, in [-1, 1]: 2 s - 1, s the score of its verdict; so the seats' rewards add up to 0."""
 
+    INEXACT: ClassVar[str] = ""
     PROVIDES: ClassVar[frozenset[str]] = frozenset({"game_payoff"})
     PARTS: ClassVar[tuple[str, ...]] = ("outcome",)
     name: Literal["payoff"] = "payoff"
@@ -136,7 +141,7 @@ class PayoffReward(RewardMember):
 class RandomReward(RewardMember):
     """1 or 0 by chance, whatever the completion says (Spurious Rewards, arXiv:2506.10947): a control."""
 
-    EXACT: ClassVar[bool] = True
+    INEXACT: ClassVar[str] = ""
     name: Literal["random"] = "random"
     share: Share = 0.5
     """Probability of 1."""
@@ -146,7 +151,7 @@ class ShuffledReward(RewardMember):
     """1 when the answer is that of another problem of the step, else 0: the answers of its different problems go to the
     next one. A control; where few answers exist it pays the right one as often as they coincide."""
 
-    EXACT: ClassVar[bool] = True
+    INEXACT: ClassVar[str] = ""
     name: Literal["shuffled"] = "shuffled"
 
 
@@ -163,7 +168,7 @@ class OwnReward(Extension, RewardMember):
     """A reward of the user's own: `function(problems, completions, verdicts, **options) -> N floats`, or in TRL's form
     `function(completions, **columns) -> N floats`."""
 
-    EXACT: ClassVar[bool] = True
+    INEXACT: ClassVar[str] = ""
     UNION: ClassVar[str] = "reward"
     right: Annotated[Judgement, Since("answer")] = "answer"
     """The verdict of the problems' family by which members of the method, such as pass_k, disco or demonstrations, know what is
@@ -198,6 +203,7 @@ Reward = Annotated[
 class ShapingTerm(Model):
     """What every shaping has."""
 
+    INEXACT: ClassVar[str] = ""
     PROVIDES: ClassVar[frozenset[str]] = frozenset({"shaped_rewards"})
 
 
@@ -340,7 +346,8 @@ class ImprovementShaping(ShapingTerm):
 
 
 class OwnShaping(Extension):
-    """A term of the user's own: `function(batch, now, **options) -> (N,)`, which is added to the rewards."""
+    """A term of the user's own: `function(batch, now, **options) -> (N,)`, which is added to the rewards, or `(N, T)`, what each
+    token earns."""
 
     PROVIDES: ClassVar[frozenset[str]] = frozenset({"shaped_rewards"})
     UNION: ClassVar[str] = "shaping"

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from interplay.core import model, random
+from interplay.kernels import exact
 from interplay.model.decoder import Decoder
 from interplay.rl.sampler_spec import UniformSampler
 from interplay.tasks.verdict import Row, Verdict
@@ -71,6 +72,9 @@ class PromptSource:
     """Most tokens in one such pass."""
     offline: Sequence["Outcome"] = ()
     """Results of prompts that were sampled before the first step, where the stage names such samples."""
+
+    by: exact.Functions = exact.FAST
+    """What samplers compute with."""
 
     def __len__(self) -> int:
         return sum(self.sizes)
@@ -167,12 +171,13 @@ def prompt_prior(deck: PromptSource) -> np.ndarray:
     return np.repeat(each, deck.sizes)
 
 
-def draw_weighted(stream: np.random.Generator, weights: np.ndarray, m: int) -> list[int]:
+def draw_weighted(stream: np.random.Generator, weights: np.ndarray, m: int, by: exact.Functions = exact.FAST) -> list[int]:
     """m places (fewer where fewer weigh anything), drawn one after another without replacement, each in proportion to `weights`
     (P,). The m smallest of E / weight with E exponential are just that (Efraimidis and Spirakis, 2006)."""
     waits = np.full(len(weights), np.inf)
     some = weights > 0
-    waits[some] = stream.standard_exponential(len(weights))[some] / weights[some]
+    drawn = -by.log(torch.from_numpy(1.0 - stream.random(len(weights)))).numpy() if by.exact else None
+    waits[some] = (stream.standard_exponential(len(weights)) if drawn is None else drawn)[some] / weights[some]
     count = min(m, int(some.sum()))
     first = np.argpartition(waits, count - 1)[:count] if count else np.empty(0, dtype=np.int64)
     return [int(i) for i in first[np.argsort(waits[first], kind="stable")]]
@@ -223,7 +228,7 @@ class WeightedSampler(Sampler):
         left[self.taken] = 0
         ids: list[int] = []
         while len(ids) < m:
-            ids += draw_weighted(stream, left, m - len(ids))
+            ids += draw_weighted(stream, left, m - len(ids), self.deck.by)
             left = weights
         return ids
 

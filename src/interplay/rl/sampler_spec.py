@@ -17,6 +17,7 @@ class AdaRftSampler(Model):
     eta * tanh(alpha * (reward - beta)), held within 0..100; reward is the mean over the step's prompts. A prompt comes again when
     all have come (whether the paper repeats them sooner was not found)."""
 
+    INEXACT: ClassVar[str] = ""
     name: Literal["ada_rft"] = "ada_rft"
     by: Literal["op", "pass_rate"] = "op"
     """op: 0 for the lowest `op` among the prompts, 100 for the highest; pass_rate: 100 times the failure rate of the samples
@@ -38,6 +39,7 @@ class EdgeSampler(Model):
     """Prompts whose running pass rate is nearest to a target, and a share that was never drawn. The candidates come by the
     mix."""
 
+    INEXACT: ClassVar[str] = ""
     PROVIDES: ClassVar[frozenset[str]] = frozenset({"pass_rates"})
     name: Literal["edge_of_competence"] = "edge_of_competence"
     target: Share = 0.5
@@ -65,6 +67,7 @@ class SingleStreamSampler(Model):
     being the mean of a Beta(a, b), without replacement over all prompts. The mix multiplies the weights. It begins at a = b =
     0.5, or, where the stage names samples under `offline`, at a = (passes + 0.5) / (n + 1) / (1 - rho) and b likewise."""
 
+    INEXACT: ClassVar[str] = ""
     PROVIDES: ClassVar[frozenset[str]] = frozenset({"pass_rates"})
     name: Literal["single_stream"] = "single_stream"
     rho: Annotated[float, Field(ge=0.875, le=0.96)] = 0.875
@@ -87,6 +90,7 @@ class RetainHardestSampler(Model):
     """Phases that each keep the hardest prompts of the phase before, by the running pass rate when the phase begins, and draw
     those uniformly (DRIVE, arXiv:2511.06307). The mix weighs the prompts that are kept; it does not enter who is."""
 
+    INEXACT: ClassVar[str] = ""
     PROVIDES: ClassVar[frozenset[str]] = frozenset({"pass_rates"})
     SCHEDULED: ClassVar[bool] = True
     name: Literal["retain_hardest"] = "retain_hardest"
@@ -115,6 +119,7 @@ class LearnedMixtureSampler(Model):
     softmax(Q / temperature) (SEC, arXiv:2505.14970). The shares of the mix weigh prompts within a kind; those between kinds are
     learned."""
 
+    INEXACT: ClassVar[str] = "numpy draws the kinds by the C library's exp and log"
     name: Literal["learned_mixture"] = "learned_mixture"
     by: Literal["band", "set", "op"] = "band"
     """What a kind is. By set, the mix must be equal shares, since it says nothing."""
@@ -138,6 +143,7 @@ class FormatLadderSampler(Model):
     """Every question once per epoch, in the format that it has climbed to; for problem sets that the `ladder` step made
     (Cog-DRIFT, arXiv:2604.04767). A question starts in its easiest format; promotion is for good and clears its history."""
 
+    INEXACT: ClassVar[str] = ""
     name: Literal["format_ladder"] = "format_ladder"
     formats: Annotated[list[Format], Field(min_length=1)] = ["four_choice", "ten_choice", "cloze", "open"]
     """From easy to hard. A question's formats are those that it has rows in; a row of another mode must be its question's only
@@ -175,6 +181,7 @@ class GainRlSampler(Model):
     step * (tanh(alpha * (reward - beta)) + tanh(alpha * angle)), held between `least` and `most`; reward and angle are means over
     the step's prompts."""
 
+    INEXACT: ClassVar[str] = "its angles are PyTorch's sums over states"
     name: Literal["gain_rl"] = "gain_rl"
     weight: NotNegative = 8.0
     """Weight of the mean cosine between question and fixed prefix against that within the question."""
@@ -211,6 +218,7 @@ class GainRlSampler(Model):
 class Paced(Model):
     """What an order needs: a measure of difficulty, and how fast the prompts are opened along it."""
 
+    INEXACT: ClassVar[str] = ""
     SCHEDULED: ClassVar[bool] = True
     by: Literal["op", "length", "pass_rate", "band"] = "op"
     """What makes a prompt hard: its `op`; its length in tokens; a low running pass rate (0.5 for prompts that were never
@@ -253,6 +261,7 @@ class PhasesSampler(Model):
     """Phases by prompt length: phase k draws prompts longer than the (k-1)th bound and up to the kth, and carries hard ones of
     earlier phases along (QwenLong-L1, arXiv:2505.17667). The mix weighs the prompts within a phase."""
 
+    INEXACT: ClassVar[str] = ""
     PROVIDES: ClassVar[frozenset[str]] = frozenset({"pass_rates"})
     SCHEDULED: ClassVar[bool] = True
     name: Literal["phases"] = "phases"
@@ -321,6 +330,10 @@ class PclSampler(Model):
     value: Annotated[ModelValue | BetaValue, Field(discriminator="name")] = ModelValue()
     """The model of a prompt's reward."""
 
+    def inexact(self) -> str:
+        """A network that learns."""
+        return "" if isinstance(self.value, BetaValue) else "its network is PyTorch's; write value: {name: beta}"
+
 
 # Members of the sampler seam: which prompts a step draws.
 
@@ -328,7 +341,7 @@ class PclSampler(Model):
 class UniformSampler(Model):
     """Every prompt once per epoch, in an order drawn from the seed."""
 
-    EXACT: ClassVar[bool] = True
+    INEXACT: ClassVar[str] = ""
     PROVIDES: ClassVar[frozenset[str]] = frozenset({"every_prompt"})
     name: Literal["uniform"] = "uniform"
 

@@ -61,8 +61,8 @@ def entropy_rank(spec: specs.RankShaping, batch: Batch, now: StepContext) -> tor
         return found
     entropy = now.entropy(take(batch, rows)).double()
     of_rows = [values[mine] for values, mine in zip(entropy, batch.mask()[rows], strict=True)]
-    whole = torch.stack([values.mean() for values in of_rows])
-    peak = torch.stack([values.topk(max(1, int(spec.peak * len(values)))).values.mean() for values in of_rows])
+    whole = torch.stack([now.by.mean(values) for values in of_rows])
+    peak = torch.stack([now.by.mean(values.topk(max(1, int(spec.peak * len(values)))).values) for values in of_rows])
     groups = batch.groups[rows]
     for group in groups.unique():
         here = (groups == group).nonzero()[:, 0]
@@ -93,7 +93,7 @@ def hapo_length(spec: specs.HistoryLengthShaping, batch: Batch, now: StepContext
     right completions, min(c, 0) for wrong ones, 0 while h is unknown; times w (arXiv:2505.11225). Updates h."""
     shortest = now.memory.per_prompt(SHORTEST, math.inf)
     h, length, good = shortest[batch.ids], batch.num_action_tokens().double(), batch.right
-    c = torch.cos((length / h).clamp(max=2) * math.pi / 2)
+    c = now.by.cos((length / h).clamp(max=2) * math.pi / 2)
     term = torch.where(good, c.clamp(min=-0.7), c.clamp(max=0))
     shortest.scatter_reduce_(0, batch.ids[good], length[good], "amin")
     return spec.weight * torch.where(h.isinf(), 0.0, term)
@@ -129,9 +129,9 @@ KL = "kl.coef"
 def kl(spec: specs.KlShaping, batch: Batch, now: StepContext) -> torch.Tensor:
     """(N,T): -kl_coef times the estimate at each token; log pi is the engine's. Steers the coefficient."""
     mask, coefficient = batch.mask(), now.memory.notes.get(KL, spec.kl_coef)
-    estimate = kl_estimate(spec.kl_estimator, now.reference(batch).double() - batch.logprobs.double()) * mask
+    estimate = kl_estimate(spec.kl_estimator, now.reference(batch).double() - batch.logprobs.double(), now.by) * mask
     if spec.target_kl is not None and len(batch):
-        mean = float((estimate.sum(1) / mask.sum(1).clamp(min=1)).mean())
+        mean = float(now.by.mean(now.by.summed(estimate, 1) / mask.sum(1).clamp(min=1)))
         error = min(max(mean / spec.target_kl - 1, -0.2), 0.2)
         now.memory.notes[KL] = coefficient * (1 + error * len(batch) / spec.horizon)
     return -coefficient * estimate
@@ -148,7 +148,7 @@ def attempts(spec: specs.AttemptsShaping, batch: Batch, now: StepContext) -> lis
     for verdicts, spans in zip(batch.turns or [], batch.spans or [], strict=True):
         n = len(spans)
         given = {"".join(verdict.said.lower().split()) if verdict else "" for verdict in verdicts}
-        last = spans[-1].value * (spec.gamma ** (n - 1) - 1) - spec.repeats * (1 - len(given) / n) if n else 0.0
+        last = spans[-1].value * (now.by.power(spec.gamma, n - 1) - 1) - spec.repeats * (1 - len(given) / n) if n else 0.0
         terms.append([0.0] * (n - 1) + [last] * (n > 0))
     return terms
 
@@ -163,9 +163,9 @@ def improvement(spec: specs.ImprovementShaping, batch: Batch, now: StepContext) 
     return terms
 
 
-# The tables of shapings, by the `name` of their spec: `(spec, batch, now) -> (N,) float64`, what is added to the rewards; or,
-# of the turns of an episode, a term for each turn of each row; or of tokens, (N,T). All read the rewards as they were; a member
-# may write to `now.memory`.
+# The tables of shapings, by the `name` of their spec: `(spec, batch, now) -> float64`, what is added to the rewards, (N,), or to
+# what tokens earn, (N,T); or, of the turns of an episode, a term for each turn of each row. All read the rewards as they were; a
+# member may write to `now.memory`.
 
 
 MEMBERS: dict[str, Callable[..., torch.Tensor]] = {
@@ -177,10 +177,10 @@ MEMBERS: dict[str, Callable[..., torch.Tensor]] = {
     "units": length_units,
     "entropy_rank": entropy_rank,
     "gap": gap,
+    "kl": kl,
     "custom": custom.own_shaping,
 }
 OF_TURNS: dict[str, Callable[..., list[list[float]]]] = {"attempts": attempts, "improvement": improvement}
-OF_TOKENS: dict[str, Callable[..., torch.Tensor]] = {"kl": kl}
 
 
 def shape_rewards(batch: Batch, now: StepContext) -> Batch:
@@ -196,18 +196,18 @@ def shape_rewards(batch: Batch, now: StepContext) -> Batch:
         if label in OF_TURNS:
             turns = OF_TURNS[label](spec, batch, now)
             terms[label], each = torch.tensor([sum(row) for row in turns], dtype=torch.float64), at_turns(turns, batch)
-        elif label in OF_TOKENS:
-            each = OF_TOKENS[label](spec, batch, now)
-            terms[label] = each.sum(1)
-            turns = [[float(each[row, s.start : s.end].sum()) for s in spans] for row, spans in enumerate(batch.spans or [])]
+        elif (made := MEMBERS[spec.name](spec, batch, now)).dim() == 2:
+            by = now.by.summed
+            each, terms[label] = made, by(made, 1)
+            turns = [[float(by(each[row, s.start : s.end], 0)) for s in spans] for row, spans in enumerate(batch.spans or [])]
         else:
-            terms[label] = MEMBERS[spec.name](spec, batch, now)
+            terms[label] = made
             each = torch.zeros_like(shaped).scatter_(1, batch.last()[:, None], terms[label][:, None])
             at_the_end = zip(terms[label].tolist(), batch.turns or [], strict=False)
             turns = [[0.0] * (len(row) - 1) + [term] for term, row in at_the_end]
         of_turns.append(turns)
         shaped += each
-    rewards = batch.rewards + torch.stack(list(terms.values())).sum(0)
+    rewards = batch.rewards + now.by.summed(torch.stack(list(terms.values())), 0)
     found = replace(batch, rewards=rewards, parts={**batch.parts, **terms}, shaped=shaped)
     if batch.turns is None or batch.spans is None:
         return found

@@ -259,11 +259,11 @@ class RLSpec(ExactSpec):
         loss = loss.model_copy(update={"loss_type": weights, "loss_agg_mode": mode, "kl_estimator": estimator})
         return self.model_copy(update={"method": self.method.model_copy(update={"loss": loss, "paper": ""})})
 
-    def inexact(self) -> str | None:
-        """Engines but the native one, and members that PyTorch's sums or functions enter."""
+    def inexact(self) -> str:
+        """Engines but the native one, and members that sums or functions of other libraries enter."""
         if self.engine != "native":
             return f"engine = {self.engine}"
-        return next((place for place, member in self.members()[1:] if not member.exact()), None)
+        return next((f"{place} ({member.inexact()})" for place, member in self.members()[1:] if member.inexact()), "")
 
     def members(self) -> list[tuple[str, Model]]:
         """The stage itself and each chosen member, with its place in the spec."""

@@ -222,6 +222,7 @@ def _prepared(learner: Learner, batch: Batch, part: Part, old: Tensor | None, st
         groups=batch.groups[here],
         right=batch.right[here],
         noise=torch.from_numpy(random.generator(learner.spec.seed, "loss", step).random(tuple(batch.tokens.shape)))[here],
+        by=exact.functions(learner.spec.numerics),
     )
     found_whole = losses.prepare_loss(spec, whole)
     made = {name: torch.zeros(room.shape, dtype=value.dtype).index_copy_(0, here, value) for name, value in found_whole.items()}
@@ -265,22 +266,24 @@ def _pass(
     sampled = torch.where(now, batch.logprobs[rows], old_logp)
     with torch.no_grad():
         reference = _scores(learner, learner.reference, batch, rows) if learner.reference and spec.refers() else None
-    exactly, advantage = learner.policy.sums is not None, part.advantage[rows]
-    seen = losses.MicroBatch(logp, old_logp, advantage, mask, reference, _rows(known, rows), divergence, sampled, exactly)
+    by, advantage = exact.functions(learner.spec.numerics), part.advantage[rows]
+    seen = losses.MicroBatch(logp, old_logp, advantage, mask, reference, _rows(known, rows), divergence, sampled, by)
     per_token, values = losses.token_losses(spec, seen)
     weighted = per_token * weights
-    loss = torch.tensor(exact.total(weighted)) if exactly else weighted.sum()
+    loss = by.total(weighted)
     if entropy is not None:
-        bonus = (entropy * weights).sum() if spec.loss_agg_mode else (entropy * mask).sum() / part.tokens
+        share = entropy * weights if spec.loss_agg_mode else entropy * mask / part.tokens if by.exact else None
+        bonus = (entropy * mask).sum() / part.tokens if share is None else by.total(share)
         loss = loss - spec.entropy_coef * bonus
-    if exactly:
+        weighted = weighted - spec.entropy_coef * share if share is not None and by.exact else weighted
+    if by.exact:
         weighted.backward(torch.ones_like(weighted))
     else:
         loss.backward()
-    values["kl_old"] = losses.summed(k3(logp.detach() - batch.logprobs[rows], exactly) * now, exactly)
+    values["kl_old"] = by.total(k3(logp.detach() - batch.logprobs[rows], by) * now)
     mismatch = torch.where(now, before - batch.logprobs[rows], 0.0)
-    values |= {"loss": loss.detach(), "tokens": mask.sum(), DIFFERENCE: losses.summed(mismatch.abs(), exactly)}
-    return values, {LARGEST: mismatch.abs().max(), RATIO: (exact.exp if exactly else torch.exp)(mismatch.max())}
+    values |= {"loss": loss.detach(), "tokens": mask.sum(), DIFFERENCE: by.total(mismatch.abs())}
+    return values, {LARGEST: mismatch.abs().max(), RATIO: by.exp(mismatch.max())}
 
 
 def _learning(learner: Learner, batch: Batch, rows: Tensor) -> Scores:

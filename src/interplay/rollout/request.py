@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from interplay.core import random
+from interplay.kernels import exact
 from interplay.model.heads import nucleus_mask
 
 # How uncertain a token is relative to others, and a temperature that follows it (HAPO, heterogeneous tokens).
@@ -30,19 +31,19 @@ class Scale(NamedTuple):
     """The smallest one less the pivot."""
 
 
-def scale_of(entropy: torch.Tensor, quantile: float) -> Scale | None:
+def scale_of(entropy: torch.Tensor, quantile: float, by: exact.Functions = exact.FAST) -> Scale | None:
     """The scale of the entropies (M,) in nats of some tokens; None of none. The quantile is one of them, as in HAPO's release."""
     if not len(entropy):
         return None
-    logs = entropy.clamp(min=LEAST).log()
+    logs = by.log(entropy.clamp(min=LEAST))
     pivot = float(torch.quantile(logs.double(), quantile, interpolation="nearest"))
     return Scale(pivot, float((logs - pivot).max()), float((logs - pivot).min()))
 
 
-def token_uncertainty(entropy: torch.Tensor, scale: Scale) -> torch.Tensor:
+def token_uncertainty(entropy: torch.Tensor, scale: Scale, by: exact.Functions = exact.FAST) -> torch.Tensor:
     """h of entropies of any shape: log entropy less the pivot, over the largest such value on its side of 0, so that it lies in
     [-1, 1] for the tokens that the scale was taken from."""
-    z = entropy.clamp(min=LEAST).log() - scale.pivot
+    z = by.log(entropy.clamp(min=LEAST)) - scale.pivot
     return torch.where(z > 0, z / max(scale.highest, LEAST), z / max(-scale.lowest, LEAST))
 
 

@@ -49,7 +49,7 @@ Several = Annotated[int, Field(ge=2, le=1000)]
 class CompletionEpisode(Model):
     """One completion per prompt, one turn."""
 
-    EXACT: ClassVar[bool] = True
+    INEXACT: ClassVar[str] = ""
     name: Literal["completion"] = "completion"
 
 
@@ -58,6 +58,7 @@ class Turns(Model):
     limit, which ends the episode, too: `max_completion_length` is that of a turn. What others write between the turns is read and
     never learnt."""
 
+    INEXACT: ClassVar[str] = ""
     NEEDS: ClassVar[frozenset[str]] = frozenset({"one_round"})
     PROVIDES: ClassVar[frozenset[str]] = frozenset({"first_turn", "several_turns"})
     REFUSES: ClassVar[frozenset[str]] = frozenset({"other_text", "begun_completions"})
@@ -99,6 +100,7 @@ class SelfPlayEpisode(Model):
     """A game of two seats, both of them the policy (SPIRAL, arXiv:2506.24119). Each seat's turns are a row, with the other's as
     observations; the rows of a seat make a group. For families that are games (tic_tac_toe, kuhn)."""
 
+    INEXACT: ClassVar[str] = ""
     NEEDS: ClassVar[frozenset[str]] = frozenset({"game_payoff", "equal_groups", "bare_prompts", "one_round"})
     PROVIDES: ClassVar[frozenset[str]] = frozenset({"first_turn", "several_turns", "seats"})
     name: Literal["self_play"] = "self_play"

@@ -284,7 +284,8 @@ def _make_stack(own: Path, members: list[_Member]) -> None:
                 before, member = now, left.pop(number)
                 if isinstance(outcome, dict):
                     metrics.telemetry(member.job.out, **_telemetry(started, *shares[number], how, memory))
-                    _finish(member.job, outcome, {"numerics": execution.STACKED})
+                    exact = replicas[number].spec.is_exact()
+                    _finish(member.job, outcome, {} if exact else {"numerics": execution.STACKED})
                 else:
                     _note_failure(member, outcome)
                     failure = outcome if member.job.out == own else failure

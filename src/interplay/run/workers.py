@@ -64,9 +64,18 @@ def _load(named: str) -> Callable[..., Any]:
 
 
 def call_stacked(kind: str, replicas: list[execution.Replica], how: execution.Run) -> Iterator[tuple[int, Any]]:
-    """Call the kind's function for a stack (`Kind.stacked`). Raises PermanentError when memory runs out."""
+    """Call the kind's function for a stack (`Kind.stacked`), or with numerics: exact, whose kernels take one model, for one
+    replica after the other. Raises PermanentError when memory runs out."""
     with memory_named(how):
-        yield from _load(KINDS[kind].stacked)(replicas, how)
+        if not replicas[0].spec.is_exact():
+            yield from _load(KINDS[kind].stacked)(replicas, how)
+            return
+        for number, replica in enumerate(replicas):
+            try:
+                made: Any = load_function(kind)(*replica, how)
+            except (model.UserError, model.PermanentError) as error:
+                made = error
+            yield number, made
 
 
 @contextlib.contextmanager

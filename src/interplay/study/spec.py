@@ -202,6 +202,9 @@ class Pilot(Model):
     """Between runs on one base."""
     prompts: float
     """Between prompts; as measured on one base an upper bound, since it holds the noise of samples."""
+    contenders: tuple[float, float] | None = None
+    """Between bases and between prompts, of two arms that are both trained on the same base, pooled over such pairs, for fights.
+    Null: those above, which are of an arm and its base."""
     source: str
     """What they were measured from."""
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from interplay.core import execution, metrics
 from interplay.data import batches, tokenizer
-from interplay.kernels import exact
+from interplay.kernels.exact import functions, in_order
 from interplay.model import device, folder, shared_prompts
 from interplay.model.decoder import Decoder
 from interplay.optim import distributed
@@ -74,14 +74,14 @@ def _likelihood(logps: Logps) -> Tensor:
     return -logps.chosen / logps.mean_tokens
 
 
-def _smoothed(margin: Tensor, smoothing: float, logsigmoid: Callable[[Tensor], Tensor] = F.logsigmoid) -> Tensor:
+def _smoothed(spec: PreferSpec, margin: Tensor) -> Tensor:
     """-log sigmoid of a margin (n,) with label smoothing: a share of the labels is assumed wrong (cDPO)."""
+    logsigmoid, smoothing = functions(spec.numerics).logsigmoid, spec.label_smoothing
     return -(1 - smoothing) * logsigmoid(margin) - smoothing * logsigmoid(-margin)
 
 
 def _sigmoid(spec: PreferSpec, logps: Logps) -> Tensor:
-    by = exact.logsigmoid if spec.numerics == "exact" else F.logsigmoid
-    return _smoothed(_margin(spec, logps), spec.label_smoothing, by)
+    return _smoothed(spec, _margin(spec, logps))
 
 
 def _margin(spec: PreferSpec, logps: Logps) -> Tensor:
@@ -95,8 +95,8 @@ def _ipo(spec: PreferSpec, logps: Logps) -> Tensor:
 
 
 def _robust(spec: PreferSpec, logps: Logps) -> Tensor:
-    margin, wrong = _margin(spec, logps), spec.label_smoothing
-    return (-(1 - wrong) * F.logsigmoid(margin) + wrong * F.logsigmoid(-margin)) / (1 - 2 * wrong)
+    margin, wrong, by = _margin(spec, logps), spec.label_smoothing, functions(spec.numerics)
+    return (-(1 - wrong) * by.logsigmoid(margin) + wrong * by.logsigmoid(-margin)) / (1 - 2 * wrong)
 
 
 def _sppo_hard(spec: PreferSpec, logps: Logps) -> Tensor:
@@ -106,47 +106,46 @@ def _sppo_hard(spec: PreferSpec, logps: Logps) -> Tensor:
 
 def _nca_pair(spec: PreferSpec, logps: Logps) -> Tensor:
     chosen, rejected = implicit_rewards(spec, logps)
-    return -F.logsigmoid(chosen) - 0.5 * F.logsigmoid(-chosen) - 0.5 * F.logsigmoid(-rejected)
+    by = functions(spec.numerics)
+    return -by.logsigmoid(chosen) - 0.5 * by.logsigmoid(-chosen) - 0.5 * by.logsigmoid(-rejected)
 
 
 def _apo_zero(spec: PreferSpec, logps: Logps) -> Tensor:
     chosen, rejected = implicit_rewards(spec, logps)
-    return 1 - torch.sigmoid(chosen) + torch.sigmoid(rejected)
+    by = functions(spec.numerics)
+    return 1 - by.sigmoid(chosen) + by.sigmoid(rejected)
 
 
 def _apo_down(spec: PreferSpec, logps: Logps) -> Tensor:
     chosen, rejected = implicit_rewards(spec, logps)
-    return torch.sigmoid(chosen) + 1 - torch.sigmoid(chosen - rejected)
+    by = functions(spec.numerics)
+    return by.sigmoid(chosen) + 1 - by.sigmoid(chosen - rejected)
 
 
 def _kto(spec: PreferSpec, logps: Logps) -> Tensor:
     """Chosen and rejected completions count separately; the mean over 2 n completions is the mean of this over n pairs."""
-    chosen, rejected = logps.ratios()
-    good = spec.desirable_weight * (1 - torch.sigmoid(spec.beta * (chosen - logps.kl)))
-    bad = spec.undesirable_weight * (1 - torch.sigmoid(spec.beta * (logps.kl - rejected)))
+    (chosen, rejected), by = logps.ratios(), functions(spec.numerics)
+    good = spec.desirable_weight * (1 - by.sigmoid(spec.beta * (chosen - logps.kl)))
+    bad = spec.undesirable_weight * (1 - by.sigmoid(spec.beta * (logps.kl - rejected)))
     return (good + bad) / 2
 
 
 def _simpo(spec: PreferSpec, logps: Logps) -> Tensor:
     chosen, rejected = logps.means()
-    return _smoothed(spec.beta * (chosen - rejected) - spec.simpo_gamma, spec.label_smoothing)
+    return _smoothed(spec, spec.beta * (chosen - rejected) - spec.simpo_gamma)
 
 
 def _cpo(spec: PreferSpec, logps: Logps) -> Tensor:
     margin = spec.beta * (logps.chosen - logps.rejected)
-    return _smoothed(margin, spec.label_smoothing) + spec.cpo_alpha * _likelihood(logps)
+    return _smoothed(spec, margin) + spec.cpo_alpha * _likelihood(logps)
 
 
 def _orpo(spec: PreferSpec, logps: Logps) -> Tensor:
-    chosen, rejected = logps.means()
-    log_odds = chosen - rejected - (_log1mexp(chosen) - _log1mexp(rejected))
-    return _likelihood(logps) - spec.beta * F.logsigmoid(log_odds)
-
-
-def _log1mexp(x: Tensor) -> Tensor:
-    """log(1 - exp(x)) of x < 0, (n,). x is clamped to -eps, since the odds of a completion of probability 1 are infinite."""
-    x = x.clamp(max=-torch.finfo(x.dtype).eps)
-    return torch.where(x > -0.6931472, torch.log(-torch.expm1(x)), torch.log1p(-torch.exp(x)))
+    (chosen, rejected), by = logps.means(), functions(spec.numerics)
+    # Of log(1 - exp(x)), x is clamped to -eps, since the odds of a completion of probability 1 are infinite.
+    unlikely = [by.log_rest(x.clamp(max=-torch.finfo(x.dtype).eps)) for x in (chosen, rejected)]
+    log_odds = chosen - rejected - (unlikely[0] - unlikely[1])
+    return _likelihood(logps) - spec.beta * by.logsigmoid(log_odds)
 
 
 LOSSES: dict[str, Callable[[PreferSpec, Logps], Tensor]] = {
@@ -311,13 +310,14 @@ def completion_logps(decoder: Decoder, prompts: list[list[int]], completions: li
     order = torch.arange(len(prompts)).view(2, -1).T.flatten()
     given = [prompts[i] for i in order.tolist()], tokens[order], lengths[order]
     found = shared_prompts.token_logps(decoder, *given, dtype, [2] * (len(order) // 2))
-    return exact.row_sums(found).view(-1, 2).T.flatten()
+    return in_order(found, 1).view(-1, 2).T.flatten()
 
 
 @torch.no_grad()
 def kto_reference_point(setup: Setup, places: np.ndarray) -> Tensor:
     """kto's reference point, () float32 and at least 0: the mean log ratio of mismatched completions (arXiv:2402.01306, section
     4.1); each prompt of the step gets the two completions of the pair before it."""
+    by = functions(setup.spec.numerics)
     pairs, total, shifted = setup.pairs, torch.zeros(()), np.roll(places, 1).tolist()
     moved = batches.Pairs(
         prompts=[pairs.prompts[i] for i in places],
@@ -329,5 +329,5 @@ def kto_reference_point(setup: Setup, places: np.ndarray) -> Tensor:
     split = partial(batches.micro_batches, moved, np.arange(len(places)))
     for piece in distributed.shard_micro_batches(split, setup.pass_tokens, len(places)):
         chosen, rejected = pair_logps(mismatched, piece, 1.0, total).ratios()
-        total = total + (chosen.sum() + rejected.sum()).cpu()
-    return (distributed.all_reduce_sum(total) / (2 * len(places))).clamp(min=0).to(setup.policy.head().device)
+        total = total + (by.total(chosen) + by.total(rejected)).cpu()
+    return (distributed.all_reduce_sum(total) / (2 * len(places))).clamp(min=0).float().to(setup.policy.head().device)

@@ -204,10 +204,6 @@ class PreferSpec(ExactSpec, PairSpec):
             raise ValueError("pairs_per_step must be at least 2 for kto, which estimates a divergence across pairs")
         return self
 
-    def inexact(self) -> str | None:
-        """Losses but DPO, and further terms."""
-        return f"loss_type = {self.loss_type}" if self.loss_type != "sigmoid" else "rpo_alpha" if self.rpo_alpha else None
-
     @classmethod
     def reference_tokens(cls, spec: Mapping[str, Any], tokens: int) -> int:
         """All, of losses with a reference."""

@@ -7,7 +7,7 @@ repetitions settle (Kupper and Hafner, The American Statistician 43, 1989); so t
 whose minimum detectable effect (noncentral t, 80 %) is below the margin. Both take estimate and spread for the true ones."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple, cast
 
@@ -133,8 +133,8 @@ class Planned(NamedTuple):
 
 
 def planned_power(plan: Plan, seconds: Callable[[str], float | None]) -> list[Planned]:
-    """Of each claim about a difference of pass rates, with the pilot's deviations; of others without a number. `seconds`: digest
-    -> what the stage takes."""
+    """Of each claim, and of each fight, about a difference of pass rates, with the pilot's deviations. `seconds`: digest -> what
+    the stage takes."""
     spec, inputs = cast(ReportSpec, plan.stages[plan.report].spec), {d: of.deps.values() for d, of in plan.stages.items()}
     found = []
     for claim in spec.claims:
@@ -143,20 +143,42 @@ def planned_power(plan: Plan, seconds: Callable[[str], float | None]) -> list[Pl
             each = replicate_seconds(spec, claim.test, seconds, inputs)
             said, power = _planned(plan, spec, claim, each)
             found.append(Planned(claim, f"{said}{', exploratory' if exploratory else ''}", power, exploratory))
+    for claim, contenders in _fights(spec):
+        exploratory = plan.design["exploratory"]
+        said, power = _planned(plan, spec, claim, replicate_seconds(spec, claim.test, seconds, inputs), contenders)
+        found.append(Planned(claim, f"{said}{', exploratory' if exploratory else ''}", power, exploratory))
     return found
 
 
-def _planned(plan: Plan, spec: ReportSpec, claim: claim_spec.Claim, each: float | None) -> tuple[str, float | None]:
+def _fights(spec: ReportSpec) -> Iterator[tuple[claim_spec.Claim, int]]:
+    """The fights about pass rates, each as a claim about one of its contenders, and how many these are."""
+    for name, table in spec.tables.items():
+        if table.contrast is None or table.fight is None or not is_pass_rate(table.cells[0]):
+            continue
+        lineup, effect = spec.lineups[name], table.contrast.effect
+        arms = {one.name: one.tries[0].arm for one in lineup.contenders}
+        against = arms.pop(lineup.against)
+        test = table.fight.model_copy(update={"arm": next(iter(arms.values())), "against": against, "margin": effect})
+        says = f"fight {name}: a contender that differs from {against} by {100 * effect:g} points, one of {len(arms)}"
+        yield claim_spec.Claim(says=says, test=test), len(arms)
+
+
+def _planned(
+    plan: Plan, spec: ReportSpec, claim: claim_spec.Claim, each: float | None, contenders: int = 1
+) -> tuple[str, float | None]:
+    """`contenders`: of a fight, which share the variance and the error rate."""
     pilot = plan.pilot or {}
     arms = [[row for row in spec.arms if row.arm == arm] for arm in (claim.test.arm, claim.test.against)]
     bases = min(len({row.path[0].digest for row in rows}) for rows in arms)
     prompts = _prompts(plan, arms[0][0], claim.test.band)
+    of_bases, of_prompts = (contenders > 1 and pilot["contenders"]) or (pilot["bases"], pilot["prompts"])
 
     def planned(replicates: int) -> intervals.Spread:
-        of, shared = pilot["bases"] if bases > 1 else pilot["seeds"], pilot["prompts"] ** 2 / prompts
+        of, shared = of_bases if bases > 1 else pilot["seeds"], of_prompts**2 / prompts
+        many = {"pooled": contenders, "family": contenders}
         if arms[0][0].calibration:  # prompts of its own for each base
-            return intervals.Spread(0.0, replicates, replicates * prompts, (of**2 + shared) / replicates, 0.0)
-        return intervals.Spread(0.0, replicates, prompts, of**2 / replicates, shared)
+            return intervals.Spread(0.0, replicates, replicates * prompts, (of**2 + shared) / replicates, 0.0, **many)
+        return intervals.Spread(0.0, replicates, prompts, of**2 / replicates, shared, **many)
 
     replicates, unit = (bases if bases > 1 else len(arms[0])), "base" if bases > 1 else "run"
     if spec.stopping and bases > 1:
