@@ -22,10 +22,10 @@ from interplay.rl.advantage_spec import SegmentAdvantage
 from interplay.rl.advantages import advantages, cut_segments, ends
 from interplay.rl.batch import offsets
 from interplay.rl.loss_spec import DirectAdvantageLoss
-from interplay.rl.losses import STEPS, MicroBatch, token_losses, token_weights
+from interplay.rl.losses import STEPS, MicroBatch, token_losses
 from interplay.rl.request_spec import FixedAllocation
 from interplay.rl.spec import Method, RLSpec
-from interplay.rl.update import update
+from interplay.rl.update import token_weights, update
 
 SPEC = DirectAdvantageLoss(direct_beta=0.5)
 

@@ -114,6 +114,11 @@ def test_several_terms_add_up_and_each_is_kept_among_the_parts(name: str) -> Non
     marker = {"marker": "x"} if name in ("gcpo", "units") else {}
     specs = [TypeAdapter(Shaping).validate_python(d) for d in ({"name": name, **marker}, {"name": "overlong", "cache": 4})]
     batch = batch_of([1, 0, 1], [0] * 3, [8, 9, 10], completions=["x x", "", "x"])
-    now = now_of(shaping=specs[: 2 - (name == "overlong")], max_completion_length=LIMIT, entropy=torch.ones(3, 10))
+    now = now_of(
+        shaping=specs[: 2 - (name == "overlong")],
+        max_completion_length=LIMIT,
+        entropy=torch.ones(3, 10),
+        reference=lambda b: b.logprobs - 1,
+    )
     after = shape_rewards(batch, now)
     torch.testing.assert_close(after.rewards, batch.rewards + sum(after.parts.values()))

@@ -17,6 +17,7 @@ from rl_cases import batch_of, now_of
 from torch import Tensor
 
 from interplay.core.metrics import read
+from interplay.core.model import UserError
 from interplay.rl import loop
 from interplay.rl.advantage_spec import Advantage, GaeAdvantage, WhitenedAdvantage
 from interplay.rl.advantages import advantages, by_critic, gae, value_loss
@@ -26,7 +27,7 @@ from interplay.rl.loss_spec import AggMode, ClippedLoss, Loss
 from interplay.rl.losses import token_losses
 from interplay.rl.policy import kl_estimate
 from interplay.rl.request_spec import FixedAllocation
-from interplay.rl.reward_spec import KlShaping, OverlongShaping, ProcessReward
+from interplay.rl.reward_spec import KlShaping, OverlongShaping, OwnShaping, ProcessReward
 from interplay.rl.shaping import KL, shape_rewards
 from interplay.rl.spec import Method, RLSpec, ValueHead
 from interplay.rl.update import AGGREGATED, _weights, collisions_of, token_weights
@@ -110,6 +111,24 @@ def test_the_penalty_is_charged_by_token_next_to_terms_of_whole_completions() ->
     close(found.parts["kl"], [-0.025, -0.1])
     close(found.rewards, [1 - 0.025 - 1.0, -0.1 - 0.5])
     close(earned(found), [[-0.05, 1 + 0.025 - 1.0], [-0.6, 0.0]])
+
+
+DENSE = """
+def first(batch, now, worth=0.5):
+    found = batch.logprobs.double() * 0
+    found[:, 0] = worth
+    return found if worth else found[:, :1]
+"""
+
+
+def test_a_shaping_of_the_users_own_may_pay_single_tokens() -> None:
+    spec = OwnShaping(function="mine.py:first", source=DENSE)
+    found = shape_rewards(batch_of([1.0, 0.0], [0, 0], [2, 1]), now_of(shaping=[spec]))
+    close(found.rewards, [1.5, 0.5])
+    close(earned(found), [[0.5, 1.0], [0.5, 0.0]])
+    wrong = OwnShaping(function="mine.py:first", source=DENSE, options={"worth": 0.0})
+    with pytest.raises(UserError, match="must return a tensor of shape"):
+        shape_rewards(batch_of([1.0, 0.0], [0, 0], [2, 1]), now_of(shaping=[wrong]))
 
 
 def test_the_coefficient_is_steered_towards_the_target() -> None:

@@ -195,16 +195,43 @@ def register_study(
 
 
 @command(app, "judge")
-def judge_study(study: common.Study, scale: common.Scale = None) -> None:
+def judge_study(
+    what: Annotated[
+        list[str],
+        common.argument(
+            "a study; or files of results from elsewhere: lm-eval's samples_*.jsonl, Inspect's .eval, verifiers' results.jsonl, "
+            "or .csv, .tsv, .jsonl, .parquet with an item, a score, and a system (else each file is one)",
+            common.complete_study,
+            "study|file...",
+        ),
+    ],
+    scale: common.Scale = None,
+    score: Annotated[str | None, option("--score", "of files: the score (default: the first)", metavar="NAME")] = None,
+    against: Annotated[str | None, option("--against", "of files: system to compare with (default: the first)")] = None,
+    cluster: Annotated[str | None, option("--cluster", "of files: column of the groups of items", metavar="COLUMN")] = None,
+    margin: Annotated[float | None, option("--margin", "of files: largest difference that counts as none, as 0.02")] = None,
+    by_file: Annotated[bool, flag("--by-file", "each file is a system of its own")] = False,
+) -> None:
     """Judges the claims and fights of a study anew from the records that are there, finished or not, and prints the verdicts with
-    their numbers. `interplay report` prints those of the finished report.
+    their numbers and the confounds that the records show. `interplay report` prints those of the finished report.
+
+    Of files it compares systems: paired by item, by clusters where there are, p-values adjusted together, with what the items
+    would find and how many a difference needs. No study is needed.
 
     Examples:
         interplay judge edge  # what the records say now
+        interplay judge a/samples_gsm8k_1.jsonl b/samples_gsm8k_1.jsonl  # two models by lm-eval
+        interplay judge scores.csv --against base --cluster subject  # a table with item, system, score, subject
     """
+    if len(what) > 1 or Path(what[0]).suffix in (".jsonl", ".eval", ".csv", ".tsv", ".parquet"):
+        from interplay.api import foreign
+
+        for line in foreign.judge_files([Path(name) for name in what], score, against, cluster, margin, by_file):
+            print_visible(line)
+        return
     from interplay.api import frames
 
-    for line in frames.verdict_lines(common.at_look(common.plan_of(study, scale)), RESULTS):
+    for line in frames.verdict_lines(common.at_look(common.plan_of(what[0], scale)), RESULTS):
         print_visible(line)
 
 

@@ -113,7 +113,7 @@ class Shaping(Protocol):
     """A term that is added to the rewards before they are compared."""
 
     def __call__(self, batch: Batch, now: StepContext) -> Tensor:
-        """(N,)."""
+        """(N,), or (N,T): what each token earns."""
 
 
 class EditBefore(Protocol):

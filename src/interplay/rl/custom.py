@@ -129,8 +129,12 @@ def _trial_error(spec: OwnReward, error: BaseException) -> dict[str, Any]:
 
 
 def own_shaping(spec: extension.Extension, batch: "Batch", now: "StepContext") -> torch.Tensor:
-    """(N,) float64, what is added to the rewards. Raises UserError when it has another shape or is not finite."""
-    return checked_tensor(spec, extension.call(spec, batch, now), tuple(batch.rewards.shape), torch.float64)
+    """(N,) float64, what is added to the rewards, or (N,T), what single tokens earn, 0 where the policy wrote none. Raises
+    UserError when it has another shape or is not finite."""
+    made, mask = extension.call(spec, batch, now), batch.mask()
+    if isinstance(made, (torch.Tensor, np.ndarray)) and made.ndim == 2:
+        return checked_tensor(spec, made, tuple(mask.shape), torch.float64) * mask
+    return checked_tensor(spec, made, tuple(batch.rewards.shape), torch.float64)
 
 
 def own_advantage(spec: extension.Extension, batch: "Batch", now: "StepContext") -> torch.Tensor:

@@ -346,7 +346,8 @@ class ImprovementShaping(ShapingTerm):
 
 
 class OwnShaping(Extension):
-    """A term of the user's own: `function(batch, now, **options) -> (N,)`, which is added to the rewards."""
+    """A term of the user's own: `function(batch, now, **options) -> (N,)`, which is added to the rewards, or `(N, T)`, what each
+    token earns."""
 
     PROVIDES: ClassVar[frozenset[str]] = frozenset({"shaped_rewards"})
     UNION: ClassVar[str] = "shaping"

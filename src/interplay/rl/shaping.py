@@ -163,9 +163,9 @@ def improvement(spec: specs.ImprovementShaping, batch: Batch, now: StepContext) 
     return terms
 
 
-# The tables of shapings, by the `name` of their spec: `(spec, batch, now) -> (N,) float64`, what is added to the rewards; or,
-# of the turns of an episode, a term for each turn of each row; or of tokens, (N,T). All read the rewards as they were; a member
-# may write to `now.memory`.
+# The tables of shapings, by the `name` of their spec: `(spec, batch, now) -> float64`, what is added to the rewards, (N,), or to
+# what tokens earn, (N,T); or, of the turns of an episode, a term for each turn of each row. All read the rewards as they were; a
+# member may write to `now.memory`.
 
 
 MEMBERS: dict[str, Callable[..., torch.Tensor]] = {
@@ -177,10 +177,10 @@ MEMBERS: dict[str, Callable[..., torch.Tensor]] = {
     "units": length_units,
     "entropy_rank": entropy_rank,
     "gap": gap,
+    "kl": kl,
     "custom": custom.own_shaping,
 }
 OF_TURNS: dict[str, Callable[..., list[list[float]]]] = {"attempts": attempts, "improvement": improvement}
-OF_TOKENS: dict[str, Callable[..., torch.Tensor]] = {"kl": kl}
 
 
 def shape_rewards(batch: Batch, now: StepContext) -> Batch:
@@ -196,13 +196,12 @@ def shape_rewards(batch: Batch, now: StepContext) -> Batch:
         if label in OF_TURNS:
             turns = OF_TURNS[label](spec, batch, now)
             terms[label], each = torch.tensor([sum(row) for row in turns], dtype=torch.float64), at_turns(turns, batch)
-        elif label in OF_TOKENS:
-            each = OF_TOKENS[label](spec, batch, now)
-            terms[label] = now.by.summed(each, 1)
+        elif (made := MEMBERS[spec.name](spec, batch, now)).dim() == 2:
             by = now.by.summed
+            each, terms[label] = made, by(made, 1)
             turns = [[float(by(each[row, s.start : s.end], 0)) for s in spans] for row, spans in enumerate(batch.spans or [])]
         else:
-            terms[label] = MEMBERS[spec.name](spec, batch, now)
+            terms[label] = made
             each = torch.zeros_like(shaped).scatter_(1, batch.last()[:, None], terms[label][:, None])
             at_the_end = zip(terms[label].tolist(), batch.turns or [], strict=False)
             turns = [[0.0] * (len(row) - 1) + [term] for term, row in at_the_end]
