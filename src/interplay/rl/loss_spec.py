@@ -23,7 +23,7 @@ class PolicyLoss(Model):
     """What every policy loss has."""
 
     NEEDS_RATIO: ClassVar[bool] = False
-    """Whether what sets it apart is what it does with ratios that are not 1, where it is plain."""
+    """Whether what is its own is what it does with ratios that are not 1, where it is plain."""
     PLAIN: ClassVar[bool] = False
     """Whether it is the policy gradient, -A grad log pi, as `loss_type` weighs it, where all ratios are 1."""
     INERT: ClassVar[frozenset[str]] = frozenset()
@@ -292,7 +292,7 @@ class DiscoLoss(PolicyLoss):
     """Weight of what lies above, squared and halved."""
 
     def needs_ratio(self) -> bool:
-        """Scores that are ratios tell one wrong completion from another only where these are not 1."""
+        """Scores that are ratios distinguish wrong completions only where these are not 1."""
         return self.score == "Lratio" and not self.basic
 
     def at_ratio_one(self) -> PolicyLoss:

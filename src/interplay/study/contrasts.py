@@ -104,14 +104,14 @@ def _evaluated(row: report_spec.ReportArm, stages: Mapping[str, Stage]) -> list[
 
 def _why(trained: list[tuple[str, Stage]]) -> str:
     """Why two arms come to one."""
-    told = []
+    given = []
     for stage, one in trained:
         if isinstance(one.spec, RLSpec):
             same = one.spec.equal_gradients().method.loss
             updates = f"{stage} has {one.spec.minibatches * same.num_iterations} optimiser steps a batch"
             ratio = ", so that the ratio is 1," if one.spec.ratio_is_one() else ""
-            told.append(f"{updates}{ratio} and its loss is {same.name} with loss_type {getattr(same, 'loss_type', '')} in both")
-    return "; ".join(told)
+            given.append(f"{updates}{ratio} and its loss is {same.name} with loss_type {getattr(same, 'loss_type', '')} in both")
+    return "; ".join(given)
 
 
 # -- standard controls -------------------------------------------------------------------------------------------------------
