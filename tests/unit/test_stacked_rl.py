@@ -21,7 +21,7 @@ from interplay.rl import loop
 from interplay.rl.edit_spec import DynamicSampling
 from interplay.rl.loss_spec import ClippedLoss
 from interplay.rl.spec import AdaptiveTemperature, LaggedNucleus
-from interplay.rollout import stack
+from interplay.rollout import engine as stack
 from interplay.rollout.spec import RetryEpisode
 
 CLOSE = 1e-6

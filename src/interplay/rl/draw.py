@@ -22,9 +22,8 @@ from interplay.rl.rewards import Rewards, right_by, score_completions
 from interplay.rl.sampler import Outcome, Sampler, outcome_of
 from interplay.rl.spec import AdaptiveTemperature, Decoding, LaggedNucleus, OwnDecoding, RLSpec
 from interplay.rollout import request
-from interplay.rollout.engine import Engine
+from interplay.rollout.engine import Coroutine, Engine
 from interplay.rollout.episodes import Played, Setting, play_episodes
-from interplay.rollout.stack import Coroutine
 from interplay.tasks import transcripts, verdict
 
 # Decoding: what tokens of rollouts are drawn from.
