@@ -134,6 +134,7 @@ WORDS = {
     "nothing to export": (("export", "-o", "out"), ("export", "name a study")),
     "a file that is no export": (("export", "--from", "configs/config.yaml", "-o", "out"), ("configs/config.yaml", "export")),
     "hours of a study without looks": (("settle", "quickstart", "--hours", "1"), ("quickstart.yaml", "stopping", "looks")),
+    "what to register": (("register",), ("name a study", "--forecasts")),
     "hours of settle": (("settle", "quickstart", "--hours", "-1"), ("--hours", "-1")),
     "a table": (("explain", "quickstart", "mian", "base", "edge"), ("mian", "main")),
     "a row": (("explain", "quickstart", "main", "bse", "edge"), ("bse", "base")),
