@@ -167,8 +167,12 @@ def test_entropy_is_shared_at_each_place_among_the_completions_that_reach_it() -
 
 # --- all of them ---
 
-NAMES = [name for name in MEMBERS if name not in ("spans", "role", "turn_returns", "igpo", "custom")]
-"""Those of whole completions; of spans, seats and turns see test_rl_advantage.py, test_rl_self_play.py and test_rl_turns.py."""
+ELSEWHERE = ("spans", "role", "turn_returns", "igpo", "custom", "remax", "gdpo", "grpo_passk", "optimal_token_baseline")
+"""Advantages of spans, seats and turns, and of rewards in parts: see test_rl_advantage.py, test_rl_self_play.py, test_rl_turns.py and
+test_token_credit.py."""
+NAMES = [name for name in MEMBERS if name not in ELSEWHERE]
+ACROSS = ("copo", "tracked", "whitened", "gae", "segments")
+"""Those that compare with more than the rewards of the group."""
 
 
 def mixed(seed: int = 0) -> tuple[Batch, torch.Tensor]:
@@ -200,7 +204,7 @@ def test_the_order_of_rows_does_not_matter_and_nothing_lies_outside_the_mask(nam
     assert plain.any()
 
 
-@pytest.mark.parametrize("name", [n for n in NAMES if n not in ("copo", "tracked", "whitened", "gae", "segments")])
+@pytest.mark.parametrize("name", [n for n in NAMES if n not in ACROSS])
 def test_groups_without_a_difference_have_no_advantage(name: str) -> None:
     batch, entropy = mixed()
     ones = torch.ones(len(batch), dtype=torch.float64)

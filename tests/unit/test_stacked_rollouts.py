@@ -17,7 +17,7 @@ from interplay.core.model import PermanentError, UserError
 from interplay.evaluate.sampling import evaluate_model, evaluate_replicas
 from interplay.evaluate.spec import EvaluateSpec
 from interplay.model import decoder as decoders, folder
-from interplay.rollout import stack
+from interplay.rollout import engine as stack
 from interplay.rollout.engine import Request, Rollouts, Sampling, engine
 from interplay.rollout.native import Native
 from interplay.rollout.request import split_together

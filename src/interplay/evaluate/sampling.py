@@ -26,7 +26,7 @@ from interplay.evaluate.spec import ENTROPY, EvaluateSpec, SelectSpec
 from interplay.kernels import exact
 from interplay.model import device, heads
 from interplay.optim import distributed
-from interplay.rollout import engine, episodes, stack as stacks
+from interplay.rollout import engine, episodes
 from interplay.rollout.request import Request, Rollouts, Sampling
 from interplay.rollout.spec import CompletionEpisode
 from interplay.tasks import verdict
@@ -37,14 +37,14 @@ SHARD_BATCHES = 4
 seconds to lose."""
 
 
-def evaluate_replicas(replicas: Sequence[execution.Replica], how: execution.Run) -> Iterator[tuple[int, stacks.Outcome]]:
+def evaluate_replicas(replicas: Sequence[execution.Replica], how: execution.Run) -> Iterator[tuple[int, engine.Outcome]]:
     """Evaluate the replicas, each with the shards that it lacks. Gives (number, outcome) of each when it ends: its files are
     written by then. Raises StoppedError after a signal."""
-    return stacks.run_replicas(evaluate_model, replicas, how)
+    return engine.run_replicas(evaluate_model, replicas, how)
 
 
 def evaluate_model(
-    spec: EvaluateSpec, inputs: dict[str, Path], out: Path, how: execution.Run, stack: stacks.Coroutine | None = None
+    spec: EvaluateSpec, inputs: dict[str, Path], out: Path, how: execution.Run, stack: engine.Coroutine | None = None
 ) -> dict[str, Any]:
     """Write `samples.parquet` (one row per sample, problems in their order) and `prompts.parquet`; return the metrics of
     `scores.summarise`, on the first process only.
@@ -81,7 +81,7 @@ def _sample(
     missing: list[range],
     out: Path,
     how: execution.Run,
-    stack: stacks.Coroutine | None,
+    stack: engine.Coroutine | None,
 ) -> None:
     """Sample and judge this process's part of the missing shards (ids of problems), and write them to a folder; a signal ends
     that early. Collective."""

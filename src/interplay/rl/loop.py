@@ -25,8 +25,7 @@ from interplay.rl.batch import Batch, Memory, StepContext, join, offsets, seams_
 from interplay.rl.rewards import score_completions
 from interplay.rl.spec import RLSpec
 from interplay.rl.update import Learner, bearing, collisions_of, entropy_of, likelihood_of, reference_of, token_weights, update
-from interplay.rollout import stack as stacks
-from interplay.rollout.engine import closing, engine, shard_engine
+from interplay.rollout.engine import Coroutine, Outcome, closing, engine, run_replicas, shard_engine
 from interplay.rollout.request import Request
 from interplay.tasks.verdict import Row, Verdict
 
@@ -106,15 +105,15 @@ LONG = 10.0
 """Seconds of updates from which on it is worth measuring what the machine could have done."""
 
 
-def rl_replicas(replicas: Sequence[execution.Replica], how: execution.Run) -> Iterator[tuple[int, stacks.Outcome]]:
+def rl_replicas(replicas: Sequence[execution.Replica], how: execution.Run) -> Iterator[tuple[int, Outcome]]:
     """Train the replicas step by step: all draw together, then each updates by itself, which takes few launches where decoding
     takes many. Gives (number, outcome) of each when it ends: its files are written by then. Raises StoppedError after a signal,
     once all have saved."""
-    return stacks.run_replicas(train_policy, replicas, how)
+    return run_replicas(train_policy, replicas, how)
 
 
 def train_policy(
-    spec: RLSpec, inputs: dict[str, Path], out: Path, how: execution.Run, stack: stacks.Coroutine | None = None
+    spec: RLSpec, inputs: dict[str, Path], out: Path, how: execution.Run, stack: Coroutine | None = None
 ) -> dict[str, Any]:
     """Train and write `model/`, `checkpoints/<step>/model/`, `metrics.jsonl`, `rollouts.parquet` and `history.parquet`; and
     `state/` next to them, from which a longer run goes on. Roles: see RLSpec.
@@ -153,7 +152,7 @@ def loaded(
 
 
 def assembled(
-    spec: RLSpec, inputs: dict[str, Path], how: execution.Run, stack: stacks.Coroutine | None = None
+    spec: RLSpec, inputs: dict[str, Path], how: execution.Run, stack: Coroutine | None = None
 ) -> tuple[draw.TrainerState, Learner]:
     """All that a run has before its first step."""
     policy, reference, tokenizer, pool = loaded(spec, inputs, how)
