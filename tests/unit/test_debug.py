@@ -8,8 +8,8 @@ from conftest import Laboratory
 
 from interplay.core import artifact
 from interplay.core.execution import Run
+from interplay.core.extension import Extension
 from interplay.data.spec import ProblemsSpec
-from interplay.rl.reward_spec import OwnReward
 from interplay.study.plan import Stage
 
 TEST_SET = "quickstart.smoke/data.test"
@@ -94,7 +94,7 @@ def test_an_input_that_is_not_finished_is_named(project: Path, capsys: pytest.Ca
 def test_a_stage_that_fails_shows_where_and_keeps_what_it_wrote(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     spec = ProblemsSpec.model_validate(json.loads((problems_of(project, capsys) / "record.json").read_text())["spec"])
     source = "def twist(rows):\n    raise ValueError('a planted fault')\n"
-    broken = spec.model_copy(update={"transform": OwnReward(function="twist.py:twist", source=source)})
+    broken = spec.model_copy(update={"transform": Extension(function="twist.py:twist", source=source)})
     stage = Stage.make("problems", broken, {}, Run(), "data.twisted")
     folder = project / "results/problems" / stage.digest
     artifact.write_json(folder / "stage.json", stage.as_json())

@@ -323,7 +323,7 @@ def test_the_divergence_counts_by_beta_and_is_from_the_first_weights(
 
 @pytest.mark.parametrize("loss_type", ["grpo", "bnpo", "dr_grpo", "dapo", "luspo"])
 def test_tokens_are_weighed_as_the_loss_type_says(loss_type: str, inputs: dict[str, Path], record: Record) -> None:
-    calls, (batch, advantage) = record(losses, "token_weights"), unequal()
+    calls, (batch, advantage) = record(update, "token_weights"), unequal()
     update.update(learner_of(inputs, ClippedLoss(loss_type=loss_type), minibatches=2), batch, advantage, 1)
     assert len(calls) == 2
     for call in calls:

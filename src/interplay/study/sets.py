@@ -88,7 +88,7 @@ def tokenizer_spec(context: ArmContext) -> dict[str, Any]:
     further characters or words, so that another set of a known task changes nothing. Raises UserError where there is no task."""
     study, place = context.study, context.place
     tasks = [(dict(context.task), place)] if context.task else []
-    generated = [(name, data) for name, data in study.data.items() if data.form == "generated"]
+    generated = [(name, data) for name, data in sorted(study.data.items()) if data.form == "generated"]
     tasks += [(task_of(context, name, data), place.key("data", name)) for name, data in generated]
     if not tasks:
         remedy = "write task, or start from a source"
