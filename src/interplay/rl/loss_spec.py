@@ -2,7 +2,7 @@
 
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from interplay.core.extension import Extension, written_as
 from interplay.core.model import Count, Model, NotNegative, Positive, Share, Since
@@ -72,6 +72,12 @@ class RatioLoss(CorrectedLoss):
     eq. 7), so that its tokens share the mean of their advantages; sequence_token: the same value, of which each token has the
     gradient with its own advantage (GSPO-token, section 4.3), which is `sequence` where all advantages of a row are one;
     product: the product of its tokens' (TRL's RLOOTrainer, with loss_type grpo)."""
+
+    @model_validator(mode="after")
+    def _weighed_once(self) -> "RatioLoss":
+        if self.loss_denominator and self.loss_agg_mode:
+            raise ValueError(f"loss_agg_mode = {self.loss_agg_mode}: loss_denominator weighs tokens, too; give one of them")
+        return self
 
     def provides(self) -> frozenset[str]:
         """Also ratios per sequence."""
