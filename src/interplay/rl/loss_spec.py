@@ -10,9 +10,24 @@ from interplay.core.model import Count, Model, NotNegative, Positive, Share, Sin
 AggMode = Literal["token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"]
 
 
+AGGREGATED: dict[str | None, str] = {
+    "token-mean": "bnpo",
+    "seq-mean-token-sum": "luspo",
+    "seq-mean-token-mean": "grpo",
+    "seq-mean-token-sum-norm": "dr_grpo",
+}
+"""What verl calls them -> TRL's loss type with the same weights."""
+
+
 class PolicyLoss(Model):
     """What every policy loss has."""
 
+    NEEDS_RATIO: ClassVar[bool] = False
+    """Whether what is its own is what it does with ratios that are not 1, where it is plain."""
+    PLAIN: ClassVar[bool] = False
+    """Whether it is the policy gradient, -A grad log pi, as `loss_type` weighs it, where all ratios are 1."""
+    INERT: ClassVar[frozenset[str]] = frozenset()
+    """Options that do nothing there, of a loss that is not plain."""
     beta: NotNegative = 0.0
     """Coefficient of the KL divergence from the reference; 0 runs without a reference model."""
     kl_estimator: Annotated[Literal["k1", "abs", "k2", "k3", "k1+", "k3+"], Since("k3")] = "k3"
@@ -23,10 +38,9 @@ class PolicyLoss(Model):
     """The estimate times the ratio pi / pi_old, with the gradient of both, so that it is unbiased after the first update, too
     (DeepSeek-V3.2, arXiv:2512.02556; TRL's default): per token, or the sequence's where the loss has one ratio for each."""
     loss_agg_mode: Annotated[AggMode | None, Since(None)] = None
-    """How tokens are weighed, in the loss, in the entropy bonus and in the critic's loss (verl's names). token-mean: mean over
-    the tokens of an optimiser step; seq-mean-token-sum: mean over rows of each one's sum; seq-mean-token-mean: of each one's
-    mean; seq-mean-token-sum-norm: of each one's sum over max_completion_length. null: the loss as `loss_type` says, the others
-    by the mean over tokens."""
+    """How tokens are weighed in the loss, its entropy bonus and the critic's loss (verl's names). token-mean: mean over the tokens
+    of an optimiser step; seq-mean-token-sum: mean over rows of each one's sum; seq-mean-token-mean: of each one's mean;
+    seq-mean-token-sum-norm: of each one's sum over max_completion_length. null: the loss by `loss_type`, the others by tokens."""
     num_iterations: Count = 1
     """Passes over each batch of rollouts."""
     mask_truncated_completions: bool = False
@@ -39,6 +53,19 @@ class PolicyLoss(Model):
     def refers(self) -> bool:
         """Whether it needs a reference model."""
         return bool(self.beta or self.first_turn_beta)
+
+    def needs_ratio(self) -> bool:
+        """Whether it does with its options as they are."""
+        return self.NEEDS_RATIO
+
+    def at_ratio_one(self) -> "PolicyLoss":
+        """One loss in place of all that have its gradient where the ratio is exactly 1."""
+        level, fields = "importance_sampling_level", type(self).model_fields
+        product = getattr(self, level, "") == "product"  # there each token has the weights of its whole row
+        if not (self.PLAIN or self.NEEDS_RATIO):
+            return self.model_copy(update={name: fields[name].default for name in self.INERT - ({level} if product else set())})
+        shared = {name: getattr(self, name) for name in fields if name in RatioLoss.model_fields}
+        return ClippedLoss(**{**shared, level: "product" if product else "token"})
 
     def needs(self) -> frozenset[str]:
         """Also turns, for a term of the first one."""
@@ -53,8 +80,8 @@ class CorrectedLoss(PolicyLoss):
     sampled: the loss of a token, without its KL term, is weighed by the policy's probability over the engine's, as both were
     before the first update, but by no more than this; 2 is usual. null: not weighed."""
     off_policy_mask_threshold: Annotated[Positive | None, Since(None)] = None
-    """Completions with a negative advantage whose tokens are less likely by now than when the engine sampled them, by more than
-    this many nats on average, bear no loss (DeepSeek-V3.2, arXiv:2512.02556; TRL's name). null: all do."""
+    """Completions with a negative advantage whose tokens are less likely by now than when the engine sampled them, by this many
+    nats on average, bear no loss (DeepSeek-V3.2, arXiv:2512.02556; TRL's name). null: all do."""
 
 
 class RatioLoss(CorrectedLoss):
@@ -79,6 +106,10 @@ class RatioLoss(CorrectedLoss):
             raise ValueError(f"loss_agg_mode = {self.loss_agg_mode}: loss_denominator weighs tokens, too; give one of them")
         return self
 
+    def needs_ratio(self) -> bool:
+        """Also where a sequence has one."""
+        return self.NEEDS_RATIO or self.importance_sampling_level != "token"
+
     def provides(self) -> frozenset[str]:
         """Also ratios per sequence."""
         return self.PROVIDES | ({"sequence_ratios"} if self.importance_sampling_level in ("sequence", "product") else set())
@@ -88,6 +119,7 @@ class ClippedLoss(RatioLoss):
     """The clipped policy-gradient loss with TRL's options."""
 
     INEXACT: ClassVar[str] = ""
+    PLAIN: ClassVar[bool] = True
     name: Literal["clipped"] = "clipped"
     loss_type: Literal["grpo", "bnpo", "dr_grpo", "dapo", "luspo", "cispo"] = "dapo"  # type: ignore[assignment]
     """As in every loss of ratios; cispo: as dapo, of the clipped detached ratio times the log-probability."""
@@ -100,11 +132,23 @@ class ClippedLoss(RatioLoss):
     cispo_epsilon_low: Annotated[Share | None, Since(None)] = None
     """With cispo, a token's weight is 1 minus this at least; null: no bound, as the paper ran it."""
 
+    def needs_ratio(self) -> bool:
+        """Of cispo the ratio is all; else clipping only guards."""
+        return super().needs_ratio() or self.loss_type == "cispo"
+
+    def at_ratio_one(self) -> PolicyLoss:
+        """cispo weighs as dapo, and scales the gradient where its cap is below 1."""
+        if self.loss_type != "cispo":
+            return super().at_ratio_one()
+        cap = self.epsilon if self.epsilon_high is None else self.epsilon_high
+        return self if cap < 1 else self.model_copy(update={"loss_type": "dapo"}).at_ratio_one()
+
 
 class SapoLoss(RatioLoss):
     """Soft adaptive policy optimisation (SAPO, arXiv:2511.20347): a sigmoid gate in place of the clip."""
 
     INEXACT: ClassVar[str] = ""
+    NEEDS_RATIO: ClassVar[bool] = True
     name: Literal["sapo"] = "sapo"
     loss_type: Literal["grpo", "bnpo", "dr_grpo", "dapo", "luspo"] = "grpo"
     sapo_temperature_pos: Positive = 1.0
@@ -118,6 +162,7 @@ class VespoLoss(PolicyLoss):
     e^lambda w^k e^(-lambda w), without a gradient through w, the product of the sequence's ratios. Defaults are TRL's."""
 
     INEXACT: ClassVar[str] = ""
+    NEEDS_RATIO: ClassVar[bool] = True
     name: Literal["vespo"] = "vespo"
     loss_type: Literal["grpo", "bnpo", "dr_grpo", "dapo", "luspo"] = "dapo"
     """How tokens are weighed, as in losses of ratios."""
@@ -136,6 +181,7 @@ class GeoMeanLoss(CorrectedLoss):
 
     INEXACT: ClassVar[str] = ""
     PROVIDES: ClassVar[frozenset[str]] = frozenset({"sequence_ratios"})
+    NEEDS_RATIO: ClassVar[bool] = True
     name: Literal["geo_mean"] = "geo_mean"
     loss_type: Literal["grpo"] = "grpo"
     """Mean over rows."""
@@ -151,6 +197,7 @@ class GpgLoss(CorrectedLoss):
     """Group policy gradient (GPG, arXiv:2504.02546): advantage times log-probability, neither ratio nor clip."""
 
     INEXACT: ClassVar[str] = ""
+    PLAIN: ClassVar[bool] = True
     name: Literal["gpg"] = "gpg"
     loss_type: Literal["grpo", "bnpo", "dr_grpo", "dapo", "luspo"] = "dapo"
     """How tokens are weighed, as in losses of ratios."""
@@ -158,10 +205,10 @@ class GpgLoss(CorrectedLoss):
 
 class DppoLoss(CorrectedLoss):
     """Divergence proximal policy optimisation (DPPO, arXiv:2602.04879): a token keeps its gradient unless its advantage drives
-    its probability further from where it was than a bound on the divergence of the two-way choice between this token and all
-    others; a ratio bounds rare tokens too tightly and likely ones too loosely."""
+    its probability further from where it was than a bound on the divergence of the choice between this token and all others."""
 
     INEXACT: ClassVar[str] = ""
+    NEEDS_RATIO: ClassVar[bool] = True
     name: Literal["dppo"] = "dppo"
     loss_type: Literal["grpo", "bnpo", "dr_grpo", "dapo", "luspo"] = "dapo"
     """How tokens are weighed, as in losses of ratios."""
@@ -171,15 +218,15 @@ class DppoLoss(CorrectedLoss):
     """Bound where the advantage is not positive."""
     epsilon_high: NotNegative | None = None
     """Bound where it is; null: epsilon."""
-    ratio_cap: Positive = 20.0
+    ratio_cap: Annotated[float, Field(ge=1)] = 20.0
     """The ratio, which weighs the log-probability without a gradient, is at most this (section 5.4; verl's clip_ratio_c)."""
 
 
 class DroLoss(CorrectedLoss):
-    """The policy gradient with a quadratic penalty on the log ratio to the policy before the update: -(A log pi - dro_beta / 2
-    (log pi - log pi_old)^2) (verl's `dro`, after direct reward optimisation, arXiv:2405.19107, which regresses r - V)."""
+    """-(A log pi - dro_beta / 2 (log pi - log pi_old)^2) (verl's `dro`, after direct reward optimisation, arXiv:2405.19107)."""
 
     INEXACT: ClassVar[str] = ""
+    NEEDS_RATIO: ClassVar[bool] = True
     name: Literal["dro"] = "dro"
     loss_type: Literal["grpo", "bnpo", "dr_grpo", "dapo", "luspo"] = "dapo"
     """How tokens are weighed, as in losses of ratios."""
@@ -192,6 +239,7 @@ class ClipCovLoss(RatioLoss):
     among those within bounds, so that entropy does not collapse."""
 
     INEXACT: ClassVar[str] = ""
+    INERT: ClassVar[frozenset[str]] = frozenset({"epsilon", "epsilon_high", "importance_sampling_level"})
     name: Literal["clip_cov"] = "clip_cov"
     loss_type: Literal["grpo", "bnpo", "dr_grpo", "dapo", "luspo"] = "bnpo"
     epsilon: NotNegative = 0.2
@@ -211,6 +259,7 @@ class KlCovLoss(RatioLoss):
     that sampled."""
 
     INEXACT: ClassVar[str] = ""
+    NEEDS_RATIO: ClassVar[bool] = True
     name: Literal["kl_cov"] = "kl_cov"
     loss_type: Literal["grpo", "bnpo", "dr_grpo", "dapo", "luspo"] = "bnpo"
     kl_cov_ratio: Share = 0.0002
@@ -228,6 +277,7 @@ class DiscoLoss(PolicyLoss):
     PROVIDES: ClassVar[frozenset[str]] = frozenset({"reads_rollouts", "reads_right"})
     VERSION: ClassVar[int] = 2
     """2: the mean over prompts counts those whose completions are all right or all wrong, as released."""
+    INERT: ClassVar[frozenset[str]] = frozenset({"delta", "disco_beta"})
     name: Literal["disco"] = "disco"
     loss_type: Literal["grpo"] = "grpo"
     """Mean over the tokens of a row."""
@@ -244,6 +294,15 @@ class DiscoLoss(PolicyLoss):
     disco_beta: NotNegative = 1000.0
     """Weight of what lies above, squared and halved."""
 
+    def needs_ratio(self) -> bool:
+        """Scores that are ratios distinguish wrong completions only where these are not 1."""
+        return self.score == "Lratio" and not self.basic
+
+    def at_ratio_one(self) -> PolicyLoss:
+        """Nothing has diverged, and scores that are ratios are equal, so that they weigh as in the basic form."""
+        basic = self.basic or self.score == "Lratio"
+        return super().at_ratio_one().model_copy(update={"basic": True, "score": "logL", "tau": None} if basic else {})
+
 
 class HapoTokenLoss(RatioLoss):
     """Heterogeneous adaptive policy optimisation (HAPO): clip bounds and advantages of a token by its entropy. h in [-1, 1] is
@@ -255,6 +314,7 @@ class HapoTokenLoss(RatioLoss):
     VERSION: ClassVar[int] = 2
     """2: what leaves the advantage alone is half of the token's own clip bounds, and the quantile one of the entropies, as
     released."""
+    INERT: ClassVar[frozenset[str]] = frozenset({"epsilon", "epsilon_high", "importance_sampling_level"})
     name: Literal["hapo_token"] = "hapo_token"
     loss_type: Literal["grpo", "bnpo", "dr_grpo", "dapo", "luspo"] = "dapo"
     epsilon: NotNegative = 0.2
@@ -274,6 +334,7 @@ class DistilLoss(RatioLoss):
     INEXACT: ClassVar[str] = "its divergences are over all logits, in PyTorch's sums"
     NEEDS: ClassVar[frozenset[str]] = frozenset({"teacher_context"})
     PROVIDES: ClassVar[frozenset[str]] = frozenset({"distillation", "reads_rollouts"})
+    INERT: ClassVar[frozenset[str]] = frozenset({"epsilon", "epsilon_high", "importance_sampling_level"})
     name: Literal["distil"] = "distil"
     loss_type: Literal["grpo", "bnpo", "dr_grpo", "dapo", "luspo"] = "dapo"
     divergence: Literal["fwd_ce", "rev_kl", "js"] = "fwd_ce"

@@ -344,6 +344,7 @@ def _check(base: ArmContext, expanded: list[ExpandedArm], rows: list[ReportArm],
         check.check_stage(stage, plan.stages, plan.places[digest])
     check.check_arm_names(study, base.arms, place)
     contrasts.check_different(rows, base.arms, place)
+    contrasts.check_methods(rows, plan.stages, base)
     planned = {one.name: contrasts.planned_values(one.context, one.rows[-1]) for one in expanded}
     contrasts.check_contrasts(base.arms, planned, place)
     answers.check_budgets(study.match, rows, plan.stages, place)
