@@ -38,7 +38,7 @@ class PolicyLoss(Model):
     """The estimate times the ratio pi / pi_old, with the gradient of both, so that it is unbiased after the first update, too
     (DeepSeek-V3.2, arXiv:2512.02556; TRL's default): per token, or the sequence's where the loss has one ratio for each."""
     loss_agg_mode: Annotated[AggMode | None, Since(None)] = None
-    """How tokens are weighed in the loss, its entropy bonus and the critic's loss (verl's names). token-mean: mean over the tokens
+    """Weights of tokens in the loss, its entropy bonus and the critic's loss (verl's names). token-mean: mean over the tokens
     of an optimiser step; seq-mean-token-sum: mean over rows of each one's sum; seq-mean-token-mean: of each one's mean;
     seq-mean-token-sum-norm: of each one's sum over max_completion_length. null: the loss by `loss_type`, the others by tokens."""
     num_iterations: Count = 1
