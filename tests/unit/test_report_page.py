@@ -250,7 +250,7 @@ def test_a_table_of_two_kinds_of_machine_says_so_and_each_number_its_own(tmp_pat
     for number, digest in enumerate(["m0", "m1", "m2"]):
         record = json.loads((inputs[digest] / "record.json").read_text())
         (inputs[digest] / "record.json").write_text(json.dumps({**record, "spec": {**record["spec"], "dtype": "int8"}}))
-        (inputs[digest] / "telemetry.json").write_text(json.dumps({"cpu": "EPYC" if number else "Xeon"}))
+        (inputs[digest] / "telemetry.json").write_text(json.dumps({"environment": {"cpu": "EPYC" if number else "Xeon"}}))
         evaluation = json.loads((inputs[f"r{number}"] / "record.json").read_text())
         (inputs[f"r{number}"] / "record.json").write_text(json.dumps({**evaluation, "deps": {"model": digest, "data": "test"}}))
     behind = provenance.of_inputs(spec, inputs)

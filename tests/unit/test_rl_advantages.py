@@ -167,9 +167,11 @@ def test_entropy_is_shared_at_each_place_among_the_completions_that_reach_it() -
 
 # --- all of them ---
 
-NAMES = [name for name in MEMBERS if name not in ("spans", "role", "turn_returns", "igpo", "custom")]
-"""Those of whole completions; of spans, seats and turns see test_rl_advantage.py, test_rl_self_play.py and test_rl_turns.py."""
-ACROSS = ("copo", "tracked", "whitened", "gae", "segments", "remax", "gdpo", "optimal_token_baseline")
+ELSEWHERE = ("spans", "role", "turn_returns", "igpo", "custom", "remax", "gdpo", "grpo_passk", "optimal_token_baseline")
+"""Advantages of spans, seats and turns, and of rewards in parts: see test_rl_advantage.py, test_rl_self_play.py, test_rl_turns.py and
+test_token_credit.py."""
+NAMES = [name for name in MEMBERS if name not in ELSEWHERE]
+ACROSS = ("copo", "tracked", "whitened", "gae", "segments")
 """Those that compare with more than the rewards of the group."""
 
 

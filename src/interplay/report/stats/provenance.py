@@ -54,7 +54,7 @@ def made_with(digests: Iterable[str], of: Provenance) -> dict[tuple[str, str], d
     for digest in sorted(with_dependencies(digests, of.stages)):
         numerics = numerics_class(of.stages[digest]) if of.done(digest) else None
         if numerics is not None and numerics.model:
-            known = of.telemetry.get(digest, {})
+            known = of.telemetry.get(digest, {}).get("environment", {})
             at = str(known.get("gpu") or known.get("cpu") or "machine not recorded")
             kinds, kind = found.setdefault((at, numerics.name), {}), of.stages[digest]["kind"]
             kinds[kind] = kinds.get(kind, 0) + 1
