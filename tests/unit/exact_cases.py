@@ -2,6 +2,8 @@
 
     python tests/unit/exact_cases.py FOLDER NUMERICS STEPS KINDS RUN    the stages in this process: a line of JSON
     python tests/unit/exact_cases.py FOLDER NUMERICS STEPS              a table over instructions x threads x processes x batches
+                                                                        x stacks, in which any two values occur together
+    python tests/unit/exact_cases.py FOLDER NUMERICS STEPS all          the same over the whole product
 
 KINDS are separated by commas, RUN is a run block as JSON. Environment variables stand in for other processors (`processor`)."""
 
@@ -286,7 +288,20 @@ def in_child(folder: Path, numerics: str, steps: int, kinds: tuple[str, ...], na
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def table(folder: Path, numerics: str, steps: int) -> None:
+def covering(rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    """Few of the rows, in which any two values of two columns occur together that do so in some row."""
+
+    def pairs(row: tuple[Any, ...]) -> set[Any]:
+        return set(itertools.combinations(enumerate(row), 2))
+
+    left, chosen = set().union(*map(pairs, rows)), list[tuple[Any, ...]]()
+    while left:
+        chosen.append(max(rows, key=lambda row: len(pairs(row) & left)))
+        left -= pairs(chosen[-1])
+    return chosen
+
+
+def table(folder: Path, numerics: str, steps: int, whole: bool) -> None:
     """What of each kind is the same over all runs, and how many kinds of bytes there are otherwise."""
     axes = {
         "processor": list(LEVELS),
@@ -297,16 +312,15 @@ def table(folder: Path, numerics: str, steps: int) -> None:
         "stack": [1, 2],
     }
     of_kind: dict[str, list[tuple[dict[str, Any], dict[str, Any]]]] = {kind: [] for kind in KINDS}
-    for name, *values in itertools.product(*axes.values()):
+    rows = [row for row in itertools.product(*axes.values()) if not row[2] == row[5] == 2]  # a stack is one process
+    for name, *values in rows if whole else covering(rows):
         run = dict(zip(list(axes)[1:], values, strict=True))
         kinds = KINDS if run["engine_batch"] == 256 else tuple(kind for kind in KINDS if kind[:2] in ("rl", "ev"))
-        if run["stack"] > 1 and run["processes"] > 1:
-            continue  # a stack is one process
         for kind, found in in_child(folder, numerics, steps, kinds, name, **run).items():
             of_kind[kind].append(({"processor": name, **run}, found))
             print(kind, name, *values, json.dumps(found)[:300], flush=True)
     for kind, runs in of_kind.items():
-        for what in runs[0][1]:
+        for what in runs[0][1] if runs else ():
             several = {json.dumps(found[what]) for _, found in runs}
             moved = [
                 axis
@@ -319,16 +333,16 @@ def table(folder: Path, numerics: str, steps: int) -> None:
             ]
             largest = f", at most {max(found[what] for _, found in runs):.3g}" if what == "difference" else ""
             print(
-                f"{numerics} {kind} {what}: {len(several)} of {len(runs)} runs differ{largest}; moved by {', '.join(moved) or 'nothing'}"
+                f"{numerics} {kind} {what}: {len(several)} kinds of bytes in {len(runs)} runs{largest}; moved by {', '.join(moved) or 'nothing'}"
             )
 
 
 if __name__ == "__main__":
     place, kind_of, number = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
-    if len(sys.argv) == 4:
+    if len(sys.argv) == 4 or sys.argv[4] == "all":
         place.mkdir(parents=True, exist_ok=True)
         laid_out(place)
-        table(place, kind_of, number)
+        table(place, kind_of, number, len(sys.argv) > 4)
     else:
         results = {kind: made(place, kind, kind_of, number, **json.loads(sys.argv[5])) for kind in sys.argv[4].split(",")}
         shutil.rmtree(place / f"out.{os.getpid()}")

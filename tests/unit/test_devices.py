@@ -12,10 +12,9 @@ from devices_cases import CLOSE, LM, RL, Results, check_equal, environment, furt
 
 from interplay.core.artifact import find, read_json, write_json
 from interplay.model.spec import Optimizer
-from interplay.rl.advantage_spec import GaeAdvantage
+from interplay.rl.advantage_spec import GaeAdvantage, ValueHead
 from interplay.rl.edit_spec import DynamicSampling
 from interplay.rl.loss_spec import ClippedLoss
-from interplay.rl.spec import ValueHead
 from interplay.rollout.spec import RetryEpisode
 from interplay.run.workers import JOB
 

@@ -30,10 +30,10 @@ from interplay.optim import optimizer
 from interplay.rl import continuation, edits, loop, losses, requests, update
 from interplay.rl.batch import Memory
 from interplay.rl.loss_spec import ClippedLoss
-from interplay.rl.request_spec import AnnealedShotsPrompting, FixedAllocation, ReflectionContinuation
+from interplay.rl.request_spec import AdaptiveTemperature, AnnealedShotsPrompting, FixedAllocation, ReflectionContinuation
 from interplay.rl.reward_spec import OwnReward
 from interplay.rl.sampler import Sampler
-from interplay.rl.spec import AdaptiveTemperature, Method, RLSpec
+from interplay.rl.spec import Method, RLSpec
 from interplay.rl.update import Learner
 from interplay.rollout import native
 from interplay.train import lm, prefer, reward_model, unlearn

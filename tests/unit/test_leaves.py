@@ -109,6 +109,7 @@ BASES: dict[str, list[dict[str, Any]]] = {
     "rl": [
         {**GROUPS, **method(loss={"name": "clipped", **TWICE, "epsilon": 0.01, "epsilon_high": 0.02, "delta": 1.01})},
         {**GROUPS, "optimizer": MUON, "minibatches": 2, **method(loss={"name": "clipped", "importance_sampling_level": "sequence"})},
+        {**GROUPS, **method(loss={"name": "clipped", "loss_type": "cispo", "epsilon_high": 5.0, "num_iterations": 2})},
         {**GROUPS, **method(episode={"name": "retry", "max_turns": 2, "feedback": "1"}, loss={"name": "clipped", "first_turn_beta": 0.1})},
     ],
 }  # fmt: skip
@@ -117,6 +118,7 @@ CHANGES: dict[tuple[str, str], dict[str, Any]] = {
     ("TrainSpec", "tokens"): {"tokens": 3000},
     ("TrainSpec", "batch_tokens"): {"batch_tokens": 384},
     ("TrainSpec", "eval_every"): {"eval_every": 2},
+    ("ClippedLoss", "cispo_epsilon_low"): {"cispo_epsilon_low": 0.0},
     ("RLSpec", "max_prompt_length"): {"max_prompt_length": 500},
     ("Method", "episode"): {"episode": {"name": "retry", "feedback": "1"}},
     ("EvaluateSpec", "episode"): {"episode": {"name": "retry", "feedback": "1"}},

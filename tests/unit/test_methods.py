@@ -230,6 +230,7 @@ SEAMS = {
     "loss": learnt,
     "critic": judged,
     "decoding": sampled,
+    "minibatches": lambda method: RLSpec(method=method, mix=[1.0], steps=1).minibatches,
 }
 
 

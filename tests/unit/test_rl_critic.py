@@ -15,10 +15,10 @@ from rl_cases import batch_of, now_of
 
 from interplay.core.metrics import read
 from interplay.rl import loop
-from interplay.rl.advantage_spec import GaeAdvantage
+from interplay.rl.advantage_spec import GaeAdvantage, ValueHead
 from interplay.rl.advantages import Critic, by_critic, gae, value_loss
 from interplay.rl.request_spec import FixedAllocation
-from interplay.rl.spec import Method, RLSpec, ValueHead
+from interplay.rl.spec import Method, RLSpec
 
 VALUES = torch.tensor([[0.5, 0.25, 0.0], [0.2, 0.4, 0.6]])
 

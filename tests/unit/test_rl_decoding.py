@@ -18,8 +18,8 @@ from interplay.optim import checkpoint
 from interplay.rl import loop
 from interplay.rl.batch import Memory
 from interplay.rl.draw import SCALE, decode_sampling, update_decoding
-from interplay.rl.request_spec import FixedAllocation
-from interplay.rl.spec import AdaptiveTemperature, Method, RLSpec
+from interplay.rl.request_spec import AdaptiveTemperature, FixedAllocation
+from interplay.rl.spec import Method, RLSpec
 from interplay.rollout.engine import engine
 from interplay.rollout.request import Heat, Scale, draw_tokens, heated_logits, scale_of, token_uncertainty
 

@@ -24,14 +24,14 @@ from interplay.model.decoder import Decoder
 from interplay.model.heads import Lagged, nucleus_mask
 from interplay.optim import checkpoint
 from interplay.rl import loop
-from interplay.rl.advantage_spec import GaeAdvantage
+from interplay.rl.advantage_spec import GaeAdvantage, ValueHead
 from interplay.rl.batch import Batch
 from interplay.rl.draw import lagged_policy, update_lagged
 from interplay.rl.edit_spec import Demonstrations
 from interplay.rl.loss_spec import ClippedLoss, DistilLoss
 from interplay.rl.policy import inside, scores
-from interplay.rl.request_spec import FeedbackContinuation, FixedAllocation, GuideContinuation
-from interplay.rl.spec import LaggedNucleus, Method, RLSpec, ValueHead
+from interplay.rl.request_spec import FeedbackContinuation, FixedAllocation, GuideContinuation, LaggedNucleus
+from interplay.rl.spec import Method, RLSpec
 from interplay.rl.update import update
 from interplay.rollout.engine import engine
 

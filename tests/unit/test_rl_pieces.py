@@ -15,7 +15,7 @@ from rl_cases import batch_of, now_of
 
 from interplay.core.metrics import read
 from interplay.rl import loop
-from interplay.rl.advantage_spec import GaeAdvantage, GroupAdvantage, SegmentAdvantage
+from interplay.rl.advantage_spec import GaeAdvantage, GroupAdvantage, SegmentAdvantage, ValueHead
 from interplay.rl.advantages import by_segments, cuts
 from interplay.rl.batch import Batch, StepContext, join
 from interplay.rl.continuation import first_requests, kept_rollouts, next_requests
@@ -24,7 +24,6 @@ from interplay.rl.edits import uncertain_tokens
 from interplay.rl.request_spec import FixedAllocation, TreeContinuation, WindowContinuation
 from interplay.rl.requests import WINDOWS, tree_kept, windows_carried
 from interplay.rl.reward_spec import OwnReward
-from interplay.rl.spec import ValueHead
 
 ROWS: Any = [SimpleNamespace(prompt=f"p{n}|") for n in range(2)]
 

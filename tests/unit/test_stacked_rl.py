@@ -20,7 +20,7 @@ from interplay.model.spec import TuneOptimizer
 from interplay.rl import loop
 from interplay.rl.edit_spec import DynamicSampling
 from interplay.rl.loss_spec import ClippedLoss
-from interplay.rl.spec import AdaptiveTemperature, LaggedNucleus
+from interplay.rl.request_spec import AdaptiveTemperature, LaggedNucleus
 from interplay.rollout import engine as stack
 from interplay.rollout.spec import RetryEpisode
 

@@ -19,18 +19,18 @@ from torch import Tensor
 from interplay.core.metrics import read
 from interplay.core.model import UserError
 from interplay.rl import loop
-from interplay.rl.advantage_spec import Advantage, GaeAdvantage, WhitenedAdvantage
+from interplay.rl.advantage_spec import Advantage, GaeAdvantage, ValueHead, WhitenedAdvantage
 from interplay.rl.advantages import advantages, by_critic, gae, value_loss
 from interplay.rl.batch import Batch, Memory, MicroBatch, Span
 from interplay.rl.group_advantages import earned, returns
-from interplay.rl.loss_spec import AggMode, ClippedLoss, Loss
+from interplay.rl.loss_spec import AGGREGATED, AggMode, ClippedLoss, Loss
 from interplay.rl.losses import token_losses
 from interplay.rl.policy import kl_estimate
 from interplay.rl.request_spec import FixedAllocation
 from interplay.rl.reward_spec import KlShaping, OverlongShaping, OwnShaping, ProcessReward
 from interplay.rl.shaping import KL, shape_rewards
-from interplay.rl.spec import Method, RLSpec, ValueHead
-from interplay.rl.update import AGGREGATED, _weights, collisions_of, token_weights
+from interplay.rl.spec import Method, RLSpec
+from interplay.rl.update import _weights, collisions_of, token_weights
 
 GOLDEN = json.loads((Path(__file__).parent / "golden" / "verl.json").read_text())
 

@@ -87,7 +87,7 @@ TYPES = {
     "shares that do not sum to one": Wrong(
         ("stages.base.data", "0.6", "sum to 1"), {"stages.base.data": {"corpus": 0.5, "edge": 0.1}}
     ),
-    "a method that is none": Wrong(("rl.method", "dpao", "dapo"), {"arms.rl_hard.set": {"rl.method": "dpao"}}),
+    "a method that is none": Wrong(("rl.method", "dapoo", "dapo"), {"arms.rl_hard.set": {"rl.method": "dapoo"}}),
     "a knob that is not there": Wrong(("stages.rl.steps", "'n'", "knobs: {NAME: value}"), {"stages.rl.steps": "${knobs.n}"}),
     "a number that is a word": Wrong(("stages.rl.steps", "'many'", "whole number"), {"stages.rl.steps": "many"}),
     "a number out of range": Wrong(("stages.rl.temperature", "-1", "greater"), {"stages.rl.temperature": -1}),
@@ -134,6 +134,7 @@ WORDS = {
     "nothing to export": (("export", "-o", "out"), ("export", "name a study")),
     "a file that is no export": (("export", "--from", "configs/config.yaml", "-o", "out"), ("configs/config.yaml", "export")),
     "hours of a study without looks": (("settle", "quickstart", "--hours", "1"), ("quickstart.yaml", "stopping", "looks")),
+    "what to register": (("register",), ("name a study", "--forecasts")),
     "hours of settle": (("settle", "quickstart", "--hours", "-1"), ("--hours", "-1")),
     "a table": (("explain", "quickstart", "mian", "base", "edge"), ("mian", "main")),
     "a row": (("explain", "quickstart", "main", "bse", "edge"), ("bse", "base")),

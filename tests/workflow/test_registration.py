@@ -76,6 +76,8 @@ def test_the_page_names_what_was_changed_after_the_registration(laboratory: Labo
     assert "Forecast: +5 to +20 points" in first
     assert "; 70% that it comes out for the claim" in first
 
+    scores = laboratory.run("interplay", "register", "--forecasts").stdout
+    assert "registered at smoke, RL lifts the edge: +5 to +20 points" in scores
     again = laboratory.run("interplay", *words)
     assert again.returncode == 2
     assert "are finished; --late registers it as after data" in again.stderr
@@ -114,6 +116,7 @@ def test_settle_adds_replicates_by_looks_until_every_claim_has_stopped(laborator
     plain = laboratory.run("interplay", "settle", "registered", "--scale", "smoke")
     assert "next look: 3 replicates: snakemake all --config study=registered scale=smoke" in plain.stdout, plain.stderr
     assert not (laboratory.folder / "results/rl").exists()
+    assert laboratory.run("interplay", "register", "registered", "--scale", "smoke").returncode == 0
     short = laboratory.run("interplay", "settle", "registered", "--scale", "smoke", "--hours", "0.0001")
     assert short.returncode == 0, short.stderr
     assert "the hours are used" in short.stdout
@@ -125,6 +128,9 @@ def test_settle_adds_replicates_by_looks_until_every_claim_has_stopped(laborator
     last = (laboratory.folder / "results/report" / plan.report / "record.json").exists()
     assert f"look {2 if last else 1} of 2, at {4 if last else 3} replicates, boundary" in claims
     assert "open" not in claims
+    reports = [path.read_text() for path in laboratory.folder.glob("results/report/*/report.html")]
+    assert reports
+    assert not [page for page in reports if "hanged after seeing data" in page], "the seeds of a look are no change"
     again = laboratory.run("interplay", "settle", "registered", "--scale", "smoke", "--hours", "1")
     assert "look at" not in again.stdout
     assert "next look" not in again.stdout

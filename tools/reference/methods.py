@@ -106,6 +106,11 @@ def _seams(method: Method, links: Mapping[str, str]) -> str:
     rows = []
     for key in (key for key in Method.model_fields if key != "paper"):
         value = getattr(method, key)
+        if isinstance(value, int):
+            rows.append(
+                f"| {key} | {value} | Optimiser steps per pass over a batch, where neither scale nor stage says another number |"
+            )
+            continue
         for one in value if isinstance(value, list | tuple) else [value] if value is not None else []:
             address = links.get(f"{key}: {one.name}", "")
             about = " ".join(str(type(one).__doc__).split()).split(". ")[0].removesuffix(".")

@@ -288,6 +288,11 @@ def judge_claims(study: str, scale: str | None, configs: Path, results: Path) ->
     return pd.DataFrame(rows).astype({"needed": "Int64", "powered": "Int64"} if rows else {})
 
 
+def judged_claims(plan: Plan, results: Path) -> list[contrast.JudgedClaim]:
+    """The claims of a plan as they are judged now."""
+    return [need.judged for need in _needs(plan, results)[1]]
+
+
 def verdict_lines(plan: Plan, results: Path) -> list[str]:
     """The claims of a plan as they are judged now, as lines."""
     known, needs = _needs(plan, results)

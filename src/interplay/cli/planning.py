@@ -143,8 +143,9 @@ def _show_overview(plan: Plan, counts: list[int], full: bool, stages: bool, as_j
 
 @command(app, "register")
 def register_study(
-    study: common.Study,
+    study: common.AnyStudy = None,
     scale: common.Scale = None,
+    forecasts: Annotated[bool, flag("--forecasts", "only show how the forecasts of all registered studies did")] = False,
     late: Annotated[bool, flag("--late", "although there are results of the treatment: marked as registered after data")] = False,
 ) -> None:
     """Freezes what a study declares before there are results of what it is about: claims with their thresholds, premises and
@@ -155,7 +156,36 @@ def register_study(
 
     Examples:
         interplay register edge  # then commit the file, and run the study
+        interplay register --forecasts  # how well they are calibrated
     """
+    if bool(study) == forecasts:
+        raise UserError("register: name a study, or give --forecasts")
+    print_visible("\n".join(_forecast_lines()) if study is None else _register(study, scale, late))
+
+
+def _forecast_lines() -> list[str]:
+    """Each forecast next to its result, and how often they hold."""
+    from interplay.api import frames
+    from interplay.report.write import answers
+
+    lines, held, brier = [], list[bool](), list[float]()
+    for path in sorted((CONFIGS / "registered").rglob("*.json")):
+        study, _, scale = path.relative_to(CONFIGS / "registered").with_suffix("").as_posix().rpartition(".")
+        for item in frames.judged_claims(common.at_look(common.plan_of(study, scale)), RESULTS):
+            if item.claim.forecast is not None:
+                lines.append(f"{study} at {scale}, {item.claim.says}: {answers.forecast_text(item)}; {item.verdict}")
+                found = answers.forecast_scores(item)
+                held += [] if found.held is None else [found.held]
+                brier += [] if found.brier is None else [found.brier]
+    if held:
+        lines.append(f"intervals: {sum(held)} of {len(held)} hold the estimate; four of five should")
+    if brier:
+        lines.append(f"probabilities: mean Brier score {sum(brier) / len(brier):.2f} of {len(brier)}; 0.25 says 50% of all")
+    return lines or ["no registered study has a forecast"]
+
+
+def _register(study: str, scale: str | None, late: bool) -> str:
+    """Write the registration of a study; returns what to commit. Raises UserError where it may not be registered."""
     from interplay.cli import overview
     from interplay.results import catalog, locks, state, storage
     from interplay.study import plan as plans
@@ -191,7 +221,7 @@ def register_study(
     again = common.plan_of(study, scale)
     written = [path, *(locks.write_locks([again], CONFIGS, False) if plan.lock_path(CONFIGS).exists() else [])]
     when = " after data" if made["late"] else ""
-    print_visible(f"registered{when}: {plural(len(claims), 'claim')}; commit {' and '.join(map(str, written))}")
+    return f"registered{when}: {plural(len(claims), 'claim')}; commit {' and '.join(map(str, written))}"
 
 
 @command(app, "judge")

@@ -1,11 +1,11 @@
-"""Members of the advantage seam."""
+"""Members of the advantage seam, and the critic that some of them read."""
 
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
 
 from interplay.core.extension import Extension, written_as
-from interplay.core.model import Count, Model, NotNegative, Positive, Share, Since
+from interplay.core.model import Count, Model, Natural, NotNegative, Positive, Share, Since
 
 
 class AdvantageMember(Model):
@@ -371,3 +371,28 @@ Advantage = Annotated[
     Field(discriminator="name"),
     written_as(OwnAdvantage),
 ]
+
+
+# The critic: a value function of the tokens.
+
+
+class ValueHead(Model):
+    """A network apart from the policy, which begins with its weights, with a linear head on the state before each token (PPO,
+    arXiv:1707.06347). Its rate follows the policy's schedule."""
+
+    INEXACT: ClassVar[str] = ""
+    NEEDS: ClassVar[frozenset[str]] = frozenset({"reads_critic"})
+    PROVIDES: ClassVar[frozenset[str]] = frozenset({"critic", "stateful_steps"})
+    name: Literal["value_head"] = "value_head"
+    learning_rate: NotNegative = 3e-4
+    """Of its AdamW."""
+    gamma: Share = 1.0
+    """Discount of a token in the returns that it estimates."""
+    lam: Share = 0.95
+    """It learns lambda-returns; 1: the rewards themselves (Monte Carlo)."""
+    cliprange_value: NotNegative = 0.2
+    """A value that has moved further than this in a step is not pulled on; 0: no limit."""
+    num_iterations: Count = 1
+    """Optimiser steps on each batch."""
+    warmup_steps: Natural = 0
+    """First steps of the run in which it alone learns."""

@@ -15,7 +15,6 @@ from interplay.optim import checkpoint, distributed, optimizer
 from interplay.rl import advantage_spec as specs, custom, group_advantages
 from interplay.rl.batch import Batch, Span, StepContext
 from interplay.rl.policy import shard_rows, states
-from interplay.rl.spec import ValueHead
 
 # Advantages of the turns of an episode.
 
@@ -300,7 +299,7 @@ class ValueNetwork:
 class Critic(ValueNetwork):
     """Values of the states of rollouts."""
 
-    def __init__(self, spec: ValueHead, policy: decoder.Decoder, dtype: torch.dtype, micro_batch_tokens: int) -> None:
+    def __init__(self, spec: specs.ValueHead, policy: decoder.Decoder, dtype: torch.dtype, micro_batch_tokens: int) -> None:
         super().__init__(policy, spec.learning_rate)
         self.spec, self.dtype, self.tokens = spec, dtype, micro_batch_tokens
 
@@ -344,7 +343,7 @@ class Critic(ValueNetwork):
         return torch.zeros(where.shape).masked_scatter(where, self.network(found).cpu())
 
 
-def critic(named: ValueHead | None, policy: decoder.Decoder, dtype: str, micro_batch_tokens: int) -> Critic | None:
+def critic(named: specs.ValueHead | None, policy: decoder.Decoder, dtype: str, micro_batch_tokens: int) -> Critic | None:
     """The run's critic, where its method has one."""
     return Critic(named, policy, getattr(torch, dtype), micro_batch_tokens) if named else None
 

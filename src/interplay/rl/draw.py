@@ -18,9 +18,10 @@ from interplay.data import sets, tokenizer as text
 from interplay.model import decoder, heads
 from interplay.rl import advantages, continuation, requests, reward_spec, shaping
 from interplay.rl.batch import Batch, Memory, Span, StepContext, join, to_tokens
+from interplay.rl.request_spec import AdaptiveTemperature, Decoding, LaggedNucleus, OwnDecoding
 from interplay.rl.rewards import Rewards, right_by, score_completions
 from interplay.rl.sampler import Outcome, Sampler, outcome_of
-from interplay.rl.spec import AdaptiveTemperature, Decoding, LaggedNucleus, OwnDecoding, RLSpec
+from interplay.rl.spec import RLSpec
 from interplay.rollout import request
 from interplay.rollout.engine import Coroutine, Engine
 from interplay.rollout.episodes import Played, Setting, play_episodes

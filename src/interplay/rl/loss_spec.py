@@ -10,9 +10,24 @@ from interplay.core.model import Count, Model, NotNegative, Positive, Share, Sin
 AggMode = Literal["token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"]
 
 
+AGGREGATED: dict[str | None, str] = {
+    "token-mean": "bnpo",
+    "seq-mean-token-sum": "luspo",
+    "seq-mean-token-mean": "grpo",
+    "seq-mean-token-sum-norm": "dr_grpo",
+}
+"""What verl calls them -> TRL's loss type with the same weights."""
+
+
 class PolicyLoss(Model):
     """What every policy loss has."""
 
+    NEEDS_RATIO: ClassVar[bool] = False
+    """Whether what is its own is what it does with ratios that are not 1, where it is plain."""
+    PLAIN: ClassVar[bool] = False
+    """Whether it is the policy gradient, -A grad log pi, as `loss_type` weighs it, where all ratios are 1."""
+    INERT: ClassVar[frozenset[str]] = frozenset()
+    """Options that do nothing there, of a loss that is not plain."""
     beta: NotNegative = 0.0
     """Coefficient of the KL divergence from the reference; 0 runs without a reference model."""
     kl_estimator: Annotated[Literal["k1", "abs", "k2", "k3", "k1+", "k3+"], Since("k3")] = "k3"
@@ -39,6 +54,19 @@ class PolicyLoss(Model):
     def refers(self) -> bool:
         """Whether it needs a reference model."""
         return bool(self.beta or self.first_turn_beta)
+
+    def needs_ratio(self) -> bool:
+        """Whether it does with its options as they are."""
+        return self.NEEDS_RATIO
+
+    def at_ratio_one(self) -> "PolicyLoss":
+        """One loss in place of all that have its gradient where the ratio is exactly 1."""
+        level, fields = "importance_sampling_level", type(self).model_fields
+        product = getattr(self, level, "") == "product"  # there each token has the weights of its whole row
+        if not (self.PLAIN or self.NEEDS_RATIO):
+            return self.model_copy(update={name: fields[name].default for name in self.INERT - ({level} if product else set())})
+        shared = {name: getattr(self, name) for name in fields if name in RatioLoss.model_fields}
+        return ClippedLoss(**{**shared, level: "product" if product else "token"})
 
     def needs(self) -> frozenset[str]:
         """Also turns, for a term of the first one."""
@@ -73,6 +101,10 @@ class RatioLoss(CorrectedLoss):
     gradient with its own advantage (GSPO-token, section 4.3), which is `sequence` where all advantages of a row are one;
     product: the product of its tokens' (TRL's RLOOTrainer, with loss_type grpo)."""
 
+    def needs_ratio(self) -> bool:
+        """Also where a sequence has one."""
+        return self.NEEDS_RATIO or self.importance_sampling_level != "token"
+
     def provides(self) -> frozenset[str]:
         """Also ratios per sequence."""
         return self.PROVIDES | ({"sequence_ratios"} if self.importance_sampling_level in ("sequence", "product") else set())
@@ -82,6 +114,7 @@ class ClippedLoss(RatioLoss):
     """The clipped policy-gradient loss with TRL's options."""
 
     INEXACT: ClassVar[str] = ""
+    PLAIN: ClassVar[bool] = True
     name: Literal["clipped"] = "clipped"
     loss_type: Literal["grpo", "bnpo", "dr_grpo", "dapo", "luspo", "cispo"] = "dapo"  # type: ignore[assignment]
     """As in every loss of ratios; cispo: as dapo, of the clipped detached ratio times the log-probability."""
@@ -94,11 +127,23 @@ class ClippedLoss(RatioLoss):
     cispo_epsilon_low: Annotated[Share | None, Since(None)] = None
     """With cispo, a token's weight is 1 minus this at least; null: no bound, as the paper ran it."""
 
+    def needs_ratio(self) -> bool:
+        """Of cispo the ratio is all; else clipping only guards."""
+        return super().needs_ratio() or self.loss_type == "cispo"
+
+    def at_ratio_one(self) -> PolicyLoss:
+        """cispo weighs as dapo, and scales the gradient where its cap is below 1."""
+        if self.loss_type != "cispo":
+            return super().at_ratio_one()
+        cap = self.epsilon if self.epsilon_high is None else self.epsilon_high
+        return self if cap < 1 else self.model_copy(update={"loss_type": "dapo"}).at_ratio_one()
+
 
 class SapoLoss(RatioLoss):
     """Soft adaptive policy optimisation (SAPO, arXiv:2511.20347): a sigmoid gate in place of the clip."""
 
     INEXACT: ClassVar[str] = ""
+    NEEDS_RATIO: ClassVar[bool] = True
     name: Literal["sapo"] = "sapo"
     loss_type: Literal["grpo", "bnpo", "dr_grpo", "dapo", "luspo"] = "grpo"
     sapo_temperature_pos: Positive = 1.0
@@ -112,6 +157,7 @@ class VespoLoss(PolicyLoss):
     e^lambda w^k e^(-lambda w), without a gradient through w, the product of the sequence's ratios. Defaults are TRL's."""
 
     INEXACT: ClassVar[str] = ""
+    NEEDS_RATIO: ClassVar[bool] = True
     name: Literal["vespo"] = "vespo"
     loss_type: Literal["grpo", "bnpo", "dr_grpo", "dapo", "luspo"] = "dapo"
     """How tokens are weighed, as in losses of ratios."""
@@ -130,6 +176,7 @@ class GeoMeanLoss(CorrectedLoss):
 
     INEXACT: ClassVar[str] = ""
     PROVIDES: ClassVar[frozenset[str]] = frozenset({"sequence_ratios"})
+    NEEDS_RATIO: ClassVar[bool] = True
     name: Literal["geo_mean"] = "geo_mean"
     loss_type: Literal["grpo"] = "grpo"
     """Mean over rows."""
@@ -145,6 +192,7 @@ class GpgLoss(CorrectedLoss):
     """Group policy gradient (GPG, arXiv:2504.02546): advantage times log-probability, neither ratio nor clip."""
 
     INEXACT: ClassVar[str] = ""
+    PLAIN: ClassVar[bool] = True
     name: Literal["gpg"] = "gpg"
     loss_type: Literal["grpo", "bnpo", "dr_grpo", "dapo", "luspo"] = "dapo"
     """How tokens are weighed, as in losses of ratios."""
@@ -156,6 +204,7 @@ class DppoLoss(CorrectedLoss):
     others; a ratio bounds rare tokens too tightly and likely ones too loosely."""
 
     INEXACT: ClassVar[str] = ""
+    NEEDS_RATIO: ClassVar[bool] = True
     name: Literal["dppo"] = "dppo"
     loss_type: Literal["grpo", "bnpo", "dr_grpo", "dapo", "luspo"] = "dapo"
     """How tokens are weighed, as in losses of ratios."""
@@ -165,7 +214,7 @@ class DppoLoss(CorrectedLoss):
     """Bound where the advantage is not positive."""
     epsilon_high: NotNegative | None = None
     """Bound where it is; null: epsilon."""
-    ratio_cap: Positive = 20.0
+    ratio_cap: Annotated[float, Field(ge=1)] = 20.0
     """The ratio, which weighs the log-probability without a gradient, is at most this (section 5.4; verl's clip_ratio_c)."""
 
 
@@ -174,6 +223,7 @@ class DroLoss(CorrectedLoss):
     (log pi - log pi_old)^2) (verl's `dro`, after direct reward optimisation, arXiv:2405.19107, which regresses r - V)."""
 
     INEXACT: ClassVar[str] = ""
+    NEEDS_RATIO: ClassVar[bool] = True
     name: Literal["dro"] = "dro"
     loss_type: Literal["grpo", "bnpo", "dr_grpo", "dapo", "luspo"] = "dapo"
     """How tokens are weighed, as in losses of ratios."""
@@ -186,6 +236,7 @@ class ClipCovLoss(RatioLoss):
     among those within bounds, so that entropy does not collapse."""
 
     INEXACT: ClassVar[str] = ""
+    INERT: ClassVar[frozenset[str]] = frozenset({"epsilon", "epsilon_high", "importance_sampling_level"})
     name: Literal["clip_cov"] = "clip_cov"
     loss_type: Literal["grpo", "bnpo", "dr_grpo", "dapo", "luspo"] = "bnpo"
     epsilon: NotNegative = 0.2
@@ -205,6 +256,7 @@ class KlCovLoss(RatioLoss):
     that sampled."""
 
     INEXACT: ClassVar[str] = ""
+    NEEDS_RATIO: ClassVar[bool] = True
     name: Literal["kl_cov"] = "kl_cov"
     loss_type: Literal["grpo", "bnpo", "dr_grpo", "dapo", "luspo"] = "bnpo"
     kl_cov_ratio: Share = 0.0002
@@ -222,6 +274,7 @@ class DiscoLoss(PolicyLoss):
     PROVIDES: ClassVar[frozenset[str]] = frozenset({"reads_rollouts", "reads_right"})
     VERSION: ClassVar[int] = 2
     """2: the mean over prompts counts those whose completions are all right or all wrong, as released."""
+    INERT: ClassVar[frozenset[str]] = frozenset({"delta", "disco_beta"})
     name: Literal["disco"] = "disco"
     loss_type: Literal["grpo"] = "grpo"
     """Mean over the tokens of a row."""
@@ -238,6 +291,15 @@ class DiscoLoss(PolicyLoss):
     disco_beta: NotNegative = 1000.0
     """Weight of what lies above, squared and halved."""
 
+    def needs_ratio(self) -> bool:
+        """Scores that are ratios distinguish wrong completions only where these are not 1."""
+        return self.score == "Lratio" and not self.basic
+
+    def at_ratio_one(self) -> PolicyLoss:
+        """Nothing has diverged, and scores that are ratios are equal, so that they weigh as in the basic form."""
+        basic = self.basic or self.score == "Lratio"
+        return super().at_ratio_one().model_copy(update={"basic": True, "score": "logL", "tau": None} if basic else {})
+
 
 class HapoTokenLoss(RatioLoss):
     """Heterogeneous adaptive policy optimisation (HAPO): clip bounds and advantages of a token by its entropy. h in [-1, 1] is
@@ -249,6 +311,7 @@ class HapoTokenLoss(RatioLoss):
     VERSION: ClassVar[int] = 2
     """2: what leaves the advantage alone is half of the token's own clip bounds, and the quantile one of the entropies, as
     released."""
+    INERT: ClassVar[frozenset[str]] = frozenset({"epsilon", "epsilon_high", "importance_sampling_level"})
     name: Literal["hapo_token"] = "hapo_token"
     loss_type: Literal["grpo", "bnpo", "dr_grpo", "dapo", "luspo"] = "dapo"
     epsilon: NotNegative = 0.2
@@ -268,6 +331,7 @@ class DistilLoss(RatioLoss):
     INEXACT: ClassVar[str] = "its divergences are over all logits, in PyTorch's sums"
     NEEDS: ClassVar[frozenset[str]] = frozenset({"teacher_context"})
     PROVIDES: ClassVar[frozenset[str]] = frozenset({"distillation", "reads_rollouts"})
+    INERT: ClassVar[frozenset[str]] = frozenset({"epsilon", "epsilon_high", "importance_sampling_level"})
     name: Literal["distil"] = "distil"
     loss_type: Literal["grpo", "bnpo", "dr_grpo", "dapo", "luspo"] = "dapo"
     divergence: Literal["fwd_ce", "rev_kl", "js"] = "fwd_ce"

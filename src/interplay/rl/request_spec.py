@@ -1,4 +1,4 @@
-"""Specs of allocation (how many completions), prompting (from which text) and continuation (what follows from rollouts)."""
+"""Specs of allocation (how many completions), prompting (from which text), continuation (what follows) and decoding (by what)."""
 
 from functools import partial
 from typing import Annotated, ClassVar, Literal
@@ -341,3 +341,55 @@ Continuation = Annotated[
     Field(discriminator="name"),
     written_as(OwnContinuation),
 ]
+
+
+# Members of the decoding seam: what tokens of rollouts are drawn from, where that is not the policy at the run's temperature.
+
+
+class AdaptiveTemperature(Model):
+    """A temperature for each token (HAPO, heterogeneous tokens): that of the run times 1 + temperature_tau h. h in [-1, 1] is the
+    log entropy of what the token would be drawn from, less the `entropy_pivot` quantile over the tokens that the last step learnt
+    from, over the largest such value on its side of 0; the first step has one temperature. Ratios are of the policy at the run's
+    temperature, as released. Costs a forward pass over the batch."""
+
+    INEXACT: ClassVar[str] = "its temperatures are drawn from by PyTorch"
+    PROVIDES: ClassVar[frozenset[str]] = frozenset({"stateful_steps"})
+    ENGINES: ClassVar[tuple[str, ...]] = ("native", "hf", "vllm")
+    """Those that decode so."""
+    VERSION: ClassVar[int] = 2
+    """2: the quantile is one of the entropies, as released."""
+    name: Literal["adaptive_temperature"] = "adaptive_temperature"
+    temperature_tau: Annotated[float, Field(ge=0, lt=1)] = 0.05
+    """Largest change of the temperature, as a share of it."""
+    entropy_pivot: Share = 0.8
+    """Quantile at which h is 0."""
+
+
+class LaggedNucleus(Model):
+    """Tokens within the nucleus of a copy of the policy that lags behind it (NLPO, arXiv:2210.01241): the likeliest tokens of the
+    copy, at temperature 1, whose probabilities sum to `top_p`. The policy, renormalised over them, is what is sampled, and what
+    log-probabilities, ratios, entropies and the divergence from the reference are of. The copy decodes together with the policy,
+    and every forward pass over a batch is made by both."""
+
+    INEXACT: ClassVar[str] = "its nucleus is of PyTorch's softmax"
+    PROVIDES: ClassVar[frozenset[str]] = frozenset({"stateful_steps"})
+    REFUSES: ClassVar[frozenset[str]] = frozenset({"other_text", "other_completions", "distillation"})
+    ENGINES: ClassVar[tuple[str, ...]] = ("native",)
+    """Those that decode so."""
+    name: Literal["lagged_nucleus"] = "lagged_nucleus"
+    top_p: Annotated[float, Field(gt=0, le=1)] = 0.9
+    """1: all tokens, so that nothing is masked."""
+    sync_every: Count = 20
+    """Steps after which the copy becomes the policy of that step."""
+
+
+class OwnDecoding(Extension):
+    """A decoding of the user's own: `function(sampling, memory, **options) -> sampling`, before each step."""
+
+    PROVIDES: ClassVar[frozenset[str]] = frozenset({"stateful_steps"})
+    ENGINES: ClassVar[tuple[str, ...]] = ("native", "hf", "vllm")
+    """Those that decode what it changes."""
+    UNION: ClassVar[str] = "decoding"
+
+
+Decoding = Annotated[AdaptiveTemperature | LaggedNucleus | OwnDecoding, Field(discriminator="name"), written_as(OwnDecoding)]

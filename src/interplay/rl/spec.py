@@ -1,14 +1,14 @@
-"""Specs of the RL loop and of teaching: method, critic, decoding, and which members of the seams go together. The members of
-each seam have a module `<seam>_spec`."""
+"""Specs of the RL loop and of teaching: the method, and which members of the seams go together. The members of each
+seam have a module `<seam>_spec`."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Annotated, ClassVar, Literal, get_args
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
-from interplay.core.extension import Extension, written_as
-from interplay.core.model import Count, Formerly, Model, Natural, NotNegative, Share, Since
+from interplay.core.extension import Extension
+from interplay.core.model import Count, Formerly, Model, Natural, NotNegative, Since
 from interplay.core.references import ByName
 from interplay.model.spec import ExactSpec, TuneOptimizer, TuneSchedule, check_checkpoints
 from interplay.rl import advantage_spec, edit_spec, loss_spec, request_spec as requests_spec, reward_spec, sampler_spec
@@ -78,83 +78,6 @@ def _remedy(word: str, seams: Mapping[str, Iterable[type[Model]]]) -> str:
     return "".join(f"; write {seam} = {', '.join(names)}" for seam, names in found.items() if names)
 
 
-# The critic: a value function of the tokens.
-
-
-class ValueHead(Model):
-    """A network apart from the policy, which begins with its weights, with a linear head on the state before each token (PPO,
-    arXiv:1707.06347). Its rate follows the policy's schedule."""
-
-    INEXACT: ClassVar[str] = ""
-    NEEDS: ClassVar[frozenset[str]] = frozenset({"reads_critic"})
-    PROVIDES: ClassVar[frozenset[str]] = frozenset({"critic", "stateful_steps"})
-    name: Literal["value_head"] = "value_head"
-    learning_rate: NotNegative = 3e-4
-    """Of its AdamW."""
-    gamma: Share = 1.0
-    """Discount of a token in the returns that it estimates."""
-    lam: Share = 0.95
-    """It learns lambda-returns; 1: the rewards themselves (Monte Carlo)."""
-    cliprange_value: NotNegative = 0.2
-    """A value that has moved further than this in a step is not pulled on; 0: no limit."""
-    num_iterations: Count = 1
-    """Optimiser steps on each batch."""
-    warmup_steps: Natural = 0
-    """First steps of the run in which it alone learns."""
-
-
-# Members of the decoding seam: what tokens of rollouts are drawn from, where that is not the policy at the run's temperature.
-
-
-class AdaptiveTemperature(Model):
-    """A temperature for each token (HAPO, heterogeneous tokens): that of the run times 1 + temperature_tau h. h in [-1, 1] is the
-    log entropy of what the token would be drawn from, less the `entropy_pivot` quantile over the tokens that the last step learnt
-    from, over the largest such value on its side of 0; the first step has one temperature. Ratios are of the policy at the run's
-    temperature, as released. Costs a forward pass over the batch."""
-
-    INEXACT: ClassVar[str] = "its temperatures are drawn from by PyTorch"
-    PROVIDES: ClassVar[frozenset[str]] = frozenset({"stateful_steps"})
-    ENGINES: ClassVar[tuple[str, ...]] = ("native", "hf", "vllm")
-    """Those that decode so."""
-    VERSION: ClassVar[int] = 2
-    """2: the quantile is one of the entropies, as released."""
-    name: Literal["adaptive_temperature"] = "adaptive_temperature"
-    temperature_tau: Annotated[float, Field(ge=0, lt=1)] = 0.05
-    """Largest change of the temperature, as a share of it."""
-    entropy_pivot: Share = 0.8
-    """Quantile at which h is 0."""
-
-
-class LaggedNucleus(Model):
-    """Tokens within the nucleus of a copy of the policy that lags behind it (NLPO, arXiv:2210.01241): the likeliest tokens of the
-    copy, at temperature 1, whose probabilities sum to `top_p`. The policy, renormalised over them, is what is sampled, and what
-    log-probabilities, ratios, entropies and the divergence from the reference are of. The copy decodes together with the policy,
-    and every forward pass over a batch is made by both."""
-
-    INEXACT: ClassVar[str] = "its nucleus is of PyTorch's softmax"
-    PROVIDES: ClassVar[frozenset[str]] = frozenset({"stateful_steps"})
-    REFUSES: ClassVar[frozenset[str]] = frozenset({"other_text", "other_completions", "distillation"})
-    ENGINES: ClassVar[tuple[str, ...]] = ("native",)
-    """Those that decode so."""
-    name: Literal["lagged_nucleus"] = "lagged_nucleus"
-    top_p: Annotated[float, Field(gt=0, le=1)] = 0.9
-    """1: all tokens, so that nothing is masked."""
-    sync_every: Count = 20
-    """Steps after which the copy becomes the policy of that step."""
-
-
-class OwnDecoding(Extension):
-    """A decoding of the user's own: `function(sampling, memory, **options) -> sampling`, before each step."""
-
-    PROVIDES: ClassVar[frozenset[str]] = frozenset({"stateful_steps"})
-    ENGINES: ClassVar[tuple[str, ...]] = ("native", "hf", "vllm")
-    """Those that decode what it changes."""
-    UNION: ClassVar[str] = "decoding"
-
-
-Decoding = Annotated[AdaptiveTemperature | LaggedNucleus | OwnDecoding, Field(discriminator="name"), written_as(OwnDecoding)]
-
-
 # Reinforcement learning: the loop's own knobs; the members of each seam are in a file of their own. Option names are TRL's.
 
 
@@ -178,9 +101,12 @@ class Method(Model):
     """What is done to a batch before it is trained on, in order."""
     advantage: advantage_spec.Advantage = advantage_spec.GroupAdvantage()
     loss: loss_spec.Loss = loss_spec.ClippedLoss()
-    critic: Annotated[ValueHead | None, Since(None)] = None
+    minibatches: Annotated[Count | None, Since(None)] = None
+    """Optimiser steps per pass over a batch, as the paper has them; at most as many as the prompts of a step can be shared out
+    to evenly. A stage, or the scale, that gives `minibatches` is followed in place of it. null: one."""
+    critic: Annotated[advantage_spec.ValueHead | None, Since(None)] = None
     """Value function (critic) for advantages that read one; null: none."""
-    decoding: Annotated[Decoding | None, Since(None)] = None
+    decoding: Annotated[requests_spec.Decoding | None, Since(None)] = None
     """What tokens of rollouts are drawn from; null: the policy at the run's temperature."""
 
     def refers(self) -> bool:
@@ -195,8 +121,8 @@ SEAMS: dict[str, tuple[type[Model], ...]] = {
     "method.prompting": get_args(get_args(requests_spec.Prompting)[0]),
     "method.continuation": get_args(get_args(requests_spec.Continuation)[0]),
     "method.episode": get_args(get_args(Episode)[0]),
-    "method.decoding": get_args(get_args(Decoding)[0]),
-    "method.critic": (ValueHead,),
+    "method.decoding": get_args(get_args(requests_spec.Decoding)[0]),
+    "method.critic": (advantage_spec.ValueHead,),
     "method.shaping": get_args(get_args(reward_spec.Shaping)[0]),
     "method.edits": get_args(get_args(edit_spec.Edit)[0]),
     "method.advantage": get_args(get_args(advantage_spec.Advantage)[0]),
@@ -220,7 +146,8 @@ class RLSpec(ExactSpec):
     prompts_per_step: Count = 32
     """Distinct prompts per step."""
     minibatches: Count = 1
-    """Optimiser steps per pass over a batch of rollouts."""
+    """Optimiser steps per pass over a batch of rollouts. 1 < the method's own number < the scale < the stage < an arm. At 1, with
+    one pass, the ratio is exactly 1, and losses differ in the weights of tokens alone."""
     max_prompt_length: Annotated[Count | None, Since(None)] = None
     """Most tokens of a prompt: a run with a longer one is refused. The published charge of a step counts it, too
     (arXiv:2512.07783: L = 1,024 + 1,024); null: no limit, and L is max_completion_length."""
@@ -238,6 +165,19 @@ class RLSpec(ExactSpec):
     """Rollouts per step kept in rollouts.parquet."""
     seed: Natural = 0
     """Order of prompts and noise of sampling."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _minibatches_of_method(cls, value: Any) -> Any:
+        """The number of the method becomes the stage's where that has none."""
+        method = value.get("method") if isinstance(value, dict) else None
+        given = dict(method) if isinstance(method, dict | Method) else {}
+        own = given.pop("minibatches", None)
+        if not isinstance(own, int) or own < 1:
+            return value
+        prompts = value.get("prompts_per_step", cls.model_fields["prompts_per_step"].default)
+        even = max((n for n in range(1, own + 1) if isinstance(prompts, int) and prompts % n == 0), default=own)
+        return {"minibatches": even, **value, "method": given}
 
     @model_validator(mode="after")
     def _members_fit(self) -> "RLSpec":
@@ -300,6 +240,24 @@ class RLSpec(ExactSpec):
             if "reads_right" in member.provides() and not (pays and (early or not shaped)):
                 return super().hashed_version() + 1
         return super().hashed_version()
+
+    def ratio_is_one(self) -> bool:
+        """Whether pi / pi_old is exactly 1 at every token: one optimiser step a batch, whose rows the policy itself made."""
+        foreign = {"other_completions", "other_text"}
+        made_here = not any(member.provides() & foreign for _, member in self.members())
+        return made_here and self.minibatches * self.method.loss.num_iterations == 1
+
+    def equal_gradients(self) -> "RLSpec":
+        """One spec in place of all whose runs have the gradients of this one."""
+        loss: Any = self.method.loss.at_ratio_one() if self.ratio_is_one() else self.method.loss
+        weights = loss_spec.AGGREGATED.get(loss.loss_agg_mode, loss.loss_type)
+        if getattr(loss, "loss_denominator", None) or (weights == "bnpo" and self.minibatches == 1):
+            weights = "dapo"
+        mode = loss.loss_agg_mode if loss.entropy_coef or self.method.critic else None
+        estimator = {"k1+": "k2", "k3+": "k2"}.get(loss.kl_estimator, loss.kl_estimator) if loss.refers() else "k3"
+        estimator = loss.kl_estimator if loss.use_bias_correction_kl else estimator
+        loss = loss.model_copy(update={"loss_type": weights, "loss_agg_mode": mode, "kl_estimator": estimator})
+        return self.model_copy(update={"method": self.method.model_copy(update={"loss": loss, "paper": ""})})
 
     def inexact(self) -> str:
         """Engines but the native one, and members that sums or functions of other libraries enter."""

@@ -155,15 +155,6 @@ def _moves(loss: loss_spec.PolicyLoss, batch: Batch, part: Part) -> bool:
 # Aggregation: how the tokens of an optimiser step are weighed, for every loss.
 
 
-AGGREGATED = {
-    "token-mean": "bnpo",
-    "seq-mean-token-sum": "luspo",
-    "seq-mean-token-mean": "grpo",
-    "seq-mean-token-sum-norm": "dr_grpo",
-}
-"""What verl calls them -> TRL's loss type with the same weights."""
-
-
 def token_weights(loss_type: str, mask: Tensor, batch_tokens: int, minibatches: int, max_completion_length: int) -> Tensor:
     """Weight (N,T) float32 of each token's loss within one optimiser step: TRL's loss types and verl's loss_agg_mode, as choices
     of a weight.
@@ -171,7 +162,7 @@ def token_weights(loss_type: str, mask: Tensor, batch_tokens: int, minibatches: 
     Weights are fixed for a whole optimiser step before it is cut into micro-batches, so the gradient does not depend on how it
     is cut, but for rounding. `mask` (N,T) bool marks the step's tokens that bear loss; `batch_tokens` counts those of the whole
     batch of rollouts, which is shared by `minibatches` steps. As in TRL a row whose mask is empty still counts as a row."""
-    active, loss_type = mask.float(), AGGREGATED.get(loss_type, loss_type)
+    active, loss_type = mask.float(), loss_spec.AGGREGATED.get(loss_type, loss_type)
     if loss_type == "grpo":
         return active / (active.sum(1, keepdim=True).clamp(min=1) * len(mask))
     if loss_type == "bnpo":

@@ -6,14 +6,19 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from interplay.core import artifact
+from interplay.core.digest import digest as digest_of
 from interplay.core.model import KeyPlace, Model, nearest_name, shorten_value
 from interplay.core.references import corpus_inputs
 from interplay.kinds import study_keys
 from interplay.kinds.table import KINDS
 from interplay.report import claim_spec, spec as report_spec
+from interplay.rl.loss_spec import Loss
+from interplay.rl.spec import RLSpec
 from interplay.study import check
 from interplay.study.arms import Combination, combine, name_of, short_value, split_part
 from interplay.study.context import TASK, ArmContext, check_known, fields_of, pick, value_at, with_changes
+from interplay.study.plan import Stage
 from interplay.study.spec import Arm, Study
 
 Rows = list[report_spec.ReportArm]
@@ -37,6 +42,76 @@ def check_different(rows: Rows, made: Arms, place: KeyPlace) -> None:
                 same = f"{row.arm} is the same as {name}, stage for stage"
                 raise place.key("arms", one.group).error(f"{same}; take one away, or let it differ")
         seen[stages].append(row.arm)
+
+
+# -- methods that are one ----------------------------------------------------------------------------------------------------
+# Where the ratio is exactly 1, as with one optimiser step a batch, losses whose point is the ratio have nothing to act on, and
+# many losses have one gradient. Both are refused unless an arm says why it is wanted (`coincides`).
+
+
+def check_methods(rows: Rows, stages: Mapping[str, Stage], context: ArmContext) -> None:
+    """Every RL stage has what its loss acts on, and no two arms are trained by the same gradients. Raises UserError."""
+    first = {row.arm: row for row in reversed(rows)}
+    wanted = {name: context.study.arms[one.group].coincides for name, one in context.arms.items()}
+    seen: dict[tuple[str, ...], list[str]] = {}
+    for name, made in context.arms.items():
+        place = context.place.key("arms", made.group)
+        trained = [(part.name, stages[part.digest]) for part in first[name].path]
+        for stage, one in trained:
+            if not wanted[name] and isinstance(one.spec, RLSpec):
+                _check_ratio(one.spec, stage, place)
+        others = seen.setdefault(_gradients([one for _, one in trained]), [])
+        for other in others if not wanted[name] else []:
+            same = [part.digest for part in first[other].path] == [part.digest for part in first[name].path]
+            if not (same or wanted[other]) and _evaluated(first[name], stages) == _evaluated(first[other], stages):
+                remedy = "take one away, let them differ, or give one of them `coincides: why it is wanted`"
+                raise place.error(f"{name} is trained by the very gradients of {other}: {_why(trained)}; {remedy}")
+        others.append(name)
+
+
+def _check_ratio(spec: RLSpec, stage: str, place: KeyPlace) -> None:
+    """Raises UserError where the loss of a stage acts on ratios and all are 1."""
+    loss = spec.method.loss
+    if loss.needs_ratio() and spec.ratio_is_one():
+        updates = f"{stage}.minibatches = {spec.minibatches} with {stage}.method.loss.num_iterations = {loss.num_iterations}"
+        acts = f"the loss {describe_loss(loss)} acts on ratios, and {updates} leaves all at 1, where it is as any other"
+        remedy = f"write {stage}.minibatches: 4, or let an arm say `coincides: why it is wanted`"
+        raise place.error(f"{acts}; {remedy}")
+
+
+def describe_loss(loss: Loss) -> str:
+    """Its name, with the options that make it a method."""
+    options = [getattr(loss, key, "token") for key in ("loss_type", "importance_sampling_level")]
+    return f"{loss.name} ({', '.join(options)})" if options[1] != "token" or options[0] == "cispo" else str(loss.name)
+
+
+def _gradients(trained: list[Stage]) -> tuple[str, ...]:
+    """A path by what trains its stages: equal where all gradients are."""
+    known: dict[str, str] = {}
+    for stage in trained:
+        spec = stage.spec.equal_gradients() if isinstance(stage.spec, RLSpec) else stage.spec
+        refs = {role: artifact.split_ref(ref) for role, ref in stage.deps.items()}
+        deps = {role: f"{known.get(digest, digest)}@{step}" for role, (digest, step) in refs.items()}
+        known[stage.digest] = digest_of(stage.kind, spec, deps)
+    return tuple(known.values())
+
+
+def _evaluated(row: report_spec.ReportArm, stages: Mapping[str, Stage]) -> list[tuple[str, Model, dict[str, str]]]:
+    """How an arm is evaluated, but for the model."""
+    found = [(name, stages[digest]) for name, digest in row.evaluations.items()]
+    return [(name, one.spec, {role: ref for role, ref in one.deps.items() if role != "model"}) for name, one in found]
+
+
+def _why(trained: list[tuple[str, Stage]]) -> str:
+    """Why two arms come to one."""
+    given = []
+    for stage, one in trained:
+        if isinstance(one.spec, RLSpec):
+            same = one.spec.equal_gradients().method.loss
+            updates = f"{stage} has {one.spec.minibatches * same.num_iterations} optimiser steps a batch"
+            ratio = ", so that the ratio is 1," if one.spec.ratio_is_one() else ""
+            given.append(f"{updates}{ratio} and its loss is {same.name} with loss_type {getattr(same, 'loss_type', '')} in both")
+    return "; ".join(given)
 
 
 # -- standard controls -------------------------------------------------------------------------------------------------------
@@ -145,7 +220,7 @@ def check_contrasts(combinations: Arms, planned: Mapping[str, Values], study: Ke
         if not keys and made.path == other.path:
             same = f"{name} does not differ from it; exclude it, or let it differ"
             raise place.key("control").error(same, made.control)
-        declared = [key for one in (*made.set, *made.differs) for key in (one, *_shares_of(one, arm))]
+        declared = [key for one in (*made.set, *made.differs) for key in (one, *_following(one, arm))]
         for key in keys:
             if not any(key == one or key.startswith(f"{one}.") for one in declared):
                 pair = f"{name} has {key} = {_text_of(arm, key)} and its control {_text_of(control, key)}"
@@ -154,9 +229,12 @@ def check_contrasts(combinations: Arms, planned: Mapping[str, Values], study: Ke
         _check_declared(made, other, arm, control, place)
 
 
-def _shares_of(key: str, arm: Values) -> list[str]:
-    """The shares in a corpus, which follow from a key that names the problem sets to pack."""
+def _following(key: str, arm: Values) -> list[str]:
+    """What follows from a key: the shares in a corpus from one that names the problem sets to pack, minibatches from the method
+    and from the prompts that it shares out."""
     stage, _, rest = key.partition(".")
+    if rest in ("method", "method.minibatches", "prompts_per_step"):
+        return [f"{stage}.minibatches"]
     references = KINDS[arm[stage]["kind"]].references if "kind" in arm.get(stage, {}) else None
     mark = study_keys.marks(references).get(rest) if references else None
     return [f"{stage}.{mark.packed}.mix"] if isinstance(mark, study_keys.Sets) and mark.packed else []

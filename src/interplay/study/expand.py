@@ -154,7 +154,7 @@ def _without_int8(scale: Scale) -> Scale:
     """The scale of a study with models from outside, which 8 bits make another model (docs/log/numerics.md); the project's own
     are as good in them as in float32. What the study itself asks for stays."""
     kinds = {
-        kind: {key: value for key, value in keys.items() if (key, value) != ("dtype", "int8")}
+        kind: {key: value for key, value in keys.items() if (key, value) not in (("dtype", "int8"), ("numerics", "exact"))}
         for kind, keys in scale.kinds.items()
     }
     return scale.model_copy(update={"kinds": kinds})
@@ -344,6 +344,7 @@ def _check(base: ArmContext, expanded: list[ExpandedArm], rows: list[ReportArm],
         check.check_stage(stage, plan.stages, plan.places[digest])
     check.check_arm_names(study, base.arms, place)
     contrasts.check_different(rows, base.arms, place)
+    contrasts.check_methods(rows, plan.stages, base)
     planned = {one.name: contrasts.planned_values(one.context, one.rows[-1]) for one in expanded}
     contrasts.check_contrasts(base.arms, planned, place)
     answers.check_budgets(study.match, rows, plan.stages, place)

@@ -110,6 +110,9 @@ class Arm(Model):
     """`stage.key: {under: {stage.key: [values]}, values: [values]}`; an axis that is active only under values of another key."""
     exclude: list[dict[str, Any]] = []
     """Combinations to leave out, each given by some of its keys and values; each must leave out something."""
+    coincides: str = ""
+    """Why it is wanted although its RL stage has a loss that acts on ratios where all are exactly 1, or is trained by the very
+    gradients of another arm, as most losses are at one optimiser step a batch. Else both are refused. It changes no stage."""
     label: str = ""
     """What it is called in tables, figures and MLflow. `{beta}` is the value of the axis whose key ends so; with axes, each
     combination needs a label of its own. Empty: made of its name. Like `color` it changes no stage but the report."""

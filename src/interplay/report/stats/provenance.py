@@ -47,6 +47,9 @@ def numerics_lines(of: Provenance) -> list[str]:
     return [f"{one.name} ({kinds}): {one.holds}" for one, kinds in sorted(each.items())]
 
 
+UNKNOWN = "machine not recorded"
+
+
 def made_with(digests: Iterable[str], of: Provenance) -> dict[tuple[str, str], dict[str, int]]:
     """Machine, by its processor or GPU, and numerics class -> kinds and numbers of the finished stages among these, and of what
     they depend on, that compute with a model."""
@@ -55,17 +58,17 @@ def made_with(digests: Iterable[str], of: Provenance) -> dict[tuple[str, str], d
         numerics = numerics_class(of.stages[digest]) if of.done(digest) else None
         if numerics is not None and numerics.model:
             known = of.telemetry.get(digest, {}).get("environment", {})
-            at = str(known.get("gpu") or known.get("cpu") or "machine not recorded")
+            at = str(known.get("gpu") or known.get("cpu") or UNKNOWN)
             kinds, kind = found.setdefault((at, numerics.name), {}), of.stages[digest]["kind"]
             kinds[kind] = kinds.get(kind, 0) + 1
     return found
 
 
 def mixed_machines(digests: Iterable[str], of: Provenance) -> tuple[str, ...]:
-    """A line where stages whose bytes may depend on the machine were made on several kinds of it."""
+    """A line where stages whose bytes may depend on the machine were made on several kinds of it, as far as that is recorded."""
     found: dict[str, dict[str, int]] = {}
     for (at, numerics), kinds in made_with(digests, of).items():
-        for kind, count in kinds.items() if numerics != EXACT else ():
+        for kind, count in kinds.items() if numerics != EXACT and at != UNKNOWN else ():
             found.setdefault(at, {})[kind] = found.get(at, {}).get(kind, 0) + count
     each = "; ".join(f"{at}: {', '.join(f'{count} {kind}' for kind, count in kinds.items())}" for at, kinds in found.items())
     said = f"Mixed: made on {len(found)} kinds of machine, to which differences may be due: {each}."

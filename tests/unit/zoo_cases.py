@@ -1,0 +1,112 @@
+"""Every method of configs/method in a run of three steps on a tiny model that was taught a little: its metrics by name.
+
+PYTHONPATH=src:.:tests/unit python tests/unit/zoo_cases.py [NAME...]     # write tests/golden/methods.json anew, or these alone
+"""
+
+import functools
+import json
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch
+import turn_cases
+import world
+
+from interplay.core.artifact import write_json
+from interplay.core.digest import canonical
+from interplay.core.execution import Run
+from interplay.core.metrics import read, round_significant
+from interplay.data import corpus, problems, tokenizer
+from interplay.data.spec import ProblemsSpec, TokenizerSpec
+from interplay.model import folder
+from interplay.model.spec import TuneOptimizer
+from interplay.rl import loop
+from interplay.rl.spec import Method, RLSpec
+from interplay.tasks.facts.spec import Bios
+from interplay.tasks.spec import Calculator, SelfSearch, TicTacToe
+from tools.reference import lists
+
+ROOT = Path(__file__).parents[2]
+GOLDEN = ROOT / "tests/golden/methods.json"
+METHODS = lists.methods(ROOT)
+HOW = Run(engine_batch=128, micro_batch_tokens=8000, save_minutes=0.0)
+FACTS = Bios(level="by_heart", people=12, relations=3, attributes=1, values=5, parametric=1.0)
+TASKS = {
+    "op_dag": (world.TASK, {1: 0.8, 2: 0.2}, 16, 40),
+    "calculator": (Calculator(largest=4, operators="+"), {1: 1.0}, 10, 40),
+    "self_search": (SelfSearch(bios=FACTS), {1: 1.0}, 40, 90),
+    "tic_tac_toe": (TicTacToe(), {4: 0.5, 5: 0.5}, 2, 10),
+}
+"""Name -> task, shares of ops, longest completion, steps in which the model is taught it."""
+NAMES = ("reward", "strict", "length", "entropy", "effective_ratio", "trained_tokens", "loss", "grad_norm", "kl_old", "kl")
+"""Metrics of a step that are kept; `moved` is the distance that the weights went in the run."""
+OWN: dict[str, dict[str, Any]] = {
+    "spo_tree": {"prompts_per_step": 2, "max_completion_length": 62},  # 216 leaves with two segments of 30 tokens before
+    "t_ppo": {"max_completion_length": 130},  # two windows of 64 tokens
+}
+"""Settings that a method asks for."""
+
+
+def task_of(name: str, method: Method) -> str:
+    """The family that the method is for."""
+    if method.episode.name == "environment":
+        return "calculator"
+    return {"self_play": "tic_tac_toe"}.get(method.episode.name, "self_search" if name == "ssrl" else "op_dag")
+
+
+@functools.cache
+def inputs(task: str) -> dict[str, Path]:
+    """Ten problems, and a model that was taught others a little; made once."""
+    results = Path(tempfile.mkdtemp(prefix="zoo_"))
+    spec, ops, _, steps = TASKS[task]
+    init = results / "pretrain" / ("m" * 12)
+    found = {}
+    for digest, size, split in (("a" * 12, 10, "rl"), ("t" * 12, 160, "train")):
+        out = found[split] = results / "problems" / digest
+        asked = ProblemsSpec(task=spec, bands={"b": ops}, shares={"b": 1.0}, size=size, split=split, unique=False)
+        problems.generate_problems(asked, {}, out, Run())
+        write_json(out / "stage.json", {"kind": "problems", "digest": digest, "spec": canonical(asked), "deps": {}})
+    algorithm = "characters" if task in ("op_dag", "tic_tac_toe") else "words"
+    tokenizer.build_tokenizer(TokenizerSpec(task=spec, algorithm=algorithm), {}, init, Run())
+    decoder = folder.init_decoder(world.SHAPE, tokenizer.load(init).get_vocab_size(), 0)
+    turn_cases.teach(decoder, corpus.encode_problems(found["train"], init), steps)
+    folder.save_decoder(decoder, init / "model", init / "tokenizer")
+    return {"init": init, "data.0": found["rl"]}
+
+
+def measured(name: str, method: Method, out: Path) -> dict[str, float]:
+    """Means of the metrics over three steps, and how far the weights went."""
+    task = task_of(name, method)
+    reward = {"spans": "steps", "role": "payoff"}.get(method.advantage.name, "outcome" if task != "op_dag" else "process")
+    told = canonical(method)
+    for seam in [told["episode"], told["continuation"]]:
+        if seam.get("feedback", "gold") != "gold":
+            seam["feedback"] = "?"  # the task has few characters
+    if name == "mind":
+        told["shaping"][0]["marker"] = ","  # completions have one "#"
+    given = {"method": told, "reward": {"name": reward}, "mix": [1.0], "steps": 3, "prompts_per_step": 6, "minibatches": 2}
+    given |= {"max_completion_length": TASKS[task][2], "optimizer": TuneOptimizer(learning_rate=1e-3), **OWN.get(name, {})}
+    torch.set_num_threads(1)
+    loop.train_policy(RLSpec.model_validate(given), inputs(task), out, HOW)
+    models = [folder.load_decoder(at / "model").parameters() for at in (inputs(task)["init"], out)]
+    before, after = (torch.nn.utils.parameters_to_vector(of).detach() for of in models)
+    lines = read(out)
+    means = {name: sum(line[name] for line in lines) / len(lines) for name in NAMES if name in lines[0]}
+    return {name: round_significant(number) for name, number in {**means, "moved": float((after - before).norm())}.items()}
+
+
+def main() -> None:
+    known = json.loads(GOLDEN.read_text()) if sys.argv[1:] and GOLDEN.exists() else {}
+    with tempfile.TemporaryDirectory() as folder_of:
+        for name in sys.argv[1:] or METHODS:
+            known[name] = measured(name, METHODS[name], Path(folder_of) / name)
+            print(name, known[name], flush=True)
+    GOLDEN.parent.mkdir(exist_ok=True)
+    rows = [f"  {json.dumps(name)}: {json.dumps(known[name])}" for name in sorted(known)]
+    GOLDEN.write_text("{\n" + ",\n".join(rows) + "\n}\n")
+
+
+if __name__ == "__main__":
+    main()
