@@ -12,6 +12,7 @@ from interplay.core.metrics import size
 from interplay.data.spec import ProblemsSpec
 from interplay.report.spec import ReportSpec
 from interplay.results import cause, estimate, locks, payloads, state
+from interplay.rl.spec import RLSpec
 from interplay.run import graph
 from interplay.study.plan import Plan
 
@@ -165,7 +166,7 @@ def overview_parts(
     if stages:
         states = [(seen.states[digest].state, digest, stage) for digest, stage in seen.plan.stages.items()]
         parts.append([f"{digest}  {state:<10}  {stage.kind:<9}  {names[digest]}" for state, digest, stage in states])
-    parts += [_not_here(seen), _power(seen)]
+    parts += [_updates(seen.plan), _not_here(seen), _power(seen)]
     parts += [_why(seen, full), [f"not the committed lock: {stale}"] if stale else [], state.drift_advisory(seen.drifted)]
     if unexercised:
         parts.append([f"members that no committed study uses: {', '.join(unexercised)}"])
@@ -268,6 +269,17 @@ def _calibrated(plan: Plan) -> list[str]:
         return []
     each = "; ".join(f"{band} from op {metrics.number_ranges(ops)}" for band, ops in candidates.items())
     return [f"bands chosen for each base: {each}; costs are of the worst case, every completion at its cap"]
+
+
+def _updates(plan: Plan) -> list[str]:
+    """How many optimiser steps a batch each arm's RL makes, where not all make one."""
+    found: dict[int, set[str]] = {}
+    for one in plan.stages.values():
+        if isinstance(one.spec, RLSpec):
+            updates = one.spec.minibatches * one.spec.method.loss.num_iterations
+            found.setdefault(updates, set()).add(one.label.partition("/")[0].partition("[")[0])
+    shown = [f"{updates} ({', '.join(sorted(arms)[:MOST_LISTED])})" for updates, arms in sorted(found.items())]
+    return [f"optimiser steps a batch of RL: {', '.join(shown)}"] if set(found) - {1} else []
 
 
 def _not_here(seen: Overview) -> list[str]:

@@ -55,6 +55,7 @@ ARMS = """
 CLAIMS = """
 # What you expect, written before the run: bounds on values, or on differences to another arm (0.05: 5 points). They replace
 # those of {source} as a whole.
+#exploratory: false   # if {source} is exploratory: refuse claims whose power is below 0.8
 #claims:
 #  - says: More steps help
 #    test: {{difference: {metric}, band: {band}, arm: longer, against: {control}, at_least: 0.05}}
