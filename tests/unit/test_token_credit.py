@@ -385,6 +385,7 @@ def test_losses_whose_equation_fixes_the_weights_take_no_mode() -> None:
         ({"advantage": {"name": "whitened", "gamma": 0.9}}, "write baseline: none"),
         ({"advantage": {"name": "whitened", "baseline": "none", "rewards": "spans"}}, "needs a member that judges parts"),
         ({"advantage": {"name": "whitened", "baseline": "none", "rewards": "turns"}}, "needs a member that has several turns"),
+        ({"loss": {"name": "clipped", "loss_agg_mode": "token-mean", "loss_denominator": 9}}, "give one of them"),
         ({"advantage": {"name": "gdpo", "rewards": {"style": 1.0}}}, "style: the parts are outcome, steps"),
         ({"shaping": [{"name": "kl"}], "edits": [{"name": "replay"}]}, "adds completions that were not sampled"),
     ],

@@ -2,7 +2,7 @@
 
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from interplay.core.extension import Extension, written_as
 from interplay.core.model import Count, Model, NotNegative, Positive, Share, Since
@@ -38,10 +38,9 @@ class PolicyLoss(Model):
     """The estimate times the ratio pi / pi_old, with the gradient of both, so that it is unbiased after the first update, too
     (DeepSeek-V3.2, arXiv:2512.02556; TRL's default): per token, or the sequence's where the loss has one ratio for each."""
     loss_agg_mode: Annotated[AggMode | None, Since(None)] = None
-    """How tokens are weighed, in the loss, in the entropy bonus and in the critic's loss (verl's names). token-mean: mean over
-    the tokens of an optimiser step; seq-mean-token-sum: mean over rows of each one's sum; seq-mean-token-mean: of each one's
-    mean; seq-mean-token-sum-norm: of each one's sum over max_completion_length. null: the loss as `loss_type` says, the others
-    by the mean over tokens."""
+    """Weights of tokens in the loss, its entropy bonus and the critic's loss (verl's names). token-mean: mean over the tokens
+    of an optimiser step; seq-mean-token-sum: mean over rows of each one's sum; seq-mean-token-mean: of each one's mean;
+    seq-mean-token-sum-norm: of each one's sum over max_completion_length. null: the loss by `loss_type`, the others by tokens."""
     num_iterations: Count = 1
     """Passes over each batch of rollouts."""
     mask_truncated_completions: bool = False
@@ -81,8 +80,8 @@ class CorrectedLoss(PolicyLoss):
     sampled: the loss of a token, without its KL term, is weighed by the policy's probability over the engine's, as both were
     before the first update, but by no more than this; 2 is usual. null: not weighed."""
     off_policy_mask_threshold: Annotated[Positive | None, Since(None)] = None
-    """Completions with a negative advantage whose tokens are less likely by now than when the engine sampled them, by more than
-    this many nats on average, bear no loss (DeepSeek-V3.2, arXiv:2512.02556; TRL's name). null: all do."""
+    """Completions with a negative advantage whose tokens are less likely by now than when the engine sampled them, by this many
+    nats on average, bear no loss (DeepSeek-V3.2, arXiv:2512.02556; TRL's name). null: all do."""
 
 
 class RatioLoss(CorrectedLoss):
@@ -100,6 +99,12 @@ class RatioLoss(CorrectedLoss):
     eq. 7), so that its tokens share the mean of their advantages; sequence_token: the same value, of which each token has the
     gradient with its own advantage (GSPO-token, section 4.3), which is `sequence` where all advantages of a row are one;
     product: the product of its tokens' (TRL's RLOOTrainer, with loss_type grpo)."""
+
+    @model_validator(mode="after")
+    def _weighed_once(self) -> "RatioLoss":
+        if self.loss_denominator and self.loss_agg_mode:
+            raise ValueError(f"loss_agg_mode = {self.loss_agg_mode}: loss_denominator weighs tokens, too; give one of them")
+        return self
 
     def needs_ratio(self) -> bool:
         """Also where a sequence has one."""
@@ -200,8 +205,7 @@ class GpgLoss(CorrectedLoss):
 
 class DppoLoss(CorrectedLoss):
     """Divergence proximal policy optimisation (DPPO, arXiv:2602.04879): a token keeps its gradient unless its advantage drives
-    its probability further from where it was than a bound on the divergence of the two-way choice between this token and all
-    others; a ratio bounds rare tokens too tightly and likely ones too loosely."""
+    its probability further from where it was than a bound on the divergence of the choice between this token and all others."""
 
     INEXACT: ClassVar[str] = ""
     NEEDS_RATIO: ClassVar[bool] = True
@@ -219,8 +223,7 @@ class DppoLoss(CorrectedLoss):
 
 
 class DroLoss(CorrectedLoss):
-    """The policy gradient with a quadratic penalty on the log ratio to the policy before the update: -(A log pi - dro_beta / 2
-    (log pi - log pi_old)^2) (verl's `dro`, after direct reward optimisation, arXiv:2405.19107, which regresses r - V)."""
+    """-(A log pi - dro_beta / 2 (log pi - log pi_old)^2) (verl's `dro`, after direct reward optimisation, arXiv:2405.19107)."""
 
     INEXACT: ClassVar[str] = ""
     NEEDS_RATIO: ClassVar[bool] = True
