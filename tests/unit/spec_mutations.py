@@ -14,8 +14,9 @@ from interplay.core.extension import Extension
 from interplay.core.model import Model
 from interplay.kinds.table import KINDS
 from interplay.model.spec import Shape
+from interplay.report.claim_spec import Controls, Forecast
 from interplay.report.figure_spec import ArmShown, Extrapolate, Placed
-from interplay.report.spec import Contrast, Gain, Tune
+from interplay.report.spec import Contrast, Gain, Registration, Stopping, Tune
 
 Path = tuple[str | int, ...]
 
@@ -24,13 +25,19 @@ FIGHTS: dict[type[Model], dict[str, Any]] = {
     Contrast: {"against": "rl", "noise": ["again"]},
     Tune: {"axis": "rl.temperature", "band": "hard"},
 }
+REGISTERED: dict[type[Model], dict[str, Any]] = {
+    Controls: {"of": "rl", "against": "base", "band": "edge"},
+    Forecast: {"interval": [0.0, 20.0], "probability": 0.5},
+    Registration: {"file": "edge.json", "date": "2026-11-26", "commit": "a" * 12, "late": True},
+    Stopping: {"looks": [4, 8]},
+}
 ANALYSES: dict[type[Model], dict[str, Any]] = {
     Gain: {"against": "rl", "k": 4},
     Extrapolate: {"part": 0.25},
     ArmShown: {"label": "other"},
     Placed: {"arm": "rl", "x": 7.0},
 }
-SAMPLES: dict[type[Model], dict[str, Any]] = {**dict.fromkeys(OWN, CUSTOM), Shape: SHAPE, **FIGHTS, **ANALYSES}
+SAMPLES: dict[type[Model], dict[str, Any]] = {**dict.fromkeys(OWN, CUSTOM), Shape: SHAPE, **FIGHTS, **REGISTERED, **ANALYSES}
 """A value for models with required fields, where a field without one is given one."""
 
 TOGETHER: dict[tuple[str, str], dict[str, Any]] = {
@@ -38,6 +45,7 @@ TOGETHER: dict[tuple[str, str], dict[str, Any]] = {
     ("DecoupledAdvantage", "rewards"): {"rewards": {"outcome": 2.0, "steps": 2.0}},
     ("TreeContinuation", "branches"): {"branches": [6, 36]},
     ("ProblemsSpec", "bands"): {"bands": {"id": {2: 0.25, 3: 0.75}, "edge": {4: 1.0}}},
+    ("ProblemsSpec", "calibrated"): {"calibrated": {"edge": [4, 5]}, "bands": {"id": {2: 0.5, 3: 0.5}}},
     ("ProblemsSpec", "shares"): {"shares": {"id": 0.25, "edge": 0.75}},
     ("OpDag", "modes"): {"modes": {"forward": 0.5, "reverse": 0.5}},
     ("OpDag", "context"): {"contexts": 2, "context": 1},

@@ -56,6 +56,7 @@ PREMISES = {
             "says": "As published.",
             "test": {"difference": "strict_pass@1", "band": "edge", "arm": "rl", "against": "base"},
             "published": {"effect": 0.2},
+            "forecast": {"interval": [5.0, 30.0], "probability": 0.75},
             "requires": [
                 {"acts": "rl"}, {"headroom": {"arm": "base"}}, {"above": {"arm": "base", "than": 0.1}},
                 {"improves": {"arm": "gold", "against": "base"}},
@@ -89,6 +90,27 @@ FIGHT = {
         }
     },
     "trained_sets": {"rl": ["c" * 12]},
+}  # fmt: skip
+DUNNETT = {
+    **REPORT,
+    "tables": {
+        "main": {
+            "columns": ["edge"], "cells": ["strict_pass@1"],
+            "contrast": {
+                "against": "rl", "correction": "dunnett", "margin": 0.05,
+                "requires": [{"improves": {"arm": "gold", "against": "rl"}}],
+            },
+        }
+    },
+}  # fmt: skip
+REGISTERED = {
+    **REPORT,
+    "controls": {"of": "rl", "against": "base", "band": "edge"},
+    "stopping": {"looks": [6, 12]},
+    "registration": {
+        "file": "configs/registered/edge.smoke.json", "date": "2026-11-26", "commit": "a" * 12, "late": False,
+        "changes": [{"key": "stages.rl.steps", "before": "10", "after": "20"}],
+    },
 }  # fmt: skip
 ANALYSED = {
     **REPORT,
@@ -282,6 +304,7 @@ SPECS: dict[str, list[dict[str, Any]]] = {
         },
         {"method": {"paper": "p"}, "reward": {"name": "format"}, "mix": [1.0], "steps": 10},
         {"method": {"paper": "p"}, "reward": {"name": "text"}, "mix": [1.0], "steps": 10},
+        {"method": {"paper": "p"}, "reward": {"name": "random"}, "mix": [1.0], "steps": 10},
         {"method": {"paper": "p"}, "reward": {"name": "citation"}, "mix": [1.0], "steps": 10},
         {"method": {"paper": "p", "sampler": {"name": "pcl"}}, "mix": [1.0], "steps": 10},
         {"method": {"paper": "p", "sampler": {"name": "pcl", "value": {"name": "beta"}}}, "mix": [1.0], "steps": 10},
@@ -335,7 +358,7 @@ SPECS: dict[str, list[dict[str, Any]]] = {
     "calibrate": [
         {"bands": {"edge": {"strict_pass@1": [0.05, 0.5], "strict_pass@32": [0.2, 1.0]}, "hard": {"strict_pass@1": [0, 0.02]}}}
     ],
-    "report": [REPORT, PREMISES, LADDER, FIGHT, ANALYSED],
+    "report": [REPORT, PREMISES, LADDER, FIGHT, DUNNETT, REGISTERED, ANALYSED],
 }
 """Per kind JSON specs, the usual one first."""
 

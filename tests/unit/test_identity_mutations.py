@@ -18,6 +18,10 @@ from interplay.kinds.table import KINDS
 from interplay.study.plan import Stage
 
 
+MOVED = {("Method", "minibatches")}
+"""Hashed elsewhere: a method's own number becomes that of the stage when the stage is read (test_coincide)."""
+
+
 def reachable() -> set[tuple[str, str]]:
     """(model, field) of every field of the schema of the kinds, but those that can have one value only."""
     seen: set[type[Model]] = set()
@@ -57,7 +61,7 @@ def test_a_change_of_any_field_of_a_spec_changes_the_digest(kind: str) -> None:
 
 def test_every_field_of_the_schema_was_changed_by_that_test() -> None:
     changed = {(model.__name__, name) for kind in KINDS for _, model, name, _ in mutated(kind)}
-    assert reachable() - changed == set(), "give these a spec in specs.py or a mutation in TOGETHER"
+    assert reachable() - changed == MOVED, "give these a spec in specs.py or a mutation in TOGETHER"
 
 
 @pytest.mark.parametrize("kind", KINDS)
