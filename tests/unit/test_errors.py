@@ -110,8 +110,9 @@ CASES: dict[str, tuple[str, str, str, str, str]] = {
         METHOD,
         "loss: {name: clipped, loss_type: dapo, epsilon: 0.2, beta: 0.0}",
         "loss: {name: direct_advantage, epsilon: 0.2, beta: 0.0}",
-        "loss.epsilon: unknown key 'epsilon' of direct_advantage; known: beta, direct_beta, entropy_coef, first_turn_beta, "
-        "loss_type, mask_truncated_completions, name, num_iterations (stages.rl.method.loss.epsilon of study quickstart)",
+        "loss.epsilon: unknown key 'epsilon' of direct_advantage; known: num_iterations, use_bias_correction_kl, loss_type, "
+        "mask_truncated_completions, entropy_coef, kl_estimator, loss_agg_mode, beta and 3 more (stages.rl.method.loss.epsilon of "
+        "study quickstart)",
     ),
     "a key of an arm with an empty word": (
         "quickstart",
