@@ -30,7 +30,12 @@ ADVANTAGES = [
     fault(
         "gae_lambda", "delta + gamma * lam * running, running)", "delta + gamma * running, running)", "rl_critic", "rl_advantages"
     ),
-    fault("gae_discount", "delta = reward + gamma * later - values[:, t]", "delta = reward + later - values[:, t]", "rl_critic"),
+    fault(
+        "gae_discount",
+        "delta = paid[:, t] + gamma * later - values[:, t]",
+        "delta = paid[:, t] + later - values[:, t]",
+        "rl_critic",
+    ),
     fault("critic_warmup", "(now.step > judge.spec.warmup_steps)", "(now.step >= judge.spec.warmup_steps)", "rl_critic"),
     fault("leave_one_out", "torch.where(counted, size / (size - 1).clamp(min=1), 1.0)", "torch.ones_like(size)", "rl_advantages"),
 ]
@@ -49,8 +54,8 @@ LOSSES = [
     fault("grpo_weight", ".clamp(min=1) * len(mask))", ".clamp(min=1))", "rl_loss"),
     fault(
         "engine_ratio",
-        "return (seen.old_logp.detach() - seen.sampled).mul(",
-        "return (seen.sampled - seen.old_logp.detach()).mul(",
+        "return seen.by.exp((seen.old_logp.detach() - seen.sampled) * seen.mask)",
+        "return seen.by.exp((seen.sampled - seen.old_logp.detach()) * seen.mask)",
         "rl_loss",
         "rl_update",
     ),
@@ -61,8 +66,8 @@ LOSSES = [
         "rl_loss",
     ),
     fault("clip_delta", "capped = ratio if delta is None else ratio.clamp(max=delta)", "capped = ratio", "rl_loss", "rl_losses"),
-    fault("entropy_sign", "loss = loss - spec.entropy_coef * (", "loss = loss + spec.entropy_coef * (", "rl_update"),
-    fault("k3", "torch.expm1)(log_ratio) - log_ratio", "torch.expm1)(log_ratio) + log_ratio", "rl_loss"),
+    fault("entropy_sign", "loss = loss - spec.entropy_coef * bonus", "loss = loss + spec.entropy_coef * bonus", "rl_update"),
+    fault("k3", "by.expm1(log_ratio) - log_ratio", "by.expm1(log_ratio) + log_ratio", "rl_loss"),
     fault("kl_weight", "return per_token + beta * kl, {", "return per_token - beta * kl, {", "rl_loss", "handed_over"),
     fault(
         "truncated",
@@ -72,8 +77,8 @@ LOSSES = [
     ),
     fault(
         "sequence_ratio",
-        "return seen.by.wide(sequence_mean(difference, seen.mask, seen.by), difference.shape[1])",
-        "return difference",
+        "mean = seen.by.wide(sequence_mean(difference, seen.mask, seen.by), difference.shape[1])",
+        "mean = difference",
         "rl_loss",
     ),
 ]
@@ -114,8 +119,8 @@ STEPS = [
     ),
     fault(
         "others_weights",
-        "decoder.stacked([draw.decoder for draw in draws])",
-        "decoder.stacked([draw.decoder for draw in reversed(draws)])",
+        "stacked([draw.decoder for draw in draws])",
+        "stacked([draw.decoder for draw in reversed(draws)])",
         "stacked_rollouts",
         "stacked_rl",
     ),
@@ -177,8 +182,8 @@ TRAINING = [
     ),
     fault(
         "muon_scale",
-        "max(1.0, matrix.size(-2) / matrix.size(-1)) ** 0.5",
-        "(matrix.size(-2) / matrix.size(-1)) ** 0.5",
+        "math.sqrt(max(1.0, matrix.size(-2) / matrix.size(-1)))",
+        "math.sqrt(matrix.size(-2) / matrix.size(-1))",
         "optim",
     ),
     fault("muon_nesterov", 'torch._foreach_lerp(grads, buffers, group["momentum"])', "buffers", "optim"),
@@ -242,8 +247,8 @@ EVALUATION = [
 ]
 
 REPORT = [
-    fault("share_level", "stats.beta.ppf(LEVEL / 2, right,", "stats.beta.ppf(LEVEL, right,", "report_stats"),
-    fault("t_level", "float(stats.t.ppf(1 - LEVEL / 2,", "float(stats.t.ppf(1 - LEVEL,", "report_stats"),
+    fault("share_level", "stats.beta.ppf(self.level / 2, right,", "stats.beta.ppf(self.level, right,", "report_stats"),
+    fault("t_level", "stats.t.isf(level / 2, freedom)", "stats.t.isf(level, freedom)", "report_stats"),
     fault("t_freedom", "t_quantile(len(values) - 1) * values.std", "t_quantile(len(values)) * values.std", "report_stats"),
     fault("prompts_left_out", "np.sqrt(self.between + self.within)", "np.sqrt(self.between)", "report_stats"),
     fault("holm", "np.arange(len(p), 0, -1)))", "len(p)))", "report_contrast", "report_stats"),

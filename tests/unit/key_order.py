@@ -29,6 +29,8 @@ def meaning(plan: Plan) -> tuple[set[str], dict[str, Any]]:
     """The digests of all stages but the report, and what the report is asked."""
     report = plan.stages[plan.report].as_json()
     asked = {key: _unordered(value) if key in IN_ORDER_OF_ARMS else value for key, value in report["spec"].items()}
+    for part in ("tables", "figures"):  # that `controls` lists the study's own arms in
+        asked[part] = {name: {**one, "arms": _unordered(one["arms"])} for name, one in asked[part].items()}
     return set(plan.stages) - {plan.report}, {**asked, "deps": report["deps"]}
 
 

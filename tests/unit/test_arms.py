@@ -281,7 +281,7 @@ def test_axes_reach_the_stages_and_claims_may_name_their_arms(configs: Path) -> 
     name = "rl[loss_type=cispo,epsilon_high=5.0]"
     axes = "grid: {rl.method.loss.loss_type: [dapo, cispo]}"
     nested = "nested: {rl.method.loss.epsilon_high: {under: {rl.method.loss.loss_type: [cispo]}, values: [4.0, 5.0]}}"
-    study(configs, f"rl: {{path: [base, rl], control: base, {axes}, {nested}}}", claim=name)
+    study(configs, f"rl: {{path: [base, rl], control: base, {axes}, {nested}, set: {{rl.minibatches: 2}}}}", claim=name)
     plan = plan_study(configs, "mine", "smoke")
     rows = {row.arm: row for row in plan.stages[plan.report].spec.arms}
     losses = {arm: plan.stages[row.path[-1].digest].spec.method.loss for arm, row in rows.items() if arm != "base"}

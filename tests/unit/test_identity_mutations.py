@@ -17,7 +17,6 @@ from interplay.kinds.stages import models_in, rehashed
 from interplay.kinds.table import KINDS
 from interplay.study.plan import Stage
 
-
 MOVED = {("Method", "minibatches")}
 """Hashed elsewhere: a method's own number becomes that of the stage when the stage is read (test_coincide)."""
 

@@ -4,13 +4,16 @@ import json
 from pathlib import Path
 
 import report_study as study
+from specs import SPECS
 
+from interplay.core.digest import canonical
 from interplay.core.execution import Run
 from interplay.report.claim_spec import Claim, Premise
 from interplay.report.spec import Table
 from interplay.report.stats import contrast, frame, notes
 from interplay.report.stats.frame import Results
 from interplay.report.write import page, tables, text
+from interplay.rl.spec import RLSpec
 
 RIGHT = {2: [4, 4], 4: [1, 3] * 10}
 BASE = "base:pretrain:p"
@@ -31,7 +34,9 @@ def results(root: Path, rl: dict[str, list[str]]) -> Results:
 
 
 def with_weights(root: Path, kind: str, digest: str, weights: str) -> Path:
-    out = study.write_record(root, digest, kind, {}, {})
+    spec = canonical(RLSpec.model_validate(SPECS["rl"][0])) if kind == "rl" else {}
+    spent = {"completions": 64, "completion_tokens": 640, "prompt_tokens": 640}
+    out = study.write_record(root, digest, kind, spec, spent)
     record = json.loads((out / "record.json").read_text())
     files = {"model/model.safetensors": [8, weights], "model/config.json": [2, "same"], "metrics.jsonl": [1, digest]}
     (out / "record.json").write_text(json.dumps({**record, "files": files}))

@@ -83,7 +83,7 @@ def test_what_a_study_changes_of_another_scale(tmp_path: Path, change: str, mess
 def test_what_scale_or_arm_still_gives_may_be_missing_in_the_study(tmp_path: Path) -> None:
     lab = Lab(tmp_path)
     lab.edit(STUDY, EVAL, f"{EVAL}  more: {{kind: rl, method: {{loss: {{epsilon: 0.3}}}}}}\n")
-    given = "{more.data: {edge: 1.0}, more.method.paper: p, more.method.loss.name: clipped}"
+    given = "{more.data: {edge: 1.0}, more.minibatches: 2, more.method.paper: p, more.method.loss.name: clipped}"
     lab.edit(STUDY, "  rl_hard:", f"  more: {{path: [base, more], control: base, set: {given}}}\n  rl_hard:")
     assert lab.plan().unused == []
 

@@ -136,7 +136,7 @@ def with_controls(context: ArmContext) -> Study:
         raise place.error(f"{chosen.against} must end where the RL of {chosen.of} starts: with the path {of.path[: at or 1]}")
     if taken := [name for name in chosen.arms.values() if name in (*study.arms, *study.stages)]:
         raise context.place.key("arms", taken[0]).error("choose another name; controls adds an arm that is called so")
-    own = sorted(made)  # as the report lists arms
+    own = list(made)
     changed: dict[str, Any] = {
         part: {name: one if one.arms else one.model_copy(update={"arms": own}) for name, one in getattr(study, part).items()}
         for part in ("tables", "figures")
