@@ -27,6 +27,10 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lab:
     return Lab(tmp_path)
 
 
+OWN_BASES = ("methods/zoo_tools", "numerics/exact")
+"""Studies at coffee of tools and games, and of twelve bases."""
+
+
 def plan_of(study: str) -> Plan:
     return expand.plan_study(Path("configs"), study, "coffee")
 
@@ -42,7 +46,7 @@ def test_together_they_are_small_and_the_studies_of_the_scale_plan_them() -> Non
     files = [path for top in ("bases", "demo") for path in (ROOT / "data" / top).rglob("*") if path.is_file()]
     assert sum(path.stat().st_size for path in files) < 4_000_000
     for study, scale in expand.committed(ROOT / "configs"):
-        if scale == "coffee" and study != "methods/zoo_tools":  # whose tasks are tools and games
+        if scale == "coffee" and study not in OWN_BASES:
             made = of_kind(expand.plan_study(ROOT / "configs", study, scale), "pretrain")
             assert made
             assert {stage.digest for stage in made} <= shipped, f"{study} pre-trains bases of its own at coffee"
