@@ -5,6 +5,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 import test_rl_loop as loops
+import torch
 import turn_cases as cases
 import world
 
@@ -13,17 +14,19 @@ from interplay.core.digest import canonical
 from interplay.core.execution import Run
 from interplay.core.metrics import read
 from interplay.core.model import UserError
-from interplay.data import corpus, problems, tokenizer
+from interplay.data import corpus, problems, sets, tokenizer
 from interplay.data.spec import ProblemsSpec, TokenizerSpec
 from interplay.evaluate import sampling
 from interplay.evaluate.spec import EvaluateSpec
-from interplay.model import folder
+from interplay.model import folder, heads
 from interplay.rl import loop
 from interplay.rl.advantage_spec import Advantage, GainAdvantage, GroupAdvantage
 from interplay.rl.reward_spec import OutcomeReward
 from interplay.rl.spec import Method, RLSpec
 from interplay.rollout.spec import EnvironmentEpisode
 from interplay.tasks.spec import Calculator
+from interplay.tasks.transcripts import policy_turns
+from interplay.train import lm
 
 
 @pytest.fixture(scope="module")
@@ -81,3 +84,13 @@ def test_an_evaluation_in_the_environment_counts_answers_by_turn(inputs: dict[st
             tmp_path / "nll",
             Run(engine_batch=64),
         )
+
+
+def test_transcripts_are_validated_by_their_turns(inputs: dict[str, Path]) -> None:
+    held_out = lm.load_validation(inputs["data.0"], inputs["init"])
+    turns = [len(policy_turns(text)) for text in sets.read_table(inputs["data.0"], ["solution"])["solution"].to_pylist()]
+    assert len(held_out.band_of) == len(held_out.encoded.lengths) == sum(turns) > len(turns)
+    decoder = heads.load_model(inputs["init"], torch.device("cpu"))
+    losses = lm.loss_by_band(decoder, held_out, 4096, torch.float32, torch.device("cpu"))
+    assert set(losses) == set(held_out.bands)
+    assert all(0 < loss < 10 for loss in losses.values())

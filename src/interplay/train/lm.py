@@ -18,6 +18,7 @@ from interplay.data import batches, corpus, sets, tokenizer
 from interplay.kernels import exact
 from interplay.model import attention, decoder, device, folder
 from interplay.optim import distributed
+from interplay.tasks import transcripts
 from interplay.train import loop
 from interplay.train.spec import PositionJumps, TrainSpec
 
@@ -293,9 +294,11 @@ class Validation(NamedTuple):
 
 
 def load_validation(data: Path, tokenizer_of: Path) -> Validation:
-    """The problems of a set, encoded by the tokenizer of a folder."""
+    """The problems of a set, encoded by the tokenizer of a folder; of transcripts each turn is one."""
     encoded = corpus.encode_problems(data, tokenizer_of)
-    bands, band_of = np.unique(sets.read_table(data, ["band"])["band"].to_pylist(), return_inverse=True)
+    table = sets.read_table(data, ["band", "solution"])
+    bands, band_of = np.unique(table["band"].to_pylist(), return_inverse=True)
+    band_of = np.repeat(band_of, [len(transcripts.policy_turns(solution)) for solution in table["solution"].to_pylist()])
     by_length = np.argsort(encoded.lengths, kind="stable")
     return Validation(corpus.select_problems(encoded, by_length), bands.tolist(), band_of[by_length])
 
