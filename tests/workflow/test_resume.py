@@ -14,7 +14,9 @@ from conftest import BEHIND, Laboratory, below, saves, untrained, wait_for
 from interplay.core.artifact import done, read_json
 from interplay.core.execution import EXIT
 from interplay.kinds.stages import rehashed
+from interplay.report.stats import notes
 from interplay.run import forkserver
+from interplay.study.expand import plan_study
 
 
 def unfinish(laboratory: Laboratory, kind: str) -> Path:
@@ -142,4 +144,8 @@ def test_what_ends_interplay_run_ends_its_snakemake_and_their_stages(
     [out] = at_work()
     assert not done(out)
     assert "stopped at step" in (laboratory.folder / f"logs/pretrain/{out.name}.log").read_text()
+    plan = plan_study(laboratory.folder / "configs", "quickstart", "smoke")
+    *stopped, command = notes.failure_lines(plan, laboratory.folder / "results", laboratory.folder / "logs")
+    assert "stopped (goes on from step" in stopped[0]
+    assert command == "next: `interplay run quickstart --scale smoke` goes on"
     assert laboratory.stage(out.name).wait() == 0, "no process holds its lease any more"

@@ -152,14 +152,15 @@ def failure_lines(plan: Plan, results: Path, logs: Path, edited: bool = False) -
     roots = [digest for digest in missing_roots(stages, why) if state_of(why[digest]) != "missing"]
     if not roots:
         return []
-    first, scale = plan.stages[roots[0]], f" --scale {plan.scale}" if plan.at != plan.study else ""
+    failed = [digest for digest in roots if state_of(why[digest]) == "failed"]
+    scale = f" --scale {plan.scale}" if plan.at != plan.study else ""
     lines = [f"{plan.address(plan.stages[digest])} {why[digest]}" for digest in roots[:MOST_CAUSES]]
     lines += [f"and {len(roots) - len(lines)} more"] if len(roots) > len(lines) else []
-    again = f"`interplay run {plan.study}{scale}` tries again" if not edited else "the same command tries all again"
-    return [
-        *lines,
-        f"next: `interplay debug {first.digest if edited else plan.address(first)}` makes it again in the foreground; {again}",
-    ]
+    command = "the same command" if edited else f"`interplay run {plan.study}{scale}`"
+    if not failed:
+        return [*lines, f"next: {command} goes on"]
+    place = failed[0] if edited else plan.address(plan.stages[failed[0]])
+    return [*lines, f"next: `interplay debug {place}` makes it again in the foreground; {command} tries again"]
 
 
 def say_last(plans: Sequence[Plan], results: Path, logs: Path, edited: bool) -> None:
