@@ -126,14 +126,14 @@ def learnt(method: Method, case: dict[str, Any], monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(update, "shard_rows", lambda decoder, batch, rows, tokens: [rows])
     batch, limit = drawn(case), INPUTS["max_completion_length"]
     seams = {name: getattr(method, name) for name in ("shaping", "edits", "advantage")}
-    told: dict[str, Any] = {"gold": lambda i: ("", case["gold"]), "entropy": entropy, "max_completion_length": limit}
-    told |= {"continued": lambda batch, places, n: torch.tensor([case["worth"][row][place] for row, place in places])}
-    told["reference"] = lambda batch: reference[batch.row]
+    context: dict[str, Any] = {"gold": lambda i: ("", case["gold"]), "entropy": entropy, "max_completion_length": limit}
+    context |= {"continued": lambda batch, places, n: torch.tensor([case["worth"][row][place] for row, place in places])}
+    context["reference"] = lambda batch: reference[batch.row]
     memory = Memory(len(set(INPUTS["groups"])))
     memory.load(
         {}, {name: torch.tensor([math.inf if v is None else v for v in row]) for name, row in case.get("memory", {}).items()}
     )
-    now = now_of(memory=memory, **told, **seams)
+    now = now_of(memory=memory, **context, **seams)
     batch = shape_rewards(batch, now)
     all_right = take(batch, (batch.groups == 1).nonzero()[:, 0])  # a step that samples again finds nothing to learn from
     bears, advantage, batch = edited(method, batch, replace(now, draw=lambda m: all_right))

@@ -1,4 +1,4 @@
-"""One definition of right: the verdict that the reward is about. What a completion earns beside it never makes it right or wrong."""
+"""One definition of right: the verdict that the reward is about. Further terms of a reward never change what is right."""
 
 import math
 from collections.abc import Sequence

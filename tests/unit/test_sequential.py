@@ -61,7 +61,7 @@ def test_errors_of_both_kinds_are_spent_in_full() -> None:
             on &= (abs(deviates[:, at]) < bound.efficacy) & (abs(deviates[:, at]) >= bound.futility * futile)
         return float(found.mean()), float(on.mean())
 
-    assert shares(0.0, False)[0] == pytest.approx(0.05, abs=0.0015), "futility that nobody heeds"
+    assert shares(0.0, False)[0] == pytest.approx(0.05, abs=0.0015), "futility is not binding"
     assert shares(0.0, True)[0] < 0.05
     drift = optimize.brentq(lambda at: shares(at, True)[0] - 0.8, 2.0, 4.0)
     assert shares(drift, False)[0] == pytest.approx(stats.norm.sf(1.96 - drift), abs=0.01), "looks cost little power"

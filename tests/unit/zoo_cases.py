@@ -80,13 +80,13 @@ def measured(name: str, method: Method, out: Path) -> dict[str, float]:
     """Means of the metrics over three steps, and how far the weights went."""
     task = task_of(name, method)
     reward = {"spans": "steps", "role": "payoff"}.get(method.advantage.name, "outcome" if task != "op_dag" else "process")
-    told = canonical(method)
-    for seam in [told["episode"], told["continuation"]]:
+    tree = canonical(method)
+    for seam in [tree["episode"], tree["continuation"]]:
         if seam.get("feedback", "gold") != "gold":
             seam["feedback"] = "?"  # the task has few characters
     if name == "mind":
-        told["shaping"][0]["marker"] = ","  # completions have one "#"
-    given = {"method": told, "reward": {"name": reward}, "mix": [1.0], "steps": 3, "prompts_per_step": 6, "minibatches": 2}
+        tree["shaping"][0]["marker"] = ","  # completions have one "#"
+    given = {"method": tree, "reward": {"name": reward}, "mix": [1.0], "steps": 3, "prompts_per_step": 6, "minibatches": 2}
     given |= {"max_completion_length": TASKS[task][2], "optimizer": TuneOptimizer(learning_rate=1e-3), **OWN.get(name, {})}
     torch.set_num_threads(1)
     loop.train_policy(RLSpec.model_validate(given), inputs(task), out, HOW)

@@ -44,8 +44,7 @@ def _on_its_bases(result: dict[str, Any]) -> dict[str, Any]:
 
     def word(claim: dict[str, Any]) -> str:
         verdict = {"inconclusive": claim_spec.NO_INFORMATION}.get(claim["verdict"], claim["verdict"])
-        indicated = {claim_spec.SUPPORTED: claim_spec.INDICATED, claim_spec.REFUTED: claim_spec.INDICATED_AGAINST}
-        return indicated.get(verdict, verdict) if of_one_base else verdict
+        return claim_spec.indicated(verdict) if of_one_base else verdict
 
     def row(entry: dict[str, Any]) -> dict[str, Any]:
         found = of_one_base and entry["verdict"] in ("better", "worse")
@@ -60,7 +59,7 @@ def _on_its_bases(result: dict[str, Any]) -> dict[str, Any]:
 def has_one_base(result: dict[str, Any]) -> bool:
     """Whether the seeds of a condition share one pre-trained model: intervals then hold it fixed, and say nothing of another."""
     seeds, bases = len(result["seeds"]), result["stages"].get("pretrain", 0)
-    return seeds < 3 or bool(bases % seeds)
+    return seeds < claim_spec.LEAST_BASES or bool(bases % seeds)
 
 
 def check_withdrawn(root: Path) -> None:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from interplay.core.model import UserError, nearest_name, plural
-from interplay.report.claim_spec import EQUIVALENT, LEAST_BASES, NO_INFORMATION
+from interplay.report.claim_spec import EQUIVALENT, LEAST_BASES, NO_INFORMATION, within_margin
 from interplay.report.stats.intervals import LEVEL, Spread, crossed_spread, holm_adjusted
 
 COLUMNS = {
@@ -320,7 +320,7 @@ def _word(one: Compared, adjusted: float, margin: float | None) -> str:
     here = "" if one.runs >= LEAST_BASES else " here"
     if adjusted < LEVEL:
         return ("better" if one.spread.mean > 0 else "worse") + here
-    return EQUIVALENT + here if margin is not None and -margin <= one.low and one.high <= margin else NO_INFORMATION
+    return EQUIVALENT + here if within_margin(margin, one.low, one.high) else NO_INFORMATION
 
 
 def lines_of(made: list[Compared], unit: bool) -> Iterator[str]:

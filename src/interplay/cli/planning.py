@@ -203,24 +203,25 @@ def _register(study: str, scale: str | None, late: bool) -> str:
     _refuse_short(seen)
     there = [one for one in plans.treatments(plan.stages, rows) if seen.states[one].state in state.FINISHED]
     scores = storage.bundle_path(plan)
-    if (there or scores.exists()) and not late:
+    has_data = bool(there) or scores.exists()
+    if has_data and not late:
         what = f"{plural(len(there), 'stage')} of its treatments" if there else str(scores)
         named = f", such as {plan.address(plan.stages[there[0]])}," if there else ""
         raise UserError(f"register {study}: {what}{named} are finished; --late registers it as after data")
     path = plans.registration_path(CONFIGS, plan.study, plan.scale)
-    known = plans.read_registrations(path) if there or scores.exists() else []
+    known = plans.read_registrations(path) if has_data else []
     looks = spec.stopping.looks if spec.stopping else []
     made = {
         "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M"),
         "commit": locks.head_commit(),
-        "late": bool(there) or scores.exists(),
+        "late": has_data,
         "design": plan.design,
         "plan": plans.stages_by_look(plan.stages, rows, looks),
     }
     artifact.write_json(path, {"registrations": [*known, plans.signed(made)]})
     again = common.plan_of(study, scale)
     written = [path, *(locks.write_locks([again], CONFIGS, False) if plan.lock_path(CONFIGS).exists() else [])]
-    when = " after data" if made["late"] else ""
+    when = " after data" if has_data else ""
     return f"registered{when}: {plural(len(claims), 'claim')}; commit {' and '.join(map(str, written))}"
 
 

@@ -256,6 +256,18 @@ INDICATED, INDICATED_AGAINST = "indicated", "indicated against"
 NOT_TESTED, NOT_JUDGED = "not tested", "not judged"
 FOR, AGAINST = (SUPPORTED, REPRODUCED, SAME_SIGN, EQUIVALENT), (REFUTED, CONTRADICTED)
 """Verdicts of an interval that say something, for the claim and against it."""
+
+
+def within_margin(margin: float | None, low: float, high: float) -> bool:
+    """Whether the interval [low, high] lies where a difference counts as none; never without a margin."""
+    return margin is not None and -margin <= low and high <= margin
+
+
+def indicated(word: str) -> str:
+    """What a verdict is at most over fewer bases than it needs."""
+    return INDICATED if word in FOR else INDICATED_AGAINST if word in AGAINST else word
+
+
 LEAST_BASES = 3
 """Below it a verdict is at most indicated."""
 
@@ -327,7 +339,7 @@ class Claim(Model):
                 return REPRODUCED
             return SAME_SIGN if low > 0 else NO_INFORMATION
         least, most = self.test.bounds
-        tied = self.test.margin is not None and -self.test.margin <= low and high <= self.test.margin
+        tied = within_margin(self.test.margin, low, high)
         if least <= low and high <= most:
             return EQUIVALENT if tied and self.test.at_least is self.test.at_most is None else SUPPORTED
         if high < least or low > most:

@@ -355,21 +355,24 @@ def _machines(results: Results, claim: Claim) -> Iterator[str]:
 
 def _ceiling(results: Results, claim: Claim) -> Iterator[str]:
     """Reads the scores of both arms; a claim that nothing is lost needs no room above."""
-    test = claim.test
-    rises = test.at_least is None or test.at_least >= 0
-    if test.against is not None and rises and measure_of(test.metric).support == SHARE.support:
-        found = [value(results, arm, test.band, test.metric) for arm in _arms(claim)]
-        if all(one.low > HIGH for one in found):
-            yield f"both arms are above {100 * HIGH:.0f} % on {test.band}, so that neither can show more"
+    rises = claim.test.at_least is None or claim.test.at_least >= 0
+    found = _shares(results, claim) if rises else []
+    if found and all(one.low > HIGH for one in found):
+        yield f"both arms are above {100 * HIGH:.0f} % on {claim.test.band}, so that neither can show more"
 
 
 def _floor(results: Results, claim: Claim) -> Iterator[str]:
     """Reads the scores of both arms."""
+    found = _shares(results, claim)
+    if found and all(one.high < LOW for one in found):
+        yield f"both arms are below {100 * LOW:.0f} % on {claim.test.band}, so that neither can show less"
+
+
+def _shares(results: Results, claim: Claim) -> list[Estimate]:
+    """The scores of both arms of a difference of shares; none of other claims."""
     test = claim.test
-    if test.against is not None and measure_of(test.metric).support == SHARE.support:
-        found = [value(results, arm, test.band, test.metric) for arm in _arms(claim)]
-        if all(one.high < LOW for one in found):
-            yield f"both arms are below {100 * LOW:.0f} % on {test.band}, so that neither can show less"
+    compared = test.against is not None and measure_of(test.metric).support == SHARE.support
+    return [value(results, arm, test.band, test.metric) for arm in _arms(claim)] if compared else []
 
 
 DETECTORS: dict[str, Callable[[Results, Claim], Iterator[str]]] = {

@@ -13,8 +13,6 @@ import numpy as np
 from interplay.report import claim_spec
 from interplay.report.claim_spec import (
     EQUIVALENT,
-    INDICATED,
-    INDICATED_AGAINST,
     NO_INFORMATION,
     Claim,
     Premise,
@@ -226,7 +224,7 @@ def _fight(results: frame.Results, contrast: Contrast, test: Test, block: Compar
         alone, adjusted = gap.spread._replace(family=1).p_value(), gap.spread.p_value()
         idle = [] if failed else [reason for reason in _unmoved(results, row.chosen.arm, against.chosen.arm) if reason]
         said += idle
-        tied = contrast.margin is not None and -contrast.margin <= gap.low and gap.high <= contrast.margin
+        tied = claim_spec.within_margin(contrast.margin, gap.low, gap.high)
         word = EQUIVALENT if tied else NO_INFORMATION if adjusted >= LEVEL else "better" if gap.value > 0 else "worse"
         here = HERE if word != NO_INFORMATION and lacks_bases(gap) else ""
         verdict = claim_spec.NOT_TESTED if failed or idle else word + here
@@ -302,7 +300,7 @@ def judge_claim(results: frame.Results, claim: Claim, level: float = LEVEL) -> J
     interval = "95 % interval" if level == LEVEL else "repeated confidence interval"
     reason = f"the {interval} {REASONS[word]}, for {found.over}{f', of bases that have the band; {lacking}' if lacking else ''}"
     if lacks_bases(found):
-        word = INDICATED if word in claim_spec.FOR else INDICATED_AGAINST if word in claim_spec.AGAINST else word
+        word = claim_spec.indicated(word)
         reason += f", and a verdict needs {claim_spec.LEAST_BASES} bases"
     caveat = notes.same_weights_note(results, test.arm, test.against) if test.against else ""
     return JudgedClaim(claim, word, reason, found, caveat)

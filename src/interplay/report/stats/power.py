@@ -136,15 +136,11 @@ def planned_power(plan: Plan, seconds: Callable[[str], float | None]) -> list[Pl
     """Of each claim, and of each fight, about a difference of pass rates, with the pilot's deviations. `seconds`: digest -> what
     the stage takes."""
     spec, inputs = cast(ReportSpec, plan.stages[plan.report].spec), {d: of.deps.values() for d, of in plan.stages.items()}
+    tests = ((claim, claim.test) for claim in spec.claims)
+    measured = [(claim, 1) for claim, test in tests if test.difference and test.band and is_pass_rate(test.metric)]
     found = []
-    for claim in spec.claims:
+    for claim, contenders in [*measured, *_fights(spec)]:
         exploratory = claim.exploratory or plan.design["exploratory"]
-        if claim.test.difference and claim.test.band and is_pass_rate(claim.test.metric):
-            each = replicate_seconds(spec, claim.test, seconds, inputs)
-            said, power = _planned(plan, spec, claim, each)
-            found.append(Planned(claim, f"{said}{', exploratory' if exploratory else ''}", power, exploratory))
-    for claim, contenders in _fights(spec):
-        exploratory = plan.design["exploratory"]
         said, power = _planned(plan, spec, claim, replicate_seconds(spec, claim.test, seconds, inputs), contenders)
         found.append(Planned(claim, f"{said}{', exploratory' if exploratory else ''}", power, exploratory))
     return found
@@ -164,7 +160,7 @@ def _fights(spec: ReportSpec) -> Iterator[tuple[claim_spec.Claim, int]]:
 
 
 def _planned(
-    plan: Plan, spec: ReportSpec, claim: claim_spec.Claim, each: float | None, contenders: int = 1
+    plan: Plan, spec: ReportSpec, claim: claim_spec.Claim, each: float | None, contenders: int
 ) -> tuple[str, float | None]:
     """`contenders`: of a fight, which share the variance and the error rate."""
     pilot = plan.pilot or {}
