@@ -84,7 +84,7 @@ def test_the_page_and_its_pictures_are_what_the_committed_files_say() -> None:
     for path in pictures:
         drawn = ElementTree.fromstring(path.read_text())
         assert f"]({path.relative_to(ROOT / 'docs')})" in page
-        assert float(drawn.attrib["width"]) == 360, "one fits a phone, three a desk"
+        assert float(drawn.attrib["width"]) <= 340, "one fits a phone, two a desk"
         assert min(float(text.attrib["font-size"]) for text in drawn.iter("{http://www.w3.org/2000/svg}text")) >= 11
     assert page.count("](images/reproduction/") == len(pictures)
     assert page.count("no such number is committed") == 1, "an arm or a band of docs/data/reproduction.yaml that no study has"
@@ -106,7 +106,6 @@ def test_a_row_says_not_run_and_fills_once_scores_are_committed(root: Path) -> N
     scores.unlink()
     (line,) = rows(root)
     assert "| not run ([demo](../configs/study/demo.yaml), [interplay/extrapolation]" in line
-    assert line.endswith("| – |")
     scores.write_bytes(held)
     assert [line.split(" | ")[2].split(" ")[0] for line in rows(root)] == ["+12.8", "not"]
 

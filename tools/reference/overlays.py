@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-WIDTH, LEFT, RIGHT, TOP = 360, 44, 14, 48
+WIDTH, LEFT, RIGHT, TOP = 336, 40, 12, 48
 COLORS = ("#5f6b7a", "#2458c5", "#b3541e", "#8a2a6b", "#1b7344", "#6b5b00")
 """Of curves, in their order; darker than 4.5 to 1 on white."""
 INK, FAINT = "#1f2933", "#d5dae1"

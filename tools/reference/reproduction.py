@@ -39,6 +39,8 @@ class Answer(NamedTuple):
     found: Estimate
     word: str
     reason: str
+    signed: bool
+    """Whether it is a difference."""
 
 
 def files(root: Path) -> dict[Path, str]:
@@ -91,7 +93,7 @@ def _answers(figure: Figure, row: Published, known: Mapping[str, list[Measured]]
             asked = (arms[0], arms[1] if len(arms) > 1 else "", band, metric)
             found = source.estimate(*asked) if metric else Estimate()
             if band and found.seeds and not math.isnan(found.value):
-                yield Answer(source, band, metric, found, *_verdict(figure, row, source, asked))
+                yield Answer(source, band, metric, found, *_verdict(figure, row, source, asked), bool(asked[1]))
 
 
 def _arms(figure: Figure, curve: str) -> dict[str, list[str]]:
@@ -199,15 +201,15 @@ def _table(
     """A line for each answer; what was published stands in the first."""
     panels = len({row.panel for row in answers}) > 1
     merged: dict[tuple[str, ...], list[Published]] = {}
-    for row in answers:
+    for row in sorted(answers, key=lambda one: MINUS not in one.curve):  # what has a verdict first
         merged.setdefault((row.panel, row.curve, row.what), []).append(row)
     for (panel, curve, what), rows in merged.items():
         said = f"{f'{panel}: ' if panels and panel else ''}{f'{curve}, ' if curve else ''}{what}"
         here = [(_cell(root, rows[0], one), _word(one)) for one in answers[rows[0]]]
         studies = _arms(figure, curve) if _band(figure, rows[0]) else {}
         absent = [_study(root, study) for study in studies if not known[study]] if MINUS in curve or not here else []
-        here += [(f"{NOT_RUN} ({', '.join(absent)})", "–")] if absent else []
-        here = here or [("no such number is committed" if studies else "–", "–")]
+        here += [(f"{NOT_RUN} ({', '.join(absent)})", "")] if absent else []
+        here = here or [("no such number is committed" if studies else "–", "")]
         stated = f"{said} | {'; '.join(row.shown() for row in rows)}"
         for cells in here:
             yield f"| {stated} | {' | '.join(cells)} |"
@@ -216,7 +218,7 @@ def _table(
 
 def _cell(root: Path, row: Published, answer: Answer) -> str:
     """`pass@32 on op 9: 77.8 [73.0, 82.6] %, one base (interplay/budget_split, laptop, an earlier plan)`"""
-    found, unit, signed = answer.found, measure_of(answer.metric), MINUS in row.curve
+    found, unit, signed = answer.found, measure_of(answer.metric), answer.signed
     k = answer.metric.removeprefix("strict_")
     other = k if k.startswith("pass@") and k != row.what.partition(",")[0] else ""
     other += f" on {answer.band.replace(':', ' ')}" if answer.band != row.panel else ""
@@ -233,7 +235,7 @@ def _bases(found: Estimate) -> str:
 
 def _word(answer: Answer) -> str:
     because = f" ({answer.reason})" if answer.reason else ""
-    return f"**{answer.word}**{because}" if answer.word else "–"
+    return f"**{answer.word}**{because}" if answer.word else "–" if answer.signed else ""
 
 
 def _study(root: Path, study: str) -> str:
