@@ -118,6 +118,12 @@ class Model(BaseModel):
         return self.INEXACT
 
 
+class Exact(Model):
+    """Marks a member of RL's seams that numerics: exact covers."""
+
+    INEXACT: ClassVar[str] = ""
+
+
 MOST = 10**15
 """Upper bound of counts: larger values are typing errors, and a float does not represent them exactly."""
 Count = Annotated[int, Field(ge=1, le=MOST)]
