@@ -54,11 +54,6 @@ def stage_times(out: Path) -> tuple[int, int]:
     return touched, touched
 
 
-def metric_lines(out: Path, after: int = 0) -> list[dict[str, float]]:
-    """Lines of `metrics.jsonl` past a step."""
-    return [line for line in core_metrics.read(out) if line["step"] > after]
-
-
 # What MLflow holds of a stage: its name, parameters, tags and metrics. Pure functions of plan and record; no mlflow here.
 
 
