@@ -223,8 +223,7 @@ def list_rollouts(
 def measure_novelty(
     stage: Annotated[str, argument(f"an evaluate stage: {common.STAGE}", common.complete_stage)],
     against: Annotated[
-        str,
-        option("--against", "problem set to compare with, as trained on", complete=common.complete_stage, metavar="STAGE"),
+        str, option("--against", "problem set to compare with, as trained on", complete=common.complete_stage, metavar="STAGE")
     ],
     scale: common.Scale = None,
     by: Annotated[

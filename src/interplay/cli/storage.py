@@ -255,8 +255,7 @@ def export_study(
         option("--width", "of a paper: column (two columns of 3.25 in, default) or text (one of 5.5 in)"),
     ] = None,
     font: Annotated[
-        str | None,
-        option("--font", "of a paper's figures: times (default) or a family that matplotlib finds", metavar="NAME"),
+        str | None, option("--font", "of a paper's figures: times (default) or a family that matplotlib finds", metavar="NAME")
     ] = None,
 ) -> None:
     """Writes a finished study to one self-contained folder: page, records, lock and the list of the environment; or what a paper

@@ -367,10 +367,7 @@ def partial_model(
     """A model with the fields of `spec`, none required, those of `bases`, and `more`."""
     left_out = {*without, *(key for base in bases for key in base.model_fields)}
     fields: dict[str, Any] = {
-        key: (
-            Annotated[field.annotation, *field.metadata, Field(discriminator=field.discriminator)],
-            None,
-        )
+        key: (Annotated[field.annotation, *field.metadata, Field(discriminator=field.discriminator)], None)
         for key, field in spec.model_fields.items()
         if key not in left_out
     }
