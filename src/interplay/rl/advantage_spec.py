@@ -142,7 +142,7 @@ class TokenBaselineAdvantage(AdvantageMember):
     reach it (optimal token baseline, https://richardli.xyz/optimal-token-baseline; verl's `optimal_token_baseline`): they weigh
     by what they have added to the norm of the gradient so far. Costs a forward pass."""
 
-    INEXACT: ClassVar[str] = "its norms are of PyTorch's softmax"
+    INEXACT: ClassVar[str] = ""
     REFUSES: ClassVar[frozenset[str]] = frozenset({"single_completions", "sequence_ratios", "several_turns"})
     name: Literal["optimal_token_baseline"] = "optimal_token_baseline"
     handle_zero_tail: bool = True
