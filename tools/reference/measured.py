@@ -14,7 +14,7 @@ from interplay.kinds import stages as kinds
 from interplay.report import claim_spec
 from interplay.report.claim_spec import Claim
 from interplay.report.spec import ReportSpec
-from interplay.report.stats import contrast, estimate, frame, notes
+from interplay.report.stats import estimate, frame, notes, sequential
 from interplay.report.stats.estimate import Estimate
 from interplay.report.write import summary
 from interplay.results import catalog, storage
@@ -25,6 +25,9 @@ from tools.reference import committed
 SCALES = ("coffee", *committed.SCALES)
 IDLE = re.compile(r"(?:: |; )\S+ of (\S+) \(")
 """An arm in the note of a summary on arms that left the weights as they were."""
+BASES = re.compile(r"\((\d+) bases,")
+"""In what an interval of a summary is for; before that was stated it is not there."""
+PASS = "strict_pass@"
 
 
 class Measured:
@@ -120,8 +123,8 @@ class Scored(Measured):
         return bool(notes.idle_stages(self.results, [arm]))
 
     def judge(self, claim: Claim) -> tuple[str, str]:
-        """As the report judges it, premises included."""
-        made = contrast.judge_claim(self.results, claim)
+        """As the report judges it, with premises and looks."""
+        made = sequential.judge(self.results, claim)
         return made.verdict, made.reason
 
     def own_claim(self, arm: str, against: str, band: str, metric: str) -> Claim | None:
@@ -137,9 +140,9 @@ class Summarised(Measured):
         self.root, self.known, self.study, self.scale = root, known, study, scale
         older = known.get("superseded")
         self.earlier = older.because if older else ""
-        self.most = int(known["n_samples"])
         grids = summary.read_grids(known)
         self.kept = summary.read_estimates(known, grids)
+        self.most = max((int(key[3].removeprefix(PASS)) for key in self.kept if key[3].startswith(PASS)), default=1)
         said = [note for grid in grids.values() for note in grid.notes if note.startswith("Left the weights as they were")]
         self.idle = {arm for note in said for arm in IDLE.findall(note)}
         self.bases = 1 if committed.has_one_base(dict(known)) else len(known["seeds"])
@@ -156,11 +159,15 @@ class Summarised(Measured):
             of = claim["estimate"]
             value, low, high = (float("nan") if of[key] is None else of[key] for key in ("value", "low", "high"))
             found = Estimate(value, low, high, of["over"], seeds=tuple(self.known["seeds"]))
-        return found._replace(bases=self.bases) if found else Estimate()
+        if found is None:
+            return Estimate()
+        told = BASES.search(found.over)
+        return found._replace(bases=int(told[1]) if told else self.bases)
 
     def numerics(self, found: Estimate) -> str:
-        """Not recorded."""
-        return ""
+        """As planned; of an earlier plan it is not known."""
+        classes = [] if self.earlier else [kinds.numerics_class(stage) for stage in self.stages.values()]
+        return ", ".join(sorted({one.name for one in classes if one.model}))
 
     def is_idle(self, arm: str) -> bool:
         """By the notes of its tables."""
@@ -173,6 +180,8 @@ class Summarised(Measured):
         entry = self._entry(*asked)
         if entry and "withdrawn" in entry:
             return entry["verdict"], f"{entry['withdrawn'].reason}: {entry['withdrawn'].because}"
+        if entry and entry["says"] == claim.says:
+            return entry["verdict"], ""
         if still := [arm for arm in asked[:2] if arm in self.idle]:
             return claim_spec.NOT_TESTED, f"{still[0]} did not act: its weights stayed as they were"
         found = self.estimate(*asked)
@@ -182,16 +191,23 @@ class Summarised(Measured):
     def own_claim(self, arm: str, against: str, band: str, metric: str) -> Claim | None:
         """As it was judged."""
         entry = self._entry(arm, against, band, metric)
-        return Claim.model_validate({"says": entry["says"], "test": entry["test"]}) if entry else None
+        if entry and entry["test"].keys() & {"within", "at_least", "at_most", "margin"}:
+            return Claim.model_validate({"says": entry["says"], "test": entry["test"]})
+        claims = (
+            committed.claims(self.root, self.study, self.scale) if entry else []
+        )  # by a published effect, which no summary keeps
+        return next((Claim.model_validate(one) for one in claims if entry and one["says"] == entry["says"]), None)
 
     def _entry(self, *asked: str) -> Mapping[str, Any] | None:
-        tests = (one for one in self.known["claims"] if _asks(Claim.model_validate({"says": "", "test": one["test"]}), *asked))
-        return next(tests, None)
+        return next((one for one in self.known["claims"] if _of_test(one["test"]) == asked), None)
 
 
-def _asks(claim: Claim, arm: str, against: str, band: str, metric: str) -> bool:
-    test = claim.test
-    return (test.arm, test.against or "", test.band, test.metric) == (arm, against, band, metric)
+def _asks(claim: Claim, *asked: str) -> bool:
+    return _of_test(claim.test.model_dump()) == asked
+
+
+def _of_test(test: Mapping[str, Any]) -> tuple[str, ...]:
+    return test["arm"], test.get("against") or "", test["band"], str(test.get("value") or test.get("difference"))
 
 
 def of_study(root: Path, study: str) -> Iterator[Measured]:

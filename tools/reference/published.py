@@ -74,7 +74,7 @@ class Figure(Model):
     claim: str
     differs: str
     arms: dict[str, dict[str, str]] = {}
-    bands: dict[str, str] = {}
+    bands: dict[str, str | dict[str, str]] = {}
     no_effect: list[str] = []
     trend: list[str] = []
     plots: list[Plot] = []

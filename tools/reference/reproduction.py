@@ -89,7 +89,7 @@ def _answers(figure: Figure, row: Published, known: Mapping[str, list[Measured]]
     """Of each study and scale that has all arms of the row's curve."""
     for study, arms in _arms(figure, row.curve).items():
         for source in known[study]:
-            metric, band = _metric(row, source), _band(figure, row)
+            metric, band = _metric(row, source), _band(figure, row, study)
             asked = (arms[0], arms[1] if len(arms) > 1 else "", band, metric)
             found = source.estimate(*asked) if metric else Estimate()
             if band and found.seeds and not math.isnan(found.value):
@@ -102,9 +102,10 @@ def _arms(figure: Figure, curve: str) -> dict[str, list[str]]:
     return {study: [side[study] for side in sides] for study in sides[0] if all(study in side for side in sides)}
 
 
-def _band(figure: Figure, row: Published) -> str:
+def _band(figure: Figure, row: Published, study: str) -> str:
     keys = (f"{row.panel}: {row.quantity}", row.x, row.panel)
-    return next((figure.bands[key] for key in keys if key in figure.bands), row.panel)
+    band = next((figure.bands[key] for key in keys if key in figure.bands), row.panel)
+    return band if isinstance(band, str) else band.get(study, band["other"])
 
 
 def _metric(row: Published, source: Measured) -> str:
@@ -180,7 +181,7 @@ def _section(
     known: Mapping[str, list[Measured]],
     pictures: Sequence[tuple[Path, str]],
 ) -> str:
-    studies = dict.fromkeys(study for of in figure.arms.values() for study in of)
+    studies = dict.fromkeys(study for row in answers for study in _arms(figure, row.curve))
     absent = [_study(root, study) for study in studies if not known[study]]
     there = [_study(root, study) for study in studies if known[study]]
     asks = f"Asked by {', '.join(there)}." if there else "No study here that was run asks this."
@@ -206,7 +207,7 @@ def _table(
     for (panel, curve, what), rows in merged.items():
         said = f"{f'{panel}: ' if panels and panel else ''}{f'{curve}, ' if curve else ''}{what}"
         here = [(_cell(root, rows[0], one), _word(one)) for one in answers[rows[0]]]
-        studies = _arms(figure, curve) if _band(figure, rows[0]) else {}
+        studies = [study for study in _arms(figure, curve) if _band(figure, rows[0], study)]
         absent = [_study(root, study) for study in studies if not known[study]] if MINUS in curve or not here else []
         here += [(f"{NOT_RUN} ({', '.join(absent)})", "")] if absent else []
         here = here or [("no such number is committed" if studies else "–", "")]
@@ -281,7 +282,7 @@ def _curves(figure: Figure, rows: Sequence[Published], source: Measured, title: 
             series.setdefault(row.curve, [])
             series[row.curve] += [Point(float(row.x), row.value)] if row.value is not None else []
     for curve, points in series.items():
-        arms, band = _arms(figure, curve).get(source.study, []), _band(figure, rows[0])
+        arms, band = _arms(figure, curve).get(source.study, []), _band(figure, rows[0], source.study)
         for k in (2**power for power in range(8)) if arms and not source.is_idle(arms[0]) else ():
             found = source.estimate(arms[0], "", band, f"strict_pass@{k}") if k <= source.most else Estimate()
             if found.seeds:
