@@ -57,6 +57,12 @@ CASES = {
         ("mine.py:score", "no file mine.py"),
     ),
     "YAML that does not parse": (QUICKSTART, "evaluate: [eval]", "evaluate: [eval", ("quickstart.yaml",)),
+    "a claim that the replicates cannot show": (
+        QUICKSTART,
+        "exploratory: true                        # some claims have a power below 0.8 (`interplay plan`)",
+        "scales: {smoke: {pilot: {bases: 20, seeds: 5, prompts: 30, source: a guess}}}",
+        ("quickstart.yaml: claims: power 0.", "RL at the edge lifts the edge", "`exploratory: true`"),
+    ),
     "a number that is none": (SMOKE_SCALE, "steps: 4", "steps: many", ("steps", "'many'")),
 }
 
@@ -73,7 +79,10 @@ def test_a_study_is_refused_in_one_line_for(
     refused(subprocess.CompletedProcess("", code, "", capsys.readouterr().err), *words)
 
 
-@pytest.mark.parametrize("case", ["an unknown key", "a mix that sums to 1.8", "an op outside the task", "a missing model folder"])
+STOPPED = ("an unknown key", "a mix that sums to 1.8", "an op outside the task", "a missing model folder")
+
+
+@pytest.mark.parametrize("case", [*STOPPED, "a claim that the replicates cannot show"])
 def test_snakemake_starts_no_job_and_leaves_nothing_behind_for(case: str, laboratory: Laboratory) -> None:
     file, old, new, words = CASES[case]
     laboratory.edit(file, old, new)
