@@ -231,10 +231,8 @@ def test_rows_of_an_episode_that_are_aside_do_not_count_and_are_compared_with_th
 def test_groups_that_pass_or_fail_are_counted_by_the_verdict_and_not_by_what_is_paid() -> None:
     """A length penalty takes from what is right, and a bonus pays what is wrong."""
     right = torch.tensor([True, True, False, False, True, False])
-    shaped = toy.batch_of(toy.REWARDS[:6])
-    shaped = replace(
-        shaped, groups=torch.tensor([0, 0, 1, 1, 2, 2]), right=right, rewards=torch.tensor([0.9, 0.8, 0.1, 0.2, 1, 0])
-    )
+    paid = torch.tensor([0.9, 0.8, 0.1, 0.2, 1, 0])
+    shaped = replace(toy.batch_of(toy.REWARDS[:6], size=2), right=right, rewards=paid)
     values = measure_step(shaped, torch.zeros(6))
     assert (values["frac_all_pass"], values["frac_all_fail"]) == pytest.approx((1 / 3, 1 / 3))
 
