@@ -93,7 +93,7 @@ METHODS: dict[str, dict[str, Any]] = {
         "edits": [{"name": "demonstrations"}, {"name": "information_mask", "begin": ",", "end": "?"}],
         "sampler": {"name": "hard_first"},
     },
-    "prefix": {"prompting": {"name": "prefix"}},
+    "prefix": {"prompting": {"name": "prefix"}, "advantage": {"name": "optimal_token_baseline"}},
     "dppo": {
         "loss": {"name": "dppo", "divergence": "kl", "epsilon": 0.0, "off_policy_mask_threshold": 0.1},
         "advantage": {"name": "gdpo", "rewards": {"overlong": 0.5, "units": 1.0}},

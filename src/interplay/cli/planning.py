@@ -136,8 +136,9 @@ def _show_overview(plan: Plan, counts: list[int], full: bool, stages: bool, as_j
     else:
         parts = overview.overview_parts(seen, full, stages, stale, unexercised)
         common.show_parts(*parts, *(["\n".join(rewards)] if rewards else []), spaced=True)
-        for line in overview.schedule_lines(on):
-            print_visible(line)
+        for one in on:
+            hours, busy = metrics.clock(one.hours * 3600), f"{one.busy:.0%} of their time in use"
+            print_visible(f"on {plural(one.gpus, 'GPU')}: {hours}, {busy}")
     return seen
 
 

@@ -118,6 +118,12 @@ class Model(BaseModel):
         return self.INEXACT
 
 
+class Exact(Model):
+    """Marks a member of RL's seams that numerics: exact covers."""
+
+    INEXACT: ClassVar[str] = ""
+
+
 MOST = 10**15
 """Upper bound of counts: larger values are typing errors, and a float does not represent them exactly."""
 Count = Annotated[int, Field(ge=1, le=MOST)]
@@ -325,7 +331,7 @@ class Written(NamedTuple):
     """Whether it is checked later, when its kind is known; the model is then for the JSON Schema only."""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        check = _left_alone if self.later else checked
+        check: Callable[[Any, Callable[[Any], Any]], Any] = (lambda value, check: value) if self.later else checked
         return core_schema.no_info_wrap_validator_function(check, handler.generate_schema(self.model()))
 
 
@@ -344,10 +350,6 @@ def error_at(error: Any, *before: str) -> InitErrorDetails:
     return InitErrorDetails(type=error["type"], loc=(*before, *error["loc"]), input=error["input"], ctx=error.get("ctx", {}))
 
 
-def _left_alone(value: Any, check: Callable[[Any], Any]) -> Any:
-    return value
-
-
 def _may_come(error: Any) -> bool:
     """Whether scale or arm may still set it right: a missing key, or keys of one mapping that do not fit each other."""
     return error["type"] in ("missing", "union_tag_not_found") or (
@@ -361,10 +363,7 @@ def partial_model(
     """A model with the fields of `spec`, none required, those of `bases`, and `more`."""
     left_out = {*without, *(key for base in bases for key in base.model_fields)}
     fields: dict[str, Any] = {
-        key: (
-            Annotated[field.annotation, *field.metadata, Field(discriminator=field.discriminator)],
-            None,
-        )
+        key: (Annotated[field.annotation, *field.metadata, Field(discriminator=field.discriminator)], None)
         for key, field in spec.model_fields.items()
         if key not in left_out
     }
