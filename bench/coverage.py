@@ -331,9 +331,8 @@ def many_intervals(gaps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     noise = (residual**2).sum((1, 2)) / ((replicates - 1) * (prompts - 1) * replicates * prompts)
     within = np.maximum(0.0, columns.var(1, ddof=1) / prompts - np.minimum(noise, between))
     free = (between + within) ** 2 / (between**2 / (replicates - 1) + within**2 / (prompts - 1))
-    free = np.where(free < 20, free.round(1), free.round())
     of_bases = stats.t.isf(LEVEL / 2, replicates - 1) * np.sqrt(between)
-    half = np.maximum(stats.t.isf(LEVEL / 2, free) * np.sqrt(between + within), of_bases)
+    half = np.maximum(stats.t.isf(LEVEL / 2, free.round(1)) * np.sqrt(between + within), of_bases)
     assert np.isclose(half[0], crossed_spread(gaps[0]).half)
     return mean, half
 

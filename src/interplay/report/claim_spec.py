@@ -37,7 +37,7 @@ class Test(Model):
 
     interval: Annotated[Literal["arms"] | None, Since(None)] = None
     """Of a `difference` of shares. arms: from the intervals of both arms, for rates below 5 %, where gains are skewed and the t
-    interval misses larger ones in 6 to 10 of 100; 8 to 20 % wider from 6 bases on, with three 50 to 75. null: t."""
+    interval misses larger ones in 6 to 10 of 100; 6 to 21 % wider from 6 bases on, with three 47 to 74. null: t."""
 
     @model_validator(mode="after")
     def _one_place(self) -> "Test":
