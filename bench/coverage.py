@@ -338,9 +338,9 @@ def many_intervals(gaps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 FAILING = {
-    "told exactly": (SCENES["one in ten fails"], Rule()),
-    "told with noise": (SCENES["one in ten fails"], Rule(cut=0.0, noise=0.5)),
-    "half not told": (SCENES["one in ten fails"], Rule(cut=-1.0, noise=0.3)),
+    "exact rule": (SCENES["one in ten fails"], Rule()),
+    "noisy record": (SCENES["one in ten fails"], Rule(cut=0.0, noise=0.5)),
+    "half missed": (SCENES["one in ten fails"], Rule(cut=-1.0, noise=0.3)),
     "good ones marked": (SCENES["one in ten fails"], Rule(cut=0.6, noise=0.3)),
     "one in three fails": (replace(EDGE, failing=1 / 3), Rule()),
 }

@@ -8,7 +8,7 @@ Scenes are those of bench/coverage.py: bases, prompts and samples drawn anew eac
 threshold in points; verdicts for the claim and against it (%), given up for futility (%), mean number of bases at the stop;
 coverage of the interval after stopping and of the repeated one at the stop (%), half the width of the former in points, and how
 often plain 95 % intervals at the same looks would give a verdict (%), which is the rate of errors of who just looks.
-Where truth and threshold are equal each verdict is wrong: their sum is the rate of errors, at most 5 %. `fails told` leaves out
+Where truth and threshold are equal each verdict is wrong: their sum is the rate of errors, at most 5 %. `fails marked` leaves out
 bases whose own record says that they failed (the `fails` of a claim), exactly or with noise; `fails, late` looks at 12 and 24.
 """
 
@@ -28,7 +28,7 @@ from interplay.report.stats.intervals import Spread, crossed_spread, nested_spre
 LOOKS = (6, 12, 24)
 LATE = {"fails, late": (12, 24)}
 """Looks of a test that has others."""
-TOLD: dict[str, Rule] = {"fails told": FAILING["told exactly"][1], "told with noise": FAILING["told with noise"][1]}
+RULES: dict[str, Rule] = {"fails marked": FAILING["exact rule"][1], "noisy record": FAILING["noisy record"][1]}
 """Tests of the mean over bases that did not fail, and the rule for those that did."""
 TESTS: dict[str, tuple[Scene, float | None]] = {
     "A/A": (SCENES["A/A"], None),
@@ -37,8 +37,8 @@ TESTS: dict[str, tuple[Scene, float | None]] = {
     "at its threshold": (EDGE, None),
     "one in ten fails": (replace(EDGE, failing=0.1), None),
     "fails, late": (replace(EDGE, failing=0.1), None),
-    "fails told": (replace(EDGE, failing=0.1), None),
-    "told with noise": (replace(EDGE, failing=0.1), None),
+    "fails marked": (replace(EDGE, failing=0.1), None),
+    "noisy record": (replace(EDGE, failing=0.1), None),
     "+3 points": (replace(EDGE, gain=0.24), 0.0),
     "+6 points": (replace(EDGE, gain=0.45), 0.0),
     "+10 points": (SCENES["+10 points"], 0.05),
@@ -67,7 +67,7 @@ def judge(claim: Claim, found: list[Spread], bounds: sequential.Bounds, looks: t
 
 def row(name: str, repetitions: int) -> str:
     """One line of the table."""
-    (scene, threshold), rule, looks = TESTS[name], TOLD.get(name), LATE.get(name, LOOKS)
+    (scene, threshold), rule, looks = TESTS[name], RULES.get(name), LATE.get(name, LOOKS)
     random = np.random.default_rng(zlib.crc32(name.encode()))
     bounds = sequential.boundaries(looks, 0.05, 0.2)
     counts, done = np.zeros(8), 0

@@ -215,7 +215,7 @@ class Premise(Model):
 class Failing(Model):
     """Which bases count as failed, by what their own runs recorded, never by the outcome: where one of them, of either arm, left
     the weights as they were or has a number that is not finite, or beyond the bound. The claim is then about the other bases, and
-    states the share that fails and the mean over all beside it."""
+    states the share that fails and the mean over all next to it."""
 
     recorded: str
     """A stage of the arms' paths, such as rl."""
