@@ -312,6 +312,11 @@ def lower_is_better(name: str) -> bool:
     return found is not None and found.better == "lower"
 
 
+def better_word(name: str, gap: float) -> str:
+    """What a difference is for a study: better or worse."""
+    return "better" if (gap < 0 if lower_is_better(name) else gap > 0) else "worse"
+
+
 def is_pass_rate(name: str) -> bool:
     """Whether this names a pass rate, `strict_pass@K` or `answer_pass@K`."""
     found = find_metric(name)
