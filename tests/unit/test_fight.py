@@ -224,3 +224,8 @@ def test_a_plan_says_the_power_of_a_fight_with_the_pilots_deviations(tmp_path: P
     assert (said["twelve"].power or 0) > 0.8
     assert (said["three"].power or 1) < 0.8
     assert "needs" in said["three"].said
+    (folder / "study/less.yaml").write_text(written.replace("margin: 0.03,", "margin: 0.03, effect: 0.095,"))
+    found = power.planned_power(expand.plan_study(folder, "less", "coffee"), lambda digest: None)
+    assert next(one.said for one in found if one.claim.says.startswith("fight")).endswith(
+        "power 0.79, below 0.8: needs 13 bases or 93 prompts in place of 80, exploratory"
+    )

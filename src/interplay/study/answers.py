@@ -300,6 +300,10 @@ def check_showable(study: Study, rows: Rows, stages: Stages, place: KeyPlace) ->
         test = claim.test
         for arm in [arm for arm in (test.arm, test.against) if arm is not None and test.recorded is None]:
             _check_op(test.band, [ops[arm]], f"that {arm} is tested on", place.key("claims", number, "test", "band"))
+        passed = {stage.name for row in rows if row.arm in (test.arm, test.against) for stage in row.path}
+        if claim.fails is not None and claim.fails.recorded not in passed:
+            whose = " or ".join(arm for arm in (test.arm, test.against) if arm is not None)
+            raise place.key("claims", number, "fails", "recorded").error(f"no stage of {whose}", claim.fails.recorded)
     for name, figure in study.figures.items():
         if figure.band is not None:
             _check_op(figure.band, list(ops.values()), "of the tests", place.key("figures", name, "band"))

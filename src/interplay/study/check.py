@@ -100,6 +100,8 @@ def _names_shown(context: ArmContext) -> Named:
             yield test.key("recorded"), claim.test.recorded, study.stages, "stage"
         elif not claim.test.band.startswith("op:"):
             yield test.key("band"), claim.test.band, bands, what
+        if claim.fails is not None:
+            yield place.key("claims", number, "fails", "recorded"), claim.fails.recorded, study.stages, "stage"
     for keys, premise, _ in study.premises():
         if premise.of is not None and premise.of.band and not premise.of.band.startswith("op:"):
             yield place.key(*keys, "band"), premise.of.band, bands, what

@@ -17,7 +17,7 @@ from interplay.report.metric_spec import measure_of
 from interplay.report.spec import Contender, Contrast, Lineup
 from interplay.report.stats import budget, estimate, frame, notes
 from interplay.report.stats.estimate import Estimate, difference, estimate_json, p_value, recorded_estimate, value
-from interplay.report.stats.intervals import LEVEL, Look, holm_adjusted
+from interplay.report.stats.intervals import LEVEL, Look, holm_adjusted, interval_of_arms
 from interplay.report.write.tables import Cell, Grid, baseline_score, expand_columns
 
 SUFFIX = "_contrast"
@@ -272,6 +272,8 @@ class JudgedClaim(NamedTuple):
     """What of the claim differs from what was registered."""
     look: Look | None = None
     """Where it is in its sequence of looks; the estimate has its repeated confidence interval."""
+    failing: notes.Failures | None = None
+    """Of a claim about bases that do not fail: those that did, which the estimate leaves out."""
 
 
 def judge_claim(results: frame.Results, claim: Claim, level: float = LEVEL) -> JudgedClaim:
@@ -289,27 +291,33 @@ def judge_claim(results: frame.Results, claim: Claim, level: float = LEVEL) -> J
         return JudgedClaim(claim, claim_spec.NOT_JUDGED, obstacle, found)
     if failed := [said for said in _failed_premises(results, claim) if said]:
         return JudgedClaim(claim, claim_spec.NOT_TESTED, "; ".join(failed), found)
+    failing = notes.find_failures(results, claim, found, level) if claim.fails else None
+    if isinstance(failing, str):
+        return JudgedClaim(claim, claim_spec.NOT_JUDGED, failing, found)
+    kept = frame.of_seeds(results, failing.kept) if failing and failing.failed else results
+    if failing and failing.failed:
+        found = estimate_of(kept, test, test.metric, test.arm, test.against) if failing.kept else Estimate()
     found = found if level == LEVEL else estimate.at_level(found, level, test.metric, test.against is not None, test.recorded)
-    word = claim.word(found.low, found.high)
+    found = _by_arms(kept, test, found) if test.interval else found
+    found = found._replace(over=f"{found.over or 'any base'}, where it does not fail") if failing else found
+    alone, word = claim.word(found.low, found.high), claim.word(found.low, found.high, failing.share if failing else (0.0, 0.0))
     interval = "95 % interval" if level == LEVEL else "repeated confidence interval"
-    reason = f"the {interval} {REASONS[word]}, for {found.over}{f', of bases that have the band; {lacking}' if lacking else ''}"
+    said = f"the {interval} {claim_spec.REASONS[alone]}" if found.seeds else "every base failed"
+    reason = f"{said}, for {found.over}{f', of bases that have the band; {lacking}' if lacking else ''}"
+    if claim.fails and word != alone:
+        reason += f"; {'more' if word in claim_spec.AGAINST else 'perhaps more'} than {claim.fails.most:.0%} of bases fail"
     if lacks_bases(found):
         word = claim_spec.indicated(word)
         reason += f", and a verdict needs {claim_spec.LEAST_BASES} bases"
-    caveat = notes.same_weights_note(results, test.arm, test.against) if test.against else ""
-    return JudgedClaim(claim, word, reason, found, caveat)
+    caveats = [notes.same_weights_note(results, test.arm, test.against) if test.against else "", failing.said if failing else ""]
+    return JudgedClaim(claim, word, reason, found, "; ".join(filter(None, caveats)), failing=failing)
 
 
-REASONS = {
-    claim_spec.SUPPORTED: "lies inside the claimed range",
-    claim_spec.REFUTED: "lies outside the claimed range",
-    claim_spec.EQUIVALENT: "lies within the margin",
-    claim_spec.REPRODUCED: "lies between half and twice of what was published",
-    claim_spec.SAME_SIGN: "has the sign of what was published",
-    claim_spec.CONTRADICTED: "lies below half of what was published",
-    NO_INFORMATION: "reaches across a threshold",
-}
-"""Verdict of an interval -> why."""
+def _by_arms(results: frame.Results, test: Test, found: Estimate) -> Estimate:
+    """The difference with its interval from those of both arms."""
+    one, other = (estimate_of(results, test, test.metric, str(arm)).spread for arm in (test.arm, test.against))
+    ends = interval_of_arms(one, other, found.spread) if one and other and found.spread else (found.low, found.high)
+    return found._replace(low=ends[0], high=ends[1])
 
 
 def estimate_of(results: frame.Results, test: Test, metric: str, arm: str, against: str | None = None) -> Estimate:
@@ -335,6 +343,7 @@ def claims_json(judged: list[JudgedClaim]) -> list[dict]:
             "verdict": item.verdict,
             "reason": item.reason,
             **({"caveat": item.caveat} if item.caveat else {}),
+            **({"failing": item.failing.as_json()} if item.failing else {}),
             **({"look": item.look.as_json()} if item.look else {}),
             **({"changed": list(item.changed)} if item.changed else {}),
             **({"exploratory": True} if item.claim.exploratory else {}),

@@ -115,6 +115,22 @@ class Spread(NamedTuple):
         return max(self.mean - self.half, support[0]), min(self.mean + self.half, support[1])
 
 
+def interval_of_arms(one: Spread, other: Spread, gap: Spread) -> Support:
+    """Of the difference of two shares, from the intervals of both (Zou and Donner, Statistics in Medicine 27, 2008): each end
+    lies as far from the difference as the arms' ends from their means, correlated as the three widths say. Near 0, where gains
+    are skewed, it reaches further up than t, which misses larger gains in 6 to 10 of 100."""
+    one, other = one._replace(level=gap.level), other._replace(level=gap.level)
+    (low, high), (least, most) = one.interval((0.0, 1.0)), other.interval((0.0, 1.0))
+    product = 2 * one.half * other.half
+    shared = float(np.clip((one.half**2 + other.half**2 - gap.half**2) / product, -1, 1)) if product > 0 else 0.0
+
+    def reach(of: float, against: float) -> float:
+        return float(np.sqrt(max(0.0, of**2 + against**2 - 2 * shared * of * against)))
+
+    down, up = reach(one.mean - low, most - other.mean), reach(high - one.mean, other.mean - least)
+    return max(-1.0, gap.mean - down), min(1.0, gap.mean + up)
+
+
 class Bound(NamedTuple):
     """Of a group-sequential test at one look, in deviates of its statistic (`sequential.boundaries`)."""
 
@@ -244,6 +260,13 @@ def t_interval(values: np.ndarray, support: Support) -> tuple[float, float]:
     """Student's interval of the mean of `values` (m,), m >= 2, cut to the support."""
     half = t_quantile(len(values) - 1) * values.std(ddof=1) / np.sqrt(len(values))
     return max(float(values.mean() - half), support[0]), min(float(values.mean() + half), support[1])
+
+
+def share_interval(count: int, of: int, level: float = LEVEL) -> Support:
+    """Clopper and Pearson's interval of the share that `count` among `of` independent replicates stand for (Biometrika 26, 1934):
+    at least nominal coverage at every share."""
+    low = 0.0 if count == 0 else float(stats.beta.ppf(level / 2, count, of - count + 1))
+    return low, 1.0 if count == of else float(stats.beta.ppf(1 - level / 2, count + 1, of - count))
 
 
 def holm_adjusted(p: np.ndarray) -> np.ndarray:
