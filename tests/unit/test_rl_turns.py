@@ -8,7 +8,7 @@ import pytest
 import test_rl_update as toy
 import torch
 import turn_cases as cases
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 from pydantic import ValidationError
 from rl_cases import RIGHT, WRONG, batch_of, now_of
 
@@ -87,7 +87,6 @@ def test_with_a_window_each_turn_is_a_row_that_follows_the_last_turns_alone() ->
     assert not played.observed.any()
 
 
-@settings(deadline=None)
 @given(st.integers(1, 4), st.integers(2, 5), st.integers(0, 5))
 def test_every_token_of_a_row_is_read_or_stands_in_one_turn(window: int, most: int, right_at: int) -> None:
     def tries(text: str, sample: int) -> str:
@@ -150,7 +149,6 @@ def test_score_rewards_the_second_answer_for_corrections_and_charges_new_errors_
     assert [[s.value for s in spans] for spans in first.spans] == [[0, 1], [0, 0], [0, 1], [0, 0]]
 
 
-@settings(deadline=None)
 @given(st.lists(st.floats(-5, 5), max_size=6), st.floats(0, 1))
 def test_returns_are_discounted_sums_of_what_is_to_come(rewards: list[float], gamma: float) -> None:
     got = returns(rewards, gamma)
