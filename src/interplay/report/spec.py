@@ -356,7 +356,7 @@ class ReportSpec(Model):
     registration: Annotated[Registration | None, Since(None)] = None
     """Null: the study is not registered."""
     targets: Annotated[dict[str, Target], Since({})] = {}
-    """Levels of learning curves, by the names that stand in place of bands."""
+    """Levels of learning curves, by the names that are written in place of bands."""
 
     def label_of(self, arm: str) -> str:
         """What an arm is called in tables and figures."""

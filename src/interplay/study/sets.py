@@ -253,7 +253,7 @@ def training_sets_by_arm(stages: Stages, rows: list[ReportArm], used: Iterable[s
 RISING = ("reward", "strict", "answer", "score", "answer_first")
 """What RL logs that rises as a model learns, and parts of its reward."""
 DRAWING = ("sampler", "prompting", "continuation", "episode", "decoding")
-"""Keys of a method that choose what is asked, and how: a training curve depends on them whatever the model can do."""
+"""Keys of a method that choose what is asked, and how: a training curve depends on them, not on the model alone."""
 
 
 def check_targets(study: Study, rows: list[ReportArm], stages: Stages, bands: Iterable[str], place: KeyPlace) -> None:
@@ -308,8 +308,8 @@ def check_on_target(
         drawn = {} if target.evaluation else _drawn(target, stages[artifact.split_ref(part.digest)[0]])
         name, other = first.setdefault(row.seed, (row.arm, drawn))
         if key := next((key for key in drawn if drawn[key] != other[key]), None):
-            apart = f"training curves of {name} and {row.arm} are not about the same problems: {key} differs"
-            raise place.error(f"{apart}; give the target an evaluation along the stage, which is the same for all", metric)
+            unlike = f"training curves of {name} and {row.arm} are not about the same problems: {key} differs"
+            raise place.error(f"{unlike}; give the target an evaluation along the stage, which is the same for all", metric)
 
 
 def _drawn(target: Target, stage: Stage) -> dict[str, Any]:
