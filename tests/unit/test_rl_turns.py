@@ -226,6 +226,15 @@ def test_rows_of_an_episode_that_are_aside_do_not_count_and_are_compared_with_th
     assert (values["reward"], values["completions"], values["turns"], values["answer_first"]) == (0.5, 2, 1.5, 0.5)
 
 
+def test_groups_that_pass_or_fail_are_counted_by_the_verdict_and_not_by_what_is_paid() -> None:
+    """A length penalty takes from what is right, and a bonus pays what is wrong."""
+    right = torch.tensor([True, True, False, False, True, False])
+    paid = torch.tensor([0.9, 0.8, 0.1, 0.2, 1, 0])
+    shaped = replace(toy.batch_of(toy.REWARDS[:6], size=2), right=right, rewards=paid)
+    values = measure_step(shaped, torch.zeros(6))
+    assert (values["frac_all_pass"], values["frac_all_fail"]) == pytest.approx((1 / 3, 1 / 3))
+
+
 def test_rows_are_taken_and_joined_with_what_was_read() -> None:
     batch = turned(*UFO)
     some = take(batch, torch.tensor([2, 0]))

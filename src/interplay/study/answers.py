@@ -190,6 +190,9 @@ def check_samples(context: ArmContext, held: Held, rows: Rows, lineups: Mapping[
     study, place = context.study, context.place
     of_arm = {row.arm: {name: _planned(context.plan, one) for name, one in row.evaluations.items()} for row in rows}
     for shown in _shown(context, list(of_arm), lineups):
+        if shown.column in study.targets or metric_spec.is_of_run(shown.metric):
+            sets.check_on_target(study, rows, context.plan.stages, shown.metric, shown.column, shown.arms, shown.place)
+            continue
         for arm in shown.arms:
             holding = [name for name in of_arm[arm] if _holds(shown.column, held[arm][name], context.scale.bands)]
             _check_recorded(shown, {name: of_arm[arm][name] for name in holding or of_arm[arm]}, f" of {arm}")

@@ -40,7 +40,7 @@ class Spread(NamedTuple):
     family: int = 1
     """Differences whose error rate is held together: the quantiles are those of the largest of so many."""
     level: float = LEVEL
-    """Of the intervals, both sides together; another one than 5 % for a single difference alone."""
+    """Of the intervals, both sides together."""
 
     @property
     def error(self) -> float:
@@ -166,6 +166,18 @@ class Look(NamedTuple):
         return {**of, "boundary": round(self.bound.efficacy, 4), "futility": round(self.bound.futility, 4)}
 
 
+class FightLook(NamedTuple):
+    """Where a fight is that is judged while replicates are added."""
+
+    number: int
+    of: int
+    replicates: int
+    level: float
+    """What is spent of alpha at this look: the level of Dunnett's quantiles."""
+    stopped: bool
+    """Whether it needs no further look."""
+
+
 def crossed_spread(scores: np.ndarray, bearing: int | None = None) -> Spread:
     """Of scores (R, P) of R replicates on the same P prompts, by the mean squares of a two-way layout; of one replicate over its
     prompts alone. `bearing`: how many prompts bear on the mean, where not all do."""
@@ -229,11 +241,11 @@ def _wild(means: np.ndarray) -> np.ndarray:
 
 @functools.cache
 def t_quantile(freedom: float, family: int = 1, level: float = LEVEL) -> float:
-    """Of the two-sided interval; of a family that which all of its t hold together with 95 % (Dunnett's)."""
+    """Of the two-sided interval; of a family that which all of its t hold together (Dunnett's)."""
     single = float(stats.t.isf(level / 2, freedom))
     if family == 1:
         return single
-    return float(optimize.brentq(lambda at: largest_exceeds(at, freedom, family) - LEVEL, single, 2 * single + family))
+    return float(optimize.brentq(lambda at: largest_exceeds(at, freedom, family) - level, single, 2 * single + family))
 
 
 def largest_exceeds(at: float, freedom: float, family: int) -> float:

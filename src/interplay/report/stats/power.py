@@ -149,6 +149,17 @@ def planned_power(plan: Plan, seconds: Callable[[str], float | None]) -> list[Pl
     return found
 
 
+def refuse_short(plan: Plan) -> None:
+    """Raises UserError where a claim or a fight cannot be found and does not say so: of `interplay plan` and `register`, and of a
+    launch."""
+    short = [one for one in planned_power(plan, lambda digest: None) if one.short]
+    if short:
+        more = f" and of {model.plural(len(short) - 1, 'more claim')}" if len(short) > 1 else ""
+        remedy = "give it the replicates or prompts it needs, another bound, or `exploratory: true`"
+        said = f"power {short[0].power:.2f} of '{short[0].claim.says}'{more} at scale {plan.scale}: {remedy}"
+        raise model.UserError(f"configs/study/{plan.study}.yaml: claims: {said}")
+
+
 def _fights(spec: ReportSpec) -> Iterator[tuple[claim_spec.Claim, int]]:
     """The fights about pass rates, each as a claim about one of its contenders, and how many these are."""
     for name, table in spec.tables.items():

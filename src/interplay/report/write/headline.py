@@ -305,7 +305,7 @@ def _row(results: frame.Results, item: contrast.JudgedClaim, reach: Mapping[Meas
         "interval": interval[1:-1].replace(", ", " to "),
         "per_seed": text.per_seed(found, signed, test.metric),
         "detectable": measure.shown(found.detectable),
-        "n": f"{found.models} runs" if test.recorded else f"{found.n_prompts} prompts, {found.n_samples} samples each",
+        "n": text.counted(found),
         "reason": item.reason,
         "caveat": item.caveat,
         "changed": [f"{answers.CHANGED}: {one}" for one in item.changed],
