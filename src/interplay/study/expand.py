@@ -353,6 +353,7 @@ def _check(base: ArmContext, expanded: list[ExpandedArm], rows: list[ReportArm],
         one.name: {name: check.bands_of(study, one.context.stages[name].given()["data"]) for name in study.evaluate}
         for one in expanded
     }
+    sets.check_targets(study, rows, plan.stages, check.tested_bands(study), place)
     answers.check_samples(base, held, rows, lineups)
     answers.check_showable(study, rows, plan.stages, place)
     for name in unused:
@@ -393,5 +394,6 @@ def _report(base: ArmContext, rows: list[ReportArm], lineups: dict[str, Lineup],
         "controls": study.controls,
         "trained_sets": sets.training_sets_by_arm(plan.stages, rows, used),
         "lacking": study.calibrate.lacking if study.calibrate else "not tested",
+        "targets": study.targets,
     }
     return plan.add_once("report", spec, {digest: digest for digest in sorted(used)}, base.place.key("report"))

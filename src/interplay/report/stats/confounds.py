@@ -217,7 +217,9 @@ def _lucky(results: Results, claim: Claim) -> Iterator[str]:
     for seed, number in zip(found.seeds, found.per_seed, strict=True):
         others = [other for at, other in zip(found.seeds, found.per_seed, strict=True) if at != seed]
         away = min(abs(number - other) for other in others)
-        if away > max(FAR * (max(others) - min(others)), LEAST_FAR):
+        if away > max(
+            FAR * (max(others) - min(others)), LEAST_FAR if measure_of(test.metric).bounded else LEAST_FAR * found.value
+        ):
             near, far = (measure_of(test.metric).shown(one) for one in (fmean(others), number))
             yield f"base {seed} of {start} scores {far} on {test.band}, the others {near} in the mean"
 

@@ -161,12 +161,16 @@ PER: dict[Per, Callable[[pd.Series, pd.DataFrame, Metric], pd.Series]] = {
     "draw": _draws,
     "right answer": lambda part, prompts, asked: _ratio(part, prompts["answer"]),
     "prompt": lambda part, prompts, asked: part.astype(float),
+    "run": lambda part, prompts, asked: part.astype(float),
 }
 """How the sums over the samples of each prompt become one number for each."""
 
 
 def num_relevant(prompts: pd.DataFrame, metric: str) -> int:
-    """How many of the prompts bear on the metric: those with a right answer where it is a share of these."""
+    """How many of the prompts bear on the metric: those with a right answer where it is a share of these; none on times of
+    runs, whose equality bounds nothing."""
+    if metric_row(metric).per == "run":
+        return int(metric_row(metric).measure.bounded)
     return int((prompts["answer"] > 0).sum()) if metric_row(metric).per == "right answer" else len(prompts)
 
 
