@@ -66,7 +66,9 @@ def test_bases_fail_by_a_stage_on_the_way_of_the_claims_arms(configs: Path) -> N
     assert "claims.0.fails.recorded = 'rl': no stage of base" in said
     write(configs, (rule + first, first), (LAST, rule + LAST))
     assert plan_study(configs, "quickstart", "smoke").report
-    assert "claims.2.fails.recorded = 'rll': unknown stage" in refusal(configs, ("recorded: rl,", "recorded: rll,"))
+    assert "claims.2.fails.recorded = 'rll': no such stage; did you mean 'rl'?" in refusal(
+        configs, ("recorded: rl,", "recorded: rll,")
+    )
 
 
 def test_a_table_may_have_single_ops_as_columns_where_they_are_tested(configs: Path) -> None:
