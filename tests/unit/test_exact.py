@@ -313,3 +313,14 @@ def test_a_model_that_kernels_do_not_take_is_refused() -> None:
         device.exact_decoder(folder.init_decoder(odd, 48, 0), Run())
     with pytest.raises(UserError, match="a vocabulary of 4096 is too large"):
         device.exact_decoder(folder.init_decoder(cases.SHAPE, 4096, 0), Run())
+
+
+def test_a_process_that_takes_subnormal_numbers_for_zero_is_refused() -> None:
+    """They are rare, but the squares that AdamW keeps of a row come there some 800 steps after the last gradient."""
+    assert torch.set_flush_denormal(True)
+    try:
+        with pytest.raises(UserError, match="takes subnormal numbers for zero"):
+            device.exact_decoder(folder.init_decoder(cases.SHAPE, 48, 0), Run())
+    finally:
+        torch.set_flush_denormal(False)
+    device.exact_decoder(folder.init_decoder(cases.SHAPE, 48, 0), Run())
