@@ -161,8 +161,8 @@ class Summarised(Measured):
             found = Estimate(value, low, high, of["over"], seeds=tuple(self.known["seeds"]))
         if found is None:
             return Estimate()
-        told = BASES.search(found.over)
-        return found._replace(bases=int(told[1]) if told else self.bases)
+        stated = BASES.search(found.over)
+        return found._replace(bases=int(stated[1]) if stated else self.bases)
 
     def numerics(self, found: Estimate) -> str:
         """As planned; of an earlier plan it is not known."""

@@ -22,7 +22,7 @@ class Point(NamedTuple):
     low: float = math.nan
     high: float = math.nan
     name: str = ""
-    """Of a row, or what stands at the point."""
+    """Of a row, or what is written at the point."""
 
 
 def drawn(title: str, height: float, marks: Sequence[str], note: str = "") -> str:
@@ -97,7 +97,7 @@ def rows(title: str, points: Mapping[str, Sequence[Point]], unit: str, below: st
 
 
 def sizes(title: str, points: Sequence[Point], unit: str, below: str) -> str:
-    """Points over the number of parameters; those of one size stand side by side, each with a number that a list below names."""
+    """Points over the number of parameters; those of one size lie side by side, each with a number that a list below names."""
     groups: dict[float, list[Point]] = {}
     for point in points:
         groups.setdefault(point.x, []).append(point)

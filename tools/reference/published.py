@@ -104,7 +104,7 @@ class Settings(Model):
 
 
 def numbers(root: Path) -> list[Published]:
-    """The table. Raises UserError for a number without a mark, and for whatever else does not fit."""
+    """The table. Raises UserError for a number without a mark, and for all else that does not fit."""
     text = (root / NUMBERS).read_text(encoding="utf-8").splitlines()
     table = csv.DictReader(text)
     if tuple(table.fieldnames or ()) != COLUMNS:
@@ -140,7 +140,7 @@ def read(root: Path) -> tuple[list[Figure], Settings, list[Published]]:
 
 
 def by_panel(table: Sequence[Published], figure: str) -> str:
-    """Published numbers that stand by themselves, as a table: a row a panel, a column a quantity."""
+    """Published numbers without ours, as a table: a row a panel, a column a quantity."""
     rows = [row for row in table if row.figure == figure]
     heads = dict.fromkeys(row.quantity for row in rows)
     lines = [f"| tokens | {' | '.join(heads)} |", "| --- |" + " ---: |" * len(heads)]

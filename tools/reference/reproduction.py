@@ -1,4 +1,4 @@
-"""`docs/reproduction.md` and its pictures: each figure of the central paper, with what was published beside what was measured
+"""`docs/reproduction.md` and its pictures: each figure of the central paper, with what was published next to what was measured
 here. Published numbers are those of docs/data/published.csv, docs/data/reproduction.yaml says which figure is answered by which
 arm, and ours are read from committed scores and results (`measured`): no number of ours is typed."""
 
@@ -31,7 +31,7 @@ METRICS = {
 
 
 class Answer(NamedTuple):
-    """What is measured here beside a published row."""
+    """What is measured here for a published row."""
 
     source: Measured
     band: str
@@ -82,7 +82,7 @@ def files(root: Path) -> dict[Path, str]:
     return {root / "docs/reproduction.md": "\n\n".join(part.strip() for part in parts) + "\n", **pictures}
 
 
-# What is ours beside a published row.
+# What is ours next to a published row.
 
 
 def _answers(figure: Figure, row: Published, known: Mapping[str, list[Measured]]) -> Iterator[Answer]:
@@ -168,7 +168,7 @@ def _counts(answers: Mapping[Published, Sequence[Answer]]) -> str:
         return NOT_RUN if any(row.value is not None for row in answers) else f"{NOT_READ}, {NOT_RUN}"
     most = max(answer.found.bases for of in answers.values() for answer in of)
     alone = "" if most >= claim_spec.LEAST_BASES else "; one base" if most == 1 else f"; {most} bases"
-    return f"{said or 'numbers beside each other, no verdict'}{alone}"
+    return f"{said or 'numbers side by side, no verdict'}{alone}"
 
 
 # The page.
@@ -199,7 +199,7 @@ def _section(
 def _table(
     root: Path, figure: Figure, answers: Mapping[Published, Sequence[Answer]], known: Mapping[str, list[Measured]]
 ) -> Iterator[str]:
-    """A line for each answer; what was published stands in the first."""
+    """A line for each answer; what was published is in the first."""
     panels = len({row.panel for row in answers}) > 1
     merged: dict[tuple[str, ...], list[Published]] = {}
     for row in sorted(answers, key=lambda one: MINUS not in one.curve):  # what has a verdict first
@@ -346,8 +346,8 @@ def _trend(
         gain, *levels = (next(r for r in numbers if (r.figure, r.curve, r.x) == (figure.figure, of, "1")) for of in figure.trend)
         found = sorted(_answers(figure, gain, known), key=lambda one: (one.source.parameters, one.source.name))
         for one in found:
-            beside = [next((a for a in _answers(figure, row, known) if a.source is one.source), None) for row in levels]
-            cells = [_value(a.found, a.metric, False) if a else "–" for a in beside]
+            levels_here = [next((a for a in _answers(figure, row, known) if a.source is one.source), None) for row in levels]
+            cells = [_value(a.found, a.metric, False) if a else "–" for a in levels_here]
             where = f"{_study(root, one.source.study)}, {one.source.scale}, {_bases(one.found)}"
             where += ", an earlier plan" if one.source.earlier else ""
             cells += [_value(one.found, one.metric, True), _word(one)]
