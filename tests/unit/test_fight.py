@@ -13,7 +13,7 @@ from test_lineup import fight
 
 from interplay.api import frames
 from interplay.core.model import UserError
-from interplay.report.spec import Contender, Lineup, Stopping, Try
+from interplay.report.spec import Contender, Lineup, Stopping, Try, Tune
 from interplay.report.stats import contrast, frame, intervals, power, provenance, sequential
 from interplay.report.stats.frame import Results
 from interplay.report.write import answers, latex, page, text
@@ -229,6 +229,50 @@ def test_a_plan_says_the_power_of_a_fight_with_the_pilots_deviations(tmp_path: P
     assert next(one.said for one in found if one.claim.says.startswith("fight")).endswith(
         "power 0.79, below 0.8: needs 13 bases or 93 prompts in place of 80, exploratory"
     )
+
+
+# --- tuned on a pilot ---
+
+
+def test_the_bases_of_a_pilot_choose_and_are_judged_nowhere(tmp_path: Path) -> None:
+    """On the study's own bases the other rate of `good` would be the best one."""
+    names = {"good[lr=1]": [9, 9, 10, 9, 10, 9], "good[lr=2]": [13, 14, 12, 13, 14, 13]}
+    found = results(tmp_path / "study", {**{name: ARMS[name] for name in ("base", "grpo")}, **names})
+    chosen_by = results(tmp_path / "pilot", {"grpo": [8, 8], "good[lr=1]": [14, 13], "good[lr=2]": [5, 6]})
+    table = found.spec.tables["fight"]
+    tune = Tune(axis="rl.lr", band="op:4", bases=[0, 1])
+    tables = {"fight": table.model_copy(update={"contrast": table.contrast.model_copy(update={"tune": tune})})}  # type: ignore[union-attr]
+    tries = [Try(arm=name, value=name[-2]) for name in names]
+    lineup = Lineup(
+        against="grpo",
+        contenders=[Contender(name="grpo", tries=[Try(arm="grpo", value="1")]), Contender(name="good", tries=tries)],
+        twins={},
+    )
+    spec = found.spec.model_copy(update={"tables": tables, "lineups": {"fight": lineup}, "tuning": chosen_by.spec.arms})
+    both = found._replace(spec=spec, prompts={**found.prompts, **{f"p{key}": item for key, item in chosen_by.prompts.items()}})
+    rows = [row.model_copy(update={"evaluations": {"eval": f"p{row.evaluations['eval']}"}}) for row in spec.tuning]
+    records = {**found.records, **{f"p{key}": item for key, item in chosen_by.records.items()}}
+    both = both._replace(spec=spec.model_copy(update={"tuning": rows}), records=records)
+    made = sequential.compare(both, "fight")
+    row = made.blocks[0].rows[1]
+    assert (row.chosen.arm, row.chosen.value) == ("good[lr=1]", "1")
+    assert row.chosen.tuning == pytest.approx((27 / 32, 11 / 32))
+    assert row.estimate.value == pytest.approx(56 / 96), "of the study's bases"
+    assert any("over the bases 0, 1 of a pilot, which are judged nowhere" in note for note in text.contrast_notes(made))
+    assert "Tries of rl.lr, chosen by strict_pass@1 on op:4: grpo 1 of 1 (50.0); good 1 of 1 (84.4), 2 (34.4)." in made.caveats
+
+
+def test_a_fight_whose_contenders_had_unequal_tries_is_named(tmp_path: Path) -> None:
+    arms = {**{name: ARMS[name] for name in ("base", "grpo")}, "good[lr=1]": ARMS["good"], "good[lr=2]": ARMS["poor"]}
+    found = results(tmp_path, arms)
+    whole = sequential.compare(found, "fight")
+    assert not any(line.startswith("Confound") for line in whole.caveats), "all values are judged"
+    one = Lineup(
+        against="grpo", contenders=[Contender(name=name, tries=[Try(arm=name)]) for name in ("grpo", "good[lr=1]")], twins={}
+    )
+    picked = found._replace(spec=found.spec.model_copy(update={"lineups": {"fight": one}}))
+    said = "Confound, tuned contender: unequal tries: grpo is one of 1, good[lr=1] is one of 2."
+    assert said in sequential.compare(picked, "fight").caveats
 
 
 # --- looks ---

@@ -5,7 +5,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from interplay.core.model import Count, Model, Share, Since
+from interplay.core.model import Count, Model, Natural, Share, Since
 from interplay.report.claim_spec import LEAST_BASES, Claim, Controls, Premise, Test
 from interplay.report.figure_spec import ArmShown, Figure, Placed, Target, readable
 from interplay.report.metric_spec import check_cell, check_column
@@ -22,6 +22,9 @@ class Tune(Model):
     band: str
     """Column to choose by: a band of the evaluations that is none of the table's columns, so that nothing is judged by the
     prompts that it was chosen by."""
+    bases: Annotated[list[Natural], Since([])] = []
+    """Seeds of a pilot, none of the study's: replicates with bases of their own, on which every arm has all its tries, and which
+    choose and are judged nowhere. Empty: the study's own replicates choose."""
 
 
 class Contrast(Model):
@@ -355,6 +358,8 @@ class ReportSpec(Model):
     """Null: claims are judged once, with all replicates."""
     registration: Annotated[Registration | None, Since(None)] = None
     """Null: the study is not registered."""
+    tuning: Annotated[list[ReportArm], Since([])] = []
+    """Tries of tuned arms on the bases of a pilot."""
     targets: Annotated[dict[str, Target], Since({})] = {}
     """Levels of learning curves, by the names that are written in place of bands."""
 

@@ -47,7 +47,6 @@ class NoiseFloor(NamedTuple):
     arm: str
     twin: str
     gap: Estimate
-    """`arm` minus `twin`, paired by seed."""
     deviation: float
     """Standard deviation of one run around the mean of its identical ones at the same seed, pooled over twins and seeds."""
     runs: int
@@ -116,8 +115,8 @@ def compare_arms(results: frame.Results, name: str, level: float = LEVEL) -> Com
     caveats = notes.caveats_of(results, [one.arm for one in chosen])
     if table.fight:
         fought, failed = _fight(results, contrast, table.fight, blocks[0], level)
-        untested = tuple(f"Not tested: {reason}." for reason in failed)
-        return Comparison(contrast, lineup, [fought], len(chosen) - 1, (*untested, *caveats), labels)
+        said = (*(f"Not tested: {reason}." for reason in failed), *caveats)
+        return Comparison(contrast, lineup, [fought], len(chosen) - 1, said, labels)
     raw = np.array([row.p for block in blocks for row in block.rows])
     tested, adjusted = ~np.isnan(raw), raw.copy()
     if contrast.correction == "holm":
@@ -132,7 +131,8 @@ def _choose(results: frame.Results, contrast: Contrast, one: Contender, metric: 
     among fewer would not have had its chance."""
     if contrast.tune is None:
         return ChosenArm(one.name, one.tries[0].arm, "", ())
-    found = [value(results, item.arm, contrast.tune.band, metric) for item in one.tries]
+    pilot = results._replace(spec=results.spec.model_copy(update={"arms": results.spec.tuning}), kept=None)
+    found = [value(pilot if contrast.tune.bases else results, item.arm, contrast.tune.band, metric) for item in one.tries]
     tuning = tuple(item.value for item in found)
     missing = tuple(dict.fromkeys(reason for item in found for reason in item.missing))
     if missing:

@@ -19,6 +19,7 @@ from scipy import optimize, special, stats
 
 from interplay.report import claim_spec
 from interplay.report.claim_spec import Claim
+from interplay.report.metric_spec import measure_of
 from interplay.report.spec import Stopping
 from interplay.report.stats import contrast, frame
 from interplay.report.stats.contrast import JudgedClaim
@@ -105,6 +106,24 @@ def _root(of: Callable[[float], float], low: float, high: float, accuracy: float
 
 
 def compare(results: frame.Results, name: str) -> contrast.Comparison:
+    """The comparison of a table with a `contrast`, at looks where it is a fight (`_fought`), with what each had to choose from:
+    the score of each try, and without tuning what is a confound."""
+    made = _fought(results, name)
+    tune, rows = made.contrast.tune, {row.chosen.name: row.chosen for row in made.blocks[0].rows}
+    if tune is None:
+        arms = [one.arm for one in rows.values()]
+        said = [f"Confound, tuned contender: {one}." for one in frame.unequal_tries(results.spec, arms, arms)]
+        return made._replace(caveats=(*made.caveats, *said))
+    measure, each = measure_of(made.blocks[0].metric), []
+    for one in made.lineup.contenders:
+        pairs = zip(one.tries, rows[one.name].tuning, strict=True)
+        shown = ", ".join(f"{item.value} ({measure.shown(number)})" for item, number in pairs)
+        each.append(f"{made.label(one.name)} {rows[one.name].value or 'none'} of {shown}")
+    said = [f"Tries of {tune.axis}, chosen by {made.blocks[0].metric} on {tune.band}: {'; '.join(each)}."]
+    return made._replace(caveats=(*made.caveats, *said))
+
+
+def _fought(results: frame.Results, name: str) -> contrast.Comparison:
     """The comparison of a table with a `contrast`: a fight at the looks of the study, where it declares some, until each
     contender is decided. Alpha is spent over the looks, and what is spent at one is the level of Dunnett's test there, so that by
     Bonferroni's inequality no more than alpha of all fights err at any look about any contender, however looks depend on each

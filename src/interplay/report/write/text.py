@@ -321,14 +321,14 @@ def contrast_notes(made: Comparison) -> list[str]:
         *(_fight_rules(made, of_base) if made.fight else _floor_rules(made, of_base)),
     ]
     if tune is not None:
-        tries = len(made.lineup.contenders[0].tries)
+        tries, pilot = len(made.lineup.contenders[0].tries), ", ".join(map(str, tune.bases))
+        over = f"the bases {pilot} of a pilot, which are judged nowhere," if pilot else "seeds"
         said.append(
-            f"Each had {tries} values of {tune.axis} to choose from; it is represented by the best mean over seeds on "
+            f"Each had {tries} values of {tune.axis} to choose from; it is represented by the best mean over {over} on "
             f"{column_label(tune.band)}, which is not judged here."
         )
     said += made.caveats
-    if len(seeds) == 1:
-        said.append("One seed: verdicts are about these models, not about the methods that made them.")
+    said += ["One seed: verdicts are about these models, not about the methods that made them."] if len(seeds) == 1 else []
     gaps = dict.fromkeys(reason for row in rows for found in (row.estimate, row.gap) for reason in found.missing)
     return said + [f"Missing: {reason}." for reason in gaps]
 
