@@ -3,7 +3,8 @@
 import re
 
 import pytest
-from hypothesis import given, settings, strategies as st
+from conftest import examples
+from hypothesis import given, strategies as st
 from op_dag_cases import consistent
 from op_dag_prose_cases import FORWARD, FORWARD_GOLD, LINE_GOLD, REVERSE, case, cases, judged as verify, line, small
 
@@ -30,7 +31,7 @@ def relettered(solution: str, letters: str, kept: str = "") -> str:
     )
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(cases(), st.permutations(LETTERS))
 def test_renaming_letters_never_changes_the_verdict(case, letters):
     task, problem = case
@@ -41,7 +42,7 @@ def test_renaming_letters_never_changes_the_verdict(case, letters):
     assert verify(problem, relettered(spoilt, "".join(letters)), EXACT) == verify(problem, spoilt, EXACT)
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(cases(), st.text(max_size=60), st.integers(0, 400), st.integers(0, 100))
 def test_no_text_makes_it_raise_and_only_right_answers_are_strict(case, noise, start, length):
     task, problem = case
@@ -57,7 +58,7 @@ PIECES = st.sampled_from(
 )  # fmt: skip
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(st.lists(PIECES, max_size=40))
 def test_no_text_of_its_own_pieces_makes_it_raise(pieces):
     for problem in (SMALL, LINE):

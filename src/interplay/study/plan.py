@@ -231,7 +231,10 @@ def _of_line(title: str, line: str, digests: Mapping[str, str], above: list[str]
 # `configs/registered/<study>.<scale>.json` holds the design of a study, key by key in the words of its files, before there are
 # results of what it is about. The planner compares: what differs later is shown in the report as changed after seeing data.
 
-DESIGN = ("task", "tokenizer", "data", "decontaminate", "calibrate", "stages", "arms", "evaluate", "match", "controls", "claims")
+DESIGN = (
+    *("task", "tokenizer", "data", "decontaminate", "calibrate", "stages", "arms", "evaluate", "match", "controls", "claims"),
+    "targets",
+)
 SIZES = ("tasks", "bands", "sizes", "per_op", "kinds")
 SHOWN_ALONE = ("run", "label", "color")
 """Keys that change how a stage runs or what an arm is called."""
@@ -333,6 +336,8 @@ def find_registration(
     changes = list(_changes("", first["design"], json.loads(json.dumps(design)), looks))
     now = stages_by_look(stages, rows, [])
     other = {count: at for count, at in now.items() if first["plan"].get(count, at) != at}
+    if now.keys() <= first["plan"].keys() and not other:  # keys of a kind act through its stages, which are as registered
+        changes = [change for change in changes if not change.key.startswith("kinds.")]
     if other and not changes:  # another version of a kind, or a file whose content is another
         changes = [Change(key="plan", before=first["plan"][count], after=at) for count, at in other.items()]
     return Registration(

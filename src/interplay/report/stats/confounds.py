@@ -217,7 +217,9 @@ def _lucky(results: Results, claim: Claim) -> Iterator[str]:
     for seed, number in zip(found.seeds, found.per_seed, strict=True):
         others = [other for at, other in zip(found.seeds, found.per_seed, strict=True) if at != seed]
         away = min(abs(number - other) for other in others)
-        if away > max(FAR * (max(others) - min(others)), LEAST_FAR):
+        if away > max(
+            FAR * (max(others) - min(others)), LEAST_FAR if measure_of(test.metric).bounded else LEAST_FAR * found.value
+        ):
             near, far = (measure_of(test.metric).shown(one) for one in (fmean(others), number))
             yield f"base {seed} of {start} scores {far} on {test.band}, the others {near} in the mean"
 
@@ -321,12 +323,7 @@ def _tuned(results: Results, claim: Claim) -> Iterator[str]:
     if test.against is None:
         return
     claimed = {one.test.arm for one in results.spec.claims if (one.test.metric, one.test.band) == (test.metric, test.band)}
-    tries = {}
-    for arm in (test.arm, test.against):
-        group = [other for other in frame.arms(results.spec) if other.partition("[")[0] == arm.partition("[")[0]]
-        tries[arm] = len(group) if "[" in arm and not set(group) <= claimed else 1
-    if len(set(tries.values())) > 1:
-        yield f"unequal tries: {', '.join(f'{arm} is one of {number}' for arm, number in tries.items())}"
+    yield from frame.unequal_tries(results.spec, [test.arm, test.against], claimed)
 
 
 def _changed(results: Results, claim: Claim) -> Iterator[str]:
