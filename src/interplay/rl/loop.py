@@ -198,9 +198,7 @@ def restored(world: draw.TrainerState, learner: Learner, out: Path) -> int:
     done, tensors, state = saved
     world.numerics = world.numerics or state.get("numerics", "")
     checkpoint.restore_training(tensors, learner.policy, learner.optimizers)
-    world.sampler.load_state_dict(state["sampler"], checkpoint.with_prefix(tensors, SAMPLER))
-    memory = checkpoint.with_prefix(tensors, MEMORY)
-    world.memory.load(state.get("memory", {}), memory)  # a state may be older than the memory
+    restore_members(world, tensors, state)
     if world.critic:
         world.critic.load(checkpoint.with_prefix(tensors, CRITIC))
     if learner.lagged:
@@ -241,15 +239,27 @@ def train_steps(world: draw.TrainerState, learner: Learner, out: Path, how: exec
 def save(world: draw.TrainerState, learner: Learner, resume: Path, step: int) -> None:
     """Make the state after `step` the one to go on from."""
     numerics = {"numerics": world.numerics} if world.numerics else {}
-    state = {"sampler": world.sampler.state_dict(), "memory": world.memory.notes, **numerics}
-    tensors = checkpoint.training_tensors(learner.policy, learner.optimizers)
-    tensors |= {SAMPLER + name: tensor for name, tensor in world.sampler.tensors().items()}
-    tensors |= {MEMORY + name: tensor for name, tensor in world.memory.tensors.items()}
+    of_members, state = saved_members(world)
+    tensors = checkpoint.training_tensors(learner.policy, learner.optimizers) | of_members
     if world.critic:
         tensors |= {CRITIC + name: tensor for name, tensor in world.critic.tensors().items()}
     if learner.lagged:
         tensors |= {LAGGED + name: parameter for name, parameter in learner.lagged.copy.named_parameters()}
-    checkpoint.save_checkpoint(resume / "state", step, tensors, state)
+    checkpoint.save_checkpoint(resume / "state", step, tensors, {**state, **numerics})
+
+
+def saved_members(world: draw.TrainerState) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
+    """The state of the sampler and of the memory: tensors and JSON data."""
+    tensors = {SAMPLER + name: tensor for name, tensor in world.sampler.tensors().items()}
+    tensors |= {MEMORY + name: tensor for name, tensor in world.memory.tensors.items()}
+    return tensors, {"sampler": world.sampler.state_dict(), "memory": world.memory.notes}
+
+
+def restore_members(world: draw.TrainerState, tensors: dict[str, torch.Tensor], state: dict[str, Any]) -> None:
+    """Go on where both were taken."""
+    world.sampler.load_state_dict(state["sampler"], checkpoint.with_prefix(tensors, SAMPLER))
+    memory = checkpoint.with_prefix(tensors, MEMORY)
+    world.memory.load(state.get("memory", {}), memory)  # a state may be older than the memory
 
 
 def one_step(world: draw.TrainerState, learner: Learner, out: Path, step: int, seconds: dict[str, float]) -> dict[str, float]:

@@ -7,10 +7,11 @@ from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import model_validator
 
+from interplay.core.digest import canonical
 from interplay.core.extension import Extension
 from interplay.core.model import Count, Formerly, Model, Natural, NotNegative, Since
 from interplay.core.references import ByName
-from interplay.model.spec import ExactSpec, TuneOptimizer, TuneSchedule, check_checkpoints
+from interplay.model.spec import ExactSpec, Trainer, TuneOptimizer, TuneSchedule, check_checkpoints, trl_misfit
 from interplay.rl import advantage_spec, edit_spec, loss_spec, request_spec as requests_spec, reward_spec, sampler_spec
 from interplay.rollout.spec import CompletionEpisode, EngineName, Episode, check_dtype
 from interplay.tasks.spec import Task, Verify
@@ -157,6 +158,10 @@ class RLSpec(ExactSpec):
     """Of the rollouts; above 0, since equal completions teach nothing."""
     engine: EngineName = "native"
     """Who samples. Engines differ in the last bits, so the choice is part of the identity. vllm needs the extra of that name."""
+    trainer: Annotated[Trainer, Since("native")] = "native"
+    """Who computes advantages, losses and updates. trl: TRL's GRPOTrainer with accelerate, which needs the extra of that name; the
+    reference of keys says what it expresses. Prompts, rewards and records are the same; so are completions, but for engine hf,
+    with which TRL samples by its own generation. Its minibatches are of rows at random, those of native of whole groups."""
     optimizer: TuneOptimizer = TuneOptimizer()
     schedule: TuneSchedule = TuneSchedule()
     checkpoints: Annotated[list[Count], Since([])] = []
@@ -225,6 +230,12 @@ class RLSpec(ExactSpec):
         return self
 
     @model_validator(mode="after")
+    def _trainer_expresses(self) -> "RLSpec":
+        if self.trainer == "trl" and (misfit := trl_misfit(canonical(self))):
+            raise ValueError(f"trainer = trl: {misfit}")
+        return self
+
+    @model_validator(mode="after")
     def _mix_counts(self) -> "RLSpec":
         sampler = self.method.sampler
         if isinstance(sampler, sampler_spec.LearnedMixtureSampler) and sampler.by == "set" and len(set(self.mix)) > 1:
@@ -261,6 +272,8 @@ class RLSpec(ExactSpec):
 
     def inexact(self) -> str:
         """Engines but the native one, and members that sums or functions of other libraries enter."""
+        if self.trainer != "native":
+            return f"trainer = {self.trainer}"
         if self.engine != "native":
             return f"engine = {self.engine}"
         return next((f"{place} ({member.inexact()})" for place, member in self.members()[1:] if member.inexact()), "")
@@ -318,6 +331,8 @@ class TeachSpec(RLSpec):
     """A student's few steps leave no room for a state, and proposals have nothing but their advantage."""
     numerics: Annotated[Literal["fast"], Since("fast")] = "fast"
     """exact does not cover this kind."""
+    trainer: Annotated[Literal["native"], Since("native")] = "native"
+    """No other teaches."""
     task: Task
     """The family and its knobs, by which proposals are read and answered."""
     proposer: Literal["teacher", "instances"] = "teacher"
