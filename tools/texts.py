@@ -19,11 +19,11 @@ LEAST, MOST = 200, 200_000
 
 def licence_of(package: metadata.Distribution) -> str:
     """What a package declares: an SPDX expression, else a short text, else its classifiers; empty where it declares none."""
-    said = package.metadata
-    written = said.get("License-Expression") or said.get("License") or ""
+    said = package.metadata.json
+    written = str(said.get("license_expression") or said.get("license") or "")
     if written and len(written) < 60:
         return " ".join(written.split())
-    classifiers = [line.rpartition(" :: ")[2] for line in said.get_all("Classifier") or () if line.startswith("License :: ")]
+    classifiers = [line.rpartition(" :: ")[2] for line in said.get("classifier", ()) if line.startswith("License :: ")]
     return " / ".join(sorted(set(classifiers) - {"OSI Approved"}))
 
 

@@ -136,8 +136,9 @@ def _curated(context: ArmContext, data: DataSet, place: KeyPlace) -> str:
     size = {} if data.size is None else {"size": data.size}
     digest = context.plan.add("curate", {"mix": shares, "steps": steps, **size}, deps, place)
     sets.check_samples_of_steps(context.plan.stages, digest, place)
-    if sampled := [number for number, step in enumerate(data.steps) if STEPS[step["name"]].READS_SAMPLES]:
-        sets.refuse_texts(context, [digest], place.key("steps", sampled[0]), data.steps[sampled[0]]["name"])
+    for number, step in enumerate(data.steps):
+        if STEPS[step["name"]].READS_SAMPLES:
+            sets.refuse_texts(context, [digest], place.key("steps", number), step["name"])
     return digest
 
 
