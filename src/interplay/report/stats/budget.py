@@ -226,6 +226,36 @@ def budget_obstacle(results: frame.Results, test: Test) -> str:
     return ""
 
 
+UNEQUAL = 0.05
+"""How far budgets of the same kinds of training may differ, as a share of the larger (`Match.tolerance`)."""
+
+
+def unequal_training(results: frame.Results, test: Test) -> str:
+    """How much more one arm of a difference trained than the other, where they train in the same kinds of stages; empty where
+    that is within UNEQUAL, or a record is missing."""
+    sides = [[row for row in results.spec.arms if row.arm == arm] for arm in (test.arm, test.against)]
+    spent: list[dict[str, float]] = [{}, {}]
+    for pair in zip(*sides, strict=False):
+        paths = [[artifact.split_ref(stage.digest)[0] for stage in row.path] for row in pair]
+        own = [[digest for digest in path if digest not in paths[1 - side]] for side, path in enumerate(paths)]
+        if any(digest not in results.records for digest in (*own[0], *own[1])):
+            return ""
+        kinds = [[results.records[digest]["kind"] for digest in path] for path in own]
+        if kinds[0] != kinds[1] or not kinds[0]:
+            return ""
+        for side, path in enumerate(own):
+            planned = costs({digest: results.records[digest] for digest in path})
+            for digest in path:
+                cost = realised(results.records[digest], planned[digest].parameters)
+                unit = "rollouts" if cost.rollouts else "tokens"
+                spent[side][unit] = spent[side].get(unit, 0.0) + (cost.rollouts or cost.tokens)
+    for unit in spent[0]:
+        most, least = max(side.get(unit, 0.0) for side in spent), min(side.get(unit, 0.0) for side in spent)
+        if most and (most - least) / most > UNEQUAL:
+            return f"{test.arm} trained on {spent[0][unit]:,.0f} {unit} and {test.against} on {spent[1].get(unit, 0.0):,.0f}"
+    return ""
+
+
 def as_json(judged: list[JudgedMatch]) -> list[dict[str, Any]]:
     """The content of budgets.json."""
     return [

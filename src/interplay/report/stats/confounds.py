@@ -1,6 +1,7 @@
 """What else may explain a result: the controls of a study, and confounds that its records show."""
 
 import functools
+import itertools
 import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,7 +12,6 @@ import numpy as np
 
 from interplay.core import artifact, metrics
 from interplay.core.model import plural
-from interplay.kinds.stages import costs, realised
 from interplay.kinds.table import SETS
 from interplay.report.claim_spec import Claim
 from interplay.report.metric_spec import SHARE, measure_of
@@ -20,7 +20,7 @@ from interplay.report.stats import budget, frame, notes
 from interplay.report.stats.contrast import lacks_bases
 from interplay.report.stats.estimate import Estimate, difference, estimate_json, value, weighted
 from interplay.report.stats.frame import Results
-from interplay.report.stats.intervals import crossed_spread
+from interplay.report.stats.intervals import crossed_spread, t_interval
 from interplay.report.write import tables
 
 # Controls: arms that gain without what the gain is claimed to be of (report.spec.Controls).
@@ -137,8 +137,8 @@ WINDOW, LEAST_RISE = 5, 0.05
 """Steps at either end of RL that are compared, and the rise of reward that counts; the verdict has to keep half of it."""
 EXPLAINED = 0.5
 """Share of a gain, from which on fewer truncated completions explain it."""
-UNEQUAL = 0.05
-"""How far budgets of the same kinds of training may differ, as a share of the larger (`Match.tolerance`)."""
+APART = 0.15
+"""Share by which the lengths of two bands differ at least, where one is longer, and at most, where they are as long."""
 LOW, HIGH = 0.05, 0.95
 """Both arms below or above: no room to differ."""
 
@@ -265,54 +265,48 @@ def _rises(results: Results, row: ReportArm) -> Iterator[tuple[float, float]]:
 
 
 def _length(results: Results, claim: Claim) -> Iterator[str]:
-    """Reads the shares of truncated completions on the band, and their lengths."""
+    """Reads the shares of truncated completions on the band, and their lengths; and where a study has bands of fewer ops that are
+    as long, and bands of its ops that are not, what the arm gains on these."""
     test = claim.test
     if test.against is None:
         return
     gain = difference(results, test.arm, test.against, test.band, test.metric)
     cut, length = (
-        [_mean_of(results, arm, test.band, key) for arm in (test.arm, test.against)] for key in ("truncated", "length")
+        [frame.recorded_mean(results, arm, test.band, key) for arm in (test.arm, test.against)] for key in ("truncated", "length")
     )
     if gain.low > 0 and cut[1] - cut[0] > max(EXPLAINED * gain.value, 0.02):
         less = f"{100 * cut[1]:.0f} → {100 * cut[0]:.0f} % of completions are cut off on {test.band}"
         yield f"{less}, at {length[1]:.0f} → {length[0]:.0f} tokens: most of the gain of {test.arm} may be room and not depth"
+    if gain.low > 0 and len(gain.per_seed) > 1:
+        yield from _follows_length(results, claim, gain)
 
 
-def _mean_of(results: Results, arm: str, band: str, key: str) -> float:
-    """Mean over an arm's evaluations of a number that their records have of a band or an op; NaN where none has."""
-    group, name = ("op", band.removeprefix("op:")) if band.startswith("op:") else ("band", band)
-    digests = [digest for row in _rows(results, arm) for digest in row.evaluations.values() if digest in results.records]
-    found = [results.records[digest]["metrics"].get(group, {}).get(name, {}).get(key) for digest in digests]
-    return fmean(known) if (known := [one for one in found if one is not None]) else math.nan
+def _follows_length(results: Results, claim: Claim, gain: Estimate) -> Iterator[str]:
+    """Whether shallower problems gain half as much or more where they are as long, and as deep ones less where they are not."""
+    test, own = claim.test, frame.ops_of(results, claim.test.band)
+    long = {band: frame.recorded_mean(results, test.arm, band, "length") for band in frame.bands(results)}
+    near = {band: abs(one / long.get(test.band, math.nan) - 1) for band, one in long.items() if one and band != test.band}
+    ops = {band: frame.ops_of(results, band) for band in near}
+    alike = [band for band, away in near.items() if away < APART and ops[band] and own and max(ops[band]) < min(own)]
+    for band, other in itertools.product(alike, [band for band, away in near.items() if away > APART and ops[band] == own]):
+        found = [difference(results, test.arm, test.against or "", one, test.metric) for one in (band, other)]
+        if all(one.seeds == gain.seeds for one in found):
+            (least, _), (_, most) = (
+                t_interval(np.array(one.per_seed) - EXPLAINED * np.array(gain.per_seed), (-math.inf, math.inf)) for one in found
+            )
+            if least > 0 > most:
+                shown, *there = (measure_of(test.metric).shown(one.value, signed=True) for one in (gain, *found))
+                said = (
+                    f"{test.arm} gains {shown} on {test.band}, {there[0]} on {band}, of fewer ops and as long, and {there[1]} on "
+                )
+                said += f"{other}, of its ops at {long[other]:.0f} in place of {long[test.band]:.0f} tokens"
+                yield f"{said}: the gain follows length and not op"
 
 
 def _compute(results: Results, claim: Claim) -> Iterator[str]:
     """Reads what training took, of two arms that train in the same kinds of stages."""
-    test = claim.test
-    if test.against is None:
-        return
-    if obstacle := budget.budget_obstacle(results, test):
-        yield obstacle
-        return
-    spent: list[dict[str, float]] = [{}, {}]
-    for one, other in zip(_rows(results, test.arm), _rows(results, test.against), strict=False):
-        paths = [[artifact.split_ref(stage.digest)[0] for stage in row.path] for row in (one, other)]
-        own = [[digest for digest in path if digest not in paths[1 - side]] for side, path in enumerate(paths)]
-        if any(digest not in results.records for digest in (*own[0], *own[1])):
-            return
-        kinds = [[results.records[digest]["kind"] for digest in path] for path in own]
-        if kinds[0] != kinds[1] or not kinds[0]:
-            return
-        for side, path in enumerate(own):
-            planned = costs({digest: results.records[digest] for digest in path})
-            for digest in path:
-                cost = realised(results.records[digest], planned[digest].parameters)
-                unit = "rollouts" if cost.rollouts else "tokens"
-                spent[side][unit] = spent[side].get(unit, 0.0) + (cost.rollouts or cost.tokens)
-    for unit in spent[0]:
-        pair = [side.get(unit, 0.0) for side in spent]
-        if max(pair) and (max(pair) - min(pair)) / max(pair) > UNEQUAL:
-            yield f"{test.arm} trained on {pair[0]:,.0f} {unit} and {test.against} on {pair[1]:,.0f}"
+    if claim.test.against is not None:
+        yield from filter(None, [budget.budget_obstacle(results, claim.test) or budget.unequal_training(results, claim.test)])
 
 
 def _tuned(results: Results, claim: Claim) -> Iterator[str]:

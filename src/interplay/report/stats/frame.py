@@ -1,7 +1,9 @@
 """What the report reads: the evaluations' samples, counted per prompt, and the records of all stages."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -251,6 +253,21 @@ def bands(results: Results) -> list[str]:
         for band, op in table.groupby("band", observed=True)["op"].min().items():
             least[str(band)] = min(int(op), least.get(str(band), int(op)))
     return sorted(least, key=lambda band: (min(results.spec.bands.get(band) or [least[band]]), band))
+
+
+def recorded_mean(results: Results, arm: str, column: str, key: str) -> float:
+    """Mean over an arm's evaluations of a number that their records have of a band or an `op:N`, such as the `length` of its
+    completions; NaN where none has."""
+    group, name = ("op", column.removeprefix("op:")) if column.startswith("op:") else ("band", column)
+    digests = [digest for row in results.spec.arms if row.arm == arm for digest in row.evaluations.values()]
+    found = [results.records.get(digest, {}).get("metrics", {}).get(group, {}).get(name, {}).get(key) for digest in digests]
+    known = [one for one in found if one is not None]
+    return fmean(known) if known else math.nan
+
+
+def ops_of(results: Results, band: str) -> tuple[int, ...]:
+    """Ops of the prompts of a band, in all evaluations."""
+    return tuple(sorted({int(op) for table in results.prompts.values() for op in table["op"][table["band"] == band].unique()}))
 
 
 def lacked_band(results: Results, arm: str, seed: int, column: str | None) -> str:
