@@ -21,12 +21,7 @@ VERSION = "3.17."
 SECONDS, PAUSE, MOST_ROWS = 0.5, 0.02, 50_000
 """Between two commits at most, since each waits for the disk; after one, when other processes may write to a SQLite file (each
 tries ten times a second, for 20 s); rows that wait."""
-SQLITE_BEGIN = (
-    "PRAGMA foreign_keys = ON",
-    "PRAGMA busy_timeout = 20000",
-    "PRAGMA case_sensitive_like = true",
-    "BEGIN IMMEDIATE",
-)
+SQLITE_BEGIN = ("PRAGMA foreign_keys = ON", "PRAGMA busy_timeout = 20000", "PRAGMA case_sensitive_like = true", "BEGIN IMMEDIATE")
 RUN_NAME = "mlflow.runName"
 COLUMNS = {
     "SqlRun": "run_uuid name source_type source_name entry_point_name user_id status start_time end_time deleted_time "

@@ -119,7 +119,7 @@ def test_the_first_difference_of_tables_lines_and_other_files(tmp_path: Path) ->
     known, made = two(tmp_path, "metrics.jsonl")
     known.write_text('{"step": 1, "loss": 2.5}\n')
     made.write_text('{"step": 1, "loss": 2.5000001}\n')
-    assert check.first_difference(known, made) == "line 1, loss: 2.5 -> 2.5000001"
+    assert check.first_difference(known, made) == "step 1, loss: 2.5 -> 2.5000001"
     known, made = two(tmp_path, "choice.json")
     known.write_text('{"chosen": {"step": 3}}')
     made.write_text('{"chosen": {"step": 4}}')

@@ -27,8 +27,8 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lab:
     return Lab(tmp_path)
 
 
-OWN_BASES = ("methods/zoo_tools", "numerics/exact")
-"""Studies at coffee of tools and games, and of twelve bases."""
+OWN_BASES = ("methods/zoo_tools", "numerics/exact", "numerics/exact_factorial")
+"""Studies at coffee of tools and games, and of further bases."""
 
 
 def plan_of(study: str) -> Plan:

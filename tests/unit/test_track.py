@@ -23,7 +23,7 @@ from sqlalchemy.engine import Engine
 from tracking import dump, finish, finish_all, finish_each_kind, rows, steps, store_in, template
 
 from interplay.cli import main
-from interplay.core import artifact
+from interplay.core import artifact, metrics
 from interplay.report.spec import ReportSpec
 from interplay.track import describe, live, views
 from interplay.track.arms import MOST_HEADLINES
@@ -405,7 +405,7 @@ def test_steps_appear_while_a_stage_runs_and_none_twice_after_a_resume(lab: Lab,
 
 def test_a_line_that_is_being_written_is_left_for_later(tmp_path: Path) -> None:
     (tmp_path / "metrics.jsonl").write_text('{"step": 1, "loss": 2.0}\n{"step": 2, "lo')
-    assert describe.metric_lines(tmp_path) == [{"step": 1, "loss": 2.0}]
+    assert metrics.read(tmp_path) == [{"step": 1, "loss": 2.0}]
 
 
 def test_the_state_of_a_run_is_that_of_its_stage(lab: Lab, uri: str) -> None:

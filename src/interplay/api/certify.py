@@ -258,11 +258,8 @@ def _compare_state(segment: Segment, known: Path, out: Path) -> tuple[list[str],
         if listed[step] != made.get(step):
             return names, f"{folder}: sha256 {listed[step][:12]} -> {made.get(step, 'none')[:12]}"
     lines = [[line for line in metrics.read(folder) if segment.first < line["step"] <= segment.last] for folder in (known, out)]
-    for before, now in zip(*lines, strict=False):
-        for key, (a, b) in stages.leaf_differences(before, now).items():
-            return [*names, "metrics.jsonl"], f"metrics.jsonl, step {before['step']}, {key}: {a!r} -> {b!r}"
-    if len(lines[0]) != len(lines[1]):
-        return [*names, "metrics.jsonl"], f"metrics.jsonl: {len(lines[0])} lines of these steps -> {len(lines[1])}"
+    if where := check.line_difference(*lines):
+        return [*names, "metrics.jsonl"], f"metrics.jsonl, {where}"
     models = [name for name in artifact.record(known)["files"] if _step_of(name) in range(segment.first + 1, segment.last + 1)]
     return [*names, "metrics.jsonl", *models], _first(models, known, out)
 

@@ -7,7 +7,7 @@ import time
 import traceback
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich.console import Console, Group, RenderableType
@@ -21,9 +21,6 @@ from interplay.cli.common import CONFIGS, LOGS, RESULTS, command, flag, option
 from interplay.core import artifact, model
 from interplay.results import progress, telemetry
 from interplay.study.plan import Plan
-
-if TYPE_CHECKING:
-    from interplay.results import progress
 
 LOG = logging.getLogger(__name__)
 COLOURS = {"waiting": "dim", "running": "cyan", "stopped": "yellow", "failed": "red", "done": "green"}
@@ -77,8 +74,6 @@ def watch_study(
 def _take_frame(plan: Plan, hint: str, width: int) -> tuple[RenderableType, bool]:
     """A frame: a headline, with a hint on results at other scales, a table by kind, the running stages with early warnings, and
     those that failed or stopped, with the cause; and whether the report, the last stage, is done."""
-    from interplay.results import progress
-
     seen = progress.watch_stages(plan, RESULTS, LOGS)
     left = progress.time_left(plan, seen, RESULTS)
     title = f"{plan.study} at {plan.scale}" + (f" ({hint})" if hint else "")
@@ -93,7 +88,7 @@ def _take_frame(plan: Plan, hint: str, width: int) -> tuple[RenderableType, bool
     return Group(*parts), seen[-1].state == "done"
 
 
-def _next_command(plan: Plan, halted: "list[progress.Watched]") -> str:
+def _next_command(plan: Plan, halted: list[progress.Watched]) -> str:
     """What to type where nothing runs and not all is done."""
     scale = f" --scale {plan.scale}" if plan.at != plan.study else ""
     run = f"`interplay run {plan.study}{scale}`"
@@ -113,7 +108,7 @@ def format_duration(seconds: float) -> str:
     return f"{hours} h {rest:02} min" if hours < 48 else f"{hours // 24} d {hours % 24} h"
 
 
-def _headline(title: str, seen: "list[progress.Watched]", left: "progress.TimeLeft") -> Text:
+def _headline(title: str, seen: list[progress.Watched], left: progress.TimeLeft) -> Text:
     done, running = (sum(one.state == state for one in seen) for state in ("done", "running"))
     text = Text.assemble((model.escape_control(title), "bold"), f"  {done} of {len(seen)} stages done")
     if running:
@@ -124,7 +119,7 @@ def _headline(title: str, seen: "list[progress.Watched]", left: "progress.TimeLe
     return text.append(f"\n{model.escape_control(left.basis)}", "dim") if left.basis else text
 
 
-def _count_table(counts: "Counts") -> Table:
+def _count_table(counts: Counts) -> Table:
     shown = [state for state in COLOURS if any(row[state] for row in counts.values())]
     grid = Table(box=None, pad_edge=False, header_style="dim")
     grid.add_column("kind")
@@ -137,7 +132,7 @@ def _count_table(counts: "Counts") -> Table:
     return grid
 
 
-def _running_table(plan: Plan, seen: "list[progress.Watched]", width: int) -> Table:
+def _running_table(plan: Plan, seen: list[progress.Watched], width: int) -> Table:
     """One line for each running stage; in a narrow terminal two, so that its metrics are never cut."""
     grid = Table(box=None, pad_edge=False, header_style="dim")
     grid.add_column("running", no_wrap=True, overflow="ellipsis", max_width=width // 2)
@@ -162,7 +157,7 @@ def _running_table(plan: Plan, seen: "list[progress.Watched]", width: int) -> Ta
     return grid
 
 
-def _warning_lines(plan: Plan, seen: "list[progress.Watched]", late: "dict[str, list[progress.Warned]]") -> list[Text]:
+def _warning_lines(plan: Plan, seen: list[progress.Watched], late: dict[str, list[progress.Warned]]) -> list[Text]:
     """Early warnings of running stages (results/progress.py)."""
     named = [(plan.address(one.stage), said) for one in seen for said in (*one.warnings, *late.get(one.stage.digest, ()))]
     return [
@@ -177,7 +172,7 @@ def format_metrics(values: Mapping[str, float]) -> str:
     return "  ".join(f"{key} {values[key]:.4g}" for key in keys[:MOST_METRICS])
 
 
-def _halted_lines(plan: Plan, seen: "list[progress.Watched]") -> list[Text]:
+def _halted_lines(plan: Plan, seen: list[progress.Watched]) -> list[Text]:
     lines = [
         Text.assemble(
             (f"{one.state}  ", COLOURS[one.state]),

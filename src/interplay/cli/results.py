@@ -171,10 +171,6 @@ def compare_sides(
     from interplay.results import catalog
 
     at = scale or common.default_scale()
-    try:
-        checked = metric_spec.check_metric(metric)
-    except ValueError as error:
-        raise model.UserError(f"--metric {error}") from None
     known = catalog.read_catalog(CONFIGS, RESULTS)
 
     def side(name: str) -> compare.Side:
@@ -187,7 +183,7 @@ def compare_sides(
         return compare.of_stage(name, catalog.resolve_stage(name, known, CONFIGS, at).digest, known.stages)
 
     band = column.replace(" ", ":") if column else None
-    model.print_visible(compare.compare(side(a), side(b), known.stages, RESULTS, checked, band, count), end="")
+    model.print_visible(compare.compare(side(a), side(b), known.stages, RESULTS, metric, band, count), end="")
 
 
 @command(app, "rollouts")
@@ -227,8 +223,7 @@ def list_rollouts(
 def measure_novelty(
     stage: Annotated[str, argument(f"an evaluate stage: {common.STAGE}", common.complete_stage)],
     against: Annotated[
-        str,
-        option("--against", "problem set to compare with, as trained on", complete=common.complete_stage, metavar="STAGE"),
+        str, option("--against", "problem set to compare with, as trained on", complete=common.complete_stage, metavar="STAGE")
     ],
     scale: common.Scale = None,
     by: Annotated[

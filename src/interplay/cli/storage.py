@@ -255,8 +255,7 @@ def export_study(
         option("--width", "of a paper: column (two columns of 3.25 in, default) or text (one of 5.5 in)"),
     ] = None,
     font: Annotated[
-        str | None,
-        option("--font", "of a paper's figures: times (default) or a family that matplotlib finds", metavar="NAME"),
+        str | None, option("--font", "of a paper's figures: times (default) or a family that matplotlib finds", metavar="NAME")
     ] = None,
 ) -> None:
     """Writes a finished study to one self-contained folder: page, records, lock and the list of the environment; or what a paper
@@ -277,31 +276,26 @@ def export_study(
 
     look = export.Look(width or "column", font or export.TIMES)
     export.check_font(look.font)
+    page = output / ("paper.tex" if is_paper else "README.md" if summary_file else "index.html")
     if summary_file is not None and is_paper:
         from interplay.study import expand
 
         known = summary.read_known(summary_file)
         planned = common.plan_of(known["study"], known["scale"]) if known.get("study") in expand.studies(CONFIGS) else None
         export.paper_of_summary(summary_file, planned, output, look)
-        print_visible(f"export: {output / 'paper.tex'}")
-        return
-    if summary_file is not None:
+    elif summary_file is not None:
         export.write_drawn(summary_file, output)
-        print_visible(f"export: {output / 'README.md'}")
-        return
-    plan = common.plan_of(str(study), scale)
-    if hint := common.hint_other_scale(plan):
-        raise UserError(common.no_results(plan, hint))
-    if is_paper:
-        export.paper_of_study(plan, RESULTS, output, look)
-        print_visible(f"export: {output / 'paper.tex'}")
-        return
-    if is_file:
-        summary.write_summary(plan, RESULTS, output)
-        print_visible(f"export: {output}")
-        return
-    export.write_export(plan, CONFIGS, RESULTS, output)
-    print_visible(f"export: {output / 'index.html'}")
+    else:
+        plan = common.plan_of(str(study), scale)
+        if hint := common.hint_other_scale(plan):
+            raise UserError(common.no_results(plan, hint))
+        if is_paper:
+            export.paper_of_study(plan, RESULTS, output, look)
+        elif is_file:
+            summary.write_summary(plan, RESULTS, output)
+        else:
+            export.write_export(plan, CONFIGS, RESULTS, output)
+    print_visible(f"export: {output if is_file and summary_file is None else page}")
 
 
 # Studies in MLflow.

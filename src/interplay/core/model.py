@@ -118,6 +118,12 @@ class Model(BaseModel):
         return self.INEXACT
 
 
+class Exact(Model):
+    """Marks a member of RL's seams that numerics: exact covers."""
+
+    INEXACT: ClassVar[str] = ""
+
+
 MOST = 10**15
 """Upper bound of counts: larger values are typing errors, and a float does not represent them exactly."""
 Count = Annotated[int, Field(ge=1, le=MOST)]
@@ -361,10 +367,7 @@ def partial_model(
     """A model with the fields of `spec`, none required, those of `bases`, and `more`."""
     left_out = {*without, *(key for base in bases for key in base.model_fields)}
     fields: dict[str, Any] = {
-        key: (
-            Annotated[field.annotation, *field.metadata, Field(discriminator=field.discriminator)],
-            None,
-        )
+        key: (Annotated[field.annotation, *field.metadata, Field(discriminator=field.discriminator)], None)
         for key, field in spec.model_fields.items()
         if key not in left_out
     }

@@ -111,11 +111,7 @@ def sequences_of_rows(corpus: PackedRows, rows: np.ndarray, jumps: np.ndarray | 
 
 
 def batch_of_rows(
-    corpus: PackedRows,
-    rows: np.ndarray,
-    device: torch.device,
-    jumps: np.ndarray | None = None,
-    units: list[int] | None = None,
+    corpus: PackedRows, rows: np.ndarray, device: torch.device, jumps: np.ndarray | None = None, units: list[int] | None = None
 ) -> Batch:
     """A batch of the sequences of rows (rows,); `jumps` (rows, T) are of their tokens."""
     return batch_of_sequences(sequences_of_rows(corpus, rows, jumps), device, units)

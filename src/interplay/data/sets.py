@@ -73,6 +73,17 @@ def read_table(path: Path, columns: list[str] | None = None) -> pa.Table:
     return found
 
 
+def read_problems(
+    folder: Path, wanted: Iterable[int], columns: Sequence[str] = ("prompt", "solution", "answer")
+) -> dict[int, dict[str, Any]]:
+    """Index -> columns of the wanted problems of a set; {} where its file is not here."""
+    file = folder / "problems.parquet"
+    if not file.exists():
+        return {}
+    rows = pq.read_table(file, columns=["index", *columns], filters=[("index", "in", set(wanted))]).to_pylist()
+    return {row["index"]: row for row in rows}
+
+
 def read_rows(folder: Path, number: int) -> list[Row]:
     """The rows of an artifact; `number` is that of the set among those read together."""
     found = read_table(folder)

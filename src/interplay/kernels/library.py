@@ -39,11 +39,7 @@ class Heads(ctypes.Structure):
 class Rope(ctypes.Structure):
     """Where the cosines and sines of a row lie; C's struct of that name."""
 
-    _fields_ = [
-        ("cos", _POINTER),
-        ("sin", _POINTER),
-        *((name, _LONG) for name in ("inner", "outer_stride", "inner_stride")),
-    ]
+    _fields_ = [("cos", _POINTER), ("sin", _POINTER), *((name, _LONG) for name in ("inner", "outer_stride", "inner_stride"))]
 
 
 class Mlp(ctypes.Structure):

@@ -149,18 +149,8 @@ KINDS: dict[str, Kind] = {
         starts_path=True,
         **LANGUAGE_MODEL,
     ),
-    "midtrain": Kind(
-        train.MidtrainSpec,
-        hue=285,
-        settings=("tokens", *TRAINING),
-        **LANGUAGE_MODEL,
-    ),
-    "sft": Kind(
-        train.SftSpec,
-        hue=310,
-        settings=("tokens", *TRAINING),
-        **LANGUAGE_MODEL,
-    ),
+    "midtrain": Kind(train.MidtrainSpec, hue=285, settings=("tokens", *TRAINING), **LANGUAGE_MODEL),
+    "sft": Kind(train.SftSpec, hue=310, settings=("tokens", *TRAINING), **LANGUAGE_MODEL),
     "rl": Kind(
         RLSpec,
         "interplay.rl.loop:train_policy",

@@ -279,14 +279,7 @@ def linear_of(weight: Tensor) -> Linear:
 
 
 def _before(
-    layer: LayerWeights,
-    x: Tensor,
-    cos: Tensor,
-    sin: Tensor,
-    head_dim: int,
-    rotated: int,
-    eps: float,
-    linear: Linear = F.linear,
+    layer: LayerWeights, x: Tensor, cos: Tensor, sin: Tensor, head_dim: int, rotated: int, eps: float, linear: Linear = F.linear
 ) -> tuple[Tensor, Tensor]:
     """Queries with keys, normalised and rotated, and values, (..., heads, head_dim) each, of the input (..., D) of a layer."""
     h = rms_norm(x, layer.attention_norm, eps)

@@ -3,7 +3,7 @@ completions, counts and scores from verdicts, a record's numbers from its curves
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +18,12 @@ from interplay.evaluate import sampling, scores
 from interplay.evaluate.spec import CalibrateSpec, EvaluateSpec, SelectSpec
 from interplay.kinds import stages, table
 from interplay.optim import checkpoint
+from interplay.results import state
 from interplay.rl import records
 from interplay.rl.spec import RLSpec
 from interplay.tasks.verdict import Row, Verdict
 from interplay.train.spec import TrainSpec
 
-JUDGED = ("strict", "answer", "score", "error")
-"""Columns that a verifier gives a completion."""
 LONGEST = 120
 """Characters of a value that is shown."""
 NOT_COMPUTED = "nll"
@@ -144,14 +143,7 @@ def _curves(out: Path, record: dict[str, Any], inputs: Mapping[str, Path]) -> It
     found = {**known, "steps": merged["step"], "tokens": int(merged["tokens"]), "eval_loss": held_out}
     yield from _numbers(out, record, found, "metrics.jsonl")
     if weights := sorted((out / "model").glob("*.safetensors")):
-        yield from _numbers(out, record, {**known, "parameters": sum(map(_elements, weights))}, "model/")
-
-
-def _elements(file: Path) -> int:
-    """Numbers in a file of tensors, by its head."""
-    with open(file, "rb") as handle:
-        head = json.loads(handle.read(int.from_bytes(handle.read(8), "little")))
-    return sum(torch.Size(one["shape"]).numel() for name, one in head.items() if name != "__metadata__")
+        yield from _numbers(out, record, {**known, "parameters": sum(map(state.count_weights, weights))}, "model/")
 
 
 def _policy(out: Path, record: dict[str, Any], inputs: Mapping[str, Path]) -> Iterator[str]:
@@ -248,7 +240,7 @@ def first_difference(known: Path, made: Path) -> str:
     if artifact.checksum(known) == artifact.checksum(made):
         return ""
     readers = {".safetensors": _tensor_difference, ".parquet": _row_difference, ".json": _leaf_difference}
-    readers[".jsonl"] = _line_difference
+    readers[".jsonl"] = lambda *files: line_difference(*(metrics.read(path.parent) for path in files))
     try:
         where = readers[known.suffix](known, made) if known.suffix in readers else ""
     except Exception as error:  # of a file that is damaged, in any reader
@@ -293,12 +285,12 @@ def _leaf_difference(known: Path, made: Path) -> str:
     return next((f"{key}: {_both(pair)}" for key, pair in changed.items()), "")
 
 
-def _line_difference(known: Path, made: Path) -> str:
-    lines = [metrics.read(path.parent) for path in (known, made)]
-    for number, (one, other) in enumerate(zip(*lines, strict=False), 1):
+def line_difference(known: Sequence[Mapping[str, float]], made: Sequence[Mapping[str, float]]) -> str:
+    """The first difference of lines of metrics."""
+    for one, other in zip(known, made, strict=False):
         for key, pair in stages.leaf_differences(one, other).items():
-            return f"line {number}, {key}: {_both(pair)}"
-    return "" if len(lines[0]) == len(lines[1]) else f"{len(lines[0])} lines -> {len(lines[1])}"
+            return f"step {one['step']}, {key}: {_both(pair)}"
+    return "" if len(known) == len(made) else f"{len(known)} lines -> {len(made)}"
 
 
 def _both(pair: tuple[Any, Any]) -> str:

@@ -272,12 +272,7 @@ def differences_json(found: Differences) -> dict[str, Any]:
     added, removed = (
         [{key: stage[key] for key in ("digest", "kind", "label")} for stage in side] for side in (found.added, found.removed)
     )
-    return {
-        "added": added,
-        "removed": removed,
-        "changed": [cause.cause_json(one) for one in found.changed],
-        "same": found.same,
-    }
+    return {"added": added, "removed": removed, "changed": [cause.cause_json(one) for one in found.changed], "same": found.same}
 
 
 def summarize_difference(locked: Locked, plan: plans.Plan) -> str:

@@ -182,15 +182,15 @@ def check_obtainable(folder: Path) -> None:
         artifact.check(folder)
 
 
-def add_payloads(results: Path, plans: Iterable[Plan], more: Iterable[Path] = ()) -> list[str]:
-    """Add what is finished, complete, and not stored yet: artifacts, the kept records of the studies, and `more` finished
-    artifacts that belong to no study. Returns their paths.
+def add_payloads(results: Path, plans: Iterable[Plan]) -> list[str]:
+    """Add what is finished, complete, and not stored yet: artifacts, and the kept records of the studies. Returns their
+    paths.
 
     Raises UserError in one line when DVC fails."""
     if not in_project():
         return []
     held = _held(results)
-    found = _finished(results, plans) | {folder.as_posix(): folder.name for folder in more}
+    found = _finished(results, plans)
     new = {path: version for path, version in found.items() if held.get(path) != version}
     for path in [path for path in map(Path, new) if artifact.done(path) and artifact.absent(path)]:
         del new[path.as_posix()]  # a kept record alone would replace the payload

@@ -265,14 +265,14 @@ def read_progress(folder: Path, log: Path, spec: dict[str, Any]) -> Reached:
 
 def last_progress_line(log: Path) -> re.Match[str] | None:
     """The last progress line of this attempt's log; None before the first one."""
-    lines = [found for text in _tail(log).splitlines() if (found := LINE.search(text))]
+    lines = [found for text in read_tail(log).splitlines() if (found := LINE.search(text))]
     return lines[-1] if lines else None
 
 
 def last_metrics(folder: Path) -> dict[str, float]:
     """The newest value of each metric among the last lines of metrics.jsonl."""
     found: dict[str, float] = {}
-    for text in _tail(folder / "metrics.jsonl").split("\n"):
+    for text in read_tail(folder / "metrics.jsonl").split("\n"):
         if text.startswith("{") and text.endswith("}"):
             try:
                 found |= json.loads(text)
@@ -301,7 +301,7 @@ def _watch(stage: Stage, found: Found | None, results: Path, logs: Path) -> Watc
 
 def last_words(log: Path) -> str:
     """The last line of a stage's log if that is a failure or a stop and no progress line; else nothing."""
-    lines = [line for line in _tail(log, LONG_TAIL).splitlines() if line.strip()]
+    lines = [line for line in read_tail(log, LONG_TAIL).splitlines() if line.strip()]
     latest = [number for number, line in enumerate(lines) if line.endswith("]") and " [" in line] or [0]
     traced = any(line.startswith("Traceback ") for line in lines[latest[-1] :])
     return lines[-1].strip() if lines and (traced or lines[-1].startswith("interplay: ")) else ""
@@ -327,7 +327,7 @@ def _pace(folder: Path, log: Path, share: float, done: float, line: re.Match[str
         seconds = time.time() - (folder / "telemetry.json").stat().st_mtime  # written when the stage started
     except OSError:
         return None, None
-    before = [int(found["done"]) / int(found["total"]) for found in RESUMED.finditer(_tail(log))]
+    before = [int(found["done"]) / int(found["total"]) for found in RESUMED.finditer(read_tail(log))]
     made = share - (before[-1] if before else 0.0)
     if made <= 0:
         return None, None
@@ -345,7 +345,8 @@ def _values(text: str) -> dict[str, float]:
     return found
 
 
-def _tail(path: Path, size: int = TAIL) -> str:
+def read_tail(path: Path, size: int = TAIL) -> str:
+    """The end of a file; empty where it cannot be read."""
     try:
         with open(path, "rb") as handle:
             handle.seek(max(0, os.fstat(handle.fileno()).st_size - size))

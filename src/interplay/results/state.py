@@ -71,11 +71,11 @@ def source_metrics(results: Path, digest: str, path: str | None) -> dict[str, An
     folder = artifact.folder(results, "source", digest)
     if artifact.done(folder):
         return {"metrics": {"parameters": artifact.record(folder)["metrics"].get("parameters")}}
-    counts = [_weights_in(file) for file in sorted(Path(path).glob("*.safetensors"))] if path else []
+    counts = [count_weights(file) for file in sorted(Path(path).glob("*.safetensors"))] if path else []
     return {"metrics": {"parameters": sum(counts)}} if all(counts) and counts else {}
 
 
-def _weights_in(file: Path) -> int:
+def count_weights(file: Path) -> int:
     """Numbers in a safetensors file; 0 where it is not readable, which the stage itself reports."""
     try:
         with file.open("rb") as opened:

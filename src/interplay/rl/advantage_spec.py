@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field, field_validator, model_validator
 
 from interplay.core.extension import Extension, written_as
-from interplay.core.model import Count, Model, Natural, NotNegative, Positive, Share, Since
+from interplay.core.model import Count, Exact, Model, Natural, NotNegative, Positive, Share, Since
 
 
 class AdvantageMember(Model):
@@ -15,10 +15,9 @@ class AdvantageMember(Model):
     REFUSES: ClassVar[frozenset[str]] = frozenset({"single_completions"})
 
 
-class GroupAdvantage(AdvantageMember):
+class GroupAdvantage(Exact, AdvantageMember):
     """Reward minus the group's mean, scaled (GRPO, arXiv:2402.03300; Dr. GRPO, arXiv:2503.20783; Lite PPO, arXiv:2508.08221)."""
 
-    INEXACT: ClassVar[str] = ""
     PROVIDES: ClassVar[frozenset[str]] = frozenset()
     name: Literal["group"] = "group"
     scale_rewards: Literal["group", "batch", "none"] = "group"
@@ -30,11 +29,10 @@ class GroupAdvantage(AdvantageMember):
     not shrink the step (accurate gradient estimation: GPG, arXiv:2504.02546)."""
 
 
-class SpanAdvantage(AdvantageMember):
+class SpanAdvantage(Exact, AdvantageMember):
     """Each span's reward less the mean, over the standard deviation; tokens of a span get its advantage, those outside all spans
     0 (SCRL, arXiv:2605.22074). Needs a reward that judges spans, `subproblems` or `steps`, and a loss per token."""
 
-    INEXACT: ClassVar[str] = ""
     NEEDS: ClassVar[frozenset[str]] = frozenset({"spans"})
     REFUSES: ClassVar[frozenset[str]] = frozenset({"single_completions", "sequence_ratios", "several_turns"})
     name: Literal["spans"] = "spans"
@@ -49,10 +47,9 @@ class SpanAdvantage(AdvantageMember):
         return self.REFUSES - ({"single_completions"} if self.normalise == "pooled" else set())
 
 
-class LeaveOneOutAdvantage(AdvantageMember):
+class LeaveOneOutAdvantage(Exact, AdvantageMember):
     """Reward minus the mean of the others of the group (RLOO, arXiv:2402.14740)."""
 
-    INEXACT: ClassVar[str] = ""
     PROVIDES: ClassVar[frozenset[str]] = frozenset()
     name: Literal["leave_one_out"] = "leave_one_out"
     normalize_advantages: Annotated[bool, Since(False)] = False
@@ -64,11 +61,10 @@ NEEDED = {"outcome": frozenset[str](), "spans": frozenset({"spans"}), "turns": f
 """What another member must provide."""
 
 
-class WhitenedAdvantage(AdvantageMember):
+class WhitenedAdvantage(Exact, AdvantageMember):
     """Reward less a baseline, then centred and scaled over all tokens of the batch, so that long completions weigh more
     (REINFORCE++, arXiv:2501.03262)."""
 
-    INEXACT: ClassVar[str] = ""
     name: Literal["whitened"] = "whitened"
     baseline: Literal["group", "none"] = "group"
     """group: the group's mean first, as in REINFORCE++-baseline; none: each token's return, what is earned from it on."""
@@ -96,30 +92,27 @@ class WhitenedAdvantage(AdvantageMember):
         return self.REFUSES if self.baseline == "group" else frozenset()
 
 
-class LengthBaselineAdvantage(AdvantageMember):
+class LengthBaselineAdvantage(Exact, AdvantageMember):
     """Reward minus the mean of the group's rewards weighed by length: the baseline of least variance where the gradient's norm
     grows with length (OPO, arXiv:2505.23585)."""
 
-    INEXACT: ClassVar[str] = ""
     PROVIDES: ClassVar[frozenset[str]] = frozenset()
     name: Literal["length_baseline"] = "length_baseline"
 
 
-class RemaxAdvantage(AdvantageMember):
+class RemaxAdvantage(Exact, AdvantageMember):
     """What is earned from a token on, less the reward of the prompt's greedy completion (ReMax, arXiv:2310.10505): a baseline
     without a group and without a critic, for one more completion of each prompt, which `match` does not count."""
 
-    INEXACT: ClassVar[str] = ""
     NEEDS: ClassVar[frozenset[str]] = frozenset({"bare_prompts", "one_round"})
     REFUSES: ClassVar[frozenset[str]] = frozenset({"several_turns"})
     name: Literal["remax"] = "remax"
 
 
-class DecoupledAdvantage(AdvantageMember):
+class DecoupledAdvantage(Exact, AdvantageMember):
     """Each part of the reward standardised over its group by itself, then their sum over the batch (GDPO, arXiv:2601.05242), so
     that a part with a small deviation is not drowned."""
 
-    INEXACT: ClassVar[str] = ""
     name: Literal["gdpo"] = "gdpo"
     rewards: dict[str, float] = Field(min_length=1)
     """Part -> its weight: parts of the reward (`reward/<part>` among the metrics) and names of shapings."""
@@ -127,11 +120,10 @@ class DecoupledAdvantage(AdvantageMember):
     """What the sum is centred and scaled over: the completions of the batch, as published; its tokens, as in verl; or nothing."""
 
 
-class MaximumAdvantage(AdvantageMember):
+class MaximumAdvantage(Exact, AdvantageMember):
     """The best completion of a group is paid by how far it is above the second best, the others nothing: the gradient of the
     expected maximum of a group (arXiv:2503.19595), which is pass@k with k the size of the group where rewards are 0 and 1."""
 
-    INEXACT: ClassVar[str] = ""
     name: Literal["grpo_passk"] = "grpo_passk"
     scale_rewards: Literal["group", "none"] = "group"
     """Whether to divide by the deviation of the group's rewards."""
@@ -150,33 +142,30 @@ class TokenBaselineAdvantage(AdvantageMember):
     reward."""
 
 
-class PassKAdvantage(AdvantageMember):
+class PassKAdvantage(Exact, AdvantageMember):
     """The advantage of groups of k completions that are paid for their best (pass@k training, arXiv:2508.10751, in closed form).
     It reads verdicts, and no rewards."""
 
-    INEXACT: ClassVar[str] = ""
     PROVIDES: ClassVar[frozenset[str]] = AdvantageMember.PROVIDES | {"reads_right"}
     name: Literal["pass_k"] = "pass_k"
     k: Count = 4
     """Completions that share a reward; at most the group's size."""
 
 
-class GraeAdvantage(AdvantageMember):
+class GraeAdvantage(Exact, AdvantageMember):
     """Group advantages, asymmetric between easy and hard prompts and between right and wrong completions (A-GRAE,
     arXiv:2602.05548)."""
 
-    INEXACT: ClassVar[str] = ""
     name: Literal["a_grae"] = "a_grae"
     alpha: NotNegative = 1.0
     """Positive advantages are multiplied by min(1, w^alpha), w the mean reward of the batch; 1 for mathematics, 0.5 for images as
     published."""
 
 
-class GlobalAdvantage(AdvantageMember):
+class GlobalAdvantage(Exact, AdvantageMember):
     """Group advantages blended with those of whole prompts, by how much the group's answers agree (COPO, arXiv:2508.04138). One
     clipped loss of the blend stands for the blend of two clipped losses: equal where no ratio is clipped."""
 
-    INEXACT: ClassVar[str] = ""
     VERSION: ClassVar[int] = 2
     """2: the entropy of answers is in bits, as released."""
     name: Literal["copo"] = "copo"
@@ -190,12 +179,11 @@ class GlobalAdvantage(AdvantageMember):
     """lambda: a prompt's reward is its mean reward times 1 - lambda H."""
 
 
-class TrackedAdvantage(AdvantageMember):
+class TrackedAdvantage(Exact, AdvantageMember):
     """Reward minus the pass rate that the sampler expected, over the batch's standard deviation: works with one completion per
     prompt (single-stream policy optimisation, arXiv:2509.13232). Needs a sampler that expects one: edge_of_competence,
     single_stream, retain_hardest, phases or pcl."""
 
-    INEXACT: ClassVar[str] = ""
     NEEDS: ClassVar[frozenset[str]] = frozenset({"pass_rates"})
     REFUSES: ClassVar[frozenset[str]] = frozenset({"shown_attempts"})
     name: Literal["tracked"] = "tracked"
@@ -203,11 +191,10 @@ class TrackedAdvantage(AdvantageMember):
     """Added to the deviation before dividing; 1e-8 in the release."""
 
 
-class SharpenedAdvantage(AdvantageMember):
+class SharpenedAdvantage(Exact, AdvantageMember):
     """Group advantages, with a bonus for right completions that the policy finds less likely than the rest of their group (XRPO,
     arXiv:2510.06672; from its reviews and a third party's code)."""
 
-    INEXACT: ClassVar[str] = ""
     PROVIDES: ClassVar[frozenset[str]] = AdvantageMember.PROVIDES | {"reads_right"}
     name: Literal["xrpo"] = "xrpo"
     scale: NotNegative = 2.5
@@ -216,11 +203,10 @@ class SharpenedAdvantage(AdvantageMember):
     """kappa: the bonus is at most this times the advantage."""
 
 
-class EntropyAdvantage(AdvantageMember):
+class EntropyAdvantage(Exact, AdvantageMember):
     """Rewards shaped by entropy before they are compared: right completions gain where the policy was uncertain, wrong ones lose
     where it was sure (GTPO and GRPO-S, arXiv:2508.04349; formulas from a third party's code). Costs a forward pass."""
 
-    INEXACT: ClassVar[str] = ""
     PROVIDES: ClassVar[frozenset[str]] = AdvantageMember.PROVIDES | {"reads_right"}
     name: Literal["gtpo_entropy"] = "gtpo_entropy"
     level: Literal["token", "sequence"] = "token"
@@ -238,10 +224,9 @@ class EntropyAdvantage(AdvantageMember):
         return self.REFUSES | ({"sequence_ratios"} if self.level == "token" else set())
 
 
-class GaeAdvantage(AdvantageMember):
+class GaeAdvantage(Exact, AdvantageMember):
     """Generalised advantage estimates from the values of the method's critic, which it needs (PPO, arXiv:1707.06347, eq. 11)."""
 
-    INEXACT: ClassVar[str] = ""
     NEEDS: ClassVar[frozenset[str]] = frozenset({"critic"})
     PROVIDES: ClassVar[frozenset[str]] = frozenset({"reads_critic", "varied_attempts"})
     REFUSES: ClassVar[frozenset[str]] = frozenset({"sequence_ratios"})
@@ -262,11 +247,10 @@ class GaeAdvantage(AdvantageMember):
         return self.NEEDS | NEEDED[self.rewards]
 
 
-class SegmentAdvantage(AdvantageMember):
+class SegmentAdvantage(Exact, AdvantageMember):
     """Each segment's gain of what is to be expected, which is estimated by sampling on from its start and from its end
     (SPO-chain, arXiv:2505.23564)."""
 
-    INEXACT: ClassVar[str] = ""
     NEEDS: ClassVar[frozenset[str]] = frozenset({"equal_groups", "bare_prompts", "one_round"})
     PROVIDES: ClassVar[frozenset[str]] = frozenset({"steps", "varied_attempts"})
     REFUSES: ClassVar[frozenset[str]] = frozenset({"single_completions", "shaped_rewards", "several_turns", "sequence_ratios"})
@@ -288,11 +272,10 @@ class SegmentAdvantage(AdvantageMember):
         return self.VERSION + (self.separator is None)
 
 
-class TurnAdvantage(AdvantageMember):
+class TurnAdvantage(Exact, AdvantageMember):
     """Each turn's return, its own reward and what the later turns of its episode earn, less the mean over the group and over the
     deviation. Needs an episode of several turns, and a loss per token."""
 
-    INEXACT: ClassVar[str] = ""
     NEEDS: ClassVar[frozenset[str]] = frozenset({"several_turns"})
     REFUSES: ClassVar[frozenset[str]] = frozenset({"single_completions", "sequence_ratios"})
     name: Literal["turn_returns"] = "turn_returns"
@@ -304,23 +287,21 @@ class TurnAdvantage(AdvantageMember):
     """Whether to divide by that deviation."""
 
 
-class RoleAdvantage(AdvantageMember):
+class RoleAdvantage(Exact, AdvantageMember):
     """Reward minus a moving mean of the rewards of the seat that it was earned from, in the game that was played (SPIRAL,
     arXiv:2506.24119): a baseline for each role. Needs the episode self_play."""
 
-    INEXACT: ClassVar[str] = ""
     NEEDS: ClassVar[frozenset[str]] = frozenset({"seats"})
     name: Literal["role"] = "role"
     decay: Share = 0.95
     """What a baseline keeps of itself at each game; it starts at 0."""
 
 
-class GainAdvantage(AdvantageMember):
+class GainAdvantage(Exact, AdvantageMember):
     """Information gain (IGPO, arXiv:2510.14967): a turn is worth what it adds to the mean log-probability of the gold answer,
     appended to the text so far, and the last turn its outcome; returns of both, each standardised over its group by itself. Needs
     an episode of several turns without a window, and a loss per token. Costs a forward pass for each turn."""
 
-    INEXACT: ClassVar[str] = ""
     NEEDS: ClassVar[frozenset[str]] = frozenset({"several_turns"})
     REFUSES: ClassVar[frozenset[str]] = frozenset({"single_completions", "sequence_ratios", "windowed_turns"})
     name: Literal["igpo"] = "igpo"
@@ -376,11 +357,10 @@ Advantage = Annotated[
 # The critic: a value function of the tokens.
 
 
-class ValueHead(Model):
+class ValueHead(Exact):
     """A network apart from the policy, which begins with its weights, with a linear head on the state before each token (PPO,
     arXiv:1707.06347). Its rate follows the policy's schedule."""
 
-    INEXACT: ClassVar[str] = ""
     NEEDS: ClassVar[frozenset[str]] = frozenset({"reads_critic"})
     PROVIDES: ClassVar[frozenset[str]] = frozenset({"critic", "stateful_steps"})
     name: Literal["value_head"] = "value_head"

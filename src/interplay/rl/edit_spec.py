@@ -5,16 +5,15 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from interplay.core.extension import Extension, written_as
-from interplay.core.model import Count, Model, Natural, NotNegative, Positive, Since
+from interplay.core.model import Count, Exact, Natural, NotNegative, Positive, Since
 
 Part = Annotated[float, Field(gt=0, le=1)]
 
 
-class DynamicSampling(Model):
+class DynamicSampling(Exact):
     """Drop groups without an advantage, as where all rewards are equal, and draw fresh prompts in their place (DAPO,
     arXiv:2503.14476)."""
 
-    INEXACT: ClassVar[str] = ""
     PROVIDES: ClassVar[frozenset[str]] = frozenset({"extra_draws"})
     VERSION: ClassVar[int] = 2
     """2: judged by the advantage, so that with spans a group of equal rewards and different spans stays."""
@@ -26,13 +25,12 @@ class DynamicSampling(Model):
     shaping has made their rewards different (acc, as in verl's filter_groups.metric)."""
 
 
-class D3S(Model):
+class D3S(Exact):
     """Learn from the rows whose advantages differ most, and from those of their tokens that matter most (D3S, arXiv:2509.22115).
 
     Both shares go linearly from their first value, at the first step, to their second, at the last. Advantages stay as they were:
     nothing is normalised again. With scope `group` and tokens [1, 1], rows are chosen as in PODS (arXiv:2504.13818)."""
 
-    INEXACT: ClassVar[str] = ""
     SCHEDULED: ClassVar[bool] = True
     name: Literal["d3s"] = "d3s"
     samples: tuple[Part, Part] = (0.25, 0.5)
@@ -45,42 +43,38 @@ class D3S(Model):
     """Among which rows the variance is made large: all of the step, or each group's own."""
 
 
-class TokenBudget(Model):
+class TokenBudget(Exact):
     """Train on completions in random order until they reach a fixed number of tokens (C3PO, Ring-lite technical report). With the
     loss's `loss_denominator` at the same number the divisor is constant, too."""
 
-    INEXACT: ClassVar[str] = ""
     name: Literal["token_budget"] = "token_budget"
     tokens: Count
     """Completions are taken until their lengths add up to at least this; the rest are dropped."""
 
 
-class TopEntropy(Model):
+class TopEntropy(Exact):
     """Only the tokens of highest entropy have a policy gradient (the 80/20 rule, arXiv:2506.01939). All count in the means of the
     loss and in its KL term, as in TRL. Costs a forward pass."""
 
-    INEXACT: ClassVar[str] = ""
     REFUSES: ClassVar[frozenset[str]] = frozenset({"sequence_ratios"})
     name: Literal["top_entropy"] = "top_entropy"
     top_entropy_quantile: Part = 0.2
     """Share of the batch's tokens that have one."""
 
 
-class UncertainTokens(Model):
+class UncertainTokens(Exact):
     """Only tokens that were less probable than a threshold when they were sampled bear loss (the probability mask of SPO,
     arXiv:2505.23564)."""
 
-    INEXACT: ClassVar[str] = ""
     name: Literal["uncertain_tokens"] = "uncertain_tokens"
     threshold: Part = 0.9
     """Probability at and above which a token bears none."""
 
 
-class InformationMask(Model):
+class InformationMask(Exact):
     """What the policy writes as if it had found it bears no loss: only look-ups and answers are learnt from (the masking of
     information tokens in SSRL, arXiv:2508.10874)."""
 
-    INEXACT: ClassVar[str] = ""
     REFUSES: ClassVar[frozenset[str]] = frozenset({"several_turns", "begun_completions"})
     name: Literal["information_mask"] = "information_mask"
     begin: str = Field(default=")", min_length=1)
@@ -89,12 +83,11 @@ class InformationMask(Model):
     """Text with which it ends; without that, the rest of the completion is information."""
 
 
-class ConflictTokens(Model):
+class ConflictTokens(Exact):
     """Tokens that right and wrong completions of a group share at one place, from the start or from the end: wrong ones leave
     them alone and right ones weigh them more; completions of high entropy are dropped (GTPO, trajectory-based,
     arXiv:2508.03772)."""
 
-    INEXACT: ClassVar[str] = ""
     REFUSES: ClassVar[frozenset[str]] = frozenset({"sequence_ratios"})
     VERSION: ClassVar[int] = 2
     """2: a token that is in conflict from both ends is weighed twice, as released."""
@@ -110,12 +103,11 @@ class ConflictTokens(Model):
     """What a completion's mean entropy takes from its advantage, where there is a limit."""
 
 
-class Replay(Model):
+class Replay(Exact):
     """Groups in which all failed get past successes on the same prompt, and groups in which all passed get past failures (R3,
     arXiv:2601.19620). The rows are off policy, with the log-probabilities they were sampled with, and count in the statistics of
     their group. It acts from a prompt's second visit on: give RL fewer prompts than steps * prompts_per_step."""
 
-    INEXACT: ClassVar[str] = ""
     PROVIDES: ClassVar[frozenset[str]] = frozenset({"other_completions", "reads_right"})
     REFUSES: ClassVar[frozenset[str]] = frozenset({"several_turns"})
     name: Literal["replay"] = "replay"
@@ -127,11 +119,10 @@ class Replay(Model):
     """Successes, and failures, that are kept per prompt: the latest."""
 
 
-class Demonstrations(Model):
+class Demonstrations(Exact):
     """Groups with few successes are dropped for the gold solution, which is learnt by its likelihood (HPT, arXiv:2509.04419,
     strategy `switch`)."""
 
-    INEXACT: ClassVar[str] = ""
     PROVIDES: ClassVar[frozenset[str]] = frozenset({"other_completions", "reads_right"})
     REFUSES: ClassVar[frozenset[str]] = frozenset({"several_turns"})
     name: Literal["demonstrations"] = "demonstrations"

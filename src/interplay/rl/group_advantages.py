@@ -28,11 +28,7 @@ def group(spec: specs.GroupAdvantage, batch: Batch, now: StepContext) -> Tensor:
 
 
 def compared(
-    spec: specs.GroupAdvantage,
-    rewards: Tensor,
-    groups: Tensor,
-    counted: Tensor | None = None,
-    by: exact.Functions = exact.FAST,
+    spec: specs.GroupAdvantage, rewards: Tensor, groups: Tensor, counted: Tensor | None = None, by: exact.Functions = exact.FAST
 ) -> Tensor:
     """The same for (N,) float64 rewards of rows in groups (N,); statistics are those of the rows that are `counted` (N,) bool."""
     centred, deviation = standardised(rewards, groups, counted)

@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from interplay.core.extension import Extension, written_as
-from interplay.core.model import Count, Model, NotNegative, Positive, Share, Since
+from interplay.core.model import Count, Exact, Model, NotNegative, Positive, Share, Since
 
 AggMode = Literal["token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"]
 
@@ -115,10 +115,9 @@ class RatioLoss(CorrectedLoss):
         return self.PROVIDES | ({"sequence_ratios"} if self.importance_sampling_level in ("sequence", "product") else set())
 
 
-class ClippedLoss(RatioLoss):
+class ClippedLoss(Exact, RatioLoss):
     """The clipped policy-gradient loss with TRL's options."""
 
-    INEXACT: ClassVar[str] = ""
     PLAIN: ClassVar[bool] = True
     name: Literal["clipped"] = "clipped"
     loss_type: Literal["grpo", "bnpo", "dr_grpo", "dapo", "luspo", "cispo"] = "dapo"  # type: ignore[assignment]
@@ -144,10 +143,9 @@ class ClippedLoss(RatioLoss):
         return self if cap < 1 else self.model_copy(update={"loss_type": "dapo"}).at_ratio_one()
 
 
-class SapoLoss(RatioLoss):
+class SapoLoss(Exact, RatioLoss):
     """Soft adaptive policy optimisation (SAPO, arXiv:2511.20347): a sigmoid gate in place of the clip."""
 
-    INEXACT: ClassVar[str] = ""
     NEEDS_RATIO: ClassVar[bool] = True
     name: Literal["sapo"] = "sapo"
     loss_type: Literal["grpo", "bnpo", "dr_grpo", "dapo", "luspo"] = "grpo"
@@ -157,11 +155,10 @@ class SapoLoss(RatioLoss):
     """The same where it is not."""
 
 
-class VespoLoss(PolicyLoss):
+class VespoLoss(Exact, PolicyLoss):
     """Variational sequence-level soft policy optimisation (VESPO, arXiv:2602.10693): the log-probability weighed by
     e^lambda w^k e^(-lambda w), without a gradient through w, the product of the sequence's ratios. Defaults are TRL's."""
 
-    INEXACT: ClassVar[str] = ""
     NEEDS_RATIO: ClassVar[bool] = True
     name: Literal["vespo"] = "vespo"
     loss_type: Literal["grpo", "bnpo", "dr_grpo", "dapo", "luspo"] = "dapo"
@@ -176,10 +173,9 @@ class VespoLoss(PolicyLoss):
     """The same for negative advantages."""
 
 
-class GeoMeanLoss(CorrectedLoss):
+class GeoMeanLoss(Exact, CorrectedLoss):
     """Geometric-mean policy optimisation (GMPO, arXiv:2507.20673): the geometric mean of the tokens' clipped ratios."""
 
-    INEXACT: ClassVar[str] = ""
     PROVIDES: ClassVar[frozenset[str]] = frozenset({"sequence_ratios"})
     NEEDS_RATIO: ClassVar[bool] = True
     name: Literal["geo_mean"] = "geo_mean"
@@ -193,21 +189,19 @@ class GeoMeanLoss(CorrectedLoss):
     """And at +epsilon_high; null: epsilon."""
 
 
-class GpgLoss(CorrectedLoss):
+class GpgLoss(Exact, CorrectedLoss):
     """Group policy gradient (GPG, arXiv:2504.02546): advantage times log-probability, neither ratio nor clip."""
 
-    INEXACT: ClassVar[str] = ""
     PLAIN: ClassVar[bool] = True
     name: Literal["gpg"] = "gpg"
     loss_type: Literal["grpo", "bnpo", "dr_grpo", "dapo", "luspo"] = "dapo"
     """How tokens are weighed, as in losses of ratios."""
 
 
-class DppoLoss(CorrectedLoss):
+class DppoLoss(Exact, CorrectedLoss):
     """Divergence proximal policy optimisation (DPPO, arXiv:2602.04879): a token keeps its gradient unless its advantage drives
     its probability further from where it was than a bound on the divergence of the choice between this token and all others."""
 
-    INEXACT: ClassVar[str] = ""
     NEEDS_RATIO: ClassVar[bool] = True
     name: Literal["dppo"] = "dppo"
     loss_type: Literal["grpo", "bnpo", "dr_grpo", "dapo", "luspo"] = "dapo"
@@ -222,10 +216,9 @@ class DppoLoss(CorrectedLoss):
     """The ratio, which weighs the log-probability without a gradient, is at most this (section 5.4; verl's clip_ratio_c)."""
 
 
-class DroLoss(CorrectedLoss):
+class DroLoss(Exact, CorrectedLoss):
     """-(A log pi - dro_beta / 2 (log pi - log pi_old)^2) (verl's `dro`, after direct reward optimisation, arXiv:2405.19107)."""
 
-    INEXACT: ClassVar[str] = ""
     NEEDS_RATIO: ClassVar[bool] = True
     name: Literal["dro"] = "dro"
     loss_type: Literal["grpo", "bnpo", "dr_grpo", "dapo", "luspo"] = "dapo"
@@ -234,11 +227,10 @@ class DroLoss(CorrectedLoss):
     """Weight of the penalty; verl asks for it and names no usual value."""
 
 
-class ClipCovLoss(RatioLoss):
+class ClipCovLoss(Exact, RatioLoss):
     """Clip-Cov (arXiv:2505.22617): a few tokens whose log-probability and advantage covary most lose their gradient, at random
     among those within bounds, so that entropy does not collapse."""
 
-    INEXACT: ClassVar[str] = ""
     INERT: ClassVar[frozenset[str]] = frozenset({"epsilon", "epsilon_high", "importance_sampling_level"})
     name: Literal["clip_cov"] = "clip_cov"
     loss_type: Literal["grpo", "bnpo", "dr_grpo", "dapo", "luspo"] = "bnpo"
@@ -254,11 +246,10 @@ class ClipCovLoss(RatioLoss):
     """Highest one."""
 
 
-class KlCovLoss(RatioLoss):
+class KlCovLoss(Exact, RatioLoss):
     """KL-Cov (arXiv:2505.22617): ratio times advantage without a clip; the tokens that covary most pay for leaving the policy
     that sampled."""
 
-    INEXACT: ClassVar[str] = ""
     NEEDS_RATIO: ClassVar[bool] = True
     name: Literal["kl_cov"] = "kl_cov"
     loss_type: Literal["grpo", "bnpo", "dr_grpo", "dapo", "luspo"] = "bnpo"
@@ -268,12 +259,11 @@ class KlCovLoss(RatioLoss):
     """What |log ratio| costs them."""
 
 
-class DiscoLoss(PolicyLoss):
+class DiscoLoss(Exact, PolicyLoss):
     """Discriminative constrained optimisation (DisCO, arXiv:2505.12366): scores of right completions above those of wrong ones,
     held near the policy that sampled by a squared hinge on the KL divergence. It reads which completions are right,
     and of rewards and advantages only whether a step has any to learn from."""
 
-    INEXACT: ClassVar[str] = ""
     PROVIDES: ClassVar[frozenset[str]] = frozenset({"reads_rollouts", "reads_right"})
     VERSION: ClassVar[int] = 2
     """2: the mean over prompts counts those whose completions are all right or all wrong, as released."""
@@ -304,13 +294,12 @@ class DiscoLoss(PolicyLoss):
         return super().at_ratio_one().model_copy(update={"basic": True, "score": "logL", "tau": None} if basic else {})
 
 
-class HapoTokenLoss(RatioLoss):
+class HapoTokenLoss(Exact, RatioLoss):
     """Heterogeneous adaptive policy optimisation (HAPO): clip bounds and advantages of a token by its entropy. h in [-1, 1] is
     log entropy less its `entropy_pivot` quantile over the tokens of an optimiser step, over the largest such value on its side of
     0. (The release multiplies the lower side by a negative number, so that h is never below 0 there; here it is.) Its adaptive
     temperature is a decoding; its token-level group average is not here."""
 
-    INEXACT: ClassVar[str] = ""
     VERSION: ClassVar[int] = 2
     """2: what leaves the advantage alone is half of the token's own clip bounds, and the quantile one of the entropies, as
     released."""
@@ -350,13 +339,12 @@ class DistilLoss(RatioLoss):
     """Episodes have one turn here."""
 
 
-class DirectAdvantageLoss(PolicyLoss):
+class DirectAdvantageLoss(Exact, PolicyLoss):
     """The log ratio of each reasoning step to the reference is regressed on what the step gains (Direct Advantage Policy
     Optimization, arXiv:2412.18279; the form is inferred): (direct_beta (log pi - log pi_ref) - A)^2, log-probabilities summed
     over the step. Needs the advantage `segments`. Steps that gain nothing are held to the reference, as long as others of the
     optimiser step gain something."""
 
-    INEXACT: ClassVar[str] = ""
     NEEDS: ClassVar[frozenset[str]] = frozenset({"steps"})
     PROVIDES: ClassVar[frozenset[str]] = frozenset({"reads_rollouts"})
     name: Literal["direct_advantage"] = "direct_advantage"

@@ -6,15 +6,14 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import AfterValidator, Field, model_validator
 
 from interplay.core.extension import Extension, written_as
-from interplay.core.model import Count, Model, Natural, NotNegative, Share
+from interplay.core.model import Count, Exact, Model, Natural, NotNegative, Share
 
 # Allocation: how many completions each prompt gets.
 
 
-class FixedAllocation(Model):
+class FixedAllocation(Exact):
     """The same number of completions for every prompt."""
 
-    INEXACT: ClassVar[str] = ""
     PROVIDES: ClassVar[frozenset[str]] = frozenset({"equal_groups"})
     name: Literal["fixed"] = "fixed"
     num_generations: Count = 8
@@ -83,10 +82,9 @@ def _with_completion(template: str) -> str:
 # Prompting: the text that completions are sampled from and the one that they are credited to, chosen before any rollout.
 
 
-class PlainPrompting(Model):
+class PlainPrompting(Exact):
     """The prompt itself."""
 
-    INEXACT: ClassVar[str] = ""
     PROVIDES: ClassVar[frozenset[str]] = frozenset({"bare_prompts"})
     name: Literal["plain"] = "plain"
 
@@ -102,11 +100,10 @@ class Hint(Model):
     """The text that is sampled from."""
 
 
-class PrefixPrompting(Model):
+class PrefixPrompting(Exact):
     """Part of each group starts from the first steps of the gold solution, which are judged with the completion and bear no loss
     (partial trajectories). That part falls linearly to 0 over the run."""
 
-    INEXACT: ClassVar[str] = ""
     PROVIDES: ClassVar[frozenset[str]] = frozenset({"begun_completions"})
     SCHEDULED: ClassVar[bool] = True
     name: Literal["prefix"] = "prefix"
@@ -122,11 +119,10 @@ class Shots(Model):
     """What follows each."""
 
 
-class IcpoPrompting(Model):
+class IcpoPrompting(Exact):
     """Part of each group is sampled with solved problems in the context and learnt without them (in-context steered policy
     optimisation, ICPO): completions below a reward are dropped, right ones have a bonus that falls to 0 over the run."""
 
-    INEXACT: ClassVar[str] = ""
     NEEDS: ClassVar[frozenset[str]] = frozenset({"equal_groups"})
     PROVIDES: ClassVar[frozenset[str]] = frozenset({"other_text"})
     SCHEDULED: ClassVar[bool] = True
@@ -142,11 +138,10 @@ class IcpoPrompting(Model):
     examples: Shots = Shots()
 
 
-class AnnealedShotsPrompting(Model):
+class AnnealedShotsPrompting(Exact):
     """Solved problems in the context at first, and none at the end; what is sampled from is what is learnt (in-context
     reinforcement learning, arXiv:2603.08068; SKILL0)."""
 
-    INEXACT: ClassVar[str] = ""
     SCHEDULED: ClassVar[bool] = True
     name: Literal["annealed_shots"] = "annealed_shots"
     schedule: Annotated[list[Natural], Field(min_length=1)] = [3, 2, 0]
@@ -171,19 +166,17 @@ Prompting = Annotated[
 # Continuation: what follows from rollouts, of this step or of earlier ones: further requests, and which rows are kept.
 
 
-class NoContinuation(Model):
+class NoContinuation(Exact):
     """Nothing follows: one round of completions, all kept."""
 
-    INEXACT: ClassVar[str] = ""
     PROVIDES: ClassVar[frozenset[str]] = frozenset({"one_round"})
     name: Literal["none"] = "none"
 
 
-class GuideContinuation(Model):
+class GuideContinuation(Exact):
     """Groups in which all failed are sampled again with a hint in the context; the policy learns these completions as if the hint
     were absent, with the ratio to what sampled them (Guide, arXiv:2506.13923; which of the rows make the group is inferred)."""
 
-    INEXACT: ClassVar[str] = ""
     NEEDS: ClassVar[frozenset[str]] = frozenset({"equal_groups", "bare_prompts"})
     PROVIDES: ClassVar[frozenset[str]] = frozenset({"other_text", "reads_right"})
     name: Literal["guide"] = "guide"
@@ -194,12 +187,11 @@ class GuideContinuation(Model):
     hint: Hint = Hint()
 
 
-class CritiqueContinuation(Model):
+class CritiqueContinuation(Exact):
     """Where a group holds a wrong completion, more are sampled with it in the context and what the verifier says; those that are
     right join the group, learnt as if the critique were absent (Critique-GRPO, arXiv:2506.03106; which of several wrong ones
     is shown, and that failed refinements are dropped, is inferred)."""
 
-    INEXACT: ClassVar[str] = ""
     NEEDS: ClassVar[frozenset[str]] = frozenset({"equal_groups", "bare_prompts"})
     PROVIDES: ClassVar[frozenset[str]] = frozenset({"other_text", "reads_right"})
     name: Literal["critique"] = "critique"
@@ -210,11 +202,10 @@ class CritiqueContinuation(Model):
     says more, as the paper's indicative critiques do."""
 
 
-class ReflectionContinuation(Model):
+class ReflectionContinuation(Exact):
     """Prompts that mostly failed also enter with one of their own wrong completions in the context (R3, arXiv:2601.19620):
     groups of their own, that learn what they were sampled from."""
 
-    INEXACT: ClassVar[str] = ""
     NEEDS: ClassVar[frozenset[str]] = frozenset({"equal_groups", "bare_prompts"})
     PROVIDES: ClassVar[frozenset[str]] = frozenset({"reads_right"})
     name: Literal["reflection"] = "reflection"
@@ -224,11 +215,10 @@ class ReflectionContinuation(Model):
     """The text of such a group."""
 
 
-class FeedbackContinuation(Model):
+class FeedbackContinuation(Exact):
     """Once completions are judged, what is known of each is put into a context that the teacher of the loss `distil` reads
     (DistIL, arXiv:2606.05152). Nothing more is sampled."""
 
-    INEXACT: ClassVar[str] = ""
     NEEDS: ClassVar[frozenset[str]] = frozenset({"equal_groups", "bare_prompts", "distillation"})
     PROVIDES: ClassVar[frozenset[str]] = frozenset({"teacher_context"})
     REFUSES: ClassVar[frozenset[str]] = frozenset({"other_completions"})
@@ -245,11 +235,10 @@ class FeedbackContinuation(Model):
         return self.VERSION + (self.feedback == "step")
 
 
-class TreeContinuation(Model):
+class TreeContinuation(Exact):
     """Completions as a tree of segments: each segment that does not end is continued several times, its value is the mean over
     its continuations, and it is compared with its siblings (SPO-tree, arXiv:2505.23564)."""
 
-    INEXACT: ClassVar[str] = ""
     NEEDS: ClassVar[frozenset[str]] = frozenset({"equal_groups", "bare_prompts"})
     PROVIDES: ClassVar[frozenset[str]] = frozenset({"begun_completions"})
     REFUSES: ClassVar[frozenset[str]] = frozenset({"reads_right"})
@@ -261,11 +250,10 @@ class TreeContinuation(Model):
     """Tokens of a segment."""
 
 
-class WindowContinuation(Model):
+class WindowContinuation(Exact):
     """One completion a prompt, a window of tokens at a time: what has not ended is continued in the next step and learnt as far
     as it is written, in place of a fresh prompt (T-PPO, arXiv:2506.15050; from its abstract and reviews)."""
 
-    INEXACT: ClassVar[str] = ""
     NEEDS: ClassVar[frozenset[str]] = frozenset({"bare_prompts", "reads_critic", "single_completions"})
     PROVIDES: ClassVar[frozenset[str]] = frozenset({"begun_completions"})
     REFUSES: ClassVar[frozenset[str]] = frozenset({"pass_rates", "extra_draws"})
@@ -300,12 +288,11 @@ class ExitContinuation(Model):
     """Whether right attempts are continued, too, as in the episode retry. Truncated ones never are."""
 
 
-class ShownAttemptContinuation(Model):
+class ShownAttemptContinuation(Exact):
     """Completions that improve on an own attempt, which was sampled from the bare prompt in the same step and is shown in the
     context (PIT, arXiv:2310.00898). The attempts themselves are not learnt. `allocation.num_generations` counts both; the others
     are spread evenly over the attempts, and those of a prompt make one group."""
 
-    INEXACT: ClassVar[str] = ""
     NEEDS: ClassVar[frozenset[str]] = frozenset({"equal_groups", "bare_prompts"})
     PROVIDES: ClassVar[frozenset[str]] = frozenset({"shown_attempts"})
     name: Literal["shown_attempt"] = "shown_attempt"

@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from interplay.core.extension import Extension, written_as
-from interplay.core.model import Count, Model, Natural, NotNegative, Positive, Share, Since
+from interplay.core.model import Count, Exact, Model, Natural, NotNegative, Positive, Share, Since
 from interplay.tasks.spec import Verify
 
 # Members of the reward seam.
@@ -29,30 +29,27 @@ class RewardMember(Model):
         return self.JUDGED_BY
 
 
-class OutcomeReward(RewardMember):
+class OutcomeReward(Exact, RewardMember):
     """1 when the answer is right, else 0."""
 
-    INEXACT: ClassVar[str] = ""
     PROVIDES: ClassVar[frozenset[str]] = frozenset({"verdict_rewards"})
     name: Literal["outcome"] = "outcome"
 
 
-class FormatReward(RewardMember):
+class FormatReward(Exact, RewardMember):
     """(1 - weight) outcome + weight form: 1 for a right answer in the right form, 1 - weight for one in another, weight for a
     wrong one in the right form (SSRL, arXiv:2508.10874; this way of adding both up is inferred). The form is right where the
     family's judge could read the completion: its error is none of truncated, parse, format, unboxed and dumped."""
 
-    INEXACT: ClassVar[str] = ""
     PARTS: ClassVar[tuple[str, ...]] = ("outcome", "form")
     name: Literal["format"] = "format"
     weight: Share = 0.2
     """Of the form. (The published value was not found.)"""
 
 
-class ProcessReward(RewardMember):
+class ProcessReward(Exact, RewardMember):
     """Rewards that read the steps (arXiv:2512.07783, section 6; its released code where named). Right is what is strictly so."""
 
-    INEXACT: ClassVar[str] = ""
     JUDGED_BY: ClassVar[Judgement] = "strict"
     PARTS: ClassVar[tuple[str, ...]] = ("outcome", "steps")
     name: Literal["process"] = "process"
@@ -69,11 +66,10 @@ class ProcessReward(RewardMember):
         return frozenset({"verdict_rewards"} if self.form == "strict" else ())
 
 
-class SubproblemsReward(RewardMember):
+class SubproblemsReward(Exact, RewardMember):
     """One reward per subproblem of rows that the `subproblems` step made; other rows count as one block (SCRL,
     arXiv:2605.22074). Right is what answers the last, which is the problem's own question."""
 
-    INEXACT: ClassVar[str] = ""
     PROVIDES: ClassVar[frozenset[str]] = frozenset({"spans"})
     REFUSES: ClassVar[frozenset[str]] = frozenset({"other_completions", "begun_completions", "several_turns"})
     PARTS: ClassVar[tuple[str, ...]] = ("outcome", "well_formed")
@@ -82,12 +78,11 @@ class SubproblemsReward(RewardMember):
     """Whether a block earns its reward only where all blocks before it are right, too."""
 
 
-class StepsReward(RewardMember):
+class StepsReward(Exact, RewardMember):
     """One reward per step of op_dag's forward problems: 1 up to the first wrong step, 0 from there on; behind them the answer, 1
     if right. Other rows count as one step. A program replaces the paper's trained judge of steps (process supervision,
     arXiv:2402.03300, section 4.1.3). Right is what is strictly so."""
 
-    INEXACT: ClassVar[str] = ""
     JUDGED_BY: ClassVar[Judgement] = "strict"
     PROVIDES: ClassVar[frozenset[str]] = frozenset({"spans"})
     REFUSES: ClassVar[frozenset[str]] = frozenset({"other_completions", "begun_completions", "several_turns"})
@@ -97,10 +92,9 @@ class StepsReward(RewardMember):
     name: Literal["steps"] = "steps"
 
 
-class TextReward(RewardMember):
+class TextReward(Exact, RewardMember):
     """How near the answer is to one of the acceptable ones, in words (LoongRL, arXiv:2510.19363)."""
 
-    INEXACT: ClassVar[str] = ""
     VERSION: ClassVar[int] = 2
     """2: words in addition to the gold must name nothing else."""
     PARTS: ClassVar[tuple[str, ...]] = ("exact", "f1")
@@ -116,11 +110,10 @@ class TextReward(RewardMember):
     question's documents just so; never such as `not` and `or`."""
 
 
-class CitationReward(RewardMember):
+class CitationReward(Exact, RewardMember):
     """r_ans + eta F_beta + (1 - eta) r_ans F_beta over the chunks that a completion names (LongRLVR, arXiv:2603.02146), for rows
     that the `citation` step made; missing or repeated tags earn 0."""
 
-    INEXACT: ClassVar[str] = ""
     PARTS: ClassVar[tuple[str, ...]] = ("outcome", "citations")
     name: Literal["citation"] = "citation"
     eta: Share = 0.1
@@ -129,29 +122,26 @@ class CitationReward(RewardMember):
     """How much more recall weighs than precision."""
 
 
-class PayoffReward(RewardMember):
+class PayoffReward(Exact, RewardMember):
     """What a game pays, in [-1, 1]: 2 s - 1, s the score of its verdict; so the seats' rewards add up to 0."""
 
-    INEXACT: ClassVar[str] = ""
     PROVIDES: ClassVar[frozenset[str]] = frozenset({"game_payoff"})
     PARTS: ClassVar[tuple[str, ...]] = ("outcome",)
     name: Literal["payoff"] = "payoff"
 
 
-class RandomReward(RewardMember):
+class RandomReward(Exact, RewardMember):
     """1 or 0 by chance, whatever the completion says (Spurious Rewards, arXiv:2506.10947): a control."""
 
-    INEXACT: ClassVar[str] = ""
     name: Literal["random"] = "random"
     share: Share = 0.5
     """Probability of 1."""
 
 
-class ShuffledReward(RewardMember):
+class ShuffledReward(Exact, RewardMember):
     """1 when the answer is that of another problem of the step, else 0: the answers of its different problems go to the
     next one. A control; where few answers exist it pays the right one as often as they coincide."""
 
-    INEXACT: ClassVar[str] = ""
     name: Literal["shuffled"] = "shuffled"
 
 
@@ -164,11 +154,10 @@ def takes_columns(parameters: Sequence[str]) -> bool:
     return list(parameters[:1]) in (["completions"], ["prompts"])
 
 
-class OwnReward(Extension, RewardMember):
+class OwnReward(Exact, Extension, RewardMember):
     """A reward of the user's own: `function(problems, completions, verdicts, **options) -> N floats`, or in TRL's form
     `function(completions, **columns) -> N floats`."""
 
-    INEXACT: ClassVar[str] = ""
     UNION: ClassVar[str] = "reward"
     right: Annotated[Judgement, Since("answer")] = "answer"
     """The verdict of the problems' family by which members of the method, such as pass_k, disco or demonstrations, know what is
@@ -200,10 +189,9 @@ Reward = Annotated[
 # the records of what passed see the rewards as they were.
 
 
-class ShapingTerm(Model):
+class ShapingTerm(Exact):
     """What every shaping has."""
 
-    INEXACT: ClassVar[str] = ""
     PROVIDES: ClassVar[frozenset[str]] = frozenset({"shaped_rewards"})
 
 

@@ -6,18 +6,17 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field, field_validator, model_validator
 
 from interplay.core.extension import Extension, written_as
-from interplay.core.model import Count, Model, NotNegative, Positive, Share
+from interplay.core.model import Count, Exact, Model, NotNegative, Positive, Share
 from interplay.data.steps.context_spec import Format
 
 # A target difficulty that moves with the reward (AdaRFT, arXiv:2504.05520).
 
 
-class AdaRftSampler(Model):
+class AdaRftSampler(Exact):
     """The prompts whose difficulty, on a scale of 0 to 100, is nearest to a target T. After each step T grows by
     eta * tanh(alpha * (reward - beta)), held within 0..100; reward is the mean over the step's prompts. A prompt comes again when
     all have come (whether the paper repeats them sooner was not found)."""
 
-    INEXACT: ClassVar[str] = ""
     name: Literal["ada_rft"] = "ada_rft"
     by: Literal["op", "pass_rate"] = "op"
     """op: 0 for the lowest `op` among the prompts, 100 for the highest; pass_rate: 100 times the failure rate of the samples
@@ -35,11 +34,10 @@ class AdaRftSampler(Model):
 # Samplers that adapt to the results of the prompts so far. All count rewards as shares of a pass, clipped to [0, 1].
 
 
-class EdgeSampler(Model):
+class EdgeSampler(Exact):
     """Prompts whose running pass rate is nearest to a target, and a share that was never drawn. The candidates come by the
     mix."""
 
-    INEXACT: ClassVar[str] = ""
     PROVIDES: ClassVar[frozenset[str]] = frozenset({"pass_rates"})
     name: Literal["edge_of_competence"] = "edge_of_competence"
     target: Share = 0.5
@@ -62,12 +60,11 @@ class EdgeSampler(Model):
         return self
 
 
-class SingleStreamSampler(Model):
+class SingleStreamSampler(Exact):
     """Prioritised sampling of single-stream policy optimisation (SPO, arXiv:2509.13232): weight sqrt(v (1 - v)) + floor, v
     being the mean of a Beta(a, b), without replacement over all prompts. The mix multiplies the weights. It begins at a = b =
     0.5, or, where the stage names samples under `offline`, at a = (passes + 0.5) / (n + 1) / (1 - rho) and b likewise."""
 
-    INEXACT: ClassVar[str] = ""
     PROVIDES: ClassVar[frozenset[str]] = frozenset({"pass_rates"})
     name: Literal["single_stream"] = "single_stream"
     rho: Annotated[float, Field(ge=0.875, le=0.96)] = 0.875
@@ -86,11 +83,10 @@ class Retain(Model):
     """At most 1: share of all prompts that stay; above: their number."""
 
 
-class RetainHardestSampler(Model):
+class RetainHardestSampler(Exact):
     """Phases that each keep the hardest prompts of the phase before, by the running pass rate when the phase begins, and draw
     those uniformly (DRIVE, arXiv:2511.06307). The mix weighs the prompts that are kept; it does not enter who is."""
 
-    INEXACT: ClassVar[str] = ""
     PROVIDES: ClassVar[frozenset[str]] = frozenset({"pass_rates"})
     SCHEDULED: ClassVar[bool] = True
     name: Literal["retain_hardest"] = "retain_hardest"
@@ -139,11 +135,10 @@ class LearnedMixtureSampler(Model):
 # The sampler that climbs from format to format (Cog-DRIFT).
 
 
-class FormatLadderSampler(Model):
+class FormatLadderSampler(Exact):
     """Every question once per epoch, in the format that it has climbed to; for problem sets that the `ladder` step made
     (Cog-DRIFT, arXiv:2604.04767). A question starts in its easiest format; promotion is for good and clears its history."""
 
-    INEXACT: ClassVar[str] = ""
     name: Literal["format_ladder"] = "format_ladder"
     formats: Annotated[list[Format], Field(min_length=1)] = ["four_choice", "ten_choice", "cloze", "open"]
     """From easy to hard. A question's formats are those that it has rows in; a row of another mode must be its question's only
@@ -215,10 +210,9 @@ class GainRlSampler(Model):
 # Samplers that follow an order: of difficulty, or of length.
 
 
-class Paced(Model):
+class Paced(Exact):
     """What an order needs: a measure of difficulty, and how fast the prompts are opened along it."""
 
-    INEXACT: ClassVar[str] = ""
     SCHEDULED: ClassVar[bool] = True
     by: Literal["op", "length", "pass_rate", "band"] = "op"
     """What makes a prompt hard: its `op`; its length in tokens; a low running pass rate (0.5 for prompts that were never
@@ -257,11 +251,10 @@ class HardFirstSampler(Paced):
     name: Literal["hard_first"] = "hard_first"
 
 
-class PhasesSampler(Model):
+class PhasesSampler(Exact):
     """Phases by prompt length: phase k draws prompts longer than the (k-1)th bound and up to the kth, and carries hard ones of
     earlier phases along (QwenLong-L1, arXiv:2505.17667). The mix weighs the prompts within a phase."""
 
-    INEXACT: ClassVar[str] = ""
     PROVIDES: ClassVar[frozenset[str]] = frozenset({"pass_rates"})
     SCHEDULED: ClassVar[bool] = True
     name: Literal["phases"] = "phases"
@@ -338,10 +331,9 @@ class PclSampler(Model):
 # Members of the sampler seam: which prompts a step draws.
 
 
-class UniformSampler(Model):
+class UniformSampler(Exact):
     """Every prompt once per epoch, in an order drawn from the seed."""
 
-    INEXACT: ClassVar[str] = ""
     PROVIDES: ClassVar[frozenset[str]] = frozenset({"every_prompt"})
     name: Literal["uniform"] = "uniform"
 

@@ -67,8 +67,7 @@ def world(school: School, spec: TeachSpec, rows: Sequence[Row]) -> draw.TrainerS
         tokenizer_files=school.files,
         engine=school.engine,
         sampler=samplers.build_sampler(
-            spec.method.sampler,
-            sampler.PromptSource(sizes=[len(rows)], mix=[1.0], seed=spec.seed, steps=spec.steps, rows=rows),
+            spec.method.sampler, sampler.PromptSource(sizes=[len(rows)], mix=[1.0], seed=spec.seed, steps=spec.steps, rows=rows)
         ),
         memory=Memory(len(rows)),
     )

@@ -233,11 +233,7 @@ def _side_by_side(whole: Decoder | heads.Composed | heads.Lagged) -> tuple[list[
 
 
 def _complete(
-    parts: list[Part],
-    blend: Blend,
-    batches: Sequence[list[tuple[int, Request]]],
-    samplings: Sequence[Sampling],
-    graphs: bool,
+    parts: list[Part], blend: Blend, batches: Sequence[list[tuple[int, Request]]], samplings: Sequence[Sampling], graphs: bool
 ) -> list[Rollouts | None]:
     """Decode one batch of each replica: groups of equal size, equally many of each (spare places count as finished), all at the
     same step of their completions. None of an empty batch, whose replica has no place."""

@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from interplay.core.extension import Extension, written_as
-from interplay.core.model import Count, Model, Since
+from interplay.core.model import Count, Exact, Since
 from interplay.model.spec import Shape
 
 # Engines: which can sample what.
@@ -46,19 +46,17 @@ def vllm_misfit(shape: Shape, on_cpu: bool) -> str | None:
 Several = Annotated[int, Field(ge=2, le=1000)]
 
 
-class CompletionEpisode(Model):
+class CompletionEpisode(Exact):
     """One completion per prompt, one turn."""
 
-    INEXACT: ClassVar[str] = ""
     name: Literal["completion"] = "completion"
 
 
-class Turns(Model):
+class Turns(Exact):
     """What every episode of several turns has. A turn ends with the end token, which stays in the context, or with the length
     limit, which ends the episode, too: `max_completion_length` is that of a turn. What others write between the turns is read and
     never learnt."""
 
-    INEXACT: ClassVar[str] = ""
     NEEDS: ClassVar[frozenset[str]] = frozenset({"one_round"})
     PROVIDES: ClassVar[frozenset[str]] = frozenset({"first_turn", "several_turns"})
     REFUSES: ClassVar[frozenset[str]] = frozenset({"other_text", "begun_completions"})
@@ -96,11 +94,10 @@ class EnvironmentEpisode(Turns):
     write its part, too (self_search: `)`); null: turns end with the end token."""
 
 
-class SelfPlayEpisode(Model):
+class SelfPlayEpisode(Exact):
     """A game of two seats, both of them the policy (SPIRAL, arXiv:2506.24119). Each seat's turns are a row, with the other's as
     observations; the rows of a seat make a group. For families that are games (tic_tac_toe, kuhn)."""
 
-    INEXACT: ClassVar[str] = ""
     NEEDS: ClassVar[frozenset[str]] = frozenset({"game_payoff", "equal_groups", "bare_prompts", "one_round"})
     PROVIDES: ClassVar[frozenset[str]] = frozenset({"first_turn", "several_turns", "seats"})
     name: Literal["self_play"] = "self_play"

@@ -247,25 +247,14 @@ def arm_names(place: Place) -> list[dict[str, str]]:
 
 def log_tail(place: Place, kind: str, digest: str) -> str:
     """The last lines of a stage's log."""
-    path = place.logs / kind / f"{digest}.log"
-    try:
-        with open(path, "rb") as handle:
-            handle.seek(max(0, os.fstat(handle.fileno()).st_size - LONG))
-            return "\n".join(handle.read().decode("utf-8", "replace").splitlines()[-TAIL:])
-    except OSError:
-        return ""
+    return "\n".join(progress.read_tail(place.logs / kind / f"{digest}.log", LONG).splitlines()[-TAIL:])
 
 
 def compare_arms(place: Place, one: tuple[Plan, str], other: tuple[Plan, str], metric: str) -> str:
     """`interplay compare` of two arms, as text. Raises UserError where they cannot be compared."""
     from interplay.report.inspect import compare  # pandas, for this page only
-    from interplay.report.metric_spec import check_metric
 
-    try:
-        checked = check_metric(metric)
-    except ValueError as error:
-        raise model.UserError(f"{error}") from None
     stages = {**catalog.plan_json(one[0]), **catalog.plan_json(other[0])}
     specs: list[ReportSpec] = [catalog.report_spec(plan) for plan, _ in (one, other)]
     a, b = (compare.of_arm(f"{plan.at}/{arm}", arm, spec) for (plan, arm), spec in zip((one, other), specs, strict=True))
-    return compare.compare(a, b, stages, place.results, checked, None, 3)
+    return compare.compare(a, b, stages, place.results, metric, None, 3)

@@ -312,10 +312,6 @@ def _judged_statement(form: Form, said: str) -> str:
 
 
 REFORMULATED = Family(
-    name=FAMILY,
-    errors=(),
-    loads=loads,
-    verify=verify,
-    open_question=lambda row: open_row(row, read_form(row.graph)),
+    name=FAMILY, errors=(), loads=loads, verify=verify, open_question=lambda row: open_row(row, read_form(row.graph))
 )
 """Its error classes are those of the inner family, and `truncated`."""

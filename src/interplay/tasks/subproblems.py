@@ -117,9 +117,5 @@ def split_blocks(completion: str) -> list[tuple[int, int, str, str]]:
 
 
 SUBPROBLEMS = family.Family(
-    name="subproblems",
-    errors=(*dag.ERRORS, "format", "subproblem"),
-    loads=loads,
-    verify=verify,
-    open_question=original_row,
+    name="subproblems", errors=(*dag.ERRORS, "format", "subproblem"), loads=loads, verify=verify, open_question=original_row
 )

@@ -54,11 +54,6 @@ def stage_times(out: Path) -> tuple[int, int]:
     return touched, touched
 
 
-def metric_lines(out: Path, after: int = 0) -> list[dict[str, float]]:
-    """Lines of `metrics.jsonl` past a step."""
-    return [line for line in core_metrics.read(out) if line["step"] > after]
-
-
 # What MLflow holds of a stage: its name, parameters, tags and metrics. Pure functions of plan and record; no mlflow here.
 
 
@@ -184,20 +179,8 @@ def failure_tags(stage: Stage, state: Found) -> dict[str, str]:
     return {"message": state.message, "mlflow.note.content": f"**{word}:** {state.message}\n\n{_note(stage)}"}
 
 
-HEADLINES: tuple[str, ...] = (
-    "reward",
-    "strict",
-    "answer",
-    "loss",
-    "eval_loss",
-    "entropy",
-    "kl",
-    "kl_old",
-    "length",
-    "truncated",
-    "frac_all_pass",
-)
-HEADLINES += ("frac_all_fail", "grad_norm", "clip_fraction", "lr")
+HEADLINES: tuple[str, ...] = ("reward", "strict", "answer", "loss", "eval_loss", "entropy", "kl", "kl_old", "length", "truncated")
+HEADLINES += ("frac_all_pass", "frac_all_fail", "grad_norm", "clip_fraction", "lr")
 """Curves without a prefix, which MLflow shows first; further ones are `detail/...`."""
 
 
@@ -264,13 +247,7 @@ class Lineage:
     """The models of a study's experiment, by stage. `bring` mirrors the stage of a digest."""
 
     def __init__(
-        self,
-        plan: Plan,
-        results: Path,
-        client: Any,
-        experiment: str,
-        places: Mapping[str, Place],
-        bring: Callable[[str], Any],
+        self, plan: Plan, results: Path, client: Any, experiment: str, places: Mapping[str, Place], bring: Callable[[str], Any]
     ) -> None:
         self.plan, self.results, self.client, self.experiment = plan, results, client, experiment
         self.places, self.bring = places, bring

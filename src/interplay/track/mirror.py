@@ -219,7 +219,7 @@ class Mirror:
 
     def _complete(self, run: Any, stage: Stage, params: dict[str, str], tags: dict[str, str]) -> None:
         out = self._out(stage)
-        record, lines = artifact.record(out), describe.metric_lines(out)
+        record, lines = artifact.record(out), metrics.read(out)
         start, end = describe.stage_times(out)
         given, taken = self.lineage.inputs_of(stage)
         if given or taken:
@@ -265,7 +265,7 @@ class Mirror:
     def steps(self, digest: str) -> None:
         """Mirror the lines of metrics.jsonl that are not mirrored yet, of a stage that has not finished."""
         run = self.runs[digest]
-        again, new, stretch = self._points(run, describe.metric_lines(self._out(self.plan.stages[digest])))
+        again, new, stretch = self._points(run, metrics.read(self._out(self.plan.stages[digest])))
         self._write(run, again)
         self._write(run, tags=stretch)
         self._write(run, new)

@@ -209,7 +209,7 @@ ROLLOUT_COLUMNS = ("step", "band", "op", "strict", "answer", "score", "reward", 
 def rollout_table(plan: Plan, stage: Stage, results: Path) -> dict[str, Any]:
     """`rollouts.json` of an evaluation or of RL, in the layout of `mlflow.log_table`: completions with their prompts and gold
     answers, spread over the problems of an evaluation and over the end of an RL run. {} where none are here."""
-    from interplay.data.sets import open_kept, rows_at  # what only a stage with samples needs
+    from interplay.data.sets import open_kept, read_problems, rows_at  # what only a stage with samples needs
 
     file = open_kept(artifact.folder(results, stage.kind, stage.digest))
     if file is None:
@@ -224,20 +224,8 @@ def rollout_table(plan: Plan, stage: Stage, results: Path) -> dict[str, Any]:
     found = []
     for number, one in enumerate(sets):
         here = [row for row in rows if row.get("set", 0) == number]
-        texts = _problem_texts(artifact.folder(results, one.kind, one.digest), [row["index"] for row in here])
+        known = read_problems(artifact.folder(results, one.kind, one.digest), [row["index"] for row in here])
         for row in here:
-            prompt, gold = texts.get(row["index"], (row.get("prompt", ""), ""))
-            found.append([prompt, gold, row["completion"], *(row[name] for name in columns)])
+            problem = known.get(row["index"], {"prompt": row.get("prompt", ""), "answer": ""})
+            found.append([problem["prompt"], problem["answer"], row["completion"], *(row[name] for name in columns)])
     return {ROLLOUTS[0]: {"columns": ["prompt", "gold", "completion", *columns], "data": found}}
-
-
-def _problem_texts(folder: Path, wanted: list[int]) -> dict[int, tuple[str, str]]:
-    """Index -> prompt and gold answer of problems of a set; {} where its file is not here."""
-    from pyarrow import parquet
-
-    if not (folder / "problems.parquet").exists():
-        return {}
-    rows = parquet.read_table(
-        folder / "problems.parquet", columns=["index", "prompt", "answer"], filters=[("index", "in", set(wanted))]
-    )
-    return {row["index"]: (row["prompt"], row["answer"]) for row in rows.to_pylist()}

@@ -157,18 +157,7 @@ class PreferSpec(ExactSpec, PairSpec):
     (problem sets that hold pairs, see the step preference_pairs) and, where the stage names one, `validation` (such a set)."""
 
     loss_type: Literal[
-        "sigmoid",
-        "hinge",
-        "ipo",
-        "robust",
-        "sppo_hard",
-        "nca_pair",
-        "apo_zero",
-        "apo_down",
-        "kto",
-        "simpo",
-        "cpo",
-        "orpo",
+        "sigmoid", "hinge", "ipo", "robust", "sppo_hard", "nca_pair", "apo_zero", "apo_down", "kto", "simpo", "cpo", "orpo"
     ] = "sigmoid"
     """sigmoid: DPO (arXiv:2305.18290, eq. 7), with label_smoothing cDPO; hinge: SLiC (2305.10425); ipo: 2310.12036, eq. 17, on
     means over tokens as TRL has it; robust: 2403.00409; sppo_hard: 2405.00675, eq. 4.7, with win probability 1; nca_pair:

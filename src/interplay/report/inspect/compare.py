@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pandas as pd
-import pyarrow.parquet as pq
 
 from interplay.core import artifact, metrics as core_metrics
 from interplay.core.model import UserError, nearest_name, plural
+from interplay.data.sets import read_problems
 from interplay.kinds.stages import flat_leaves, leaf_differences
 from interplay.kinds.table import SETS, is_trainer, makes
 from interplay.report.draw.diagram import MODEL_ROLES, stage_name
-from interplay.report.metric_spec import SHARE, lower_is_better, measure_of, metric_row
+from interplay.report.metric_spec import SHARE, check_metric, lower_is_better, measure_of, metric_row
 from interplay.report.spec import ReportArm, ReportSpec, ReportStage
 from interplay.report.stats import estimate, frame, provenance
 from interplay.report.write import text
@@ -84,22 +84,14 @@ def _flip_lines(flip: Flip, what: str, read: frame.Results, folders: dict[str, P
     row = read.prompts[flip.digests[0]].loc[flip.prompt]
     rates = " -> ".join(f"{right} of {n}" for right, n in zip(flip.right, flip.n, strict=True))
     lines = [f"{what}: problem {flip.prompt}, {row['band']}, op {row['op']}, seed {flip.seed}: {rates} strictly right"]
-    problem = _problem(read.records[flip.digests[0]]["deps"]["data"], flip.prompt, results)
+    sets = (artifact.folder(results, kind, read.records[flip.digests[0]]["deps"]["data"]) for kind in SETS)
+    problem = next((known[flip.prompt] for folder in sets if (known := read_problems(folder, [flip.prompt]))), None)
     lines += [f"  {'prompt':7}{problem['prompt']}"] if problem else []
     for side, digest in zip("ab", flip.digests, strict=True):
         completion, count, error = typical_completion([folders[block] for block in read.spec.blocks_of(digest)], flip.prompt)
         judged = "right" if error == "none" else error
         lines.append(f"  {side:7}{completion}  ({count}x, {judged})")
     return [*lines, f"  {'gold':7}{problem['solution'] if problem else 'not here: the problem set has no payload'}"]
-
-
-def _problem(digest: str, index: int, results: Path) -> dict[str, Any]:
-    paths = (artifact.folder(results, kind, digest) / "problems.parquet" for kind in SETS)
-    path = next((path for path in paths if path.exists()), None)
-    if path is None:
-        return {}
-    rows = pq.read_table(path, columns=["index", "prompt", "solution"], filters=[("index", "==", index)]).to_pylist()
-    return rows[0] if rows else {}
 
 
 def typical_completion(blocks: list[Path], index: int) -> tuple[str, int, str]:
@@ -148,8 +140,12 @@ def of_stage(name: str, digest: str, stages: Stages) -> Side:
 def compare(a: Side, b: Side, stages: Stages, results: Path, metric: str, column: str | None, number: int) -> str:
     """Spec, metrics and, of evaluations, every prompt of `a` with that of `b`; `number` flipped items in each direction.
 
-    Raises UserError when the two are of different kinds or were evaluated on different problem sets, and when the evaluations
-    have no such column, or too few samples for the metric."""
+    Raises UserError when there is no such metric, when the two are of different kinds or were evaluated on different problem
+    sets, and when the evaluations have no such column, or too few samples for the metric."""
+    try:
+        metric = check_metric(metric)
+    except ValueError as error:
+        raise UserError(f"--metric {error}") from None
     if metric_row(metric).per == "right answer":
         raise UserError(f"--metric {metric}: a share of all right answers, so that no prompt has one of its own; choose another")
     single = not (len(a.evaluations) > 1 or len(a.steps) > 1 or len(b.steps) > 1)

@@ -14,28 +14,25 @@ from pyarrow import parquet
 from interplay.core import artifact, execution
 from interplay.core.metrics import aligned, clock, pairs, quantity, read_telemetry, short, size
 from interplay.core.model import UserError, nearest_name
-from interplay.data.sets import Choice, find_groups, open_kept, rows_at
+from interplay.data.sets import Choice, find_groups, open_kept, read_problems, rows_at
 from interplay.kinds.stages import flat_leaves, non_default_leaves, numerics_class, other_contents
 from interplay.kinds.table import makes
 from interplay.tasks.transcripts import MARK
 
 Row = dict[str, Any]
 
-PROBLEM = ["index", "prompt", "solution", "answer"]
 SHOWN = ("step", "reward", "strict", "answer", "score", "error", "advantage", "truncated", "length")
 
 
 def gold_text(folder: Path, rows: Iterable[Row]) -> dict[tuple[int, int], Row]:
     """The problems of rows by (set, index), as far as the data that the artifact was made from are on disk."""
-    wanted = [("index", "in", {row["index"] for row in rows})]
+    wanted = {row["index"] for row in rows}
     deps = artifact.read_json(folder / "stage.json")["deps"]
     roles = {role: 0 if role == "data" else int(role.removeprefix("data.")) for role in deps if role.split(".")[0] == "data"}
     found: dict[tuple[int, int], dict[str, Any]] = {}
     for role, number in roles.items():
-        for file in folder.parent.parent.glob(f"*/{deps[role]}/problems.parquet"):
-            found |= {
-                (number, row["index"]): row for row in parquet.read_table(file, columns=PROBLEM, filters=wanted).to_pylist()
-            }
+        for place in folder.parent.parent.glob(f"*/{deps[role]}"):
+            found |= {(number, index): row for index, row in read_problems(place, wanted).items()}
     return found
 
 

@@ -11,13 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from interplay.report import claim_spec
-from interplay.report.claim_spec import (
-    EQUIVALENT,
-    NO_INFORMATION,
-    Claim,
-    Premise,
-    Test,
-)
+from interplay.report.claim_spec import EQUIVALENT, NO_INFORMATION, Claim, Premise, Test
 from interplay.report.figure_spec import readable
 from interplay.report.metric_spec import measure_of
 from interplay.report.spec import Contender, Contrast, Lineup

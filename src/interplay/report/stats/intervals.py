@@ -262,11 +262,6 @@ def minimum_detectable(deviation: float, pairs: int) -> float:
     return _noncentrality(pairs - 1.0) * deviation / float(np.sqrt(pairs))
 
 
-def minimum_detectable_of(half: float, pairs: int) -> float:
-    """`minimum_detectable` from half the width of the paired t interval."""
-    return _noncentrality(pairs - 1.0) * half / t_quantile(pairs - 1)
-
-
 @functools.cache
 def _noncentrality(freedom: float, family: int = 1) -> float:
     critical = t_quantile(freedom, family)

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 import pyarrow.parquet as pq
 
+from interplay.data.sets import read_problems
 from interplay.kinds.table import KINDS
 from interplay.report.inspect import compare
 from interplay.report.stats import frame
@@ -19,7 +20,7 @@ from interplay.tasks.family import judge_family
 from interplay.tasks.transcripts import MARK
 
 COLUMNS = ["index", "sample", "band", "op", "error", "strict", "completion"]
-PROBLEM = ["index", "prompt", "solution", "answer", "graph", "family"]
+PROBLEM = ["prompt", "solution", "answer", "graph", "family"]
 TRIED = 12
 """Flipped prompts among which one with a located error is looked for."""
 LONGEST = 600
@@ -154,8 +155,7 @@ def problem_rows(results: frame.Results, evaluation: str, wanted: Iterable[int])
     path = next(iter(sorted(folder.glob(f"*/{data}/problems.parquet"))), None)
     if path is None or not _holds(path, PROBLEM):
         return {}
-    rows = pq.read_table(path, columns=PROBLEM, filters=[("index", "in", list(wanted))]).to_pylist()
-    return {row["index"]: row for row in rows}
+    return read_problems(path.parent, wanted, PROBLEM)
 
 
 class Absent(NamedTuple):

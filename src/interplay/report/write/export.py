@@ -50,7 +50,6 @@ LAYOUTS = {"column": Layout(3.25, 6.75, 2), "text": Layout(5.5, 5.5, 4)}
 """column: two columns, as at ICML and ACL; text: one, as at NeurIPS and ICLR."""
 WIDER = 1.1
 """Computer Modern next to Times, whose widths the tables are fitted by."""
-FURTHER = "\n\\onecolumn\n\\appendix\n\\section{Further results}\\suppressfloats[t]\n"
 MOST_BARS = 40
 """In a column; a figure with more is as wide as the page."""
 

@@ -62,23 +62,10 @@ def write_page(made: answers.Answer, of: provenance.Provenance, out: Path, gaps:
     return out / PAGE
 
 
-TERMS: tuple[str, ...] = (
-    "op",
-    "band",
-    "edge",
-    "strict",
-    "answer",
-    "pass@k",
-    "arm",
-    "replicate",
-    "seed",
-    "control",
-    "gold",
-    "MDE",
-)
+TERMS: tuple[str, ...] = ("op", "band", "edge", "strict", "answer", "pass@k", "arm", "replicate", "seed", "control", "gold")
 TERMS += ("digest", "twin", "claim", "noise floor", "answer prior", "trivial policy", "hacked", "nll", "error class")
 TERMS += ("no information", "indicated", "not tested", "not judged", "reproduced", "same sign", "contradicted", "equivalent")
-TERMS += ("verifier", "scale", "budget", "rollout", "sharpening", "capability")
+TERMS += ("verifier", "scale", "budget", "rollout", "sharpening", "capability", "MDE")
 """Terms of the glossary that the page explains where they first occur in a section."""
 ARXIV = re.compile(r"arXiv:(\d{4}\.\d{4,5})")
 
