@@ -256,7 +256,7 @@ def test_a_length_repeats_true_sentences_and_nothing_else(case, low, more):
     task, problem = case
     plain, longer = (render(problem, task.model_copy(update={"length": length})) for length in (None, (low, low + more)))
     assert (longer.prompt, longer.answer) == (plain.prompt, plain.answer)
-    assert [sentence for sentence, _ in groupby(longer.solution.split(". "))] == plain.solution.split(". ")
+    assert [text for text, _ in groupby(longer.solution.strip().split(". "))] == plain.solution.strip().split(". ")
     shortest = min(len(text) for text in re.findall("Define [^.]*[.]", plain.solution)) + 1
     assert longer == plain or low - shortest < len(longer.solution) <= low + more
     assert verify(problem, longer.solution, Verify(operator=True, extra_nodes="penalised")).strict

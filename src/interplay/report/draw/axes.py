@@ -195,7 +195,7 @@ def by_length(results: frame.Results, figure: Figure) -> tuple[Canvas | None, st
             axis.plot(lengths, middle, label=arm, linewidth=1.8, markersize=5, **look.pen)
             shown += [(arm, item) for item in found]
         axis.set_title(f"{', '.join(bands)} (op {metrics.number_ranges(list(ops))})")
-        axis.set_xlabel("mean length of the arm's completions (tokens)")
+        axis.set_xlabel("completion (mean tokens)")
         axis.grid(axis="y")
         if measure_of(figure.y) is SHARE:
             axis.set_ylim(-2, 102)
