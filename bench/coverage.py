@@ -8,8 +8,8 @@ of means and variance components) to what was measured: `edge`, `floor` and `cei
 data/scores/demo.laptop (four bases, 80 prompts, 16 samples), `far bases` the three bases of edge_bases (base 28, 13, 5 %, gain
 of RL +42, +15, +20 points; docs/log/studies-of-the-central-paper.md). The true means are integrals over all of them. Each row
 has, for a number of replicates: the coverage of the arm's value and of its difference to the base, half the width of the latter
-in points, the share of differences whose p is below 5 %, and the coverage of the difference by Student's interval over the
-bases alone.
+in points, the share of differences whose p is below 5 %, the coverage of the difference by Student's interval over the bases
+alone, and coverage and half the width of the interval from both arms (`interval: arms` of a claim).
 
     OMP_NUM_THREADS=1 PYTHONPATH=src python bench/coverage.py --fights
 
@@ -24,6 +24,13 @@ A third table has bands that are calibrated on each base (`CALIBRATED`), from sa
 own rule; base and arm are then evaluated on other prompts of the ops that were chosen, and bases without an edge are left out.
 The target is the mean over bases that have an edge by such a calibration. Columns as in the first, of repetitions in which two
 bases have one, and the share of bases without.
+
+    OMP_NUM_THREADS=1 PYTHONPATH=src python bench/coverage.py --failing
+
+A fourth table has bases on which the arm fails, with the `fails` of a claim (`FAILING`): a record of each run, its own gain in
+logits with noise, marks it as failed below a cut. Columns: true share of marked bases and true gain over the others; coverage of
+the share's interval and of the gain's, of repetitions that leave two bases; half the width of the latter; how often three bases
+are left, which a verdict needs; and, over all bases, coverage of the plain mean and half its width.
 """
 
 import argparse
@@ -31,8 +38,10 @@ import zlib
 from dataclasses import dataclass, replace
 
 import numpy as np
+from scipy import special, stats
 
 from interplay.evaluate.scores import choose_bands
+from interplay.report.stats import intervals
 from interplay.report.stats.intervals import LEVEL, crossed_spread, holm_adjusted, nested_spread, pooled_spreads, t_interval
 
 SAMPLES = 16
@@ -69,7 +78,8 @@ class Scene:
         return first, np.sum([share * _mean(self.mean + gain + base, spread + moved) for share, gain in gains], axis=0)
 
     def draw(self, random: np.random.Generator, count: int, replicates: int) -> tuple[np.ndarray, ...]:
-        """Rates of the base and of the arm (count, replicates, prompts), and what their means truly are (count,)."""
+        """Rates of the base and of the arm (count, replicates, prompts), what their means truly are (count,), and the gain in
+        logits on each base (count, replicates)."""
         rows, columns = (count, 1 if self.one_base else replicates, 1), (count, replicates if self.nested else 1, self.prompts)
         base, prompt = random.normal(0, self.base, rows), random.normal(0, self.prompt, columns)
         gain = self.gain + random.normal(0, self.gain_base, (count, replicates, 1))
@@ -80,7 +90,7 @@ class Scene:
         logits[1] += random.normal(0, self.cell, whole)
         known = base[:, 0, 0] if self.one_base else np.zeros(count)
         rates = [random.binomial(SAMPLES, 1 / (1 + np.exp(-of))) / SAMPLES for of in logits]
-        return *rates, *self.true_means(known, 0.0 if self.one_base else self.base)
+        return *rates, *self.true_means(known, 0.0 if self.one_base else self.base), gain[..., 0]
 
 
 def _mean(logit: np.ndarray, variance: float) -> np.ndarray:
@@ -97,6 +107,7 @@ SCENES = {
     "ceiling": Scene(4.36, -0.41, 0.35, 1.00, 0.83, 0.14, 0.49),
     "floor": FLOOR,
     "below 1 %": replace(FLOOR, mean=-7.0),
+    "below 3 %": replace(FLOOR, mean=-5.3),
     "one in ten fails": replace(EDGE, failing=0.1),
     "prompts nested": replace(EDGE, nested=True),
     "600 prompts": replace(EDGE, prompts=600),
@@ -176,13 +187,15 @@ def fight_row(name: str, fight: Fight, replicates: int, repetitions: int) -> str
 def row(name: str, scene: Scene, replicates: int, repetitions: int) -> str:
     """One line of the table."""
     random = np.random.default_rng(zlib.crc32(f"{name} {replicates}".encode()))
-    held, rejected, widths, plain = np.zeros(2), 0, 0.0, 0
+    held, rejected, widths, plain, of_arms = np.zeros(2), 0, 0.0, 0, np.zeros(2)
     done = 0
     while done < repetitions:
         count = min(repetitions - done, max(1, 2_000_000 // (replicates * scene.prompts)))
-        base, arm, *truth = scene.draw(random, count, replicates)
-        for scores, gaps, first, second in zip(arm, arm - base, *truth, strict=True):
-            value, difference = (nested_spread(list(of)) if scene.nested else crossed_spread(of) for of in (scores, gaps))
+        base, arm, *truth, _ = scene.draw(random, count, replicates)
+        for scores, start, first, second in zip(arm, base, *truth, strict=True):
+            gaps = scores - start
+            every = (nested_spread([*of]) if scene.nested else crossed_spread(of) for of in (scores, start, gaps))
+            value, other, difference = every
             gap = second - first
             for at, (low, high), true in ((0, value.interval(UNIT), second), (1, difference.interval(SIGNED), gap)):
                 held[at] += low <= true <= high
@@ -191,8 +204,10 @@ def row(name: str, scene: Scene, replicates: int, repetitions: int) -> str:
             rejected += difference.p_value() < LEVEL
             low, high = t_interval(gaps.mean(1), SIGNED)
             plain += low <= gap <= high
+            low, high = intervals.interval_of_arms(value, other, difference)
+            of_arms += [low <= gap <= high, (high - low) / 2]
         done += count
-    shares = [f"{100 * number / repetitions:6.1f}" for number in (*held, widths, rejected, plain)]
+    shares = [f"{100 * number / repetitions:6.1f}" for number in (*held, widths, rejected, plain, *of_arms)]
     return f"{name:<18}{replicates:3d}  {100 * first:5.1f} {100 * gap:+6.1f}  {'  '.join(shares)}"
 
 
@@ -260,6 +275,76 @@ def calibrated_row(name: str, scene: Calibrated, truth: np.ndarray, replicates: 
     return f"{name:<18}{replicates:3d}  {100 * truth[0]:5.1f} {100 * (truth[1] - truth[0]):+6.1f}  {'  '.join(shares)}"
 
 
+@dataclass
+class Rule:
+    """A run counts as failed where what it recorded, its gain in logits with noise, is below the cut."""
+
+    cut: float = -0.5
+    noise: float = 0.0
+
+    def truth(self, scene: Scene) -> tuple[float, float]:
+        """The share of bases that it marks, and the mean gain over the others."""
+        gains = np.append(scene.gain + scene.gain_base * NODES, -1.0)
+        weights = np.append((1 - scene.failing) * WEIGHTS / WEIGHTS.sum(), scene.failing)
+        kept = weights * (special.ndtr((gains - self.cut) / self.noise) if self.noise else gains >= self.cut)
+        spread = scene.prompt**2 + scene.cell**2 + scene.base**2
+        lifted = _mean(scene.mean + gains, spread + scene.gain_prompt**2) - _mean(np.array([scene.mean]), spread)
+        return float(1 - kept.sum()), float(kept @ lifted / kept.sum())
+
+    def marks(self, random: np.random.Generator, gains: np.ndarray) -> np.ndarray:
+        """Which runs failed, by their gains."""
+        return np.asarray(gains + self.noise * random.normal(size=gains.shape) < self.cut)
+
+
+def failing_row(name: str, scene: Scene, rule: Rule, replicates: int, repetitions: int) -> str:
+    """One line of the table of bases that fail."""
+    random = np.random.default_rng(zlib.crc32(f"failing {name} {replicates}".encode()))
+    share, true = rule.truth(scene)
+    counts, two, done = np.zeros(6), 0, 0
+    while done < repetitions:
+        count = min(repetitions - done, max(1, 2_000_000 // (replicates * scene.prompts)))
+        base, arm, first, second, gains = scene.draw(random, count, replicates)
+        gaps, marked = arm - base, rule.marks(random, gains)
+        failed = marked.sum(1)
+        low, high = np.array([intervals.share_interval(int(one), replicates) for one in range(replicates + 1)])[failed].T
+        mean, half = many_intervals(gaps)
+        counts[[0, 4, 5]] += ((low <= share) & (share <= high)).sum(), (abs(mean - second + first) <= half).sum(), half.sum()
+        for left in range(2, replicates + 1):  # of repetitions that leave so many bases at once
+            rows = failed == replicates - left
+            if rows.any():
+                kept = np.argsort(marked[rows], axis=1, kind="stable")[:, :left, None]
+                mean, half = many_intervals(np.take_along_axis(gaps[rows], kept, 1))
+                counts[1:4] += (abs(mean - true) <= half).sum(), half.sum(), len(mean) * (left > 2)
+                two += len(mean)
+        done += count
+    counts[1:3] *= repetitions / two
+    shares = [f"{100 * number / repetitions:6.1f}" for number in counts]
+    return f"{name:<18}{replicates:3d}  {100 * share:5.1f} {100 * true:+6.1f}  {'  '.join(shares)}"
+
+
+def many_intervals(gaps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Means and half widths (n,) of `crossed_spread` of each of gaps (n, R, P); the first is compared with it."""
+    replicates, prompts = gaps.shape[1:]
+    rows, columns = gaps.mean(2), gaps.mean(1)
+    mean, between = rows.mean(1), rows.var(1, ddof=1) / replicates
+    residual = gaps - rows[..., None] - columns[:, None] + mean[:, None, None]
+    noise = (residual**2).sum((1, 2)) / ((replicates - 1) * (prompts - 1) * replicates * prompts)
+    within = np.maximum(0.0, columns.var(1, ddof=1) / prompts - np.minimum(noise, between))
+    free = (between + within) ** 2 / (between**2 / (replicates - 1) + within**2 / (prompts - 1))
+    of_bases = stats.t.isf(LEVEL / 2, replicates - 1) * np.sqrt(between)
+    half = np.maximum(stats.t.isf(LEVEL / 2, free.round(1)) * np.sqrt(between + within), of_bases)
+    assert np.isclose(half[0], crossed_spread(gaps[0]).half)
+    return mean, half
+
+
+FAILING = {
+    "exact rule": (SCENES["one in ten fails"], Rule()),
+    "noisy record": (SCENES["one in ten fails"], Rule(cut=0.0, noise=0.5)),
+    "half missed": (SCENES["one in ten fails"], Rule(cut=-1.0, noise=0.3)),
+    "good ones marked": (SCENES["one in ten fails"], Rule(cut=0.6, noise=0.3)),
+    "one in three fails": (replace(EDGE, failing=1 / 3), Rule()),
+}
+
 CALIBRATED = {
     "shallow": Calibrated(0.9),
     "steep": Calibrated(2.5),
@@ -286,28 +371,29 @@ def main() -> None:
     parser.add_argument("--replicates", nargs="*", type=int, default=[3, 6, 12, 24])
     parser.add_argument("--fights", action="store_true", help="the table of fights alone")
     parser.add_argument("--calibrated", action="store_true", help="the table of calibrated bands alone")
+    parser.add_argument("--failing", action="store_true", help="the table of bases on which the arm fails alone")
     options = parser.parse_args()
-    if options.calibrated:
-        heads = ("base", "gain", "value", "gain", "half", "p<.05", "no edge")
-        print(f"{'calibrated':<18}{'n':>3}  {heads[0]:>5} {heads[1]:>6}  {'  '.join(f'{head:>6}' for head in heads[2:])}")
-        for name, calibrated in CALIBRATED.items():
-            truth = calibrated.draw(np.random.default_rng(1), 20_000)[1].mean(0)
-            for replicates in options.replicates:
-                print(calibrated_row(name, calibrated, truth, replicates, options.repetitions), flush=True)
-        return
-    if options.fights:
-        heads = ("+gain", "family", "held", "half", "tied", "power", "Holm")
-        print(f"{'fight':<22}{'n':>3}  {'  '.join(f'{head:>6}' for head in heads)}")
-        for name, fight in FIGHTS.items():
-            for replicates in options.replicates:
-                print(fight_row(name, fight, replicates, options.repetitions), flush=True)
-        return
-    print(
-        f"{'scene':<18}{'n':>3}  {'base':>5} {'gain':>6}  {' value':>6}  {' gain':>6}  {'half':>6}  {'p<.05':>6}  {'t only':>6}"
-    )
-    for name in options.scenes:
-        for replicates in options.replicates:
-            print(row(name, SCENES[name], replicates, options.repetitions), flush=True)
+    if options.failing:
+        print(f"{'failing':<18}{'n':>3}  {'share':>5} {'gain':>6}  {_heads('share', 'gain', 'half', 'three', 'all', 'half')}")
+        lines = (failing_row(name, *of, n, options.repetitions) for name, of in FAILING.items() for n in options.replicates)
+    elif options.calibrated:
+        print(f"{'calibrated':<18}{'n':>3}  {'base':>5} {'gain':>6}  {_heads('value', 'gain', 'half', 'p<.05', 'no edge')}")
+        truth = {name: of.draw(np.random.default_rng(1), 20_000)[1].mean(0) for name, of in CALIBRATED.items()}
+        each = ((name, of, truth[name], n) for name, of in CALIBRATED.items() for n in options.replicates)
+        lines = (calibrated_row(*of, options.repetitions) for of in each)
+    elif options.fights:
+        print(f"{'fight':<22}{'n':>3}  {_heads('+gain', 'family', 'held', 'half', 'tied', 'power', 'Holm')}")
+        lines = (fight_row(name, of, n, options.repetitions) for name, of in FIGHTS.items() for n in options.replicates)
+    else:
+        heads = _heads("value", "gain", "half", "p<.05", "t only", "arms", "half")
+        print(f"{'scene':<18}{'n':>3}  {'base':>5} {'gain':>6}  {heads}")
+        lines = (row(name, SCENES[name], n, options.repetitions) for name in options.scenes for n in options.replicates)
+    for line in lines:
+        print(line, flush=True)
+
+
+def _heads(*names: str) -> str:
+    return "  ".join(f"{name:>6}" for name in names)
 
 
 if __name__ == "__main__":

@@ -20,6 +20,8 @@ import forked
 import psutil
 import pytest
 from forked import BEHIND
+from hypothesis import settings
+from omegaconf import OmegaConf
 
 from interplay.core import execution
 from interplay.core.artifact import last_save
@@ -27,6 +29,8 @@ from interplay.core.metrics import log_to_stderr
 from interplay.study import expand
 
 log_to_stderr()  # the tests are an entry point of their own
+settings.register_profile("default", deadline=None)
+settings.register_profile("ci", settings.get_profile("ci"), max_examples=30)
 
 ROOT = Path(__file__).parent.parent
 STAGE = ("python", "-m", "interplay.run.stage", "run")
@@ -53,24 +57,48 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 @pytest.fixture(autouse=True, scope="session")
 def compositions() -> Iterator[None]:
-    """Hydra composes a study at a scale once for files of the same content, wherever they lie: it takes four fifths of a plan."""
+    """Hydra composes a study at a scale once for files of the same content, wherever they lie: it takes four fifths of a plan. A
+    study that differs is composed of files that were read once."""
     compose, known = expand._compose, dict[Any, dict[str, Any]]()
+    load, read = OmegaConf.load, dict[str, Any]()
+
+    def load_once(file: Any) -> Any:
+        if isinstance(file, str | Path):
+            with open(file, encoding="utf-8") as opened:
+                return load_once(opened)
+        text = file.read()
+        if text in read:
+            return OmegaConf.create(read[text])
+        file.seek(0)
+        found = load(file)
+        read[text] = OmegaConf.to_container(found)
+        return found
 
     def remembered(configs: Path, study: str, scale: str, knobs: Mapping[str, Any] = MappingProxyType({})) -> dict[str, Any]:
-        files = sorted(path for path in configs.rglob("*") if path.suffix == ".yaml" or path.is_symlink())
-        contents = [(path.relative_to(configs), path.is_symlink() and path.readlink(), _bytes(path)) for path in files]
-        key = (study, scale, repr(knobs), hashlib.sha256(repr(contents).encode()).digest())
+        key = (study, scale, repr(knobs), _contents(configs))
         if key not in known:
             known[key] = compose(configs, study, scale, knobs)
         return copy.deepcopy(known[key])
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(expand, "_compose", remembered)
+        patch.setattr(OmegaConf, "load", staticmethod(load_once))
         yield
 
 
-def _bytes(path: Path) -> bytes | None:
-    return path.read_bytes() if path.is_file() else None
+def _contents(configs: Path) -> bytes:
+    """Hash of all YAML files and links with their places. (`pathlib` takes three times as long, of each plan.)"""
+    found = hashlib.sha256()
+    for top, folders, names in os.walk(configs):
+        folders.sort()
+        for name in sorted([*folders, *names]):
+            path = os.path.join(top, name)
+            link = os.readlink(path) if os.path.islink(path) else ""
+            if link or name.endswith(".yaml"):
+                found.update(f"{os.path.relpath(top, configs)}/{name} {link}\0".encode())
+                with contextlib.suppress(OSError), open(path, "rb") as file:
+                    found.update(file.read())
+    return found.digest()
 
 
 @pytest.fixture(autouse=True)
@@ -83,6 +111,13 @@ def signal_handlers() -> Iterator[None]:
         signal.signal(number, handler)
 
 
+def examples(number: int) -> settings:
+    """So many examples of a property where each run draws others (`make test-properties`); a third of them, or ten, where it draws
+    the same ones each time (`make test`)."""
+    fixed = settings.get_current_profile_name() == "ci"
+    return settings(max_examples=max(min(number, 10), number // 3) if fixed else number)
+
+
 class Laboratory:
     """Snakefile, rules and configs in a folder; studies may be edited there without touching the project's."""
 
@@ -90,7 +125,7 @@ class Laboratory:
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
         for name in ("rules", "configs", "workflows"):
-            shutil.copytree(ROOT / name, folder / name, symlinks=True)
+            shutil.copytree(ROOT / name, folder / name, symlinks=True, copy_function=shutil.copyfile)
         shutil.copy(ROOT / "Snakefile", folder)
         for name in ("local", "slurm"):
             (folder / name).symlink_to(f"workflows/profiles/{name}")

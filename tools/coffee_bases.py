@@ -79,7 +79,7 @@ def main(root: Path = ROOT) -> int:
     plan = plan_study(root / "configs", STUDY, SCALE)
     kept = root / SHIPPED / "pretrain"
     if writing:
-        shutil.rmtree(root / SHIPPED, ignore_errors=True)
+        shutil.rmtree(kept, ignore_errors=True)
     different = False
     with tempfile.TemporaryDirectory(prefix="interplay-") as scratch:
         for digest in bases(plan):

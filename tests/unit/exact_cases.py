@@ -1,11 +1,12 @@
 """What a stage leaves, hashed, for runs that differ in nothing that a digest names. With PYTHONPATH=tests:
 
     python tests/unit/exact_cases.py FOLDER NUMERICS STEPS KINDS RUN    the stages in this process: a line of JSON
-    python tests/unit/exact_cases.py FOLDER NUMERICS STEPS              a table over instructions x threads x processes x batches
+    python tests/unit/exact_cases.py FOLDER NUMERICS STEPS few KINDS    a table over instructions x threads x processes x batches
                                                                         x stacks, in which any two values occur together
-    python tests/unit/exact_cases.py FOLDER NUMERICS STEPS all          the same over the whole product
+    python tests/unit/exact_cases.py FOLDER NUMERICS STEPS all KINDS    the same over the whole product
 
-KINDS are separated by commas, RUN is a run block as JSON. Environment variables stand in for other processors (`processor`)."""
+KINDS are separated by commas, `every` is all of them, RUN is a run block as JSON. Environment variables stand in for other processors
+(`processor`). A table keeps its runs in FOLDER/runs.jsonl, where it goes on; what it says is of all that are there."""
 
 import hashlib
 import itertools
@@ -34,12 +35,12 @@ from interplay.rl.reward_spec import OwnReward, StepsReward
 from interplay.rl.spec import Method, RLSpec
 from interplay.run import workers
 from interplay.study.plan import Stage
-from interplay.train.spec import PreferSpec, PretrainSpec, SftSpec
+from interplay.train.spec import MidtrainSpec, PositionJumps, PreferSpec, PretrainSpec, SftSpec
 
 SHAPE = Shape(
     hidden_size=64, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, head_dim=16, intermediate_size=96
 )
-STAGES = ("pretrain", "sft", "prefer", "rl", "evaluate")
+STAGES = ("pretrain", "midtrain", "sft", "prefer", "rl", "evaluate")
 PAIRED = ("ipo", "robust", "sppo_hard", "nca_pair", "apo_zero", "apo_down", "kto", "simpo", "cpo", "orpo", "hinge")
 """Losses of pairs behind DPO, a case each."""
 GROUPS = {"allocation": {"name": "fixed", "num_generations": 4}}
@@ -93,7 +94,7 @@ METHODS: dict[str, dict[str, Any]] = {
         "edits": [{"name": "demonstrations"}, {"name": "information_mask", "begin": ",", "end": "?"}],
         "sampler": {"name": "hard_first"},
     },
-    "prefix": {"prompting": {"name": "prefix"}},
+    "prefix": {"prompting": {"name": "prefix"}, "advantage": {"name": "optimal_token_baseline"}},
     "dppo": {
         "loss": {"name": "dppo", "divergence": "kl", "epsilon": 0.0, "off_policy_mask_threshold": 0.1},
         "advantage": {"name": "gdpo", "rewards": {"overlong": 0.5, "units": 1.0}},
@@ -200,6 +201,9 @@ def spec_of(kind: str, numerics: str, steps: int) -> Any:
     tune = TuneOptimizer(learning_rate=5e-3)
     if kind == "pretrain":
         return PretrainSpec(model=SHAPE, tokens=900 * steps, batch_tokens=1024, **both)
+    if kind == "midtrain":
+        jumps = PositionJumps(probability=0.4, start=0.0)
+        return MidtrainSpec(tokens=900 * steps, batch_tokens=1024, position_jumps=jumps, save_dtype="bfloat16", **both)
     if kind == "sft":
         return SftSpec(tokens=900 * steps, batch_tokens=1024, optimizer=Optimizer(name="adamw"), **both)
     kind, _, name = kind.partition(".")
@@ -235,7 +239,7 @@ def spec_of(kind: str, numerics: str, steps: int) -> Any:
 def inputs_of(kind: str, folder: Path) -> dict[str, Path]:
     model, problems = folder / "pretrain" / ("a" * 12), folder / "problems"
     kind = kind.partition(".")[0]
-    if kind in ("pretrain", "sft"):
+    if kind in ("pretrain", "midtrain", "sft"):
         first = {"tokenizer": model} if kind == "pretrain" else {"init": model}
         return {"corpus": folder / "corpus", "validation": problems / ("c" * 12), **first}
     if kind == "evaluate":
@@ -301,48 +305,66 @@ def covering(rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
     return chosen
 
 
-def table(folder: Path, numerics: str, steps: int, whole: bool) -> None:
-    """What of each kind is the same over all runs, and how many kinds of bytes there are otherwise."""
-    axes = {
-        "processor": list(LEVELS),
-        "threads": [1, 2],
-        "processes": [1, 2],
-        "micro_batch_tokens": [256, 8192],
-        "engine_batch": [8, 256],
-        "stack": [1, 2],
-    }
-    of_kind: dict[str, list[tuple[dict[str, Any], dict[str, Any]]]] = {kind: [] for kind in KINDS}
-    rows = [row for row in itertools.product(*axes.values()) if not row[2] == row[5] == 2]  # a stack is one process
-    for name, *values in rows if whole else covering(rows):
-        run = dict(zip(list(axes)[1:], values, strict=True))
-        kinds = KINDS if run["engine_batch"] == 256 else tuple(kind for kind in KINDS if kind[:2] in ("rl", "ev"))
-        for kind, found in in_child(folder, numerics, steps, kinds, name, **run).items():
-            of_kind[kind].append(({"processor": name, **run}, found))
-            print(kind, name, *values, json.dumps(found)[:300], flush=True)
-    for kind, runs in of_kind.items():
-        for what in runs[0][1] if runs else ():
-            several = {json.dumps(found[what]) for _, found in runs}
-            moved = [
-                axis
-                for axis in axes
-                if any(
-                    one[what] != other[what]
-                    for (a, one), (b, other) in itertools.combinations(runs, 2)
-                    if all((a[key] == b[key]) == (key != axis) for key in axes)
-                )
-            ]
-            largest = f", at most {max(found[what] for _, found in runs):.3g}" if what == "difference" else ""
-            print(
-                f"{numerics} {kind} {what}: {len(several)} kinds of bytes in {len(runs)} runs{largest}; moved by {', '.join(moved) or 'nothing'}"
-            )
+AXES: dict[str, list[Any]] = {
+    "processor": list(LEVELS),
+    "threads": [1, 2],
+    "processes": [1, 2],
+    "micro_batch_tokens": [256, 8192],
+    "engine_batch": [8, 256],
+    "stack": [1, 2],
+}
+
+
+def rows_of(kind: str, whole: bool) -> list[tuple[Any, ...]]:
+    """Values of the axes: few, or all, but for those that a kind has no use for: no engine trains, and pairs are not stacked."""
+    rows = [row for row in itertools.product(*AXES.values()) if not row[2] == row[5] == 2]  # a stack is one process
+    if not whole:
+        return covering(rows)
+    family = kind.partition(".")[0]
+    sampled, stacked = family in ("rl", "evaluate"), KINDS_OF[family].stacked
+    return [row for row in rows if (sampled or row[4] == 256) and (stacked or row[5] == 1)]
+
+
+def table(folder: Path, numerics: str, steps: int, whole: bool, kinds: tuple[str, ...]) -> None:
+    """Makes what is not there yet, and says how many kinds of bytes there are of each file, over how many runs, and what axis
+    alone moves them."""
+    kept = folder / "runs.jsonl"
+    runs: dict[tuple[Any, ...], Any] = {}
+    if kept.exists():
+        runs = {(one["kind"], *one["row"]): one["found"] for one in map(json.loads, kept.read_text().splitlines())}
+    wanted = {kind: rows_of(kind, whole) for kind in kinds}
+    for row in itertools.product(*AXES.values()):
+        new, (name, *values) = tuple(kind for kind in kinds if row in wanted[kind] and (kind, *row) not in runs), row
+        run = dict(zip(list(AXES)[1:], values, strict=True))
+        for kind, found in in_child(folder, numerics, steps, new, name, **run).items() if new else ():
+            runs[kind, *row] = found
+            with kept.open("a") as file:
+                file.write(json.dumps({"kind": kind, "row": row, "found": found}) + "\n")
+            print(kind, *row, json.dumps(found)[:300], flush=True)
+    for kind in kinds:
+        of_kind = {row[1:]: found for row, found in runs.items() if row[0] == kind}
+        for what in next(iter(of_kind.values()), {}):
+            several = {json.dumps(found[what]) for found in of_kind.values()}
+            pairs = [(a, b) for a, b in itertools.combinations(of_kind, 2) if of_kind[a][what] != of_kind[b][what]]
+            axes = {differing[0] for pair in pairs if len(differing := apart(*pair)) == 1}
+            moved = ", ".join(axis for axis in AXES if axis in axes) or "nothing"
+            said = f", at most {max(found[what] for found in of_kind.values()):.3g}" if what == "difference" else ""
+            print(f"{numerics} {kind} {what}: {len(several)} kinds of bytes in {len(of_kind)} runs{said}; moved by {moved}")
+
+
+def apart(one: tuple[Any, ...], other: tuple[Any, ...]) -> list[str]:
+    """The axes by which two cells differ."""
+    return [axis for axis, x, y in zip(AXES, one, other, strict=True) if x != y]
 
 
 if __name__ == "__main__":
     place, kind_of, number = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
-    if len(sys.argv) == 4 or sys.argv[4] == "all":
-        place.mkdir(parents=True, exist_ok=True)
-        laid_out(place)
-        table(place, kind_of, number, len(sys.argv) > 4)
+    if sys.argv[4] in ("few", "all"):
+        if not place.exists():
+            place.mkdir(parents=True)
+            laid_out(place)
+        given = KINDS if sys.argv[5] == "every" else tuple(sys.argv[5].split(","))
+        table(place, kind_of, number, sys.argv[4] == "all", given)
     else:
         results = {kind: made(place, kind, kind_of, number, **json.loads(sys.argv[5])) for kind in sys.argv[4].split(",")}
         shutil.rmtree(place / f"out.{os.getpid()}")

@@ -20,7 +20,8 @@ class Lab:
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.configs, self.results = folder, folder / "configs", folder / "results"
-        shutil.copytree(ROOT / "configs", self.configs, ignore=shutil.ignore_patterns("plans"))
+        ignored = shutil.ignore_patterns("plans")
+        shutil.copytree(ROOT / "configs", self.configs, ignore=ignored, copy_function=shutil.copyfile)
 
     def edit(self, file: str, old: str, new: str) -> None:
         path = self.configs / file

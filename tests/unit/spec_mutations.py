@@ -2,7 +2,7 @@
 
 import itertools
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
@@ -152,14 +152,19 @@ def replaced(tree: Any, path: Path, value: Any) -> Any:
 
 
 def mutations(
-    kind: str, spec: Model, first: Mapping[tuple[str, str], dict[str, Any]] = MappingProxyType({})
+    kind: str,
+    spec: Model,
+    first: Mapping[tuple[str, str], dict[str, Any]] = MappingProxyType({}),
+    enough: Callable[[type[Model], str], bool] = lambda model, name: False,
 ) -> Iterator[tuple[type[Model], str, Model]]:
     """Valid specs that differ from `spec` in one field: (model that has the field, its name, the spec). `first`: as TOGETHER, and
-    ahead of it; keys may name a base class."""
+    ahead of it; keys may name a base class. Fields of which there are `enough` are left as they are."""
     whole = canonical(spec)
     for path, part in instances(spec):
         here = canonical(part)
         for name, field in type(part).model_fields.items():
+            if enough(type(part), name):
+                continue
             own = (first[base.__name__, name] for base in type(part).__mro__ if (base.__name__, name) in first)
             together = next(own, None) or TOGETHER.get((type(part).__name__, name))
             tries = (

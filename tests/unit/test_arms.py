@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import ROOT
-from hypothesis import given, settings, strategies as st
+from conftest import ROOT, examples
+from hypothesis import given, strategies as st
 
 from interplay.core.model import KeyPlace, UserError
 from interplay.study.arms import Combination, apply_changes, expand_axes
@@ -307,7 +307,7 @@ def test_the_centre_of_one_at_a_time_is_known_from_the_scale_and_the_schema(conf
     assert found == {"base": None, "rl": "base", "rl[steps=8]": "rl", "rl[beta=0.1]": "rl", "rl[data=hard:1.0]": "rl"}
 
 
-@settings(max_examples=5, deadline=None)
+@examples(5)
 @given(order=st.permutations(["a", "b", "c"]))
 def test_the_order_of_arms_changes_no_digest(order: list[str], tmp_path_factory: pytest.TempPathFactory) -> None:
     configs = Path(shutil.copytree(ROOT / "configs", tmp_path_factory.mktemp("order") / "configs"))

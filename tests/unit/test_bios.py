@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from bios_cases import CHAIN, LEVELS, LOOKUP, SMALL, places, tasks
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from interplay.core.execution import Run
 from interplay.core.model import KeyPlace, UserError, parse_model
@@ -25,7 +25,6 @@ from interplay.tasks.spec import Verify
 from interplay.tasks.verdict import Row
 
 
-@settings(deadline=None)
 @given(st.data())
 def test_every_problem_is_solved_from_its_prompt_and_its_gold_solution_is_strictly_right(data: st.DataObject) -> None:
     task = data.draw(tasks())
@@ -39,7 +38,6 @@ def test_every_problem_is_solved_from_its_prompt_and_its_gold_solution_is_strict
     assert BIOS.loads(BIOS.dumps(problem)) == problem == BIOS.generate(task, seed, index, op)
 
 
-@settings(deadline=None)
 @given(st.data())
 def test_a_chain_meets_nobody_twice_and_needs_the_context_as_its_level_says(data: st.DataObject) -> None:
     task = data.draw(tasks(but="reading"))
@@ -54,7 +52,6 @@ def test_a_chain_meets_nobody_twice_and_needs_the_context_as_its_level_says(data
     assert set(parametric) == expected.get(task.level, {True, False})
 
 
-@settings(deadline=None)
 @given(st.data())
 def test_the_context_says_one_thing_of_each_person_and_relation_and_keeps_people_together(data: st.DataObject) -> None:
     task = data.draw(tasks("in_context"))
@@ -67,7 +64,6 @@ def test_the_context_says_one_thing_of_each_person_and_relation_and_keeps_people
     assert len(runs) == len(set(subjects))
 
 
-@settings(deadline=None)
 @given(st.data(), st.sampled_from([0.0, 1.0]))
 def test_reading_asks_as_often_as_there_are_facts_in_its_context_and_answers_in_turn(data: st.DataObject, zipf: float) -> None:
     task = data.draw(tasks("reading")).model_copy(update={"zipf": zipf})
@@ -99,7 +95,6 @@ def test_zipf_draws_people_by_rank() -> None:
     assert all(abs(counts[name] / 10_000 - weight) < 0.02 for name, weight in weights.items())
 
 
-@settings(deadline=None)
 @given(st.data())
 def test_with_one_distractor_the_asked_relation_never_stands_alone_in_the_context(data: st.DataObject) -> None:
     task = data.draw(tasks("contextual")).model_copy(update={"distractors": (1, 4)})
@@ -132,7 +127,6 @@ def test_neither_much_said_of_a_person_nor_standing_apart_tells_which_fact_a_com
     assert all(abs(right - expected) / asked < 0.06 for right in rules.values()), (rules, expected, asked)
 
 
-@settings(deadline=None)
 @given(tasks("iid"), st.integers(2, 3))
 def test_the_paths_of_the_three_levels_are_disjoint_whole_and_as_defined(task: Bios, hops: int) -> None:
     by_level = {level: set(paths(task, hops)[level]) for level in COMPOSITES}
@@ -323,7 +317,6 @@ def test_a_key_keeps_the_names_of_parametric_facts() -> None:
     assert (BIOS.shared(fact), BIOS.shared(fact._replace(mode="statement")), BIOS.shared(CHAIN)) == (True, True, False)
 
 
-@settings(deadline=None)
 @given(st.data())
 def test_the_vocabulary_cuts_every_text_of_a_task_into_a_few_tokens_and_names_are_one(data: st.DataObject) -> None:
     task = data.draw(tasks())

@@ -4,8 +4,8 @@ import shutil
 from pathlib import Path
 
 import pytest
-from conftest import ROOT
-from hypothesis import given, settings, strategies as st
+from conftest import ROOT, examples
+from hypothesis import given, strategies as st
 from pydantic import ValidationError
 
 from interplay.core.artifact import write_json
@@ -37,7 +37,7 @@ AT = st.tuples(st.integers(0, 5), st.integers(0, 10**6), st.integers(1, 8))
 
 
 @given(AT)
-@settings(max_examples=200, deadline=None)
+@examples(200)
 def test_two_contexts_differ_in_the_names_alone(at: tuple[int, int, int]) -> None:
     first, second = (generate(task, *at) for task in PAIR)
     names = [{node.name for node in problem.nodes} for problem in (first, second)]
@@ -49,7 +49,7 @@ def test_two_contexts_differ_in_the_names_alone(at: tuple[int, int, int]) -> Non
 
 
 @given(AT)
-@settings(max_examples=100, deadline=None)
+@examples(100)
 def test_the_solver_and_the_verifier_read_every_context(at: tuple[int, int, int]) -> None:
     for task in PAIR:
         problem = generate(task, *at)

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings, strategies as st
+from conftest import examples
+from hypothesis import given, strategies as st
 from rl_cases import now_of
 from torch import Tensor
 
@@ -54,7 +55,7 @@ def advantage_of(batch: Batch, values: list[float]) -> Tensor:
 # --- rows ---
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(st.lists(st.integers(-4, 4), min_size=1, max_size=9), st.data())
 def test_no_other_rows_have_a_larger_variance(values: list[int], data: Any) -> None:
     count = data.draw(st.integers(1, len(values)))

@@ -24,7 +24,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
     return Results(tmp_path_factory.mktemp("several"))
 
 
-@pytest.mark.parametrize("sharding", ["none", "fsdp2"])
+@pytest.mark.parametrize("sharding", [pytest.param("none", marks=pytest.mark.slow), "fsdp2"])  # none: see test_devices_ends
 def test_two_processes_train_as_one_does(results: Results, tmp_path: Path, sharding: str) -> None:
     spec = pretrain(checkpoints=[2], seed={"none": 1, "fsdp2": 2}[sharding])
     one = results.in_one("pretrain", spec, tmp_path, **LM)

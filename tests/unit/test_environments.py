@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import turn_cases as cases
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 from pydantic import ValidationError
 
 from interplay.core.artifact import write_json
@@ -68,7 +68,6 @@ def problem_op(name: str, index: int) -> int:
 
 
 @pytest.mark.parametrize("name", TASKS)
-@settings(deadline=None)
 @given(text=st.text(alphabet=st.sampled_from("calok()sbetp123456789+*{}\\boxd \x1e\n"), max_size=60))
 def test_no_text_of_a_model_breaks_a_judge_or_an_environment(name: str, text: str) -> None:
     _, module, problem = made(name, 3)
@@ -138,7 +137,6 @@ def expressions() -> st.SearchStrategy[str]:
     )
 
 
-@settings(deadline=None)
 @given(expressions())
 def test_the_tools_parser_says_what_pythons_does(text: str) -> None:
     assert tools.value(text) == oracle(text)
@@ -189,7 +187,6 @@ def test_search_needs_people_whose_facts_stand_in_the_context() -> None:
 # --- twenty questions ---
 
 
-@settings(deadline=None)
 @given(st.sets(st.integers(0, 15), min_size=2, max_size=7))
 def test_the_depth_is_the_least_of_all_decision_trees(kinds: set[int]) -> None:
     def best(left: frozenset[int]) -> int:
@@ -228,7 +225,6 @@ def brute(board: str, me: str) -> int:
     return max((-brute(board[:i] + me + board[i + 1 :], other) for i in free), default=0)
 
 
-@settings(deadline=None)
 @given(st.integers(0, 10**6), st.integers(1, 6))
 def test_a_position_is_worth_what_minimax_without_a_memory_says(index: int, op: int) -> None:
     board = games.generate_board(TicTacToe(), 0, index, op).board

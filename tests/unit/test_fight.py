@@ -13,8 +13,8 @@ from test_lineup import fight
 
 from interplay.api import frames
 from interplay.core.model import UserError
-from interplay.report.spec import Contender, Lineup, Try
-from interplay.report.stats import contrast, frame, intervals, power, provenance
+from interplay.report.spec import Contender, Lineup, Stopping, Try, Tune
+from interplay.report.stats import contrast, frame, intervals, power, provenance, sequential
 from interplay.report.stats.frame import Results
 from interplay.report.write import answers, latex, page, text
 from interplay.study import expand
@@ -224,3 +224,118 @@ def test_a_plan_says_the_power_of_a_fight_with_the_pilots_deviations(tmp_path: P
     assert (said["twelve"].power or 0) > 0.8
     assert (said["three"].power or 1) < 0.8
     assert "needs" in said["three"].said
+    (folder / "study/less.yaml").write_text(written.replace("margin: 0.03,", "margin: 0.03, effect: 0.095,"))
+    found = power.planned_power(expand.plan_study(folder, "less", "coffee"), lambda digest: None)
+    assert next(one.said for one in found if one.claim.says.startswith("fight")).endswith(
+        "power 0.79, below 0.8: needs 13 bases or 93 prompts in place of 80, exploratory"
+    )
+
+
+# --- tuned on a pilot ---
+
+
+def test_the_bases_of_a_pilot_choose_and_are_judged_nowhere(tmp_path: Path) -> None:
+    """On the study's own bases the other rate of `good` would be the best one."""
+    names = {"good[lr=1]": [9, 9, 10, 9, 10, 9], "good[lr=2]": [13, 14, 12, 13, 14, 13]}
+    found = results(tmp_path / "study", {**{name: ARMS[name] for name in ("base", "grpo")}, **names})
+    chosen_by = results(tmp_path / "pilot", {"grpo": [8, 8], "good[lr=1]": [14, 13], "good[lr=2]": [5, 6]})
+    table = found.spec.tables["fight"]
+    tune = Tune(axis="rl.lr", band="op:4", bases=[0, 1])
+    tables = {"fight": table.model_copy(update={"contrast": table.contrast.model_copy(update={"tune": tune})})}  # type: ignore[union-attr]
+    tries = [Try(arm=name, value=name[-2]) for name in names]
+    lineup = Lineup(
+        against="grpo",
+        contenders=[Contender(name="grpo", tries=[Try(arm="grpo", value="1")]), Contender(name="good", tries=tries)],
+        twins={},
+    )
+    spec = found.spec.model_copy(update={"tables": tables, "lineups": {"fight": lineup}, "tuning": chosen_by.spec.arms})
+    both = found._replace(spec=spec, prompts={**found.prompts, **{f"p{key}": item for key, item in chosen_by.prompts.items()}})
+    rows = [row.model_copy(update={"evaluations": {"eval": f"p{row.evaluations['eval']}"}}) for row in spec.tuning]
+    records = {**found.records, **{f"p{key}": item for key, item in chosen_by.records.items()}}
+    both = both._replace(spec=spec.model_copy(update={"tuning": rows}), records=records)
+    made = sequential.compare(both, "fight")
+    row = made.blocks[0].rows[1]
+    assert (row.chosen.arm, row.chosen.value) == ("good[lr=1]", "1")
+    assert row.chosen.tuning == pytest.approx((27 / 32, 11 / 32))
+    assert row.estimate.value == pytest.approx(56 / 96), "of the study's bases"
+    assert any("over the bases 0, 1 of a pilot, which are judged nowhere" in note for note in text.contrast_notes(made))
+    assert "Tries of rl.lr, chosen by strict_pass@1 on op:4: grpo 1 of 1 (50.0); good 1 of 1 (84.4), 2 (34.4)." in made.caveats
+
+
+def test_a_fight_whose_contenders_had_unequal_tries_is_named(tmp_path: Path) -> None:
+    arms = {**{name: ARMS[name] for name in ("base", "grpo")}, "good[lr=1]": ARMS["good"], "good[lr=2]": ARMS["poor"]}
+    found = results(tmp_path, arms)
+    whole = sequential.compare(found, "fight")
+    assert not any(line.startswith("Confound") for line in whole.caveats), "all values are judged"
+    one = Lineup(
+        against="grpo", contenders=[Contender(name=name, tries=[Try(arm=name)]) for name in ("grpo", "good[lr=1]")], twins={}
+    )
+    picked = found._replace(spec=found.spec.model_copy(update={"lineups": {"fight": one}}))
+    said = "Confound, tuned contender: unequal tries: grpo is one of 1, good[lr=1] is one of 2."
+    assert said in sequential.compare(picked, "fight").caveats
+
+
+# --- looks ---
+
+LOOKS = [3, 6, 12]
+
+
+def looked(root: Path, arms: dict[str, list[int]], margin: float | None = None) -> Results:
+    found = results(root, arms, margin)
+    return found._replace(spec=found.spec.model_copy(update={"stopping": Stopping(looks=LOOKS)}))
+
+
+def test_alpha_is_spent_over_looks_and_contenders_together() -> None:
+    """Fights of three contenders that are all like the control, on 3, 6 and 12 bases: at 5 % some look calls one different, at the
+    levels that are spent no more than 5 %."""
+    levels = np.diff([sequential.spent(0.05, look / 12, 2) for look in LOOKS], prepend=0.0)
+    assert levels.sum() == pytest.approx(0.05)
+    random, wrong = np.random.default_rng(0), {}
+    arms = random.normal(size=(20_000, 4, 12))
+    for name, at in (("plain", [0.05] * 3), ("spent", levels)):
+        crossed = np.zeros(len(arms), bool)
+        for look, level in zip(LOOKS, at, strict=True):
+            here = arms[:, :, :look]
+            gaps = (here[:, 1:] - here[:, :1]).mean(2)
+            residual = here - here.mean(1, keepdims=True) - here.mean(2, keepdims=True) + here.mean((1, 2), keepdims=True)
+            error = np.sqrt(2 * (residual**2).sum((1, 2)) / (3 * (look - 1)) / look)
+            crossed |= (np.abs(gaps) > intervals.t_quantile(3.0 * (look - 1), 3, float(level)) * error[:, None]).any(1)
+        wrong[name] = crossed.mean()
+    assert wrong["plain"] > 0.08
+    assert 0.035 < wrong["spent"] < 0.0535
+
+
+def test_a_fight_stays_open_until_each_contender_is_decided_or_the_last_look(tmp_path: Path) -> None:
+    wide = {"base": [1] * 12, "grpo": [7, 8, 9] * 4, "good": [12, 13, 14] * 4, "like": [8, 7, 10, 7, 8, 8] * 2}
+    short = {name: bases[:3] for name, bases in wide.items()}
+    first = sequential.compare(looked(tmp_path / "3", short), "fight")
+    assert {row.chosen.name: row.verdict for row in first.blocks[0].rows[1:]} == {
+        "good": "no information",
+        "like": "no information",
+    }
+    assert (first.look.number, first.look.stopped) == (1, False)
+    assert first.look.level == pytest.approx(sequential.spent(0.05, 0.25, 2))
+    alone = contrast.compare_arms(results(tmp_path / "alone", short), "fight")
+    assert {row.chosen.name: row.verdict for row in alone.blocks[0].rows[1:]}["good"] == "better", (
+        "without looks it would be decided"
+    )
+    last = sequential.compare(looked(tmp_path / "12", wide), "fight")
+    rows = {row.chosen.name: row for row in last.blocks[0].rows}
+    assert (rows["good"].verdict, len(rows["good"].gap.seeds)) == ("better", 6), "decided at the second look, with its numbers"
+    assert (rows["like"].verdict, len(rows["like"].gap.seeds)) == ("no information", 12)
+    assert (last.look.number, last.look.stopped) == (3, True)
+    notes = text.contrast_notes(last)
+    assert any(note.startswith("Look 3 of 3, at 12 replicates, stopped: intervals and verdicts at level 0.0") for note in notes)
+
+
+def test_all_decided_stops_a_fight_before_its_last_look(tmp_path: Path) -> None:
+    arms = {"base": [1] * 6, "grpo": [7, 8, 9, 7, 8, 9], "good": [11, 13, 14, 12, 13, 13]}
+    made = sequential.compare(looked(tmp_path, arms), "fight")
+    assert (made.blocks[0].rows[1].verdict, made.look.number, made.look.stopped) == ("better", 2, True)
+    assert any("Look 2 of 3" in line for line in frames.fight_lines(looked(tmp_path / "again", arms)))
+
+
+def test_before_its_first_look_nothing_of_a_fight_is_judged(tmp_path: Path) -> None:
+    made = sequential.compare(looked(tmp_path, {"base": [1, 1], "grpo": [7, 8], "good": [12, 13]}), "fight")
+    assert made.blocks[0].rows[1].verdict == "missing"
+    assert made.caveats[0] == "Not tested: the first look is at 3 replicates, and 2 are planned here."

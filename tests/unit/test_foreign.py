@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
+from command_line import interplay
 from conftest import ROOT
 from pyarrow import parquet
 from scipy import stats
@@ -169,15 +170,13 @@ def test_a_tie_is_shown_within_a_margin(tmp_path: Path) -> None:
         ("a.parquet", "no parquet", "not readable as scores"),
     ],
 )
-def test_a_wrong_file_is_refused_in_one_line(tmp_path: Path, name: str, content: str, said: str) -> None:
+def test_a_wrong_file_is_refused_in_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, content: str, said: str
+) -> None:
     (tmp_path / name).write_text(content)
-    run = subprocess.run(
-        [sys.executable, "-m", "interplay", "judge", str(tmp_path / name)], capture_output=True, text=True, cwd=ROOT, check=False
-    )
-    assert run.returncode == 2
-    assert run.stdout == ""
-    assert run.stderr.count("\n") == 1
-    assert said in run.stderr
+    code, out, error = interplay(capsys, "judge", tmp_path / name)
+    assert (code, out, error.count("\n")) == (2, "", 1)
+    assert said in error
 
 
 def test_systems_without_common_items_and_unknown_names_are_refused(tmp_path: Path) -> None:

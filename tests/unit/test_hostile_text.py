@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 import test_environments as environments
-from conftest import ROOT
-from hypothesis import given, settings, strategies as st
+from conftest import ROOT, examples
+from hypothesis import given, strategies as st
 
 from interplay.data.formats import FORMATS
 from interplay.data.problems import read_items
@@ -114,7 +114,7 @@ def test_hostile_text_is_judged_at_once_and_never_run(
 
 
 @pytest.mark.parametrize("family", PROBLEMS)
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(data=st.data())
 def test_any_text_is_judged(family: str, data: st.DataObject) -> None:
     gold = PROBLEMS[family][2]

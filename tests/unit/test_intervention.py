@@ -8,7 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings, strategies as st
+from conftest import examples
+from hypothesis import given, strategies as st
 from op_dag_cases import cases
 from reform_cases import INTEGERS, TASK, row, rows
 
@@ -86,7 +87,7 @@ def test_where_no_step_is_wrong_or_names_of_its_own_come_first_there_is_no_repai
 
 
 @given(cases(), st.integers(0, 10**6), st.text(alphabet="abcz+*=,|#0123456789@", max_size=6))
-@settings(max_examples=300, deadline=None)
+@examples(300)
 def test_prefix_intervention_and_suffix_are_strictly_right_whatever_was_spoilt(case: tuple, place: int, spoil: str) -> None:
     task, problem = case
     solution = render(problem, task).solution
@@ -100,7 +101,7 @@ def test_prefix_intervention_and_suffix_are_strictly_right_whatever_was_spoilt(c
 
 
 @given(cases(), st.data())
-@settings(max_examples=200, deadline=None)
+@examples(200)
 def test_a_solution_with_a_step_for_each_of_the_golds_none_of_them_wrong_is_strictly_right(
     case: tuple, data: st.DataObject
 ) -> None:

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import given, settings, strategies as st
+from conftest import examples
+from hypothesis import given, strategies as st
 from pydantic import ValidationError
 
 from interplay.core import c_library
@@ -72,7 +73,7 @@ def apart(found: torch.Tensor, expected: torch.Tensor) -> float:
 
 
 @given(st.integers(1, 70), st.integers(1, 40), st.integers(1, 300), st.integers(-30, 30), st.integers(0, 2**16))
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_a_product_is_that_of_the_rounded_integers_at_any_length_and_size(m: int, n: int, k: int, power: int, seed: int) -> None:
     generator = torch.Generator().manual_seed(seed)
     a = torch.randn(m, k, generator=generator) * 2.0**power
@@ -144,7 +145,7 @@ def test_all_layers_by_one_function_leave_the_bytes_of_one_layer_after_the_other
 
 @compiled
 @given(st.integers(1, 140), st.sampled_from([16, 48]), st.sampled_from([16, 512, 528, 1040]), st.integers(-20, 20))
-@settings(max_examples=20, deadline=None)
+@examples(20)
 def test_the_output_head_is_that_of_the_rounded_operands(rows: int, width: int, vocabulary: int, power: int) -> None:
     generator = torch.Generator().manual_seed(rows)
     hidden = (torch.randn(rows, width, generator=generator) * 2.0**power).requires_grad_()
@@ -160,7 +161,7 @@ def test_the_output_head_is_that_of_the_rounded_operands(rows: int, width: int, 
 
 @compiled
 @given(st.integers(1, 300), st.integers(1, 8), st.integers(1, 130), st.sampled_from([0.6, 1.0, 1.5]))
-@settings(deadline=None, max_examples=40)
+@examples(40)
 def test_log_probabilities_of_a_small_vocabulary_are_those_of_float64(
     rows: int, width: int, vocabulary: int, temperature: float
 ) -> None:
@@ -284,7 +285,7 @@ def several_runs(counts: list[int]) -> torch.Tensor:
     st.sampled_from([16, 48]),
     st.integers(-12, 12),
 )
-@settings(max_examples=30, deadline=None)
+@examples(30)
 def test_attention_of_any_lengths_and_sizes_is_that_of_the_rounded_operands(
     counts: list[int], heads: tuple[int, int], size: int, power: int
 ) -> None:

@@ -5,7 +5,8 @@ import re
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings, strategies as st
+from conftest import examples
+from hypothesis import given, strategies as st
 from multihop_cases import inputs, item, row_of, rows
 from pydantic import ValidationError
 
@@ -50,7 +51,7 @@ def made(spec: Keychain, given: StepInputs, some: list[Row]) -> list[tuple[Row, 
     return [(row, multihop.loads(row.graph)) for row in done if row.origin in wanted]
 
 
-@settings(max_examples=6, deadline=None)
+@examples(6)
 @given(spec=specs, seed=st.integers(0, 10**6))
 def test_exactly_one_chain_of_unique_keys_reaches_the_question_which_occurs_nowhere_else(
     spec: Keychain, seed: int, given_inputs: StepInputs
@@ -84,7 +85,7 @@ def test_exactly_one_chain_of_unique_keys_reaches_the_question_which_occurs_nowh
         assert multihop.verify(problem, row.solution, Verify()).strict
 
 
-@settings(max_examples=6, deadline=None)
+@examples(6)
 @given(spec=specs, seed=st.integers(0, 10**6))
 def test_pairs_stand_at_ends_of_sentences_and_without_them_the_documents_are_whole(
     spec: Keychain, seed: int, given_inputs: StepInputs
@@ -103,7 +104,7 @@ def test_pairs_stand_at_ends_of_sentences_and_without_them_the_documents_are_who
         assert len(set(titles)) == len(titles)
 
 
-@settings(max_examples=6, deadline=None)
+@examples(6)
 @given(spec=specs, seed=st.integers(0, 10**6))
 def test_prompts_are_within_two_percent_of_the_asked_length(spec: Keychain, seed: int, given_inputs: StepInputs) -> None:
     step = StepInputs(0, given_inputs.folders, seed)

@@ -1,5 +1,6 @@
 """Who is compared in a contrast: what the planner finds, and the unfair fights that it refuses."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -130,4 +131,43 @@ def test_a_noise_arm_that_coincides_with_another_seed_of_its_twin_is_refused(con
     table = "fight: {columns: [id], cells: [strict_pass@1], contrast: {against: grpo, noise: again}}"
     edit(configs, "values: [0]", "values: [0, 1, 2]", *arms, more=f"tables: {{{table}}}")
     with pytest.raises(UserError, match="again': shares a model with grpo; set a seed of its last stage beyond all seeds"):
+        plan_study(configs, "mine", "smoke")
+
+
+# --- tuned on the bases of a pilot ---
+
+PILOT = TUNED.replace("band: id", "band: id, bases: [20, 21]")
+
+
+def piloted(configs: Path, contrast: str, seeds: str = "vary: [base, rl]") -> Path:
+    table = f"fight: {{columns: [edge], cells: [strict_pass@1], contrast: {{{contrast}}}}}"
+    edit(configs, "test: {bands: [id]", "test: {bands: [id, edge]", *ARMS, more=f"tables: {{{table}}}")
+    path = configs / "study/mine.yaml"
+    path.write_text(path.read_text().replace("vary: [rl]", seeds))
+    return path
+
+
+def test_a_pilot_has_bases_of_its_own_and_every_try_of_each_contender(configs: Path) -> None:
+    piloted(configs, PILOT)
+    plan = plan_study(configs, "mine", "smoke")
+    spec = report_spec(plan)
+    tries = [f"{arm}[learning_rate={rate}]" for arm in ("grpo", "hard") for rate in ("0.001", "0.002")]
+    assert sorted((row.arm, row.seed) for row in spec.tuning) == sorted((arm, seed) for arm in tries for seed in (20, 21))
+    assert {row.seed for row in spec.arms} == {0}, "they are judged nowhere"
+    bases = [{row.path[0].digest for row in rows} for rows in (spec.arms, spec.tuning)]
+    assert (len(bases[1]), bases[0] & bases[1]) == (2, set())
+    wanted = {digest for row in spec.tuning for digest in row.evaluations.values()}
+    assert wanted <= set(plan.stages[plan.report].deps.values())
+
+
+@pytest.mark.parametrize(
+    ("bases", "seeds", "said"),
+    [
+        ("[20, 0]", "vary: [base, rl]", "tune.bases = [20, 0]: the study judges by seed 0, too"),
+        ("[20, 21]", "vary: [rl]", "base is made once, so that the pilot has the study's base; name it in seeds.vary"),
+    ],
+)
+def test_a_pilot_that_shares_a_base_with_the_study_is_refused(bases: str, seeds: str, said: str, configs: Path) -> None:
+    piloted(configs, PILOT.replace("[20, 21]", bases), seeds)
+    with pytest.raises(UserError, match=re.escape(said)):
         plan_study(configs, "mine", "smoke")

@@ -81,10 +81,10 @@ def test_undamaged_the_studies_are_valid(study: str, root: Path, capsys: pytest.
     assert main(["plan", study, "--scale", "smoke"]) == 0, capsys.readouterr().err
 
 
-def test_100_damaged_studies_are_valid_or_refused_in_one_line(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    found = judge(root, range(100), capsys)
-    assert found["valid"] >= 5
-    assert found["refused, with a line"] >= 60
+def test_50_damaged_studies_are_valid_or_refused_in_one_line(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = judge(root, range(50), capsys)
+    assert found["valid"] >= 3
+    assert found["refused, with a line"] >= 35
 
 
 @pytest.mark.slow

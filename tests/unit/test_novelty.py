@@ -7,7 +7,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings, strategies as st
+from conftest import examples
+from hypothesis import given, strategies as st
 from op_dag_cases import cases
 from reform_cases import rows
 from test_op_dag_structure import disguised
@@ -77,7 +78,7 @@ def test_a_graph_that_reads_itself_has_colours_too() -> None:
 
 
 @given(cases())
-@settings(max_examples=200, deadline=None)
+@examples(200)
 def test_gold_solutions_state_the_gold_graph_in_either_trace(case: tuple) -> None:
     task, problem = case
     for trace in ("goal_first", "leaf_first"):
@@ -87,7 +88,7 @@ def test_gold_solutions_state_the_gold_graph_in_either_trace(case: tuple) -> Non
 
 
 @given(cases(), st.integers(0, 10**6))
-@settings(max_examples=200, deadline=None)
+@examples(200)
 def test_names_order_and_commuted_operands_change_nothing(case: tuple, seed: int) -> None:
     _, problem = case
     palette: dict = {}
@@ -95,7 +96,7 @@ def test_names_order_and_commuted_operands_change_nothing(case: tuple, seed: int
 
 
 @given(st.lists(cases(), min_size=1, max_size=5), cases())
-@settings(max_examples=100, deadline=None)
+@examples(100)
 def test_the_nearest_of_a_library_is_the_most_similar_of_its_graphs(given_cases: list[tuple], case: tuple) -> None:
     palette: dict = {}
     known = [features(gold_graph(problem), palette) for _, problem in given_cases]

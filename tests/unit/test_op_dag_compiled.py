@@ -6,7 +6,8 @@ import re
 import op_dag_cases as terse_cases
 import op_dag_prose_cases as prose_cases
 import pytest
-from hypothesis import given, settings, strategies as st
+from conftest import examples
+from hypothesis import given, strategies as st
 
 from interplay.tasks.op_dag import dag, prose, prose_verifier, terse, terse_verifier
 from interplay.tasks.spec import Verify
@@ -31,7 +32,7 @@ def spoilt(text: str, edits: list[tuple[int, int, int, int]], pieces: list[str])
 
 
 @compiled
-@settings(max_examples=400, deadline=None)
+@examples(400)
 @given(
     prose_cases.cases(),
     st.sampled_from([None, (400, 1500)]),
@@ -66,7 +67,7 @@ CHAINS = [
 
 
 @compiled
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(st.lists(st.tuples(st.sampled_from(CHAINS), st.sampled_from(", :;.")), min_size=1, max_size=5))
 def test_equations_of_a_sentence_are_marked_as_by_python_whatever_stands_beside_them(chains):
     definitions = prose_cases.LINE_GOLD.partition("We know")[0]
@@ -87,7 +88,7 @@ def test_an_equation_counts_only_in_a_sentence_that_can_be_read():
 
 
 @compiled
-@settings(max_examples=400, deadline=None)
+@examples(400)
 @given(
     terse_cases.cases(),
     st.sampled_from([None, (60, 200)]),
@@ -123,7 +124,7 @@ def test_every_byte_at_every_place_of_a_short_text(number):
 
 
 @compiled
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(prose_cases.cases(), terse_cases.cases())
 def test_texts_and_structures_are_those_of_python(prose_case, terse_case):
     task, problem = prose_case

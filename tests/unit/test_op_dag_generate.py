@@ -7,7 +7,8 @@ from collections import Counter
 
 import pytest
 import sympy
-from hypothesis import given, settings
+from conftest import examples
+from hypothesis import given
 from op_dag_cases import INTEGERS, REVERSE, case, cases, tasks
 
 from interplay.core.model import UserError
@@ -17,7 +18,7 @@ from interplay.tasks.op_dag.spec import OpDag
 from interplay.tasks.op_dag.terse import alphabet, render
 from interplay.tasks.op_dag.terse_prompts import solve
 
-THOROUGH = settings(max_examples=400, deadline=None)
+THOROUGH = examples(400)
 
 
 def ancestors(problem: Problem) -> set[int]:
@@ -81,7 +82,7 @@ def test_values_follow_from_the_definitions_and_stay_in_range(case):
     assert all(0 <= value < task.modulus if task.modulus else 0 <= value <= task.max_value for value in values)
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(cases())
 def test_the_goal_is_a_line_in_the_unknown_with_one_root_as_sympy_finds_it(case):
     task, problem = case
@@ -134,7 +135,7 @@ def test_a_problem_survives_json_and_its_texts_keep_to_the_alphabet(case):
     assert len(set(alphabet(task))) == len(alphabet(task))
 
 
-@settings(max_examples=50, deadline=None)
+@examples(50)
 @given(tasks())
 def test_distractors_fillers_and_mode_at_one_key_do_not_depend_on_op(task):
     low, high = task.ops()

@@ -3,7 +3,8 @@
 import re
 
 import pytest
-from hypothesis import given, settings, strategies as st
+from conftest import examples
+from hypothesis import given, strategies as st
 from op_dag_prose_cases import FORWARD, FORWARD_TEXT, OWN, REVERSE, REVERSE_TEXT, case, cases, line, small
 from op_dag_prose_text import levels, read_problem
 
@@ -19,7 +20,7 @@ from interplay.tasks.spec import TaskKey, Verify
 EXACT = Verify(operator=True, extra_nodes="penalised")
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(cases())
 def test_every_problem_keeps_to_its_task(case):
     task, problem = case
@@ -37,7 +38,7 @@ def test_every_problem_keeps_to_its_task(case):
     assert max(len(node.parents) for node in nodes) <= task.max_parents
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(cases())
 def test_every_necessary_node_is_read_and_stands_behind_what_it_reads(case):
     _, problem = case
@@ -46,7 +47,7 @@ def test_every_necessary_node_is_read_and_stands_behind_what_it_reads(case):
     assert all(parent < place for place, node in enumerate(problem.nodes) for parent in node.parents)
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(cases())
 def test_a_total_is_the_sum_of_all_that_the_prompt_mentions_for_its_place_and_is_never_defined(case):
     task, problem = case
@@ -59,7 +60,7 @@ def test_a_total_is_the_sum_of_all_that_the_prompt_mentions_for_its_place_and_is
             assert prompt.count(f"The {node.name} equals") == goal
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(cases())
 def test_the_solver_that_reads_the_prompt_alone_agrees_and_the_gold_is_strict(case):
     task, problem = case
@@ -131,14 +132,14 @@ def test_problems_are_pinned():
     assert generate(task, 3, 4, 9) == generate(task, 3, 4, 9) != generate(task, 3, 5, 9)
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(cases())
 def test_a_problem_survives_being_written(case):
     _, problem = case
     assert loads(dumps(problem)) == problem
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(cases(), st.randoms(use_true_random=False))
 def test_the_key_does_not_see_names_letters_or_the_order_of_sentences(case, rng):
     _, problem = case

@@ -1,6 +1,7 @@
 """Graphs that prose solutions state, and their likeness up to names, also to those of the terse surface."""
 
-from hypothesis import given, settings
+from conftest import examples
+from hypothesis import given
 from op_dag_prose_cases import FORWARD_GOLD, FORWARD_TEXT, REVERSE_GOLD, REVERSE_TEXT, cases
 from op_dag_prose_text import read_problem
 
@@ -50,7 +51,7 @@ def test_another_operator_parent_or_number_is_another_graph() -> None:
     assert like(stated_graph(FORWARD_GOLD.replace("b = Q + a", "b = a + Q")), GRAPH) == 1
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(case=cases())
 def test_a_gold_solution_states_the_gold_graph(case: tuple[OpDagProse, Problem]) -> None:
     task, problem = case

@@ -4,7 +4,8 @@ import re
 from itertools import groupby
 
 import pytest
-from hypothesis import given, settings, strategies as st
+from conftest import examples
+from hypothesis import given, strategies as st
 from op_dag_cases import consistent
 from op_dag_prose_cases import FORWARD, FORWARD_GOLD, LINE_GOLD, REVERSE, case, cases, judged as verify, line, small
 
@@ -31,7 +32,7 @@ def relettered(solution: str, letters: str, kept: str = "") -> str:
     )
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(cases(), st.permutations(LETTERS))
 def test_renaming_letters_never_changes_the_verdict(case, letters):
     task, problem = case
@@ -42,7 +43,7 @@ def test_renaming_letters_never_changes_the_verdict(case, letters):
     assert verify(problem, relettered(spoilt, "".join(letters)), EXACT) == verify(problem, spoilt, EXACT)
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(cases(), st.text(max_size=60), st.integers(0, 400), st.integers(0, 100))
 def test_no_text_makes_it_raise_and_only_right_answers_are_strict(case, noise, start, length):
     task, problem = case
@@ -58,7 +59,7 @@ PIECES = st.sampled_from(
 )  # fmt: skip
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(st.lists(PIECES, max_size=40))
 def test_no_text_of_its_own_pieces_makes_it_raise(pieces):
     for problem in (SMALL, LINE):
@@ -250,7 +251,7 @@ def test_nothing_cheap_is_strict(knobs):
         assert verify(problem, body, PLAIN)[:4] == (False, False, 1.0, "truncated")
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(cases(), st.integers(0, 3000), st.integers(0, 200))
 def test_a_length_repeats_true_sentences_and_nothing_else(case, low, more):
     task, problem = case

@@ -3,7 +3,8 @@
 import random
 
 import networkx as nx
-from hypothesis import given, settings, strategies as st
+from conftest import examples
+from hypothesis import given, strategies as st
 from op_dag_cases import cases
 
 from interplay.tasks.op_dag.dag import Node, Problem, loads, structure
@@ -69,7 +70,7 @@ def disguised(problem: Problem, rng: random.Random) -> Problem:
     )
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(cases(), st.integers(0, 2**32))
 def test_a_disguised_problem_keeps_its_key(case, seed):
     _, problem = case

@@ -4,7 +4,8 @@ import re
 from itertools import groupby, pairwise
 
 import pytest
-from hypothesis import given, settings, strategies as st
+from conftest import examples
+from hypothesis import given, strategies as st
 from op_dag_cases import INTEGERS, REVERSE, case, cases, consistent, judged as verify
 
 from interplay.tasks.op_dag.dag import Problem, dumps, loads
@@ -42,7 +43,7 @@ def error(completion: str, problem: Problem = SMALL, options: Verify = PLAIN) ->
     return verify(problem, completion, options).error
 
 
-@settings(max_examples=400, deadline=None)
+@examples(400)
 @given(cases())
 def test_gold_is_strict_under_every_option(case):
     task, problem = case
@@ -52,7 +53,7 @@ def test_gold_is_strict_under_every_option(case):
     )
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(cases())
 def test_the_gold_sentences_known_beforehand_are_judged_as_the_parser_judges_them(case):
     _, problem = case
@@ -66,7 +67,7 @@ def test_the_gold_sentences_known_beforehand_are_judged_as_the_parser_judges_the
     assert truth.effects.keys() == set(own)
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(cases(), st.text(max_size=60), st.integers(0, 100), st.integers(0, 100))
 def test_no_text_makes_it_raise_and_only_right_answers_are_strict(case, noise, start, length):
     task, problem = case
@@ -75,7 +76,7 @@ def test_no_text_makes_it_raise_and_only_right_answers_are_strict(case, noise, s
         consistent(verify(problem, text, PLAIN))
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(st.text(alphabet="abcdqxyz0123456789+-*=,|#_().", max_size=120))
 def test_no_text_of_the_alphabet_makes_it_raise(text):
     for problem in (SMALL, WIDE, LINE):

@@ -1,7 +1,8 @@
 """Reading prompts that a model wrote: what generation writes is read back, and what is no problem is told apart by name."""
 
 import pytest
-from hypothesis import given, settings, strategies as st
+from conftest import examples
+from hypothesis import given, strategies as st
 from op_dag_cases import cases
 
 from interplay.tasks.op_dag.dag import Node, Problem, dumps, loads, structure
@@ -16,7 +17,7 @@ REVERSE = OpDag(modulus=7, letters=10, modes={"reverse": 1.0})
 INTEGERS = OpDag(modulus=None, letters=10, max_value=20, modes={"forward": 0.5, "reverse": 0.5})
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(cases())
 def test_what_the_task_writes_is_read_back(case: tuple[OpDag, Problem]) -> None:
     task, problem = case
@@ -105,7 +106,7 @@ def test_what_is_no_problem_says_why(text: str, task: OpDag, flaw: str) -> None:
     assert parse_prompt(text, task) == flaw
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(st.text(alphabet="abc_.,|?=#()+-*019é\n", max_size=30), st.sampled_from([TASK, REVERSE, INTEGERS]))
 def test_any_text_is_a_problem_that_the_solver_answers_alike_or_has_a_flaw(text: str, task: OpDag) -> None:
     found = parse_prompt(text + "|", task)

@@ -4,7 +4,8 @@ import time
 from fractions import Fraction
 
 import pytest
-from hypothesis import given, settings, strategies as st
+from conftest import examples
+from hypothesis import given, strategies as st
 
 from interplay.tasks import qa
 from interplay.tasks.family import judge_family
@@ -119,7 +120,7 @@ def test_a_hostile_answer_is_wrong_at_once(hostile: str, gold: str) -> None:
     assert time.monotonic() - started < 3
 
 
-@settings(max_examples=150, deadline=3000)
+@examples(150)
 @given(st.text(alphabet="0123456789x+-*/^{}()\\!,=. fracsqt", max_size=40))
 def test_no_text_raises_or_hangs_the_judge(written: str) -> None:
     judged(f"\\boxed{{{written}}}", "2x+1")

@@ -5,7 +5,8 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from hypothesis import given, settings, strategies as st
+from conftest import examples
+from hypothesis import given, strategies as st
 from pydantic import ValidationError
 from reform_cases import INTEGERS, TASK, rows
 from test_reformulated import text_row
@@ -35,7 +36,7 @@ def forms(made: list[Row]) -> list[Form]:
 @pytest.mark.parametrize("kind", ["same_set", "near"])
 @pytest.mark.parametrize("count", [4, 10])
 @given(seed=st.integers(0, 2**32), integers=st.booleans(), size=st.integers(24, 40))
-@settings(max_examples=8, deadline=None)
+@examples(8)
 def test_every_choice_has_its_number_of_options_and_one_right_one(
     kind: str, count: int, seed: int, integers: bool, size: int
 ) -> None:
@@ -165,7 +166,7 @@ def test_a_yes_or_no_is_never_among_other_answers_nor_they_beside_it() -> None:
     high=st.floats(0.01, 1),
     seed=st.integers(0, 999),
 )
-@settings(max_examples=200, deadline=None)
+@examples(200)
 def test_a_mask_hides_a_share_within_bounds_and_shows_the_rest_as_it_is(answer: str, low: float, high: float, seed: int) -> None:
     low, high = min(low, high), high
     row = transform_row(text_row(), "x", answer=answer)

@@ -1,7 +1,8 @@
 """The judge of questions in other formats: what counts as an answer to a choice, a cloze and a statement, and what does not."""
 
 import pytest
-from hypothesis import given, settings, strategies as st
+from conftest import examples
+from hypothesis import given, strategies as st
 from reform_cases import TASK, row
 
 from interplay.data.curate import transform_row
@@ -107,7 +108,7 @@ def test_a_statement_is_answered_by_its_truth_and_not_by_the_value(statement: st
 
 
 @given(said=st.text(alphabet="0123456789abcd()+-,#|", max_size=12))
-@settings(max_examples=200)
+@examples(200)
 def test_nothing_but_the_value_and_its_key_is_ever_right(said: str) -> None:
     right = said.strip() in {GOLD, "b", "(b)", f"(b){GOLD}", f"b{GOLD}"}
     assert judged(FOUR, saying(said)).answer == right

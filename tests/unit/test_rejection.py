@@ -6,7 +6,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings, strategies as st
+from conftest import examples
+from hypothesis import given, strategies as st
 from op_dag_cases import cases
 from pydantic import ValidationError
 from reform_cases import TASK, row
@@ -107,7 +108,7 @@ def test_a_row_without_samples_is_an_error_and_no_row_that_is_never_right(tmp_pa
 
 
 @given(cases(), st.lists(st.integers(0, 10**6), min_size=1, max_size=4))
-@settings(max_examples=50, deadline=None)
+@examples(50)
 def test_what_is_taken_by_process_is_strictly_right_whatever_was_sampled(case: tuple, cuts: list[int]) -> None:
     task, problem = case
     gold = render(problem, task).solution

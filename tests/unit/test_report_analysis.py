@@ -177,7 +177,6 @@ def test_stacked_bars_name_the_classes_and_the_missing_arms(tmp_path: Path, monk
     [
         (Table, {"columns": ["id"], "cells": ["nll@2"]}, "there is one nll for any number of samples; write nll"),
         (Table, {"columns": ["id"], "cells": ["error:dependancy"]}, "did you mean 'dependency'"),
-        (Table, {"columns": ["id"], "cells": ["nll"], "contrast": {"against": "a", "noise": "b"}}, "where more is better"),
         (Figure, {"x": "k", "y": "strict_pass", "form": "heat"}, "write x: op, x: band or a key"),
         (Figure, {"x": "op", "y": "nll", "against": "base"}, "against belongs to form: heat"),
         (Figure, {"x": "op", "y": "nll", "extrapolate": {}}, "extrapolate belongs to x: step"),

@@ -6,7 +6,7 @@ from hypothesis import given, strategies as st
 from pydantic import ValidationError
 
 from interplay.report.claim_spec import Claim
-from interplay.report.stats import contrast, frame
+from interplay.report.stats import contrast, frame, intervals, sequential
 from interplay.report.stats.frame import Results
 from interplay.report.write import answers, headline
 from interplay.results import catalog
@@ -226,3 +226,120 @@ def test_a_claim_whose_premise_fails_is_not_tested_and_says_why(tmp_path: Path, 
     judged = with_premise(found, premise)
     assert judged.verdict == ("not tested" if failed else "supported")
     assert failed in judged.reason
+
+
+RATES = [10, 10, 11, 9, 12, 12]
+"""Strict samples of 16 on each prompt after RL, 2 before it."""
+FAILS = {"recorded": "rl", "value": "reward_last", "below": "reward_first"}
+
+
+def some_fail(root: Path, last: list[float | None], rates: list[int] = RATES, **given: object) -> Results:
+    """A base for each, whose RL starts at a reward of 0.2 and ends at `last`; a run that ends at none leaves its base as it was."""
+    inputs, arms = {}, []
+    for seed, (reward, right) in enumerate(zip(last, rates, strict=True)):
+        inputs |= {f"e{seed}": study.write_evaluation(root, f"e{seed}", {4: BASE}, n=16)}
+        inputs |= {f"f{seed}": study.write_evaluation(root, f"f{seed}", {4: [right] * 20}, n=16)}
+        inputs |= {f"r{seed}": study.write_record(root, f"r{seed}", "rl", {}, {"reward_first": 0.2, "reward_last": reward})}
+        path = [f"base:pretrain:m{seed}"]
+        arms += [study.arm("base", seed, path, f"e{seed}"), study.arm("rl", seed, [*path, f"rl:rl:r{seed}"], f"f{seed}")]
+    return frame.read_results(study.spec(arms, **given), inputs)
+
+
+def failing(found: Results, at_least: float = 0.3, **rule: object) -> contrast.JudgedClaim:
+    test = {"band": "edge", **DIFFERENCE, "at_least": at_least}
+    return contrast.judge_claim(found, Claim.model_validate({"says": "so", "test": test, "fails": {**FAILS, **rule}}))
+
+
+def test_a_claim_about_bases_that_do_not_fail_states_how_many_do_and_the_mean_over_all(tmp_path: Path) -> None:
+    found = some_fail(tmp_path, [0.5, 0.5, 0.5, 0.5, 0.1, 0.5], [*RATES[:4], 0, 11])
+    assert judge(found, **DIFFERENCE, at_least=0.3).verdict == "no information", "over all bases"
+    judged = failing(found)
+    assert (judged.verdict, judged.estimate.bases, judged.estimate.seeds) == ("supported", 5, (0, 1, 2, 3, 5))
+    assert "for any base, any prompt (5 bases, 20 prompts), where it does not fail" in judged.reason
+    every = judge(found, **DIFFERENCE, at_least=0.3).estimate
+    assert judged.caveat == (
+        "1 of 6 bases failed (seed 4: -12.5, reward_last of rl 0.1, below reward_first 0.2), a share of 0 to 64 %; "
+        f"over all {100 * every.value:+.1f} [{100 * every.low:+.1f}, {100 * every.high:+.1f}] points"
+    )
+    (entry,) = contrast.claims_json([judged])
+    assert (entry["failing"]["lost"], entry["failing"]["bases"]) == (1, 6)
+    assert judged.caveat in catalog.claim_lines([entry], {})[2]
+    (shown,) = headline.forest_rows(answers.Answer(found, [judged], {}, {}, [], {}))
+    assert (shown["change"], shown["caveat"]) == ("12 % → 64 %", judged.caveat), "of the bases that did not fail"
+
+
+@pytest.mark.parametrize(
+    ("last", "rule", "verdict", "said"),
+    [
+        ([0.5] * 6, {}, "supported", ""),
+        ([0.5] * 6, {"most": 0.5}, "supported", ""),
+        ([0.5] * 6, {"most": 0.4}, "no information", "perhaps more than 40% of bases fail"),
+        ([0.1] * 4 + [0.5] * 2, {"most": 0.2}, "indicated against", "more than 20% of bases fail"),
+        ([0.1] * 4 + [0.5] * 2, {}, "indicated", "a verdict needs 3 bases"),
+        ([0.1] * 6, {}, "no information", "every base failed"),
+        ([None] + [0.5] * 5, {}, "supported", ""),
+        ([float("nan")] + [0.5] * 5, {"above": 0.9, "below": None}, "supported", ""),
+        ([0.95] + [0.5] * 5, {"above": 0.9, "below": None}, "supported", ""),
+        ([0.5] * 6, {"value": "reward_lst"}, "not judged", "has no 'reward_lst'; did you mean 'reward_last'"),
+    ],
+)  # fmt: skip
+def test_the_share_of_bases_that_fail_counts_where_the_claim_bounds_it(
+    tmp_path: Path, last: list[float | None], rule: dict, verdict: str, said: str
+) -> None:
+    judged = failing(some_fail(tmp_path, last), **rule)
+    assert judged.verdict == verdict
+    assert said in judged.reason
+    if judged.failing:
+        assert judged.failing.lost == sum(reward not in (0.5,) for reward in last)
+        assert judged.failing.share == intervals.share_interval(judged.failing.lost, 6)
+
+
+def test_a_look_leaves_out_the_bases_that_failed_and_widens_the_share_too(tmp_path: Path) -> None:
+    found = some_fail(tmp_path, [0.5, 0.1, 0.5, 0.5, 0.5, 0.5], stopping={"looks": [4, 6], "beta": None})
+    test = {"band": "edge", **DIFFERENCE, "at_least": 0.45}
+    judged = sequential.judge(found, Claim.model_validate({"says": "so", "test": test, "fails": FAILS}))
+    assert judged.look is not None
+    assert judged.failing is not None
+    assert judged.look.number == 2
+    assert (judged.estimate.bases, judged.failing.bases) == (5, 6)
+    assert judged.failing.share == intervals.share_interval(1, 6, judged.look.bound.level)
+
+
+@given(st.tuples(ends, ends).map(sorted), st.tuples(st.floats(0, 1), st.floats(0, 1)).map(sorted), st.floats(0, 1), ends)
+def test_the_words_partition_all_cases_with_a_share_that_may_fail(effect: list, share: list, most: float, at: float) -> None:
+    claim = Claim.model_validate(
+        {"says": "so", "test": {**DIFFERENCE, "band": "edge", "at_least": at}, "fails": {**FAILS, "most": most}}
+    )
+    refuted = effect[1] < at or share[0] > most
+    supported = effect[0] >= at and share[1] <= most
+    assert not (refuted and supported)
+    word = claim.word(*effect, (share[0], share[1]))
+    assert word == ("refuted" if refuted else "supported" if supported else "no information")
+
+
+def test_ends_from_both_arms_reach_as_far_as_theirs_do_and_further_up_near_zero(tmp_path: Path) -> None:
+    rare = [[1] * 3 + [0] * 17, [2] * 2 + [0] * 18, [1] * 4 + [0] * 16]
+    found = results(tmp_path, before=[1] + [0] * 19, lifted=rare)
+    plain, made = (judge(found, **DIFFERENCE, at_most=0.05, **of).estimate for of in ({}, {"interval": "arms"}))
+    one, other = (judge(found, value="strict_pass@1", arm=arm, at_most=0.5).estimate for arm in ("rl", "base"))
+    assert (made.low, made.high) == intervals.interval_of_arms(one.spread, other.spread, plain.spread)
+    assert made.high - made.value > made.value - made.low, "skewed"
+    assert made.high > plain.high
+    apart = plain.spread._replace(
+        between=one.spread.between + other.spread.between, within=one.spread.within + other.spread.within
+    )
+    assert intervals.interval_of_arms(one.spread, other.spread, apart)[1] > made.high, "arms that are not paired say less"
+
+
+@pytest.mark.parametrize(
+    ("claim", "message"),
+    [
+        ({"test": {"value": "strict_pass@1", "band": "edge", "arm": "rl", "at_least": 0.1, "interval": "arms"}}, "of shares"),
+        ({"fails": {"recorded": "rl", "value": "reward_last"}}, "give one of below, above"),
+        ({"fails": FAILS, "test": {"recorded": "rl", "value": "reward_last", "arm": "rl", "at_least": 0.1}}, "judged by itself"),
+    ],
+)
+def test_a_rule_for_failed_bases_that_is_none_is_refused(claim: dict, message: str) -> None:
+    test = {**DIFFERENCE, "band": "edge", "at_least": 0.1}
+    with pytest.raises(ValidationError, match=message):
+        Claim.model_validate({"says": "so", "test": test, **claim})

@@ -2,7 +2,8 @@
 
 import pytest
 import torch
-from hypothesis import given, settings, strategies as st
+from conftest import examples
+from hypothesis import given, strategies as st
 from rl_cases import batch_of, now_of
 from torch import Tensor
 
@@ -61,7 +62,7 @@ def test_every_token_of_a_completion_bears_its_advantage_and_padding_none() -> N
 rewards_in_pairs = st.lists(st.floats(0, 1, width=32), min_size=4, max_size=16).filter(lambda x: len(x) % 4 == 0)
 
 
-@settings(max_examples=50, deadline=None)
+@examples(50)
 @given(rewards_in_pairs, st.floats(-8, 8, width=32), st.sampled_from(["group", "batch", "none"]))
 def test_a_constant_added_to_all_rewards_of_a_group_changes_nothing(rewards: list[float], shift: float, scale: str) -> None:
     groups = [i // 4 for i in range(len(rewards))]
@@ -72,7 +73,7 @@ def test_a_constant_added_to_all_rewards_of_a_group_changes_nothing(rewards: lis
     torch.testing.assert_close(plain, moved, atol=1e-4, rtol=1e-4)
 
 
-@settings(max_examples=50, deadline=None)
+@examples(50)
 @given(rewards_in_pairs, st.randoms(use_true_random=False), st.sampled_from(["group", "batch", "none"]))
 def test_the_order_of_rows_and_the_numbers_of_groups_do_not_matter(rewards: list[float], random, scale: str) -> None:
     groups = [i // 4 for i in range(len(rewards))]
@@ -83,7 +84,7 @@ def test_the_order_of_rows_and_the_numbers_of_groups_do_not_matter(rewards: list
     torch.testing.assert_close(plain, moved, atol=1e-6, rtol=1e-6)
 
 
-@settings(max_examples=50, deadline=None)
+@examples(50)
 @given(rewards_in_pairs, st.sampled_from(["group", "batch", "none"]))
 def test_the_advantages_of_a_group_sum_to_zero(rewards: list[float], scale: str) -> None:
     got = of(rewards, [i // 4 for i in range(len(rewards))], scale)

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings, strategies as st
+from conftest import examples
+from hypothesis import given, strategies as st
 from pydantic import TypeAdapter, ValidationError
 from rl_cases import RIGHT, WRONG, batch_of, now_of
 
@@ -74,7 +75,7 @@ def pass_k_by_search(rewards: list[float], k: int) -> list[float]:
     return [float((np.mean(mine) - mean) / deviation) for mine in each]
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.lists(st.sampled_from([0.0, 1.0]), min_size=2, max_size=8), st.data())
 def test_pass_k_in_closed_form_is_the_mean_over_all_groups_of_k(rewards: list[float], data: st.DataObject) -> None:
     k = data.draw(st.integers(1, len(rewards)))

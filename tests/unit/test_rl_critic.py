@@ -9,7 +9,8 @@ import test_rl_update as toy
 import torch
 import world
 from comma_runs import HOW, spec_of
-from hypothesis import given, settings, strategies as st
+from conftest import examples
+from hypothesis import given, strategies as st
 from killed_rl import payload, run_killed
 from rl_cases import batch_of, now_of
 
@@ -51,7 +52,7 @@ def test_tokens_are_whitened_over_the_batch_alone() -> None:
     assert found[0, 2] == 0
 
 
-@settings(max_examples=50, deadline=None)
+@examples(50)
 @given(
     rewards=st.lists(st.floats(-2, 2), min_size=1, max_size=4),
     gamma=st.floats(0, 1),

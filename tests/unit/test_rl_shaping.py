@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings, strategies as st
+from conftest import examples
+from hypothesis import given, strategies as st
 from pydantic import TypeAdapter
 from rl_cases import batch_of, now_of
 
@@ -41,7 +42,7 @@ def test_the_loop_that_a_completion_ends_in(tokens: list[int], share: float) -> 
     assert loop_share(tokens) == pytest.approx(share)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.lists(st.integers(0, 3), max_size=4), st.lists(st.integers(4, 9), min_size=1, max_size=4), st.integers(2, 4))
 def test_a_planted_loop_is_found_whole(head: list[int], phrase: list[int], times: int) -> None:
     tokens = head + phrase * times

@@ -8,7 +8,7 @@ import pytest
 import test_rl_update as toy
 import torch
 import turn_cases as cases
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 from pydantic import ValidationError
 from rl_cases import RIGHT, WRONG, batch_of, now_of
 
@@ -87,7 +87,6 @@ def test_with_a_window_each_turn_is_a_row_that_follows_the_last_turns_alone() ->
     assert not played.observed.any()
 
 
-@settings(deadline=None)
 @given(st.integers(1, 4), st.integers(2, 5), st.integers(0, 5))
 def test_every_token_of_a_row_is_read_or_stands_in_one_turn(window: int, most: int, right_at: int) -> None:
     def tries(text: str, sample: int) -> str:
@@ -150,7 +149,6 @@ def test_score_rewards_the_second_answer_for_corrections_and_charges_new_errors_
     assert [[s.value for s in spans] for spans in first.spans] == [[0, 1], [0, 0], [0, 1], [0, 0]]
 
 
-@settings(deadline=None)
 @given(st.lists(st.floats(-5, 5), max_size=6), st.floats(0, 1))
 def test_returns_are_discounted_sums_of_what_is_to_come(rewards: list[float], gamma: float) -> None:
     got = returns(rewards, gamma)
@@ -226,6 +224,15 @@ def test_rows_of_an_episode_that_are_aside_do_not_count_and_are_compared_with_th
     assert got[2:].tolist() == got[:2].tolist()
     values = {**measure_step(replace(batch, rewards=torch.tensor([1.0, 0, 5, 5])), torch.ones(4)), **sampled_counts(batch)}
     assert (values["reward"], values["completions"], values["turns"], values["answer_first"]) == (0.5, 2, 1.5, 0.5)
+
+
+def test_groups_that_pass_or_fail_are_counted_by_the_verdict_and_not_by_what_is_paid() -> None:
+    """A length penalty takes from what is right, and a bonus pays what is wrong."""
+    right = torch.tensor([True, True, False, False, True, False])
+    paid = torch.tensor([0.9, 0.8, 0.1, 0.2, 1, 0])
+    shaped = replace(toy.batch_of(toy.REWARDS[:6], size=2), right=right, rewards=paid)
+    values = measure_step(shaped, torch.zeros(6))
+    assert (values["frac_all_pass"], values["frac_all_fail"]) == pytest.approx((1 / 3, 1 / 3))
 
 
 def test_rows_are_taken_and_joined_with_what_was_read() -> None:

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings, strategies as st
+from conftest import examples
+from hypothesis import given, strategies as st
 from pydantic import TypeAdapter, ValidationError
 from sampler_cases import deck, made, outcome, rates
 
@@ -48,7 +49,7 @@ def runs(draw: Any) -> tuple[list[tuple[int, int]], int, dict[int, int]]:
 
 
 @pytest.mark.parametrize("name", EVERY)
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(run=runs(), seed=st.integers(0, 3))
 def test_a_saved_state_resumes_to_the_same_choices(name: str, run: Any, seed: int) -> None:
     calls, stop, rewards = run
@@ -64,7 +65,7 @@ def test_a_saved_state_resumes_to_the_same_choices(name: str, run: Any, seed: in
 
 
 @pytest.mark.parametrize("name", EVERY)
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(run=runs(), seed=st.integers(0, 3))
 def test_every_call_gets_as_many_ids_as_it_asked_for_and_none_of_a_set_without_a_share(name: str, run: Any, seed: int) -> None:
     calls, _, rewards = run

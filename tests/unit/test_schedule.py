@@ -3,7 +3,8 @@
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings, strategies as st
+from conftest import examples
+from hypothesis import given, strategies as st
 from lab import Lab
 
 from interplay.cli import main
@@ -72,7 +73,7 @@ def test_a_plan_says_it_for_each_number(
     assert "must be numbers of GPUs" in capsys.readouterr().err
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(
     st.lists(st.tuples(st.integers(1, 4), st.sampled_from([0, 1, 2, 4]), st.sets(st.integers(0, 11), max_size=2)), max_size=12)
 )

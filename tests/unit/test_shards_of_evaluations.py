@@ -8,9 +8,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from conftest import wait_for
+from conftest import examples, wait_for
 from devices_cases import Results
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from interplay.core.artifact import read_json, write_json
 from interplay.core.execution import EXIT
@@ -20,7 +20,7 @@ from interplay.evaluate.spec import EvaluateSpec
 FINISHED = st.lists(st.integers(1, 9), max_size=6)
 
 
-@settings(max_examples=50, deadline=None)
+@examples(50)
 @given(problems=st.integers(0, 60), gaps=FINISHED, lengths=FINISHED, size=st.integers(1, 12))
 def test_what_is_left_and_what_is_finished_is_each_problem_once(
     tmp_path_factory: pytest.TempPathFactory, problems: int, gaps: list[int], lengths: list[int], size: int

@@ -11,8 +11,8 @@ from unittest import mock
 
 import pytest
 import yaml
-from conftest import ROOT
-from hypothesis import given, settings, strategies as st
+from conftest import ROOT, examples
+from hypothesis import given, strategies as st
 from key_order import meaning, reordered, reversed_maps
 from omegaconf import OmegaConf
 
@@ -133,7 +133,7 @@ class _WithoutAnchors(yaml.SafeDumper):
 composed = functools.cache(expand._compose)
 
 
-@settings(max_examples=10, deadline=None)
+@examples(10)
 @given(study=st.sampled_from(SET_IN_PARTS), seed=st.integers(0, 2**32))
 def test_keys_in_any_order_make_the_same_plan(study: str, seed: int) -> None:
     chance = random.Random(seed)

@@ -60,6 +60,17 @@ def test_a_claim_about_an_op_that_no_test_set_has_is_refused(configs: Path) -> N
     assert plan_study(configs, "quickstart", "smoke").report
 
 
+def test_bases_fail_by_a_stage_on_the_way_of_the_claims_arms(configs: Path) -> None:
+    rule, first = "fails: {recorded: rl, value: reward_last, below: reward_first}\n    ", "test: {value: strict_pass@1, band: id"
+    said = refusal(configs, (first, rule + first))
+    assert "claims.0.fails.recorded = 'rl': no stage of base" in said
+    write(configs, (rule + first, first), (LAST, rule + LAST))
+    assert plan_study(configs, "quickstart", "smoke").report
+    assert "claims.2.fails.recorded = 'rll': no such stage; did you mean 'rl'?" in refusal(
+        configs, ("recorded: rl,", "recorded: rll,")
+    )
+
+
 def test_a_table_may_have_single_ops_as_columns_where_they_are_tested(configs: Path) -> None:
     columns = "main: {columns: [id, edge, beyond, hard]"
     plan_study(configs, "quickstart", "smoke")

@@ -5,7 +5,8 @@ from math import sqrt
 
 import pytest
 import torch
-from hypothesis import given, settings, strategies as st
+from conftest import examples
+from hypothesis import given, strategies as st
 from pydantic import ValidationError
 from reform_cases import INTEGERS, TASK, row, rows
 from rl_cases import batch_of, now_of
@@ -137,7 +138,7 @@ def test_a_broken_format_has_no_blocks_and_no_right_answer(completion: str) -> N
 
 
 @given(st.text(alphabet="".join(sorted(set(ONE.prompt + ONE.solution))), max_size=60))
-@settings(max_examples=200)
+@examples(200)
 def test_any_text_is_judged_without_an_error_and_blocks_lie_in_order_within_it(completion: str) -> None:
     ends = [place for block in judged(ONE, completion).blocks for place in (block.start, block.end)]
     assert ends == sorted(ends)
@@ -192,7 +193,7 @@ def test_tokens_of_one_character_map_one_to_one_and_the_end_token_stands_behind(
 
 
 @given(st.text(max_size=30))
-@settings(max_examples=100)
+@examples(100)
 def test_tokens_of_any_tokenizer_start_where_their_texts_do(written: str) -> None:
     bytes_of = text.bpe_tokenizer(iter(["the cat sat on the mat " * 20, "naïve café ☕"]), 300)
     ids = bytes_of.encode(written, add_special_tokens=False).ids

@@ -7,7 +7,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from interplay.core.execution import Run
 from interplay.core.model import KeyPlace, UserError, parse_model
@@ -30,7 +30,6 @@ TASKS = st.builds(
 )
 
 
-@settings(deadline=None)
 @given(st.data())
 def test_every_problem_is_solved_from_its_prompt_and_its_gold_solution_is_strictly_right(data: st.DataObject) -> None:
     task = data.draw(TASKS)

@@ -17,7 +17,11 @@ def test_every_method_is_in_a_zoo_and_has_a_golden_run_of_three_steps() -> None:
     assert set(zoo.stages()) == set(cases.METHODS), "add it to configs/study/methods/zoo.yaml"
 
 
-@pytest.mark.parametrize("name", cases.METHODS)
+COMPARED = {name for name, file in cases.lists.conformance(cases.ROOT).items() if file["numbers"]} - {"dapo", "grpo", "ppo"}
+"""Methods of which `test_conformance` compares loss and gradient with their release: their runs, but for three, are slow tests."""
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name in COMPARED)) for name in cases.METHODS])
 def test_three_steps_of_a_method_end_as_committed(name: str, tmp_path: Path) -> None:
     """Sampled tokens are equal on any CPU, but for one in a million; sums are not to the last digit."""
     found = cases.measured(name, cases.METHODS[name], tmp_path)

@@ -55,7 +55,9 @@ def test_a_stacked_study_leaves_the_records_of_others(finished: Laboratory, stac
     assert all(each["attempts"] == 1 for each in telemetry)
 
 
-@pytest.mark.parametrize(("kind", "more"), [("rl", {"save_minutes": 0.0}), ("evaluate", {"engine_batch": 32})])
+@pytest.mark.parametrize(
+    ("kind", "more"), [("rl", {"save_minutes": 0.0}), pytest.param("evaluate", {"engine_batch": 32}, marks=pytest.mark.slow)]
+)
 def test_a_killed_stack_leaves_stages_that_go_on_alone_and_stacked(
     finished: Laboratory, tmp_path: Path, kind: str, more: dict[str, float]
 ) -> None:

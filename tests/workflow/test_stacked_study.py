@@ -81,6 +81,7 @@ def test_two_launches_share_the_stages(finished: Laboratory, alone: Laboratory, 
     assert [artifact.read_json(path)["attempts"] for path in telemetry] == [1, 1, 1]
 
 
+@pytest.mark.slow
 def test_a_killed_stack_leaves_stages_that_go_on_alone_and_stacked(
     finished: Laboratory, alone: Laboratory, tmp_path: Path
 ) -> None:

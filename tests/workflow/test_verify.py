@@ -19,7 +19,8 @@ from interplay.core import artifact
 from interplay.optim import checkpoint
 from interplay.study.expand import plan_study
 
-PLANTED = 200
+PLANTED = [69, pytest.param(200, marks=pytest.mark.slow)]
+"""Each of `FAULTS` three times; more among the slow tests."""
 
 
 # -- faults ------------------------------------------------------------------------------------------------------------
@@ -203,14 +204,15 @@ KNOWN_BY_COPY = (forge_weight,)
 """What only the records that the study keeps contradict."""
 
 
-def test_each_of_200_planted_faults_is_found_without_training(finished: Laboratory, tmp_path: Path) -> None:
+@pytest.mark.parametrize("planted", PLANTED)
+def test_each_planted_fault_is_found_without_training(finished: Laboratory, tmp_path: Path, planted: int) -> None:
     """The kept records, which list every checksum once more, are away but where nothing else could tell."""
     results, whole = finished.folder / "results", tmp_path / "whole"
     shutil.copytree(results, whole, symlinks=True)
     every = [path.parent for path in sorted(results.glob("*/*/record.json"))]
     assert certify.find_damage(every, results).found == []
     dice, missed = random.Random(22), []
-    for number in range(PLANTED):
+    for number in range(planted):
         fault = FAULTS[number % len(FAULTS)]
         if fault not in KNOWN_BY_COPY:
             shutil.rmtree(results / "studies")
@@ -235,15 +237,25 @@ def copied(finished: Laboratory, folder: Path) -> Laboratory:
     return made
 
 
-@pytest.fixture
-def kept(finished: Laboratory, tmp_path: Path) -> Laboratory:
+@pytest.fixture(scope="module")
+def made_again(finished: Laboratory, tmp_path_factory: pytest.TempPathFactory) -> Laboratory:
     """The finished study, one of whose RL runs was made again by Snakemake and keeps its state after every step."""
-    made = copied(finished, tmp_path / "kept")
+    made = copied(finished, tmp_path_factory.mktemp("kept") / "kept")
     shutil.rmtree(policy(made))
     shutil.rmtree(made.folder / "results" / "report")  # which asks for it
     made.edit("configs/scale/smoke.yaml", "rl: {steps: 4", "rl: {run: {segment_steps: 1}, steps: 4")
     done = made.snakemake("study=quickstart", "scale=smoke")
     assert done.returncode == 0, done.stdout + done.stderr
+    return made
+
+
+@pytest.fixture
+def kept(made_again: Laboratory, tmp_path: Path) -> Laboratory:
+    """A copy that may be damaged."""
+    made = Laboratory(tmp_path / "kept")
+    for name in ("results", "configs"):
+        shutil.rmtree(made.folder / name, ignore_errors=True)
+        shutil.copytree(made_again.folder / name, made.folder / name, symlinks=True)
     return made
 
 

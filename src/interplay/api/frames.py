@@ -14,7 +14,7 @@ from interplay.core import artifact, metrics as store_metrics, model
 from interplay.kinds.table import makes
 from interplay.report import claim_spec, metric_spec
 from interplay.report.spec import ReportArm
-from interplay.report.stats import confounds, contrast, estimate, frame, notes, power, provenance
+from interplay.report.stats import confounds, contrast, estimate, frame, notes, power, provenance, sequential
 from interplay.results import catalog, state as study_state
 from interplay.study import arms, expand
 from interplay.study.plan import Plan
@@ -312,7 +312,7 @@ def verdict_lines(plan: Plan, results: Path) -> list[str]:
 def fight_lines(known: frame.Results) -> Iterator[str]:
     """The fights: each outcome, and the verdicts of its contenders."""
     for name in [name for name, table in known.spec.tables.items() if table.fight]:
-        made = contrast.compare_arms(known, name)
+        made = sequential.compare(known, name)
         block, tests = made.blocks[0], model.plural(made.tests, "contender")
         yield f"fight {name}: {block.metric} of {block.column} against {made.label(made.lineup.against)}, {tests}"
         measure = metric_spec.measure_of(block.metric)
@@ -321,23 +321,23 @@ def fight_lines(known: frame.Results) -> Iterator[str]:
             found = f"{measure.shown(row.gap.value, True)} [{low}, {high}] {measure.unit_of(True)} for {row.gap.over}"
             said = f"{found}, p {row.adjusted:.3f}" if row.gap.seeds else "; ".join(row.gap.missing)
             yield f"  {row.verdict:<{catalog.INDENT - 3}} {made.label(row.chosen.name)}: {said}"
-        yield from (f"  {caveat}" for caveat in made.caveats if caveat.startswith("Not tested"))
+        yield from (f"  {caveat}" for caveat in made.caveats if caveat.startswith(("Not tested", "Look")))
 
 
 def settle_lines(plan: Plan, results: Path) -> list[str]:
     """What each claim of a plan needs, as lines."""
-    _, needs = _needs(plan, results)
+    known, needs = _needs(plan, results)
     lines = []
     for need in needs:
         measure = metric_spec.measure_of(need.judged.claim.test.metric)
         lines.append(f"{need.judged.verdict:<{catalog.INDENT - 1}} {need.judged.claim.says}")
         lines.append(f"{'':{catalog.INDENT}}{_needed(need, measure.shown(need.margin), measure.unit_of(True))}")
-    return lines or [f"{plan.study} makes no claims"]
+    return [*lines, *fight_lines(known)] or [f"{plan.study} makes no claims"]
 
 
 def next_look(plan: Plan, results: Path) -> int | None:
-    """The number of replicates of the next look that an open claim needs, given the plan of the last look; None where every claim
-    has stopped."""
+    """The number of replicates of the next look that an open claim or fight needs, given the plan of the last look; None where
+    all have stopped."""
     known, needs = _needs(plan, results)
     assert known.spec.stopping is not None
     seen = [
@@ -345,6 +345,8 @@ def next_look(plan: Plan, results: Path) -> int | None:
         for need in needs
         if not (need.judged.look and need.judged.look.stopped)
     ]
+    fights = [sequential.compare(known, name).look for name, table in known.spec.tables.items() if table.fight]
+    seen += [look.number if look else 0 for look in fights if not (look and look.stopped)]
     return known.spec.stopping.looks[min(seen)] if seen else None
 
 

@@ -314,14 +314,6 @@ def _power(seen: Overview) -> list[str]:
     return [head, *(f"  {one.said}: {one.claim.says}" for one in found)]
 
 
-def schedule_lines(found: list[estimate.Schedule]) -> list[str]:
-    """One line per number of GPUs."""
-    return [
-        f"on {model.plural(one.gpus, 'GPU')}: {metrics.clock(one.hours * 3600)}, {one.busy:.0%} of their time in use"
-        for one in found
-    ]
-
-
 def _disk(seen: Overview) -> str:
     """Bytes that the stages to make will leave, by kind, and the kinds without an estimate."""
     known: dict[str, float] = {}

@@ -49,8 +49,8 @@ def plan_stages(
     """Expands a study into its stages and lists which are new, which exist and which no study needs any more; the tokens, FLOPs
     and hours of the new ones; and, for each new stage, the nearest existing one and the first difference. Runs no stage, and
     writes nothing without --write. A reward of the study's own is called once, in a process of its own, on a few completions.
-    Exit code 2 where a model or file that the study names is not here, so that a launch would be refused; and where a claim has
-    a power below 0.8, by the pilot, and is not marked as exploratory.
+    Exit code 2 where a launch would be refused: a model or file that the study names is not here, or a claim has a power below
+    0.8, by the pilot, and is not marked as exploratory.
 
     Examples:
         interplay plan edge  # the study at the scale of configs/config.yaml
@@ -88,19 +88,14 @@ def plan_stages(
         raise UserError(f"plan {study} at scale {seen.plan.scale}: cannot run on this machine: {inputs[0]}{more}")
     if strict_code and seen.drifted:
         raise UserError(f"--strict-code: sources of finished stages have changed: {', '.join(seen.drifted)}")
-    _refuse_short(seen)
+    _refuse_short(seen.plan)
 
 
-def _refuse_short(seen: "Overview") -> None:
-    """Raises UserError where a claim cannot be found and does not say so."""
-    from interplay.cli import overview
+def _refuse_short(plan: Plan) -> None:
+    if plan.pilot is not None:
+        from interplay.report.stats import power  # scipy: a plan without a pilot goes without
 
-    short = [one for one in overview.planned_power(seen) if one.short]
-    if short:
-        more = f" and of {plural(len(short) - 1, 'more claim')}" if len(short) > 1 else ""
-        remedy = "give it the replicates or prompts it needs, another bound, or `exploratory: true`"
-        at = f"configs/study/{seen.plan.study}.yaml: claims"
-        raise UserError(f"{at}: power {short[0].power:.2f} of '{short[0].claim.says}'{more} at scale {seen.plan.scale}: {remedy}")
+        power.refuse_short(plan)
 
 
 def _gpu_counts(text: str) -> list[int]:
@@ -136,8 +131,9 @@ def _show_overview(plan: Plan, counts: list[int], full: bool, stages: bool, as_j
     else:
         parts = overview.overview_parts(seen, full, stages, stale, unexercised)
         common.show_parts(*parts, *(["\n".join(rewards)] if rewards else []), spaced=True)
-        for line in overview.schedule_lines(on):
-            print_visible(line)
+        for one in on:
+            hours, busy = metrics.clock(one.hours * 3600), f"{one.busy:.0%} of their time in use"
+            print_visible(f"on {plural(one.gpus, 'GPU')}: {hours}, {busy}")
     return seen
 
 
@@ -200,7 +196,7 @@ def _register(study: str, scale: str | None, late: bool) -> str:
         remedy = f"give it one (`scales: {{{plan.scale}: {{pilot: ...}}}}`), or mark the study `exploratory: true`"
         raise UserError(f"register {study}: no pilot at scale {plan.scale}, so that no claim has a known power; {remedy}")
     seen = overview.read_overview(plan, CONFIGS, RESULTS)
-    _refuse_short(seen)
+    _refuse_short(plan)
     there = [one for one in plans.treatments(plan.stages, rows) if seen.states[one].state in state.FINISHED]
     scores = storage.bundle_path(plan)
     has_data = bool(there) or scores.exists()

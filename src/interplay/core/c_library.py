@@ -71,7 +71,8 @@ def _compile(compiler: list[str], sources: list[Path], flags: Sequence[str], pat
             subprocess.run([*compiler, *flags, "-c", str(source), "-o", place], capture_output=True, check=True)
         # Linked without the flags, -fopenmp among them: functions of OpenMP and of Python are those that the process has loaded,
         # so that there is one set of threads. Its own functions come before others of these names.
-        link = ["-shared", "-Wl,-Bsymbolic", *objects, "-lm", "-o", str(made)]
+        symbolic = [] if sys.platform == "darwin" else ["-Wl,-Bsymbolic"]  # as macOS links without being asked
+        link = ["-shared", *symbolic, *objects, "-lm", "-o", str(made)]
         subprocess.run([*compiler, *link], capture_output=True, check=True)
         os.replace(made, path)
 

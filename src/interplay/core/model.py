@@ -331,7 +331,7 @@ class Written(NamedTuple):
     """Whether it is checked later, when its kind is known; the model is then for the JSON Schema only."""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        check = _left_alone if self.later else checked
+        check: Callable[[Any, Callable[[Any], Any]], Any] = (lambda value, check: value) if self.later else checked
         return core_schema.no_info_wrap_validator_function(check, handler.generate_schema(self.model()))
 
 
@@ -348,10 +348,6 @@ def checked(value: Any, check: Callable[[Any], Any]) -> Any:
 def error_at(error: Any, *before: str) -> InitErrorDetails:
     """An error as pydantic takes it up again; `before` are keys that lead to where it was found."""
     return InitErrorDetails(type=error["type"], loc=(*before, *error["loc"]), input=error["input"], ctx=error.get("ctx", {}))
-
-
-def _left_alone(value: Any, check: Callable[[Any], Any]) -> Any:
-    return value
 
 
 def _may_come(error: Any) -> bool:

@@ -176,12 +176,9 @@ def completion_rows(
     if spec.unit_caps:
         table = scores.judge_caps(table, rows, completions, spec)
     if spec.entropy:
-        table = table.append_column(NATS, pa.array((-_nats(spec, rollouts)).tolist(), pa.float32()))
+        logps = exact.functions(spec.numerics).summed(rollouts.logprobs.double(), 1)
+        table = table.append_column(NATS, pa.array((-logps).tolist(), pa.float32()))
     return table
-
-
-def _nats(spec: EvaluateSpec, rollouts: Rollouts) -> torch.Tensor:
-    return exact.functions(spec.numerics).summed(rollouts.logprobs.double(), 1)
 
 
 def episode_rows(spec: EvaluateSpec, pool: sets.Pool, ids: list[int], played: episodes.Played) -> pa.Table:

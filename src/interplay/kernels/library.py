@@ -3,6 +3,7 @@
 Without a C compiler there is no library, and the layers run in PyTorch (`interplay.kernels.int8`)."""
 
 import ctypes
+import platform
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
@@ -15,8 +16,7 @@ from interplay.core import c_library, execution
 FLAGS = [
     "-std=gnu11",
     "-O3",
-    "-march=native",
-    "-mprefer-vector-width=512",
+    *(["-march=native", "-mprefer-vector-width=512"] if platform.machine() in ("x86_64", "AMD64") else ["-mcpu=native"]),
     "-ffp-contract=off",  # with the next two: IEEE operations in the order of the source, on every processor
     "-fno-math-errno",
     "-fno-trapping-math",

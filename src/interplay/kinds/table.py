@@ -15,10 +15,6 @@ from interplay.rl.spec import RLSpec, TeachSpec
 from interplay.train import spec as train
 
 
-def _never(spec: Any) -> bool:
-    return False
-
-
 class Kind(NamedTuple):
     """One row."""
 
@@ -38,7 +34,7 @@ class Kind(NamedTuple):
     """Names in its `metrics.jsonl`: what a figure with `x: step` can draw."""
     logged_prefixes: tuple[str, ...] = ()
     """Beginnings of further names, whose ends depend on the study: bands, parts of a reward, a sampler's own."""
-    logs_kl: Callable[[Any], bool] = _never
+    logs_kl: Callable[[Any], bool] = lambda spec: False
     """Whether a spec logs `kl`: there is a reference, or its loss measures it."""
     loss: str = "cross-entropy (nats per token)"
     """What the curve `loss` is."""

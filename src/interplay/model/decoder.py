@@ -201,7 +201,8 @@ class Decoder(nn.Module):
         head, stored = self.head(), activations(dtype)
         halves = self.halves if torch.is_grad_enabled() else STACKED if self.replicas else EAGER
         if dtype == torch.int8:
-            halves = KERNELS if library.usable(_widths(self.shape), head.device) else INT8
+            widths = self.shape.hidden_size, self.shape.intermediate_size, self.shape.head_dim
+            halves = KERNELS if library.usable(widths, head.device) else INT8
         into = None if halves is not KERNELS else torch.is_grad_enabled()
         with torch.set_grad_enabled(torch.is_grad_enabled() and self.sums is None):
             fused = [_fuse(cast(_Layer, layer), self.shape, stored, into) for layer in self.model.layers]
@@ -228,10 +229,6 @@ def stacked(decoders: Sequence[Decoder]) -> Decoder:
 def _per_channel(weight: Tensor) -> Tensor:
     """A norm's weight (D,), or of a stack (replicas, D) as (replicas, 1, D), which broadcasts to its states."""
     return weight if weight.ndim == 1 else weight.unsqueeze(-2)
-
-
-def _widths(shape: Shape) -> tuple[int, ...]:
-    return shape.hidden_size, shape.intermediate_size, shape.head_dim
 
 
 def _fuse(layer: _Layer, shape: Shape, dtype: torch.dtype, packed: bool | None) -> LayerWeights:

@@ -43,6 +43,9 @@ def exact_decoder(decoder: Decoder, how: execution.Run) -> Decoder:
     widest = max(max(matrix.shape) for matrix in decoder.model.layers.parameters() if matrix.ndim == 2)
     if 2 * widest * 127**2 >= 2**31:
         raise model.UserError(refused.format(f"sums over {2 * widest} products of 8 bits exceed 32 bits"))
+    if not torch.tensor(1e-40) * 1.0 > 0:
+        why = "this process takes subnormal numbers for zero, as some libraries make it that are built with -ffast-math"
+        raise model.UserError(refused.format(why))
     decoder.sums = exact.Sums(decoder)
     return decoder
 

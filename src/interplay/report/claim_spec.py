@@ -35,6 +35,10 @@ class Test(Model):
     margin: Annotated[float | None, Since(None)] = None
     """Largest absolute `difference` that counts as none: the two are *equivalent* where the interval lies within it."""
 
+    interval: Annotated[Literal["arms"] | None, Since(None)] = None
+    """Of a `difference` of shares. arms: from the intervals of both arms, for rates below 5 %, where gains are skewed and the t
+    interval misses larger ones in 6 to 10 of 100; 6 to 21 % wider from 6 bases on, with three 47 to 74. null: t."""
+
     @model_validator(mode="after")
     def _one_place(self) -> "Test":
         if (self.band == "") == (self.recorded is None):
@@ -61,6 +65,8 @@ class Test(Model):
     def _margin_of_a_difference(self) -> "Test":
         if self.margin is not None and (self.difference is None or self.margin <= 0):
             raise ValueError(f"margin = {self.margin:g} must be above 0, and belongs to a difference")
+        if self.interval and (self.recorded or not self.difference or not measure_of(self.difference).bounded):
+            raise ValueError("interval = arms belongs to a difference of shares on a band")
         return self
 
     @model_validator(mode="after")
@@ -206,6 +212,30 @@ class Premise(Model):
         return f"{beyond[0]} must lie in [0, 1]: fractions, not percent" if beyond and measure_of(metric).bounded else ""
 
 
+class Failing(Model):
+    """Which bases count as failed, by what their own runs recorded, never by the outcome: where one of them, of either arm, left
+    the weights as they were or has a number that is not finite, or beyond the bound. The claim is then about the other bases, and
+    states the share that fails and the mean over all next to it."""
+
+    recorded: str
+    """A stage of the arms' paths, such as rl."""
+    value: str
+    """A key of the metrics in its record, such as reward_last."""
+    below: float | str | None = None
+    """A number, or another key of the record, such as reward_first: a run fails where the value is below."""
+    above: float | str | None = None
+    """The same for runs that fail where it is above; one of the two."""
+    most: Share = 1.0
+    """Largest share of bases that may fail. A verdict for the claim needs the upper end of the share's interval at or below it;
+    a lower end above it is a verdict against. 1: the share is stated and not judged."""
+
+    @model_validator(mode="after")
+    def _one_side(self) -> "Failing":
+        if (self.below is None) == (self.above is None):
+            raise ValueError("give one of below, above: a number, or a key of the same record")
+        return self
+
+
 class Forecast(Model):
     """What is expected of a claim before its data are there; one of these, or both."""
 
@@ -256,6 +286,16 @@ INDICATED, INDICATED_AGAINST = "indicated", "indicated against"
 NOT_TESTED, NOT_JUDGED = "not tested", "not judged"
 FOR, AGAINST = (SUPPORTED, REPRODUCED, SAME_SIGN, EQUIVALENT), (REFUTED, CONTRADICTED)
 """Verdicts of an interval that say something, for the claim and against it."""
+REASONS = {
+    SUPPORTED: "lies inside the claimed range",
+    REFUTED: "lies outside the claimed range",
+    EQUIVALENT: "lies within the margin",
+    REPRODUCED: "lies between half and twice of what was published",
+    SAME_SIGN: "has the sign of what was published",
+    CONTRADICTED: "lies below half of what was published",
+    NO_INFORMATION: "reaches across a threshold",
+}
+"""Verdict of an interval -> why."""
 
 
 def within_margin(margin: float | None, low: float, high: float) -> bool:
@@ -290,6 +330,8 @@ class Claim(Model):
     requires: Annotated[list[Premise], Since([])] = []
     """Premises and positive controls: where one fails the verdict is *not tested*, with the reason. That the arm under test acted
     is required of every claim."""
+    fails: Annotated[Failing | None, Since(None)] = None
+    """When a base counts as failed, where some do: the interval of a mean over all holds only once failed ones were seen."""
     forecast: Annotated[Forecast | None, Since(None)] = None
     """What is expected, which `interplay register` freezes and the report shows next to the result."""
     exploratory: Annotated[bool, Since(False)] = False
@@ -303,6 +345,8 @@ class Claim(Model):
                 raise ValueError("published.effect gives the thresholds of a difference; leave at_least, at_most and margin out")
         elif not bounded:
             raise ValueError("test: difference takes against and one of at_least, at_most, or margin, or published.effect")
+        if self.fails and test.recorded is not None:
+            raise ValueError("fails belongs to a claim about a band: what is recorded would be judged by itself")
         for premise in self.requires:
             if fault := premise.fault(test):
                 raise ValueError(f"requires: {fault}")
@@ -328,8 +372,16 @@ class Claim(Model):
         ends = dict.fromkeys([*self.bounds, *of_margin, *([] if self.effect is None else [0.0])])
         return [end for end in ends if math.isfinite(end)]
 
-    def word(self, low: float, high: float) -> str:
-        """The verdict of an interval over enough bases: the first of these that holds."""
+    def word(self, low: float, high: float, failing: tuple[float, float] = (0.0, 0.0)) -> str:
+        """The verdict of an interval over enough bases; `failing`: the interval of the share of bases that fail."""
+        most = 1.0 if self.fails is None else self.fails.most
+        if failing[0] > most:
+            return REFUTED if self.effect is None else CONTRADICTED
+        word = self._word(low, high)
+        return NO_INFORMATION if word in FOR and failing[1] > most else word
+
+    def _word(self, low: float, high: float) -> str:
+        """The first of these that holds."""
         if self.effect is not None:
             effect = abs(self.effect)
             low, high = (low, high) if self.effect > 0 else (-high, -low)

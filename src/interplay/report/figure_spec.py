@@ -1,12 +1,12 @@
-"""Specs of figures, and what arms are called and where they are in them."""
+"""Specs of figures, what arms are called and where they are in them, and levels of learning curves."""
 
 import re
 from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from interplay.core.model import Model, Positive, Since, nearest_name
-from interplay.report.metric_spec import ERROR, check_column, check_metric, find_metric
+from interplay.core.model import Count, Model, Positive, Since, nearest_name
+from interplay.report.metric_spec import ERROR, SHARE, check_column, check_metric, find_metric, is_of_run
 
 COLORS = {
     "grey": "#4d4d4d",
@@ -153,6 +153,8 @@ class Figure(Model):
             raise ValueError(f"'{self.y}' cannot be drawn against k; write strict_pass or answer_pass")
         if self.x not in ("k", "step") and not (self.x == "band" and self.y == ERROR and self.form == "usual"):
             check_metric(self.y)
+        if is_of_run(self.y):
+            raise ValueError(f"'{self.y}' is a number of a target; show it in a table, and draw the curve against x: step")
         return self
 
     @model_validator(mode="after")
@@ -188,3 +190,41 @@ class Figure(Model):
         """Whether it shows evaluations along a training ladder."""
         found = find_metric(self.y)
         return self.x == "step" and found is not None and not found.logged
+
+
+class Target(Model):
+    """A level of a learning curve. Tables and claims name it in place of a band, with the metrics reached_target,
+    steps_to_target, tokens_to_target and seconds_to_target: whether, and after how much, a run first came there. A run that does
+    not is counted up to the horizon, where the shortest run of any arm with this stage ended."""
+
+    stage: str
+    """The RL stage whose curve it is."""
+    curve: str
+    """What the stage logs at each step of the prompts that it draws, such as strict, answer or reward. Arms that draw other
+    prompts have other curves and are refused; or, with `evaluation`, a metric of that, such as strict_pass@1."""
+    level: float = Field(gt=0, le=1)
+    """Level that the smoothed curve has to reach, as a fraction."""
+    window: Count | None = None
+    """Points that are smoothed over: the mean of so many up to a step has to reach the level there. Null: 5 steps, or all of a
+    shorter curve; 1 evaluation."""
+    evaluation: str | None = None
+    """An evaluate stage with `along`: the curve are its evaluations, of the same prompts for all arms."""
+    band: str = ""
+    """Of the evaluation: a band, or `op:N`; empty: all its prompts."""
+
+    def points(self, there: int) -> int:
+        """Points that are smoothed over, of a curve of so many."""
+        return self.window or (min(5, there) if self.evaluation is None else 1)
+
+    @model_validator(mode="after")
+    def _curve_of_evaluation(self) -> "Target":
+        if self.evaluation is None:
+            if self.band:
+                raise ValueError(f"band = '{self.band}' belongs to an evaluation; name one with along, or take it away")
+            return self
+        row = find_metric(check_metric(self.curve))
+        if row is None or row.measure is not SHARE or row.better == "lower" or row.per == "run":
+            raise ValueError(f"curve = '{self.curve}' is no share that rises as a model learns; write one, such as strict_pass@1")
+        if self.band:
+            check_column(self.band)
+        return self

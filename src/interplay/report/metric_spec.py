@@ -1,4 +1,4 @@
-"""The metrics of an evaluation that tables, figures and claims can show."""
+"""The metrics of an evaluation, and of a learning curve, that tables, figures and claims can show."""
 
 import dataclasses
 import functools
@@ -75,6 +75,9 @@ NATS = Measure(1, 3, "nats per token", "nats per token", (0.0, math.inf))
 ATTEMPTS = Measure(1, 2, "attempts per sample", "attempts per sample", (0.0, math.inf))
 RETURNED = Measure(1, 3, "per sample", "per sample", (-math.inf, math.inf))
 """What a function of the user's own returns for a sample, as it is."""
+STEPS = Measure(1, 1, "steps", "steps", (0.0, math.inf))
+TOKENS = Measure(1e-3, 1, "thousand tokens", "thousand tokens", (0.0, math.inf))
+SECONDS = Measure(1, 1, "CPU seconds", "CPU seconds", (0.0, math.inf))
 RAW = Measure(1, 3, "", "", (-math.inf, math.inf))
 """What runs log, as it is."""
 FRACTION = Measure(1, 3, "", "", SHARE.support)
@@ -102,9 +105,9 @@ TRIVIAL = Baseline(
     "Trivial policy: the score of one fixed way to answer that reads nothing, such as citing every document.",
 )
 BASELINES = (PRIOR, TRIVIAL)
-Per = Literal["sample", "draw", "right answer", "prompt"]
+Per = Literal["sample", "draw", "right answer", "prompt", "run"]
 """sample: mean over samples; draw: the unbiased chance that one of K samples is right; right answer: a share of the samples whose
-answer is right; prompt: there is one number per prompt."""
+answer is right; prompt: there is one number per prompt; run: one per run, read off its learning curve (`Target`)."""
 
 
 class Setting(NamedTuple):
@@ -200,6 +203,15 @@ COUNTS = "Units: mean number of attempts in a sample, each of which ends in an a
 STOPPED = "Cap@K: samples stopped after K units (attempts with an answer), judged by the last one that is left."
 CLASSES = "Error classes: shares of samples by their first error; error:none is strictly right."
 OWN_MEANS = "Own metrics: means over samples of what functions of the study return; in comparisons more is better."
+REACHED = (
+    "Reached: share of runs whose smoothed curve came to the level of the target before the horizon, which is where the shortest "
+    "of the runs that have this curve ended."
+)
+UNTIL = (
+    "To target: what a run spent until it reached the target, and up to the horizon where it did not, a restricted mean (Royston "
+    "and Parmar, BMC Medical Research Methodology 13, 2013): no run is left out. Tokens are those generated and those trained on."
+)
+TIMED = "CPU seconds are of the stage's telemetry, shared out by tokens: they depend on the machine, and no digest fixes them."
 
 METRICS = (
     Metric("strict_pass@K", SHARE, "higher", "strict", per="draw", leads=True, note=PASS),
@@ -214,6 +226,10 @@ METRICS = (
     Metric("error:none", SHARE, "higher", "error_none", needs=COUNTED_ERRORS, label="no error", note=CLASSES),
     Metric("error:CLASS", SHARE, "lower", "error_{}", needs=COUNTED_ERRORS, label="{}", note=CLASSES),
     Metric("own:NAME", RETURNED, "higher", "own:{}", needs=OWNED, label="{}", note=OWN_MEANS),
+    Metric("reached_target", SHARE, "higher", "reached_target", per="run", label="reached", note=REACHED),
+    Metric("steps_to_target", STEPS, "lower", "steps_to_target", per="run", note=UNTIL),
+    Metric("tokens_to_target", TOKENS, "lower", "tokens_to_target", per="run", note=UNTIL),
+    Metric("seconds_to_target", SECONDS, "lower", "seconds_to_target", per="run", note=f"{UNTIL} {TIMED}"),
 )
 GAINS = ("gain", "sharpening", "capability", "sharpening_split", "capability_split", "newly_solved", "lost")
 """Columns of a table of gains (`stats.gain`): differences and shares of prompts."""
@@ -296,6 +312,11 @@ def lower_is_better(name: str) -> bool:
     return found is not None and found.better == "lower"
 
 
+def better_word(name: str, gap: float) -> str:
+    """What a difference is for a study: better or worse."""
+    return "better" if (gap < 0 if lower_is_better(name) else gap > 0) else "worse"
+
+
 def is_pass_rate(name: str) -> bool:
     """Whether this names a pass rate, `strict_pass@K` or `answer_pass@K`."""
     found = find_metric(name)
@@ -305,6 +326,12 @@ def is_pass_rate(name: str) -> bool:
 def sums_up(column: str) -> bool:
     """Whether a column of `prompts.parquet` is a sum over samples, so that those of several blocks of samples add up."""
     return any(each.per != "prompt" and re.fullmatch(each.column.replace("{}", ".+"), column) for each in METRICS)
+
+
+def is_of_run(name: str) -> bool:
+    """Whether this names a metric of a run, on a target in place of a band."""
+    found = find_metric(name)
+    return found is not None and found.per == "run"
 
 
 def metric_names() -> list[str]:

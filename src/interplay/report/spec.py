@@ -1,14 +1,14 @@
 """Specs of tables, figures, claims and matched budgets: what a study answers with."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from interplay.core.model import Count, Model, Share, Since
+from interplay.core.model import Count, Model, Natural, Share, Since
 from interplay.report.claim_spec import LEAST_BASES, Claim, Controls, Premise, Test
-from interplay.report.figure_spec import ArmShown, Figure, Placed, readable
-from interplay.report.metric_spec import check_cell, check_column, metric_row
+from interplay.report.figure_spec import ArmShown, Figure, Placed, Target, readable
+from interplay.report.metric_spec import check_cell, check_column
 
 # Pairwise comparisons: baseline, noise floor, tuning.
 
@@ -22,6 +22,9 @@ class Tune(Model):
     band: str
     """Column to choose by: a band of the evaluations that is none of the table's columns, so that nothing is judged by the
     prompts that it was chosen by."""
+    bases: Annotated[list[Natural], Since([])] = []
+    """Seeds of a pilot, none of the study's: replicates with bases of their own, on which every arm has all its tries, and which
+    choose and are judged nowhere. Empty: the study's own replicates choose."""
 
 
 class Contrast(Model):
@@ -119,10 +122,10 @@ class Table(Model):
     rows: Literal["arm"] = "arm"
     """What a row is."""
     columns: list[str]
-    """Bands, single ops as `op:N`, or `op` for one column per op."""
+    """Bands, single ops as `op:N`, or `op` for one column per op; or names of `targets`."""
     cells: list[str]
     """Metrics, such as strict_pass@1, score, nll, hacked (right answers whose process is wrong), error:CLASS, or own:NAME of a
-    function of the study's own; `error`: a cell for each class of errors that occurred."""
+    function of the study's own; `error`: a cell for each class of errors that occurred; of targets such as steps_to_target."""
     arms: Annotated[list[str] | None, Since(None)] = None
     """Arms that have a row, in this order; an arm with axes stands for its combinations. Null: all, in the study's order."""
     contrast: Annotated[Contrast | None, Since(None)] = None
@@ -148,12 +151,7 @@ class Table(Model):
         return [check_cell(item) for item in value]
 
     @model_validator(mode="after")
-    def _more_is_better(self) -> "Table":
-        other = next((cell for cell in self.cells if metric_row(cell).better == "lower"), None)
-        if self.contrast is not None and other is not None:
-            raise ValueError(
-                f"cells: '{other}' has no place in a table with a contrast, where more is better; give it a table of its own"
-            )
+    def _one_kind_of_differences(self) -> "Table":
         if self.contrast is not None and self.against is not None:
             raise ValueError("against: a contrast shows differences already; take one of the two away")
         return self
@@ -311,6 +309,10 @@ class ReportArm(Model):
     calibrated: Annotated[list[str], Since([])] = []
     """Calibrated bands that stages of the path were trained on."""
 
+    def among(self, digests: Collection[str]) -> list[str]:
+        """Those of these stages that are its own: evaluations, then the path."""
+        return [one for one in (*self.evaluations.values(), *(part.digest for part in self.path)) if one in digests]
+
 
 class ReportSpec(Model):
     """All that the report shows. Roles: every stage it reads, named by its digest."""
@@ -356,6 +358,10 @@ class ReportSpec(Model):
     """Null: claims are judged once, with all replicates."""
     registration: Annotated[Registration | None, Since(None)] = None
     """Null: the study is not registered."""
+    tuning: Annotated[list[ReportArm], Since([])] = []
+    """Tries of tuned arms on the bases of a pilot."""
+    targets: Annotated[dict[str, Target], Since({})] = {}
+    """Levels of learning curves, by the names that are written in place of bands."""
 
     def label_of(self, arm: str) -> str:
         """What an arm is called in tables and figures."""
@@ -364,7 +370,8 @@ class ReportSpec(Model):
     def changes_of(self, claim: Claim) -> tuple[str, ...]:
         """`test.at_least: 0.1 → 0.05`, what of a claim differs from what was registered."""
         at, changes = f"claims[{claim.says}]", self.registration.changes if self.registration else []
-        return tuple(one.said(f"{at}.") if one.key != at else "added" for one in changes if one.key.startswith(at))
+        of = (at, f"targets.{claim.test.band}.")
+        return tuple(one.said(f"{at}.") if one.key != at else "added" for one in changes if one.key.startswith(of))
 
     def blocks_of(self, digest: str) -> list[str]:
         """The stages that hold the samples of an evaluation, itself first."""

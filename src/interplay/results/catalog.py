@@ -292,6 +292,7 @@ def claim_lines(claims: list[dict[str, Any]], values: Mapping[str, float | None]
             after = "stopped" if look["stopped"] else "open"
             said = f"look {look['look']} of {look['of']}, at {look['replicates']} replicates"
             lines.append(f"{'':{INDENT}}{said}, boundary {look['boundary']:.2f}: {after}")
+        lines += [f"{'':{INDENT}}{claim['caveat']}"] if "failing" in claim else []
         lines += [f"{'':{INDENT}}changed after seeing data: {change}" for change in claim.get("changed", [])]
     return lines
 
@@ -305,7 +306,7 @@ def _numbers(claim: Mapping[str, Any], values: Mapping[str, float | None]) -> st
         return f"{'':{INDENT}}{metric} of {place}: {claim['reason']}"
     signed = "difference" in test
     names = (test["against"], test["arm"]) if signed else ()
-    known = {name: values.get(f"{name}/{place}/{metric}") for name in names}
+    known = {name: None if "failing" in claim else values.get(f"{name}/{place}/{metric}") for name in names}
     arms = [name if value is None else f"{name} {measure.shown(value)}" for name, value in known.items()] or [test["arm"]]
     interval = f"[{_shown(found['low'], measure, signed)}, {_shown(found['high'], measure, signed)}]"
     change = f"{_shown(found['value'], measure, signed)} {interval} {measure.unit_of(signed)}".rstrip()

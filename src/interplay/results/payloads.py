@@ -70,11 +70,16 @@ def kept_files(results: Path, plan: Plan) -> dict[str, Content]:
     return {**found, PLAN: plan.full_text().encode()}
 
 
+def content_of(content: Content) -> bytes:
+    """What a file of the folder holds."""
+    return content if isinstance(content, bytes) else content.read_bytes()
+
+
 def write_folder(out: Path, files: Mapping[str, Content]) -> None:
     """Make `out` hold exactly these files (by relative path). Equal files are not touched; a file changes atomically."""
     for relative, content in files.items():
         path = out / relative
-        new = content if isinstance(content, bytes) else content.read_bytes()
+        new = content_of(content)
         if not path.exists() or path.read_bytes() != new:
             artifact.write_atomic(path, new)
     for path in sorted(out.rglob("*"), reverse=True):

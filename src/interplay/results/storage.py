@@ -54,7 +54,7 @@ def write_bundle(plan: Plan, results: Path, out: Path) -> None:
     """Write the scores of a finished study. Raises UserError when it is not finished."""
     if missing := [stage.label for stage in plan.stages.values() if not artifact.done(results / stage.kind / stage.digest)]:
         raise model.UserError(f"store keep: {plan.study} at {plan.scale}: not finished: {missing[0]}; run the study first")
-    files = {path: _content(content) for path, content in payloads.kept_files(results, plan).items()}
+    files = {path: payloads.content_of(content) for path, content in payloads.kept_files(results, plan).items()}
     tables = {path: pq.read_table(io.BytesIO(files.pop(path))) for path in sorted(files) if path.endswith(f"/{PROMPTS}")}
     if not tables:
         raise model.UserError(f"store keep: {plan.study} at {plan.scale}: no evaluation, so there are no scores to keep")
@@ -77,10 +77,6 @@ def _tar(files: Mapping[str, bytes]) -> bytes:
             entry.size = len(content)
             archive.addfile(entry, io.BytesIO(content))
     return buffer.getvalue()
-
-
-def _content(content: payloads.Content) -> bytes:
-    return content if isinstance(content, bytes) else content.read_bytes()
 
 
 def unpack_bundle(bundle: Path, plan: Plan, results: Path) -> list[str]:
@@ -134,7 +130,7 @@ def check_consent(plan: Plan, results: Path, bundle: Path, allowed: bool) -> boo
     found = state.scan_results(results)
     found |= {digest: state.Found(plan.stages[digest].kind, state.KEPT) for digest in kept}
     made = estimate.estimate_launch(state.Library(plan.stages, results, found), found)
-    lacking = [digest for digest in made.times if not _reads_records(plan, digest)]
+    lacking = [digest for digest in made.times if not KINDS[plan.stages[digest].kind].reads_light]
     if lacking and not allowed:
         hours = f"about {made.hours():.2g} hours" if not made.unknown() else "for a time that is not known yet"
         there = "" if bundle.exists() else f"; {bundle} is not here (`git checkout {bundle}` restores it)"
@@ -142,10 +138,6 @@ def check_consent(plan: Plan, results: Path, bundle: Path, allowed: bool) -> boo
         lists = f"`interplay plan {plan.study} --scale {plan.scale}` lists them"
         raise model.UserError(f"{plan.study} at {plan.scale}: {what}{there}; `{COMPUTE}=1 dvc repro` computes them, {lists}")
     return bool(lacking)
-
-
-def _reads_records(plan: Plan, digest: str) -> bool:
-    return KINDS[plan.stages[digest].kind].reads_light
 
 
 # What DVC shows of a finished study: metrics and plots, the same bytes for the same records.

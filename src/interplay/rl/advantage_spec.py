@@ -129,12 +129,11 @@ class MaximumAdvantage(Exact, AdvantageMember):
     """Whether to divide by the deviation of the group's rewards."""
 
 
-class TokenBaselineAdvantage(AdvantageMember):
+class TokenBaselineAdvantage(Exact, AdvantageMember):
     """What is earned from a token on, less the baseline of least variance for that token among the completions of its group that
     reach it (optimal token baseline, https://richardli.xyz/optimal-token-baseline; verl's `optimal_token_baseline`): they weigh
     by what they have added to the norm of the gradient so far. Costs a forward pass."""
 
-    INEXACT: ClassVar[str] = "its norms are of PyTorch's softmax"
     REFUSES: ClassVar[frozenset[str]] = frozenset({"single_completions", "sequence_ratios", "several_turns"})
     name: Literal["optimal_token_baseline"] = "optimal_token_baseline"
     handle_zero_tail: bool = True

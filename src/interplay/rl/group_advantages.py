@@ -206,12 +206,12 @@ def optimal_token_baseline(spec: specs.TokenBaselineAdvantage, batch: Batch, now
     t of 1 - 2 pi_j + sum_v pi_j(v)^2, the squared norms of the gradients of the logits (verl; its epsilon 1e-8)."""
     mask, counted = batch.mask(), batch.baseline_mask()[:, None]
     paid = returns(earned(batch), mask, 1.0)
-    weight = ((1 - 2 * batch.logprobs.double().exp() + now.collisions(batch).double()) * mask).cumsum(1) * mask
+    weight = ((1 - 2 * now.by.exp(batch.logprobs.double()) + now.collisions(batch).double()) * mask).cumsum(1) * mask
     baseline = torch.zeros_like(paid)
     for group in batch.groups.unique():
         here = batch.groups == group
         among = here[:, None] & counted & mask
-        baseline[here] = (paid * weight * among).sum(0) / ((weight * among).sum(0) + 1e-8)
+        baseline[here] = now.by.summed(paid * weight * among) / (now.by.summed(weight * among) + 1e-8)
         if spec.handle_zero_tail:
             baseline[here] *= among.sum(0) > 1
     return ((paid - baseline) * mask).float()

@@ -151,6 +151,10 @@ def collisions(
     with torch.no_grad():
         for rows in shard_rows(decoder, batch, torch.arange(len(batch)), tokens):
             hidden, where = states(decoder, batch, rows, dtype)
+            if decoder.sums:
+                squared = exact.in_order(exact.exp(2 * decoder.exact_logs(hidden, temperature, None)), 1)
+                found[rows] = torch.zeros(where.shape).masked_scatter(where, squared)
+                continue
             logits = decoder.logits(hidden)
             if lagged is not None:
                 here = inside(lagged, batch, rows, batch.tokens[rows][where].to(hidden.device), dtype)

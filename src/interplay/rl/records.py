@@ -24,24 +24,23 @@ def measure_step(drawn: Batch, advantage: torch.Tensor, by: exact.Functions = ex
     """Values of one step over all that it drew and judged; `advantage` (N,): mean per row, 0 for rows that an edit dropped. An
     episode whose turns are rows of their own counts once, but for length and truncation.
 
-    frac_all_pass, frac_all_fail: share of groups whose every reward is 1 or more, or 0 or less: of what is paid, whether it is
-    right or not (that say `strict` and `answer`); effective_ratio: share of rows with an advantage (arXiv:2510.01135); entropy:
+    frac_all_pass, frac_all_fail: share of groups whose every completion is right, or wrong, by the verdict that the reward is
+    about, whatever shaping adds or takes; effective_ratio: share of rows with an advantage (arXiv:2510.01135); entropy:
     mean of -log p over the sampled tokens, an unbiased estimate of the policy's entropy per token in nats; length: mean tokens of
     a completion; truncated: share that the limit cut."""
     alone = drawn if drawn.excluded is None else take(drawn, drawn.baseline_mask().nonzero()[:, 0])
-    rewards, mask = alone.rewards, drawn.mask()
+    mask, right = drawn.mask(), alone.right.float()
     _, member, size = torch.unique(alone.groups, return_inverse=True, return_counts=True)
-    passes = torch.zeros(len(size)).index_add_(0, member, (rewards >= 1).float())
-    fails = torch.zeros(len(size)).index_add_(0, member, (rewards <= 0).float())
+    passes = torch.zeros(len(size)).index_add_(0, member, right)
     return {
-        "reward": float(by.mean(rewards)),
+        "reward": float(by.mean(alone.rewards)),
         "strict": sum(v.strict for v in alone.verdicts) / len(alone),
         "answer": sum(v.answer for v in alone.verdicts) / len(alone),
         "score": sum(v.score for v in alone.verdicts) / len(alone),
         **{f"reward/{name}": float(by.mean(values)) for name, values in alone.parts.items()},
         **turn_metrics(alone),
         "frac_all_pass": float((passes == size).float().mean()),
-        "frac_all_fail": float((fails == size).float().mean()),
+        "frac_all_fail": float((passes == 0).float().mean()),
         "effective_ratio": float((advantage != 0).float().mean()),
         "entropy": float(-_all(drawn.logprobs * mask, by) / mask.sum()),
         "length": float(drawn.num_action_tokens().double().mean()),

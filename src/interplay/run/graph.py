@@ -236,6 +236,11 @@ def open_graph(root: Path, config: dict[str, Any], main_process: bool) -> Graph:
         graph.edited, graph.finished = bool(keys), str(config.get("finished", "false")).lower() == "true"
         graph.kept = payloads.restorable_records(results, graph.stages, payloads.stored_kinds(results))
         _check_warning_time(graph)
+        for plan in plans:
+            if plan.pilot is not None and not plan.design["exploratory"] and graph.missing([plan.report]):
+                from interplay.report.stats import power  # scipy: most launches go without
+
+                power.refuse_short(plan)
         if limits := choices.limits(config):
             _check_limits(graph, limits)
         graph.check_payloads()

@@ -190,6 +190,9 @@ def check_samples(context: ArmContext, held: Held, rows: Rows, lineups: Mapping[
     study, place = context.study, context.place
     of_arm = {row.arm: {name: _planned(context.plan, one) for name, one in row.evaluations.items()} for row in rows}
     for shown in _shown(context, list(of_arm), lineups):
+        if shown.column in study.targets or metric_spec.is_of_run(shown.metric):
+            sets.check_on_target(study, rows, context.plan.stages, shown.metric, shown.column, shown.arms, shown.place)
+            continue
         for arm in shown.arms:
             holding = [name for name in of_arm[arm] if _holds(shown.column, held[arm][name], context.scale.bands)]
             _check_recorded(shown, {name: of_arm[arm][name] for name in holding or of_arm[arm]}, f" of {arm}")
@@ -300,6 +303,10 @@ def check_showable(study: Study, rows: Rows, stages: Stages, place: KeyPlace) ->
         test = claim.test
         for arm in [arm for arm in (test.arm, test.against) if arm is not None and test.recorded is None]:
             _check_op(test.band, [ops[arm]], f"that {arm} is tested on", place.key("claims", number, "test", "band"))
+        passed = {stage.name for row in rows if row.arm in (test.arm, test.against) for stage in row.path}
+        if claim.fails is not None and claim.fails.recorded not in passed:
+            whose = " or ".join(arm for arm in (test.arm, test.against) if arm is not None)
+            raise place.key("claims", number, "fails", "recorded").error(f"no stage of {whose}", claim.fails.recorded)
     for name, figure in study.figures.items():
         if figure.band is not None:
             _check_op(figure.band, list(ops.values()), "of the tests", place.key("figures", name, "band"))

@@ -89,7 +89,7 @@ def _names_shown(context: ArmContext) -> Named:
     bands, what = tested_bands(study), "band of the evaluations"
     for name, table in study.tables.items():
         columns = [column for column in table.columns if not column.startswith("op:")]
-        yield from ((place.key("tables", name, "columns"), column, [*bands, "op"], what) for column in columns)
+        yield from ((place.key("tables", name, "columns"), column, [*bands, "op", *study.targets], what) for column in columns)
     for name, figure in study.figures.items():
         yield from ((place.key("figures", name, "bands"), band, bands, what) for band in figure.bands or [])
         if figure.band and not figure.band.startswith("op:"):
@@ -99,10 +99,12 @@ def _names_shown(context: ArmContext) -> Named:
         if claim.test.recorded is not None:
             yield test.key("recorded"), claim.test.recorded, study.stages, "stage"
         elif not claim.test.band.startswith("op:"):
-            yield test.key("band"), claim.test.band, bands, what
+            yield test.key("band"), claim.test.band, [*bands, *study.targets], what
+        if claim.fails is not None:
+            yield place.key("claims", number, "fails", "recorded"), claim.fails.recorded, study.stages, "stage"
     for keys, premise, _ in study.premises():
         if premise.of is not None and premise.of.band and not premise.of.band.startswith("op:"):
-            yield place.key(*keys, "band"), premise.of.band, bands, what
+            yield place.key(*keys, "band"), premise.of.band, [*bands, *study.targets], what
 
 
 def check_evaluate(context: ArmContext, name: Any, place: KeyPlace) -> StudyStage:

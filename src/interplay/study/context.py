@@ -11,6 +11,7 @@ from interplay.core.model import KeyPlace, Model, nearest_name, parse_model
 from interplay.data.spec import DataSet
 from interplay.kinds import extensions, study_keys
 from interplay.kinds.table import KINDS
+from interplay.report.spec import Lineup
 from interplay.study import files
 from interplay.study.arms import Combination, Lookup, Tree, apply_changes
 from interplay.study.plan import Stage
@@ -252,6 +253,23 @@ def study_context(study: Study, scale: Scale, place: KeyPlace, plan: PlanBuilder
     task = {**(scale.tasks.get(family, {}) if isinstance(family, str) else {}), **study.task}
     stages = {name: parse_stage(written, place.key("stages", name)) for name, written in study.stages.items()}
     return ArmContext(study, scale, place, plan, stages, task, {})
+
+
+def tuning_seeds(context: ArmContext, lineups: Mapping[str, Lineup], arm: str) -> list[int]:
+    """Seeds of the pilots on which an arm is a try, none of the study's, each with a base of its own. Raises UserError."""
+    study, found = context.study, dict[int, None]()
+    for name, lineup in lineups.items():
+        contrast = study.tables[name].contrast
+        bases = contrast.tune.bases if contrast and contrast.tune else []
+        if not bases or not any(item.arm == arm for one in lineup.contenders for item in one.tries):
+            continue
+        place, first = context.place.key("tables", name, "contrast", "tune", "bases"), context.arms[arm].path[0]
+        if own := sorted(set(bases) & set(context.seeds())):
+            raise place.error(f"the study judges by seed {own[0]}, too; choose others", bases)
+        if first not in (study.seeds.vary if study.seeds else []):
+            raise place.error(f"{first} is made once, so that the pilot has the study's base; name it in seeds.vary", bases)
+        found |= dict.fromkeys(bases)
+    return list(found)
 
 
 def with_changes(context: ArmContext, changes: Mapping[str, Any]) -> ArmContext:

@@ -17,7 +17,7 @@ from interplay.data.spec import is_whole
 from interplay.kinds.study_keys import OwnTrainerReferences, PathStage
 from interplay.report.spec import Lineup, ReportArm, ReportRung, ReportStage
 from interplay.study import answers, arms, check, choices, contrasts, files, locate, plan as plans, resolve, sets
-from interplay.study.context import ArmContext, PlanBuilder, study_context, with_changes
+from interplay.study.context import ArmContext, PlanBuilder, study_context, tuning_seeds, with_changes
 from interplay.study.plan import Plan
 from interplay.study.spec import Scale, Study
 from interplay.train.spec import OwnTrainerSpec
@@ -259,11 +259,12 @@ def expand(name: str, scale_name: str, study: Study, scale: Scale, configs: Path
     rows = [row for one in expanded for row in one.rows]
     unused = [stage for stage in study.stages if base.place.key("stages", stage) not in base.plan.used_places]
     lineups = _check(base, expanded, rows, unused)
+    tuning = [_walk(one.context, one.name, seed) for one in expanded for seed in tuning_seeds(base, lineups, one.name)]
     value = {one.name: one.context.value for one in expanded}
     made = (study, base.arms, lambda arm, key: value[arm](key), base.place)
     display = {"shown": answers.looks(*made), "placed": answers.places(*made), "key_figure": study.key_figure}
     registered = plans.find_registration(configs, (name, scale_name), design, base.plan.stages, rows)
-    declared = {"stopping": study.stopping, "registration": registered}
+    declared = {"stopping": study.stopping, "registration": registered, "tuning": tuning}
     report = _report(base, rows, lineups, {"study": name, "scale": scale_name, **display, **declared})
     pilot = base.scale.pilot.model_dump() if base.scale.pilot else None
     return Plan(name, scale_name, base.plan.stages, report, unused, scale.lock == "report", pilot=pilot, design=design)
@@ -353,6 +354,7 @@ def _check(base: ArmContext, expanded: list[ExpandedArm], rows: list[ReportArm],
         one.name: {name: check.bands_of(study, one.context.stages[name].given()["data"]) for name in study.evaluate}
         for one in expanded
     }
+    sets.check_targets(study, rows, plan.stages, check.tested_bands(study), place)
     answers.check_samples(base, held, rows, lineups)
     answers.check_showable(study, rows, plan.stages, place)
     for name in unused:
@@ -367,16 +369,16 @@ def _check(base: ArmContext, expanded: list[ExpandedArm], rows: list[ReportArm],
 def _report(base: ArmContext, rows: list[ReportArm], lineups: dict[str, Lineup], keys: dict[str, Any]) -> str:
     """Digest of the report, the last stage of a plan; `keys` of its spec are given."""
     plan, study = base.plan, base.study
-    shown = {digest for row in rows for digest in [*(stage.digest for stage in row.path), *row.evaluations.values()]}
+    every = [*rows, *keys["tuning"]]
+    shown = {digest for row in every for digest in [*(stage.digest for stage in row.path), *row.evaluations.values()]}
     shown |= {rung.digest for row in rows for rung in row.rungs}
     blocks = {digest: more for digest, more in plan.blocks.items() if digest in shown}
     shown |= {digest for more in blocks.values() for digest in more}
     packed = {digest for reader in shown for digest in references.corpus_inputs(plan.stages[reader].deps)}
     read = {dep for one in shown | packed for role, dep in plan.stages[one].deps.items() if references.is_data_role(role)}
-    used = sets.with_sources(plan.stages, shown | read)
+    used = [*sets.with_sources(plan.stages, shown | read), *{row.calibration for row in every if row.calibration}]
     ends = {row.arm: row.path[-1].digest for row in rows}
     calibrated = study.calibrate.bands if study.calibrate else {}
-    used = [*used, *{row.calibration for row in rows if row.calibration}]
     spec: dict[str, Any] = {
         **keys,
         "question": study.question,
@@ -393,5 +395,6 @@ def _report(base: ArmContext, rows: list[ReportArm], lineups: dict[str, Lineup],
         "controls": study.controls,
         "trained_sets": sets.training_sets_by_arm(plan.stages, rows, used),
         "lacking": study.calibrate.lacking if study.calibrate else "not tested",
+        "targets": study.targets,
     }
     return plan.add_once("report", spec, {digest: digest for digest in sorted(used)}, base.place.key("report"))

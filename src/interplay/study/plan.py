@@ -231,7 +231,10 @@ def _of_line(title: str, line: str, digests: Mapping[str, str], above: list[str]
 # `configs/registered/<study>.<scale>.json` holds the design of a study, key by key in the words of its files, before there are
 # results of what it is about. The planner compares: what differs later is shown in the report as changed after seeing data.
 
-DESIGN = ("task", "tokenizer", "data", "decontaminate", "calibrate", "stages", "arms", "evaluate", "match", "controls", "claims")
+DESIGN = (
+    *("task", "tokenizer", "data", "decontaminate", "calibrate", "stages", "arms", "evaluate", "match", "controls", "claims"),
+    "targets",
+)
 SIZES = ("tasks", "bands", "sizes", "per_op", "kinds")
 SHOWN_ALONE = ("run", "label", "color")
 """Keys that change how a stage runs or what an arm is called."""

@@ -1,19 +1,22 @@
-"""Problem sets of a study: the specs of generated ones and of files, the tasks that a tokenizer covers, and what models were
-trained on. Nothing here adds a stage to a plan."""
+"""Problem sets of a study: the specs of generated ones and of files, the tasks that a tokenizer covers, what models were trained
+on, and whether learning curves are about the same problems. Nothing here adds a stage to a plan."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from interplay.core import artifact, random
-from interplay.core.model import MOST, KeyPlace
+from interplay.core.model import MOST, KeyPlace, nearest_name
 from interplay.core.references import corpus_inputs, shard_label
 from interplay.data.spec import DataSet, ProblemsSpec
 from interplay.data.steps.spec import STEPS, CurateSpec
 from interplay.kinds import study_keys, table
+from interplay.report.figure_spec import Target
+from interplay.report.metric_spec import is_of_run
 from interplay.report.spec import ReportArm
+from interplay.rl.spec import RLSpec
 from interplay.study.context import TASK, ArmContext, parse_task, pick
 from interplay.study.plan import Stage
-from interplay.study.spec import PINNED
+from interplay.study.spec import PINNED, Study
 from interplay.tasks.family import task_family
 
 Stages = Mapping[str, Stage]
@@ -243,3 +246,77 @@ def training_sets_by_arm(stages: Stages, rows: list[ReportArm], used: Iterable[s
     for row in rows:
         found.setdefault(row.arm, {}).update(dict.fromkeys(training_sets(stages, row.path[-1].digest)))
     return {arm: list(digests) for arm, digests in found.items()}
+
+
+# -- targets of learning curves ------------------------------------------------------------------------------------------------
+
+RISING = ("reward", "strict", "answer", "score", "answer_first")
+"""What RL logs that rises as a model learns, and parts of its reward."""
+DRAWING = ("sampler", "prompting", "continuation", "episode", "decoding")
+"""Keys of a method that choose what is asked, and how: a training curve depends on them, not on the model alone."""
+
+
+def check_targets(study: Study, rows: list[ReportArm], stages: Stages, bands: Iterable[str], place: KeyPlace) -> None:
+    """Every target of the study is on a curve that some arm has. Raises UserError."""
+    for name, target in study.targets.items():
+        at = place.key("targets", name)
+        if name in bands or name == "op" or name.startswith("op:"):
+            raise at.error("is the name of a band or of ops, too; choose another name")
+        if study.stages.get(target.stage, {}).get("kind") != "rl":
+            known = [one for one, stage in study.stages.items() if stage.get("kind") == "rl"]
+            raise at.key("stage").error(f"must be a stage of kind rl{nearest_name(target.stage, known)}", target.stage)
+        parts = [(row, part) for row in rows for part in row.path if part.name == target.stage]
+        if not parts:
+            raise at.key("stage").error("on the path of no arm, so that there is no curve", target.stage)
+        lengths = [_points(target, row, stages[artifact.split_ref(part.digest)[0]], part.step, at) for row, part in parts]
+        if target.points(min(lengths)) > min(lengths):
+            many = f"the curve has {min(lengths)} points, so that no run could reach the target; smooth over fewer"
+            raise at.key("window").error(many, target.window)
+
+
+def _points(target: Target, row: ReportArm, stage: Stage, step: int | None, place: KeyPlace) -> int:
+    """Points of the curve of one arm. Raises UserError where it has none."""
+    if target.evaluation is not None:
+        along = [rung for rung in row.rungs if (rung.evaluation, rung.stage) == (target.evaluation, target.stage)]
+        if not along:
+            remedy = f"name an evaluate stage of `evaluate` that has along: {target.stage}"
+            raise place.key("evaluation").error(f"no evaluation along {target.stage} of {row.arm}; {remedy}", target.evaluation)
+        return len(along)
+    if target.curve not in RISING and not target.curve.startswith("reward/"):
+        remedy = f"write {', '.join(RISING)} or reward/PART{nearest_name(target.curve, RISING)}"
+        raise place.key("curve").error(f"no curve of RL that rises as a model learns; {remedy}", target.curve)
+    return step or stage.spec.steps  # type: ignore[attr-defined]
+
+
+def check_on_target(
+    study: Study, rows: list[ReportArm], stages: Stages, metric: str, column: str, arms: list[str], place: KeyPlace
+) -> None:
+    """What is shown of some arms on a target is a number of runs, all of them have its curve, and the curves are about the same
+    problems. Raises UserError."""
+    target = study.targets.get(column)
+    if target is None:
+        known = f"write one of {', '.join(study.targets)}" if study.targets else "declare one under `targets`"
+        raise place.error(f"is a number of a target, and {column} is none; {known}", metric)
+    if not is_of_run(metric):
+        raise place.error(f"{column} is a target; write reached_target, or steps_, tokens_ or seconds_to_target", metric)
+    first: dict[int, tuple[str, dict[str, Any]]] = {}
+    for row in [row for arm in arms for row in rows if row.arm == arm]:
+        part = next((part for part in row.path if part.name == target.stage), None)
+        if part is None:
+            remedy = "name arms that have it"
+            raise place.error(f"{row.arm} has no stage {target.stage}, so no curve to reach {column}; {remedy}", metric)
+        drawn = {} if target.evaluation else _drawn(target, stages[artifact.split_ref(part.digest)[0]])
+        name, other = first.setdefault(row.seed, (row.arm, drawn))
+        if key := next((key for key in drawn if drawn[key] != other[key]), None):
+            unlike = f"training curves of {name} and {row.arm} are not about the same problems: {key} differs"
+            raise place.error(f"{unlike}; give the target an evaluation along the stage, which is the same for all", metric)
+
+
+def _drawn(target: Target, stage: Stage) -> dict[str, Any]:
+    """What decides which problems a training curve is about, and what is counted, by key."""
+    spec = stage.spec
+    assert isinstance(spec, RLSpec)
+    data = [(role, ref) for role, ref in stage.deps.items() if role.startswith("data.")]
+    found: dict[str, Any] = {"data": data, "mix": spec.mix, "temperature": spec.temperature}
+    found |= {f"method.{key}": getattr(spec.method, key) for key in DRAWING}
+    return {**found, "reward": spec.reward} if target.curve.startswith("reward") else found

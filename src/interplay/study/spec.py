@@ -15,7 +15,7 @@ from interplay.evaluate.spec import BandRules
 from interplay.kinds.study_keys import References, Settings
 from interplay.kinds.table import KINDS
 from interplay.report.claim_spec import Claim, Controls, Premise, Test
-from interplay.report.figure_spec import Figure, check_color
+from interplay.report.figure_spec import Figure, Target, check_color
 from interplay.report.spec import Match, Stopping, Table
 from interplay.tasks.spec import FamilyKeys, TaskKeys
 
@@ -279,6 +279,8 @@ class Study(Model):
     """Budgets that arms share; one or a list of them."""
     controls: Literal["standard"] | Controls | None = None
     """Arms that may explain the gain of an RL arm without its reward, which the plan adds; they have a table of their own."""
+    targets: dict[str, Target] = {}
+    """Name -> level of a learning curve, which tables and claims name in place of a band."""
     tables: dict[str, Table] = {}
     """Name -> table of the report."""
     figures: dict[str, Figure] = {}

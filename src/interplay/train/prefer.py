@@ -80,10 +80,6 @@ def _smoothed(spec: PreferSpec, margin: Tensor) -> Tensor:
     return -(1 - smoothing) * logsigmoid(margin) - smoothing * logsigmoid(-margin)
 
 
-def _sigmoid(spec: PreferSpec, logps: Logps) -> Tensor:
-    return _smoothed(spec, _margin(spec, logps))
-
-
 def _margin(spec: PreferSpec, logps: Logps) -> Tensor:
     chosen, rejected = logps.ratios()
     return spec.beta * (chosen - rejected)
@@ -149,7 +145,7 @@ def _orpo(spec: PreferSpec, logps: Logps) -> Tensor:
 
 
 LOSSES: dict[str, Callable[[PreferSpec, Logps], Tensor]] = {
-    "sigmoid": _sigmoid,
+    "sigmoid": lambda spec, logps: _smoothed(spec, _margin(spec, logps)),
     "hinge": lambda spec, logps: F.relu(1 - _margin(spec, logps)),
     "ipo": _ipo,
     "robust": _robust,

@@ -137,11 +137,6 @@ def _needle(spec: Needle, found: Library, entry: Entry, inputs: StepInputs) -> m
     return _fill_context(spec, Hidden("needle", 1, spec.key_format, ("",) * spec.n_needles, true), found, entry, inputs)
 
 
-def _long_context(spec: LongContext, found: Library, entry: Entry, inputs: StepInputs) -> multihop.Problem:
-    """The question over the row's documents and fillers."""
-    return _fill_context(spec, Hidden("long"), found, entry, inputs)
-
-
 def _citation(spec: Citation, found: Library, entry: Entry, inputs: StepInputs) -> multihop.Problem:
     """The question over `n_chunks` tagged chunks: the row's documents and fillers."""
     missing = spec.n_chunks - len(entry.documents)
@@ -155,7 +150,7 @@ def _citation(spec: Citation, found: Library, entry: Entry, inputs: StepInputs) 
 MAKERS: dict[str, Callable[..., multihop.Problem]] = {
     "keychain": _keychain,
     "needle": _needle,
-    "long_context": _long_context,
+    "long_context": lambda spec, *given: _fill_context(spec, Hidden("long"), *given),
     "citation": _citation,
 }
 

@@ -3,7 +3,7 @@
 import functools
 import textwrap
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,13 +28,24 @@ WIDTH = 120
 Stages = Mapping[str, Mapping[str, Any]]
 
 
-def stages_of(spec: ReportSpec, stages: Stages, results: Path, asked: Callable[[str], bool]) -> tuple[list[list[str]], list[str]]:
+def read_curves(spec: ReportSpec, results: Path) -> frame.Results:
+    """What the targets of a study are read from, of all its arms: the horizon is that of all."""
+    of = {target.stage for target in spec.targets.values()}
+    kinds = {artifact.split_ref(part.digest)[0]: part.kind for row in spec.arms for part in row.path if part.name in of}
+    kinds |= {rung.digest: "evaluate" for row in spec.arms for rung in row.rungs if rung.stage in of}
+    folders = {digest: artifact.folder(results, kind, digest) for digest, kind in kinds.items()}
+    return frame.read_results(spec, folders)._replace(kept={})
+
+
+def stages_of(
+    spec: ReportSpec, stages: Stages, results: Path, asked: Callable[[str], bool], ends: Sequence[str] = ()
+) -> tuple[list[list[str]], list[str]]:
     """A block of lines for each stage that the arms of `spec` depend on, and what is missing. `asked`: whether the number is from
-    an evaluation."""
+    an evaluation; `ends`: models whose curves it is from."""
     rows = [row.model_copy(update={"evaluations": {n: d for n, d in row.evaluations.items() if asked(d)}}) for row in spec.arms]
     spec = spec.model_copy(update={"arms": rows})
     shown = [digest for row in rows for digest in row.evaluations.values()]
-    chosen = provenance.with_dependencies([block for digest in shown for block in spec.blocks_of(digest)], stages)
+    chosen = provenance.with_dependencies([*ends, *(block for digest in shown for block in spec.blocks_of(digest))], stages)
     known = {digest: stage for digest, stage in stages.items() if digest in chosen}
     behind = provenance.of_plan(known, results, notes.missing_reasons(known, results, results.parent / "logs"))
     overlap, absent = _overlaps(spec, behind, results)

@@ -1,5 +1,6 @@
 """Two stages or two arms side by side: differences of their specs and of their results, paired by prompt and seed."""
 
+import itertools
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,7 +14,8 @@ from interplay.data.sets import read_problems
 from interplay.kinds.stages import flat_leaves, leaf_differences
 from interplay.kinds.table import SETS, is_trainer, makes
 from interplay.report.draw.diagram import MODEL_ROLES, stage_name
-from interplay.report.metric_spec import SHARE, check_metric, lower_is_better, measure_of, metric_row
+from interplay.report.inspect import chain
+from interplay.report.metric_spec import METRICS, SHARE, check_metric, lower_is_better, measure_of, metric_row
 from interplay.report.spec import ReportArm, ReportSpec, ReportStage
 from interplay.report.stats import estimate, frame, provenance
 from interplay.report.write import text
@@ -119,6 +121,9 @@ class Side(NamedTuple):
     """Seed -> evaluation name -> digest; empty where there is nothing to pair."""
     blocks: Mapping[str, list[str]] = {}
     """Digest of an evaluation -> digests of the stages with its further samples."""
+    spec: ReportSpec | None = None
+    """What the study of an arm shows; null of a stage."""
+    arm: str = ""
 
 
 def of_arm(name: str, arm: str, spec: ReportSpec) -> Side:
@@ -128,7 +133,7 @@ def of_arm(name: str, arm: str, spec: ReportSpec) -> Side:
         raise UserError(f"{name}: study {spec.study} has no arm {arm!r}{nearest_name(arm, frame.arms(spec))}")
     steps = [(stage.name, artifact.split_ref(stage.digest)[0]) for stage in rows[0].path]
     steps += rows[0].evaluations.items()
-    return Side(name, steps, {row.seed: dict(row.evaluations) for row in rows}, spec.blocks)
+    return Side(name, steps, {row.seed: dict(row.evaluations) for row in rows}, spec.blocks, spec, arm)
 
 
 def of_stage(name: str, digest: str, stages: Stages) -> Side:
@@ -146,6 +151,8 @@ def compare(a: Side, b: Side, stages: Stages, results: Path, metric: str, column
         metric = check_metric(metric)
     except ValueError as error:
         raise UserError(f"--metric {error}") from None
+    if metric_row(metric).per == "run":
+        raise UserError(f"--metric {metric}: a number of a target; those of two arms of a study come by themselves, leave it out")
     if metric_row(metric).per == "right answer":
         raise UserError(f"--metric {metric}: a share of all right answers, so that no prompt has one of its own; choose another")
     single = not (len(a.evaluations) > 1 or len(a.steps) > 1 or len(b.steps) > 1)
@@ -168,7 +175,24 @@ def compare(a: Side, b: Side, stages: Stages, results: Path, metric: str, column
         blocks.append(["metrics, a -> b", *(_metrics(a.steps[0][1], b.steps[0][1], stages, results))])
     else:
         blocks.append(["no seed and evaluation that both have: nothing to pair"])
+    if a.spec is not None and a.spec == b.spec and a.spec.targets:
+        blocks.append(_on_targets(a.spec, a.arm, b.arm, results))
     return "\n\n".join("\n".join(block) for block in blocks) + "\n"
+
+
+def _on_targets(spec: ReportSpec, a: str, b: str, results: Path) -> list[str]:
+    """When two arms of a study reach the targets of learning curves: both values, and the difference of those that both have."""
+    read, rows = chain.read_curves(spec, results), [["target", "", "a", "b", "b − a", "", "for"]]
+    for name, row in itertools.product(spec.targets, filter(lambda row: row.per == "run", METRICS)):
+        found, sides = (
+            estimate.difference(read, b, a, name, row.name),
+            [estimate.value(read, one, name, row.name) for one in (a, b)],
+        )
+        shown = [row.measure.shown(one.value) for one in sides]
+        interval = text.interval_text(found, True, row.name, False) if found.seeds else ""
+        said = found.over or "; ".join(dict.fromkeys(reason for one in sides for reason in one.missing))
+        rows.append([name, f"{row.name}, {row.measure.unit}", *shown, row.measure.shown(found.value, True), interval, said])
+    return ["targets of learning curves, with the 95 % interval of b − a", *core_metrics.aligned(rows, right=(2, 3, 4))]
 
 
 def _which(side: Side, stages: Stages) -> list[str]:

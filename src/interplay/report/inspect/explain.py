@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from interplay.core import artifact, metrics, model
-from interplay.report.inspect.chain import stages_of
+from interplay.report.inspect.chain import read_curves, stages_of
 from interplay.report.metric_spec import ERRORS, check_metric, each_class, is_gain, measure_of
 from interplay.report.spec import ReportSpec
 from interplay.report.stats import contrast, estimate, frame, provenance
@@ -146,14 +146,19 @@ COUNTS = ("prompts.parquet", "samples.parquet")
 def explain(spec: ReportSpec, report: str, stages: Stages, results: Path, query: CellName, seed: int | None) -> str:
     """The cell in words. `stages`: the study's plan as JSON, dependencies first; `report`: the digest of its report; `seed`: only
     that seed."""
+    whole, target = spec, spec.targets.get(query.column)
     spec = spec.model_copy(update={"arms": [row for row in spec.arms if row.arm in (query.arm, query.against)]})
-    found, notes = value(spec, report, results, query)
+    found, notes = value(whole if target else spec, report, results, query)
     rows = [row for row in spec.arms if seed is None or row.seed == seed]
     if not rows:
         seeds = sorted({row.seed for row in spec.arms})
         raise model.UserError(f"--seed {seed}: the study plans {query.arm} at seeds {', '.join(map(str, seeds))}")
     chain, absent = stages_of(
-        spec.model_copy(update={"arms": rows}), stages, results, lambda digest: _holds(stages, digest, query, spec)
+        spec.model_copy(update={"arms": rows}),
+        stages,
+        results,
+        lambda digest: target is None and _holds(stages, digest, query, spec),
+        [part.digest for row in rows for part in row.path if target and part.name == target.stage],
     )
     blocks = [_head(spec, report, found, query), *chain]
     if notes or absent:
@@ -174,6 +179,11 @@ def _holds(stages: Stages, digest: str, query: CellName, spec: ReportSpec) -> bo
 
 def value(spec: ReportSpec, report: str, results: Path, query: CellName) -> tuple[estimate.Estimate, list[str]]:
     """The cell's estimate, and what kept it from being computed afresh: from counts where all are here, else the report's."""
+    if query.column in spec.targets:
+        read = read_curves(spec, results)
+        if query.against:
+            return estimate.difference(read, query.arm, query.against, query.column, query.metric), []
+        return estimate.value(read, query.arm, query.column, query.metric), []
     digests = [digest for row in spec.arms for digest in row.evaluations.values()]
     wanted = [block for digest in digests for block in spec.blocks_of(digest)]
     folders = {block: artifact.folder(results, "evaluate", block) for block in wanted}
@@ -207,7 +217,7 @@ def _head(spec: ReportSpec, report: str, found: estimate.Estimate, query: CellNa
     if not np.isnan(found.value):
         interval = "" if np.isnan(found.low) else f" {text.interval_text(found, signed, query.metric, False)}"
         lines[0] += f"{measure.shown(found.value, signed)} {unit}{interval}"
-        counted = f"for {found.over}; {found.n_samples} samples of each prompt"
+        counted = f"for {found.over}{f'; {found.n_samples} samples of each prompt' if found.n_samples else ''}"
         lines.append(f"  {counted if found.seeds else 'as the record of the report says: no evaluation is here to count'}")
     else:
         lines[0] += "missing"
@@ -217,7 +227,7 @@ def _head(spec: ReportSpec, report: str, found: estimate.Estimate, query: CellNa
         lines.append(f"  smallest true difference that these replicates would find (80 % power): {effect}")
     seeds: dict[int, list[str]] = {}
     for item in sorted(spec.arms, key=lambda item: item.arm != query.arm):
-        seeds.setdefault(item.seed, []).extend(digest for digest in item.evaluations.values() if digest in found.digests)
+        seeds.setdefault(item.seed, []).extend(item.among(found.digests))
     shown = zip(found.seeds, found.per_seed, strict=True)
     lines += metrics.aligned(
         [[f"seed {seed}", f"{measure.shown(number, signed)} {unit}", *seeds[seed]] for seed, number in shown]

@@ -1,15 +1,22 @@
-"""What stages and arms cost, and matched budgets judged from the records."""
+"""What stages and arms cost, matched budgets judged from the records, and what a run spends until its learning curve reaches a
+target."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from math import fsum, isnan, nan
 from statistics import fmean, median
 from typing import Any, NamedTuple
 
+import numpy as np
+import pandas as pd
+
 from interplay.core import artifact, execution, metrics
+from interplay.core.model import plural
 from interplay.kinds.formulas import Cost
 from interplay.kinds.stages import costs, paper_tokens, reached, realised
 from interplay.kinds.table import KINDS
 from interplay.report.claim_spec import Test
+from interplay.report.figure_spec import Target
+from interplay.report.metric_spec import measure_of
 from interplay.report.spec import Match, ReportArm, ReportSpec, ReportStage, budget_spread, matched_stages
 from interplay.report.stats import frame, provenance
 
@@ -226,36 +233,6 @@ def budget_obstacle(results: frame.Results, test: Test) -> str:
     return ""
 
 
-UNEQUAL = 0.05
-"""How far budgets of the same kinds of training may differ, as a share of the larger (`Match.tolerance`)."""
-
-
-def unequal_training(results: frame.Results, test: Test) -> str:
-    """How much more one arm of a difference trained than the other, where they train in the same kinds of stages; empty where
-    that is within UNEQUAL, or a record is missing."""
-    sides = [[row for row in results.spec.arms if row.arm == arm] for arm in (test.arm, test.against)]
-    spent: list[dict[str, float]] = [{}, {}]
-    for pair in zip(*sides, strict=False):
-        paths = [[artifact.split_ref(stage.digest)[0] for stage in row.path] for row in pair]
-        own = [[digest for digest in path if digest not in paths[1 - side]] for side, path in enumerate(paths)]
-        if any(digest not in results.records for digest in (*own[0], *own[1])):
-            return ""
-        kinds = [[results.records[digest]["kind"] for digest in path] for path in own]
-        if kinds[0] != kinds[1] or not kinds[0]:
-            return ""
-        for side, path in enumerate(own):
-            planned = costs({digest: results.records[digest] for digest in path})
-            for digest in path:
-                cost = realised(results.records[digest], planned[digest].parameters)
-                unit = "rollouts" if cost.rollouts else "tokens"
-                spent[side][unit] = spent[side].get(unit, 0.0) + (cost.rollouts or cost.tokens)
-    for unit in spent[0]:
-        most, least = max(side.get(unit, 0.0) for side in spent), min(side.get(unit, 0.0) for side in spent)
-        if most and (most - least) / most > UNEQUAL:
-            return f"{test.arm} trained on {spent[0][unit]:,.0f} {unit} and {test.against} on {spent[1].get(unit, 0.0):,.0f}"
-    return ""
-
-
 def as_json(judged: list[JudgedMatch]) -> list[dict[str, Any]]:
     """The content of budgets.json."""
     return [
@@ -296,3 +273,127 @@ def _spent(match: Match, row: ReportArm, stages: list[ReportStage], records: Map
         )
         numbers.append(round(share * amount))
     return sum(numbers)
+
+
+# Targets of learning curves. With one horizon for all runs, min(time, horizon) is known of each, also of those that never come
+# to the target, so that its mean needs no model of censoring: the restricted mean, a run or base being the unit.
+
+
+UNITS = {"steps_to_target": "steps", "tokens_to_target": "tokens", "seconds_to_target": "CPU seconds"}
+REACHED = "reached_target"
+
+
+class Way(NamedTuple):
+    """A run on its way to a target: steps, tokens and CPU seconds, each NaN where it is not known."""
+
+    digest: str
+    taken: dict[str, float]
+    """Until it was there; infinite where it was not."""
+    whole: dict[str, float]
+    """Until its curve ended."""
+
+
+def target_rows(results: frame.Results, arm: str, seed: int, column: str, metric: str) -> tuple[pd.DataFrame, str] | str:
+    """One row with the metrics of a run on a target, and the digest of its stage; or why there are none."""
+    ways = _ways(results, column)
+    way = ways.get((arm, seed), f"the study plans no {arm} at seed {seed}")
+    if isinstance(way, str):
+        return way
+    row = {"n": 1, REACHED: float(way.taken["steps_to_target"] <= horizon(ways, "steps_to_target"))}
+    row |= {unit: min(way.taken[unit], horizon(ways, unit)) for unit in UNITS}
+    if isnan(row[metric]):
+        return f"CPU seconds of {way.digest} are not known: no telemetry, or that of several attempts"
+    return pd.DataFrame([row]), way.digest
+
+
+Ways = Mapping[tuple[str, int], "Way | str"]
+"""Arm and seed -> its run, or why it is not there."""
+
+
+def horizon(ways: Ways, unit: str) -> float:
+    """What the shortest of all runs with the curve took, in a unit: up to there every one of them is known."""
+    ends = [way.whole[unit] for way in ways.values() if isinstance(way, Way)]
+    return min((end for end in ends if not isnan(end)), default=nan)
+
+
+def reach_text(results: frame.Results, arms_: Sequence[str], column: str, metric: str) -> str:
+    """`up to 30 steps: edge reached it in 3 of 4 runs, median 12; uniform in 1 of 4, median not reached`."""
+    ways, unit, said = _ways(results, column), metric if metric in UNITS else "steps_to_target", []
+    end, measure = horizon(ways, unit), measure_of(unit)
+    for name in arms_:
+        found = {way.digest: way.taken[unit] for (arm, _), way in ways.items() if arm == name and isinstance(way, Way)}
+        taken = [time if time <= end else np.inf for time in found.values()]
+        middle = float(np.median(taken)) if taken else nan
+        median = "not reached" if np.isinf(middle) else measure.shown(middle)
+        said.append(f"{name} reached it in {sum(map(np.isfinite, taken))} of {plural(len(taken), 'run')}, median {median}")
+    return f"up to {measure.shown(end)} {measure.unit}: {'; '.join(said)}"
+
+
+def _ways(results: frame.Results, column: str) -> Ways:
+    kept, key = {} if results.kept is None else results.kept, ("", "", column, "ways")
+    if key not in kept:
+        target = results.spec.targets[column]
+        kept[key] = {(row.arm, row.seed): _way(results, row, target) for row in results.spec.arms}
+    found: Ways = kept[key]
+    return found
+
+
+def _way(results: frame.Results, row: ReportArm, target: Target) -> "Way | str":
+    stage = next((stage for stage in row.path if stage.name == target.stage), None)
+    if stage is None:
+        return f"the study plans no {target.stage} of {row.arm} at seed {row.seed}"
+    digest = artifact.split_ref(stage.digest)[0]
+    if digest not in results.records:
+        return f"stage {target.stage} of {row.arm} at seed {row.seed} is not there: {results.why.get(digest, digest)}"
+    lines = [one for one in metrics.read(results.folders[digest]) if stage.step is None or one["step"] <= stage.step]
+    if not lines:
+        return f"no curve of {target.stage} {digest} is here: it has no metrics.jsonl"
+    points = _evaluated(results, row, target) if target.evaluation else _logged(lines, target)
+    if isinstance(points, str):
+        return points
+    at, last = first_reach(points, target.level, target.points(len(points))), max(step for step, _ in points)
+    record, known = results.records[digest], metrics.read_telemetry(results.folders[digest])
+    whole = _spent_tokens(record, lines, last)
+    alone = known.get("attempts", 1) == 1 and "continued_from" not in known
+    rate = known["seconds_cpu"] / _spent_tokens(record, lines, lines[-1]["step"]) if alone and "seconds_cpu" in known else nan
+    tokens = np.inf if at is None else _spent_tokens(record, lines, at)
+    taken = (np.inf if at is None else float(at), tokens, rate * tokens)
+    return Way(digest, dict(zip(UNITS, taken, strict=True)), dict(zip(UNITS, (float(last), whole, rate * whole), strict=True)))
+
+
+def first_reach(points: Sequence[tuple[int, float]], level: float, window: int) -> int | None:
+    """The first step at which the mean of the last `window` points (step, value) is at the level; None where none is."""
+    values = np.array([value for _, value in points], dtype=float)
+    if len(values) < window:
+        return None
+    means = np.convolve(values, np.full(window, 1 / window), "valid")
+    there = np.flatnonzero(means >= level - 1e-12)  # but for rounding
+    return points[window - 1 + int(there[0])][0] if len(there) else None
+
+
+def _spent_tokens(record: Mapping[str, Any], lines: Sequence[Mapping[str, float]], step: int) -> float:
+    """Tokens generated and trained on up to a step, as of a run that ended there."""
+    keys = ("completions", "prompt_tokens", "completion_tokens")
+    until = {key: sum(line[key] for line in lines if line["step"] <= step) for key in keys}
+    cost = realised({**record, "metrics": until}, None)
+    return float(cost.tokens + cost.sampled)
+
+
+def _logged(lines: Sequence[Mapping[str, float]], target: Target) -> "list[tuple[int, float]] | str":
+    """The points of a training curve."""
+    points = [(int(one["step"]), one[target.curve]) for one in lines if target.curve in one]
+    return points if len(points) == len(lines) else f"{target.stage} logged no {target.curve} at some step"
+
+
+def _evaluated(results: frame.Results, row: ReportArm, target: Target) -> "list[tuple[int, float]] | str":
+    """The points of a curve of evaluations along a stage."""
+    points = []
+    for rung in (rung for rung in row.rungs if (rung.evaluation, rung.stage) == (target.evaluation, target.stage)):
+        step = frame.step_of(results, row, rung)
+        if step is None or rung.digest not in results.prompts:
+            return f"evaluation {rung.digest} along {target.stage} of {row.arm} at seed {row.seed} is not there"
+        rows = frame.of_column(results.prompts[rung.digest], target.band or None, results.by_ops)
+        if not len(rows):
+            return f"no prompt of {target.band} in evaluation {rung.digest}"
+        points.append((step, float(frame.prompt_scores(rows, target.curve).mean())))
+    return sorted(points) or f"no {target.evaluation} along {target.stage} of {row.arm} at seed {row.seed}"

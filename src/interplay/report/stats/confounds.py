@@ -1,10 +1,8 @@
 """What else may explain a result: the controls of a study, and confounds that its records show."""
 
-import functools
 import itertools
 import math
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from statistics import fmean
 from typing import NamedTuple
 
@@ -12,6 +10,7 @@ import numpy as np
 
 from interplay.core import artifact, metrics
 from interplay.core.model import plural
+from interplay.kinds.stages import costs, realised
 from interplay.kinds.table import SETS
 from interplay.report.claim_spec import Claim
 from interplay.report.metric_spec import SHARE, measure_of
@@ -137,6 +136,8 @@ WINDOW, LEAST_RISE = 5, 0.05
 """Steps at either end of RL that are compared, and the rise of reward that counts; the verdict has to keep half of it."""
 EXPLAINED = 0.5
 """Share of a gain, from which on fewer truncated completions explain it."""
+UNEQUAL = 0.05
+"""How far budgets of the same kinds of training may differ, as a share of the larger (`Match.tolerance`)."""
 APART = 0.15
 """Share by which the lengths of two bands differ at least, where one is longer, and at most, where they are as long."""
 LOW, HIGH = 0.05, 0.95
@@ -194,17 +195,10 @@ def _leaked(results: Results, claim: Claim) -> Iterator[str]:
         trained = [one for one in behind if one in results.records and results.records[one]["kind"] in SETS]
         tested = {results.records[one]["deps"]["data"] for one in row.evaluations.values() if one in results.records}
         for digest in sorted(tested & results.folders.keys()):
-            keys = _keys(results.folders[digest])
-            share = len(keys & {key for one in trained for key in _keys(results.folders[one])}) / max(1, len(keys))
+            keys = frame.key_set(results.folders[digest])
+            share = len(keys & {key for one in trained for key in frame.key_set(results.folders[one])}) / max(1, len(keys))
             if share > MOST_LEAKED:
                 yield f"{100 * share:.0f} % of the structures that {arm} is tested on are in its training sets"
-
-
-@functools.lru_cache(maxsize=16)
-def _keys(folder: Path) -> frozenset[str]:
-    """Structural keys of a problem set, whose content never changes; none where its rows are not on this machine."""
-    there = any((folder / name).exists() for name in ("keys.parquet", "problems.parquet"))
-    return frozenset(frame.problem_keys(folder)["key"]) if there else frozenset()
 
 
 def _lucky(results: Results, claim: Claim) -> Iterator[str]:
@@ -217,7 +211,9 @@ def _lucky(results: Results, claim: Claim) -> Iterator[str]:
     for seed, number in zip(found.seeds, found.per_seed, strict=True):
         others = [other for at, other in zip(found.seeds, found.per_seed, strict=True) if at != seed]
         away = min(abs(number - other) for other in others)
-        if away > max(FAR * (max(others) - min(others)), LEAST_FAR):
+        if away > max(
+            FAR * (max(others) - min(others)), LEAST_FAR if measure_of(test.metric).bounded else LEAST_FAR * found.value
+        ):
             near, far = (measure_of(test.metric).shown(one) for one in (fmean(others), number))
             yield f"base {seed} of {start} scores {far} on {test.band}, the others {near} in the mean"
 
@@ -305,8 +301,31 @@ def _follows_length(results: Results, claim: Claim, gain: Estimate) -> Iterator[
 
 def _compute(results: Results, claim: Claim) -> Iterator[str]:
     """Reads what training took, of two arms that train in the same kinds of stages."""
-    if claim.test.against is not None:
-        yield from filter(None, [budget.budget_obstacle(results, claim.test) or budget.unequal_training(results, claim.test)])
+    test = claim.test
+    if test.against is None:
+        return
+    if obstacle := budget.budget_obstacle(results, test):
+        yield obstacle
+        return
+    spent: list[dict[str, float]] = [{}, {}]
+    for one, other in zip(_rows(results, test.arm), _rows(results, test.against), strict=False):
+        paths = [[artifact.split_ref(stage.digest)[0] for stage in row.path] for row in (one, other)]
+        own = [[digest for digest in path if digest not in paths[1 - side]] for side, path in enumerate(paths)]
+        if any(digest not in results.records for digest in (*own[0], *own[1])):
+            return
+        kinds = [[results.records[digest]["kind"] for digest in path] for path in own]
+        if kinds[0] != kinds[1] or not kinds[0]:
+            return
+        for side, path in enumerate(own):
+            planned = costs({digest: results.records[digest] for digest in path})
+            for digest in path:
+                cost = realised(results.records[digest], planned[digest].parameters)
+                unit = "rollouts" if cost.rollouts else "tokens"
+                spent[side][unit] = spent[side].get(unit, 0.0) + (cost.rollouts or cost.tokens)
+    for unit in spent[0]:
+        pair = [side.get(unit, 0.0) for side in spent]
+        if max(pair) and (max(pair) - min(pair)) / max(pair) > UNEQUAL:
+            yield f"{test.arm} trained on {pair[0]:,.0f} {unit} and {test.against} on {pair[1]:,.0f}"
 
 
 def _tuned(results: Results, claim: Claim) -> Iterator[str]:
@@ -315,12 +334,7 @@ def _tuned(results: Results, claim: Claim) -> Iterator[str]:
     if test.against is None:
         return
     claimed = {one.test.arm for one in results.spec.claims if (one.test.metric, one.test.band) == (test.metric, test.band)}
-    tries = {}
-    for arm in (test.arm, test.against):
-        group = [other for other in frame.arms(results.spec) if other.partition("[")[0] == arm.partition("[")[0]]
-        tries[arm] = len(group) if "[" in arm and not set(group) <= claimed else 1
-    if len(set(tries.values())) > 1:
-        yield f"unequal tries: {', '.join(f'{arm} is one of {number}' for arm, number in tries.items())}"
+    yield from frame.unequal_tries(results.spec, [test.arm, test.against], claimed)
 
 
 def _changed(results: Results, claim: Claim) -> Iterator[str]:

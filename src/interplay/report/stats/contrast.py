@@ -13,11 +13,11 @@ import numpy as np
 from interplay.report import claim_spec
 from interplay.report.claim_spec import EQUIVALENT, NO_INFORMATION, Claim, Premise, Test
 from interplay.report.figure_spec import readable
-from interplay.report.metric_spec import measure_of
+from interplay.report.metric_spec import better_word, lower_is_better, measure_of
 from interplay.report.spec import Contender, Contrast, Lineup
 from interplay.report.stats import budget, estimate, frame, notes
 from interplay.report.stats.estimate import Estimate, difference, estimate_json, p_value, recorded_estimate, value
-from interplay.report.stats.intervals import LEVEL, Look, holm_adjusted
+from interplay.report.stats.intervals import LEVEL, FightLook, Look, holm_adjusted, interval_of_arms
 from interplay.report.write.tables import Cell, Grid, baseline_score, expand_columns
 
 SUFFIX = "_contrast"
@@ -47,11 +47,9 @@ class NoiseFloor(NamedTuple):
     arm: str
     twin: str
     gap: Estimate
-    """`arm` minus `twin`, paired by seed."""
     deviation: float
     """Standard deviation of one run around the mean of its identical ones at the same seed, pooled over twins and seeds."""
     runs: int
-    """Runs that it was pooled from."""
 
     @property
     def size(self) -> float:
@@ -93,6 +91,7 @@ class Comparison(NamedTuple):
     """Lines on what to know before the differences (`caveats.of`)."""
     labels: Mapping[str, str] = {}
     """Contender -> what it is called, where it has a label."""
+    look: FightLook | None = None
 
     @property
     def fight(self) -> bool:
@@ -104,8 +103,8 @@ class Comparison(NamedTuple):
         return self.labels.get(name) or readable(name)
 
 
-def compare_arms(results: frame.Results, name: str) -> Comparison:
-    """The comparison of a table with a `contrast`."""
+def compare_arms(results: frame.Results, name: str, level: float = LEVEL) -> Comparison:
+    """The comparison of a table with a `contrast`; a fight at a level."""
     table, lineup = results.spec.tables[name], results.spec.lineups[name]
     contrast = table.contrast
     assert contrast is not None
@@ -115,16 +114,15 @@ def compare_arms(results: frame.Results, name: str) -> Comparison:
     labels = {name: one.label for name, one in results.spec.shown.items()}
     caveats = notes.caveats_of(results, [one.arm for one in chosen])
     if table.fight:
-        fought, failed = _fight(results, contrast, table.fight, blocks[0])
-        untested = tuple(f"Not tested: {reason}." for reason in failed)
-        return Comparison(contrast, lineup, [fought], len(chosen) - 1, (*untested, *caveats), labels)
+        fought, failed = _fight(results, contrast, table.fight, blocks[0], level)
+        said = (*(f"Not tested: {reason}." for reason in failed), *caveats)
+        return Comparison(contrast, lineup, [fought], len(chosen) - 1, said, labels)
     raw = np.array([row.p for block in blocks for row in block.rows])
-    tested = ~np.isnan(raw)
-    adjusted = raw.copy()
+    tested, adjusted = ~np.isnan(raw), raw.copy()
     if contrast.correction == "holm":
         adjusted[tested] = holm_adjusted(raw[tested])
     numbers = iter(adjusted.tolist())
-    judged = [block._replace(rows=[_judged(row, next(numbers), block.floor) for row in block.rows]) for block in blocks]
+    judged = [block._replace(rows=[_judged(row, next(numbers), block) for row in block.rows]) for block in blocks]
     return Comparison(contrast, lineup, judged, int(tested.sum()), caveats, labels)
 
 
@@ -133,12 +131,13 @@ def _choose(results: frame.Results, contrast: Contrast, one: Contender, metric: 
     among fewer would not have had its chance."""
     if contrast.tune is None:
         return ChosenArm(one.name, one.tries[0].arm, "", ())
-    found = [value(results, item.arm, contrast.tune.band, metric) for item in one.tries]
+    pilot = results._replace(spec=results.spec.model_copy(update={"arms": results.spec.tuning}), kept=None)
+    found = [value(pilot if contrast.tune.bases else results, item.arm, contrast.tune.band, metric) for item in one.tries]
     tuning = tuple(item.value for item in found)
     missing = tuple(dict.fromkeys(reason for item in found for reason in item.missing))
     if missing:
         return ChosenArm(one.name, "", "", tuning, missing)
-    best = one.tries[int(np.argmax(tuning))]
+    best = one.tries[int(np.argmin(tuning) if lower_is_better(metric) else np.argmax(tuning))]
     return ChosenArm(one.name, best.arm, best.value, tuning)
 
 
@@ -161,14 +160,14 @@ def _row(results: frame.Results, one: ChosenArm, against: ChosenArm, column: str
     return ComparisonRow(one, estimate, gap, p_value(gap), np.nan, "")
 
 
-def _judged(row: ComparisonRow, adjusted: float, floor: NoiseFloor) -> ComparisonRow:
+def _judged(row: ComparisonRow, adjusted: float, block: ComparisonBlock) -> ComparisonRow:
     """A verdict needs an adjusted p below 5 % and a difference beyond the noise floor. Without a floor there is none."""
     if row.verdict:
         return row
-    if np.isnan(floor.size):
+    if np.isnan(block.floor.size):
         verdict = "missing"
-    elif adjusted < LEVEL and abs(row.gap.value) > floor.size:
-        verdict = ("better" if row.gap.value > 0 else "worse") + (HERE if lacks_bases(row.gap) else "")
+    elif adjusted < LEVEL and abs(row.gap.value) > block.floor.size:
+        verdict = better_word(block.metric, row.gap.value) + (HERE if lacks_bases(row.gap) else "")
     else:
         verdict = NO_INFORMATION
     return row._replace(adjusted=adjusted, verdict=verdict)
@@ -203,12 +202,14 @@ def _pooled(results: frame.Results, twins: dict[str, str], column: str, metric: 
     return float(np.sqrt(squares / freedom)), freedom + len(several)
 
 
-def _fight(results: frame.Results, contrast: Contrast, test: Test, block: ComparisonBlock) -> tuple[ComparisonBlock, list[str]]:
+def _fight(
+    results: frame.Results, contrast: Contrast, test: Test, block: ComparisonBlock, level: float
+) -> tuple[ComparisonBlock, list[str]]:
     """The block with pooled variances and Dunnett's p-values, and why it, or a contender, is not tested."""
     against, *rows = block.rows
     failed = [reason for one in contrast.requires if (reason := _unmet(results, test, one))]
     arms = [row.chosen.arm for row in rows if row.verdict != "missing"]
-    found = estimate.fight_estimates(results, arms, against.chosen.arm, block.column, block.metric, len(rows))
+    found = estimate.fight_estimates(results, arms, against.chosen.arm, block.column, block.metric, len(rows), level)
     judged, said = [against], list(failed)
     for row in rows:
         gap = found.get(row.chosen.arm)
@@ -219,7 +220,7 @@ def _fight(results: frame.Results, contrast: Contrast, test: Test, block: Compar
         idle = [] if failed else [reason for reason in _unmoved(results, row.chosen.arm, against.chosen.arm) if reason]
         said += idle
         tied = claim_spec.within_margin(contrast.margin, gap.low, gap.high)
-        word = EQUIVALENT if tied else NO_INFORMATION if adjusted >= LEVEL else "better" if gap.value > 0 else "worse"
+        word = EQUIVALENT if tied else NO_INFORMATION if adjusted >= level else better_word(block.metric, gap.value)
         here = HERE if word != NO_INFORMATION and lacks_bases(gap) else ""
         verdict = claim_spec.NOT_TESTED if failed or idle else word + here
         judged.append(row._replace(gap=gap, p=alone, adjusted=adjusted, verdict=verdict))
@@ -267,11 +268,12 @@ class JudgedClaim(NamedTuple):
     reason: str
     estimate: Estimate
     caveat: str = ""
-    """A caveat on the verdict."""
     changed: tuple[str, ...] = ()
     """What of the claim differs from what was registered."""
     look: Look | None = None
     """Where it is in its sequence of looks; the estimate has its repeated confidence interval."""
+    failing: notes.Failures | None = None
+    """Of a claim about bases that do not fail: those that did, which the estimate leaves out."""
 
 
 def judge_claim(results: frame.Results, claim: Claim, level: float = LEVEL) -> JudgedClaim:
@@ -289,27 +291,33 @@ def judge_claim(results: frame.Results, claim: Claim, level: float = LEVEL) -> J
         return JudgedClaim(claim, claim_spec.NOT_JUDGED, obstacle, found)
     if failed := [said for said in _failed_premises(results, claim) if said]:
         return JudgedClaim(claim, claim_spec.NOT_TESTED, "; ".join(failed), found)
+    failing = notes.find_failures(results, claim, found, level) if claim.fails else None
+    if isinstance(failing, str):
+        return JudgedClaim(claim, claim_spec.NOT_JUDGED, failing, found)
+    kept = frame.of_seeds(results, failing.kept) if failing and failing.failed else results
+    if failing and failing.failed:
+        found = estimate_of(kept, test, test.metric, test.arm, test.against) if failing.kept else Estimate()
     found = found if level == LEVEL else estimate.at_level(found, level, test.metric, test.against is not None, test.recorded)
-    word = claim.word(found.low, found.high)
+    found = _by_arms(kept, test, found) if test.interval else found
+    found = found._replace(over=f"{found.over or 'any base'}, where it does not fail") if failing else found
+    alone, word = claim.word(found.low, found.high), claim.word(found.low, found.high, failing.share if failing else (0.0, 0.0))
     interval = "95 % interval" if level == LEVEL else "repeated confidence interval"
-    reason = f"the {interval} {REASONS[word]}, for {found.over}{f', of bases that have the band; {lacking}' if lacking else ''}"
+    said = f"the {interval} {claim_spec.REASONS[alone]}" if found.seeds else "every base failed"
+    reason = f"{said}, for {found.over}{f', of bases that have the band; {lacking}' if lacking else ''}"
+    if claim.fails and word != alone:
+        reason += f"; {'more' if word in claim_spec.AGAINST else 'perhaps more'} than {claim.fails.most:.0%} of bases fail"
     if lacks_bases(found):
         word = claim_spec.indicated(word)
         reason += f", and a verdict needs {claim_spec.LEAST_BASES} bases"
-    caveat = notes.same_weights_note(results, test.arm, test.against) if test.against else ""
-    return JudgedClaim(claim, word, reason, found, caveat)
+    caveats = [notes.same_weights_note(results, test.arm, test.against) if test.against else "", failing.said if failing else ""]
+    return JudgedClaim(claim, word, reason, found, "; ".join(filter(None, caveats)), failing=failing)
 
 
-REASONS = {
-    claim_spec.SUPPORTED: "lies inside the claimed range",
-    claim_spec.REFUTED: "lies outside the claimed range",
-    claim_spec.EQUIVALENT: "lies within the margin",
-    claim_spec.REPRODUCED: "lies between half and twice of what was published",
-    claim_spec.SAME_SIGN: "has the sign of what was published",
-    claim_spec.CONTRADICTED: "lies below half of what was published",
-    NO_INFORMATION: "reaches across a threshold",
-}
-"""Verdict of an interval -> why."""
+def _by_arms(results: frame.Results, test: Test, found: Estimate) -> Estimate:
+    """The difference with its interval from those of both arms."""
+    one, other = (estimate_of(results, test, test.metric, str(arm)).spread for arm in (test.arm, test.against))
+    ends = interval_of_arms(one, other, found.spread) if one and other and found.spread else (found.low, found.high)
+    return found._replace(low=ends[0], high=ends[1])
 
 
 def estimate_of(results: frame.Results, test: Test, metric: str, arm: str, against: str | None = None) -> Estimate:
@@ -335,6 +343,7 @@ def claims_json(judged: list[JudgedClaim]) -> list[dict]:
             "verdict": item.verdict,
             "reason": item.reason,
             **({"caveat": item.caveat} if item.caveat else {}),
+            **({"failing": item.failing.as_json()} if item.failing else {}),
             **({"look": item.look.as_json()} if item.look else {}),
             **({"changed": list(item.changed)} if item.changed else {}),
             **({"exploratory": True} if item.claim.exploratory else {}),
@@ -384,7 +393,8 @@ def _unmet(results: frame.Results, test: Test, premise: Premise) -> str:
         room = f"no headroom: {said}, and {measure.shown(of.low)} to {measure.shown(of.high)} is required"
         return "" if of.low <= found.value <= of.high else room
     if isinstance(of, claim_spec.Improves):
-        return "" if found.low >= of.by else f"the positive control fails: {said}, and {measure.shown(of.by)} is required"
+        least = -found.high if lower_is_better(metric) else found.low
+        return "" if least >= of.by else f"the positive control fails: {said}, and {measure.shown(of.by)} is required"
     level = baseline_score(results, band, metric) if of.than == "answer_prior" else of.than
     named = f"the answer prior, {measure.shown(level)}" if of.than == "answer_prior" else measure.shown(level)
     return "" if found.low > level else f"{said}, not above {named}"

@@ -8,8 +8,8 @@ import pandas as pd
 
 from interplay.core import artifact, model
 from interplay.core.metrics import round_significant
-from interplay.report.metric_spec import logged_measure, measure_of, metric_row
-from interplay.report.stats import intervals
+from interplay.report.metric_spec import is_of_run, logged_measure, measure_of, metric_row
+from interplay.report.stats import budget, intervals
 from interplay.report.stats.frame import Key, Results, lacked_band, num_relevant, of_column, prompt_scores, seeds, unavailable
 from interplay.report.stats.intervals import Spread, Support, crossed_spread, nested_spread
 
@@ -95,17 +95,8 @@ def _kept(results: Results, key: Key, estimate: Callable[[], Estimate]) -> Estim
 
 
 def _value(results: Results, arm: str, column: str | None, metric: str) -> Estimate:
-    parts: dict[int, _Part] = {}
-    missing = absent_arm(results, arm)
-    for seed in _replicated(results, [arm], column, missing):
-        rows = _rows(results, arm, seed, column, metric)
-        if isinstance(rows, str):
-            missing.append(rows)
-        else:
-            bearing = num_relevant(rows.prompts, metric)
-            scores = prompt_scores(rows.prompts, metric)
-            parts[seed] = _Part(scores, (rows.digest,), rows.n_samples, bearing, (rows.base,), rows.data)
-    return _estimate(parts, missing, measure_of(metric).support)
+    parts, missing = _together(results, [arm], column, metric, lambda rows: prompt_scores(rows, metric))
+    return _of_runs(results, [arm], column, metric, _estimate(parts, missing, measure_of(metric).support))
 
 
 def difference(results: Results, arm: str, against: str, column: str | None, metric: str) -> Estimate:
@@ -132,14 +123,15 @@ def paired_estimate(
     evaluations must have; `support`: what the mean cannot leave, null: that of a difference of the metric."""
     parts, missing = _together(results, [arm, against], column, metric, of)
     found = _estimate(parts, missing, support or measure_of(metric).support_of_differences)
+    found = _of_runs(results, [arm, against], column, metric, found)
     return found if np.isnan(found.deviation) or found.spread is None else found._replace(detectable=found.spread.detectable)
 
 
 def fight_estimates(
-    results: Results, arms: Sequence[str], against: str, column: str, metric: str, family: int
+    results: Results, arms: Sequence[str], against: str, column: str, metric: str, family: int, level: float
 ) -> dict[str, Estimate]:
     """`difference` of each contender to one control, with variances pooled over contenders and intervals that hold together for a
-    family of so many (`intervals.pooled_spreads`). What is missing at some seed is not pooled."""
+    family of so many at a level (`intervals.pooled_spreads`). What is missing at some seed is not pooled."""
     found = {arm: difference(results, arm, against, column, metric) for arm in arms}
     parts = {
         arm: _together(results, [arm, against], column, metric, _change(metric))[0] for arm in arms if not found[arm].missing
@@ -158,7 +150,7 @@ def fight_estimates(
         spreads = [one._replace(prompts=sum(map(len, scores[arm]))) for arm, one in zip(scores, spreads, strict=True)]
     support = measure_of(metric).support_of_differences
     for arm, spread in zip(scores, spreads, strict=True):
-        spread = spread._replace(family=family)
+        spread = spread._replace(family=family, level=level)
         low, high = spread.interval(support)
         detectable = spread.detectable if spread.replicates > 1 else np.nan
         found[arm] = found[arm]._replace(low=low, high=high, detectable=detectable, spread=spread)
@@ -235,6 +227,9 @@ def _rows(results: Results, arm: str, seed: int, column: str | None, metric: str
     planned = [item for item in results.spec.arms if item.arm == arm and item.seed == seed]
     if not planned:
         return f"the study plans no {arm} at seed {seed}"
+    if is_of_run(metric):
+        found = budget.target_rows(results, arm, seed, str(column), metric)
+        return found if isinstance(found, str) else _Rows(*found, 1, "", planned[0].path[0].digest)
     evaluations = [digest for _, digest in sorted(planned[0].evaluations.items())]
     gaps = [digest for digest in evaluations if digest not in results.prompts]
     needed = metric_row(metric).samples
@@ -287,6 +282,19 @@ def _estimate(parts: dict[int, _Part], missing: list[str], support: Support) -> 
         bases=bases,
         spread=spread,
     )
+
+
+def _of_runs(results: Results, arms: list[str], column: str | None, metric: str, found: Estimate) -> Estimate:
+    """An estimate on a target, of one number per run and no prompts: one run alone has no interval, and none has where all agree,
+    but for shares, where that many equal runs bound it."""
+    if not is_of_run(metric) or found.spread is None:
+        return found
+    measure, differs = measure_of(metric), len(arms) > 1
+    support = measure.support_of_differences if differs else measure.support
+    spread = found.spread._replace(prompts=found.spread.replicates if measure.bounded else 0)
+    low, high = spread.interval(support) if spread.replicates > 1 else (np.nan, np.nan)
+    over = f"{target(found.bases, found.models)[:-1]}; {budget.reach_text(results, arms, str(column), metric)})"
+    return found._replace(low=low, high=high, over=over, n_prompts=0, n_samples=0, spread=spread)
 
 
 def _replicates(parts: Iterable[_Part], crossed: bool) -> tuple[int, list[np.ndarray]]:

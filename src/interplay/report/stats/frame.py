@@ -1,7 +1,8 @@
 """What the report reads: the evaluations' samples, counted per prompt, and the records of all stages."""
 
+import functools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
@@ -53,7 +54,8 @@ class Results(NamedTuple):
 def read_results(spec: ReportSpec, inputs: dict[str, Path]) -> Results:
     """Read every finished input. An unfinished or absent one is left out: what would need it says that it is missing."""
     folders = {digest: path for digest, path in inputs.items() if artifact.done(path)}
-    wanted = {digest for arm in spec.arms for digest in [*arm.evaluations.values(), *(rung.digest for rung in arm.rungs)]}
+    rows = [*spec.arms, *spec.tuning]
+    wanted = {digest for arm in rows for digest in [*arm.evaluations.values(), *(rung.digest for rung in arm.rungs)]}
     blocks = {digest: spec.blocks_of(digest) for digest in sorted(wanted)}
     prompts = {
         digest: merge_blocks([count_samples(folders[block]) for block in of])
@@ -163,12 +165,16 @@ PER: dict[Per, Callable[[pd.Series, pd.DataFrame, Metric], pd.Series]] = {
     "draw": _draws,
     "right answer": lambda part, prompts, asked: _ratio(part, prompts["answer"]),
     "prompt": lambda part, prompts, asked: part.astype(float),
+    "run": lambda part, prompts, asked: part.astype(float),
 }
 """How the sums over the samples of each prompt become one number for each."""
 
 
 def num_relevant(prompts: pd.DataFrame, metric: str) -> int:
-    """How many of the prompts bear on the metric: those with a right answer where it is a share of these."""
+    """How many of the prompts bear on the metric: those with a right answer where it is a share of these; none on times of
+    runs, whose equality bounds nothing."""
+    if metric_row(metric).per == "run":
+        return int(metric_row(metric).measure.bounded)
     return int((prompts["answer"] > 0).sum()) if metric_row(metric).per == "right answer" else len(prompts)
 
 
@@ -182,6 +188,16 @@ def error_classes(results: "Results") -> list[str]:
 def arms(spec: ReportSpec) -> list[str]:
     """Names of the arms, in the study's order."""
     return list(dict.fromkeys(arm.arm for arm in spec.arms))
+
+
+def unequal_tries(spec: ReportSpec, chosen: Sequence[str], judged: Collection[str]) -> list[str]:
+    """That some of these arms are one of more values of their axes than others, and the further values are not judged."""
+    tries = {}
+    for arm in chosen:
+        group = [other for other in arms(spec) if other.partition("[")[0] == arm.partition("[")[0]]
+        tries[arm] = len(group) if "[" in arm and not set(group) <= set(judged) else 1
+    each = ", ".join(f"{arm} is one of {number}" for arm, number in tries.items())
+    return [f"unequal tries: {each}"] if len(set(tries.values())) > 1 else []
 
 
 def drawn(results: Results) -> list[str]:
@@ -304,3 +320,10 @@ def problem_keys(folder: Path) -> pd.DataFrame:
         return pd.read_parquet(path, columns=["index", "op", "key", "origin"])
     except (OSError, ValueError) as error:
         raise model.UserError(f"{path}: not readable as a problem set ({error}); remove {folder} to make it again") from None
+
+
+@functools.lru_cache(maxsize=16)
+def key_set(folder: Path) -> frozenset[str]:
+    """Structural keys of a problem set, whose content never changes; none where its rows are not on this machine."""
+    there = any((folder / name).exists() for name in ("keys.parquet", "problems.parquet"))
+    return frozenset(problem_keys(folder)["key"]) if there else frozenset()

@@ -40,7 +40,7 @@ class Spread(NamedTuple):
     family: int = 1
     """Differences whose error rate is held together: the quantiles are those of the largest of so many."""
     level: float = LEVEL
-    """Of the intervals, both sides together; another one than 5 % for a single difference alone."""
+    """Of the intervals, both sides together."""
 
     @property
     def error(self) -> float:
@@ -115,6 +115,22 @@ class Spread(NamedTuple):
         return max(self.mean - self.half, support[0]), min(self.mean + self.half, support[1])
 
 
+def interval_of_arms(one: Spread, other: Spread, gap: Spread) -> Support:
+    """Of the difference of two shares, from the intervals of both (Zou and Donner, Statistics in Medicine 27, 2008): each end
+    lies as far from the difference as the arms' ends from their means, correlated as the three widths say. Near 0, where gains
+    are skewed, it reaches further up than t, which misses larger gains in 6 to 10 of 100."""
+    one, other = one._replace(level=gap.level), other._replace(level=gap.level)
+    (low, high), (least, most) = one.interval((0.0, 1.0)), other.interval((0.0, 1.0))
+    product = 2 * one.half * other.half
+    shared = float(np.clip((one.half**2 + other.half**2 - gap.half**2) / product, -1, 1)) if product > 0 else 0.0
+
+    def reach(of: float, against: float) -> float:
+        return float(np.sqrt(max(0.0, of**2 + against**2 - 2 * shared * of * against)))
+
+    down, up = reach(one.mean - low, most - other.mean), reach(high - one.mean, other.mean - least)
+    return max(-1.0, gap.mean - down), min(1.0, gap.mean + up)
+
+
 class Bound(NamedTuple):
     """Of a group-sequential test at one look, in deviates of its statistic (`sequential.boundaries`)."""
 
@@ -148,6 +164,18 @@ class Look(NamedTuple):
         ends = [None if np.isnan(end) else end for end in self.interval]
         of = {"look": self.number, "of": self.of, "replicates": self.replicates, "stopped": self.stopped, "interval": ends}
         return {**of, "boundary": round(self.bound.efficacy, 4), "futility": round(self.bound.futility, 4)}
+
+
+class FightLook(NamedTuple):
+    """Where a fight is that is judged while replicates are added."""
+
+    number: int
+    of: int
+    replicates: int
+    level: float
+    """What is spent of alpha at this look: the level of Dunnett's quantiles."""
+    stopped: bool
+    """Whether it needs no further look."""
 
 
 def crossed_spread(scores: np.ndarray, bearing: int | None = None) -> Spread:
@@ -213,11 +241,11 @@ def _wild(means: np.ndarray) -> np.ndarray:
 
 @functools.cache
 def t_quantile(freedom: float, family: int = 1, level: float = LEVEL) -> float:
-    """Of the two-sided interval; of a family that which all of its t hold together with 95 % (Dunnett's)."""
+    """Of the two-sided interval; of a family that which all of its t hold together (Dunnett's)."""
     single = float(stats.t.isf(level / 2, freedom))
     if family == 1:
         return single
-    return float(optimize.brentq(lambda at: largest_exceeds(at, freedom, family) - LEVEL, single, 2 * single + family))
+    return float(optimize.brentq(lambda at: largest_exceeds(at, freedom, family) - level, single, 2 * single + family))
 
 
 def largest_exceeds(at: float, freedom: float, family: int) -> float:
@@ -244,6 +272,13 @@ def t_interval(values: np.ndarray, support: Support) -> tuple[float, float]:
     """Student's interval of the mean of `values` (m,), m >= 2, cut to the support."""
     half = t_quantile(len(values) - 1) * values.std(ddof=1) / np.sqrt(len(values))
     return max(float(values.mean() - half), support[0]), min(float(values.mean() + half), support[1])
+
+
+def share_interval(count: int, of: int, level: float = LEVEL) -> Support:
+    """Clopper and Pearson's interval of the share that `count` among `of` independent replicates stand for (Biometrika 26, 1934):
+    at least nominal coverage at every share."""
+    low = 0.0 if count == 0 else float(stats.beta.ppf(level / 2, count, of - count + 1))
+    return low, 1.0 if count == of else float(stats.beta.ppf(1 - level / 2, count + 1, of - count))
 
 
 def holm_adjusted(p: np.ndarray) -> np.ndarray:

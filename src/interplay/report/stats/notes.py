@@ -1,6 +1,7 @@
 """What a reader of a table must know first: sampling engines, numerics, missing stages, training that changed no weight."""
 
 import atexit
+import math
 import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -9,9 +10,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from interplay.core import artifact, model
-from interplay.core.metrics import number_ranges
+from interplay.core.metrics import number_ranges, round_significant
+from interplay.report.claim_spec import Claim, Failing
+from interplay.report.metric_spec import measure_of
 from interplay.report.spec import ReportArm, ReportStage
+from interplay.report.stats.estimate import Estimate
 from interplay.report.stats.frame import Results, lacked_band
+from interplay.report.stats.intervals import share_interval
 from interplay.study.plan import Plan
 
 # What a reader of a table must know before its differences: who sampled it, and where training changed nothing.
@@ -210,6 +215,73 @@ def _last_line(log: Path) -> str:
 #
 # A difference of zero between such arms is no finding about the setting in which they differ: it had no effect, for example since
 # the learning rate is 0, all rewards of a group are equal, or a method that remembers prompts saw each prompt once.
+
+
+class Failures(NamedTuple):
+    """What a claim about bases that do not fail leaves out."""
+
+    failed: dict[int, str]
+    """Seed -> why its run failed."""
+    lost: int
+    """Bases on which a run failed; where all seeds share one base, runs."""
+    bases: int
+    kept: list[int]
+    """Seeds of the others."""
+    share: tuple[float, float]
+    """Interval of the share that fails, at the level of the claim's."""
+    said: str
+
+    def as_json(self) -> dict[str, Any]:
+        """For claims.json."""
+        why = {str(seed): reason for seed, reason in self.failed.items()}
+        return {"failed": why, "lost": self.lost, "bases": self.bases, "share": list(map(round_significant, self.share))}
+
+
+def find_failures(results: Results, claim: Claim, whole: Estimate, level: float) -> Failures | str:
+    """The failed bases among those of an estimate over all, or why that is not known."""
+    test, fails = claim.test, claim.fails
+    assert fails is not None
+    paired = [arm for arm in (test.arm, test.against) if arm is not None]
+    sides = [{row.seed: row for row in results.spec.arms if row.arm == arm and row.seed in whole.seeds} for arm in paired]
+    bases = min(({seed: row.path[0].digest for seed, row in of.items()} for of in sides), key=lambda of: len({*of.values()}))
+    if whole.bases < 2:  # the replicates are runs
+        bases = {seed: str(seed) for seed in bases}
+    failed: dict[int, str] = {}
+    for row in [row for of in sides for row in of.values()]:
+        try:
+            if why := _why_failed(results, row, fails):
+                failed[row.seed] = why
+        except LookupError as absent:
+            return str(absent.args[0])
+    lost, every = {bases[seed] for seed in failed}, {*bases.values()}
+    kept = [seed for seed in whole.seeds if bases[seed] not in lost]
+    share = share_interval(len(lost), len(every), level)
+    measure, signed = measure_of(test.metric), test.against is not None
+    values = dict(zip(whole.seeds, whole.per_seed, strict=True))
+    listed = "; ".join(f"seed {seed}: {measure.shown(values[seed], signed)}, {why}" for seed, why in failed.items())
+    what = model.plural(len(every), "base" if whole.bases > 1 else "run")
+    said = f"{len(lost)} of {what} failed{f' ({listed})' if failed else ''}"
+    said += f", a share of {100 * share[0]:.0f} to {100 * share[1]:.0f} %"
+    low, high = (measure.shown(end, signed) for end in (whole.low, whole.high))
+    over = f"over all {measure.shown(whole.value, signed)} [{low}, {high}] {measure.unit_of(signed)}".rstrip()
+    return Failures(failed, len(lost), len(every), kept, share, f"{said}; {over}")
+
+
+def _why_failed(results: Results, row: ReportArm, fails: Failing) -> str:
+    """Why a run failed by the rule; empty where it did not, or its arm has no such stage. LookupError with what is missing."""
+    for digest in [artifact.split_ref(stage.digest)[0] for stage in row.path if stage.name == fails.recorded]:
+        found = results.records.get(digest, {}).get("metrics", {})
+        bound, side = (fails.below, "below") if fails.above is None else (fails.above, "above")
+        for key in [key for key in (fails.value, bound) if isinstance(key, str) and key not in found]:
+            raise LookupError(f"the record of {fails.recorded} {digest} has no '{key}'{model.nearest_name(key, found)}")
+        value, limit = (found[key] if isinstance(key, str) else key for key in (fails.value, bound))
+        if fails.recorded in _ending(results, row).idle:
+            return f"{fails.recorded} of {row.arm} left the weights as they were"
+        if value is None or limit is None or not math.isfinite(value):
+            return f"{fails.value} of {row.arm} is no finite number"
+        if value < limit if side == "below" else value > limit:
+            return f"{fails.value} of {row.arm} {value:.3g}, {side} {f'{bound} ' if isinstance(bound, str) else ''}{limit:.3g}"
+    return ""
 
 
 END = "model/"

@@ -6,6 +6,7 @@ threshold. More replicates shrink what they add to it, not what prompts add. At 
 repetitions settle (Kupper and Hafner, The American Statistician 43, 1989); so the number with power is stated, too: the least n
 whose minimum detectable effect (noncentral t, 80 %) is below the margin. Both take estimate and spread for the true ones."""
 
+import bisect
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -26,6 +27,8 @@ MOST = 1000
 """Replicates beyond which a claim counts as out of reach."""
 MOST_PLANNED = 200
 """The same before there are data."""
+MOST_PROMPTS = 3000
+"""Prompts of a band that are advised in place of more replicates."""
 
 
 class Need(NamedTuple):
@@ -146,6 +149,17 @@ def planned_power(plan: Plan, seconds: Callable[[str], float | None]) -> list[Pl
     return found
 
 
+def refuse_short(plan: Plan) -> None:
+    """Raises UserError where a claim or a fight cannot be found and does not say so: of `interplay plan` and `register`, and of a
+    launch."""
+    short = [one for one in planned_power(plan, lambda digest: None) if one.short]
+    if short:
+        more = f" and of {model.plural(len(short) - 1, 'more claim')}" if len(short) > 1 else ""
+        remedy = "give it the replicates or prompts it needs, another bound, or `exploratory: true`"
+        said = f"power {short[0].power:.2f} of '{short[0].claim.says}'{more} at scale {plan.scale}: {remedy}"
+        raise model.UserError(f"configs/study/{plan.study}.yaml: claims: {said}")
+
+
 def _fights(spec: ReportSpec) -> Iterator[tuple[claim_spec.Claim, int]]:
     """The fights about pass rates, each as a claim about one of its contenders, and how many these are."""
     for name, table in spec.tables.items():
@@ -169,7 +183,7 @@ def _planned(
     prompts = _prompts(plan, arms[0][0], claim.test.band)
     of_bases, of_prompts = (contenders > 1 and pilot["contenders"]) or (pilot["bases"], pilot["prompts"])
 
-    def planned(replicates: int) -> intervals.Spread:
+    def planned(replicates: int, prompts: int = prompts) -> intervals.Spread:
         of, shared = of_bases if bases > 1 else pilot["seeds"], of_prompts**2 / prompts
         many = {"pooled": contenders, "family": contenders}
         if arms[0][0].calibration:  # prompts of its own for each base
@@ -182,6 +196,11 @@ def _planned(
     found = planned(replicates)
     count = model.plural(replicates, "base") if bases > 1 else "1 base"
     said = f"{count}{'' if bases > 2 else ', at most indicated'}, finds {found.detectable:.1f} points"
+    most, unseen = claim.fails.most if claim.fails else 1.0, intervals.share_interval(0, replicates)[1]
+    if unseen > most:
+        least = replicates_for(lambda n: float(intervals.share_interval(0, n)[1] <= most))
+        still = f"where none fails up to {unseen:.0%} may, above fails.most = {most:g}"
+        return f"{said}; {still}: needs {model.plural(least, unit) if least else f'over {MOST_PLANNED} replicates'}", 0.0
     distance = 100 * min(abs(threshold) for threshold in claim.thresholds if threshold or claim.effect is None)
     if not distance:
         return said, None
@@ -190,9 +209,12 @@ def _planned(
         return f"{said}, power {power:.2f}", power
     need = replicates_for(lambda n: planned(n).power(distance))
     hours = f" ({metrics.clock(need * each)})" if need and each else ""
+    by_prompts = range(prompts, max(prompts, MOST_PROMPTS))
+    enough = prompts + bisect.bisect_left(by_prompts, intervals.POWER, key=lambda n: planned(replicates, n).power(distance))
+    options = [f"{model.plural(need, unit)}{hours}"] if need else []
+    options += [f"{enough} prompts in place of {prompts}"] if enough < MOST_PROMPTS else []
     beyond = "more prompts" if planned(10**6).power(distance) < intervals.POWER else f"over {MOST_PLANNED} replicates"
-    needed = f"{model.plural(need, unit)}{hours}" if need else beyond
-    return f"{said}, power {power:.2f}, below {intervals.POWER:g}: needs {needed}", power
+    return f"{said}, power {power:.2f}, below {intervals.POWER:g}: needs {' or '.join(options) or beyond}", power
 
 
 def replicates_for(power: Callable[[int], float]) -> int | None:

@@ -19,10 +19,11 @@ from scipy import optimize, special, stats
 
 from interplay.report import claim_spec
 from interplay.report.claim_spec import Claim
+from interplay.report.metric_spec import measure_of
 from interplay.report.spec import Stopping
 from interplay.report.stats import contrast, frame
 from interplay.report.stats.contrast import JudgedClaim
-from interplay.report.stats.intervals import LEVEL, Bound, Look, Spread
+from interplay.report.stats.intervals import LEVEL, Bound, FightLook, Look, Spread
 
 NODES = 48
 """Per interval of a look's deviates on which a study goes on."""
@@ -102,6 +103,68 @@ def _wedge(times: list[float], outer: list[float], beta: float, drift: float) ->
 
 def _root(of: Callable[[float], float], low: float, high: float, accuracy: float = 1e-10) -> float:
     return float(optimize.brentq(of, low, high, xtol=accuracy))
+
+
+def compare(results: frame.Results, name: str) -> contrast.Comparison:
+    """The comparison of a table with a `contrast`, at looks where it is a fight (`_fought`), with what each had to choose from:
+    the score of each try, and without tuning what is a confound."""
+    made = _fought(results, name)
+    tune, rows = made.contrast.tune, {row.chosen.name: row.chosen for row in made.blocks[0].rows}
+    if tune is None:
+        arms = [one.arm for one in rows.values()]
+        said = [f"Confound, tuned contender: {one}." for one in frame.unequal_tries(results.spec, arms, arms)]
+        return made._replace(caveats=(*made.caveats, *said))
+    measure, each = measure_of(made.blocks[0].metric), []
+    for one in made.lineup.contenders:
+        pairs = zip(one.tries, rows[one.name].tuning, strict=True)
+        shown = ", ".join(f"{item.value} ({measure.shown(number)})" for item, number in pairs)
+        each.append(f"{made.label(one.name)} {rows[one.name].value or 'none'} of {shown}")
+    said = [f"Tries of {tune.axis}, chosen by {made.blocks[0].metric} on {tune.band}: {'; '.join(each)}."]
+    return made._replace(caveats=(*made.caveats, *said))
+
+
+def _fought(results: frame.Results, name: str) -> contrast.Comparison:
+    """The comparison of a table with a `contrast`: a fight at the looks of the study, where it declares some, until each
+    contender is decided. Alpha is spent over the looks, and what is spent at one is the level of Dunnett's test there, so that by
+    Bonferroni's inequality no more than alpha of all fights err at any look about any contender, however looks depend on each
+    other. There is no futility. A decided contender keeps the numbers of its look."""
+    stopping, table = results.spec.stopping, results.spec.tables[name]
+    if stopping is None or table.fight is None:
+        return contrast.compare_arms(results, name)
+    seeds, looks = list(dict.fromkeys(row.seed for row in results.spec.arms)), stopping.looks
+    made, decided, gone = None, dict[str, contrast.ComparisonRow](), 0.0
+    for number, count in enumerate([count for count in looks if count <= len(seeds)], 1):
+        level = spent(stopping.alpha, count / looks[-1], 2) - gone
+        found, gone = contrast.compare_arms(frame.of_seeds(results, seeds[:count]), name, level), gone + level
+        first, *rows = found.blocks[0].rows
+        if any(row.verdict == "missing" for row in rows):
+            made = made or found
+            break
+        decided = {row.chosen.name: row for row in rows if row.verdict not in OPEN} | decided
+        stopped = len(decided) == len(rows) or count == looks[-1]
+        block = found.blocks[0]._replace(rows=[first, *(decided.get(row.chosen.name, row) for row in rows)])
+        made = found._replace(blocks=[block], look=FightLook(number, len(looks), count, level, stopped))
+        if stopped:
+            break
+    if made is None:
+        made = contrast.compare_arms(results, name)
+        rows = [row if at == 0 else row._replace(verdict="missing") for at, row in enumerate(made.blocks[0].rows)]
+        why = f"Not tested: the first look is at {looks[0]} replicates, and {len(seeds)} are planned here."
+        return made._replace(blocks=[made.blocks[0]._replace(rows=rows)], caveats=(why, *made.caveats))
+    return made._replace(caveats=(*([_look_text(made.look, stopping)] if made.look else []), *made.caveats))
+
+
+OPEN = (claim_spec.NO_INFORMATION, claim_spec.NOT_TESTED)
+"""Verdicts of a contender that a further look may change."""
+
+
+def _look_text(look: FightLook, stopping: Stopping) -> str:
+    state = "stopped" if look.stopped else "open"
+    return (
+        f"Look {look.number} of {look.of}, at {look.replicates} replicates, {state}: intervals and verdicts at level "
+        f"{look.level:.2g}, which this look spends of {stopping.alpha:g} over all looks and contenders; a decided contender "
+        "keeps the numbers of its look."
+    )
 
 
 def after_stopping(spread: Spread, threshold: float, number: int, bounds: Bounds) -> Part:

@@ -42,7 +42,7 @@ def answer_study(results: frame.Results) -> Answer:
             grids[f"{name}_differences"] = tables.difference_grid(results, table)
         if table.gain is not None:
             grids[f"{name}{tables.GAIN_SUFFIX}"] = tables.gain_grid(results, table)
-    contrasts = {f"{name}{contrast.SUFFIX}": contrast.compare_arms(results, name) for name in spec.tables if name in spec.lineups}
+    contrasts = {f"{name}{contrast.SUFFIX}": sequential.compare(results, name) for name in spec.tables if name in spec.lineups}
     drawings = {name: figures.draw_figure(results, figure) for name, figure in sorted(spec.figures.items(), key=_figure_order)}
     judged = [sequential.judge(results, claim) for claim in spec.claims]
     controls = confounds.judge_controls(results) if spec.controls else None

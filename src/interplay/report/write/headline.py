@@ -79,9 +79,8 @@ def make_headline(made: answers.Answer) -> Headline:
     if lead is None:
         return _headline_of_table(made)._replace(others=said)
     test, shown = lead.claim.test, page_verdict(lead)
-    return Headline(
-        lead.claim.says, change_text(made.results, test, lead.estimate), shown, _details(lead, made.results.spec), said, lead
-    )
+    change = change_text(_of_claim(made.results, lead), test, lead.estimate)
+    return Headline(lead.claim.says, change, shown, _details(lead, made.results.spec), said, lead)
 
 
 def _rank(item: contrast.JudgedClaim) -> tuple[bool, bool, bool]:
@@ -106,6 +105,11 @@ def change_text(results: frame.Results, test: Test, found: estimate.Estimate) ->
     coarse = measure is SHARE and (len(ends) == 1 or abs(numbers[1] - numbers[0]) >= 2) and min(numbers) >= 1
     texts = [f"{number:.0f}" if coarse else measure.shown(one.value) for number, one in zip(numbers, ends, strict=True)]
     return " → ".join(f"{text} {measure.unit if measure is SHARE else ''}".strip() for text in texts)
+
+
+def _of_claim(results: frame.Results, item: contrast.JudgedClaim) -> frame.Results:
+    """Without the bases that failed, where a claim leaves them out."""
+    return frame.of_seeds(results, item.failing.kept) if item.failing and item.failing.failed else results
 
 
 def _value(results: frame.Results, test: Test, arm: str) -> estimate.Estimate:
@@ -293,7 +297,7 @@ def _row(results: frame.Results, item: contrast.JudgedClaim, reach: Mapping[Meas
         "published": published,
         "verdict": page_verdict(item),
         "place": place_text(test, results.spec),
-        "change": change_text(results, test, found) if shown and signed else "",
+        "change": change_text(_of_claim(results, item), test, found) if shown and signed else "",
         "claimed": asserted,
         "picture": forest_svg(found, claimed, scale, signed, measure, said) if shown else "",
         "number": number,
@@ -301,7 +305,7 @@ def _row(results: frame.Results, item: contrast.JudgedClaim, reach: Mapping[Meas
         "interval": interval[1:-1].replace(", ", " to "),
         "per_seed": text.per_seed(found, signed, test.metric),
         "detectable": measure.shown(found.detectable),
-        "n": f"{found.models} runs" if test.recorded else f"{found.n_prompts} prompts, {found.n_samples} samples each",
+        "n": text.counted(found),
         "reason": item.reason,
         "caveat": item.caveat,
         "changed": [f"{answers.CHANGED}: {one}" for one in item.changed],

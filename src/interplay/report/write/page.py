@@ -272,7 +272,7 @@ def provenance_chain(digest: str, behind: provenance.Provenance) -> list[tuple[i
             for name in sorted(deps, key=lambda role: (role not in ("model", "init"), role)):
                 visit(deps[name], name, depth + 1)
 
-    visit(digest, "evaluation", 0)
+    visit(digest, "evaluation" if behind.stages.get(digest, {}).get("kind") in ("evaluate", None) else "curve", 0)
     return lines
 
 
@@ -282,14 +282,14 @@ def _cell(spec: ReportSpec, table: str, cell: tables.Cell) -> dict[str, Any]:
     shown = bool(found.seeds)
     at: dict[int, list[str]] = {}  # the arm's evaluations by seed, then those of what it is compared with
     for row in [row for arm in (cell.arm, cell.against) for row in spec.arms if row.arm == arm]:
-        at.setdefault(row.seed, []).extend(digest for digest in row.evaluations.values() if digest in found.digests)
+        at.setdefault(row.seed, []).extend(row.among(found.digests))
     seeds = zip(found.seeds, found.per_seed, strict=True)
     return {
         "title": f"{cell.row}, {tables.column_label(cell.column, cell.metric)}",
         "value": f"{measure.shown(found.value, signed)} {measure.unit_of(signed)}" if shown else "missing",
         "interval": text.interval_text(found, signed, cell.metric, False) if shown else "",
         "over": found.over,
-        "n": f"{found.n_prompts} prompts, {found.n_samples} samples each" if shown else "",
+        "n": text.counted(found) if shown else "",
         "mde": "" if found.detectable != found.detectable else f"{measure.shown(found.detectable)} {measure.unit_of_differences}",
         "seeds": [(seed, measure.shown(number, signed), at.get(seed, [])) for seed, number in seeds],
         "missing": list(found.missing),

@@ -82,7 +82,9 @@ def value_grid(results: frame.Results, table: Table) -> Grid:
 
 def difference_grid(results: frame.Results, table: Table) -> Grid:
     """One row per arm and what it is to be compared with: its control, and the model it started from where that is an arm."""
-    made = _grid(results, table, difference_pairs(results, table))
+    curves = {results.spec.targets[column].stage for column in table.columns if column in results.spec.targets}
+    having = {row.arm for row in results.spec.arms if curves <= {stage.name for stage in row.path}}
+    made = _grid(results, table, [pair for pair in difference_pairs(results, table) if having.issuperset(pair)])
     return made._replace(prior={}, title=f"{made.title}: differences" if made.title else "")
 
 

@@ -40,6 +40,11 @@ def interval_text(estimate: Estimate, signed: bool, metric: str, marked: bool = 
     return f"[{low}, {high}]{FOR_BASE if marked and for_base(estimate) else ''}"
 
 
+def counted(found: Estimate) -> str:
+    """What an estimate was made from: prompts and samples, or runs."""
+    return f"{found.n_prompts} prompts, {found.n_samples} samples each" if found.n_prompts else f"{found.models} runs"
+
+
 def for_base(estimate: Estimate) -> bool:
     """Whether the interval is for one base alone; in results of before these words, over its prompts."""
     return estimate.over.startswith("this base") or "prompts (" in estimate.over
@@ -160,6 +165,7 @@ def table_title(grid: Grid, suffix: str = "") -> str:
     most = [*rates, *(metrics.metric_heading(metric) for metric in grid.metrics if not metrics.is_pass_rate(metric))]
     named = ", ".join(most[:3]) + (" and others" if len(most) > 3 else "")
     by = "op" if all(column.startswith("op:") for column in grid.columns) else "band"
+    by = "target" if any(metrics.is_of_run(metric) for metric in grid.metrics) else by
     said = TABLE_TITLES.get(suffix, "{}").format(f"{named} by arm and {by}")
     return f"{said[:1].upper()}{said[1:]}"
 
@@ -167,7 +173,7 @@ def table_title(grid: Grid, suffix: str = "") -> str:
 def grid_notes(grid: Grid) -> list[str]:
     """What must be known to read the numbers: unit, n, what intervals are uncertain over, marks, what is missing."""
     cells = list(grid.cells.values())
-    said = [f"{_unit(grid)}, with the 95 % interval in brackets and under it the value at each seed.", *grid.notes]
+    said = [f"{_units(grid.metrics)}, with the 95 % interval in brackets and under it the value at each seed.", *grid.notes]
     used = {found.note for metric in grid.metrics if (found := metrics.find_metric(metric))}
     said += [note for note in dict.fromkeys(each.note for each in metrics.METRICS) if note in used]
     said += [one.note for one in metrics.BASELINES if any(metrics.metric_row(metric).baseline is one for _, metric in grid.prior)]
@@ -180,17 +186,17 @@ def grid_notes(grid: Grid) -> list[str]:
     said += [f"{FOR_BASE}: for {' or '.join(of_base)}; another base may differ by more."] if of_base else []
     counts = {column_label(cell.column): cell.estimate.n_prompts for cell in cells if cell.estimate.n_prompts}
     samples = sorted({cell.estimate.n_samples for cell in cells if cell.estimate.n_samples})
-    said.append(f"Prompts: {', '.join(f'{count} in {column}' for column, count in counts.items())}.")
-    said.append(f"Samples per prompt: {', '.join(map(str, samples))}.")
+    said += [f"Prompts: {', '.join(f'{count} in {column}' for column, count in counts.items())}."] if counts else []
+    said += [f"Samples per prompt: {', '.join(map(str, samples))}."] if samples else []
     gaps = dict.fromkeys(reason for cell in cells for reason in cell.estimate.missing)
     return said + [f"Missing: {reason}." for reason in gaps]
 
 
-def _unit(grid: Grid) -> str:
-    """What the numbers are in: percent, or another unit by metric where there is one."""
-    others = [metric for metric in grid.metrics if metrics.measure_of(metric) is not metrics.SHARE]
-    whole = [] if len(others) == len(grid.metrics) else ["percent"]
-    said = ", ".join([*whole, *(f"{column_label('', metric)} {metrics.measure_of(metric).in_unit}" for metric in others)])
+def _units(names: list[str]) -> str:
+    """What the numbers of metrics are in: percent, or another unit by metric where there is one."""
+    others = [name for name in names if metrics.measure_of(name) is not metrics.SHARE]
+    whole = [] if len(others) == len(names) else ["percent"]
+    said = ", ".join([*whole, *(f"{column_label('', name)} {metrics.measure_of(name).in_unit}" for name in others)])
     return said[:1].upper() + said[1:]
 
 
@@ -305,21 +311,24 @@ def contrast_caption(made: Comparison, block: ComparisonBlock) -> str:
 def contrast_notes(made: Comparison) -> list[str]:
     """What must be known to read the numbers."""
     against, tune, seeds = made.lineup.against, made.contrast.tune, made.blocks[0].rows[0].estimate.seeds if made.blocks else ()
-    rows = [row for block in made.blocks for row in block.rows]
+    level = f"{100 * (1 - made.look.level):.4g} %" if made.look else "95 %"
+    rows, used = [row for block in made.blocks for row in block.rows], list(dict.fromkeys(one.metric for one in made.blocks))
+    points = " in points" if all(metrics.measure_of(name) is metrics.SHARE for name in used) else ""
+    points += "".join(f", of {metrics.metric_heading(name)} less is better" for name in used if metrics.lower_is_better(name))
     of_base = f"; {FOR_BASE}: for this base alone" if any(for_base(row.gap) for row in rows) else ""
     said = [
-        f"Percent; differences to {against} in points, with the 95 % interval in brackets and the value at each seed.",
+        f"{_units(used)}; differences to {against}{points}, with the {level} interval in brackets and the value at each seed.",
         *(_fight_rules(made, of_base) if made.fight else _floor_rules(made, of_base)),
     ]
     if tune is not None:
-        tries = len(made.lineup.contenders[0].tries)
+        tries, pilot = len(made.lineup.contenders[0].tries), ", ".join(map(str, tune.bases))
+        over = f"the bases {pilot} of a pilot, which are judged nowhere," if pilot else "seeds"
         said.append(
-            f"Each had {tries} values of {tune.axis} to choose from; it is represented by the best mean over seeds on "
+            f"Each had {tries} values of {tune.axis} to choose from; it is represented by the best mean over {over} on "
             f"{column_label(tune.band)}, which is not judged here."
         )
     said += made.caveats
-    if len(seeds) == 1:
-        said.append("One seed: verdicts are about these models, not about the methods that made them.")
+    said += ["One seed: verdicts are about these models, not about the methods that made them."] if len(seeds) == 1 else []
     gaps = dict.fromkeys(reason for row in rows for found in (row.estimate, row.gap) for reason in found.missing)
     return said + [f"Missing: {reason}." for reason in gaps]
 
@@ -337,7 +346,7 @@ def _floor_rules(made: Comparison, of_base: str) -> list[str]:
 def _fight_rules(made: Comparison, of_base: str) -> list[str]:
     margin = "" if made.contrast.margin is None else f"Equivalent: it lies within ±{100 * made.contrast.margin:g} points. "
     return [
-        f"One outcome, {model.plural(made.tests, 'contender')}. The intervals hold together with 95 %: a mixed model on the same "
+        f"One outcome, {model.plural(made.tests, 'contender')}. The intervals hold together: a mixed model on the same "
         "bases and prompts, with one variance for all arms (an arm that varies more from base to base than the others keeps its "
         f"own), and the quantiles of Dunnett (1955){of_base}.",
         f"{margin}Better or worse: it leaves out 0. All else is no information. Here: fewer than three bases.",
