@@ -50,6 +50,11 @@ def page(laboratory: Laboratory) -> str:
     return (laboratory.folder / "results/report" / plan.report / "report.html").read_text()
 
 
+def changed_keys(laboratory: Laboratory) -> list[str]:
+    plan = plan_study(laboratory.folder / "configs", "registered", "smoke")
+    return [change.key for change in plan.stages[plan.report].spec.registration.changes]
+
+
 def test_the_page_names_what_was_changed_after_the_registration(laboratory: Laboratory) -> None:
     folder, file = laboratory.folder, "configs/registered/registered.smoke.json"
     study = "configs/study/registered.yaml"
@@ -67,6 +72,13 @@ def test_the_page_names_what_was_changed_after_the_registration(laboratory: Labo
     git(folder, "add", ".")
     git(folder, "commit", "-q", "-m", "registered")
     added = git(folder, "log", "-1", "--format=%h of %cs").strip()
+
+    edits = [("rl: {steps: 4,", "rl: {steps: 5,"), ("max_completion_length: 48", "max_completion_length: 40")]
+    for (before, after), seen in zip(edits, ([], ["kinds.rl.max_completion_length", "kinds.rl.steps"]), strict=True):
+        laboratory.edit("configs/scale/smoke.yaml", before, after)
+        assert sorted(changed_keys(laboratory)) == seen, "the study says its steps itself, so that no stage has moved"
+    for before, after in edits:
+        laboratory.edit("configs/scale/smoke.yaml", after, before)
 
     done = laboratory.snakemake(*NAME)
     assert done.returncode == 0, done.stdout + done.stderr

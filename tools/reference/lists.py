@@ -127,7 +127,7 @@ def logged(root: Path) -> dict[str, dict[str, dict[str, Meaning]]]:
             title: {name: parse_model(Meaning, one, KeyPlace(METRICS, (kind, title, name))) for name, one in rows.items()}
             for title, rows in grouped.items()
         }
-        for kind, grouped in _read(root, METRICS).items()
+        for kind, grouped in read(root, METRICS).items()
     }
 
 
@@ -141,12 +141,12 @@ class Choice(Model):
 
 def choices(root: Path) -> tuple[Choice, ...]:
     """Which method when."""
-    return tuple(parse_model(Choice, one, place) for place, one in _listed(_read(root, CHOOSING), KeyPlace(CHOOSING)))
+    return tuple(parse_model(Choice, one, place) for place, one in _listed(read(root, CHOOSING), KeyPlace(CHOOSING)))
 
 
 def marks(root: Path) -> dict[str, Mark]:
     """Method -> mark."""
-    return {name: parse_model(Mark, one, KeyPlace(METHODS, (name,))) for name, one in _read(root, METHODS).items()}
+    return {name: parse_model(Mark, one, KeyPlace(METHODS, (name,))) for name, one in read(root, METHODS).items()}
 
 
 def methods(root: Path) -> dict[str, Method]:
@@ -165,12 +165,12 @@ def differing(method: Method, usual: Method) -> list[str]:
 
 def papers(root: Path) -> tuple[Paper, ...]:
     """The papers, as the page lists them."""
-    return tuple(parse_model(Paper, one, place) for place, one in _listed(_read(root, PAPERS), KeyPlace(PAPERS)))
+    return tuple(parse_model(Paper, one, place) for place, one in _listed(read(root, PAPERS), KeyPlace(PAPERS)))
 
 
 def places(root: Path) -> dict[str, tuple[Place, ...]]:
     """Heading -> papers."""
-    found = _read(root, PLACES)
+    found = read(root, PLACES)
     if not isinstance(found, dict):
         raise UserError(f"{PLACES}: should be headings, each with a list of papers")
     return {
@@ -181,14 +181,14 @@ def places(root: Path) -> dict[str, tuple[Place, ...]]:
 
 def superseded(root: Path) -> dict[tuple[str, str], Superseded]:
     """(name of a result, digest of its report) -> why it is of an earlier plan. Empty where the file is missing."""
-    found = _read(root, SUPERSEDED) if (root / SUPERSEDED).exists() else []
+    found = read(root, SUPERSEDED) if (root / SUPERSEDED).exists() else []
     entries = [parse_model(Superseded, one, place) for place, one in _listed(found, KeyPlace(SUPERSEDED))]
     return {result: entry for entry in entries for result in entry.reports.items()}
 
 
 def withdrawals(root: Path) -> tuple[Withdrawal, ...]:
     """The withdrawn claims; none where the file is missing."""
-    found = _read(root, WITHDRAWN) if (root / WITHDRAWN).exists() else []
+    found = read(root, WITHDRAWN) if (root / WITHDRAWN).exists() else []
     made = tuple(parse_model(Withdrawal, one, place) for place, one in _listed(found, KeyPlace(WITHDRAWN)))
     seen: set[tuple[str, str, str]] = set()
     for entry in made:
@@ -209,7 +209,7 @@ class Scores(Model):
 
 def scores(root: Path) -> tuple[Scores, ...]:
     """The studies of dvc.yaml."""
-    return tuple(parse_model(Scores, one, place) for place, one in _listed(_read(root, SCORES), KeyPlace(SCORES)))
+    return tuple(parse_model(Scores, one, place) for place, one in _listed(read(root, SCORES), KeyPlace(SCORES)))
 
 
 def _listed(found: Any, place: KeyPlace) -> Iterator[tuple[KeyPlace, Any]]:
@@ -220,7 +220,8 @@ def _listed(found: Any, place: KeyPlace) -> Iterator[tuple[KeyPlace, Any]]:
         yield place.key(f"entry {number}"), one
 
 
-def _read(root: Path, name: str) -> Any:
+def read(root: Path, name: str) -> Any:
+    """A list as it is written; UserError where it is missing or no YAML."""
     try:
         return _parsed((root / name).read_text(encoding="utf-8"))
     except FileNotFoundError:

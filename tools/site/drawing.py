@@ -5,6 +5,8 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from tools.reference.overlays import ticks
+
 WIDTH = 360
 LEFT = 150
 """Of a panel: the room for labels."""
@@ -40,7 +42,7 @@ def panel(title: str, rows: Sequence[Interval], ends: tuple[float, float], unit:
         return LEFT + (WIDTH - LEFT - 12) * (min(max(number, low), high) - low) / (high - low)
 
     marks = [f'<text x="{LEFT}" y="14" class="head">{html.escape(title)}</text>']
-    for tick in _ticks(low, high):
+    for tick in ticks(low, high):
         marks.append(
             f'<line x1="{x(tick):.1f}" x2="{x(tick):.1f}" y1="22" y2="{height - 28}" class="{"zero" if tick == 0 else "grid"}"/>'
         )
@@ -80,12 +82,3 @@ def strip(one: Interval, ends: tuple[float, float], wanted: tuple[float, float] 
 def _svg(css: str, title: str, width: int, height: int, marks: Sequence[str]) -> str:
     head = f'<svg class="{css}" role="img" aria-label="{html.escape(title)}" viewBox="0 0 {width} {height}" width="{width}">'
     return f"{head}{''.join(marks)}</svg>"
-
-
-def _ticks(low: float, high: float) -> list[float]:
-    """Four to eight round numbers."""
-    rough = (high - low) / 5
-    power = 10.0 ** math.floor(math.log10(rough))
-    step = next(power * factor for factor in (1, 2, 5, 10) if power * factor >= rough)
-    first = math.ceil(low / step)
-    return [round(step * place, 10) + 0.0 for place in range(first, math.floor(high / step) + 1)]

@@ -83,7 +83,7 @@ def unpack_bundle(bundle: Path, plan: Plan, results: Path) -> list[str]:
     """Put the kept records of a bundle where a finished study keeps them, and in their places where what is there came from
     another state of the bundle. Returns the digests of evaluations whose scores differ from those in results/. A record lists the
     checksums of its scores as they are in the bundle; its digest is that of what was asked, and stays."""
-    files = _read_bundle(bundle)
+    files = read_bundle(bundle)
     for path in [path for path in files if path.endswith("/record.json")]:
         scores = files.get(f"{path.removesuffix('record.json')}{PROMPTS}")
         if scores is not None:
@@ -106,7 +106,7 @@ def unpack_bundle(bundle: Path, plan: Plan, results: Path) -> list[str]:
     return changed
 
 
-def _read_bundle(bundle: Path) -> dict[str, bytes]:
+def read_bundle(bundle: Path) -> dict[str, bytes]:
     """The files of a bundle by their paths in the folder of kept records."""
     try:
         whole, known = pq.read_table(bundle), pq.read_metadata(bundle).metadata

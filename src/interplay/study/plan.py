@@ -336,6 +336,8 @@ def find_registration(
     changes = list(_changes("", first["design"], json.loads(json.dumps(design)), looks))
     now = stages_by_look(stages, rows, [])
     other = {count: at for count, at in now.items() if first["plan"].get(count, at) != at}
+    if now.keys() <= first["plan"].keys() and not other:  # keys of a kind act through its stages, which are as registered
+        changes = [change for change in changes if not change.key.startswith("kinds.")]
     if other and not changes:  # another version of a kind, or a file whose content is another
         changes = [Change(key="plan", before=first["plan"][count], after=at) for count, at in other.items()]
     return Registration(

@@ -255,11 +255,7 @@ def read_summary(path: Path) -> answers.Answer:
     """The tables, contrasts and figures of a summary. Raises UserError for a file that is none."""
     known = read_known(path)
     grids = read_grids(known)
-    kept = {(one.arm, one.against, one.column, one.metric): one.estimate for g in grids.values() for one in g.cells.values()}
-    for figure in known["figures"].values():
-        cells = _decode_rows(known, figure) if "rows" in figure else {}
-        kept |= {(*_pair(row), column, metric): found for (row, column, metric), found in cells.items() if found.seeds}
-    results = _results(known, kept)
+    results = _results(known, read_estimates(known, grids))
     grids = {name: one._replace(labels=tables.row_labels(results, one.cells.values())) for name, one in grids.items()}
     contrasts = {name: _made(known, name, grids[name]) for name in known["compared"]}
     drawings = {
@@ -272,6 +268,15 @@ def read_summary(path: Path) -> answers.Answer:
 def read_grids(known: Mapping[str, Any]) -> dict[str, tables.Grid]:
     """The tables of a summary, contrasts among them, without a figure being drawn."""
     return {name: _decode_grid(known, grid) for name, grid in known["grids"].items()}
+
+
+def read_estimates(known: Mapping[str, Any], grids: Mapping[str, tables.Grid]) -> dict[frame.Key, estimate.Estimate]:
+    """Every estimate of a summary, of its tables (`read_grids`) and of what figures show beyond them."""
+    kept = {(one.arm, one.against, one.column, one.metric): one.estimate for g in grids.values() for one in g.cells.values()}
+    for figure in known["figures"].values():
+        cells = _decode_rows(known, figure) if "rows" in figure else {}
+        kept |= {(*_pair(row), column, metric): found for (row, column, metric), found in cells.items() if found.seeds}
+    return kept
 
 
 def _results(known: Mapping[str, Any], kept: dict[frame.Key, estimate.Estimate]) -> frame.Results:
