@@ -180,12 +180,12 @@ def _said(figure: Figure, name: str, shown: list[tuple[str, estimate.Estimate]],
 def by_length(results: frame.Results, figure: Figure) -> tuple[Canvas | None, str]:
     """A panel for bands of equal ops, in which each arm has a line over the mean lengths of its own completions there: what
     differs in length alone is connected."""
-    alike: dict[tuple[int, ...], list[str]] = {}
+    grouped: dict[tuple[int, ...], list[str]] = {}
     for band in figure.bands or []:
-        alike.setdefault(frame.ops_of(results, band), []).append(band)
-    canvas, axes, left = style.panel_grid(len(alike), 3.4, 0.7, 7.0)
+        grouped.setdefault(frame.ops_of(results, band), []).append(band)
+    canvas, axes, left = style.panel_grid(len(grouped), 3.4, 0.7, 7.0)
     shown: list[tuple[str, estimate.Estimate]] = []
-    for axis, (ops, bands) in zip(axes, alike.items(), strict=True):
+    for axis, (ops, bands) in zip(axes, grouped.items(), strict=True):
         for arm in frame.drawn(results):
             found = [estimate.value(results, arm, band, figure.y) for band in bands]
             lengths = [frame.recorded_mean(results, arm, band, "length") for band in bands]

@@ -138,7 +138,7 @@ EXPLAINED = 0.5
 """Share of a gain, from which on fewer truncated completions explain it."""
 UNEQUAL = 0.05
 """How far budgets of the same kinds of training may differ, as a share of the larger (`Match.tolerance`)."""
-APART = 0.15
+LENGTH_GAP = 0.15
 """Share by which the lengths of two bands differ at least, where one is longer, and at most, where they are as long."""
 LOW, HIGH = 0.05, 0.95
 """Both arms below or above: no room to differ."""
@@ -283,8 +283,8 @@ def _follows_length(results: Results, claim: Claim, gain: Estimate) -> Iterator[
     long = {band: frame.recorded_mean(results, test.arm, band, "length") for band in frame.bands(results)}
     near = {band: abs(one / long.get(test.band, math.nan) - 1) for band, one in long.items() if one and band != test.band}
     ops = {band: frame.ops_of(results, band) for band in near}
-    alike = [band for band, away in near.items() if away < APART and ops[band] and own and max(ops[band]) < min(own)]
-    for band, other in itertools.product(alike, [band for band, away in near.items() if away > APART and ops[band] == own]):
+    as_long = [band for band, away in near.items() if away < LENGTH_GAP and ops[band] and own and max(ops[band]) < min(own)]
+    for band, other in itertools.product(as_long, [band for band, away in near.items() if away > LENGTH_GAP and ops[band] == own]):
         found = [difference(results, test.arm, test.against or "", one, test.metric) for one in (band, other)]
         if all(one.seeds == gain.seeds for one in found):
             (least, _), (_, most) = (
