@@ -14,7 +14,7 @@ from interplay.core.extension import Extension
 from interplay.core.model import Model
 from interplay.kinds.table import KINDS
 from interplay.model.spec import Shape
-from interplay.report.claim_spec import Controls, Forecast
+from interplay.report.claim_spec import Controls, Failing, Forecast
 from interplay.report.figure_spec import ArmShown, Extrapolate, Placed
 from interplay.report.spec import Contrast, Gain, Registration, Stopping, Tune
 
@@ -27,6 +27,7 @@ FIGHTS: dict[type[Model], dict[str, Any]] = {
 }
 REGISTERED: dict[type[Model], dict[str, Any]] = {
     Controls: {"of": "rl", "against": "base", "band": "edge"},
+    Failing: {"recorded": "rl", "value": "reward_last", "below": 0.3},
     Forecast: {"interval": [0.0, 20.0], "probability": 0.5},
     Registration: {"file": "edge.json", "date": "2026-11-26", "commit": "a" * 12, "late": True},
     Stopping: {"looks": [4, 8]},
@@ -72,6 +73,8 @@ TOGETHER: dict[tuple[str, str], dict[str, Any]] = {
     ("PhasesSampler", "unit"): {"unit": "share", "bounds": [0.5, 1.0]},
     ("FormatLadderSampler", "promotion"): {"promotion": "fixed", "rate": None},
     ("Test", "value"): {"value": "answer_pass@1"},
+    ("Target", "curve"): {"curve": "answer_pass@1"},
+    ("Failing", "above"): {"below": None, "above": 0.5},
     ("Above", "value"): {"value": "answer_pass@1"},
     ("Headroom", "value"): {"value": "answer_pass@1"},
     ("Improves", "value"): {"value": "answer_pass@1"},

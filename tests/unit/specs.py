@@ -49,6 +49,20 @@ REPORT = {
     ],
     "match": [{"budget": "tokens", "among": ["rl", "base"]}],
 }  # fmt: skip
+TARGETS = {
+    **REPORT,
+    "claims": [
+        {
+            "says": "Where training worked.",
+            "test": {"difference": "strict_pass@1", "band": "edge", "arm": "rl", "against": "base", "at_least": 0.1},
+            "fails": {"recorded": "rl", "value": "reward_last", "below": 0.5, "most": 0.5},
+        }
+    ],
+    "targets": {
+        "half": {"stage": "rl", "curve": "strict_pass@1", "level": 0.5, "window": 2, "evaluation": "eval", "band": "edge"},
+    },
+    "tuning": REPORT["arms"],
+}  # fmt: skip
 PREMISES = {
     **REPORT,
     "claims": [
@@ -358,7 +372,7 @@ SPECS: dict[str, list[dict[str, Any]]] = {
     "calibrate": [
         {"bands": {"edge": {"strict_pass@1": [0.05, 0.5], "strict_pass@32": [0.2, 1.0]}, "hard": {"strict_pass@1": [0, 0.02]}}}
     ],
-    "report": [REPORT, PREMISES, LADDER, FIGHT, DUNNETT, REGISTERED, ANALYSED],
+    "report": [REPORT, PREMISES, TARGETS, LADDER, FIGHT, DUNNETT, REGISTERED, ANALYSED],
 }
 """Per kind JSON specs, the usual one first."""
 

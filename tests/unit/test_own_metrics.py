@@ -129,7 +129,7 @@ QUICKSTART = "eval: {kind: evaluate"
     [
         ("own:length", ""),
         ("own:lenght", r"computes no metric 'lenght' of its own; did you mean 'own:length'"),
-        ("length", "'length' is not a metric; write .* or own:NAME"),
+        ("length", "'length' is not a metric; write .*own:NAME"),
     ],
 )
 def test_a_cell_shows_a_metric_that_some_evaluation_computes(cell: str, says: str, tmp_path: Path) -> None:

@@ -4,7 +4,8 @@ number and verdict is computed again, or where there are none the summary in doc
 import json
 import re
 import tempfile
-from collections.abc import Iterator, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from interplay.report.spec import ReportSpec
 from interplay.report.stats import estimate, frame, notes, sequential
 from interplay.report.stats.estimate import Estimate
 from interplay.report.write import summary
-from interplay.results import catalog, storage
+from interplay.results import catalog, payloads, storage
 from interplay.study import expand
 from interplay.study.plan import flat_name, lock_path
 from tools.reference import committed
@@ -30,8 +31,8 @@ BASES = re.compile(r"\((\d+) bases,")
 PASS = "strict_pass@"
 
 
-class Measured:
-    """One study at one scale. `stages`: digest -> stage as JSON, with the metrics of its record where that is committed."""
+class Measured(ABC):
+    """One study at one scale."""
 
     study: str
     scale: str
@@ -45,30 +46,30 @@ class Measured:
         """As its files are named."""
         return flat_name(self.study, self.scale)
 
+    @abstractmethod
     def estimate(self, arm: str, against: str, band: str, metric: str) -> Estimate:
         """A value, or a difference; without seeds where it is not there."""
-        raise NotImplementedError
 
+    @abstractmethod
     def numerics(self, found: Estimate) -> str:
         """The numerics classes of what computed with a model on the way to an estimate; empty where that is not recorded."""
-        raise NotImplementedError
 
+    @abstractmethod
     def is_idle(self, arm: str) -> bool:
         """Whether training left the weights of an arm as they were."""
-        raise NotImplementedError
 
+    @abstractmethod
     def judge(self, claim: Claim) -> tuple[str, str]:
         """Verdict and reason."""
-        raise NotImplementedError
 
+    @abstractmethod
     def own_claim(self, arm: str, against: str, band: str, metric: str) -> Claim | None:
         """The claim of the study on just this."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def stages(self) -> Mapping[str, Mapping[str, Any]]:
-        """Of the plan."""
-        raise NotImplementedError
+        """Digest -> stage of the plan as JSON, with the metrics of its record where that is committed."""
 
     @cached_property
     def parameters(self) -> int:
@@ -92,9 +93,7 @@ class Scored(Measured):
             self.earlier = "its plan was another" if lacking else ""
             spec = spec if lacking else ReportSpec.model_validate(list(now.values())[-1]["spec"])
         with tempfile.TemporaryDirectory() as folder:
-            for name, content in files.items():
-                (Path(folder) / name).parent.mkdir(parents=True, exist_ok=True)
-                (Path(folder) / name).write_bytes(content)
+            payloads.write_folder(Path(folder), files)
             inputs = {out.name: out for out in Path(folder).glob("records/*/*")}
             self.results = frame.read_results(spec, inputs)
         self.most = max((int(table["n"].min()) for table in self.results.prompts.values()), default=1)
@@ -115,8 +114,7 @@ class Scored(Measured):
         """By the records, down to the base."""
         deps = {digest: stage["deps"].values() for digest, stage in self._stages.items()}
         made = artifact.closure(found.digests, lambda digest: [artifact.split_ref(ref)[0] for ref in deps[digest]])
-        classes = {kinds.numerics_class(self._stages[digest]) for digest in made if "metrics" in self._stages[digest]}
-        return ", ".join(sorted(one.name for one in classes if one.model))
+        return _class_names(self._stages[digest] for digest in made if "metrics" in self._stages[digest])
 
     def is_idle(self, arm: str) -> bool:
         """By the records."""
@@ -166,8 +164,7 @@ class Summarised(Measured):
 
     def numerics(self, found: Estimate) -> str:
         """As planned; of an earlier plan it is not known."""
-        classes = [] if self.earlier else [kinds.numerics_class(stage) for stage in self.stages.values()]
-        return ", ".join(sorted({one.name for one in classes if one.model}))
+        return "" if self.earlier else _class_names(self.stages.values())
 
     def is_idle(self, arm: str) -> bool:
         """By the notes of its tables."""
@@ -200,6 +197,10 @@ class Summarised(Measured):
 
     def _entry(self, *asked: str) -> Mapping[str, Any] | None:
         return next((one for one in self.known["claims"] if _of_test(one["test"]) == asked), None)
+
+
+def _class_names(stages: Iterable[Mapping[str, Any]]) -> str:
+    return ", ".join(sorted({one.name for one in map(kinds.numerics_class, stages) if one.model}))
 
 
 def _asks(claim: Claim, *asked: str) -> bool:

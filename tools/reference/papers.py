@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from interplay.study.plan import flat_name
-from tools.reference import committed, lists
+from tools.reference import committed, lists, pages
 from tools.reference.committed import NOT_RUN, SCALES, check_withdrawn, results
 from tools.reference.lists import Earlier, Paper, Place
 from tools.reference.numbers import estimate, of_claim, of_contrast
@@ -54,16 +54,12 @@ def _line(root: Path, paper: Paper) -> str:
 
 def address(paper: Paper) -> str:
     """Of its section, in the study's page of the gallery, from a page of another folder."""
-    return f"../gallery/{page_name(paper.study)}.md#{_anchor(paper)}"
+    return f"../gallery/{page_name(paper.study)}.md#{pages.anchor(_heading(paper))}"
 
 
 def page_name(study: str) -> str:
     """Of a study's page in the gallery, without its ending."""
     return study.replace("/", "_")
-
-
-def _anchor(paper: Paper) -> str:
-    return re.sub(r"[^\w\- ]", "", _heading(paper).lower()).replace(" ", "-")
 
 
 def _heading(paper: Paper) -> str:

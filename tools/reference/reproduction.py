@@ -13,7 +13,7 @@ from interplay.report import claim_spec
 from interplay.report.claim_spec import Claim
 from interplay.report.metric_spec import measure_of
 from interplay.report.stats.estimate import Estimate
-from tools.reference import lists, measured, overlays, published
+from tools.reference import lists, measured, overlays, pages, published
 from tools.reference.measured import Measured
 from tools.reference.overlays import Point
 from tools.reference.published import FIGURES, MARKS, MINUS, NOT_READ, NUMBERS, Figure, Published, Settings
@@ -57,7 +57,7 @@ def files(root: Path) -> dict[Path, str]:
         pictures |= {path: text for path, (text, _) in drawn.items()}
         sections.append(_section(root, figure, answers, known, [(path, alt) for path, (_, alt) in drawn.items()]))
         lines.append(
-            f"| [{figure.heading.partition(':')[0]}](#{_anchor(figure.heading)}) | {figure.claim} | {_counts(answers)} |"
+            f"| [{figure.heading.partition(':')[0]}](#{pages.anchor(figure.heading)}) | {figure.claim} | {_counts(answers)} |"
         )
     trend, shown = _trend(root, figures, numbers, known)
     pictures |= {path: text for path, (text, _) in shown.items()}
@@ -167,7 +167,7 @@ def _counts(answers: Mapping[Published, Sequence[Answer]]) -> str:
     if not any(answers.values()):
         return NOT_RUN if any(row.value is not None for row in answers) else f"{NOT_READ}, {NOT_RUN}"
     most = max(answer.found.bases for of in answers.values() for answer in of)
-    alone = "" if most >= claim_spec.LEAST_BASES else "; one base" if most == 1 else f"; {most} bases"
+    alone = "" if most >= claim_spec.LEAST_BASES else f"; {_bases(most)}"
     return f"{said or 'numbers side by side, no verdict'}{alone}"
 
 
@@ -227,11 +227,11 @@ def _cell(root: Path, row: Published, answer: Answer) -> str:
     numerics = answer.source.numerics(found)
     how = f"{answer.source.scale}{f', {numerics}' if numerics else ''}{', an earlier plan' if answer.source.earlier else ''}"
     value = f"{unit.shown(found.value, signed)}{ends} {unit.unit_of(signed)}".rstrip()
-    return f"{f'{other.strip()}: ' if other else ''}{value}, {_bases(found)} ({_study(root, answer.source.study)}, {how})"
+    return f"{f'{other.strip()}: ' if other else ''}{value}, {_bases(found.bases)} ({_study(root, answer.source.study)}, {how})"
 
 
-def _bases(found: Estimate) -> str:
-    return "one base" if found.bases == 1 else f"{found.bases} bases"
+def _bases(count: int) -> str:
+    return "one base" if count == 1 else f"{count} bases"
 
 
 def _word(answer: Answer) -> str:
@@ -242,11 +242,6 @@ def _word(answer: Answer) -> str:
 def _study(root: Path, study: str) -> str:
     """A link to the study, which leads to its page on the site."""
     return f"[{study}](../configs/study/{study}.yaml)" if (root / "configs/study" / f"{study}.yaml").exists() else f"`{study}`"
-
-
-def _anchor(heading: str) -> str:
-    kept = "".join(each for each in heading.lower() if each.isalnum() or each in " -_")
-    return kept.replace(" ", "-")
 
 
 # Pictures.
@@ -263,7 +258,7 @@ def _pictures(
             rows = [row for row in rows if row.unit == units.most_common(1)[0][0]]
         for name, source in _sources(rows, answers).items():
             bases = max(answer.found.bases for row in rows for answer in answers[row] if answer.source is source)
-            title = f"{plot.title}: {source.study}, {source.scale}, {'one base' if bases == 1 else f'{bases} bases'}"
+            title = f"{plot.title}: {source.study}, {source.scale}, {_bases(bases)}"
             path = root / PICTURES / f"{figure.figure}-{plot.panel}-{name}.svg".replace(" ", "_")
             text = _curves(figure, rows, source, title) if plot.form == "curves" else _rows(rows, answers, source, title)
             yield path, text
@@ -348,11 +343,11 @@ def _trend(
         for one in found:
             levels_here = [next((a for a in _answers(figure, row, known) if a.source is one.source), None) for row in levels]
             cells = [_value(a.found, a.metric, False) if a else "–" for a in levels_here]
-            where = f"{_study(root, one.source.study)}, {one.source.scale}, {_bases(one.found)}"
+            where = f"{_study(root, one.source.study)}, {one.source.scale}, {_bases(one.found.bases)}"
             where += ", an earlier plan" if one.source.earlier else ""
             cells += [_value(one.found, one.metric, True), _word(one)]
             lines.append(f"| {one.source.parameters / 1e6:.2f}M | {where} | {' | '.join(cells)} |")
-            name = f"{one.source.study}, {_bases(one.found)}"
+            name = f"{one.source.study}, {_bases(one.found.bases)}"
             points.append(_ours(float(f"{one.source.parameters:.2g}"), one.found, one.metric, name))
         lines.append(f"| {size:g}M | the paper | {levels[0].shown()} | {levels[1].shown()} | {gain.shown()} | – |")
         points.append(Point((size or 1) * 1e6, gain.value or 0.0))

@@ -180,7 +180,7 @@ def settle_claims(
     claim, and what they cost. The first number is where the 95 % interval is expected to be below the estimate's distance from
     the bound; the second is where four of five repetitions settle it. To add replicates until a verdict comes is no test, unless
     the study declares beforehand when it looks: with `stopping: {looks: [6, 12, 24]}` and --hours it runs Snakemake for the
-    replicates of the next look, judges, and goes on until every claim has stopped, the last look, or the hours are used. Stopped
+    replicates of the next look, judges, and goes on until every claim and fight has stopped, or the hours are used. Stopped
     by anything it goes on where it was. The replicates of a look are the first of seeds.values, in every call.
 
     Examples:

@@ -211,7 +211,7 @@ def optimal_token_baseline(spec: specs.TokenBaselineAdvantage, batch: Batch, now
     for group in batch.groups.unique():
         here = batch.groups == group
         among = here[:, None] & counted & mask
-        baseline[here] = now.by.summed(paid * weight * among) / (now.by.summed(weight * among) + 1e-8)
+        baseline[here] = now.by.summed(paid * weight * among, 0) / (now.by.summed(weight * among, 0) + 1e-8)
         if spec.handle_zero_tail:
             baseline[here] *= among.sum(0) > 1
     return ((paid - baseline) * mask).float()

@@ -285,7 +285,7 @@ def _points(target: Target, row: ReportArm, stage: Stage, step: int | None, plac
     if target.curve not in RISING and not target.curve.startswith("reward/"):
         remedy = f"write {', '.join(RISING)} or reward/PART{nearest_name(target.curve, RISING)}"
         raise place.key("curve").error(f"no curve of RL that rises as a model learns; {remedy}", target.curve)
-    return step or stage.spec.steps  # type: ignore[attr-defined]
+    return step or _rl_spec(stage).steps
 
 
 def check_on_target(
@@ -314,9 +314,13 @@ def check_on_target(
 
 def _drawn(target: Target, stage: Stage) -> dict[str, Any]:
     """What decides which problems a training curve is about, and what is counted, by key."""
-    spec = stage.spec
-    assert isinstance(spec, RLSpec)
+    spec = _rl_spec(stage)
     data = [(role, ref) for role, ref in stage.deps.items() if role.startswith("data.")]
     found: dict[str, Any] = {"data": data, "mix": spec.mix, "temperature": spec.temperature}
     found |= {f"method.{key}": getattr(spec.method, key) for key in DRAWING}
     return {**found, "reward": spec.reward} if target.curve.startswith("reward") else found
+
+
+def _rl_spec(stage: Stage) -> RLSpec:
+    assert isinstance(stage.spec, RLSpec)
+    return stage.spec

@@ -224,7 +224,8 @@ def rollout_table(plan: Plan, stage: Stage, results: Path) -> dict[str, Any]:
     found = []
     for number, one in enumerate(sets):
         here = [row for row in rows if row.get("set", 0) == number]
-        known = read_problems(artifact.folder(results, one.kind, one.digest), [row["index"] for row in here])
+        folder = artifact.folder(results, one.kind, one.digest)
+        known = read_problems(folder, [row["index"] for row in here], ("prompt", "answer"))
         for row in here:
             problem = known.get(row["index"], {"prompt": row.get("prompt", ""), "answer": ""})
             found.append([problem["prompt"], problem["answer"], row["completion"], *(row[name] for name in columns)])

@@ -242,10 +242,13 @@ def set_overlaps(results: frame.Results) -> list[Overlap]:
     rows = {digest: _set_rows(digest, folders, keys_of) for digest in sorted(tests & folders.keys())}
     shared = {digest: np.zeros(len(own.op), bool) for digest, own in rows.items()}
     variants = {digest: np.zeros(len(own.op), bool) for digest, own in rows.items()}
+    tested = {key for own in rows.values() for column in (own.key, own.root) for key in column}
+    asked = {origin for own in rows.values() for origin in own.origin}
     for digest in against if rows else []:  # one at a time: a corpus in shards has more keys than fit in memory
         other = _set_rows(digest, folders, keys_of)
-        keys, origins = {*other.key, *other.root}, set(other.origin)
-        for test, own in rows.items():
+        keys = list(tested.intersection(other.key) | tested.intersection(other.root))
+        origins = list(asked.intersection(other.origin))
+        for test, own in rows.items():  # of what all tests share with the set, mostly nothing: bases have sets of their own
             shared[test] |= own.key.isin(keys) | own.root.isin(keys)
             variants[test] |= own.origin.isin(origins)
     found = []

@@ -87,7 +87,8 @@ def _flip_lines(flip: Flip, what: str, read: frame.Results, folders: dict[str, P
     rates = " -> ".join(f"{right} of {n}" for right, n in zip(flip.right, flip.n, strict=True))
     lines = [f"{what}: problem {flip.prompt}, {row['band']}, op {row['op']}, seed {flip.seed}: {rates} strictly right"]
     sets = (artifact.folder(results, kind, read.records[flip.digests[0]]["deps"]["data"]) for kind in SETS)
-    problem = next((known[flip.prompt] for folder in sets if (known := read_problems(folder, [flip.prompt]))), None)
+    shown = ("prompt", "solution")
+    problem = next((known[flip.prompt] for folder in sets if (known := read_problems(folder, [flip.prompt], shown))), None)
     lines += [f"  {'prompt':7}{problem['prompt']}"] if problem else []
     for side, digest in zip("ab", flip.digests, strict=True):
         completion, count, error = typical_completion([folders[block] for block in read.spec.blocks_of(digest)], flip.prompt)

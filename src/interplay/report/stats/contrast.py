@@ -294,7 +294,7 @@ def judge_claim(results: frame.Results, claim: Claim, level: float = LEVEL) -> J
     failing = notes.find_failures(results, claim, found, level) if claim.fails else None
     if isinstance(failing, str):
         return JudgedClaim(claim, claim_spec.NOT_JUDGED, failing, found)
-    kept = frame.of_seeds(results, failing.kept) if failing and failing.failed else results
+    kept = failing.others(results) if failing else results
     if failing and failing.failed:
         found = estimate_of(kept, test, test.metric, test.arm, test.against) if failing.kept else Estimate()
     found = found if level == LEVEL else estimate.at_level(found, level, test.metric, test.against is not None, test.recorded)

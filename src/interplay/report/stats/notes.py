@@ -15,7 +15,7 @@ from interplay.report.claim_spec import Claim, Failing
 from interplay.report.metric_spec import measure_of
 from interplay.report.spec import ReportArm, ReportStage
 from interplay.report.stats.estimate import Estimate
-from interplay.report.stats.frame import Results, lacked_band
+from interplay.report.stats.frame import Results, lacked_band, of_seeds
 from interplay.report.stats.intervals import share_interval
 from interplay.study.plan import Plan
 
@@ -230,6 +230,10 @@ class Failures(NamedTuple):
     share: tuple[float, float]
     """Interval of the share that fails, at the level of the claim's."""
     said: str
+
+    def others(self, results: Results) -> Results:
+        """The results of the bases that did not fail."""
+        return of_seeds(results, self.kept) if self.failed else results
 
     def as_json(self) -> dict[str, Any]:
         """For claims.json."""

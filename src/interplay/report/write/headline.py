@@ -109,7 +109,7 @@ def change_text(results: frame.Results, test: Test, found: estimate.Estimate) ->
 
 def _of_claim(results: frame.Results, item: contrast.JudgedClaim) -> frame.Results:
     """Without the bases that failed, where a claim leaves them out."""
-    return frame.of_seeds(results, item.failing.kept) if item.failing and item.failing.failed else results
+    return item.failing.others(results) if item.failing else results
 
 
 def _value(results: frame.Results, test: Test, arm: str) -> estimate.Estimate:
