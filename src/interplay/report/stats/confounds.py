@@ -284,7 +284,8 @@ def _follows_length(results: Results, claim: Claim, gain: Estimate) -> Iterator[
     near = {band: abs(one / long.get(test.band, math.nan) - 1) for band, one in long.items() if one and band != test.band}
     ops = {band: frame.ops_of(results, band) for band in near}
     as_long = [band for band, away in near.items() if away < LENGTH_GAP and ops[band] and own and max(ops[band]) < min(own)]
-    for band, other in itertools.product(as_long, [band for band, away in near.items() if away > LENGTH_GAP and ops[band] == own]):
+    as_deep = [band for band, away in near.items() if away > LENGTH_GAP and ops[band] == own]
+    for band, other in itertools.product(as_long, as_deep):
         found = [difference(results, test.arm, test.against or "", one, test.metric) for one in (band, other)]
         if all(one.seeds == gain.seeds for one in found):
             (least, _), (_, most) = (
