@@ -163,7 +163,7 @@ def config_size(config: Mapping[str, Any]) -> ModelSize:
     if traits is None:
         kind = config.get("model_type")
         raise ValueError(f"model_type = {kind!r}: its parameters are not counted; known: {', '.join(ARCHITECTURES)}")
-    numbers = ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "vocab_size")
+    numbers: tuple[str, ...] = ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "vocab_size")
     experts = "num_local_experts" if config.get("num_local_experts") else "num_experts"
     numbers += (experts, "num_experts_per_tok", traits.expert_width) if traits.expert_width else ()
     for name in numbers:
