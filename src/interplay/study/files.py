@@ -288,7 +288,7 @@ def read_files(
 
 
 def _model_config(given: Any, place: KeyPlace) -> dict[str, Any]:
-    """A model's config.json as a study gives it, whose size can be told. Raises UserError where there is none."""
+    """A model's config.json as a study gives it, whose size can be counted. Raises UserError where there is none."""
     try:
         config = artifact.read_json(Path(below_root(given, place))) if isinstance(given, str) else dict(given)
         config_size(config)
