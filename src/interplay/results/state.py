@@ -67,9 +67,9 @@ MOST_HEADER = 100_000_000
 
 
 def source_size(results: Path, digest: str, run: Mapping[str, Any]) -> dict[str, Any]:
-    """Where the size of a model from outside is written: `config`, its config.json, and `metrics.parameters` as its record states them,
-    or will, counted in the headers of its weight files. Of its artifact, of the folder in its run block, or of the config.json
-    that the study gives; nothing where it has none of these."""
+    """Where the size of a model from outside is written: `config`, its config.json, and `metrics.parameters` as its record states
+    them, or will, counted in the headers of its weight files. Of its artifact, of the folder in its run block, or of the
+    config.json that the study gives; nothing where it has none of these."""
     folder = artifact.folder(results, "source", digest)
     if artifact.done(folder):
         parameters = artifact.record(folder)["metrics"].get("parameters")
