@@ -29,7 +29,7 @@ class Segment(NamedTuple):
     turn: int = 0
     """Of an action its number in the episode, from 0; of an observation that of the action before it; of a context 0."""
     seat: int | None = None
-    """Who wrote it, in an episode of several seats: of an action that of the policy; None: nobody that has one."""
+    """Who wrote it, in an episode of several seats: of an action that of the policy; None: an environment, a tool, or the only policy."""
     reward: float | None = None
     """Of an action: what the turn was paid; None: nothing by itself."""
     answer: bool | None = None
@@ -193,7 +193,7 @@ def write_rows(path: Path, schema: pa.Schema, rows: Iterable[Mapping[str, Any]])
 
 
 def write_trajectories(path: Path, found: Iterable[Trajectory]) -> None:
-    """Write trajectories of any origin in the schema of this module. The first tells which further columns there are."""
+    """Write trajectories of any origin in the schema of this module. The first has all further columns."""
     found = iter(found)
     some = list(itertools.islice(found, 1))
     more = {
