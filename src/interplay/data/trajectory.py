@@ -29,7 +29,7 @@ class Segment(NamedTuple):
     turn: int = 0
     """Of an action its number in the episode, from 0; of an observation that of the action before it; of a context 0."""
     seat: int | None = None
-    """Who wrote it, in an episode of several seats: of an action that of the policy; None: an environment, a tool, or the only policy."""
+    """Who wrote it, in an episode of several seats; None: an environment, a tool, or the one seat that there is."""
     reward: float | None = None
     """Of an action: what the turn was paid; None: nothing by itself."""
     answer: bool | None = None
