@@ -65,6 +65,7 @@ TOGETHER: dict[tuple[str, str], dict[str, Any]] = {
     ("OpDagProse", "width"): {"width": [1, 1]},
     ("OpDagProse", "distractors"): {"distractors": [0, 2]},
     ("OpDagProse", "constants"): {"constants": "uniform"},
+    ("DatasetSpec", "licence"): {"format": "text", "licence": "MIT-0", "origin": "a collection"},
     ("CorpusSpec", "mix"): {"mix": [0.25, 0.75]},
     ("CurateSpec", "mix"): {"mix": [0.25, 0.75]},
     ("RLSpec", "mix"): {"mix": [0.25, 0.75]},

@@ -244,6 +244,7 @@ SPECS: dict[str, list[dict[str, Any]]] = {
     "dataset": [
         {"format": "hotpotqa", "sha256": "0" * 64},
         {"format": "jsonl", "sha256": "0" * 64, "fields": {"question": "prompt"}},
+        {"format": "text", "sha256": "0" * 64, "licence": "MIT", "origin": "a collection"},
     ],
     "curate": [
         SIFTED,

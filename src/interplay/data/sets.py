@@ -159,7 +159,7 @@ def judge_completions(rows: Sequence[Row], completions: Sequence[str], options: 
 # Rows of other people's files (data/formats.py makes problems of them), each with its place in the file.
 
 
-Reason = Literal["broken", "missing_field", "unanswerable", "duplicate_id"]
+Reason = Literal["broken", "missing_field", "unanswerable", "duplicate_id", "near_empty"]
 
 
 class ItemError(Exception):
