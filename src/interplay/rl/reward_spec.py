@@ -187,7 +187,7 @@ class FormReward(Exact, RewardMember):
 
 
 class LengthReward(Exact, RewardMember):
-    """What n tokens are worth beside a budget (L1, arXiv:2503.04697, where prompts state budgets of their own): a factor or a
+    """What n tokens are worth against a budget (L1, arXiv:2503.04697, where prompts state budgets of their own): a factor or a
     term next to what is right."""
 
     JUDGED_BY: ClassVar[Judgement | None] = None
