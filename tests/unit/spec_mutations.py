@@ -59,6 +59,7 @@ TOGETHER: dict[tuple[str, str], dict[str, Any]] = {
     ("ProblemsSpec", "shares"): {"shares": {"id": 0.25, "edge": 0.75}},
     ("OpDag", "modes"): {"modes": {"forward": 0.5, "reverse": 0.5}},
     ("OpDag", "context"): {"contexts": 2, "context": 1},
+    ("OpDag", "asks_length"): {"asks_length": True, "length": [20, 30]},
     ("OpDagProse", "themes"): {"themes": {"zoo": 0.25, "garden": 0.75}},
     ("OpDagProse", "modes"): {"modes": {"forward": 1.0}},
     ("OpDagProse", "depth"): {"depth": [2, 2]},
