@@ -1,4 +1,4 @@
-"""RL on TRL's GRPOTrainer (`trainer: trl`): prompts, completions, judgements, rewards and records are made as `rl.loop` makes them;
+"""RL on TRL's GRPOTrainer (`trainer: trl`): prompts, completions, judgements, rewards and records are made as in `rl.loop`;
 advantages, loss, gradients, optimiser, processes (accelerate) and checkpoints are TRL's. With `engine: hf` TRL samples, too."""
 
 import math
@@ -17,7 +17,7 @@ import transformers
 import trl
 from torch import Tensor
 
-from interplay.core import artifact, execution, model
+from interplay.core import execution, model
 from interplay.core.metrics import Metrics, Progress, read, telemetry
 from interplay.data import tokenizer as text
 from interplay.kernels import exact
@@ -211,7 +211,7 @@ class Recorder(transformers.TrainerCallback):
             "logprobs": None if spec.engine == "hf" else [self.batch.logprobs[i, :n].tolist() for i, n in cut],
         }
 
-    def rewards(self, completions: list[str], **_: Any) -> list[float]:
+    def rewards(self, completions: list[str], **_: Any) -> list[float | None]:
         """What the completions of this process are worth (`reward_funcs`)."""
         return self.batch.rewards[self._share(len(self.batch))].tolist()
 
