@@ -55,7 +55,7 @@ def evaluate_model(
     pool, kept = sets.load_pool([inputs["data"]]), out / "resume" / "shards"
     size = shard_size(spec.num_samples, how.engine_batch)
     if missing := remaining_shards(kept, len(pool.rows), size):
-        _sample(spec, inputs["model"], pool, kept, missing, out, how, stack)
+        _sample(spec, inputs, pool, kept, missing, out, how, stack)
         if left := len(remaining_shards(kept, len(pool.rows), size)):
             finished = len(finished_shards(kept))
             raise execution.StoppedError(f"stopped at shard {finished} of {finished + left}")
@@ -75,7 +75,7 @@ def evaluate_model(
 
 def _sample(
     spec: EvaluateSpec,
-    model: Path,
+    inputs: dict[str, Path],
     pool: sets.Pool,
     kept: Path,
     missing: list[range],
@@ -85,6 +85,7 @@ def _sample(
 ) -> None:
     """Sample and judge this process's part of the missing shards (ids of problems), and write them to a folder; a signal ends
     that early. Collective."""
+    model = inputs["model"]
     tokenizer, special = text.load(model), text.special(model)
     whole, dtype = heads.load_model(model, device.pick_device(how)), getattr(torch, spec.dtype)
     if spec.numerics == "exact":
@@ -109,6 +110,7 @@ def _sample(
         verify=partial(sets.judge_completion, spec.verify),
         problem=sets.problem_of,
     )
+    ranker = scores.load_ranker(spec, inputs, how)
     before = len(finished_shards(kept))
     distributed.barrier()  # every process lists the missing shards before any is written
     clock = stack.clock if stack else time.monotonic
@@ -124,6 +126,8 @@ def _sample(
             played = episodes.play_episodes(spec.episode or CompletionEpisode(), setting._replace(rows=rows), requests)
             if played.turns is None:
                 table = completion_rows(spec, pool, ids, played.rollouts, tokenizer)
+                if ranker:
+                    table = scores.rank_samples(table, ranker, prompts, played.rollouts)
             else:
                 table = episode_rows(spec, pool, ids, played)
             if stack:
