@@ -1,7 +1,11 @@
 """Commands and scripts in processes forked from one that has imported what they need: importing takes each longer than what it is
 tested for. Arguments, environment, folder, output and exit code are those of a process of its own."""
 
+import atexit
+import contextlib
 import functools
+import gc
+import importlib
 import json
 import os
 import select
@@ -10,51 +14,97 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Mapping, Sequence
+import traceback
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 BEHIND = ["nice", "-n", "5"]
 """Put before a command that a test means to kill at a moment: on a busy machine the test then sees the moment before it has passed."""
 
-SERVER = """
-import atexit, gc, importlib, json, os, sys, threading, traceback
-for name in sys.argv[1:]:
-    importlib.import_module(name)
-gc.freeze()
-for line in sys.stdin:
-    given = json.loads(line)
-    process = os.fork()
-    if not process:
-        break
-    print(process, flush=True)
-    print(os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]), flush=True)
-else:
-    sys.exit()
-os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-for number in (1, 2):
-    os.dup2(os.open(f"{given['output']}/{number}", os.O_WRONLY | os.O_CREAT), number)
-sys.stdin, sys.argv[:], sys.path[:] = open(0), given["arguments"], given["path"]
-os.chdir(given["folder"])
-os.environ.clear()
-os.environ.update(given["environment"])
-code = 0
-try:
-    exec(given["script"], {"__name__": "__main__"})
-except SystemExit as error:
-    code = error.code if isinstance(error.code, int) else bool(error.code)
-    if isinstance(error.code, str):
-        print(error.code, file=sys.stderr)
-except BaseException:
-    traceback.print_exc()
-    code = 1
-threading._shutdown()
-atexit._run_exitfuncs()
-sys.stdout.flush()
-sys.stderr.flush()
-os._exit(code)
-"""
-"""What comes after the loop is done by the forked process. It ends as any does, but for taking apart all that was imported."""
+SERVER = "import forked; forked.serve()"
+
+
+def serve() -> None:
+    """Import the modules that are named, then fork a process for each line of the input: its number, and later its exit code."""
+    for name in sys.argv[1:]:
+        importlib.import_module(name)
+    gc.freeze()
+    for line in sys.stdin:
+        process = os.fork()
+        if not process:
+            given = json.loads(line)
+            os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+            for number in (1, 2):
+                os.dup2(os.open(f"{given['output']}/{number}", os.O_WRONLY | os.O_CREAT), number)
+            os.chdir(given["folder"])
+            sys.path[:] = given["path"]
+            subprocess._fork_exec = functools.partial(fork_exec, subprocess._fork_exec)  # type: ignore[attr-defined]
+            become(given["script"], given["arguments"], given["environment"])
+        print(process, flush=True)
+        print(os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]), flush=True)
+
+
+def become(script: str, arguments: Sequence[str], environment: Mapping[str, str]) -> None:
+    """What the forked process does. It ends as any does, but for taking apart all that was imported."""
+    sys.stdin, sys.argv[:] = os.fdopen(0, closefd=False), arguments
+    os.environ.clear()
+    os.environ.update(environment)
+    code: Any = 0
+    try:
+        exec(script, {"__name__": "__main__"})
+    except SystemExit as error:
+        code = error.code if isinstance(error.code, int) else bool(error.code)
+        if isinstance(error.code, str):
+            print(error.code, file=sys.stderr)
+    except BaseException:
+        traceback.print_exc()
+        code = 1
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def fork_exec(
+    exec_it: Callable[..., int], words: Sequence[str], executables: Any, close: bool, keep: Sequence[int], *more: Any
+) -> int:
+    """In place of what `subprocess` starts a process with: Snakemake of `interplay run` and the fork server of a launch are forked,
+    too. Both would import for seconds what is imported here."""
+    folder, environment, streams, report, session, group = more[0], more[1], more[2:8], more[9], more[11], more[12]
+    script = INSIDE.get(tuple(words[1:3])) if words[0] == sys.executable else None
+    given = dict(os.environ) if environment is None else dict(map(os.fsdecode, one.split(b"=", 1)) for one in environment)
+    if script is None or not same_python(given, PATHS):
+        return exec_it(words, executables, close, keep, *more)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    if process := os.fork():
+        return process
+    os.chdir(folder or os.curdir)
+    gc.freeze()  # a file that is collected would close a number that is another's by then
+    for number, stream in enumerate([os.dup(one) if one >= 0 else -1 for one in (streams[0], streams[3], streams[5])]):
+        if stream >= 0:
+            os.dup2(stream, number)
+    for number in map(int, os.listdir("/dev/fd")):
+        if number > 2 and (number == report or number not in keep):
+            with contextlib.suppress(OSError):
+                os.close(number)
+    for number in signal.valid_signals():
+        if callable(signal.getsignal(number)):
+            signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.set_wakeup_fd(-1)
+    if session:
+        os.setsid()
+    if group >= 0:
+        os.setpgid(0, group)
+    atexit._clear()
+    become(script, [words[2], *words[3:]], given)
+    raise AssertionError
+
 
 STAGES = ("torch._dynamo", "interplay.evaluate.sampling", "interplay.rl.loop", "interplay.train.lm", "interplay.run.stage")
 COMMANDS = (
@@ -67,6 +117,7 @@ COMMANDS = (
     "interplay.study.expand",
     "interplay.report.draw.figures",
     "interplay.report.stats.estimate",
+    *STAGES,
 )
 ENTRY = "import sys; from {} import main; sys.exit(main())"
 ENTRIES = {
@@ -76,6 +127,20 @@ ENTRIES = {
     ("python", "-m", "interplay.run.stage"): (STAGES, ENTRY.format("interplay.run.stage")),
 }
 """First words of a command -> what its process imports beforehand, and what it then does."""
+INSIDE = {
+    ("-m", "snakemake"): ENTRY.format("snakemake.cli"),
+    ("-m", "interplay.run.forkserver"): "import sys; from interplay.run.forkserver import serve; "
+    "sys.exit(serve(int(sys.argv[2]), sys.argv[3:]))",
+}
+"""Words behind `python` of what such a process starts -> what is then done in a fork of it."""
+
+
+PATHS = ("PYTHONPATH", "PYTHONSAFEPATH")
+
+
+def same_python(environment: Mapping[str, str], variables: Sequence[str] = (*PATHS, "OMP_NUM_THREADS")) -> bool:
+    """Whether Python would be set up as it is here."""
+    return all(environment.get(name) == os.environ.get(name) for name in variables)
 
 
 @functools.cache
@@ -143,9 +208,8 @@ class Script(Forked):
 def start(command: Sequence[str], folder: Path, environment: Mapping[str, str], first: str = "") -> Forked | None:
     """The command at work, behind what is to be done `first`; None where none of the servers can be its parent: another program, or
     other settings of Python."""
-    same = all(environment.get(name) == os.environ.get(name) for name in ("PYTHONPATH", "PYTHONSAFEPATH", "OMP_NUM_THREADS"))
     for words, (imports, script) in ENTRIES.items():
-        if same and tuple(command[: len(words)]) == words:
+        if same_python(environment) and tuple(command[: len(words)]) == words:
             return Forked(server(imports), first + script, [words[-1], *command[len(words) :]], folder, environment)
     return None
 

@@ -244,6 +244,7 @@ SPECS: dict[str, list[dict[str, Any]]] = {
     "dataset": [
         {"format": "hotpotqa", "sha256": "0" * 64},
         {"format": "jsonl", "sha256": "0" * 64, "fields": {"question": "prompt"}},
+        {"format": "text", "sha256": "0" * 64, "licence": "MIT", "origin": "a collection"},
     ],
     "curate": [
         SIFTED,
@@ -320,6 +321,19 @@ SPECS: dict[str, list[dict[str, Any]]] = {
         {"method": {"paper": "p"}, "reward": {"name": "text"}, "mix": [1.0], "steps": 10},
         {"method": {"paper": "p"}, "reward": {"name": "random"}, "mix": [1.0], "steps": 10},
         {"method": {"paper": "p"}, "reward": {"name": "citation"}, "mix": [1.0], "steps": 10},
+        {"method": {"paper": "p"}, "reward": {"name": "form"}, "mix": [1.0], "steps": 10},
+        {"method": {"paper": "p"}, "reward": {"name": "length", "budget": 8}, "mix": [1.0], "steps": 10},
+        {
+            "method": {"paper": "p"},
+            "reward": {
+                "gate": [{"reward": {"name": "form"}, "above": 0.5}],
+                "sum": [{"reward": {"name": "process"}, "weight": 0.5}, {"reward": CUSTOM, "part": "own"}],
+                "product": [{"reward": {"name": "length", "budget": 8}}],
+                "right": "strict",
+            },
+            "mix": [1.0],
+            "steps": 10,
+        },
         {"method": {"paper": "p", "sampler": {"name": "pcl"}}, "mix": [1.0], "steps": 10},
         {"method": {"paper": "p", "sampler": {"name": "pcl", "value": {"name": "beta"}}}, "mix": [1.0], "steps": 10},
         {"method": {"paper": "p", "sampler": {"name": "gain_rl", "least": 1.0}}, "mix": [1.0], "steps": 10},

@@ -103,6 +103,7 @@ CODE = {
     "a function that is not there": Wrong(("mine.py", "score", "scores"), **reward("def scores(a, b, c): ...\n")),
     "a file that does not parse": Wrong(("mine.py", "line 1"), **reward("def score(\n")),
     "a signature that is none": Wrong(("mine.py:score", "problems, completions, verdicts"), **reward("def score(): ...\n")),
+    "text without a licence": Wrong(("data.own", "licence", "CC-BY-4.0"), **data('{"text": "x"}\n', format="text")),
     "a row that is no JSON": Wrong(("data.own.file", "rows.jsonl", "line 2"), **data(GOOD_ROW + "{oops\n")),
     "rows with other keys": Wrong(
         ("data.own.file", "line 1: question is missing (there are prompt, target)", "skip"),

@@ -1,4 +1,4 @@
-"""Corpora: problem sets mixed, tokenised and packed into rows of equal length."""
+"""Corpora: problem sets and texts mixed, tokenised and packed into rows of equal length."""
 
 import os
 from collections.abc import Sequence
@@ -47,7 +47,7 @@ def build_corpus(spec: CorpusSpec, inputs: dict[str, Path], out: Path, how: exec
         raise model.UserError(
             f"corpus: mix has {len(spec.mix)} shares, but there is no {missing[0]}; give one problem set per share"
         )
-    encoded = [encode_problems(inputs[role], inputs["tokenizer"]) for role in roles]
+    encoded = [encode_pieces(inputs[role], inputs["tokenizer"], spec.sequence_length)[0] for role in roles]
     rng = random.generator("corpus", spec.seed)
     taken = [select_problems(each, chosen) for each, chosen in zip(encoded, mix_problems(encoded, spec, rng), strict=True)]
     everything = Encoded(*(np.concatenate(parts) for parts in zip(*taken, strict=True)))
@@ -83,6 +83,22 @@ def allocate_file(file: Path) -> None:
             os.posix_fallocate(handle.fileno(), 0, file.stat().st_size)
         except OSError as error:
             raise OSError(error.errno, error.strerror, str(file)) from None
+
+
+def encode_pieces(data: Path, tokenizer_of: Path, width: int) -> tuple[Encoded, np.ndarray]:
+    """A problem set as tokens, its documents cut into pieces of at most `width` tokens, of which the last one has the end of
+    sequence; and the row of each problem or piece (problems,) int64. Of transcripts each turn is a problem."""
+    encoded = encode_problems(data, tokenizer_of)
+    table = sets.read_table(data, ["mode", "solution"])
+    turns = [len(transcripts.policy_turns(solution)) for solution in table["solution"].to_pylist()]
+    rows = np.repeat(np.arange(len(turns)), turns)
+    documents = np.array([mode == transcripts.DOCUMENT for mode in table["mode"].to_pylist()], bool)[rows]
+    pieces = np.where(documents, -(-encoded.lengths // width), 1)
+    number = index_ranges(np.zeros_like(pieces), pieces)
+    lengths = np.repeat(encoded.lengths, pieces)
+    cut = np.repeat(documents, pieces)
+    lengths = np.where(cut, np.minimum(lengths - number * width, width), lengths)
+    return Encoded(encoded.tokens, lengths, np.repeat(encoded.prompts, pieces)), np.repeat(rows, pieces)
 
 
 def encode_problems(data: Path, tokenizer_of: Path) -> Encoded:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from interplay.core.model import nearest_name
 from interplay.data.sets import ItemError, JsonItem, json_kind, read_csv, read_lines, read_members, read_parquet
 from interplay.data.spec import FieldName
-from interplay.tasks import multihop, qa, verdict
+from interplay.tasks import multihop, qa, transcripts, verdict
 from interplay.tasks.family import Item, Paragraph
 
 # Items and defects.
@@ -25,9 +25,9 @@ class Entry(NamedTuple):
 
     id: str
     """Its id; an item without one is identified by its question."""
-    problem: multihop.Problem | qa.Problem
+    problem: multihop.Problem | qa.Problem | transcripts.Passage
     op: int
-    """Hops, or lines of the solution."""
+    """Hops, or lines of the solution; 0 of text, which asks nothing."""
 
 
 def text_field(raw: dict[str, Any], key: str, words: bool = True) -> str:
@@ -67,7 +67,7 @@ def item_name(raw: dict[str, Any]) -> str:
     return str(value) if isinstance(value, (str, int)) else ""
 
 
-def check_encodable(problem: multihop.Problem | qa.Problem) -> None:
+def check_encodable(problem: multihop.Problem | qa.Problem | transcripts.Passage) -> None:
     """Raises ItemError where a text has a lone surrogate, which cannot be encoded in UTF-8."""
     try:
         json.dumps(problem, ensure_ascii=False).encode()
@@ -187,6 +187,53 @@ def _last_of(chat: list[Any], role: str) -> str:
     raise ItemError("missing_field", f"a chat without a message of the {role}")
 
 
+# Text: a document, `text`, or a chat, `messages [{role, content}]`, of any number of turns.
+
+
+NEAR_EMPTY = 20
+"""Letters and digits that a document has at least."""
+REPLACED = "\ufffd"
+"""What a decoder writes for bytes that are no text."""
+
+
+def parse_text(raw: dict[str, Any], where: str) -> Entry:
+    """A document."""
+    text = text_field(raw, "text", words=False)
+    count = sum(map(str.isalnum, text[: 100 * NEAR_EMPTY]))
+    if count < NEAR_EMPTY:
+        raise ItemError("near_empty", f"text has {count} letters and digits, and fewer than {NEAR_EMPTY} teach nothing")
+    if REPLACED in text:
+        at = text.index(REPLACED)
+        raise ItemError("broken", f"text was not decoded: character {at + 1} replaces bytes that are no text")
+    return _passage(raw, transcripts.Passage(text), text)
+
+
+def parse_chat(raw: dict[str, Any], where: str) -> Entry:
+    """A chat, up to the last message of its assistant."""
+    chat = list_field(raw, "messages")
+    _last_of(chat, transcripts.ASSISTANT)
+    said = [(message.get("role"), message["content"]) for message in chat if isinstance(message.get("content"), str)]
+    if len(said) < len(chat) or not all(isinstance(role, str) and role for role, _ in said):
+        raise ItemError("broken", "a chat should hold objects with role and content, both text")
+    if empty := [place for place, (_, content) in enumerate(said, 1) if not content.strip()]:
+        raise ItemError("near_empty", f"message {empty[0]} of the chat is empty")
+    if said[0][0] == transcripts.ASSISTANT:
+        raise ItemError("broken", "a chat should begin with a message of the user or the system")
+    while said[-1][0] != transcripts.ASSISTANT:
+        said.pop()
+    return _passage(raw, transcripts.Passage("", tuple(said)), "\n".join(f"{role}: {content}" for role, content in said))
+
+
+def _passage(raw: dict[str, Any], passage: transcripts.Passage, content: str) -> Entry:
+    """With its own licence, where the row names one. Its id is its content."""
+    if transcripts.MARK in content or transcripts.MARK in passage.text:
+        raise ItemError("broken", "a text has the character U+001E, which separates turns here")
+    own = raw.get("licence")
+    if own is not None and not isinstance(own, str):
+        raise ItemError("broken", f"licence is {json_kind(own)} and should be text")
+    return Entry(" ".join(content.split()), passage._replace(licence=own or ""), 0)
+
+
 # MuSiQue (arXiv:2108.00573), Ans and Full: `id, question, answer, answer_aliases, answerable, paragraphs [{idx, title,
 # paragraph_text, is_supporting}], question_decomposition [{question, answer, paragraph_support_idx}]`.
 
@@ -299,6 +346,11 @@ class Reader(NamedTuple):
     """Whether a study may say what the file calls its fields."""
 
 
+def read_any(path: Path) -> Iterator[JsonItem]:
+    """Rows of a file of JSONL, or of Parquet by its ending."""
+    return read_parquet(path) if path.suffix == ".parquet" else read_lines(path)
+
+
 FORMATS: dict[str, Reader] = {
     "hotpotqa": Reader(read_members, parse_hotpotqa, "multihop"),
     "2wikimultihopqa": Reader(read_members, parse_twowiki, "multihop"),
@@ -308,6 +360,8 @@ FORMATS: dict[str, Reader] = {
     "parquet": Reader(read_parquet, parse_jsonl, "qa", renamed=True),
     "csv": Reader(read_csv, parse_jsonl, "qa", renamed=True),
     "messages": Reader(read_lines, parse_messages, "qa", renamed=True),
+    "text": Reader(read_any, parse_text, "text", renamed=True),
+    "chats": Reader(read_any, parse_chat, "text", renamed=True),
 }
 
 
@@ -317,7 +371,7 @@ def reader_of(name: str, fields: Mapping[FieldName, str]) -> Reader:
 
     def parse(raw: dict[str, Any], where: str) -> Entry:
         for own, other in fields.items():
-            if own in ("question", "answer", "messages") and other not in raw:
+            if own in ("question", "answer", "messages", "text", "licence") and other not in raw:
                 raise ItemError("missing_field", f"{own} should be in '{other}', which is missing{nearest_name(other, raw)}")
         taken = {own: raw.get(other) for own, other in fields.items()}
         return reader.parse({**raw, **{own: item for own, item in taken.items() if item is not None}}, where)

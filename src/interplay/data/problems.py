@@ -26,8 +26,8 @@ import pyarrow as pa
 
 from interplay.core import artifact, execution, extension, metrics, model, random, references
 from interplay.data import formats, sets
-from interplay.data.spec import SPLITS, DatasetSpec, Defects, ProblemsSpec, split_of
-from interplay.tasks import multihop, qa, verdict
+from interplay.data.spec import BY_ROW, SPLITS, TEXTS, DatasetSpec, Defects, FieldName, ProblemsSpec, split_of
+from interplay.tasks import multihop, qa, transcripts, verdict
 from interplay.tasks.family import add_own_family, task_family
 from interplay.tasks.spec import OwnTask
 
@@ -151,7 +151,7 @@ def choose_problems(
 def first_rows(spec: ProblemsSpec | DatasetSpec, how: execution.Run, most: int) -> list[verdict.Row]:
     """A few rows as the stage makes them, at most `most`: of a file its first, else problems of the first ops."""
     if isinstance(spec, DatasetSpec):
-        path, reader = find_file(spec, how), formats.reader_of(spec.format, spec.fields)
+        path, reader = find_file(spec, how), formats.reader_of(spec.format, fields_of(spec))
         entries, _ = read_items(path, reader, spec.defects, FIRST)
         return [row_of_entry(spec, entry, reader) for entry in entries[:most]]
     family = add_own_family(spec.task) if isinstance(spec.task, OwnTask) else spec.task.name
@@ -228,10 +228,10 @@ REMEDY = "correct the file, or declare defects: {{{reason}: skip}}"
 
 def read_dataset(spec: DatasetSpec, inputs: dict[str, Path], out: Path, how: execution.Run) -> dict[str, Any]:
     """Write `problems.parquet` and `keys.parquet`. Metrics: items `read`, `kept` and `skipped` by reason, rows (`size`), rows by
-    op. Raises UserError when the file is absent or has changed since the plan, at a defect that the spec refuses, and where
-    no item or fewer than `size` remain."""
+    op; of text also rows and characters by licence. Raises UserError when the file is absent or has changed since the plan, at a
+    defect that the spec refuses, and where no item or fewer than `size` remain."""
     path = find_file(spec, how)
-    reader = formats.reader_of(spec.format, spec.fields)
+    reader = formats.reader_of(spec.format, fields_of(spec))
     entries, skipped = read_items(path, reader, spec.defects)
     rows = choose_rows(spec, [row_of_entry(spec, entry, reader) for entry in entries], path)
     sets.write_table(sets.table_of_rows(rows), out)
@@ -242,7 +242,22 @@ def read_dataset(spec: DatasetSpec, inputs: dict[str, Path], out: Path, how: exe
         "skipped": dict(sorted(skipped.items())),
         "size": len(rows),
         "ops": {str(op): ops[op] for op in sorted(ops)},
+        **({"licences": count_licences(spec, rows)} if spec.format in TEXTS else {}),
     }
+
+
+def count_licences(spec: DatasetSpec, rows: list[verdict.Row]) -> dict[str, dict[str, int]]:
+    """Licence -> its rows and their characters. Raises UserError where a row should name one and does not."""
+    found: dict[str, Counter[str]] = {}
+    for row in rows:
+        licence = sets.problem_of(row).licence if spec.licence == BY_ROW else spec.licence
+        found.setdefault(licence, Counter()).update(rows=1, characters=len(row.prompt) + len(row.solution))
+    return {licence: dict(found[licence]) for licence in sorted(found)}
+
+
+def fields_of(spec: DatasetSpec) -> dict[FieldName, str]:
+    """What the file calls its fields. Where licences are by row, every row must have one."""
+    return {"licence": "licence", **spec.fields} if spec.licence == BY_ROW else spec.fields
 
 
 def find_file(spec: DatasetSpec, how: execution.Run) -> Path:
@@ -268,7 +283,7 @@ FIRST = 20
 
 def check_first_items(path: Path, spec: DatasetSpec) -> None:
     """Raises UserError where one of the first items of a file is a defect that the study refuses, or where there is none."""
-    kept, skipped = read_items(path, formats.reader_of(spec.format, spec.fields), spec.defects, FIRST)
+    kept, skipped = read_items(path, formats.reader_of(spec.format, fields_of(spec)), spec.defects, FIRST)
     if not kept and not skipped:
         raise model.UserError(f"{path}: no items; a {spec.format} file holds one object at least")
 
@@ -305,14 +320,20 @@ def _new_entry(reader: formats.Reader, raw: dict[str, Any] | sets.ItemError, whe
     formats.check_encodable(found.problem)
     ident = found.id or question_of(found)
     if ident in seen:
-        raise sets.ItemError("duplicate_id", f"{seen[ident]} has the same id", ident)
+        same = "text" if isinstance(found.problem, transcripts.Passage) else "id"
+        raise sets.ItemError("duplicate_id", f"{seen[ident]} has the same {same}", ident)
     seen[ident] = where
     return found
 
 
 def question_of(entry: formats.Entry) -> str:
-    """The question of an entry."""
-    return entry.problem.question if isinstance(entry.problem, qa.Problem) else entry.problem.item.question
+    """The question of an entry; of text, all of it."""
+    match entry.problem:
+        case qa.Problem() as problem:
+            return problem.question
+        case multihop.Problem() as problem:
+            return problem.item.question
+    return entry.id
 
 
 def normal_question(text: str) -> str:
@@ -322,14 +343,21 @@ def normal_question(text: str) -> str:
 
 
 def row_of_entry(spec: DatasetSpec, entry: formats.Entry, reader: formats.Reader) -> verdict.Row:
-    """The entry as a row; its key hashes the normal form of the question, so that spelling variants are in the same split."""
-    if isinstance(entry.problem, qa.Problem):
-        mode, graph = "open", qa.dumps(entry.problem)
-        prompt, solution, answer = qa.render(entry.problem)
-    else:
-        mode, graph = "plain", multihop.dumps(entry.problem)
-        prompt, solution, answer = multihop.render(entry.problem, "published")
-    structure = hashlib.sha256(normal_question(question_of(entry)).encode()).hexdigest()[:16]
+    """The entry as a row; its key hashes the normal form of the question, so that spelling variants are in the same split, or the
+    words of a text."""
+    question = question_of(entry)
+    match entry.problem:
+        case qa.Problem() as problem:
+            mode, graph = "open", qa.dumps(problem)
+            prompt, solution, answer = qa.render(problem)
+        case multihop.Problem() as problem:
+            mode, graph = "plain", multihop.dumps(problem)
+            prompt, solution, answer = multihop.render(problem, "published")
+        case transcripts.Passage() as passage:
+            mode, (prompt, solution, answer) = transcripts.passage_row(passage)
+            graph = transcripts.dumps(passage)
+    normal = question if isinstance(entry.problem, transcripts.Passage) else normal_question(question)
+    structure = hashlib.sha256(normal.encode()).hexdigest()[:16]
     return verdict.Row(0, 0, spec.band, entry.op, mode, prompt, solution, answer, graph, structure, reader.family, "")
 
 

@@ -176,9 +176,11 @@ def duplicate_indexes(how: Criterion, rows: Sequence[verdict.Row], n: int, thres
 
 def question_text(row: verdict.Row) -> str:
     """The text by which a row is compared: of a question over documents, the question and its supporting facts; of a plain
-    question, the question without instructions; of any other row, the prompt."""
+    question, the question without instructions; of a document or a chat, all of it; of any other row, the prompt."""
     if row.family == "qa":
         return qa.loads(row.graph).question
+    if row.family == "text":
+        return row.prompt + row.solution
     found = family.multihop_item(row)
     if found is None:
         return row.prompt

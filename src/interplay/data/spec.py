@@ -107,10 +107,12 @@ class CorpusSpec(Model):
 # Data sets from files in published formats.
 
 
-Format = Literal["hotpotqa", "musique", "2wikimultihopqa", "gsm8k", "jsonl", "parquet", "csv", "messages"]
+Format = Literal["hotpotqa", "musique", "2wikimultihopqa", "gsm8k", "jsonl", "parquet", "csv", "messages", "text", "chats"]
+TEXTS: tuple[Format, ...] = ("text", "chats")
+"""Formats without questions: what trainers of language models read, and nothing else."""
 OWN_FORMATS: dict[str, Format] = {".jsonl": "jsonl", ".parquet": "parquet", ".csv": "csv"}
 """Ending of a file -> its format, where the study names none."""
-FieldName = Literal["id", "question", "answer", "aliases", "solution", "messages"]
+FieldName = Literal["id", "question", "answer", "aliases", "solution", "messages", "text", "licence"]
 Answer = Literal["refuse", "skip"]
 
 
@@ -124,7 +126,13 @@ class Defects(Model):
     unanswerable: Answer = "skip"
     """An item whose answer is declared unanswerable from its context, or whose supporting facts are not in it."""
     duplicate_id: Answer = "refuse"
-    """An id that an earlier item has."""
+    """An id that an earlier item has; of documents and chats, the text of an earlier one."""
+    near_empty: Annotated[Answer, Since("refuse")] = "refuse"
+    """A document with fewer than 20 letters and digits, or a chat with an empty message."""
+
+
+BY_ROW = "by row"
+"""Licence of a file whose rows name theirs."""
 
 
 class DatasetSpec(Model):
@@ -136,7 +144,9 @@ class DatasetSpec(Model):
     """hotpotqa, 2wikimultihopqa: a JSON list; musique, gsm8k, jsonl, messages: one object a line; parquet, csv: a row. jsonl,
     parquet and csv need `question` and `answer`, and may have `id`, `aliases` and `solution`; a question may be a list of chat
     messages, whose last one of a user counts. messages: a chat that ends with the assistant's solution; the answer is in its box,
-    behind its last `####`, or all of it, unless the row has `answer`."""
+    behind its last `####`, or all of it, unless the row has `answer`. text, chats: no questions but a document, `text`, or a chat
+    of any number of turns, `messages`, per row of JSONL or Parquet; pretrain, midtrain and sft read them, of chats to learn what
+    the assistant says."""
     sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
     """Checksum of the file, 64 hexadecimal digits as `sha256sum FILE` prints them: identity is content, not path."""
     band: str = "all"
@@ -149,7 +159,13 @@ class DatasetSpec(Model):
     seed: Natural = 0
     """Order of the items."""
     fields: Annotated[dict[FieldName, str], Since({})] = {}
-    """Of jsonl, parquet, csv and messages: what the file calls its fields, such as {question: prompt, answer: target}."""
+    """Of jsonl, parquet, csv, messages, text and chats: what the file calls its fields, such as {question: prompt, answer:
+    target}."""
+    licence: Annotated[str, Since("")] = ""
+    """Licence of the file, such as `CC-BY-4.0`, or `by row`: each row names its own in the field `licence`. The record counts
+    rows and characters by licence."""
+    origin: Annotated[str, Since("")] = ""
+    """Where the file comes from: an address with a revision, a collection, or how it was made."""
 
     def hashed_version(self) -> int:
         """One more of questions whose answers are compared as mathematics: what is not worked out is not right."""
@@ -157,8 +173,14 @@ class DatasetSpec(Model):
 
     @model_validator(mode="after")
     def _own_fields(self) -> "DatasetSpec":
-        if self.fields and self.format not in (*OWN_FORMATS.values(), "messages"):
+        if self.fields and self.format not in (*OWN_FORMATS.values(), "messages", *TEXTS):
             raise ValueError(f"fields: {self.format} has fields of its own; take them away")
+        if self.format in TEXTS:
+            remedies = {"licence": "name it, such as CC-BY-4.0, or write `by row`", "origin": "say where the file comes from"}
+            if lacking := [key for key in remedies if not getattr(self, key).strip()]:
+                raise ValueError(f"{lacking[0]}: missing, and text of others has one; {remedies[lacking[0]]}")
+        elif self.licence == BY_ROW:
+            raise ValueError(f"licence: `{BY_ROW}` goes with format: text or chats, whose rows may name it")
         return self
 
 
@@ -167,7 +189,7 @@ class DatasetSpec(Model):
 
 FORMS = {
     "generated": ("band", "bands", "op_shares", "transform", "task", "seed", "shards"),
-    "file": ("file", "hub", "sha256", "format", "defects", "fields"),
+    "file": ("file", "hub", "sha256", "format", "defects", "fields", "licence", "origin"),
     "mix": ("mix", "steps"),
 }
 """Keys that only one form of problem set takes; `split` goes with the first two, `size` with all."""
@@ -237,9 +259,14 @@ class DataSet(Model):
     format: Format | None = None
     """Format of the file; null: by its ending, .jsonl, .parquet or .csv."""
     fields: dict[str, str] = {}
-    """What the file calls `question`, `answer`, `id`, `aliases`, `solution` or `messages`: {question: prompt, answer: target}."""
+    """What the file calls `question`, `answer`, `id`, `aliases`, `solution`, `messages`, `text` or `licence`: {question: prompt,
+    answer: target}."""
     defects: dict[str, str] = {}
     """Handling of defective items of the file."""
+    licence: str = ""
+    """Licence of the file, such as `CC-BY-4.0`, or `by row`; documents and chats need it."""
+    origin: str = ""
+    """Where the file comes from: an address with a revision, a collection, or how it was made; documents and chats need it."""
     mix: Annotated[dict[str, float], BeforeValidator(fill_rest, json_schema_input_type=RestOf)] | None = None
     """Other sets and their shares, of which one may be `rest`."""
     steps: list[StepKeys] = []

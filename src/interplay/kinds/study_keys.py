@@ -29,6 +29,8 @@ class Sets(NamedTuple):
     missing: str = ""
     """What to write where the key is missing; empty: it may be."""
     to: str = "problem set"
+    texts: bool = False
+    """Whether documents and chats may be named, which ask nothing."""
 
 
 class Samples(NamedTuple):
@@ -93,9 +95,9 @@ def _corpus() -> type[model.Model]:
 class TrainReferences(References):
     """Of pretrain, midtrain and sft."""
 
-    data: Annotated[Shares, Sets("data", "training", packed="corpus", missing=SHARES)] = {}
+    data: Annotated[Shares, Sets("data", "training", packed="corpus", missing=SHARES, texts=True)] = {}
     """Problem sets and their shares, which sum to 1; `rest`: what the others leave."""
-    validation: Annotated[str, Sets("validation", "evaluation")] = ""
+    validation: Annotated[str, Sets("validation", "evaluation", texts=True)] = ""
     """Problem set for the loss by band."""
     corpus: Annotated[dict[str, Any], model.Written(_corpus)] = {}
     """How the data are packed."""
@@ -180,6 +182,9 @@ class SourceReferences(References):
     path: str = ""
     """Folder in Hugging Face's format, by its path from the project's root. `{seed}` in it is the seed of the replicate, where
     the study's `seeds` name the stage under `vary`: a base for each."""
+    config: str | dict[str, Any] = ""
+    """The config.json of a model on the hub (`hub_id`), by its path from the project's root or in words, so that the plan knows
+    parameters, FLOPs, hours and memory before the model is here. Of a folder (`path`) its own is read."""
 
 
 @cache

@@ -136,6 +136,9 @@ def _curated(context: ArmContext, data: DataSet, place: KeyPlace) -> str:
     size = {} if data.size is None else {"size": data.size}
     digest = context.plan.add("curate", {"mix": shares, "steps": steps, **size}, deps, place)
     sets.check_samples_of_steps(context.plan.stages, digest, place)
+    for number, step in enumerate(data.steps):
+        if STEPS[step["name"]].READS_SAMPLES:
+            sets.refuse_texts(context, [digest], place.key("steps", number), step["name"])
     return digest
 
 
@@ -228,6 +231,8 @@ def _sets(context: ArmContext, stage: StudyStage, key: str, mark: study_keys.Set
         sets.refuse_tests(context, names, place)
         sets.refuse_probes(context, names, place)
         mixes = [(shares, {role: _decontaminated(context, one, place) for role, one in roles.items()}) for shares, roles in mixes]
+    if not mark.texts:
+        sets.refuse_texts(context, {one for _, roles in mixes for one in roles.values()}, place, named)
     if mark.pairs:
         given = named if isinstance(named, str) else names
         check.check_pairs(context.spec(stage), mixes[0][1].values(), context.plan.stages, place, given)

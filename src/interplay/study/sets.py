@@ -7,7 +7,7 @@ from typing import Any
 from interplay.core import artifact, random
 from interplay.core.model import MOST, KeyPlace, nearest_name
 from interplay.core.references import corpus_inputs, shard_label
-from interplay.data.spec import DataSet, ProblemsSpec
+from interplay.data.spec import TEXTS, DataSet, DatasetSpec, ProblemsSpec
 from interplay.data.steps.spec import STEPS, CurateSpec
 from interplay.kinds import study_keys, table
 from interplay.report.figure_spec import Target
@@ -83,6 +83,7 @@ def file_spec(data: DataSet) -> dict[str, Any]:
     """Keys of the spec of a set that is read from a file."""
     given = {key: getattr(data, key) for key in ("file", "sha256", "split", "size") if getattr(data, key) is not None}
     given |= {"file": f"{artifact.HUB}{data.hub}"} if data.hub else {}
+    given |= {key: said for key in ("licence", "origin") if (said := getattr(data, key))}
     return {"format": data.file_format(), "band": data.band or "all", "defects": data.defects, "fields": data.fields, **given}
 
 
@@ -137,6 +138,16 @@ def refuse_tests(context: ArmContext, names: Iterable[str], place: KeyPlace) -> 
             through = f"data.{name}" if name == outer else f"data.{name}, of which data.{outer} is made,"
             why = "is of split test, which nothing is trained on; take another split, or declare leak: true there"
             raise place.error(f"{through} {why}", outer)
+
+
+def refuse_texts(context: ArmContext, digests: Iterable[str], place: KeyPlace, given: Any) -> None:
+    """Raises UserError where one of these sets holds documents or chats, or is made of such."""
+    for digest in with_sources(context.plan.stages, digests):
+        spec = context.plan.stages[digest].spec
+        if isinstance(spec, DatasetSpec) and spec.format in TEXTS:
+            label = context.plan.stages[digest].label
+            only = f"{label} holds {spec.format}, which ask nothing; pretrain, midtrain and sft read them, and their validation"
+            raise place.error(f"{only}; name a set of problems", given)
 
 
 def refuse_probes(context: ArmContext, names: Iterable[str], place: KeyPlace) -> None:

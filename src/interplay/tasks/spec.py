@@ -148,6 +148,7 @@ FAMILIES = {
     "qa": "interplay.tasks.qa:QA",
     "reformulated": "interplay.tasks.reformulated:REFORMULATED",
     "subproblems": "interplay.tasks.subproblems:SUBPROBLEMS",
+    "text": "interplay.tasks.transcripts:TEXT",
 }
 """Family -> `module:attribute` of its `tasks.family.Family`: those of the union, which generate problems, and those that judge
 rows which curation makes or files hold (column `family`)."""

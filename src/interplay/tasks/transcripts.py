@@ -7,9 +7,9 @@ turn as a solution of its own (data.corpus), and an episode puts the end token i
 import re
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
-from interplay.tasks.family import Environment, Rendered, Replies, Reply
+from interplay.tasks.family import Environment, Family, Rendered, Replies, Reply, compact_json, from_json
 from interplay.tasks.spec import Verify
 from interplay.tasks.verdict import BOX, Verdict, extract_answer, first_error, is_answer_dump
 
@@ -99,3 +99,57 @@ def tool_environment(
         return judge_transcript(completion, partial(reply, problem), answer(problem), partial(found_share, problem))
 
     return Environment(errors=TRANSCRIPT_ERRORS, reply=reply, render=render, verify=verify, **functions)
+
+
+# Text of others: documents and chats. They ask nothing, so that no completion of theirs is right.
+
+
+class Passage(NamedTuple):
+    """A document, or a chat."""
+
+    text: str
+    """Of a document."""
+    messages: tuple[tuple[str, str], ...] = ()
+    """Of a chat: (role, content) in order."""
+    licence: str = ""
+    """Its own, where the file has none for all."""
+
+
+DOCUMENT, CHAT = "document", "chat"
+"""Modes of rows of text."""
+ASSISTANT = "assistant"
+
+
+def passage_row(passage: Passage) -> tuple[str, Rendered]:
+    """Mode and texts of a row: a document is a solution without a prompt, a chat a transcript whose turns are the assistant's."""
+    if not passage.messages:
+        return DOCUMENT, Rendered("", passage.text, "")
+    pieces = chat_pieces(
+        passage.messages, lambda said: "".join(f"{role}: {content}\n" for role, content in said) + f"{ASSISTANT}: "
+    )
+    return CHAT, Rendered(pieces[0], MARK.join(pieces[1:]), "")
+
+
+def chat_pieces(messages: Sequence[tuple[str, str]], render: Callable[[Sequence[tuple[str, str]]], str]) -> list[str]:
+    """A chat cut into what is read and what the assistant says, by turns. `render`: messages -> their text up to where the
+    assistant begins. Raises ValueError where the text of more messages does not begin with that of fewer."""
+    pieces, before = list[str](), ""
+    for place, (role, content) in enumerate(messages):
+        if role == ASSISTANT:
+            context = render(messages[:place])
+            if not context.startswith(before):
+                raise ValueError(f"message {place + 1}: the template alters the messages before it")
+            pieces += [context[len(before) :], content]
+            before = context + content
+    return pieces
+
+
+def dumps(passage: Passage) -> str:
+    """What the gold column of a row holds: the messages, and the row's own licence; not the text of a document, which is the
+    solution."""
+    return compact_json(passage._replace(text="")._asdict())
+
+
+TEXT = Family(
+    name="text", errors=("truncated",), loads=from_json(Passage), verify=lambda passage, completion, options: UNANSWERED
+)

@@ -18,7 +18,6 @@ from interplay.data import batches, corpus, sets, tokenizer
 from interplay.kernels import exact
 from interplay.model import attention, decoder, device, folder
 from interplay.optim import distributed
-from interplay.tasks import transcripts
 from interplay.train import loop
 from interplay.train.spec import PositionJumps, TrainSpec
 
@@ -96,7 +95,8 @@ def training_job(
     gradient: Callable[[int], dict[str, float]],
 ) -> loop.TrainingJob:
     """What the training loop needs; `gradient` is that of a step, see there."""
-    held_out = load_validation(inputs["validation"], setup.tokenizer) if "validation" in inputs else None
+    width = setup.rows.tokens.shape[1]
+    held_out = load_validation(inputs["validation"], setup.tokenizer, width) if "validation" in inputs else None
 
     def held_out_loss(of: Validation) -> dict[str, float]:
         losses = loss_by_band(model, of, how.micro_batch_tokens, setup.dtype, setup.device)
@@ -299,12 +299,12 @@ class Validation(NamedTuple):
     """(problems,) int64: index into `bands`."""
 
 
-def load_validation(data: Path, tokenizer_of: Path) -> Validation:
-    """The problems of a set, encoded by the tokenizer of a folder; of transcripts each turn is one."""
-    encoded = corpus.encode_problems(data, tokenizer_of)
-    table = sets.read_table(data, ["band", "solution"])
-    bands, band_of = np.unique(table["band"].to_pylist(), return_inverse=True)
-    band_of = np.repeat(band_of, [len(transcripts.policy_turns(solution)) for solution in table["solution"].to_pylist()])
+def load_validation(data: Path, tokenizer_of: Path, width: int) -> Validation:
+    """The problems of a set, encoded by the tokenizer of a folder; of transcripts each turn, of documents each
+    piece of `width` tokens."""
+    encoded, rows = corpus.encode_pieces(data, tokenizer_of, width)
+    bands, band_of = np.unique(sets.read_table(data, ["band"])["band"].to_pylist(), return_inverse=True)
+    band_of = band_of[rows]
     by_length = np.argsort(encoded.lengths, kind="stable")
     return Validation(corpus.select_problems(encoded, by_length), bands.tolist(), band_of[by_length])
 
@@ -319,7 +319,9 @@ def loss_by_band(
     for number in distributed.shard_round_robin(np.unique(pass_of).tolist()):
         chosen = np.flatnonzero(pass_of == number)
         part = corpus.select_problems(held_out.encoded, chosen)
-        solution = corpus.index_ranges(np.zeros_like(part.lengths), part.lengths) >= np.repeat(part.prompts, part.lengths)
+        solution = corpus.index_ranges(np.zeros_like(part.lengths), part.lengths) >= np.repeat(
+            np.maximum(part.prompts, 1), part.lengths
+        )
         batch = batches.batch_of_sequences(batches.Sequences(part.tokens, part.lengths, solution), device)
         losses = token_losses(model, batch, dtype).double().cpu().numpy()
         losses = np.rint(losses / exact.STEP) * exact.STEP if model.sums else losses

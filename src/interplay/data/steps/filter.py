@@ -13,6 +13,7 @@ from interplay.core import extension, model
 from interplay.data import similarity, tokenizer
 from interplay.data.curate import StepInputs, StepResult, transform_row
 from interplay.data.steps import spec as steps
+from interplay.tasks import transcripts
 from interplay.tasks.family import judge_family
 from interplay.tasks.spec import FAMILIES
 from interplay.tasks.verdict import Row
@@ -180,7 +181,8 @@ def _invalid_result(spec: steps.CustomStep, found: str) -> model.UserError:
 
 
 def apply_chat_template(spec: steps.ChatTemplate, rows: list[Row], inputs: StepInputs) -> StepResult:
-    """Render every prompt. Raises PermanentError where the model has no template."""
+    """Render every prompt, and every chat with all of its turns. Raises PermanentError where the model has no template, or one
+    that alters earlier messages."""
     # Imported here, since the import takes two seconds. The library runs the template in a sandbox.
     from transformers import AutoTokenizer
 
@@ -190,11 +192,23 @@ def apply_chat_template(spec: steps.ChatTemplate, rows: list[Row], inputs: StepI
         raise model.PermanentError(f"chat_template: {folder} has no chat template; remove the step, or start from a chat model")
     before = [{"role": "system", "content": spec.system}] if spec.system is not None else []
 
-    def rendered(prompt: str) -> str:
-        messages = [*before, {"role": "user", "content": prompt}]
-        return str(chat.apply_chat_template(messages, tokenize=False, add_generation_prompt=True))
+    def rendered(said: Sequence[tuple[str, str]]) -> str:
+        messages = [{"role": role, "content": content} for role, content in said]
+        own = [] if messages[0]["role"] == "system" else before
+        return str(chat.apply_chat_template([*own, *messages], tokenize=False, add_generation_prompt=True))
 
-    return StepResult([transform_row(row, "chat_template", prompt=rendered(row.prompt)) for row in rows], {"changed": len(rows)})
+    def templated(row: Row) -> Row:
+        if row.mode != transcripts.CHAT:
+            return transform_row(row, "chat_template", prompt=rendered([("user", row.prompt)]))
+        try:
+            pieces = transcripts.chat_pieces(transcripts.TEXT.loads(row.graph).messages, rendered)
+        except ValueError as error:
+            raise model.PermanentError(f"chat_template: {folder}: {error}; take another template") from None
+        # The corpus writes the end token after each turn, which most templates do, too.
+        rest = [piece.removeprefix(chat.eos_token or "") if place % 2 else piece for place, piece in enumerate(pieces[1:])]
+        return transform_row(row, "chat_template", prompt=pieces[0], solution=transcripts.MARK.join(rest))
+
+    return StepResult([templated(row) for row in rows], {"changed": len(rows)})
 
 
 # Steps that use which samples of a row are right.
