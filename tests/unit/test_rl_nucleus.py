@@ -19,7 +19,7 @@ from torch import Tensor
 from interplay.core.execution import Run
 from interplay.core.metrics import read
 from interplay.core.model import UserError
-from interplay.model import decoder, folder
+from interplay.model import decoder as weights, folder
 from interplay.model.decoder import Decoder
 from interplay.model.heads import Lagged, nucleus_mask
 from interplay.optim import checkpoint
@@ -168,7 +168,7 @@ def test_a_token_that_was_sampled_is_in_the_nucleus_whatever_rounding_makes_of_i
     whole = scores(lagged.policy, batch, rows, 1.0, torch.float32, True, lagged)
     assert torch.isfinite(whole.logp).all()
     lagged.policy.blockwise = True
-    monkeypatch.setattr(decoder, "MOST", 3 * lagged.policy.vocab_size)
+    monkeypatch.setattr(weights, "MOST", 3 * lagged.policy.vocab_size)
     pieces = scores(lagged.policy, batch, rows, 1.0, torch.float32, True, lagged)
     torch.testing.assert_close(pieces, whole, atol=1e-5, rtol=1e-5)
 
