@@ -144,7 +144,7 @@ def loaded(
     torch.manual_seed(spec.seed)  # nothing here draws from torch's own stream, but it is saved, and starts at random otherwise
     base = inputs["init"] / "model"
     policy, reference = (
-        device.place_decoder(folder.load_decoder(base), how, spec.numerics) if there else None
+        device.place_decoder(folder.load_decoder(base), how, spec.numerics, spec.blockwise) if there else None
         for there in (True, spec.method.refers())
     )
     assert policy is not None
