@@ -152,7 +152,8 @@ def loaded(
                 f"{inputs[role]}: a reference with another tokenizer than {inputs['init']}; name a model of the same source"
             )
     policy, *references = (
-        device.place_decoder(folder.load_decoder(inputs[role] / "model"), how, spec.numerics) for role in ("init", *roles)
+        device.place_decoder(folder.load_decoder(inputs[role] / "model"), how, spec.numerics, spec.blockwise)
+        for role in ("init", *roles)
     )
     pool = sets.load_pool([inputs[f"data.{i}"] for i in range(len(spec.mix))])
     text.check_prompt_lengths(tokenizer, [row.prompt for row in pool.rows], spec.max_prompt_length)
