@@ -73,7 +73,7 @@ TOGETHER: dict[tuple[str, str], dict[str, Any]] = {
     ("RLSpec", "mix"): {"mix": [0.25, 0.75]},
     ("RLSpec", "references"): {
         "references": {"reference.0": 0.25, "reference.1": 0.75},
-        "method": {"paper": "p", "loss": {"beta": 0.1}},
+        "method": {"paper": "p", "loss": {"name": "clipped", "beta": 0.1}},
     },
     ("OwnTrainerSpec", "mix"): {"mix": [0.25, 0.75]},
     ("TeachSpec", "mix"): {"mix": [0.25, 0.75]},

@@ -72,7 +72,7 @@ def test_the_model_that_rl_starts_from_as_the_only_reference_changes_no_byte_and
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        ({"references": {"base": 0.5, "sft": 0.6}, "method": {"loss": {"beta": 0.1}}}, "these sum to 1.1"),
+        ({"references": {"base": 0.5, "sft": 0.6}, "method": {"loss": {"name": "clipped", "beta": 0.1}}}, "these sum to 1.1"),
         ({"references": {"base": 1.0}}, "no KL term reads them; write method.loss.beta"),
         (
             {"references": {"base": 1.0}, "method": {"shaping": [{"name": "kl", "kl_estimator": "k3"}]}},

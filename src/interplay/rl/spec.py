@@ -329,6 +329,8 @@ class TeachSpec(RLSpec):
     """A student's few steps leave no room for a state, and proposals have nothing but their advantage."""
     numerics: Annotated[Literal["fast"], Since("fast")] = "fast"
     """exact does not cover this kind."""
+    references: Annotated[Literal[None], Since(None)] = None
+    """Students and teacher are held to the model that they start from."""
     task: Task
     """The family and its knobs, by which proposals are read and answered."""
     proposer: Literal["teacher", "instances"] = "teacher"
@@ -367,8 +369,6 @@ class TeachSpec(RLSpec):
         if self.teacher_reward == "intrinsic" and self.promote_threshold > MOST_LEARNABLE:
             over = f"p (1 - p) is at most {MOST_LEARNABLE}"
             raise ValueError(f"promote_threshold = {self.promote_threshold}: {over}, so that no student would be promoted")
-        if self.references:
-            raise ValueError("references: students and teacher are held to the model that they start from; take them away")
         if self.teacher_temperature == 0:
             raise ValueError("teacher_temperature = 0 makes all proposals equal: nothing is learnt; write 1.0")
         return self
