@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, get_args
 from interplay.core import artifact
 from interplay.core.digest import canonical, canonical_json, first_name
 from interplay.core.model import KeyPlace, Model, Since, UserError, models_in, parse_model
-from interplay.kinds.formulas import Cost
+from interplay.kinds.formulas import Cost, Sampling
 from interplay.kinds.table import KINDS, is_trainer
 
 # The identity of a stage that is given as JSON (stage.json, a record, a line of plan.json), whichever version of the code
@@ -171,7 +171,8 @@ def costs(stages: Mapping[str, Mapping[str, Any]]) -> dict[str, Cost]:
     found: dict[str, Cost] = {}
     for digest, stage in stages.items():
         row = KINDS[stage["kind"]]
-        problems = planned_size(stage["deps"]["data"], stages) if row.makes == "samples" else 0
+        sampled = next((dep for role, dep in stage["deps"].items() if role in ("data", "data.0")), "")
+        problems = planned_size(sampled, stages) if isinstance(row.cost, Sampling) else 0
         found[digest] = row.cost.planned(stage["spec"], problems, _parameters(stage, stages, found))
     return found
 

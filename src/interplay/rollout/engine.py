@@ -13,10 +13,11 @@ from torch.nn.functional import pad
 
 from interplay.core import execution, extension, metrics, model
 from interplay.model.decoder import Decoder, stacked
+from interplay.model.folder import config_json
 from interplay.model.heads import Composed, Lagged
 from interplay.optim import distributed
 from interplay.rollout.native import Native
-from interplay.rollout.request import Request, Rollouts, Sampling, join
+from interplay.rollout.request import Request, Rollouts, Sampling, assemble, draw_tokens, join, split, uniform_noise
 
 # Replicas of a stage that samples, in one process: each runs as it would alone, but that all draw their completions together,
 # from stacked weights and in batched products.
@@ -196,8 +197,6 @@ def engine(
         pair = "an unlearnt one with an assistant" if isinstance(decoder, Composed) else "a policy in the nucleus of another"
         raise model.UserError(f"engine = {name!r}: samples from single models; {pair} wants 'native'")
     if name == "hf":
-        from interplay.rollout.hf import HuggingFace  # brings transformers, 2 s to import
-
         return HuggingFace(decoder, how, dtype)
     if name == "vllm":
         return _vllm(decoder, how, dtype, source)
@@ -223,6 +222,68 @@ def closing(*engines: Engine) -> Iterator[None]:
     finally:
         for one in engines:
             one.close()
+
+
+# The engine `hf`.
+
+
+class Drawing:
+    """A logits processor of transformers: draws the next tokens and leaves `generate`, which is greedy, no other choice."""
+
+    def __init__(self, noise: torch.Tensor, sampling: Sampling) -> None:
+        self.noise, self.sampling = noise, sampling
+        self.logprobs: list[torch.Tensor] = []
+
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        """The scores of the drawn tokens 0, of all others minus infinity."""
+        tokens, logprobs = draw_tokens(scores.float(), self.noise[:, len(self.logprobs)], self.sampling)
+        self.logprobs.append(logprobs)
+        return torch.full_like(scores, float("-inf")).scatter_(1, tokens[:, None], 0.0)
+
+
+class HuggingFace:
+    """Transformers' own model and `generate`, with this project's noise and the decoder's weights as they are at each call. Slow;
+    the reference for `native`."""
+
+    def __init__(self, decoder: Decoder, how: execution.Run, dtype: torch.dtype) -> None:
+        from transformers import AutoConfig, AutoModelForCausalLM  # two seconds
+
+        self.decoder, self.rows = decoder, how.engine_batch
+        none: dict[str, int | None] = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": None}
+        settings = config_json(decoder, none)
+        model = AutoModelForCausalLM.from_config(AutoConfig.for_model(**settings), trust_remote_code=False)
+        self.model = model.to(decoder.head().device, dtype).eval()
+
+    @torch.inference_mode()
+    def generate(self, requests: list[Request], sampling: Sampling) -> Rollouts:
+        """Completions of all requests; the same requests give the same bits."""
+        self.model.load_state_dict(self.decoder.state_dict(), strict=not self.decoder.shape.tie_word_embeddings)
+        return join([self._complete(batch, sampling) for batch in split(requests, self.rows)], sampling)
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def _complete(self, batch: list[tuple[int, Request]], sampling: Sampling) -> Rollouts:
+        from transformers import LogitsProcessorList
+
+        device = self.model.device
+        rows = [(r.prompt, r.key, r.first + i) for _, r in batch for i in range(r.count)]
+        longest = max(len(prompt) for prompt, _, _ in rows)
+        ids = torch.tensor([[sampling.pad] * (longest - len(p)) + p for p, _, _ in rows], device=device)
+        seen = torch.tensor([[0] * (longest - len(p)) + [1] * len(p) for p, _, _ in rows], device=device)
+        length = sampling.max_completion_length
+        noise = uniform_noise(sampling.seed, [key for _, key, _ in rows], [sample for _, _, sample in rows], length)
+        drawing = Drawing(torch.from_numpy(noise).to(device), sampling)
+        output = self.model.generate(
+            input_ids=ids,
+            attention_mask=seen,
+            do_sample=False,
+            max_new_tokens=length,
+            eos_token_id=sampling.eos,
+            pad_token_id=sampling.pad,
+            logits_processor=LogitsProcessorList([drawing]),
+        )
+        return assemble(batch, output[:, longest:], torch.stack(drawing.logprobs, 1), sampling)
 
 
 # Rollouts by several processes: each samples its share of the requests, and all receive the rollouts of every one.

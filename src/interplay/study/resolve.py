@@ -11,7 +11,7 @@ from interplay.core.model import MOST, KeyPlace, plural
 from interplay.core.references import corpus_roles, shard_label
 from interplay.data.spec import DataSet
 from interplay.data.steps.spec import STEPS
-from interplay.evaluate.spec import EvaluateSpec
+from interplay.evaluate.spec import EvaluateSpec, GenerateSpec, template_fields
 from interplay.kinds import study_keys, table
 from interplay.report.spec import ReportStage
 from interplay.study import arms, check, sets
@@ -47,6 +47,8 @@ def shards(context: ArmContext, name: str, place: KeyPlace) -> list[str]:
     data = pick(context.study.data, name, place, "problem set")
     if data.form == "mix":
         return [_curated(replace(context, open_sets=(*context.open_sets, name)), data, own)]
+    if data.form == "written":
+        return [_written(replace(context, open_sets=(*context.open_sets, name)), data, own)]
     if data.form == "file":
         return [context.plan.add("dataset", sets.file_spec(data), {}, own)]
 
@@ -140,6 +142,19 @@ def _curated(context: ArmContext, data: DataSet, place: KeyPlace) -> str:
         if STEPS[step["name"]].READS_SAMPLES:
             sets.refuse_texts(context, [digest], place.key("steps", number), step["name"])
     return digest
+
+
+def _written(context: ArmContext, data: DataSet, place: KeyPlace) -> str:
+    """A set whose rows a model writes."""
+    stage = check.check_evaluate(context, data.generate, place.key("generate"), "problems")
+    source = problem_set(context, data.of, place.key("of"))
+    spec = context.spec(stage)
+    assert isinstance(spec, GenerateSpec)
+    judged = spec.writes in ("solution", "prompt", "choice") or any(one.name == "verdict" for one in spec.filters)
+    if judged or "said" in template_fields(spec.text):
+        sets.refuse_texts(context, [source], place.key("of"), data.of)
+    model = arm_end(context, data.arm, place.key("arm"))
+    return context.plan.add(stage.kind, context.settings(stage), {"model": model, "data.0": source}, stage.place, place.dotted)
 
 
 def _step_roles(

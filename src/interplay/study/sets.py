@@ -9,6 +9,7 @@ from interplay.core.model import MOST, KeyPlace, nearest_name
 from interplay.core.references import corpus_inputs, shard_label
 from interplay.data.spec import TEXTS, DataSet, DatasetSpec, ProblemsSpec
 from interplay.data.steps.spec import STEPS, CurateSpec
+from interplay.evaluate.spec import GenerateSpec
 from interplay.kinds import study_keys, table
 from interplay.report.figure_spec import Target
 from interplay.report.metric_spec import is_of_run
@@ -121,7 +122,9 @@ def tokenizer_sets(context: ArmContext) -> list[str]:
         return []
     if chosen is not None and not chosen:
         raise place.key("data").error("must be a list of problem sets", chosen)
-    names = chosen or [name for name, data in study.data.items() if data.form != "mix" and data.split in ("train", None)]
+    names = chosen or [
+        name for name, data in study.data.items() if data.form in ("generated", "file") and data.split in ("train", None)
+    ]
     if not names:
         raise place.key("algorithm").error("learns from sets of split train; generate one, or read a file", "bpe")
     return names
@@ -143,10 +146,10 @@ def refuse_tests(context: ArmContext, names: Iterable[str], place: KeyPlace) -> 
 def refuse_texts(context: ArmContext, digests: Iterable[str], place: KeyPlace, given: Any) -> None:
     """Raises UserError where one of these sets holds documents or chats, or is made of such."""
     for digest in with_sources(context.plan.stages, digests):
-        spec = context.plan.stages[digest].spec
-        if isinstance(spec, DatasetSpec) and spec.format in TEXTS:
-            label = context.plan.stages[digest].label
-            only = f"{label} holds {spec.format}, which ask nothing; pretrain, midtrain and sft read them, and their validation"
+        spec, label = context.plan.stages[digest].spec, context.plan.stages[digest].label
+        held = spec.format if isinstance(spec, DatasetSpec) and spec.format in TEXTS else ""
+        if held or (isinstance(spec, GenerateSpec) and spec.writes == "response"):
+            only = f"{label} holds {held or 'responses'}, which ask nothing; only pretrain, midtrain and sft read them"
             raise place.error(f"{only}; name a set of problems", given)
 
 
@@ -170,7 +173,7 @@ def _made_of(context: ArmContext, names: Iterable[str]) -> Iterator[tuple[str, s
     while waiting:
         name, outer = waiting.pop()
         yield name, outer
-        waiting += [(other, outer) for other in context.study.data[name].mix or {}]
+        waiting += [(other, outer) for other in context.study.data[name].sources()]
 
 
 def check_step(step: Mapping[str, Any], place: KeyPlace) -> None:
@@ -210,7 +213,7 @@ def with_sources(stages: Stages, digests: Iterable[str]) -> list[str]:
     """These stages, and the problem sets that curated sets among them are made of, down to the first."""
 
     def parts(digest: str) -> list[str]:
-        deps = stages[digest].deps if isinstance(stages[digest].spec, CurateSpec) else {}
+        deps = stages[digest].deps if isinstance(stages[digest].spec, CurateSpec | GenerateSpec) else {}
         return [dep for role, dep in deps.items() if role.startswith("data.")]
 
     return artifact.closure(digests, parts)
