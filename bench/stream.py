@@ -26,6 +26,7 @@ from plan import lay_out, spent  # bench/plan.py
 
 from interplay.core import artifact
 from interplay.core.execution import Run
+from interplay.data import trajectory
 from interplay.data.problems import generate_problems
 from interplay.data.spec import ProblemsSpec
 from interplay.rl import records
@@ -149,7 +150,7 @@ def tables(pool: list[dict[str, Any]], rows: int, seed: int, most: int) -> Itera
             "truncated": np.array(wrong) == WRONG.index("parse"),
             "length": [len(text) for text in texts],
         }
-        schema = pa.schema(records.ROLLOUTS)
+        schema = trajectory.schema_of(records.ROLLOUTS)
         yield pa.table([pa.array(values[one.name]).cast(one.type) for one in schema], schema=schema)
 
 
@@ -166,8 +167,8 @@ def spoiled(solution: str, kind: int, where: float, by: float) -> str:
 
 def write(path: Path, pool: list[dict[str, Any]], rows: int, seed: int) -> None:
     """Row groups as an RL stage writes them."""
-    with pq.ParquetWriter(path, pa.schema(records.ROLLOUTS)) as writer:
-        for table in tables(pool, rows, seed, records.ROWS):
+    with pq.ParquetWriter(path, trajectory.schema_of(records.ROLLOUTS)) as writer:
+        for table in tables(pool, rows, seed, trajectory.ROWS):
             writer.write_table(table)
 
 

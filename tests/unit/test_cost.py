@@ -1,15 +1,16 @@
 """Costs: parameters as a real decoder counts them, and tokens, rollouts and FLOPs by hand."""
 
 import pytest
+import torch
 
 from interplay.core.digest import canonical
 from interplay.data.spec import ProblemsSpec, TokenizerSpec
 from interplay.data.tokenizer import character_tokenizer
 from interplay.evaluate.spec import EvaluateSpec
 from interplay.kinds.formulas import Cost
-from interplay.kinds.stages import costs, paper_tokens, realised, shape_parameters, vocabulary
+from interplay.kinds.stages import costs, paper_tokens, realised, shape_size, vocabulary
 from interplay.model.decoder import Decoder
-from interplay.model.spec import Shape
+from interplay.model.spec import ARCHITECTURES, Shape, config_size
 from interplay.rl.loss_spec import ClippedLoss
 from interplay.rl.spec import Method, RLSpec
 from interplay.tasks.family import task_family
@@ -17,7 +18,7 @@ from interplay.tasks.op_dag.spec import OpDag
 from interplay.train.spec import MidtrainSpec, PretrainSpec
 
 SHAPE = Shape(hidden_size=8, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, head_dim=4, intermediate_size=12)
-N = shape_parameters(canonical(SHAPE), 50)
+N = shape_size(canonical(SHAPE), 50).parameters
 
 
 def line(kind: str, spec: object, **deps: str) -> dict:
@@ -45,7 +46,56 @@ PLAN = {
 def test_parameters_are_those_of_the_decoder(architecture: str, tied: bool) -> None:
     shape = SHAPE.model_copy(update={"architecture": architecture, "tie_word_embeddings": tied})
     decoder = Decoder(shape, 37)
-    assert shape_parameters(canonical(shape), 37) == sum(p.numel() for p in decoder.parameters())
+    assert shape_size(canonical(shape), 37).parameters == sum(p.numel() for p in decoder.parameters())
+
+
+CONFIG = {
+    **{"hidden_size": 64, "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2},
+    **{"intermediate_size": 96, "vocab_size": 101, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2},
+}
+EXPERTS = {"num_experts_per_tok": 2, "moe_intermediate_size": 32}
+CONFIGS = {
+    "llama": {"attention_bias": True, "mlp_bias": True},
+    "mistral": {"head_dim": 8},
+    "phi3": {},
+    "qwen2": {},
+    "qwen3": {"head_dim": 32},
+    "mixtral": {"num_local_experts": 4, "num_experts_per_tok": 2},
+    "olmoe": {"num_experts": 4, "num_experts_per_tok": 2},
+    "qwen2_moe": {"num_experts": 4, **EXPERTS, "shared_expert_intermediate_size": 48, "decoder_sparse_step": 2},
+    "qwen3_moe": {"num_experts": 4, **EXPERTS, "head_dim": 32, "mlp_only_layers": [0]},
+}
+
+
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("name", sorted(ARCHITECTURES))
+def test_parameters_of_a_config_are_those_of_transformers_class(name: str, tied: bool) -> None:
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    config = AutoConfig.for_model(name, **CONFIG, **CONFIGS[name], tie_word_embeddings=tied)
+    with torch.device("meta"):
+        built = AutoModelForCausalLM.from_config(config)
+    assert config_size({**config.to_dict(), "model_type": name}).parameters == sum(p.numel() for p in built.parameters())
+
+
+def test_of_a_mixture_the_experts_of_a_token_are_counted() -> None:
+    """Mixtral 8x7B: 46.7 billion parameters, 12.9 billion of them for each token (arXiv:2401.04088)."""
+    numbers = {"hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8}
+    mixtral = {"model_type": "mixtral", **numbers, "intermediate_size": 14336, "vocab_size": 32000}
+    size = config_size({**mixtral, "num_local_experts": 8, "num_experts_per_tok": 2})
+    assert (round(size.parameters / 1e9, 1), round(size.active / 1e9, 1)) == (46.7, 12.9)
+    source = {"kind": "source", "spec": {}, "deps": {}, "config": {**mixtral, "num_local_experts": 8, "num_experts_per_tok": 2}}
+    found = costs({"s": source, "m": line("midtrain", MidtrainSpec(tokens=6000), init="s")})["m"]
+    assert (found.parameters, found.flops) == (size.parameters, 6 * size.active * 6000)
+
+
+def test_an_architecture_that_is_not_known_has_no_size() -> None:
+    with pytest.raises(ValueError, match="model_type = 'mamba': its parameters are not counted; known: llama"):
+        config_size({"model_type": "mamba"})
+    with pytest.raises(ValueError, match="num_hidden_layers = None: must be a number"):
+        config_size({"model_type": "llama", "hidden_size": 4})
+    source = {"kind": "source", "spec": {}, "deps": {}, "config": {"model_type": "mamba"}}
+    assert costs({"s": source})["s"].parameters is None
 
 
 @pytest.mark.parametrize("letters", [10, 26, 52])

@@ -17,8 +17,8 @@ from interplay.evaluate import sampling
 from interplay.evaluate.spec import EvaluateSpec
 from interplay.model import folder
 from interplay.rl import loop
+from interplay.rl.edit_spec import AttemptsShaping
 from interplay.rl.loss_spec import ClippedLoss
-from interplay.rl.reward_spec import AttemptsShaping
 from interplay.rl.spec import RLSpec
 from interplay.rollout.engine import engine
 from interplay.rollout.episodes import Setting, play_episodes

@@ -16,7 +16,7 @@ import torch
 from conftest import ROOT
 from key_order import meaning, reversed_maps
 
-from interplay.kinds.stages import costs, shape_parameters, vocabulary
+from interplay.kinds.stages import costs, shape_size, vocabulary
 from interplay.model import folder
 from interplay.model.decoder import Decoder
 from interplay.report.spec import ReportSpec
@@ -134,7 +134,7 @@ def test_every_fresh_model_has_the_parameters_that_its_plan_counts(scale: str) -
                 shape = planned(study, scale).stages[digest].spec.model
                 size = vocabulary(lines[line["deps"]["tokenizer"]]["spec"])
                 built = built_parameters(shape, size)
-                assert built == shape_parameters(line["spec"]["model"], size) == counted[digest].parameters, study
+                assert built == shape_size(line["spec"]["model"], size).parameters == counted[digest].parameters, study
 
 
 @functools.cache
@@ -163,7 +163,7 @@ def test_the_papers_model_has_the_papers_size() -> None:
 
     shape = next(s.spec.model for s in planned("quickstart", "paper").stages.values() if s.kind == "pretrain")
     assert isinstance(shape, Shape)
-    assert shape_parameters(shape.model_dump(), 2200) == pytest.approx(103.2e6, rel=1e-3)
+    assert shape_size(shape.model_dump(), 2200).parameters == pytest.approx(103.2e6, rel=1e-3)
 
 
 # --- one step of the full shape ---

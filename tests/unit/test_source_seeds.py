@@ -1,5 +1,6 @@
 """A path through a model folder for each seed: `path: 'models/{seed}'`."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -69,7 +70,7 @@ def test_of_a_model_of_unknown_size_the_time_is_unknown_and_no_limit_on_it_is_me
 ) -> None:
     code, said, _ = interplay(capsys, "plan", "quickstart", "--scale", "smoke")
     line = next(line for line in said.splitlines() if line.startswith("rl "))
-    assert (code, line.split()[-3:]) == (0, ["?", "-", "unknown"])
+    assert (code, line.split()[-3:]) == (0, ["?", "?", "unknown"])
     assert "an unknown time for" in said
     for limit in ("hours", "gpu-hours"):
         code, _, wrong = interplay(capsys, "plan", "quickstart", "--scale", "smoke", f"--max-{limit}", 5)
@@ -87,3 +88,34 @@ def test_the_size_of_a_model_is_that_of_its_weight_files_before_its_stage_has_ru
     assert found.costs[rl.digest].parameters == 607
     assert found.unknown() == []
     assert interplay(capsys, "plan", "quickstart", "--scale", "smoke", "--max-hours", 5)[0] == 0
+
+
+QWEN = {
+    **{"model_type": "qwen2", "hidden_size": 3584, "num_hidden_layers": 28, "num_attention_heads": 28, "num_key_value_heads": 4},
+    **{"intermediate_size": 18944, "vocab_size": 152064, "tie_word_embeddings": False},
+}
+"""Of Qwen2.5-7B, whose model card says 7.61 billion parameters."""
+HUB = "  base: {kind: source, hub_id: Qwen/Qwen2.5-7B, revision: d149729398750b98c0af14eb82c78cfe92750796"
+
+
+def test_a_model_on_the_hub_costs_what_its_config_says(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
+    lab.edit("study/quickstart.yaml", "  base: {kind: source, path: 'models/{seed}'}", f"{HUB}, config: data/qwen.json}}")
+    lab.edit("study/quickstart.yaml", "values: [3, 5], vary: [base, rl]", "values: [3], vary: [rl]")
+    with pytest.raises(UserError, match=r"config = 'data/qwen\.json': .*not readable.*; give the model's config\.json"):
+        lab.plan()
+    (lab.folder / "data").mkdir(exist_ok=True)
+    artifact.write_json(lab.folder / "data" / "qwen.json", {"model_type": "mamba"})
+    with pytest.raises(UserError, match=r"config = 'data/qwen\.json': model_type = 'mamba': its parameters are not counted"):
+        lab.plan()
+    artifact.write_json(lab.folder / "data" / "qwen.json", QWEN)
+    (rl, *_) = of_kind(lab.plan(), "rl")
+    found = estimate.estimate_launch(state.Library(lab.plan().stages, lab.results, {}), {})
+    assert found.costs[rl.digest].parameters == 7615616512
+    assert (found.unknown(), found.hours() > 0) == ([], True)
+    said = json.loads(interplay(capsys, "plan", "quickstart", "--scale", "smoke", "--json")[1])
+    assert (said["unknown"], said["hours"] > 0) == ([], True)
+    lab.edit("study/quickstart.yaml", ", config: data/qwen.json", "")
+    assert of_kind(lab.plan(), "rl")[0].digest == rl.digest, "what a model costs is no part of what it is"
+    said = json.loads(interplay(capsys, "plan", "quickstart", "--scale", "smoke", "--json")[1])
+    assert (len(said["unknown"]) > 2, said["hours"], said["gpu_hours"]) == (True, None, None)
+    assert {one["seconds"] for one in said["stages"] if one["kind"] == "rl"} == {None}

@@ -103,7 +103,7 @@ def stage_uses(plan: Plan) -> int:
 
 def overview_json(seen: Overview) -> dict[str, Any]:
     """The overview for programs."""
-    plan, costs, times = seen.plan, seen.estimate.costs, seen.estimate.times
+    plan, costs, times, unknown = seen.plan, seen.estimate.costs, seen.estimate.times, seen.estimate.unknown()
     stages = [
         {
             "digest": digest,
@@ -113,7 +113,7 @@ def overview_json(seen: Overview) -> dict[str, Any]:
             "state": seen.states[digest].state,
             "detail": seen.states[digest].detail,
             **{name: value for name, value in costs[digest]._asdict().items() if name != "parameters"},
-            **({"seconds": times[digest].seconds, "source": times[digest].source} if digest in times else {}),
+            **({"seconds": times[digest].known_seconds(), "source": times[digest].source} if digest in times else {}),
             **({"bytes": seen.estimate.bytes[digest]} if digest in times else {}),
         }
         for digest, stage in plan.stages.items()
@@ -127,9 +127,10 @@ def overview_json(seen: Overview) -> dict[str, Any]:
         "uses": seen.uses,
         "distinct": len(plan.stages) - 1,
         "unused": plan.unused,
-        "hours": seen.estimate.hours(),
-        "gpu_hours": seen.estimate.gpu_hours(),
-        "longest_chain_hours": seen.chain,
+        "hours": None if unknown else seen.estimate.hours(),
+        "gpu_hours": None if unknown else seen.estimate.gpu_hours(),
+        "longest_chain_hours": None if unknown else seen.chain,
+        "unknown": unknown,
         "estimated_from": seen.estimate.sources(),
         "causes": [cause.cause_json(one) for one in seen.causes],
         "unexplained": seen.passed_over,
@@ -222,7 +223,7 @@ def _row(seen: Overview, name: str, digests: list[str], others: int) -> list[str
         "?" if None in flops else _amount(sum(flop or 0 for flop in flops)),
         _amount(sum(cost.rollouts for cost in costs)),
         "?" if unknown else metrics.clock(sum(t.seconds for t in times)) if left else "-",
-        _amount(sum(t.gpu_seconds for t in times) / 3600),
+        "?" if estimate.UNKNOWN in sources else _amount(sum(t.gpu_seconds for t in times) / 3600),
         "/".join(SOURCES[source] for source in sorted(sources)),
     ]
 
@@ -250,10 +251,15 @@ def _sums(seen: Overview) -> list[str]:
         lines.append(f"  snakemake results/{seen.plan.stages[unneeded[0]].kind}/{unneeded[0]}/record.json")
     if not left:
         return [*lines, "to do: nothing"]
-    unknown = f"an unknown time for {model.plural(len(made.unknown()), 'stage')} and " if made.unknown() else ""
+    chain = f"{metrics.clock(made.hours() * 3600)} one after another, {metrics.clock(seen.chain * 3600)} at least (longest chain)"
+    gpus = f"{made.gpu_hours():.3g} GPU-hours"
+    if made.unknown():
+        chain, gpus = (
+            f"an unknown time for {model.plural(len(made.unknown()), 'stage')}, of the others {chain}",
+            "unknown GPU-hours",
+        )
     lines += [
-        f"to do: {model.plural(left, 'stage')}, {unknown}{metrics.clock(made.hours() * 3600)} one after another, "
-        f"{metrics.clock(seen.chain * 3600)} at least (longest chain), {made.gpu_hours():.3g} GPU-hours",
+        f"to do: {model.plural(left, 'stage')}, {chain}, {gpus}",
         f"time {estimate.describe_sources(made.sources())}",
         *_calibrated(seen.plan),
         _disk(seen),

@@ -92,6 +92,8 @@ class Run(Model):
     path: str | None = None
     """Folder that a source stage copies its model from, or file that a dataset stage reads; what a study names lies below the
     project's root."""
+    config: dict[str, Any] | None = None
+    """The config.json of a source on the hub, by which the plan knows its size before it is here."""
 
     @model_validator(mode="after")
     def _one_gpu_each(self) -> "Run":

@@ -20,7 +20,7 @@ import torch
 
 from interplay.core import artifact, execution, metrics
 from interplay.core.model import UserError, nearest_name
-from interplay.data import sets, tokenizer as text
+from interplay.data import sets, tokenizer as text, trajectory
 from interplay.evaluate import scores
 from interplay.evaluate.spec import ENTROPY, EvaluateSpec, GenerateSpec, SelectSpec
 from interplay.kernels import exact
@@ -164,20 +164,10 @@ def sample_shards(
 # Samples as rows of `samples.parquet`: completion, verdict, and in episodes of several turns the answer after each turn.
 
 
-COLUMNS = pa.schema(
+COLUMNS = trajectory.schema_of(
     [
-        ("index", pa.int64()),
-        ("sample", pa.int32()),
-        ("band", pa.string()),
-        ("op", pa.int32()),
-        ("mode", pa.string()),
-        ("strict", pa.bool_()),
-        ("answer", pa.bool_()),
-        ("score", pa.float32()),
-        ("error", pa.string()),
-        ("length", pa.int32()),
-        ("truncated", pa.bool_()),
-        ("completion", pa.string()),
+        *("index", "sample", "band", "op", "mode", "strict", "answer", "score", "error"),
+        *("length", "truncated", "completion"),
     ]
 )
 NATS = "nats"

@@ -1,6 +1,7 @@
 """Stages given as JSON (stage.json, a record, a line of a lock or plan): their identity, their settings as flat `dotted.key:
 value` pairs, and what they cost."""
 
+import contextlib
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -11,6 +12,7 @@ from interplay.core.digest import canonical, canonical_json, first_name
 from interplay.core.model import KeyPlace, Model, Since, UserError, models_in, parse_model
 from interplay.kinds.formulas import Cost, Sampling
 from interplay.kinds.table import KINDS, is_trainer
+from interplay.model.spec import ModelSize, config_size
 
 # The identity of a stage that is given as JSON (stage.json, a record, a line of plan.json), whichever version of the code
 # wrote it.
@@ -166,14 +168,22 @@ NOT_LETTERS = 24
 
 
 def costs(stages: Mapping[str, Mapping[str, Any]]) -> dict[str, Cost]:
-    """Planned cost by digest of stages in JSON (`kind`, `spec`, `deps`; dependencies first): stage.json or
-    records; the record of a source has its parameters. A dependency that is not among them is unknown."""
-    found: dict[str, Cost] = {}
+    """Planned cost by digest of stages in JSON (`kind`, `spec`, `deps`; dependencies first): stage.json or records; a source has
+    what `model_sizes` reads. A dependency that is not among them is unknown."""
+    found, sizes = dict[str, Cost](), model_sizes(stages)
     for digest, stage in stages.items():
+<<<<<<< HEAD
         row = KINDS[stage["kind"]]
         sampled = next((dep for role, dep in stage["deps"].items() if role in ("data", "data.0")), "")
         problems = planned_size(sampled, stages) if isinstance(row.cost, Sampling) else 0
         found[digest] = row.cost.planned(stage["spec"], problems, _parameters(stage, stages, found))
+=======
+        row, size = KINDS[stage["kind"]], sizes[digest]
+        problems = planned_size(stage["deps"]["data"], stages) if row.makes == "samples" else 0
+        # FLOPs grow with the parameters that a token passes; the others are there, and passed by other tokens.
+        active = size.active if size else None if _holds_model(stage) else 0
+        found[digest] = row.cost.planned(stage["spec"], problems, active)._replace(parameters=size.parameters if size else active)
+>>>>>>> main
     return found
 
 
@@ -198,14 +208,9 @@ def reached(kind: str, spec: Mapping[str, Any], step: int | None) -> float:
     return min(1.0, step / spec["steps"] if "steps" in spec else step * spec["batch_tokens"] / spec["tokens"])
 
 
-def shape_parameters(shape: Mapping[str, Any], vocab_size: int) -> int:
-    """Parameters of a decoder of that shape (`model.spec.Shape` as JSON)."""
-    width, layers, size = shape["hidden_size"], shape["num_hidden_layers"], shape["head_dim"]
-    queries, keys = shape["num_attention_heads"] * size, shape["num_key_value_heads"] * size
-    layer = width * (2 * queries + 2 * keys) + 3 * width * shape["intermediate_size"] + 2 * width
-    layer += {"llama": 0, "qwen2": queries + 2 * keys, "qwen3": 2 * size}[shape["architecture"]]
-    embeddings = vocab_size * width * (1 if shape["tie_word_embeddings"] else 2)
-    return layers * layer + width + embeddings
+def shape_size(shape: Mapping[str, Any], vocab_size: int) -> ModelSize:
+    """Of a decoder of that shape (`model.spec.Shape` as JSON)."""
+    return config_size({**shape, "model_type": shape["architecture"], "vocab_size": vocab_size})
 
 
 def vocabulary(tokenizer: Mapping[str, Any]) -> int:
@@ -215,19 +220,35 @@ def vocabulary(tokenizer: Mapping[str, Any]) -> int:
     return task["letters"] * task.get("contexts", 1) + NOT_LETTERS if known else tokenizer["vocab_size"]
 
 
-def _parameters(stage: Mapping[str, Any], stages: Mapping[str, Mapping[str, Any]], found: Mapping[str, Cost]) -> int | None:
-    """Of the record, of the shape that a trainer is given, or of the model that the stage starts from; None: unknown."""
+def model_sizes(stages: Mapping[str, Mapping[str, Any]]) -> dict[str, ModelSize | None]:
+    """Size of the model that each stage makes or reads, by digest (dependencies first); None where it is unknown or there is
+    none. Of the record, of the shape that a trainer is given, of a source's config.json (`config`), or of the model that the
+    stage starts from."""
+    found: dict[str, ModelSize | None] = {}
+    for digest, stage in stages.items():
+        size, counted = _shape_of(stage, stages, found), stage.get("metrics", {}).get("parameters")
+        if counted is not None:  # a model of which only this is known counts as dense
+            idle = size.parameters - size.active if size else 0
+            size = (size or ModelSize(counted, counted))._replace(parameters=counted, active=counted - idle)
+        found[digest] = size
+    return found
+
+
+def _shape_of(
+    stage: Mapping[str, Any], stages: Mapping[str, Mapping[str, Any]], found: Mapping[str, ModelSize | None]
+) -> ModelSize | None:
     deps = {role: dep.partition("@")[0] for role, dep in stage["deps"].items()}
-    known = stage.get("metrics", {}).get("parameters")
-    if known is not None:
-        return known
     if is_trainer(stage["kind"]) and stage["spec"].get("model"):
         tokenizer = stages.get(deps.get("tokenizer", ""))
-        return shape_parameters(stage["spec"]["model"], vocabulary(tokenizer["spec"])) if tokenizer else None
-    origin = next((deps[role] for role in ("init", "model") if role in deps), None)
-    if origin is None:
-        return None if KINDS[stage["kind"]].makes == "model" else 0
-    return found[origin].parameters if origin in found else None
+        return shape_size(stage["spec"]["model"], vocabulary(tokenizer["spec"])) if tokenizer else None
+    if "config" in stage:
+        with contextlib.suppress(ValueError):
+            return config_size(stage["config"])
+    return found.get(next((deps[role] for role in ("init", "model") if role in deps), ""))
+
+
+def _holds_model(stage: Mapping[str, Any]) -> bool:
+    return KINDS[stage["kind"]].makes == "model" or not {"init", "model"}.isdisjoint(stage["deps"])
 
 
 def planned_size(digest: str, stages: Mapping[str, Mapping[str, Any]]) -> int:

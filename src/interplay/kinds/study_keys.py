@@ -186,6 +186,9 @@ class SourceReferences(References):
     path: str = ""
     """Folder in Hugging Face's format, by its path from the project's root. `{seed}` in it is the seed of the replicate, where
     the study's `seeds` name the stage under `vary`: a base for each."""
+    config: str | dict[str, Any] = ""
+    """The config.json of a model on the hub (`hub_id`), by its path from the project's root or in words, so that the plan knows
+    parameters, FLOPs, hours and memory before the model is here. Of a folder (`path`) its own is read."""
 
 
 @cache

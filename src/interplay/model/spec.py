@@ -1,7 +1,8 @@
 """Specs of model shapes, optimisers, schedules and pretrained models from outside."""
 
 import re
-from typing import Annotated, Any, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import model_validator
 
@@ -109,6 +110,91 @@ class Shape(Model):
         if self.head_dim % 2:
             raise ValueError(f"head_dim must be even (rotary embedding), not {self.head_dim}")
         return self
+
+
+class ModelSize(NamedTuple):
+    """What the costs of a decoder depend on. Widths are 0 where only its parameters are known."""
+
+    parameters: int
+    active: int
+    """Those of them that a token passes: in a mixture of experts those of its experts. FLOPs count these."""
+    vocab: int = 0
+    width: int = 0
+    layers: int = 0
+    heads: int = 0
+    kv_heads: int = 0
+    head_dim: int = 0
+    mlp: int = 0
+    """Width of the feed-forward layers that a token passes, all its experts together."""
+    normed: bool = False
+    """Whether queries and keys are normalised."""
+    tied: bool = True
+
+
+class _Traits(NamedTuple):
+    """In what the parameters of an architecture differ from Llama's."""
+
+    qkv_bias: bool = False
+    head_norms: bool = False
+    full_norms: bool = False
+    """Norms over all heads together."""
+    expert_width: str = ""
+    """Key of the width of an expert; empty: a dense model."""
+
+
+ARCHITECTURES = {
+    "llama": _Traits(),
+    "mistral": _Traits(),
+    "phi3": _Traits(),
+    "qwen2": _Traits(qkv_bias=True),
+    "qwen3": _Traits(head_norms=True),
+    "mixtral": _Traits(expert_width="intermediate_size"),
+    "olmoe": _Traits(full_norms=True, expert_width="intermediate_size"),
+    "qwen2_moe": _Traits(qkv_bias=True, expert_width="moe_intermediate_size"),
+    "qwen3_moe": _Traits(head_norms=True, expert_width="moe_intermediate_size"),
+}
+"""Hugging Face's model_type -> traits: those whose parameters `config_size` counts."""
+
+
+def config_size(config: Mapping[str, Any]) -> ModelSize:
+    """The size of a model from its config.json. Raises ValueError where its architecture is not among ARCHITECTURES, or a number
+    is missing."""
+    traits = ARCHITECTURES.get(config.get("model_type", ""))
+    if traits is None:
+        kind = config.get("model_type")
+        raise ValueError(f"model_type = {kind!r}: its parameters are not counted; known: {', '.join(ARCHITECTURES)}")
+    numbers: tuple[str, ...] = ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "vocab_size")
+    experts = "num_local_experts" if config.get("num_local_experts") else "num_experts"
+    numbers += (experts, "num_experts_per_tok", traits.expert_width) if traits.expert_width else ()
+    for name in numbers:
+        if not isinstance(config.get(name), int) or config[name] < 1:
+            raise ValueError(
+                f"{name} = {config.get(name)!r}: must be a number, as in the config.json of a {config['model_type']}"
+            )
+    width, layers, heads, mlp, vocab = (config[name] for name in numbers[:5])
+    kv_heads = config.get("num_key_value_heads") or heads
+    size = config.get("head_dim") or width // heads
+    queries, keys = heads * size, kv_heads * size
+    layer = width * (2 * queries + 2 * keys) + 2 * width
+    layer += queries + 2 * keys if traits.qkv_bias else queries + 2 * keys + width if config.get("attention_bias") else 0
+    layer += 2 * size if traits.head_norms else queries + keys if traits.full_norms else 0
+    dense = 3 * width * mlp + (2 * mlp + width if config.get("mlp_bias") else 0)
+    sparse, routed, idle = 0, 0, 0
+    if traits.expert_width:
+        step, plain = config.get("decoder_sparse_step") or 1, config.get("mlp_only_layers") or ()
+        sparse = sum((index + 1) % step == 0 and index not in plain for index in range(layers))
+        count, used, expert = config[experts], config["num_experts_per_tok"], 3 * width * config[traits.expert_width]
+        shared = config.get("shared_expert_intermediate_size") or 0
+        routed = count * (expert + width) + (3 * shared + 1) * width * bool(shared)
+        idle = sparse * (count - used) * expert
+        mlp = used * config[traits.expert_width] + shared if sparse else mlp
+    tied = bool(config.get("tie_word_embeddings", False))
+    parameters = layers * layer + (layers - sparse) * dense + sparse * routed + width + vocab * width * (1 if tied else 2)
+    return ModelSize(
+        *(parameters, parameters - idle, vocab, width, layers, heads, kv_heads, size, mlp),
+        normed=traits.head_norms or traits.full_norms,
+        tied=tied,
+    )
 
 
 class Optimizer(Model):

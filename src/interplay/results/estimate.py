@@ -50,6 +50,10 @@ class Time(NamedTuple):
     source: str
     """MEASURED, ASSUMED, RATED, NOTHING, or UNKNOWN for a model whose size is not known yet."""
 
+    def known_seconds(self) -> float | None:
+        """None where they are unknown."""
+        return None if self.source == UNKNOWN else self.seconds
+
 
 class Estimate(NamedTuple):
     """Costs, times and bytes by digest."""
@@ -143,8 +147,9 @@ def _stage_json(stage: Stage, results: Path) -> dict[str, Any]:
     """What costs and times depend on, as JSON by pydantic's own writer: ten times as fast as the canonical form. A report's spec
     is the largest and costs nothing."""
     spec = {} if isinstance(stage.spec, ReportSpec) else stage.spec.model_dump(mode="json")
-    size = state.source_metrics(results, stage.digest, stage.run.path) if stage.kind == "source" else {}
-    return {"kind": stage.kind, "spec": spec, "deps": stage.deps, "run": stage.run.stated(), **size}
+    run = stage.run.stated()
+    size = state.source_size(results, stage.digest, run) if stage.kind == "source" else {}
+    return {"kind": stage.kind, "spec": spec, "deps": stage.deps, "run": run, **size}
 
 
 def _pace(digest: str, kind: str, library: state.Library) -> telemetry.Pace | None:
@@ -198,10 +203,8 @@ def refuse_over_limits(what: str, made: Estimate, max_gpu_hours: float | None = 
     if unknown and asked is not None:
         key = "max_gpu_hours" if max_hours is None else "max_hours"
         count = f"{len(unknown)} new stages start" if len(unknown) > 1 else "a new stage starts"
-        raise model.UserError(
-            f"{what}: {key} = {asked:g}: unknown time: {count} from a model whose size is not known yet; run the source stage "
-            f"first, or leave {key} out"
-        )
+        remedy = "give the source its `config`, its config.json, or run it first"
+        raise model.UserError(f"{what}: {key} = {asked:g}: unknown time: {count} from a model whose size is not known; {remedy}")
     for key, limit, hours, unit in (
         ("max_gpu_hours", max_gpu_hours, made.gpu_hours(), "GPU-hours"),
         ("max_hours", max_hours, made.hours(), "hours"),
@@ -219,7 +222,7 @@ def describe_sources(sources: Iterable[str]) -> str:
         f"or {GPU_FLOPS / 1e12:g} TFLOP/s per GPU, without past records",
         RATED: "problems and corpora at stated rates for their family",
         NOTHING: "kinds without past records and without FLOPs left out",
-        UNKNOWN: "unknown where the size of the model is not known before its source stage has run",
+        UNKNOWN: "unknown where the size of the model is not known: give its source a `config`, its config.json, or run it first",
     }
     return (
         "; ".join(words[source] for source in (MEASURED, ASSUMED, RATED, NOTHING, UNKNOWN) if source in set(sources))

@@ -1,5 +1,6 @@
 """The states of all stages at once, other scales with results, and drift of sources."""
 
+import contextlib
 import json
 import math
 import os
@@ -65,14 +66,26 @@ MOST_HEADER = 100_000_000
 """Bytes of the header of a safetensors file, at most."""
 
 
-def source_metrics(results: Path, digest: str, path: str | None) -> dict[str, Any]:
-    """The size of a model from outside as its record states it, or will: `metrics.parameters`, counted in the headers of the
-    weight files of its folder where it is not read yet; nothing where neither is here."""
+def source_size(results: Path, digest: str, run: Mapping[str, Any]) -> dict[str, Any]:
+    """Where the size of a model from outside is written: `config`, its config.json, and `metrics.parameters` as its record states
+    them, or will, counted in the headers of its weight files. Of its artifact, of the folder in its run block, or of the
+    config.json that the study gives; nothing where it has none of these."""
     folder = artifact.folder(results, "source", digest)
     if artifact.done(folder):
-        return {"metrics": {"parameters": artifact.record(folder)["metrics"].get("parameters")}}
-    counts = [count_weights(file) for file in sorted(Path(path).glob("*.safetensors"))] if path else []
-    return {"metrics": {"parameters": sum(counts)}} if all(counts) and counts else {}
+        parameters = artifact.record(folder)["metrics"].get("parameters")
+        return {"metrics": {"parameters": parameters}, **_config(folder / "model")}
+    if not run.get("path"):
+        return {"config": run["config"]} if run.get("config") else {}
+    counts = [count_weights(file) for file in sorted(Path(run["path"]).glob("*.safetensors"))]
+    counted = {"metrics": {"parameters": sum(counts)}} if all(counts) and counts else {}
+    return {**counted, **_config(Path(run["path"]))}
+
+
+def _config(folder: Path) -> dict[str, Any]:
+    """Of a folder whose weights DVC holds, or whose file is damaged, there is none."""
+    with contextlib.suppress(OSError, ValueError, model.UserError):
+        return {"config": artifact.read_json(folder / "config.json")}
+    return {}
 
 
 def count_weights(file: Path) -> int:
@@ -108,7 +121,7 @@ class Library:
             made = read_stage(self.results, found.kind, digest) if found and not in_plan else None
             known = in_plan.as_json() if in_plan else {**(made or {}), **(locked or {})} or None
             if known and known.get("kind") == "source":
-                known |= source_metrics(self.results, digest, known["run"].get("path"))
+                known |= source_size(self.results, digest, known["run"])
             self._read[digest] = known
         return self._read[digest]
 

@@ -1,6 +1,5 @@
 """What a run records in addition to the model: step metrics, a sample of its rollouts, the success history of each prompt."""
 
-import itertools
 import json
 import shutil
 from collections import Counter
@@ -9,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import torch
 
 from interplay.core import artifact, execution, metrics, random
+from interplay.data import trajectory
 from interplay.data.sets import Pool
 from interplay.kernels import exact
 from interplay.rl.batch import Batch, take
@@ -107,19 +106,8 @@ def mean_of_ends(lines: list[dict[str, Any]], names: Sequence[str]) -> dict[str,
 
 
 ROLLOUTS = [
-    ("step", pa.int32()),
-    ("set", pa.int32()),
-    ("index", pa.int64()),
-    ("prompt", pa.string()),
-    ("completion", pa.string()),
-    ("reward", pa.float32()),
-    ("strict", pa.bool_()),
-    ("answer", pa.bool_()),
-    ("score", pa.float32()),
-    ("error", pa.string()),
-    ("advantage", pa.float32()),
-    ("truncated", pa.bool_()),
-    ("length", pa.int32()),
+    *("step", "set", "index", "prompt", "completion", "reward", "strict", "answer", "score", "error"),
+    *("advantage", "truncated", "length"),
 ]
 """`set`: number of the `data.<i>` role, `index`: the problem's index in it; advantage: mean over the completion's tokens, 0
 where an edit dropped the row. Then `turns`, where episodes may have several, and one column `reward/<part>` for each part of the
@@ -183,10 +171,6 @@ def history(step: int, pool: Pool, drawn: Batch) -> list[dict[str, int]]:
     return list(entries.values())
 
 
-ROWS = 1 << 16
-"""Rows of a row group, which are in memory at once."""
-
-
 def finish(out: Path, steps: int) -> None:
     """Join the steps' files into the two tables. Of several processes of a stage the first alone does, here and in `keep`."""
     if not execution.is_first_rank():
@@ -195,16 +179,10 @@ def finish(out: Path, steps: int) -> None:
     for file in read_steps(out, steps):
         first = first or next(iter(file["rollouts"]), {})
         parts |= {name for row in file["rollouts"] for name in row if name.startswith("reward/")}
-    own = [("turns", pa.int32())] if "turns" in first else []
-    columns = ROLLOUTS + own + [(name, pa.float32()) for name in sorted(parts)]
-    for name, schema in (("rollouts", pa.schema(columns)), ("history", pa.schema(HISTORY))):
+    columns = [*ROLLOUTS, *(name for name in ("turns", trajectory.SEGMENTS) if name in first), *sorted(parts)]
+    for name, schema in (("rollouts", trajectory.schema_of(columns)), ("history", pa.schema(HISTORY))):
         rows = (row for file in read_steps(out, steps) for row in file[name])
-        with pq.ParquetWriter(out / f"{name}.parquet", schema) as writer:
-            size = ROWS
-            while size == ROWS:
-                some = pa.Table.from_pylist(list(itertools.islice(rows, ROWS)), schema=schema)
-                writer.write_table(some)
-                size = len(some)
+        trajectory.write_rows(out / f"{name}.parquet", schema, rows)
 
 
 def keep(out: Path) -> None:

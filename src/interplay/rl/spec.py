@@ -95,7 +95,7 @@ class Method(Model):
     continuation: Annotated[requests_spec.Continuation, Since(requests_spec.NoContinuation())] = requests_spec.NoContinuation()
     """What follows from rollouts: further completions, and which are kept."""
     episode: Episode = CompletionEpisode()
-    shaping: Annotated[list[reward_spec.Shaping], Since([])] = []
+    shaping: Annotated[list[edit_spec.Shaping], Since([])] = []
     """What is added to the rewards before they are compared; each kind once."""
     edits: list[edit_spec.Edit] = []
     """What is done to a batch before it is trained on, in order."""
@@ -111,7 +111,7 @@ class Method(Model):
 
     def refers(self) -> bool:
         """Whether a step needs a reference model."""
-        return self.loss.refers() or any(isinstance(term, reward_spec.KlShaping) for term in self.shaping)
+        return self.loss.refers() or any(isinstance(term, edit_spec.KlShaping) for term in self.shaping)
 
 
 SEAMS: dict[str, tuple[type[Model], ...]] = {
@@ -123,7 +123,7 @@ SEAMS: dict[str, tuple[type[Model], ...]] = {
     "method.episode": get_args(get_args(Episode)[0]),
     "method.decoding": get_args(get_args(requests_spec.Decoding)[0]),
     "method.critic": (advantage_spec.ValueHead,),
-    "method.shaping": get_args(get_args(reward_spec.Shaping)[0]),
+    "method.shaping": get_args(get_args(edit_spec.Shaping)[0]),
     "method.edits": get_args(get_args(edit_spec.Edit)[0]),
     "method.advantage": get_args(get_args(advantage_spec.Advantage)[0]),
     "method.loss": get_args(get_args(loss_spec.Loss)[0]),
@@ -206,7 +206,7 @@ class RLSpec(ExactSpec):
         if isinstance(method.advantage, advantage_spec.PassKAdvantage) and method.advantage.k > group:
             raise ValueError(f"method.advantage.k = {method.advantage.k}: at most num_generations, {group}")
         if isinstance(method.advantage, advantage_spec.DecoupledAdvantage):
-            known = [*self.reward.PARTS, *(getattr(term, "function", term.name) for term in method.shaping)]
+            known = [*self.reward.parts(), *(getattr(term, "function", term.name) for term in method.shaping)]
             if odd := [name for name in method.advantage.rewards if name not in known]:
                 raise ValueError(f"method.advantage.rewards: {odd[0]}: the parts are {', '.join(known) or 'none'}")
         if isinstance(method.prompting, requests_spec.IcpoPrompting) and method.prompting.steered >= group:
@@ -270,6 +270,7 @@ class RLSpec(ExactSpec):
         found: list[tuple[str, Model]] = [
             (f"kind = {type(self).__name__.removesuffix('Spec').lower()}", self),
             (f"reward = {self.reward.name}", self.reward),
+            *(("reward: " + one.name, one) for one in reward_spec.terms_of(self.reward) if one is not self.reward),
         ]
         for seam in SEAMS:
             chosen = getattr(self.method, seam.removeprefix("method."), None)
@@ -281,7 +282,8 @@ class RLSpec(ExactSpec):
 
     def verify(self) -> Verify:
         """How completions are judged."""
-        return self.reward.verify if isinstance(self.reward, reward_spec.ProcessReward) else Verify()
+        terms = reward_spec.terms_of(self.reward)
+        return next((one.verify for one in terms if isinstance(one, reward_spec.ProcessReward)), Verify())
 
     def continues(self, shorter: "RLSpec") -> bool:
         """Whether a run of this spec starts with the very steps of a `shorter` one and may go on from its end: nothing else

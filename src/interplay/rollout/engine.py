@@ -224,29 +224,27 @@ def closing(*engines: Engine) -> Iterator[None]:
             one.close()
 
 
-# The engine `hf`.
+# transformers' own model and `generate`, with this project's noise: slow, the reference for `native`.
 
 
-class Drawing:
-    """A logits processor of transformers: draws the next tokens and leaves `generate`, which is greedy, no other choice."""
+class _Draw:
+    """A logits processor that draws the next tokens itself and leaves `generate`, which is greedy, no other choice."""
 
     def __init__(self, noise: torch.Tensor, sampling: Sampling) -> None:
         self.noise, self.sampling = noise, sampling
         self.logprobs: list[torch.Tensor] = []
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        """The scores of the drawn tokens 0, of all others minus infinity."""
         tokens, logprobs = draw_tokens(scores.float(), self.noise[:, len(self.logprobs)], self.sampling)
         self.logprobs.append(logprobs)
         return torch.full_like(scores, float("-inf")).scatter_(1, tokens[:, None], 0.0)
 
 
 class HuggingFace:
-    """Transformers' own model and `generate`, with this project's noise and the decoder's weights as they are at each call. Slow;
-    the reference for `native`."""
+    """Samples from transformers' model of the decoder's shape, with the decoder's weights as they are at each call."""
 
     def __init__(self, decoder: Decoder, how: execution.Run, dtype: torch.dtype) -> None:
-        from transformers import AutoConfig, AutoModelForCausalLM  # two seconds
+        from transformers import AutoConfig, AutoModelForCausalLM  # 2 s to import
 
         self.decoder, self.rows = decoder, how.engine_batch
         none: dict[str, int | None] = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": None}
@@ -273,7 +271,7 @@ class HuggingFace:
         seen = torch.tensor([[0] * (longest - len(p)) + [1] * len(p) for p, _, _ in rows], device=device)
         length = sampling.max_completion_length
         noise = uniform_noise(sampling.seed, [key for _, key, _ in rows], [sample for _, _, sample in rows], length)
-        drawing = Drawing(torch.from_numpy(noise).to(device), sampling)
+        drawing = _Draw(torch.from_numpy(noise).to(device), sampling)
         output = self.model.generate(
             input_ids=ids,
             attention_mask=seen,

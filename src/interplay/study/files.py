@@ -15,7 +15,7 @@ import yaml
 from interplay.core import artifact, extension
 from interplay.core.model import KeyPlace, Model, UserError, nearest_name, parse_model, shorten_value
 from interplay.data.spec import DatasetSpec
-from interplay.model.spec import SourceSpec
+from interplay.model.spec import SourceSpec, config_size
 
 
 class Source(NamedTuple):
@@ -273,9 +273,11 @@ def read_files(
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Spec and run block with the texts of members of the user's own, or versions of their distributions, and with the checksum
     of a file or model folder in the spec and its path in the run block. Raises UserError for a path that leads nowhere."""
-    known, spec, run = spec.get("sha256"), fill_extensions(spec, folder, place), dict(run)
+    known, given, spec, run = spec.get("sha256"), spec, fill_extensions(spec, folder, place), dict(run)
     if run.get("path") is not None:
         below_root(run["path"], place.key("run", "path"))
+    if model is SourceSpec and spec.pop("config", ""):
+        run["config"] = _model_config(given["config"], place.key("config"))
     key, checksum = PLACES.get(model, ("", file_checksum))
     if key in spec:
         run["path"] = below_root(spec.pop(key), place.key(key))
@@ -283,6 +285,16 @@ def read_files(
         if model is DatasetSpec and (known is None or Path(run["path"]).is_file()):
             _check_items(run["path"], parse_model(DatasetSpec, spec, place), place)
     return spec, run
+
+
+def _model_config(given: Any, place: KeyPlace) -> dict[str, Any]:
+    """A model's config.json as a study gives it, whose size can be counted. Raises UserError where there is none."""
+    try:
+        config = artifact.read_json(Path(below_root(given, place))) if isinstance(given, str) else dict(given)
+        config_size(config)
+    except (UserError, ValueError, TypeError) as error:
+        raise place.error(f"{error}; give the model's config.json", given if isinstance(given, str) else None) from None
+    return config
 
 
 def _check_items(file: str, spec: DatasetSpec, place: KeyPlace) -> None:

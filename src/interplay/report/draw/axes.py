@@ -10,6 +10,7 @@ from matplotlib.colors import LinearSegmentedColormap, Normalize
 from matplotlib.figure import Figure as Canvas
 from matplotlib.patches import Rectangle
 
+from interplay.core import metrics
 from interplay.report.draw import style
 from interplay.report.figure_spec import SPENT, Figure, Placed
 from interplay.report.metric_spec import SHARE, lower_is_better, measure_of
@@ -174,6 +175,39 @@ def _said(figure: Figure, name: str, shown: list[tuple[str, estimate.Estimate]],
     said = f"{name} against {against}{' (logarithmic; a 0 is left of all values)' if figure.log else ''}."
     said += f" Whiskers: 95 % intervals for {estimate.uncertain_over(shown)}."
     return f"{said} Dashed: {', '.join(controls)}, shaded with the interval." if controls else said
+
+
+def by_length(results: frame.Results, figure: Figure) -> tuple[Canvas | None, str]:
+    """A panel for bands of equal ops, in which each arm has a line over the mean lengths of its own completions there: what
+    differs in length alone is connected."""
+    grouped: dict[tuple[int, ...], list[str]] = {}
+    for band in figure.bands or []:
+        grouped.setdefault(frame.ops_of(results, band), []).append(band)
+    canvas, axes, left = style.panel_grid(len(grouped), 3.4, 0.7, 7.0)
+    shown: list[tuple[str, estimate.Estimate]] = []
+    for axis, (ops, bands) in zip(axes, grouped.items(), strict=True):
+        for arm in frame.drawn(results):
+            found = [estimate.value(results, arm, band, figure.y) for band in bands]
+            lengths = [frame.recorded_mean(results, arm, band, "length") for band in bands]
+            middle, low, high = estimate.interval_ends(found, figure.y)
+            look = style.arm_look(results, arm)
+            axis.vlines(lengths, low, high, color=look.color, linewidth=1.0, alpha=0.7, label=f"_{arm}")
+            axis.plot(lengths, middle, label=arm, linewidth=1.8, markersize=5, **look.pen)
+            shown += [(arm, item) for item in found]
+        axis.set_title(f"{', '.join(bands)} (op {metrics.number_ranges(list(ops))})")
+        axis.set_xlabel("completion (mean tokens)")
+        axis.grid(axis="y")
+        if measure_of(figure.y) is SHARE:
+            axis.set_ylim(-2, 102)
+    if not any(found.seeds for _, found in shown):
+        return None, f"Not drawn: no evaluation holds {', '.join(figure.bands or [])}."
+    name = tables.column_label("", figure.y)
+    for axis in left:
+        axis.set_ylabel(f"{name} ({measure_of(figure.y).unit})")
+    style.legend(canvas, axes[0])
+    said = f"{name} by the length of completions, a panel for bands of equal ops; lines connect what is asked at other lengths."
+    said += f" Whiskers: 95 % intervals for {estimate.uncertain_over(shown)}."
+    return canvas, said + style.missing_note(results, shown)
 
 
 # A heat map: a row per arm and a column per op or band, or the values of two axes; the number in each cell.

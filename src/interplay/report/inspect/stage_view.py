@@ -14,7 +14,8 @@ from pyarrow import parquet
 from interplay.core import artifact, execution
 from interplay.core.metrics import aligned, clock, pairs, quantity, read_telemetry, short, size
 from interplay.core.model import UserError, nearest_name
-from interplay.data.sets import Choice, find_groups, open_kept, read_problems, rows_at
+from interplay.data.sets import read_problems
+from interplay.data.trajectory import Choice, find_groups, open_kept, rows_at
 from interplay.kinds.stages import flat_leaves, non_default_leaves, numerics_class, other_contents
 from interplay.kinds.table import makes
 from interplay.tasks.transcripts import MARK

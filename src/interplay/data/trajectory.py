@@ -1,0 +1,302 @@
+"""Trajectories: what a policy read and wrote in an episode, segment by segment, and what it was worth; their one Parquet schema,
+which RL stages write as `rollouts.parquet` and evaluations as `samples.parquet`; and both read and written in parts."""
+
+import itertools
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from interplay.tasks.transcripts import join_turns
+
+Kind = Literal["context", "action", "observation"]
+
+
+class Segment(NamedTuple):
+    """A part of an episode that one side wrote."""
+
+    kind: Kind
+    """`context`: read before the first turn, where that is not the prompt of the row alone; `action`: written by the policy;
+    `observation`: read after a turn, from an environment, a tool, another seat, or feedback."""
+    text: str
+    """Without special tokens."""
+    turn: int = 0
+    """Of an action its number in the episode, from 0; of an observation that of the action before it; of a context 0."""
+    seat: int | None = None
+    """Who wrote it, in an episode of several seats; None: an environment, a tool, or the one seat that there is."""
+    reward: float | None = None
+    """Of an action: what the turn was paid; None: nothing by itself."""
+    answer: bool | None = None
+    """Of an action: whether it answers right; None: it answers nothing, or that is not known."""
+    tool: str = ""
+    """The tool that an action calls, or whose result an observation is."""
+    tokens: Sequence[int] | None = None
+    """The end token included; None: not kept."""
+    logprobs: Sequence[float] | None = None
+    """Of the tokens of an action, under the policy that sampled them at its temperature; None: not kept."""
+
+
+@dataclass(frozen=True)
+class Trajectory:
+    """One episode of one seat, or one completion: a row of `rollouts.parquet` or `samples.parquet`. None: not known."""
+
+    segments: tuple[Segment, ...]
+    prompt: str | None = None
+    step: int | None = None
+    """Of training."""
+    set: int | None = None
+    """Number of the problem set among those that the stage reads."""
+    index: int | None = None
+    """Of the problem in its set; in files of other trainers the number of the distinct prompt."""
+    sample: int | None = None
+    """Among those of the problem."""
+    reward: float | None = None
+    strict: bool | None = None
+    answer: bool | None = None
+    score: float | None = None
+    error: str | None = None
+    """Class of error; `none` where it is strictly right."""
+    advantage: float | None = None
+    """Mean over the tokens of the policy."""
+    truncated: bool | None = None
+    length: int | None = None
+    """Tokens of the policy."""
+    more: Mapping[str, Any] = field(default_factory=dict)
+    """The other columns of its file by name."""
+
+    @property
+    def completion(self) -> str:
+        """All that follows the prompt, as the policy read it."""
+        return joined_text(self.segments)
+
+    @property
+    def actions(self) -> tuple[Segment, ...]:
+        """What the policy wrote, turn by turn."""
+        return tuple(one for one in self.segments if one.kind == "action")
+
+
+# The Parquet schema.
+
+
+SEGMENT = pa.struct(
+    [
+        ("kind", pa.string()),
+        ("text", pa.string()),
+        ("turn", pa.int32()),
+        ("seat", pa.int32()),
+        ("reward", pa.float32()),
+        ("answer", pa.bool_()),
+        ("tool", pa.string()),
+        ("tokens", pa.list_(pa.int32())),
+        ("logprobs", pa.list_(pa.float32())),
+    ]
+)
+SEGMENTS = "segments"
+"""Column of an episode's segments. A file of completions of one turn whose tokens are not kept has none: their text is all."""
+TYPES: dict[str, pa.DataType] = {
+    "step": pa.int32(),
+    "set": pa.int32(),
+    "index": pa.int64(),
+    "sample": pa.int32(),
+    "band": pa.string(),
+    "op": pa.int32(),
+    "mode": pa.string(),
+    "prompt": pa.string(),
+    "completion": pa.string(),
+    "reward": pa.float32(),
+    "strict": pa.bool_(),
+    "answer": pa.bool_(),
+    "score": pa.float32(),
+    "error": pa.string(),
+    "advantage": pa.float32(),
+    "truncated": pa.bool_(),
+    "length": pa.int32(),
+    "turns": pa.int32(),
+    SEGMENTS: pa.list_(SEGMENT),
+}
+"""The columns that a file of trajectories may have. Further ones, such as parts of a reward, are float32, or texts."""
+OWN = tuple(one.name for one in fields(Trajectory) if one.name not in (SEGMENTS, "more"))
+
+
+def schema_of(names: Iterable[str]) -> pa.Schema:
+    """The schema of a file with these columns, in their order."""
+    return pa.schema([(name, TYPES.get(name, pa.float32())) for name in names])
+
+
+def joined_text(segments: Iterable[Segment]) -> str:
+    """The column `completion`: what follows the prompt, as the policy read and wrote it."""
+    return "".join(one.text for one in segments if one.kind != "context")
+
+
+def transcript_of(segments: Iterable[Segment]) -> str:
+    """The text that environments judge and problem sets keep as a solution: turns and observations, separated."""
+    turns, observed = list[str](), [""]
+    for one in segments:
+        if one.kind == "action":
+            turns.append(one.text)
+            observed.append("")
+        elif one.kind == "observation":
+            observed[-1] += one.text
+    return join_turns(turns, observed[1:-1]) if turns else ""
+
+
+def segment_rows(segments: Iterable[Segment]) -> list[dict[str, Any]]:
+    """Segments as the column SEGMENTS holds them."""
+    return [one._asdict() for one in segments]
+
+
+def segments_of(row: Mapping[str, Any]) -> tuple[Segment, ...]:
+    """The segments of a row of a file; of a completion of one turn that one."""
+    if row.get(SEGMENTS) is None:
+        return (Segment("action", row["completion"], reward=row.get("reward"), answer=row.get("answer")),)
+    return tuple(Segment(**one) for one in row[SEGMENTS])
+
+
+def row_of(one: Trajectory) -> dict[str, Any]:
+    """A trajectory as a row of a file."""
+    flat = {name: value for name in OWN if (value := getattr(one, name)) is not None}
+    return {**flat, **one.more, "completion": one.completion, SEGMENTS: segment_rows(one.segments)}
+
+
+def trajectory_of(row: Mapping[str, Any]) -> Trajectory:
+    """The trajectory of a row of a file."""
+    more = {name: value for name, value in row.items() if name not in OWN and name not in ("completion", SEGMENTS)}
+    return Trajectory(segments_of(row), **{name: row[name] for name in OWN if name in row}, more=more)
+
+
+# Files, written and read in parts.
+
+
+PART = 1 << 15
+"""Rows of a large file that are in memory at once."""
+ROWS, ROWS_OF_SEGMENTS = 1 << 16, 1 << 12
+"""Rows of a row group, which are in memory at once as it is written; fewer where they have segments."""
+FILES = ("rollouts.parquet", "samples.parquet")
+
+
+def write_rows(path: Path, schema: pa.Schema, rows: Iterable[Mapping[str, Any]]) -> None:
+    """Write rows, a row group in memory at once."""
+    size = ROWS_OF_SEGMENTS if SEGMENTS in schema.names else ROWS
+    rows = iter(rows)
+    with pq.ParquetWriter(path, schema) as writer:
+        count = size
+        while count == size:
+            some = pa.Table.from_pylist(list(itertools.islice(rows, size)), schema=schema)
+            writer.write_table(some)
+            count = len(some)
+
+
+def write_trajectories(path: Path, found: Iterable[Trajectory]) -> None:
+    """Write trajectories of any origin in the schema of this module. The first has all further columns."""
+    found = iter(found)
+    some = list(itertools.islice(found, 1))
+    more = {
+        name: pa.string() if isinstance(value, str) else TYPES.get(name, pa.float32())
+        for one in some
+        for name, value in one.more.items()
+    }
+    schema = schema_of([*OWN, "completion", SEGMENTS])
+    for name, kind in more.items():
+        schema = schema.append(pa.field(name, kind))
+    write_rows(path, schema, map(row_of, itertools.chain(some, found)))
+
+
+def read_trajectories(path: Path, columns: Sequence[str] | None = None) -> Iterator[Trajectory]:
+    """The trajectories of a file, or of the artifact of an RL or evaluate stage, in their order; of `columns` alone, or of all.
+    Raises FileNotFoundError where there are none."""
+    file = pq.ParquetFile(path) if path.is_file() else open_kept(path)
+    if file is None:
+        raise FileNotFoundError(f"{path}: no {' or '.join(FILES)}")
+    with file:
+        for part in file.iter_batches(ROWS_OF_SEGMENTS, columns=columns and [*columns]):
+            yield from map(trajectory_of, part.to_pylist())
+
+
+class Choice(NamedTuple):
+    """Which completions are shown."""
+
+    error: str | None = None
+    """Class of errors, `none` for those that are strictly right; None: all."""
+    step: int | None = None
+    problem: int | None = None
+    page: int = 0
+    failed: bool | None = None
+    """Only those not strictly right (True), only those that are (False), or all (None)."""
+
+
+class Found(NamedTuple):
+    """What a file holds of a choice. The same completions of a prompt at a step are one group."""
+
+    steps: list[int]
+    errors: Counter[str]
+    """Completions by class, of those at the step and of the problem."""
+    first: np.ndarray
+    """Place in the file of the first of each group (G,), ascending."""
+    size: np.ndarray
+    """Completions of each group (G,)."""
+
+
+def open_kept(folder: Path) -> pq.ParquetFile | None:
+    """The completions that an artifact keeps, unread; None where there is no file of them."""
+    path = next((folder / name for name in FILES if (folder / name).exists()), None)
+    return path and pq.ParquetFile(path)
+
+
+def find_groups(file: pq.ParquetFile, choice: Choice) -> Found:
+    """One pass over the columns by which completions are chosen. Of each that is chosen its place and a hash of 64 bits stay in
+    memory, so that ten million take less than a gigabyte."""
+    names = [name for name in ("step", "set", "index", "completion", "strict", "error") if name in file.schema_arrow.names]
+    steps, errors, at = set[int](), Counter[str](), 0
+    places, hashes = [np.zeros(0, np.uint32)], [np.zeros(0, np.int64)]
+    for part in file.iter_batches(PART, columns=names):
+        here = pa.record_batch([*part.columns, pa.array(np.arange(at, at + len(part)))], [*names, "place"])
+        steps.update(pc.unique(part["step"]).to_pylist() if "step" in names else [])
+        at += len(part)
+        here = _where(_where(here, "step", choice.step if "step" in names else None), "index", choice.problem)
+        errors.update({one["values"]: one["counts"] for one in pc.value_counts(here["error"]).to_pylist()})
+        here = _where(_where(here, "error", choice.error), "strict", None if choice.failed is None else not choice.failed)
+        keys = zip(*(here[name].to_pylist() for name in ("step", "set", "index", "completion") if name in names), strict=True)
+        hashes.append(np.fromiter(map(hash, keys), np.int64, len(here)))
+        places.append(here["place"].to_numpy().astype(np.uint32))
+    return Found(sorted(steps), errors, *_first_and_size(hashes, places))
+
+
+def _first_and_size(hashes: list[np.ndarray], places: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """The first place of each hash, ascending, and how many have it. Empties the lists: no array is in memory twice."""
+    values = np.concatenate(hashes)
+    hashes.clear()
+    order = np.argsort(values, kind="stable").astype(np.uint32)
+    values = values[order]
+    starts = np.flatnonzero(np.concatenate([np.ones(min(len(values), 1), bool), values[1:] != values[:-1]])).astype(np.uint32)
+    del values
+    size = np.diff(starts, append=np.uint32(len(order)))
+    first = np.concatenate(places)[order[starts]]
+    places.clear()
+    del order, starts
+    by_place = np.argsort(first)
+    return first[by_place], size[by_place]
+
+
+def _where(rows: pa.RecordBatch, column: str, value: Any) -> pa.RecordBatch:
+    """The rows with that value; all where it is None."""
+    return rows if value is None else rows.filter(pc.equal(rows[column], value))
+
+
+def rows_at(file: pq.ParquetFile, places: Iterable[int]) -> list[dict[str, Any]]:
+    """The rows at these places of the file, in their order there. Row groups without one are not read."""
+    wanted, start, found = np.array(sorted(places), np.int64), 0, list[dict[str, Any]]()
+    for group in range(file.num_row_groups):
+        stop = start + file.metadata.row_group(group).num_rows
+        if ((wanted >= start) & (wanted < stop)).any():
+            at = start
+            for part in file.iter_batches(PART, row_groups=[group]):
+                found += part.take(wanted[(wanted >= at) & (wanted < at + len(part))] - at).to_pylist()
+                at += len(part)
+        start = stop
+    return found
