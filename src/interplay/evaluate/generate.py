@@ -94,7 +94,9 @@ def sample_rows(
         requests = [Request(prompt, key, 0, spec.num_samples) for prompt, key in zip(prompts, keys, strict=True)]
         made = sampler.generate(requests, drawing)
         texts = encoder.decode_batch([ids[:n] for ids, n in zip(made.tokens.tolist(), made.lengths.tolist(), strict=True)])
-        return samples_table(spec, [rows[i] for i in made.request.tolist()], made, texts), int(made.lengths.sum())
+        asked = made.request.tolist()
+        table = samples_table(spec, [rows[i] for i in asked], made, texts)
+        return table.append_column("prompt", pa.array([said[i] for i in asked])), int(made.lengths.sum())
 
     sampling.sample_shards(draw, sampler, kept, missing, out)
 
@@ -325,7 +327,7 @@ def _write_choices(spec: specs.GenerateSpec, pool: Sequence[verdict.Row], items:
     for item in items:
         if not item.dropped:
             row = made.get(item.place)
-            options = reformulate.options_of(row) if row else ()
+            options = reformulate.wrong_options(row) if row else []
             said = written_text(spec, pool, item).strip()
             used = row is not None and said in options
             item.rows += [number[item.place]] if used else []

@@ -139,8 +139,8 @@ class FieldFilter(Model):
 
 
 class VotesFilter(Model):
-    """Items that agree with the most frequent value of a field among those of their source row that came so far. A tie for the
-    first place keeps none."""
+    """Items that agree with the most frequent value of a field among those of their source row that came so far. An item
+    without a value has no vote, and a tie for the first place keeps none."""
 
     name: Literal["votes"] = "votes"
     field: str = "said"
@@ -162,7 +162,7 @@ class LengthFilter(Model):
 
 
 class DistinctFilter(Model):
-    """Of items that write the same, blanks apart, the first."""
+    """Of items that write the same, but for blanks, the first."""
 
     name: Literal["distinct"] = "distinct"
     among: Literal["row", "all"] = "row"

@@ -172,18 +172,12 @@ def costs(stages: Mapping[str, Mapping[str, Any]]) -> dict[str, Cost]:
     what `model_sizes` reads. A dependency that is not among them is unknown."""
     found, sizes = dict[str, Cost](), model_sizes(stages)
     for digest, stage in stages.items():
-<<<<<<< HEAD
-        row = KINDS[stage["kind"]]
+        row, size = KINDS[stage["kind"]], sizes[digest]
         sampled = next((dep for role, dep in stage["deps"].items() if role in ("data", "data.0")), "")
         problems = planned_size(sampled, stages) if isinstance(row.cost, Sampling) else 0
-        found[digest] = row.cost.planned(stage["spec"], problems, _parameters(stage, stages, found))
-=======
-        row, size = KINDS[stage["kind"]], sizes[digest]
-        problems = planned_size(stage["deps"]["data"], stages) if row.makes == "samples" else 0
         # FLOPs grow with the parameters that a token passes; the others are there, and passed by other tokens.
         active = size.active if size else None if _holds_model(stage) else 0
         found[digest] = row.cost.planned(stage["spec"], problems, active)._replace(parameters=size.parameters if size else active)
->>>>>>> main
     return found
 
 

@@ -201,9 +201,10 @@ def is_valid(form: Form) -> bool:
     return True
 
 
-def options_of(row: Row) -> tuple[str, ...]:
-    """The options of a row of multiple choice."""
-    return reformulated.read_form(row.graph).options
+def wrong_options(row: Row) -> list[str]:
+    """The wrong options of a row of multiple choice."""
+    form = reformulated.read_form(row.graph)
+    return [option for option in form.options if option != form.gold]
 
 
 def _balance(form: Form, rank: int) -> Form:
