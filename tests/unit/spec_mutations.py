@@ -12,6 +12,7 @@ from specs import CUSTOM, SHAPE
 from interplay.core.digest import canonical
 from interplay.core.extension import Extension
 from interplay.core.model import Model
+from interplay.evaluate.spec import ByReward
 from interplay.kinds.table import KINDS
 from interplay.model.spec import Shape
 from interplay.report.claim_spec import Controls, Failing, Forecast
@@ -39,7 +40,7 @@ ANALYSES: dict[type[Model], dict[str, Any]] = {
     ArmShown: {"label": "other"},
     Placed: {"arm": "rl", "x": 7.0},
 }
-TERM = {RewardTerm: {"reward": {"name": "citation"}}}
+TERM: dict[type[Model], dict[str, Any]] = {RewardTerm: {"reward": {"name": "citation"}}, ByReward: {"model": "another"}}
 SAMPLES: dict[type[Model], dict[str, Any]] = {
     **dict.fromkeys(OWN, CUSTOM),
     Shape: SHAPE,

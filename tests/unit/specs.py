@@ -333,6 +333,7 @@ SPECS: dict[str, list[dict[str, Any]]] = {
         {"method": {"paper": "p"}, "reward": {"name": "text"}, "mix": [1.0], "steps": 10},
         {"method": {"paper": "p"}, "reward": {"name": "random"}, "mix": [1.0], "steps": 10},
         {"method": {"paper": "p"}, "reward": {"name": "citation"}, "mix": [1.0], "steps": 10},
+        {"method": {"paper": "p"}, "reward": {"name": "model", "model": "reward.0"}, "mix": [1.0], "steps": 10},
         {"method": {"paper": "p"}, "reward": {"name": "form"}, "mix": [1.0], "steps": 10},
         {"method": {"paper": "p"}, "reward": {"name": "length", "budget": 8}, "mix": [1.0], "steps": 10},
         {
@@ -393,6 +394,7 @@ SPECS: dict[str, list[dict[str, Any]]] = {
         {"episode": {"name": "retry"}},
         {"unit_caps": 3, "verify": {"separator": "?"}},
         {"metrics": [CUSTOM]},
+        {"by_reward": {"model": "reward", "reference": "reference"}},
     ],
     "select": [{"by": "loss", "mode": "min", "candidates": [20, 40]}, {"by": "entropy", "mode": "nearest", "target": 0.4}],
     "calibrate": [

@@ -55,7 +55,7 @@ def evaluate_model(
     pool, kept = sets.load_pool([inputs["data"]]), out / "resume" / "shards"
     size = shard_size(spec.num_samples, how.engine_batch)
     if missing := remaining_shards(kept, len(pool.rows), size):
-        _sample(spec, inputs["model"], pool, kept, missing, out, how, stack)
+        _sample(spec, inputs, pool, kept, missing, out, how, stack)
         if left := len(remaining_shards(kept, len(pool.rows), size)):
             finished = len(finished_shards(kept))
             raise execution.StoppedError(f"stopped at shard {finished} of {finished + left}")
@@ -75,7 +75,7 @@ def evaluate_model(
 
 def _sample(
     spec: EvaluateSpec,
-    model: Path,
+    inputs: dict[str, Path],
     pool: sets.Pool,
     kept: Path,
     missing: list[range],
@@ -85,7 +85,7 @@ def _sample(
 ) -> None:
     """Sample and judge this process's part of the missing shards (ids of problems), and write them to a folder; a signal ends
     that early. Collective."""
-    tokenizer, sampler, sampling = open_model(spec, model, how, stack)
+    tokenizer, sampler, sampling = open_model(spec, inputs["model"], how, stack)
     setting = episodes.Setting(
         engine=sampler,
         sampling=sampling,
@@ -94,6 +94,7 @@ def _sample(
         verify=partial(sets.judge_completion, spec.verify),
         problem=sets.problem_of,
     )
+    ranker = scores.load_ranker(spec, inputs, how)
 
     def draw(ids: list[int]) -> tuple[pa.Table, int]:
         rows = [pool.rows[i] for i in ids]
@@ -102,8 +103,12 @@ def _sample(
         requests = [Request(p, k, spec.first_sample, spec.num_samples) for p, k in zip(prompts, keys, strict=True)]
         played = episodes.play_episodes(spec.episode or CompletionEpisode(), setting._replace(rows=rows), requests)
         if played.turns is None:
-            return completion_rows(spec, pool, ids, played.rollouts, tokenizer), int(played.rollouts.lengths.sum())
-        return episode_rows(spec, pool, ids, played), int(played.rollouts.lengths.sum())
+            table = completion_rows(spec, pool, ids, played.rollouts, tokenizer)
+            if ranker:
+                table = scores.rank_samples(table, ranker, prompts, played.rollouts)
+        else:
+            table = episode_rows(spec, pool, ids, played)
+        return table, int(played.rollouts.lengths.sum())
 
     sample_shards(draw, sampler, kept, missing, out, stack)
 

@@ -27,8 +27,22 @@ class OwnMetric(Extension):
         return self.function.rpartition(":")[2]
 
 
+class ByReward(Model):
+    """A reward model of the study that ranks the samples of each prompt."""
+
+    model: str
+    """Arm that ends with a stage of kind reward_model, at the same seed; the planner puts the role `reward` in its place."""
+    reference: str = ""
+    """Arm that ends with the model that divergences are measured from, such as the one that RL started from; the planner
+    puts the role `reference` in its place. For samples at temperature 1."""
+
+    def with_roles(self) -> "ByReward":
+        """With roles in place of arms."""
+        return ByReward(model="reward", reference="reference" if self.reference else "")
+
+
 class EvaluateSpec(ExactSpec):
-    """Samples of one model over one problem set. Roles: `model` and `data`."""
+    """Samples of one model over one problem set. Roles: `model` and `data`; `reward` and `reference` with by_reward."""
 
     VERSION: ClassVar[int] = 3
     """3: prompts.parquet has scores."""
@@ -66,9 +80,25 @@ class EvaluateSpec(ExactSpec):
     metrics: Annotated[list[Annotated[OwnMetric, written_as(OwnMetric)]], Since([])] = []
     """Metrics of the user's own, each of a name of its own: numbers of samples, whose means are shown as `own:NAME`."""
 
+    by_reward: Annotated[ByReward | None, Since(None)] = None
+    """Also keep of each sample its `reward` by a trained reward model, and the pass rates of the best of K by it: strict_best@K,
+    answer_best@K and reward_best@K, unbiased over draws of K of the samples. With a reference also `sequence_kl`."""
+
     def inexact(self) -> str:
-        """Other engines."""
+        """Other engines, and passes of a reward model."""
+        if self.by_reward:
+            return "by_reward"
         return "" if self.engine == "native" else f"engine = {self.engine}"
+
+    @model_validator(mode="after")
+    def _ranked_samples(self) -> "EvaluateSpec":
+        if self.by_reward and self.episode is not None:
+            raise ValueError("by_reward: ranks samples of one completion; remove the episode")
+        if self.by_reward and self.by_reward.reference and (self.temperature, self.top_p, self.top_k) != (1.0, 1.0, 0):
+            raise ValueError(
+                "by_reward.reference: needs temperature 1, top_p 1 and top_k 0; the divergence is that of the policy"
+            )
+        return self
 
     @field_validator("metrics")
     @classmethod

@@ -110,6 +110,7 @@ class Reinforcement(Formula):
         decoding = (spec["method"].get("decoding") or {}).get("name")
         teaches = loss["num_iterations"] * (loss.get("name") == "distil")
         scorings = (loss["num_iterations"] * spec["minibatches"] > 1) + refers + teaches + (decoding == "adaptive_temperature")
+        scorings += _reward_models(spec["reward"])
         if decoding == "lagged_nucleus":  # its copy decodes, and passes with every pass
             scorings = 2 * scorings + loss["num_iterations"] + 1
         cost = Cost(tokens=passing * loss["num_iterations"], sampled=sampled, rollouts=rollouts, parameters=parameters)
@@ -189,6 +190,12 @@ def rl_step_tokens(spec: Json) -> Fraction:
     rollouts = spec["prompts_per_step"] * spec["method"]["allocation"]["num_generations"]
     cap = (spec.get("max_prompt_length") or 0) + spec["max_completion_length"]
     return Fraction(5 * rollouts * cap, 3)
+
+
+def _reward_models(reward: Json) -> int:
+    """Reward models among the terms, each taken to be as large as the policy."""
+    terms = [term["reward"] for key in ("gate", "sum", "product") for term in reward.get(key, ())]
+    return sum(one["name"] == "model" for one in terms or [reward])
 
 
 def _turns(spec: Json) -> int:

@@ -16,12 +16,13 @@ from interplay.core import execution, random
 from interplay.core.metrics import Metrics, Progress, read, telemetry
 from interplay.data import sets, tokenizer as text
 from interplay.kernels import exact
-from interplay.model import decoder, device, folder
+from interplay.model import decoder, device, folder, heads
 from interplay.optim import checkpoint, distributed, optimizer
 from interplay.rl import continuation, draw, edits, records, sampler, samplers
 from interplay.rl.advantage_spec import GaeAdvantage
 from interplay.rl.advantages import advantages, critic, cut_segments, update_baselines
 from interplay.rl.batch import Batch, Memory, StepContext, join, offsets, seams_of, take
+from interplay.rl.reward_spec import ModelReward, terms_of
 from interplay.rl.rewards import Graders, score_completions
 from interplay.rl.spec import RLSpec
 from interplay.rl.update import Learner, bearing, collisions_of, entropy_of, likelihood_of, reference_of, token_weights, update
@@ -143,7 +144,7 @@ def loaded(
     torch.manual_seed(spec.seed)  # nothing here draws from torch's own stream, but it is saved, and starts at random otherwise
     base = inputs["init"] / "model"
     policy, reference = (
-        device.place_decoder(folder.load_decoder(base), how, spec.numerics) if there else None
+        device.place_decoder(folder.load_decoder(base), how, spec.numerics, spec.blockwise) if there else None
         for there in (True, spec.method.refers())
     )
     assert policy is not None
@@ -154,13 +155,21 @@ def loaded(
     return policy, reference, tokenizer, pool
 
 
+def reward_graders(spec: RLSpec, inputs: dict[str, Path], tokenizer: Tokenizer, how: execution.Run) -> Graders:
+    """What rewards are computed with that read more than texts. Raises UserError where a reward model has another tokenizer."""
+    named = [one.model for one in terms_of(spec.reward) if isinstance(one, ModelReward)]
+    at, size = device.pick_device(how), how.micro_batch_tokens
+    models = {role: heads.load_scorer(inputs[role], inputs["init"], at, size).score for role in named}
+    return Graders(partial(text.encode_texts, tokenizer), text.special(inputs["init"]).eos, models)
+
+
 def assembled(
     spec: RLSpec, inputs: dict[str, Path], how: execution.Run, stack: Coroutine | None = None
 ) -> tuple[draw.TrainerState, Learner]:
     """All that a run has before its first step."""
     policy, reference, tokenizer, pool = loaded(spec, inputs, how)
     lagged = draw.lagged_policy(spec.method.decoding, policy)
-    graders = Graders(partial(text.encode_texts, tokenizer))
+    graders = reward_graders(spec, inputs, tokenizer, how)
     deck = sampler.PromptSource(
         sizes=pool.sizes,
         mix=spec.mix,

@@ -10,7 +10,7 @@ from pydantic import model_validator
 from interplay.core.extension import Extension
 from interplay.core.model import Count, Formerly, Model, Natural, NotNegative, Since
 from interplay.core.references import ByName
-from interplay.model.spec import ExactSpec, TuneOptimizer, TuneSchedule, check_checkpoints
+from interplay.model.spec import ExactSpec, LearnSpec, TuneOptimizer, TuneSchedule, check_checkpoints
 from interplay.rl import advantage_spec, edit_spec, loss_spec, request_spec as requests_spec, reward_spec, sampler_spec
 from interplay.rollout.spec import CompletionEpisode, EngineName, Episode, check_dtype
 from interplay.tasks.spec import Task, Verify
@@ -28,6 +28,7 @@ CAPABILITIES = {
     "extra_draws": "may draw several times a step",
     "bare_prompts": "samples from the prompts as they are",
     "game_payoff": "pays what a game pays",
+    "learned_reward": "pays what a reward model says",
     "one_round": "keeps one round of completions",
     "other_completions": "adds completions that were not sampled in this step",
     "other_text": "samples from another text than the one that is learnt",
@@ -131,10 +132,10 @@ SEAMS: dict[str, tuple[type[Model], ...]] = {
 """Place of each seam -> the classes of its members."""
 
 
-class RLSpec(ExactSpec):
+class RLSpec(ExactSpec, LearnSpec):
     """Reinforcement learning on problem sets. Roles: `init` (a model; also the reference when beta > 0), `data.<i>`,
-    and `offline.<i>.<part>` where the stage names under `offline` an evaluate stage: samples of `init` on `data.<i>`, from which
-    the sampler starts."""
+    `reward.<i>` where term i of the reward names a reward model, and `offline.<i>.<part>` where the stage names under `offline`
+    an evaluate stage: samples of `init` on `data.<i>`, from which the sampler starts."""
 
     method: Annotated[Method, ByName("method")]
     """A file of configs/method by its name, or its content."""
@@ -316,7 +317,7 @@ class TeachSpec(RLSpec):
     (problems in place of proposals)."""
 
     NEEDS: ClassVar[frozenset[str]] = frozenset({"every_prompt", "equal_groups", "bare_prompts", "one_round"})
-    REFUSES: ClassVar[frozenset[str]] = frozenset({"several_turns", "stateful_steps", "reads_rollouts"})
+    REFUSES: ClassVar[frozenset[str]] = frozenset({"several_turns", "stateful_steps", "reads_rollouts", "learned_reward"})
     """A student's few steps leave no room for a state, and proposals have nothing but their advantage."""
     numerics: Annotated[Literal["fast"], Since("fast")] = "fast"
     """exact does not cover this kind."""

@@ -177,7 +177,7 @@ def assembled(spec: TeachSpec, inputs: dict[str, Path], how: execution.Run) -> C
     )
     teacher, instances = None, []
     if spec.proposer == "teacher":
-        model = device.place_decoder(folder.load_decoder(base), how)
+        model = device.place_decoder(folder.load_decoder(base), how, blockwise=spec.blockwise)
         own = spec.model_copy(
             update={
                 "optimizer": spec.teacher_optimizer,

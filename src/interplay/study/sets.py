@@ -21,6 +21,8 @@ from interplay.study.spec import PINNED, Study
 from interplay.tasks.family import task_family
 
 Stages = Mapping[str, Stage]
+Mix = tuple[list[float], dict[str, str]]
+"""Shares, and the digest of each problem set by its role."""
 MISSING = {
     "arm": "name the arm whose end samples the rows",
     "evaluate": "name the evaluate stage that says how",
@@ -260,6 +262,20 @@ def training_sets_by_arm(stages: Stages, rows: list[ReportArm], used: Iterable[s
     for row in rows:
         found.setdefault(row.arm, {}).update(dict.fromkeys(training_sets(stages, row.path[-1].digest)))
     return {arm: list(digests) for arm, digests in found.items()}
+
+
+def merged(shares: list[float], deps: Mapping[str, str]) -> Mix:
+    """The mix with each set once; the shares of one that goes by several names are added, so that no row occurs twice."""
+    total: dict[str, float] = {}
+    for share, digest in zip(shares, deps.values(), strict=True):
+        total[digest] = total.get(digest, 0.0) + share
+    return list(total.values()), {f"data.{number}": digest for number, digest in enumerate(total)}
+
+
+def by_digest(pairs: list[tuple[str, float]], role: str) -> Mix:
+    """Shares and roles ordered by digest, so that names do not enter the identity."""
+    pairs = sorted(pairs)
+    return [share for _, share in pairs], {f"{role}.{number}": digest for number, (digest, _) in enumerate(pairs)}
 
 
 # -- targets of learning curves ------------------------------------------------------------------------------------------------
