@@ -334,6 +334,12 @@ SPECS: dict[str, list[dict[str, Any]]] = {
         {"method": {"paper": "p"}, "reward": {"name": "random"}, "mix": [1.0], "steps": 10},
         {"method": {"paper": "p"}, "reward": {"name": "citation"}, "mix": [1.0], "steps": 10},
         {"method": {"paper": "p"}, "reward": {"name": "model", "model": "reward.0"}, "mix": [1.0], "steps": 10},
+        {
+            "method": {"paper": "p", "loss": {"name": "clipped", "beta": 0.1}},
+            "references": {"reference.0": 0.5, "reference.1": 0.5},
+            "mix": [1.0],
+            "steps": 10,
+        },
         {"method": {"paper": "p"}, "reward": {"name": "form"}, "mix": [1.0], "steps": 10},
         {"method": {"paper": "p"}, "reward": {"name": "length", "budget": 8}, "mix": [1.0], "steps": 10},
         {

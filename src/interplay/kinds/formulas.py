@@ -110,7 +110,7 @@ class Reinforcement(Formula):
         decoding = (spec["method"].get("decoding") or {}).get("name")
         teaches = loss["num_iterations"] * (loss.get("name") == "distil")
         scorings = (loss["num_iterations"] * spec["minibatches"] > 1) + refers + teaches + (decoding == "adaptive_temperature")
-        scorings += _reward_models(spec["reward"])
+        scorings += _reward_models(spec["reward"]) + refers * max(0, len(spec.get("references") or ()) - 1)
         if decoding == "lagged_nucleus":  # its copy decodes, and passes with every pass
             scorings = 2 * scorings + loss["num_iterations"] + 1
         cost = Cost(tokens=passing * loss["num_iterations"], sampled=sampled, rollouts=rollouts, parameters=parameters)

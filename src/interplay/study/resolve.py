@@ -345,6 +345,9 @@ def _model_stage(context: ArmContext, stage: StudyStage, before: str | None, see
         reward, judges = with_roles(spec.reward)
         filled |= {"reward": reward} if judges else {}
         deps |= {role: judge(context, arm, stage.place.key("reward")) for role, arm in judges.items()}
+        ends = [(_at_seed(context, arm, stage.place.key("references"))[1], w) for arm, w in (spec.references or {}).items()]
+        weights, roles = sets.by_digest(ends, "reference")
+        deps, filled = deps | roles, filled | ({"references": dict(zip(roles, weights, strict=True))} if ends else {})
     if "candidates" in row.planned:
         filled["candidates"] = [step for step, _ in _candidates(context, str(before)) if step != "end"]
     return context.plan.add(stage.kind, context.settings(stage, seed), deps, stage.place, label, filled)
