@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from interplay.core import artifact, random
-from interplay.core.model import MOST, KeyPlace, nearest_name
+from interplay.core.model import MOST, KeyPlace, nearest_name, plural
 from interplay.core.references import corpus_inputs, shard_label
 from interplay.data.spec import TEXTS, DataSet, DatasetSpec, ProblemsSpec
 from interplay.data.steps.spec import STEPS, CurateSpec
@@ -176,6 +176,27 @@ def _made_of(context: ArmContext, names: Iterable[str]) -> Iterator[tuple[str, s
         name, outer = waiting.pop()
         yield name, outer
         waiting += [(other, outer) for other in context.study.data[name].sources()]
+
+
+def check_rules(rules: Mapping[str, Mapping[str, Any]], samples: int, place: KeyPlace) -> None:
+    """The pass rates of the rules of calibrated bands have enough samples. Raises UserError."""
+    for band, rule in rules.items():
+        for name in rule:
+            if int(name.split("@")[1]) > samples:
+                few = f"its evaluation draws {plural(samples, 'sample')} per prompt; give it more, or lower k"
+                raise place.key("bands", band, name).error(few)
+
+
+def check_calibrated(context: ArmContext, data: DataSet, task: Mapping[str, Any], place: KeyPlace) -> None:
+    """A set of calibrated bands is of the task and apart from the prompts by which they were chosen. Raises UserError."""
+    if data.split == "validation":
+        raise place.key("split").error("holds the prompts of the calibration, which nothing else reads; take another", data.split)
+    if task != (context.unchanged or context).task:
+        other = "its task is not the study's, on which the bands are calibrated; name pinned bands, such as"
+        raise place.key("band").error(f"{other} {PINNED}{context.calibrated(data)[0]}")
+    for key in ("op_shares", "shards"):
+        if getattr(data, key):
+            raise place.key(key).error("which ops a calibrated band has is known when it is generated; take this away")
 
 
 def check_step(step: Mapping[str, Any], place: KeyPlace) -> None:
