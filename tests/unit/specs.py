@@ -269,6 +269,18 @@ SPECS: dict[str, list[dict[str, Any]]] = {
         {"mix": [1.0], "steps": [{"name": "units"}]},
     ],
     "tokenizer": [{"task": TASK}, {"task": TASK, "algorithm": "bpe"}],
+    "generate": [
+        {"filters": [{"name": "verdict"}, {"name": "votes"}, {"name": "length", "high": 100}, {"name": "distinct"}]},
+        {
+            "parse": "pattern",
+            "pattern": "(?P<label>yes|no)",
+            "writes": "band",
+            "text": "{label}",
+            "filters": [{"name": "field", "field": "label", "equals": ["yes"]}],
+        },
+        {"parse": "json", "writes": "question", "text": "{question}", "answer": "{answer}"},
+        {"writes": "prompt", **EXACT},
+    ],
     "custom": [{**CUSTOM, "mix": [0.5, 0.5]}],
     "corpus": [{"mix": [0.5, 0.5]}],
     "pretrain": [{"model": SHAPE, "tokens": 100_000}, {"model": SHAPE, "tokens": 100_000, **EXACT}],
