@@ -303,7 +303,7 @@ def score_completions(
         return compose(spec, paid)
     if isinstance(spec, specs.JudgeReward):
         if graders is None or graders.judge is None:
-            raise ValueError(f"reward {spec.name} has nobody to ask")
+            raise ValueError(f"reward {spec.name} has no endpoint to ask")
         return Rewards(graders.judge.scores(spec, problems, completions), {})
     if isinstance(spec, specs.LengthReward | specs.ModelReward):
         if graders is None:
