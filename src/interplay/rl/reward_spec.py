@@ -203,6 +203,26 @@ class LengthReward(Exact, RewardMember):
     """at_most: what meeting the budget just so is worth."""
 
 
+class ModelReward(RewardMember):
+    """What a trained reward model of the study says (RLHF, arXiv:2203.02155): of several heads the weighted mean. It reads the
+    prompt and the completion, whose end it sees where the length limit did not cut it; its tokenizer must be the policy's."""
+
+    INEXACT: ClassVar[str] = "passes of a reward model are PyTorch's sums"
+    PROVIDES: ClassVar[frozenset[str]] = frozenset({"learned_reward"})
+    REFUSES: ClassVar[frozenset[str]] = frozenset({"other_completions", "several_turns"})
+    JUDGED_BY: ClassVar[Judgement | None] = None
+    name: Literal["model"] = "model"
+    model: str
+    """Arm of the study that ends with a stage of kind reward_model, at the same seed; the planner puts the role of the input in
+    its place."""
+    right: Judgement | None = None
+    """The verdict that says what is right, to members that ask; null: the answer, or as the other terms say."""
+
+    def judgement(self) -> Judgement | None:
+        """As the study says."""
+        return self.right
+
+
 Paid = Annotated[
     OutcomeReward
     | FormatReward
@@ -214,6 +234,7 @@ Paid = Annotated[
     | ShuffledReward
     | FormReward
     | LengthReward
+    | ModelReward
     | OwnReward,
     Field(discriminator="name"),
     written_as(OwnReward),
@@ -300,6 +321,23 @@ def terms_of(reward: RewardMember) -> list[Any]:
     return [one.reward for one in reward.terms()] if isinstance(reward, ComposedReward) else [reward]
 
 
+def with_roles(reward: Any) -> tuple[Any, dict[str, str]]:
+    """The reward with roles `reward.<i>` in place of the arms of reward models, i the place among its terms; role -> arm."""
+    roles = {f"reward.{i}": one.model for i, one in enumerate(terms_of(reward)) if isinstance(one, ModelReward)}
+    names = iter(roles)
+
+    def placed(one: Any) -> Any:
+        return one.model_copy(update={"model": next(names)}) if isinstance(one, ModelReward) else one
+
+    if not isinstance(reward, ComposedReward):
+        return placed(reward), roles
+    lists = {
+        key: [term.model_copy(update={"reward": placed(term.reward)}) for term in getattr(reward, key)]
+        for key in ("gate", "sum", "product")
+    }
+    return reward.model_copy(update=lists), roles
+
+
 def _composed(value: Any) -> Any:
     """`{sum: [...]}` without a name."""
     if isinstance(value, dict) and "name" not in value and {"gate", "sum", "product"} & value.keys():
@@ -320,6 +358,7 @@ Reward = Annotated[
     | ShuffledReward
     | FormReward
     | LengthReward
+    | ModelReward
     | ComposedReward
     | OwnReward,
     Field(discriminator="name"),

@@ -2,8 +2,8 @@
 
 import math
 import random
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple, TypeVar
 
 import torch
@@ -282,6 +282,9 @@ class Graders(NamedTuple):
 
     tokens: Callable[[Sequence[str]], list[list[int]]]
     """Those of each text."""
+    eos: int = 0
+    models: Mapping[str, Callable[[list[list[int]], list[list[int]]], list[float]]] = MappingProxyType({})
+    """Role -> (tokens of prompts, of completions) -> what its reward model says of each."""
 
 
 def score_completions(
@@ -290,13 +293,19 @@ def score_completions(
     completions: Sequence[str],
     verdicts: Sequence[Verdict],
     graders: Graders | None = None,
+    cut: Sequence[bool] | None = None,
 ) -> Rewards:
-    """The member that `spec` names; of a composed one all of its terms. Raises ValueError where one of them lacks graders."""
+    """The member that `spec` names; of a composed one all of its terms. `cut`: which completions lack their end, None: none.
+    Raises ValueError where one of them lacks graders."""
     if isinstance(spec, specs.ComposedReward):
-        given = partial(score_completions, problems=problems, completions=completions, verdicts=verdicts, graders=graders)
-        return compose(spec, [given(term.reward) for term in spec.terms()])
-    if isinstance(spec, specs.LengthReward):
+        paid = [score_completions(one, problems, completions, verdicts, graders, cut) for one in specs.terms_of(spec)]
+        return compose(spec, paid)
+    if isinstance(spec, specs.LengthReward | specs.ModelReward):
         if graders is None:
             raise ValueError(f"reward {spec.name} reads tokens, and there is no tokenizer")
-        return Rewards(length(spec, [len(tokens) for tokens in graders.tokens(completions)]), {})
+        written = graders.tokens(completions)
+        if isinstance(spec, specs.LengthReward):
+            return Rewards(length(spec, [len(tokens) for tokens in written]), {})
+        ended = [tokens + [graders.eos] * (not one) for tokens, one in zip(written, cut or [False] * len(written), strict=True)]
+        return Rewards(graders.models[spec.model](graders.tokens([row.prompt for row in problems]), ended), {})
     return MEMBERS[spec.name](spec, problems, completions, verdicts)
