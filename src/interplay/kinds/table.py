@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple
 from interplay.core import extension, model
 from interplay.data.spec import CorpusSpec, DatasetSpec, ProblemsSpec, TokenizerSpec
 from interplay.data.steps.spec import CurateSpec
-from interplay.evaluate.spec import CalibrateSpec, EvaluateSpec, SelectSpec
+from interplay.evaluate.spec import CalibrateSpec, EvaluateSpec, GenerateSpec, SelectSpec
 from interplay.kinds import formulas, study_keys
 from interplay.model.spec import SourceSpec
 from interplay.report.spec import ReportSpec
@@ -273,6 +273,16 @@ KINDS: dict[str, Kind] = {
         processes=True,
         stacked="interplay.evaluate.sampling:evaluate_replicas",
         light=("prompts.parquet",),
+    ),
+    "generate": Kind(
+        GenerateSpec,
+        "interplay.evaluate.generate:generate_rows",
+        makes="problems",
+        hue=185,
+        references=study_keys.GenerateReferences,
+        cost=formulas.Writing(),
+        settings=("template", "num_samples", "temperature", "parse", "writes", "filters"),
+        light=KEYS,
     ),
     "select": Kind(
         SelectSpec,

@@ -162,7 +162,8 @@ def teach_student(spec: TeachSpec, inputs: dict[str, Path], out: Path, how: exec
 
 def assembled(spec: TeachSpec, inputs: dict[str, Path], how: execution.Run) -> Course:
     """All that a run has before its first step."""
-    student, reference, tokenizer, hard = loop.loaded(spec, inputs, how)
+    student, references, tokenizer, hard = loop.loaded(spec, inputs, how)
+    reference = next(iter(references), None)
     dtype, init = getattr(torch, spec.dtype), inputs["init"]
     base = init / "model"
     school = School(
@@ -177,7 +178,7 @@ def assembled(spec: TeachSpec, inputs: dict[str, Path], how: execution.Run) -> C
     )
     teacher, instances = None, []
     if spec.proposer == "teacher":
-        model = device.place_decoder(folder.load_decoder(base), how)
+        model = device.place_decoder(folder.load_decoder(base), how, blockwise=spec.blockwise)
         own = spec.model_copy(
             update={
                 "optimizer": spec.teacher_optimizer,

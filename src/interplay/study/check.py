@@ -76,6 +76,7 @@ def _names_of_data(context: ArmContext) -> Named:
         bands = data.names() if data.form == "generated" else []
         yield from ((place.key("data", name, "band"), band, context.scale.bands, "band") for band in bands)
         yield from ((place.key("data", name, "mix"), other, study.data, "problem set") for other in data.mix or {})
+        yield from ((place.key("data", name, "of"), other, study.data, "problem set") for other in [data.of] if other)
     for name, change in study.scales.items():
         here = place.key("scales", name)
         changed = [other for other, given in change.data.items() if not is_whole(given)]
@@ -108,11 +109,12 @@ def _names_shown(context: ArmContext) -> Named:
             yield place.key(*keys, "band"), premise.of.band, [*bands, *study.targets], what
 
 
-def check_evaluate(context: ArmContext, name: Any, place: KeyPlace) -> StudyStage:
-    """The evaluate stage that `place` names. Raises UserError where it is none."""
+def check_evaluate(context: ArmContext, name: Any, place: KeyPlace, makes: str = "samples") -> StudyStage:
+    """The evaluate stage that `place` names, or with `makes: problems` the generate stage. Raises UserError where it is none."""
     stage = pick(context.stages, name, place, "stage")
-    if KINDS[stage.kind].makes != "samples":
-        raise place.error(f"is a {stage.kind} stage; name one of kind evaluate", name)
+    if KINDS[stage.kind].makes != makes:
+        wanted = "evaluate" if makes == "samples" else "generate"
+        raise place.error(f"is a {stage.kind} stage; name one of kind {wanted}", name)
     return stage
 
 
@@ -155,7 +157,7 @@ def bands_of(study: Study, name: str, above: tuple[str, ...] = ()) -> list[str]:
     data = study.data.get(name)
     if data is None or name in above:
         return []
-    found = [*data.names(), *(band for other in data.mix or {} for band in bands_of(study, other, (*above, name)))]
+    found = [*data.names(), *(band for other in data.sources() for band in bands_of(study, other, (*above, name)))]
     labels = [step["bands"] for step in data.steps if isinstance(step.get("bands"), dict)]
     return list(dict.fromkeys([*found, *(str(band) for label in labels for band in label)]))
 
@@ -277,6 +279,8 @@ def _check_stack(stage: plan.Stage, place: KeyPlace) -> None:
         raise place.error(misfit, stack)
     if stage.run.compile:
         raise place.error("a stack is not compiled; write compile: false, or stack: 1", stack)
+    if stage.run.gradient_checkpointing:
+        raise place.error("a stack keeps all activations; write gradient_checkpointing: false, or stack: 1", stack)
 
 
 def _leaves_pair(stage: plan.Stage | None) -> bool:
