@@ -79,6 +79,7 @@ TOGETHER: dict[tuple[str, str], dict[str, Any]] = {
     ("CorpusSpec", "mix"): {"mix": [0.25, 0.75]},
     ("CurateSpec", "mix"): {"mix": [0.25, 0.75]},
     ("RLSpec", "mix"): {"mix": [0.25, 0.75]},
+    ("JudgeReward", "pattern"): {"pattern": "[0-9]"},
     ("RLSpec", "references"): {
         "references": {"reference.0": 0.25, "reference.1": 0.75},
         "method": {"paper": "p", "loss": {"name": "clipped", "beta": 0.1}},

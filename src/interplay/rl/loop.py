@@ -23,6 +23,7 @@ from interplay.rl import continuation, draw, edits, records, sampler, samplers
 from interplay.rl.advantage_spec import GaeAdvantage
 from interplay.rl.advantages import advantages, critic, cut_segments, update_baselines
 from interplay.rl.batch import Batch, Memory, StepContext, join, offsets, seams_of, take
+from interplay.rl.custom import Judge
 from interplay.rl.reward_spec import ModelReward, terms_of
 from interplay.rl.rewards import Graders, score_completions
 from interplay.rl.spec import RLSpec
@@ -125,7 +126,7 @@ def train_policy(
 
     Goes on from `out/resume` where there is one. `stack`: what it is as a replica. Raises PermanentError at the first loss that
     is not finite."""
-    world, learner = assembled(spec, inputs, how, stack)
+    world, learner = assembled(spec, inputs, how, stack, out)
     with closing(world.engine):
         done = restored(world, learner, out)
         train_steps(world, learner, out, how, done)
@@ -160,21 +161,22 @@ def loaded(
     return policy, tuple(reference.requires_grad_(False) for reference in references), tokenizer, pool
 
 
-def reward_graders(spec: RLSpec, inputs: dict[str, Path], tokenizer: Tokenizer, how: execution.Run) -> Graders:
+def reward_graders(spec: RLSpec, inputs: dict[str, Path], tokenizer: Tokenizer, how: execution.Run, out: Path | None) -> Graders:
     """What rewards are computed with that read more than texts. Raises UserError where a reward model has another tokenizer."""
     named = [one.model for one in terms_of(spec.reward) if isinstance(one, ModelReward)]
     at, size = device.pick_device(how), how.micro_batch_tokens
     models = {role: heads.load_scorer(inputs[role], inputs["init"], at, size).score for role in named}
-    return Graders(partial(text.encode_texts, tokenizer), text.special(inputs["init"]).eos, models)
+    judge = Judge(how.judge, out) if out and how.judge else None
+    return Graders(partial(text.encode_texts, tokenizer), text.special(inputs["init"]).eos, models, judge)
 
 
 def assembled(
-    spec: RLSpec, inputs: dict[str, Path], how: execution.Run, stack: Coroutine | None = None
+    spec: RLSpec, inputs: dict[str, Path], how: execution.Run, stack: Coroutine | None = None, out: Path | None = None
 ) -> tuple[draw.TrainerState, Learner]:
-    """All that a run has before its first step."""
+    """All that a run has before its first step; `out`: where answers of a judge are kept."""
     policy, references, tokenizer, pool = loaded(spec, inputs, how)
     lagged = draw.lagged_policy(spec.method.decoding, policy)
-    graders = reward_graders(spec, inputs, tokenizer, how)
+    graders = reward_graders(spec, inputs, tokenizer, how, out)
     deck = sampler.PromptSource(
         sizes=pool.sizes,
         mix=spec.mix,

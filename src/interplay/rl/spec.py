@@ -28,7 +28,7 @@ CAPABILITIES = {
     "extra_draws": "may draw several times a step",
     "bare_prompts": "samples from the prompts as they are",
     "game_payoff": "pays what a game pays",
-    "learned_reward": "pays what a reward model says",
+    "learned_reward": "pays what another model says",
     "one_round": "keeps one round of completions",
     "other_completions": "adds completions that were not sampled in this step",
     "other_text": "samples from another text than the one that is learnt",

@@ -240,7 +240,7 @@ def open_graph(root: Path, config: dict[str, Any], main_process: bool) -> Graph:
             if plan.pilot is not None and not plan.design["exploratory"] and graph.missing([plan.report]):
                 from interplay.report.stats import power  # scipy: most launches go without
 
-                power.refuse_short(plan)
+                power.refuse_short(plan, power.planned_power(plan, lambda digest: None))
         if limits := choices.limits(config):
             _check_limits(graph, limits)
         graph.check_payloads()
