@@ -67,7 +67,9 @@ def test_a_taught_model_uses_the_tool_and_learns_with_it(
     history = pq.read_table(tmp_path / "history.parquet").to_pylist()
     assert {row["n"] for row in history} == {6}
     rows = pq.read_table(tmp_path / "rollouts.parquet").to_pylist()
-    assert any("calc(" in row["completion"] and "\x1e" in row["completion"] for row in rows)
+    used = [one for row in rows for one in row["segments"] if one["tool"] == "calc"]
+    assert {one["kind"] for one in used} == {"action", "observation"}
+    assert all("calc(" in one["text"] for one in used if one["kind"] == "action")
 
 
 def test_an_evaluation_in_the_environment_counts_answers_by_turn(inputs: dict[str, Path], tmp_path: Path) -> None:

@@ -3,7 +3,7 @@ which RL stages write as `rollouts.parquet` and evaluations as `samples.parquet`
 
 import itertools
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -13,9 +13,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from interplay.tasks.transcripts import join_turns
+from interplay.tasks.transcripts import join_turns, observations, policy_turns
 
 Kind = Literal["context", "action", "observation"]
+Decode = Callable[[list[list[int]]], list[str]]
+"""Tokens as texts, without special ones."""
 
 
 class Segment(NamedTuple):
@@ -146,6 +148,35 @@ def transcript_of(segments: Iterable[Segment]) -> str:
     return join_turns(turns, observed[1:-1]) if turns else ""
 
 
+def labelled_lines(segments: Iterable[Segment]) -> list[str]:
+    """An episode for people: a line for each segment, with who wrote it where not the one policy did, and what it was paid."""
+    lines = []
+    for one in segments:
+        wrote = "" if one.kind == "action" else f"{one.tool} gives" if one.tool else one.kind
+        seat = "" if one.seat is None else f"seat {one.seat}"
+        paid = "" if one.reward is None else f"reward {one.reward:.4g}"
+        said = ", ".join(filter(None, [wrote, seat, paid]))
+        lines.append(f"[{said}] {one.text.strip()}" if said else one.text.strip())
+    return lines
+
+
+def shown_text(row: Mapping[str, Any], labels: bool = True) -> str:
+    """The completion of a row for people; of an episode of several segments a line for each."""
+    segments = [one for one in segments_of(row) if one.kind != "context" or one.seat is not None]
+    if len(segments) == 1:
+        return str(row["completion"])
+    return "\n".join(labelled_lines(segments) if labels else [one.text.strip() for one in segments])
+
+
+def gold_text(solution: str, row: Mapping[str, Any]) -> str:
+    """A gold solution next to `shown_text` of a row; a transcript in lines, as the row is shown."""
+    turns, replies = policy_turns(solution), [*observations(solution), ""]
+    tool = next((one.tool for one in segments_of(row) if one.kind == "observation"), "")
+    pairs = zip(turns, replies, strict=True)
+    made = [one for turn, read in pairs for one in (Segment("action", turn), Segment("observation", read, tool=tool))][:-1]
+    return solution if len(made) == 1 else "\n".join(labelled_lines(made))
+
+
 def segment_rows(segments: Iterable[Segment]) -> list[dict[str, Any]]:
     """Segments as the column SEGMENTS holds them."""
     return [one._asdict() for one in segments]
@@ -216,6 +247,17 @@ def read_trajectories(path: Path, columns: Sequence[str] | None = None) -> Itera
     with file:
         for part in file.iter_batches(ROWS_OF_SEGMENTS, columns=columns and [*columns]):
             yield from map(trajectory_of, part.to_pylist())
+
+
+def read_samples(folder: Path, columns: Sequence[str] | None = None) -> Iterator[dict[str, Any]]:
+    """The rows of an evaluation's samples, of `columns` or all; the completion of an episode as its transcript, which is what
+    verifiers judge and problem sets hold."""
+    with pq.ParquetFile(folder / "samples.parquet") as file:
+        has = SEGMENTS in file.schema_arrow.names
+        names = None if columns is None else [*columns, *([SEGMENTS] if has else [])]
+        for part in file.iter_batches(ROWS_OF_SEGMENTS if has else PART, columns=names):
+            for row in part.to_pylist():
+                yield {**row, "completion": transcript_of(segments_of(row))} if has else row
 
 
 class Choice(NamedTuple):

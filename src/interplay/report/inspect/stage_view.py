@@ -15,17 +15,16 @@ from interplay.core import artifact, execution
 from interplay.core.metrics import aligned, clock, pairs, quantity, read_telemetry, short, size
 from interplay.core.model import UserError, nearest_name
 from interplay.data.sets import read_problems
-from interplay.data.trajectory import Choice, find_groups, open_kept, rows_at
+from interplay.data.trajectory import SEGMENTS, Choice, find_groups, gold_text, open_kept, rows_at, shown_text
 from interplay.kinds.stages import flat_leaves, non_default_leaves, numerics_class, other_contents
 from interplay.kinds.table import makes
-from interplay.tasks.transcripts import MARK
 
 Row = dict[str, Any]
 
 SHOWN = ("step", "reward", "strict", "answer", "score", "error", "advantage", "truncated", "length")
 
 
-def gold_text(folder: Path, rows: Iterable[Row]) -> dict[tuple[int, int], Row]:
+def gold_rows(folder: Path, rows: Iterable[Row]) -> dict[tuple[int, int], Row]:
     """The problems of rows by (set, index), as far as the data that the artifact was made from are on disk."""
     wanted = {row["index"] for row in rows}
     deps = artifact.read_json(folder / "stage.json")["deps"]
@@ -42,11 +41,10 @@ def rollout_block(row: dict[str, Any], problem: dict[str, Any]) -> str:
     facts = [
         f"{name} {row[name]:.4g}" if isinstance(row[name], float) else f"{name} {row[name]}" for name in SHOWN if name in row
     ]
-    texts: dict[str, Any] = {
-        "prompt": row.get("prompt") or problem.get("prompt"),
-        "wrote": row["completion"].replace(MARK, "\n         "),
-        "gold": problem.get("solution"),
-    }
+    wrote, gold = shown_text(row), gold_text(problem.get("solution") or "", row)
+    if SEGMENTS in row:
+        wrote, gold = (text.replace("\n", "\n         ") for text in (wrote, gold))
+    texts: dict[str, Any] = {"prompt": row.get("prompt") or problem.get("prompt"), "wrote": wrote, "gold": gold}
     return "\n".join(
         [", ".join([f"problem {row['index']}", *facts]), *(f"  {name:7}{text}" for name, text in texts.items() if text)]
     )
@@ -82,7 +80,7 @@ def show_rollouts(folder: Path, failed: bool | None, limit: int, step: int | Non
             among = found.errors.total() if error is None else found.errors[error]
             what = "" if failed is None else " failed" if failed else " passed"
             return f"none of {among} kept completions{what}{'' if step is None else f' at step {step}'}\n"
-    problems = gold_text(folder, rows)
+    problems = gold_rows(folder, rows)
     return "\n\n".join(_block(row, int(count), problems) for row, count in zip(rows, counts, strict=True)) + "\n"
 
 
@@ -109,7 +107,7 @@ def browse_rollouts(folder: Path, choice: Choice) -> dict[str, Any]:
         found = find_groups(file, choice)
         shown = slice(choice.page * PER_PAGE, (choice.page + 1) * PER_PAGE)
         rows = rows_at(file, found.first[shown])
-    problems = gold_text(folder, rows)
+    problems = gold_rows(folder, rows)
     return {
         "errors": dict(found.errors.most_common()),
         "steps": found.steps,
@@ -134,7 +132,7 @@ def _of_last_steps(folder: Path) -> parquet.ParquetFile:
 
 def _shown(row: Row, count: int, problems: dict[tuple[int, int], Row]) -> dict[str, Any]:
     problem = problems.get((row.get("set", 0), row["index"]), {})
-    wrote, gold = text_differences(row["completion"], problem.get("solution") or "")
+    wrote, gold = text_differences(shown_text(row), gold_text(problem.get("solution") or "", row))
     facts = {name: row[name] for name in SHOWN if name in row and name not in ("error", "strict")}
     return {
         "problem": row["index"],
