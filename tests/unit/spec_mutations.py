@@ -17,6 +17,7 @@ from interplay.model.spec import Shape
 from interplay.report.claim_spec import Controls, Failing, Forecast
 from interplay.report.figure_spec import ArmShown, Extrapolate, Placed
 from interplay.report.spec import Contrast, Gain, Registration, Stopping, Tune
+from interplay.rl.reward_spec import RewardTerm
 
 Path = tuple[str | int, ...]
 
@@ -38,7 +39,15 @@ ANALYSES: dict[type[Model], dict[str, Any]] = {
     ArmShown: {"label": "other"},
     Placed: {"arm": "rl", "x": 7.0},
 }
-SAMPLES: dict[type[Model], dict[str, Any]] = {**dict.fromkeys(OWN, CUSTOM), Shape: SHAPE, **FIGHTS, **REGISTERED, **ANALYSES}
+TERM = {RewardTerm: {"reward": {"name": "citation"}}}
+SAMPLES: dict[type[Model], dict[str, Any]] = {
+    **dict.fromkeys(OWN, CUSTOM),
+    Shape: SHAPE,
+    **FIGHTS,
+    **REGISTERED,
+    **ANALYSES,
+    **TERM,
+}
 """A value for models with required fields, where a field without one is given one."""
 
 TOGETHER: dict[tuple[str, str], dict[str, Any]] = {

@@ -150,7 +150,9 @@ def test_the_tools_parser_says_what_pythons_does(text: str) -> None:
 def test_the_tool_refuses_whatever_else_it_is_given(text: str) -> None:
     with pytest.raises(ValueError, match=r"."):
         tools.value(text)
-    assert tools.CALCULATOR.reply(tools.Expression("calculator", "1+1", False), [f"calc({text})"]) == Reply("error\n", False, "calc")
+    assert tools.CALCULATOR.reply(tools.Expression("calculator", "1+1", False), [f"calc({text})"]) == Reply(
+        "error\n", False, "calc"
+    )
 
 
 def test_the_tool_takes_one_operator_at_a_time_unless_told_otherwise() -> None:

@@ -17,8 +17,8 @@ from interplay.evaluate import sampling
 from interplay.evaluate.spec import EvaluateSpec
 from interplay.model import folder
 from interplay.rl import loop
+from interplay.rl.edit_spec import AttemptsShaping
 from interplay.rl.loss_spec import ClippedLoss
-from interplay.rl.reward_spec import AttemptsShaping
 from interplay.rl.spec import RLSpec
 from interplay.rollout.engine import engine
 from interplay.rollout.episodes import Setting, play_episodes
@@ -116,7 +116,9 @@ def test_an_evaluation_of_retries_tells_how_many_are_right_by_turn(inputs: dict[
     assert by_turn["4"] == metrics["all"]["answer_pass@1"]
     assert "turns" not in once
     table = pq.read_table(tmp_path / "more" / "samples.parquet").to_pylist()
-    assert metrics["turns"]["mean"] == pytest.approx(sum(one["kind"] == "action" for row in table for one in row["segments"]) / len(table))
+    assert metrics["turns"]["mean"] == pytest.approx(
+        sum(one["kind"] == "action" for row in table for one in row["segments"]) / len(table)
+    )
     apart = spec.model_copy(update={"episode": RetryEpisode(max_turns=4, feedback="?", window=2)})
     windowed = sampling.evaluate_model(apart, given, tmp_path / "window", Run(engine_batch=64))
     assert windowed["n_samples"] == 8

@@ -16,9 +16,10 @@ from interplay.rl.advantage_spec import GainAdvantage, GroupAdvantage, TurnAdvan
 from interplay.rl.advantages import advantages, returns
 from interplay.rl.batch import Batch, Span, first_turns, join, take
 from interplay.rl.draw import episode_rewards
+from interplay.rl.edit_spec import AttemptsShaping, ImprovementShaping
 from interplay.rl.policy import likelihoods, scores
 from interplay.rl.records import measure_step, sampled_counts
-from interplay.rl.reward_spec import AttemptsShaping, ImprovementShaping, OutcomeReward
+from interplay.rl.reward_spec import OutcomeReward
 from interplay.rl.shaping import shape_rewards
 from interplay.rl.spec import RLSpec
 from interplay.rl.update import update

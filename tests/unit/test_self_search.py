@@ -122,7 +122,9 @@ def test_the_real_dictionary_takes_over_where_a_look_up_ends() -> None:
     assert [turn.verdict for turn in real.turns[0]][-1] == verdict(GOLD)
     assert not real.rollouts.truncated.any()
     own = play_episodes(EnvironmentEpisode(), given, cases.asked([row]))
-    assert [transcript_of(one) for one in own.segments or ()] == ["look(Ada)Ada's boss is Cid.\nlook(Cid)\\boxed{Ulm}"], "nobody stops it"
+    assert [transcript_of(one) for one in own.segments or ()] == ["look(Ada)Ada's boss is Cid.\nlook(Cid)\\boxed{Ulm}"], (
+        "nobody stops it"
+    )
     tokens = real.rollouts.tokens[0, : int(real.rollouts.lengths[0])].tolist()
     assert "".join(map(chr, tokens)) == f"{GOLD}$", "no end token stands in the context"
     assert real.observed is not None

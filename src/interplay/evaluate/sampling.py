@@ -218,7 +218,7 @@ def _table(
 def answers_by_turn(table: pa.Table, max_turns: int) -> dict[str, Any]:
     """`turns` of samples of up to `max_turns` turns: their mean number, and for each t the share of samples whose answer is right
     after t turns (after the last turn, where a sample has fewer); empty for single turns."""
-    if max_turns == 1:
+    if max_turns == 1 or trajectory.SEGMENTS not in table.column_names:
         return {}
     column = table[trajectory.SEGMENTS].combine_chunks()
     flat, ends = pc.list_flatten(column), np.cumsum(pc.list_value_length(column))

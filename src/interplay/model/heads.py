@@ -140,6 +140,7 @@ class Composed(NamedTuple):
 def first_layers(decoder: Decoder, layers: int) -> Decoder:
     """A decoder of the first layers of another, with copies of its embedding, norm and head."""
     small = Decoder(decoder.shape.model_copy(update={"num_hidden_layers": layers}), decoder.vocab_size)
+    small.blockwise, small.recompute = decoder.blockwise, decoder.recompute
     weights = decoder.state_dict()
     small.load_state_dict({name: weights[name].clone() for name in small.state_dict()})
     return small

@@ -50,6 +50,21 @@ class ComputeSpec(Model):
         return False
 
 
+class LearnSpec(ComputeSpec):
+    """Of a stage whose passes have a gradient."""
+
+    blockwise: Annotated[bool, Since(False)] = False
+    """Attention by blocks of queries over sequences without padding, and logits by blocks of tokens, both made again on the way
+    back: memory of a pass is linear in its length, for prompts of thousands of tokens and large vocabularies. false: scores and
+    logits are kept whole. The same up to rounding; with dtype int8, whose kernels never keep scores, only logits of a large
+    vocabulary differ."""
+
+    def stack_misfit(self) -> str | None:
+        """Also where attention is by blocks."""
+        alone = "attention by blocks takes one model at a time; write 1, or blockwise: false"
+        return alone if self.blockwise else super().stack_misfit()
+
+
 class ExactSpec(ComputeSpec):
     """Of a stage whose results can be made a function of its digest alone."""
 

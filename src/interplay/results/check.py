@@ -118,10 +118,10 @@ def _asked(rows: list[Row], spec: EvaluateSpec) -> dict[str, list[Any]]:
 
 def _judged_again(out: Path, samples: pa.Table, rows: list[Row], spec: EvaluateSpec) -> Iterator[str]:
     """Completions by the verifier, and what else is a function of them."""
-    completions = samples["completion"].to_pylist()
-    verdicts = sets.judge_completions(
-        rows, _judged_texts(samples, spec.episode is not None and spec.episode.name == "retry"), spec.verify
-    )
+    texts = _judged_texts(samples, spec.episode.name if spec.episode else "completion")
+    if texts is None:
+        return
+    completions, verdicts = samples["completion"].to_pylist(), sets.judge_completions(rows, texts, spec.verify)
     again = samples.select(sampling.COLUMNS.names)
     again = scores.judge_caps(again, rows, completions, spec) if spec.unit_caps else again
     again = scores.judge_own(again, rows, completions, verdicts, spec)
@@ -129,12 +129,15 @@ def _judged_again(out: Path, samples: pa.Table, rows: list[Row], spec: EvaluateS
     yield from _columns(out / "samples.parquet", samples, _verdict_columns(verdicts) | further, "its completion")
 
 
-def _judged_texts(kept: pa.Table, last_turn: bool = False) -> list[str]:
-    """What the verdict of each row is about: its completion, the last turn of an episode, or its transcript."""
-    if trajectory.SEGMENTS not in kept.column_names:
-        return kept["completion"].to_pylist()
-    each = (trajectory.segments_of({trajectory.SEGMENTS: row}) for row in kept[trajectory.SEGMENTS].to_pylist())
-    return [[one.text for one in row if one.kind == "action"][-1] if last_turn else trajectory.transcript_of(row) for row in each]
+def _judged_texts(kept: pa.Table, episode: str) -> list[str] | None:
+    """What the verdict of each row is about: its completion, the last of several tries, or the transcript of an environment; None
+    of a game, or of an episode of the user's own."""
+    if episode == "completion" or trajectory.SEGMENTS not in kept.column_names:
+        return list(kept["completion"].to_pylist())
+    if episode not in ("retry", "environment"):
+        return None
+    each = [trajectory.segments_of({trajectory.SEGMENTS: row}) for row in kept[trajectory.SEGMENTS].to_pylist()]
+    return [row[-1].text if episode == "retry" else trajectory.transcript_of(row) for row in each]
 
 
 # -- training ----------------------------------------------------------------------------------------------------------
@@ -176,16 +179,11 @@ def _policy(out: Path, record: dict[str, Any], inputs: Mapping[str, Path]) -> It
 def _rollouts(out: Path, spec: RLSpec, inputs: Mapping[str, Path]) -> Iterator[str]:
     kept = pq.read_table(out / "rollouts.parquet")
     folders = [inputs[f"data.{n}"] for n in range(len(spec.mix))]
-    known = spec.method.episode.name in ("completion", "environment", "retry")
-    if not known or not all((folder / "problems.parquet").exists() for folder in folders):
+    texts = _judged_texts(kept, spec.method.episode.name)
+    if texts is None or not all((folder / "problems.parquet").exists() for folder in folders):
         return
     place = {(row.set, row.index): row for row in sets.load_pool(folders).rows}
     rows = [place[pair] for pair in zip(kept["set"].to_pylist(), kept["index"].to_pylist(), strict=True)]
-    texts = (
-        _judged_texts(kept, spec.method.episode.name == "retry")
-        if "turns" in kept.column_names
-        else kept["completion"].to_pylist()
-    )
     verdicts = sets.judge_completions(rows, texts, spec.verify())
     yield from _columns(out / "rollouts.parquet", kept, _verdict_columns(verdicts), "its completion")
     if (out / checkpoint.SEGMENTS).exists():

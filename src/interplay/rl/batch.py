@@ -14,7 +14,7 @@ from torch.nn.functional import pad
 from interplay.core.random import generator
 from interplay.data.trajectory import Segment
 from interplay.kernels import exact
-from interplay.rl import advantage_spec, edit_spec, request_spec, reward_spec
+from interplay.rl import advantage_spec, edit_spec, request_spec
 from interplay.rl.spec import Method
 from interplay.tasks.verdict import Row, Verdict
 
@@ -329,7 +329,7 @@ class Seams(NamedTuple):
     allocation: request_spec.Allocation
     prompting: request_spec.Prompting
     continuation: request_spec.Continuation
-    shaping: list[reward_spec.Shaping]
+    shaping: list[edit_spec.Shaping]
     edits: list[edit_spec.Edit]
     advantage: advantage_spec.Advantage
 

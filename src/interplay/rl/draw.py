@@ -20,7 +20,7 @@ from interplay.model import decoder, heads
 from interplay.rl import advantages, continuation, requests, reward_spec, shaping
 from interplay.rl.batch import Batch, Memory, Span, StepContext, join, to_tokens
 from interplay.rl.request_spec import AdaptiveTemperature, Decoding, LaggedNucleus, OwnDecoding
-from interplay.rl.rewards import Rewards, right_by, score_completions
+from interplay.rl.rewards import Graders, Rewards, right_by, score_completions
 from interplay.rl.sampler import Outcome, Sampler, outcome_of
 from interplay.rl.spec import RLSpec
 from interplay.rollout import request
@@ -94,14 +94,16 @@ class EpisodeRewards(NamedTuple):
     turns: list[list[verdict.Verdict | None]]
 
 
-def episode_rewards(spec: reward_spec.Reward, played: Played, rows: Sequence[verdict.Row]) -> EpisodeRewards:
+def episode_rewards(
+    spec: reward_spec.Reward, played: Played, rows: Sequence[verdict.Row], graders: Graders | None = None
+) -> EpisodeRewards:
     """Each turn that answers is paid by the reward as a completion is, the others earn 0; an episode is worth its last turn.
     `rows`: the problem of each row. Raises ValueError where episodes have one turn."""
     if played.turns is None:
         raise ValueError("an episode of one turn is paid as a whole")
     each = [(i, turn) for i, of_row in enumerate(played.turns) for turn in of_row if turn.verdict is not None]
     paid = score_completions(
-        spec, [rows[i] for i, _ in each], [t.judged for _, t in each], [t.verdict for _, t in each if t.verdict]
+        spec, [rows[i] for i, _ in each], [t.judged for _, t in each], [t.verdict for _, t in each if t.verdict], graders
     )
     found = {(i, turn.number): place for place, (i, turn) in enumerate(each)}
     last = [found.get((i, turns[-1].number)) if turns else None for i, turns in enumerate(played.turns)]
@@ -141,6 +143,8 @@ class TrainerState:
     """What the run is as a replica of a stack."""
     numerics: str = ""
     """Of a record: `stacked` where a step was made in a stack."""
+    graders: Graders | None = None
+    """What rewards are computed with that read more than texts."""
 
     def clock(self) -> float:
         """Seconds, of a replica its own."""
@@ -246,9 +250,9 @@ def score_rollouts(
     where an episode has one turn."""
     spec, rows = world.spec, [world.pool.rows[i] for i in ids]
     if played.turns is not None:
-        return episode_rewards(spec.reward, played, rows)
+        return episode_rewards(spec.reward, played, rows, world.graders)
     verdicts = sets.judge_completions(rows, whole, spec.verify())
-    rewards = score_completions(spec.reward, rows, whole, verdicts)
+    rewards = score_completions(spec.reward, rows, whole, verdicts, world.graders)
     if rewards.spans is not None:
         texts = zip(tokens, completions, rewards.spans, strict=True)
         rewards = rewards._replace(spans=[to_tokens(world.tokenizer, *row) for row in texts])

@@ -22,7 +22,7 @@ from interplay.rl import continuation, draw, edits, records, sampler, samplers
 from interplay.rl.advantage_spec import GaeAdvantage
 from interplay.rl.advantages import advantages, critic, cut_segments, update_baselines
 from interplay.rl.batch import Batch, Memory, StepContext, join, offsets, seams_of, take
-from interplay.rl.rewards import score_completions
+from interplay.rl.rewards import Graders, score_completions
 from interplay.rl.spec import RLSpec
 from interplay.rl.update import Learner, bearing, collisions_of, entropy_of, likelihood_of, reference_of, token_weights, update
 from interplay.rollout.engine import Coroutine, Outcome, closing, engine, run_replicas, shard_engine
@@ -32,7 +32,7 @@ from interplay.tasks.verdict import Row, Verdict
 # What a sampler may learn from before the first step.
 
 
-def offline_outcomes(spec: RLSpec, pool: sets.Pool, inputs: dict[str, Path]) -> list[sampler.Outcome]:
+def offline_outcomes(spec: RLSpec, pool: sets.Pool, inputs: dict[str, Path], graders: Graders) -> list[sampler.Outcome]:
     """One outcome for each prompt that was sampled, in the order of ids: the samples of the roles `offline.<set>.<part>`, judged
     and rewarded as the run's own completions are."""
     place = {(row.set, row.index): i for i, row in enumerate(pool.rows)}
@@ -41,13 +41,16 @@ def offline_outcomes(spec: RLSpec, pool: sets.Pool, inputs: dict[str, Path]) -> 
         of_set = int(role.split(".")[1])
         for sample in read_samples(inputs[role], ["index", "completion"]):
             completions.setdefault(place[of_set, sample["index"]], []).append(sample["completion"])
-    return [sampler.outcome_of(i, *_judged(spec, [pool.rows[i]] * len(said), said)) for i, said in sorted(completions.items())]
+    return [
+        sampler.outcome_of(i, *_judged(spec, [pool.rows[i]] * len(said), said, graders))
+        for i, said in sorted(completions.items())
+    ]
 
 
-def _judged(spec: RLSpec, rows: list[Row], completions: list[str]) -> tuple[list[float], list[Verdict]]:
+def _judged(spec: RLSpec, rows: list[Row], completions: list[str], graders: Graders | None) -> tuple[list[float], list[Verdict]]:
     """Rewards and verdicts of completions of rows."""
     verdicts = sets.judge_completions(rows, completions, spec.verify())
-    return score_completions(spec.reward, rows, completions, verdicts).sequence, verdicts
+    return score_completions(spec.reward, rows, completions, verdicts, graders).sequence, verdicts
 
 
 # What a state is worth by sampling on from it (VinePPO, arXiv:2410.01679; SPO, arXiv:2505.23564).
@@ -84,7 +87,7 @@ def _worth(
     ends = [min(length, spec.max_completion_length - len(stems[i])) for length, i in lengths]
     tokens = [stems[i] + row[:end] for i, row, end in zip(made_by, found.tokens.tolist(), ends, strict=True)]
     rows = [pool.rows[int(batch.ids[places[i][0]])] for i in made_by]
-    rewards, _ = _judged(spec, rows, world.tokenizer.decode_batch(tokens))
+    rewards, _ = _judged(spec, rows, world.tokenizer.decode_batch(tokens), world.graders)
     sums = [0.0] * len(places)
     for i, reward in zip(made_by, rewards, strict=True):
         sums[i] += reward
@@ -139,7 +142,7 @@ def loaded(
     torch.manual_seed(spec.seed)  # nothing here draws from torch's own stream, but it is saved, and starts at random otherwise
     base = inputs["init"] / "model"
     policy, reference = (
-        device.place_decoder(folder.load_decoder(base), how, spec.numerics) if there else None
+        device.place_decoder(folder.load_decoder(base), how, spec.numerics, spec.blockwise) if there else None
         for there in (True, spec.method.refers())
     )
     assert policy is not None
@@ -156,6 +159,7 @@ def assembled(
     """All that a run has before its first step."""
     policy, reference, tokenizer, pool = loaded(spec, inputs, how)
     lagged = draw.lagged_policy(spec.method.decoding, policy)
+    graders = Graders(partial(text.encode_texts, tokenizer))
     deck = sampler.PromptSource(
         sizes=pool.sizes,
         mix=spec.mix,
@@ -166,7 +170,7 @@ def assembled(
         encode=lambda ids: text.encode_texts(tokenizer, [pool.rows[i].prompt for i in ids]),
         dtype=getattr(torch, spec.dtype),
         micro_batch_tokens=how.micro_batch_tokens,
-        offline=offline_outcomes(spec, pool, inputs),
+        offline=offline_outcomes(spec, pool, inputs, graders),
         by=exact.functions(spec.numerics),
     )
     world = draw.TrainerState(
@@ -180,6 +184,7 @@ def assembled(
         ),
         sampler=samplers.build_sampler(spec.method.sampler, deck),
         memory=Memory(len(pool.rows)),
+        graders=graders,
         critic=critic(spec.method.critic, policy, spec.dtype, how.micro_batch_tokens),
         stack=stack,
         numerics=execution.STACKED if stack else "",

@@ -10,7 +10,7 @@ from pydantic import model_validator
 from interplay.core.extension import Extension
 from interplay.core.model import Count, Formerly, Model, Natural, NotNegative, Since
 from interplay.core.references import ByName
-from interplay.model.spec import ExactSpec, TuneOptimizer, TuneSchedule, check_checkpoints
+from interplay.model.spec import ExactSpec, LearnSpec, TuneOptimizer, TuneSchedule, check_checkpoints
 from interplay.rl import advantage_spec, edit_spec, loss_spec, request_spec as requests_spec, reward_spec, sampler_spec
 from interplay.rollout.spec import CompletionEpisode, EngineName, Episode, check_dtype
 from interplay.tasks.spec import Task, Verify
@@ -95,7 +95,7 @@ class Method(Model):
     continuation: Annotated[requests_spec.Continuation, Since(requests_spec.NoContinuation())] = requests_spec.NoContinuation()
     """What follows from rollouts: further completions, and which are kept."""
     episode: Episode = CompletionEpisode()
-    shaping: Annotated[list[reward_spec.Shaping], Since([])] = []
+    shaping: Annotated[list[edit_spec.Shaping], Since([])] = []
     """What is added to the rewards before they are compared; each kind once."""
     edits: list[edit_spec.Edit] = []
     """What is done to a batch before it is trained on, in order."""
@@ -111,7 +111,7 @@ class Method(Model):
 
     def refers(self) -> bool:
         """Whether a step needs a reference model."""
-        return self.loss.refers() or any(isinstance(term, reward_spec.KlShaping) for term in self.shaping)
+        return self.loss.refers() or any(isinstance(term, edit_spec.KlShaping) for term in self.shaping)
 
 
 SEAMS: dict[str, tuple[type[Model], ...]] = {
@@ -123,7 +123,7 @@ SEAMS: dict[str, tuple[type[Model], ...]] = {
     "method.episode": get_args(get_args(Episode)[0]),
     "method.decoding": get_args(get_args(requests_spec.Decoding)[0]),
     "method.critic": (advantage_spec.ValueHead,),
-    "method.shaping": get_args(get_args(reward_spec.Shaping)[0]),
+    "method.shaping": get_args(get_args(edit_spec.Shaping)[0]),
     "method.edits": get_args(get_args(edit_spec.Edit)[0]),
     "method.advantage": get_args(get_args(advantage_spec.Advantage)[0]),
     "method.loss": get_args(get_args(loss_spec.Loss)[0]),
@@ -131,7 +131,7 @@ SEAMS: dict[str, tuple[type[Model], ...]] = {
 """Place of each seam -> the classes of its members."""
 
 
-class RLSpec(ExactSpec):
+class RLSpec(ExactSpec, LearnSpec):
     """Reinforcement learning on problem sets. Roles: `init` (a model; also the reference when beta > 0), `data.<i>`,
     and `offline.<i>.<part>` where the stage names under `offline` an evaluate stage: samples of `init` on `data.<i>`, from which
     the sampler starts."""
@@ -209,7 +209,7 @@ class RLSpec(ExactSpec):
         if isinstance(method.advantage, advantage_spec.PassKAdvantage) and method.advantage.k > group:
             raise ValueError(f"method.advantage.k = {method.advantage.k}: at most num_generations, {group}")
         if isinstance(method.advantage, advantage_spec.DecoupledAdvantage):
-            known = [*self.reward.PARTS, *(getattr(term, "function", term.name) for term in method.shaping)]
+            known = [*self.reward.parts(), *(getattr(term, "function", term.name) for term in method.shaping)]
             if odd := [name for name in method.advantage.rewards if name not in known]:
                 raise ValueError(f"method.advantage.rewards: {odd[0]}: the parts are {', '.join(known) or 'none'}")
         if isinstance(method.prompting, requests_spec.IcpoPrompting) and method.prompting.steered >= group:
@@ -273,6 +273,7 @@ class RLSpec(ExactSpec):
         found: list[tuple[str, Model]] = [
             (f"kind = {type(self).__name__.removesuffix('Spec').lower()}", self),
             (f"reward = {self.reward.name}", self.reward),
+            *(("reward: " + one.name, one) for one in reward_spec.terms_of(self.reward) if one is not self.reward),
         ]
         for seam in SEAMS:
             chosen = getattr(self.method, seam.removeprefix("method."), None)
@@ -284,7 +285,8 @@ class RLSpec(ExactSpec):
 
     def verify(self) -> Verify:
         """How completions are judged."""
-        return self.reward.verify if isinstance(self.reward, reward_spec.ProcessReward) else Verify()
+        terms = reward_spec.terms_of(self.reward)
+        return next((one.verify for one in terms if isinstance(one, reward_spec.ProcessReward)), Verify())
 
     def continues(self, shorter: "RLSpec") -> bool:
         """Whether a run of this spec starts with the very steps of a `shorter` one and may go on from its end: nothing else

@@ -260,6 +260,8 @@ def _check_stack(stage: plan.Stage, place: KeyPlace) -> None:
         raise place.error(misfit, stack)
     if stage.run.compile:
         raise place.error("a stack is not compiled; write compile: false, or stack: 1", stack)
+    if stage.run.gradient_checkpointing:
+        raise place.error("a stack keeps all activations; write gradient_checkpointing: false, or stack: 1", stack)
 
 
 def _leaves_pair(stage: plan.Stage | None) -> bool:

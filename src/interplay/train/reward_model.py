@@ -85,7 +85,8 @@ def train_reward_model(spec: RewardModelSpec, inputs: dict[str, Path], out: Path
     or gradient that is not finite."""
     loop.seed_torch(how, spec.seed)
     at, found = device.pick_device(how), inputs["init"]
-    model = heads.init_reward_model(device.place_decoder(folder.load_decoder(found / "model"), how), spec.heads, spec.seed).to(at)
+    decoder = device.place_decoder(folder.load_decoder(found / "model"), how, blockwise=spec.blockwise)
+    model = heads.init_reward_model(decoder, spec.heads, spec.seed).to(at)
 
     def setup_of(roles: list[Path], mix: list[float]) -> Setup:
         pairs = batches.load_pairs(roles, mix, found, spec.seed, spec.max_length, "reward_model")

@@ -14,8 +14,8 @@ from pyarrow import parquet
 from interplay.core import artifact, execution
 from interplay.core.metrics import aligned, clock, pairs, quantity, read_telemetry, short, size
 from interplay.core.model import UserError, nearest_name
-from interplay.data.sets import read_problems
-from interplay.data.trajectory import SEGMENTS, Choice, find_groups, gold_text, open_kept, rows_at, shown_text
+from interplay.data.sets import Choice, find_groups, open_kept, read_problems, rows_at
+from interplay.data.trajectory import SEGMENTS, gold_text, read_foreign, shown_text, write_trajectories
 from interplay.kinds.stages import flat_leaves, non_default_leaves, numerics_class, other_contents
 from interplay.kinds.table import makes
 
@@ -26,6 +26,8 @@ SHOWN = ("step", "reward", "strict", "answer", "score", "error", "advantage", "t
 
 def gold_rows(folder: Path, rows: Iterable[Row]) -> dict[tuple[int, int], Row]:
     """The problems of rows by (set, index), as far as the data that the artifact was made from are on disk."""
+    if not (folder / "stage.json").exists():  # of another trainer
+        return {}
     wanted = {row["index"] for row in rows}
     deps = artifact.read_json(folder / "stage.json")["deps"]
     roles = {role: 0 if role == "data" else int(role.removeprefix("data.")) for role in deps if role.split(".")[0] == "data"}
@@ -39,7 +41,9 @@ def gold_rows(folder: Path, rows: Iterable[Row]) -> dict[tuple[int, int], Row]:
 def rollout_block(row: dict[str, Any], problem: dict[str, Any]) -> str:
     """One rollout as lines of text."""
     facts = [
-        f"{name} {row[name]:.4g}" if isinstance(row[name], float) else f"{name} {row[name]}" for name in SHOWN if name in row
+        f"{name} {row[name]:.4g}" if isinstance(row[name], float) else f"{name} {row[name]}"
+        for name in SHOWN
+        if row.get(name) is not None
     ]
     wrote, gold = shown_text(row), gold_text(problem.get("solution") or "", row)
     if SEGMENTS in row:
@@ -54,15 +58,14 @@ def rollout_block(row: dict[str, Any], problem: dict[str, Any]) -> str:
 
 
 def show_rollouts(folder: Path, failed: bool | None, limit: int, step: int | None = None, error: str | None = None) -> str:
-    """The last `limit` distinct rollouts of an rl artifact, of a `step` or of all, or the first of an evaluate artifact spread
-    over its problems; `failed`: only those not strictly right (True), only those that are (False), or all (None); `error`: only
-    those of a class.
+    """The last `limit` distinct rollouts of an rl artifact, or of another trainer's files (data.trajectory.read_foreign), of a
+    `step` or of all, or the first of an evaluate artifact spread over its problems; `failed`: only those not strictly right
+    (True), only those that are (False), or all (None); `error`: only those of a class.
 
     Raises UserError when the folder holds neither rollouts nor samples, or not that step or class."""
-    file = open_kept(folder)
-    if file is None:
+    if (folder / "stage.json").exists() and open_kept(folder) is None:
         raise UserError(f"{folder}: no rollouts.parquet or samples.parquet; give the digest of a finished rl or evaluate stage")
-    with file:
+    with open_kept(folder) or _of_other_trainer(folder) as file:
         found = find_groups(file, Choice(error, step, failed=failed))
         known = found.steps
         if step is not None and not known:
@@ -117,6 +120,13 @@ def browse_rollouts(folder: Path, choice: Choice) -> dict[str, Any]:
         "pages": -(-len(found.first) // PER_PAGE),
         "rows": [_shown(row, int(count), problems) for row, count in zip(rows, found.size[shown], strict=True)],
     }
+
+
+def _of_other_trainer(path: Path) -> parquet.ParquetFile:
+    """Rollouts of another trainer, as a file in memory in the schema of this one."""
+    sink = pa.BufferOutputStream()
+    write_trajectories(sink, read_foreign(path))
+    return parquet.ParquetFile(pa.BufferReader(sink.getvalue()))
 
 
 def _of_last_steps(folder: Path) -> parquet.ParquetFile:
