@@ -269,6 +269,18 @@ SPECS: dict[str, list[dict[str, Any]]] = {
         {"mix": [1.0], "steps": [{"name": "units"}]},
     ],
     "tokenizer": [{"task": TASK}, {"task": TASK, "algorithm": "bpe"}],
+    "generate": [
+        {"filters": [{"name": "verdict"}, {"name": "votes"}, {"name": "length", "high": 100}, {"name": "distinct"}]},
+        {
+            "parse": "pattern",
+            "pattern": "(?P<label>yes|no)",
+            "writes": "band",
+            "text": "{label}",
+            "filters": [{"name": "field", "field": "label", "equals": ["yes"]}],
+        },
+        {"parse": "json", "writes": "question", "text": "{question}", "answer": "{answer}"},
+        {"writes": "prompt", **EXACT},
+    ],
     "custom": [{**CUSTOM, "mix": [0.5, 0.5]}],
     "corpus": [{"mix": [0.5, 0.5]}],
     "pretrain": [{"model": SHAPE, "tokens": 100_000}, {"model": SHAPE, "tokens": 100_000, **EXACT}],
@@ -321,6 +333,19 @@ SPECS: dict[str, list[dict[str, Any]]] = {
         {"method": {"paper": "p"}, "reward": {"name": "text"}, "mix": [1.0], "steps": 10},
         {"method": {"paper": "p"}, "reward": {"name": "random"}, "mix": [1.0], "steps": 10},
         {"method": {"paper": "p"}, "reward": {"name": "citation"}, "mix": [1.0], "steps": 10},
+        {"method": {"paper": "p"}, "reward": {"name": "model", "model": "reward.0"}, "mix": [1.0], "steps": 10},
+        {
+            "method": {"paper": "p", "loss": {"name": "clipped", "beta": 0.1}},
+            "references": {"reference.0": 0.5, "reference.1": 0.5},
+            "mix": [1.0],
+            "steps": 10,
+        },
+        {
+            "method": {"paper": "p"},
+            "reward": {"name": "judge", "model": "m", "rubric": "{prompt}{completion}"},
+            "mix": [1.0],
+            "steps": 10,
+        },
         {"method": {"paper": "p"}, "reward": {"name": "form"}, "mix": [1.0], "steps": 10},
         {"method": {"paper": "p"}, "reward": {"name": "length", "budget": 8}, "mix": [1.0], "steps": 10},
         {
@@ -381,6 +406,7 @@ SPECS: dict[str, list[dict[str, Any]]] = {
         {"episode": {"name": "retry"}, "keep_tokens": True},
         {"unit_caps": 3, "verify": {"separator": "?"}},
         {"metrics": [CUSTOM]},
+        {"by_reward": {"model": "reward", "reference": "reference"}},
     ],
     "select": [{"by": "loss", "mode": "min", "candidates": [20, 40]}, {"by": "entropy", "mode": "nearest", "target": 0.4}],
     "calibrate": [

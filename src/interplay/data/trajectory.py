@@ -179,9 +179,14 @@ def gold_text(solution: str, row: Mapping[str, Any]) -> str:
     return solution if len(made) == 1 else "\n".join(labelled_lines(made))
 
 
-def segment_rows(segments: Iterable[Segment]) -> list[dict[str, Any]]:
-    """Segments as the column SEGMENTS holds them."""
-    return [one._asdict() for one in segments]
+def segment_rows(segments: Iterable[Segment], tokens: bool = True) -> list[dict[str, Any]]:
+    """Segments as the column SEGMENTS holds them, with their tokens or without."""
+    return [(one if tokens else one._replace(tokens=None, logprobs=None))._asdict() for one in segments]
+
+
+def with_segments(rows: pa.Table, each: Iterable[Iterable[Segment]], tokens: bool) -> pa.Table:
+    """Rows with the segments of each."""
+    return rows.append_column(SEGMENTS, pa.array([segment_rows(one, tokens) for one in each], TYPES[SEGMENTS]))
 
 
 def segments_of(row: Mapping[str, Any]) -> tuple[Segment, ...]:

@@ -7,7 +7,7 @@ the number of processes."""
 import math
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from statistics import fmean
@@ -24,7 +24,7 @@ from interplay.core.model import UserError, nearest_name
 from interplay.data import sets, tokenizer as text, trajectory
 from interplay.data.trajectory import Segment
 from interplay.evaluate import scores
-from interplay.evaluate.spec import ENTROPY, EvaluateSpec, SelectSpec
+from interplay.evaluate.spec import ENTROPY, EvaluateSpec, GenerateSpec, SelectSpec
 from interplay.kernels import exact
 from interplay.model import device, heads
 from interplay.optim import distributed
@@ -57,7 +57,7 @@ def evaluate_model(
     pool, kept = sets.load_pool([inputs["data"]]), out / "resume" / "shards"
     size = shard_size(spec.num_samples, how.engine_batch)
     if missing := remaining_shards(kept, len(pool.rows), size):
-        _sample(spec, inputs["model"], pool, kept, missing, out, how, stack)
+        _sample(spec, inputs, pool, kept, missing, out, how, stack)
         if left := len(remaining_shards(kept, len(pool.rows), size)):
             finished = len(finished_shards(kept))
             raise execution.StoppedError(f"stopped at shard {finished} of {finished + left}")
@@ -77,7 +77,7 @@ def evaluate_model(
 
 def _sample(
     spec: EvaluateSpec,
-    model: Path,
+    inputs: dict[str, Path],
     pool: sets.Pool,
     kept: Path,
     missing: list[range],
@@ -87,13 +87,44 @@ def _sample(
 ) -> None:
     """Sample and judge this process's part of the missing shards (ids of problems), and write them to a folder; a signal ends
     that early. Collective."""
+    tokenizer, sampler, sampling = open_model(spec, inputs["model"], how, stack)
+    setting = episodes.Setting(
+        engine=sampler,
+        sampling=sampling,
+        encode=partial(text.encode_texts, tokenizer),
+        decode=tokenizer.decode_batch,
+        verify=partial(sets.judge_completion, spec.verify),
+        problem=sets.problem_of,
+    )
+    ranker = scores.load_ranker(spec, inputs, how)
+
+    def draw(ids: list[int]) -> tuple[pa.Table, int]:
+        rows = [pool.rows[i] for i in ids]
+        prompts = text.encode_texts(tokenizer, [row.prompt for row in rows])
+        keys = [sets.noise_key(row) for row in rows]
+        requests = [Request(p, k, spec.first_sample, spec.num_samples) for p, k in zip(prompts, keys, strict=True)]
+        played = episodes.play_episodes(spec.episode or CompletionEpisode(), setting._replace(rows=rows), requests)
+        if played.turns is None:
+            table = completion_rows(spec, pool, ids, played.rollouts, tokenizer)
+            if ranker:
+                table = scores.rank_samples(table, ranker, prompts, played.rollouts)
+        else:
+            table = episode_rows(spec, pool, ids, played)
+        return table, int(played.rollouts.lengths.sum())
+
+    sample_shards(draw, sampler, kept, missing, out, stack)
+
+
+def open_model(
+    spec: EvaluateSpec | GenerateSpec, model: Path, how: execution.Run, stack: engine.Coroutine | None = None
+) -> tuple[text.Tokenizer, engine.Engine, Sampling]:
+    """A model's tokenizer, the engine that samples from it, and how."""
     tokenizer, special = text.load(model), text.special(model)
     whole, dtype = heads.load_model(model, device.pick_device(how)), getattr(torch, spec.dtype)
     if spec.numerics == "exact":
         if isinstance(whole, heads.Composed):
             raise UserError("evaluate: numerics = exact: does not cover a model and an assistant; write numerics: fast")
         device.exact_decoder(whole, how)
-    sampler = engine.engine(spec.engine, whole, how, dtype, model / "model", stack)
     sampling = Sampling(
         temperature=spec.temperature,
         top_p=spec.top_p,
@@ -103,14 +134,19 @@ def _sample(
         eos=special.eos,
         pad=special.pad,
     )
-    setting = episodes.Setting(
-        engine=sampler,
-        sampling=sampling,
-        encode=partial(text.encode_texts, tokenizer),
-        decode=tokenizer.decode_batch,
-        verify=partial(sets.judge_completion, spec.verify),
-        problem=sets.problem_of,
-    )
+    return tokenizer, engine.engine(spec.engine, whole, how, dtype, model / "model", stack), sampling
+
+
+def sample_shards(
+    draw: Callable[[list[int]], tuple[pa.Table, int]],
+    sampler: engine.Engine,
+    kept: Path,
+    missing: list[range],
+    out: Path,
+    stack: engine.Coroutine | None = None,
+) -> None:
+    """Write this process's part of the missing shards (ids of problems) to a folder; a signal ends that early. `draw`: ids -> the
+    samples, and the tokens sampled. Collective."""
     before = len(finished_shards(kept))
     distributed.barrier()  # every process lists the missing shards before any is written
     clock = stack.clock if stack else time.monotonic
@@ -118,20 +154,11 @@ def _sample(
     progress, tally = metrics.Progress(total, "shards", before), ProgressScore(kept)
     with engine.closing(sampler), execution.defer_signals():
         for shard in distributed.shard_round_robin(missing):
-            ids = list(shard)
-            rows = [pool.rows[i] for i in ids]
-            prompts = text.encode_texts(tokenizer, [row.prompt for row in rows])
-            keys = [sets.noise_key(row) for row in rows]
-            requests = [Request(p, k, spec.first_sample, spec.num_samples) for p, k in zip(prompts, keys, strict=True)]
-            played = episodes.play_episodes(spec.episode or CompletionEpisode(), setting._replace(rows=rows), requests)
-            if played.turns is None:
-                table = completion_rows(spec, pool, ids, played.rollouts, tokenizer)
-            else:
-                table = episode_rows(spec, pool, ids, played)
+            table, drawn = draw(list(shard))
             if stack:
                 artifact.mark_stacked(out)
             write_shard(kept, shard, table)
-            tokens += int(played.rollouts.lengths.sum())
+            tokens += drawn
             rate = tokens * execution.world_size() / (clock() - started)
             progress.update(len(finished_shards(kept)), strict=tally.strict(), tok_per_s=rate)
             stops = (execution.stop_requested(), False)
@@ -170,16 +197,9 @@ def completion_rows(
         table = table.append_column(NATS, pa.array((-logps).tolist(), pa.float32()))
     if spec.keep_tokens:
         kept = zip(completions, verdicts, rollouts.tokens.tolist(), rollouts.logprobs.tolist(), lengths, strict=True)
-        table = _with_segments(
-            table, [[Segment("action", c, answer=bool(v.answer), tokens=t[:n], logprobs=p[:n])] for c, v, t, p, n in kept]
-        )
+        each = [[Segment("action", c, answer=bool(v.answer), tokens=t[:n], logprobs=p[:n])] for c, v, t, p, n in kept]
+        table = trajectory.with_segments(table, each, True)
     return table
-
-
-def _with_segments(table: pa.Table, each: Iterable[Sequence[Segment]]) -> pa.Table:
-    """The rows with the segments of each."""
-    rows = [trajectory.segment_rows(segments) for segments in each]
-    return table.append_column(trajectory.SEGMENTS, pa.array(rows, trajectory.TYPES[trajectory.SEGMENTS]))
 
 
 def episode_rows(spec: EvaluateSpec, pool: sets.Pool, ids: list[int], played: episodes.Played) -> pa.Table:
@@ -196,9 +216,7 @@ def episode_rows(spec: EvaluateSpec, pool: sets.Pool, ids: list[int], played: ep
     kept = made._replace(sample=made.sample[whole], truncated=made.truncated[whole], lengths=lengths)
     texts = [trajectory.joined_text(segments[i]) for i in whole]
     table = _table(spec, [pool.rows[ids[i]] for i in request], kept, verdicts, texts)
-    if spec.keep_tokens:
-        return _with_segments(table, (segments[i] for i in whole))
-    return _with_segments(table, ([one._replace(tokens=None, logprobs=None) for one in segments[i]] for i in whole))
+    return trajectory.with_segments(table, [segments[i] for i in whole], spec.keep_tokens)
 
 
 def _table(

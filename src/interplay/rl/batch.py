@@ -259,7 +259,7 @@ class MicroBatch(NamedTuple):
     mask: Tensor
     """(n,T) bool: tokens that bear loss."""
     reference: Tensor | None = None
-    """(n,T) under the reference model, where there is one."""
+    """(n,T) under the reference model, where there is one; of several the weighted mean."""
     prepared: Mapping[str, Tensor] = MappingProxyType({})
     """What the loss read off the whole optimiser step, (n,T) each."""
     divergence: Tensor | None = None
@@ -269,6 +269,8 @@ class MicroBatch(NamedTuple):
     everywhere."""
     by: exact.Functions = exact.FAST
     """What it is computed with."""
+    references: Sequence[tuple[float, Tensor]] = ()
+    """Where there are several: the weight of each, and (n,T) under it."""
 
 
 class FullBatch(NamedTuple):

@@ -252,7 +252,7 @@ def score_rollouts(
     if played.turns is not None:
         return episode_rewards(spec.reward, played, rows, world.graders)
     verdicts = sets.judge_completions(rows, whole, spec.verify())
-    rewards = score_completions(spec.reward, rows, whole, verdicts, world.graders)
+    rewards = score_completions(spec.reward, rows, whole, verdicts, world.graders, played.rollouts.truncated.tolist())
     if rewards.spans is not None:
         texts = zip(tokens, completions, rewards.spans, strict=True)
         rewards = rewards._replace(spans=[to_tokens(world.tokenizer, *row) for row in texts])

@@ -126,7 +126,7 @@ def write_step(
     kept = []
     for i in kept_rows(spec.seed, step, len(drawn), spec.keep_rollouts):
         segments = _segments(drawn, i, decode if spec.keep_tokens else None)
-        own = {trajectory.SEGMENTS: trajectory.segment_rows(segments)} if segments else {}
+        own = {trajectory.SEGMENTS: trajectory.segment_rows(segments, spec.keep_tokens)} if segments else {}
         kept.append({**_rollout(step, pool, drawn, advantage, i), **own})
     save_step(out, step, {"rollouts": kept, "history": history(step, pool, drawn)})
 
@@ -148,9 +148,7 @@ def _segments(drawn: Batch, i: int, decode: trajectory.Decode | None) -> tuple[S
             if verdict is not None or span.value
         }
         made = [one._replace(reward=paid.get(one.turn)) if one.kind == "action" else one for one in drawn.segments[i]]
-    if decode is None:
-        return tuple(one._replace(tokens=None, logprobs=None) for one in made)
-    if made[0].kind != "context":
+    if decode is not None and made[0].kind != "context":
         made.insert(0, Segment("context", decode([drawn.prompts[i]])[0], tokens=drawn.prompts[i]))
     return tuple(made)
 
