@@ -152,7 +152,7 @@ def test_a_divergence_is_of_the_policy_itself() -> None:
 def test_a_figure_over_kl_places_arms_by_their_divergence_and_draws_the_best_of_n(tmp_path: Path) -> None:
     """By hand: two prompts of 4 samples; the sums over a prompt's samples are what an evaluation leaves."""
     rows, inputs = [], {}
-    for arm, shares, kl in (("base", (0.25, 0.5, 1.0), 0.0), ("rl", (0.5, 0.5, 0.5), 3.0)):
+    for arm, shares, kl in (("base", (0.25, 0.5, 1.0), 0.0), ("rl", (0.5, 0.5, 0.5), 9.0)):
         for seed in (0, 1):
             digest = f"{arm}{seed}"
             out = study.write_evaluation(tmp_path, digest, {2: [1, 1]})
@@ -169,12 +169,9 @@ def test_a_figure_over_kl_places_arms_by_their_divergence_and_draws_the_best_of_
     drawn = draw_figure(results, results.spec.figures["over"])
     lines = {one["name"]: [point[:2] for point in one["points"]] for one in drawn.chart["panels"][0]["lines"]}
     assert lines["rl"] == [[3.0, 50.0]]
-    assert lines["best of n, base"] == [
-        [0.0, 25.0],
-        [pytest.approx(np.log(2) - 0.5, rel=1e-4), 50.0],
-        [pytest.approx(np.log(4) - 0.75, rel=1e-4), 100.0],
-    ]
-    assert "against KL from the reference" in drawn.caption
+    at = {n: pytest.approx(np.sqrt(np.log(n) - (n - 1) / n), rel=1e-4) for n in (2, 4)}
+    assert lines["best of n, base"] == [[0.0, 25.0], [at[2], 50.0], [at[4], 100.0]]
+    assert "against square root of KL from the reference" in drawn.caption
 
 
 # -- planned -----------------------------------------------------------------------------------------------------------------
