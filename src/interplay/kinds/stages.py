@@ -91,6 +91,8 @@ def numerics_class(record: Mapping[str, Any]) -> Numerics:
     engine, dtype, how = spec.get("engine", "native"), spec.get("dtype"), artifact.numerics_of(dict(record))
     if own := sorted(str(value) for key, value in flat_leaves(spec).items() if key.rpartition(".")[2] == "function" and value):
         return Numerics(f"own code, {own[0]}", "its code decides; nothing is proven of it")
+    if (trainer := spec.get("trainer", "native")) != "native":
+        return Numerics(f"{trainer}, {dtype}", "the trainer's kernels decide; nothing is proven to repeat elsewhere")
     if any(value == "judge" and key.startswith("reward.") for key, value in flat_leaves(spec).items()):
         return Numerics("judged", "the answers of its judge are kept with it; asked anew they may differ")
     if engine != "native":

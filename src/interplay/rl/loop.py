@@ -8,7 +8,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
 import torch
 from tokenizers import Tokenizer
 
@@ -16,6 +15,7 @@ from interplay.core import execution, random
 from interplay.core.metrics import Metrics, Progress, read, telemetry
 from interplay.core.model import UserError
 from interplay.data import sets, tokenizer as text
+from interplay.data.trajectory import read_samples
 from interplay.kernels import exact
 from interplay.model import decoder, device, folder, heads
 from interplay.optim import checkpoint, distributed, optimizer
@@ -42,9 +42,8 @@ def offline_outcomes(spec: RLSpec, pool: sets.Pool, inputs: dict[str, Path], gra
     completions: dict[int, list[str]] = {}
     for role in sorted(role for role in inputs if role.startswith("offline.")):
         of_set = int(role.split(".")[1])
-        table = pq.read_table(inputs[role] / "samples.parquet", columns=["index", "completion"])
-        for index, completion in zip(table["index"].to_pylist(), table["completion"].to_pylist(), strict=True):
-            completions.setdefault(place[of_set, index], []).append(completion)
+        for sample in read_samples(inputs[role], ["index", "completion"]):
+            completions.setdefault(place[of_set, sample["index"]], []).append(sample["completion"])
     return [
         sampler.outcome_of(i, *_judged(spec, [pool.rows[i]] * len(said), said, graders))
         for i, said in sorted(completions.items())
@@ -220,9 +219,7 @@ def restored(world: draw.TrainerState, learner: Learner, out: Path) -> int:
     done, tensors, state = saved
     world.numerics = world.numerics or state.get("numerics", "")
     checkpoint.restore_training(tensors, learner.policy, learner.optimizers)
-    world.sampler.load_state_dict(state["sampler"], checkpoint.with_prefix(tensors, SAMPLER))
-    memory = checkpoint.with_prefix(tensors, MEMORY)
-    world.memory.load(state.get("memory", {}), memory)  # a state may be older than the memory
+    restore_members(world, tensors, state)
     if world.critic:
         world.critic.load(checkpoint.with_prefix(tensors, CRITIC))
     if learner.lagged:
@@ -263,15 +260,27 @@ def train_steps(world: draw.TrainerState, learner: Learner, out: Path, how: exec
 def save(world: draw.TrainerState, learner: Learner, resume: Path, step: int) -> None:
     """Make the state after `step` the one to go on from."""
     numerics = {"numerics": world.numerics} if world.numerics else {}
-    state = {"sampler": world.sampler.state_dict(), "memory": world.memory.notes, **numerics}
-    tensors = checkpoint.training_tensors(learner.policy, learner.optimizers)
-    tensors |= {SAMPLER + name: tensor for name, tensor in world.sampler.tensors().items()}
-    tensors |= {MEMORY + name: tensor for name, tensor in world.memory.tensors.items()}
+    of_members, state = saved_members(world)
+    tensors = checkpoint.training_tensors(learner.policy, learner.optimizers) | of_members
     if world.critic:
         tensors |= {CRITIC + name: tensor for name, tensor in world.critic.tensors().items()}
     if learner.lagged:
         tensors |= {LAGGED + name: parameter for name, parameter in learner.lagged.copy.named_parameters()}
-    checkpoint.save_checkpoint(resume / "state", step, tensors, state)
+    checkpoint.save_checkpoint(resume / "state", step, tensors, {**state, **numerics})
+
+
+def saved_members(world: draw.TrainerState) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
+    """The state of the sampler and of the memory: tensors and JSON data."""
+    tensors = {SAMPLER + name: tensor for name, tensor in world.sampler.tensors().items()}
+    tensors |= {MEMORY + name: tensor for name, tensor in world.memory.tensors.items()}
+    return tensors, {"sampler": world.sampler.state_dict(), "memory": world.memory.notes}
+
+
+def restore_members(world: draw.TrainerState, tensors: dict[str, torch.Tensor], state: dict[str, Any]) -> None:
+    """Go on where both were taken."""
+    world.sampler.load_state_dict(state["sampler"], checkpoint.with_prefix(tensors, SAMPLER))
+    memory = checkpoint.with_prefix(tensors, MEMORY)
+    world.memory.load(state.get("memory", {}), memory)  # a state may be older than the memory
 
 
 def one_step(world: draw.TrainerState, learner: Learner, out: Path, step: int, seconds: dict[str, float]) -> dict[str, float]:
@@ -279,7 +288,7 @@ def one_step(world: draw.TrainerState, learner: Learner, out: Path, step: int, s
     metrics."""
     spec = world.spec
     known, advantage, logged = stepped(world, learner, step, seconds)
-    records.write_step(out, step, spec.seed, spec.keep_rollouts, world.pool, known, advantage)
+    records.write_step(out, step, spec, world.pool, known, advantage, world.tokenizer.decode_batch)
     return logged
 
 
