@@ -8,7 +8,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
 import torch
 from tokenizers import Tokenizer
 
@@ -16,6 +15,7 @@ from interplay.core import execution, random
 from interplay.core.metrics import Metrics, Progress, read, telemetry
 from interplay.core.model import UserError
 from interplay.data import sets, tokenizer as text
+from interplay.data.trajectory import read_samples
 from interplay.kernels import exact
 from interplay.model import decoder, device, folder, heads
 from interplay.optim import checkpoint, distributed, optimizer
@@ -42,9 +42,8 @@ def offline_outcomes(spec: RLSpec, pool: sets.Pool, inputs: dict[str, Path], gra
     completions: dict[int, list[str]] = {}
     for role in sorted(role for role in inputs if role.startswith("offline.")):
         of_set = int(role.split(".")[1])
-        table = pq.read_table(inputs[role] / "samples.parquet", columns=["index", "completion"])
-        for index, completion in zip(table["index"].to_pylist(), table["completion"].to_pylist(), strict=True):
-            completions.setdefault(place[of_set, index], []).append(completion)
+        for sample in read_samples(inputs[role], ["index", "completion"]):
+            completions.setdefault(place[of_set, sample["index"]], []).append(sample["completion"])
     return [
         sampler.outcome_of(i, *_judged(spec, [pool.rows[i]] * len(said), said, graders))
         for i, said in sorted(completions.items())
@@ -289,7 +288,7 @@ def one_step(world: draw.TrainerState, learner: Learner, out: Path, step: int, s
     metrics."""
     spec = world.spec
     known, advantage, logged = stepped(world, learner, step, seconds)
-    records.write_step(out, step, spec.seed, spec.keep_rollouts, world.pool, known, advantage)
+    records.write_step(out, step, spec, world.pool, known, advantage, world.tokenizer.decode_batch)
     return logged
 
 

@@ -173,6 +173,9 @@ class RLSpec(ExactSpec, LearnSpec):
     """Steps whose weights are kept in checkpoints/<step>/model/ as part of the artifact."""
     keep_rollouts: Natural = 16
     """Rollouts per step kept in rollouts.parquet."""
+    keep_tokens: Annotated[bool, Since(False)] = False
+    """Also keep of each of them the tokens, their log-probabilities, and the tokens of the prompt, as segments: about 8 bytes a
+    token."""
     seed: Natural = 0
     """Order of prompts and noise of sampling."""
 

@@ -254,7 +254,7 @@ class Recorder(transformers.TrainerCallback):
             factor = optimizer.lr_factor(self.spec.schedule, step, self.spec.steps)
             self.metrics.write(step, **values, lr=factor * self.spec.optimizer.learning_rate)
             spec, pool = self.spec, self.world.pool
-            records.write_step(self.out, step, spec.seed, spec.keep_rollouts, pool, self.batch, self.advantages)
+            records.write_step(self.out, step, spec, pool, self.batch, self.advantages, self.world.tokenizer.decode_batch)
             self.progress.update(step, reward=values["reward"], strict=values["strict"], entropy=values["entropy"])
             self.logs, self.sums, self.peaks = [], {}, {}
 
