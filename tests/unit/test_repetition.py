@@ -52,7 +52,7 @@ def test_curves_agree_as_long_as_the_completions_are_the_same() -> None:
         "the same completions for the first 2 of 3 steps; loss, grad_norm are equal there to 0.1% of their largest value"
     )
     wrong = answers.agreement(one, [line(1, loss=-0.12), line(2), line(3)])
-    assert wrong.endswith("loss parts at step 1, -0.1 and -0.12, though the completions were the same")
+    assert wrong.endswith("loss parts at step 1 (-0.1 and -0.12) though the completions were the same")
     assert answers.agreement(one, [line(1, reward=0.4)]) == "no step sampled the same"
 
 
