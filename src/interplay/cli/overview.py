@@ -115,6 +115,7 @@ def overview_json(seen: Overview) -> dict[str, Any]:
             **{name: value for name, value in costs[digest]._asdict().items() if name != "parameters"},
             **({"seconds": times[digest].known_seconds(), "source": times[digest].source} if digest in times else {}),
             **({"bytes": seen.estimate.bytes[digest]} if digest in times else {}),
+            **({"memory": need.as_json()} if (need := seen.estimate.memory.get(digest)) else {}),
         }
         for digest, stage in plan.stages.items()
     ]
@@ -150,7 +151,8 @@ MOST_LISTED = 10
 """Added stages, and removed ones, that are listed without --full."""
 MOST_CHANGES = 4
 """Fields that are named for each group without --full."""
-HEADINGS = ("kind", "all", "done", "new", "unfin.", "failed", "other", "tokens", "FLOPs", "rollouts", "time", "GPU-h", "from")
+COUNTS = ("all", "done", "new", "unfin.", "failed", "other")
+HEADINGS = ("kind", *COUNTS, "tokens", "FLOPs", "rollouts", "time", "GPU-h", "GB", "from")
 SOURCES = {estimate.MEASURED: "records", estimate.ASSUMED: "FLOPs", estimate.RATED: "rates", estimate.NOTHING: "-"}
 SOURCES[estimate.UNKNOWN] = "unknown"
 
@@ -196,7 +198,7 @@ def differences_text(found: locks.Differences, old: locks.Locked, full: bool = F
 
 
 def _table(seen: Overview) -> Grid:
-    """One row per kind; costs and times are those of the stages to make."""
+    """One row per kind; costs and times are those of the stages to make, and GB what the largest needs."""
     by_kind: dict[str, list[str]] = {}
     for digest, stage in seen.plan.stages.items():
         by_kind.setdefault(stage.kind, []).append(digest)
@@ -214,6 +216,7 @@ def _row(seen: Overview, name: str, digests: list[str], others: int) -> list[str
     flops = [cost.flops for cost in costs]
     sources = {time.source for time in times}
     unknown = estimate.UNKNOWN in sources or sources == {estimate.NOTHING}
+    memory = [need.device() or need.host for digest in left if (need := seen.estimate.memory[digest])]
     return [
         name,
         str(len(digests)),
@@ -224,6 +227,7 @@ def _row(seen: Overview, name: str, digests: list[str], others: int) -> list[str
         _amount(sum(cost.rollouts for cost in costs)),
         "?" if unknown else metrics.clock(sum(t.seconds for t in times)) if left else "-",
         "?" if estimate.UNKNOWN in sources else _amount(sum(t.gpu_seconds for t in times) / 3600),
+        f"{max(memory) / 1e9:.3g}" if memory else "?" if left and name != "report" else "-",
         "/".join(SOURCES[source] for source in sorted(sources)),
     ]
 
