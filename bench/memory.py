@@ -23,7 +23,7 @@ from interplay.data.spec import CorpusSpec, ProblemsSpec, TokenizerSpec
 from interplay.evaluate.spec import EvaluateSpec
 from interplay.kinds import formulas, stages
 from interplay.model import folder
-from interplay.model.spec import Dtype, Shape, SourceSpec, TuneOptimizer
+from interplay.model.spec import Dtype, Memory, Shape, SourceSpec, TuneOptimizer
 from interplay.results import state
 from interplay.rl.request_spec import FixedAllocation
 from interplay.rl.reward_spec import OwnReward
@@ -76,7 +76,7 @@ class Results:
         self.known[stage.digest] = stage.as_json() | (state.source_size(self.path, stage.digest, {}) if kind == "source" else {})
         return stage.digest
 
-    def measured(self, kind: str, spec: Model, deps: dict[str, str], **run: Any) -> tuple[str, formulas.Memory, float]:
+    def measured(self, kind: str, spec: Model, deps: dict[str, str], **run: Any) -> tuple[str, Memory, float]:
         """Digest of a stage made by the runner, its estimated memory and the bytes of its peak."""
         stage = Stage.make(kind, spec, deps, Run(save_minutes=0.0, **run), kind)
         out = artifact.folder(self.path, kind, stage.digest)

@@ -1,5 +1,6 @@
 """Completions that did not do the work, against every reward and verifier: what must earn nothing."""
 
+import re
 from collections.abc import Callable
 from functools import cache
 from typing import NamedTuple
@@ -215,6 +216,27 @@ def test_a_terse_reverse_solution_states_its_equation(spoil: str) -> None:
     said = {"none": "", "the answer itself": f"|_={answer}", "a number is a number": "|1=1"}[spoil]
     assert paid(row, f"{parts}{said}#{answer}", specs.ProcessReward(form="strict")) == 0
     assert paid(row, f"{parts}{said}#{answer}", specs.OutcomeReward()) == 1
+
+
+STATED_AGAIN = {
+    "the answer": lambda steps, said, right: f"{said}{right}" * 30,
+    "the last step": lambda steps, said, right: "".join([steps[-1]] * 30) + right,
+    "the first step": lambda steps, said, right: "".join([steps[0]] * 30) + right,
+    "all but one step": lambda steps, said, right: "".join(steps[1:] * 9) + right,
+    "without an end": lambda steps, said, right: "".join(steps * 9),
+}
+"""Of steps, what ends them, and how the right answer is said."""
+
+
+@pytest.mark.parametrize("cheat", STATED_AGAIN)
+@pytest.mark.parametrize("name", STEPS[:5])
+def test_repetition_does_not_stand_for_work(name: str, cheat: str) -> None:
+    row, says, _ = asked(name)
+    prose = name.startswith("prose")
+    steps = re.findall(r"[^.]*[.] " if prose else "[^,|]*[,|]", row.solution.partition("<answer>")[0].replace("#", ","))
+    said = STATED_AGAIN[cheat](steps[name == "prose reverse" :], " " if prose else ",", says(row.answer))
+    assert paid(row, said, specs.ProcessReward(form="strict")) == 0, said
+    assert cheat != "without an end" or not any(paid(row, said, spec) for spec in PAID_BY)
 
 
 @pytest.mark.parametrize("said", ["", "We know x = {answer}.", "We know it, so 1 = 1."])

@@ -1,6 +1,7 @@
 """Twelve confounds, each planted in the records of a real study, whose scores come with the project: the right one is named, no other."""
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -121,6 +122,27 @@ def length_for_depth(study: Study) -> None:
         study.record(folder, lambda record: record["metrics"]["band"]["edge"].update(truncated=0.35, length=61.0))
 
 
+LENGTHS = {"id": 25.0, "id_long": 41.0, "edge": 40.0, "edge_long": 60.0}
+
+
+def gain_by_length(study: Study) -> None:
+    """Half of the edge asks for longer solutions, half of op 4 for such as the edge has; RL at the edge gains on the latter as it
+    does there, and not where the edge is longer."""
+    for arm in ARMS:
+        for folder in study.folders(arm, "eval"):
+            prompts = pd.read_parquet(folder / "prompts.parquet")
+            half = prompts.index % 2 == 1
+            for band, chosen in (("edge", prompts["band"] == "edge"), ("id", prompts["op"] == 4)):
+                here = half & chosen
+                prompts.loc[here, "band"] = f"{band}_long"
+                right = prompts["n"] * (0.9 if (arm, band) == ("rl_edge", "id") else 0.5)
+                for column in ("strict", "answer"):
+                    prompts.loc[here, column] = right[here].round().astype(int)
+            prompts.to_parquet(folder / "prompts.parquet")
+            cells = {band: {"length": length, "truncated": 0.0} for band, length in LENGTHS.items()}
+            study.record(folder, lambda record, cells=cells: record["metrics"].update(band=cells))
+
+
 def unequal_compute(study: Study) -> None:
     def double(record: dict[str, Any]) -> None:
         for key in ("completions", "completion_tokens", "prompt_tokens"):
@@ -191,6 +213,25 @@ def test_the_study_as_it_was_run_has_no_confound(study: Study) -> None:
 def test_the_planted_confound_is_named_and_no_other(study: Study, name: str) -> None:
     PLANTS[name](study)
     assert set(study.names()) == {name}
+
+
+def test_a_gain_that_follows_length_and_not_op_is_named_with_what_it_gains_at_both(study: Study) -> None:
+    gain_by_length(study)
+    found, *others = confounds.find_confounds(study.results())
+    assert {one.name for one in (found, *others)} == {"length for depth"}
+    assert found.claims == (LIFTS,)
+    assert re.fullmatch(
+        r"rl_edge gains \+\d+\.\d on edge, \+37\.5 on id_long, of fewer ops and as long, and 0\.0 on edge_long, of its ops at 60 in "
+        r"place of 40 tokens: the gain follows length and not op",
+        found.says,
+    )
+
+
+def test_a_gain_at_every_length_of_the_ops_follows_op(study: Study) -> None:
+    gain_by_length(study)
+    for folder in study.folders("rl_edge", "eval"):
+        study.score(folder, "edge_long", lambda rows: rows["n"])
+    assert study.names() == []
 
 
 def test_every_detector_is_planted() -> None:

@@ -3,10 +3,16 @@
 import pytest
 import torch
 
+from interplay.core.execution import Run
+from interplay.data.batches import pad_completions
 from interplay.kernels import library
+from interplay.model import attention, decoder as decoder_module
+from interplay.model.decoder import Decoder
+from interplay.model.device import place_decoder
 from interplay.model.folder import init_decoder
-from interplay.model.shared_prompts import hidden_states
+from interplay.model.shared_prompts import hidden_states, token_logps
 from interplay.model.spec import Shape
+from interplay.optim.distributed import accumulate_gradient
 
 PROMPTS = [[3, 1, 4, 1, 5], [9, 2], [6, 5, 3]]
 COMPLETIONS = [[1, 2, 3, 4], [5, 6], [7], [8, 9, 7, 9], [3, 2, 3]]
@@ -67,3 +73,72 @@ def test_completions_of_one_token_need_no_pass_of_their_own() -> None:
     got = hidden_states(decoder, prompt, torch.tensor([3]), torch.tensor([0, 0]), torch.tensor([[5], [6]]), torch.float32)
     expected = decoder.hidden(prompt, torch.arange(3)[None])[0, -1]
     torch.testing.assert_close(got, expected.expand(2, 1, -1))
+
+
+SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "head_dim": 16, "intermediate_size": 48}
+
+
+def logps_and_gradients(decoder: Decoder, dtype: torch.dtype) -> list[torch.Tensor]:
+    prompts = [PROMPTS[group] for group in GROUP]
+    tokens, lengths = pad_completions(COMPLETIONS, torch.device("cpu"))
+    logps = token_logps(decoder, prompts, tokens, lengths, dtype)
+    return [logps, *torch.autograd.grad((logps * torch.arange(20).view(5, 4)).sum(), list(decoder.parameters()))]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_blockwise_pass_rounds_otherwise_and_nothing_more(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attention, "MOST_SCORES", 40)
+    monkeypatch.setattr(decoder_module, "MOST", 36)  # three tokens at a time
+    decoder = init_decoder(Shape(num_key_value_heads=2, initializer_range=0.3, **SIZES), 12, seed=0)
+    whole = logps_and_gradients(decoder, dtype)
+    decoder.blockwise = True
+    bound = 1e-5 if dtype == torch.float32 else 0.05
+    for mine, theirs in zip(logps_and_gradients(decoder, dtype), whole, strict=True):
+        assert (mine - theirs).norm() < bound * theirs.norm()
+
+
+@pytest.mark.parametrize("blockwise", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int8])
+def test_gradient_checkpointing_changes_no_bit(dtype: torch.dtype, blockwise: bool) -> None:
+    decoder = init_decoder(Shape(num_key_value_heads=2, initializer_range=0.3, **SIZES), 12, seed=0)
+    decoder.blockwise = blockwise
+    kept = logps_and_gradients(decoder, dtype)
+    decoder.recompute = True
+    assert all(map(torch.equal, logps_and_gradients(decoder, dtype), kept))
+
+
+@pytest.mark.skipif(library.library() is None, reason="no C compiler")
+def test_nor_do_exact_gradients_change() -> None:
+    def gradients(recompute: bool) -> list[torch.Tensor]:
+        decoder = init_decoder(Shape(num_key_value_heads=2, initializer_range=0.3, **SIZES), 12, seed=0)
+        decoder = place_decoder(decoder, Run(gradient_checkpointing=recompute), "exact")
+        with accumulate_gradient(decoder):
+            tokens, lengths = pad_completions(COMPLETIONS, torch.device("cpu"))
+            logps = token_logps(decoder, [PROMPTS[group] for group in sorted(GROUP)], tokens, lengths, torch.int8)
+            logps.backward(torch.ones_like(logps))
+        return [p.grad for p in decoder.parameters() if p.grad is not None]
+
+    whole, again = gradients(False), gradients(True)
+    assert whole
+    assert all(map(torch.equal, again, whole))
+
+
+def test_memory_of_a_blockwise_pass_is_linear_in_the_prompt() -> None:
+    """What autograd keeps of a pass, counted tensor by tensor."""
+    decoder = init_decoder(Shape(num_key_value_heads=2, **SIZES), 12, seed=0)
+
+    def kept(length: int, blockwise: bool) -> int:
+        decoder.blockwise, storages = blockwise, {}
+        tokens, lengths = pad_completions([[1, 2, 3]] * 4, torch.device("cpu"))
+
+        def keep(tensor: torch.Tensor) -> torch.Tensor:
+            storages[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+            held = token_logps(decoder, [[5] * length] * 4, tokens, lengths, torch.float32)
+        assert held.requires_grad
+        return sum(storages.values())
+
+    assert kept(1024, True) < 2.1 * kept(512, True)
+    assert kept(1024, False) > 3 * kept(512, False)

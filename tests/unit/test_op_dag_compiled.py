@@ -33,10 +33,15 @@ def spoilt(text: str, edits: list[tuple[int, int, int, int]], pieces: list[str])
 
 @compiled
 @examples(400)
-@given(prose_cases.cases(), EDITS, st.lists(PROSE | st.text(CHARACTERS, max_size=3), max_size=6))
-def test_prose_is_judged_as_by_python(case, edits, pieces):
+@given(
+    prose_cases.cases(),
+    st.sampled_from([None, (400, 1500)]),
+    EDITS,
+    st.lists(PROSE | st.text(CHARACTERS, max_size=3), max_size=6),
+)
+def test_prose_is_judged_as_by_python(case, length, edits, pieces):
     task, problem = case
-    solution = prose.render(problem, task).solution
+    solution = prose.render(problem, task.model_copy(update={"length": length})).solution
     known = False
     for text in (solution, spoilt(solution, edits, []), spoilt(solution, edits, pieces), "".join(pieces)):
         for options in OPTIONS:
@@ -84,10 +89,15 @@ def test_an_equation_counts_only_in_a_sentence_that_can_be_read():
 
 @compiled
 @examples(400)
-@given(terse_cases.cases(), EDITS, st.lists(st.text(CHARACTERS, min_size=1, max_size=4), max_size=6))
-def test_terse_is_judged_as_by_python(case, edits, pieces):
+@given(
+    terse_cases.cases(),
+    st.sampled_from([None, (60, 200)]),
+    EDITS,
+    st.lists(st.text(CHARACTERS, min_size=1, max_size=4), max_size=6),
+)
+def test_terse_is_judged_as_by_python(case, length, edits, pieces):
     task, problem = case
-    solution = terse.render(problem, task).solution
+    solution = terse.render(problem, task.model_copy(update={"length": length})).solution
     for text in (solution, spoilt(solution, edits, []), spoilt(solution, edits, pieces), "".join(pieces)):
         for options in OPTIONS:
             found = dag.compiled("judge_terse", problem, text, dag.asked_for(options))

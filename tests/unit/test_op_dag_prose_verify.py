@@ -1,6 +1,7 @@
 """The verifier in prose: gold passes whatever its letters, each fault gets its class, nothing cheap passes, no text makes it raise."""
 
 import re
+from itertools import groupby
 
 import pytest
 from conftest import examples
@@ -248,6 +249,37 @@ def test_nothing_cheap_is_strict(knobs):
         assert not verify(problem, listed + answer, PLAIN).strict
         body = solution.partition(" </solution>")[0]
         assert verify(problem, body, PLAIN)[:4] == (False, False, 1.0, "truncated")
+
+
+@examples(100)
+@given(cases(), st.integers(0, 3000), st.integers(0, 200))
+def test_a_length_repeats_true_sentences_and_nothing_else(case, low, more):
+    task, problem = case
+    plain, longer = (render(problem, task.model_copy(update={"length": length})) for length in (None, (low, low + more)))
+    assert (longer.prompt, longer.answer) == (plain.prompt, plain.answer)
+    assert [text for text, _ in groupby(longer.solution.strip().split(". "))] == plain.solution.strip().split(". ")
+    shortest = min(len(text) for text in re.findall("Define [^.]*[.]", plain.solution)) + 1
+    assert longer == plain or low - shortest < len(longer.solution) <= low + more
+    assert verify(problem, longer.solution, Verify(operator=True, extra_nodes="penalised")).strict
+
+
+@pytest.mark.parametrize(
+    ("again", "why"),
+    [
+        ("Define adult bear in Pine Ridge as a; R = Q = 3; so a = 4 + R = 4 + 3 = 7. ", "none"),
+        ("Define adult bear in Pine Ridge as a; R = Q = 3; so a = 4 + R = 4 + 3 = 8. ", "value"),
+        ("Define adult bear in Pine Ridge as a; so a = Q + Q = 7. ", "value"),
+        ("Define adult bear in Pine Ridge as z; so z = b - Q = 10 - 3 = 7. ", "dependency"),
+        ("Define adult crow in Maple Creek as C; so C = o - a = 40 - 7 = 33. " * 2, "none"),
+    ],
+)
+def test_repetitions_are_judged_as_what_they_say(again, why):
+    before, answer, after = FORWARD_GOLD.partition("Answer")
+    assert error(f"{before}{again}{answer}{after}") == why
+
+
+def test_a_repeated_answer_is_no_process():
+    assert error("Define adult crow in Maple Creek as C; so C = 33. " * 9 + "Answer: 33.") == "missing_node"
 
 
 def test_what_was_judged_before_does_not_alter_a_verdict():

@@ -1,17 +1,18 @@
 """The verifier: gold passes, each single fault gets its error class, nothing cheap passes, no text makes it raise."""
 
 import re
-from itertools import pairwise
+from itertools import groupby, pairwise
 
 import pytest
 from conftest import examples
 from hypothesis import given, strategies as st
 from op_dag_cases import INTEGERS, REVERSE, case, cases, consistent, judged as verify
 
-from interplay.tasks.op_dag.dag import Problem, loads
+from interplay.tasks.op_dag.dag import Problem, dumps, loads
 from interplay.tasks.op_dag.dag_growth import generate
 from interplay.tasks.op_dag.spec import OpDag
 from interplay.tasks.op_dag.terse import gold_sentences, parse_step, render
+from interplay.tasks.op_dag.terse_prompts import parse_prompt
 from interplay.tasks.op_dag.terse_verifier import gold, judge_step
 from interplay.tasks.spec import Verify
 from interplay.tasks.verdict import Verdict
@@ -297,22 +298,67 @@ def test_a_value_without_its_arithmetic_passes_unless_it_is_asked_for(case: tupl
         assert verify(problem, spoilt, Verify(arithmetic=True)).error == "value"
 
 
-@given(cases(), st.integers(0, 6), st.integers(0, 6))
-def test_restatements_lengthen_a_gold_solution_and_nothing_else(case: tuple[OpDag, Problem], low: int, more: int) -> None:
+@given(cases(), st.integers(0, 300), st.integers(0, 40), st.booleans())
+def test_a_length_repeats_true_steps_and_nothing_else(case: tuple[OpDag, Problem], low: int, more: int, asks: bool) -> None:
     task, problem = case
     plain = render(problem, task)
-    longer = render(problem, task.model_copy(update={"restatements": (low, low + more)}))
-    assert (longer.prompt, longer.answer) == (plain.prompt, plain.answer)
+    asked = task.model_copy(update={"length": (low, low + more), "asks_length": asks})
+    longer = render(problem, asked)
     steps, before = (re.split("[,|]", made.solution.partition("#")[0]) for made in (longer, plain))
-    assert low <= len(steps) - len(before) <= low + more
-    assert set(steps) == set(before)
+    dots = asks * (len(steps) - len(before))
+    assert (longer.prompt, longer.answer) == (f"{plain.prompt[:-1]}{'.' * dots}|", plain.answer)
+    assert [step for step, _ in groupby(steps)] == [step for step, _ in groupby(before)]
+    shortest = min(len(step) for step in before[-problem.necessary :]) + 1
+    assert longer == plain or low - shortest < len(longer.solution) <= low + more
+    assert len(plain.solution) <= len(longer.solution)
     assert verify(problem, longer.solution, EXACT).strict
+    assert render(loads(dumps(problem)), asked) == longer
+    if not any(problem.filler):
+        posed = parse_prompt(longer.prompt, asked)
+        assert isinstance(posed, str) or posed.answer == problem.answer
+        assert asks or posed == parse_prompt(plain.prompt, task)
 
 
-def test_with_restatements_the_length_of_a_solution_is_no_function_of_op() -> None:
-    def lengths(**knobs: object) -> dict[int, set[int]]:
-        return {op: {len(case(op, index, **knobs)[2]) for index in range(40)} for op in (3, 6)}
+def test_with_a_length_that_of_a_solution_is_no_function_of_op() -> None:
+    def lengths(op: int, **knobs: object) -> set[int]:
+        return {len(case(op, index, **knobs)[2]) for index in range(40)}
 
-    assert len(lengths()[3] & lengths()[6]) == 0
-    crossed = lengths(restatements=(0, 8))
-    assert len(crossed[3] & crossed[6]) > 5
+    assert [lengths(op) for op in (3, 6)] == [{19}, {37}]
+    drawn = [lengths(op, length=(37, 60)) for op in (3, 6)]
+    assert all(35 <= min(of) <= 37 < 55 < max(of) <= 60 for of in drawn)
+    assert lengths(3, length=(37, 37)) <= {35, 36, 37}
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        ("dc-b,ca*b,ba+3,a6|a6,b6+3=2,b6+3=2,c6*2=5,a6,d5-2=3,b6+3=2#3", "none"),
+        ("dc-b,ca*b,ba+3,a6|a6,b6+3=2,b6+3=3,c6*2=5,d5-2=3#3", "value"),  # a false one, behind the true one
+        ("dc-b,ca*b,ba+3,a6|a6,b6+3=3,b6+3=2,c6*2=5,d5-2=3#3", "value"),  # and before it
+        ("dc-b,ca*b,ba+3,a6|a6,b6+3=2,a5,c6*2=5,d5-2=3#3", "value"),  # of a leaf
+        ("dc-b,ca*b,ba+3,bc+3,a6|a6,b6+3=2,c6*2=5,d5-2=3#3", "dependency"),  # of a definition
+        ("dc-b,ca*b,ba+3,a6|a6,c6*2=5,b6+3=2,c6*2=5,d5-2=3#3", "dependency"),  # the repetition comes in time, the first did not
+        ("d3,d3,d3,d3#3", "missing_node"),  # the answer alone
+        ("a6,a6,a6,a6#3", "missing_node"),
+        ("dc-b,ca*b,ba+3,a6|a6,b6+3=2,c6*2=5,d5-2=3" + ",a6" * 200, "truncated"),  # without an end
+        ("dc-b,ca*b,ba+3,a6|a6,b6+3=2,c6*2=5,d5-2=3#3,d5-2=3#3", "answer"),
+        ("dc-b,ca*b,ba+3,a6|a6,s4,b6+3=2,s4,c6*2=5,d5-2=3#3", "extra_node"),  # of what the goal does not need
+    ],
+)
+def test_repetitions_are_judged_as_what_they_say(said: str, why: str) -> None:
+    assert verify(SMALL, said, EXACT).error == why
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        ("cb*4,ba+2,a_|a_,a_,b_+2=_+2,a_,c(_+2)*4=4_+1,b_+2=_+2|4_+1=4,4_=3#6", "none"),
+        ("cb*4,ba+2,a_|a_,b_+2=_+2,a6,c(_+2)*4=4_+1|4_+1=4,4_=3#6", "value"),  # the unknown's value, guessed in between
+        ("a_,a_,a_,a_#6", "missing_node"),
+        ("cb*4,ba+2,a_|a_,b_+2=_+2,c(_+2)*4=4_+1,c(_+2)*4=4_+1#6", "value"),  # the form of the goal again is no equation
+        ("cb*4,ba+2,a_|a_,b_+2=_+2,c(_+2)*4=4_+1|4_+1=4,4_+1=4,4_=3,4_=3#6", "none"),
+        ("cb*4,ba+2,a_|a_,b_+2=_+2,c(_+2)*4=4_+1|4_+1=4,4_+1=5,4_=3#6", "value"),
+    ],
+)
+def test_repetitions_of_the_unknown_are_judged_as_what_they_say(said: str, why: str) -> None:
+    assert verify(LINE, said, EXACT).error == why

@@ -16,7 +16,7 @@ from interplay.kinds import formulas
 from interplay.kinds.stages import memories, shape_size
 from interplay.model.decoder import Decoder
 from interplay.model.shared_prompts import predicting_states
-from interplay.model.spec import Shape
+from interplay.model.spec import Load, Shape
 from interplay.results import estimate, state, telemetry
 from interplay.results.catalog import plan_json
 from interplay.study.plan import Plan
@@ -69,7 +69,7 @@ def saved_bytes(route: str, architecture: str, layers: int) -> float:
 def test_a_layer_keeps_what_the_formula_says(route: str, architecture: str) -> None:
     def said(layers: int) -> float:
         size = shape_size(shape(architecture, layers).model_dump(), VOCAB)
-        load = formulas.Load({"dtype": "float32"}, Run(), size, LENGTH)
+        load = Load({"dtype": "float32"}, Run(), size, LENGTH)
         later = OWN - 1  # the last token predicts nothing
         rows = GROUPS * COUNT
         tokens = GROUPS * PROMPT + rows * later
@@ -143,7 +143,7 @@ def test_a_replicate_that_is_finished_says_what_is_needed(lab: Lab) -> None:
 def test_blocks_and_recomputation_take_less() -> None:
     """Of fields that a spec or a run block may have."""
     size = shape_size(shape("qwen3", 4).model_dump(), VOCAB)
-    whole = formulas.Load({"dtype": "float32"}, Run(), size, LENGTH)
+    whole = Load({"dtype": "float32"}, Run(), size, LENGTH)
     passed = formulas.Pass(2e4, 2e4, 2e4 * 16384, 2e4)
     by_blocks = formulas._kept(whole._replace(spec={"dtype": "float32", "blockwise": True}), passed)
     assert by_blocks < formulas._kept(whole, passed) / 25

@@ -45,6 +45,7 @@ FORMS: dict[str, dict[str, Any]] = {
     "by k": {"x": "k", "y": "strict_pass"},
     "by op": {"x": "op", "y": "strict_pass@1"},
     "by band": {"x": "band", "y": "strict_pass@1", "bands": ["id", "edge"]},
+    "by length": {"x": "length", "y": "strict_pass@1", "bands": ["id", "edge"]},
     "curves": {"x": "step", "y": "reward"},
     "heat": {"form": "heat", "x": "op", "y": "strict_pass@1"},
     "errors": {"x": "band", "y": "error", "bands": ["id", "edge"]},
@@ -78,6 +79,22 @@ def test_every_arm_is_named_in_full_and_nothing_leaves_the_figure(tmp_path: Path
         box = text.get_window_extent()
         assert 0 <= box.x0 < box.x1 <= width, text.get_text()
         assert 0 <= box.y0 < box.y1 <= height, text.get_text()
+
+
+@pytest.mark.parametrize("alike", [False, True])
+def test_bands_lie_at_the_lengths_of_the_completions_of_each_arm_a_panel_for_those_of_equal_ops(
+    tmp_path: Path, alike: bool
+) -> None:
+    found = results(tmp_path, ["one", "two"])
+    for number in range(2):
+        lengths = {"id": {"length": 20.0 + number}, "edge": {"length": 41.0 + number}}
+        found.records[f"e{number}"]["metrics"]["band"] = lengths
+        if alike:
+            found.prompts[f"e{number}"]["op"] = 2
+    panels = drawn(found, Figure(**FORMS["by length"])).axes
+    lines = [{str(line.get_label()): list(line.get_xdata()) for line in axis.get_lines()} for axis in panels]
+    apart = [{"one": [20.0], "two": [21.0]}, {"one": [41.0], "two": [42.0]}]
+    assert lines == ([{"one": [20.0, 41.0], "two": [21.0, 42.0]}] if alike else apart)
 
 
 def test_further_rows_of_a_legend_take_nothing_from_the_panels(tmp_path: Path) -> None:

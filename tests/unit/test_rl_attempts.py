@@ -30,10 +30,9 @@ from interplay.rl.continuation import (
     next_requests,
     started_histories,
 )
-from interplay.rl.edit_spec import DynamicSampling
+from interplay.rl.edit_spec import DynamicSampling, GapShaping
 from interplay.rl.request_spec import ExitContinuation, FixedAllocation, ShownAttemptContinuation
 from interplay.rl.requests import SamplingRequest
-from interplay.rl.reward_spec import GapShaping
 from interplay.rl.shaping import shape_rewards
 from interplay.rollout.episodes import play_episodes
 from interplay.rollout.spec import RetryEpisode

@@ -19,7 +19,7 @@ from torch import Tensor
 from interplay.core.execution import Run
 from interplay.core.metrics import read
 from interplay.core.model import UserError
-from interplay.model import folder
+from interplay.model import decoder as weights, folder
 from interplay.model.decoder import Decoder
 from interplay.model.heads import Lagged, nucleus_mask
 from interplay.optim import checkpoint
@@ -29,7 +29,7 @@ from interplay.rl.batch import Batch
 from interplay.rl.draw import lagged_policy, update_lagged
 from interplay.rl.edit_spec import Demonstrations
 from interplay.rl.loss_spec import ClippedLoss, DistilLoss
-from interplay.rl.policy import inside, scores
+from interplay.rl.policy import copied_states, inside, scores
 from interplay.rl.request_spec import FeedbackContinuation, FixedAllocation, GuideContinuation, LaggedNucleus
 from interplay.rl.spec import Method, RLSpec
 from interplay.rl.update import update
@@ -156,13 +156,21 @@ def test_scores_are_those_of_each_sequence_alone_within_the_nucleus() -> None:
     assert masked > 100
 
 
-def test_a_token_that_was_sampled_is_in_the_nucleus_whatever_rounding_makes_of_its_border() -> None:
+def test_a_token_that_was_sampled_is_in_the_nucleus_whatever_rounding_makes_of_its_border(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     lagged = lagged_toy(0.3)
     batch = toy.batch_of(toy.REWARDS)  # drawn without any nucleus
     rows = torch.arange(16)
     tokens = batch.tokens[batch.mask()]
-    assert inside(lagged, batch, rows, tokens, torch.float32).gather(1, tokens[:, None]).all()
-    assert torch.isfinite(scores(lagged.policy, batch, rows, 1.0, torch.float32, lagged=lagged).logp).all()
+    (copied,) = copied_states(lagged, batch, rows, torch.float32)
+    assert inside(lagged, copied, tokens).gather(1, tokens[:, None]).all()
+    whole = scores(lagged.policy, batch, rows, 1.0, torch.float32, True, lagged)
+    assert torch.isfinite(whole.logp).all()
+    lagged.policy.blockwise = True
+    monkeypatch.setattr(weights, "MOST", 3 * lagged.policy.vocab_size)
+    pieces = scores(lagged.policy, batch, rows, 1.0, torch.float32, True, lagged)
+    torch.testing.assert_close(pieces, whole, atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("entropy_coef", [0.0, 0.1])

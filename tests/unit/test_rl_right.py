@@ -14,18 +14,11 @@ from interplay.rl.advantage_spec import EntropyAdvantage, PassKAdvantage, Sharpe
 from interplay.rl.advantages import advantages
 from interplay.rl.batch import Batch, Memory
 from interplay.rl.continuation import kept_rollouts, next_requests
-from interplay.rl.edit_spec import Demonstrations, Replay
+from interplay.rl.edit_spec import Demonstrations, HistoryLengthShaping, KimiLengthShaping, Replay
 from interplay.rl.edits import edits_before_advantage
 from interplay.rl.loss_spec import DiscoLoss
 from interplay.rl.losses import FullBatch, disco_weights
-from interplay.rl.reward_spec import (
-    FormatReward,
-    HistoryLengthShaping,
-    KimiLengthShaping,
-    OutcomeReward,
-    OwnReward,
-    ProcessReward,
-)
+from interplay.rl.reward_spec import FormatReward, OutcomeReward, OwnReward, ProcessReward
 from interplay.rl.rewards import right_by
 from interplay.rl.shaping import shape_rewards
 from interplay.rl.spec import RLSpec

@@ -11,7 +11,7 @@ from pydantic import TypeAdapter
 from rl_cases import batch_of, now_of
 
 from interplay.rl.batch import Batch, Memory
-from interplay.rl.reward_spec import Shaping
+from interplay.rl.edit_spec import Shaping
 from interplay.rl.shaping import MEMBERS, loop_share, shape_rewards
 
 LIMIT = 10

@@ -214,6 +214,13 @@ def test_the_products_of_a_stack_are_those_of_its_decoders() -> None:
             "the kernels of dtype int8 take one model",
         ),
         ("scale/smoke.yaml", "pretrain: {", "pretrain: {run: {stack: 2, compile: true}, ", "a stack is not compiled"),
+        ("scale/smoke.yaml", "pretrain: {", "pretrain: {run: {stack: 2}, blockwise: true, ", "write 1, or blockwise: false"),
+        (
+            "scale/smoke.yaml",
+            "pretrain: {",
+            "pretrain: {run: {stack: 2, gradient_checkpointing: true}, ",
+            "a stack keeps all activations",
+        ),
         ("scale/smoke.yaml", "pretrain: {", "pretrain: {run: {stack: 2, processes: 2}, ", "replicas are stacked in one process"),
         ("scale/smoke.yaml", "pretrain: {", "pretrain: {run: {stack: 0}, ", "run.stack"),
     ],

@@ -22,12 +22,13 @@ from interplay.rl import loop
 from interplay.rl.advantage_spec import Advantage, GaeAdvantage, ValueHead, WhitenedAdvantage
 from interplay.rl.advantages import advantages, by_critic, gae, value_loss
 from interplay.rl.batch import Batch, Memory, MicroBatch, Span
+from interplay.rl.edit_spec import KlShaping, OverlongShaping, OwnShaping
 from interplay.rl.group_advantages import earned, returns
 from interplay.rl.loss_spec import AGGREGATED, AggMode, ClippedLoss, Loss
 from interplay.rl.losses import token_losses
 from interplay.rl.policy import kl_estimate
 from interplay.rl.request_spec import FixedAllocation
-from interplay.rl.reward_spec import KlShaping, OverlongShaping, OwnShaping, ProcessReward
+from interplay.rl.reward_spec import ProcessReward
 from interplay.rl.shaping import KL, shape_rewards
 from interplay.rl.spec import Method, RLSpec
 from interplay.rl.update import _weights, collisions_of, token_weights

@@ -45,6 +45,7 @@ def page(root: Path) -> str:
     """The primer's Markdown."""
     texts, shown = lists.TEXTS["tasks"], problem()
     written = FAMILY.render(shown, TASK)
+    longer = FAMILY.render(shown, TASK.model_copy(update={"length": (43, 43), "asks_length": True}))
     parts = [
         texts["head"],
         f"```text\n{written.prompt}\n```",
@@ -57,6 +58,10 @@ def page(root: Path) -> str:
         *_judged(shown, written.solution),
         texts["verdict"],
         texts["bands"],
+        texts["length"],
+        f"```text\n{longer.prompt}\n{longer.solution}\n```",
+        texts["length_judged"],
+        texts["prose"],
         texts["bios"],
         *(_example(Bios(level="iid"), 3, 2), texts["taxonomy"], _example(Taxonomy(), 3, 3)),
         texts["keychain"],

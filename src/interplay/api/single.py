@@ -17,7 +17,8 @@ from interplay.core.metrics import aligned, short
 from interplay.core.model import KeyPlace, UserError, parse_model
 from interplay.kinds import stages, table
 from interplay.model.spec import SourceSpec
-from interplay.rl.reward_spec import OwnReward
+from interplay.rl.reward_spec import OwnReward, terms_of
+from interplay.rl.spec import RLSpec
 from interplay.run.stage import run_stage
 from interplay.study.locate import located
 from interplay.study.plan import Plan, Stage
@@ -202,8 +203,8 @@ def try_rewards(plan: Plan, configs: Path, results: Path) -> list[str]:
     """Call each reward of the study's own that some stage to make uses; a line for each with what it pays, or with the set that
     is not here yet. Raises UserError, with the key and with file and line of the reward, where it fails."""
     folder, lines = (configs / "study" / plan.study).parent, dict[str, None]()
-    for stage in plan.stages.values():
-        reward = getattr(stage.spec, "reward", None)
+    paying = [(stage, stage.spec.reward) for stage in plan.stages.values() if isinstance(stage.spec, RLSpec)]
+    for stage, reward in [(stage, term) for stage, whole in paying for term in terms_of(whole)]:
         if not isinstance(reward, OwnReward) or artifact.done(artifact.folder(results, stage.kind, stage.digest)):
             continue
         data = {role: plan.stages[artifact.split_ref(dep)[0]] for role, dep in stage.deps.items() if role.startswith("data")}

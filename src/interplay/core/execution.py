@@ -71,6 +71,9 @@ class Run(Model):
     compile: bool = False
     """Whether the layers of passes that train are compiled (`torch.compile`, which needs a C++ compiler): half a minute or more
     at the start for faster passes on a GPU. The same but for rounding."""
+    gradient_checkpointing: bool = False
+    """Keep the inputs of layers alone for the way back, and compute the rest again there: less memory, a third more time, and the
+    same bytes. Not for stacks."""
     share_prompts: bool = True
     """Pass a prompt that several completions follow once, and let them attend to it (Prefix Grouper, arXiv:2506.05433); false:
     pass it before each of them. The same but for rounding."""
@@ -96,6 +99,9 @@ class Run(Model):
     path: str | None = None
     """Folder that a source stage copies its model from, or file that a dataset stage reads; what a study names lies below the
     project's root."""
+    judge: str = ""
+    """Address of the OpenAI-compatible endpoint that a reward `judge` asks, such as http://127.0.0.1:8000/v1; its key, where it
+    wants one, is the environment variable OPENAI_API_KEY of the job."""
     config: dict[str, Any] | None = None
     """The config.json of a source on the hub, by which the plan knows its size before it is here."""
 

@@ -222,6 +222,8 @@ class Pass(NamedTuple):
     """(B + 1,) int64, of all ids; with `sums`."""
     sums: Sums | None = None
     """Of the gradients of all weights, which then reach no other tensor."""
+    recompute: bool = False
+    """Whether layers keep their inputs alone, and make the rest again on the way back."""
 
 
 def all_layers(table: Tensor, weights: Sequence[Sequence[Tensor | None]], given: Pass) -> Tensor:
@@ -245,30 +247,27 @@ class _Kept:
 class _AllLayers(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, given: Pass, keep: bool, table: Tensor, *weights: Any) -> Tensor:
-        _, _, rope, runs, wanted, rotated, eps, *_ = given
-        ctx.given, ctx.parts, ctx.vocab = given, [], len(table)
+        ctx.given, ctx.parts, ctx.vocab, ctx.weights = given, [], len(table), weights if given.recompute else ()
         x = torch.embedding(table, given.ids)
-        for number, packed in enumerate(given.packed):
-            norm, qkv, bias, qk_norm, *rest = weights[8 * number : 8 * number + 8]
-            parts = first, second, third = _Kept(), _Kept(), _Kept()
-            qk, v = _Before.forward(first, x, norm, qkv, bias, qk_norm, packed.qkv, *rope, rotated, eps, keep)
-            mixed = _Attention.forward(second, qk.flatten(0, -3), v.flatten(0, -3), runs, keep).view(*x.shape[:-1], -1)
-            if wanted is not None and number == len(given.packed) - 1:
-                x, mixed = (part.flatten(0, -2).index_select(0, wanted) for part in (x, mixed))
-            out, norm, gate_up, down = rest
-            x = _After.forward(third, x, mixed, norm, out, gate_up, down, *packed[1:], eps, keep)
+        for number in range(len(given.packed)):
+            before = x
+            x, parts = _one_layer(given, weights, number, x, keep and not given.recompute)
             if keep:
-                ctx.parts.append(parts)
+                ctx.parts.append(before if given.recompute else parts)
         return x
 
     @staticmethod
     def backward(ctx: Any, dx: Tensor) -> tuple[Tensor | None, ...]:
         ids, wanted, sums, found = ctx.given.ids, ctx.given.wanted, ctx.given.sums, list[Tensor | None]()
         assert ctx.parts, "a second way back"
-        if sums:
-            _place_sums(ctx.given, ctx.parts)
+        blocks = _layer_blocks(ctx.given) if sums else ()
         while ctx.parts:
-            first, second, third = ctx.parts.pop()
+            kept = ctx.parts.pop()
+            if ctx.weights:
+                kept = _one_layer(ctx.given, ctx.weights, len(ctx.parts), kept, True)[1]
+            first, second, third = kept
+            if blocks:
+                first.blocks, third.blocks = blocks[len(ctx.parts)]
             dx, dmixed, dnorm, dout, dgate_up, ddown, *_ = _After.backward(third, dx)
             if wanted is not None and not found:
                 parts, put = (dx, dmixed), Tensor.index_add_ if sums is None else Tensor.index_copy_
@@ -282,16 +281,29 @@ class _AllLayers(torch.autograd.Function):
         return None, None, None if sums else dtable, *found
 
 
-def _place_sums(given: Pass, parts: list[tuple[_Kept, _Kept, _Kept]]) -> None:
-    """Give the parts of each layer the sums that their gradients go to."""
+def _one_layer(
+    given: Pass, weights: Sequence[Any], number: int, x: Tensor, keep: bool
+) -> tuple[Tensor, tuple[_Kept, _Kept, _Kept]]:
+    """The output of a layer, and what its parts keep."""
+    packed, rope, (norm, qkv, bias, qk_norm, *rest) = given.packed[number], given.rope, weights[8 * number : 8 * number + 8]
+    parts = first, second, third = _Kept(), _Kept(), _Kept()
+    qk, v = _Before.forward(first, x, norm, qkv, bias, qk_norm, packed.qkv, *rope, given.rotated, given.eps, keep)
+    mixed = _Attention.forward(second, qk.flatten(0, -3), v.flatten(0, -3), given.runs, keep).view(*x.shape[:-1], -1)
+    if given.wanted is not None and number == len(given.packed) - 1:
+        x, mixed = (part.flatten(0, -2).index_select(0, given.wanted) for part in (x, mixed))
+    out, norm, gate_up, down = rest
+    return _After.forward(third, x, mixed, norm, out, gate_up, down, *packed[1:], given.eps, keep), parts
+
+
+def _layer_blocks(given: Pass) -> list[tuple[Blocks, Blocks]]:
+    """Of each layer the sums that the gradients of its parts before and after attention go to."""
     assert given.blocks is not None
     assert given.sums is not None
     last = given.blocks if given.wanted is None else torch.searchsorted(given.wanted, given.blocks)
     given.sums.blocks += len(given.blocks) - 1
     given.sums.rows += given.ids.numel()
-    for number, (before, _, after) in enumerate(parts):
-        before.blocks = Blocks(given.blocks, given.sums, f"{number}.")
-        after.blocks = before.blocks._replace(first=last) if number == len(parts) - 1 else before.blocks
+    each = [Blocks(given.blocks, given.sums, f"{number}.") for number in range(len(given.packed))]
+    return [*((one, one) for one in each[:-1]), (each[-1], each[-1]._replace(first=last))]
 
 
 # -- behind the layers -------------------------------------------------------------------------------------------------

@@ -8,8 +8,7 @@ from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any, NamedTuple
 
-from interplay.core.execution import Run
-from interplay.model.spec import ModelSize
+from interplay.model.spec import Load, Memory, ModelSize
 from interplay.rl.spec import TeachSpec
 from interplay.train.spec import TuneSpec
 
@@ -29,42 +28,6 @@ class Cost(NamedTuple):
     """None where the parameters are unknown."""
     parameters: int | None = 0
     """Of the model that the stage trains, samples from or passes on; None: unknown, such as a source model not yet read."""
-
-
-class Load(NamedTuple):
-    """What the memory of a stage depends on."""
-
-    spec: Json
-    run: Run
-    size: ModelSize
-    length: int
-    """Most tokens of a prompt with its solution."""
-    causal: bool = True
-    """Whether a sequence of training fills its row, rather than being one of the problems in it."""
-    problems: int = 0
-    """Rows of problem sets that the process reads."""
-
-    def width(self) -> int:
-        """Bytes of an activation."""
-        return 2 if self.spec.get("dtype") == "bfloat16" else 4
-
-    def prompt(self) -> int:
-        """Most tokens of a prompt: of what is cut at `length`, what a completion leaves."""
-        stated = self.spec.get("max_prompt_length")
-        return int(stated or max(self.length - self.spec["max_completion_length"], self.length // 4))
-
-
-class Memory(NamedTuple):
-    """Bytes of one process of a stage where it needs most."""
-
-    host: float
-    """Of the machine's memory, interpreter and libraries included."""
-    device: float = 0.0
-    """Of its GPU; 0 without one."""
-    phase: str = ""
-    """Where it needs most: load, update, step (of the optimiser), rollout, save."""
-    parts: dict[str, float] = {}
-    """What it holds there."""
 
 
 class Formula:
@@ -180,7 +143,9 @@ class Reinforcement(Formula):
         phases = _learning(load, shape, groups < batch)
         phases["rollout"] = _decoding(load, min(load.run.engine_batch, batch * count), count, prompt, own)
         lagged = (method.get("decoding") or {}).get("name") == "lagged_nucleus"
-        models = 1 + _refers(spec) + lagged + 4 * bool(method.get("critic"))  # a critic has an optimiser of its own
+        models = (
+            1 + _refers(spec) + _reward_models(spec["reward"]) + lagged + 4 * bool(method.get("critic"))
+        )  # a critic has an optimiser of its own
         return _peak(load, phases, models)
 
     def _cost(self, spec: Json, rollouts: int, sampled: int, prompts: int, parameters: int | None) -> Cost:
@@ -188,6 +153,7 @@ class Reinforcement(Formula):
         decoding = (spec["method"].get("decoding") or {}).get("name")
         teaches = loss["num_iterations"] * (loss.get("name") == "distil")
         scorings = (loss["num_iterations"] * spec["minibatches"] > 1) + refers + teaches + (decoding == "adaptive_temperature")
+        scorings += _reward_models(spec["reward"]) + refers * max(0, len(spec.get("references") or ()) - 1)
         if decoding == "lagged_nucleus":  # its copy decodes, and passes with every pass
             scorings = 2 * scorings + loss["num_iterations"] + 1
         cost = Cost(tokens=passing * loss["num_iterations"], sampled=sampled, rollouts=rollouts, parameters=parameters)
@@ -374,6 +340,15 @@ def _peak(load: Load, phases: dict[str, dict[str, float]], models: float) -> Mem
     return Memory(BASE + read + weights + max(*sums.values(), saved, loading), 0.0, phase, parts)
 
 
+class Writing(Sampling):
+    """Samples of source rows, of which rows are written."""
+
+    def realised(self, record: Json, parameters: int | None) -> Cost:
+        """The samples counted."""
+        metrics = record["metrics"]
+        return with_flops(Cost(sampled=metrics["completion_tokens"], rollouts=metrics["samples"], parameters=parameters), 0)
+
+
 def with_flops(cost: Cost, scored: int) -> Cost:
     """The cost with its FLOPs; `scored`: tokens that a model only scores."""
     if cost.parameters is None:
@@ -393,6 +368,12 @@ def rl_step_tokens(spec: Json) -> Fraction:
     rollouts = spec["prompts_per_step"] * spec["method"]["allocation"]["num_generations"]
     cap = (spec.get("max_prompt_length") or 0) + spec["max_completion_length"]
     return Fraction(5 * rollouts * cap, 3)
+
+
+def _reward_models(reward: Json) -> int:
+    """Reward models among the terms, each taken to be as large as the policy."""
+    terms = [term["reward"] for key in ("gate", "sum", "product") for term in reward.get(key, ())]
+    return sum(one["name"] == "model" for one in terms or [reward])
 
 
 def _turns(spec: Json) -> int:

@@ -11,9 +11,9 @@ from interplay.core import artifact, execution
 from interplay.core.digest import canonical, canonical_json, first_name
 from interplay.core.model import KeyPlace, Model, Since, UserError, models_in, parse_model
 from interplay.core.references import corpus_inputs
-from interplay.kinds.formulas import Cost, Load, Memory
+from interplay.kinds.formulas import Cost, Sampling
 from interplay.kinds.table import KINDS, is_trainer
-from interplay.model.spec import ModelSize, config_size
+from interplay.model.spec import Load, Memory, ModelSize, config_size
 
 # The identity of a stage that is given as JSON (stage.json, a record, a line of plan.json), whichever version of the code
 # wrote it.
@@ -92,6 +92,10 @@ def numerics_class(record: Mapping[str, Any]) -> Numerics:
     engine, dtype, how = spec.get("engine", "native"), spec.get("dtype"), artifact.numerics_of(dict(record))
     if own := sorted(str(value) for key, value in flat_leaves(spec).items() if key.rpartition(".")[2] == "function" and value):
         return Numerics(f"own code, {own[0]}", "its code decides; nothing is proven of it")
+    if (trainer := spec.get("trainer", "native")) != "native":
+        return Numerics(f"{trainer}, {dtype}", "the trainer's kernels decide; nothing is proven to repeat elsewhere")
+    if any(value == "judge" and key.startswith("reward.") for key, value in flat_leaves(spec).items()):
+        return Numerics("judged", "the answers of its judge are kept with it; asked anew they may differ")
     if engine != "native":
         return Numerics(f"{engine}, {dtype}", "the engine's kernels decide; its samples are not proven to repeat elsewhere")
     if dtype is None:
@@ -174,7 +178,8 @@ def costs(stages: Mapping[str, Mapping[str, Any]]) -> dict[str, Cost]:
     found, sizes = dict[str, Cost](), model_sizes(stages)
     for digest, stage in stages.items():
         row, size = KINDS[stage["kind"]], sizes[digest]
-        problems = planned_size(stage["deps"]["data"], stages) if row.makes == "samples" else 0
+        sampled = next((dep for role, dep in stage["deps"].items() if role in ("data", "data.0")), "")
+        problems = planned_size(sampled, stages) if isinstance(row.cost, Sampling) else 0
         # FLOPs grow with the parameters that a token passes; the others are there, and passed by other tokens.
         active = size.active if size else None if _holds_model(stage) else 0
         found[digest] = row.cost.planned(stage["spec"], problems, active)._replace(parameters=size.parameters if size else active)
@@ -247,7 +252,7 @@ ASSUMED_PROMPT = 1024
 
 def memories(stages: Mapping[str, Mapping[str, Any]]) -> dict[str, Memory | None]:
     """What one process of each stage holds where it needs most, by digest (dependencies first); None where that is unknown, as of
-    kinds that hold no model. Of a stack it is all of it."""
+    kinds that hold no model and of other trainers than the native one. Of a stack it is all of it."""
     found, sizes, lengths = dict[str, Memory | None](), model_sizes(stages), dict[str, tuple[int, bool]]()
     for digest, stage in stages.items():
         deps = {role: dep.partition("@")[0] for role, dep in stage["deps"].items()}
@@ -265,7 +270,7 @@ def memories(stages: Mapping[str, Mapping[str, Any]]) -> dict[str, Memory | None
             planned_size(dep, stages) for role, dep in deps.items() if role.partition(".")[0] in ("data", "validation")
         )
         found[digest] = None
-        if size and size.width:
+        if size and size.width and spec.get("trainer", "native") == "native":
             load = Load(spec, run, size, length, causal, problems)
             made = KINDS[stage["kind"]].cost.memory(load)
             found[digest] = made and made._replace(host=made.host * run.stack, device=made.device * run.stack)

@@ -1,7 +1,8 @@
 """RMS norm, rotary positions and causal attention of the decoder: by blocks on a CPU, by fused kernels on a GPU, and by
 `interplay.kernels` with integer operands."""
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,6 +27,10 @@ plan, which takes tens of milliseconds, and batches bucketed by length have new 
 def activations(dtype: torch.dtype) -> torch.dtype:
     """The dtype of activations where products run in `dtype`: 8-bit operands are rounded from float32, product by product."""
     return torch.float32 if dtype == torch.int8 else dtype
+
+
+MOST_SCORES = 1 << 22
+"""Attention scores that are held at a time by `blockwise_attention`."""
 
 
 def rotary(shape: Shape, positions: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
@@ -98,7 +103,8 @@ def _runs(count: int, length: int, segments: Tensor | None) -> Tensor:
 
 
 class Block(NamedTuple):
-    """Queries first..last-1 see keys start..last-1, plus what `mask` (B or 1, 1, queries, keys) adds to their scores."""
+    """Queries first..last-1 see keys start..last-1, plus what `mask` (B or 1, 1, queries, keys or the last of them) adds to their
+    scores."""
 
     first: int
     last: int
@@ -125,7 +131,8 @@ def visible_blocks(segments: Tensor | None, length: int, device: torch.device, d
     for first in range(0, length, size):
         last = min(first + size, length)
         start = int(begins[:, first:last].min()) // 16 * 16
-        keys = place[start:last]
+        # Without a gradient nothing is kept, and a causal mask, T x T / 2 numbers, would be most of the memory.
+        keys = place[first if segments is None and not torch.is_grad_enabled() else start : last]
         hidden = (keys > place[first:last, None]) | (keys < begins[:, first:last, None])
         mask = torch.zeros(hidden.shape, dtype=dtype, device=device).masked_fill_(hidden, float("-inf"))
         blocks.append(Block(first, last, start, mask[:, None]))
@@ -149,7 +156,11 @@ def attention(q: Tensor, k: Tensor, v: Tensor, blocks: list[Block]) -> Tensor:
     for block in blocks:
         rows, seen = block.last - block.first, block.last - block.start
         part = queries[:, :, :, block.first : block.last].reshape(batch * shared, group * rows, size)
-        scores = torch.bmm(part, keys[:, :, block.start : block.last]).view(batch, heads, rows, seen) + block.mask
+        scores = torch.bmm(part, keys[:, :, block.start : block.last]).view(batch, heads, rows, seen)
+        masked = block.mask.shape[-1]
+        scores = scores + block.mask if masked == seen else scores
+        if masked < seen:
+            scores[..., -masked:] += block.mask
         weights = scores.softmax(-1).view(batch * shared, group * rows, seen)
         mixed.append(torch.bmm(weights, values[:, block.start : block.last]).view(batch, heads, rows, size))
     return torch.cat(mixed, 2).transpose(1, 2).flatten(-2)
@@ -161,6 +172,84 @@ def fused(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
     with sdpa_kernel(GPU_ATTENTION):
         mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=mask is None, enable_gqa=True)
     return mixed.transpose(1, 2).flatten(-2)
+
+
+def blockwise_attention(qk: Tensor, v: Tensor, runs: Tensor) -> Tensor:
+    """Causal attention over runs, as `interplay.kernels.layers.attention`: (N, heads * size). Memory is linear in N: scores are
+    made by blocks of queries, and again on the way back from the logarithm of their sums (arXiv:2112.05682, arXiv:2205.14135)."""
+    return _Blockwise.apply(*split_heads(qk, v), v, runs.tolist())
+
+
+class _Blockwise(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, runs: list[list[int]]) -> Tensor:
+        mixed, sums = torch.empty_like(q), q.new_empty(q.shape[:2], dtype=torch.float32)
+        for rows, parts in _query_blocks(runs, q.shape[1]):
+            scores = _scores(q[rows], k, parts)
+            sums[rows] = scores.logsumexp(-1).T
+            weights = scores.sub_(sums[rows].T[..., None]).exp_().to(v.dtype)
+            pieces = weights.split([part.stop - part.start for part in parts], -1)
+            mixed[rows] = sum(_mixed(piece, v[part]) for piece, part in zip(pieces, parts, strict=True))
+        ctx.save_for_backward(q, k, v, mixed, sums)
+        ctx.runs = runs
+        return mixed.flatten(1)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        q, k, v, mixed, sums = ctx.saved_tensors
+        gradient, scale = gradient.view_as(mixed), q.shape[-1] ** -0.5
+        # Of a prompt's keys and values the gradient is a sum over many blocks.
+        dq, dk, dv = torch.empty_like(q), torch.zeros_like(k, dtype=torch.float32), torch.zeros_like(v, dtype=torch.float32)
+        drift = (gradient.float() * mixed.float()).sum(-1)
+        for rows, parts in _query_blocks(ctx.runs, q.shape[1]):
+            weights = _scores(q[rows], k, parts).sub_(sums[rows].T[..., None]).exp_()
+            widths = [part.stop - part.start for part in parts]
+            found = torch.zeros_like(q[rows], dtype=torch.float32)
+            for piece, part in zip(weights.split(widths, -1), parts, strict=True):
+                dv[part] += _mixed(piece.to(v.dtype).mT, gradient[rows], v.shape[1])
+                slopes = _products(gradient[rows], v[part]).float().sub_(drift[rows].T[..., None])
+                slopes = slopes.mul_(piece).mul_(scale).to(q.dtype)
+                found += _mixed(slopes, k[part])
+                dk[part] += _mixed(slopes.mT, q[rows], k.shape[1])
+            dq[rows] = found.to(dq.dtype)
+        return dq, dk.to(k.dtype), dv.to(v.dtype), None
+
+
+def _query_blocks(runs: list[list[int]], heads: int) -> Iterator[tuple[slice, list[slice]]]:
+    """Rows of queries, and the rows of keys that they see: those of the prefix, where there is one, and, the last of them
+    hidden from some, of their own run."""
+    for start, count, prefix, before in runs:
+        size = max(16, MOST_SCORES // (heads * (before + count)))
+        for first in range(start, start + count, size):
+            rows = slice(first, min(first + size, start + count))
+            own = slice(start, rows.stop)
+            yield rows, [slice(prefix, prefix + before), own] if before else [own]
+
+
+def _scores(q: Tensor, k: Tensor, parts: list[slice]) -> Tensor:
+    """Scaled scores (heads, rows, keys) float32 of the last rows of the last part; of that, later keys are hidden."""
+    scores = torch.cat([_products(q, k[part]) for part in parts], -1).float().mul_(q.shape[-1] ** -0.5)
+    later = torch.ones(len(q), len(q), dtype=torch.bool, device=q.device).triu_(1)
+    scores[..., -len(q) :].masked_fill_(later, -math.inf)
+    return scores
+
+
+def _products(q: Tensor, k: Tensor) -> Tensor:
+    """(heads, rows, keys): of queries (rows, heads, size) and keys (keys, kv heads, size)."""
+    (rows, heads, size), (keys, shared, _) = q.shape, k.shape
+    found = torch.bmm(q.view(rows, shared, -1, size).permute(1, 2, 0, 3).reshape(shared, -1, size), k.permute(1, 2, 0))
+    return found.view(heads, rows, keys)
+
+
+def _mixed(weights: Tensor, values: Tensor, shared: int = 0) -> Tensor:
+    """(rows, heads, size): weights (heads, rows, keys) of values (keys, kv heads, size); with `shared` values (keys, heads, size)
+    are mixed, and those of the heads that share a key are summed: (rows, shared, size)."""
+    (heads, rows, keys), size = weights.shape, values.shape[-1]
+    if not shared:
+        found = torch.bmm(weights.reshape(values.shape[1], -1, keys), values.transpose(0, 1))
+        return found.view(heads, rows, size).transpose(0, 1)
+    grouped = weights.view(shared, -1, rows, keys).transpose(1, 2).reshape(shared, rows, -1)
+    return torch.bmm(grouped, values.permute(1, 0, 2).reshape(shared, -1, size)).transpose(0, 1)
 
 
 # RMS norm and rotary embedding with custom gradients: autograd's many small products cost a fifth of a CPU step.

@@ -7,18 +7,20 @@ from typing import NamedTuple, cast
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from interplay.kernels import exact, int8, layers, library
-from interplay.model.attention import Attend, OverRuns, RunsAttend, activations, causal_attention, rms_norm, rotary, rotate
+from interplay.model import attention
+from interplay.model.attention import Attend, OverRuns, RunsAttend, activations, rms_norm, rotary, rotate
 from interplay.model.spec import Shape
 
-# One decoder for Llama, Qwen2 and Qwen3 shapes: packed training and cached decoding use the same layers.
-#
 # Parameters carry Hugging Face's names, so state dicts are interchangeable with transformers' classes. The
 # layers themselves are functions over `Weights`: every matrix fused where it can be (q, k and v; gate and up) and cast once
 # per pass. Small models are bound by the overhead of operators, hence few and large ones.
 
 
+MOST = 1 << 24
+"""Logits that are held at a time where they are made in pieces: of a large vocabulary those of few tokens."""
 LARGE_VOCABULARY = 4096
 """Tokens from which on the output head takes a large part of a step."""
 
@@ -56,6 +58,8 @@ class Weights(NamedTuple):
     halves: Halves
     sums: exact.Sums | None = None
     """Of gradients, with numerics: exact."""
+    blockwise: bool = False
+    recompute: bool = False
 
     def compiled(self) -> bool:
         """Whether the kernels of `interplay.kernels` compute the layers."""
@@ -67,11 +71,12 @@ class Weights(NamedTuple):
 
     def attention(self, size: Sequence[int], segments: Tensor | None = None) -> Attend:
         """`causal_attention` in the arithmetic of these weights."""
-        return causal_attention(size, self.norm.device, self.norm.dtype, self.over_runs(), segments)
+        return attention.causal_attention(size, self.norm.device, self.norm.dtype, self.over_runs(), segments)
 
     def over_runs(self) -> OverRuns | None:
-        """Attention over runs with integer operands, where these weights take such."""
-        return layers.attention if self.compiled() else int8.attention if self.halves is INT8 else None
+        """Attention over runs, where it is not over padded rows: with integer operands, or by blocks."""
+        padded = attention.blockwise_attention if self.blockwise else None
+        return layers.attention if self.compiled() else int8.attention if self.halves is INT8 else padded
 
 
 class _Affine(nn.Module):
@@ -134,6 +139,10 @@ class Decoder(nn.Module):
         """The layer functions of passes with a gradient (eager or compiled)."""
         self.sums: exact.Sums | None = None
         """With numerics: exact, which passes in int8 then have: where the gradients of a step are added up."""
+        self.blockwise = False
+        """Whether memory of a pass is linear in its length: attention over runs by blocks, logits in pieces."""
+        self.recompute = False
+        """Whether a pass with a gradient keeps the inputs of its layers alone, and computes the rest again on the way back."""
         self.replicas = 0
         """Of a stack (`stacked`): how many decoders it holds, each parameter (replicas, ...). 0: a single decoder."""
         self.model = _Model(shape, vocab_size)
@@ -188,8 +197,21 @@ class Decoder(nn.Module):
             place = "table" if self.shape.tie_word_embeddings else "head"
             into = exact.Blocks(blocks, self.sums, place) if self.sums and blocks is not None else None
             return layers.logps(hidden, head.detach() if self.sums else head, tokens, temperature, into)
-        logs = F.log_softmax(self.logits(hidden, dtype) / temperature, dim=-1)
-        return logs.gather(1, tokens[:, None])[:, 0]
+
+        def piece(hidden: Tensor, tokens: Tensor) -> tuple[Tensor, ...]:
+            logs = F.log_softmax(self.logits(hidden, dtype) / temperature, dim=-1)
+            return (logs.gather(1, tokens[:, None])[:, 0],)
+
+        return self.in_pieces(piece, hidden, tokens)[0] if self.blockwise else piece(hidden, tokens)[0]
+
+    def in_pieces(self, piece: Callable[..., tuple[Tensor, ...]], *rows: Tensor) -> tuple[Tensor, ...]:
+        """What `piece` makes of tensors (M, ...), each (M,), with MOST logits at a time. Of several pieces nothing that they make
+        on the way is kept: it is made again on the way back."""
+        pieces = list(zip(*(one.split(max(1, MOST // self.vocab_size)) for one in rows), strict=True))
+        if len(pieces) <= 1:
+            return piece(*rows)
+        made = [checkpoint(piece, *one, use_reentrant=False) for one in pieces]
+        return tuple(torch.cat(parts) for parts in zip(*made, strict=True))
 
     def exact_logs(self, hidden: Tensor, temperature: float, blocks: Tensor | None) -> Tensor:
         """With numerics: exact, all log-probabilities (M, vocab) at final hidden states (M, D)."""
@@ -209,7 +231,8 @@ class Decoder(nn.Module):
         head = head.to(stored)
         embedding = head if self.shape.tie_word_embeddings else self.model.embed_tokens.weight.to(stored)
         sums = self.sums if halves is KERNELS else None
-        return Weights(embedding, fused, _per_channel(self.model.norm.weight).to(stored), head, halves, sums)
+        norm, recompute = _per_channel(self.model.norm.weight).to(stored), self.recompute and torch.is_grad_enabled()
+        return Weights(embedding, fused, norm, head, halves, sums, self.blockwise, recompute)
 
 
 def stacked(decoders: Sequence[Decoder]) -> Decoder:
@@ -338,18 +361,24 @@ def forward(
     assert not (weights.sums and torch.is_grad_enabled()) or getattr(attend, "blocks", None) is not None, "a pass without blocks"
     if weights.compiled() and isinstance(attend, RunsAttend) and probe is None:
         packed = [layer.packed for layer in weights.layers if layer.packed]
-        given = layers.Pass(ids, packed, rope, attend.runs, wanted, rotated, shape.rms_norm_eps, attend.blocks, weights.sums)
+        where = rope, attend.runs, wanted, rotated, shape.rms_norm_eps, attend.blocks
+        given = layers.Pass(ids, packed, *where, weights.sums, weights.recompute)
         x = layers.all_layers(weights.embedding, [layer[:-1] for layer in weights.layers], given)
         return _normed(x, weights, shape.rms_norm_eps, attend.blocks, wanted)
     x = _embedded(ids, weights.embedding)
-    for index, layer in enumerate(weights.layers):
+
+    def one_layer(index: int, x: Tensor) -> Tensor:
+        layer = weights.layers[index]
         qk, v = weights.halves.before(layer, x, *rope, shape.head_dim, rotated, shape.rms_norm_eps)
         mixed = attend(index, qk, v)
         if wanted is not None and index == len(weights.layers) - 1:
             x, mixed = (part.flatten(0, -2).index_select(0, wanted.flatten()).view(*wanted.shape, -1) for part in (x, mixed))
         if probe is not None:
             probe(rms_norm(x + F.linear(mixed, layer.out), layer.mlp_norm, shape.rms_norm_eps))
-        x = weights.halves.after(layer, x, mixed, shape.rms_norm_eps)
+        return weights.halves.after(layer, x, mixed, shape.rms_norm_eps)
+
+    for index in range(len(weights.layers)):
+        x = checkpoint(one_layer, index, x, use_reentrant=False) if weights.recompute else one_layer(index, x)
     return _normed(x, weights, shape.rms_norm_eps)
 
 

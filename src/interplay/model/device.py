@@ -20,10 +20,10 @@ def pick_device(how: execution.Run) -> torch.device:
     return torch.device("cpu")
 
 
-def place_decoder(decoder: Decoder, how: execution.Run, numerics: Numerics = "fast") -> Decoder:
+def place_decoder(decoder: Decoder, how: execution.Run, numerics: Numerics = "fast", blockwise: bool = False) -> Decoder:
     """The decoder on the device of the stage, configured by its run block. Raises UserError where that does not compute in these
     numerics."""
-    decoder.share_prompts = how.share_prompts
+    decoder.share_prompts, decoder.blockwise, decoder.recompute = how.share_prompts, blockwise, how.gradient_checkpointing
     decoder.halves = compiled() if how.compile else EAGER
     placed = decoder.to(pick_device(how))
     return exact_decoder(placed, how) if numerics == "exact" else placed

@@ -117,7 +117,7 @@ def load_decoder(folder: Path) -> Decoder:
     file or a tensor is missing, or config.json describes a model that this decoder does not implement."""
     shape, vocab_size = read_config(folder)
     decoder = Decoder(shape, vocab_size)
-    tensors = _load_tensors(folder)
+    tensors = load_tensors(folder)
     if shape.tie_word_embeddings:
         tensors.pop("lm_head.weight", None)
     wanted = dict(decoder.named_parameters())
@@ -174,7 +174,8 @@ def weight_files(folder: Path) -> list[Path]:
     return [folder / name for name in names]
 
 
-def _load_tensors(folder: Path) -> dict[str, torch.Tensor]:
+def load_tensors(folder: Path) -> dict[str, torch.Tensor]:
+    """All tensors of a model folder by name. Raises UserError where a file is missing or damaged."""
     tensors: dict[str, torch.Tensor] = {}
     for path in weight_files(folder):
         try:

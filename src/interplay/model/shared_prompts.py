@@ -187,7 +187,10 @@ def token_logps(
         blocks = exact.unit_blocks(unit_sums(lengths, units or unit_rows(prompts)))
         logps = decoder.token_logps(states, tokens[where], dtype, blocks=blocks)
         return torch.zeros(tokens.shape).masked_scatter(where, logps)
-    logs = log_softmax(decoder.logits(states), dim=-1).gather(1, tokens[where][:, None])[:, 0]
+    if decoder.blockwise:
+        logs = decoder.token_logps(states, tokens[where], dtype)
+    else:
+        logs = log_softmax(decoder.logits(states), dim=-1).gather(1, tokens[where][:, None])[:, 0]
     return torch.zeros(tokens.shape, device=tokens.device).masked_scatter(where, logs)
 
 

@@ -2,10 +2,12 @@
 
 import re
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import model_validator
 
+from interplay.core.execution import Run
 from interplay.core.model import Count, Model, NotNegative, Positive, Share, Since
 
 Dtype = Literal["float32", "bfloat16", "int8"]
@@ -37,6 +39,8 @@ class ComputeSpec(Model):
 
     def stack_misfit(self) -> str | None:
         """Why no stage of this spec can share a stack, with what to write instead; None where it can."""
+        if (trainer := getattr(self, "trainer", "native")) != "native":
+            return f"{trainer} trains one model in a process; write 1, or trainer: native"
         engine = getattr(self, "engine", "native")
         if engine != "native":
             name = engine if isinstance(engine, str) else engine.function
@@ -48,6 +52,21 @@ class ComputeSpec(Model):
     def is_exact(self) -> bool:
         """Whether results are a function of the digest alone."""
         return False
+
+
+class LearnSpec(ComputeSpec):
+    """Of a stage whose passes have a gradient."""
+
+    blockwise: Annotated[bool, Since(False)] = False
+    """Attention by blocks of queries over sequences without padding, and logits by blocks of tokens, both made again on the way
+    back: memory of a pass is linear in its length, for prompts of thousands of tokens and large vocabularies. false: scores and
+    logits are kept whole. The same up to rounding; with dtype int8, whose kernels never keep scores, only logits of a large
+    vocabulary differ."""
+
+    def stack_misfit(self) -> str | None:
+        """Also where attention is by blocks."""
+        alone = "attention by blocks takes one model at a time; write 1, or blockwise: false"
+        return alone if self.blockwise else super().stack_misfit()
 
 
 class ExactSpec(ComputeSpec):
@@ -73,6 +92,65 @@ class ExactSpec(ComputeSpec):
     def inexact(self) -> str:
         """What of this spec numerics: exact does not cover."""
         return ""
+
+
+# Trainers: who computes the losses, gradients and updates of a stage that trains. TRL's names are those of the keys, and what the
+# tables leave out it computes with any value.
+
+
+Trainer = Literal["native", "trl"]
+
+TRL: Mapping[str, tuple[Any, ...]] = MappingProxyType(
+    {
+        "dtype": ("float32", "bfloat16"),
+        "numerics": ("fast",),
+        "blockwise": (False,),
+        "references": (None,),
+        "optimizer.name": ("adamw",),
+        "method.allocation.name": ("fixed",),
+        "method.prompting.name": ("plain",),
+        "method.continuation.name": ("none",),
+        "method.episode.name": ("completion",),
+        "method.shaping": ("overlong", "repetition", "hapo_length", "kimi_length", "gcpo", "units"),
+        "method.edits": (),
+        "method.critic": (None,),
+        "method.decoding": (None,),
+        "method.advantage.name": ("group",),
+        "method.advantage.std_epsilon": (1e-4,),
+        "method.advantage.accurate_gradient": (False,),
+        "method.loss.name": ("clipped", "sapo", "vespo"),
+        "method.loss.importance_sampling_level": ("token", "sequence"),
+        "method.loss.kl_estimator": ("k3",),
+        "method.loss.loss_agg_mode": (None,),
+        "method.loss.loss_denominator": (None,),
+        "method.loss.entropy_coef": (0,),
+        "method.loss.first_turn_beta": (0,),
+        "method.loss.cispo_epsilon_low": (None,),
+        "method.loss.vllm_importance_sampling_clip_max": (None,),
+    }
+)
+"""Dotted key of an RL stage -> the values that TRL 1.16 (GRPOTrainer) has: of a list the names of its items. `loss_type` depends
+on the loss (`TRL_WEIGHTS`)."""
+TRL_WEIGHTS = {"clipped": ("grpo", "bnpo", "dr_grpo", "dapo", "luspo", "cispo"), "sapo": ("grpo",), "vespo": ("dapo",)}
+"""Loss -> its `loss_type`s. TRL takes the mean of bnpo over the rows of a pass: it is there only where dapo is the same."""
+
+
+def trl_misfit(spec: Mapping[str, Any]) -> str | None:
+    """The first key of an RL stage (as JSON) with a value that TRL does not express, with the remedy; None: it expresses all."""
+    weights = TRL_WEIGHTS.get(spec["method"]["loss"]["name"], ())
+    if spec["minibatches"] > 1:
+        weights = tuple(one for one in weights if one != "bnpo")
+    for key, values in {**TRL, "method.loss.loss_type": weights}.items():
+        *above, last = key.split(".")
+        here: Any = spec
+        for part in above:
+            here = here[part]
+        value = here.get(last, values[0]) if values else here[last]  # a loss lacks options of others
+        items = [one.get("name") if isinstance(one, Mapping) else one for one in (value if isinstance(value, list) else [value])]
+        if odd := [one for one in items if one not in values]:
+            able = " or ".join("null" if one is None else str(one) for one in values) or "an empty list"
+            return f"{key} = {odd[0]}: TRL has {able}; write that, or trainer: native"
+    return None
 
 
 class Shape(Model):
@@ -129,6 +207,42 @@ class ModelSize(NamedTuple):
     normed: bool = False
     """Whether queries and keys are normalised."""
     tied: bool = True
+
+
+class Load(NamedTuple):
+    """What the memory of a stage depends on (kinds.formulas)."""
+
+    spec: Mapping[str, Any]
+    run: Run
+    size: ModelSize
+    length: int
+    """Most tokens of a prompt with its solution."""
+    causal: bool = True
+    """Whether a sequence of training fills its row, rather than being one of the problems in it."""
+    problems: int = 0
+    """Rows of problem sets that the process reads."""
+
+    def width(self) -> int:
+        """Bytes of an activation."""
+        return 2 if self.spec.get("dtype") == "bfloat16" else 4
+
+    def prompt(self) -> int:
+        """Most tokens of a prompt: of what is cut at `length`, what a completion leaves."""
+        stated = self.spec.get("max_prompt_length")
+        return int(stated or max(self.length - self.spec["max_completion_length"], self.length // 4))
+
+
+class Memory(NamedTuple):
+    """Bytes of one process of a stage where it needs most."""
+
+    host: float
+    """Of the machine's memory, interpreter and libraries included."""
+    device: float = 0.0
+    """Of its GPU; 0 without one."""
+    phase: str = ""
+    """Where it needs most: load, update, step (of the optimiser), rollout, save."""
+    parts: dict[str, float] = {}
+    """What it holds there."""
 
 
 class _Traits(NamedTuple):

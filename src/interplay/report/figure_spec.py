@@ -84,24 +84,27 @@ class Extrapolate(Model):
     y, pass rates as fractions."""
 
 
-SPENT = ("tokens", "flops", "seconds")
-"""What training an arm took, as `x` of a figure."""
-PLAIN = ("k", "op", "band", "step")
+SPENT = ("tokens", "flops", "seconds", "kl")
+"""What training an arm took, and how far it led from a reference, as `x` of a figure."""
+PLAIN = ("k", "op", "band", "length", "step")
 """Values of `x` that need no axis of arms."""
-Plain = Literal["k", "op", "band", "step", "tokens", "flops", "seconds"]
+Plain = Literal["k", "op", "band", "length", "step", "tokens", "flops", "seconds", "kl"]
 AxisKey = Annotated[str, Field(pattern=r"^\w+(\.\w+)+$")]
 """`stage.key` of an axis, such as rl.method.loss.beta."""
 
 
 class Figure(Model):
-    """pass@k curves (x: k), bars per op (x: op), lines over bands in an order (x: band), error classes as stacked bars (x: band,
-    y: error), training curves or evaluations along a ladder (x: step), a score against the values of an axis (x: its key) or
-    against what training took (x: tokens, flops, seconds), a heat map of arms by ops or bands, or of the values of two axes
-    (form: heat)."""
+    """pass@k curves (x: k), bars per op (x: op), lines over bands in an order (x: band) or by the length of completions (x:
+    length), error classes as stacked bars (x: band, y: error), training curves or evaluations along a ladder (x: step), a score
+    against the values of an axis (x: its key) or against what training took (x: tokens, flops, seconds), a heat map of arms by
+    ops or bands, or of the values of two axes (form: heat)."""
 
     x: Plain | AxisKey
-    """Samples per prompt, op, band, training step; what the training of the whole path took, as recorded (tokens trained on,
-    FLOPs, seconds of the stages); or the key of an axis as an arm declares it, such as rl.method.loss.beta or split.rl_share."""
+    """Samples per prompt, op, band, mean tokens of the arm's completions on a band (length), training step; what the training
+    of the whole path took, as recorded (tokens trained on, FLOPs, seconds of the stages); kl: the square root of the mean
+    sequence_kl of its evaluation over all test problems (arXiv:2210.10760), and where y is a metric @1 of the best of K also
+    a line of the first arm's best of n, at log n - (n - 1) / n nats (arXiv:2009.01325); or the key of an axis as an arm
+    declares it, such as rl.method.loss.beta or split.rl_share."""
     y: str
     """For k: strict_pass or answer_pass; for step: a key of metrics.jsonl, such as reward, loss or drawn/BAND, or a metric of the
     evaluations with `along`: a pass rate, nll, hacked, error:CLASS or own:NAME; else a metric, for band also error."""
@@ -110,7 +113,8 @@ class Figure(Model):
     panel: Literal["band", "none"] = "none"
     """Whether each band has a panel of its own (x: k, step, an axis, or what training took)."""
     bands: Annotated[list[str] | None, Since(None)] = None
-    """Bands from left to right (x: band), such as one task at growing lengths."""
+    """Bands from left to right (x: band), such as one task at growing lengths; or those that are drawn at their lengths (x:
+    length), a panel for those of equal ops."""
     form: Annotated[Literal["usual", "heat"], Since("usual")] = "usual"
     """heat: the number in each cell, of a row per arm and a column per op or band, or of two axes."""
     against: Annotated[str | None, Since(None)] = None
@@ -140,8 +144,11 @@ class Figure(Model):
 
     @model_validator(mode="after")
     def _y_fits_x(self) -> "Figure":
-        if (self.x == "band") != (self.bands is not None):
-            raise ValueError("bands are missing; list them from left to right" if self.x == "band" else "bands belong to x: band")
+        if (self.x in ("band", "length")) != (self.bands is not None):
+            given = self.bands is not None
+            raise ValueError(
+                "bands belong to x: band and x: length" if given else "bands are missing; list them from left to right"
+            )
         if self.bands is not None and (len(self.bands) < 2 or len(set(self.bands)) < len(self.bands)):
             raise ValueError(f"bands must be two at least, each once, not {self.bands}")
         if self.x == "k" and self.y not in ("strict_pass", "answer_pass"):
@@ -154,7 +161,7 @@ class Figure(Model):
 
     @model_validator(mode="after")
     def _keys_fit_x(self) -> "Figure":
-        if self.form == "heat" and self.x in ("k", "step", *SPENT):
+        if self.form == "heat" and self.x in ("k", "length", "step", *SPENT):
             raise ValueError(
                 f"a heat map has ops, bands or an axis as its columns; write x: op, x: band or a key, not x: {self.x}"
             )

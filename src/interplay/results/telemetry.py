@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from interplay.core import artifact, execution, metrics
 from interplay.kinds import formulas, stages as planned, table
+from interplay.model.spec import Memory
 from interplay.study.plan import Plan, Stage
 from interplay.tasks.family import rates_of
 
@@ -174,7 +175,7 @@ class Need(NamedTuple):
     """Bytes of its machine."""
     measured: float | None = None
     """Largest peak of finished stages that were estimated to need as much: then `host`; None: `host` is the formula's."""
-    of_process: formulas.Memory | None = None
+    of_process: Memory | None = None
     """As estimated; None for kinds without a formula."""
 
     def device(self) -> float:
@@ -188,7 +189,7 @@ class Need(NamedTuple):
         return {"host_bytes": round(self.host), "device_bytes": round(self.device()), "source": source, **held}
 
 
-def need_of(made: formulas.Memory | None, run: execution.Run, unit: str, amount: float, paces: Sequence[Pace]) -> Need | None:
+def need_of(made: Memory | None, run: execution.Run, unit: str, amount: float, paces: Sequence[Pace]) -> Need | None:
     """The largest peak of finished stages like it; without one, what the formula says; None: neither is known."""
     host = made.host * run.processes if made else None
     if host is None:

@@ -15,11 +15,12 @@ from tokenizers import Tokenizer
 
 from interplay.core import extension, random
 from interplay.data import sets, tokenizer as text
+from interplay.data.trajectory import joined_text
 from interplay.model import decoder, heads
 from interplay.rl import advantages, continuation, requests, reward_spec, shaping
 from interplay.rl.batch import Batch, Memory, Span, StepContext, join, to_tokens
 from interplay.rl.request_spec import AdaptiveTemperature, Decoding, LaggedNucleus, OwnDecoding
-from interplay.rl.rewards import Rewards, right_by, score_completions
+from interplay.rl.rewards import Graders, Rewards, right_by, score_completions
 from interplay.rl.sampler import Outcome, Sampler, outcome_of
 from interplay.rl.spec import RLSpec
 from interplay.rollout import request
@@ -93,14 +94,16 @@ class EpisodeRewards(NamedTuple):
     turns: list[list[verdict.Verdict | None]]
 
 
-def episode_rewards(spec: reward_spec.Reward, played: Played, rows: Sequence[verdict.Row]) -> EpisodeRewards:
+def episode_rewards(
+    spec: reward_spec.Reward, played: Played, rows: Sequence[verdict.Row], graders: Graders | None = None
+) -> EpisodeRewards:
     """Each turn that answers is paid by the reward as a completion is, the others earn 0; an episode is worth its last turn.
     `rows`: the problem of each row. Raises ValueError where episodes have one turn."""
     if played.turns is None:
         raise ValueError("an episode of one turn is paid as a whole")
     each = [(i, turn) for i, of_row in enumerate(played.turns) for turn in of_row if turn.verdict is not None]
     paid = score_completions(
-        spec, [rows[i] for i, _ in each], [t.judged for _, t in each], [t.verdict for _, t in each if t.verdict]
+        spec, [rows[i] for i, _ in each], [t.judged for _, t in each], [t.verdict for _, t in each if t.verdict], graders
     )
     found = {(i, turn.number): place for place, (i, turn) in enumerate(each)}
     last = [found.get((i, turns[-1].number)) if turns else None for i, turns in enumerate(played.turns)]
@@ -140,6 +143,8 @@ class TrainerState:
     """What the run is as a replica of a stack."""
     numerics: str = ""
     """Of a record: `stacked` where a step was made in a stack."""
+    graders: Graders | None = None
+    """What rewards are computed with that read more than texts."""
 
     def clock(self) -> float:
         """Seconds, of a replica its own."""
@@ -204,7 +209,7 @@ def sample_rollouts(
         lengths=rollouts.lengths,
         logprobs=rollouts.logprobs[:, :longest],
         truncated=rollouts.truncated,
-        completions=played.transcripts or whole,
+        completions=whole if played.segments is None else [joined_text(one) for one in played.segments],
         verdicts=found.verdicts,
         right=right_by(spec.reward, found.verdicts),
         rewards=torch.tensor(found.rewards.sequence, dtype=torch.float64),
@@ -217,6 +222,7 @@ def sample_rollouts(
         turns=found.turns if played.turns is not None else None,
         shown=None if shown.isnan().all() else shown,
         seats=played.seats,
+        segments=played.segments,
     )
     bare = torch.tensor([ask.own or (ask.group is None and not ask.given) for ask in of_row], dtype=torch.bool)
     bare &= ~foreign & ~going_on & batch.baseline_mask()
@@ -244,9 +250,9 @@ def score_rollouts(
     where an episode has one turn."""
     spec, rows = world.spec, [world.pool.rows[i] for i in ids]
     if played.turns is not None:
-        return episode_rewards(spec.reward, played, rows)
+        return episode_rewards(spec.reward, played, rows, world.graders)
     verdicts = sets.judge_completions(rows, whole, spec.verify())
-    rewards = score_completions(spec.reward, rows, whole, verdicts)
+    rewards = score_completions(spec.reward, rows, whole, verdicts, world.graders, played.rollouts.truncated.tolist())
     if rewards.spans is not None:
         texts = zip(tokens, completions, rewards.spans, strict=True)
         rewards = rewards._replace(spans=[to_tokens(world.tokenizer, *row) for row in texts])

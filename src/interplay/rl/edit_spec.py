@@ -1,11 +1,11 @@
-"""Members of the edit seam: what is done to a batch before it is trained on."""
+"""Members of the seams of edits, done to a batch before it is trained on, and of shaping, added to the rewards of one."""
 
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
 from interplay.core.extension import Extension, written_as
-from interplay.core.model import Count, Exact, Natural, NotNegative, Positive, Since
+from interplay.core.model import Count, Exact, Natural, NotNegative, Positive, Share, Since
 
 Part = Annotated[float, Field(gt=0, le=1)]
 
@@ -156,4 +156,179 @@ Edit = Annotated[
     | OwnEdit,
     Field(discriminator="name"),
     written_as(OwnEdit),
+]
+
+
+# Members of the shaping seam: what is added to the rewards of a step's completions before they are compared. The sampler and
+# the records of what passed see the rewards as they were.
+
+
+class ShapingTerm(Exact):
+    """What every shaping has."""
+
+    PROVIDES: ClassVar[frozenset[str]] = frozenset({"shaped_rewards"})
+
+
+class OverlongShaping(ShapingTerm):
+    """A penalty that grows over the last tokens before the length limit (DAPO, arXiv:2503.14476, eq. 13)."""
+
+    REFUSES: ClassVar[frozenset[str]] = frozenset({"several_turns"})
+    name: Literal["overlong"] = "overlong"
+    cache: Count = 32
+    """Tokens before the limit over which the penalty goes from 0 to 1."""
+    cache_share: Annotated[Share | None, Since(None)] = None
+    """The same as a share of the limit, in place of `cache`; DAPO's run has 4,096 of 20,480 tokens, 0.2."""
+    weight: NotNegative = 1.0
+    """What the full penalty takes."""
+
+
+class RepetitionShaping(ShapingTerm):
+    """A penalty for completions that end in a loop (CAMPO, arXiv:2507.14683)."""
+
+    name: Literal["repetition"] = "repetition"
+    mode: Literal["share", "truncated"] = "share"
+    """share: `weight` times the share of the completion from the start of the loop, for every completion, as the text says;
+    truncated: `weight` for those that the length limit cut while they looped, as the released code does."""
+    weight: NotNegative = 0.1
+    """Released: 0.1."""
+
+
+class HistoryLengthShaping(ShapingTerm):
+    """A length term in addition to the reward, relative to the shortest right completion of the prompt so far (HAPO, history
+    aware, arXiv:2505.11225). It acts from a prompt's second visit on: give RL fewer prompts than steps * prompts_per_step."""
+
+    PROVIDES: ClassVar[frozenset[str]] = ShapingTerm.PROVIDES | {"reads_right"}
+    name: Literal["hapo_length"] = "hapo_length"
+    weight: Share = 1.0
+    """w; at most 1, so that a right answer is worth more than a wrong one."""
+
+
+class KimiLengthShaping(ShapingTerm):
+    """A length term relative to the shortest and longest completion of the group: 0.5 - (l - min) / (max - min) for right ones,
+    at most 0 for wrong ones (Kimi k1.5, arXiv:2501.12599, section 2.3.3)."""
+
+    PROVIDES: ClassVar[frozenset[str]] = ShapingTerm.PROVIDES | {"reads_right"}
+    SCHEDULED: ClassVar[bool] = True
+    name: Literal["kimi_length"] = "kimi_length"
+    weight: NotNegative = 1.0
+    """What the term is worth."""
+    warmup: Share = 0.0
+    """Share of the run's steps before it counts: the report starts without it."""
+
+
+class ContrastShaping(ShapingTerm):
+    """A bonus for completions that use an auxiliary device where their group shows that it helps, and a malus where it hurts
+    (GCPO, arXiv:2506.07160): group-contrastive masking."""
+
+    name: Literal["gcpo"] = "gcpo"
+    marker: str = Field(min_length=1)
+    """Text that a completion holds where it uses the device, such as `<plan>`."""
+    bonus: NotNegative = 0.1
+    """Size of bonus and malus."""
+    margin: NotNegative = 0.0
+    """Difference of mean rewards with and without below which there is neither."""
+    length: float = 0.0
+    """Added per share of the length limit that is used: the paper rewards length."""
+
+
+class TurnsShaping(ShapingTerm):
+    """A price for every unit of thinking beyond the first (MinD, arXiv:2505.19788): right completions lose `weight` for each
+    further marker."""
+
+    PROVIDES: ClassVar[frozenset[str]] = ShapingTerm.PROVIDES | {"reads_right"}
+    REFUSES: ClassVar[frozenset[str]] = frozenset({"several_turns"})
+    name: Literal["units"] = "units"
+    marker: str = Field(min_length=1)
+    """Text that every unit holds once, such as the mark of its answer."""
+    weight: NotNegative = 0.05
+    """(The published coefficient was not found.)"""
+
+
+class RankShaping(ShapingTerm):
+    """Rewards by rank for truncated completions of a group in which none is right: those that are uncertain throughout and at
+    their peaks rank first (R3's structural entropy, arXiv:2601.19620). Costs a forward pass where such groups are."""
+
+    PROVIDES: ClassVar[frozenset[str]] = ShapingTerm.PROVIDES | {"reads_right"}
+    name: Literal["entropy_rank"] = "entropy_rank"
+    peak: Annotated[float, Field(gt=0, le=1)] = 0.1
+    """Share of the tokens, those of highest entropy, that make the peak. (The published value was not found.)"""
+    most: Positive = 0.1
+    """Reward of the first. (The published value was not found.)"""
+
+
+class KlShaping(ShapingTerm):
+    """An estimate of the KL divergence from the reference, taken off the reward of each token (arXiv:1909.08593, eq. 2).
+    Advantages of returns (`gae`, `whitened` without a baseline) see it token by token, the others its sum over the completion.
+    Costs a forward pass of the reference model over what was drawn."""
+
+    REFUSES: ClassVar[frozenset[str]] = frozenset({"other_text", "other_completions"})
+    name: Literal["kl"] = "kl"
+    kl_coef: Positive = 0.05
+    """What a nat costs; TRL's default for PPO and RLOO."""
+    kl_estimator: Literal["k1", "abs", "k2", "k3"] = "k1"
+    """With d = log pi - log pi_ref of a token: k1 d, abs |d|, k2 d^2 / 2, k3 exp(-d) + d - 1. In a reward k1 alone has the right
+    gradient on average."""
+    target_kl: Positive | None = None
+    """Divergence to which the coefficient is steered, the mean over completions of each one's mean over its tokens: after B
+    completions it is multiplied by 1 + clip(KL / target_kl - 1, -0.2, 0.2) B / horizon (arXiv:1909.08593, section 2.2). null: it
+    stays as it is."""
+    horizon: Count = 10000
+    """Completions over which it is steered."""
+
+
+class GapShaping(ShapingTerm):
+    """The reward is what a completion is worth beyond the own attempt that its prompt shows, r(y) - r(y_ref) (PIT,
+    arXiv:2310.00898). Needs a continuation that shows one."""
+
+    NEEDS: ClassVar[frozenset[str]] = frozenset({"shown_attempts", "varied_attempts"})
+    name: Literal["gap"] = "gap"
+
+
+class AttemptsShaping(ShapingTerm):
+    """Later answers are worth less, and answers given again cost (UFO, arXiv:2507.14295): with n turns, of which the last earns
+    r, r gamma^(n - 1) - repeats (1 - different answers / n)."""
+
+    NEEDS: ClassVar[frozenset[str]] = frozenset({"several_turns"})
+    name: Literal["attempts"] = "attempts"
+    gamma: Share = 0.5
+    """Released: 0.5."""
+    repeats: NotNegative = 0.5
+    """Of answers that are compared in lower case and without blanks."""
+
+
+class ImprovementShaping(ShapingTerm):
+    """A bonus for the second of two answers over the first (SCoRe, arXiv:2409.12917): r2 + alpha (r2 - r1)."""
+
+    NEEDS: ClassVar[frozenset[str]] = frozenset({"several_turns"})
+    name: Literal["improvement"] = "improvement"
+    alpha: NotNegative = 10.0
+    """What improving is worth."""
+    first: Share = 1.0
+    """What the first answer's own reward is multiplied by; 0 in the first stage, which pays the second answer alone."""
+
+
+class OwnShaping(Extension):
+    """A term of the user's own: `function(batch, now, **options) -> (N,)`, which is added to the rewards, or `(N, T)`, what each
+    token earns."""
+
+    PROVIDES: ClassVar[frozenset[str]] = frozenset({"shaped_rewards"})
+    UNION: ClassVar[str] = "shaping"
+    SCHEDULED: ClassVar[bool] = True
+
+
+Shaping = Annotated[
+    AttemptsShaping
+    | ImprovementShaping
+    | GapShaping
+    | OverlongShaping
+    | RepetitionShaping
+    | HistoryLengthShaping
+    | KimiLengthShaping
+    | ContrastShaping
+    | TurnsShaping
+    | RankShaping
+    | KlShaping
+    | OwnShaping,
+    Field(discriminator="name"),
+    written_as(OwnShaping),
 ]

@@ -9,7 +9,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 from torch.nn.functional import log_softmax, pad
-from torch.utils.checkpoint import checkpoint
 
 from interplay.kernels import exact
 from interplay.model.decoder import Decoder
@@ -99,25 +98,40 @@ def scores(
             return Scores(logp, None)
         logs = decoder.exact_logs(found, temperature, blocks)
         return Scores(logp, room.masked_scatter(where, -exact.in_order(exact.exp(logs) * logs, 1)))
-    logits = decoder.logits(found)
-    if lagged is not None:
-        logits = logits.masked_fill(~inside(lagged, batch, rows, tokens, dtype), -math.inf)
-    logs = log_softmax(logits / temperature, dim=-1)
-    logp = room.masked_scatter(where, logs.gather(1, tokens[:, None])[:, 0].cpu())
-    if not with_entropy:
-        return Scores(logp, None)
-    chances = logs.exp()
-    if lagged is not None:  # what has no chance adds nothing, and 0 times minus infinity is no number
-        logs = logs.masked_fill(logs == -math.inf, 0.0)
-    return Scores(logp, room.masked_scatter(where, -(chances * logs).sum(1).cpu()))
+
+    def piece(mine: Tensor, token: Tensor, *copied: Tensor) -> tuple[Tensor, ...]:
+        logits = decoder.logits(mine)
+        if lagged is not None:
+            logits = logits.masked_fill(~inside(lagged, copied[0], token), -math.inf)
+        logs = log_softmax(logits / temperature, dim=-1)
+        logp = logs.gather(1, token[:, None])[:, 0]
+        if not with_entropy:
+            return (logp,)
+        chances = logs.exp()
+        if lagged is not None:  # what has no chance adds nothing, and 0 times minus infinity is no number
+            logs = logs.masked_fill(logs == -math.inf, 0.0)
+        return logp, -(chances * logs).sum(1)
+
+    made = over_tokens(decoder, piece, found, tokens, *copied_states(lagged, batch, rows, dtype))
+    return Scores(*(room.masked_scatter(where, part.cpu()) for part in made), *(() if with_entropy else (None,)))
 
 
-def inside(lagged: Lagged, batch: Batch, rows: Tensor, tokens: Tensor, dtype: torch.dtype) -> Tensor:
-    """(M,V) bool, without a gradient: the nucleus of the copy before each of the `tokens` (M,) of the rows (n,), row by row. The
-    tokens themselves are in it: they were when they were sampled, and the two passes may round its border otherwise."""
+def over_tokens(decoder: Decoder, piece: Callable[..., tuple[Tensor, ...]], *rows: Tensor) -> tuple[Tensor, ...]:
+    """What `piece` makes, at once or, where memory is to be linear, of a few tokens at a time."""
+    return decoder.in_pieces(piece, *rows) if decoder.blockwise else piece(*rows)
+
+
+def copied_states(lagged: Lagged | None, batch: Batch, rows: Tensor, dtype: torch.dtype) -> list[Tensor]:
+    """The `states` (M,D) of the copy, without a gradient; none without one."""
     with torch.no_grad():
-        found, _ = states(lagged.copy, batch, rows, dtype)
-        return nucleus_mask(lagged.copy.logits(found), lagged.top_p).scatter_(1, tokens[:, None], True)
+        return [] if lagged is None else [states(lagged.copy, batch, rows, dtype)[0]]
+
+
+@torch.no_grad()
+def inside(lagged: Lagged, copied: Tensor, tokens: Tensor) -> Tensor:
+    """(M,V) bool, without a gradient: the nucleus of the copy, given its states (M,D), before each of the `tokens` (M,). The
+    tokens themselves are in it: they were when they were sampled, and the two passes may round its border otherwise."""
+    return nucleus_mask(lagged.copy.logits(copied), lagged.top_p).scatter_(1, tokens[:, None], True)
 
 
 def states(decoder: Decoder, batch: Batch, rows: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
@@ -148,6 +162,13 @@ def collisions(
     """(N,T), without a gradient: the sum of the squared probabilities of all tokens at each place, which is the probability that
     two draws agree; micro-batches of `tokens`."""
     found = torch.zeros(batch.tokens.shape)
+
+    def piece(mine: Tensor, token: Tensor, *copied: Tensor) -> tuple[Tensor]:
+        logits = decoder.logits(mine)
+        if lagged is not None:
+            logits = logits.masked_fill(~inside(lagged, copied[0], token), -math.inf)
+        return ((logits / temperature).softmax(-1).square().sum(-1),)
+
     with torch.no_grad():
         for rows in shard_rows(decoder, batch, torch.arange(len(batch)), tokens):
             hidden, where = states(decoder, batch, rows, dtype)
@@ -155,11 +176,9 @@ def collisions(
                 squared = exact.in_order(exact.exp(2 * decoder.exact_logs(hidden, temperature, None)), 1)
                 found[rows] = torch.zeros(where.shape).masked_scatter(where, squared)
                 continue
-            logits = decoder.logits(hidden)
-            if lagged is not None:
-                here = inside(lagged, batch, rows, batch.tokens[rows][where].to(hidden.device), dtype)
-                logits = logits.masked_fill(~here, -math.inf)
-            squared = (logits / temperature).softmax(-1).square().sum(-1)
+            tokens_here = batch.tokens[rows][where].to(hidden.device)
+            copied = copied_states(lagged, batch, rows, dtype)
+            (squared,) = over_tokens(decoder, piece, hidden, tokens_here, *copied)
             found[rows] = torch.zeros(where.shape).masked_scatter(where, squared.cpu())
     return distributed.all_reduce_sum(found)
 
@@ -183,6 +202,15 @@ def kl_estimate(name: str, log_ratio: Tensor, by: exact.Functions = exact.FAST) 
         return value
     slope = ESTIMATES["k2"](log_ratio)
     return slope - slope.detach() + value.detach()
+
+
+def weighted_sum(parts: Sequence[tuple[float, Tensor]]) -> Tensor:
+    """Of (weight, tensor), in their order; a single one of weight 1 is itself."""
+    (weight, total), *others = parts
+    total = total if weight == 1.0 else weight * total
+    for weight, value in others:
+        total = total + weight * value
+    return total
 
 
 def likelihoods(
@@ -215,11 +243,6 @@ def likelihoods(
 
 
 # Distillation: the teacher is the policy itself, after another context (DistIL, arXiv:2606.05152).
-
-
-MOST = 1 << 24
-"""Logits of the policy that are held at a time, and as many of the teacher: of a large vocabulary those of few tokens. More
-tokens than that are passed piece by piece, and again on the way back."""
 
 
 def forward_cross_entropy(teacher: Tensor, policy: Tensor) -> Tensor:
@@ -269,12 +292,9 @@ def compared(
         entropy = -(logs.exp() * logs).sum(1) if with_entropy else logs.new_zeros(len(logs))
         return logs.gather(1, token[:, None])[:, 0], divergence(said, logs), entropy
 
-    size = max(1, MOST // decoder.vocab_size)
-    pieces = list(zip(found.split(size), theirs.split(size), tokens.split(size), strict=True))
-    # A single piece is held until the way back; of several all but the hidden states are made anew there.
-    made = [piece(*one) if len(pieces) == 1 else checkpoint(piece, *one, use_reentrant=False) for one in pieces]
     room = torch.zeros(where.shape)
-    logp, distances, entropy = (room.masked_scatter(where, torch.cat(parts).cpu()) for parts in zip(*made, strict=True))
+    made = decoder.in_pieces(piece, found, theirs, tokens)
+    logp, distances, entropy = (room.masked_scatter(where, part.cpu()) for part in made)
     return Scores(logp, entropy if with_entropy else None, distances * has_teacher(batch)[rows, None])
 
 

@@ -1,16 +1,14 @@
-"""Specs of rewards and of shaping terms."""
+"""Specs of rewards, of their terms and of how these are composed."""
 
+import re
 from collections.abc import Sequence
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from interplay.core.extension import Extension, written_as
-from interplay.core.model import Count, Exact, Model, Natural, NotNegative, Positive, Share, Since
+from interplay.core.model import Count, Exact, Model, Natural, Positive, Share, Since
 from interplay.tasks.spec import Verify
-
-# Members of the reward seam.
-
 
 Judgement = Literal["answer", "strict"]
 
@@ -20,12 +18,16 @@ class RewardMember(Model):
     (an advantage such as pass_k, the loss disco, edits, shaping, continuations); rewards only say how much. In a family that
     judges no steps the strict verdict is that of the answer in the right form."""
 
-    JUDGED_BY: ClassVar[Judgement] = "answer"
+    JUDGED_BY: ClassVar[Judgement | None] = "answer"
+    """None: it is about no verdict."""
     PARTS: ClassVar[tuple[str, ...]] = ()
-    """Names of what it is made of, for advantages that take them one by one."""
 
-    def judged_by(self) -> Judgement:
-        """strict where the reward reads the steps, else answer."""
+    def parts(self) -> tuple[str, ...]:
+        """Names of what it is made of, for advantages that take them one by one."""
+        return self.PARTS
+
+    def judgement(self) -> Judgement | None:
+        """strict where the reward reads the steps, else answer; None where it is about neither, and the answer is right."""
         return self.JUDGED_BY
 
 
@@ -163,9 +165,216 @@ class OwnReward(Exact, Extension, RewardMember):
     """The verdict of the problems' family by which members of the method, such as pass_k, disco or demonstrations, know what is
     right; what the function returns never says so."""
 
-    def judged_by(self) -> Judgement:
+    def judgement(self) -> Judgement:
         """As the study says."""
         return self.right
+
+
+# Terms that judge nothing, and the composed reward.
+
+
+class FormReward(Exact, RewardMember):
+    """1 where the form is right, else 0: the family's judge could read the completion (see `format`)."""
+
+    JUDGED_BY: ClassVar[Judgement | None] = None
+    name: Literal["form"] = "form"
+
+
+class LengthReward(Exact, RewardMember):
+    """What n tokens are worth against a budget (L1, arXiv:2503.04697, where prompts state budgets of their own): a factor or a
+    term next to what is right."""
+
+    JUDGED_BY: ClassVar[Judgement | None] = None
+    name: Literal["length"] = "length"
+    budget: Count
+    """Tokens, the end of the completion not counted."""
+    form: Literal["at_most", "exact"] = "at_most"
+    """at_most: alpha (budget - n) + delta, cut to [0, 1], for a product (LCPO-Max, eq. 2); exact: -alpha |budget - n|, for a sum
+    (LCPO-Exact, eq. 1)."""
+    alpha: Positive = 0.0003
+    """What a token is worth; published for budgets of some thousands."""
+    delta: Share = 0.5
+    """at_most: what meeting the budget just so is worth."""
+
+
+class OutsideReward(RewardMember):
+    """What rewards have that ask another model."""
+
+    PROVIDES: ClassVar[frozenset[str]] = frozenset({"learned_reward"})
+    right: Judgement | None = None
+    """The verdict that says what is right, to members that ask; null: the answer, or as the other terms say."""
+
+    def judgement(self) -> Judgement | None:
+        """As the study says."""
+        return self.right
+
+
+class ModelReward(OutsideReward):
+    """What a trained reward model of the study says (RLHF, arXiv:2203.02155): of several heads the weighted mean. It reads the
+    prompt and the completion, whose end it sees where the length limit did not cut it; its tokenizer must be the policy's."""
+
+    INEXACT: ClassVar[str] = "passes of a reward model are PyTorch's sums"
+    REFUSES: ClassVar[frozenset[str]] = frozenset({"other_completions", "several_turns"})
+    name: Literal["model"] = "model"
+    model: str
+    """Arm of the study that ends with a stage of kind reward_model, at the same seed; the planner puts the role of the input in
+    its place."""
+
+
+class JudgeReward(OutsideReward):
+    """What a language model says that judges by a rubric, over HTTP (an OpenAI-compatible endpoint: `run.judge`): its score
+    divided by the largest (arXiv:2306.05685, section 3.1). Asked at temperature 0. Its answers are kept in judgements.jsonl by
+    model, limit and text, so that a run that goes on, or has that file, repeats; asked anew they may differ."""
+
+    INEXACT: ClassVar[str] = "a judge's answers are not computed here"
+    REFUSES: ClassVar[frozenset[str]] = frozenset({"other_completions"})
+    name: Literal["judge"] = "judge"
+    model: str
+    """Name by which the endpoint knows it."""
+    rubric: str = Field(pattern=r"\{completion\}")
+    """What it is asked; {prompt}, {completion}, {answer} and {solution} are put in, the last two the problem's own."""
+    pattern: str = r"-?\d+(?:\.\d+)?"
+    """Regular expression of a score; the last match in an answer counts, or its group."""
+    largest: Positive = 10.0
+    """Largest score; the least is 0."""
+    unreadable: Share | None = None
+    """Reward where an answer holds no score from 0 to the largest; null: the run ends there."""
+    max_tokens: Count = 256
+    """Tokens of an answer at most."""
+
+    @field_validator("pattern")
+    @classmethod
+    def _compiles(cls, pattern: str) -> str:
+        try:
+            groups = re.compile(pattern).groups
+        except re.error as error:
+            raise ValueError(f"'{pattern}' is no regular expression ({error}); correct it") from None
+        if groups > 1:
+            raise ValueError(f"'{pattern}' has {groups} groups; one, or none, holds the score")
+        return pattern
+
+
+Paid = Annotated[
+    OutcomeReward
+    | FormatReward
+    | PayoffReward
+    | ProcessReward
+    | TextReward
+    | CitationReward
+    | RandomReward
+    | ShuffledReward
+    | FormReward
+    | LengthReward
+    | ModelReward
+    | JudgeReward
+    | OwnReward,
+    Field(discriminator="name"),
+    written_as(OwnReward),
+]
+"""Rewards that are one number for each completion."""
+
+
+class RewardTerm(Model):
+    """A term of a composed reward."""
+
+    reward: Paid
+    """What it pays."""
+    weight: float = 1.0
+    """What it is multiplied by; of a sum."""
+    above: float = 0.0
+    """Its gate is open where it pays more than this; of a gate."""
+    part: str = ""
+    """Name of its column `reward/<part>`, of curves, and for advantages that take parts one by one, such as gdpo; empty: the
+    reward's name, or that of its function."""
+
+    def called(self) -> str:
+        """Its name among the parts."""
+        own = self.reward.function.rpartition(":")[2] if isinstance(self.reward, OwnReward) else self.reward.name
+        return self.part or own
+
+
+class ComposedReward(Exact, RewardMember):
+    """Terms, as `reward: {gate: [...], sum: [...], product: [...]}`, one key of these at least: the sum of weight times reward
+    over `sum` (1 without it), times the rewards of `product`, where all of `gate` are open, and else 0. A gate alone pays 1
+    where it is open. Curves and rollouts have a column `reward/<part>` for what each term pays, before weights and gates."""
+
+    JUDGED_BY: ClassVar[Judgement | None] = None
+    name: Literal["composed"] = "composed"
+    gate: list[RewardTerm] = []
+    """Terms that must pay more than `above`."""
+    sum: list[RewardTerm] = []
+    """Terms that are added."""
+    product: list[RewardTerm] = []
+    """Terms that are multiplied."""
+    right: Judgement | None = None
+    """The verdict that says which completions are right, to members of the method that ask. null: the one that the terms are
+    about, of which `form`, `length` and the like are about none; where they are about two, it must be written."""
+
+    def terms(self) -> list[RewardTerm]:
+        """All, in the order gate, sum, product."""
+        return [*self.gate, *self.sum, *self.product]
+
+    def parts(self) -> tuple[str, ...]:
+        """A term and, below its name, what that is made of."""
+        return tuple(
+            name for one in self.terms() for name in (one.called(), *(f"{one.called()}/{p}" for p in one.reward.parts()))
+        )
+
+    def judgement(self) -> Judgement | None:
+        """As the study says, or as the terms do."""
+        return self.right or next((found for one in self.terms() if (found := one.reward.judgement())), None)
+
+    @model_validator(mode="after")
+    def _terms_fit(self) -> "ComposedReward":
+        terms = self.terms()
+        if not terms:
+            raise ValueError("no terms; write gate, sum or product, such as sum: [{reward: {name: outcome}}]")
+        names = [one.called() for one in terms]
+        if twice := [name for name in names if names.count(name) > 1]:
+            raise ValueError(f"two terms are called '{twice[0]}'; give one of them another name, as part: {twice[0]}_too")
+        if odd := [name for name in names if not name.isidentifier()]:
+            raise ValueError(f"part: '{odd[0]}' cannot be a column; write letters, digits and _")
+        for key, of in (("weight", "sum"), ("above", "gate")):
+            usual, strays = RewardTerm.model_fields[key].default, (name for name in ("gate", "sum", "product") if name != of)
+            if astray := [one for name in strays for one in getattr(self, name) if getattr(one, key) != usual]:
+                raise ValueError(f"{key} belongs to a term of {of}; take it away from {astray[0].called()}")
+        rules = [one.reward.verify for one in terms if isinstance(one.reward, ProcessReward)]
+        if any(rule != rules[0] for rule in rules):
+            raise ValueError("verify: two process terms judge by different rules; completions are judged once, so write one")
+        about = {found: one.called() for one in terms if (found := one.reward.judgement())}
+        if self.right is None and len(about) > 1:
+            each = " and ".join(f"{name} ({verdict})" for verdict, name in about.items())
+            raise ValueError(f"right: {each} are about different verdicts; write right: strict or right: answer")
+        return self
+
+
+def terms_of(reward: RewardMember) -> list[Any]:
+    """The rewards that a composed one is made of; any other is its own only one."""
+    return [one.reward for one in reward.terms()] if isinstance(reward, ComposedReward) else [reward]
+
+
+def with_roles(reward: Any) -> tuple[Any, dict[str, str]]:
+    """The reward with roles `reward.<i>` in place of the arms of reward models, i the place among its terms; role -> arm."""
+    roles = {f"reward.{i}": one.model for i, one in enumerate(terms_of(reward)) if isinstance(one, ModelReward)}
+    names = iter(roles)
+
+    def placed(one: Any) -> Any:
+        return one.model_copy(update={"model": next(names)}) if isinstance(one, ModelReward) else one
+
+    if not isinstance(reward, ComposedReward):
+        return placed(reward), roles
+    lists = {
+        key: [term.model_copy(update={"reward": placed(term.reward)}) for term in getattr(reward, key)]
+        for key in ("gate", "sum", "product")
+    }
+    return reward.model_copy(update=lists), roles
+
+
+def _composed(value: Any) -> Any:
+    """`{sum: [...]}` without a name."""
+    if isinstance(value, dict) and "name" not in value and {"gate", "sum", "product"} & value.keys():
+        return {"name": "composed", **value}
+    return value
 
 
 Reward = Annotated[
@@ -179,182 +388,13 @@ Reward = Annotated[
     | CitationReward
     | RandomReward
     | ShuffledReward
+    | FormReward
+    | LengthReward
+    | ModelReward
+    | JudgeReward
+    | ComposedReward
     | OwnReward,
     Field(discriminator="name"),
     written_as(OwnReward),
-]
-
-
-# Members of the shaping seam: what is added to the rewards of a step's completions before they are compared. The sampler and
-# the records of what passed see the rewards as they were.
-
-
-class ShapingTerm(Exact):
-    """What every shaping has."""
-
-    PROVIDES: ClassVar[frozenset[str]] = frozenset({"shaped_rewards"})
-
-
-class OverlongShaping(ShapingTerm):
-    """A penalty that grows over the last tokens before the length limit (DAPO, arXiv:2503.14476, eq. 13)."""
-
-    REFUSES: ClassVar[frozenset[str]] = frozenset({"several_turns"})
-    name: Literal["overlong"] = "overlong"
-    cache: Count = 32
-    """Tokens before the limit over which the penalty goes from 0 to 1."""
-    cache_share: Annotated[Share | None, Since(None)] = None
-    """The same as a share of the limit, in place of `cache`; DAPO's run has 4,096 of 20,480 tokens, 0.2."""
-    weight: NotNegative = 1.0
-    """What the full penalty takes."""
-
-
-class RepetitionShaping(ShapingTerm):
-    """A penalty for completions that end in a loop (CAMPO, arXiv:2507.14683)."""
-
-    name: Literal["repetition"] = "repetition"
-    mode: Literal["share", "truncated"] = "share"
-    """share: `weight` times the share of the completion from the start of the loop, for every completion, as the text says;
-    truncated: `weight` for those that the length limit cut while they looped, as the released code does."""
-    weight: NotNegative = 0.1
-    """Released: 0.1."""
-
-
-class HistoryLengthShaping(ShapingTerm):
-    """A length term in addition to the reward, relative to the shortest right completion of the prompt so far (HAPO, history
-    aware, arXiv:2505.11225). It acts from a prompt's second visit on: give RL fewer prompts than steps * prompts_per_step."""
-
-    PROVIDES: ClassVar[frozenset[str]] = ShapingTerm.PROVIDES | {"reads_right"}
-    name: Literal["hapo_length"] = "hapo_length"
-    weight: Share = 1.0
-    """w; at most 1, so that a right answer is worth more than a wrong one."""
-
-
-class KimiLengthShaping(ShapingTerm):
-    """A length term relative to the shortest and longest completion of the group: 0.5 - (l - min) / (max - min) for right ones,
-    at most 0 for wrong ones (Kimi k1.5, arXiv:2501.12599, section 2.3.3)."""
-
-    PROVIDES: ClassVar[frozenset[str]] = ShapingTerm.PROVIDES | {"reads_right"}
-    SCHEDULED: ClassVar[bool] = True
-    name: Literal["kimi_length"] = "kimi_length"
-    weight: NotNegative = 1.0
-    """What the term is worth."""
-    warmup: Share = 0.0
-    """Share of the run's steps before it counts: the report starts without it."""
-
-
-class ContrastShaping(ShapingTerm):
-    """A bonus for completions that use an auxiliary device where their group shows that it helps, and a malus where it hurts
-    (GCPO, arXiv:2506.07160): group-contrastive masking."""
-
-    name: Literal["gcpo"] = "gcpo"
-    marker: str = Field(min_length=1)
-    """Text that a completion holds where it uses the device, such as `<plan>`."""
-    bonus: NotNegative = 0.1
-    """Size of bonus and malus."""
-    margin: NotNegative = 0.0
-    """Difference of mean rewards with and without below which there is neither."""
-    length: float = 0.0
-    """Added per share of the length limit that is used: the paper rewards length."""
-
-
-class TurnsShaping(ShapingTerm):
-    """A price for every unit of thinking beyond the first (MinD, arXiv:2505.19788): right completions lose `weight` for each
-    further marker."""
-
-    PROVIDES: ClassVar[frozenset[str]] = ShapingTerm.PROVIDES | {"reads_right"}
-    REFUSES: ClassVar[frozenset[str]] = frozenset({"several_turns"})
-    name: Literal["units"] = "units"
-    marker: str = Field(min_length=1)
-    """Text that every unit holds once, such as the mark of its answer."""
-    weight: NotNegative = 0.05
-    """(The published coefficient was not found.)"""
-
-
-class RankShaping(ShapingTerm):
-    """Rewards by rank for truncated completions of a group in which none is right: those that are uncertain throughout and at
-    their peaks rank first (R3's structural entropy, arXiv:2601.19620). Costs a forward pass where such groups are."""
-
-    PROVIDES: ClassVar[frozenset[str]] = ShapingTerm.PROVIDES | {"reads_right"}
-    name: Literal["entropy_rank"] = "entropy_rank"
-    peak: Annotated[float, Field(gt=0, le=1)] = 0.1
-    """Share of the tokens, those of highest entropy, that make the peak. (The published value was not found.)"""
-    most: Positive = 0.1
-    """Reward of the first. (The published value was not found.)"""
-
-
-class KlShaping(ShapingTerm):
-    """An estimate of the KL divergence from the reference, taken off the reward of each token (arXiv:1909.08593, eq. 2).
-    Advantages of returns (`gae`, `whitened` without a baseline) see it token by token, the others its sum over the completion.
-    Costs a forward pass of the reference model over what was drawn."""
-
-    REFUSES: ClassVar[frozenset[str]] = frozenset({"other_text", "other_completions"})
-    name: Literal["kl"] = "kl"
-    kl_coef: Positive = 0.05
-    """What a nat costs; TRL's default for PPO and RLOO."""
-    kl_estimator: Literal["k1", "abs", "k2", "k3"] = "k1"
-    """With d = log pi - log pi_ref of a token: k1 d, abs |d|, k2 d^2 / 2, k3 exp(-d) + d - 1. In a reward k1 alone has the right
-    gradient on average."""
-    target_kl: Positive | None = None
-    """Divergence to which the coefficient is steered, the mean over completions of each one's mean over its tokens: after B
-    completions it is multiplied by 1 + clip(KL / target_kl - 1, -0.2, 0.2) B / horizon (arXiv:1909.08593, section 2.2). null: it
-    stays as it is."""
-    horizon: Count = 10000
-    """Completions over which it is steered."""
-
-
-class GapShaping(ShapingTerm):
-    """The reward is what a completion is worth beyond the own attempt that its prompt shows, r(y) - r(y_ref) (PIT,
-    arXiv:2310.00898). Needs a continuation that shows one."""
-
-    NEEDS: ClassVar[frozenset[str]] = frozenset({"shown_attempts", "varied_attempts"})
-    name: Literal["gap"] = "gap"
-
-
-class AttemptsShaping(ShapingTerm):
-    """Later answers are worth less, and answers given again cost (UFO, arXiv:2507.14295): with n turns, of which the last earns
-    r, r gamma^(n - 1) - repeats (1 - different answers / n)."""
-
-    NEEDS: ClassVar[frozenset[str]] = frozenset({"several_turns"})
-    name: Literal["attempts"] = "attempts"
-    gamma: Share = 0.5
-    """Released: 0.5."""
-    repeats: NotNegative = 0.5
-    """Of answers that are compared in lower case and without blanks."""
-
-
-class ImprovementShaping(ShapingTerm):
-    """A bonus for the second of two answers over the first (SCoRe, arXiv:2409.12917): r2 + alpha (r2 - r1)."""
-
-    NEEDS: ClassVar[frozenset[str]] = frozenset({"several_turns"})
-    name: Literal["improvement"] = "improvement"
-    alpha: NotNegative = 10.0
-    """What improving is worth."""
-    first: Share = 1.0
-    """What the first answer's own reward is multiplied by; 0 in the first stage, which pays the second answer alone."""
-
-
-class OwnShaping(Extension):
-    """A term of the user's own: `function(batch, now, **options) -> (N,)`, which is added to the rewards, or `(N, T)`, what each
-    token earns."""
-
-    PROVIDES: ClassVar[frozenset[str]] = frozenset({"shaped_rewards"})
-    UNION: ClassVar[str] = "shaping"
-    SCHEDULED: ClassVar[bool] = True
-
-
-Shaping = Annotated[
-    AttemptsShaping
-    | ImprovementShaping
-    | GapShaping
-    | OverlongShaping
-    | RepetitionShaping
-    | HistoryLengthShaping
-    | KimiLengthShaping
-    | ContrastShaping
-    | TurnsShaping
-    | RankShaping
-    | KlShaping
-    | OwnShaping,
-    Field(discriminator="name"),
-    written_as(OwnShaping),
+    BeforeValidator(_composed),
 ]

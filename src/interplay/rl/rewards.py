@@ -1,7 +1,9 @@
 """Rewards by the `name` of their spec: `(spec, problems, completions, verdicts) -> Rewards`, and the table of them."""
 
+import math
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple, TypeVar
 
 import torch
@@ -221,8 +223,39 @@ def compare_answers(spec: specs.TextReward, completion: str, said: str, texts: S
 
 def right_by(spec: specs.Reward, verdicts: Sequence[Verdict]) -> torch.Tensor:
     """(N,) bool: which completions are right by the verdict that a reward is about."""
-    by = spec.judged_by()
+    by = spec.judgement() or "answer"
     return torch.tensor([getattr(verdict, by) for verdict in verdicts], dtype=torch.bool)
+
+
+# Terms that judge nothing, and the composed reward.
+
+
+def form(spec: specs.FormReward, problems: Sequence, completions: Sequence[str], verdicts: Sequence[Verdict]) -> Rewards:
+    """1 where the judge could read it."""
+    return Rewards([float(v.error not in UNREADABLE) for v in verdicts], {})
+
+
+def length(spec: specs.LengthReward, tokens: Sequence[int]) -> list[float]:
+    """clip(alpha (budget - n) + delta, 0, 1), or -alpha |budget - n| (L1, arXiv:2503.04697, eqs. 2 and 1)."""
+    over = [spec.alpha * (spec.budget - n) for n in tokens]
+    return [-abs(one) if spec.form == "exact" else min(max(one + spec.delta, 0.0), 1.0) for one in over]
+
+
+def compose(spec: specs.ComposedReward, paid: Sequence[Rewards]) -> Rewards:
+    """[all gates are open] (sum of weight times reward) (product of rewards), of what each term pays."""
+    gate, added, factors = (
+        [(term, paid[at + first].sequence) for at, term in enumerate(terms)]
+        for first, terms in ((0, spec.gate), (len(spec.gate), spec.sum), (len(spec.gate) + len(spec.sum), spec.product))
+    )
+    sequence = []
+    for i in range(len(paid[0].sequence)):
+        total = sum(term.weight * values[i] for term, values in added) if added else 1.0
+        is_open = all(values[i] > term.above for term, values in gate)
+        sequence.append(total * math.prod(values[i] for _, values in factors) if is_open else 0.0)
+    parts: dict[str, list[float]] = {}
+    for term, one in zip(spec.terms(), paid, strict=True):
+        parts |= {term.called(): one.sequence, **{f"{term.called()}/{name}": values for name, values in one.parts.items()}}
+    return Rewards(sequence, parts)
 
 
 # The table of rewards, by the `name` of their spec.
@@ -239,10 +272,45 @@ MEMBERS: dict[str, Callable[..., Rewards]] = {
     "steps": steps,
     "text": text_match,
     "citation": citation,
+    "form": form,
     "custom": lambda *given: Rewards(custom.own_reward(*given), {}),
 }
 
 
-def score_completions(spec: specs.Reward, problems: Sequence, completions: Sequence[str], verdicts: Sequence[Verdict]) -> Rewards:
-    """The member that `spec` names."""
+class Graders(NamedTuple):
+    """What rewards are computed with that read more than texts and verdicts."""
+
+    tokens: Callable[[Sequence[str]], list[list[int]]]
+    """Those of each text."""
+    eos: int = 0
+    models: Mapping[str, Callable[[list[list[int]], list[list[int]]], list[float]]] = MappingProxyType({})
+    """Role -> (tokens of prompts, of completions) -> what its reward model says of each."""
+    judge: custom.Judge | None = None
+
+
+def score_completions(
+    spec: specs.Reward,
+    problems: Sequence,
+    completions: Sequence[str],
+    verdicts: Sequence[Verdict],
+    graders: Graders | None = None,
+    cut: Sequence[bool] | None = None,
+) -> Rewards:
+    """The member that `spec` names; of a composed one all of its terms. `cut`: which completions lack their end, None: none.
+    Raises ValueError where one of them lacks graders."""
+    if isinstance(spec, specs.ComposedReward):
+        paid = [score_completions(one, problems, completions, verdicts, graders, cut) for one in specs.terms_of(spec)]
+        return compose(spec, paid)
+    if isinstance(spec, specs.JudgeReward):
+        if graders is None or graders.judge is None:
+            raise ValueError(f"reward {spec.name} has no endpoint to ask")
+        return Rewards(graders.judge.scores(spec, problems, completions), {})
+    if isinstance(spec, specs.LengthReward | specs.ModelReward):
+        if graders is None:
+            raise ValueError(f"reward {spec.name} reads tokens, and there is no tokenizer")
+        written = graders.tokens(completions)
+        if isinstance(spec, specs.LengthReward):
+            return Rewards(length(spec, [len(tokens) for tokens in written]), {})
+        ended = [tokens + [graders.eos] * (not one) for tokens, one in zip(written, cut or [False] * len(written), strict=True)]
+        return Rewards(graders.models[spec.model](graders.tokens([row.prompt for row in problems]), ended), {})
     return MEMBERS[spec.name](spec, problems, completions, verdicts)

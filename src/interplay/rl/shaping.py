@@ -7,7 +7,7 @@ from dataclasses import replace
 import torch
 
 from interplay.core.extension import Extension
-from interplay.rl import custom, group_advantages, reward_spec as specs
+from interplay.rl import custom, edit_spec as specs, group_advantages
 from interplay.rl.batch import Batch, StepContext, take
 from interplay.rl.policy import kl_estimate
 

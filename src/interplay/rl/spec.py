@@ -7,10 +7,11 @@ from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import model_validator
 
+from interplay.core.digest import canonical
 from interplay.core.extension import Extension
 from interplay.core.model import Count, Formerly, Model, Natural, NotNegative, Since
-from interplay.core.references import ByName
-from interplay.model.spec import ExactSpec, TuneOptimizer, TuneSchedule, check_checkpoints
+from interplay.core.references import SHARES, ByName
+from interplay.model.spec import ExactSpec, LearnSpec, Trainer, TuneOptimizer, TuneSchedule, check_checkpoints, trl_misfit
 from interplay.rl import advantage_spec, edit_spec, loss_spec, request_spec as requests_spec, reward_spec, sampler_spec
 from interplay.rollout.spec import CompletionEpisode, EngineName, Episode, check_dtype
 from interplay.tasks.spec import Task, Verify
@@ -28,6 +29,7 @@ CAPABILITIES = {
     "extra_draws": "may draw several times a step",
     "bare_prompts": "samples from the prompts as they are",
     "game_payoff": "pays what a game pays",
+    "learned_reward": "pays what another model says",
     "one_round": "keeps one round of completions",
     "other_completions": "adds completions that were not sampled in this step",
     "other_text": "samples from another text than the one that is learnt",
@@ -95,7 +97,7 @@ class Method(Model):
     continuation: Annotated[requests_spec.Continuation, Since(requests_spec.NoContinuation())] = requests_spec.NoContinuation()
     """What follows from rollouts: further completions, and which are kept."""
     episode: Episode = CompletionEpisode()
-    shaping: Annotated[list[reward_spec.Shaping], Since([])] = []
+    shaping: Annotated[list[edit_spec.Shaping], Since([])] = []
     """What is added to the rewards before they are compared; each kind once."""
     edits: list[edit_spec.Edit] = []
     """What is done to a batch before it is trained on, in order."""
@@ -111,7 +113,7 @@ class Method(Model):
 
     def refers(self) -> bool:
         """Whether a step needs a reference model."""
-        return self.loss.refers() or any(isinstance(term, reward_spec.KlShaping) for term in self.shaping)
+        return self.loss.refers() or any(isinstance(term, edit_spec.KlShaping) for term in self.shaping)
 
 
 SEAMS: dict[str, tuple[type[Model], ...]] = {
@@ -123,7 +125,7 @@ SEAMS: dict[str, tuple[type[Model], ...]] = {
     "method.episode": get_args(get_args(Episode)[0]),
     "method.decoding": get_args(get_args(requests_spec.Decoding)[0]),
     "method.critic": (advantage_spec.ValueHead,),
-    "method.shaping": get_args(get_args(reward_spec.Shaping)[0]),
+    "method.shaping": get_args(get_args(edit_spec.Shaping)[0]),
     "method.edits": get_args(get_args(edit_spec.Edit)[0]),
     "method.advantage": get_args(get_args(advantage_spec.Advantage)[0]),
     "method.loss": get_args(get_args(loss_spec.Loss)[0]),
@@ -131,14 +133,18 @@ SEAMS: dict[str, tuple[type[Model], ...]] = {
 """Place of each seam -> the classes of its members."""
 
 
-class RLSpec(ExactSpec):
+class RLSpec(ExactSpec, LearnSpec):
     """Reinforcement learning on problem sets. Roles: `init` (a model; also the reference when beta > 0), `data.<i>`,
-    and `offline.<i>.<part>` where the stage names under `offline` an evaluate stage: samples of `init` on `data.<i>`, from which
-    the sampler starts."""
+    `reward.<i>` where term i of the reward names a reward model, `reference.<i>` of its references, and `offline.<i>.<part>`
+    where the stage names under `offline` an evaluate stage: samples of `init` on `data.<i>`, from which the sampler starts."""
 
     method: Annotated[Method, ByName("method")]
     """A file of configs/method by its name, or its content."""
     reward: reward_spec.Reward = reward_spec.ProcessReward()
+    references: Annotated[Annotated[dict[str, float], SHARES] | None, Since(None)] = None
+    """Arms whose ends the KL term refers to, at the same seed, in place of `init`, and their weights, which sum to 1: the sum
+    of weight_i KL(policy || reference_i) is, up to a constant, the KL to their weighted geometric mean (arXiv:2502.01203). Each
+    costs a pass. The planner puts roles in the place of arms."""
     mix: list[float]
     """Share of each `data.<i>` role among the prompts; sums to 1."""
     steps: Count
@@ -157,12 +163,19 @@ class RLSpec(ExactSpec):
     """Of the rollouts; above 0, since equal completions teach nothing."""
     engine: EngineName = "native"
     """Who samples. Engines differ in the last bits, so the choice is part of the identity. vllm needs the extra of that name."""
+    trainer: Annotated[Trainer, Since("native")] = "native"
+    """Who computes advantages, losses and updates. trl: TRL's GRPOTrainer with accelerate, which needs the extra of that name;
+    docs/engines.md says what it expresses. Prompts, rewards and records are the same; so are completions, but for engine hf, with
+    which TRL samples by its own generation. Its minibatches are of rows at random, those of native of whole groups."""
     optimizer: TuneOptimizer = TuneOptimizer()
     schedule: TuneSchedule = TuneSchedule()
     checkpoints: Annotated[list[Count], Since([])] = []
     """Steps whose weights are kept in checkpoints/<step>/model/ as part of the artifact."""
     keep_rollouts: Natural = 16
     """Rollouts per step kept in rollouts.parquet."""
+    keep_tokens: Annotated[bool, Since(False)] = False
+    """Also keep of each of them the tokens, their log-probabilities, and the tokens of the prompt, as segments: about 8 bytes a
+    token."""
     seed: Natural = 0
     """Order of prompts and noise of sampling."""
 
@@ -196,6 +209,10 @@ class RLSpec(ExactSpec):
         if self.temperature == 0:
             raise ValueError("temperature = 0 makes all completions of a prompt equal: nothing is learnt; write 1.0")
         check_checkpoints(self.checkpoints, self.steps)
+        if self.references and not self.method.refers():
+            raise ValueError("references: no KL term reads them; write method.loss.beta, such as 0.04, or take them away")
+        if self.references and any(getattr(one, "kl_estimator", "k1") != "k1" for one in self.method.shaping):
+            raise ValueError("references: a shaping takes several with kl_estimator: k1, which adds up; write that")
         return self
 
     @model_validator(mode="after")
@@ -206,7 +223,7 @@ class RLSpec(ExactSpec):
         if isinstance(method.advantage, advantage_spec.PassKAdvantage) and method.advantage.k > group:
             raise ValueError(f"method.advantage.k = {method.advantage.k}: at most num_generations, {group}")
         if isinstance(method.advantage, advantage_spec.DecoupledAdvantage):
-            known = [*self.reward.PARTS, *(getattr(term, "function", term.name) for term in method.shaping)]
+            known = [*self.reward.parts(), *(getattr(term, "function", term.name) for term in method.shaping)]
             if odd := [name for name in method.advantage.rewards if name not in known]:
                 raise ValueError(f"method.advantage.rewards: {odd[0]}: the parts are {', '.join(known) or 'none'}")
         if isinstance(method.prompting, requests_spec.IcpoPrompting) and method.prompting.steered >= group:
@@ -222,6 +239,12 @@ class RLSpec(ExactSpec):
         ):
             must = f"must divide num_generations, {group}, and leave two completions at least"
             raise ValueError(f"method.continuation.references = {chosen.references}: {must}")
+        return self
+
+    @model_validator(mode="after")
+    def _trainer_expresses(self) -> "RLSpec":
+        if self.trainer == "trl" and (misfit := trl_misfit(canonical(self))):
+            raise ValueError(f"trainer = trl: {misfit}")
         return self
 
     @model_validator(mode="after")
@@ -261,6 +284,8 @@ class RLSpec(ExactSpec):
 
     def inexact(self) -> str:
         """Engines but the native one, and members that sums or functions of other libraries enter."""
+        if self.trainer != "native":
+            return f"trainer = {self.trainer}"
         if self.engine != "native":
             return f"engine = {self.engine}"
         return next((f"{place} ({member.inexact()})" for place, member in self.members()[1:] if member.inexact()), "")
@@ -270,6 +295,7 @@ class RLSpec(ExactSpec):
         found: list[tuple[str, Model]] = [
             (f"kind = {type(self).__name__.removesuffix('Spec').lower()}", self),
             (f"reward = {self.reward.name}", self.reward),
+            *(("reward: " + one.name, one) for one in reward_spec.terms_of(self.reward) if one is not self.reward),
         ]
         for seam in SEAMS:
             chosen = getattr(self.method, seam.removeprefix("method."), None)
@@ -281,7 +307,8 @@ class RLSpec(ExactSpec):
 
     def verify(self) -> Verify:
         """How completions are judged."""
-        return self.reward.verify if isinstance(self.reward, reward_spec.ProcessReward) else Verify()
+        terms = reward_spec.terms_of(self.reward)
+        return next((one.verify for one in terms if isinstance(one, reward_spec.ProcessReward)), Verify())
 
     def continues(self, shorter: "RLSpec") -> bool:
         """Whether a run of this spec starts with the very steps of a `shorter` one and may go on from its end: nothing else
@@ -314,10 +341,14 @@ class TeachSpec(RLSpec):
     (problems in place of proposals)."""
 
     NEEDS: ClassVar[frozenset[str]] = frozenset({"every_prompt", "equal_groups", "bare_prompts", "one_round"})
-    REFUSES: ClassVar[frozenset[str]] = frozenset({"several_turns", "stateful_steps", "reads_rollouts"})
+    REFUSES: ClassVar[frozenset[str]] = frozenset({"several_turns", "stateful_steps", "reads_rollouts", "learned_reward"})
     """A student's few steps leave no room for a state, and proposals have nothing but their advantage."""
     numerics: Annotated[Literal["fast"], Since("fast")] = "fast"
     """exact does not cover this kind."""
+    trainer: Annotated[Literal["native"], Since("native")] = "native"
+    """No other teaches."""
+    references: Annotated[Literal[None], Since(None)] = None
+    """Students and teacher are held to the model that they start from."""
     task: Task
     """The family and its knobs, by which proposals are read and answered."""
     proposer: Literal["teacher", "instances"] = "teacher"

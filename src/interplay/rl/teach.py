@@ -4,6 +4,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,6 +19,7 @@ from interplay.model.decoder import Decoder
 from interplay.optim import checkpoint, optimizer
 from interplay.rl import draw, group_advantages, loop, proposals, requests, sampler, samplers
 from interplay.rl.batch import Batch, Memory, StepContext, seams_of
+from interplay.rl.rewards import Graders
 from interplay.rl.spec import TeachSpec
 from interplay.rl.update import Learner, update
 from interplay.rollout.engine import Engine, closing, engine
@@ -70,6 +72,7 @@ def world(school: School, spec: TeachSpec, rows: Sequence[Row]) -> draw.TrainerS
             spec.method.sampler, sampler.PromptSource(sizes=[len(rows)], mix=[1.0], seed=spec.seed, steps=spec.steps, rows=rows)
         ),
         memory=Memory(len(rows)),
+        graders=Graders(partial(text.encode_texts, school.tokenizer)),
     )
 
 
@@ -159,7 +162,8 @@ def teach_student(spec: TeachSpec, inputs: dict[str, Path], out: Path, how: exec
 
 def assembled(spec: TeachSpec, inputs: dict[str, Path], how: execution.Run) -> Course:
     """All that a run has before its first step."""
-    student, reference, tokenizer, hard = loop.loaded(spec, inputs, how)
+    student, references, tokenizer, hard = loop.loaded(spec, inputs, how)
+    reference = next(iter(references), None)
     dtype, init = getattr(torch, spec.dtype), inputs["init"]
     base = init / "model"
     school = School(
@@ -174,7 +178,7 @@ def assembled(spec: TeachSpec, inputs: dict[str, Path], how: execution.Run) -> C
     )
     teacher, instances = None, []
     if spec.proposer == "teacher":
-        model = device.place_decoder(folder.load_decoder(base), how)
+        model = device.place_decoder(folder.load_decoder(base), how, blockwise=spec.blockwise)
         own = spec.model_copy(
             update={
                 "optimizer": spec.teacher_optimizer,

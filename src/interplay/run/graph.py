@@ -241,7 +241,7 @@ def open_graph(root: Path, config: dict[str, Any], main_process: bool) -> Graph:
             if plan.pilot is not None and not plan.design["exploratory"] and graph.missing([plan.report]):
                 from interplay.report.stats import power  # scipy: most launches go without
 
-                power.refuse_short(plan)
+                power.refuse_short(plan, power.planned_power(plan, lambda digest: None))
         if graph.to_make():
             _check_needs(graph, choices.limits(config))
         graph.check_payloads()
@@ -272,8 +272,7 @@ def _check_warning_time(graph: Graph) -> None:
 
 
 def _check_needs(graph: Graph, limits: dict[str, float]) -> None:
-    """Reserve the memory that the stages to make are estimated to need. Raises UserError when that is more than they declare, or
-    when they would take more hours than allowed."""
+    """Reserve the memory of the stages to make. Raises UserError when that, or their hours, are more than is allowed."""
     found = state.scan_results(graph.results)
     found |= {digest: state.Found(graph.stages[digest].kind, state.KEPT) for digest in graph.kept}
     made = estimate.estimate_launch(state.Library(graph.stages, graph.results, found), found)
@@ -281,8 +280,7 @@ def _check_needs(graph: Graph, limits: dict[str, float]) -> None:
     for plan in graph.plans:
         estimate.refuse_unfit(plan.study, plan, made, graph.results)
     for digest, need in made.memory.items():
-        stage = graph.stages[digest]
-        graph.stages[digest] = replace(stage, run=estimate.with_memory(stage.run, need))
+        graph.stages[digest] = replace(stage := graph.stages[digest], run=estimate.with_memory(stage.run, need))
 
 
 def check_external(stages: Iterable[Stage]) -> None:
@@ -301,8 +299,9 @@ def lacking_input(stage: Stage) -> str | None:
             find_file(stage.spec, stage.run)
         elif isinstance(stage.spec, SourceSpec) and stage.spec.sha256 and not stage.run.path:
             return stage.spec.without_folder()
-        elif getattr(stage.spec, "engine", None) == "vllm":
-            return metrics.without_vllm()
+        missing = [metrics.without_vllm()] if getattr(stage.spec, "engine", None) == "vllm" else []
+        missing += [metrics.without_trl()] if getattr(stage.spec, "trainer", None) == "trl" else []
+        return next(filter(None, missing), None)
     except model.UserError as error:
         return str(error)
     return None

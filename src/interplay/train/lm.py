@@ -80,7 +80,7 @@ def train_language_model(spec: TrainSpec, inputs: dict[str, Path], out: Path, ho
     gradient that is not finite."""
     loop.seed_torch(how, spec.seed)
     setup = prepare(spec, inputs, how)
-    model = distributed.shard_model(device.place_decoder(initial_model(spec, inputs), how, spec.numerics), how)
+    model = distributed.shard_model(device.place_decoder(initial_model(spec, inputs), how, spec.numerics, spec.blockwise), how)
     batches_of = batches.Prefetcher(partial(make_step, spec, setup), setup.steps, setup.device)
     job = training_job(spec, inputs, how, setup, model, lambda step: step_gradient(setup, model, batches_of(step)))
     return finish(job, setup, loop.run_training(job, out, how), out)
@@ -240,6 +240,8 @@ def token_losses(model: decoder.Decoder, batch: batches.Batch, dtype: torch.dtyp
         blocks = _blocks(batch)
         some = None if blocks is None else torch.searchsorted(batch.before, blocks)
         return -model.token_logps(hidden, batch.targets, dtype, blocks=some)
+    if model.blockwise:
+        return -model.token_logps(hidden, batch.targets, dtype)
     logits = model.logits(hidden, dtype)
     each = F.cross_entropy(logits.flatten(0, -2), batch.targets.flatten(), reduction="none", ignore_index=batches.IGNORED)
     return each.view(batch.targets.shape)
@@ -259,7 +261,11 @@ def target_states(model: decoder.Decoder, batch: batches.Batch, dtype: torch.dty
     weights = model.weights(dtype)
     over_runs = weights.over_runs()
     blocks = _blocks(batch)
-    attend = attention.attend_buckets(over_runs, batch.buckets, blocks) if over_runs else _attend_each(weights, batch.buckets)
+    fused = weights.blockwise and batch.ids.is_cuda and dtype != torch.int8  # flash attention keeps no scores
+    if over_runs is None or fused:
+        attend = _attend_each(weights, batch.buckets)
+    else:
+        attend = attention.attend_buckets(over_runs, batch.buckets, blocks)
     rope = weights.rotary(model.shape, batch.positions, dtype)
     return decoder.forward(model.shape, weights, batch.ids, rope, attend, batch.before)
 

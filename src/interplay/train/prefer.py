@@ -183,14 +183,16 @@ def train_preferences(spec: PreferSpec, inputs: dict[str, Path], out: Path, how:
     loop.seed_torch(how, spec.seed)
     init = inputs["init"]
     sets = [inputs[f"data.{i}"] for i in range(len(spec.mix))]
-    policy = distributed.shard_model(device.place_decoder(folder.load_decoder(init / "model"), how, spec.numerics), how)
+
+    def loaded() -> Decoder:
+        return device.place_decoder(folder.load_decoder(init / "model"), how, spec.numerics, spec.blockwise)
+
+    policy = distributed.shard_model(loaded(), how)
     setup = Setup(
         spec=spec,
         pairs=batches.load_pairs(sets, spec.mix, init, spec.seed, spec.max_length, "prefer", spec.few_shot),
         policy=policy,
-        reference=None
-        if spec.loss_type in REFERENCE_FREE
-        else device.place_decoder(folder.load_decoder(init / "model"), how, spec.numerics).requires_grad_(False),
+        reference=None if spec.loss_type in REFERENCE_FREE else loaded().requires_grad_(False),
         pass_tokens=how.micro_batch_tokens,
         dtype=getattr(torch, spec.dtype),
     )

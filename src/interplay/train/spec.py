@@ -9,8 +9,8 @@ from interplay.core.extension import Extension
 from interplay.core.model import Count, Model, Natural, NotNegative, Positive, Share, Since
 from interplay.core.references import ByName, Mix
 from interplay.model.spec import (
-    ComputeSpec,
     ExactSpec,
+    LearnSpec,
     Optimizer,
     Schedule,
     Shape,
@@ -37,7 +37,7 @@ class PositionJumps(Model):
     """Share of the steps before the first jump: retrieval is learnt faster on plain positions."""
 
 
-class TrainSpec(ExactSpec):
+class TrainSpec(ExactSpec, LearnSpec):
     """Next-token training on a corpus. Roles: `corpus` (`corpus.0`, `corpus.1`, ... where the data come in shards); `init` (a
     model) unless `model` is given; `tokenizer` when it is; `validation` (a problem set) for the loss by band."""
 
@@ -88,7 +88,7 @@ class SftSpec(TrainSpec):
 # Common options of trainers with a number of steps on small data: prefer, unlearn and reward_model.
 
 
-class TuneSpec(ComputeSpec):
+class TuneSpec(LearnSpec):
     """Steps, rate and length of a run."""
 
     steps: Count

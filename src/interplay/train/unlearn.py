@@ -166,7 +166,7 @@ def train_unlearning(spec: UnlearnSpec, inputs: dict[str, Path], out: Path, how:
 def prepare(spec: UnlearnSpec, inputs: dict[str, Path], how: execution.Run) -> Setup:
     """Problems and models. Raises UserError where a problem is too long or the assistant has too many layers."""
     at, dtype = device.pick_device(how), getattr(torch, spec.dtype)
-    found = folder.load_decoder(inputs["init"] / "model").to(at)
+    found = device.place_decoder(folder.load_decoder(inputs["init"] / "model"), how, blockwise=spec.blockwise)
     model, base = found, None
     if spec.objective == "uld":
         layers = found.shape.num_hidden_layers
@@ -174,7 +174,7 @@ def prepare(spec: UnlearnSpec, inputs: dict[str, Path], how: execution.Run) -> S
             raise UserError(f"unlearn: assistant_layers = {spec.assistant_layers}: the model has {layers}; write at most that")
         model, base = heads.first_layers(found, spec.assistant_layers or max(1, layers // 2)).to(at), found
     elif spec.objective in REFERRED:
-        base = folder.load_decoder(inputs["init"] / "model").to(at)
+        base = device.place_decoder(folder.load_decoder(inputs["init"] / "model"), how, blockwise=spec.blockwise)
     return Setup(
         spec=spec,
         forget=load_problems(inputs, "forget", spec.forget_mix, spec),

@@ -1,6 +1,7 @@
 """A score against the values of axes, or against what training took: lines with intervals, and heat maps."""
 
 import itertools
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -10,6 +11,7 @@ from matplotlib.colors import LinearSegmentedColormap, Normalize
 from matplotlib.figure import Figure as Canvas
 from matplotlib.patches import Rectangle
 
+from interplay.core import metrics
 from interplay.report.draw import style
 from interplay.report.figure_spec import SPENT, Figure, Placed
 from interplay.report.metric_spec import SHARE, lower_is_better, measure_of
@@ -23,6 +25,7 @@ SPENT_LABELS = {
     "tokens": "tokens trained on, whole path",
     "flops": "FLOPs of training, whole path",
     "seconds": "seconds of training, whole path",
+    "kl": "square root of KL from the reference (nats per completion)",
 }
 MOST_TICKS = 9
 """Values that are written at the axis themselves."""
@@ -59,7 +62,8 @@ def against_axis(results: frame.Results, figure: Figure) -> tuple[Canvas | None,
     level = {style.arm_look(results, arm).color for arm in controls}
     free = [color for color in style.PALETTE[1:] if color not in level]  # grey is for what is compared with, too
     for axis, band in zip(axes, panels, strict=True):
-        for number, (name, points) in enumerate(_lines(results, figure, placed, scale, band).items()):
+        lines = _lines(results, figure, placed, scale, band) | _best_of(results, figure, placed[0].arm, band)
+        for number, (name, points) in enumerate(lines.items()):
             look = free[number % len(free)], style.MARKERS[number % len(style.MARKERS)]
             _draw_line(results, axis, name, points, scale, look, figure.y)
             shown += [(name, point.found) for point in points]
@@ -72,7 +76,13 @@ def against_axis(results: frame.Results, figure: Figure) -> tuple[Canvas | None,
     if not any(found.seeds for _, found in shown):
         return None, "Not drawn: no evaluation of it is there."
     name = tables.column_label("", figure.y)
-    where = "" if len(panels) > 1 else f", {tables.column_label(figure.band)}" if figure.band else ", all test problems"
+    where = (
+        ""
+        if len(panels) > 1 or (figure.x == "kl" and not figure.band)
+        else f", {tables.column_label(figure.band)}"
+        if figure.band
+        else ", all test problems"
+    )
     for axis in left:
         axis.set_ylabel(f"{name}{where} ({measure_of(figure.y).unit})")
     style.legend(canvas, *axes)
@@ -85,6 +95,8 @@ def _placed(results: frame.Results, figure: Figure) -> list[Placed]:
     if figure.x not in SPENT:
         return placed
     took = budget.spent(results, figure.x)
+    if figure.x == "kl":  # an estimate may lie below 0
+        took = {arm: math.sqrt(max(nats, 0.0)) for arm, nats in took.items()}
     return [one.model_copy(update={"x": took[one.arm]}) for one in placed if one.arm in took]
 
 
@@ -124,6 +136,17 @@ def _lines(
         at = scale.places[one.x if scale.named else float(one.x)]
         found.setdefault(one.line, []).append(Point(one.arm, at, estimate.value(results, one.arm, band, figure.y)))
     return {line: sorted(points, key=lambda point: point.x) for line, points in found.items()}
+
+
+def _best_of(results: frame.Results, figure: Figure, arm: str, band: str | None) -> dict[str, list[Point]]:
+    """In a figure over KL the best of n samples of an arm by the learned reward, at log n - (n - 1) / n nats, which is the
+    divergence of the best of n of a continuous reward, and else above it (arXiv:2009.01325, 2401.01879)."""
+    stem, _, k = figure.y.partition("_best@")
+    if figure.x != "kl" or k != "1":
+        return {}
+    tried = [(n, estimate.value(results, arm, band, f"{stem}_best@{n}")) for n in (1 << power for power in range(6))]
+    points = [Point(arm, math.sqrt(math.log(n) - (n - 1) / n), found) for n, found in tried if found.seeds]
+    return {f"best of n, {arm}": points} if points else {}
 
 
 def _draw_line(
@@ -174,6 +197,39 @@ def _said(figure: Figure, name: str, shown: list[tuple[str, estimate.Estimate]],
     said = f"{name} against {against}{' (logarithmic; a 0 is left of all values)' if figure.log else ''}."
     said += f" Whiskers: 95 % intervals for {estimate.uncertain_over(shown)}."
     return f"{said} Dashed: {', '.join(controls)}, shaded with the interval." if controls else said
+
+
+def by_length(results: frame.Results, figure: Figure) -> tuple[Canvas | None, str]:
+    """A panel for bands of equal ops, in which each arm has a line over the mean lengths of its own completions there: what
+    differs in length alone is connected."""
+    grouped: dict[tuple[int, ...], list[str]] = {}
+    for band in figure.bands or []:
+        grouped.setdefault(frame.ops_of(results, band), []).append(band)
+    canvas, axes, left = style.panel_grid(len(grouped), 3.4, 0.7, 7.0)
+    shown: list[tuple[str, estimate.Estimate]] = []
+    for axis, (ops, bands) in zip(axes, grouped.items(), strict=True):
+        for arm in frame.drawn(results):
+            found = [estimate.value(results, arm, band, figure.y) for band in bands]
+            lengths = [frame.recorded_mean(results, arm, band, "length") for band in bands]
+            middle, low, high = estimate.interval_ends(found, figure.y)
+            look = style.arm_look(results, arm)
+            axis.vlines(lengths, low, high, color=look.color, linewidth=1.0, alpha=0.7, label=f"_{arm}")
+            axis.plot(lengths, middle, label=arm, linewidth=1.8, markersize=5, **look.pen)
+            shown += [(arm, item) for item in found]
+        axis.set_title(f"{', '.join(bands)} (op {metrics.number_ranges(list(ops))})")
+        axis.set_xlabel("completion (mean tokens)")
+        axis.grid(axis="y")
+        if measure_of(figure.y) is SHARE:
+            axis.set_ylim(-2, 102)
+    if not any(found.seeds for _, found in shown):
+        return None, f"Not drawn: no evaluation holds {', '.join(figure.bands or [])}."
+    name = tables.column_label("", figure.y)
+    for axis in left:
+        axis.set_ylabel(f"{name} ({measure_of(figure.y).unit})")
+    style.legend(canvas, axes[0])
+    said = f"{name} by the length of completions, a panel for bands of equal ops; lines connect what is asked at other lengths."
+    said += f" Whiskers: 95 % intervals for {estimate.uncertain_over(shown)}."
+    return canvas, said + style.missing_note(results, shown)
 
 
 # A heat map: a row per arm and a column per op or band, or the values of two axes; the number in each cell.

@@ -72,7 +72,7 @@ def _drawer(figure: Figure) -> Drawer:
     if figure.y == ERROR:
         return error_class_bars
     by_step = curves.ladder_by_step if figure.along() else curves.curves_by_step
-    return {"k": _by_k, "op": _by_op, "band": _by_band, "step": by_step}[figure.x]
+    return {"k": _by_k, "op": _by_op, "band": _by_band, "length": axes.by_length, "step": by_step}[figure.x]
 
 
 def _bytes(canvas: Canvas, form: str, metadata: dict[str, None]) -> bytes:

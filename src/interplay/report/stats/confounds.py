@@ -1,9 +1,8 @@
 """What else may explain a result: the controls of a study, and confounds that its records show."""
 
-import functools
+import itertools
 import math
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from statistics import fmean
 from typing import NamedTuple
 
@@ -20,7 +19,7 @@ from interplay.report.stats import budget, frame, notes
 from interplay.report.stats.contrast import lacks_bases
 from interplay.report.stats.estimate import Estimate, difference, estimate_json, value, weighted
 from interplay.report.stats.frame import Results
-from interplay.report.stats.intervals import crossed_spread
+from interplay.report.stats.intervals import crossed_spread, t_interval
 from interplay.report.write import tables
 
 # Controls: arms that gain without what the gain is claimed to be of (report.spec.Controls).
@@ -139,6 +138,8 @@ EXPLAINED = 0.5
 """Share of a gain, from which on fewer truncated completions explain it."""
 UNEQUAL = 0.05
 """How far budgets of the same kinds of training may differ, as a share of the larger (`Match.tolerance`)."""
+LENGTH_GAP = 0.15
+"""Share by which the lengths of two bands differ at least, where one is longer, and at most, where they are as long."""
 LOW, HIGH = 0.05, 0.95
 """Both arms below or above: no room to differ."""
 
@@ -194,17 +195,10 @@ def _leaked(results: Results, claim: Claim) -> Iterator[str]:
         trained = [one for one in behind if one in results.records and results.records[one]["kind"] in SETS]
         tested = {results.records[one]["deps"]["data"] for one in row.evaluations.values() if one in results.records}
         for digest in sorted(tested & results.folders.keys()):
-            keys = _keys(results.folders[digest])
-            share = len(keys & {key for one in trained for key in _keys(results.folders[one])}) / max(1, len(keys))
+            keys = frame.key_set(results.folders[digest])
+            share = len(keys & {key for one in trained for key in frame.key_set(results.folders[one])}) / max(1, len(keys))
             if share > MOST_LEAKED:
                 yield f"{100 * share:.0f} % of the structures that {arm} is tested on are in its training sets"
-
-
-@functools.lru_cache(maxsize=16)
-def _keys(folder: Path) -> frozenset[str]:
-    """Structural keys of a problem set, whose content never changes; none where its rows are not on this machine."""
-    there = any((folder / name).exists() for name in ("keys.parquet", "problems.parquet"))
-    return frozenset(frame.problem_keys(folder)["key"]) if there else frozenset()
 
 
 def _lucky(results: Results, claim: Claim) -> Iterator[str]:
@@ -267,25 +261,43 @@ def _rises(results: Results, row: ReportArm) -> Iterator[tuple[float, float]]:
 
 
 def _length(results: Results, claim: Claim) -> Iterator[str]:
-    """Reads the shares of truncated completions on the band, and their lengths."""
+    """Reads the shares of truncated completions on the band, and their lengths; and where a study has bands of fewer ops that are
+    as long, and bands of its ops that are not, what the arm gains on these."""
     test = claim.test
     if test.against is None:
         return
     gain = difference(results, test.arm, test.against, test.band, test.metric)
     cut, length = (
-        [_mean_of(results, arm, test.band, key) for arm in (test.arm, test.against)] for key in ("truncated", "length")
+        [frame.recorded_mean(results, arm, test.band, key) for arm in (test.arm, test.against)] for key in ("truncated", "length")
     )
     if gain.low > 0 and cut[1] - cut[0] > max(EXPLAINED * gain.value, 0.02):
         less = f"{100 * cut[1]:.0f} → {100 * cut[0]:.0f} % of completions are cut off on {test.band}"
         yield f"{less}, at {length[1]:.0f} → {length[0]:.0f} tokens: most of the gain of {test.arm} may be room and not depth"
+    if gain.low > 0 and len(gain.per_seed) > 1:
+        yield from _follows_length(results, claim, gain)
 
 
-def _mean_of(results: Results, arm: str, band: str, key: str) -> float:
-    """Mean over an arm's evaluations of a number that their records have of a band or an op; NaN where none has."""
-    group, name = ("op", band.removeprefix("op:")) if band.startswith("op:") else ("band", band)
-    digests = [digest for row in _rows(results, arm) for digest in row.evaluations.values() if digest in results.records]
-    found = [results.records[digest]["metrics"].get(group, {}).get(name, {}).get(key) for digest in digests]
-    return fmean(known) if (known := [one for one in found if one is not None]) else math.nan
+def _follows_length(results: Results, claim: Claim, gain: Estimate) -> Iterator[str]:
+    """Whether shallower problems gain half as much or more where they are as long, and as deep ones less where they are not."""
+    test, own = claim.test, frame.ops_of(results, claim.test.band)
+    long = {band: frame.recorded_mean(results, test.arm, band, "length") for band in frame.bands(results)}
+    near = {band: abs(one / long.get(test.band, math.nan) - 1) for band, one in long.items() if one and band != test.band}
+    ops = {band: frame.ops_of(results, band) for band in near}
+    as_long = [band for band, away in near.items() if away < LENGTH_GAP and ops[band] and own and max(ops[band]) < min(own)]
+    as_deep = [band for band, away in near.items() if away > LENGTH_GAP and ops[band] == own]
+    for band, other in itertools.product(as_long, as_deep):
+        found = [difference(results, test.arm, test.against or "", one, test.metric) for one in (band, other)]
+        if all(one.seeds == gain.seeds for one in found):
+            (least, _), (_, most) = (
+                t_interval(np.array(one.per_seed) - EXPLAINED * np.array(gain.per_seed), (-math.inf, math.inf)) for one in found
+            )
+            if least > 0 > most:
+                shown, *there = (measure_of(test.metric).shown(one.value, signed=True) for one in (gain, *found))
+                said = (
+                    f"{test.arm} gains {shown} on {test.band}, {there[0]} on {band}, of fewer ops and as long, and {there[1]} on "
+                )
+                said += f"{other}, of its ops at {long[other]:.0f} in place of {long[test.band]:.0f} tokens"
+                yield f"{said}: the gain follows length and not op"
 
 
 def _compute(results: Results, claim: Claim) -> Iterator[str]:

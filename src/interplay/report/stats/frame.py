@@ -1,7 +1,10 @@
 """What the report reads: the evaluations' samples, counted per prompt, and the records of all stages."""
 
+import functools
+import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -268,6 +271,31 @@ def bands(results: Results) -> list[str]:
     return sorted(least, key=lambda band: (min(results.spec.bands.get(band) or [least[band]]), band))
 
 
+def recorded_mean(results: Results, arm: str, column: str, key: str) -> float:
+    """Mean over an arm's evaluations of a number that their records have of a band or an `op:N`, such as the `length` of its
+    completions; NaN where none has."""
+    group, name = ("op", column.removeprefix("op:")) if column.startswith("op:") else ("band", column)
+    digests = [digest for row in results.spec.arms if row.arm == arm for digest in row.evaluations.values()]
+    found = [results.records.get(digest, {}).get("metrics", {}).get(group, {}).get(name, {}).get(key) for digest in digests]
+    known = [one for one in found if one is not None]
+    return fmean(known) if known else math.nan
+
+
+def ops_of(results: Results, band: str) -> tuple[int, ...]:
+    """Ops of the prompts of a band, in all evaluations."""
+    return tuple(sorted({int(op) for table in results.prompts.values() for op in table["op"][table["band"] == band].unique()}))
+
+
+def diverged(results: Results) -> dict[str, float]:
+    """Arm -> mean sequence_kl over samples, in the mean over its seeds; of arms whose evaluations measure it."""
+    found: dict[str, list[float]] = {}
+    for row in results.spec.arms:
+        tables = (results.prompts[digest] for _, digest in sorted(row.evaluations.items()) if digest in results.prompts)
+        if (rows := next((one for one in tables if "sequence_kl" in one), None)) is not None:
+            found.setdefault(row.arm, []).append(float(rows["sequence_kl"].sum() / rows["n"].sum()))
+    return {arm: float(np.mean(values)) for arm, values in found.items()}
+
+
 def lacked_band(results: Results, arm: str, seed: int, column: str | None) -> str:
     """The calibrated band, if any, that the base of an arm at a seed has not, though the column is that band, or the arm was
     trained on it: the nearest op took its place. Such a replicate says nothing of the band and is left out."""
@@ -302,3 +330,10 @@ def problem_keys(folder: Path) -> pd.DataFrame:
         return pd.read_parquet(path, columns=["index", "op", "key", "origin"])
     except (OSError, ValueError) as error:
         raise model.UserError(f"{path}: not readable as a problem set ({error}); remove {folder} to make it again") from None
+
+
+@functools.lru_cache(maxsize=16)
+def key_set(folder: Path) -> frozenset[str]:
+    """Structural keys of a problem set, whose content never changes; none where its rows are not on this machine."""
+    there = any((folder / name).exists() for name in ("keys.parquet", "problems.parquet"))
+    return frozenset(problem_keys(folder)["key"]) if there else frozenset()

@@ -2,6 +2,7 @@
 
 A graph has the definitions, their operands and values, and the order of the prompt."""
 
+import zlib
 from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
@@ -151,6 +152,21 @@ def unfolding(problem: Problem) -> list[int]:
             if not readers[parent]:
                 stack.append(parent)
     return order
+
+
+def restated(problem: Any, steps: list[str], between: int, written: int, length: tuple[int, int]) -> list[str]:
+    """The steps of a gold solution of either surface, some of them several times in a row, until the solution has a length out of
+    the closed range: it has `written` characters without, and `between` separate two steps. The problem decides which, so that it
+    has one gold solution."""
+    state = mix_hash(zlib.crc32(repr(tuple(problem)).encode()))
+    room = length[0] + state % (length[1] - length[0] + 1) - written
+    times = dict.fromkeys(steps, 1)
+    while fitting := [step for step in steps if len(step) + between <= room]:
+        state = mix_hash(state)
+        step = fitting[state % len(fitting)]
+        times[step] += 1
+        room -= len(step) + between
+    return [step for step in steps for _ in range(times[step])]
 
 
 def dumps(problem: Problem) -> str:

@@ -13,7 +13,7 @@ from functools import partial
 from typing import NamedTuple
 
 from interplay.tasks.family import Rendered, from_json
-from interplay.tasks.op_dag.dag import FORWARD, REVERSE, Form, GoldGraph, compiled, forms, mix_hash, structure_key
+from interplay.tasks.op_dag.dag import FORWARD, REVERSE, Form, GoldGraph, compiled, forms, mix_hash, restated, structure_key
 from interplay.tasks.op_dag.spec import OpDagProse, Theme
 from interplay.tasks.op_dag.terse import LETTERS
 
@@ -130,16 +130,21 @@ SOLVED = "and we solve it through the following steps"
 def render(problem: Problem, task: OpDagProse) -> Rendered:
     """Prompt, gold solution and answer (`render_in_python`)."""
     note = totals_rule(task.theme(problem.theme)) + " " if task.note else ""
-    found = compiled("render_prose", problem, note)
+    found = None if task.length else compiled("render_prose", problem, note)
     return Rendered(found[0], found[1], str(problem.answer)) if found else render_in_python(problem, task)
 
 
 def render_in_python(problem: Problem, task: OpDagProse) -> Rendered:
-    """Prompt, gold solution and answer, which prose_text.c writes, too."""
+    """Prompt, gold solution and answer, which prose_text.c writes, too, where the task gives no length."""
     note = totals_rule(task.theme(problem.theme)) + " " if task.note else ""
     answer = str(problem.answer)
     prompt = f"{QUESTION}{note}{' '.join(prompt_sentences(problem))} {question_text(problem)}{QUESTION_END}"
-    return Rendered(prompt, f" {' '.join(solution_sentences(problem))}{SOLUTION_END}{ANSWER}{answer}{ANSWER_END}", answer)
+    sentences, end = solution_sentences(problem), f"{SOLUTION_END}{ANSWER}{answer}{ANSWER_END}"
+    if task.length:
+        first = int(problem.mode == REVERSE)  # behind HARD, and before the equations
+        defined = slice(first, first + problem.necessary)
+        sentences[defined] = restated(problem, sentences[defined], 1, len(" ".join(sentences)) + 1 + len(end), task.length)
+    return Rendered(prompt, f" {' '.join(sentences)}{end}", answer)
 
 
 def totals_rule(theme: Theme) -> str:

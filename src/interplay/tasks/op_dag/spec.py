@@ -15,6 +15,7 @@ from interplay.core.references import ORDERED, SHARES, check_mix
 
 Range = Annotated[tuple[Natural, Natural], ORDERED]
 LARGEST_PRIME = 1_000_000
+Lengths = Annotated[tuple[Natural, Annotated[int, Field(le=10_000)]], ORDERED]
 Modes = Annotated[dict[Literal["forward", "reverse"], float], SHARES]
 LETTERS = 52
 """Letters that name nodes and intermediate results, a-z and A-Z."""
@@ -60,10 +61,14 @@ class OpDag(Model):
     filler: Range = (0, 0)
     """Closed range of the number of neutral characters between definitions, drawn independently of op. It varies the prompt
     length, so that no op has an unseen prompt shape."""
-    restatements: Annotated[Range, Since((0, 0))] = (0, 0)
-    """Closed range of the number of values that a gold solution states once more, drawn independently of op. It varies the length
-    of solutions, which is otherwise a function of op. What looks for the first wrong step (the reward `steps`, the step
-    `intervention`) takes a restatement for one."""
+    length: Annotated[Lengths | None, Since(None)] = None
+    """Closed range of the characters of a gold solution, drawn for each problem and independently of op: its values are stated
+    several times in a row until it has as many, but for what no further statement fits into. A solution that is longer stays as
+    it is. Null: as long as its op makes it, 6 op + 1 characters where values have one digit. What looks for the first wrong step
+    (the reward `steps`, the step `intervention`) takes a repetition for one."""
+    asks_length: Annotated[bool, Since(False)] = False
+    """Whether the prompt asks for the statements that `length` adds, by as many dots behind the question. What is asked for is
+    not judged."""
 
     @field_validator("modulus")
     @classmethod
@@ -83,6 +88,8 @@ class OpDag(Model):
             raise ValueError(f"contexts: {self.contexts} alphabets of {self.letters} letters; there are {LETTERS} letters in all")
         if self.context >= self.contexts:
             raise ValueError(f"context = {self.context}: contexts = {self.contexts}, so it must lie in 0..{self.contexts - 1}")
+        if self.asks_length and self.length is None:
+            raise ValueError("asks_length goes with length; give the range of characters, or take it away")
         return self
 
     def hashed_version(self) -> int:
@@ -172,6 +179,10 @@ class OpDagProse(Model):
     """No value of a necessary node leaves [1, max_value]; at least 50."""
     note: bool = False
     """Whether the prompt opens with the rule about totals. The published training text leaves it out."""
+    length: Annotated[Lengths | None, Since(None)] = None
+    """Closed range of the characters of a gold solution, drawn for each problem and independently of op: sentences are repeated
+    at once until it has as many, but for what no further one fits into. A solution that is longer stays as it is. Null: as
+    published."""
 
     @field_validator("constants")
     @classmethod

@@ -5,14 +5,15 @@ A prompt is definitions separated by commas, dots scattered between them, and th
 `_`. A goal_first solution unfolds the goal, `ca*b,ba+3,a6|`, evaluates upwards, `a6,b6+3=2,c6*2=5`, and answers, `#5`. A
 leaf_first solution writes each node once, `a6,ba+3=6+3=2,ca*b=6*2=5#5`. In reverse mode the values are linear forms, in brackets
 where they are operands with more than one term, and the equation comes before the answer:
-`a_,b_+3=_+3,c(_+3)*2=2_+6|2_+6=4,2_=5#6`."""
+`a_,b_+3=_+3,c(_+3)*2=2_+6|2_+6=4,2_=5#6`. Where the task gives a length, values are stated again, `a6,a6,b6+3=2,c6*2=5`, and
+the prompt may ask for it, `s0,a6,..ca*b,.ba+3?c.|`."""
 
 import re
 from functools import lru_cache
 from typing import NamedTuple
 
 from interplay.tasks.family import Rendered
-from interplay.tasks.op_dag.dag import REVERSE, Form, Problem, forms, mix_hash, unfolding
+from interplay.tasks.op_dag.dag import REVERSE, Form, Problem, forms, restated, unfolding
 from interplay.tasks.op_dag.spec import OpDag
 
 LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -90,26 +91,20 @@ def render(problem: Problem, task: OpDag) -> Rendered:
         sections = [[texts.whole[place] for place in reversed(order)]]
     else:
         sections = [[texts.definitions[place] for place in order], [texts.evaluations[place] for place in reversed(order)]]
-    if any(task.restatements):
-        sections[-1] = _restated(problem, sections[-1], *task.restatements)
+    answer, asked = str(problem.answer), 0
     if texts.equations:
         sections.append(texts.equations)
-    solution = SECTION.join([STEP.join(section) for section in sections])
-    answer = str(problem.answer)
-    return Rendered(_prompt(problem, texts.definitions), solution + ANSWER + answer, answer)
+    if task.length:
+        at = len(sections) - 1 - bool(texts.equations)
+        written = len(_solution(sections, answer))
+        more = restated(problem, sections[at], len(STEP), written, task.length)
+        asked = task.asks_length * (len(more) - len(sections[at]))
+        sections[at] = more
+    return Rendered(_prompt(problem, texts.definitions, asked), _solution(sections, answer), answer)
 
 
-def _restated(problem: Problem, steps: list[str], low: int, high: int) -> list[str]:
-    """The steps with low to high of them once more, each at a place behind its first: which and where the names of the problem
-    decide, so that a problem has one gold solution."""
-    state = mix_hash(sum((place + 1) * ord(node.name) << 16 for place, node in enumerate(problem.nodes)) + sum(problem.order))
-    said = list(steps)
-    for _ in range(low + state % (high - low + 1)):
-        state = mix_hash(state)
-        source = state % len(steps)
-        first = said.index(steps[source]) + 1
-        said.insert(first + (state >> 32) % (len(said) - first + 1), steps[source])
-    return said
+def _solution(sections: list[list[str]], answer: str) -> str:
+    return SECTION.join([STEP.join(section) for section in sections]) + ANSWER + answer
 
 
 def form_text(form: Form) -> str:
@@ -133,14 +128,14 @@ def _expression_text(operator: str, parents: tuple[int, ...], constant: int | No
     return operator.join(terms) or UNKNOWN
 
 
-def _prompt(problem: Problem, texts: list[str]) -> str:
+def _prompt(problem: Problem, texts: list[str], asked: int) -> str:
     if any(problem.filler):
         shown = [texts[place] + FILLER * dots for place, dots in zip(problem.order, problem.filler[1:], strict=True)]
         definitions = FILLER * problem.filler[0] + STEP.join(shown)
     else:
         definitions = STEP.join([texts[place] for place in problem.order])
     given = f"{EQUALS}{problem.values[-1]}" if problem.mode == REVERSE else ""
-    return f"{definitions}{ASK}{problem.nodes[problem.goal].name}{given}{SECTION}"
+    return f"{definitions}{ASK}{problem.nodes[problem.goal].name}{given}{FILLER * asked}{SECTION}"
 
 
 def _equations(form: Form, value: int, modulus: int | None) -> list[str]:
@@ -318,3 +313,53 @@ def operand_form(operand: Operand, values: dict[str, Form], modulus: int | None)
 def reduce_form(form: Form, modulus: int | None) -> Form:
     """The form with residues for coefficients."""
     return (form[0] % modulus, form[1] % modulus) if modulus else form
+
+
+# The graph that a solution states, of either surface: for each name the operands, operators and numbers of its first definition.
+
+
+class Definition(NamedTuple):
+    """The stated definition of a node."""
+
+    operators: tuple[str, ...] = ()
+    reads: tuple[str, ...] = ()
+    """Names, in order."""
+    numbers: tuple[Form, ...] = ()
+
+
+Graph = dict[str, Definition]
+"""Name -> definition; a name that is read and never defined has an empty one."""
+
+
+def stated_graph(completion: str, modulus: int | None) -> Graph:
+    """The graph that a completion states, right or not; unreadable steps are ignored. The first definition of a name counts, and
+    a bare number only where there is none."""
+    found: Graph = {}
+    for text in split_steps(completion)[0]:
+        step = parse_step(text, modulus)
+        if step is None or not step.name:
+            continue
+        if step.named is not None and not (step.name in found and found[step.name].reads):
+            found[step.name] = Definition(tuple(sorted(step.named.operators)), step.named.letters, step.named.operands)
+        elif step.value is not None and step.name not in found:
+            found[step.name] = Definition(numbers=(step.value,))
+    return with_all_names(found)
+
+
+def gold_graph(problem: Problem) -> Graph:
+    """The graph that gold solutions state: the necessary nodes."""
+    nodes = problem.nodes[: problem.necessary]
+    return {node.name: Definition(*_parts(problem, place)) for place, node in enumerate(nodes)}
+
+
+def with_all_names(graph: Graph) -> Graph:
+    """The graph with a node for each name that is read."""
+    return {**{name: Definition() for one in graph.values() for name in one.reads}, **graph}
+
+
+def _parts(problem: Problem, place: int) -> tuple[tuple[str, ...], tuple[str, ...], tuple[Form, ...]]:
+    node = problem.nodes[place]
+    reads = tuple(problem.nodes[parent].name for parent in node.parents)
+    unknown: Form = (1, 0)
+    numbers: tuple[Form, ...] = ((0, node.constant),) if node.constant is not None else () if reads else (unknown,)
+    return (node.operator,) if node.operator else (), reads, numbers

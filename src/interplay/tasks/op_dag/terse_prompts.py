@@ -46,6 +46,7 @@ def parse_prompt(text: str, task: spec.OpDag) -> dag.Problem | str:
     if not end:
         return UNFINISHED
     body, ask, question = prompt.partition(terse.ASK)
+    question = question.rstrip(terse.FILLER) if task.asks_length else question
     goal, equals, given = question.partition(terse.EQUALS)
     mode = dag.REVERSE if equals else dag.FORWARD
     bare = body.lstrip(terse.FILLER)
