@@ -50,6 +50,15 @@ class Formula:
         return 0
 
 
+class Importing(Formula):
+    """A model's files are copied, and loaded once to see that they can be."""
+
+    def memory(self, load: Load) -> Memory | None:
+        """Of the file, what is read of it, and the decoder."""
+        held = 4.0 * load.size.parameters
+        return Memory(BASE + 3 * held, 0.0, "load", {"weights": held, "copies": 2 * held})
+
+
 class Training(Formula):
     """Next-token training: a budget of tokens."""
 
@@ -327,17 +336,14 @@ def _decoding(load: Load, rows: float, count: int, prompt: int, own: int) -> dic
 def _peak(load: Load, phases: dict[str, dict[str, float]], models: float) -> Memory:
     """The memory of a stage by what its phases hold next to so many models."""
     weights, read = 4.0 * load.size.parameters * models, PROBLEM * load.problems
-    saved = sum(phases.pop("save", {"bytes": 0.0}).values())
+    phases["load"] = {"copies": 8.0 * load.size.parameters}  # the file, and what is read of it
     sums = {name: sum(held.values()) for name, held in phases.items()}
-    phase = max(sums, key=lambda name: sums[name])
-    parts, loading = {"weights": weights, **phases[phase]}, 8.0 * load.size.parameters  # the file, and what is read of it
-    if load.run.gpus:
-        host = CUDA_BASE + read + max(saved, loading + loading / 2)
-        return Memory(host, CUDA_CONTEXT + weights + sums[phase], phase, parts)
-    if max(saved, loading) > sums[phase]:
-        phase = "save" if saved > loading else "load"
-        parts = {"weights": weights, "copies": max(saved, loading)}
-    return Memory(BASE + read + weights + max(*sums.values(), saved, loading), 0.0, phase, parts)
+    on_host = max((name for name in sums if not load.run.gpus or name in ("save", "load")), key=lambda name: sums[name])
+    if not load.run.gpus:
+        return Memory(BASE + read + weights + sums[on_host], 0.0, on_host, {"weights": weights, **phases[on_host]})
+    phase = max((name for name in sums if name not in ("save", "load")), key=lambda name: sums[name])
+    host = CUDA_BASE + read + 4.0 * load.size.parameters + sums[on_host]
+    return Memory(host, CUDA_CONTEXT + weights + sums[phase], phase, {"weights": weights, **phases[phase]})
 
 
 class Writing(Sampling):

@@ -224,6 +224,8 @@ SPARE_MEMORY = 1.25
 """What is reserved of a machine is so many times the estimate."""
 LIMITS, UNITS = {"device": "gpu_memory_gb", "host": "memory_mb"}, {"device": 1e9, "host": 2**20}
 """Keys of the run block that declare memory, and their units in bytes."""
+LESS_KEPT: tuple[tuple[str, ...], ...] = ((), ("blockwise",), ("blockwise", "gradient_checkpointing"))
+"""Keys of a spec and of a run block with which a pass keeps less, tried in turn."""
 KEYS = {"update": "micro_batch_tokens", "rollout": "engine_batch"}
 """Phase of a stage -> the key of its run block on which its memory depends."""
 
@@ -262,21 +264,27 @@ def refuse_unfit(what: str, plan: Plan, made: Estimate, results: Path) -> None:
 
 
 def _remedy(plan: Plan, digest: str, results: Path, limit: float, held: str) -> str:
-    """What of the run block fits into so many bytes."""
+    """What fits into so many bytes: of the run block, else with less that is kept."""
     known = {one: _stage_json(plan.stages[one], results) for one in artifact.closure([digest], lambda one: _inputs(plan, one))}
-    changed, stage = dict[str, int](), known[digest]
-    run = plan.stages[digest].run
-    while (found := memories(known)[digest]) and getattr(found, held) > limit:
-        key = KEYS.get(found.phase, "") if held == "device" or not run.gpus else ""
-        value = changed.get(key, getattr(run, key)) // 2 if key else 0
-        if not value:
-            largest = max(found.parts, key=lambda part: found.parts[part]) if found.parts else "weights"
-            least = f"{getattr(found, held) / 1e9:.3g} GB are the least, most of it {largest}"
-            return f"{least}; write run.{LIMITS[held]}: {math.ceil(getattr(found, held) / UNITS[held])}, or shrink model or texts"
-        changed[key] = value
-        known[digest] = {**stage, "run": {**stage["run"], **changed}}
-    said = " and ".join(f"run.{key}: {value}" for key, value in changed.items())
-    return f"write {said}, which needs {getattr(found, held) / 1e9:.3g} GB"
+    stage, least, largest = known[digest], math.inf, ""
+    for more in LESS_KEPT:
+        spec, run = ({key: True for key in more if key in of} for of in (stage["spec"], execution.Run.model_fields))
+        changed = dict[str, int](run)
+        while True:
+            known[digest] = {**stage, "spec": {**stage["spec"], **spec}, "run": {**stage["run"], **changed}}
+            found = memories(known)[digest]
+            if found is None or getattr(found, held) <= limit:
+                said = [f"{key}: true" for key in spec] + [f"run.{key}: {json.dumps(value)}" for key, value in changed.items()]
+                return f"write {' and '.join(said)}, which needs {getattr(found, held, 0.0) / 1e9:.3g} GB"
+            key = KEYS.get(found.phase, "") if held == "device" or not stage["run"].get("gpus") else ""
+            value = changed.get(key, getattr(plan.stages[digest].run, key)) // 2 if key else 0
+            if not value:
+                break
+            changed[key] = value
+        least = min(least, getattr(found, held))
+        largest = max(found.parts, key=lambda part: found.parts[part])
+    remedy = f"run.{LIMITS[held]}: {math.ceil(least / UNITS[held])}"
+    return f"{least / 1e9:.3g} GB are the least, most of it {largest}; write {remedy}, or a smaller model or shorter texts"
 
 
 def _inputs(plan: Plan, digest: str) -> list[str]:
