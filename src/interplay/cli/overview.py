@@ -168,7 +168,7 @@ MOST_LISTED = 10
 MOST_CHANGES = 4
 """Fields that are named for each group without --full."""
 COUNTS = ("all", "done", "new", "unfin.", "failed", "other")
-HEADINGS = ("kind", *COUNTS, "tokens", "FLOPs", "rollouts", "time", "GPU-h", "GB", "from")
+HEADINGS = ("kind", *COUNTS, "tokens", "FLOPs", "rollouts", "time", "GPU-h", "from")
 SOURCES = {estimate.MEASURED: "records", estimate.ASSUMED: "FLOPs", estimate.RATED: "rates", estimate.NOTHING: "-"}
 SOURCES[estimate.UNKNOWN] = "unknown"
 
@@ -214,7 +214,7 @@ def differences_text(found: locks.Differences, old: locks.Locked, full: bool = F
 
 
 def _table(seen: Overview) -> Grid:
-    """One row per kind; costs and times are those of the stages to make, and GB what the largest needs."""
+    """One row per kind; costs and times are those of the stages to make."""
     by_kind: dict[str, list[str]] = {}
     for digest, stage in seen.plan.stages.items():
         by_kind.setdefault(stage.kind, []).append(digest)
@@ -232,7 +232,6 @@ def _row(seen: Overview, name: str, digests: list[str], others: int) -> list[str
     flops = [cost.flops for cost in costs]
     sources = {time.source for time in times}
     unknown = estimate.UNKNOWN in sources or sources == {estimate.NOTHING}
-    memory = [need.device() or need.host for digest in left if (need := seen.estimate.memory[digest])]
     return [
         name,
         str(len(digests)),
@@ -243,7 +242,6 @@ def _row(seen: Overview, name: str, digests: list[str], others: int) -> list[str
         _amount(sum(cost.rollouts for cost in costs)),
         "?" if unknown else metrics.clock(sum(t.seconds for t in times)) if left else "-",
         "?" if estimate.UNKNOWN in sources else _amount(sum(t.gpu_seconds for t in times) / 3600),
-        f"{max(memory) / 1e9:.3g}" if memory else "?" if left and name != "report" else "-",
         "/".join(SOURCES[source] for source in sorted(sources)),
     ]
 
@@ -282,6 +280,7 @@ def _sums(seen: Overview) -> list[str]:
         f"to do: {model.plural(left, 'stage')}, {chain}, {gpus}",
         f"time {estimate.describe_sources(made.sources())}",
         *_calibrated(seen.plan),
+        estimate.describe_memory(seen.plan, made),
         _disk(seen),
     ]
     return lines

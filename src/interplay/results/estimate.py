@@ -15,7 +15,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from interplay.core import artifact, execution, model
+from interplay.core import artifact, execution, metrics, model
 from interplay.kinds.formulas import Cost, Json
 from interplay.kinds.stages import costs, memories
 from interplay.report.spec import ReportSpec
@@ -305,6 +305,22 @@ def describe_sources(sources: Iterable[str]) -> str:
         "; ".join(words[source] for source in (MEASURED, ASSUMED, RATED, NOTHING, UNKNOWN) if source in set(sources))
         or "nothing to do"
     )
+
+
+def describe_memory(plan: Plan, made: Estimate) -> str:
+    """What the largest of the stages to make needs, by kind, and the kinds of which that is unknown."""
+    known: dict[tuple[str, str], float] = {}
+    unknown: dict[str, None] = {}
+    for digest, need in made.memory.items():
+        kind = plan.stages[digest].kind
+        if need is None:
+            unknown |= {} if kind == "report" else {kind: None}
+            continue
+        where = (kind, " of a GPU" if need.device() else "")
+        known[where] = max(known.get(where, 0.0), need.device() or need.host)
+    parts = ", ".join(f"{kind} {metrics.size(round(found))}{where}" for (kind, where), found in known.items())
+    left_out = f"unknown for {', '.join(unknown)}" if unknown else ""
+    return f"memory of the largest stage: {'; '.join(part for part in (parts, left_out) if part)}"
 
 
 # -- on a number of GPUs -----------------------------------------------------------------------------------------------
