@@ -314,7 +314,7 @@ def describe_memory(plan: Plan, made: Estimate) -> str:
     for digest, need in made.memory.items():
         kind = plan.stages[digest].kind
         if need is None:
-            unknown |= {} if kind == "report" else {kind: None}
+            unknown |= {} if isinstance(plan.stages[digest].spec, ReportSpec) else {kind: None}
             continue
         where = (kind, " of a GPU" if need.device() else "")
         known[where] = max(known.get(where, 0.0), need.device() or need.host)
