@@ -14,8 +14,8 @@ from safetensors.torch import load_file
 
 from interplay.core import artifact, metrics
 from interplay.data import sets, trajectory
-from interplay.evaluate import sampling, scores
-from interplay.evaluate.spec import CalibrateSpec, EvaluateSpec, SelectSpec
+from interplay.evaluate import generate, sampling, scores
+from interplay.evaluate.spec import CalibrateSpec, EvaluateSpec, GenerateSpec, SelectSpec
 from interplay.kinds import stages, table
 from interplay.optim import checkpoint
 from interplay.results import state
@@ -221,6 +221,20 @@ def _calibration(out: Path, record: dict[str, Any], inputs: Mapping[str, Path]) 
             yield f"{out / 'bands.json'}: not the bands that the samples of its base give"
 
 
+def _written(out: Path, record: dict[str, Any], inputs: Mapping[str, Path]) -> Iterator[str]:
+    """Completions -> verdicts -> items -> the rows that a model wrote."""
+    if not ((out / "samples.parquet").exists() and (inputs["data.0"] / "problems.parquet").exists()):
+        return
+    spec, pool = GenerateSpec.model_validate(record["spec"]), sets.load_pool([inputs["data.0"]]).rows
+    samples, by_index = pq.read_table(out / "samples.parquet"), {row.index: row for row in pool}
+    rows = [by_index[index] for index in samples["index"].to_pylist()]
+    verdicts = sets.judge_completions(rows, samples["completion"].to_pylist(), spec.verify)
+    yield from _columns(out / "samples.parquet", samples, _verdict_columns(verdicts), "the verifier")
+    _, made, found = generate.rows_of_samples(spec, pool, samples)
+    yield from _columns(out / "problems.parquet", sets.read_table(out), sets.table_of_rows(made).to_pydict(), "samples.parquet")
+    yield from _numbers(out, record, found, "samples.parquet")
+
+
 def _keys(out: Path, record: dict[str, Any], inputs: Mapping[str, Path]) -> Iterator[str]:
     """The light part of a problem set, and its numbers, by its problems."""
     if (out / "problems.parquet").exists():
@@ -235,6 +249,7 @@ def _keys(out: Path, record: dict[str, Any], inputs: Mapping[str, Path]) -> Iter
 CHECKS: dict[type[Any], Callable[[Path, dict[str, Any], Mapping[str, Path]], Iterator[str]]] = {
     CalibrateSpec: _calibration,
     EvaluateSpec: _evaluation,
+    GenerateSpec: _written,
     RLSpec: _policy,
     SelectSpec: _choice,
     TrainSpec: _curves,
