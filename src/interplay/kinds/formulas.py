@@ -162,6 +162,15 @@ class Sampling(Formula):
         return with_flops(Cost(sampled=sampled, rollouts=rollouts, parameters=parameters), 0)
 
 
+class Writing(Sampling):
+    """Samples of source rows, of which rows are written."""
+
+    def realised(self, record: Json, parameters: int | None) -> Cost:
+        """The samples counted."""
+        metrics = record["metrics"]
+        return with_flops(Cost(sampled=metrics["completion_tokens"], rollouts=metrics["samples"], parameters=parameters), 0)
+
+
 def with_flops(cost: Cost, scored: int) -> Cost:
     """The cost with its FLOPs; `scored`: tokens that a model only scores."""
     if cost.parameters is None:

@@ -223,7 +223,7 @@ def compare_answers(spec: specs.TextReward, completion: str, said: str, texts: S
 
 def right_by(spec: specs.Reward, verdicts: Sequence[Verdict]) -> torch.Tensor:
     """(N,) bool: which completions are right by the verdict that a reward is about."""
-    by = spec.judged_by()
+    by = spec.judgement() or "answer"
     return torch.tensor([getattr(verdict, by) for verdict in verdicts], dtype=torch.bool)
 
 
@@ -285,6 +285,7 @@ class Graders(NamedTuple):
     eos: int = 0
     models: Mapping[str, Callable[[list[list[int]], list[list[int]]], list[float]]] = MappingProxyType({})
     """Role -> (tokens of prompts, of completions) -> what its reward model says of each."""
+    judge: custom.Judge | None = None
 
 
 def score_completions(
@@ -300,6 +301,10 @@ def score_completions(
     if isinstance(spec, specs.ComposedReward):
         paid = [score_completions(one, problems, completions, verdicts, graders, cut) for one in specs.terms_of(spec)]
         return compose(spec, paid)
+    if isinstance(spec, specs.JudgeReward):
+        if graders is None or graders.judge is None:
+            raise ValueError(f"reward {spec.name} has no endpoint to ask")
+        return Rewards(graders.judge.scores(spec, problems, completions), {})
     if isinstance(spec, specs.LengthReward | specs.ModelReward):
         if graders is None:
             raise ValueError(f"reward {spec.name} reads tokens, and there is no tokenizer")

@@ -7,10 +7,11 @@ from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import model_validator
 
+from interplay.core.digest import canonical
 from interplay.core.extension import Extension
 from interplay.core.model import Count, Formerly, Model, Natural, NotNegative, Since
 from interplay.core.references import SHARES, ByName
-from interplay.model.spec import ExactSpec, LearnSpec, TuneOptimizer, TuneSchedule, check_checkpoints
+from interplay.model.spec import ExactSpec, LearnSpec, Trainer, TuneOptimizer, TuneSchedule, check_checkpoints, trl_misfit
 from interplay.rl import advantage_spec, edit_spec, loss_spec, request_spec as requests_spec, reward_spec, sampler_spec
 from interplay.rollout.spec import CompletionEpisode, EngineName, Episode, check_dtype
 from interplay.tasks.spec import Task, Verify
@@ -28,7 +29,7 @@ CAPABILITIES = {
     "extra_draws": "may draw several times a step",
     "bare_prompts": "samples from the prompts as they are",
     "game_payoff": "pays what a game pays",
-    "learned_reward": "pays what a reward model says",
+    "learned_reward": "pays what another model says",
     "one_round": "keeps one round of completions",
     "other_completions": "adds completions that were not sampled in this step",
     "other_text": "samples from another text than the one that is learnt",
@@ -162,12 +163,19 @@ class RLSpec(ExactSpec, LearnSpec):
     """Of the rollouts; above 0, since equal completions teach nothing."""
     engine: EngineName = "native"
     """Who samples. Engines differ in the last bits, so the choice is part of the identity. vllm needs the extra of that name."""
+    trainer: Annotated[Trainer, Since("native")] = "native"
+    """Who computes advantages, losses and updates. trl: TRL's GRPOTrainer with accelerate, which needs the extra of that name;
+    docs/engines.md says what it expresses. Prompts, rewards and records are the same; so are completions, but for engine hf, with
+    which TRL samples by its own generation. Its minibatches are of rows at random, those of native of whole groups."""
     optimizer: TuneOptimizer = TuneOptimizer()
     schedule: TuneSchedule = TuneSchedule()
     checkpoints: Annotated[list[Count], Since([])] = []
     """Steps whose weights are kept in checkpoints/<step>/model/ as part of the artifact."""
     keep_rollouts: Natural = 16
     """Rollouts per step kept in rollouts.parquet."""
+    keep_tokens: Annotated[bool, Since(False)] = False
+    """Also keep of each of them the tokens, their log-probabilities, and the tokens of the prompt, as segments: about 8 bytes a
+    token."""
     seed: Natural = 0
     """Order of prompts and noise of sampling."""
 
@@ -234,6 +242,12 @@ class RLSpec(ExactSpec, LearnSpec):
         return self
 
     @model_validator(mode="after")
+    def _trainer_expresses(self) -> "RLSpec":
+        if self.trainer == "trl" and (misfit := trl_misfit(canonical(self))):
+            raise ValueError(f"trainer = trl: {misfit}")
+        return self
+
+    @model_validator(mode="after")
     def _mix_counts(self) -> "RLSpec":
         sampler = self.method.sampler
         if isinstance(sampler, sampler_spec.LearnedMixtureSampler) and sampler.by == "set" and len(set(self.mix)) > 1:
@@ -270,6 +284,8 @@ class RLSpec(ExactSpec, LearnSpec):
 
     def inexact(self) -> str:
         """Engines but the native one, and members that sums or functions of other libraries enter."""
+        if self.trainer != "native":
+            return f"trainer = {self.trainer}"
         if self.engine != "native":
             return f"engine = {self.engine}"
         return next((f"{place} ({member.inexact()})" for place, member in self.members()[1:] if member.inexact()), "")
@@ -329,6 +345,8 @@ class TeachSpec(RLSpec):
     """A student's few steps leave no room for a state, and proposals have nothing but their advantage."""
     numerics: Annotated[Literal["fast"], Since("fast")] = "fast"
     """exact does not cover this kind."""
+    trainer: Annotated[Literal["native"], Since("native")] = "native"
+    """No other teaches."""
     references: Annotated[Literal[None], Since(None)] = None
     """Students and teacher are held to the model that they start from."""
     task: Task

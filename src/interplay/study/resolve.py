@@ -7,11 +7,11 @@ from functools import partial
 from typing import Any
 
 from interplay.core import random
-from interplay.core.model import MOST, KeyPlace, plural
+from interplay.core.model import MOST, KeyPlace
 from interplay.core.references import corpus_roles, shard_label
 from interplay.data.spec import DataSet
 from interplay.data.steps.spec import STEPS
-from interplay.evaluate.spec import EvaluateSpec
+from interplay.evaluate.spec import EvaluateSpec, GenerateSpec, template_fields
 from interplay.kinds import study_keys, table
 from interplay.report.spec import ReportStage
 from interplay.rl.reward_spec import with_roles
@@ -47,6 +47,8 @@ def shards(context: ArmContext, name: str, place: KeyPlace) -> list[str]:
     data = pick(context.study.data, name, place, "problem set")
     if data.form == "mix":
         return [_curated(replace(context, open_sets=(*context.open_sets, name)), data, own)]
+    if data.form == "written":
+        return [_written(replace(context, open_sets=(*context.open_sets, name)), data, own)]
     if data.form == "file":
         return [context.plan.add("dataset", sets.file_spec(data), {}, own)]
 
@@ -56,7 +58,7 @@ def shards(context: ArmContext, name: str, place: KeyPlace) -> list[str]:
         specs = sets.generated_specs(context, name, data)
         if not chosen:
             return [context.plan.add("problems", spec, {}, own, label) for spec, label in specs]
-        _check_calibrated(context, data, sets.task_of(context, name, data), own)
+        sets.check_calibrated(context, data, sets.task_of(context, name, data), own)
         return [_calibrated(context, spec, chosen, own) for spec, _ in specs]
 
     return context.plan.once(("problem set", name, repr(context.task), chosen), generated)
@@ -87,33 +89,12 @@ def calibration(context: ArmContext, place: KeyPlace) -> str:
         problems = base.plan.add("problems", probe, {}, own, f"{own.dotted}.prompts")
         at, label = replace(base, tokenizer=tokenizer), f"{wanted.arm}/{own.dotted}.samples@{seed}"
         blocks = evaluation(at, wanted.evaluate, model, own.key("evaluate"), label, problems)
-        _check_rules(wanted.bands, sum(getattr(base.plan.stages[block].spec, "num_samples", 0) for block in blocks), own)
+        sets.check_rules(wanted.bands, sum(getattr(base.plan.stages[block].spec, "num_samples", 0) for block in blocks), own)
         roles = {f"samples.{number}": block for number, block in enumerate(blocks)}
         return base.plan.add("calibrate", {"bands": wanted.bands}, roles, own, f"{wanted.arm}/{own.dotted}@{seed}")
 
     candidates = base.scale.bands[next(iter(wanted.bands))]
     return base.plan.once(("calibration", str(seed)), made)
-
-
-def _check_rules(rules: Mapping[str, Mapping[str, Any]], samples: int, place: KeyPlace) -> None:
-    """The pass rates of the rules have enough samples."""
-    for band, rule in rules.items():
-        for name in rule:
-            if int(name.split("@")[1]) > samples:
-                few = f"its evaluation draws {plural(samples, 'sample')} per prompt; give it more, or lower k"
-                raise place.key("bands", band, name).error(few)
-
-
-def _check_calibrated(context: ArmContext, data: DataSet, task: Mapping[str, Any], place: KeyPlace) -> None:
-    """A set of calibrated bands is of the task and apart from the prompts by which they were chosen."""
-    if data.split == "validation":
-        raise place.key("split").error("holds the prompts of the calibration, which nothing else reads; take another", data.split)
-    if task != (context.unchanged or context).task:
-        other = "its task is not the study's, on which the bands are calibrated; name pinned bands, such as"
-        raise place.key("band").error(f"{other} {PINNED}{context.calibrated(data)[0]}")
-    for key in ("op_shares", "shards"):
-        if getattr(data, key):
-            raise place.key(key).error("which ops a calibrated band has is known when it is generated; take this away")
 
 
 def _calibrated(context: ArmContext, spec: dict[str, Any], chosen: str, place: KeyPlace) -> str:
@@ -140,6 +121,19 @@ def _curated(context: ArmContext, data: DataSet, place: KeyPlace) -> str:
         if STEPS[step["name"]].READS_SAMPLES:
             sets.refuse_texts(context, [digest], place.key("steps", number), step["name"])
     return digest
+
+
+def _written(context: ArmContext, data: DataSet, place: KeyPlace) -> str:
+    """A set whose rows a model writes."""
+    stage = check.check_evaluate(context, data.generate, place.key("generate"), "problems")
+    source = problem_set(context, data.of, place.key("of"))
+    spec = context.spec(stage)
+    assert isinstance(spec, GenerateSpec)
+    judged = spec.writes in ("solution", "prompt", "choice") or any(one.name == "verdict" for one in spec.filters)
+    if judged or "said" in template_fields(spec.text):
+        sets.refuse_texts(context, [source], place.key("of"), data.of)
+    model = arm_end(context, data.arm, place.key("arm"))
+    return context.plan.add(stage.kind, context.settings(stage), {"model": model, "data.0": source}, stage.place, place.dotted)
 
 
 def _step_roles(
