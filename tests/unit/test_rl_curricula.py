@@ -71,7 +71,12 @@ def test_samples_made_before_the_first_step_are_judged_as_the_runs_own(inputs: d
     second = [row for row in pool.rows if row.set == 1]
     for part, completions in enumerate(([second[3].solution, "nonsense"], [second[3].solution])):
         (tmp_path / str(part)).mkdir()
-        table = pa.table({"index": [second[3].index] * len(completions), "completion": completions})
+        columns = {
+            "index": [second[3].index] * len(completions),
+            "completion": completions,
+            "truncated": [False] * len(completions),
+        }
+        table = pa.table(columns)
         pq.write_table(table, tmp_path / str(part) / "samples.parquet")
     roles = {**inputs, "offline.1.0": tmp_path / "0", "offline.1.1": tmp_path / "1"}
     spec = spec_of(reward=OutcomeReward())
