@@ -32,8 +32,6 @@ def place_decoder(decoder: Decoder, how: execution.Run, numerics: Numerics = "fa
 def exact_decoder(decoder: Decoder, how: execution.Run) -> Decoder:
     """The decoder, whose passes in int8 are exact from here on. Raises UserError where that cannot be."""
     shape, refused = decoder.shape, "numerics = exact: {}; write numerics: fast"
-    if how.sharding != "none" and how.processes > 1:
-        raise model.UserError(f"run.sharding = {how.sharding}: {refused.format('weights must be whole in each process')}")
     if decoder.vocab_size >= LARGE_VOCABULARY:
         raise model.UserError(refused.format(f"a vocabulary of {decoder.vocab_size} is too large, {LARGE_VOCABULARY} or more"))
     widths = shape.hidden_size, shape.intermediate_size, shape.head_dim

@@ -14,7 +14,6 @@ from interplay.data import tokenizer
 from interplay.kernels import exact
 from interplay.model.decoder import Decoder
 from interplay.model.spec import Numerics, Shape, SourceSpec
-from interplay.optim import distributed
 
 CLASSES = {"llama": "LlamaForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM"}
 TOKENIZER_FILES = (
@@ -56,9 +55,9 @@ def init_decoder(shape: Shape, vocab_size: int, seed: int, numerics: Numerics = 
 
 def save_decoder(decoder: Decoder, folder: Path, tokenizer_folder: Path, dtype: str = "float32") -> None:
     """Write `decoder`, its weights rounded to `dtype`, with the tokenizer's files as a folder that AutoModelForCausalLM and
-    AutoTokenizer load. The bytes are a function of the values. Files are written atomically, the weights last. Collective."""
+    AutoTokenizer load. The bytes are a function of the values. Files are written atomically, the weights last."""
     write_config(decoder, folder, tokenizer_folder, dtype=dtype)
-    rounded = {name: tensor.to(getattr(torch, dtype)) for name, tensor in distributed.full_state_dict(decoder).items()}
+    rounded = {name: tensor.to(getattr(torch, dtype)) for name, tensor in decoder.state_dict().items()}
     save_tensors(rounded, folder / "model.safetensors")
 
 

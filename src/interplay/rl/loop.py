@@ -190,7 +190,6 @@ def assembled(
         stack=stack,
         numerics=execution.STACKED if stack else "",
     )
-    distributed.shard_model(policy, how)  # what is copied of it was copied by now
     optimizers = optimizer.build_optimizers(spec.optimizer, policy.named_parameters(), spec.dtype, numerics=spec.numerics)
     return world, Learner(spec, policy, reference, optimizers, how.micro_batch_tokens, lagged)
 
@@ -273,7 +272,6 @@ def stepped(
     its tokens (N,), 0 where an edit dropped it, and the metrics."""
     spec, seen = world.spec, Counter[int]()
     drawn: list[Batch] = []
-    distributed.gather_parameters(learner.policy)
 
     def draw_more(m: int) -> Batch:
         with timed(seconds, "sampler", world.clock):

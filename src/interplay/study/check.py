@@ -229,9 +229,9 @@ def _check_rows(spec: TrainSpec, corpora: Iterable[Model], place: KeyPlace) -> N
 
 
 def _check_devices(stage: plan.Stage, place: KeyPlace) -> None:
-    """The kind, and the members of its method, can run in several processes and on sharded weights."""
+    """The kind, and the members of its method, can run in several processes."""
     row, run, spec = KINDS[stage.kind], stage.run, stage.spec
-    several, sharded = place.key("run", "processes"), place.key("run", "sharding")
+    several = place.key("run", "processes")
     if run.stack > 1:
         _check_stack(stage, place.key("run", "stack"))
     if run.processes > 1 and not row.processes:
@@ -240,14 +240,6 @@ def _check_devices(stage: plan.Stage, place: KeyPlace) -> None:
     if run.processes > 1 and getattr(spec, "engine", "") == "vllm" and not run.engine_server:
         remedy = "write run.engine_server: true, which gives each a server, or processes: 1"
         raise several.error(f"vllm within a process does not share work with others; {remedy}", run.processes)
-    if run.sharding == "none":
-        return
-    if not row.sharding:
-        raise sharded.error(f"a stage of kind {stage.kind} does not shard its model; write none", run.sharding)
-    if isinstance(spec, RLSpec) and spec.engine != "native":
-        raise sharded.error(f"the engine {spec.engine} reads unsharded weights; write none", run.sharding)
-    if isinstance(spec, RLSpec) and spec.method.decoding is not None and spec.method.decoding.name == "lagged_nucleus":
-        raise sharded.error("lagged_nucleus keeps an unsharded copy of the policy; write none", run.sharding)
 
 
 def _check_stack(stage: plan.Stage, place: KeyPlace) -> None:

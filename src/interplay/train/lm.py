@@ -80,7 +80,7 @@ def train_language_model(spec: TrainSpec, inputs: dict[str, Path], out: Path, ho
     gradient that is not finite."""
     loop.seed_torch(how, spec.seed)
     setup = prepare(spec, inputs, how)
-    model = distributed.shard_model(device.place_decoder(initial_model(spec, inputs), how, spec.numerics, spec.blockwise), how)
+    model = device.place_decoder(initial_model(spec, inputs), how, spec.numerics, spec.blockwise)
     batches_of = batches.Prefetcher(partial(make_step, spec, setup), setup.steps, setup.device)
     job = training_job(spec, inputs, how, setup, model, lambda step: step_gradient(setup, model, batches_of(step)))
     return finish(job, setup, loop.run_training(job, out, how), out)

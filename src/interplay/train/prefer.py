@@ -187,7 +187,7 @@ def train_preferences(spec: PreferSpec, inputs: dict[str, Path], out: Path, how:
     def loaded() -> Decoder:
         return device.place_decoder(folder.load_decoder(init / "model"), how, spec.numerics, spec.blockwise)
 
-    policy = distributed.shard_model(loaded(), how)
+    policy = loaded()
     setup = Setup(
         spec=spec,
         pairs=batches.load_pairs(sets, spec.mix, init, spec.seed, spec.max_length, "prefer", spec.few_shot),
@@ -247,7 +247,6 @@ def pair_metrics(setup: Setup, places: np.ndarray, backward: bool = False) -> di
     rewards/accuracies, the share whose chosen completion has the greater reward; logps/chosen and logps/rejected, in nats per
     completion. With `backward` the gradient of the loss is accumulated on the policy."""
     mean_tokens = float(np.mean([len(setup.pairs.chosen[i]) for i in places]))
-    distributed.gather_parameters(setup.policy)
     is_kto, kl = setup.spec.loss_type == "kto", torch.zeros(())
 
     def values(piece: np.ndarray) -> dict[str, Tensor]:
