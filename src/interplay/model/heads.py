@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from interplay.core import artifact, random
+from interplay.core.model import UserError
 from interplay.kernels import exact
 from interplay.model import folder, shared_prompts
 from interplay.model.decoder import Decoder
@@ -56,17 +57,18 @@ def save_reward_model(model: RewardModel, out: Path, tokenizer_folder: Path) -> 
     """Write a folder that AutoModelForSequenceClassification loads, with a label for each head; with several heads also the gate,
     which that class does not load."""
     labels = [f"head_{head}" for head in range(len(model.score))]
-    named = folder.CLASSES[model.decoder.shape.architecture].replace("ForCausalLM", "ForSequenceClassification")
-    folder.write_config(
-        model.decoder,
-        out,
-        tokenizer_folder,
-        architectures=[named],
-        id2label={str(head): label for head, label in enumerate(labels)},
-        label2id={label: head for head, label in enumerate(labels)},
-    )
+    named: dict[str, Any] = {
+        "id2label": {str(head): label for head, label in enumerate(labels)},
+        "label2id": {label: head for head, label in enumerate(labels)},
+    }
+    out.mkdir(parents=True, exist_ok=True)
     if len(labels) > 1:
         folder.save_tensors({"gate.weight": model.gate}, out / GATE)
+    if isinstance(model.decoder, folder.TransformersModel):
+        model.decoder.save_classifier(model.score, named, out, tokenizer_folder)
+        return
+    of = folder.CLASSES[model.decoder.shape.architecture].replace("ForCausalLM", "ForSequenceClassification")
+    folder.write_config(model.decoder, out, tokenizer_folder, architectures=[of], **named)
     backbone = {name: tensor for name, tensor in model.decoder.state_dict().items() if name.startswith("model.")}
     folder.save_tensors({**backbone, "score.weight": model.score}, out / "model.safetensors")
 
@@ -139,6 +141,8 @@ class Composed(NamedTuple):
 
 def first_layers(decoder: Decoder, layers: int) -> Decoder:
     """A decoder of the first layers of another, with copies of its embedding, norm and head."""
+    if decoder.by_rows:
+        raise UserError("objective = uld: transformers computes this model, whose layers are not taken apart; write npo")
     small = Decoder(decoder.shape.model_copy(update={"num_hidden_layers": layers}), decoder.vocab_size)
     small.blockwise, small.recompute = decoder.blockwise, decoder.recompute
     weights = decoder.state_dict()

@@ -212,6 +212,27 @@ def config_size(config: Mapping[str, Any]) -> ModelSize:
     )
 
 
+CLASSES = {"llama": "LlamaForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM"}
+UNSUPPORTED = {
+    "attention_bias": (None, False),
+    "mlp_bias": (None, False),
+    "use_sliding_window": (None, False),
+    "hidden_act": (None, "silu"),
+}
+"""Keys of config.json that change the forward pass, with the values that this decoder computes."""
+FOREIGN = ("mistral", "mixtral", "qwen2_moe", "qwen3_moe", "olmoe")
+"""Values of `model_type` that transformers computes, in addition to CLASSES in what our decoder lacks."""
+
+
+def is_foreign(config: Mapping[str, Any]) -> bool:
+    """Whether transformers computes the model of this config.json: its family, rope scaling, attention window, biases or
+    activation are not of our decoder."""
+    rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
+    ours = rope.get("rope_type", rope.get("type", "default")) == "default"
+    ours &= all(config.get(name) in allowed for name, allowed in UNSUPPORTED.items())
+    return config.get("model_type") in FOREIGN or (config.get("model_type") in CLASSES and not ours)
+
+
 class Optimizer(Model):
     """AdamW for all parameters, or Muon for the matrices of the layers (torch.optim.Muon) and AdamW for the rest."""
 

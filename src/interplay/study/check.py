@@ -2,6 +2,7 @@
 arms are the same."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from interplay.core import artifact, references
@@ -10,7 +11,7 @@ from interplay.data.spec import CorpusSpec, ProblemsSpec, TokenizerSpec, is_whol
 from interplay.evaluate.spec import ENTROPY, EvaluateSpec, SelectSpec
 from interplay.kinds.study_keys import Sets
 from interplay.kinds.table import KINDS, MODELS
-from interplay.model.spec import ComputeSpec, Shape, SourceSpec
+from interplay.model.spec import ComputeSpec, SourceSpec, is_foreign
 from interplay.report.metric_spec import is_pass_rate
 from interplay.rl.sampler_spec import reads_offline
 from interplay.rl.spec import RLSpec, TeachSpec
@@ -268,28 +269,37 @@ def _check_before(stage: plan.Stage, stages: Stages, place: KeyPlace) -> None:
 
 
 def check_engine(stage: plan.Stage, stages: Stages, place: KeyPlace) -> None:
-    """Raises UserError where an engine is to sample from a pair of models that is not `native`, or `vllm` from a shape that it
-    does not compute. A model that was made elsewhere is checked when the stage begins."""
+    """Raises UserError where an engine is to sample from a pair of models that is not `native`, from a source that transformers
+    computes that is not `hf`, or `vllm` from a shape that it does not compute. A model that was made elsewhere is checked when
+    the stage begins."""
     engine = getattr(stage.spec, "engine", "native")
     digest = next((artifact.split_ref(stage.deps[role])[0] for role in ("model", "init") if role in stage.deps), "")
     model = stages.get(digest)
+    first = None if model is None else _first_of(model, stages)
+    if hasattr(stage.spec, "engine") and engine in ("native", "vllm") and first and is_foreign(_config_of(first)):
+        raise place.key("engine").error("transformers computes this model, and samples from it; write hf", engine)
     if engine == "native" or model is None:
         return
     if _leaves_pair(model):
         raise place.key("engine").error("the model is a pair with an assistant (objective uld); write native", engine)
-    shape = _shape_of(model, stages) if engine == "vllm" else None
+    shape = first.spec.model if first and isinstance(first.spec, PretrainSpec) and engine == "vllm" else None
     if shape is not None and (why := vllm_misfit(shape, not stage.run.gpus)):
         raise place.key("engine").error(f"{why}; write native", engine)
 
 
-def _shape_of(model: plan.Stage, stages: Stages) -> Shape | None:
-    """The shape that a model's first stage has; None where it was made elsewhere."""
-    while not isinstance(model.spec, PretrainSpec):
-        before = stages.get(artifact.split_ref(model.deps.get("init", ""))[0])
-        if before is None:
-            return None
-        model = before
-    return model.spec.model
+def _first_of(model: plan.Stage, stages: Stages) -> plan.Stage | None:
+    """The first stage of a model's path; None where that was made elsewhere."""
+    first: plan.Stage | None = model
+    while first is not None and "init" in first.deps:
+        first = stages.get(artifact.split_ref(first.deps["init"])[0])
+    return first
+
+
+def _config_of(source: plan.Stage) -> Mapping[str, Any]:
+    """The config.json of a source, as far as it is known here."""
+    file = Path(source.run.path or "") / "config.json"
+    here = isinstance(source.spec, SourceSpec) and bool(source.run.path) and file.is_file()
+    return source.run.config or (artifact.read_json(file) if here else {})
 
 
 def _check_episode(stage: plan.Stage, stages: Stages, place: KeyPlace) -> None:

@@ -258,6 +258,11 @@ def target_states(model: decoder.Decoder, batch: batches.Batch, dtype: torch.dty
 
     Matrix products run over all tokens at once and attention per bucket; the last MLP and the logits are computed for tokens that
     bear loss only."""
+    if model.by_rows:
+        sizes = [count * length for count, length in batch.buckets]
+        parts = zip(batch.ids.split(sizes), batch.positions.split(sizes), batch.buckets, strict=True)
+        states = [model.hidden(ids.view(size), places.view(size), dtype=dtype).flatten(0, 1) for ids, places, size in parts]
+        return torch.cat(states)[batch.before]
     weights = model.weights(dtype)
     over_runs = weights.over_runs()
     blocks = _blocks(batch)
