@@ -9,6 +9,7 @@ import pytest
 import torch
 import world
 from comma_runs import spec_of
+from pydantic import ValidationError
 from test_prefer import pair_set
 from torch.nn.functional import log_softmax
 from transformers import (
@@ -29,8 +30,10 @@ from interplay.data import tokenizer
 from interplay.data.batches import Sequences, batch_of_sequences, pad_completions
 from interplay.model import device, folder
 from interplay.model.shared_prompts import hidden_states, token_logps
+from interplay.model.spec import Lora
 from interplay.rl.loop import train_policy
 from interplay.rl.request_spec import FixedAllocation
+from interplay.rl.spec import RLSpec
 from interplay.rollout.engine import Request, Sampling, engine
 from interplay.train.lm import token_losses
 from interplay.train.prefer import train_preferences
@@ -199,3 +202,83 @@ def test_a_reward_model_is_the_sequence_classifier_that_transformers_loads(input
             strict=True,
         )
     )
+
+
+# Adapters.
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A model that our decoder computes, with problems and pairs."""
+    results = tmp_path_factory.mktemp("plain")
+    given = {"init": world.model(results, "m" * 12), "data.0": world.problem_set(results, "a" * 12, 40)}
+    return {**given, "pairs": pair_set(results, "b" * 12)}
+
+
+def test_adapters_start_as_nothing_and_are_merged_into_what_is_written(plain: dict[str, Path], tmp_path: Path) -> None:
+    pytest.importorskip("peft")
+    base, tokens = folder.load_decoder(plain["init"] / "model"), torch.tensor([[3, 1, 4, 1, 5]])
+    adapted = folder.load_decoder(plain["init"] / "model", Lora(r=2), seed=0)
+    states = adapted.hidden(tokens, torch.arange(5)[None])
+    torch.testing.assert_close(states, base.hidden(tokens, torch.arange(5)[None]), atol=1e-5, rtol=1e-5)
+    trained = [name for name, parameter in adapted.named_parameters() if parameter.requires_grad]
+    assert trained
+    assert all(".lora_" in name for name in trained)
+    again = folder.load_decoder(plain["init"] / "model", Lora(r=2), seed=0)
+    assert all(map(torch.equal, adapted.parameters(), again.parameters()))
+    with torch.no_grad():
+        for parameter in adapted.parameters():
+            if parameter.requires_grad:
+                parameter.add_(0.05)
+    folder.save_decoder(adapted, tmp_path, plain["init"] / "tokenizer")
+    merged = folder.load_decoder(tmp_path)
+    assert not isinstance(merged, folder.TransformersModel)
+    moved = adapted.hidden(tokens, torch.arange(5)[None])
+    assert (moved - states).abs().max() > 1e-3
+    torch.testing.assert_close(merged.hidden(tokens, torch.arange(5)[None]), moved, atol=1e-4, rtol=1e-4)
+
+
+def test_rl_trains_adapters_and_samples_with_them(plain: dict[str, Path], tmp_path: Path) -> None:
+    pytest.importorskip("peft")
+    spec = spec_of(3, allocation=FixedAllocation(num_generations=4))
+    spec = RLSpec(**{**spec.model_dump(), "engine": "hf", "lora": {"r": 2, "targets": ["q_proj", "down_proj"]}})
+    train_policy(spec, plain, tmp_path / "rl", Run(save_minutes=0.0))
+    assert max(line["sampling/sampling_logp_difference/max"] for line in read(tmp_path / "rl")) < 1e-4
+    before, after = (dict(folder.load_decoder(place / "model").named_parameters()) for place in (plain["init"], tmp_path / "rl"))
+    moved = {name.split(".")[-2] for name, value in after.items() if not torch.equal(value, before[name])}
+    assert moved == {"q_proj", "down_proj"}
+    assert (
+        torch.linalg.matrix_rank(
+            after["model.layers.0.self_attn.q_proj.weight"] - before["model.layers.0.self_attn.q_proj.weight"], atol=1e-5
+        )
+        <= 2
+    )
+
+
+def test_preferences_train_adapters_against_the_base(plain: dict[str, Path], tmp_path: Path) -> None:
+    pytest.importorskip("peft")
+    rate = {"learning_rate": 1e-2}
+    spec = PreferSpec(mix=[1.0], steps=8, pairs_per_step=8, max_length=128, lora={"r": 4, "dropout": 0.1}, optimizer=rate)
+    train_preferences(spec, {"init": plain["init"], "data.0": plain["pairs"]}, tmp_path / "dpo", Run())
+    lines = read(tmp_path / "dpo")
+    assert abs(lines[0]["loss"] - math.log(2)) < 1e-3
+    assert lines[-1]["loss"] < lines[0]["loss"]
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"engine": "native"}, "does not sample from a model with adapters"),
+        ({"engine": "hf", "lora": {"dropout": 0.1}}, "ratios would compare passes that differ by chance; write 0"),
+        ({"engine": "hf", "dtype": "int8"}, "write"),
+    ],
+)
+def test_what_adapters_do_not_go_with_is_refused(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValidationError, match=said):
+        RLSpec(**{**spec_of(1).model_dump(), "lora": {}, **given})
+
+
+def test_targets_that_are_not_there_are_named(plain: dict[str, Path]) -> None:
+    pytest.importorskip("peft")
+    with pytest.raises(UserError, match=r"lora.targets = \['q_porj'\]"):
+        folder.load_decoder(plain["init"] / "model", Lora(targets=["q_porj"]))

@@ -1,6 +1,7 @@
 """Models as Hugging Face folders (config.json, model.safetensors, generation_config.json and the tokenizer's files), without
 importing transformers; the `source` stage, by which pretrained models enter; conversion of GGUF files."""
 
+import copy
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from interplay.core.model import UserError
 from interplay.data import tokenizer
 from interplay.kernels import exact
 from interplay.model.decoder import EAGER, Decoder, Weights
-from interplay.model.spec import CLASSES, FOREIGN, Numerics, Shape, SourceSpec, is_foreign
+from interplay.model.spec import CLASSES, FOREIGN, Lora, Numerics, Shape, SourceSpec, is_foreign
 
 TOKENIZER_FILES = (
     "tokenizer.json",
@@ -114,13 +115,13 @@ def config_json(decoder: Decoder, special: dict[str, int | None]) -> dict[str, A
     }
 
 
-def load_decoder(folder: Path) -> Decoder:
+def load_decoder(folder: Path, lora: Lora | None = None, seed: int = 0) -> Decoder:
     """The float32 decoder of a Hugging Face folder, from one safetensors file or from shards: ours, or that of transformers where
-    ours does not implement what config.json describes. Raises UserError when the folder, a file or a tensor is missing, or the
-    model is known to neither."""
+    ours does not implement what config.json describes, or with adapters, drawn from the seed. Raises UserError when the folder, a
+    file or a tensor is missing, or the model is known to neither."""
     path = folder / "config.json"
-    if path.exists() and is_foreign(artifact.read_json(path)):
-        return TransformersModel(folder)
+    if path.exists() and (lora or is_foreign(artifact.read_json(path))):
+        return TransformersModel(folder, lora, seed)
     shape, vocab_size = read_config(folder)
     decoder = Decoder(shape, vocab_size)
     tensors = _load_tensors(folder)
@@ -172,7 +173,7 @@ class TransformersModel(Decoder):
 
     by_rows = True
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, lora: Lora | None = None, seed: int = 0) -> None:
         nn.Module.__init__(self)
         from transformers import AutoModelForCausalLM, logging  # takes two seconds
 
@@ -204,6 +205,13 @@ class TransformersModel(Decoder):
         self.vocab_size, self.halves, self.sums, self.replicas = config.vocab_size, EAGER, None, 0
         self.share_prompts = self.blockwise = self.recompute = False
         self._check_head(folder)
+        self.dropout = lora.dropout if lora else 0.0
+        self.adapted: list[Any] = [_adapted(self.hf, lora, seed)] if lora else []
+        """peft's model around `hf`, whose layers it changes in place; in a list, so that parameters count once."""
+
+    def merged(self) -> Any:
+        """transformers' model, with the adapters merged into a copy of its weights where there are some."""
+        return copy.deepcopy(self.adapted[0]).merge_and_unload() if self.adapted else self.hf
 
     @torch.inference_mode()
     def _check_head(self, folder: Path) -> None:
@@ -234,10 +242,10 @@ class TransformersModel(Decoder):
         if dtype == torch.int8:
             raise UserError("dtype = int8: transformers computes this model; write float32 or bfloat16")
         assert segments is None
-        again = self.recompute and torch.is_grad_enabled()
-        if again != self.hf.training:
-            self.hf.train(again)
-            if again:  # by the name of transformers 5.23, or the one before
+        training = torch.is_grad_enabled() and (self.recompute or self.dropout > 0)
+        if training != self.hf.training:
+            self.hf.train(training)
+            if self.recompute:  # by the name of transformers 5.23, or the one before
                 enable = getattr(self.hf, "activation_checkpointing_enable", None) or self.hf.gradient_checkpointing_enable
                 enable({"use_reentrant": False})
         # A mask of ones, since without one transformers takes a jump of the positions for the start of another sequence.
@@ -253,7 +261,7 @@ class TransformersModel(Decoder):
     def save(self, folder: Path, tokenizer_folder: Path, dtype: torch.dtype) -> None:
         """Write the folder as transformers does, each file atomically, the weights last."""
         _write_tokenizer(folder, tokenizer_folder)
-        _save_pretrained(self.hf, folder, dtype)
+        _save_pretrained(self.merged(), folder, dtype)
 
     def save_classifier(self, score: torch.Tensor, labels: dict[str, Any], folder: Path, tokenizer_folder: Path) -> None:
         """Write it with another head (K, D) as the folder of a sequence classifier. Raises UserError where there is none."""
@@ -265,10 +273,25 @@ class TransformersModel(Decoder):
         except ValueError:
             kind = self.hf.config.model_type
             raise UserError(f"reward_model: transformers has no sequence classifier of model_type {kind!r}") from None
-        model.base_model.load_state_dict(self.hf.base_model.state_dict())
+        model.base_model.load_state_dict(self.merged().base_model.state_dict())
         model.score.weight.data = score.detach().cpu()
         _write_tokenizer(folder, tokenizer_folder)
         _save_pretrained(model, folder, torch.float32)
+
+
+def _adapted(model: Any, lora: Lora, seed: int) -> Any:
+    try:
+        import peft
+    except ImportError:
+        raise UserError("lora: needs the package peft; pip install 'interplay[lora]'") from None
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(random.stream_key("init", seed, "lora"))
+        sizes: dict[str, Any] = {"r": lora.r, "lora_alpha": lora.alpha, "lora_dropout": lora.dropout}
+        settings = peft.LoraConfig(**sizes, target_modules=lora.targets)
+        try:
+            return peft.get_peft_model(model, settings).eval()
+        except ValueError as error:
+            raise UserError(f"lora.targets = {lora.targets}: {' '.join(str(error).split())[:200]}") from None
 
 
 def _save_pretrained(model: Any, folder: Path, dtype: torch.dtype) -> None:

@@ -185,7 +185,7 @@ def build_optimizers(
     stacked: bool = False,
     numerics: Numerics = "fast",
 ) -> list[torch.optim.Optimizer]:
-    """The optimisers of a model whose parameters bear Hugging Face's names.
+    """The optimisers of a model whose parameters bear Hugging Face's names, of those that are trained.
 
     adamw: all parameters. muon: Muon on the matrices of the layers, AdamW on the rest (embeddings, output head, norms, biases).
     Weight decay pulls on matrices only, never on norms and biases. Each group keeps its peak rate as `initial_lr`. With `dtype`
@@ -194,6 +194,8 @@ def build_optimizers(
     tables: list[Tensor] = []
     vectors: list[Tensor] = []
     for name, parameter in named_parameters:
+        if not parameter.requires_grad:
+            continue
         is_matrix = parameter.ndim == 2 + stacked
         inside = ".layers." in name and is_matrix
         (matrices if inside else tables if is_matrix else vectors).append(parameter)

@@ -143,8 +143,8 @@ def loaded(
     torch.manual_seed(spec.seed)  # nothing here draws from torch's own stream, but it is saved, and starts at random otherwise
     base = inputs["init"] / "model"
     policy, reference = (
-        device.place_decoder(folder.load_decoder(base), how, spec.numerics, spec.blockwise) if there else None
-        for there in (True, spec.method.refers())
+        device.place_decoder(folder.load_decoder(base, lora, spec.seed), how, spec.numerics, spec.blockwise) if there else None
+        for there, lora in ((True, spec.lora), (spec.method.refers(), None))
     )
     assert policy is not None
     reference = reference and reference.requires_grad_(False)

@@ -10,7 +10,7 @@ from pydantic import model_validator
 from interplay.core.extension import Extension
 from interplay.core.model import Count, Formerly, Model, Natural, NotNegative, Since
 from interplay.core.references import ByName
-from interplay.model.spec import ExactSpec, LearnSpec, TuneOptimizer, TuneSchedule, check_checkpoints
+from interplay.model.spec import ExactSpec, TunedSpec, TuneOptimizer, TuneSchedule, check_checkpoints
 from interplay.rl import advantage_spec, edit_spec, loss_spec, request_spec as requests_spec, reward_spec, sampler_spec
 from interplay.rollout.spec import CompletionEpisode, EngineName, Episode, check_dtype
 from interplay.tasks.spec import Task, Verify
@@ -131,7 +131,7 @@ SEAMS: dict[str, tuple[type[Model], ...]] = {
 """Place of each seam -> the classes of its members."""
 
 
-class RLSpec(ExactSpec, LearnSpec):
+class RLSpec(ExactSpec, TunedSpec):
     """Reinforcement learning on problem sets. Roles: `init` (a model; also the reference when beta > 0), `data.<i>`,
     and `offline.<i>.<part>` where the stage names under `offline` an evaluate stage: samples of `init` on `data.<i>`, from which
     the sampler starts."""
@@ -183,6 +183,14 @@ class RLSpec(ExactSpec, LearnSpec):
     def _members_fit(self) -> "RLSpec":
         if found := check_compatibility(self.members(), SEAMS):
             raise ValueError(found)
+        return self
+
+    @model_validator(mode="after")
+    def _adapters_sample(self) -> "RLSpec":
+        if self.lora and self.engine != "hf":
+            raise ValueError(f"engine = {self.engine}: does not sample from a model with adapters (lora); write hf")
+        if self.lora and self.lora.dropout:
+            raise ValueError(f"lora.dropout = {self.lora.dropout}: ratios would compare passes that differ by chance; write 0")
         return self
 
     @model_validator(mode="after")

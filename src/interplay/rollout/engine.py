@@ -250,16 +250,17 @@ class HuggingFace:
 
         self.decoder, self.rows = decoder, how.engine_batch
         none: dict[str, int | None] = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": None}
-        theirs = decoder.hf if isinstance(decoder, TransformersModel) else None
-        self.trained: torch.nn.Module = theirs or decoder
-        settings = theirs.config if theirs else AutoConfig.for_model(**config_json(decoder, none))
+        settings = (
+            decoder.hf.config if isinstance(decoder, TransformersModel) else AutoConfig.for_model(**config_json(decoder, none))
+        )
         model = AutoModelForCausalLM.from_config(settings, trust_remote_code=False)
         self.model = model.to(decoder.head().device, dtype).eval()
 
     @torch.inference_mode()
     def generate(self, requests: list[Request], sampling: Sampling) -> Rollouts:
         """Completions of all requests; the same requests give the same bits."""
-        self.model.load_state_dict(self.trained.state_dict(), strict=not self.decoder.shape.tie_word_embeddings)
+        trained = self.decoder.merged() if isinstance(self.decoder, TransformersModel) else self.decoder
+        self.model.load_state_dict(trained.state_dict(), strict=not self.decoder.shape.tie_word_embeddings)
         return join([self._complete(batch, sampling) for batch in split(requests, self.rows)], sampling)
 
     def close(self) -> None:

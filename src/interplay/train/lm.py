@@ -153,7 +153,7 @@ def prepare(spec: TrainSpec, inputs: dict[str, Path], how: execution.Run) -> Set
 def initial_model(spec: TrainSpec, inputs: dict[str, Path]) -> decoder.Decoder:
     """A fresh model of the spec's shape, or the one of the `init` role."""
     if spec.model is None:
-        return folder.load_decoder(inputs["init"] / "model")
+        return folder.load_decoder(inputs["init"] / "model", getattr(spec, "lora", None), spec.seed)
     return folder.init_decoder(spec.model, tokenizer.load(inputs["tokenizer"]).get_vocab_size(), spec.seed, spec.numerics)
 
 

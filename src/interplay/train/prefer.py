@@ -18,6 +18,7 @@ from interplay.data import batches, tokenizer
 from interplay.kernels.exact import functions, in_order
 from interplay.model import device, folder, shared_prompts
 from interplay.model.decoder import Decoder
+from interplay.model.spec import Lora
 from interplay.optim import distributed
 from interplay.train import loop
 from interplay.train.spec import REFERENCE_FREE, PreferSpec
@@ -184,10 +185,10 @@ def train_preferences(spec: PreferSpec, inputs: dict[str, Path], out: Path, how:
     init = inputs["init"]
     sets = [inputs[f"data.{i}"] for i in range(len(spec.mix))]
 
-    def loaded() -> Decoder:
-        return device.place_decoder(folder.load_decoder(init / "model"), how, spec.numerics, spec.blockwise)
+    def loaded(lora: Lora | None = None) -> Decoder:
+        return device.place_decoder(folder.load_decoder(init / "model", lora, spec.seed), how, spec.numerics, spec.blockwise)
 
-    policy = loaded()
+    policy = loaded(spec.lora)
     setup = Setup(
         spec=spec,
         pairs=batches.load_pairs(sets, spec.mix, init, spec.seed, spec.max_length, "prefer", spec.few_shot),
