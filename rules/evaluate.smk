@@ -1,4 +1,4 @@
-# Samples of a model over a problem set; the best of a stage's checkpoints; the bands of a base.
+# Samples of a model over a problem set; rows that a model writes; the best of a stage's checkpoints; the bands of a base.
 
 
 use rule stage as evaluate with:
@@ -6,6 +6,13 @@ use rule stage as evaluate with:
         update("results/evaluate/{digest}/record.json"),
     log:
         "logs/evaluate/{digest}.log",
+
+
+use rule stage as generate with:
+    output:
+        update("results/generate/{digest}/record.json"),
+    log:
+        "logs/generate/{digest}.log",
 
 
 use rule stage as select with:

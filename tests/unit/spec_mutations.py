@@ -12,6 +12,7 @@ from specs import CUSTOM, SHAPE
 from interplay.core.digest import canonical
 from interplay.core.extension import Extension
 from interplay.core.model import Model
+from interplay.evaluate.spec import ByReward
 from interplay.kinds.table import KINDS
 from interplay.model.spec import Shape
 from interplay.report.claim_spec import Controls, Failing, Forecast
@@ -39,7 +40,7 @@ ANALYSES: dict[type[Model], dict[str, Any]] = {
     ArmShown: {"label": "other"},
     Placed: {"arm": "rl", "x": 7.0},
 }
-TERM = {RewardTerm: {"reward": {"name": "citation"}}}
+TERM: dict[type[Model], dict[str, Any]] = {RewardTerm: {"reward": {"name": "citation"}}, ByReward: {"model": "another"}}
 SAMPLES: dict[type[Model], dict[str, Any]] = {
     **dict.fromkeys(OWN, CUSTOM),
     Shape: SHAPE,
@@ -66,10 +67,23 @@ TOGETHER: dict[tuple[str, str], dict[str, Any]] = {
     ("OpDagProse", "width"): {"width": [1, 1]},
     ("OpDagProse", "distractors"): {"distractors": [0, 2]},
     ("OpDagProse", "constants"): {"constants": "uniform"},
+    ("GenerateSpec", "template"): {"template": "{prompt}?"},
+    ("GenerateSpec", "text"): {"text": "{said}"},
+    ("GenerateSpec", "answer"): {"answer": "{said}"},
+    ("GenerateSpec", "parse"): {"parse": "lines", "pattern": "", "text": "{text}", "filters": []},
+    ("GenerateSpec", "pattern"): {"parse": "pattern", "pattern": "(?P<label>true|false)"},
+    ("GenerateSpec", "writes"): {"writes": "prompt", "answer": ""},
+    ("FieldFilter", "field"): {"field": "said"},
+    ("VotesFilter", "field"): {"field": "text"},
     ("DatasetSpec", "licence"): {"format": "text", "licence": "MIT-0", "origin": "a collection"},
     ("CorpusSpec", "mix"): {"mix": [0.25, 0.75]},
     ("CurateSpec", "mix"): {"mix": [0.25, 0.75]},
     ("RLSpec", "mix"): {"mix": [0.25, 0.75]},
+    ("JudgeReward", "pattern"): {"pattern": "[0-9]"},
+    ("RLSpec", "references"): {
+        "references": {"reference.0": 0.25, "reference.1": 0.75},
+        "method": {"paper": "p", "loss": {"name": "clipped", "beta": 0.1}},
+    },
     ("OwnTrainerSpec", "mix"): {"mix": [0.25, 0.75]},
     ("TeachSpec", "mix"): {"mix": [0.25, 0.75]},
     ("Units", "shares"): {"shares": [0.5, 0.5]},

@@ -82,7 +82,7 @@ def test_a_family_is_imported_when_it_is_looked_up_and_not_before() -> None:
     )
     run = subprocess.run([sys.executable, "-c", code], env=dict(os.environ), capture_output=True, text=True, check=True)
     before, after = json.loads(run.stdout)
-    assert "interplay.tasks.facts.taxonomy" in set(after) - set(before)
+    assert "interplay.tasks.facts.chains" in set(after) - set(before)
     assert not {"torch", "interplay.tasks.facts.people", "interplay.tasks.op_dag.terse", "interplay.tasks.qa"} & set(after)
 
 

@@ -194,11 +194,16 @@ def test_an_entry_that_matches_no_claim_is_refused_in_one_line_and_nothing_is_wr
 ) -> None:
     withdraw(root, {**ENTRY, **change})
     monkeypatch.chdir(root)
-    assert reference.main(["papers"]) == 2
+    assert said in refused("papers", lists.WITHDRAWN, capsys)
+
+
+def refused(page: str, file: str, capsys: pytest.CaptureFixture[str]) -> str:
+    """The one line about a file of this folder's project for which its page is not made."""
+    assert reference.main([page]) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("docs/data/withdrawn.yaml: ")
-    assert said in line
-    assert not (root / "docs/papers.md").exists()
+    assert line.startswith(f"{file}: ")
+    assert not Path(f"docs/{page}.md").exists()
+    return line
 
 
 def test_a_claim_is_withdrawn_once(root: Path) -> None:

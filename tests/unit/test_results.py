@@ -1,5 +1,6 @@
 """Committed results: what an export writes, and that no study changes without them."""
 
+import itertools
 import json
 import re
 import shutil
@@ -116,8 +117,8 @@ def test_a_finished_study_is_exported_as_small_files(finished: Laboratory, tmp_p
     assert f"{drawn}: not an export; name a folder" in refused.stderr
 
 
-def test_tables_and_figures_of_a_summary_are_those_of_the_study(tmp_path: Path) -> None:
-    made, path = exported(tmp_path)
+def test_tables_and_figures_of_a_summary_are_those_of_the_study(exported: tuple[answers.Answer, Path]) -> None:
+    made, path = exported
     again = summary.read_summary(path)
     assert again.grids.keys() == made.grids.keys() >= {"main", "main_gain", "main_differences"}
     for name, grid in made.grids.items():
@@ -135,8 +136,24 @@ def test_tables_and_figures_of_a_summary_are_those_of_the_study(tmp_path: Path) 
             assert abs(one - other) * unit.factor <= 0.51 / 10**unit.decimals, key
 
 
-def exported(root: Path) -> tuple[answers.Answer, Path]:
+def test_an_end_of_an_interval_is_rounded_once(exported: tuple[answers.Answer, Path], tmp_path: Path) -> None:
+    """A small number keeps its sign in a summary, by a digit that is not shown."""
+    made, path = exported
+    ends = itertools.cycle([-0.00046, 0.00046, 0.0045, -0.0005, 0.00025, -0.00104])
+    grid = made.grids["main_gain"]
+    cells = {key: cell._replace(estimate=cell.estimate._replace(low=next(ends))) for key, cell in grid.cells.items()}
+    grid = grid._replace(cells=cells)
+    numbers = summary.numbers_of(made._replace(grids={"main_gain": grid}, contrasts={}, drawings={}))
+    (tmp_path / "odd.json").write_text(json.dumps({**json.loads(path.read_text()), **numbers}))
+    again = summary.read_summary(tmp_path / "odd.json").grids["main_gain"]
+    assert text.as_markdown(again, "main_gain") == text.as_markdown(grid, "main_gain")
+    assert all((again.cells[key].estimate.low < 0) == (cell.estimate.low < 0) for key, cell in cells.items())
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory: pytest.TempPathFactory) -> tuple[answers.Answer, Path]:
     """The answers of a study with a gain, a contrast and a figure of each kind, and its summary."""
+    root = tmp_path_factory.mktemp("exported")
     random = np.random.default_rng(0)
     arms, inputs = [], {}
     for arm in ("base", "one", "two", "twin"):

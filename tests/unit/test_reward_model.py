@@ -45,7 +45,7 @@ def test_a_mixture_weighs_the_chances_of_its_heads() -> None:
     weights = torch.tensor([[0.25, 0.75]]).log()
     expected = np.log(0.25 / (1 + np.exp(-2)) + 0.75 / (1 + np.exp(1)))
     assert reward_model.log_win_probability(chosen, rejected, weights, torch.zeros(1)).item() == pytest.approx(expected)
-    assert reward_model.bradley_terry_reward(chosen, weights).item() == pytest.approx(0.5)
+    assert model_heads.weighted_reward(chosen, weights).item() == pytest.approx(0.5)
 
 
 def test_raters_that_disagree_by_context_need_a_head_each() -> None:

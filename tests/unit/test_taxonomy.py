@@ -13,9 +13,8 @@ from interplay.core.execution import Run
 from interplay.core.model import KeyPlace, UserError, parse_model
 from interplay.data import problems, sets, tokenizer
 from interplay.data.spec import SPLITS, ProblemsSpec
-from interplay.tasks.facts.chains import Fact
+from interplay.tasks.facts.chains import TAXONOMY, Fact, Problem, tree
 from interplay.tasks.facts.spec import Taxonomy
-from interplay.tasks.facts.taxonomy import TAXONOMY, Problem, tree
 from interplay.tasks.spec import Verify
 
 CHAIN = Problem("recall", (Fact("Nomi", "is a", "Bela"), Fact("Bela", "is a", "Toru")))
@@ -127,7 +126,7 @@ def test_statements_are_shared_and_share_no_key_with_questions() -> None:
 
 def test_another_process_makes_the_same_problems() -> None:
     code = (
-        "from interplay.tasks.facts.spec import Taxonomy\nfrom interplay.tasks.facts.taxonomy import TAXONOMY\n"
+        "from interplay.tasks.facts.spec import Taxonomy\nfrom interplay.tasks.facts.chains import TAXONOMY\n"
         "problem = TAXONOMY.generate(Taxonomy(world=3), 1, 7, 4)\nprint(TAXONOMY.dumps(problem), TAXONOMY.structure(problem))\n"
     )
     run = subprocess.run(

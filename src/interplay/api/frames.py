@@ -11,6 +11,7 @@ import pandas as pd
 from pyarrow import parquet
 
 from interplay.core import artifact, metrics as store_metrics, model
+from interplay.data.trajectory import Trajectory, read_trajectories
 from interplay.kinds.table import makes
 from interplay.report import claim_spec, metric_spec
 from interplay.report.spec import ReportArm
@@ -72,6 +73,13 @@ class Loaded:
         advantage, truncated, length."""
         return self._whole("rl", arm, seed, stage)
 
+    def trajectories(
+        self, kind: str = "rl", arm: str | None = None, seed: int | None = None, stage: str | None = None
+    ) -> Iterator[Trajectory]:
+        """The rows of `rollouts` (kind `rl`) or `samples` (`evaluate`) as trajectories, one after the other."""
+        for _, path in self._files(kind, arm, seed, stage):
+            yield from read_trajectories(path)
+
     def _whole(self, kind: str, arm: str | None, seed: int | None, stage: str | None) -> pd.DataFrame:
         found = list(self.stream(kind, arm, seed, stage))
         return pd.concat(found, ignore_index=True) if found else pd.DataFrame(columns=[*_head(self.axes), "digest"])
@@ -87,6 +95,10 @@ class Loaded:
     ) -> Iterator[pd.DataFrame]:
         """The rows of `rollouts` (kind `rl`) or `samples` (`evaluate`) in frames of at most `rows`, for more of them than memory
         holds. `columns`: those of the file that are read; None: all."""
+        for row, path in self._files(kind, arm, seed, stage):
+            yield from _parts(path, row, columns, rows)
+
+    def _files(self, kind: str, arm: str | None, seed: int | None, stage: str | None) -> Iterator[tuple[dict[Any, Any], Path]]:
         wanted = self.metrics[(self.metrics["kind"] == kind) & (self.metrics["state"] == "done")]
         for column, value in (("arm", arm), ("seed", seed), ("stage", stage)):
             wanted = wanted if value is None else wanted[wanted[column] == value]
@@ -95,7 +107,7 @@ class Loaded:
             for digest in [row["digest"], *self._blocks.get(row["digest"], [])]:
                 path = self._folders[digest] / KEPT[kind]
                 if path.exists():  # else only its record and counts are here
-                    yield from _parts(path, row, columns, rows)
+                    yield row, path
 
 
 def _parts(path: Path, own: dict[Any, Any], columns: list[str] | None, rows: int) -> Iterator[pd.DataFrame]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from interplay.cli.common import RESULTS, Grid
+from interplay.cli.common import Grid
 from interplay.core import artifact, metrics, model
 from interplay.core.metrics import size
 from interplay.data.spec import ProblemsSpec
@@ -48,6 +48,8 @@ class Overview(NamedTuple):
     """RL stages that start from the end of a finished shorter run: its digest, and its share of the steps."""
     lacking: dict[str, str]
     """Stages to make that a launch would refuse -> what is not on this machine, and the remedy."""
+    power: "list[power.Planned]"
+    """What the planned replicates find of each claim, from the pilot; none without one."""
 
     def of_state(self, *names: str) -> list[str]:
         """The plan's stages in one of these states, in its order."""
@@ -87,7 +89,21 @@ def read_overview(plan: Plan, configs: Path, results: Path, full: bool = False) 
             for digest, stage in plan.stages.items()
             if states[digest].state in TO_DO and (why := graph.lacking_input(stage))
         },
+        power=_planned_power(plan, made, results),
     )
+
+
+def _planned_power(plan: Plan, made: estimate.Estimate, results: Path) -> "list[power.Planned]":
+    if plan.pilot is None:
+        return []
+    from interplay.report.stats import power  # scipy: a plan without a pilot goes without
+
+    def seconds(digest: str) -> float | None:
+        time = made.times.get(digest)
+        took = None if time else metrics.read_telemetry(artifact.folder(results, plan.stages[digest].kind, digest))
+        return time.seconds if time else None if took is None else took.get("seconds_wall")
+
+    return power.planned_power(plan, seconds)
 
 
 def stage_uses(plan: Plan) -> int:
@@ -297,27 +313,13 @@ def _not_here(seen: Overview) -> list[str]:
     return [f"not here: {names[0]}{more[why]}: {why}" for why, names in readers.items()]
 
 
-def planned_power(seen: Overview) -> "list[power.Planned]":
-    """What the planned replicates find of each claim, from the pilot; none without one."""
-    if seen.plan.pilot is None:
-        return []
-    from interplay.report.stats import power  # scipy: a plan without a pilot goes without
-
-    def seconds(digest: str) -> float | None:
-        time = seen.estimate.times.get(digest)
-        took = None if time else metrics.read_telemetry(artifact.folder(RESULTS, seen.plan.stages[digest].kind, digest))
-        return time.seconds if time else None if took is None else took.get("seconds_wall")
-
-    return power.planned_power(seen.plan, seconds)
-
-
 def _power(seen: Overview) -> list[str]:
-    pilot, found = seen.plan.pilot, planned_power(seen)
-    if not pilot or not found:
+    pilot = seen.plan.pilot
+    if not pilot or not seen.power:
         return []
     deviations = f"bases {pilot['bases']:g}, seeds {pilot['seeds']:g}, prompts {pilot['prompts']:g} points"
     head = f"power with the pilot's standard deviations, {deviations} ({pilot['source']}):"
-    return [head, *(f"  {one.said}: {one.claim.says}" for one in found)]
+    return [head, *(f"  {one.said}: {one.claim.says}" for one in seen.power)]
 
 
 def _disk(seen: Overview) -> str:

@@ -88,14 +88,14 @@ def plan_stages(
         raise UserError(f"plan {study} at scale {seen.plan.scale}: cannot run on this machine: {inputs[0]}{more}")
     if strict_code and seen.drifted:
         raise UserError(f"--strict-code: sources of finished stages have changed: {', '.join(seen.drifted)}")
-    _refuse_short(seen.plan)
+    _refuse_short(seen)
 
 
-def _refuse_short(plan: Plan) -> None:
-    if plan.pilot is not None:
+def _refuse_short(seen: "Overview") -> None:
+    if seen.power:
         from interplay.report.stats import power  # scipy: a plan without a pilot goes without
 
-        power.refuse_short(plan)
+        power.refuse_short(seen.plan, seen.power)
 
 
 def _gpu_counts(text: str) -> list[int]:
@@ -196,7 +196,7 @@ def _register(study: str, scale: str | None, late: bool) -> str:
         remedy = f"give it one (`scales: {{{plan.scale}: {{pilot: ...}}}}`), or mark the study `exploratory: true`"
         raise UserError(f"register {study}: no pilot at scale {plan.scale}, so that no claim has a known power; {remedy}")
     seen = overview.read_overview(plan, CONFIGS, RESULTS)
-    _refuse_short(plan)
+    _refuse_short(seen)
     there = [one for one in plans.treatments(plan.stages, rows) if seen.states[one].state in state.FINISHED]
     scores = storage.bundle_path(plan)
     has_data = bool(there) or scores.exists()

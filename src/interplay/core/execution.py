@@ -92,6 +92,9 @@ class Run(Model):
     path: str | None = None
     """Folder that a source stage copies its model from, or file that a dataset stage reads; what a study names lies below the
     project's root."""
+    judge: str = ""
+    """Address of the OpenAI-compatible endpoint that a reward `judge` asks, such as http://127.0.0.1:8000/v1; its key, where it
+    wants one, is the environment variable OPENAI_API_KEY of the job."""
     config: dict[str, Any] | None = None
     """The config.json of a source on the hub, by which the plan knows its size before it is here."""
 
@@ -100,7 +103,7 @@ class Run(Model):
     def _not_sharded(cls, value: Any) -> Any:
         """The key that native weights were sharded by: what takes its place."""
         if isinstance(value, dict) and "sharding" in value:
-            remedy = "take the key away, or write trainer: trl in the stage"
+            remedy = "take the key away; where it does not fit, write lora: {r: 16}, or run.gradient_checkpointing: true"
             raise ValueError(f"sharding: each process holds the whole model; {remedy}")
         return value
 

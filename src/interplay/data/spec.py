@@ -191,6 +191,7 @@ FORMS = {
     "generated": ("band", "bands", "op_shares", "transform", "task", "seed", "shards"),
     "file": ("file", "hub", "sha256", "format", "defects", "fields", "licence", "origin"),
     "mix": ("mix", "steps"),
+    "written": ("generate", "arm", "of"),
 }
 """Keys that only one form of problem set takes; `split` goes with the first two, `size` with all."""
 
@@ -222,8 +223,8 @@ TransformKeys = Annotated[dict[str, Any], Written(cache(lambda: partial_model(Ex
 
 
 class DataSet(Model):
-    """A problem set of the study, in one of three forms: generated (`band` or `bands`), read from a file (`file`, `hub` or
-    `sha256`, and `format`), or made of other sets (`mix`, `steps`)."""
+    """A problem set of the study, in one of four forms: generated (`band` or `bands`), read from a file (`file`, `hub` or
+    `sha256`, and `format`), made of other sets (`mix`, `steps`), or written by a model (`generate`, `arm`, `of`)."""
 
     band: str | None = None
     """Generated: one band of the scale. Read from a file: the band that its rows get; null: `all`."""
@@ -272,6 +273,12 @@ class DataSet(Model):
     steps: list[StepKeys] = []
     """Steps applied to the mixed rows. A step that reads samples takes `arm` (whose final model samples) and `evaluate` (how);
     one that compares takes `against: [sets]`."""
+    generate: str = ""
+    """Stage of kind generate, by which a model writes the rows."""
+    arm: str = ""
+    """The arm whose final model writes them, at the study's first seed."""
+    of: str = ""
+    """The set of their source rows."""
 
     @model_validator(mode="after")
     def _one_form(self) -> "DataSet":
@@ -284,6 +291,10 @@ class DataSet(Model):
                 raise ValueError("op_shares needs a single band")
         if self.form == "file" and self.file_format() is None:
             raise ValueError("format is missing; name the format of the file")
+        if self.form == "written" and (lacking := [key for key in ("arm", "of") if not getattr(self, key)]):
+            raise ValueError(
+                f"{lacking[0]} is missing; name the {'arm whose model writes' if lacking[0] == 'arm' else 'source set'}"
+            )
         if self.file and self.hub:
             raise ValueError("file and hub both name a file; keep one of them")
         if self.shards is not None and self.shards < 2:
@@ -298,7 +309,9 @@ class DataSet(Model):
 
     @property
     def form(self) -> str:
-        """generated, file or mix."""
+        """generated, file, mix or written."""
+        if self.generate:
+            return "written"
         return "mix" if self.mix is not None else "file" if self.file or self.hub or self.sha256 else "generated"
 
     def file_format(self) -> Format | None:
@@ -309,6 +322,10 @@ class DataSet(Model):
         """The bands that a generated set or a file names."""
         return [self.band] if self.band is not None else list(self.bands or ([] if self.form != "file" else ["all"]))
 
+    def sources(self) -> list[str]:
+        """Names of the sets that it is made of."""
+        return [self.of] if self.of else list(self.mix or {})
+
 
 SetChange = Annotated[dict[str, Any], Written(cache(lambda: partial_model(DataSet, "SetChange")))]
 """Keys of a set that differ at a scale; or a complete set."""
@@ -316,7 +333,7 @@ SetChange = Annotated[dict[str, Any], Written(cache(lambda: partial_model(DataSe
 
 def is_whole(given: Mapping[str, Any]) -> bool:
     """Whether the keys define a complete set rather than changes of another: they name the source of its rows."""
-    return not {"split", "file", "hub", "sha256", "mix"}.isdisjoint(given)
+    return not {"split", "file", "hub", "sha256", "mix", "generate"}.isdisjoint(given)
 
 
-WORDS = {"generated": "generated", "file": "read from a file", "mix": "made of others"}
+WORDS = {"generated": "generated", "file": "read from a file", "mix": "made of others", "written": "written by a model"}

@@ -7,12 +7,13 @@ the number of processes."""
 import math
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -21,8 +22,9 @@ import torch
 from interplay.core import artifact, execution, metrics
 from interplay.core.model import UserError, nearest_name
 from interplay.data import sets, tokenizer as text, trajectory
+from interplay.data.trajectory import Segment
 from interplay.evaluate import scores
-from interplay.evaluate.spec import ENTROPY, EvaluateSpec, SelectSpec
+from interplay.evaluate.spec import ENTROPY, EvaluateSpec, GenerateSpec, SelectSpec
 from interplay.kernels import exact
 from interplay.model import device, heads
 from interplay.optim import distributed
@@ -55,7 +57,7 @@ def evaluate_model(
     pool, kept = sets.load_pool([inputs["data"]]), out / "resume" / "shards"
     size = shard_size(spec.num_samples, how.engine_batch)
     if missing := remaining_shards(kept, len(pool.rows), size):
-        _sample(spec, inputs["model"], pool, kept, missing, out, how, stack)
+        _sample(spec, inputs, pool, kept, missing, out, how, stack)
         if left := len(remaining_shards(kept, len(pool.rows), size)):
             finished = len(finished_shards(kept))
             raise execution.StoppedError(f"stopped at shard {finished} of {finished + left}")
@@ -75,7 +77,7 @@ def evaluate_model(
 
 def _sample(
     spec: EvaluateSpec,
-    model: Path,
+    inputs: dict[str, Path],
     pool: sets.Pool,
     kept: Path,
     missing: list[range],
@@ -85,13 +87,44 @@ def _sample(
 ) -> None:
     """Sample and judge this process's part of the missing shards (ids of problems), and write them to a folder; a signal ends
     that early. Collective."""
+    tokenizer, sampler, sampling = open_model(spec, inputs["model"], how, stack)
+    setting = episodes.Setting(
+        engine=sampler,
+        sampling=sampling,
+        encode=partial(text.encode_texts, tokenizer),
+        decode=tokenizer.decode_batch,
+        verify=partial(sets.judge_completion, spec.verify),
+        problem=sets.problem_of,
+    )
+    ranker = scores.load_ranker(spec, inputs, how)
+
+    def draw(ids: list[int]) -> tuple[pa.Table, int]:
+        rows = [pool.rows[i] for i in ids]
+        prompts = text.encode_texts(tokenizer, [row.prompt for row in rows])
+        keys = [sets.noise_key(row) for row in rows]
+        requests = [Request(p, k, spec.first_sample, spec.num_samples) for p, k in zip(prompts, keys, strict=True)]
+        played = episodes.play_episodes(spec.episode or CompletionEpisode(), setting._replace(rows=rows), requests)
+        if played.turns is None:
+            table = completion_rows(spec, pool, ids, played.rollouts, tokenizer)
+            if ranker:
+                table = scores.rank_samples(table, ranker, prompts, played.rollouts)
+        else:
+            table = episode_rows(spec, pool, ids, played)
+        return table, int(played.rollouts.lengths.sum())
+
+    sample_shards(draw, sampler, kept, missing, out, stack)
+
+
+def open_model(
+    spec: EvaluateSpec | GenerateSpec, model: Path, how: execution.Run, stack: engine.Coroutine | None = None
+) -> tuple[text.Tokenizer, engine.Engine, Sampling]:
+    """A model's tokenizer, the engine that samples from it, and how."""
     tokenizer, special = text.load(model), text.special(model)
     whole, dtype = heads.load_model(model, device.pick_device(how)), getattr(torch, spec.dtype)
     if spec.numerics == "exact":
         if isinstance(whole, heads.Composed):
             raise UserError("evaluate: numerics = exact: does not cover a model and an assistant; write numerics: fast")
         device.exact_decoder(whole, how)
-    sampler = engine.engine(spec.engine, whole, how, dtype, model / "model", stack)
     sampling = Sampling(
         temperature=spec.temperature,
         top_p=spec.top_p,
@@ -101,14 +134,19 @@ def _sample(
         eos=special.eos,
         pad=special.pad,
     )
-    setting = episodes.Setting(
-        engine=sampler,
-        sampling=sampling,
-        encode=partial(text.encode_texts, tokenizer),
-        decode=tokenizer.decode_batch,
-        verify=partial(sets.judge_completion, spec.verify),
-        problem=sets.problem_of,
-    )
+    return tokenizer, engine.engine(spec.engine, whole, how, dtype, model / "model", stack), sampling
+
+
+def sample_shards(
+    draw: Callable[[list[int]], tuple[pa.Table, int]],
+    sampler: engine.Engine,
+    kept: Path,
+    missing: list[range],
+    out: Path,
+    stack: engine.Coroutine | None = None,
+) -> None:
+    """Write this process's part of the missing shards (ids of problems) to a folder; a signal ends that early. `draw`: ids -> the
+    samples, and the tokens sampled. Collective."""
     before = len(finished_shards(kept))
     distributed.barrier()  # every process lists the missing shards before any is written
     clock = stack.clock if stack else time.monotonic
@@ -116,20 +154,11 @@ def _sample(
     progress, tally = metrics.Progress(total, "shards", before), ProgressScore(kept)
     with engine.closing(sampler), execution.defer_signals():
         for shard in distributed.shard_round_robin(missing):
-            ids = list(shard)
-            rows = [pool.rows[i] for i in ids]
-            prompts = text.encode_texts(tokenizer, [row.prompt for row in rows])
-            keys = [sets.noise_key(row) for row in rows]
-            requests = [Request(p, k, spec.first_sample, spec.num_samples) for p, k in zip(prompts, keys, strict=True)]
-            played = episodes.play_episodes(spec.episode or CompletionEpisode(), setting._replace(rows=rows), requests)
-            if played.turns is None:
-                table = completion_rows(spec, pool, ids, played.rollouts, tokenizer)
-            else:
-                table = episode_rows(spec, pool, ids, played)
+            table, drawn = draw(list(shard))
             if stack:
                 artifact.mark_stacked(out)
             write_shard(kept, shard, table)
-            tokens += int(played.rollouts.lengths.sum())
+            tokens += drawn
             rate = tokens * execution.world_size() / (clock() - started)
             progress.update(len(finished_shards(kept)), strict=tally.strict(), tok_per_s=rate)
             stops = (execution.stop_requested(), False)
@@ -150,8 +179,6 @@ COLUMNS = trajectory.schema_of(
 )
 NATS = "nats"
 """Further column with `entropy: true`: negative log-probability of the tokens of the sample, end token included, float32 nats."""
-TURNS = "answer_by_turn"
-"""Further column where episodes have several turns."""
 
 
 def completion_rows(
@@ -168,13 +195,16 @@ def completion_rows(
     if spec.entropy:
         logps = exact.functions(spec.numerics).summed(rollouts.logprobs.double(), 1)
         table = table.append_column(NATS, pa.array((-logps).tolist(), pa.float32()))
+    if spec.keep_tokens:
+        kept = zip(completions, verdicts, rollouts.tokens.tolist(), rollouts.logprobs.tolist(), lengths, strict=True)
+        each = [[Segment("action", c, answer=bool(v.answer), tokens=t[:n], logprobs=p[:n])] for c, v, t, p, n in kept]
+        table = trajectory.with_segments(table, each, True)
     return table
 
 
 def episode_rows(spec: EvaluateSpec, pool: sets.Pool, ids: list[int], played: episodes.Played) -> pa.Table:
-    """The same for episodes of several turns: one row per episode, with its transcript, the verdict of its last turn, and in the
-    column TURNS whether its answer was right after each turn."""
-    made, turns, transcripts = played.rollouts, played.turns or [], played.transcripts or []
+    """The same for episodes of several turns: one row per episode, with its segments and the verdict of its last turn."""
+    made, turns, segments = played.rollouts, played.turns or [], played.segments or []
     whole = [i for i in range(len(turns)) if played.excluded is None or not played.excluded[i]]
     request, sample = made.request[whole].tolist(), made.sample[whole].tolist()
     verdicts = [turns[i][-1].verdict or UNANSWERED for i in whole]
@@ -184,9 +214,9 @@ def episode_rows(spec: EvaluateSpec, pool: sets.Pool, ids: list[int], played: ep
         written[tuple(episode)] += tokens
     lengths = torch.tensor([written[pair] for pair in zip(request, sample, strict=True)])
     kept = made._replace(sample=made.sample[whole], truncated=made.truncated[whole], lengths=lengths)
-    table = _table(spec, [pool.rows[ids[i]] for i in request], kept, verdicts, [transcripts[i] for i in whole])
-    right = [[bool(turn.verdict and turn.verdict.answer) for turn in turns[i]] for i in whole]
-    return table.append_column(TURNS, pa.array(right, pa.list_(pa.bool_())))
+    texts = [trajectory.joined_text(segments[i]) for i in whole]
+    table = _table(spec, [pool.rows[ids[i]] for i in request], kept, verdicts, texts)
+    return trajectory.with_segments(table, [segments[i] for i in whole], spec.keep_tokens)
 
 
 def _table(
@@ -206,9 +236,13 @@ def _table(
 def answers_by_turn(table: pa.Table, max_turns: int) -> dict[str, Any]:
     """`turns` of samples of up to `max_turns` turns: their mean number, and for each t the share of samples whose answer is right
     after t turns (after the last turn, where a sample has fewer); empty for single turns."""
-    if TURNS not in table.column_names:
+    if max_turns == 1 or trajectory.SEGMENTS not in table.column_names:
         return {}
-    each = table[TURNS].to_pylist()
+    column = table[trajectory.SEGMENTS].combine_chunks()
+    flat, ends = pc.list_flatten(column), np.cumsum(pc.list_value_length(column))
+    answers = pc.fill_null(pc.struct_field(flat, "answer"), False).to_numpy(False)
+    own = pc.equal(pc.struct_field(flat, "kind"), "action").to_numpy(False)
+    each = [of[mine].tolist() for of, mine in zip(np.split(answers, ends[:-1]), np.split(own, ends[:-1]), strict=True)]
     right = {str(t): sum(row[min(t, len(row)) - 1] for row in each) / len(each) for t in range(1, max_turns + 1)}
     return {
         "turns": {

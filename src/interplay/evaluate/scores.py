@@ -1,6 +1,7 @@
 """From samples to numbers: pass@k, scores, baselines, error classes, completions of several units; and the negative
 log-likelihood of gold solutions; and the bands that pass rates by op fall into. P problems, n samples each."""
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -21,6 +22,7 @@ from interplay.model import device, heads
 from interplay.model.decoder import Decoder
 from interplay.optim import distributed
 from interplay.report.metric_spec import COUNTED, OWN, UNITS
+from interplay.rollout.request import Rollouts
 from interplay.tasks.family import judge_family
 from interplay.tasks.verdict import Row, Verdict, pass_at_k, split_units
 
@@ -148,10 +150,74 @@ def _finite(function: str, made: Any) -> float:
     return number
 
 
+# The best of K samples by a reward model, and how far the policy is from a reference.
+
+
+REWARD, KL = "reward", "sequence_kl"
+
+
+class Ranker(NamedTuple):
+    """What samples are ranked with."""
+
+    scorer: heads.Scorer
+    reference: Decoder | None
+    dtype: torch.dtype
+
+
+def load_ranker(spec: EvaluateSpec, inputs: Mapping[str, Path], how: execution.Run) -> Ranker | None:
+    """Of an evaluation by_reward; None of others. Raises UserError where one of the models has another tokenizer."""
+    if spec.by_reward is None:
+        return None
+    at = device.pick_device(how)
+    scorer = heads.load_scorer(inputs[REWARD], inputs["model"], at, how.micro_batch_tokens)
+    base = heads.load_model(inputs["reference"], at) if spec.by_reward.reference else None
+    if isinstance(base, heads.Composed):
+        raise UserError(
+            "evaluate: by_reward.reference: a model and an assistant have no log-probabilities here; name another arm"
+        )
+    return Ranker(scorer, base, getattr(torch, spec.dtype))
+
+
+def rank_samples(table: pa.Table, ranker: Ranker, prompts: list[list[int]], drawn: Rollouts) -> pa.Table:
+    """The rows of `samples.parquet` with the reward of each, and with a reference log pi - log pi_ref of its tokens together,
+    whose mean is an unbiased estimate of KL(pi || pi_ref) of whole completions, in nats (Schulman's k1)."""
+    asked = [prompts[request] for request in drawn.request.tolist()]
+    written = [tokens[:n] for tokens, n in zip(drawn.tokens.tolist(), drawn.lengths.tolist(), strict=True)]
+    table = table.append_column(REWARD, pa.array(ranker.scorer.score(asked, written), pa.float32()))
+    if ranker.reference is None:
+        return table
+    flat = np.array([token for prompt, text in zip(asked, written, strict=True) for token in (*prompt, *text)], np.int64)
+    starts = np.array([len(prompt) for prompt in asked])
+    given = corpus.Encoded(flat, starts + drawn.lengths.numpy(), starts)
+    nll = np.zeros(len(asked))
+    for some in _split_passes(np.argsort(given.lengths, kind="stable"), given.lengths, ranker.scorer.pass_tokens):
+        nll[some] = _mean_nll(ranker.reference, corpus.select_problems(given, some), ranker.dtype)
+    gap = drawn.logprobs.double().sum(1).numpy() + nll * drawn.lengths.numpy()
+    return table.append_column(KL, pa.array(gap, pa.float32()))
+
+
+def best_of_weights(rewards: np.ndarray, k: int) -> np.ndarray:
+    """(P,n): n times the chance that a sample has the largest of the `rewards` (P,n) among k of the n that are drawn without
+    replacement, C(rank - 1, k - 1) / C(n, k); of equal ones the first counts as the larger. The mean over samples of weight times
+    value is then the unbiased estimate of the value of the best of k (WebGPT, arXiv:2112.09332, appendix I)."""
+    n = rewards.shape[1]
+    chances = np.array([math.comb(rank, k - 1) / math.comb(n, k) for rank in range(n)])
+    order = np.argsort(-rewards, axis=1, kind="stable")[:, ::-1]
+    found = np.empty(rewards.shape)
+    np.put_along_axis(found, order, np.broadcast_to(n * chances, rewards.shape), axis=1)
+    return found
+
+
 def by_sample_arrays(table: pa.Table, num_samples: int) -> dict[str, np.ndarray]:
     """Metric -> (P,n) of the columns of `judge_caps` and `judge_own`; empty without them."""
-    names = [name for name in table.column_names if name == UNITS or "_cap@" in name or name.startswith(OWN)]
-    return {name: table[name].to_numpy().reshape(-1, num_samples) for name in names}
+    names = [name for name in table.column_names if name in (UNITS, KL) or "_cap@" in name or name.startswith(OWN)]
+    found = {name: table[name].to_numpy().reshape(-1, num_samples) for name in names}
+    if REWARD in table.column_names:
+        paid = {name: table[name].to_numpy().reshape(-1, num_samples).astype(float) for name in (REWARD, "strict", "answer")}
+        for k in powers_of_two(num_samples):
+            weight = best_of_weights(paid[REWARD], k)
+            found |= {f"{name}_best@{k}": weight * values for name, values in paid.items()}
+    return found
 
 
 def count_by_prompt(
@@ -169,7 +235,7 @@ def count_by_prompt(
     for name in sorted(set(samples.error.ravel().tolist())) if errors else ():
         columns[f"{COUNTED}{name}"] = (samples.error == name).sum(axis=1)
     for name, values in by_sample.items():
-        columns[name] = values.sum(axis=1, dtype=float if name.startswith(OWN) else np.int64)
+        columns[name] = values.sum(axis=1, dtype=float if values.dtype.kind == "f" else np.int64)
     for name, values in columns.items():
         first = first.append_column(name, pa.array(values))
     return first

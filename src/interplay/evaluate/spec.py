@@ -1,5 +1,7 @@
 """Specs of evaluation, of checkpoint selection, and of the bands that are calibrated on a model."""
 
+import re
+import string
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
@@ -25,8 +27,22 @@ class OwnMetric(Extension):
         return self.function.rpartition(":")[2]
 
 
+class ByReward(Model):
+    """A reward model of the study that ranks the samples of each prompt."""
+
+    model: str
+    """Arm that ends with a stage of kind reward_model, at the same seed; the planner puts the role `reward` in its place."""
+    reference: str = ""
+    """Arm that ends with the model that divergences are measured from, such as the one that RL started from; the planner
+    puts the role `reference` in its place. For samples at temperature 1."""
+
+    def with_roles(self) -> "ByReward":
+        """With roles in place of arms."""
+        return ByReward(model="reward", reference="reference" if self.reference else "")
+
+
 class EvaluateSpec(ExactSpec):
-    """Samples of one model over one problem set. Roles: `model` and `data`."""
+    """Samples of one model over one problem set. Roles: `model` and `data`; `reward` and `reference` with by_reward."""
 
     VERSION: ClassVar[int] = 3
     """3: prompts.parquet has scores."""
@@ -49,7 +65,7 @@ class EvaluateSpec(ExactSpec):
     seed: Natural = 0
     """Key of the sampling noise."""
     episode: Annotated[AloneEpisode | None, Since(None)] = None
-    """How the model acts on a prompt; null: one completion. Of several turns samples.parquet keeps the transcript, and the record
+    """How the model acts on a prompt; null: one completion. Of several turns samples.parquet keeps the segments, and the record
     the share of right answers by turn; all else is of the last turn."""
     nll: Annotated[bool, Since(False)] = False
     """Also score each gold solution: its mean negative log-likelihood per token, end of sequence included, in nats."""
@@ -58,15 +74,33 @@ class EvaluateSpec(ExactSpec):
     entropy: Annotated[bool, Since(False)] = False
     """Also keep of each sample `nats`, the negative log-probability of its tokens together. Per token it is an estimate of the
     policy's entropy, by which a select stage can choose; for samples at temperature 1 of one completion each."""
+    keep_tokens: Annotated[bool, Since(False)] = False
+    """Also keep of each sample its tokens and their log-probabilities, as segments: about 8 bytes a token."""
     unit_caps: Annotated[Natural, Since(0)] = 0
     """Also judge each sample as if it had been stopped after one unit, after two, and so on up to this number; units are what
     `verify.separator` separates. `strict_cap@K` and other metrics of units need it."""
     metrics: Annotated[list[Annotated[OwnMetric, written_as(OwnMetric)]], Since([])] = []
     """Metrics of the user's own, each of a name of its own: numbers of samples, whose means are shown as `own:NAME`."""
 
+    by_reward: Annotated[ByReward | None, Since(None)] = None
+    """Also keep of each sample its `reward` by a trained reward model, and the pass rates of the best of K by it: strict_best@K,
+    answer_best@K and reward_best@K, unbiased over draws of K of the samples. With a reference also `sequence_kl`."""
+
     def inexact(self) -> str:
-        """Other engines."""
+        """Other engines, and passes of a reward model."""
+        if self.by_reward:
+            return "by_reward"
         return "" if self.engine == "native" else f"engine = {self.engine}"
+
+    @model_validator(mode="after")
+    def _ranked_samples(self) -> "EvaluateSpec":
+        if self.by_reward and self.episode is not None:
+            raise ValueError("by_reward: ranks samples of one completion; remove the episode")
+        if self.by_reward and self.by_reward.reference and (self.temperature, self.top_p, self.top_k) != (1.0, 1.0, 0):
+            raise ValueError(
+                "by_reward.reference: needs temperature 1, top_p 1 and top_k 0; the divergence is that of the policy"
+            )
+        return self
 
     @field_validator("metrics")
     @classmethod
@@ -97,6 +131,158 @@ class EvaluateSpec(ExactSpec):
             raise ValueError("entropy: needs temperature 1, top_p 1 and top_k 0; samples of another policy do not estimate it")
         if self.entropy and self.episode is not None:
             raise ValueError("entropy: needs samples of one completion; remove the episode")
+        return self
+
+
+# Rows that a model writes.
+
+
+ROW_FIELDS = ("prompt", "solution", "answer", "band", "op")
+"""Fields of a source row in templates."""
+SAMPLE_FIELDS = (*ROW_FIELDS, "text", "said")
+"""And of a sample: what it wrote, and the answer that the verifier reads in it."""
+
+
+def template_fields(template: str) -> list[str]:
+    """Names in a template: `{prompt}` is a field, `{{` a brace. Raises ValueError where something else is between braces."""
+    parts = list(string.Formatter().parse(template))
+    odd = [name for _, name, form, conversion in parts if name is not None and (form or conversion or not name.isidentifier())]
+    if odd:
+        raise ValueError(f"'{odd[0]}' in braces is no plain field; write {{{{ and }}}} for braces")
+    return [name for _, name, _, _ in parts if name is not None]
+
+
+class VerdictFilter(Model):
+    """Samples by the verdict on them against the source row's gold."""
+
+    name: Literal["verdict"] = "verdict"
+    keep: Literal["strict", "answer", "wrong"] = "strict"
+    """strict: process and answer are right; answer: the answer is; wrong: there is an answer, and it is wrong."""
+
+
+class FieldFilter(Model):
+    """Items by what a field says, as of a judge or a label."""
+
+    name: Literal["field"] = "field"
+    field: str
+    """Field of the parsed sample."""
+    equals: Annotated[list[str], Field(min_length=1)]
+    """What it may say; blanks around it and case do not count."""
+
+
+class VotesFilter(Model):
+    """Items that agree with the most frequent value of a field among those of their source row that came so far. An item
+    without a value has no vote, and a tie for the first place keeps none."""
+
+    name: Literal["votes"] = "votes"
+    field: str = "said"
+    """Field that is counted; answers that are equal as numbers or words count as one."""
+    share: Annotated[float, Field(gt=0, le=1)] = 0.5
+    """Least share of the row's votes that the winner has."""
+    label: bool = False
+    """Whether the winner must be the source row's answer."""
+
+
+class LengthFilter(Model):
+    """Items by the characters of what they write."""
+
+    name: Literal["length"] = "length"
+    low: Natural = 1
+    """Least characters."""
+    high: Count
+    """Most characters."""
+
+
+class DistinctFilter(Model):
+    """Of items that write the same, but for blanks, the first."""
+
+    name: Literal["distinct"] = "distinct"
+    among: Literal["row", "all"] = "row"
+    """Among the items of one source row, or of all."""
+
+
+ItemFilter = Annotated[VerdictFilter | FieldFilter | VotesFilter | LengthFilter | DistinctFilter, Field(discriminator="name")]
+
+
+class GenerateSpec(ExactSpec):
+    """Rows that a model writes: of each source row a prompt by a template, samples of it, items that are parsed from the samples,
+    and of those that pass all filters rows of a problem set. Roles: `model` and `data.0`, the source rows. A sample that reached
+    the length limit is dropped, unless the stop text came before."""
+
+    template: str = "{prompt}"
+    """What the model reads, with fields of the source row: {prompt}, {solution}, {answer}, {band} and {op}; {{ and }} for
+    braces. Examples of a few shots are part of it. The model's tokenizer must have its characters."""
+    num_samples: Count = 4
+    """Samples of each source row."""
+    temperature: NotNegative = 1.0
+    """Sampling temperature; 0 takes the likeliest token."""
+    top_p: Share = 1.0
+    """Least probability mass that sampling is cut to; 1 cuts nothing."""
+    top_k: Natural = 0
+    """Number of tokens that sampling is cut to; 0 cuts nothing."""
+    max_completion_length: Count = 256
+    """Tokens after which a sample is cut."""
+    stop: str = ""
+    """Text before which a sample ends; empty: the end token alone ends it."""
+    engine: EngineName = "native"
+    """Sampling engine; part of the identity, since engines differ in the last bits. vllm needs the extra of that name."""
+    seed: Natural = 0
+    """Key of the sampling noise."""
+    parse: Literal["whole", "lines", "json", "pattern"] = "whole"
+    """Items of a sample. whole: one, its text; lines: one for each line that is not blank; json: one, the last JSON object in it,
+    whose texts and numbers are fields; pattern: one for each match of `pattern`. What does not parse is dropped."""
+    pattern: str = ""
+    """Regular expression of parse: pattern, whose named groups are fields."""
+    verify: Verify = Verify()
+    filters: list[ItemFilter] = []
+    """Filters of the items, in order; the record counts what each drops."""
+    writes: Literal["solution", "prompt", "response", "question", "choice", "band"] = "solution"
+    """What `text` becomes in the row that is written. solution: the source's solution, as in rejection sampling; prompt: its
+    prompt, as of a rewritten question or a hint, with the source's gold; response: a solution whose prompt is what the model
+    read, as of a critique: rows to be trained on, which have no gold; question: a question of its own with the answer `answer`,
+    judged as those of files are; choice: a wrong option of the source's question as multiple choice, whose row needs `options`
+    less one of them; band: the source's band, as of a label."""
+    text: str = "{text}"
+    """Template of what is written, with the fields of the source row, {text}, {said} (the answer that the verifier reads in the
+    sample) and the parsed fields."""
+    answer: str = ""
+    """Template of the answer of writes: question."""
+    options: Literal[4, 10] = 4
+    """Options of writes: choice, the right one included; the most frequent wrong ones are taken."""
+    per_row: Count | None = None
+    """Rows that a source row gives at most, the first ones; null: all."""
+
+    def inexact(self) -> str:
+        """Other engines."""
+        return "" if self.engine == "native" else f"engine = {self.engine}"
+
+    def parsed_fields(self) -> list[str] | None:
+        """Fields that parsing adds; None: the sample decides."""
+        return None if self.parse == "json" else list(re.compile(self.pattern).groupindex)
+
+    @model_validator(mode="after")
+    def _fits(self) -> "GenerateSpec":
+        check_dtype(self.engine, self.dtype)
+        if (self.parse == "pattern") != bool(self.pattern):
+            raise ValueError("pattern: goes with parse: pattern, which needs it")
+        try:
+            own = self.parsed_fields()
+        except re.error as error:
+            raise ValueError(f"pattern: {self.pattern!r} is no regular expression ({error})") from None
+        known = None if own is None else (*SAMPLE_FIELDS, *own)
+        for key, template, fields in (
+            ("template", self.template, ROW_FIELDS),
+            ("text", self.text, known),
+            ("answer", self.answer, known),
+        ):
+            for name in template_fields(template):
+                if fields is not None and name not in fields:
+                    raise ValueError(f"{key}: no field '{name}'; known: {', '.join(fields)}")
+        for number, one in enumerate(self.filters):
+            if isinstance(one, FieldFilter | VotesFilter) and known is not None and one.field not in known:
+                raise ValueError(f"filters.{number}: no field '{one.field}'; known: {', '.join(known)}")
+        if (self.writes == "question") != bool(self.answer):
+            raise ValueError("answer: goes with writes: question, which needs it")
         return self
 
 

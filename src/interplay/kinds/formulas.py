@@ -110,6 +110,7 @@ class Reinforcement(Formula):
         decoding = (spec["method"].get("decoding") or {}).get("name")
         teaches = loss["num_iterations"] * (loss.get("name") == "distil")
         scorings = (loss["num_iterations"] * spec["minibatches"] > 1) + refers + teaches + (decoding == "adaptive_temperature")
+        scorings += _reward_models(spec["reward"]) + refers * max(0, len(spec.get("references") or ()) - 1)
         if decoding == "lagged_nucleus":  # its copy decodes, and passes with every pass
             scorings = 2 * scorings + loss["num_iterations"] + 1
         cost = Cost(tokens=passing * loss["num_iterations"], sampled=sampled, rollouts=rollouts, parameters=parameters)
@@ -161,6 +162,15 @@ class Sampling(Formula):
         return with_flops(Cost(sampled=sampled, rollouts=rollouts, parameters=parameters), 0)
 
 
+class Writing(Sampling):
+    """Samples of source rows, of which rows are written."""
+
+    def realised(self, record: Json, parameters: int | None) -> Cost:
+        """The samples counted."""
+        metrics = record["metrics"]
+        return with_flops(Cost(sampled=metrics["completion_tokens"], rollouts=metrics["samples"], parameters=parameters), 0)
+
+
 def with_flops(cost: Cost, scored: int) -> Cost:
     """The cost with its FLOPs; `scored`: tokens that a model only scores."""
     if cost.parameters is None:
@@ -180,6 +190,12 @@ def rl_step_tokens(spec: Json) -> Fraction:
     rollouts = spec["prompts_per_step"] * spec["method"]["allocation"]["num_generations"]
     cap = (spec.get("max_prompt_length") or 0) + spec["max_completion_length"]
     return Fraction(5 * rollouts * cap, 3)
+
+
+def _reward_models(reward: Json) -> int:
+    """Reward models among the terms, each taken to be as large as the policy."""
+    terms = [term["reward"] for key in ("gate", "sum", "product") for term in reward.get(key, ())]
+    return sum(one["name"] == "model" for one in terms or [reward])
 
 
 def _turns(spec: Json) -> int:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, get_args
 from interplay.core import artifact
 from interplay.core.digest import canonical, canonical_json, first_name
 from interplay.core.model import KeyPlace, Model, Since, UserError, models_in, parse_model
-from interplay.kinds.formulas import Cost
+from interplay.kinds.formulas import Cost, Sampling
 from interplay.kinds.table import KINDS, is_trainer
 from interplay.model.spec import ModelSize, config_size
 
@@ -91,6 +91,10 @@ def numerics_class(record: Mapping[str, Any]) -> Numerics:
     engine, dtype, how = spec.get("engine", "native"), spec.get("dtype"), artifact.numerics_of(dict(record))
     if own := sorted(str(value) for key, value in flat_leaves(spec).items() if key.rpartition(".")[2] == "function" and value):
         return Numerics(f"own code, {own[0]}", "its code decides; nothing is proven of it")
+    if (trainer := spec.get("trainer", "native")) != "native":
+        return Numerics(f"{trainer}, {dtype}", "the trainer's kernels decide; nothing is proven to repeat elsewhere")
+    if any(value == "judge" and key.startswith("reward.") for key, value in flat_leaves(spec).items()):
+        return Numerics("judged", "the answers of its judge are kept with it; asked anew they may differ")
     if engine != "native":
         return Numerics(f"{engine}, {dtype}", "the engine's kernels decide; its samples are not proven to repeat elsewhere")
     if dtype is None:
@@ -173,7 +177,8 @@ def costs(stages: Mapping[str, Mapping[str, Any]]) -> dict[str, Cost]:
     found, sizes = dict[str, Cost](), model_sizes(stages)
     for digest, stage in stages.items():
         row, size = KINDS[stage["kind"]], sizes[digest]
-        problems = planned_size(stage["deps"]["data"], stages) if row.makes == "samples" else 0
+        sampled = next((dep for role, dep in stage["deps"].items() if role in ("data", "data.0")), "")
+        problems = planned_size(sampled, stages) if isinstance(row.cost, Sampling) else 0
         # FLOPs grow with the parameters that a token passes; the others are there, and passed by other tokens.
         active = size.active if size else None if _holds_model(stage) else 0
         found[digest] = row.cost.planned(stage["spec"], problems, active)._replace(parameters=size.parameters if size else active)

@@ -169,6 +169,10 @@ class EvaluateReferences(References):
     """Stage of the path along whose checkpoints this is run; without it, at the end of the path."""
 
 
+class GenerateReferences(References):
+    """Of generate: none. A problem set names the stage, the arm whose model writes, and the source rows."""
+
+
 class SelectReferences(References):
     """Of select."""
 

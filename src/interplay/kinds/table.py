@@ -1,13 +1,14 @@
 """THE table of kinds of stage: one row each. What a kind is to planner, runner, reports and mirrors is a field of its row, or
 follows from the class of its spec; no list elsewhere names kinds."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
 from interplay.core import extension, model
 from interplay.data.spec import CorpusSpec, DatasetSpec, ProblemsSpec, TokenizerSpec
 from interplay.data.steps.spec import CurateSpec
-from interplay.evaluate.spec import CalibrateSpec, EvaluateSpec, SelectSpec
+from interplay.evaluate.spec import CalibrateSpec, EvaluateSpec, GenerateSpec, SelectSpec
 from interplay.kinds import formulas, study_keys
 from interplay.model.spec import SourceSpec
 from interplay.report.spec import ReportSpec
@@ -25,6 +26,8 @@ class Kind(NamedTuple):
     """What its artifact holds."""
     hue: int
     """Colour of its boxes in diagrams, in degrees."""
+    trainers: Mapping[str, str] = MappingProxyType({})
+    """The function of each trainer but the native one (`trainer` of the spec), as `function`."""
     references: type[study_keys.References] | None = None
     """Keys by which a stage of a study refers to problem sets and stages; None: the planner makes its stages."""
     planned: tuple[str, ...] = ()
@@ -149,6 +152,7 @@ KINDS: dict[str, Kind] = {
         "interplay.rl.loop:train_policy",
         makes="model",
         hue=25,
+        trainers={"trl": "interplay.rl.trl:train_with_trl"},
         references=study_keys.RLReferences,
         planned=study_keys.MIX,
         cost=formulas.Reinforcement(),
@@ -265,6 +269,16 @@ KINDS: dict[str, Kind] = {
         stacked="interplay.evaluate.sampling:evaluate_replicas",
         light=("prompts.parquet",),
     ),
+    "generate": Kind(
+        GenerateSpec,
+        "interplay.evaluate.generate:generate_rows",
+        makes="problems",
+        hue=185,
+        references=study_keys.GenerateReferences,
+        cost=formulas.Writing(),
+        settings=("template", "num_samples", "temperature", "parse", "writes", "filters"),
+        light=KEYS,
+    ),
     "select": Kind(
         SelectSpec,
         "interplay.evaluate.sampling:select_checkpoint",
@@ -301,6 +315,11 @@ MODELS = tuple(kind for kind, row in KINDS.items() if row.makes == "model")
 def makes(kind: str) -> str:
     """What a stage of the kind leaves (`Kind.makes`); empty for a name that is no kind."""
     return KINDS[kind].makes if kind in KINDS else ""
+
+
+def function_of(kind: str, trainer: str = "native") -> str:
+    """What makes a stage of the kind whose spec says this trainer."""
+    return KINDS[kind].trainers.get(trainer, KINDS[kind].function)
 
 
 def is_trainer(kind: str) -> bool:

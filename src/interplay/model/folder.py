@@ -124,7 +124,7 @@ def load_decoder(folder: Path, lora: Lora | None = None, seed: int = 0) -> Decod
         return TransformersModel(folder, lora, seed)
     shape, vocab_size = read_config(folder)
     decoder = Decoder(shape, vocab_size)
-    tensors = _load_tensors(folder)
+    tensors = load_tensors(folder)
     if shape.tie_word_embeddings:
         tensors.pop("lm_head.weight", None)
     wanted = dict(decoder.named_parameters())
@@ -177,6 +177,7 @@ class TransformersModel(Decoder):
         nn.Module.__init__(self)
         from transformers import AutoModelForCausalLM, logging  # takes two seconds
 
+        logging.set_verbosity_error()
         logging.disable_progress_bar()
         try:
             found = AutoModelForCausalLM.from_pretrained(
@@ -315,7 +316,8 @@ def weight_files(folder: Path) -> list[Path]:
     return [folder / name for name in names]
 
 
-def _load_tensors(folder: Path) -> dict[str, torch.Tensor]:
+def load_tensors(folder: Path) -> dict[str, torch.Tensor]:
+    """All tensors of a model folder by name. Raises UserError where a file is missing or damaged."""
     tensors: dict[str, torch.Tensor] = {}
     for path in weight_files(folder):
         try:

@@ -5,11 +5,13 @@ import math
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import safetensors.torch
 import torch
 from torch import Tensor, nn
 
 from interplay.core import artifact, random
 from interplay.core.model import UserError
+from interplay.data import batches, tokenizer
 from interplay.kernels import exact
 from interplay.model import folder, shared_prompts
 from interplay.model.decoder import Decoder
@@ -43,6 +45,19 @@ class RewardModel(nn.Module):
         last = states[torch.arange(len(tokens), device=tokens.device), ends].float()
         return last @ self.score.T, (states[:, 0].float() @ self.gate.T).log_softmax(-1)
 
+    def read(self, prompts: list[list[int]], completions: list[list[int]], dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """The same of token lists, n each."""
+        tokens, ends = batches.pad_completions(completions, self.score.device)
+        distinct = shared_prompts.distinct_prompts(prompts, self.decoder.share_prompts)
+        few, lengths, group = (part.to(tokens.device) for part in distinct)
+        rewards, weights = self(few, lengths, group, tokens, ends.to(tokens.device), dtype)
+        return rewards, weights
+
+
+def weighted_reward(rewards: Tensor, weights: Tensor) -> Tensor:
+    """The reward (n,) by which completions of one prompt are ranked: the weighted mean over heads (n, K), of log weights."""
+    return (weights.exp() * rewards).sum(-1)
+
 
 def init_reward_model(decoder: Decoder, heads: int, seed: int) -> RewardModel:
     """The model with heads drawn from the seed, at the initial scale of the decoder."""
@@ -71,6 +86,60 @@ def save_reward_model(model: RewardModel, out: Path, tokenizer_folder: Path) -> 
     folder.write_config(model.decoder, out, tokenizer_folder, architectures=[of], **named)
     backbone = {name: tensor for name, tensor in model.decoder.state_dict().items() if name.startswith("model.")}
     folder.save_tensors({**backbone, "score.weight": model.score}, out / "model.safetensors")
+
+
+def load_reward_model(at: Path) -> RewardModel:
+    """The model of such a folder. Raises UserError where a file is missing or holds other tensors."""
+    tensors = folder.load_tensors(at)
+    if "score.weight" not in tensors:
+        raise UserError(f"{at}: holds no reward model; name a stage of kind reward_model")
+    score = tensors.pop("score.weight")
+    foreign = folder.is_foreign(artifact.read_json(at / "config.json"))
+    decoder = folder.TransformersModel(at) if foreign else Decoder(*folder.read_config(at))
+    model = RewardModel(decoder, len(score))
+    with torch.no_grad():
+        model.score.copy_(score)
+        if (at / GATE).exists():
+            model.gate.copy_(safetensors.torch.load_file(at / GATE)["gate.weight"])
+    if foreign:
+        return model.requires_grad_(False)
+    found = model.decoder.load_state_dict(tensors, strict=False)  # an output head of its own is not saved, and not used
+    if found.unexpected_keys or any(name.startswith("model.") for name in found.missing_keys):
+        raise UserError(f"{at}: not the tensors of its config.json, such as {[*found.unexpected_keys, *found.missing_keys][0]}")
+    return model.requires_grad_(False)
+
+
+class Scorer(NamedTuple):
+    """A trained reward model by which other stages score completions."""
+
+    model: RewardModel
+    dtype: torch.dtype
+    pass_tokens: int
+
+    @torch.no_grad()
+    def score(self, prompts: list[list[int]], completions: list[list[int]]) -> list[float]:
+        """The reward of each completion after its prompt (n). Passes hold completions of about one length."""
+        found = [0.0] * len(completions)
+        pieces: list[list[int]] = []
+        for i in sorted(range(len(completions)), key=lambda i: -len(prompts[i]) - len(completions[i])):
+            first = pieces[-1][0] if pieces else i
+            if not pieces or (len(pieces[-1]) + 1) * (len(prompts[first]) + len(completions[first])) > self.pass_tokens:
+                pieces.append([])
+            pieces[-1].append(i)
+        for piece in pieces:
+            read = self.model.read([prompts[i] for i in piece], [completions[i] for i in piece], self.dtype)
+            for i, reward in zip(piece, weighted_reward(*read).tolist(), strict=True):
+                found[i] = reward
+        return found
+
+
+def load_scorer(out: Path, judged: Path, at: torch.device, pass_tokens: int) -> Scorer:
+    """The reward model of an artifact on a device, computed as it was trained, in passes of at most about so many tokens.
+    `judged`: the model that writes. Raises UserError where it has another tokenizer."""
+    if tokenizer.load(out).to_str() != tokenizer.load(judged).to_str():
+        raise UserError(f"{out}: the reward model has another tokenizer than {judged}; train one from the same source")
+    dtype = getattr(torch, artifact.record(out)["spec"]["dtype"])
+    return Scorer(load_reward_model(out / "model").to(at), dtype, pass_tokens)
 
 
 # Value function (critic).

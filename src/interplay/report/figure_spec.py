@@ -84,11 +84,11 @@ class Extrapolate(Model):
     y, pass rates as fractions."""
 
 
-SPENT = ("tokens", "flops", "seconds")
-"""What training an arm took, as `x` of a figure."""
+SPENT = ("tokens", "flops", "seconds", "kl")
+"""What training an arm took, and how far it led from a reference, as `x` of a figure."""
 PLAIN = ("k", "op", "band", "length", "step")
 """Values of `x` that need no axis of arms."""
-Plain = Literal["k", "op", "band", "length", "step", "tokens", "flops", "seconds"]
+Plain = Literal["k", "op", "band", "length", "step", "tokens", "flops", "seconds", "kl"]
 AxisKey = Annotated[str, Field(pattern=r"^\w+(\.\w+)+$")]
 """`stage.key` of an axis, such as rl.method.loss.beta."""
 
@@ -100,9 +100,11 @@ class Figure(Model):
     ops or bands, or of the values of two axes (form: heat)."""
 
     x: Plain | AxisKey
-    """Samples per prompt, op, band, mean tokens of the arm's completions on a band (length), training step; what the training of
-    the whole path took, as recorded (tokens trained on, FLOPs, seconds of the stages); or the key of an axis as an arm declares
-    it, such as rl.method.loss.beta or split.rl_share."""
+    """Samples per prompt, op, band, mean tokens of the arm's completions on a band (length), training step; what the training
+    of the whole path took, as recorded (tokens trained on, FLOPs, seconds of the stages); kl: the square root of the mean
+    sequence_kl of its evaluation over all test problems (arXiv:2210.10760), and where y is a metric @1 of the best of K also
+    a line of the first arm's best of n, at log n - (n - 1) / n nats (arXiv:2009.01325); or the key of an axis as an arm
+    declares it, such as rl.method.loss.beta or split.rl_share."""
     y: str
     """For k: strict_pass or answer_pass; for step: a key of metrics.jsonl, such as reward, loss or drawn/BAND, or a metric of the
     evaluations with `along`: a pass rate, nll, hacked, error:CLASS or own:NAME; else a metric, for band also error."""

@@ -78,6 +78,7 @@ RETURNED = Measure(1, 3, "per sample", "per sample", (-math.inf, math.inf))
 STEPS = Measure(1, 1, "steps", "steps", (0.0, math.inf))
 TOKENS = Measure(1e-3, 1, "thousand tokens", "thousand tokens", (0.0, math.inf))
 SECONDS = Measure(1, 1, "CPU seconds", "CPU seconds", (0.0, math.inf))
+COMPLETION_NATS = Measure(1, 2, "nats per completion", "nats per completion", (-math.inf, math.inf))
 RAW = Measure(1, 3, "", "", (-math.inf, math.inf))
 """What runs log, as it is."""
 FRACTION = Measure(1, 3, "", "", SHARE.support)
@@ -131,6 +132,18 @@ SCORED_GOLD = Setting("nll: true", "scores no gold solutions", lambda evaluation
 COUNTED_ERRORS = Setting("errors: true", "counts no classes of errors", lambda evaluation, name: evaluation.errors)
 COUNTED_UNITS = Setting("unit_caps: 1", "counts no units", lambda evaluation, argument: evaluation.unit_caps > 0)
 CAPPED = Setting("unit_caps: {}", "judges no stop after unit {}", lambda evaluation, cap: evaluation.unit_caps >= int(cap))
+RANKED = Setting(
+    "by_reward: {{model: ARM}}",
+    "ranks no best of {}",
+    lambda evaluation, k: (
+        evaluation.by_reward is not None and int(k) in (1 << n for n in range(min(evaluation.num_samples, 32).bit_length()))
+    ),
+)
+REFERRED = Setting(
+    "by_reward: {{model: ARM, reference: ARM}}",
+    "measures no divergence from a reference",
+    lambda evaluation, argument: evaluation.by_reward is not None and bool(evaluation.by_reward.reference),
+)
 OWNED = Setting(
     'metrics: [{{name: "file.py:{}"}}]',
     "computes no metric '{}' of its own",
@@ -203,6 +216,11 @@ COUNTS = "Units: mean number of attempts in a sample, each of which ends in an a
 STOPPED = "Cap@K: samples stopped after K units (attempts with an answer), judged by the last one that is left."
 CLASSES = "Error classes: shares of samples by their first error; error:none is strictly right."
 OWN_MEANS = "Own metrics: means over samples of what functions of the study return; in comparisons more is better."
+BEST = (
+    "Best@K: of K samples the one of the largest learned reward, unbiased over draws of K; at K = 1 the samples themselves. The "
+    "learned reward is what the reward model says; strict and answer are the verifier's."
+)
+DIVERGED = "KL: mean over samples of log pi - log pi_ref of whole completions, an unbiased estimate of KL(pi || pi_ref)."
 REACHED = (
     "Reached: share of runs whose smoothed curve came to the level of the target before the horizon, which is where the shortest "
     "of the runs that have this curve ended."
@@ -226,6 +244,10 @@ METRICS = (
     Metric("error:none", SHARE, "higher", "error_none", needs=COUNTED_ERRORS, label="no error", note=CLASSES),
     Metric("error:CLASS", SHARE, "lower", "error_{}", needs=COUNTED_ERRORS, label="{}", note=CLASSES),
     Metric("own:NAME", RETURNED, "higher", "own:{}", needs=OWNED, label="{}", note=OWN_MEANS),
+    Metric("strict_best@K", SHARE, "higher", "strict_best@{}", needs=RANKED, note=BEST),
+    Metric("answer_best@K", SHARE, "higher", "answer_best@{}", needs=RANKED, note=BEST),
+    Metric("reward_best@K", RETURNED, "higher", "reward_best@{}", needs=RANKED, label="learned reward best@{}", note=BEST),
+    Metric("sequence_kl", COMPLETION_NATS, "lower", "sequence_kl", needs=REFERRED, label="KL", note=DIVERGED),
     Metric("reached_target", SHARE, "higher", "reached_target", per="run", label="reached", note=REACHED),
     Metric("steps_to_target", STEPS, "lower", "steps_to_target", per="run", note=UNTIL),
     Metric("tokens_to_target", TOKENS, "lower", "tokens_to_target", per="run", note=UNTIL),

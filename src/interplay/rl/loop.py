@@ -8,20 +8,23 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
 import torch
 from tokenizers import Tokenizer
 
 from interplay.core import execution, random
 from interplay.core.metrics import Metrics, Progress, read, telemetry
+from interplay.core.model import UserError
 from interplay.data import sets, tokenizer as text
+from interplay.data.trajectory import read_samples
 from interplay.kernels import exact
-from interplay.model import decoder, device, folder
+from interplay.model import decoder, device, folder, heads
 from interplay.optim import checkpoint, distributed, optimizer
 from interplay.rl import continuation, draw, edits, records, sampler, samplers
 from interplay.rl.advantage_spec import GaeAdvantage
 from interplay.rl.advantages import advantages, critic, cut_segments, update_baselines
 from interplay.rl.batch import Batch, Memory, StepContext, join, offsets, seams_of, take
+from interplay.rl.custom import Judge
+from interplay.rl.reward_spec import ModelReward, terms_of
 from interplay.rl.rewards import Graders, score_completions
 from interplay.rl.spec import RLSpec
 from interplay.rl.update import Learner, bearing, collisions_of, entropy_of, likelihood_of, reference_of, token_weights, update
@@ -39,9 +42,8 @@ def offline_outcomes(spec: RLSpec, pool: sets.Pool, inputs: dict[str, Path], gra
     completions: dict[int, list[str]] = {}
     for role in sorted(role for role in inputs if role.startswith("offline.")):
         of_set = int(role.split(".")[1])
-        table = pq.read_table(inputs[role] / "samples.parquet", columns=["index", "completion"])
-        for index, completion in zip(table["index"].to_pylist(), table["completion"].to_pylist(), strict=True):
-            completions.setdefault(place[of_set, index], []).append(completion)
+        for sample in read_samples(inputs[role], ["index", "completion"]):
+            completions.setdefault(place[of_set, sample["index"]], []).append(sample["completion"])
     return [
         sampler.outcome_of(i, *_judged(spec, [pool.rows[i]] * len(said), said, graders))
         for i, said in sorted(completions.items())
@@ -123,7 +125,7 @@ def train_policy(
 
     Goes on from `out/resume` where there is one. `stack`: what it is as a replica. Raises PermanentError at the first loss that
     is not finite."""
-    world, learner = assembled(spec, inputs, how, stack)
+    world, learner = assembled(spec, inputs, how, stack, out)
     with closing(world.engine):
         done = restored(world, learner, out)
         train_steps(world, learner, out, how, done)
@@ -137,30 +139,43 @@ def train_policy(
 
 def loaded(
     spec: RLSpec, inputs: dict[str, Path], how: execution.Run
-) -> tuple[decoder.Decoder, decoder.Decoder | None, Tokenizer, sets.Pool]:
-    """The model of the role `init`, a frozen copy of it where the method refers to one, its tokenizer, and the problems."""
+) -> tuple[decoder.Decoder, tuple[decoder.Decoder, ...], Tokenizer, sets.Pool]:
+    """The model of the role `init`, the frozen models that the method refers to, its tokenizer, and the problems. Raises
+    UserError where a reference has another tokenizer."""
     torch.set_num_threads(how.threads)
     torch.manual_seed(spec.seed)  # nothing here draws from torch's own stream, but it is saved, and starts at random otherwise
-    base = inputs["init"] / "model"
-    policy, reference = (
-        device.place_decoder(folder.load_decoder(base, lora, spec.seed), how, spec.numerics, spec.blockwise) if there else None
-        for there, lora in ((True, spec.lora), (spec.method.refers(), None))
-    )
-    assert policy is not None
-    reference = reference and reference.requires_grad_(False)
-    pool = sets.load_pool([inputs[f"data.{i}"] for i in range(len(spec.mix))])
     tokenizer = text.load(inputs["init"])
+    roles = list(spec.references or {}) or (["init"] if spec.method.refers() else [])
+    for role in roles:
+        if text.load(inputs[role]).to_str() != tokenizer.to_str():
+            raise UserError(
+                f"{inputs[role]}: a reference with another tokenizer than {inputs['init']}; name a model of the same source"
+            )
+    policy, *references = (
+        device.place_decoder(folder.load_decoder(inputs[role] / "model", lora, spec.seed), how, spec.numerics, spec.blockwise)
+        for role, lora in [("init", spec.lora), *((role, None) for role in roles)]
+    )
+    pool = sets.load_pool([inputs[f"data.{i}"] for i in range(len(spec.mix))])
     text.check_prompt_lengths(tokenizer, [row.prompt for row in pool.rows], spec.max_prompt_length)
-    return policy, reference, tokenizer, pool
+    return policy, tuple(reference.requires_grad_(False) for reference in references), tokenizer, pool
+
+
+def reward_graders(spec: RLSpec, inputs: dict[str, Path], tokenizer: Tokenizer, how: execution.Run, out: Path | None) -> Graders:
+    """What rewards are computed with that read more than texts. Raises UserError where a reward model has another tokenizer."""
+    named = [one.model for one in terms_of(spec.reward) if isinstance(one, ModelReward)]
+    at, size = device.pick_device(how), how.micro_batch_tokens
+    models = {role: heads.load_scorer(inputs[role], inputs["init"], at, size).score for role in named}
+    judge = Judge(how.judge, out) if out and how.judge else None
+    return Graders(partial(text.encode_texts, tokenizer), text.special(inputs["init"]).eos, models, judge)
 
 
 def assembled(
-    spec: RLSpec, inputs: dict[str, Path], how: execution.Run, stack: Coroutine | None = None
+    spec: RLSpec, inputs: dict[str, Path], how: execution.Run, stack: Coroutine | None = None, out: Path | None = None
 ) -> tuple[draw.TrainerState, Learner]:
-    """All that a run has before its first step."""
-    policy, reference, tokenizer, pool = loaded(spec, inputs, how)
+    """All that a run has before its first step; `out`: where answers of a judge are kept."""
+    policy, references, tokenizer, pool = loaded(spec, inputs, how)
     lagged = draw.lagged_policy(spec.method.decoding, policy)
-    graders = Graders(partial(text.encode_texts, tokenizer))
+    graders = reward_graders(spec, inputs, tokenizer, how, out)
     deck = sampler.PromptSource(
         sizes=pool.sizes,
         mix=spec.mix,
@@ -191,7 +206,8 @@ def assembled(
         numerics=execution.STACKED if stack else "",
     )
     optimizers = optimizer.build_optimizers(spec.optimizer, policy.named_parameters(), spec.dtype, numerics=spec.numerics)
-    return world, Learner(spec, policy, reference, optimizers, how.micro_batch_tokens, lagged)
+    several = tuple(zip((spec.references or {}).values(), references, strict=False))
+    return world, Learner(spec, policy, next(iter(references), None), optimizers, how.micro_batch_tokens, lagged, several)
 
 
 def restored(world: draw.TrainerState, learner: Learner, out: Path) -> int:
@@ -202,9 +218,7 @@ def restored(world: draw.TrainerState, learner: Learner, out: Path) -> int:
     done, tensors, state = saved
     world.numerics = world.numerics or state.get("numerics", "")
     checkpoint.restore_training(tensors, learner.policy, learner.optimizers)
-    world.sampler.load_state_dict(state["sampler"], checkpoint.with_prefix(tensors, SAMPLER))
-    memory = checkpoint.with_prefix(tensors, MEMORY)
-    world.memory.load(state.get("memory", {}), memory)  # a state may be older than the memory
+    restore_members(world, tensors, state)
     if world.critic:
         world.critic.load(checkpoint.with_prefix(tensors, CRITIC))
     if learner.lagged:
@@ -245,15 +259,27 @@ def train_steps(world: draw.TrainerState, learner: Learner, out: Path, how: exec
 def save(world: draw.TrainerState, learner: Learner, resume: Path, step: int) -> None:
     """Make the state after `step` the one to go on from."""
     numerics = {"numerics": world.numerics} if world.numerics else {}
-    state = {"sampler": world.sampler.state_dict(), "memory": world.memory.notes, **numerics}
-    tensors = checkpoint.training_tensors(learner.policy, learner.optimizers)
-    tensors |= {SAMPLER + name: tensor for name, tensor in world.sampler.tensors().items()}
-    tensors |= {MEMORY + name: tensor for name, tensor in world.memory.tensors.items()}
+    of_members, state = saved_members(world)
+    tensors = checkpoint.training_tensors(learner.policy, learner.optimizers) | of_members
     if world.critic:
         tensors |= {CRITIC + name: tensor for name, tensor in world.critic.tensors().items()}
     if learner.lagged:
         tensors |= {LAGGED + name: parameter for name, parameter in learner.lagged.copy.named_parameters()}
-    checkpoint.save_checkpoint(resume / "state", step, tensors, state)
+    checkpoint.save_checkpoint(resume / "state", step, tensors, {**state, **numerics})
+
+
+def saved_members(world: draw.TrainerState) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
+    """The state of the sampler and of the memory: tensors and JSON data."""
+    tensors = {SAMPLER + name: tensor for name, tensor in world.sampler.tensors().items()}
+    tensors |= {MEMORY + name: tensor for name, tensor in world.memory.tensors.items()}
+    return tensors, {"sampler": world.sampler.state_dict(), "memory": world.memory.notes}
+
+
+def restore_members(world: draw.TrainerState, tensors: dict[str, torch.Tensor], state: dict[str, Any]) -> None:
+    """Go on where both were taken."""
+    world.sampler.load_state_dict(state["sampler"], checkpoint.with_prefix(tensors, SAMPLER))
+    memory = checkpoint.with_prefix(tensors, MEMORY)
+    world.memory.load(state.get("memory", {}), memory)  # a state may be older than the memory
 
 
 def one_step(world: draw.TrainerState, learner: Learner, out: Path, step: int, seconds: dict[str, float]) -> dict[str, float]:
@@ -261,7 +287,7 @@ def one_step(world: draw.TrainerState, learner: Learner, out: Path, step: int, s
     metrics."""
     spec = world.spec
     known, advantage, logged = stepped(world, learner, step, seconds)
-    records.write_step(out, step, spec.seed, spec.keep_rollouts, world.pool, known, advantage)
+    records.write_step(out, step, spec, world.pool, known, advantage, world.tokenizer.decode_batch)
     return logged
 
 

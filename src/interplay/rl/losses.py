@@ -10,7 +10,7 @@ from interplay.core import extension
 from interplay.kernels import exact
 from interplay.rl import custom, loss_spec as specs
 from interplay.rl.batch import FullBatch, MicroBatch
-from interplay.rl.policy import kl_estimate
+from interplay.rl.policy import kl_estimate, weighted_sum
 from interplay.rollout.request import scale_of, token_uncertainty
 
 # Terms: what a loss reads, weights of tokens, ratios and estimates of divergences.
@@ -353,13 +353,15 @@ MEMBERS: dict[str, Member] = {
 
 def token_losses(spec: specs.Loss, seen: MicroBatch) -> tuple[Tensor, dict[str, Tensor]]:
     """The loss of each token (n,T) by the member that `spec` names, weighed for the engine where the spec asks, with `beta` times
-    the estimate of the KL divergence from the reference where there is one; and its sums, `kl` among them."""
+    the estimate of the KL divergence from the reference where there is one, of several with weights w_i the sum of w_i times that
+    from each (arXiv:2502.01203); and its sums, `kl` among them."""
     per_token, sums = MEMBERS[spec.name].loss(spec, seen)
     if isinstance(spec, specs.CorrectedLoss):
         per_token = corrected(spec, per_token, seen)
     if seen.reference is None:
         return per_token, sums
-    kl = kl_estimate(spec.kl_estimator, seen.reference - seen.logp, seen.by)
+    each = seen.references or ((1.0, seen.reference),)
+    kl = weighted_sum([(w, kl_estimate(spec.kl_estimator, other - seen.logp, seen.by)) for w, other in each])
     if spec.use_bias_correction_kl:
         kl = kl * seen.by.exp(log_ratios(spec, seen))
     beta = spec.beta + spec.first_turn_beta * seen.prepared[FIRST_TURN] if spec.first_turn_beta else spec.beta

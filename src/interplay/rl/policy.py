@@ -204,6 +204,15 @@ def kl_estimate(name: str, log_ratio: Tensor, by: exact.Functions = exact.FAST) 
     return slope - slope.detach() + value.detach()
 
 
+def weighted_sum(parts: Sequence[tuple[float, Tensor]]) -> Tensor:
+    """Of (weight, tensor), in their order; a single one of weight 1 is itself."""
+    (weight, total), *others = parts
+    total = total if weight == 1.0 else weight * total
+    for weight, value in others:
+        total = total + weight * value
+    return total
+
+
 def likelihoods(
     decoder: Decoder, contexts: list[list[int]], texts: list[list[int]], dtype: torch.dtype, tokens: int
 ) -> list[float]:

@@ -1,16 +1,14 @@
 """Specs of rewards, of their terms and of how these are composed."""
 
+import re
 from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from interplay.core.extension import Extension, written_as
 from interplay.core.model import Count, Exact, Model, Natural, Positive, Share, Since
 from interplay.tasks.spec import Verify
-
-# Members of the reward seam.
-
 
 Judgement = Literal["answer", "strict"]
 
@@ -29,12 +27,8 @@ class RewardMember(Model):
         return self.PARTS
 
     def judgement(self) -> Judgement | None:
-        """strict where the reward reads the steps, else answer; None where it is about neither."""
+        """strict where the reward reads the steps, else answer; None where it is about neither, and the answer is right."""
         return self.JUDGED_BY
-
-    def judged_by(self) -> Judgement:
-        """The same of the reward of a run, in which something is right: by the answer, if the reward does not say."""
-        return self.judgement() or "answer"
 
 
 class OutcomeReward(Exact, RewardMember):
@@ -203,6 +197,63 @@ class LengthReward(Exact, RewardMember):
     """at_most: what meeting the budget just so is worth."""
 
 
+class OutsideReward(RewardMember):
+    """What rewards have that ask another model."""
+
+    PROVIDES: ClassVar[frozenset[str]] = frozenset({"learned_reward"})
+    right: Judgement | None = None
+    """The verdict that says what is right, to members that ask; null: the answer, or as the other terms say."""
+
+    def judgement(self) -> Judgement | None:
+        """As the study says."""
+        return self.right
+
+
+class ModelReward(OutsideReward):
+    """What a trained reward model of the study says (RLHF, arXiv:2203.02155): of several heads the weighted mean. It reads the
+    prompt and the completion, whose end it sees where the length limit did not cut it; its tokenizer must be the policy's."""
+
+    INEXACT: ClassVar[str] = "passes of a reward model are PyTorch's sums"
+    REFUSES: ClassVar[frozenset[str]] = frozenset({"other_completions", "several_turns"})
+    name: Literal["model"] = "model"
+    model: str
+    """Arm of the study that ends with a stage of kind reward_model, at the same seed; the planner puts the role of the input in
+    its place."""
+
+
+class JudgeReward(OutsideReward):
+    """What a language model says that judges by a rubric, over HTTP (an OpenAI-compatible endpoint: `run.judge`): its score
+    divided by the largest (arXiv:2306.05685, section 3.1). Asked at temperature 0. Its answers are kept in judgements.jsonl by
+    model, limit and text, so that a run that goes on, or has that file, repeats; asked anew they may differ."""
+
+    INEXACT: ClassVar[str] = "a judge's answers are not computed here"
+    REFUSES: ClassVar[frozenset[str]] = frozenset({"other_completions"})
+    name: Literal["judge"] = "judge"
+    model: str
+    """Name by which the endpoint knows it."""
+    rubric: str = Field(pattern=r"\{completion\}")
+    """What it is asked; {prompt}, {completion}, {answer} and {solution} are put in, the last two the problem's own."""
+    pattern: str = r"-?\d+(?:\.\d+)?"
+    """Regular expression of a score; the last match in an answer counts, or its group."""
+    largest: Positive = 10.0
+    """Largest score; the least is 0."""
+    unreadable: Share | None = None
+    """Reward where an answer holds no score from 0 to the largest; null: the run ends there."""
+    max_tokens: Count = 256
+    """Tokens of an answer at most."""
+
+    @field_validator("pattern")
+    @classmethod
+    def _compiles(cls, pattern: str) -> str:
+        try:
+            groups = re.compile(pattern).groups
+        except re.error as error:
+            raise ValueError(f"'{pattern}' is no regular expression ({error}); correct it") from None
+        if groups > 1:
+            raise ValueError(f"'{pattern}' has {groups} groups; one, or none, holds the score")
+        return pattern
+
+
 Paid = Annotated[
     OutcomeReward
     | FormatReward
@@ -214,6 +265,8 @@ Paid = Annotated[
     | ShuffledReward
     | FormReward
     | LengthReward
+    | ModelReward
+    | JudgeReward
     | OwnReward,
     Field(discriminator="name"),
     written_as(OwnReward),
@@ -300,6 +353,23 @@ def terms_of(reward: RewardMember) -> list[Any]:
     return [one.reward for one in reward.terms()] if isinstance(reward, ComposedReward) else [reward]
 
 
+def with_roles(reward: Any) -> tuple[Any, dict[str, str]]:
+    """The reward with roles `reward.<i>` in place of the arms of reward models, i the place among its terms; role -> arm."""
+    roles = {f"reward.{i}": one.model for i, one in enumerate(terms_of(reward)) if isinstance(one, ModelReward)}
+    names = iter(roles)
+
+    def placed(one: Any) -> Any:
+        return one.model_copy(update={"model": next(names)}) if isinstance(one, ModelReward) else one
+
+    if not isinstance(reward, ComposedReward):
+        return placed(reward), roles
+    lists = {
+        key: [term.model_copy(update={"reward": placed(term.reward)}) for term in getattr(reward, key)]
+        for key in ("gate", "sum", "product")
+    }
+    return reward.model_copy(update=lists), roles
+
+
 def _composed(value: Any) -> Any:
     """`{sum: [...]}` without a name."""
     if isinstance(value, dict) and "name" not in value and {"gate", "sum", "product"} & value.keys():
@@ -320,6 +390,8 @@ Reward = Annotated[
     | ShuffledReward
     | FormReward
     | LengthReward
+    | ModelReward
+    | JudgeReward
     | ComposedReward
     | OwnReward,
     Field(discriminator="name"),

@@ -2,8 +2,8 @@
 
 import math
 import random
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple, TypeVar
 
 import torch
@@ -223,7 +223,7 @@ def compare_answers(spec: specs.TextReward, completion: str, said: str, texts: S
 
 def right_by(spec: specs.Reward, verdicts: Sequence[Verdict]) -> torch.Tensor:
     """(N,) bool: which completions are right by the verdict that a reward is about."""
-    by = spec.judged_by()
+    by = spec.judgement() or "answer"
     return torch.tensor([getattr(verdict, by) for verdict in verdicts], dtype=torch.bool)
 
 
@@ -282,6 +282,10 @@ class Graders(NamedTuple):
 
     tokens: Callable[[Sequence[str]], list[list[int]]]
     """Those of each text."""
+    eos: int = 0
+    models: Mapping[str, Callable[[list[list[int]], list[list[int]]], list[float]]] = MappingProxyType({})
+    """Role -> (tokens of prompts, of completions) -> what its reward model says of each."""
+    judge: custom.Judge | None = None
 
 
 def score_completions(
@@ -290,13 +294,23 @@ def score_completions(
     completions: Sequence[str],
     verdicts: Sequence[Verdict],
     graders: Graders | None = None,
+    cut: Sequence[bool] | None = None,
 ) -> Rewards:
-    """The member that `spec` names; of a composed one all of its terms. Raises ValueError where one of them lacks graders."""
+    """The member that `spec` names; of a composed one all of its terms. `cut`: which completions lack their end, None: none.
+    Raises ValueError where one of them lacks graders."""
     if isinstance(spec, specs.ComposedReward):
-        given = partial(score_completions, problems=problems, completions=completions, verdicts=verdicts, graders=graders)
-        return compose(spec, [given(term.reward) for term in spec.terms()])
-    if isinstance(spec, specs.LengthReward):
+        paid = [score_completions(one, problems, completions, verdicts, graders, cut) for one in specs.terms_of(spec)]
+        return compose(spec, paid)
+    if isinstance(spec, specs.JudgeReward):
+        if graders is None or graders.judge is None:
+            raise ValueError(f"reward {spec.name} has no endpoint to ask")
+        return Rewards(graders.judge.scores(spec, problems, completions), {})
+    if isinstance(spec, specs.LengthReward | specs.ModelReward):
         if graders is None:
             raise ValueError(f"reward {spec.name} reads tokens, and there is no tokenizer")
-        return Rewards(length(spec, [len(tokens) for tokens in graders.tokens(completions)]), {})
+        written = graders.tokens(completions)
+        if isinstance(spec, specs.LengthReward):
+            return Rewards(length(spec, [len(tokens) for tokens in written]), {})
+        ended = [tokens + [graders.eos] * (not one) for tokens, one in zip(written, cut or [False] * len(written), strict=True)]
+        return Rewards(graders.models[spec.model](graders.tokens([row.prompt for row in problems]), ended), {})
     return MEMBERS[spec.name](spec, problems, completions, verdicts)

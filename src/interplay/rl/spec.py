@@ -7,10 +7,11 @@ from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import model_validator
 
+from interplay.core.digest import canonical
 from interplay.core.extension import Extension
 from interplay.core.model import Count, Formerly, Model, Natural, NotNegative, Since
-from interplay.core.references import ByName
-from interplay.model.spec import ExactSpec, TunedSpec, TuneOptimizer, TuneSchedule, check_checkpoints
+from interplay.core.references import SHARES, ByName
+from interplay.model.spec import ExactSpec, Trainer, TunedSpec, TuneOptimizer, TuneSchedule, check_checkpoints, trl_misfit
 from interplay.rl import advantage_spec, edit_spec, loss_spec, request_spec as requests_spec, reward_spec, sampler_spec
 from interplay.rollout.spec import CompletionEpisode, EngineName, Episode, check_dtype
 from interplay.tasks.spec import Task, Verify
@@ -28,6 +29,7 @@ CAPABILITIES = {
     "extra_draws": "may draw several times a step",
     "bare_prompts": "samples from the prompts as they are",
     "game_payoff": "pays what a game pays",
+    "learned_reward": "pays what another model says",
     "one_round": "keeps one round of completions",
     "other_completions": "adds completions that were not sampled in this step",
     "other_text": "samples from another text than the one that is learnt",
@@ -133,12 +135,16 @@ SEAMS: dict[str, tuple[type[Model], ...]] = {
 
 class RLSpec(ExactSpec, TunedSpec):
     """Reinforcement learning on problem sets. Roles: `init` (a model; also the reference when beta > 0), `data.<i>`,
-    and `offline.<i>.<part>` where the stage names under `offline` an evaluate stage: samples of `init` on `data.<i>`, from which
-    the sampler starts."""
+    `reward.<i>` where term i of the reward names a reward model, `reference.<i>` of its references, and `offline.<i>.<part>`
+    where the stage names under `offline` an evaluate stage: samples of `init` on `data.<i>`, from which the sampler starts."""
 
     method: Annotated[Method, ByName("method")]
     """A file of configs/method by its name, or its content."""
     reward: reward_spec.Reward = reward_spec.ProcessReward()
+    references: Annotated[Annotated[dict[str, float], SHARES] | None, Since(None)] = None
+    """Arms whose ends the KL term refers to, at the same seed, in place of `init`, and their weights, which sum to 1: the sum
+    of weight_i KL(policy || reference_i) is, up to a constant, the KL to their weighted geometric mean (arXiv:2502.01203). Each
+    costs a pass. The planner puts roles in the place of arms."""
     mix: list[float]
     """Share of each `data.<i>` role among the prompts; sums to 1."""
     steps: Count
@@ -157,12 +163,19 @@ class RLSpec(ExactSpec, TunedSpec):
     """Of the rollouts; above 0, since equal completions teach nothing."""
     engine: EngineName = "native"
     """Who samples. Engines differ in the last bits, so the choice is part of the identity. vllm needs the extra of that name."""
+    trainer: Annotated[Trainer, Since("native")] = "native"
+    """Who computes advantages, losses and updates. trl: TRL's GRPOTrainer with accelerate, which needs the extra of that name;
+    docs/engines.md says what it expresses. Prompts, rewards and records are the same; so are completions, but for engine hf, with
+    which TRL samples by its own generation. Its minibatches are of rows at random, those of native of whole groups."""
     optimizer: TuneOptimizer = TuneOptimizer()
     schedule: TuneSchedule = TuneSchedule()
     checkpoints: Annotated[list[Count], Since([])] = []
     """Steps whose weights are kept in checkpoints/<step>/model/ as part of the artifact."""
     keep_rollouts: Natural = 16
     """Rollouts per step kept in rollouts.parquet."""
+    keep_tokens: Annotated[bool, Since(False)] = False
+    """Also keep of each of them the tokens, their log-probabilities, and the tokens of the prompt, as segments: about 8 bytes a
+    token."""
     seed: Natural = 0
     """Order of prompts and noise of sampling."""
 
@@ -204,6 +217,10 @@ class RLSpec(ExactSpec, TunedSpec):
         if self.temperature == 0:
             raise ValueError("temperature = 0 makes all completions of a prompt equal: nothing is learnt; write 1.0")
         check_checkpoints(self.checkpoints, self.steps)
+        if self.references and not self.method.refers():
+            raise ValueError("references: no KL term reads them; write method.loss.beta, such as 0.04, or take them away")
+        if self.references and any(getattr(one, "kl_estimator", "k1") != "k1" for one in self.method.shaping):
+            raise ValueError("references: a shaping takes several with kl_estimator: k1, which adds up; write that")
         return self
 
     @model_validator(mode="after")
@@ -230,6 +247,12 @@ class RLSpec(ExactSpec, TunedSpec):
         ):
             must = f"must divide num_generations, {group}, and leave two completions at least"
             raise ValueError(f"method.continuation.references = {chosen.references}: {must}")
+        return self
+
+    @model_validator(mode="after")
+    def _trainer_expresses(self) -> "RLSpec":
+        if self.trainer == "trl" and (misfit := trl_misfit(canonical(self))):
+            raise ValueError(f"trainer = trl: {misfit}")
         return self
 
     @model_validator(mode="after")
@@ -269,6 +292,8 @@ class RLSpec(ExactSpec, TunedSpec):
 
     def inexact(self) -> str:
         """Engines but the native one, and members that sums or functions of other libraries enter."""
+        if self.trainer != "native":
+            return f"trainer = {self.trainer}"
         if self.engine != "native":
             return f"engine = {self.engine}"
         return next((f"{place} ({member.inexact()})" for place, member in self.members()[1:] if member.inexact()), "")
@@ -324,12 +349,16 @@ class TeachSpec(RLSpec):
     (problems in place of proposals)."""
 
     NEEDS: ClassVar[frozenset[str]] = frozenset({"every_prompt", "equal_groups", "bare_prompts", "one_round"})
-    REFUSES: ClassVar[frozenset[str]] = frozenset({"several_turns", "stateful_steps", "reads_rollouts"})
+    REFUSES: ClassVar[frozenset[str]] = frozenset({"several_turns", "stateful_steps", "reads_rollouts", "learned_reward"})
     """A student's few steps leave no room for a state, and proposals have nothing but their advantage."""
     lora: Annotated[None, Since(None)] = None
     """A teacher and its student train all weights."""
     numerics: Annotated[Literal["fast"], Since("fast")] = "fast"
     """exact does not cover this kind."""
+    trainer: Annotated[Literal["native"], Since("native")] = "native"
+    """No other teaches."""
+    references: Annotated[Literal[None], Since(None)] = None
+    """Students and teacher are held to the model that they start from."""
     task: Task
     """The family and its knobs, by which proposals are read and answered."""
     proposer: Literal["teacher", "instances"] = "teacher"

@@ -162,7 +162,8 @@ def teach_student(spec: TeachSpec, inputs: dict[str, Path], out: Path, how: exec
 
 def assembled(spec: TeachSpec, inputs: dict[str, Path], how: execution.Run) -> Course:
     """All that a run has before its first step."""
-    student, reference, tokenizer, hard = loop.loaded(spec, inputs, how)
+    student, references, tokenizer, hard = loop.loaded(spec, inputs, how)
+    reference = next(iter(references), None)
     dtype, init = getattr(torch, spec.dtype), inputs["init"]
     base = init / "model"
     school = School(

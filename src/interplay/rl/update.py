@@ -38,6 +38,13 @@ class Learner(NamedTuple):
     micro_batch_tokens: int
     lagged: heads.Lagged | None = None
     """The copy in whose nucleus the policy acts; None: it acts freely."""
+    references: tuple[tuple[float, Decoder], ...] = ()
+    """Several in its place, each with its weight."""
+
+    def reference_logps(self, batch: Batch, rows: Tensor) -> list[tuple[float, Tensor]]:
+        """Of each reference its weight, and (n,T) log-probabilities of the tokens of `rows` (n,)."""
+        every = self.references or (((1.0, self.reference),) if self.reference else ())
+        return [(weight, _scores(self, decoder, batch, rows)) for weight, decoder in every]
 
 
 class Part(NamedTuple):
@@ -77,12 +84,11 @@ def collisions_of(learner: Learner, batch: Batch) -> Tensor:
 
 
 def reference_of(learner: Learner, batch: Batch) -> Tensor:
-    """(N,T) log-probabilities of the tokens of a batch under the reference, 0 past a completion."""
-    assert learner.reference is not None
+    """(N,T) log-probabilities of the tokens of a batch under the reference, of several the weighted mean, 0 past a completion."""
     found = torch.zeros(batch.tokens.shape)
     with torch.no_grad():
         for rows in shard_rows(learner.policy, batch, torch.arange(len(batch)), learner.micro_batch_tokens):
-            found[rows] = _scores(learner, learner.reference, batch, rows)
+            found[rows] = forward.weighted_sum(learner.reference_logps(batch, rows))
     return distributed.all_reduce_sum(found)
 
 
@@ -264,9 +270,11 @@ def _pass(
     now = mask & batch.sampled_now()[rows, None]
     sampled = torch.where(now, batch.logprobs[rows], old_logp)
     with torch.no_grad():
-        reference = _scores(learner, learner.reference, batch, rows) if learner.reference and spec.refers() else None
+        others = learner.reference_logps(batch, rows) if spec.refers() else []
+        reference = forward.weighted_sum(others) if others else None
     by, advantage = exact.functions(learner.spec.numerics), part.advantage[rows]
-    seen = losses.MicroBatch(logp, old_logp, advantage, mask, reference, _rows(known, rows), divergence, sampled, by)
+    read = _rows(known, rows)
+    seen = losses.MicroBatch(logp, old_logp, advantage, mask, reference, read, divergence, sampled, by, others)
     per_token, values = losses.token_losses(spec, seen)
     weighted = per_token * weights
     loss = by.total(weighted)

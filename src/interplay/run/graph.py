@@ -240,7 +240,7 @@ def open_graph(root: Path, config: dict[str, Any], main_process: bool) -> Graph:
             if plan.pilot is not None and not plan.design["exploratory"] and graph.missing([plan.report]):
                 from interplay.report.stats import power  # scipy: most launches go without
 
-                power.refuse_short(plan)
+                power.refuse_short(plan, power.planned_power(plan, lambda digest: None))
         if limits := choices.limits(config):
             _check_limits(graph, limits)
         graph.check_payloads()
@@ -294,8 +294,9 @@ def lacking_input(stage: Stage) -> str | None:
             find_file(stage.spec, stage.run)
         elif isinstance(stage.spec, SourceSpec) and stage.spec.sha256 and not stage.run.path:
             return stage.spec.without_folder()
-        elif getattr(stage.spec, "engine", None) == "vllm":
-            return metrics.without_vllm()
+        missing = [metrics.without_vllm()] if getattr(stage.spec, "engine", None) == "vllm" else []
+        missing += [metrics.without_trl()] if getattr(stage.spec, "trainer", None) == "trl" else []
+        return next(filter(None, missing), None)
     except model.UserError as error:
         return str(error)
     return None

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from interplay.core import artifact, references
+from interplay.core.execution import Run
 from interplay.core.model import KeyPlace, Model, nearest_name
 from interplay.data.spec import CorpusSpec, ProblemsSpec, TokenizerSpec, is_whole
 from interplay.evaluate.spec import ENTROPY, EvaluateSpec, SelectSpec
@@ -76,6 +77,7 @@ def _names_of_data(context: ArmContext) -> Named:
         bands = data.names() if data.form == "generated" else []
         yield from ((place.key("data", name, "band"), band, context.scale.bands, "band") for band in bands)
         yield from ((place.key("data", name, "mix"), other, study.data, "problem set") for other in data.mix or {})
+        yield from ((place.key("data", name, "of"), other, study.data, "problem set") for other in [data.of] if other)
     for name, change in study.scales.items():
         here = place.key("scales", name)
         changed = [other for other, given in change.data.items() if not is_whole(given)]
@@ -108,11 +110,12 @@ def _names_shown(context: ArmContext) -> Named:
             yield place.key(*keys, "band"), premise.of.band, [*bands, *study.targets], what
 
 
-def check_evaluate(context: ArmContext, name: Any, place: KeyPlace) -> StudyStage:
-    """The evaluate stage that `place` names. Raises UserError where it is none."""
+def check_evaluate(context: ArmContext, name: Any, place: KeyPlace, makes: str = "samples") -> StudyStage:
+    """The evaluate stage that `place` names, or with `makes: problems` the generate stage. Raises UserError where it is none."""
     stage = pick(context.stages, name, place, "stage")
-    if KINDS[stage.kind].makes != "samples":
-        raise place.error(f"is a {stage.kind} stage; name one of kind evaluate", name)
+    if KINDS[stage.kind].makes != makes:
+        wanted = "evaluate" if makes == "samples" else "generate"
+        raise place.error(f"is a {stage.kind} stage; name one of kind {wanted}", name)
     return stage
 
 
@@ -155,7 +158,7 @@ def bands_of(study: Study, name: str, above: tuple[str, ...] = ()) -> list[str]:
     data = study.data.get(name)
     if data is None or name in above:
         return []
-    found = [*data.names(), *(band for other in data.mix or {} for band in bands_of(study, other, (*above, name)))]
+    found = [*data.names(), *(band for other in data.sources() for band in bands_of(study, other, (*above, name)))]
     labels = [step["bands"] for step in data.steps if isinstance(step.get("bands"), dict)]
     return list(dict.fromkeys([*found, *(str(band) for label in labels for band in label)]))
 
@@ -241,6 +244,21 @@ def _check_devices(stage: plan.Stage, place: KeyPlace) -> None:
     if run.processes > 1 and getattr(spec, "engine", "") == "vllm" and not run.engine_server:
         remedy = "write run.engine_server: true, which gives each a server, or processes: 1"
         raise several.error(f"vllm within a process does not share work with others; {remedy}", run.processes)
+    if isinstance(spec, RLSpec) and spec.trainer == "trl":
+        _check_trl(spec, run, place.key("run"))
+
+
+def _check_trl(spec: RLSpec, run: Run, place: KeyPlace) -> None:
+    """Processes share the rows of a step evenly, and each row is in the minibatch that it is in with one: TRL deals them out
+    within a process. What native runs alone have is not asked for."""
+    several, rows = place.key("processes"), spec.prompts_per_step * spec.method.allocation.num_generations
+    if rows % run.processes:
+        must = f"trainer trl shares {rows} completions of a step evenly"
+        raise several.error(f"{must}; write 1, or change prompts_per_step", run.processes)
+    if run.processes > 1 and spec.minibatches > 1:
+        raise several.error("trainer trl deals out minibatches in each by itself; write 1, or minibatches: 1", run.processes)
+    if run.segment_steps:
+        raise place.key("segment_steps").error("trainer trl has none; write 0, or trainer: native", run.segment_steps)
 
 
 def _check_stack(stage: plan.Stage, place: KeyPlace) -> None:
@@ -278,6 +296,10 @@ def check_engine(stage: plan.Stage, stages: Stages, place: KeyPlace) -> None:
     first = None if model is None else _first_of(model, stages)
     if hasattr(stage.spec, "engine") and engine in ("native", "vllm") and first and is_foreign(_config_of(first)):
         raise place.key("engine").error("transformers computes this model, and samples from it; write hf", engine)
+    if getattr(stage.spec, "trainer", "native") == "trl" and first and is_foreign(_config_of(first)):
+        raise place.key("trainer").error(
+            "keeps the weights of our decoder, which does not compute this model; write native", "trl"
+        )
     if engine == "native" or model is None:
         return
     if _leaves_pair(model):

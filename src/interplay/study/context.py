@@ -12,6 +12,8 @@ from interplay.data.spec import DataSet
 from interplay.kinds import extensions, study_keys
 from interplay.kinds.table import KINDS
 from interplay.report.spec import Lineup
+from interplay.rl.reward_spec import JudgeReward, terms_of
+from interplay.rl.spec import RLSpec
 from interplay.study import files
 from interplay.study.arms import Combination, Lookup, Tree, apply_changes
 from interplay.study.plan import Stage
@@ -128,7 +130,15 @@ class PlanBuilder:
         spec, run = files.read_files(KINDS[kind].spec, spec, run, self.folder, place)
         parsed = parse_model(KINDS[kind].spec, spec, place)
         extensions.check_extensions(parsed, place)
-        return parsed, parse_model(execution.Run, run, place.key("run"))
+        how = parse_model(execution.Run, run, place.key("run"))
+        if isinstance(parsed, RLSpec) and any(isinstance(one, JudgeReward) for one in terms_of(parsed.reward)):
+            if not how.judge:
+                raise place.key("run", "judge").error(
+                    "missing; write the address of the endpoint that judges, which ends with /v1"
+                )
+            if how.processes > 1:
+                raise place.key("run", "processes").error("a judge is asked by one process; write 1", how.processes)
+        return parsed, how
 
     def add(
         self,

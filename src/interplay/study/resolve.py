@@ -7,13 +7,15 @@ from functools import partial
 from typing import Any
 
 from interplay.core import random
-from interplay.core.model import MOST, KeyPlace, plural
+from interplay.core.model import MOST, KeyPlace
 from interplay.core.references import corpus_roles, shard_label
 from interplay.data.spec import DataSet
 from interplay.data.steps.spec import STEPS
-from interplay.evaluate.spec import EvaluateSpec
+from interplay.evaluate.spec import EvaluateSpec, GenerateSpec, template_fields
 from interplay.kinds import study_keys, table
 from interplay.report.spec import ReportStage
+from interplay.rl.reward_spec import with_roles
+from interplay.rl.spec import RLSpec
 from interplay.study import arms, check, sets
 from interplay.study.context import ArmContext, StudyStage, pick, with_changes
 from interplay.study.spec import PINNED
@@ -21,8 +23,6 @@ from interplay.tasks.family import Generator, task_family
 
 BLOCK = 32
 """Samples per prompt of one evaluate stage. An evaluation of more consists of several, which the report reads as one."""
-Mix = tuple[list[float], dict[str, str]]
-"""Shares, and the digest of each problem set by its role."""
 Resolved = tuple[dict[str, Any], dict[str, str]]
 """Keys of a spec, and dependencies by role."""
 
@@ -47,6 +47,8 @@ def shards(context: ArmContext, name: str, place: KeyPlace) -> list[str]:
     data = pick(context.study.data, name, place, "problem set")
     if data.form == "mix":
         return [_curated(replace(context, open_sets=(*context.open_sets, name)), data, own)]
+    if data.form == "written":
+        return [_written(replace(context, open_sets=(*context.open_sets, name)), data, own)]
     if data.form == "file":
         return [context.plan.add("dataset", sets.file_spec(data), {}, own)]
 
@@ -56,7 +58,7 @@ def shards(context: ArmContext, name: str, place: KeyPlace) -> list[str]:
         specs = sets.generated_specs(context, name, data)
         if not chosen:
             return [context.plan.add("problems", spec, {}, own, label) for spec, label in specs]
-        _check_calibrated(context, data, sets.task_of(context, name, data), own)
+        sets.check_calibrated(context, data, sets.task_of(context, name, data), own)
         return [_calibrated(context, spec, chosen, own) for spec, _ in specs]
 
     return context.plan.once(("problem set", name, repr(context.task), chosen), generated)
@@ -87,33 +89,12 @@ def calibration(context: ArmContext, place: KeyPlace) -> str:
         problems = base.plan.add("problems", probe, {}, own, f"{own.dotted}.prompts")
         at, label = replace(base, tokenizer=tokenizer), f"{wanted.arm}/{own.dotted}.samples@{seed}"
         blocks = evaluation(at, wanted.evaluate, model, own.key("evaluate"), label, problems)
-        _check_rules(wanted.bands, sum(getattr(base.plan.stages[block].spec, "num_samples", 0) for block in blocks), own)
+        sets.check_rules(wanted.bands, sum(getattr(base.plan.stages[block].spec, "num_samples", 0) for block in blocks), own)
         roles = {f"samples.{number}": block for number, block in enumerate(blocks)}
         return base.plan.add("calibrate", {"bands": wanted.bands}, roles, own, f"{wanted.arm}/{own.dotted}@{seed}")
 
     candidates = base.scale.bands[next(iter(wanted.bands))]
     return base.plan.once(("calibration", str(seed)), made)
-
-
-def _check_rules(rules: Mapping[str, Mapping[str, Any]], samples: int, place: KeyPlace) -> None:
-    """The pass rates of the rules have enough samples."""
-    for band, rule in rules.items():
-        for name in rule:
-            if int(name.split("@")[1]) > samples:
-                few = f"its evaluation draws {plural(samples, 'sample')} per prompt; give it more, or lower k"
-                raise place.key("bands", band, name).error(few)
-
-
-def _check_calibrated(context: ArmContext, data: DataSet, task: Mapping[str, Any], place: KeyPlace) -> None:
-    """A set of calibrated bands is of the task and apart from the prompts by which they were chosen."""
-    if data.split == "validation":
-        raise place.key("split").error("holds the prompts of the calibration, which nothing else reads; take another", data.split)
-    if task != (context.unchanged or context).task:
-        other = "its task is not the study's, on which the bands are calibrated; name pinned bands, such as"
-        raise place.key("band").error(f"{other} {PINNED}{context.calibrated(data)[0]}")
-    for key in ("op_shares", "shards"):
-        if getattr(data, key):
-            raise place.key(key).error("which ops a calibrated band has is known when it is generated; take this away")
 
 
 def _calibrated(context: ArmContext, spec: dict[str, Any], chosen: str, place: KeyPlace) -> str:
@@ -128,7 +109,7 @@ def _curated(context: ArmContext, data: DataSet, place: KeyPlace) -> str:
     mix = place.key("mix")
     check.check_shares(data.mix, mix)
     parts = [(problem_set(context, name, mix), share) for name, share in (data.mix or {}).items()]
-    shares, deps = _merged(*_by_digest(parts, "data"))
+    shares, deps = sets.merged(*sets.by_digest(parts, "data"))
     sampled = dict(deps)
     for number, step in enumerate(data.steps):
         deps |= dict(_step_roles(context, step, number, sampled, place.key("steps", number)))
@@ -140,6 +121,19 @@ def _curated(context: ArmContext, data: DataSet, place: KeyPlace) -> str:
         if STEPS[step["name"]].READS_SAMPLES:
             sets.refuse_texts(context, [digest], place.key("steps", number), step["name"])
     return digest
+
+
+def _written(context: ArmContext, data: DataSet, place: KeyPlace) -> str:
+    """A set whose rows a model writes."""
+    stage = check.check_evaluate(context, data.generate, place.key("generate"), "problems")
+    source = problem_set(context, data.of, place.key("of"))
+    spec = context.spec(stage)
+    assert isinstance(spec, GenerateSpec)
+    judged = spec.writes in ("solution", "prompt", "choice") or any(one.name == "verdict" for one in spec.filters)
+    if judged or "said" in template_fields(spec.text):
+        sets.refuse_texts(context, [source], place.key("of"), data.of)
+    model = arm_end(context, data.arm, place.key("arm"))
+    return context.plan.add(stage.kind, context.settings(stage), {"model": model, "data.0": source}, stage.place, place.dotted)
 
 
 def _step_roles(
@@ -160,20 +154,6 @@ def _step_roles(
     if model.COMPARES:
         others = sorted({problem_set(context, other, place.key("against")) for other in step["against"]})
         yield from ((f"against.{number}.{index}", other) for index, other in enumerate(others))
-
-
-def _merged(shares: list[float], deps: Mapping[str, str]) -> Mix:
-    """The mix with each set once; the shares of one that goes by several names are added, so that no row occurs twice."""
-    total: dict[str, float] = {}
-    for share, digest in zip(shares, deps.values(), strict=True):
-        total[digest] = total.get(digest, 0.0) + share
-    return list(total.values()), {f"data.{number}": digest for number, digest in enumerate(total)}
-
-
-def _by_digest(pairs: list[tuple[str, float]], role: str) -> Mix:
-    """Shares and roles ordered by digest, so that names do not enter the identity."""
-    pairs = sorted(pairs)
-    return [share for _, share in pairs], {f"{role}.{number}": digest for number, (digest, _) in enumerate(pairs)}
 
 
 def _decontaminated(context: ArmContext, digest: str, place: KeyPlace) -> str:
@@ -242,15 +222,15 @@ def _sets(context: ArmContext, stage: StudyStage, key: str, mark: study_keys.Set
     return ({mark.mix: shares} if mark.mix else {}), roles
 
 
-def _mix(context: ArmContext, named: str | Mapping[str, float], place: KeyPlace, mark: study_keys.Sets) -> Mix:
+def _mix(context: ArmContext, named: str | Mapping[str, float], place: KeyPlace, mark: study_keys.Sets) -> sets.Mix:
     """Shares and roles of the sets that a key names, of which one alone has no share."""
     if isinstance(named, str):
         return [], {mark.role: problem_set(context, named, place)}
     check.check_shares(named, place)
-    return _by_digest([(problem_set(context, name, place), share) for name, share in named.items()], mark.role)
+    return sets.by_digest([(problem_set(context, name, place), share) for name, share in named.items()], mark.role)
 
 
-def _mixes_of_shards(context: ArmContext, named: Mapping[str, float], place: KeyPlace) -> list[Mix]:
+def _mixes_of_shards(context: ArmContext, named: Mapping[str, float], place: KeyPlace) -> list[sets.Mix]:
     """One mix for each shard of the sets. Raises UserError where they have not equally many."""
     check.check_shares(named, place)
     found = {name: shards(context, name, place) for name in named}
@@ -260,10 +240,10 @@ def _mixes_of_shards(context: ArmContext, named: Mapping[str, float], place: Key
         must = f"sets of one mix must come in equally many shards; these have {listed}; give the others data.NAME.shards too"
         raise place.error(must, list(named))
     numbers = range(next(iter(counts.values())))
-    return [_by_digest([(found[name][shard], share) for name, share in named.items()], "data") for shard in numbers]
+    return [sets.by_digest([(found[name][shard], share) for name, share in named.items()], "data") for shard in numbers]
 
 
-def _corpora(context: ArmContext, stage: StudyStage, packed: str, mixes: list[Mix]) -> dict[str, str]:
+def _corpora(context: ArmContext, stage: StudyStage, packed: str, mixes: list[sets.Mix]) -> dict[str, str]:
     """Corpora by role, one of each mix, and the tokenizer where the model is fresh."""
     given, place = getattr(stage.references, packed), stage.place.key(packed)
     roles = {} if not table.KINDS[stage.kind].starts_path else {"tokenizer": context.tokenizer}
@@ -310,7 +290,12 @@ def evaluation(context: ArmContext, name: Any, model: str, place: KeyPlace, labe
     spec = context.spec(stage)
     assert isinstance(spec, EvaluateSpec)
     plan, given = context.plan, context.settings(stage)
-    made = [plan.add(stage.kind, given, {"model": model, **deps}, stage.place, label, part) for part in blocks_of(spec)]
+    if spec.by_reward:
+        deps, at = {**deps, "reward": judge(context, spec.by_reward.model, stage.place.key("by_reward", "model"))}, stage.place
+        if arm := spec.by_reward.reference:
+            deps["reference"] = _at_seed(context, arm, at.key("by_reward", "reference"))[1]
+    filled = {"by_reward": spec.by_reward.with_roles()} if spec.by_reward else {}
+    made = [plan.add(stage.kind, given, {"model": model, **deps}, stage.place, label, filled | one) for one in blocks_of(spec)]
     if len(made) > 1:
         plan.blocks[made[0]] = made[1:]
     return made
@@ -335,6 +320,13 @@ def _model_stage(context: ArmContext, stage: StudyStage, before: str | None, see
     filled, deps = _references(context, stage, before, label)
     if "seed" in type(spec).model_fields:
         filled["seed"] = seed + (getattr(spec, "seed", 0) if "seed" in stage.settings else 0)
+    if isinstance(spec, RLSpec):
+        reward, judges = with_roles(spec.reward)
+        filled |= {"reward": reward} if judges else {}
+        deps |= {role: judge(context, arm, stage.place.key("reward")) for role, arm in judges.items()}
+        ends = [(_at_seed(context, arm, stage.place.key("references"))[1], w) for arm, w in (spec.references or {}).items()]
+        weights, roles = sets.by_digest(ends, "reference")
+        deps, filled = deps | roles, filled | ({"references": dict(zip(roles, weights, strict=True))} if ends else {})
     if "candidates" in row.planned:
         filled["candidates"] = [step for step, _ in _candidates(context, str(before)) if step != "end"]
     return context.plan.add(stage.kind, context.settings(stage, seed), deps, stage.place, label, filled)
@@ -378,8 +370,24 @@ def arm_end(context: ArmContext, arm: Any, place: KeyPlace) -> str:
     return _end(context, arm, context.seeds()[0])[0]
 
 
+def judge(context: ArmContext, arm: str, place: KeyPlace) -> str:
+    """Reference to the reward model that an arm ends with at the replicate that is planned. Raises UserError."""
+    last = _at_seed(context, arm, place)[0][-1]
+    if not table.KINDS[last.kind].ends_path:
+        raise place.error(f"ends with {last.name} of kind {last.kind}; name an arm that ends with one of kind reward_model", arm)
+    return last.digest if last.step is None else f"{last.digest}@{last.step}"
+
+
+def _at_seed(context: ArmContext, arm: str, place: KeyPlace) -> tuple[list[ReportStage], str, str]:
+    """The models of another arm at the replicate that is planned."""
+    pick(context.arms, arm, place, "arm")
+    if arm in context.open_arms:
+        raise place.error("that arm is itself made with this; name one that is not", arm)
+    seed = context.seeds()[0] if context.seed is None else context.seed
+    changed = with_changes(context, context.arms[arm].set)
+    return models(replace(changed, open_arms=(*context.open_arms, arm), seed=seed), arm, seed)
+
+
 def _end(context: ArmContext, arm: str, seed: int) -> tuple[str, str]:
     """Reference to the model that an arm ends with, and the digest of the stage that holds its tokenizer."""
-    changed = with_changes(context, context.arms[arm].set)
-    _, model, tokenizer = models(replace(changed, open_arms=(*context.open_arms, arm), seed=seed), arm, seed)
-    return model, tokenizer
+    return _at_seed(replace(context, seed=seed), arm, context.place)[1:]

@@ -5,10 +5,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from interplay.core import artifact, random
-from interplay.core.model import MOST, KeyPlace, nearest_name
+from interplay.core.model import MOST, KeyPlace, nearest_name, plural
 from interplay.core.references import corpus_inputs, shard_label
 from interplay.data.spec import TEXTS, DataSet, DatasetSpec, ProblemsSpec
 from interplay.data.steps.spec import STEPS, CurateSpec
+from interplay.evaluate.spec import GenerateSpec
 from interplay.kinds import study_keys, table
 from interplay.report.figure_spec import Target
 from interplay.report.metric_spec import is_of_run
@@ -20,6 +21,8 @@ from interplay.study.spec import PINNED, Study
 from interplay.tasks.family import task_family
 
 Stages = Mapping[str, Stage]
+Mix = tuple[list[float], dict[str, str]]
+"""Shares, and the digest of each problem set by its role."""
 MISSING = {
     "arm": "name the arm whose end samples the rows",
     "evaluate": "name the evaluate stage that says how",
@@ -121,7 +124,9 @@ def tokenizer_sets(context: ArmContext) -> list[str]:
         return []
     if chosen is not None and not chosen:
         raise place.key("data").error("must be a list of problem sets", chosen)
-    names = chosen or [name for name, data in study.data.items() if data.form != "mix" and data.split in ("train", None)]
+    names = chosen or [
+        name for name, data in study.data.items() if data.form in ("generated", "file") and data.split in ("train", None)
+    ]
     if not names:
         raise place.key("algorithm").error("learns from sets of split train; generate one, or read a file", "bpe")
     return names
@@ -143,10 +148,10 @@ def refuse_tests(context: ArmContext, names: Iterable[str], place: KeyPlace) -> 
 def refuse_texts(context: ArmContext, digests: Iterable[str], place: KeyPlace, given: Any) -> None:
     """Raises UserError where one of these sets holds documents or chats, or is made of such."""
     for digest in with_sources(context.plan.stages, digests):
-        spec = context.plan.stages[digest].spec
-        if isinstance(spec, DatasetSpec) and spec.format in TEXTS:
-            label = context.plan.stages[digest].label
-            only = f"{label} holds {spec.format}, which ask nothing; pretrain, midtrain and sft read them, and their validation"
+        spec, label = context.plan.stages[digest].spec, context.plan.stages[digest].label
+        held = spec.format if isinstance(spec, DatasetSpec) and spec.format in TEXTS else ""
+        if held or (isinstance(spec, GenerateSpec) and spec.writes == "response"):
+            only = f"{label} holds {held or 'responses'}, which ask nothing; only pretrain, midtrain and sft read them"
             raise place.error(f"{only}; name a set of problems", given)
 
 
@@ -170,7 +175,28 @@ def _made_of(context: ArmContext, names: Iterable[str]) -> Iterator[tuple[str, s
     while waiting:
         name, outer = waiting.pop()
         yield name, outer
-        waiting += [(other, outer) for other in context.study.data[name].mix or {}]
+        waiting += [(other, outer) for other in context.study.data[name].sources()]
+
+
+def check_rules(rules: Mapping[str, Mapping[str, Any]], samples: int, place: KeyPlace) -> None:
+    """The pass rates of the rules of calibrated bands have enough samples. Raises UserError."""
+    for band, rule in rules.items():
+        for name in rule:
+            if int(name.split("@")[1]) > samples:
+                few = f"its evaluation draws {plural(samples, 'sample')} per prompt; give it more, or lower k"
+                raise place.key("bands", band, name).error(few)
+
+
+def check_calibrated(context: ArmContext, data: DataSet, task: Mapping[str, Any], place: KeyPlace) -> None:
+    """A set of calibrated bands is of the task and apart from the prompts by which they were chosen. Raises UserError."""
+    if data.split == "validation":
+        raise place.key("split").error("holds the prompts of the calibration, which nothing else reads; take another", data.split)
+    if task != (context.unchanged or context).task:
+        other = "its task is not the study's, on which the bands are calibrated; name pinned bands, such as"
+        raise place.key("band").error(f"{other} {PINNED}{context.calibrated(data)[0]}")
+    for key in ("op_shares", "shards"):
+        if getattr(data, key):
+            raise place.key(key).error("which ops a calibrated band has is known when it is generated; take this away")
 
 
 def check_step(step: Mapping[str, Any], place: KeyPlace) -> None:
@@ -210,7 +236,7 @@ def with_sources(stages: Stages, digests: Iterable[str]) -> list[str]:
     """These stages, and the problem sets that curated sets among them are made of, down to the first."""
 
     def parts(digest: str) -> list[str]:
-        deps = stages[digest].deps if isinstance(stages[digest].spec, CurateSpec) else {}
+        deps = stages[digest].deps if isinstance(stages[digest].spec, CurateSpec | GenerateSpec) else {}
         return [dep for role, dep in deps.items() if role.startswith("data.")]
 
     return artifact.closure(digests, parts)
@@ -257,6 +283,20 @@ def training_sets_by_arm(stages: Stages, rows: list[ReportArm], used: Iterable[s
     for row in rows:
         found.setdefault(row.arm, {}).update(dict.fromkeys(training_sets(stages, row.path[-1].digest)))
     return {arm: list(digests) for arm, digests in found.items()}
+
+
+def merged(shares: list[float], deps: Mapping[str, str]) -> Mix:
+    """The mix with each set once; the shares of one that goes by several names are added, so that no row occurs twice."""
+    total: dict[str, float] = {}
+    for share, digest in zip(shares, deps.values(), strict=True):
+        total[digest] = total.get(digest, 0.0) + share
+    return list(total.values()), {f"data.{number}": digest for number, digest in enumerate(total)}
+
+
+def by_digest(pairs: list[tuple[str, float]], role: str) -> Mix:
+    """Shares and roles ordered by digest, so that names do not enter the identity."""
+    pairs = sorted(pairs)
+    return [share for _, share in pairs], {f"{role}.{number}": digest for number, (digest, _) in enumerate(pairs)}
 
 
 # -- targets of learning curves ------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from interplay.core import execution, metrics
 from interplay.data import batches, sets, tokenizer
-from interplay.model import device, folder, heads, shared_prompts
+from interplay.model import device, folder, heads
 from interplay.tasks.spec import Verify
 from interplay.tasks.verdict import Row
 from interplay.train import loop
@@ -34,11 +34,6 @@ def bradley_terry_losses(spec: RewardModelSpec, chosen: Tensor, rejected: Tensor
     """The loss of each pair, (n,); see `log_win_probability`."""
     centred = spec.center_rewards_coefficient * (chosen + rejected).square().mean(-1)
     return centred - log_win_probability(chosen, rejected, weights, margin)
-
-
-def bradley_terry_reward(rewards: Tensor, weights: Tensor) -> Tensor:
-    """The reward (n,) by which completions of one prompt are ranked: the weighted mean over heads (n, K)."""
-    return (weights.exp() * rewards).sum(-1)
 
 
 # Routing: weights of the heads from a few labelled pairs of a rater (MiCRo's second stage, arXiv:2505.24846).
@@ -153,18 +148,13 @@ def pair_values(setup: Setup, piece: np.ndarray) -> dict[str, Tensor]:
     (better, worse), (gate, _) = rewards.chunk(2), weights.chunk(2)
     losses = bradley_terry_losses(setup.spec, better, worse, gate, setup.margins[piece])
     wins = log_win_probability(better, worse, gate, torch.zeros_like(losses)).detach()
-    gap = bradley_terry_reward(better, gate) - bradley_terry_reward(worse, gate)
+    gap = heads.weighted_reward(better, gate) - heads.weighted_reward(worse, gate)
     return {"loss": losses, "accuracy": (wins.exp() > 0.5).float(), "nll": -wins, "margin": gap}
 
 
 def score_completions(setup: Setup, prompts: list[list[int]], completions: list[list[int]]) -> tuple[Tensor, Tensor]:
     """Rewards (n, K) of completions, and log weights (n, K) of the heads."""
-    tokens, ends = batches.pad_completions(completions, setup.model.score.device)
-    few, lengths, group = (
-        part.to(tokens.device) for part in shared_prompts.distinct_prompts(prompts, setup.model.decoder.share_prompts)
-    )
-    rewards, weights = setup.model(few, lengths, group, tokens, ends.to(tokens.device), setup.dtype)
-    return rewards, weights
+    return setup.model.read(prompts, completions, setup.dtype)
 
 
 @torch.no_grad()
@@ -203,7 +193,7 @@ def best_of_n(setup: Setup, inputs: dict[str, Path]) -> dict[str, dict[str, floa
         samples.sort(key=lambda sample: sample["sample"])
         texts = tokenizer.encode_texts(encoder, [sample["completion"] for sample in samples])
         ended = [ids + ([] if s["truncated"] or eos is None else [eos]) for ids, s in zip(texts, samples, strict=True)]
-        rated = bradley_terry_reward(*score_completions(setup, [prompts[index]] * len(ended), ended)).cpu()
+        rated = heads.weighted_reward(*score_completions(setup, [prompts[index]] * len(ended), ended)).cpu()
         for n in counts:
             best = samples[int(rated[:n].argmax())]
             for word in ("strict", "answer"):

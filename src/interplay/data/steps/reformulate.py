@@ -2,10 +2,11 @@
 and split solutions of op_dag: subproblems, interventions, atoms, units."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
+from interplay.core import random
 from interplay.core.random import integers_of
 from interplay.data.curate import StepInputs, StepResult, transform_row
 from interplay.data.spec import split_of
@@ -110,10 +111,34 @@ def rows_in_format(format: str, rows: Sequence[Row], inputs: StepInputs, spec: S
             instances[place] = found
         else:
             counts[f"no_valid_{format}"] += 1
-    order = sorted(instances, key=lambda place: int(inputs.random("balance", format, _draw_key(rows[place])).integers(1 << 62)))
-    for rank, place in enumerate(order):
-        instances[place] = _balance(instances[place], rank)
-    return {place: _reformulated_row(rows[place], form, spec.name) for place, form in instances.items()}, dict(counts)
+    return _balanced_rows(rows, instances, spec.name, lambda row: inputs.random("balance", format, _draw_key(row))), dict(counts)
+
+
+def _balanced_rows(
+    rows: Sequence[Row], instances: dict[int, Form], name: str, stream: Callable[[Row], np.random.Generator]
+) -> dict[int, Row]:
+    """The rows of valid instances, their keys in rotation in a random order."""
+    order = sorted(instances, key=lambda place: int(stream(rows[place]).integers(1 << 62)))
+    balanced = {place: _balance(instances[place], rank) for rank, place in enumerate(order)}
+    return {place: _reformulated_row(rows[place], balanced[place], name) for place in instances}
+
+
+def choices_of(rows: Sequence[Row], wrong: Sequence[Sequence[str]], options: int, name: str, seed: int) -> dict[int, Row]:
+    """Open questions as multiple choice with given wrong answers, of which the first that fit are taken: of the gold's kind, and
+    distinct in meaning. By number of the row; those with too few have none."""
+    format, instances = next(form for form, count in CHOICES.items() if count == options), dict[int, Form]()
+    for place, row in enumerate(rows):
+        if row.family in CLOSED or not row.answer:
+            continue
+        modulus, found = reformulated.modulus_of(row.family, row.graph), list[str]()
+        for text in wrong[place]:
+            fits = _answer_kind(text) == _answer_kind(row.answer)
+            if fits and len(found) < options - 1 and not any(same_answer(text, one, modulus) for one in [row.answer, *found]):
+                found.append(text)
+        form = Form(format, row.family, row.graph, row.answer, (row.answer, *found))
+        if len(found) == options - 1 and is_valid(form):
+            instances[place] = form
+    return _balanced_rows(rows, instances, name, lambda row: random.generator(name, seed, "balance", _draw_key(row)))
 
 
 def _first_valid(row: Row, answers: Sequence[str], inputs: StepInputs, spec: Step, format: str) -> Form | None:
@@ -174,6 +199,12 @@ def is_valid(form: Form) -> bool:
             and reformulated.guess_chance(form) < 1  # a mask that fits a single residue is the answer
         )
     return True
+
+
+def wrong_options(row: Row) -> list[str]:
+    """The wrong options of a row of multiple choice."""
+    form = reformulated.read_form(row.graph)
+    return [option for option in form.options if option != form.gold]
 
 
 def _balance(form: Form, rank: int) -> Form:

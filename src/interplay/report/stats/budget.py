@@ -136,6 +136,8 @@ def spent(results: frame.Results, unit: str) -> Mapping[str, float]:
     only arms of which all of it is known."""
     if unit in results.spent:
         return results.spent[unit]
+    if unit == "kl":
+        return frame.diverged(results)
     known = {
         digest: record for digest, record in results.records.items() if KINDS[record["kind"]].makes not in ("samples", "report")
     }

@@ -286,6 +286,16 @@ def ops_of(results: Results, band: str) -> tuple[int, ...]:
     return tuple(sorted({int(op) for table in results.prompts.values() for op in table["op"][table["band"] == band].unique()}))
 
 
+def diverged(results: Results) -> dict[str, float]:
+    """Arm -> mean sequence_kl over samples, in the mean over its seeds; of arms whose evaluations measure it."""
+    found: dict[str, list[float]] = {}
+    for row in results.spec.arms:
+        tables = (results.prompts[digest] for _, digest in sorted(row.evaluations.items()) if digest in results.prompts)
+        if (rows := next((one for one in tables if "sequence_kl" in one), None)) is not None:
+            found.setdefault(row.arm, []).append(float(rows["sequence_kl"].sum() / rows["n"].sum()))
+    return {arm: float(np.mean(values)) for arm, values in found.items()}
+
+
 def lacked_band(results: Results, arm: str, seed: int, column: str | None) -> str:
     """The calibrated band, if any, that the base of an arm at a seed has not, though the column is that band, or the arm was
     trained on it: the nearest op took its place. Such a replicate says nothing of the band and is left out."""

@@ -149,10 +149,10 @@ def planned_power(plan: Plan, seconds: Callable[[str], float | None]) -> list[Pl
     return found
 
 
-def refuse_short(plan: Plan) -> None:
+def refuse_short(plan: Plan, found: Iterable[Planned]) -> None:
     """Raises UserError where a claim or a fight cannot be found and does not say so: of `interplay plan` and `register`, and of a
     launch."""
-    short = [one for one in planned_power(plan, lambda digest: None) if one.short]
+    short = [one for one in found if one.short]
     if short:
         more = f" and of {model.plural(len(short) - 1, 'more claim')}" if len(short) > 1 else ""
         remedy = "give it the replicates or prompts it needs, another bound, or `exploratory: true`"

@@ -145,6 +145,8 @@ def _planned_bands(digest: str, stages: Stages) -> dict[str, list[int]]:
         return {band: [] for band in [*(band for source in sources for band in _planned_bands(source, stages)), *named]}
     if stage["kind"] == "dataset":
         return {spec["band"]: []} if "band" in spec else {}
+    if stage["kind"] == "generate":
+        return {band: [] for band in _planned_bands(stage["deps"].get("data.0", ""), stages)}
     known = {band: sorted(int(op) for op in ops) for band, ops in spec.get("bands", {}).items()}
     return {**known, **{band: [] for band in spec.get("calibrated", {})}}
 

@@ -211,6 +211,7 @@ def _shown_in(figure: Figure, key: frame.Key) -> bool:
     """Whether an estimate is of the metric, and compared with the arm, of a figure."""
     _, against, _, metric = key
     named = figure.y in (metric, metric.partition("@")[0]) or metric.partition(":")[0] == figure.y == ERROR
+    named |= figure.x == "kl" and "_best@" in metric and metric.partition("@")[0] == figure.y.partition("@")[0]
     return named and against == (figure.against or "")
 
 
@@ -225,9 +226,14 @@ def _encode(found: estimate.Estimate | None, metric: str, samples: Samples) -> l
 
 
 def _units(number: float, metric: str) -> float | None:
-    """In units of the last digit that is shown; a first digit where it is smaller than that, so that the sign is kept."""
-    scaled = number * measure_of(metric).factor * 10 ** measure_of(metric).decimals
-    return None if math.isnan(number) else round(scaled) or float(f"{scaled:.1g}")
+    """In units of the last digit that is shown, rounded as it is shown; where that is none, a first digit that is shown as none,
+    too, so that the sign is kept."""
+    measure = measure_of(metric)
+    if math.isnan(number):
+        return None
+    rounded = round(round(measure.factor * number, measure.decimals) * 10**measure.decimals)
+    small = float(f"{measure.factor * number * 10**measure.decimals:.1g}")
+    return rounded or math.copysign(min(abs(small), 0.4), small)
 
 
 def _fraction(units: float | None, metric: str) -> float:

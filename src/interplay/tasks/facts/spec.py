@@ -167,7 +167,7 @@ class Taxonomy(Model):
 Task = Bios | Taxonomy
 FAMILIES = {
     "bios": "interplay.tasks.facts.questions:BIOS",
-    "taxonomy": "interplay.tasks.facts.taxonomy:TAXONOMY",
+    "taxonomy": "interplay.tasks.facts.chains:TAXONOMY",
     "conflicts": "interplay.tasks.facts.questions:CONFLICTS",
 }
 """Rows of tasks.spec.FAMILIES."""

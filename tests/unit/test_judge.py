@@ -1,0 +1,192 @@
+"""A judge that answers over HTTP: a server on the loopback address whose answers a small model samples, other ones each time it is
+asked, so that a run repeats only by what it has kept."""
+
+import json
+import shutil
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+import test_rl_loop as loops
+import torch
+import world
+from conftest import ROOT
+from hypothesis import given, strategies as st
+from killed_rl import payload, run_killed
+from pydantic import ValidationError
+
+from interplay.core.execution import Run
+from interplay.core.model import UserError
+from interplay.data import tokenizer
+from interplay.model import folder
+from interplay.rl import custom, loop
+from interplay.rl.reward_spec import JudgeReward
+from interplay.rl.spec import RLSpec
+from interplay.rollout.engine import engine
+from interplay.rollout.request import Request, Sampling
+from interplay.study.expand import plan_study
+
+
+class Server:
+    """Serves a model of the project under /v1/chat/completions, as vLLM does."""
+
+    def __init__(self, model: Path) -> None:
+        self.asked: list[str] = []
+        self.refuses = False
+        base, lock = model / "model", threading.Lock()
+        encoder, special = tokenizer.load(model), tokenizer.special(model)
+        sampler = engine("native", folder.load_decoder(base), Run(), torch.float32, base)
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(handler) -> None:  # noqa: N805
+                given = json.loads(handler.rfile.read(int(handler.headers["Content-Length"])))
+                known = handler.path == "/v1/chat/completions" and given["model"] == "toy" and not self.refuses
+                with lock:
+                    text = given["messages"][0]["content"]
+                    asked = Request(tokenizer.encode_texts(encoder, [text])[0], len(self.asked), 0, 1)
+                    self.asked.append(text)
+                    drawn = sampler.generate([asked], Sampling(1.0, 1.0, 0, 6, 0, special.eos, special.pad))
+                said = encoder.decode(drawn.tokens[0, : int(drawn.lengths[0])].tolist())
+                body = {"choices": [{"message": {"role": "assistant", "content": said}}]} if known else {"error": "no such model"}
+                handler.send_response(200 if known else 404)
+                handler.end_headers()
+                handler.wfile.write(json.dumps(body).encode())
+
+            def log_message(handler, *words: Any) -> None:  # noqa: N805
+                """Nothing."""
+
+        self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.http.server_port}/v1"
+        threading.Thread(target=self.http.serve_forever, daemon=True).start()
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    results = tmp_path_factory.mktemp("results")
+    return {"init": world.model(results, "m" * 12), "data.0": world.problem_set(results, "a" * 12, 30)}
+
+
+@pytest.fixture
+def server(inputs: dict[str, Path]) -> Iterator[Server]:
+    made = Server(inputs["init"])
+    yield made
+    made.http.shutdown()
+    made.http.server_close()
+
+
+TOY = {"model": "toy", "rubric": "{prompt}{completion}", "pattern": r"\d", "largest": 9, "unreadable": 0.0}
+SPEC = loops.spec_of(steps=3, mix=[1.0], reward=JudgeReward(**TOY), keep_rollouts=32)
+
+
+def how_of(server: Server) -> Run:
+    return Run(engine_batch=32, micro_batch_tokens=400, save_minutes=0.0, judge=server.url)
+
+
+def test_a_run_is_paid_the_scores_and_asks_nothing_twice(inputs: dict[str, Path], server: Server, tmp_path: Path) -> None:
+    loop.train_policy(SPEC, inputs, tmp_path / "out", how_of(server))
+    lines = [json.loads(line) for line in (tmp_path / "out" / "judgements.jsonl").read_text().splitlines()]
+    assert len(lines) == len(server.asked) == len(set(server.asked)), "one answer for each content"
+    rows = pq.read_table(tmp_path / "out" / "rollouts.parquet").to_pylist()
+    assert {row["prompt"] + row["completion"] for row in rows} <= set(server.asked)
+    paid = {round(custom.read_score(SPEC.reward, line["answer"]), 5) for line in lines}
+    assert {round(row["reward"], 5) for row in rows} <= paid
+    assert len(paid) > 3
+
+
+def test_a_killed_run_with_its_answers_ends_with_the_same_bytes_and_one_without_them_does_not(
+    inputs: dict[str, Path], server: Server, tmp_path: Path
+) -> None:
+    whole, killed, fresh = (tmp_path / name for name in ("whole", "killed", "fresh"))
+    loop.train_policy(SPEC, inputs, whole, how_of(server))
+    asked = len(server.asked)
+    killed.mkdir()
+    (killed / "judgements.jsonl").write_bytes((whole / "judgements.jsonl").read_bytes() + b'{"key": "cut by a ki')
+    run_killed(SPEC, inputs, killed, how_of(server), [(1, 0.0)])
+    assert payload(killed) == payload(whole)
+    assert len(server.asked) == asked
+    assert (killed / "judgements.jsonl").read_bytes() == (whole / "judgements.jsonl").read_bytes()
+    loop.train_policy(SPEC, inputs, fresh, how_of(server))
+    assert payload(fresh) != payload(whole), "the server says other things when it is asked anew"
+
+
+def test_what_an_endpoint_refuses_is_one_line(inputs: dict[str, Path], server: Server, tmp_path: Path) -> None:
+    server.refuses = True
+    with pytest.raises(UserError, match=r"run\.judge = .* answers 404 to model 'toy': .*no such model"):
+        loop.train_policy(SPEC, inputs, tmp_path / "out", how_of(server))
+
+
+def test_an_endpoint_that_is_not_there_is_asked_again_before_the_run_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(custom, "PATIENCE", (0.0, 0.01))
+    row: Any = type("Row", (), {"prompt": "1", "answer": "", "solution": ""})
+    with pytest.raises(ConnectionError, match="no answer after 2 tries"):
+        custom.Judge("http://127.0.0.1:9/v1", tmp_path).scores(JudgeReward(**TOY), [row], ["2"])
+
+
+@given(st.floats(0, 10), st.text("abc ", max_size=9))
+def test_the_last_number_of_an_answer_is_the_score(score: float, words: str) -> None:
+    spec = JudgeReward(model="m", rubric="{completion}")
+    assert custom.read_score(spec, f"{words} 3 of 7, so {score:.4f}{words}.") == pytest.approx(round(score, 4) / 10)
+
+
+@pytest.mark.parametrize("said", ["fine work", "11", "-1", ""])
+def test_an_answer_without_a_score_is_refused_or_worth_what_the_study_says(said: str) -> None:
+    with pytest.raises(
+        UserError, match=r"judge m: no score in its answer .*; say in the rubric to end with a number from 0 to 10"
+    ):
+        custom.read_score(JudgeReward(model="m", rubric="{completion}"), said)
+    assert custom.read_score(JudgeReward(model="m", rubric="{completion}", unreadable=0.25), said) == 0.25
+
+
+def test_places_of_the_rubric_are_filled_once() -> None:
+    row: Any = type("Row", (), {"prompt": "{answer}", "answer": "5", "solution": "s"})
+    assert (
+        custom._question(JudgeReward(model="m", rubric="{prompt}|{completion}|{x}"), row, "{prompt}") == "{answer}|{prompt}|{x}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"rubric": "good?"}, "should match pattern"),
+        ({"pattern": "("}, "is no regular expression"),
+        ({"pattern": "(1)(2)"}, "2 groups"),
+    ],
+)
+def test_rubrics_and_patterns_that_cannot_work_are_refused(change: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValidationError, match=said):
+        JudgeReward(**{"model": "m", "rubric": "{completion}", **change})
+
+
+def test_a_study_says_whom_to_ask_and_the_address_is_no_part_of_the_identity(tmp_path: Path) -> None:
+    configs = Path(shutil.copytree(ROOT / "configs", tmp_path / "configs", ignore=shutil.ignore_patterns("plans")))
+    path = configs / "study" / "coffee.yaml"
+    text = path.read_text()
+    judged = 'method: grpo, numerics: fast, reward: {name: judge, model: m, rubric: "{completion}"}'
+
+    def digests(run: str) -> list[str]:
+        arms = "arms:\n  base: {path: [base]}\n  judged: {path: [base, rl], control: base}\n"
+        head, _, rest = text.partition("\narms:\n")
+        tail = rest[rest.index("evaluate: [eval]") : rest.index("\ntables:")]
+        path.write_text(f"{head.replace('method: grpo', judged + run)}\n{arms}{tail}\n")
+        return list(plan_study(configs, "coffee", "coffee").stages)
+
+    one, other = (digests(f", run: {{judge: 'http://{host}/v1'}}") for host in ("127.0.0.1:1", "127.0.0.1:2"))
+    assert one == other
+    with pytest.raises(UserError, match=r"run\.judge: missing; write the address of the endpoint"):
+        digests("")
+    with pytest.raises(UserError, match=r"run\.processes = 2: a judge is asked by one process"):
+        digests(", run: {judge: 'http://127.0.0.1:1/v1', processes: 2}")
+
+
+def test_a_judge_has_no_exact_numerics() -> None:
+    with pytest.raises(ValidationError, match=r"a judge's answers are not computed here"):
+        RLSpec(method={"paper": "p"}, mix=[1.0], steps=1, reward={"sum": [{"reward": {"name": "judge", **TOY}}]}, **EXACT)
+
+
+EXACT = {"dtype": "int8", "numerics": "exact"}
