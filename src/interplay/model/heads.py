@@ -211,7 +211,9 @@ class Composed(NamedTuple):
 def first_layers(decoder: Decoder, layers: int) -> Decoder:
     """A decoder of the first layers of another, with copies of its embedding, norm and head."""
     if decoder.by_rows:
-        raise UserError("objective = uld: transformers computes this model, whose layers are not taken apart; write npo")
+        raise UserError(
+            "objective = uld: transformers computes this model, and an assistant is made of our own layers; write npo"
+        )
     small = Decoder(decoder.shape.model_copy(update={"num_hidden_layers": layers}), decoder.vocab_size)
     small.blockwise, small.recompute = decoder.blockwise, decoder.recompute
     weights = decoder.state_dict()

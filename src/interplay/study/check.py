@@ -297,9 +297,8 @@ def check_engine(stage: plan.Stage, stages: Stages, place: KeyPlace) -> None:
     if hasattr(stage.spec, "engine") and engine in ("native", "vllm") and first and is_foreign(_config_of(first)):
         raise place.key("engine").error("transformers computes this model, and samples from it; write hf", engine)
     if getattr(stage.spec, "trainer", "native") == "trl" and first and is_foreign(_config_of(first)):
-        raise place.key("trainer").error(
-            "keeps the weights of our decoder, which does not compute this model; write native", "trl"
-        )
+        must = "our decoder, whose weights it holds, does not compute this model; write native"
+        raise place.key("trainer").error(must, "trl")
     if engine == "native" or model is None:
         return
     if _leaves_pair(model):
