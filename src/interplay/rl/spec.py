@@ -351,7 +351,7 @@ class TeachSpec(RLSpec):
     NEEDS: ClassVar[frozenset[str]] = frozenset({"every_prompt", "equal_groups", "bare_prompts", "one_round"})
     REFUSES: ClassVar[frozenset[str]] = frozenset({"several_turns", "stateful_steps", "reads_rollouts", "learned_reward"})
     """A student's few steps leave no room for a state, and proposals have nothing but their advantage."""
-    lora: Annotated[None, Since(None)] = None
+    lora: Annotated[Literal[None], Since(None)] = None
     """A teacher and its student train all weights."""
     numerics: Annotated[Literal["fast"], Since("fast")] = "fast"
     """exact does not cover this kind."""
