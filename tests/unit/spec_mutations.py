@@ -79,6 +79,10 @@ TOGETHER: dict[tuple[str, str], dict[str, Any]] = {
     ("CorpusSpec", "mix"): {"mix": [0.25, 0.75]},
     ("CurateSpec", "mix"): {"mix": [0.25, 0.75]},
     ("RLSpec", "mix"): {"mix": [0.25, 0.75]},
+    ("RLSpec", "lora"): {"engine": "hf", "lora": {"r": 8}},
+    ("SftSpec", "lora"): {"lora": {"r": 4}},
+    ("PreferSpec", "lora"): {"lora": {"r": 8}},
+    ("Lora", "targets"): {"targets": ["q_proj"]},
     ("JudgeReward", "pattern"): {"pattern": "[0-9]"},
     ("RLSpec", "references"): {
         "references": {"reference.0": 0.25, "reference.1": 0.75},

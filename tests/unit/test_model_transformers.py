@@ -28,7 +28,7 @@ from interplay.core.metrics import read
 from interplay.core.model import UserError
 from interplay.data import tokenizer
 from interplay.data.batches import Sequences, batch_of_sequences, pad_completions
-from interplay.model import device, folder
+from interplay.model import device, folder, heads
 from interplay.model.shared_prompts import hidden_states, token_logps
 from interplay.model.spec import Lora
 from interplay.rl.loop import train_policy
@@ -193,6 +193,7 @@ def test_a_reward_model_is_the_sequence_classifier_that_transformers_loads(input
     model: Any = AutoModelForSequenceClassification.from_pretrained(tmp_path / "rm" / "model", dtype=torch.float32)
     tokens = AutoTokenizer.from_pretrained(tmp_path / "rm" / "model")("a=b+1", return_tensors="pt")
     assert model.config.num_labels == 1
+    assert torch.equal(heads.load_reward_model(tmp_path / "rm" / "model").score, model.score.weight)
     assert torch.isfinite(model(**tokens).logits).all()
     assert any(
         not torch.equal(mine, theirs)
