@@ -35,25 +35,31 @@ from interplay.tasks.verdict import Row, Verdict
 # What a sampler may learn from before the first step.
 
 
-def offline_outcomes(spec: RLSpec, pool: sets.Pool, inputs: dict[str, Path], graders: Graders) -> list[sampler.Outcome]:
+def offline_outcomes(
+    spec: RLSpec, pool: sets.Pool, inputs: dict[str, Path], graders: Graders | None = None
+) -> list[sampler.Outcome]:
     """One outcome for each prompt that was sampled, in the order of ids: the samples of the roles `offline.<set>.<part>`, judged
     and rewarded as the run's own completions are."""
     place = {(row.set, row.index): i for i, row in enumerate(pool.rows)}
-    completions: dict[int, list[str]] = {}
+    samples: dict[int, list[dict[str, Any]]] = {}
     for role in sorted(role for role in inputs if role.startswith("offline.")):
         of_set = int(role.split(".")[1])
-        for sample in read_samples(inputs[role], ["index", "completion"]):
-            completions.setdefault(place[of_set, sample["index"]], []).append(sample["completion"])
-    return [
-        sampler.outcome_of(i, *_judged(spec, [pool.rows[i]] * len(said), said, graders))
-        for i, said in sorted(completions.items())
-    ]
+        for sample in read_samples(inputs[role], ["index", "completion", "truncated"]):
+            samples.setdefault(place[of_set, sample["index"]], []).append(sample)
+
+    def judged(i: int, of_prompt: list[dict[str, Any]]) -> tuple[list[float], list[Verdict]]:
+        texts, cut = ([one[name] for one in of_prompt] for name in ("completion", "truncated"))
+        return _judged(spec, [pool.rows[i]] * len(texts), texts, graders, cut)
+
+    return [sampler.outcome_of(i, *judged(i, of_prompt)) for i, of_prompt in sorted(samples.items())]
 
 
-def _judged(spec: RLSpec, rows: list[Row], completions: list[str], graders: Graders | None) -> tuple[list[float], list[Verdict]]:
-    """Rewards and verdicts of completions of rows."""
+def _judged(
+    spec: RLSpec, rows: list[Row], completions: list[str], graders: Graders | None, cut: list[bool]
+) -> tuple[list[float], list[Verdict]]:
+    """Rewards and verdicts of completions of rows; `cut`: which of them lack their end."""
     verdicts = sets.judge_completions(rows, completions, spec.verify())
-    return score_completions(spec.reward, rows, completions, verdicts, graders).sequence, verdicts
+    return score_completions(spec.reward, rows, completions, verdicts, graders, cut).sequence, verdicts
 
 
 # What a state is worth by sampling on from it (VinePPO, arXiv:2410.01679; SPO, arXiv:2505.23564).
@@ -90,7 +96,8 @@ def _worth(
     ends = [min(length, spec.max_completion_length - len(stems[i])) for length, i in lengths]
     tokens = [stems[i] + row[:end] for i, row, end in zip(made_by, found.tokens.tolist(), ends, strict=True)]
     rows = [pool.rows[int(batch.ids[places[i][0]])] for i in made_by]
-    rewards, _ = _judged(spec, rows, world.tokenizer.decode_batch(tokens), world.graders)
+    cut = [row[-1:] != [world.special.eos] for row in tokens]
+    rewards, _ = _judged(spec, rows, world.tokenizer.decode_batch(tokens), world.graders, cut)
     sums = [0.0] * len(places)
     for i, reward in zip(made_by, rewards, strict=True):
         sums[i] += reward
