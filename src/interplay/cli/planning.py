@@ -82,6 +82,7 @@ def plan_stages(
         return
     seen = _show_overview(plans[0], counts, full, stages, as_json)
     estimate.refuse_over_limits(f"plan {study} at scale {plans[0].scale}", seen.estimate, max_gpu_hours, max_hours)
+    estimate.refuse_unfit(f"plan {study} at scale {plans[0].scale}", seen.plan, seen.estimate, RESULTS)
     inputs = list(dict.fromkeys(why for digest, why in seen.lacking.items() if not seen.plan.stages[digest].deps))
     if inputs:  # an engine that is not here may be where the study runs
         more = f"; and {plural(len(inputs) - 1, 'more input')}" if len(inputs) > 1 else ""
