@@ -54,13 +54,17 @@ class Run(Model):
     and optimiser state between steps, and of each save (`torch.distributed.fsdp.fully_shard`). A run may go on with another
     number of processes or another sharding than it was saved with."""
     memory_mb: Count = 3000
-    """Memory of each process, with all that it starts (a pool of `problems`, vLLM's server): a cluster reserves it for all."""
+    """Memory of each process, with all that it starts (a pool of `problems`, vLLM's server): a cluster reserves it for all. The
+    default is raised to what a stage is estimated to need; where another number is less than that, the plan is refused."""
     runtime: Count = 120
     """Minutes that a cluster grants: more than `warn_seconds` of configs/site.yaml and a minute."""
     gpus: Natural = 0
     """GPUs that a cluster reserves; of several processes one each. On one machine a stage waits until so many are free of other
     stages; `--resources gpu=2` sets how many Snakemake may use, so that others run meanwhile. Without any it computes on the
     CPU."""
+    gpu_memory_gb: NotNegative = 0.0
+    """Memory of a GPU, in 10^9 bytes: a stage that is estimated to need more is refused when it is planned, with the setting that
+    fits. 0: not declared."""
     micro_batch_tokens: Count = 8192
     """Most tokens in one forward-backward pass; gradients accumulate up to the batch. Several processes make smaller passes where
     some would have none."""

@@ -96,6 +96,7 @@ KINDS: dict[str, Kind] = {
         makes="model",
         hue=265,
         references=study_keys.SourceReferences,
+        cost=formulas.Importing(),
         settings=("path", "hub_id", "revision"),
         starts_path=True,
     ),

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import model_validator
 
+from interplay.core.execution import Run
 from interplay.core.model import Count, Model, NotNegative, Positive, Share, Since
 
 Dtype = Literal["float32", "bfloat16", "int8"]
@@ -206,6 +207,42 @@ class ModelSize(NamedTuple):
     normed: bool = False
     """Whether queries and keys are normalised."""
     tied: bool = True
+
+
+class Load(NamedTuple):
+    """What the memory of a stage depends on (kinds.formulas)."""
+
+    spec: Mapping[str, Any]
+    run: Run
+    size: ModelSize
+    length: int
+    """Most tokens of a prompt with its solution."""
+    causal: bool = True
+    """Whether a sequence of training fills its row, rather than being one of the problems in it."""
+    problems: int = 0
+    """Rows of problem sets that the process reads."""
+
+    def width(self) -> int:
+        """Bytes of an activation."""
+        return 2 if self.spec.get("dtype") == "bfloat16" else 4
+
+    def prompt(self) -> int:
+        """Most tokens of a prompt: of what is cut at `length`, what a completion leaves."""
+        stated = self.spec.get("max_prompt_length")
+        return int(stated or max(self.length - self.spec["max_completion_length"], self.length // 4))
+
+
+class Memory(NamedTuple):
+    """Bytes of one process of a stage where it needs most."""
+
+    host: float
+    """Of the machine's memory, interpreter and libraries included."""
+    device: float = 0.0
+    """Of its GPU; 0 without one."""
+    phase: str = ""
+    """Where it needs most: load, update, step (of the optimiser), rollout, save."""
+    parts: dict[str, float] = {}
+    """What it holds there."""
 
 
 class _Traits(NamedTuple):
