@@ -157,6 +157,8 @@ def guesses(annotation: Any, now: Any) -> Iterator[Any]:
         yield from (
             {**(now or {}), key: other} for key in (now or {"new": None}) for other in guesses(arguments[1], (now or {}).get(key))
         )
+    elif annotation is Any:
+        yield "another"
     elif annotation is bool:
         yield not now
     elif annotation is int:
@@ -164,7 +166,7 @@ def guesses(annotation: Any, now: Any) -> Iterator[Any]:
     elif annotation is float:
         yield from (now / 2, now + 0.125, 0.5) if isinstance(now, (int, float)) else (0.125, 0.75)
     elif annotation is str:
-        yield from (f"{now}x", now[:-1], now[:-1] + "e") if isinstance(now, str) else ("new",)
+        yield from (f"{now}x", *((now[:-1],) if now else ()), now[:-1] + "e") if isinstance(now, str) else ("new",)
     elif isinstance(annotation, type) and issubclass(annotation, Model):
         yield from (SAMPLES[annotation],) if annotation in SAMPLES else ({"name": n} for n in names(annotation))
 
