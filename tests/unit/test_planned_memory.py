@@ -19,6 +19,7 @@ from interplay.model.shared_prompts import predicting_states
 from interplay.model.spec import Load, Shape
 from interplay.results import estimate, state, telemetry
 from interplay.results.catalog import plan_json
+from interplay.run import graph
 from interplay.study.plan import Plan
 
 VOCAB, ROWS, LENGTH = 64, 4, 96
@@ -154,3 +155,18 @@ def test_memories_need_no_run_block(lab: Lab) -> None:
     lines = plan_json(lab.plan())
     made = memories({digest: {key: line[key] for key in ("kind", "spec", "deps")} for digest, line in lines.items()})
     assert {lines[digest]["kind"] for digest, one in made.items() if one} == {"pretrain", "rl", "evaluate"}
+
+
+def test_a_launch_reserves_what_a_stage_is_estimated_to_need(lab: Lab) -> None:
+    """In its `stage.json` as well, which its job reads."""
+    many = "pretrain: {run: {micro_batch_tokens: 524288}, batch_tokens: 524288, tokens: 1000000"
+    lab.edit("scale/smoke.yaml", "pretrain: {tokens: 100000, batch_tokens: 1024", many)
+    plan = lab.plan()
+    made = graph.Graph(lab.results, [plan])
+    graph._check_needs(made, {})
+    made.write_stages()
+    [base], [rl, *_] = of_kind(plan, "pretrain"), of_kind(plan, "rl")
+    assert made.stages[base.digest].run.memory_mb > 5000
+    assert made.stages[rl.digest].run.memory_mb == Run().memory_mb
+    written = json.loads((lab.out(base) / "stage.json").read_text())["run"]["memory_mb"]
+    assert written == made.stages[base.digest].run.memory_mb

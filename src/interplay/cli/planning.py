@@ -125,7 +125,7 @@ def _show_overview(plan: Plan, counts: list[int], full: bool, stages: bool, as_j
     rewards = single.try_rewards(plan, CONFIGS, RESULTS)
     stale, unexercised = locks.difference_from_tree(plan, CONFIGS, RESULTS), locks.unexercised(plan, CONFIGS)
     seen = overview.read_overview(plan, CONFIGS, RESULTS, full)
-    on = [estimate.schedule_stages(plan, seen.estimate, count) for count in counts]
+    on = [] if seen.estimate.unknown() else [estimate.schedule_stages(plan, seen.estimate, count) for count in counts]
     if as_json:
         more = {"not_locked": stale, "unexercised": unexercised, "on_gpus": [one._asdict() for one in on], "rewards": rewards}
         print_visible(json.dumps({**overview.overview_json(seen), **more}, indent=1))
@@ -135,6 +135,8 @@ def _show_overview(plan: Plan, counts: list[int], full: bool, stages: bool, as_j
         for one in on:
             hours, busy = metrics.clock(one.hours * 3600), f"{one.busy:.0%} of their time in use"
             print_visible(f"on {plural(one.gpus, 'GPU')}: {hours}, {busy}")
+        if counts and not on:
+            print_visible("on GPUs: unknown, since the time of some stages is")
     return seen
 
 
