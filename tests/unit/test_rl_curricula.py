@@ -94,7 +94,8 @@ def test_a_run_starts_from_samples_made_before_it(inputs: dict[str, Path], tmp_p
     first = [row for row in pool.rows if row.set == 0]
     rows = [(row.index, text) for row in first for text in ([row.solution] * 4 if row.index % 2 else ["nonsense"] * 4)]
     (tmp_path / "samples").mkdir()
-    table = pa.table({"index": [index for index, _ in rows], "completion": [text for _, text in rows]})
+    columns = {"index": [index for index, _ in rows], "completion": [text for _, text in rows], "truncated": [False] * len(rows)}
+    table = pa.table(columns)
     pq.write_table(table, tmp_path / "samples" / "samples.parquet")
     keep = {"name": "retain_hardest", "schedule": [{"steps": 1, "keep": 15}]}
     spec = spec_of(steps=1, method={"sampler": keep}, reward=OutcomeReward())

@@ -204,3 +204,13 @@ def test_what_is_no_rollout_is_refused_in_one_line(tmp_path: Path, text: str, sa
     assert "\n" not in str(caught.value)
     with pytest.raises(UserError, match=r"no \.parquet and no \.jsonl in it"):
         list(read_foreign(tmp_path / "none"))
+
+
+def test_samples_of_episodes_are_read_as_the_transcripts_that_solutions_are(tmp_path: Path) -> None:
+    made = [Trajectory(SEGMENTS, index=3, sample=1), Trajectory(SEGMENTS[2:], index=4)]
+    write_trajectories(tmp_path / "samples.parquet", made)
+    rows = list(trajectory.read_samples(tmp_path, ["index", "completion"]))
+    assert [(row["index"], row["completion"]) for row in rows] == [
+        (3, MARK.join(one.text for one in SEGMENTS)),
+        (4, "It is 7."),
+    ]

@@ -181,7 +181,6 @@ def test_no_option_of_a_loss_that_it_has_gets_lost_on_the_way_to_trl() -> None:
             {"processes": 2},
             r"run\.processes = 2: trainer trl deals out minibatches in each by itself; write 1, or minibatches: 1",
         ),
-        ({"processes": 2, "sharding": "fsdp2"}, r"run\.sharding = 'fsdp2': trainer trl has none; write none"),
         ({"segment_steps": 2}, r"run\.segment_steps = 2: trainer trl has none; write 0"),
         ({"stack": 2}, r"run\.stack = 2: trl trains one model in a process"),
     ],

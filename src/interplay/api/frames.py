@@ -16,6 +16,7 @@ from interplay.kinds.table import makes
 from interplay.report import claim_spec, metric_spec
 from interplay.report.spec import ReportArm
 from interplay.report.stats import confounds, contrast, estimate, frame, notes, power, provenance, sequential
+from interplay.report.write import answers
 from interplay.results import catalog, state as study_state
 from interplay.study import arms, expand
 from interplay.study.plan import Plan
@@ -318,7 +319,7 @@ def verdict_lines(plan: Plan, results: Path) -> list[str]:
     lines = [*catalog.claim_lines(contrast.claims_json(judged), values), *fight_lines(known)]
     lines = lines or [f"{plan.study} makes no claims"]
     controls = [confounds.judge_controls(known).left] if known.spec.controls else []
-    return [*lines, *controls, *confounds.confound_lines(known)]
+    return [*lines, *controls, *answers.implementation_lines(known), *confounds.confound_lines(known)]
 
 
 def fight_lines(known: frame.Results) -> Iterator[str]:

@@ -51,8 +51,6 @@ class Kind(NamedTuple):
     """Whether its model only judges, so that later stages of the path start from the model before it."""
     processes: bool = False
     """Whether several processes can share its work (`run.processes`)."""
-    sharding: bool = False
-    """Whether its model can be sharded (`run.sharding`): it trains a decoder and nothing else."""
     stacked: str = ""
     """Function that makes several replicas at once (`run.stack`), of one `stack_key` of their specs, as `module:function`:
     `run(replicas, how)` gives (number, metrics or an error) of each when it ends. Empty: there is none."""
@@ -83,7 +81,6 @@ LANGUAGE_MODEL: dict[str, Any] = {
     "logged": STEP,
     "logged_prefixes": ("eval_loss/",),
     "processes": True,
-    "sharding": True,
     "stacked": "interplay.train.stack:train_replicas",
     "light": CURVES,
 }
@@ -96,6 +93,7 @@ KINDS: dict[str, Kind] = {
         makes="model",
         hue=265,
         references=study_keys.SourceReferences,
+        cost=formulas.Importing(),
         settings=("path", "hub_id", "revision"),
         starts_path=True,
     ),
@@ -177,7 +175,6 @@ KINDS: dict[str, Kind] = {
             *("optimizer.name", "optimizer.learning_rate"),
         ),
         processes=True,
-        sharding=True,
         stacked="interplay.rl.loop:rl_replicas",
         keeps_state=True,
         light=CURVES,
@@ -217,7 +214,6 @@ KINDS: dict[str, Kind] = {
         loss="preference loss",
         settings=("loss_type", "beta", *PAIRS_SETTINGS),
         processes=True,
-        sharding=True,
         light=CURVES,
     ),
     "unlearn": Kind(

@@ -132,9 +132,9 @@ def _judged_again(out: Path, samples: pa.Table, rows: list[Row], spec: EvaluateS
 def _judged_texts(kept: pa.Table, episode: str) -> list[str] | None:
     """What the verdict of each row is about: its completion, the last of several tries, or the transcript of an environment; None
     of a game, or of an episode of the user's own."""
-    if episode == "completion" or trajectory.SEGMENTS not in kept.column_names:
+    if episode == "completion":
         return list(kept["completion"].to_pylist())
-    if episode not in ("retry", "environment"):
+    if episode not in ("retry", "environment") or trajectory.SEGMENTS not in kept.column_names:
         return None
     each = [trajectory.segments_of({trajectory.SEGMENTS: row}) for row in kept[trajectory.SEGMENTS].to_pylist()]
     return [row[-1].text if episode == "retry" else trajectory.transcript_of(row) for row in each]

@@ -159,8 +159,8 @@ def loaded(
                 f"{inputs[role]}: a reference with another tokenizer than {inputs['init']}; name a model of the same source"
             )
     policy, *references = (
-        device.place_decoder(folder.load_decoder(inputs[role] / "model"), how, spec.numerics, spec.blockwise)
-        for role in ("init", *roles)
+        device.place_decoder(folder.load_decoder(inputs[role] / "model", lora, spec.seed), how, spec.numerics, spec.blockwise)
+        for role, lora in [("init", spec.lora), *((role, None) for role in roles)]
     )
     pool = sets.load_pool([inputs[f"data.{i}"] for i in range(len(spec.mix))])
     text.check_prompt_lengths(tokenizer, [row.prompt for row in pool.rows], spec.max_prompt_length)
@@ -212,7 +212,6 @@ def assembled(
         stack=stack,
         numerics=execution.STACKED if stack else "",
     )
-    distributed.shard_model(policy, how)  # what is copied of it was copied by now
     optimizers = optimizer.build_optimizers(spec.optimizer, policy.named_parameters(), spec.dtype, numerics=spec.numerics)
     several = tuple(zip((spec.references or {}).values(), references, strict=False))
     return world, Learner(spec, policy, next(iter(references), None), optimizers, how.micro_batch_tokens, lagged, several)
@@ -306,7 +305,6 @@ def stepped(
     its tokens (N,), 0 where an edit dropped it, and the metrics."""
     spec, seen = world.spec, Counter[int]()
     drawn: list[Batch] = []
-    distributed.gather_parameters(learner.policy)
 
     def draw_more(m: int) -> Batch:
         with timed(seconds, "sampler", world.clock):

@@ -11,7 +11,7 @@ from interplay.core.digest import canonical
 from interplay.core.extension import Extension
 from interplay.core.model import Count, Formerly, Model, Natural, NotNegative, Since
 from interplay.core.references import SHARES, ByName
-from interplay.model.spec import ExactSpec, LearnSpec, Trainer, TuneOptimizer, TuneSchedule, check_checkpoints, trl_misfit
+from interplay.model.spec import ExactSpec, Trainer, TunedSpec, TuneOptimizer, TuneSchedule, check_checkpoints, trl_misfit
 from interplay.rl import advantage_spec, edit_spec, loss_spec, request_spec as requests_spec, reward_spec, sampler_spec
 from interplay.rollout.spec import CompletionEpisode, EngineName, Episode, check_dtype
 from interplay.tasks.spec import Task, Verify
@@ -133,7 +133,7 @@ SEAMS: dict[str, tuple[type[Model], ...]] = {
 """Place of each seam -> the classes of its members."""
 
 
-class RLSpec(ExactSpec, LearnSpec):
+class RLSpec(ExactSpec, TunedSpec):
     """Reinforcement learning on problem sets. Roles: `init` (a model; also the reference when beta > 0), `data.<i>`,
     `reward.<i>` where term i of the reward names a reward model, `reference.<i>` of its references, and `offline.<i>.<part>`
     where the stage names under `offline` an evaluate stage: samples of `init` on `data.<i>`, from which the sampler starts."""
@@ -196,6 +196,14 @@ class RLSpec(ExactSpec, LearnSpec):
     def _members_fit(self) -> "RLSpec":
         if found := check_compatibility(self.members(), SEAMS):
             raise ValueError(found)
+        return self
+
+    @model_validator(mode="after")
+    def _adapters_sample(self) -> "RLSpec":
+        if self.lora and self.engine != "hf":
+            raise ValueError(f"engine = {self.engine}: does not sample from a model with adapters (lora); write hf")
+        if self.lora and self.lora.dropout:
+            raise ValueError(f"lora.dropout = {self.lora.dropout}: ratios would compare passes that differ by chance; write 0")
         return self
 
     @model_validator(mode="after")
@@ -343,6 +351,8 @@ class TeachSpec(RLSpec):
     NEEDS: ClassVar[frozenset[str]] = frozenset({"every_prompt", "equal_groups", "bare_prompts", "one_round"})
     REFUSES: ClassVar[frozenset[str]] = frozenset({"several_turns", "stateful_steps", "reads_rollouts", "learned_reward"})
     """A student's few steps leave no room for a state, and proposals have nothing but their advantage."""
+    lora: Annotated[Literal[None], Since(None)] = None
+    """A teacher and its student train all weights."""
     numerics: Annotated[Literal["fast"], Since("fast")] = "fast"
     """exact does not cover this kind."""
     trainer: Annotated[Literal["native"], Since("native")] = "native"
