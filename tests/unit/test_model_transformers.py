@@ -26,8 +26,11 @@ from transformers import (
 from interplay.core.execution import Run
 from interplay.core.metrics import read
 from interplay.core.model import UserError
-from interplay.data import tokenizer
+from interplay.data import corpus, tokenizer
 from interplay.data.batches import Sequences, batch_of_sequences, pad_completions
+from interplay.data.spec import CorpusSpec
+from interplay.evaluate.sampling import evaluate_model
+from interplay.evaluate.spec import EvaluateSpec
 from interplay.model import device, folder, heads
 from interplay.model.shared_prompts import hidden_states, token_logps
 from interplay.model.spec import Lora
@@ -35,10 +38,10 @@ from interplay.rl.loop import train_policy
 from interplay.rl.request_spec import FixedAllocation
 from interplay.rl.spec import RLSpec
 from interplay.rollout.engine import Request, Sampling, engine
-from interplay.train.lm import token_losses
+from interplay.train.lm import token_losses, train_language_model
 from interplay.train.prefer import train_preferences
 from interplay.train.reward_model import train_reward_model
-from interplay.train.spec import PreferSpec, RewardModelSpec
+from interplay.train.spec import PreferSpec, RewardModelSpec, SftSpec
 
 SIZES: dict[str, Any] = {
     "vocab_size": 60,
@@ -254,6 +257,22 @@ def test_rl_trains_adapters_and_samples_with_them(plain: dict[str, Path], tmp_pa
         )
         <= 2
     )
+
+
+@pytest.mark.parametrize(("source", "lora"), [("inputs", None), ("plain", {"r": 2, "targets": ["q_proj", "v_proj"]})])
+def test_sft_and_evaluations_compute_both(source: str, lora: Any, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    if lora:
+        pytest.importorskip("peft")
+    given = request.getfixturevalue(source)
+    roles = {"tokenizer": given["init"], "data.0": given["data.0"]}
+    corpus.build_corpus(CorpusSpec(mix=[1.0], sequence_length=128), roles, tmp_path / "corpus", Run())
+    roles = {"corpus": tmp_path / "corpus", "init": given["init"], "validation": given["data.0"]}
+    train_language_model(SftSpec(tokens=2000, batch_tokens=256, lora=lora), roles, tmp_path / "sft", Run())
+    losses = [line["loss"] for line in read(tmp_path / "sft") if "loss" in line]
+    assert losses[-1] < losses[0]
+    spec = EvaluateSpec(engine="hf", num_samples=2, max_completion_length=8)
+    record = evaluate_model(spec, {"model": tmp_path / "sft", "data": given["data.0"]}, tmp_path / "samples", Run())
+    assert record["all"]["n"] == 40
 
 
 def test_preferences_train_adapters_against_the_base(plain: dict[str, Path], tmp_path: Path) -> None:

@@ -202,7 +202,8 @@ def build_optimizers(
     if spec.name == "muon":
         arithmetic = torch.int8 if dtype == "int8" else None
         muon = [Muon(matrices, spec.muon_learning_rate, spec.weight_decay, spec.muon_momentum, arithmetic)] if matrices else []
-        return _store_peak([*muon, _adamw(spec, tables, vectors, numerics)])
+        rest = [_adamw(spec, tables, vectors, numerics)] if tables or vectors else []  # adapters are matrices alone
+        return _store_peak([*muon, *rest])
     return _store_peak([_adamw(spec, matrices + tables, vectors, numerics)])
 
 
