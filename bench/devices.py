@@ -4,7 +4,7 @@
     PYTHONPATH=src python bench/devices.py --gpus                       # two GPUs
 
 Trains a fresh model of 0.8M parameters on a corpus that it makes, by the stage runner's own workers, in one process and in two,
-replicated and in slices, then evaluates it in one and in two; each figure is the telemetry of the run, without start-up.
+then evaluates it in one and in two; each figure is the telemetry of the run, without start-up.
 """
 
 import argparse
@@ -29,8 +29,7 @@ SHAPE = Shape(
 )
 WAYS: dict[str, dict[str, Any]] = {
     "1 process": {"processes": 1},
-    "2, replicated": {"processes": 2},
-    "2, in slices": {"processes": 2, "sharding": "fsdp2"},
+    "2 processes": {"processes": 2},
 }
 
 

@@ -43,8 +43,8 @@ def rows(counts: Counter[str]) -> Iterator[dict[str, str]]:
                 counts["file not in UTF-8"] += 1
                 continue
             words = " ".join(text.split())
-            if not LEAST <= len(text) <= MOST or "\x1e" in text:
-                counts["file too short or too long"] += 1
+            if not LEAST <= len(text) <= MOST or not {"\x1e", "\ufffd"}.isdisjoint(text):
+                counts["file too short, too long or badly decoded"] += 1
             elif words in seen:
                 counts["file that repeats an earlier one"] += 1
             else:

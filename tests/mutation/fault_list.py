@@ -294,6 +294,11 @@ PLANS = [
     ),
     fault("declared_in_vain", "if _is_equal(arm, control, key):", "if not key:", "contrast"),
     fault("cost", "return Fraction(5 * rollouts * cap, 3)", "return Fraction(4 * rollouts * cap, 3)", "cost"),
+    fault("experts", "idle = sparse * (count - used) * expert", "idle = sparse * count * expert", "cost"),
+    fault("kept_layer", "token = 4 * size.width + 2 * queries +", "token = 4 * size.width + queries +", "planned_memory"),
+    fault(
+        "gpu_full", "0 < run.gpu_memory_gb * 1e9 < known.device:", "0 < run.gpu_memory_gb * 1e9 < known.host:", "planned_memory"
+    ),
     fault("checksum", "path.stat().st_size != size or checksum(path) != digest:", "path.stat().st_size != size:", "store"),
     fault("verified", "if artifact.checksum(file.path) == file.sha256 else", "if artifact.checksum(file.path) else", "gc"),
     fault("atomic", "yield part\n        os.replace(part, path)", "yield part\n        shutil.copyfile(part, path)", "store"),

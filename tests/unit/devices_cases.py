@@ -105,7 +105,7 @@ class Results:
     def in_one(self, kind: str, spec: Any, out: Path, **run: Any) -> Path:
         """The stage made by one process, this one."""
         inputs = {role: artifact.find(self.path, digest) for role, digest in self.roles(kind).items()}
-        load_function(kind)(spec, inputs, out, Run(**run))
+        load_function(kind, spec)(spec, inputs, out, Run(**run))
         return out
 
     def roles(self, kind: str) -> dict[str, str]:

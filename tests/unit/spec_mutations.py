@@ -79,6 +79,10 @@ TOGETHER: dict[tuple[str, str], dict[str, Any]] = {
     ("CorpusSpec", "mix"): {"mix": [0.25, 0.75]},
     ("CurateSpec", "mix"): {"mix": [0.25, 0.75]},
     ("RLSpec", "mix"): {"mix": [0.25, 0.75]},
+    ("RLSpec", "lora"): {"engine": "hf", "lora": {"r": 8}},
+    ("SftSpec", "lora"): {"lora": {"r": 4}},
+    ("PreferSpec", "lora"): {"lora": {"r": 8}},
+    ("Lora", "targets"): {"targets": ["q_proj"]},
     ("JudgeReward", "pattern"): {"pattern": "[0-9]"},
     ("RLSpec", "references"): {
         "references": {"reference.0": 0.25, "reference.1": 0.75},
@@ -153,6 +157,8 @@ def guesses(annotation: Any, now: Any) -> Iterator[Any]:
         yield from (
             {**(now or {}), key: other} for key in (now or {"new": None}) for other in guesses(arguments[1], (now or {}).get(key))
         )
+    elif annotation is Any:
+        yield "another"
     elif annotation is bool:
         yield not now
     elif annotation is int:
@@ -160,7 +166,7 @@ def guesses(annotation: Any, now: Any) -> Iterator[Any]:
     elif annotation is float:
         yield from (now / 2, now + 0.125, 0.5) if isinstance(now, (int, float)) else (0.125, 0.75)
     elif annotation is str:
-        yield from (f"{now}x", now[:-1], now[:-1] + "e") if isinstance(now, str) else ("new",)
+        yield from (f"{now}x", *((now[:-1],) if now else ()), now[:-1] + "e") if isinstance(now, str) else ("new",)
     elif isinstance(annotation, type) and issubclass(annotation, Model):
         yield from (SAMPLES[annotation],) if annotation in SAMPLES else ({"name": n} for n in names(annotation))
 

@@ -285,7 +285,7 @@ SPECS: dict[str, list[dict[str, Any]]] = {
     "corpus": [{"mix": [0.5, 0.5]}],
     "pretrain": [{"model": SHAPE, "tokens": 100_000}, {"model": SHAPE, "tokens": 100_000, **EXACT}],
     "midtrain": [{"tokens": 100_000}, {"tokens": 100_000, **EXACT}],
-    "sft": [{"tokens": 100_000}, {"tokens": 100_000, **EXACT}],
+    "sft": [{"tokens": 100_000}, {"tokens": 100_000, **EXACT}, {"tokens": 100_000, "lora": {"r": 8}}],
     "rl": [
         {"method": {"paper": "arXiv:2402.03300"}, "mix": [0.5, 0.5], "steps": 10},
         {"method": {"paper": "p"}, "mix": [1.0], "steps": 10, **EXACT},
@@ -403,7 +403,7 @@ SPECS: dict[str, list[dict[str, Any]]] = {
         {},
         EXACT,
         {"engine": CUSTOM, "episode": CUSTOM, "verify": {"own": CUSTOM}},
-        {"episode": {"name": "retry"}},
+        {"episode": {"name": "retry"}, "keep_tokens": True},
         {"unit_caps": 3, "verify": {"separator": "?"}},
         {"metrics": [CUSTOM]},
         {"by_reward": {"model": "reward", "reference": "reference"}},

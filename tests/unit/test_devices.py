@@ -24,11 +24,11 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
     return Results(tmp_path_factory.mktemp("several"))
 
 
-@pytest.mark.parametrize("sharding", [pytest.param("none", marks=pytest.mark.slow), "fsdp2"])  # none: see test_devices_ends
-def test_two_processes_train_as_one_does(results: Results, tmp_path: Path, sharding: str) -> None:
-    spec = pretrain(checkpoints=[2], seed={"none": 1, "fsdp2": 2}[sharding])
+@pytest.mark.slow  # see test_devices_ends
+def test_two_processes_train_as_one_does(results: Results, tmp_path: Path) -> None:
+    spec = pretrain(checkpoints=[2], seed=1)
     one = results.in_one("pretrain", spec, tmp_path, **LM)
-    two = results.in_two("pretrain", spec, sharding=sharding, **LM)
+    two = results.in_two("pretrain", spec, **LM)
     check_equal(one, two)
     assert furthest(weights(one / "checkpoints/2"), weights(two / "checkpoints/2")) < CLOSE
     told = read_json(two / "telemetry.json")
@@ -38,7 +38,7 @@ def test_two_processes_train_as_one_does(results: Results, tmp_path: Path, shard
 
 def test_two_processes_sample_and_learn_as_one_does(results: Results, tmp_path: Path) -> None:
     one = results.in_one("rl", rl_spec(), tmp_path, **RL)
-    two = results.in_two("rl", rl_spec(), sharding="fsdp2", **RL)
+    two = results.in_two("rl", rl_spec(), **RL)
     check_equal(one, two)
     for table, column in (("rollouts", "completion"), ("history", "index")):
         said = [pq.read_table(out / f"{table}.parquet")[column].to_pylist() for out in (one, two)]
@@ -65,12 +65,11 @@ def test_replicated_weights_learn_as_one_does(results: Results, tmp_path: Path, 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("sharding", ["none", "fsdp2"])
-def test_a_process_without_a_pass_takes_part(results: Results, tmp_path: Path, sharding: str) -> None:
+def test_a_process_without_a_pass_takes_part(results: Results, tmp_path: Path) -> None:
     adamw = Optimizer(name="adamw")
-    spec = pretrain(batch_tokens=64, tokens=600, seed={"none": 4, "fsdp2": 5}[sharding], optimizer=adamw)
+    spec = pretrain(batch_tokens=64, tokens=600, seed=4, optimizer=adamw)
     one = results.in_one("pretrain", spec, tmp_path, **LM)
-    check_equal(one, results.in_two("pretrain", spec, sharding=sharding, **LM))
+    check_equal(one, results.in_two("pretrain", spec, **LM))
 
 
 @pytest.mark.slow
@@ -78,7 +77,7 @@ def test_torchrun_starts_the_same(results: Results, tmp_path: Path) -> None:
     spec, handover = pretrain(seed=6), tmp_path / "handover"
     one = results.in_one("pretrain", spec, tmp_path / "one", **LM)
     inputs = {role: str(find(results.path, digest)) for role, digest in results.roles("pretrain").items()}
-    run = {**LM, "processes": 2, "sharding": "fsdp2"}
+    run = {**LM, "processes": 2}
     job = {"kind": "pretrain", "spec": spec.model_dump(), "run": run, "out": str(tmp_path / "two"), "inputs": inputs}
     write_json(handover / JOB, json.loads(json.dumps(job)))
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]

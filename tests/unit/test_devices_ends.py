@@ -47,21 +47,18 @@ def ours(said: str) -> list[str]:
 def test_a_run_goes_on_with_one_process_and_with_two_again(results: Results, tmp_path: Path) -> None:
     spec = pretrain(tokens=60 * 480, eval_every=9, checkpoints=[2, 30])
     one = results.in_one("pretrain", spec, tmp_path, **LM)
-    out = results.ask("pretrain", spec, results.roles("pretrain"), processes=2, sharding="fsdp2", **LM)
+    out = results.ask("pretrain", spec, results.roles("pretrain"), processes=2, **LM)
     steps = int(lines(one)[-1]["step"])
     code, said = signal_once_saved(results, out, 2, signal.SIGTERM)
     first = reached(out)
     assert (code, ours(said)) == (EXIT, [f"interplay: stopped at step {first} of {steps}; goes on when started again"])
-    assert sorted(path.name for path in (out / "resume").iterdir()) == [
-        *(f"{first}.{rank}of2.safetensors" for rank in (0, 1)),
-        "state.json",
-    ]
-    with_run(out, processes=1, sharding="none")
+    assert sorted(path.name for path in (out / "resume").iterdir()) == [f"{first}.safetensors", "state.json"]
+    with_run(out, processes=1)
     code, said = signal_once_saved(results, out, first + 10, signal.SIGKILL)
     second = reached(out)
     assert (code, f"going on from {first}/{steps} steps" in said) == (-signal.SIGKILL, True)
     assert (out / "resume" / f"{second}.safetensors").exists()
-    with_run(out, processes=2, sharding="none")
+    with_run(out, processes=2)
     made = results.make(out)
     assert (made.returncode, f"going on from {second}/{steps} steps" in made.stderr) == (0, True), made.stderr
     assert 2 <= first < second < steps
@@ -111,13 +108,13 @@ def test_what_every_process_finds_wrong_is_said_once(results: Results) -> None:
 
 @pytest.mark.slow
 def test_a_disk_that_is_full_for_one_process_is_one_line(results: Results, tmp_path: Path) -> None:
-    """The second process may write no file of more than a few bytes: its slice of the first save has no room."""
+    """The first process, which writes, may write no file of more than a few bytes: the first save has no room."""
     spec = pretrain(seed=4)
-    out = results.ask("pretrain", spec, results.roles("pretrain"), processes=2, sharding="fsdp2", **LM)
+    out = results.ask("pretrain", spec, results.roles("pretrain"), processes=2, **LM)
     limited = tmp_path / "sitecustomize.py"
     limited.write_text(
         "import os, resource, signal\n"
-        "if os.environ.get('RANK') == '1':\n"
+        "if os.environ.get('RANK') == '0':\n"
         "    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
         "    resource.setrlimit(resource.RLIMIT_FSIZE, (5000, 5000))\n"
     )
@@ -126,5 +123,5 @@ def test_a_disk_that_is_full_for_one_process_is_one_line(results: Results, tmp_p
     assert made.returncode == 1
     said = ours(made.stderr)
     assert len(said) == 1
-    assert "1.1of2.safetensors: File too large; the stage goes on from its last save" in said[0]
+    assert "1.safetensors: File too large; the stage goes on from its last save" in said[0]
     assert "Traceback" not in made.stderr

@@ -18,12 +18,12 @@ HOW: dict[str, Any] = {"micro_batch_tokens": 300, "save_minutes": 0.0}
 PAIRS: dict[str, Any] = {"mix": [1.0], "steps": 4, "pairs_per_step": 8, "max_length": 128}
 SIDES: dict[str, Any] = {"forget_mix": [1.0], "retain_mix": [1.0], "steps": 4, "problems_per_step": 8, "max_length": 128}
 
-CASES: dict[str, tuple[str, Model, str]] = {
-    "dpo in slices": ("prefer", PreferSpec(**PAIRS), "fsdp2"),
-    "kto": ("prefer", PreferSpec(loss_type="kto", **PAIRS), "none"),
-    "heads": ("reward_model", RewardModelSpec(heads=3, **PAIRS), "none"),
-    "npo": ("unlearn", UnlearnSpec(objective="npo", **SIDES), "none"),
-    "blur": ("unlearn", UnlearnSpec(objective="npo", formulation="blur", **SIDES), "none"),
+CASES: dict[str, tuple[str, Model]] = {
+    "dpo": ("prefer", PreferSpec(**PAIRS)),
+    "kto": ("prefer", PreferSpec(loss_type="kto", **PAIRS)),
+    "heads": ("reward_model", RewardModelSpec(heads=3, **PAIRS)),
+    "npo": ("unlearn", UnlearnSpec(objective="npo", **SIDES)),
+    "blur": ("unlearn", UnlearnSpec(objective="npo", formulation="blur", **SIDES)),
 }
 
 
@@ -38,9 +38,9 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 @pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_two_processes_tune_as_one_does(inputs: dict[str, Path], tmp_path: Path, case: str) -> None:
-    kind, spec, sharding = CASES[case]
+    kind, spec = CASES[case]
     one = load_function(kind)(spec, inputs, tmp_path / "one", Run(**HOW))
-    how = Run(**HOW, processes=2, sharding=sharding)
+    how = Run(**HOW, processes=2)
     stage = {"kind": kind, "spec": spec.model_dump(), "run": how.stated()}
     two = workers.run_workers(stage, inputs, tmp_path / "two", how)
     check_equal(tmp_path / "one", tmp_path / "two")

@@ -1,6 +1,7 @@
 """What an engine cannot sample is refused before the first job, in one line."""
 
 import importlib.util
+import json
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,7 +17,7 @@ from interplay.core.execution import Run
 from interplay.core.model import KeyPlace, UserError, parse_model
 from interplay.evaluate.spec import EvaluateSpec
 from interplay.model import folder
-from interplay.model.spec import Shape
+from interplay.model.spec import Shape, SourceSpec
 from interplay.rl.spec import RLSpec, TeachSpec
 from interplay.rollout.engine import engine
 from interplay.rollout.vllm import engines
@@ -65,6 +66,29 @@ def test_a_qwen2_with_heads_of_another_width_than_vllm_takes_them_for_is_refused
     check("base", shape=odd.model_copy(update={"hidden_size": 64}))
     with pytest.raises(UserError, match="for hidden_size / num_attention_heads"):
         check("base", shape=odd)
+
+
+@pytest.mark.parametrize(
+    ("config", "foreign"),
+    [
+        ({"model_type": "qwen3"}, False),
+        ({"model_type": "mixtral"}, True),
+        ({"model_type": "llama", "rope_scaling": {"rope_type": "llama3"}}, True),
+        ({"model_type": "qwen2", "use_sliding_window": True}, True),
+    ],
+)
+def test_only_hf_samples_from_what_our_decoder_lacks(tmp_path: Path, config: dict[str, Any], foreign: bool) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    base = Stage.make("source", SourceSpec(sha256="a" * 64), {}, Run(path=str(tmp_path)), "base")
+    rl = Stage.make("rl", RLSpec(method={"paper": "p"}, mix=[1.0], steps=1), {"init": base.digest}, Run(), "rl")
+    known = {base.digest: base, rl.digest: rl}
+    check_engine(evaluation(rl, "hf"), known, KeyPlace("s.yaml", ("stages", "test")))
+    for stage in (rl, evaluation(rl, "native")):
+        if foreign:
+            with pytest.raises(UserError, match="'native': transformers computes this model, and samples from it; write hf"):
+                check_engine(stage, known, KeyPlace("s.yaml", ("stages", "test")))
+        else:
+            check_engine(stage, known, KeyPlace("s.yaml", ("stages", "test")))
 
 
 @pytest.mark.parametrize("name", ["hf", "vllm"])

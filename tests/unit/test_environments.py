@@ -20,6 +20,7 @@ from interplay.core.execution import Run
 from interplay.core.model import UserError
 from interplay.data import corpus, problems, sets, tokenizer
 from interplay.data.spec import ProblemsSpec, TokenizerSpec
+from interplay.data.trajectory import transcript_of
 from interplay.rollout.episodes import play_episodes
 from interplay.rollout.spec import EnvironmentEpisode
 from interplay.tasks.environments import games, tools
@@ -149,7 +150,9 @@ def test_the_tools_parser_says_what_pythons_does(text: str) -> None:
 def test_the_tool_refuses_whatever_else_it_is_given(text: str) -> None:
     with pytest.raises(ValueError, match=r"."):
         tools.value(text)
-    assert tools.CALCULATOR.reply(tools.Expression("calculator", "1+1", False), [f"calc({text})"]) == Reply("error\n", False)
+    assert tools.CALCULATOR.reply(tools.Expression("calculator", "1+1", False), [f"calc({text})"]) == Reply(
+        "error\n", False, "calc"
+    )
 
 
 def test_the_tool_takes_one_operator_at_a_time_unless_told_otherwise() -> None:
@@ -341,7 +344,8 @@ def test_an_episode_goes_turn_by_turn_with_the_environment_until_it_is_over() ->
     assert [[t.verdict and t.verdict.error for t in turns] for turns in played.turns] == [
         [None, None, "none"], [None, None, None, "truncated"],
     ]  # fmt: skip
-    assert played.transcripts[0] == tools.CALCULATOR.render(problem, Calculator()).solution
+    assert transcript_of(played.segments[0]) == tools.CALCULATOR.render(problem, Calculator()).solution
+    assert [one.tool for one in played.segments[0]] == ["calc"] * 4 + [""], "of a call and of what it gives"
     text = "".join(map(chr, played.rollouts.tokens[0, : played.rollouts.lengths[0]].tolist()))
     assert text == "calc(3+4)$7\ncalc(7*2)$14\n\\boxed{14}$"
     with pytest.raises(UserError, match="the family 'op_dag' of row 0 is no environment; known: calculator"):

@@ -127,6 +127,17 @@ def test_every_problem_has_its_samples_in_order_and_the_metrics_follow_from_them
     assert len(set(table["completion"].to_pylist())) > 100, "samples of one prompt, or prompts, share their noise"
 
 
+def test_tokens_and_log_probabilities_of_samples_are_kept_where_asked(inputs: dict[str, Path], tmp_path: Path) -> None:
+    for name, spec in (("plain", SPEC), ("tokens", SPEC.model_copy(update={"keep_tokens": True}))):
+        sampling.evaluate_model(spec, inputs, tmp_path / name, HOW)
+    kept = pq.read_table(tmp_path / "tokens/samples.parquet")
+    assert kept.drop(["segments"]).equals(pq.read_table(tmp_path / "plain/samples.parquet"))
+    for row in kept.to_pylist():
+        (one,) = row["segments"]
+        assert (one["text"], one["answer"]) == (row["completion"], row["answer"])
+        assert len(one["tokens"]) == len(one["logprobs"]) == row["length"]
+
+
 def test_samples_do_not_depend_on_which_other_problems_are_evaluated(inputs: dict[str, Path], tmp_path: Path) -> None:
     sampling.evaluate_model(SPEC, inputs, tmp_path / "all", HOW)
     few = tmp_path / "results" / "problems" / "few"

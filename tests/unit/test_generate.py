@@ -19,13 +19,15 @@ from lab import Lab, of_kind
 from pydantic import ValidationError
 from reform_cases import TASK, row
 
-from interplay.core.artifact import write_json
+from interplay.core.artifact import finish, write_json
+from interplay.core.digest import canonical
 from interplay.core.execution import Run
 from interplay.core.model import PermanentError, UserError
 from interplay.data import sets
 from interplay.data.spec import split_of
 from interplay.evaluate import generate
 from interplay.evaluate.spec import GenerateSpec
+from interplay.results.check import contradictions
 from interplay.tasks import qa, reformulated
 from interplay.tasks.family import judge_family
 from interplay.tasks.verdict import Row
@@ -262,6 +264,19 @@ def test_rows_can_be_read_sampled_again_and_traced_to_what_the_model_read(inputs
             sample = said[source[one["source"]].index, one["sample"]]
             assert (found[number].prompt, found[number].solution) == (sample["prompt"], sample["completion"])
             assert found[number].origin == one["source"]
+
+
+def test_rows_that_do_not_follow_from_the_samples_are_found(inputs: dict[str, Path], tmp_path: Path) -> None:
+    metrics = generate.generate_rows(SPEC, inputs, tmp_path, HOW)
+    write_json(tmp_path / "stage.json", {"digest": "e" * 12})
+    finish(tmp_path, {"kind": "generate", "digest": "e" * 12, "spec": canonical(SPEC), "deps": {}}, metrics)
+    assert list(contradictions(tmp_path, inputs)) == []
+    rows = pq.read_table(tmp_path / "problems.parquet")
+    altered = ["better", *rows["solution"].to_pylist()[1:]]
+    place = rows.column_names.index("solution")
+    pq.write_table(rows.set_column(place, "solution", pa.array(altered)), tmp_path / "problems.parquet")
+    [said] = contradictions(tmp_path, inputs)
+    assert "row 0, column solution is 'better', by samples.parquet" in said
 
 
 def test_a_stage_without_a_row_says_what_its_filters_dropped(inputs: dict[str, Path], tmp_path: Path) -> None:

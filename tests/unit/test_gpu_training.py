@@ -84,11 +84,10 @@ def test_vllm_samples_beside_what_fills_most_of_the_gpu(results: Results, tmp_pa
 
 
 @pytest.mark.skipif(torch.cuda.is_available() and torch.cuda.device_count() < 2, reason="needs two GPUs")
-@pytest.mark.parametrize("sharding", ["none", "fsdp2"])
 @pytest.mark.parametrize("kind", ["pretrain", "rl"])
-def test_two_gpus_learn_what_one_does(results: Results, tmp_path: Path, kind: str, sharding: str) -> None:
+def test_two_gpus_learn_what_one_does(results: Results, tmp_path: Path, kind: str) -> None:
     spec, how = (pretrain(tokens=40 * 480), LM) if kind == "pretrain" else (rl_spec(), RL)
     one = results.in_one(kind, spec, tmp_path / "one", **how, **GPU)
-    two = results.in_two(kind, spec, gpus=2, sharding=sharding, **how)
+    two = results.in_two(kind, spec, gpus=2, **how)
     assert furthest(weights(one), weights(two)) < 1e-3
     assert len(lines(two)) == len(lines(one))

@@ -6,8 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow.parquet as pq
 import pytest
+import report_study as study
 import test_rl_loop as loops
 import torch
 import world
@@ -25,6 +27,8 @@ from interplay.evaluate import sampling
 from interplay.evaluate.scores import best_of_weights
 from interplay.evaluate.spec import EvaluateSpec
 from interplay.model import heads
+from interplay.report.draw.figures import draw_figure
+from interplay.report.stats import frame
 from interplay.rl import loop
 from interplay.rl.spec import RLSpec
 from interplay.study.expand import plan_study
@@ -143,6 +147,31 @@ def test_an_evaluation_keeps_rewards_and_divergences_and_counts_the_best(inputs:
 def test_a_divergence_is_of_the_policy_itself() -> None:
     with pytest.raises(ValidationError, match="needs temperature 1, top_p 1 and top_k 0"):
         EvaluateSpec(temperature=0.5, by_reward={"model": "judge", "reference": "base"})
+
+
+def test_a_figure_over_kl_places_arms_by_their_divergence_and_draws_the_best_of_n(tmp_path: Path) -> None:
+    """By hand: two prompts of 4 samples; the sums over a prompt's samples are what an evaluation leaves."""
+    rows, inputs = [], {}
+    for arm, shares, kl in (("base", (0.25, 0.5, 1.0), 0.0), ("rl", (0.5, 0.5, 0.5), 9.0)):
+        for seed in (0, 1):
+            digest = f"{arm}{seed}"
+            out = study.write_evaluation(tmp_path, digest, {2: [1, 1]})
+            known = pd.DataFrame({"index": [0, 1], "op": 2, "band": "id", "mode": "forward", "n": 4, "strict": 1, "answer": 1})
+            known = known.assign(score=1.0, sequence_kl=[4 * kl - seed, 4 * kl + seed])
+            for k, share in zip((1, 2, 4), shares, strict=True):
+                known[f"strict_best@{k}"] = 4 * share
+            known.to_parquet(out / "prompts.parquet")
+            inputs[digest] = out
+            rows.append(study.arm(arm, seed, [f"base:pretrain:p{seed}"], digest))
+    figure = {"x": "kl", "y": "strict_best@1"}
+    placed = {"over": [{"arm": arm, "x": "", "line": arm} for arm in ("base", "rl")]}
+    results = frame.read_results(study.spec(rows, figures={"over": figure}, placed=placed), inputs)
+    drawn = draw_figure(results, results.spec.figures["over"])
+    lines = {one["name"]: [point[:2] for point in one["points"]] for one in drawn.chart["panels"][0]["lines"]}
+    assert lines["rl"] == [[3.0, 50.0]]
+    at = {n: pytest.approx(np.sqrt(np.log(n) - (n - 1) / n), rel=1e-4) for n in (2, 4)}
+    assert lines["best of n, base"] == [[0.0, 25.0], [at[2], 50.0], [at[4], 100.0]]
+    assert "against square root of KL from the reference" in drawn.caption
 
 
 # -- planned -----------------------------------------------------------------------------------------------------------------

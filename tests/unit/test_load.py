@@ -110,6 +110,9 @@ def test_rollouts_are_the_kept_ones_of_rl_and_come_in_parts_with_the_same_types(
     assert (whole["reward"].dtype, whole["step"].dtype, whole["strict"].dtype) == ("float32", "int32", "bool")
     assert list(next(loaded.stream("evaluate", columns=["strict"])).columns) == [*parts[0].columns[:9], "strict"]
     assert list(loaded.stream("rl", arm="base")) == []
+    found = list(loaded.trajectories("rl"))
+    assert [one.completion for one in found] == whole["completion"].tolist()
+    assert [one.step for one in found] == whole["step"].tolist()
 
 
 def test_an_unfinished_study_loads_with_states_in_place_of_values(finished: Laboratory, tmp_path: Path) -> None:

@@ -17,9 +17,8 @@ from interplay.cli import main
 from interplay.core.artifact import write_json
 from interplay.core.model import UserError
 from interplay.data import sets
-from interplay.data.similarity import Novelty, novelty_by_band
-from interplay.tasks.op_dag.graph_similarity import Definition, features, gold_graph, library, nearest, similarity, stated_graph
-from interplay.tasks.op_dag.terse import render
+from interplay.data.similarity import Novelty, features, library, nearest, novelty_by_band, similarity
+from interplay.tasks.op_dag.terse import Definition, gold_graph, render, stated_graph
 from interplay.tasks.op_dag.terse_prompts import OP_DAG
 from interplay.tasks.op_dag.terse_verifier import verify
 from interplay.tasks.spec import Verify

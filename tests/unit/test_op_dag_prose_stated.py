@@ -5,11 +5,12 @@ from hypothesis import given
 from op_dag_prose_cases import FORWARD_GOLD, FORWARD_TEXT, REVERSE_GOLD, REVERSE_TEXT, cases
 from op_dag_prose_text import read_problem
 
-from interplay.tasks.op_dag import graph_similarity
-from interplay.tasks.op_dag.graph_similarity import Definition, features, similarity
+from interplay.data.similarity import Palette, features, similarity
+from interplay.tasks.op_dag import terse
 from interplay.tasks.op_dag.prose import Problem, render
 from interplay.tasks.op_dag.prose_parser import gold_graph, stated_graph
 from interplay.tasks.op_dag.spec import OpDagProse
+from interplay.tasks.op_dag.terse import Definition
 
 FOX, BEAR, WOLF = "adult fox in Pine Ridge", "adult bear in Pine Ridge", "adult wolf in Pine Ridge"
 TOTAL, OWL, CROW = "total number of adult animals in Pine Ridge", "adult owl in Maple Creek", "adult crow in Maple Creek"
@@ -23,8 +24,8 @@ GRAPH = {
 }
 
 
-def like(one: graph_similarity.Graph, other: graph_similarity.Graph) -> float:
-    palette: graph_similarity.Palette = {}
+def like(one: terse.Graph, other: terse.Graph) -> float:
+    palette: Palette = {}
     return similarity(features(one, palette), features(other, palette))
 
 
@@ -61,4 +62,4 @@ def test_a_gold_solution_states_the_gold_graph(case: tuple[OpDagProse, Problem])
 def test_one_measure_reads_both_surfaces() -> None:
     """The same sum, said with letters and with names."""
     prose = "Define fox in A as Q; so Q = 3. Define owl in A as R; so R = 2 + Q = 2 + 3 = 5. Answer: 5."
-    assert like(stated_graph(prose), graph_similarity.stated_graph("a3,ba+2=3+2=5#5", None)) == 1.0
+    assert like(stated_graph(prose), terse.stated_graph("a3,ba+2=3+2=5#5", None)) == 1.0

@@ -77,7 +77,8 @@ def test_the_table_and_the_arm_that_a_paper_names_are_in_its_study(paper: lists.
 def test_every_paper_is_placed_once_and_every_result_has_a_paper() -> None:
     assert len({(paper.arxiv, paper.study) for paper in ALL}) == len(ALL)
     known = {f"{paper.study.replace('/', '.')}.{scale}.json.gz" for paper in ALL for scale in committed.SCALES}
-    assert {path.name for path in (ROOT / "docs/results").glob("*.json.gz")} <= known
+    found = {path.name for path in (ROOT / "docs/results").glob("*.json.gz")}
+    assert {name for name in found if not name.startswith("numerics.")} <= known, "studies of the arithmetic have no paper"
 
 
 @pytest.fixture

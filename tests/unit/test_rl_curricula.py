@@ -71,7 +71,12 @@ def test_samples_made_before_the_first_step_are_judged_as_the_runs_own(inputs: d
     second = [row for row in pool.rows if row.set == 1]
     for part, completions in enumerate(([second[3].solution, "nonsense"], [second[3].solution])):
         (tmp_path / str(part)).mkdir()
-        table = pa.table({"index": [second[3].index] * len(completions), "completion": completions})
+        columns = {
+            "index": [second[3].index] * len(completions),
+            "completion": completions,
+            "truncated": [False] * len(completions),
+        }
+        table = pa.table(columns)
         pq.write_table(table, tmp_path / str(part) / "samples.parquet")
     roles = {**inputs, "offline.1.0": tmp_path / "0", "offline.1.1": tmp_path / "1"}
     spec = spec_of(reward=OutcomeReward())
@@ -89,7 +94,8 @@ def test_a_run_starts_from_samples_made_before_it(inputs: dict[str, Path], tmp_p
     first = [row for row in pool.rows if row.set == 0]
     rows = [(row.index, text) for row in first for text in ([row.solution] * 4 if row.index % 2 else ["nonsense"] * 4)]
     (tmp_path / "samples").mkdir()
-    table = pa.table({"index": [index for index, _ in rows], "completion": [text for _, text in rows]})
+    columns = {"index": [index for index, _ in rows], "completion": [text for _, text in rows], "truncated": [False] * len(rows)}
+    table = pa.table(columns)
     pq.write_table(table, tmp_path / "samples" / "samples.parquet")
     keep = {"name": "retain_hardest", "schedule": [{"steps": 1, "keep": 15}]}
     spec = spec_of(steps=1, method={"sampler": keep}, reward=OutcomeReward())

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import test_rl_loop as loops
@@ -19,6 +20,7 @@ from interplay.data.spec import ProblemsSpec, TokenizerSpec
 from interplay.evaluate import sampling
 from interplay.evaluate.spec import EvaluateSpec
 from interplay.model import folder, heads
+from interplay.results.check import contradictions
 from interplay.rl import loop
 from interplay.rl.advantage_spec import Advantage, GainAdvantage, GroupAdvantage
 from interplay.rl.reward_spec import OutcomeReward
@@ -67,7 +69,9 @@ def test_a_taught_model_uses_the_tool_and_learns_with_it(
     history = pq.read_table(tmp_path / "history.parquet").to_pylist()
     assert {row["n"] for row in history} == {6}
     rows = pq.read_table(tmp_path / "rollouts.parquet").to_pylist()
-    assert any("calc(" in row["completion"] and "\x1e" in row["completion"] for row in rows)
+    used = [one for row in rows for one in row["segments"] if one["tool"] == "calc"]
+    assert {one["kind"] for one in used} == {"action", "observation"}
+    assert all("calc(" in one["text"] for one in used if one["kind"] == "action")
 
 
 def test_an_evaluation_in_the_environment_counts_answers_by_turn(inputs: dict[str, Path], tmp_path: Path) -> None:
@@ -77,6 +81,18 @@ def test_an_evaluation_in_the_environment_counts_answers_by_turn(inputs: dict[st
     assert turns["answer"]["3"] == pytest.approx(metrics["all"]["answer_pass@1"])
     assert turns["answer"]["1"] <= turns["answer"]["2"]
     assert turns["mean"] > 1.2
+    record = {"kind": "evaluate", "spec": spec.model_dump(mode="json"), "metrics": metrics, "deps": {}, "files": {}}
+    write_json(tmp_path / "record.json", record)
+    given = {"data": inputs["data.0"]}
+    assert list(contradictions(tmp_path, given)) == []
+    table = pq.read_table(tmp_path / "samples.parquet")
+    rows = table["segments"].to_pylist()
+    errors = table["error"].to_pylist()
+    row = next(i for i, one in enumerate(rows) if len(one) > 1 and errors[i] != "truncated")
+    rows[row][1]["text"] = "5\n5"
+    altered = table.set_column(table.column_names.index("segments"), "segments", pa.array(rows, table["segments"].type))
+    pq.write_table(altered, tmp_path / "samples.parquet")
+    assert any(f"row {row}, column error is" in one and "'made_up'" in one for one in contradictions(tmp_path, given))
     with pytest.raises(UserError, match="are transcripts, which have no single likelihood; write false"):
         sampling.evaluate_model(
             spec.model_copy(update={"nll": True}),
@@ -87,7 +103,7 @@ def test_an_evaluation_in_the_environment_counts_answers_by_turn(inputs: dict[st
 
 
 def test_transcripts_are_validated_by_their_turns(inputs: dict[str, Path]) -> None:
-    held_out = lm.load_validation(inputs["data.0"], inputs["init"])
+    held_out = lm.load_validation(inputs["data.0"], inputs["init"], 64)
     turns = [len(policy_turns(text)) for text in sets.read_table(inputs["data.0"], ["solution"])["solution"].to_pylist()]
     assert len(held_out.band_of) == len(held_out.encoded.lengths) == sum(turns) > len(turns)
     decoder = heads.load_model(inputs["init"], torch.device("cpu"))

@@ -14,7 +14,7 @@ from interplay.core.artifact import read_json, write_json
 from interplay.core.execution import Run
 from interplay.core.metrics import read
 from interplay.core.model import UserError
-from interplay.data import sets
+from interplay.data import sets, tokenizer
 from interplay.model import folder
 from interplay.model.spec import TuneOptimizer
 from interplay.report.inspect.stage_view import show_rollouts
@@ -91,6 +91,21 @@ def test_records_show_what_was_sampled_and_how_often_each_prompt_passed(inputs: 
     assert {row["n"] for row in history} == {4}
     assert sum(row["set"] == 0 for row in history) == 24  # three quarters of the prompts
     assert sum(row["passes"] for row in history) == sum(round(line["strict"] * 32) for line in read(tmp_path))
+
+
+def test_tokens_and_log_probabilities_are_kept_where_asked(inputs: dict[str, Path], tmp_path: Path) -> None:
+    for name, asked in (("plain", False), ("tokens", True)):
+        loop.train_policy(spec_of(steps=2, keep_tokens=asked), inputs, tmp_path / name, HOW)
+    plain, kept = (pq.read_table(tmp_path / name / "rollouts.parquet") for name in ("plain", "tokens"))
+    assert kept.drop(["segments"]).equals(plain)
+    decode = tokenizer.load(inputs["init"]).decode
+    for row in kept.to_pylist():
+        context, action = row["segments"]
+        assert (context["kind"], decode(context["tokens"]), context["text"]) == ("context", row["prompt"], row["prompt"])
+        assert (action["kind"], decode(action["tokens"]), action["text"]) == ("action", row["completion"], row["completion"])
+        assert len(action["tokens"]) == len(action["logprobs"]) == row["length"]
+        assert all(value <= 0 for value in action["logprobs"])
+        assert action["reward"] == row["reward"]
 
 
 def test_the_same_run_twice_gives_the_same_bytes_and_another_seed_does_not(inputs: dict[str, Path], tmp_path: Path) -> None:

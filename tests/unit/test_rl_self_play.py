@@ -63,6 +63,10 @@ def test_each_seat_is_a_row_with_the_others_moves_as_what_it_read() -> None:
     assert ["".join(map(chr, p)) for p in played.prompts] == [
         "XX.OO.... X\n", "XX.OO.... O\n7\n", "XX.OO.... X\n", "XX.OO.... O\n7\n", "XX.OO.... X\n", "XX.OO.... X\n",
     ]  # fmt: skip
+    assert [[(one.kind, one.text, one.seat) for one in row] for row in played.segments[:2]] == [
+        [("context", "XX.OO.... X\n", None), ("action", "7", 0), ("observation", "8\n", 1), ("action", "3", 0)],
+        [("context", "XX.OO.... O\n", None), ("context", "7\n", 0), ("action", "8", 1)],
+    ]
     assert played.observed[0].tolist() == [False, False, True, True, False, False]
     found = episode_rewards(PayoffReward(), played, [ROW] * 6)
     assert found.rewards.sequence == [1, -1, -1, 1, -1, -1], "three in a row; a blunder; a taken cell; a cut move"

@@ -49,7 +49,14 @@ def test_a_run_with_retries_learns_and_its_engine_and_its_training_agree(inputs:
     assert all(1 <= line["turns"] <= 3 for line in lines)
     assert max(line["turns"] for line in lines) > 1
     rows = pq.read_table(tmp_path / "rollouts.parquet").to_pylist()
-    assert {row["turns"] == row["completion"].count("\x1e?\x1e") + 1 for row in rows} == {True}
+    assert {len(row["segments"]) for row in rows} == {1, 3, 5}
+    for row in rows:
+        own, seen = row["segments"][::2], row["segments"][1::2]
+        assert ({one["kind"] for one in own}, [one["turn"] for one in own]) == ({"action"}, list(range(row["turns"])))
+        assert [(one["kind"], one["text"], one["reward"]) for one in seen] == [("observation", "?", None)] * len(seen)
+        assert own[-1]["reward"] == row["reward"]
+        assert row["completion"] == "".join(one["text"] for one in row["segments"])
+        assert all(one["tokens"] is None for one in row["segments"])
 
 
 @pytest.mark.slow
@@ -109,7 +116,9 @@ def test_an_evaluation_of_retries_tells_how_many_are_right_by_turn(inputs: dict[
     assert by_turn["4"] == metrics["all"]["answer_pass@1"]
     assert "turns" not in once
     table = pq.read_table(tmp_path / "more" / "samples.parquet").to_pylist()
-    assert metrics["turns"]["mean"] == pytest.approx(sum(len(row["answer_by_turn"]) for row in table) / len(table))
+    assert metrics["turns"]["mean"] == pytest.approx(
+        sum(one["kind"] == "action" for row in table for one in row["segments"]) / len(table)
+    )
     apart = spec.model_copy(update={"episode": RetryEpisode(max_turns=4, feedback="?", window=2)})
     windowed = sampling.evaluate_model(apart, given, tmp_path / "window", Run(engine_batch=64))
     assert windowed["n_samples"] == 8

@@ -56,7 +56,12 @@ def test_a_wrong_answer_is_followed_by_the_feedback_and_another_try() -> None:
     of_read = played.rollouts.logprobs[played.observed]
     assert of_read.tolist() == [0.0] * 4
     assert played.rollouts.logprobs[1, :3].tolist() == [-1.0] * 3
-    assert played.transcripts[1] == "33\x1e?\x1e33\x1e?\x1e4"
+    assert [(one.kind, one.text, one.turn, one.answer) for one in played.segments[1]] == [
+        ("action", "33", 0, False), ("observation", "?", 0, None), ("action", "33", 1, False), ("observation", "?", 1, None),
+        ("action", "4", 2, True),
+    ]  # fmt: skip
+    for i, segments in enumerate(played.segments):
+        assert [t for one in segments for t in one.tokens] == played.rollouts.tokens[i, : played.rollouts.lengths[i]].tolist()
 
 
 def test_the_first_turn_is_the_completion_and_no_turn_repeats_the_noise_of_another() -> None:

@@ -1,5 +1,6 @@
 """`interplay rollouts`: which completions are shown."""
 
+import json
 from pathlib import Path
 
 import pandas as pd
@@ -7,7 +8,9 @@ import pytest
 
 from interplay.core.artifact import write_json
 from interplay.core.model import UserError
-from interplay.report.inspect.stage_view import show_rollouts
+from interplay.data.sets import Choice
+from interplay.data.trajectory import Segment, Trajectory, write_trajectories
+from interplay.report.inspect.stage_view import browse_rollouts, show_rollouts
 
 
 def rollouts(root: Path, rows: list[tuple[int, int, str, bool]], name: str = "rollouts.parquet") -> Path:
@@ -60,3 +63,35 @@ def test_completions_of_one_class_of_errors_can_be_chosen(tmp_path: Path) -> Non
     assert "a=1" not in show_rollouts(out, None, 10, error="missing_node")
     with pytest.raises(UserError, match="--error = valu: no kept completion is of that class; did you mean 'value'"):
         show_rollouts(out, None, 10, error="valu")
+
+
+def test_an_episode_is_shown_turn_by_turn_with_who_wrote_what(tmp_path: Path) -> None:
+    out = tmp_path / "rl" / ("a" * 12)
+    out.mkdir(parents=True)
+    segments = (
+        Segment("action", "calc(3+4)", 0, reward=0.0, tool="calc"),
+        Segment("observation", "7\n", 0, tool="calc"),
+        Segment("action", "\\boxed{7}", 1, reward=1.0),
+    )
+    write_trajectories(out / "rollouts.parquet", [Trajectory(segments, "3+4?", 1, 0, 5, strict=True, error="none")])
+    write_json(out / "stage.json", {"deps": {}})
+    assert show_rollouts(out, None, 1).splitlines() == [
+        "problem 5, step 1, strict True, error none",
+        "  prompt 3+4?",
+        "  wrote  [reward 0] calc(3+4)",
+        "         [calc gives] 7",
+        "         [reward 1] \\boxed{7}",
+    ]
+    (row,) = browse_rollouts(out, Choice())["rows"]
+    assert "".join(text for text, _ in row["wrote"]) == "[reward 0] calc(3+4)\n[calc gives] 7\n[reward 1] \\boxed{7}"
+
+
+def test_rollouts_of_another_trainer_are_shown(tmp_path: Path) -> None:
+    rows = [{"input": "2+2?", "output": text, "score": float(text == "4"), "step": 3} for text in ("4", "5", "5")]
+    (tmp_path / "3.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    assert show_rollouts(tmp_path, None, 5, step=3).splitlines() == [
+        *("problem 0, step 3, reward 1", "  prompt 2+2?", "  wrote  4", ""),
+        *("problem 0, step 3, reward 0, 2 times the same", "  prompt 2+2?", "  wrote  5"),
+    ]
+    with pytest.raises(UserError, match=r"no \.parquet and no \.jsonl in it"):
+        show_rollouts(tmp_path / "none", None, 5)

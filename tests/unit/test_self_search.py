@@ -8,6 +8,7 @@ from bios_cases import SMALL
 from pydantic import ValidationError
 from rl_cases import batch_of, now_of
 
+from interplay.data.trajectory import transcript_of
 from interplay.rl.edits import edits_after_advantage
 from interplay.rl.reward_spec import FormatReward
 from interplay.rl.rewards import score_completions
@@ -116,12 +117,14 @@ def test_the_real_dictionary_takes_over_where_a_look_up_ends() -> None:
         problem=lambda row: SELF_SEARCH.loads(row.graph), verify=lambda row, text: verdict(text)
     )
     real = play_episodes(EnvironmentEpisode(stop=")"), given, cases.asked([row], 2))
-    assert real.transcripts == [GOLD.replace(")", f"){MARK}").replace("\n", f"\n{MARK}")] * 2
+    assert [transcript_of(one) for one in real.segments or ()] == [GOLD.replace(")", f"){MARK}").replace("\n", f"\n{MARK}")] * 2
     assert real.turns is not None
     assert [turn.verdict for turn in real.turns[0]][-1] == verdict(GOLD)
     assert not real.rollouts.truncated.any()
     own = play_episodes(EnvironmentEpisode(), given, cases.asked([row]))
-    assert own.transcripts == ["look(Ada)Ada's boss is Cid.\nlook(Cid)\\boxed{Ulm}"], "nobody stops it"
+    assert [transcript_of(one) for one in own.segments or ()] == ["look(Ada)Ada's boss is Cid.\nlook(Cid)\\boxed{Ulm}"], (
+        "nobody stops it"
+    )
     tokens = real.rollouts.tokens[0, : int(real.rollouts.lengths[0])].tolist()
     assert "".join(map(chr, tokens)) == f"{GOLD}$", "no end token stands in the context"
     assert real.observed is not None

@@ -68,7 +68,8 @@ def test_a_seed_without_a_folder_is_refused_by_the_folders_name(lab: Lab) -> Non
 def test_of_a_model_of_unknown_size_the_time_is_unknown_and_no_limit_on_it_is_met(
     lab: Lab, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code, said, _ = interplay(capsys, "plan", "quickstart", "--scale", "smoke")
+    code, said, _ = interplay(capsys, "plan", "quickstart", "--scale", "smoke", "--gpus", "8")
+    assert "on GPUs: unknown" in said
     line = next(line for line in said.splitlines() if line.startswith("rl "))
     assert (code, line.split()[-3:]) == (0, ["?", "?", "unknown"])
     assert "an unknown time for" in said

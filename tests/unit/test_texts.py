@@ -1,6 +1,8 @@
 """Text of others: documents and chats from JSONL and Parquet, their licences, their place in a study, and what is trained on."""
 
+import itertools
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from interplay.data.spec import CorpusSpec, DatasetSpec, TokenizerSpec
 from interplay.tasks import transcripts
 from interplay.tasks.op_dag.spec import OpDag
 from interplay.tasks.verdict import Row
+from tools import texts
 
 SAID = {"licence": "CC-BY-4.0", "origin": "written for this test"}
 DOCUMENTS = [{"text": f"Document {n} has words about the number {n * 37}.\n" * (1 + n % 7)} for n in range(300)]
@@ -182,3 +185,12 @@ def test_what_asks_is_refused_of_text(lab: Lab, old: str, new: str, key: str) ->
     with pytest.raises(UserError, match=f"{key} = .*ask nothing") as caught:
         lab.plan()
     assert "name a set of problems" in str(caught.value)
+
+
+def test_the_file_of_installed_packages_is_read_without_a_defect_and_names_each_licence(tmp_path: Path) -> None:
+    found = list(itertools.islice(texts.rows(Counter()), 40))
+    assert all(row["licence"] and row["package"].count("==") == 1 for row in found)
+    path = write(tmp_path / "packages.jsonl", found)
+    metrics, rows = read(path, tmp_path / "out", format="text", licence="by row")
+    assert (metrics["read"], metrics["kept"], metrics["skipped"]) == (40, 40, {})
+    assert {sets.problem_of(row).licence for row in rows} == {row["licence"] for row in found}

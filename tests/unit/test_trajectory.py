@@ -1,14 +1,17 @@
 """Trajectories: the type and its Parquet schema, written and read in parts."""
 
+import json
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, strategies as st
 
+from interplay.core.model import UserError
 from interplay.data import trajectory
-from interplay.data.trajectory import Segment, Trajectory, read_trajectories, write_trajectories
+from interplay.data.trajectory import Segment, Trajectory, read_foreign, read_trajectories, write_trajectories
 from interplay.tasks.transcripts import MARK, observations, policy_turns
 
 small = st.integers(-(2**31), 2**31 - 1)
@@ -100,3 +103,114 @@ def test_rows_are_written_in_groups_that_are_in_memory_at_once(tmp_path: Path) -
     assert (groups, taken) == ([size, size, 1], 2 * size + 1)
     wanted = read_trajectories(tmp_path, columns=["index", "completion"])
     assert [one.index for one in wanted] == list(range(1, 2 * size + 2))
+
+
+# --- rollouts of other trainers ---
+
+
+def lines(path: Path, rows: list[dict[str, Any]]) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    return path
+
+
+CALL = {"id": "1", "type": "function", "function": {"name": "calc", "arguments": '{"x": "3+4"}'}}
+CHAT = [
+    {"role": "assistant", "content": "I add.", "tool_calls": [CALL]},
+    {"role": "tool", "name": "calc", "content": "7"},
+    {"role": "assistant", "content": [{"type": "text", "text": "It is 7."}]},
+]
+SEGMENTS = (
+    Segment("action", 'I add.\ncalc({"x": "3+4"})', 0, tool="calc"),
+    Segment("observation", "7", 0, tool="calc"),
+    Segment("action", "It is 7.", 1),
+)
+
+
+def test_completions_that_trl_logs_are_read(tmp_path: Path) -> None:
+    for step in (2, 10):
+        rows = pd.DataFrame(
+            {
+                "step": [step] * 2,
+                "prompt": ["2+2?"] * 2,
+                "completion": ["4", "5"],
+                "exact": [1.0, 0.0],
+                "format": [0.5, None],
+                "advantage": [0.7, -0.7],
+            }
+        )
+        (tmp_path / "completions").mkdir(exist_ok=True)
+        rows.to_parquet(tmp_path / "completions" / f"completions_{step:05d}.parquet")
+    found = list(read_foreign(tmp_path))
+    assert [(one.step, one.index, one.sample, one.completion, one.reward) for one in found] == [
+        (step, 0, number, text, paid) for step in (2, 10) for number, text, paid in ((0, "4", 1.5), (1, "5", 0.0))
+    ]
+    assert (found[0].prompt, found[0].advantage) == ("2+2?", 0.7)
+    assert found[0].more == {"reward/exact": 1.0, "reward/format": 0.5}
+    write_trajectories(tmp_path / "rollouts.parquet", found)
+    assert [one.completion for one in read_trajectories(tmp_path)] == ["4", "5", "4", "5"]
+
+
+def test_generations_that_verl_dumps_are_read(tmp_path: Path) -> None:
+    for step in (1, 12):
+        row = {"input": "user\n2+2?", "output": "4", "gts": "4", "score": 1.0, "step": step, "acc": True}
+        lines(tmp_path / f"{step}.jsonl", [row, {**row, "output": "5", "score": 0.0, "acc": False}])
+    found = list(read_foreign(tmp_path))
+    assert [(one.step, one.sample, one.completion, one.reward) for one in found[1:3]] == [(1, 1, "5", 0.0), (12, 0, "4", 1.0)]
+    assert found[0].more == {"info/gts": "4", "info/acc": 1.0}
+
+
+def test_messages_of_verifiers_become_segments_with_their_tools(tmp_path: Path) -> None:
+    row = {
+        "example_id": 4,
+        "prompt": [{"role": "user", "content": "3+4?"}],
+        "completion": CHAT,
+        "reward": 0.5,
+        "is_truncated": False,
+    }
+    (found,) = read_foreign(lines(tmp_path / "results.jsonl", [{**row, "answer": "7", "metrics": {"x": 1}}]))
+    assert found.segments == (Segment("context", "3+4?"), *SEGMENTS)
+    assert (found.prompt, found.reward, found.truncated, found.strict) == ("3+4?", 0.5, False, None)
+    assert found.more == {"info/example_id": 4.0, "info/answer": "7", "info/is_truncated": 0.0}
+    text = json.loads(json.dumps(CHAT))
+    text[0]["tool_calls"] = [json.dumps(CALL)]
+    (same,) = read_foreign(lines(tmp_path / "other.jsonl", [{**row, "completion": text}]))
+    assert same.segments == found.segments
+
+
+@given(st.lists(st.tuples(st.sampled_from(["assistant", "tool", "user"]), texts), max_size=6))
+def test_a_chat_keeps_every_text_in_its_order(tmp_path_factory: pytest.TempPathFactory, chat: list[tuple[str, str]]) -> None:
+    path = tmp_path_factory.mktemp("chat") / "results.jsonl"
+    written = [{"role": role, "content": text} for role, text in chat]
+    (found,) = read_foreign(lines(path, [{"prompt": "q", "completion": written, "reward": 1}]))
+    kinds = {"assistant": "action", "tool": "observation", "user": "observation"}
+    assert [(one.kind, one.text) for one in found.segments] == [(kinds[role], text) for role, text in chat]
+    assert [one.turn for one in found.actions] == list(range(len(found.actions)))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("{", r"results.jsonl: line 1: not JSON"),
+        ('{"prompt": "a"}', r"results.jsonl: line 1: no rollout of TRL \(prompt, completion, advantage\), verl or verifiers"),
+        ('{"prompt": "a", "completion": [3], "reward": 1}', r"results.jsonl: line 1: a message should be an object with role"),
+        ('{"input": "a", "output": "b", "score": "high"}', r"results.jsonl: line 1: could not convert"),
+    ],
+)
+def test_what_is_no_rollout_is_refused_in_one_line(tmp_path: Path, text: str, said: str) -> None:
+    (tmp_path / "results.jsonl").write_text(text + "\n")
+    with pytest.raises(UserError, match=said) as caught:
+        list(read_foreign(tmp_path))
+    assert "\n" not in str(caught.value)
+    with pytest.raises(UserError, match=r"no \.parquet and no \.jsonl in it"):
+        list(read_foreign(tmp_path / "none"))
+
+
+def test_samples_of_episodes_are_read_as_the_transcripts_that_solutions_are(tmp_path: Path) -> None:
+    made = [Trajectory(SEGMENTS, index=3, sample=1), Trajectory(SEGMENTS[2:], index=4)]
+    write_trajectories(tmp_path / "samples.parquet", made)
+    rows = list(trajectory.read_samples(tmp_path, ["index", "completion"]))
+    assert [(row["index"], row["completion"]) for row in rows] == [
+        (3, MARK.join(one.text for one in SEGMENTS)),
+        (4, "It is 7."),
+    ]

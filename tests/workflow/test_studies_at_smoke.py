@@ -16,7 +16,10 @@ STUDIES = sorted(f"{path.parent.name}/{path.stem}" for path in ROOT.glob("config
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Laboratory:
-    return Laboratory(tmp_path_factory.mktemp("smoke"))
+    made = Laboratory(tmp_path_factory.mktemp("smoke"))
+    (made.folder / "data").mkdir()
+    (made.folder / "data/fixtures").symlink_to(ROOT / "data/fixtures")
+    return made
 
 
 @pytest.mark.parametrize("study", STUDIES)

@@ -14,7 +14,7 @@ from interplay.study.plan import flat_name, lock_path
 from tools.reference import lists
 from tools.reference.lists import SUPERSEDED, WITHDRAWN, WITHDRAWN_VERDICT
 
-SCALES = ("laptop", "gpu", "paper")
+SCALES = ("laptop", "gpu", "paper", "coffee")
 """Scales whose results count, as they are shown. At smoke nothing is learnt."""
 NOT_RUN = "not run at this commit"
 KEYS = ("claims", "seeds", "stages", "environments", "exported", "grids", "figures", "samples")

@@ -23,7 +23,7 @@ from interplay.study import expand
 from interplay.study.plan import flat_name, lock_path
 from tools.reference import committed
 
-SCALES = ("coffee", *committed.SCALES)
+SCALES = ("coffee", *(scale for scale in committed.SCALES if scale != "coffee"))
 IDLE = re.compile(r"(?:: |; )\S+ of (\S+) \(")
 """An arm in the note of a summary on arms that left the weights as they were."""
 BASES = re.compile(r"\((\d+) bases,")

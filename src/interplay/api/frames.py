@@ -11,10 +11,12 @@ import pandas as pd
 from pyarrow import parquet
 
 from interplay.core import artifact, metrics as store_metrics, model
+from interplay.data.trajectory import Trajectory, read_trajectories
 from interplay.kinds.table import makes
 from interplay.report import claim_spec, metric_spec
 from interplay.report.spec import ReportArm
 from interplay.report.stats import confounds, contrast, estimate, frame, notes, power, provenance, sequential
+from interplay.report.write import answers
 from interplay.results import catalog, state as study_state
 from interplay.study import arms, expand
 from interplay.study.plan import Plan
@@ -72,6 +74,13 @@ class Loaded:
         advantage, truncated, length."""
         return self._whole("rl", arm, seed, stage)
 
+    def trajectories(
+        self, kind: str = "rl", arm: str | None = None, seed: int | None = None, stage: str | None = None
+    ) -> Iterator[Trajectory]:
+        """The rows of `rollouts` (kind `rl`) or `samples` (`evaluate`) as trajectories, one after the other."""
+        for _, path in self._files(kind, arm, seed, stage):
+            yield from read_trajectories(path)
+
     def _whole(self, kind: str, arm: str | None, seed: int | None, stage: str | None) -> pd.DataFrame:
         found = list(self.stream(kind, arm, seed, stage))
         return pd.concat(found, ignore_index=True) if found else pd.DataFrame(columns=[*_head(self.axes), "digest"])
@@ -87,6 +96,10 @@ class Loaded:
     ) -> Iterator[pd.DataFrame]:
         """The rows of `rollouts` (kind `rl`) or `samples` (`evaluate`) in frames of at most `rows`, for more of them than memory
         holds. `columns`: those of the file that are read; None: all."""
+        for row, path in self._files(kind, arm, seed, stage):
+            yield from _parts(path, row, columns, rows)
+
+    def _files(self, kind: str, arm: str | None, seed: int | None, stage: str | None) -> Iterator[tuple[dict[Any, Any], Path]]:
         wanted = self.metrics[(self.metrics["kind"] == kind) & (self.metrics["state"] == "done")]
         for column, value in (("arm", arm), ("seed", seed), ("stage", stage)):
             wanted = wanted if value is None else wanted[wanted[column] == value]
@@ -95,7 +108,7 @@ class Loaded:
             for digest in [row["digest"], *self._blocks.get(row["digest"], [])]:
                 path = self._folders[digest] / KEPT[kind]
                 if path.exists():  # else only its record and counts are here
-                    yield from _parts(path, row, columns, rows)
+                    yield row, path
 
 
 def _parts(path: Path, own: dict[Any, Any], columns: list[str] | None, rows: int) -> Iterator[pd.DataFrame]:
@@ -306,7 +319,7 @@ def verdict_lines(plan: Plan, results: Path) -> list[str]:
     lines = [*catalog.claim_lines(contrast.claims_json(judged), values), *fight_lines(known)]
     lines = lines or [f"{plan.study} makes no claims"]
     controls = [confounds.judge_controls(known).left] if known.spec.controls else []
-    return [*lines, *controls, *confounds.confound_lines(known)]
+    return [*lines, *controls, *answers.implementation_lines(known), *confounds.confound_lines(known)]
 
 
 def fight_lines(known: frame.Results) -> Iterator[str]:

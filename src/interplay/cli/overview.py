@@ -131,6 +131,7 @@ def overview_json(seen: Overview) -> dict[str, Any]:
             **{name: value for name, value in costs[digest]._asdict().items() if name != "parameters"},
             **({"seconds": times[digest].known_seconds(), "source": times[digest].source} if digest in times else {}),
             **({"bytes": seen.estimate.bytes[digest]} if digest in times else {}),
+            **({"memory": need.as_json()} if (need := seen.estimate.memory.get(digest)) else {}),
         }
         for digest, stage in plan.stages.items()
     ]
@@ -166,7 +167,8 @@ MOST_LISTED = 10
 """Added stages, and removed ones, that are listed without --full."""
 MOST_CHANGES = 4
 """Fields that are named for each group without --full."""
-HEADINGS = ("kind", "all", "done", "new", "unfin.", "failed", "other", "tokens", "FLOPs", "rollouts", "time", "GPU-h", "from")
+COUNTS = ("all", "done", "new", "unfin.", "failed", "other")
+HEADINGS = ("kind", *COUNTS, "tokens", "FLOPs", "rollouts", "time", "GPU-h", "from")
 SOURCES = {estimate.MEASURED: "records", estimate.ASSUMED: "FLOPs", estimate.RATED: "rates", estimate.NOTHING: "-"}
 SOURCES[estimate.UNKNOWN] = "unknown"
 
@@ -278,6 +280,7 @@ def _sums(seen: Overview) -> list[str]:
         f"to do: {model.plural(left, 'stage')}, {chain}, {gpus}",
         f"time {estimate.describe_sources(made.sources())}",
         *_calibrated(seen.plan),
+        estimate.describe_memory(seen.plan, made),
         _disk(seen),
     ]
     return lines

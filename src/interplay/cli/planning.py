@@ -82,6 +82,7 @@ def plan_stages(
         return
     seen = _show_overview(plans[0], counts, full, stages, as_json)
     estimate.refuse_over_limits(f"plan {study} at scale {plans[0].scale}", seen.estimate, max_gpu_hours, max_hours)
+    estimate.refuse_unfit(f"plan {study} at scale {plans[0].scale}", seen.plan, seen.estimate, RESULTS)
     inputs = list(dict.fromkeys(why for digest, why in seen.lacking.items() if not seen.plan.stages[digest].deps))
     if inputs:  # an engine that is not here may be where the study runs
         more = f"; and {plural(len(inputs) - 1, 'more input')}" if len(inputs) > 1 else ""
@@ -124,7 +125,7 @@ def _show_overview(plan: Plan, counts: list[int], full: bool, stages: bool, as_j
     rewards = single.try_rewards(plan, CONFIGS, RESULTS)
     stale, unexercised = locks.difference_from_tree(plan, CONFIGS, RESULTS), locks.unexercised(plan, CONFIGS)
     seen = overview.read_overview(plan, CONFIGS, RESULTS, full)
-    on = [estimate.schedule_stages(plan, seen.estimate, count) for count in counts]
+    on = [] if seen.estimate.unknown() else [estimate.schedule_stages(plan, seen.estimate, count) for count in counts]
     if as_json:
         more = {"not_locked": stale, "unexercised": unexercised, "on_gpus": [one._asdict() for one in on], "rewards": rewards}
         print_visible(json.dumps({**overview.overview_json(seen), **more}, indent=1))
@@ -134,6 +135,8 @@ def _show_overview(plan: Plan, counts: list[int], full: bool, stages: bool, as_j
         for one in on:
             hours, busy = metrics.clock(one.hours * 3600), f"{one.busy:.0%} of their time in use"
             print_visible(f"on {plural(one.gpus, 'GPU')}: {hours}, {busy}")
+        if counts and not on:
+            print_visible("on GPUs: unknown, since the time of some stages is")
     return seen
 
 

@@ -198,12 +198,14 @@ def list_rollouts(
     ] = None,
     count: Annotated[int, option("-n", "number of different completions (default 10)", min=1)] = 10,
 ) -> None:
-    """Prints completions of an rl or evaluate stage with their problems, gold solutions and verdicts. Equal completions of a
-    prompt are shown once.
+    """Prints completions of an rl or evaluate stage with their problems, gold solutions and verdicts, episodes turn by turn.
+    Equal completions of a prompt are shown once. A path is of another trainer's rollouts: TRL's completions/, verl's
+    rollout_data_dir, results.jsonl of verifiers.
 
     Examples:
         interplay rollouts edge/rl_edge/eval@0 --failed -n 5  # five incorrect completions
         interplay rollouts edge/rl_edge/rl@0 --step 1  # the first step of an rl stage
+        interplay rollouts runs/grpo/completions  # what TRL logged with log_completions
     """
     from pyarrow import ArrowInvalid
 
@@ -211,7 +213,7 @@ def list_rollouts(
 
     if failed and passed:
         raise model.UserError("rollouts: --passed: not allowed with --failed; name one, or none for all completions")
-    folder = common.find_folder(stage, scale)
+    folder = Path(stage) if Path(stage).exists() else common.find_folder(stage, scale)
     try:
         wanted = True if failed else False if passed else None
         model.print_visible(stage_view.show_rollouts(folder, wanted, count, step, error), end="")

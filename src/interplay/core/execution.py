@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from pydantic import model_validator
 
@@ -40,8 +40,9 @@ class Run(Model):
     """CPU threads of each process: Snakemake reserves them, torch and OpenMP use them. On one machine a stage of `dtype: int8`
     takes idle cores of the launch as well, for what has the same bytes with any number of threads."""
     processes: Count = 1
-    """Processes that share the work of one stage, on GPUs one for each; training, RL and evaluation can be shared. A step sees
-    the same rows in the same order for any number; sums differ by rounding. Samples of an evaluation are the same."""
+    """Processes that share the work of one stage, on GPUs one for each; training, RL and evaluation can be shared. Each holds the
+    whole model. A step sees the same rows in the same order for any number; sums differ by rounding. Samples of an evaluation are
+    the same. A run may go on with another number of processes than it was saved with."""
     stack: Count = 1
     """Most stages that one process makes together, their weights stacked and their products batched: pretrain, midtrain, sft, rl
     and evaluate in float32 or bfloat16, the latter two with engine native. They are stages of one kind with one run block whose
@@ -49,18 +50,18 @@ class Run(Model):
     and other numbers, such as rates, may differ. In RL rollouts are stacked, and each run updates by itself. The first job that
     starts takes those that are ready; the jobs of the others wait and end. Each leaves its own record, with `numerics: stacked`,
     since rounding depends on who shares the stack. memory_mb is for all of them."""
-    sharding: Literal["none", "fsdp2"] = "none"
-    """What several processes hold of a model. none: each all of it (data parallel). fsdp2: each a slice of the weights, gradients
-    and optimiser state between steps, and of each save (`torch.distributed.fsdp.fully_shard`). A run may go on with another
-    number of processes or another sharding than it was saved with."""
     memory_mb: Count = 3000
-    """Memory of each process, with all that it starts (a pool of `problems`, vLLM's server): a cluster reserves it for all."""
+    """Memory of each process, with all that it starts (a pool of `problems`, vLLM's server): a cluster reserves it for all. The
+    default is raised to what a stage is estimated to need; where another number is less than that, the plan is refused."""
     runtime: Count = 120
     """Minutes that a cluster grants: more than `warn_seconds` of configs/site.yaml and a minute."""
     gpus: Natural = 0
     """GPUs that a cluster reserves; of several processes one each. On one machine a stage waits until so many are free of other
     stages; `--resources gpu=2` sets how many Snakemake may use, so that others run meanwhile. Without any it computes on the
     CPU."""
+    gpu_memory_gb: NotNegative = 0.0
+    """Memory of a GPU, in 10^9 bytes: a stage that is estimated to need more is refused when it is planned, with the setting that
+    fits. 0: not declared."""
     micro_batch_tokens: Count = 8192
     """Most tokens in one forward-backward pass; gradients accumulate up to the batch. Several processes make smaller passes where
     some would have none."""
@@ -100,6 +101,15 @@ class Run(Model):
     wants one, is the environment variable OPENAI_API_KEY of the job."""
     config: dict[str, Any] | None = None
     """The config.json of a source on the hub, by which the plan knows its size before it is here."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _not_sharded(cls, value: Any) -> Any:
+        """The key that native weights were sharded by: what takes its place."""
+        if isinstance(value, dict) and "sharding" in value:
+            remedy = "take the key away; where it does not fit, write lora: {r: 16}, or run.gradient_checkpointing: true"
+            raise ValueError(f"sharding: each process holds the whole model; {remedy}")
+        return value
 
     @model_validator(mode="after")
     def _one_gpu_each(self) -> "Run":

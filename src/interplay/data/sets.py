@@ -4,6 +4,7 @@ on completions of their problems."""
 import csv
 import json
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from interplay.core import artifact, extension, model, random, references
@@ -283,3 +285,94 @@ def read_csv(path: Path) -> Iterator[JsonItem]:
                 yield f"line {rows.line_num}", {name: cell for name, cell in row.items() if cell}
     except (csv.Error, UnicodeDecodeError) as error:
         raise model.UserError(f"{path}: line {rows.line_num}: not CSV in UTF-8 ({error}); correct it") from None
+
+
+# Completions of problems, as RL stages and evaluations keep them (data/trajectory.py): read in parts.
+
+PART = 1 << 15
+"""Rows of a large file that are in memory at once."""
+FILES = ("rollouts.parquet", "samples.parquet")
+
+
+class Choice(NamedTuple):
+    """Which completions are shown."""
+
+    error: str | None = None
+    """Class of errors, `none` for those that are strictly right; None: all."""
+    step: int | None = None
+    problem: int | None = None
+    page: int = 0
+    failed: bool | None = None
+    """Only those not strictly right (True), only those that are (False), or all (None)."""
+
+
+class Found(NamedTuple):
+    """What a file holds of a choice. The same completions of a prompt at a step are one group."""
+
+    steps: list[int]
+    errors: Counter[str]
+    """Completions by class, of those at the step and of the problem."""
+    first: np.ndarray
+    """Place in the file of the first of each group (G,), ascending."""
+    size: np.ndarray
+    """Completions of each group (G,)."""
+
+
+def open_kept(folder: Path) -> pq.ParquetFile | None:
+    """The completions that an artifact keeps, unread; None where there is no file of them."""
+    path = next((folder / name for name in FILES if (folder / name).exists()), None)
+    return path and pq.ParquetFile(path)
+
+
+def find_groups(file: pq.ParquetFile, choice: Choice) -> Found:
+    """One pass over the columns by which completions are chosen. Of each that is chosen its place and a hash of 64 bits stay in
+    memory, so that ten million take less than a gigabyte."""
+    names = [name for name in ("step", "set", "index", "completion", "strict", "error") if name in file.schema_arrow.names]
+    steps, errors, at = set[int](), Counter[str](), 0
+    places, hashes = [np.zeros(0, np.uint32)], [np.zeros(0, np.int64)]
+    for part in file.iter_batches(PART, columns=names):
+        here = pa.record_batch([*part.columns, pa.array(np.arange(at, at + len(part)))], [*names, "place"])
+        steps.update(pc.unique(part["step"]).to_pylist() if "step" in names else [])
+        at += len(part)
+        here = _where(_where(here, "step", choice.step if "step" in names else None), "index", choice.problem)
+        errors.update({one["values"]: one["counts"] for one in pc.value_counts(here["error"]).to_pylist()})
+        here = _where(_where(here, "error", choice.error), "strict", None if choice.failed is None else not choice.failed)
+        keys = zip(*(here[name].to_pylist() for name in ("step", "set", "index", "completion") if name in names), strict=True)
+        hashes.append(np.fromiter(map(hash, keys), np.int64, len(here)))
+        places.append(here["place"].to_numpy().astype(np.uint32))
+    return Found(sorted(steps), errors, *_first_and_size(hashes, places))
+
+
+def _first_and_size(hashes: list[np.ndarray], places: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """The first place of each hash, ascending, and how many have it. Empties the lists: no array is in memory twice."""
+    values = np.concatenate(hashes)
+    hashes.clear()
+    order = np.argsort(values, kind="stable").astype(np.uint32)
+    values = values[order]
+    starts = np.flatnonzero(np.concatenate([np.ones(min(len(values), 1), bool), values[1:] != values[:-1]])).astype(np.uint32)
+    del values
+    size = np.diff(starts, append=np.uint32(len(order)))
+    first = np.concatenate(places)[order[starts]]
+    places.clear()
+    del order, starts
+    by_place = np.argsort(first)
+    return first[by_place], size[by_place]
+
+
+def _where(rows: pa.RecordBatch, column: str, value: Any) -> pa.RecordBatch:
+    """The rows with that value; all where it is None."""
+    return rows if value is None else rows.filter(pc.equal(rows[column], value))
+
+
+def rows_at(file: pq.ParquetFile, places: Iterable[int]) -> list[dict[str, Any]]:
+    """The rows at these places of the file, in their order there. Row groups without one are not read."""
+    wanted, start, found = np.array(sorted(places), np.int64), 0, list[dict[str, Any]]()
+    for group in range(file.num_row_groups):
+        stop = start + file.metadata.row_group(group).num_rows
+        if ((wanted >= start) & (wanted < stop)).any():
+            at = start
+            for part in file.iter_batches(PART, row_groups=[group]):
+                found += part.take(wanted[(wanted >= at) & (wanted < at + len(part))] - at).to_pylist()
+                at += len(part)
+        start = stop
+    return found

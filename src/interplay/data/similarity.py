@@ -3,7 +3,7 @@ the novelty of the graphs of sampled solutions against a problem set."""
 
 import re
 from collections import Counter
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from itertools import pairwise
 from math import ceil
 from pathlib import Path
@@ -16,7 +16,7 @@ from interplay.core import model, random
 from interplay.data import sets
 from interplay.data.steps.spec import Criterion
 from interplay.tasks import family, qa, verdict
-from interplay.tasks.op_dag import graph_similarity, prose_parser
+from interplay.tasks.op_dag import prose_parser, terse
 
 # Exact join of n-gram sets (shingles) by Jaccard similarity, with prefix filtering (Bayardo, Ma and Srikant, WWW 2007) in the
 # order of PPJoin: two sets above the threshold share one of their rarest members.
@@ -221,19 +221,99 @@ def _numbered(rows: Sequence[verdict.Row], tokens: Callable[[verdict.Row], list[
     return [[known.setdefault(token, len(known) + 1 + NAME * token[1]) for token in tokens(row)] for row in rows]
 
 
+# Similarity of the graph of a solution to those of a training set, of either surface. arXiv:2512.07783 shows similarities of the
+# graphs of right solutions to the gold graphs of another context (Figure 5) and defines none; this one is our own.
+#
+# Colours (Weisfeiler and Lehman) abstract from names: a node's first colour is its operators, numbers and number of operands, and
+# each round adds the colours of its operands and of its readers. A graph is the multiset of its nodes' colours of all rounds,
+# and the similarity of two graphs the Jaccard index of their multisets: 1 for graphs that are equal up to names (in practice,
+# for no others), 0 for graphs without a node in common.
+
+
+ROUNDS = 3
+"""Rounds of refinement."""
+Palette = dict[tuple, int]
+"""Meaning of a colour -> colour; graphs that are coloured with one palette can be compared."""
+Features = Counter[int]
+"""How often a graph has each colour."""
+
+
+class Library(NamedTuple):
+    """Distinct graphs to compare with, as an inverted index of their colours."""
+
+    places: dict[int, tuple[np.ndarray, np.ndarray]]
+    """Colour -> (graphs (k,), times in each (k,))."""
+    sizes: np.ndarray
+    """Number of colours of each graph (G,), with repeats."""
+
+
+def features(graph: terse.Graph, palette: Palette) -> Features:
+    """The colours of all nodes in all rounds."""
+    colours = {name: _colour(palette, (one.operators, one.numbers, len(one.reads))) for name, one in graph.items()}
+    found = Counter(colours.values())
+    for _ in range(ROUNDS):
+        readers: dict[str, list[tuple[int, int]]] = {name: [] for name in graph}
+        for name, one in graph.items():
+            for place, other in enumerate(one.reads):
+                readers[other].append((colours[name], place if "-" in one.operators else 0))
+        colours = {
+            name: _colour(palette, (colours[name], _operand_colours(one, colours), tuple(sorted(readers[name]))))
+            for name, one in graph.items()
+        }
+        found.update(colours.values())
+    return found
+
+
+def similarity(one: Features, other: Features) -> float:
+    """Jaccard index of two multisets, in [0, 1]; of two empty ones 1."""
+    union = (one | other).total()
+    return (one & other).total() / union if union else 1.0
+
+
+def library(graphs: Iterable[Features]) -> Library:
+    """The distinct ones of these graphs, indexed for `nearest`."""
+    distinct = [dict(items) for items in dict.fromkeys(tuple(sorted(graph.items())) for graph in graphs)]
+    where: dict[int, list[tuple[int, int]]] = {}
+    for place, graph in enumerate(distinct):
+        for colour, times in graph.items():
+            where.setdefault(colour, []).append((place, times))
+    places = {colour: (np.array([p for p, _ in found]), np.array([n for _, n in found])) for colour, found in where.items()}
+    return Library(places, np.array([sum(graph.values()) for graph in distinct], np.int64))
+
+
+def nearest(graph: Features, known: Library) -> float:
+    """Similarity to the most similar graph of the library, which must hold one."""
+    common = np.zeros(len(known.sizes), np.int64)
+    for colour, times in graph.items():
+        if colour in known.places:
+            places, counts = known.places[colour]
+            common[places] += np.minimum(counts, times)
+    return float((common / (known.sizes + graph.total() - common)).max())
+
+
+def _operand_colours(one: terse.Definition, colours: dict[str, int]) -> tuple[int, ...]:
+    """Colours of a node's operands; their order counts under a minus only."""
+    read = [colours[name] for name in one.reads]
+    return tuple(read if "-" in one.operators else sorted(read))
+
+
+def _colour(palette: Palette, meaning: tuple) -> int:
+    return palette.setdefault(meaning, len(palette))
+
+
 # Novelty of the graphs of right solutions against a problem set, by band.
 
 
 class Surface(NamedTuple):
     """How graphs of a family are parsed."""
 
-    gold: Callable[[Any], graph_similarity.Graph]
-    stated: Callable[[str, Any], graph_similarity.Graph]
+    gold: Callable[[Any], terse.Graph]
+    stated: Callable[[str, Any], terse.Graph]
     """The graph that a completion of the problem states."""
 
 
 SURFACES = {
-    "op_dag": Surface(graph_similarity.gold_graph, lambda text, problem: graph_similarity.stated_graph(text, problem.modulus)),
+    "op_dag": Surface(terse.gold_graph, lambda text, problem: terse.stated_graph(text, problem.modulus)),
     "op_dag_prose": Surface(prose_parser.gold_graph, lambda text, problem: prose_parser.stated_graph(text)),
 }
 
@@ -257,10 +337,10 @@ class Novelty(NamedTuple):
 def novelty_by_band(samples: Path, tested: Path, against: Path, by: Literal["strict", "answer"] = "strict") -> list[Novelty]:
     """`samples`: folder of an evaluation of the set `tested`; `against`: the set to compare with. Bands without a right sample
     are omitted. Raises UserError where a set has no problem of a family with graphs."""
-    palette: graph_similarity.Palette = {}
+    palette: Palette = {}
     known = _libraries(against, palette)
     problems = _problems(tested)
-    found: dict[str, list[tuple[graph_similarity.Features, float]]] = {}
+    found: dict[str, list[tuple[Features, float]]] = {}
     without: Counter[str] = Counter()
     for sample in pq.read_table(samples / "samples.parquet", columns=["index", "band", "op", "completion", by]).to_pylist():
         if not sample[by] or sample["index"] not in problems:
@@ -270,24 +350,24 @@ def novelty_by_band(samples: Path, tested: Path, against: Path, by: Literal["str
         if sample["op"] not in known:
             without[sample["band"]] += 1
             continue
-        graph = graph_similarity.features(surface.stated(sample["completion"], problem), palette)
-        graphs.append((graph, graph_similarity.nearest(graph, known[sample["op"]])))
+        graph = features(surface.stated(sample["completion"], problem), palette)
+        graphs.append((graph, nearest(graph, known[sample["op"]])))
     return [_of_band(band, graphs, without[band]) for band, graphs in found.items()]
 
 
-def _of_band(band: str, graphs: list[tuple[graph_similarity.Features, float]], without: int) -> Novelty:
+def _of_band(band: str, graphs: list[tuple[Features, float]], without: int) -> Novelty:
     near = [similar for _, similar in graphs]
     distinct = {tuple(sorted(graph.items())) for graph, _ in graphs}
     count = max(1, len(near))
     return Novelty(band, len(near), len(distinct), sum(one == 1 for one in near) / count, sum(near) / count, without)
 
 
-def _libraries(folder: Path, palette: graph_similarity.Palette) -> dict[int, graph_similarity.Library]:
+def _libraries(folder: Path, palette: Palette) -> dict[int, Library]:
     """The gold graphs of a set by op."""
-    graphs: dict[int, list[graph_similarity.Features]] = {}
+    graphs: dict[int, list[Features]] = {}
     for surface, problem in _problems(folder).values():
-        graphs.setdefault(problem.op, []).append(graph_similarity.features(surface.gold(problem), palette))
-    return {op: graph_similarity.library(of_op) for op, of_op in graphs.items()}
+        graphs.setdefault(problem.op, []).append(features(surface.gold(problem), palette))
+    return {op: library(of_op) for op, of_op in graphs.items()}
 
 
 def _problems(folder: Path) -> dict[int, tuple[Surface, Any]]:

@@ -2,20 +2,24 @@
 which RL stages write as `rollouts.parquet` and evaluations as `samples.parquet`; and both read and written in parts."""
 
 import itertools
+import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from interplay.tasks.transcripts import join_turns
+from interplay.core.model import UserError
+from interplay.data import sets
+from interplay.tasks.transcripts import join_turns, observations, policy_turns
 
 Kind = Literal["context", "action", "observation"]
+Decode = Callable[[list[list[int]]], list[str]]
+"""Tokens as texts, without special ones."""
 
 
 class Segment(NamedTuple):
@@ -146,9 +150,43 @@ def transcript_of(segments: Iterable[Segment]) -> str:
     return join_turns(turns, observed[1:-1]) if turns else ""
 
 
-def segment_rows(segments: Iterable[Segment]) -> list[dict[str, Any]]:
-    """Segments as the column SEGMENTS holds them."""
-    return [one._asdict() for one in segments]
+def labelled_lines(segments: Iterable[Segment]) -> list[str]:
+    """An episode for people: a line for each segment, with who wrote it where not the one policy did, and what it was paid."""
+    lines = []
+    for one in segments:
+        wrote = "" if one.kind == "action" else f"{one.tool} gives" if one.tool else one.kind
+        seat = "" if one.seat is None else f"seat {one.seat}"
+        paid = "" if one.reward is None else f"reward {one.reward:.4g}"
+        said = ", ".join(filter(None, [wrote, seat, paid]))
+        lines.append(f"[{said}] {one.text.strip()}" if said else one.text.strip())
+    return lines
+
+
+def shown_text(row: Mapping[str, Any], labels: bool = True) -> str:
+    """The completion of a row for people; of an episode of several segments a line for each."""
+    segments = [one for one in segments_of(row) if one.kind != "context" or one.seat is not None]
+    if len(segments) == 1:
+        return str(row["completion"])
+    return "\n".join(labelled_lines(segments) if labels else [one.text.strip() for one in segments])
+
+
+def gold_text(solution: str, row: Mapping[str, Any]) -> str:
+    """A gold solution next to `shown_text` of a row; a transcript in lines, as the row is shown."""
+    turns, replies = policy_turns(solution), [*observations(solution), ""]
+    tool = next((one.tool for one in segments_of(row) if one.kind == "observation"), "")
+    pairs = zip(turns, replies, strict=True)
+    made = [one for turn, read in pairs for one in (Segment("action", turn), Segment("observation", read, tool=tool))][:-1]
+    return solution if len(made) == 1 else "\n".join(labelled_lines(made))
+
+
+def segment_rows(segments: Iterable[Segment], tokens: bool = True) -> list[dict[str, Any]]:
+    """Segments as the column SEGMENTS holds them, with their tokens or without."""
+    return [(one if tokens else one._replace(tokens=None, logprobs=None))._asdict() for one in segments]
+
+
+def with_segments(rows: pa.Table, each: Iterable[Iterable[Segment]], tokens: bool) -> pa.Table:
+    """Rows with the segments of each."""
+    return rows.append_column(SEGMENTS, pa.array([segment_rows(one, tokens) for one in each], TYPES[SEGMENTS]))
 
 
 def segments_of(row: Mapping[str, Any]) -> tuple[Segment, ...]:
@@ -173,14 +211,11 @@ def trajectory_of(row: Mapping[str, Any]) -> Trajectory:
 # Files, written and read in parts.
 
 
-PART = 1 << 15
-"""Rows of a large file that are in memory at once."""
 ROWS, ROWS_OF_SEGMENTS = 1 << 16, 1 << 12
 """Rows of a row group, which are in memory at once as it is written; fewer where they have segments."""
-FILES = ("rollouts.parquet", "samples.parquet")
 
 
-def write_rows(path: Path, schema: pa.Schema, rows: Iterable[Mapping[str, Any]]) -> None:
+def write_rows(path: Path | pa.NativeFile, schema: pa.Schema, rows: Iterable[Mapping[str, Any]]) -> None:
     """Write rows, a row group in memory at once."""
     size = ROWS_OF_SEGMENTS if SEGMENTS in schema.names else ROWS
     rows = iter(rows)
@@ -192,7 +227,7 @@ def write_rows(path: Path, schema: pa.Schema, rows: Iterable[Mapping[str, Any]])
             count = len(some)
 
 
-def write_trajectories(path: Path, found: Iterable[Trajectory]) -> None:
+def write_trajectories(path: Path | pa.NativeFile, found: Iterable[Trajectory]) -> None:
     """Write trajectories of any origin in the schema of this module. The first has all further columns."""
     found = iter(found)
     some = list(itertools.islice(found, 1))
@@ -210,93 +245,94 @@ def write_trajectories(path: Path, found: Iterable[Trajectory]) -> None:
 def read_trajectories(path: Path, columns: Sequence[str] | None = None) -> Iterator[Trajectory]:
     """The trajectories of a file, or of the artifact of an RL or evaluate stage, in their order; of `columns` alone, or of all.
     Raises FileNotFoundError where there are none."""
-    file = pq.ParquetFile(path) if path.is_file() else open_kept(path)
+    file = pq.ParquetFile(path) if path.is_file() else sets.open_kept(path)
     if file is None:
-        raise FileNotFoundError(f"{path}: no {' or '.join(FILES)}")
+        raise FileNotFoundError(f"{path}: no {' or '.join(sets.FILES)}")
     with file:
         for part in file.iter_batches(ROWS_OF_SEGMENTS, columns=columns and [*columns]):
             yield from map(trajectory_of, part.to_pylist())
 
 
-class Choice(NamedTuple):
-    """Which completions are shown."""
-
-    error: str | None = None
-    """Class of errors, `none` for those that are strictly right; None: all."""
-    step: int | None = None
-    problem: int | None = None
-    page: int = 0
-    failed: bool | None = None
-    """Only those not strictly right (True), only those that are (False), or all (None)."""
-
-
-class Found(NamedTuple):
-    """What a file holds of a choice. The same completions of a prompt at a step are one group."""
-
-    steps: list[int]
-    errors: Counter[str]
-    """Completions by class, of those at the step and of the problem."""
-    first: np.ndarray
-    """Place in the file of the first of each group (G,), ascending."""
-    size: np.ndarray
-    """Completions of each group (G,)."""
-
-
-def open_kept(folder: Path) -> pq.ParquetFile | None:
-    """The completions that an artifact keeps, unread; None where there is no file of them."""
-    path = next((folder / name for name in FILES if (folder / name).exists()), None)
-    return path and pq.ParquetFile(path)
+def read_foreign(path: Path) -> Iterator[Trajectory]:
+    """Rollouts of other trainers, of a file or of all below a folder: TRL's `completions_*.parquet` (`log_completions`), verl's
+    `<step>.jsonl` (`trainer.rollout_data_dir`) and `results.jsonl` of verifiers. What they have beyond the schema is `info/...`.
+    Raises UserError in one line."""
+    endings = (".parquet", ".jsonl")
+    files = [path] if path.is_file() else [file for file in path.rglob("*") if file.suffix in endings]
+    prompts, drawn = dict[str, int](), Counter[tuple[int | None, int]]()
+    for file in sorted(files, key=lambda file: (len(file.name), file)):
+        for place, row in (sets.read_parquet if file.suffix == ".parquet" else sets.read_lines)(file):
+            if isinstance(row, sets.ItemError):
+                raise UserError(f"{file}: {place}: {row.message}")
+            verl = {"input", "output", "score"} <= row.keys()
+            if not verl and not ({"prompt", "completion"} <= row.keys() and row.keys() & {"advantage", "reward"}):
+                raise UserError(f"{file}: {place}: no rollout of TRL (prompt, completion, advantage), verl or verifiers")
+            try:
+                one = _of_verl(row) if verl else _of_messages(row)
+            except (TypeError, ValueError, KeyError, AttributeError) as error:
+                raise UserError(f"{file}: {place}: {' '.join(str(error).split())}") from None
+            index = prompts.setdefault(one.prompt or "", len(prompts))
+            yield replace(one, index=index, sample=drawn[one.step, index])
+            drawn[one.step, index] += 1
+    if not files:
+        raise UserError(f"{path}: no {' and no '.join(endings)} in it")
 
 
-def find_groups(file: pq.ParquetFile, choice: Choice) -> Found:
-    """One pass over the columns by which completions are chosen. Of each that is chosen its place and a hash of 64 bits stay in
-    memory, so that ten million take less than a gigabyte."""
-    names = [name for name in ("step", "set", "index", "completion", "strict", "error") if name in file.schema_arrow.names]
-    steps, errors, at = set[int](), Counter[str](), 0
-    places, hashes = [np.zeros(0, np.uint32)], [np.zeros(0, np.int64)]
-    for part in file.iter_batches(PART, columns=names):
-        here = pa.record_batch([*part.columns, pa.array(np.arange(at, at + len(part)))], [*names, "place"])
-        steps.update(pc.unique(part["step"]).to_pylist() if "step" in names else [])
-        at += len(part)
-        here = _where(_where(here, "step", choice.step if "step" in names else None), "index", choice.problem)
-        errors.update({one["values"]: one["counts"] for one in pc.value_counts(here["error"]).to_pylist()})
-        here = _where(_where(here, "error", choice.error), "strict", None if choice.failed is None else not choice.failed)
-        keys = zip(*(here[name].to_pylist() for name in ("step", "set", "index", "completion") if name in names), strict=True)
-        hashes.append(np.fromiter(map(hash, keys), np.int64, len(here)))
-        places.append(here["place"].to_numpy().astype(np.uint32))
-    return Found(sorted(steps), errors, *_first_and_size(hashes, places))
+def _of_verl(row: Mapping[str, Any]) -> Trajectory:
+    score, more = float(row["score"]), _info(row, ("input", "output", "score", "step"))
+    return Trajectory((Segment("action", row["output"], reward=score),), row["input"], row.get("step"), reward=score, more=more)
 
 
-def _first_and_size(hashes: list[np.ndarray], places: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """The first place of each hash, ascending, and how many have it. Empties the lists: no array is in memory twice."""
-    values = np.concatenate(hashes)
-    hashes.clear()
-    order = np.argsort(values, kind="stable").astype(np.uint32)
-    values = values[order]
-    starts = np.flatnonzero(np.concatenate([np.ones(min(len(values), 1), bool), values[1:] != values[:-1]])).astype(np.uint32)
-    del values
-    size = np.diff(starts, append=np.uint32(len(order)))
-    first = np.concatenate(places)[order[starts]]
-    places.clear()
-    del order, starts
-    by_place = np.argsort(first)
-    return first[by_place], size[by_place]
+def _of_messages(row: Mapping[str, Any]) -> Trajectory:
+    """Of TRL, whose reward functions have a column each and weight 1 unless said otherwise; or of verifiers."""
+    asked, more = _said(row["prompt"], "context"), _info(row, ("prompt", "completion", "step", "reward", "advantage"))
+    segments, reward = _said(row["completion"], "action"), row.get("reward")
+    if "advantage" in row:
+        parts = {name: value for name, value in more.items() if isinstance(value, float)}
+        more = {name.replace("info/", "reward/") if name in parts else name: value for name, value in more.items()}
+        reward = float(np.nansum(list(parts.values())))
+    prompt = "\n".join(one.text for one in asked)
+    known = {name: row.get(key) for name, key in (("step", "step"), ("advantage", "advantage"), ("truncated", "is_truncated"))}
+    context = [] if isinstance(row["prompt"], str) else asked
+    return Trajectory((*context, *segments), prompt, reward=reward, **known, more=more)
 
 
-def _where(rows: pa.RecordBatch, column: str, value: Any) -> pa.RecordBatch:
-    """The rows with that value; all where it is None."""
-    return rows if value is None else rows.filter(pc.equal(rows[column], value))
+def _said(value: Any, alone: Kind) -> list[Segment]:
+    """A text, or the messages of a chat: those of the assistant are actions, with their calls of tools."""
+    if not isinstance(value, list):
+        return [Segment(alone, value or "")]
+    made: list[Segment] = []
+    for message in value:
+        if not isinstance(message, dict) or "role" not in message:
+            raise ValueError("a message should be an object with role and content")
+        content, calls = message.get("content") or "", message.get("tool_calls") or []
+        text = content if isinstance(content, str) else "".join(part.get("text") or "" for part in content)
+        calls = [json.loads(call) if isinstance(call, str) else call for call in calls]
+        functions = [call.get("function") or call for call in calls]
+        text = "\n".join([*([text] if text or not calls else []), *(f"{one['name']}({one['arguments']})" for one in functions)])
+        own = message["role"] == "assistant" and alone == "action"
+        tool = functions[0]["name"] if functions else message.get("name") or ""
+        turn = sum(one.kind == "action" for one in made)
+        made.append(
+            Segment("action", text, turn, tool=tool) if own else Segment("observation", text, max(turn - 1, 0), tool=tool)
+        )
+    return made if alone == "action" else [one._replace(kind=alone, turn=0) for one in made]
 
 
-def rows_at(file: pq.ParquetFile, places: Iterable[int]) -> list[dict[str, Any]]:
-    """The rows at these places of the file, in their order there. Row groups without one are not read."""
-    wanted, start, found = np.array(sorted(places), np.int64), 0, list[dict[str, Any]]()
-    for group in range(file.num_row_groups):
-        stop = start + file.metadata.row_group(group).num_rows
-        if ((wanted >= start) & (wanted < stop)).any():
-            at = start
-            for part in file.iter_batches(PART, row_groups=[group]):
-                found += part.take(wanted[(wanted >= at) & (wanted < at + len(part))] - at).to_pylist()
-                at += len(part)
-        start = stop
-    return found
+def _info(row: Mapping[str, Any], known: Sequence[str]) -> dict[str, Any]:
+    """What else a row has: numbers and texts."""
+    more = {
+        f"info/{name}": value for name, value in row.items() if name not in known and isinstance(value, bool | int | float | str)
+    }
+    return {name: value if isinstance(value, str) else float(value) for name, value in more.items()}
+
+
+def read_samples(folder: Path, columns: Sequence[str] | None = None) -> Iterator[dict[str, Any]]:
+    """The rows of an evaluation's samples, of `columns` or all; the completion of an episode as its transcript, which is what
+    verifiers judge and problem sets hold."""
+    with pq.ParquetFile(folder / "samples.parquet") as file:
+        has = SEGMENTS in file.schema_arrow.names
+        names = None if columns is None else [*columns, *([SEGMENTS] if has else [])]
+        for part in file.iter_batches(ROWS_OF_SEGMENTS if has else sets.PART, columns=names):
+            for row in part.to_pylist():
+                yield {**row, "completion": transcript_of(segments_of(row))} if has else row

@@ -50,19 +50,27 @@ def generate_rows(spec: specs.GenerateSpec, inputs: dict[str, Path], out: Path, 
     if not execution.is_first_rank():
         return {}
     table = sampling.read_shards(kept)
-    items = filter_items(spec, pool, items_of(spec, pool, table))
-    rows = write_items(spec, pool, items)
-    dropped = Counter(item.dropped for item in items if item.dropped)
+    items, rows, found = rows_of_samples(spec, pool, table)
     if not rows:
-        raise model.PermanentError(f"generate: {len(items)} items of {len(table)} samples give no row: {dict(dropped)}")
+        raise model.PermanentError(f"generate: {len(items)} items of {len(table)} samples give no row: {found['dropped']}")
     out.mkdir(parents=True, exist_ok=True)
     sets.write_table(sets.table_of_rows(rows), out)
     pq.write_table(table, out / "samples.parquet", compression="zstd")
     source = artifact.read_json(inputs["data.0"] / "stage.json")["digest"]
     pq.write_table(items_table(spec, source, pool, items), out / "items.parquet", compression="zstd")
+    return found
+
+
+def rows_of_samples(
+    spec: specs.GenerateSpec, pool: Sequence[verdict.Row], table: pa.Table
+) -> tuple[list["Item"], list[verdict.Row], dict[str, Any]]:
+    """The items and rows of samples, and the metrics."""
+    items = filter_items(spec, pool, items_of(spec, pool, table))
+    rows = write_items(spec, pool, items)
+    dropped = Counter(item.dropped for item in items if item.dropped)
     tokens = sum(table["length"].to_pylist())
     counts = {"sources": len(pool), "samples": len(table), "completion_tokens": tokens, "items": len(items)}
-    return {**counts, "dropped": dict(sorted(dropped.items())), "size": len(rows)}
+    return items, rows, {**counts, "dropped": dict(sorted(dropped.items())), "size": len(rows)}
 
 
 # Samples.

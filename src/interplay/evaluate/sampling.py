@@ -13,6 +13,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -21,6 +22,7 @@ import torch
 from interplay.core import artifact, execution, metrics
 from interplay.core.model import UserError, nearest_name
 from interplay.data import sets, tokenizer as text, trajectory
+from interplay.data.trajectory import Segment
 from interplay.evaluate import scores
 from interplay.evaluate.spec import ENTROPY, EvaluateSpec, GenerateSpec, SelectSpec
 from interplay.kernels import exact
@@ -177,8 +179,6 @@ COLUMNS = trajectory.schema_of(
 )
 NATS = "nats"
 """Further column with `entropy: true`: negative log-probability of the tokens of the sample, end token included, float32 nats."""
-TURNS = "answer_by_turn"
-"""Further column where episodes have several turns."""
 
 
 def completion_rows(
@@ -195,13 +195,16 @@ def completion_rows(
     if spec.entropy:
         logps = exact.functions(spec.numerics).summed(rollouts.logprobs.double(), 1)
         table = table.append_column(NATS, pa.array((-logps).tolist(), pa.float32()))
+    if spec.keep_tokens:
+        kept = zip(completions, verdicts, rollouts.tokens.tolist(), rollouts.logprobs.tolist(), lengths, strict=True)
+        each = [[Segment("action", c, answer=bool(v.answer), tokens=t[:n], logprobs=p[:n])] for c, v, t, p, n in kept]
+        table = trajectory.with_segments(table, each, True)
     return table
 
 
 def episode_rows(spec: EvaluateSpec, pool: sets.Pool, ids: list[int], played: episodes.Played) -> pa.Table:
-    """The same for episodes of several turns: one row per episode, with its transcript, the verdict of its last turn, and in the
-    column TURNS whether its answer was right after each turn."""
-    made, turns, transcripts = played.rollouts, played.turns or [], played.transcripts or []
+    """The same for episodes of several turns: one row per episode, with its segments and the verdict of its last turn."""
+    made, turns, segments = played.rollouts, played.turns or [], played.segments or []
     whole = [i for i in range(len(turns)) if played.excluded is None or not played.excluded[i]]
     request, sample = made.request[whole].tolist(), made.sample[whole].tolist()
     verdicts = [turns[i][-1].verdict or UNANSWERED for i in whole]
@@ -211,9 +214,9 @@ def episode_rows(spec: EvaluateSpec, pool: sets.Pool, ids: list[int], played: ep
         written[tuple(episode)] += tokens
     lengths = torch.tensor([written[pair] for pair in zip(request, sample, strict=True)])
     kept = made._replace(sample=made.sample[whole], truncated=made.truncated[whole], lengths=lengths)
-    table = _table(spec, [pool.rows[ids[i]] for i in request], kept, verdicts, [transcripts[i] for i in whole])
-    right = [[bool(turn.verdict and turn.verdict.answer) for turn in turns[i]] for i in whole]
-    return table.append_column(TURNS, pa.array(right, pa.list_(pa.bool_())))
+    texts = [trajectory.joined_text(segments[i]) for i in whole]
+    table = _table(spec, [pool.rows[ids[i]] for i in request], kept, verdicts, texts)
+    return trajectory.with_segments(table, [segments[i] for i in whole], spec.keep_tokens)
 
 
 def _table(
@@ -233,9 +236,13 @@ def _table(
 def answers_by_turn(table: pa.Table, max_turns: int) -> dict[str, Any]:
     """`turns` of samples of up to `max_turns` turns: their mean number, and for each t the share of samples whose answer is right
     after t turns (after the last turn, where a sample has fewer); empty for single turns."""
-    if TURNS not in table.column_names:
+    if max_turns == 1 or trajectory.SEGMENTS not in table.column_names:
         return {}
-    each = table[TURNS].to_pylist()
+    column = table[trajectory.SEGMENTS].combine_chunks()
+    flat, ends = pc.list_flatten(column), np.cumsum(pc.list_value_length(column))
+    answers = pc.fill_null(pc.struct_field(flat, "answer"), False).to_numpy(False)
+    own = pc.equal(pc.struct_field(flat, "kind"), "action").to_numpy(False)
+    each = [of[mine].tolist() for of, mine in zip(np.split(answers, ends[:-1]), np.split(own, ends[:-1]), strict=True)]
     right = {str(t): sum(row[min(t, len(row)) - 1] for row in each) / len(each) for t in range(1, max_turns + 1)}
     return {
         "turns": {

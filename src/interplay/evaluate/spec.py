@@ -65,7 +65,7 @@ class EvaluateSpec(ExactSpec):
     seed: Natural = 0
     """Key of the sampling noise."""
     episode: Annotated[AloneEpisode | None, Since(None)] = None
-    """How the model acts on a prompt; null: one completion. Of several turns samples.parquet keeps the transcript, and the record
+    """How the model acts on a prompt; null: one completion. Of several turns samples.parquet keeps the segments, and the record
     the share of right answers by turn; all else is of the last turn."""
     nll: Annotated[bool, Since(False)] = False
     """Also score each gold solution: its mean negative log-likelihood per token, end of sequence included, in nats."""
@@ -74,6 +74,8 @@ class EvaluateSpec(ExactSpec):
     entropy: Annotated[bool, Since(False)] = False
     """Also keep of each sample `nats`, the negative log-probability of its tokens together. Per token it is an estimate of the
     policy's entropy, by which a select stage can choose; for samples at temperature 1 of one completion each."""
+    keep_tokens: Annotated[bool, Since(False)] = False
+    """Also keep of each sample its tokens and their log-probabilities, as segments: about 8 bytes a token."""
     unit_caps: Annotated[Natural, Since(0)] = 0
     """Also judge each sample as if it had been stopped after one unit, after two, and so on up to this number; units are what
     `verify.separator` separates. `strict_cap@K` and other metrics of units need it."""

@@ -1,4 +1,4 @@
-"""What a stage of each kind costs, in tokens, rollouts and floating-point operations: the formulas, one class for each.
+"""What a stage of each kind costs, in tokens, rollouts, FLOPs and bytes of memory: the formulas, one class for each.
 
 FLOPs are 6 N for each token trained on and 2 N for each token sampled, or scored by a reference, a teacher, a lagging copy or the
 policy before its update (arXiv:2001.08361), N being the number of parameters. Attention is left out. Prompts of RL, which pass
@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any, NamedTuple
 
+from interplay.model.spec import Load, Memory, ModelSize
 from interplay.rl.spec import TeachSpec
 from interplay.train.spec import TuneSpec
 
@@ -32,6 +33,10 @@ class Cost(NamedTuple):
 class Formula:
     """The cost of one kind of stage; that of kinds which train and sample nothing."""
 
+    def memory(self, load: Load) -> Memory | None:
+        """Of a stage that holds a model of known widths; None: unknown."""
+        return None
+
     def planned(self, spec: Json, problems: int, parameters: int | None) -> Cost:
         """From the spec as JSON; `problems`: rows of its data, for kinds that sample all of them."""
         return Cost(parameters=parameters)
@@ -43,6 +48,15 @@ class Formula:
     def charged(self, spec: Json) -> int:
         """Training tokens as arXiv:2512.07783 charges them (cost.paper_tokens)."""
         return 0
+
+
+class Importing(Formula):
+    """A model's files are copied, and loaded once to see that they can be."""
+
+    def memory(self, load: Load) -> Memory | None:
+        """Of the file, what is read of it, and the decoder."""
+        held = 4.0 * load.size.parameters
+        return Memory(BASE + 3 * held, 0.0, "load", {"weights": held, "copies": 2 * held})
 
 
 class Training(Formula):
@@ -59,6 +73,16 @@ class Training(Formula):
     def charged(self, spec: Json) -> int:
         """The budget."""
         return int(spec["tokens"])
+
+    def memory(self, load: Load) -> Memory | None:
+        """Of passes over whole rows."""
+        if "batch_tokens" not in load.spec:  # a trainer of the user's own
+            return None
+        rows = max(1, min(load.run.micro_batch_tokens, load.spec["batch_tokens"]) // load.length)
+        tokens, length = rows * load.length, load.length if load.causal else load.length // 2
+        scores = tokens * (length if length <= WHOLE else length / 2 + BLOCK)
+        several = load.spec["batch_tokens"] > tokens
+        return _peak(load, _learning(load, Pass(tokens, tokens, 0.0 if load.run.gpus else scores), several), 1)
 
 
 class Tuning(Formula):
@@ -79,6 +103,16 @@ class Tuning(Formula):
         """Tokens of all steps, at their caps."""
         typed = self.spec.model_validate(spec)
         return typed.steps * typed.rows_per_step * typed.max_length
+
+    def memory(self, load: Load) -> Memory | None:
+        """Of passes over prompts with two completions each."""
+        typed = self.spec.model_validate(load.spec)
+        half = min(typed.max_length, load.length) / 2
+        every = 2 * typed.rows_per_step * half
+        tokens = min(load.run.micro_batch_tokens, every)
+        shape = Pass(tokens, tokens * 2 / 3, tokens / 3 * 5 * half, tokens / 3 * 5)
+        models = 1 + bool(self.spec.reference_tokens(load.spec, 1))
+        return _peak(load, _learning(load, shape, tokens < every), models)
 
     def _tuned(self, spec: Json, tokens: int, parameters: int | None) -> Cost:
         return with_flops(Cost(tokens=tokens, parameters=parameters), self.spec.reference_tokens(spec, tokens))
@@ -103,10 +137,28 @@ class Reinforcement(Formula):
         """All steps."""
         return round(spec["steps"] * rl_step_tokens(spec))
 
+    def memory(self, load: Load) -> Memory | None:
+        """Of rollouts, whose cache is freed before the update, and of passes over groups after their prompts."""
+        spec, method = load.spec, load.spec["method"]
+        if spec["engine"] not in ("native", "hf"):
+            return None
+        count, prompt, cap = method["allocation"]["num_generations"], load.prompt(), spec["max_completion_length"]
+        own = cap * _turns(method)
+        group, batch = prompt + count * own, spec["prompts_per_step"]
+        groups = min(batch, max(load.run.micro_batch_tokens / group, (prompt + own) / group))
+        tokens, rows = groups * group, groups * count
+        pairs = groups * prompt**2 + rows * own * (prompt + own)
+        shape = Pass(tokens, rows * own, pairs, groups * prompt + rows * (prompt + own))
+        phases = _learning(load, shape, groups < batch)
+        phases["rollout"] = _decoding(load, min(load.run.engine_batch, batch * count), count, prompt, own)
+        lagged = (method.get("decoding") or {}).get("name") == "lagged_nucleus"
+        models = (
+            1 + _refers(spec) + _reward_models(spec["reward"]) + lagged + 4 * bool(method.get("critic"))
+        )  # a critic has an optimiser of its own
+        return _peak(load, phases, models)
+
     def _cost(self, spec: Json, rollouts: int, sampled: int, prompts: int, parameters: int | None) -> Cost:
-        loss, passing = spec["method"]["loss"], sampled + prompts
-        refers = bool(loss["beta"] or loss.get("first_turn_beta") or loss.get("name") == "direct_advantage")
-        refers |= any(term.get("name") == "kl" for term in spec["method"].get("shaping", ()))
+        loss, passing, refers = spec["method"]["loss"], sampled + prompts, _refers(spec)
         decoding = (spec["method"].get("decoding") or {}).get("name")
         teaches = loss["num_iterations"] * (loss.get("name") == "distil")
         scorings = (loss["num_iterations"] * spec["minibatches"] > 1) + refers + teaches + (decoding == "adaptive_temperature")
@@ -160,6 +212,138 @@ class Sampling(Formula):
         rollouts = record["metrics"]["all"]["n"] * record["spec"]["num_samples"]
         sampled = round(rollouts * record["metrics"]["all"]["length"])
         return with_flops(Cost(sampled=sampled, rollouts=rollouts, parameters=parameters), 0)
+
+    def memory(self, load: Load) -> Memory | None:
+        """Of decoding."""
+        spec = load.spec
+        if spec["engine"] not in ("native", "hf"):
+            return None
+        own, count = spec["max_completion_length"] * _turns(spec), spec["num_samples"]
+        rows = min(load.run.engine_batch, (load.problems or load.run.engine_batch) * count)
+        return _peak(load, {"rollout": _decoding(load, rows, count, load.prompt(), own)}, 1)
+
+
+def _refers(spec: Json) -> bool:
+    """Whether an RL stage holds a reference."""
+    loss = spec["method"]["loss"]
+    named = loss["beta"] or loss.get("first_turn_beta") or loss.get("name") == "direct_advantage"
+    return bool(named) or any(term.get("name") == "kl" for term in spec["method"].get("shaping", ()))
+
+
+# -- memory ------------------------------------------------------------------------------------------------------------
+# Of the native trainer and engine, as they are written: what autograd keeps of a layer, and what is alive with it. Where lengths
+# vary they are the caps, an upper bound.
+
+WHOLE, BLOCK = 128, 32
+"""Longest sequence whose scores a CPU makes at once, and half a block of longer ones (model.attention.visible_blocks)."""
+LOGITS = 1 << 24
+"""Logits that are held at a time with `blockwise: true` (model.decoder.MOST)."""
+NARROW = 192
+"""Width up to which the int8 kernels compute gates again (kernels.layers.RECOMPUTED)."""
+BASE, CUDA_BASE, CUDA_CONTEXT = 400e6, 3e9, 0.7e9
+"""Bytes of a process before it holds a model: interpreter, torch and the package (measured), the same with CUDA's libraries, and
+what these take of the GPU (both assumed)."""
+PROBLEM = 3000
+"""Bytes of a problem with its graph, as objects of Python."""
+
+
+class Pass(NamedTuple):
+    """One pass with a gradient."""
+
+    tokens: float
+    learnt: float
+    """Tokens whose logits are made."""
+    pairs: float
+    """Of a query and a key: attention scores of a head; 0 where none are kept."""
+    keys: float = 0.0
+    """Keys that are copied, with prompts once for each completion; 0: as many as tokens."""
+
+
+def _matrices(size: ModelSize) -> tuple[int, int]:
+    """Parameters of the matrices of all layers, and of those that a pass fuses."""
+    fused = size.width * (size.heads + 2 * size.kv_heads) * size.head_dim + 2 * size.width * size.mlp
+    return size.layers * (fused + size.width * (size.heads * size.head_dim + size.mlp)), size.layers * fused
+
+
+def _copies(load: Load, gradient: bool) -> float:
+    """Bytes of the weights that a pass makes next to the parameters: fused, and cast or packed."""
+    matrices, fused = _matrices(load.size)
+    if load.width() == 2:
+        return 2.0 * (matrices + load.size.vocab * load.size.width * (1 if load.size.tied else 2))
+    return 4.0 * fused + (matrices * (1 + gradient) if load.spec.get("dtype") == "int8" else 0)
+
+
+def _kept(load: Load, shape: Pass) -> float:
+    """Bytes that autograd keeps of all layers."""
+    size, spec = load.size, load.spec
+    queries, keys = size.heads * size.head_dim, size.kv_heads * size.head_dim
+    linear = spec.get("dtype") == "int8" or spec.get("blockwise") or (load.run.gpus and not shape.keys)
+    if load.run.model_dump().get("gradient_checkpointing"):
+        return load.width() * (size.layers + 12) * shape.tokens * size.width
+    if spec.get("dtype") == "int8":
+        wide = 2 * size.mlp + (queries + 2 * keys) * size.normed if size.width > NARROW else 0
+        token = 2 * size.width + 2 * queries + 2 * keys + size.heads + wide
+        return 4.0 * size.layers * shape.tokens * token
+    token = 4 * size.width + 2 * queries + (queries + keys) * size.normed + 4 * size.mlp
+    token += 2 * size.width + queries + 2 * keys if load.run.gpus else 0  # GPUs keep the inputs of norms, and heads unsplit
+    scores = 0.0 if linear else size.heads * shape.pairs
+    copied = 2 * keys * (shape.tokens if linear else shape.keys or shape.tokens)
+    return load.width() * size.layers * (shape.tokens * token + copied + scores)
+
+
+def _learning(load: Load, shape: Pass, several: bool) -> dict[str, dict[str, float]]:
+    """What the phases of a step hold next to the models; `several`: passes, so that gradients of earlier ones are there."""
+    size, parameters = load.size, load.size.parameters
+    matrices, _ = _matrices(size)
+    muon = matrices if load.spec["optimizer"]["name"] == "muon" else 0
+    moments = 4.0 * muon + 8.0 * (parameters - muon)
+    # Muon holds what it looks ahead to and its updates, and of the matrices that it iterates on together two states.
+    iterated = 0.0 if load.spec.get("dtype") == "int8" else 2.0 if load.run.gpus else 4.0
+    ahead = 8.0 * muon + iterated * 2 * (3 * size.layers * size.width * size.mlp if muon else 0) if iterated else 4.0 * muon
+    logits = shape.learnt * size.vocab
+    logits = 12.0 * (min(logits, LOGITS) if load.spec.get("blockwise") else logits)
+    grads, own = 4.0 * parameters, _copies(load, True)
+    kept = _kept(load, shape) * (1 + 1 / size.layers)  # of the layer at hand the gradients, too
+    small = 8.0 * shape.tokens * size.mlp < 2**24 and not load.run.gpus  # such blocks a CPU's allocator keeps when they are freed
+    forward = {"activations": kept, "logits": logits, "gradients": grads * several, "copies": own}
+    backward = {"gradients": grads + load.width() * float(parameters), "copies": own}
+    update = max(forward, backward, key=lambda held: sum(held.values()))
+    return {
+        "update": {**update, "optimizer": moments},
+        "step": {"gradients": grads, "optimizer": moments + ahead},
+        "save": {"optimizer": moments, "bytes": 2 * (4.0 * parameters + moments), "heap": kept * small},
+    }
+
+
+def _decoding(load: Load, rows: float, count: int, prompt: int, own: int) -> dict[str, float]:
+    """What a batch of `rows` completions of at most `own` tokens holds next to the models, `count` of each prompt."""
+    size, groups = load.size, max(1.0, rows // count)
+    number = 4 if not load.run.gpus else load.width()
+    token = 2.0 * number * size.layers * size.kv_heads * size.head_dim
+    kernels = load.spec.get("dtype") == "int8"
+    side = (
+        min(rows, load.run.threads * max(12, min(96, _matrices(size)[0] // 2**17))) if kernels else 1.5 * rows
+    )  # it grows by a copy
+    passing = load.width() * (4.0 * size.width + 3 * size.mlp + 2 * (size.heads + 2 * size.kv_heads) * size.head_dim)
+    return {
+        "copies": _copies(load, False),
+        "cache": token * (groups * prompt + side * own),
+        "prefill": groups * prompt * passing,
+        "logits": (4.0 if kernels else 25.0) * rows * size.vocab + 20.0 * rows * own,
+    }
+
+
+def _peak(load: Load, phases: dict[str, dict[str, float]], models: float) -> Memory:
+    """The memory of a stage by what its phases hold next to so many models."""
+    weights, read = 4.0 * load.size.parameters * models, PROBLEM * load.problems
+    phases["load"] = {"copies": 8.0 * load.size.parameters}  # the file, and what is read of it
+    sums = {name: sum(held.values()) for name, held in phases.items()}
+    on_host = max((name for name in sums if not load.run.gpus or name in ("save", "load")), key=lambda name: sums[name])
+    if not load.run.gpus:
+        return Memory(BASE + read + weights + sums[on_host], 0.0, on_host, {"weights": weights, **phases[on_host]})
+    phase = max((name for name in sums if name not in ("save", "load")), key=lambda name: sums[name])
+    host = CUDA_BASE + read + 4.0 * load.size.parameters + sums[on_host]
+    return Memory(host, CUDA_CONTEXT + weights + sums[phase], phase, {"weights": weights, **phases[phase]})
 
 
 class Writing(Sampling):

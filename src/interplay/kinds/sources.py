@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from interplay.core import artifact
-from interplay.kinds.table import KINDS
+from interplay.kinds.table import KINDS, function_of
 
 PACKAGE = Path(__file__).parent.parent
 FAMILY = re.compile(r"interplay\.tasks\.[\w.]+:[A-Z_]+")
@@ -35,9 +35,19 @@ class Source(NamedTuple):
     """Whether it looks such functions up (`spec.RUN`): those that the folders of its imports name."""
 
 
-def of_kind(kind: str) -> dict[str, str]:
-    """File below the package -> digest, for every file that the kind's function may reach by import statements."""
-    return of_module(KINDS[kind].function.partition(":")[0])
+def of_kind(kind: str, trainer: str = "native") -> dict[str, str]:
+    """File below the package -> digest, for every file that the kind's function, of this trainer, may reach by import
+    statements."""
+    return of_module(function_of(kind, trainer).partition(":")[0])
+
+
+def present(kind: str, made_by: dict[str, str]) -> dict[str, str]:
+    """`of_kind` of a stage that these files made, among which is that of its trainer."""
+    files = {
+        trainer: f"{function.partition(':')[0].partition('.')[2].replace('.', '/')}.py"
+        for trainer, function in KINDS[kind].trainers.items()
+    }
+    return of_kind(kind, next((trainer for trainer, file in files.items() if file in made_by), "native"))
 
 
 @functools.cache

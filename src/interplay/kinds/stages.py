@@ -7,12 +7,13 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
-from interplay.core import artifact
+from interplay.core import artifact, execution
 from interplay.core.digest import canonical, canonical_json, first_name
 from interplay.core.model import KeyPlace, Model, Since, UserError, models_in, parse_model
+from interplay.core.references import corpus_inputs
 from interplay.kinds.formulas import Cost, Sampling
 from interplay.kinds.table import KINDS, is_trainer
-from interplay.model.spec import ModelSize, config_size
+from interplay.model.spec import Load, Memory, ModelSize, config_size
 
 # The identity of a stage that is given as JSON (stage.json, a record, a line of plan.json), whichever version of the code
 # wrote it.
@@ -91,6 +92,8 @@ def numerics_class(record: Mapping[str, Any]) -> Numerics:
     engine, dtype, how = spec.get("engine", "native"), spec.get("dtype"), artifact.numerics_of(dict(record))
     if own := sorted(str(value) for key, value in flat_leaves(spec).items() if key.rpartition(".")[2] == "function" and value):
         return Numerics(f"own code, {own[0]}", "its code decides; nothing is proven of it")
+    if (trainer := spec.get("trainer", "native")) != "native":
+        return Numerics(f"{trainer}, {dtype}", "the trainer's kernels decide; nothing is proven to repeat elsewhere")
     if any(value == "judge" and key.startswith("reward.") for key, value in flat_leaves(spec).items()):
         return Numerics("judged", "the answers of its judge are kept with it; asked anew they may differ")
     if engine != "native":
@@ -241,6 +244,37 @@ def _shape_of(
         with contextlib.suppress(ValueError):
             return config_size(stage["config"])
     return found.get(next((deps[role] for role in ("init", "model") if role in deps), ""))
+
+
+ASSUMED_PROMPT = 1024
+"""Tokens of a prompt where nothing bounds them: neither a corpus that the model was trained on nor max_prompt_length."""
+
+
+def memories(stages: Mapping[str, Mapping[str, Any]]) -> dict[str, Memory | None]:
+    """What one process of each stage holds where it needs most, by digest (dependencies first); None where that is unknown, as of
+    kinds that hold no model and of other trainers than the native one. Of a stack it is all of it."""
+    found, sizes, lengths = dict[str, Memory | None](), model_sizes(stages), dict[str, tuple[int, bool]]()
+    for digest, stage in stages.items():
+        deps = {role: dep.partition("@")[0] for role, dep in stage["deps"].items()}
+        spec, size, run = stage["spec"], sizes[digest], execution.Run(**stage.get("run", {}))
+        packed = next((stages[dep]["spec"] for dep in corpus_inputs(deps) if dep in stages), None)
+        before = lengths.get(next((deps[role] for role in ("init", "model") if role in deps), ""))
+        if packed is not None:
+            before = packed["sequence_length"], packed["packing"] == "causal"
+        elif spec.get("max_prompt_length"):
+            before = spec["max_prompt_length"] + spec["max_completion_length"], True
+        if before:
+            lengths[digest] = before
+        length, causal = before or (ASSUMED_PROMPT + spec.get("max_completion_length", 0), True)
+        problems = sum(
+            planned_size(dep, stages) for role, dep in deps.items() if role.partition(".")[0] in ("data", "validation")
+        )
+        found[digest] = None
+        if size and size.width and spec.get("trainer", "native") == "native":
+            load = Load(spec, run, size, length, causal, problems)
+            made = KINDS[stage["kind"]].cost.memory(load)
+            found[digest] = made and made._replace(host=made.host * run.stack, device=made.device * run.stack)
+    return found
 
 
 def _holds_model(stage: Mapping[str, Any]) -> bool:

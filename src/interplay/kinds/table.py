@@ -1,7 +1,8 @@
 """THE table of kinds of stage: one row each. What a kind is to planner, runner, reports and mirrors is a field of its row, or
 follows from the class of its spec; no list elsewhere names kinds."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
 from interplay.core import extension, model
@@ -25,6 +26,8 @@ class Kind(NamedTuple):
     """What its artifact holds."""
     hue: int
     """Colour of its boxes in diagrams, in degrees."""
+    trainers: Mapping[str, str] = MappingProxyType({})
+    """The function of each trainer but the native one (`trainer` of the spec), as `function`."""
     references: type[study_keys.References] | None = None
     """Keys by which a stage of a study refers to problem sets and stages; None: the planner makes its stages."""
     planned: tuple[str, ...] = ()
@@ -48,8 +51,6 @@ class Kind(NamedTuple):
     """Whether its model only judges, so that later stages of the path start from the model before it."""
     processes: bool = False
     """Whether several processes can share its work (`run.processes`)."""
-    sharding: bool = False
-    """Whether its model can be sharded (`run.sharding`): it trains a decoder and nothing else."""
     stacked: str = ""
     """Function that makes several replicas at once (`run.stack`), of one `stack_key` of their specs, as `module:function`:
     `run(replicas, how)` gives (number, metrics or an error) of each when it ends. Empty: there is none."""
@@ -80,7 +81,6 @@ LANGUAGE_MODEL: dict[str, Any] = {
     "logged": STEP,
     "logged_prefixes": ("eval_loss/",),
     "processes": True,
-    "sharding": True,
     "stacked": "interplay.train.stack:train_replicas",
     "light": CURVES,
 }
@@ -93,6 +93,7 @@ KINDS: dict[str, Kind] = {
         makes="model",
         hue=265,
         references=study_keys.SourceReferences,
+        cost=formulas.Importing(),
         settings=("path", "hub_id", "revision"),
         starts_path=True,
     ),
@@ -152,6 +153,7 @@ KINDS: dict[str, Kind] = {
         "interplay.rl.loop:train_policy",
         makes="model",
         hue=25,
+        trainers={"trl": "interplay.rl.trl:train_with_trl"},
         references=study_keys.RLReferences,
         planned=study_keys.MIX,
         cost=formulas.Reinforcement(),
@@ -173,7 +175,6 @@ KINDS: dict[str, Kind] = {
             *("optimizer.name", "optimizer.learning_rate"),
         ),
         processes=True,
-        sharding=True,
         stacked="interplay.rl.loop:rl_replicas",
         keeps_state=True,
         light=CURVES,
@@ -213,7 +214,6 @@ KINDS: dict[str, Kind] = {
         loss="preference loss",
         settings=("loss_type", "beta", *PAIRS_SETTINGS),
         processes=True,
-        sharding=True,
         light=CURVES,
     ),
     "unlearn": Kind(
@@ -316,6 +316,11 @@ MODELS = tuple(kind for kind, row in KINDS.items() if row.makes == "model")
 def makes(kind: str) -> str:
     """What a stage of the kind leaves (`Kind.makes`); empty for a name that is no kind."""
     return KINDS[kind].makes if kind in KINDS else ""
+
+
+def function_of(kind: str, trainer: str = "native") -> str:
+    """What makes a stage of the kind whose spec says this trainer."""
+    return KINDS[kind].trainers.get(trainer, KINDS[kind].function)
 
 
 def is_trainer(kind: str) -> bool:

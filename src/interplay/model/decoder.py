@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from functools import cache, partial
-from typing import NamedTuple, cast
+from typing import ClassVar, NamedTuple, cast
 
 import torch
 import torch.nn.functional as F
@@ -14,9 +14,8 @@ from interplay.model import attention
 from interplay.model.attention import Attend, OverRuns, RunsAttend, activations, rms_norm, rotary, rotate
 from interplay.model.spec import Shape
 
-# Parameters carry Hugging Face's names, so state dicts are interchangeable with transformers' classes. The
-# layers themselves are functions over `Weights`: every matrix fused where it can be (q, k and v; gate and up) and cast once
-# per pass. Small models are bound by the overhead of operators, hence few and large ones.
+# Parameters carry Hugging Face's names, so state dicts are interchangeable with transformers' classes. Layers are functions over
+# `Weights`: matrices are fused (q, k and v; gate and up) and cast once per pass, since small models are bound by operators.
 
 
 MOST = 1 << 24
@@ -149,9 +148,8 @@ class Decoder(nn.Module):
         if not shape.tie_word_embeddings:
             self.lm_head = _Affine(vocab_size, shape.hidden_size)
 
-    def forward(self) -> Tensor:
-        """() 0 with a gradient of 0: triggers FSDP's hooks for a model whose layers are functions (optim.distributed)."""
-        return self.model.norm.weight.sum() * 0
+    by_rows: ClassVar[bool] = False
+    """Whether passes are by `hidden` alone, over rows padded on the right: of models that transformers computes."""
 
     def hidden(
         self, ids: Tensor, positions: Tensor, segments: Tensor | None = None, dtype: torch.dtype = torch.float32
@@ -171,6 +169,10 @@ class Decoder(nn.Module):
         inputs: list[Tensor] = []
         forward(self.shape, weights, ids, rope, weights.attention(ids.shape), probe=inputs.append)
         return inputs[-1]
+
+    def embedding(self) -> Tensor:
+        """The table (vocab, D) that tokens are looked up in."""
+        return self.model.embed_tokens.weight
 
     def head(self) -> Tensor:
         """The output matrix (vocab, D): the embedding itself where the two are tied."""
@@ -199,8 +201,7 @@ class Decoder(nn.Module):
             return layers.logps(hidden, head.detach() if self.sums else head, tokens, temperature, into)
 
         def piece(hidden: Tensor, tokens: Tensor) -> tuple[Tensor, ...]:
-            logs = F.log_softmax(self.logits(hidden, dtype) / temperature, dim=-1)
-            return (logs.gather(1, tokens[:, None])[:, 0],)
+            return (F.log_softmax(self.logits(hidden, dtype) / temperature, dim=-1).gather(1, tokens[:, None])[:, 0],)
 
         return self.in_pieces(piece, hidden, tokens)[0] if self.blockwise else piece(hidden, tokens)[0]
 
@@ -231,8 +232,8 @@ class Decoder(nn.Module):
         head = head.to(stored)
         embedding = head if self.shape.tie_word_embeddings else self.model.embed_tokens.weight.to(stored)
         sums = self.sums if halves is KERNELS else None
-        norm, recompute = _per_channel(self.model.norm.weight).to(stored), self.recompute and torch.is_grad_enabled()
-        return Weights(embedding, fused, norm, head, halves, sums, self.blockwise, recompute)
+        norm, again = _per_channel(self.model.norm.weight).to(stored), self.recompute and torch.is_grad_enabled()
+        return Weights(embedding, fused, norm, head, halves, sums, self.blockwise, again)
 
 
 def stacked(decoders: Sequence[Decoder]) -> Decoder:

@@ -23,7 +23,10 @@ def pick_device(how: execution.Run) -> torch.device:
 def place_decoder(decoder: Decoder, how: execution.Run, numerics: Numerics = "fast", blockwise: bool = False) -> Decoder:
     """The decoder on the device of the stage, configured by its run block. Raises UserError where that does not compute in these
     numerics."""
-    decoder.share_prompts, decoder.blockwise, decoder.recompute = how.share_prompts, blockwise, how.gradient_checkpointing
+    if decoder.by_rows and how.stack > 1:
+        raise model.UserError(f"run.stack = {how.stack}: transformers computes this model, alone; write 1")
+    decoder.share_prompts = how.share_prompts and not decoder.by_rows
+    decoder.blockwise, decoder.recompute = blockwise, how.gradient_checkpointing
     decoder.halves = compiled() if how.compile else EAGER
     placed = decoder.to(pick_device(how))
     return exact_decoder(placed, how) if numerics == "exact" else placed
@@ -32,8 +35,8 @@ def place_decoder(decoder: Decoder, how: execution.Run, numerics: Numerics = "fa
 def exact_decoder(decoder: Decoder, how: execution.Run) -> Decoder:
     """The decoder, whose passes in int8 are exact from here on. Raises UserError where that cannot be."""
     shape, refused = decoder.shape, "numerics = exact: {}; write numerics: fast"
-    if how.sharding != "none" and how.processes > 1:
-        raise model.UserError(f"run.sharding = {how.sharding}: {refused.format('weights must be whole in each process')}")
+    if decoder.by_rows:
+        raise model.UserError(refused.format("transformers computes this model"))
     if decoder.vocab_size >= LARGE_VOCABULARY:
         raise model.UserError(refused.format(f"a vocabulary of {decoder.vocab_size} is too large, {LARGE_VOCABULARY} or more"))
     widths = shape.hidden_size, shape.intermediate_size, shape.head_dim
@@ -55,7 +58,7 @@ def exact_decoder(decoder: Decoder, how: execution.Run) -> Decoder:
 
 def matrix_parameters(model: Decoder) -> int:
     """Parameters that multiply each token: the matrices, less an input embedding that is not the output head as well."""
-    looked_up = 0 if model.shape.tie_word_embeddings else model.model.embed_tokens.weight.numel()
+    looked_up = 0 if model.embedding() is model.head() else model.embedding().numel()
     return sum(p.numel() for p in model.parameters() if p.ndim == 2) - looked_up
 
 

@@ -72,17 +72,18 @@ def save_reward_model(model: RewardModel, out: Path, tokenizer_folder: Path) -> 
     """Write a folder that AutoModelForSequenceClassification loads, with a label for each head; with several heads also the gate,
     which that class does not load."""
     labels = [f"head_{head}" for head in range(len(model.score))]
-    named = folder.CLASSES[model.decoder.shape.architecture].replace("ForCausalLM", "ForSequenceClassification")
-    folder.write_config(
-        model.decoder,
-        out,
-        tokenizer_folder,
-        architectures=[named],
-        id2label={str(head): label for head, label in enumerate(labels)},
-        label2id={label: head for head, label in enumerate(labels)},
-    )
+    named: dict[str, Any] = {
+        "id2label": {str(head): label for head, label in enumerate(labels)},
+        "label2id": {label: head for head, label in enumerate(labels)},
+    }
+    out.mkdir(parents=True, exist_ok=True)
     if len(labels) > 1:
         folder.save_tensors({"gate.weight": model.gate}, out / GATE)
+    if isinstance(model.decoder, folder.TransformersModel):
+        model.decoder.save_classifier(model.score, named, out, tokenizer_folder)
+        return
+    of = folder.CLASSES[model.decoder.shape.architecture].replace("ForCausalLM", "ForSequenceClassification")
+    folder.write_config(model.decoder, out, tokenizer_folder, architectures=[of], **named)
     backbone = {name: tensor for name, tensor in model.decoder.state_dict().items() if name.startswith("model.")}
     folder.save_tensors({**backbone, "score.weight": model.score}, out / "model.safetensors")
 
@@ -93,11 +94,15 @@ def load_reward_model(at: Path) -> RewardModel:
     if "score.weight" not in tensors:
         raise UserError(f"{at}: holds no reward model; name a stage of kind reward_model")
     score = tensors.pop("score.weight")
-    model = RewardModel(Decoder(*folder.read_config(at)), len(score))
+    foreign = folder.is_foreign(artifact.read_json(at / "config.json"))
+    decoder = folder.TransformersModel(at) if foreign else Decoder(*folder.read_config(at))
+    model = RewardModel(decoder, len(score))
     with torch.no_grad():
         model.score.copy_(score)
         if (at / GATE).exists():
             model.gate.copy_(safetensors.torch.load_file(at / GATE)["gate.weight"])
+    if foreign:
+        return model.requires_grad_(False)
     found = model.decoder.load_state_dict(tensors, strict=False)  # an output head of its own is not saved, and not used
     if found.unexpected_keys or any(name.startswith("model.") for name in found.missing_keys):
         raise UserError(f"{at}: not the tensors of its config.json, such as {[*found.unexpected_keys, *found.missing_keys][0]}")
@@ -205,6 +210,10 @@ class Composed(NamedTuple):
 
 def first_layers(decoder: Decoder, layers: int) -> Decoder:
     """A decoder of the first layers of another, with copies of its embedding, norm and head."""
+    if decoder.by_rows:
+        raise UserError(
+            "objective = uld: transformers computes this model, and an assistant is made of our own layers; write npo"
+        )
     small = Decoder(decoder.shape.model_copy(update={"num_hidden_layers": layers}), decoder.vocab_size)
     small.blockwise, small.recompute = decoder.blockwise, decoder.recompute
     weights = decoder.state_dict()

@@ -24,6 +24,9 @@ def hidden_states(
     prompts (G, P) and completions are padded on the right; lengths (G,) are those of the prompts; completion r follows the prompt
     group[r]. The last token of a completion predicts nothing and is not passed."""
     (count, longest), (rows, width) = prompts.shape, completions.shape
+    if decoder.by_rows:
+        texts = [prompts[g, : lengths[g]] for g in group.tolist()]
+        return torch.stack(_row_states(decoder, texts, completions, [width] * rows, dtype))
     weights = decoder.weights(dtype)
     if weights.over_runs():
         whole = torch.full_like(group, width)
@@ -69,6 +72,19 @@ def _packed_states(
     place = torch.arange(int(counts.sum()), device=device) - (counts.cumsum(0) - counts).repeat_interleave(counts)
     own = (then - of_prompts + len(lengths) - 1).repeat_interleave(counts) + place
     return states[torch.where(place == 0, group.repeat_interleave(counts), own)]
+
+
+def _row_states(
+    decoder: Decoder, prompts: Sequence[Tensor], completions: Tensor, counts: Sequence[int], dtype: torch.dtype
+) -> list[Tensor]:
+    """The states (counts[i], D) from which the first tokens of each completion, row i of (n, C), are predicted, in one pass over
+    prompts with their completions."""
+    each = zip(prompts, completions, counts, strict=True)
+    rows = [torch.cat((prompt, completion[: max(count - 1, 0)])) for prompt, completion, count in each]
+    ids = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)
+    states = decoder.hidden(ids, torch.arange(ids.shape[1], device=ids.device)[None], dtype=dtype)
+    places = zip(states, prompts, counts, strict=True)
+    return [state[len(prompt) - 1 : len(prompt) - 1 + count] for state, prompt, count in places]
 
 
 def _front(padded: Tensor, lengths: Tensor) -> Tensor:
@@ -163,8 +179,12 @@ def predicting_states(
     of these tokens. `tokens` (n, T) int64, padded on the right, are on the decoder's device; `lengths` (n,) are those of the
     completions, which follow the n `prompts`. Equal prompts are passed once where the decoder shares them; with numerics: exact
     those of each of the `units`, so many rows one after the other (None: `unit_rows`)."""
-    device, weights = tokens.device, decoder.weights(dtype)
+    device = tokens.device
     where = (torch.arange(tokens.shape[1]) < lengths.cpu()[:, None]).to(device)
+    if decoder.by_rows:
+        texts = [torch.tensor(prompt, device=device) for prompt in prompts]
+        return torch.cat(_row_states(decoder, texts, tokens, lengths.tolist(), dtype)), where
+    weights = decoder.weights(dtype)
     if weights.sums:
         return _unit_states(decoder, weights, prompts, units or unit_rows(prompts), tokens, lengths), where
     padded, prompt_lengths, group = (part.to(device) for part in distinct_prompts(prompts, decoder.share_prompts))

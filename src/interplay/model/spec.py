@@ -2,10 +2,12 @@
 
 import re
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import model_validator
 
+from interplay.core.execution import Run
 from interplay.core.model import Count, Model, NotNegative, Positive, Share, Since
 
 Dtype = Literal["float32", "bfloat16", "int8"]
@@ -37,6 +39,8 @@ class ComputeSpec(Model):
 
     def stack_misfit(self) -> str | None:
         """Why no stage of this spec can share a stack, with what to write instead; None where it can."""
+        if (trainer := getattr(self, "trainer", "native")) != "native":
+            return f"{trainer} trains one model in a process; write 1, or trainer: native"
         engine = getattr(self, "engine", "native")
         if engine != "native":
             name = engine if isinstance(engine, str) else engine.function
@@ -65,6 +69,37 @@ class LearnSpec(ComputeSpec):
         return alone if self.blockwise else super().stack_misfit()
 
 
+class Lora(Model):
+    """Low-rank adapters (LoRA, arXiv:2106.09685) by peft, on a model that transformers computes. Base weights are frozen, and the
+    adapters are merged into them in every folder that is written."""
+
+    r: Count = 16
+    """Rank of an adapter."""
+    alpha: Positive = 32.0
+    """An adapter is multiplied by alpha / r."""
+    dropout: Share = 0.0
+    """Of the inputs of adapters, in passes with a gradient; in rl 0, since ratios compare two passes."""
+    targets: list[str] = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
+    """Names of the linear layers that have one, at their end."""
+
+
+class TunedSpec(LearnSpec):
+    """Of a stage that can train adapters in place of weights."""
+
+    lora: Annotated[Lora | None, Since(None)] = None
+    """Train low-rank adapters alone, by peft (`pip install 'interplay[lora]'`); null: all weights."""
+
+    @model_validator(mode="after")
+    def _adapters_compute(self) -> "TunedSpec":
+        if self.lora and self.dtype == "int8":
+            raise ValueError("lora: transformers computes a model with adapters; write dtype: float32 or bfloat16")
+        return self
+
+    def stack_misfit(self) -> str | None:
+        """Also with adapters."""
+        return "adapters are trained by themselves; write 1, or lora: null" if self.lora else super().stack_misfit()
+
+
 class ExactSpec(ComputeSpec):
     """Of a stage whose results can be made a function of its digest alone."""
 
@@ -88,6 +123,66 @@ class ExactSpec(ComputeSpec):
     def inexact(self) -> str:
         """What of this spec numerics: exact does not cover."""
         return ""
+
+
+# Trainers: who computes the losses, gradients and updates of a stage that trains. TRL's names are those of the keys, and what the
+# tables leave out it computes with any value.
+
+
+Trainer = Literal["native", "trl"]
+
+TRL: Mapping[str, tuple[Any, ...]] = MappingProxyType(
+    {
+        "dtype": ("float32", "bfloat16"),
+        "numerics": ("fast",),
+        "blockwise": (False,),
+        "lora": (None,),
+        "references": (None,),
+        "optimizer.name": ("adamw",),
+        "method.allocation.name": ("fixed",),
+        "method.prompting.name": ("plain",),
+        "method.continuation.name": ("none",),
+        "method.episode.name": ("completion",),
+        "method.shaping": ("overlong", "repetition", "hapo_length", "kimi_length", "gcpo", "units"),
+        "method.edits": (),
+        "method.critic": (None,),
+        "method.decoding": (None,),
+        "method.advantage.name": ("group",),
+        "method.advantage.std_epsilon": (1e-4,),
+        "method.advantage.accurate_gradient": (False,),
+        "method.loss.name": ("clipped", "sapo", "vespo"),
+        "method.loss.importance_sampling_level": ("token", "sequence"),
+        "method.loss.kl_estimator": ("k3",),
+        "method.loss.loss_agg_mode": (None,),
+        "method.loss.loss_denominator": (None,),
+        "method.loss.entropy_coef": (0,),
+        "method.loss.first_turn_beta": (0,),
+        "method.loss.cispo_epsilon_low": (None,),
+        "method.loss.vllm_importance_sampling_clip_max": (None,),
+    }
+)
+"""Dotted key of an RL stage -> the values that TRL 1.16 (GRPOTrainer) has: of a list the names of its items. `loss_type` depends
+on the loss (`TRL_WEIGHTS`)."""
+TRL_WEIGHTS = {"clipped": ("grpo", "bnpo", "dr_grpo", "dapo", "luspo", "cispo"), "sapo": ("grpo",), "vespo": ("dapo",)}
+"""Loss -> its `loss_type`s. TRL takes the mean of bnpo over the rows of a pass: it is there only where dapo is the same."""
+
+
+def trl_misfit(spec: Mapping[str, Any]) -> str | None:
+    """The first key of an RL stage (as JSON) with a value that TRL does not express, with the remedy; None: it expresses all."""
+    weights = TRL_WEIGHTS.get(spec["method"]["loss"]["name"], ())
+    if spec["minibatches"] > 1:
+        weights = tuple(one for one in weights if one != "bnpo")
+    for key, values in {**TRL, "method.loss.loss_type": weights}.items():
+        *above, last = key.split(".")
+        here: Any = spec
+        for part in above:
+            here = here[part]
+        value = here.get(last, values[0]) if values else here[last]  # a loss lacks options of others
+        items = [one.get("name") if isinstance(one, Mapping) else one for one in (value if isinstance(value, list) else [value])]
+        if odd := [one for one in items if one not in values]:
+            able = " or ".join("null" if one is None else str(one) for one in values) or "an empty list"
+            return f"{key} = {odd[0]}: TRL has {able}; write that, or trainer: native"
+    return None
 
 
 class Shape(Model):
@@ -144,6 +239,42 @@ class ModelSize(NamedTuple):
     normed: bool = False
     """Whether queries and keys are normalised."""
     tied: bool = True
+
+
+class Load(NamedTuple):
+    """What the memory of a stage depends on (kinds.formulas)."""
+
+    spec: Mapping[str, Any]
+    run: Run
+    size: ModelSize
+    length: int
+    """Most tokens of a prompt with its solution."""
+    causal: bool = True
+    """Whether a sequence of training fills its row, rather than being one of the problems in it."""
+    problems: int = 0
+    """Rows of problem sets that the process reads."""
+
+    def width(self) -> int:
+        """Bytes of an activation."""
+        return 2 if self.spec.get("dtype") == "bfloat16" else 4
+
+    def prompt(self) -> int:
+        """Most tokens of a prompt: of what is cut at `length`, what a completion leaves."""
+        stated = self.spec.get("max_prompt_length")
+        return int(stated or max(self.length - self.spec["max_completion_length"], self.length // 4))
+
+
+class Memory(NamedTuple):
+    """Bytes of one process of a stage where it needs most."""
+
+    host: float
+    """Of the machine's memory, interpreter and libraries included."""
+    device: float = 0.0
+    """Of its GPU; 0 without one."""
+    phase: str = ""
+    """Where it needs most: load, update, step (of the optimiser), rollout, save."""
+    parts: dict[str, float] = {}
+    """What it holds there."""
 
 
 class _Traits(NamedTuple):
@@ -210,6 +341,27 @@ def config_size(config: Mapping[str, Any]) -> ModelSize:
         normed=traits.head_norms or traits.full_norms,
         tied=tied,
     )
+
+
+CLASSES = {"llama": "LlamaForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM"}
+UNSUPPORTED = {
+    "attention_bias": (None, False),
+    "mlp_bias": (None, False),
+    "use_sliding_window": (None, False),
+    "hidden_act": (None, "silu"),
+}
+"""Keys of config.json that change the forward pass, with the values that this decoder computes."""
+FOREIGN = ("mistral", "mixtral", "qwen2_moe", "qwen3_moe", "olmoe")
+"""Values of `model_type` that transformers computes, in addition to CLASSES in what our decoder lacks."""
+
+
+def is_foreign(config: Mapping[str, Any]) -> bool:
+    """Whether transformers computes the model of this config.json: its family, rope scaling, attention window, biases or
+    activation are not of our decoder."""
+    rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
+    ours = rope.get("rope_type", rope.get("type", "default")) == "default"
+    ours &= all(config.get(name) in allowed for name, allowed in UNSUPPORTED.items())
+    return config.get("model_type") in FOREIGN or (config.get("model_type") in CLASSES and not ours)
 
 
 class Optimizer(Model):

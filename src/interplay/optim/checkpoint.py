@@ -1,8 +1,5 @@
 """Resume state of a training stage: `resume/<step>.safetensors` (all tensors) and `resume/state.json`, which points to it.
 
-With sharded weights (optim.distributed) each process writes its shards to `<step>.<rank>of<count>.safetensors`; the first file
-also has all plain tensors. Any number of processes can load them: the shards of a tensor, concatenated by rank, are the tensor.
-
 The pointer is replaced only after the new tensors are on disk and the old tensors are deleted only after that, so a kill at any
 time, or a full disk, leaves the old state or the new one."""
 
@@ -22,48 +19,33 @@ POINTER = "state.json"
 
 
 def save_checkpoint(resume: Path, step: int, tensors: dict[str, Tensor], state: dict[str, Any]) -> None:
-    """Save (step, tensors, state) as the state to resume from. `state` is JSON data. Collective."""
-    count = execution.world_size() if any(distributed.is_dtensor(tensor) for tensor in tensors.values()) else 1
-    names = [f"{step}.{rank}of{count}.safetensors" for rank in range(count)] if count > 1 else [f"{step}.safetensors"]
-    if execution.rank() < count:
-        _write_tensors(resume / names[execution.rank()], tensors)
-    distributed.barrier()
+    """Save (step, tensors, state) as the state to resume from. `state` is JSON data. Collective; the first process writes."""
+    name = f"{step}.safetensors"
     if execution.is_first_rank():
-        _write_pointer(resume, {"step": step, "tensors": names if count > 1 else names[0], "state": state}, names)
+        kept = {key: tensor.detach().cpu().contiguous() for key, tensor in tensors.items()}
+        artifact.write_atomic(resume / name, to_bytes(kept))
+        _write_pointer(resume, {"step": step, "tensors": name, "state": state}, name)
     distributed.barrier()
 
 
-def _write_tensors(file: Path, tensors: dict[str, Tensor]) -> None:
-    """Write the shards of this process; the first process also writes plain tensors."""
-    kept = {name: tensor for name, tensor in tensors.items() if execution.is_first_rank() or distributed.is_dtensor(tensor)}
-    data = to_bytes({name: distributed.local_shard(tensor).detach().cpu().contiguous() for name, tensor in kept.items()})
-    artifact.write_atomic(file, data, every_worker=True)
-
-
-def _write_pointer(resume: Path, pointer: dict[str, Any], names: list[str]) -> None:
+def _write_pointer(resume: Path, pointer: dict[str, Any], name: str) -> None:
     """Replace the pointer, then delete the tensors of older steps; on a full disk delete the new ones and raise."""
     try:
         artifact.write_json(resume / POINTER, pointer)
     except OSError:
-        for name in names:
-            (resume / name).unlink(missing_ok=True)
+        (resume / name).unlink(missing_ok=True)
         raise
     for old in resume.iterdir():
-        if old.name not in (POINTER, *names):
+        if old.name not in (POINTER, name):
             old.unlink()
 
 
 def load_checkpoint(resume: Path) -> tuple[int, dict[str, Tensor], dict[str, Any]] | None:
-    """The last saved (step, tensors, state), with full tensors on the CPU; None when there is none."""
+    """The last saved (step, tensors, state), on the CPU; None when there is none."""
     if not (resume / POINTER).exists():
         return None
     pointer = artifact.read_json(resume / POINTER)
-    names = pointer["tensors"]
-    if isinstance(names, str):
-        return pointer["step"], load_file(resume / names), pointer["state"]
-    parts = [load_file(resume / name) for name in names]
-    full = {name: torch.cat([part[name] for part in parts]) if name in parts[1] else value for name, value in parts[0].items()}
-    return pointer["step"], full, pointer["state"]
+    return pointer["step"], load_file(resume / pointer["tensors"]), pointer["state"]
 
 
 SEGMENTS = "segments"
@@ -97,12 +79,11 @@ def listed_segments(out: Path) -> list[dict[str, Any]]:
 
 
 def state_checksum(resume: Path) -> str:
-    """sha256 of the training state in a folder: its step, its JSON data but for their numerics, and the files of its tensors."""
+    """sha256 of the training state in a folder: its step, its JSON data but for their numerics, and its tensors."""
     folder = resume if (resume / POINTER).exists() else resume / "state"
     pointer = artifact.read_json(folder / POINTER)
-    names = [pointer["tensors"]] if isinstance(pointer["tensors"], str) else pointer["tensors"]
     state = {key: value for key, value in pointer["state"].items() if key != "numerics"}
-    known = {"step": pointer["step"], "state": state, "tensors": [artifact.checksum(folder / name) for name in names]}
+    known = {"step": pointer["step"], "state": state, "tensors": [artifact.checksum(folder / pointer["tensors"])]}
     return hashlib.sha256(artifact.to_json(known)).hexdigest()
 
 
@@ -113,7 +94,6 @@ def with_prefix(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
 
 def training_tensors(model: nn.Module, optimizers: list[torch.optim.Optimizer]) -> dict[str, Tensor]:
     """The state of a training run: parameters, optimiser state with its step counts, and torch's CPU generator."""
-    distributed.reshard_parameters(model)
     return {**model_tensors(model), **optimizer_tensors(optimizers), "generator": torch.get_rng_state()}
 
 
@@ -141,10 +121,9 @@ def restore_training(tensors: dict[str, Tensor], model: nn.Module, optimizers: l
 
 def restore_model(tensors: dict[str, Tensor], model: nn.Module) -> None:
     """Load the parameters."""
-    distributed.reshard_parameters(model)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
-            parameter.copy_(distributed.shard_like(parameter, tensors[f"model.{name}"]))
+            parameter.copy_(tensors[f"model.{name}"])
 
 
 def restore_optimizers(tensors: dict[str, Tensor], optimizers: list[torch.optim.Optimizer]) -> None:
@@ -152,8 +131,7 @@ def restore_optimizers(tensors: dict[str, Tensor], optimizers: list[torch.optim.
     for number, optimizer in enumerate(optimizers):
         state = optimizer.state_dict()
         state["state"] = {}
-        parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
         for name, tensor in with_prefix(tensors, f"optimizer.{number}.").items():
             index, key = name.split(".")
-            state["state"].setdefault(int(index), {})[key] = distributed.shard_like(parameters[int(index)], tensor)
+            state["state"].setdefault(int(index), {})[key] = tensor
         optimizer.load_state_dict(state)

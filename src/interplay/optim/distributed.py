@@ -1,17 +1,9 @@
-"""Processes of one stage: collectives (all_reduce, all_gather, barrier), and weights sharded by FSDP2. With one process both do
-nothing.
-
-FSDP2 (`torch.distributed.fsdp.fully_shard`) applies to a decoder whose layers are functions over its parameters. Between steps
-each process holds a shard of every parameter, of its gradient and of its optimiser state (DTensors, sharded along the first
-dimension). For the passes of a step the parameters are gathered once, layer by layer; the gradients of all passes accumulate
-locally and are then reduced and sharded at once. FSDP's hooks would gather within a module's `forward`, where a process with
-fewer passes than the others would leave them waiting. With replicated weights the same functions all-reduce plain gradients. One
-process does not import FSDP, which takes most of a second."""
+"""Processes of one stage: collectives (all_reduce, all_gather, barrier). With one process they do nothing."""
 
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -19,14 +11,10 @@ from torch import Tensor, nn
 
 from interplay.core import execution
 
-if TYPE_CHECKING:
-    from torch.distributed.fsdp import FSDPModule
-
 BUCKET = 1 << 24
 """Elements of one all-reduce of gradients."""
 
 T = TypeVar("T")
-M = TypeVar("M", bound=nn.Module)
 
 
 def shard_round_robin(items: Sequence[T]) -> Sequence[T]:
@@ -140,105 +128,12 @@ def _buckets(parameters: list[nn.Parameter]) -> list[list[nn.Parameter]]:
     return buckets
 
 
-# Sharded weights.
-
-
-def shard_model(model: M, how: execution.Run) -> M:
-    """The model, sharded in place where the run block says so. Optimisers are built afterwards."""
-    if how.sharding == "none" or execution.world_size() == 1:
-        return model
-    from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.fsdp import fully_shard
-
-    mesh = init_device_mesh(next(model.parameters()).device.type, (execution.world_size(),))
-    layers: list[nn.Module] = [layer for module in model.modules() if isinstance(module, nn.ModuleList) for layer in module]
-    for layer in layers:
-        fully_shard(layer, mesh=mesh, reshard_after_forward=False)
-    fully_shard(model, mesh=mesh, reshard_after_forward=False)
-    for part in _fsdp_modules(model):
-        part.set_gradient_divide_factor(1.0)
-        part.set_force_sum_reduction_for_comms(True)
-    return model
-
-
-def gather_parameters(model: nn.Module) -> None:
-    """All-gather the parameters, until the next `accumulate_gradient` ends or they are resharded. Collective; the passes that
-    follow need no communication."""
-    for part in _fsdp_modules(model):
-        part.unshard()
-
-
-def reshard_parameters(model: nn.Module) -> None:
-    """Free gathered parameters; each process keeps its shards."""
-    for part in _fsdp_modules(model):
-        part.reshard()
-
-
 @contextmanager
 def accumulate_gradient(model: nn.Module) -> Iterator[None]:
     """Inside the context each process accumulates the gradient of its own passes, of any number. After it the parameters have the
-    sum over all processes, sharded where they are sharded; with numerics: exact that of the model's `sums`."""
-    gather_parameters(model)
-    _set_gradient_sync(model, False)
+    sum over all processes, with numerics: exact that of the model's `sums`."""
     yield
     if sums := getattr(model, "sums", None):
         sums.reduced(model, all_reduce_sum)
-        return
-    if not _fsdp_modules(model):
+    else:
         all_reduce_gradients(model)
-        return
-    for p in model.parameters():
-        if p.grad is None:
-            p.grad = torch.zeros_like(p)
-    _set_gradient_sync(model, True)
-    model().backward()  # adds nothing; its hooks reduce-scatter the accumulated gradients
-
-
-def _set_gradient_sync(model: nn.Module, last: bool) -> None:
-    for part in _fsdp_modules(model):
-        part.set_requires_gradient_sync(last)
-        part.set_reshard_after_backward(last)
-
-
-def _fsdp_modules(model: nn.Module) -> "list[FSDPModule]":
-    """The units that FSDP gathers and reshards."""
-    if execution.world_size() == 1:
-        return []
-    from torch.distributed.fsdp import FSDPModule
-
-    return [module for module in model.modules() if isinstance(module, FSDPModule)]
-
-
-def is_dtensor(tensor: Any) -> bool:
-    """Whether a tensor is sharded (a DTensor)."""
-    if execution.world_size() == 1:
-        return False
-    from torch.distributed.tensor import DTensor
-
-    return isinstance(tensor, DTensor)
-
-
-def local_shard(tensor: Tensor) -> Tensor:
-    """The shard of a tensor in this process, or all of a plain tensor."""
-    return tensor.to_local() if is_dtensor(tensor) else tensor  # type: ignore[attr-defined]
-
-
-def full_tensor(tensor: Tensor) -> Tensor:
-    """The full tensor, in every process."""
-    return tensor.full_tensor() if is_dtensor(tensor) else tensor  # type: ignore[attr-defined]
-
-
-def shard_like(other: Tensor, tensor: Tensor) -> Tensor:
-    """A tensor that every process has, sharded like `other`; unchanged where that is plain or of another shape."""
-    if not is_dtensor(other) or tensor.shape != other.shape:
-        return tensor
-    from torch.distributed.tensor import distribute_tensor
-
-    there: Any = other
-    return distribute_tensor(tensor.to(other.device), there.device_mesh, there.placements, src_data_rank=None)
-
-
-def full_state_dict(model: nn.Module) -> dict[str, Tensor]:
-    """The state dict of the model with full tensors. Collective."""
-    reshard_parameters(model)
-    return {name: full_tensor(tensor) for name, tensor in model.state_dict().items()}

@@ -11,7 +11,6 @@ from torch import Tensor
 
 from interplay.kernels import exact, int8, library
 from interplay.model.spec import Dtype, Numerics, Optimizer, Schedule
-from interplay.optim import distributed
 
 # Muon (Jordan 2024, https://kellerjordan.github.io/posts/muon/): steps along the orthogonal matrix nearest to the momentum.
 #
@@ -20,9 +19,6 @@ from interplay.optim import distributed
 # needs instructions that many lack and is thirty times slower without. That class iterates over matrices one by one, which for a
 # model of 64 to 128 channels costs as much as forward and backward together; here matrices of equal shape are iterated as one
 # batch: 5 times faster at 64 channels and twice at 128, on one CPU thread. Tests compare the trajectories of both.
-#
-# The momentum of sharded matrices (optim.distributed) is sharded, too; the iteration needs full matrices, so every process
-# gathers them, iterates and keeps its shard.
 
 
 A, B, C = 3.4445, -4.7750, 2.0315
@@ -117,12 +113,12 @@ class Muon(_Eager):
         grads = [p.grad for p in params]
         buffers = [self.state[p]["momentum_buffer"] for p in params]
         torch._foreach_lerp_(buffers, grads, 1 - group["momentum"])
-        looked_ahead = [distributed.full_tensor(g) for g in torch._foreach_lerp(grads, buffers, group["momentum"])]
+        looked_ahead = list(torch._foreach_lerp(grads, buffers, group["momentum"]))
         updates = orthogonalise_all(looked_ahead, self.arithmetic)
         scaled = [_rate(p, group["lr"]) for p in params]
         torch._foreach_mul_(params, 1 - group["lr"] * group["weight_decay"])
         for p, update, factor in zip(params, updates, scaled, strict=True):
-            p.add_(distributed.shard_like(p, update), alpha=factor)
+            p.add_(update, alpha=factor)
 
     def _step_in_kernel(self, group: dict[str, Any], params: list[Tensor]) -> None:
         """The same by one call, in which a matrix does not leave the processor's cache."""
@@ -189,7 +185,7 @@ def build_optimizers(
     stacked: bool = False,
     numerics: Numerics = "fast",
 ) -> list[torch.optim.Optimizer]:
-    """The optimisers of a model whose parameters bear Hugging Face's names.
+    """The optimisers of a model whose parameters bear Hugging Face's names, of those that are trained.
 
     adamw: all parameters. muon: Muon on the matrices of the layers, AdamW on the rest (embeddings, output head, norms, biases).
     Weight decay pulls on matrices only, never on norms and biases. Each group keeps its peak rate as `initial_lr`. With `dtype`
@@ -198,6 +194,8 @@ def build_optimizers(
     tables: list[Tensor] = []
     vectors: list[Tensor] = []
     for name, parameter in named_parameters:
+        if not parameter.requires_grad:
+            continue
         is_matrix = parameter.ndim == 2 + stacked
         inside = ".layers." in name and is_matrix
         (matrices if inside else tables if is_matrix else vectors).append(parameter)
@@ -235,7 +233,7 @@ def apply_gradients(optimizers: list[torch.optim.Optimizer], parameters: list[Te
     if any(isinstance(one, ExactAdamW) for one in optimizers):
         norm = _clip_exactly(parameters, max_grad_norm or math.inf)
     else:
-        norm = distributed.full_tensor(torch.nn.utils.clip_grad_norm_(parameters, max_grad_norm or float("inf")))
+        norm = torch.nn.utils.clip_grad_norm_(parameters, max_grad_norm or float("inf"))
     for optimizer in optimizers:
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)

@@ -101,10 +101,10 @@ class Figure(Model):
 
     x: Plain | AxisKey
     """Samples per prompt, op, band, mean tokens of the arm's completions on a band (length), training step; what the training
-    of the whole path took, as recorded (tokens trained on, FLOPs, seconds of the stages); kl: the mean sequence_kl of its
-    evaluation over all test problems, and where y is a metric @1 of the best of K also a line of the first arm's best of n,
-    at log n - (n - 1) / n nats (arXiv:2009.01325); or the key of an axis as an arm declares it, such as rl.method.loss.beta
-    or split.rl_share."""
+    of the whole path took, as recorded (tokens trained on, FLOPs, seconds of the stages); kl: the square root of the mean
+    sequence_kl of its evaluation over all test problems (arXiv:2210.10760), and where y is a metric @1 of the best of K also
+    a line of the first arm's best of n, at log n - (n - 1) / n nats (arXiv:2009.01325); or the key of an axis as an arm
+    declares it, such as rl.method.loss.beta or split.rl_share."""
     y: str
     """For k: strict_pass or answer_pass; for step: a key of metrics.jsonl, such as reward, loss or drawn/BAND, or a metric of the
     evaluations with `along`: a pass rate, nll, hacked, error:CLASS or own:NAME; else a metric, for band also error."""

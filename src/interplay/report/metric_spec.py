@@ -246,9 +246,7 @@ METRICS = (
     Metric("own:NAME", RETURNED, "higher", "own:{}", needs=OWNED, label="{}", note=OWN_MEANS),
     Metric("strict_best@K", SHARE, "higher", "strict_best@{}", needs=RANKED, note=BEST),
     Metric("answer_best@K", SHARE, "higher", "answer_best@{}", needs=RANKED, note=BEST),
-    Metric(
-        "reward_best@K", RETURNED, "higher", "reward_best@{}", needs=RANKED, label="learned reward of the best of {}", note=BEST
-    ),
+    Metric("reward_best@K", RETURNED, "higher", "reward_best@{}", needs=RANKED, label="learned reward best@{}", note=BEST),
     Metric("sequence_kl", COMPLETION_NATS, "lower", "sequence_kl", needs=REFERRED, label="KL", note=DIVERGED),
     Metric("reached_target", SHARE, "higher", "reached_target", per="run", label="reached", note=REACHED),
     Metric("steps_to_target", STEPS, "lower", "steps_to_target", per="run", note=UNTIL),

@@ -13,9 +13,9 @@ import torch
 from safetensors.torch import load_file
 
 from interplay.core import artifact, metrics
-from interplay.data import sets
-from interplay.evaluate import sampling, scores
-from interplay.evaluate.spec import CalibrateSpec, EvaluateSpec, SelectSpec
+from interplay.data import sets, trajectory
+from interplay.evaluate import generate, sampling, scores
+from interplay.evaluate.spec import CalibrateSpec, EvaluateSpec, GenerateSpec, SelectSpec
 from interplay.kinds import stages, table
 from interplay.optim import checkpoint
 from interplay.results import state
@@ -99,8 +99,7 @@ def _evaluation(out: Path, record: dict[str, Any], inputs: Mapping[str, Path]) -
     yield from _columns(out / "samples.parquet", samples, _asked(rows, spec), "the problem set")
     if len(samples) != len(rows):
         return
-    if sampling.TURNS not in samples.column_names:
-        yield from _judged_again(out, samples, rows, spec)
+    yield from _judged_again(out, samples, rows, spec)
     arrays, by_sample = scores.sample_arrays(samples, spec.num_samples), scores.by_sample_arrays(samples, spec.num_samples)
     nll = prompts[NOT_COMPUTED].to_numpy() if NOT_COMPUTED in prompts.column_names else None
     counted = scores.count_by_prompt(samples, arrays, nll, spec.errors, by_sample)
@@ -119,13 +118,26 @@ def _asked(rows: list[Row], spec: EvaluateSpec) -> dict[str, list[Any]]:
 
 def _judged_again(out: Path, samples: pa.Table, rows: list[Row], spec: EvaluateSpec) -> Iterator[str]:
     """Completions by the verifier, and what else is a function of them."""
-    completions = samples["completion"].to_pylist()
-    verdicts = sets.judge_completions(rows, completions, spec.verify)
+    texts = _judged_texts(samples, spec.episode.name if spec.episode else "completion")
+    if texts is None:
+        return
+    completions, verdicts = samples["completion"].to_pylist(), sets.judge_completions(rows, texts, spec.verify)
     again = samples.select(sampling.COLUMNS.names)
     again = scores.judge_caps(again, rows, completions, spec) if spec.unit_caps else again
     again = scores.judge_own(again, rows, completions, verdicts, spec)
     further = {name: again[name].to_pylist() for name in again.column_names[len(sampling.COLUMNS.names) :]}
     yield from _columns(out / "samples.parquet", samples, _verdict_columns(verdicts) | further, "its completion")
+
+
+def _judged_texts(kept: pa.Table, episode: str) -> list[str] | None:
+    """What the verdict of each row is about: its completion, the last of several tries, or the transcript of an environment; None
+    of a game, or of an episode of the user's own."""
+    if episode == "completion":
+        return list(kept["completion"].to_pylist())
+    if episode not in ("retry", "environment") or trajectory.SEGMENTS not in kept.column_names:
+        return None
+    each = [trajectory.segments_of({trajectory.SEGMENTS: row}) for row in kept[trajectory.SEGMENTS].to_pylist()]
+    return [row[-1].text if episode == "retry" else trajectory.transcript_of(row) for row in each]
 
 
 # -- training ----------------------------------------------------------------------------------------------------------
@@ -167,11 +179,12 @@ def _policy(out: Path, record: dict[str, Any], inputs: Mapping[str, Path]) -> It
 def _rollouts(out: Path, spec: RLSpec, inputs: Mapping[str, Path]) -> Iterator[str]:
     kept = pq.read_table(out / "rollouts.parquet")
     folders = [inputs[f"data.{n}"] for n in range(len(spec.mix))]
-    if "turns" in kept.column_names or not all((folder / "problems.parquet").exists() for folder in folders):
+    texts = _judged_texts(kept, spec.method.episode.name)
+    if texts is None or not all((folder / "problems.parquet").exists() for folder in folders):
         return
     place = {(row.set, row.index): row for row in sets.load_pool(folders).rows}
     rows = [place[pair] for pair in zip(kept["set"].to_pylist(), kept["index"].to_pylist(), strict=True)]
-    verdicts = sets.judge_completions(rows, kept["completion"].to_pylist(), spec.verify())
+    verdicts = sets.judge_completions(rows, texts, spec.verify())
     yield from _columns(out / "rollouts.parquet", kept, _verdict_columns(verdicts), "its completion")
     if (out / checkpoint.SEGMENTS).exists():
         yield from _kept_steps(out, kept)
@@ -208,6 +221,20 @@ def _calibration(out: Path, record: dict[str, Any], inputs: Mapping[str, Path]) 
             yield f"{out / 'bands.json'}: not the bands that the samples of its base give"
 
 
+def _written(out: Path, record: dict[str, Any], inputs: Mapping[str, Path]) -> Iterator[str]:
+    """Completions -> verdicts -> items -> the rows that a model wrote."""
+    if not ((out / "samples.parquet").exists() and (inputs["data.0"] / "problems.parquet").exists()):
+        return
+    spec, pool = GenerateSpec.model_validate(record["spec"]), sets.load_pool([inputs["data.0"]]).rows
+    samples, by_index = pq.read_table(out / "samples.parquet"), {row.index: row for row in pool}
+    rows = [by_index[index] for index in samples["index"].to_pylist()]
+    verdicts = sets.judge_completions(rows, samples["completion"].to_pylist(), spec.verify)
+    yield from _columns(out / "samples.parquet", samples, _verdict_columns(verdicts), "the verifier")
+    _, made, found = generate.rows_of_samples(spec, pool, samples)
+    yield from _columns(out / "problems.parquet", sets.read_table(out), sets.table_of_rows(made).to_pydict(), "samples.parquet")
+    yield from _numbers(out, record, found, "samples.parquet")
+
+
 def _keys(out: Path, record: dict[str, Any], inputs: Mapping[str, Path]) -> Iterator[str]:
     """The light part of a problem set, and its numbers, by its problems."""
     if (out / "problems.parquet").exists():
@@ -222,6 +249,7 @@ def _keys(out: Path, record: dict[str, Any], inputs: Mapping[str, Path]) -> Iter
 CHECKS: dict[type[Any], Callable[[Path, dict[str, Any], Mapping[str, Path]], Iterator[str]]] = {
     CalibrateSpec: _calibration,
     EvaluateSpec: _evaluation,
+    GenerateSpec: _written,
     RLSpec: _policy,
     SelectSpec: _choice,
     TrainSpec: _curves,

@@ -8,15 +8,16 @@ import graphlib
 import heapq
 import itertools
 import json
+import math
 from collections import deque
 from collections.abc import Iterable, Mapping
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from interplay.core import artifact, execution, model
+from interplay.core import artifact, execution, metrics, model
 from interplay.kinds.formulas import Cost, Json
-from interplay.kinds.stages import costs
+from interplay.kinds.stages import costs, memories
 from interplay.report.spec import ReportSpec
 from interplay.results import state, telemetry
 from interplay.rl.spec import RLSpec
@@ -62,6 +63,8 @@ class Estimate(NamedTuple):
     times: dict[str, Time]
     bytes: dict[str, float | None]
     """What a stage leaves on disk; None where unknown."""
+    memory: dict[str, telemetry.Need | None] = {}
+    """None where unknown."""
 
     def hours(self) -> float:
         """Wall-clock hours, one stage after another."""
@@ -134,13 +137,14 @@ def estimate_stages(wanted: Mapping[str, float], library: state.Library, found: 
     every = costs(planned)
     kinds = {planned[digest]["kind"] for digest in wanted}
     paces = {kind: [pace for one in _newest(kind, found, MOST_RECORDS) if (pace := _pace(one, kind, library))] for kind in kinds}
-    times, sizes = {}, {}
+    times, sizes, memory, formula = {}, {}, {}, memories(planned)
     for digest, left in wanted.items():
         stage, cost = planned[digest], every[digest]
         unit, amount = telemetry.work_of(stage, cost, planned)
         times[digest] = _time(stage, cost, left, unit, amount, paces[stage["kind"]])
         sizes[digest] = _bytes(stage, cost, unit, amount, paces[stage["kind"]])
-    return Estimate(every, times, sizes)
+        memory[digest] = telemetry.need_of(formula[digest], library.planned[digest].run, unit, amount, paces[stage["kind"]])
+    return Estimate(every, times, sizes, memory)
 
 
 def _stage_json(stage: Stage, results: Path) -> dict[str, Any]:
@@ -157,7 +161,9 @@ def _pace(digest: str, kind: str, library: state.Library) -> telemetry.Pace | No
     known = _with_inputs(digest, library)
     if digest not in known:
         return None
-    return telemetry.pace_of(known[digest], costs(known)[digest], known, library.results / kind / digest)
+    made, needed = telemetry.pace_of(known[digest], costs(known)[digest], known, library.results / kind / digest), memories(known)
+    processes = execution.Run(**known[digest]["run"]).processes
+    return made and made._replace(needed=one.host * processes if (one := needed[digest]) else None)
 
 
 def _with_inputs(digest: str, library: state.Library) -> dict[str, Json]:
@@ -214,6 +220,77 @@ def refuse_over_limits(what: str, made: Estimate, max_gpu_hours: float | None = 
             raise model.UserError(f"{what}: {key} = {limit:g}: {need}; raise {key}, or make the study smaller")
 
 
+SPARE_MEMORY = 1.25
+"""What is reserved of a machine is so many times the estimate."""
+LIMITS, UNITS = {"device": "gpu_memory_gb", "host": "memory_mb"}, {"device": 1e9, "host": 2**20}
+"""Keys of the run block that declare memory, and their units in bytes."""
+LESS_KEPT: tuple[tuple[str, ...], ...] = ((), ("blockwise",), ("blockwise", "gradient_checkpointing"))
+"""Keys of a spec and of a run block with which a pass keeps less, tried in turn."""
+KEYS = {"update": "micro_batch_tokens", "rollout": "engine_batch"}
+"""Phase of a stage -> the key of its run block on which its memory depends."""
+
+
+def with_memory(run: execution.Run, need: telemetry.Need | None) -> execution.Run:
+    """The run block with the memory to reserve for each process: its own, or where that is the default, and less than what the
+    stage is estimated to need, that."""
+    usual = execution.Run().memory_mb
+    if need is None or run.memory_mb != usual:
+        return run
+    wanted = math.ceil(need.host * SPARE_MEMORY / run.processes / 2**20 / 500) * 500
+    return run.model_copy(update={"memory_mb": wanted}) if wanted > usual else run
+
+
+def refuse_unfit(what: str, plan: Plan, made: Estimate, results: Path) -> None:
+    """Raises UserError where stages to make need more memory than their run blocks declare, with the setting that fits."""
+    wrong: dict[str, str] = {}
+    for digest, need in made.memory.items():
+        if digest not in plan.stages:
+            continue
+        run, known = plan.stages[digest].run, need.of_process if need else None
+        if known is None or need is None:
+            continue
+        if run.gpus and 0 < run.gpu_memory_gb * 1e9 < known.device:
+            limit, held, said = run.gpu_memory_gb * 1e9, "device", f"a GPU's {run.gpu_memory_gb:g} GB (run.gpu_memory_gb)"
+        elif run.memory_mb != execution.Run().memory_mb and need.measured is None and run.memory() * 2**20 < need.host:
+            limit, held, said = run.memory_mb * 2**20, "host", f"{run.memory_mb * 2**20 / 1e9:.3g} GB (run.memory_mb)"
+        else:
+            continue
+        stage, size = plan.stages[digest], getattr(known, held) / 1e9
+        remedy = _remedy(plan, digest, results, limit, held)
+        wrong[digest] = f"{plan.address(stage)} ({stage.kind}): needs about {size:.3g} GB of {said}; {remedy}"
+    if wrong:
+        more = f"; and {model.plural(len(wrong) - 1, 'more stage')}" if len(wrong) > 1 else ""
+        raise model.UserError(f"{what}: {next(iter(wrong.values()))}{more}")
+
+
+def _remedy(plan: Plan, digest: str, results: Path, limit: float, held: str) -> str:
+    """What fits into so many bytes: of the run block, else with less that is kept."""
+    known = {one: _stage_json(plan.stages[one], results) for one in artifact.closure([digest], lambda one: _inputs(plan, one))}
+    stage, least, largest = known[digest], math.inf, ""
+    for more in LESS_KEPT:
+        spec, run = ({key: True for key in more if key in of} for of in (stage["spec"], execution.Run.model_fields))
+        changed = dict[str, int](run)
+        while True:
+            known[digest] = {**stage, "spec": {**stage["spec"], **spec}, "run": {**stage["run"], **changed}}
+            found = memories(known)[digest]
+            if found is None or getattr(found, held) <= limit:
+                said = [f"{key}: true" for key in spec] + [f"run.{key}: {json.dumps(value)}" for key, value in changed.items()]
+                return f"write {' and '.join(said)}, which needs {getattr(found, held, 0.0) / 1e9:.3g} GB"
+            key = KEYS.get(found.phase, "") if held == "device" or not stage["run"].get("gpus") else ""
+            value = changed.get(key, getattr(plan.stages[digest].run, key)) // 2 if key else 0
+            if not value:
+                break
+            changed[key] = value
+        least = min(least, getattr(found, held))
+        largest = max(found.parts, key=lambda part: found.parts[part])
+    remedy = f"run.{LIMITS[held]}: {math.ceil(least / UNITS[held])}"
+    return f"{least / 1e9:.3g} GB are the least, most of it {largest}; write {remedy}, or a smaller model or shorter texts"
+
+
+def _inputs(plan: Plan, digest: str) -> list[str]:
+    return [artifact.split_ref(dep)[0] for dep in plan.stages[digest].deps.values()]
+
+
 def describe_sources(sources: Iterable[str]) -> str:
     """Where times come from, in words."""
     words = {
@@ -228,6 +305,22 @@ def describe_sources(sources: Iterable[str]) -> str:
         "; ".join(words[source] for source in (MEASURED, ASSUMED, RATED, NOTHING, UNKNOWN) if source in set(sources))
         or "nothing to do"
     )
+
+
+def describe_memory(plan: Plan, made: Estimate) -> str:
+    """What the largest of the stages to make needs, by kind, and the kinds of which that is unknown."""
+    known: dict[tuple[str, str], float] = {}
+    unknown: dict[str, None] = {}
+    for digest, need in made.memory.items():
+        kind = plan.stages[digest].kind
+        if need is None:
+            unknown |= {} if isinstance(plan.stages[digest].spec, ReportSpec) else {kind: None}
+            continue
+        where = (kind, " of a GPU" if need.device() else "")
+        known[where] = max(known.get(where, 0.0), need.device() or need.host)
+    parts = ", ".join(f"{kind} {metrics.size(round(found))}{where}" for (kind, where), found in known.items())
+    left_out = f"unknown for {', '.join(unknown)}" if unknown else ""
+    return f"memory of the largest stage: {'; '.join(part for part in (parts, left_out) if part)}"
 
 
 # -- on a number of GPUs -----------------------------------------------------------------------------------------------

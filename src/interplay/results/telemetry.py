@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from interplay.core import artifact, execution, metrics
 from interplay.kinds import formulas, stages as planned, table
+from interplay.model.spec import Memory
 from interplay.study.plan import Plan, Stage
 from interplay.tasks.family import rates_of
 
@@ -46,6 +47,10 @@ class Pace(NamedTuple):
     """Largest number of tokens of a completion; 0 where none is sampled."""
     bytes_per_item: float
     """On disk, per problem held or completion sampled; 0 where it does neither."""
+    peak: float = 0.0
+    """Bytes of memory of all its processes; 0: not measured."""
+    needed: float | None = None
+    """What they were estimated to need."""
 
     def covers(self, amount: float) -> bool:
         """Whether this amount of work can be estimated from it: start-up is separate, or the work is not many times larger."""
@@ -63,7 +68,8 @@ def pace_of(stage: formulas.Json, cost: formulas.Cost, stages: Stages, folder: P
     unit, amount = work_of(stage, cost, stages)
     gpus, threads, items = execution.Run(**stage["run"]).gpus, int(telemetry.get("threads", 1)), item_count(unit, amount, cost)
     size = sum(size for size, _ in artifact.record(folder)["files"].values()) / items if items else 0.0
-    return Pace(unit, taken / amount, start, cost.parameters or 0, gpus, threads, amount, _completion_cap(cost), size)
+    cap, peak = _completion_cap(cost), float(telemetry.get("peak_memory_mb", 0.0)) * 2**20
+    return Pace(unit, taken / amount, start, cost.parameters or 0, gpus, threads, amount, cap, size, peak)
 
 
 def estimate_seconds(
@@ -154,6 +160,46 @@ def _completion_cap(cost: formulas.Cost) -> float:
 
 def _log_ratio(one: float, other: float) -> float:
     return abs(math.log((one + 1) / (other + 1)))
+
+
+# -- memory ------------------------------------------------------------------------------------------------------------
+
+EQUAL = 0.01
+"""Two stages whose estimates, or whose work, differ by less than this share are taken for replicates."""
+
+
+class Need(NamedTuple):
+    """Memory of one stage, all its processes together."""
+
+    host: float
+    """Bytes of its machine."""
+    measured: float | None = None
+    """Largest peak of finished stages that were estimated to need as much: then `host`; None: `host` is the formula's."""
+    of_process: Memory | None = None
+    """As estimated; None for kinds without a formula."""
+
+    def device(self) -> float:
+        """Bytes of each of its GPUs; 0 without one, or where nothing is known."""
+        return self.of_process.device if self.of_process else 0.0
+
+    def as_json(self) -> dict[str, Any]:
+        """For programs."""
+        known, source = self.of_process, "formula" if self.measured is None else "past records"
+        held = {"phase": known.phase, "parts": known.parts} if known else {}
+        return {"host_bytes": round(self.host), "device_bytes": round(self.device()), "source": source, **held}
+
+
+def need_of(made: Memory | None, run: execution.Run, unit: str, amount: float, paces: Sequence[Pace]) -> Need | None:
+    """The largest peak of finished stages like it; without one, what the formula says; None: neither is known."""
+    host = made.host * run.processes if made else None
+    if host is None:
+        equal = [
+            pace for pace in paces if pace.needed is None and pace.unit == unit and abs(pace.amount - amount) <= EQUAL * amount
+        ]
+    else:
+        equal = [pace for pace in paces if pace.needed and pace.gpus == run.gpus and abs(pace.needed - host) <= EQUAL * host]
+    peak = max((pace.peak for pace in equal), default=0.0)
+    return Need(peak, peak, made) if peak else None if host is None else Need(host, None, made)
 
 
 # -- stated rates and bytes --------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from interplay.core.random import generator
+from interplay.data.trajectory import Segment
 from interplay.kernels import exact
 from interplay.rl import advantage_spec, edit_spec, request_spec
 from interplay.rl.spec import Method
@@ -91,7 +92,7 @@ class Batch:
     truncated: Tensor
     """(N,) bool: the length limit cut it."""
     completions: list[str]
-    """N texts."""
+    """N texts; of several turns, all that was written and read."""
     verdicts: list[Verdict]
     """N judgements."""
     right: Tensor
@@ -119,6 +120,8 @@ class Batch:
     turns: list[list[Verdict | None]] | None = None
     """For each row what its turns are worth, one for each of its spans, None for a turn that answers nothing; None: episodes have
     one turn."""
+    segments: list[tuple[Segment, ...]] | None = None
+    """For each row its episode, segment by segment; None: episodes have one turn."""
     shown: Tensor | None = None
     """(N,) float64: the reward of the own attempt that a row's prompt shows last, NaN where it shows none; None: none does."""
     seats: Tensor | None = None

@@ -15,6 +15,7 @@ from tokenizers import Tokenizer
 
 from interplay.core import extension, random
 from interplay.data import sets, tokenizer as text
+from interplay.data.trajectory import joined_text
 from interplay.model import decoder, heads
 from interplay.rl import advantages, continuation, requests, reward_spec, shaping
 from interplay.rl.batch import Batch, Memory, Span, StepContext, join, to_tokens
@@ -208,7 +209,7 @@ def sample_rollouts(
         lengths=rollouts.lengths,
         logprobs=rollouts.logprobs[:, :longest],
         truncated=rollouts.truncated,
-        completions=played.transcripts or whole,
+        completions=whole if played.segments is None else [joined_text(one) for one in played.segments],
         verdicts=found.verdicts,
         right=right_by(spec.reward, found.verdicts),
         rewards=torch.tensor(found.rewards.sequence, dtype=torch.float64),
@@ -221,6 +222,7 @@ def sample_rollouts(
         turns=found.turns if played.turns is not None else None,
         shown=None if shown.isnan().all() else shown,
         seats=played.seats,
+        segments=played.segments,
     )
     bare = torch.tensor([ask.own or (ask.group is None and not ask.given) for ask in of_row], dtype=torch.bool)
     bare &= ~foreign & ~going_on & batch.baseline_mask()

@@ -8,7 +8,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
 import torch
 from tokenizers import Tokenizer
 
@@ -16,6 +15,7 @@ from interplay.core import execution, random
 from interplay.core.metrics import Metrics, Progress, read, telemetry
 from interplay.core.model import UserError
 from interplay.data import sets, tokenizer as text
+from interplay.data.trajectory import read_samples
 from interplay.kernels import exact
 from interplay.model import decoder, device, folder, heads
 from interplay.optim import checkpoint, distributed, optimizer
@@ -35,26 +35,31 @@ from interplay.tasks.verdict import Row, Verdict
 # What a sampler may learn from before the first step.
 
 
-def offline_outcomes(spec: RLSpec, pool: sets.Pool, inputs: dict[str, Path], graders: Graders) -> list[sampler.Outcome]:
+def offline_outcomes(
+    spec: RLSpec, pool: sets.Pool, inputs: dict[str, Path], graders: Graders | None = None
+) -> list[sampler.Outcome]:
     """One outcome for each prompt that was sampled, in the order of ids: the samples of the roles `offline.<set>.<part>`, judged
     and rewarded as the run's own completions are."""
     place = {(row.set, row.index): i for i, row in enumerate(pool.rows)}
-    completions: dict[int, list[str]] = {}
+    samples: dict[int, list[dict[str, Any]]] = {}
     for role in sorted(role for role in inputs if role.startswith("offline.")):
         of_set = int(role.split(".")[1])
-        table = pq.read_table(inputs[role] / "samples.parquet", columns=["index", "completion"])
-        for index, completion in zip(table["index"].to_pylist(), table["completion"].to_pylist(), strict=True):
-            completions.setdefault(place[of_set, index], []).append(completion)
-    return [
-        sampler.outcome_of(i, *_judged(spec, [pool.rows[i]] * len(said), said, graders))
-        for i, said in sorted(completions.items())
-    ]
+        for sample in read_samples(inputs[role], ["index", "completion", "truncated"]):
+            samples.setdefault(place[of_set, sample["index"]], []).append(sample)
+
+    def judged(i: int, of_prompt: list[dict[str, Any]]) -> tuple[list[float], list[Verdict]]:
+        texts, cut = ([one[name] for one in of_prompt] for name in ("completion", "truncated"))
+        return _judged(spec, [pool.rows[i]] * len(texts), texts, graders, cut)
+
+    return [sampler.outcome_of(i, *judged(i, of_prompt)) for i, of_prompt in sorted(samples.items())]
 
 
-def _judged(spec: RLSpec, rows: list[Row], completions: list[str], graders: Graders | None) -> tuple[list[float], list[Verdict]]:
-    """Rewards and verdicts of completions of rows."""
+def _judged(
+    spec: RLSpec, rows: list[Row], completions: list[str], graders: Graders | None, cut: list[bool]
+) -> tuple[list[float], list[Verdict]]:
+    """Rewards and verdicts of completions of rows; `cut`: which of them lack their end."""
     verdicts = sets.judge_completions(rows, completions, spec.verify())
-    return score_completions(spec.reward, rows, completions, verdicts, graders).sequence, verdicts
+    return score_completions(spec.reward, rows, completions, verdicts, graders, cut).sequence, verdicts
 
 
 # What a state is worth by sampling on from it (VinePPO, arXiv:2410.01679; SPO, arXiv:2505.23564).
@@ -91,7 +96,8 @@ def _worth(
     ends = [min(length, spec.max_completion_length - len(stems[i])) for length, i in lengths]
     tokens = [stems[i] + row[:end] for i, row, end in zip(made_by, found.tokens.tolist(), ends, strict=True)]
     rows = [pool.rows[int(batch.ids[places[i][0]])] for i in made_by]
-    rewards, _ = _judged(spec, rows, world.tokenizer.decode_batch(tokens), world.graders)
+    cut = [row[-1:] != [world.special.eos] for row in tokens]
+    rewards, _ = _judged(spec, rows, world.tokenizer.decode_batch(tokens), world.graders, cut)
     sums = [0.0] * len(places)
     for i, reward in zip(made_by, rewards, strict=True):
         sums[i] += reward
@@ -153,8 +159,8 @@ def loaded(
                 f"{inputs[role]}: a reference with another tokenizer than {inputs['init']}; name a model of the same source"
             )
     policy, *references = (
-        device.place_decoder(folder.load_decoder(inputs[role] / "model"), how, spec.numerics, spec.blockwise)
-        for role in ("init", *roles)
+        device.place_decoder(folder.load_decoder(inputs[role] / "model", lora, spec.seed), how, spec.numerics, spec.blockwise)
+        for role, lora in [("init", spec.lora), *((role, None) for role in roles)]
     )
     pool = sets.load_pool([inputs[f"data.{i}"] for i in range(len(spec.mix))])
     text.check_prompt_lengths(tokenizer, [row.prompt for row in pool.rows], spec.max_prompt_length)
@@ -206,7 +212,6 @@ def assembled(
         stack=stack,
         numerics=execution.STACKED if stack else "",
     )
-    distributed.shard_model(policy, how)  # what is copied of it was copied by now
     optimizers = optimizer.build_optimizers(spec.optimizer, policy.named_parameters(), spec.dtype, numerics=spec.numerics)
     several = tuple(zip((spec.references or {}).values(), references, strict=False))
     return world, Learner(spec, policy, next(iter(references), None), optimizers, how.micro_batch_tokens, lagged, several)
@@ -220,9 +225,7 @@ def restored(world: draw.TrainerState, learner: Learner, out: Path) -> int:
     done, tensors, state = saved
     world.numerics = world.numerics or state.get("numerics", "")
     checkpoint.restore_training(tensors, learner.policy, learner.optimizers)
-    world.sampler.load_state_dict(state["sampler"], checkpoint.with_prefix(tensors, SAMPLER))
-    memory = checkpoint.with_prefix(tensors, MEMORY)
-    world.memory.load(state.get("memory", {}), memory)  # a state may be older than the memory
+    restore_members(world, tensors, state)
     if world.critic:
         world.critic.load(checkpoint.with_prefix(tensors, CRITIC))
     if learner.lagged:
@@ -263,15 +266,27 @@ def train_steps(world: draw.TrainerState, learner: Learner, out: Path, how: exec
 def save(world: draw.TrainerState, learner: Learner, resume: Path, step: int) -> None:
     """Make the state after `step` the one to go on from."""
     numerics = {"numerics": world.numerics} if world.numerics else {}
-    state = {"sampler": world.sampler.state_dict(), "memory": world.memory.notes, **numerics}
-    tensors = checkpoint.training_tensors(learner.policy, learner.optimizers)
-    tensors |= {SAMPLER + name: tensor for name, tensor in world.sampler.tensors().items()}
-    tensors |= {MEMORY + name: tensor for name, tensor in world.memory.tensors.items()}
+    of_members, state = saved_members(world)
+    tensors = checkpoint.training_tensors(learner.policy, learner.optimizers) | of_members
     if world.critic:
         tensors |= {CRITIC + name: tensor for name, tensor in world.critic.tensors().items()}
     if learner.lagged:
         tensors |= {LAGGED + name: parameter for name, parameter in learner.lagged.copy.named_parameters()}
-    checkpoint.save_checkpoint(resume / "state", step, tensors, state)
+    checkpoint.save_checkpoint(resume / "state", step, tensors, {**state, **numerics})
+
+
+def saved_members(world: draw.TrainerState) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
+    """The state of the sampler and of the memory: tensors and JSON data."""
+    tensors = {SAMPLER + name: tensor for name, tensor in world.sampler.tensors().items()}
+    tensors |= {MEMORY + name: tensor for name, tensor in world.memory.tensors.items()}
+    return tensors, {"sampler": world.sampler.state_dict(), "memory": world.memory.notes}
+
+
+def restore_members(world: draw.TrainerState, tensors: dict[str, torch.Tensor], state: dict[str, Any]) -> None:
+    """Go on where both were taken."""
+    world.sampler.load_state_dict(state["sampler"], checkpoint.with_prefix(tensors, SAMPLER))
+    memory = checkpoint.with_prefix(tensors, MEMORY)
+    world.memory.load(state.get("memory", {}), memory)  # a state may be older than the memory
 
 
 def one_step(world: draw.TrainerState, learner: Learner, out: Path, step: int, seconds: dict[str, float]) -> dict[str, float]:
@@ -279,7 +294,7 @@ def one_step(world: draw.TrainerState, learner: Learner, out: Path, step: int, s
     metrics."""
     spec = world.spec
     known, advantage, logged = stepped(world, learner, step, seconds)
-    records.write_step(out, step, spec.seed, spec.keep_rollouts, world.pool, known, advantage)
+    records.write_step(out, step, spec, world.pool, known, advantage, world.tokenizer.decode_batch)
     return logged
 
 
@@ -290,7 +305,6 @@ def stepped(
     its tokens (N,), 0 where an edit dropped it, and the metrics."""
     spec, seen = world.spec, Counter[int]()
     drawn: list[Batch] = []
-    distributed.gather_parameters(learner.policy)
 
     def draw_more(m: int) -> Batch:
         with timed(seconds, "sampler", world.clock):

@@ -13,8 +13,10 @@ import torch
 from interplay.core import artifact, execution, metrics, random
 from interplay.data import trajectory
 from interplay.data.sets import Pool
+from interplay.data.trajectory import Segment
 from interplay.kernels import exact
 from interplay.rl.batch import Batch, take
+from interplay.rl.spec import RLSpec
 
 # What every RL run logs with any method.
 
@@ -110,17 +112,45 @@ ROLLOUTS = [
     *("advantage", "truncated", "length"),
 ]
 """`set`: number of the `data.<i>` role, `index`: the problem's index in it; advantage: mean over the completion's tokens, 0
-where an edit dropped the row. Then `turns`, where episodes may have several, and one column `reward/<part>` for each part of the
-reward."""
+where an edit dropped the row. Then `turns`, where episodes may have several, `segments`, there and with `keep_tokens`, and one
+column `reward/<part>` for each part of the reward."""
 HISTORY = [("step", pa.int32()), ("set", pa.int32()), ("index", pa.int64()), ("n", pa.int32()), ("passes", pa.int32())]
 """Per group: completions and strictly right ones."""
 
 
-def write_step(out: Path, step: int, seed: int, keep: int, pool: Pool, drawn: Batch, advantage: torch.Tensor) -> None:
-    """Keep `keep` rows of what the step drew, chosen by (seed, step), and the results of every group. `advantage` (N,): mean
-    per row."""
-    kept = [_rollout(step, pool, drawn, advantage, i) for i in kept_rows(seed, step, len(drawn), keep)]
+def write_step(
+    out: Path, step: int, spec: RLSpec, pool: Pool, drawn: Batch, advantage: torch.Tensor, decode: trajectory.Decode
+) -> None:
+    """Keep some rows of what the step drew, chosen by (seed, step), and the results of every group. `advantage` (N,): mean per
+    row."""
+    kept = []
+    for i in kept_rows(spec.seed, step, len(drawn), spec.keep_rollouts):
+        segments = _segments(drawn, i, decode if spec.keep_tokens else None)
+        own = {trajectory.SEGMENTS: trajectory.segment_rows(segments, spec.keep_tokens)} if segments else {}
+        kept.append({**_rollout(step, pool, drawn, advantage, i), **own})
     save_step(out, step, {"rollouts": kept, "history": history(step, pool, drawn)})
+
+
+def _segments(drawn: Batch, i: int, decode: trajectory.Decode | None) -> tuple[Segment, ...]:
+    """The segments of a row, each turn with what it earned; with `decode` also their tokens, and what all follow as a context.
+    None of a completion of one turn whose tokens are not kept."""
+    if drawn.segments is None or drawn.turns is None or drawn.spans is None:
+        if decode is None:
+            return ()
+        count = int(drawn.lengths[i])
+        tokens, chances = drawn.tokens[i, :count].tolist(), drawn.logprobs[i, :count].tolist()
+        right = bool(drawn.verdicts[i].answer)
+        made = [Segment("action", decode([tokens])[0], 0, None, float(drawn.rewards[i]), right, "", tokens, chances)]
+    else:
+        paid = {
+            span.position: float(span.value)
+            for span, verdict in zip(drawn.spans[i], drawn.turns[i], strict=True)
+            if verdict is not None or span.value
+        }
+        made = [one._replace(reward=paid.get(one.turn)) if one.kind == "action" else one for one in drawn.segments[i]]
+    if decode is not None and made[0].kind != "context":
+        made.insert(0, Segment("context", decode([drawn.prompts[i]])[0], tokens=drawn.prompts[i]))
+    return tuple(made)
 
 
 def kept_rows(seed: int, step: int, count: int, keep: int) -> list[int]:

@@ -7,10 +7,11 @@ from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import model_validator
 
+from interplay.core.digest import canonical
 from interplay.core.extension import Extension
 from interplay.core.model import Count, Formerly, Model, Natural, NotNegative, Since
 from interplay.core.references import SHARES, ByName
-from interplay.model.spec import ExactSpec, LearnSpec, TuneOptimizer, TuneSchedule, check_checkpoints
+from interplay.model.spec import ExactSpec, Trainer, TunedSpec, TuneOptimizer, TuneSchedule, check_checkpoints, trl_misfit
 from interplay.rl import advantage_spec, edit_spec, loss_spec, request_spec as requests_spec, reward_spec, sampler_spec
 from interplay.rollout.spec import CompletionEpisode, EngineName, Episode, check_dtype
 from interplay.tasks.spec import Task, Verify
@@ -132,7 +133,7 @@ SEAMS: dict[str, tuple[type[Model], ...]] = {
 """Place of each seam -> the classes of its members."""
 
 
-class RLSpec(ExactSpec, LearnSpec):
+class RLSpec(ExactSpec, TunedSpec):
     """Reinforcement learning on problem sets. Roles: `init` (a model; also the reference when beta > 0), `data.<i>`,
     `reward.<i>` where term i of the reward names a reward model, `reference.<i>` of its references, and `offline.<i>.<part>`
     where the stage names under `offline` an evaluate stage: samples of `init` on `data.<i>`, from which the sampler starts."""
@@ -162,12 +163,19 @@ class RLSpec(ExactSpec, LearnSpec):
     """Of the rollouts; above 0, since equal completions teach nothing."""
     engine: EngineName = "native"
     """Who samples. Engines differ in the last bits, so the choice is part of the identity. vllm needs the extra of that name."""
+    trainer: Annotated[Trainer, Since("native")] = "native"
+    """Who computes advantages, losses and updates. trl: TRL's GRPOTrainer with accelerate, which needs the extra of that name;
+    docs/engines.md says what it expresses. Prompts, rewards and records are the same; so are completions, but for engine hf, with
+    which TRL samples by its own generation. Its minibatches are of rows at random, those of native of whole groups."""
     optimizer: TuneOptimizer = TuneOptimizer()
     schedule: TuneSchedule = TuneSchedule()
     checkpoints: Annotated[list[Count], Since([])] = []
     """Steps whose weights are kept in checkpoints/<step>/model/ as part of the artifact."""
     keep_rollouts: Natural = 16
     """Rollouts per step kept in rollouts.parquet."""
+    keep_tokens: Annotated[bool, Since(False)] = False
+    """Also keep of each of them the tokens, their log-probabilities, and the tokens of the prompt, as segments: about 8 bytes a
+    token."""
     seed: Natural = 0
     """Order of prompts and noise of sampling."""
 
@@ -188,6 +196,14 @@ class RLSpec(ExactSpec, LearnSpec):
     def _members_fit(self) -> "RLSpec":
         if found := check_compatibility(self.members(), SEAMS):
             raise ValueError(found)
+        return self
+
+    @model_validator(mode="after")
+    def _adapters_sample(self) -> "RLSpec":
+        if self.lora and self.engine != "hf":
+            raise ValueError(f"engine = {self.engine}: does not sample from a model with adapters (lora); write hf")
+        if self.lora and self.lora.dropout:
+            raise ValueError(f"lora.dropout = {self.lora.dropout}: ratios would compare passes that differ by chance; write 0")
         return self
 
     @model_validator(mode="after")
@@ -234,6 +250,12 @@ class RLSpec(ExactSpec, LearnSpec):
         return self
 
     @model_validator(mode="after")
+    def _trainer_expresses(self) -> "RLSpec":
+        if self.trainer == "trl" and (misfit := trl_misfit(canonical(self))):
+            raise ValueError(f"trainer = trl: {misfit}")
+        return self
+
+    @model_validator(mode="after")
     def _mix_counts(self) -> "RLSpec":
         sampler = self.method.sampler
         if isinstance(sampler, sampler_spec.LearnedMixtureSampler) and sampler.by == "set" and len(set(self.mix)) > 1:
@@ -270,6 +292,8 @@ class RLSpec(ExactSpec, LearnSpec):
 
     def inexact(self) -> str:
         """Engines but the native one, and members that sums or functions of other libraries enter."""
+        if self.trainer != "native":
+            return f"trainer = {self.trainer}"
         if self.engine != "native":
             return f"engine = {self.engine}"
         return next((f"{place} ({member.inexact()})" for place, member in self.members()[1:] if member.inexact()), "")
@@ -327,8 +351,12 @@ class TeachSpec(RLSpec):
     NEEDS: ClassVar[frozenset[str]] = frozenset({"every_prompt", "equal_groups", "bare_prompts", "one_round"})
     REFUSES: ClassVar[frozenset[str]] = frozenset({"several_turns", "stateful_steps", "reads_rollouts", "learned_reward"})
     """A student's few steps leave no room for a state, and proposals have nothing but their advantage."""
+    lora: Annotated[Literal[None], Since(None)] = None
+    """A teacher and its student train all weights."""
     numerics: Annotated[Literal["fast"], Since("fast")] = "fast"
     """exact does not cover this kind."""
+    trainer: Annotated[Literal["native"], Since("native")] = "native"
+    """No other teaches."""
     references: Annotated[Literal[None], Since(None)] = None
     """Students and teacher are held to the model that they start from."""
     task: Task

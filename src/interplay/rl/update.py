@@ -115,7 +115,6 @@ def update(learner: Learner, batch: Batch, advantage: Tensor, step: int, bears: 
     totals = dict.fromkeys(("loss", "grad_norm", "optimizer_steps", "tokens", *summed, LARGEST, RATIO), 0.0)
     for _ in range(spec.method.loss.num_iterations):
         for part in parts:
-            distributed.gather_parameters(learner.policy)
             sums = _backward(learner, batch, part, old, _prepared(learner, batch, part, old, step))
             norm = float(
                 optimizer.apply_gradients(learner.optimizers, list(learner.policy.parameters()), spec.optimizer.max_grad_norm)

@@ -13,7 +13,7 @@ from torch.nn.functional import pad
 
 from interplay.core import execution, extension, metrics, model
 from interplay.model.decoder import Decoder, stacked
-from interplay.model.folder import config_json
+from interplay.model.folder import TransformersModel, config_json
 from interplay.model.heads import Composed, Lagged
 from interplay.optim import distributed
 from interplay.rollout.native import Native
@@ -189,6 +189,8 @@ def engine(
     decoder that decodes side by side with another samples by itself there."""
     if isinstance(name, extension.Extension):
         return cast(Engine, extension.call(name, decoder, how, dtype))
+    if isinstance(decoder, Decoder) and decoder.by_rows and name != "hf":
+        raise model.UserError(f"engine = {name!r}: transformers computes this model, and samples from it; write engine: hf")
     if name == "native":
         if stack is not None and isinstance(decoder, Decoder):
             return StackedEngine(stack, decoder, dtype)
@@ -248,14 +250,17 @@ class HuggingFace:
 
         self.decoder, self.rows = decoder, how.engine_batch
         none: dict[str, int | None] = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": None}
-        settings = config_json(decoder, none)
-        model = AutoModelForCausalLM.from_config(AutoConfig.for_model(**settings), trust_remote_code=False)
+        settings = (
+            decoder.hf.config if isinstance(decoder, TransformersModel) else AutoConfig.for_model(**config_json(decoder, none))
+        )
+        model = AutoModelForCausalLM.from_config(settings, trust_remote_code=False)
         self.model = model.to(decoder.head().device, dtype).eval()
 
     @torch.inference_mode()
     def generate(self, requests: list[Request], sampling: Sampling) -> Rollouts:
         """Completions of all requests; the same requests give the same bits."""
-        self.model.load_state_dict(self.decoder.state_dict(), strict=not self.decoder.shape.tie_word_embeddings)
+        trained = self.decoder.merged() if isinstance(self.decoder, TransformersModel) else self.decoder
+        self.model.load_state_dict(trained.state_dict(), strict=not self.decoder.shape.tie_word_embeddings)
         return join([self._complete(batch, sampling) for batch in split(requests, self.rows)], sampling)
 
     def close(self) -> None:

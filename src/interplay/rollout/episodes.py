@@ -7,11 +7,12 @@ from typing import Any, NamedTuple
 import torch
 
 from interplay.core import extension, random
+from interplay.data.trajectory import Kind, Segment, transcript_of
 from interplay.rollout.engine import Engine
 from interplay.rollout.request import Request, Rollouts, Sampling
 from interplay.rollout.spec import CompletionEpisode, EnvironmentEpisode, Episode, RetryEpisode, SelfPlayEpisode, Turns
-from interplay.tasks.family import environment_of, game_of
-from interplay.tasks.transcripts import MARK, UNANSWERED, join_turns, move_line
+from interplay.tasks.family import Reply, environment_of, game_of
+from interplay.tasks.transcripts import MARK, UNANSWERED, move_line
 from interplay.tasks.verdict import Row, Verdict
 
 # What an episode is given and returns, and how its turns are put together.
@@ -65,8 +66,8 @@ class Played(NamedTuple):
     """(N,) bool: rows of an episode that another row stands for in statistics; None: none."""
     seats: torch.Tensor | None = None
     """(N,) int64: whose turns a row holds; None: there is one seat."""
-    transcripts: list[str] | None = None
-    """Each row's episode, written and read, as one text (tasks.environments.games); present where `turns` are."""
+    segments: list[tuple[Segment, ...]] | None = None
+    """Each row's episode, written and read; present where `turns` are."""
 
 
 @dataclass
@@ -77,31 +78,46 @@ class Thread:
     sample: int
     prompt: list[int]
     """Tokens before the first turn."""
-    said: list[str] = field(default_factory=list)
-    """The text of each turn."""
-    observations: list[str] = field(default_factory=list)
-    """What was read after each turn but the last."""
-    written: list[list[int]] = field(default_factory=list)
-    """Tokens of each turn, end token included."""
-    logprobs: list[list[float]] = field(default_factory=list)
-    read: list[list[int]] = field(default_factory=list)
-    """Tokens of `observations`."""
+    seat: int | None = None
+    """In an episode of several."""
+    segments: list[Segment] = field(default_factory=list)
+    """What was written and read so far, tokens included; contexts are part of `prompt`."""
     verdicts: list[tuple[str, Verdict | None]] = field(default_factory=list)
     """Of each turn, what was judged, and how."""
     truncated: bool = False
     """The length limit cut the last turn."""
 
+    @property
+    def said(self) -> list[str]:
+        """The text of each turn."""
+        return [one.text for one in self.segments if one.kind == "action"]
+
     def context(self, last: int | None = None, turns: int | None = None) -> list[int]:
         """Tokens that the next turn follows, or the one after so many turns: the prompt, and the `last` turns before it with what
         was read after each; None: all."""
-        first = 0 if last is None else max(0, len(self.written[:turns]) - last)
-        pairs = zip(self.written[first:turns], self.read[first:turns], strict=True)
-        return [*self.prompt, *(token for turn, read in pairs for token in (*turn, *read))]
+        turns = len(self.said) if turns is None else turns
+        first = 0 if last is None else max(0, turns - last)
+        seen = (one for one in self.segments if one.kind != "context" and first <= one.turn < turns)
+        return [*self.prompt, *(token for one in seen for token in one.tokens or ())]
 
-    def observe(self, text: str, tokens: list[int]) -> None:
-        """What is read next."""
-        self.observations.append(text)
-        self.read.append(tokens)
+    def observe(self, text: str, tokens: list[int], **marks: Any) -> None:
+        """What is read next: behind the prompt before the first turn, else behind the last turn."""
+        turn = len(self.said) - 1
+        if turn < 0:
+            self.prompt = [*self.prompt, *tokens]
+        kind: Kind = "context" if turn < 0 else "observation"
+        self.segments.append(Segment(kind, text, max(turn, 0), tokens=tokens, **marks))
+
+    def episode(self) -> tuple[Segment, ...]:
+        """All up to the last turn, each turn with its verdict."""
+        kept = list(self.segments)
+        while kept and kept[-1].kind == "observation":
+            kept.pop()
+        verdicts = [verdict for _, verdict in self.verdicts]
+        return tuple(
+            one if one.kind != "action" or (known := verdicts[one.turn]) is None else one._replace(answer=bool(known.answer))
+            for one in kept
+        )
 
 
 def opened(setting: Setting, asked: Sequence[Request]) -> list[Thread]:
@@ -130,9 +146,8 @@ def _write(setting: Setting, threads: Sequence[Thread], made: Rollouts) -> None:
     for i, thread in enumerate(threads):
         stopped = setting.stop is not None and setting.stop in texts[i]
         kept, text = _up_to(setting, written[i]) if stopped else (lengths[i], texts[i])
-        thread.written.append(written[i][:kept])
-        thread.logprobs.append(chances[i][:kept])
-        thread.said.append(text.replace(MARK, ""))
+        said = Segment("action", text.replace(MARK, ""), len(thread.said), thread.seat)
+        thread.segments.append(said._replace(tokens=written[i][:kept], logprobs=chances[i][:kept]))
         thread.truncated = bool(made.truncated[i]) and not stopped
 
 
@@ -161,12 +176,15 @@ def whole(thread: Thread) -> Line:
     logprobs: list[float] = []
     observed: list[bool] = []
     turns = []
-    for number, written in enumerate(thread.written):
-        turns.append(Turn(len(tokens), len(tokens) + len(written), number, *thread.verdicts[number]))
-        read = thread.read[number] if number + 1 < len(thread.written) else []
-        tokens += [*written, *read]
-        logprobs += [*thread.logprobs[number], *[0.0] * len(read)]
-        observed += [*[False] * len(written), *[True] * len(read)]
+    for one in thread.episode():
+        if one.kind == "context":
+            continue
+        own, said = one.kind == "action", one.tokens or ()
+        if own:
+            turns.append(Turn(len(tokens), len(tokens) + len(said), one.turn, *thread.verdicts[one.turn]))
+        tokens += said
+        logprobs += one.logprobs or [0.0] * len(said)
+        observed += [not own] * len(said)
     return Line(thread, thread.prompt, tokens, logprobs, observed, turns, thread.truncated, False)
 
 
@@ -174,12 +192,14 @@ def windowed_rows(thread: Thread, last: int) -> list[Line]:
     """A thread as a row for each turn, which follows the `last` ones before it. The last row counts in statistics; each knows all
     turns of the episode, those of other rows as empty ones."""
     made = []
-    count = len(thread.written)
-    for number, written in enumerate(thread.written):
+    each = [one for one in thread.segments if one.kind == "action"]
+    count = len(each)
+    for number, one in enumerate(each):
+        written, chances = list(one.tokens or ()), list(one.logprobs or ())
         turns = [Turn(0, len(written) if other == number else 0, other, *thread.verdicts[other]) for other in range(count)]
         prompt, later = thread.context(last, number), number + 1 < count
         unread = [False] * len(written)
-        made.append(Line(thread, prompt, written, thread.logprobs[number], unread, turns, thread.truncated and not later, later))
+        made.append(Line(thread, prompt, written, chances, unread, turns, thread.truncated and not later, later))
     return made
 
 
@@ -206,7 +226,7 @@ def left(lines: Sequence[Line], pad: int, own_prompts: bool, seats: Sequence[int
         prompts=[line.prompt for line in lines] if own_prompts else None,
         excluded=excluded if excluded.any() else None,
         seats=None if seats is None else torch.tensor(seats, dtype=torch.int64),
-        transcripts=[join_turns(line.thread.said, line.thread.observations[: len(line.thread.said) - 1]) for line in lines],
+        segments=[line.thread.episode() for line in lines],
     )
 
 
@@ -216,10 +236,11 @@ def left(lines: Sequence[Line], pad: int, own_prompts: bool, seats: Sequence[int
 def retry(spec: RetryEpisode, setting: Setting, asked: Sequence[Request]) -> Played:
     """Each turn is judged by itself; after a wrong one, or after any, comes the feedback (UFO, arXiv:2507.14295, section 3)."""
 
-    def answer(thread: Thread, over: bool) -> str | None:
-        verdict = setting.verify(setting.rows[thread.request], thread.said[-1])
-        thread.verdicts.append((thread.said[-1], verdict))
-        return None if verdict.answer and not spec.always else spec.feedback
+    def answer(thread: Thread, over: bool) -> Reply | None:
+        said = thread.segments[-1].text
+        verdict = setting.verify(setting.rows[thread.request], said)
+        thread.verdicts.append((said, verdict))
+        return None if verdict.answer and not spec.always else Reply(spec.feedback, False)
 
     return _played(spec, setting, asked, answer)
 
@@ -228,18 +249,19 @@ def environment(spec: EnvironmentEpisode, setting: Setting, asked: Sequence[Requ
     """The environment of the row's family replies to each turn; the transcript is judged where the episode ends. An environment
     is a function of the problem and of all that was said, so there is nothing to keep."""
 
-    def answer(thread: Thread, over: bool) -> str | None:
+    def answer(thread: Thread, over: bool) -> Reply | None:
         row = setting.rows[thread.request]
         reply = environment_of(row).reply(setting.problem(row), thread.said)
         ends = reply.done or over
-        text = join_turns(thread.said, thread.observations)
+        text = transcript_of(thread.segments)
         thread.verdicts.append((text, setting.verify(row, text) if ends else None))
-        return None if ends else reply.text
+        thread.segments[-1] = thread.segments[-1]._replace(tool=reply.tool)
+        return None if ends else reply
 
     return _played(spec, setting._replace(stop=spec.stop), asked, answer)
 
 
-def _played(spec: Turns, setting: Setting, asked: Sequence[Request], answer: Callable[[Thread, bool], str | None]) -> Played:
+def _played(spec: Turns, setting: Setting, asked: Sequence[Request], answer: Callable[[Thread, bool], Reply | None]) -> Played:
     """Episodes to their end. `answer(thread, over)` judges the turn that was written last and says what is read next: None ends
     the episode, as does `over`, the last turn that is allowed or one that the length limit cut."""
     threads = opened(setting, asked)
@@ -247,14 +269,14 @@ def _played(spec: Turns, setting: Setting, asked: Sequence[Request], answer: Cal
     for turn in range(1, spec.max_turns + 1):
         replies = [answer(thread, turn == spec.max_turns or thread.truncated) for thread in live]
         rest = [
-            (thread, text)
-            for thread, text in zip(live, replies, strict=True)
-            if text is not None and turn < spec.max_turns and not thread.truncated
+            (thread, reply)
+            for thread, reply in zip(live, replies, strict=True)
+            if reply is not None and turn < spec.max_turns and not thread.truncated
         ]
         if not rest:
             break
-        for (thread, text), tokens in zip(rest, setting.encode([text for _, text in rest]), strict=True):
-            thread.observe(text, tokens)
+        for (thread, reply), tokens in zip(rest, setting.encode([reply.text for _, reply in rest]), strict=True):
+            thread.observe(reply.text, tokens, tool=reply.tool)
         live = [thread for thread, _ in rest]
         go_on(setting, asked, live, turn, spec.window)
     if spec.window is None:
@@ -284,11 +306,12 @@ def self_play(spec: SelfPlayEpisode, setting: Setting, asked: Sequence[Request])
         go_on(setting, asked, [match.seats[mover] for match, mover in live], turn)
         for match, mover in live:
             own = match.seats[mover]
-            match.moves.append("" if own.truncated else own.said[-1].strip())
+            match.moves.append("" if own.truncated else own.segments[-1].text.strip())
         after = [(match, mover, _mover(setting, match)) for match, mover in live]
         for match, mover, following in after:
             if following >= 0:
-                _append_observation(setting, match.seats[1 - mover], move_line(match.moves[-1]))
+                (tokens,) = setting.encode([move_line(match.moves[-1])])
+                match.seats[1 - mover].observe(move_line(match.moves[-1]), tokens, seat=mover)
         live = [(match, following) for match, _, following in after if following >= 0]
     for match in matches:
         row = setting.rows[match.seats[0].request]
@@ -302,18 +325,11 @@ def self_play(spec: SelfPlayEpisode, setting: Setting, asked: Sequence[Request])
 
 def _begun(setting: Setting, number: int, request: Request, i: int) -> Match:
     row = setting.rows[number]
-    first, second = setting.encode(game_of(row).seats(setting.problem(row)))
-    sample = request.first + i
-    return Match((Thread(number, sample, first), Thread(number, sample, second)))
-
-
-def _append_observation(setting: Setting, thread: Thread, text: str) -> None:
-    """What the other did: behind the prompt as long as the seat has not moved, else behind its last turn."""
-    (tokens,) = setting.encode([text])
-    if thread.said:
+    texts = game_of(row).seats(setting.problem(row))
+    seats = (Thread(number, request.first + i, [], 0), Thread(number, request.first + i, [], 1))
+    for thread, text, tokens in zip(seats, texts, setting.encode(texts), strict=True):
         thread.observe(text, tokens)
-    else:
-        thread.prompt = [*thread.prompt, *tokens]
+    return Match(seats)
 
 
 def _mover(setting: Setting, match: Match) -> int:

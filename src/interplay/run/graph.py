@@ -11,6 +11,7 @@ import os
 import shlex
 import shutil
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -241,8 +242,8 @@ def open_graph(root: Path, config: dict[str, Any], main_process: bool) -> Graph:
                 from interplay.report.stats import power  # scipy: most launches go without
 
                 power.refuse_short(plan, power.planned_power(plan, lambda digest: None))
-        if limits := choices.limits(config):
-            _check_limits(graph, limits)
+        if graph.to_make():
+            _check_needs(graph, choices.limits(config))
         graph.check_payloads()
         for folder in graph.partial:
             payloads.check_obtainable(folder)
@@ -270,12 +271,16 @@ def _check_warning_time(graph: Graph) -> None:
             raise model.UserError(f"configs/site.yaml: warn_seconds = {graph.site.warn_seconds}: {limit}; {remedy}")
 
 
-def _check_limits(graph: Graph, limits: dict[str, float]) -> None:
-    """Raises UserError when the stages to make would take more hours than allowed."""
+def _check_needs(graph: Graph, limits: dict[str, float]) -> None:
+    """Reserve the memory of the stages to make. Raises UserError when that, or their hours, are more than is allowed."""
     found = state.scan_results(graph.results)
     found |= {digest: state.Found(graph.stages[digest].kind, state.KEPT) for digest in graph.kept}
     made = estimate.estimate_launch(state.Library(graph.stages, graph.results, found), found)
     estimate.refuse_over_limits("--config", made, limits.get("max_gpu_hours"), limits.get("max_hours"))
+    for plan in graph.plans:
+        estimate.refuse_unfit(plan.study, plan, made, graph.results)
+    for digest, need in made.memory.items():
+        graph.stages[digest] = replace(stage := graph.stages[digest], run=estimate.with_memory(stage.run, need))
 
 
 def check_external(stages: Iterable[Stage]) -> None:
@@ -294,8 +299,9 @@ def lacking_input(stage: Stage) -> str | None:
             find_file(stage.spec, stage.run)
         elif isinstance(stage.spec, SourceSpec) and stage.spec.sha256 and not stage.run.path:
             return stage.spec.without_folder()
-        elif getattr(stage.spec, "engine", None) == "vllm":
-            return metrics.without_vllm()
+        missing = [metrics.without_vllm()] if getattr(stage.spec, "engine", None) == "vllm" else []
+        missing += [metrics.without_trl()] if getattr(stage.spec, "trainer", None) == "trl" else []
+        return next(filter(None, missing), None)
     except model.UserError as error:
         return str(error)
     return None

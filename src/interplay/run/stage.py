@@ -134,7 +134,10 @@ def _begin(job: Job, **more: Any) -> None:
     stage = job.stage
     LOG.info("%s [%s %s]", stage.get("address") or stage["label"], stage["kind"], stage["digest"])
     attempts = int(metrics.read_telemetry(job.out).get("attempts", 0)) + 1  # killed attempts included
-    made_by = {"commit": stage.get("commit", ""), "sources": sources.of_kind(stage["kind"])}
+    made_by = {
+        "commit": stage.get("commit", ""),
+        "sources": sources.of_kind(stage["kind"], stage["spec"].get("trainer", "native")),
+    }
     metrics.telemetry(job.out, attempts=attempts, host=platform.node(), **made_by, **more)
 
 
@@ -151,7 +154,7 @@ def _make(job: Job) -> workers.Values:
         if job.how.processes > 1:
             return workers.run_workers(stage, job.inputs, out, job.how)
         with workers.memory_named(job.how):
-            return workers.load_function(stage["kind"])(spec, job.inputs, out, job.how)
+            return workers.load_function(stage["kind"], spec)(spec, job.inputs, out, job.how)
     except (execution.StoppedError, OSError):
         artifact.discard(out)
         raise

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from interplay.core import artifact, execution, metrics, model
-from interplay.kinds.table import KINDS
+from interplay.kinds.table import KINDS, function_of
 
 JOB = "job.json"
 RENDEZVOUS = "rendezvous"
@@ -49,9 +49,9 @@ class WorkerError(Exception):
 # -- one process -------------------------------------------------------------------------------------------------------
 
 
-def load_function(kind: str) -> Callable[..., Values]:
-    """The function that makes a stage of that kind."""
-    return _load(KINDS[kind].function)
+def load_function(kind: str, spec: Any = None) -> Callable[..., Values]:
+    """The function that makes a stage of that kind, with the trainer that its spec says."""
+    return _load(function_of(kind, getattr(spec, "trainer", "native")))
 
 
 def _load(named: str) -> Callable[..., Any]:
@@ -161,7 +161,7 @@ def _worker_values(job: dict[str, Any], rendezvous: str) -> Values:
     inputs = {role: Path(path) for role, path in job["inputs"].items()}
     spec = model.parse_model(KINDS[job["kind"]].spec, job["spec"], model.KeyPlace("spec"))
     with memory_named(how):
-        values = load_function(job["kind"])(spec, inputs, out, how)
+        values = load_function(job["kind"], spec)(spec, inputs, out, how)
     metrics.telemetry(out, environment=metrics.current_environment())
     dist.barrier()
     dist.destroy_process_group()

@@ -2,15 +2,17 @@
 arms are the same."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from interplay.core import artifact, references
+from interplay.core.execution import Run
 from interplay.core.model import KeyPlace, Model, nearest_name
 from interplay.data.spec import CorpusSpec, ProblemsSpec, TokenizerSpec, is_whole
 from interplay.evaluate.spec import ENTROPY, EvaluateSpec, SelectSpec
 from interplay.kinds.study_keys import Sets
 from interplay.kinds.table import KINDS, MODELS
-from interplay.model.spec import ComputeSpec, Shape, SourceSpec
+from interplay.model.spec import ComputeSpec, SourceSpec, is_foreign
 from interplay.report.metric_spec import is_pass_rate
 from interplay.rl.sampler_spec import reads_offline
 from interplay.rl.spec import RLSpec, TeachSpec
@@ -231,9 +233,9 @@ def _check_rows(spec: TrainSpec, corpora: Iterable[Model], place: KeyPlace) -> N
 
 
 def _check_devices(stage: plan.Stage, place: KeyPlace) -> None:
-    """The kind, and the members of its method, can run in several processes and on sharded weights."""
+    """The kind, and the members of its method, can run in several processes."""
     row, run, spec = KINDS[stage.kind], stage.run, stage.spec
-    several, sharded = place.key("run", "processes"), place.key("run", "sharding")
+    several = place.key("run", "processes")
     if run.stack > 1:
         _check_stack(stage, place.key("run", "stack"))
     if run.processes > 1 and not row.processes:
@@ -242,14 +244,21 @@ def _check_devices(stage: plan.Stage, place: KeyPlace) -> None:
     if run.processes > 1 and getattr(spec, "engine", "") == "vllm" and not run.engine_server:
         remedy = "write run.engine_server: true, which gives each a server, or processes: 1"
         raise several.error(f"vllm within a process does not share work with others; {remedy}", run.processes)
-    if run.sharding == "none":
-        return
-    if not row.sharding:
-        raise sharded.error(f"a stage of kind {stage.kind} does not shard its model; write none", run.sharding)
-    if isinstance(spec, RLSpec) and spec.engine != "native":
-        raise sharded.error(f"the engine {spec.engine} reads unsharded weights; write none", run.sharding)
-    if isinstance(spec, RLSpec) and spec.method.decoding is not None and spec.method.decoding.name == "lagged_nucleus":
-        raise sharded.error("lagged_nucleus keeps an unsharded copy of the policy; write none", run.sharding)
+    if isinstance(spec, RLSpec) and spec.trainer == "trl":
+        _check_trl(spec, run, place.key("run"))
+
+
+def _check_trl(spec: RLSpec, run: Run, place: KeyPlace) -> None:
+    """Processes share the rows of a step evenly, and each row is in the minibatch that it is in with one: TRL deals them out
+    within a process. What native runs alone have is not asked for."""
+    several, rows = place.key("processes"), spec.prompts_per_step * spec.method.allocation.num_generations
+    if rows % run.processes:
+        must = f"trainer trl shares {rows} completions of a step evenly"
+        raise several.error(f"{must}; write 1, or change prompts_per_step", run.processes)
+    if run.processes > 1 and spec.minibatches > 1:
+        raise several.error("trainer trl deals out minibatches in each by itself; write 1, or minibatches: 1", run.processes)
+    if run.segment_steps:
+        raise place.key("segment_steps").error("trainer trl has none; write 0, or trainer: native", run.segment_steps)
 
 
 def _check_stack(stage: plan.Stage, place: KeyPlace) -> None:
@@ -278,28 +287,40 @@ def _check_before(stage: plan.Stage, stages: Stages, place: KeyPlace) -> None:
 
 
 def check_engine(stage: plan.Stage, stages: Stages, place: KeyPlace) -> None:
-    """Raises UserError where an engine is to sample from a pair of models that is not `native`, or `vllm` from a shape that it
-    does not compute. A model that was made elsewhere is checked when the stage begins."""
+    """Raises UserError where an engine is to sample from a pair of models that is not `native`, from a source that transformers
+    computes that is not `hf`, or `vllm` from a shape that it does not compute. A model that was made elsewhere is checked when
+    the stage begins."""
     engine = getattr(stage.spec, "engine", "native")
     digest = next((artifact.split_ref(stage.deps[role])[0] for role in ("model", "init") if role in stage.deps), "")
     model = stages.get(digest)
+    first = None if model is None else _first_of(model, stages)
+    if hasattr(stage.spec, "engine") and engine in ("native", "vllm") and first and is_foreign(_config_of(first)):
+        raise place.key("engine").error("transformers computes this model, and samples from it; write hf", engine)
+    if getattr(stage.spec, "trainer", "native") == "trl" and first and is_foreign(_config_of(first)):
+        must = "our decoder, whose weights it holds, does not compute this model; write native"
+        raise place.key("trainer").error(must, "trl")
     if engine == "native" or model is None:
         return
     if _leaves_pair(model):
         raise place.key("engine").error("the model is a pair with an assistant (objective uld); write native", engine)
-    shape = _shape_of(model, stages) if engine == "vllm" else None
+    shape = first.spec.model if first and isinstance(first.spec, PretrainSpec) and engine == "vllm" else None
     if shape is not None and (why := vllm_misfit(shape, not stage.run.gpus)):
         raise place.key("engine").error(f"{why}; write native", engine)
 
 
-def _shape_of(model: plan.Stage, stages: Stages) -> Shape | None:
-    """The shape that a model's first stage has; None where it was made elsewhere."""
-    while not isinstance(model.spec, PretrainSpec):
-        before = stages.get(artifact.split_ref(model.deps.get("init", ""))[0])
-        if before is None:
-            return None
-        model = before
-    return model.spec.model
+def _first_of(model: plan.Stage, stages: Stages) -> plan.Stage | None:
+    """The first stage of a model's path; None where that was made elsewhere."""
+    first: plan.Stage | None = model
+    while first is not None and "init" in first.deps:
+        first = stages.get(artifact.split_ref(first.deps["init"])[0])
+    return first
+
+
+def _config_of(source: plan.Stage) -> Mapping[str, Any]:
+    """The config.json of a source, as far as it is known here."""
+    file = Path(source.run.path or "") / "config.json"
+    here = isinstance(source.spec, SourceSpec) and bool(source.run.path) and file.is_file()
+    return source.run.config or (artifact.read_json(file) if here else {})
 
 
 def _check_episode(stage: plan.Stage, stages: Stages, place: KeyPlace) -> None:

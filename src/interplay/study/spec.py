@@ -119,6 +119,9 @@ class Arm(Model):
     color: Annotated[str, AfterValidator(check_color)] = ""
     """Its colour in figures: #rrggbb, grey, blue, vermilion, green, pink, orange, sky or purple; of combinations from light to
     full. Empty: by its place among the arms."""
+    replicate_with: Literal["trl"] | None = None
+    """Run it once more with this trainer in place of the native one, as an arm `ARM_trl` that differs in nothing else and has
+    this one as its control. A verdict on this arm that is another one on that arm is named so. Null: it is run once."""
     split: BudgetSplit | None = None
     """A budget that two stages of the path share; their `tokens` and `steps` are then worked out and are not set."""
 
@@ -301,6 +304,24 @@ class Study(Model):
     def _one_or_many(cls, value: Any) -> Any:
         return [value] if isinstance(value, dict) else value
 
+    @model_validator(mode="before")
+    @classmethod
+    def _repeated(cls, value: Any) -> Any:
+        """With an arm behind each that is run with another trainer, too."""
+        given, arms = value.get("arms") if isinstance(value, dict) else None, dict[str, Any]()
+        for name, arm in given.items() if isinstance(given, dict) else ():
+            arms[name] = arm
+            if isinstance(arm, dict) and (trainer := arm.get("replicate_with")):
+                twin, able = f"{name}_{trainer}", _with_trainers(value.get("stages"), arm.get("path"))
+                if twin in (given or {}):
+                    raise ValueError(f"arms.{name}.replicate_with = {trainer}: adds {twin}, which is there; rename that arm")
+                if not able:
+                    raise ValueError(f"arms.{name}.replicate_with = {trainer}: no stage of its path has trainers; take it away")
+                own = {"control": name, "set": {**(arm.get("set") or {}), **{f"{stage}.trainer": trainer for stage in able}}}
+                label = {"label": f"{arm['label']} ({trainer})"} if arm.get("label") else {}
+                arms[twin] = {**arm, **own, **label, "replicate_with": None, "color": "", "differs": [], "coincides": ""}
+        return {**value, "arms": arms} if arms else value
+
     @model_validator(mode="after")
     def _one_spelling(self) -> "Study":
         if self.seeds is not None and (self.replicates or any(change.replicates for change in self.scales.values())):
@@ -332,6 +353,13 @@ class Study(Model):
         if wrong:
             raise ValidationError.from_exception_data(cls.__name__, wrong)
         return value
+
+
+def _with_trainers(stages: Any, path: Any) -> list[str]:
+    """The stages of a path whose kinds have other trainers than the native one."""
+    names = [part.partition("@")[0] for part in path or [] if isinstance(part, str)]
+    kinds = {name: (stages.get(name) or {}).get("kind") for name in names} if isinstance(stages, dict) else {}
+    return [name for name, kind in kinds.items() if kind in KINDS and KINDS[kind].trainers]
 
 
 class Scale(Model):

@@ -70,6 +70,8 @@ class Reply(NamedTuple):
     """What the policy reads next."""
     done: bool
     """Whether the episode is over; the text is then not read."""
+    tool: str = ""
+    """The tool that the turn called; empty: none."""
 
 
 class PlainProblem(NamedTuple):

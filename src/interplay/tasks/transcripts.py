@@ -75,6 +75,7 @@ def judge_transcript(
 
 
 def tool_environment(
+    tool: str,
     call: re.Pattern[str],
     use: Callable[[P, str], str | None],
     prompt: Callable[[P], str],
@@ -82,15 +83,15 @@ def tool_environment(
     found_share: Callable[[P, list[str]], float] = lambda problem, turns: 1.0,
     **functions: Any,
 ) -> Environment[P, Any]:
-    """The environment of a tool: a turn that matches `call` as a whole is replied to by `use(problem, its group)`, any other
-    turn (or where that is None) by BROKEN, and a box ends the episode. Transcripts are judged by `judge_transcript`."""
+    """The environment of a tool: a turn that matches `call` as a whole is replied to by `use(problem, its group)`, any other turn
+    (or where that is None) by BROKEN, and a box ends the episode. Transcripts are judged by `judge_transcript`."""
 
     def reply(problem: P, turns: list[str]) -> Reply:
         if BOX in turns[-1]:
             return Reply("", True)
         found = call.fullmatch(turns[-1])
         said = use(problem, found[1]) if found else None
-        return Reply(BROKEN if said is None else said, False)
+        return Reply(BROKEN if said is None else said, False, tool if found else "")
 
     def render(problem: P, task: Any) -> Rendered:
         return Rendered(prompt(problem), play(functions["expert"](problem), partial(reply, problem)), answer(problem))

@@ -209,8 +209,8 @@ ROLLOUT_COLUMNS = ("step", "band", "op", "strict", "answer", "score", "reward", 
 def rollout_table(plan: Plan, stage: Stage, results: Path) -> dict[str, Any]:
     """`rollouts.json` of an evaluation or of RL, in the layout of `mlflow.log_table`: completions with their prompts and gold
     answers, spread over the problems of an evaluation and over the end of an RL run. {} where none are here."""
-    from interplay.data.sets import read_problems  # what only a stage with samples needs
-    from interplay.data.trajectory import open_kept, rows_at
+    from interplay.data.sets import open_kept, read_problems, rows_at  # what only a stage with samples needs
+    from interplay.data.trajectory import shown_text
 
     file = open_kept(artifact.folder(results, stage.kind, stage.digest))
     if file is None:
@@ -229,5 +229,5 @@ def rollout_table(plan: Plan, stage: Stage, results: Path) -> dict[str, Any]:
         known = read_problems(folder, [row["index"] for row in here], ("prompt", "answer"))
         for row in here:
             problem = known.get(row["index"], {"prompt": row.get("prompt", ""), "answer": ""})
-            found.append([problem["prompt"], problem["answer"], row["completion"], *(row[name] for name in columns)])
+            found.append([problem["prompt"], problem["answer"], shown_text(row), *(row[name] for name in columns)])
     return {ROLLOUTS[0]: {"columns": ["prompt", "gold", "completion", *columns], "data": found}}

@@ -80,7 +80,7 @@ def train_language_model(spec: TrainSpec, inputs: dict[str, Path], out: Path, ho
     gradient that is not finite."""
     loop.seed_torch(how, spec.seed)
     setup = prepare(spec, inputs, how)
-    model = distributed.shard_model(device.place_decoder(initial_model(spec, inputs), how, spec.numerics, spec.blockwise), how)
+    model = device.place_decoder(initial_model(spec, inputs), how, spec.numerics, spec.blockwise)
     batches_of = batches.Prefetcher(partial(make_step, spec, setup), setup.steps, setup.device)
     job = training_job(spec, inputs, how, setup, model, lambda step: step_gradient(setup, model, batches_of(step)))
     return finish(job, setup, loop.run_training(job, out, how), out)
@@ -153,7 +153,7 @@ def prepare(spec: TrainSpec, inputs: dict[str, Path], how: execution.Run) -> Set
 def initial_model(spec: TrainSpec, inputs: dict[str, Path]) -> decoder.Decoder:
     """A fresh model of the spec's shape, or the one of the `init` role."""
     if spec.model is None:
-        return folder.load_decoder(inputs["init"] / "model")
+        return folder.load_decoder(inputs["init"] / "model", getattr(spec, "lora", None), spec.seed)
     return folder.init_decoder(spec.model, tokenizer.load(inputs["tokenizer"]).get_vocab_size(), spec.seed, spec.numerics)
 
 
@@ -258,6 +258,11 @@ def target_states(model: decoder.Decoder, batch: batches.Batch, dtype: torch.dty
 
     Matrix products run over all tokens at once and attention per bucket; the last MLP and the logits are computed for tokens that
     bear loss only."""
+    if model.by_rows:
+        sizes = [count * length for count, length in batch.buckets]
+        parts = zip(batch.ids.split(sizes), batch.positions.split(sizes), batch.buckets, strict=True)
+        states = [model.hidden(ids.view(size), places.view(size), dtype=dtype).flatten(0, 1) for ids, places, size in parts]
+        return torch.cat(states)[batch.before]
     weights = model.weights(dtype)
     over_runs = weights.over_runs()
     blocks = _blocks(batch)

@@ -35,7 +35,7 @@ LINES = 200
 
 @dataclass
 class TrainingJob:
-    """The parts of a training run that depend on the trainer. A sharded model must be sharded before."""
+    """The parts of a training run that depend on the trainer."""
 
     spec: TrainSpec | TuneSpec
     """Its optimiser, schedule and checkpoints are used."""
@@ -112,7 +112,6 @@ class RunLog:
         if last or kept or step % max(1, job.steps // LINES) == 0:
             self.metrics.write(step, **line)
         if job.evaluate and (last or kept or (job.eval_every and step % job.eval_every == 0)):
-            distributed.gather_parameters(job.model)
             self.evaluated = job.evaluate()
             self.metrics.write(step, **self.evaluated)
         if kept:
@@ -219,8 +218,8 @@ def mean_over_pairs(
     before: Callable[[], None] = lambda: None,
 ) -> dict[str, float]:
     """Means over the pairs `places` (N,) of the values (n,) that `pair_values` gives of each micro-batch (n,). With `backward`
-    the gradient of the mean of `loss` is accumulated on the model. `before` is called ahead of the passes, with gathered
-    parameters. Raises PermanentError where a micro-batch does not fit into memory."""
+    the gradient of the mean of `loss` is accumulated on the model. `before` is called ahead of the passes. Raises
+    PermanentError where a micro-batch does not fit into memory."""
     sums: dict[str, float] = defaultdict(float)
     split, exactly = partial(batches.micro_batches, data, places), getattr(model, "sums", None) is not None
 

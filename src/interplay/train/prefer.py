@@ -18,6 +18,7 @@ from interplay.data import batches, tokenizer
 from interplay.kernels.exact import functions, in_order
 from interplay.model import device, folder, shared_prompts
 from interplay.model.decoder import Decoder
+from interplay.model.spec import Lora
 from interplay.optim import distributed
 from interplay.train import loop
 from interplay.train.spec import REFERENCE_FREE, PreferSpec
@@ -184,10 +185,10 @@ def train_preferences(spec: PreferSpec, inputs: dict[str, Path], out: Path, how:
     init = inputs["init"]
     sets = [inputs[f"data.{i}"] for i in range(len(spec.mix))]
 
-    def loaded() -> Decoder:
-        return device.place_decoder(folder.load_decoder(init / "model"), how, spec.numerics, spec.blockwise)
+    def loaded(lora: Lora | None = None) -> Decoder:
+        return device.place_decoder(folder.load_decoder(init / "model", lora, spec.seed), how, spec.numerics, spec.blockwise)
 
-    policy = distributed.shard_model(loaded(), how)
+    policy = loaded(spec.lora)
     setup = Setup(
         spec=spec,
         pairs=batches.load_pairs(sets, spec.mix, init, spec.seed, spec.max_length, "prefer", spec.few_shot),
@@ -247,7 +248,6 @@ def pair_metrics(setup: Setup, places: np.ndarray, backward: bool = False) -> di
     rewards/accuracies, the share whose chosen completion has the greater reward; logps/chosen and logps/rejected, in nats per
     completion. With `backward` the gradient of the loss is accumulated on the policy."""
     mean_tokens = float(np.mean([len(setup.pairs.chosen[i]) for i in places]))
-    distributed.gather_parameters(setup.policy)
     is_kto, kl = setup.spec.loss_type == "kto", torch.zeros(())
 
     def values(piece: np.ndarray) -> dict[str, Tensor]:

@@ -14,6 +14,7 @@ from interplay.model.spec import (
     Optimizer,
     Schedule,
     Shape,
+    TunedSpec,
     TuneOptimizer,
     TuneSchedule,
     check_checkpoints,
@@ -81,7 +82,7 @@ class MidtrainSpec(TrainSpec):
     """Continued training on a mixture, from an initial model."""
 
 
-class SftSpec(TrainSpec):
+class SftSpec(TrainSpec, TunedSpec):
     """Supervised fine-tuning on gold solutions, from an initial model."""
 
 
@@ -152,7 +153,7 @@ class PairSpec(TuneSpec):
         return 2 * self.pairs_per_step
 
 
-class PreferSpec(ExactSpec, PairSpec):
+class PreferSpec(ExactSpec, PairSpec, TunedSpec):
     """Preference optimisation of a policy. Roles: `init` (a model; also the frozen reference of losses that have one), `data.<i>`
     (problem sets that hold pairs, see the step preference_pairs) and, where the stage names one, `validation` (such a set)."""
 

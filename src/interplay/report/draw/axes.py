@@ -25,7 +25,7 @@ SPENT_LABELS = {
     "tokens": "tokens trained on, whole path",
     "flops": "FLOPs of training, whole path",
     "seconds": "seconds of training, whole path",
-    "kl": "KL from the reference (nats per completion)",
+    "kl": "square root of KL from the reference (nats per completion)",
 }
 MOST_TICKS = 9
 """Values that are written at the axis themselves."""
@@ -76,7 +76,13 @@ def against_axis(results: frame.Results, figure: Figure) -> tuple[Canvas | None,
     if not any(found.seeds for _, found in shown):
         return None, "Not drawn: no evaluation of it is there."
     name = tables.column_label("", figure.y)
-    where = "" if len(panels) > 1 else f", {tables.column_label(figure.band)}" if figure.band else ", all test problems"
+    where = (
+        ""
+        if len(panels) > 1 or (figure.x == "kl" and not figure.band)
+        else f", {tables.column_label(figure.band)}"
+        if figure.band
+        else ", all test problems"
+    )
     for axis in left:
         axis.set_ylabel(f"{name}{where} ({measure_of(figure.y).unit})")
     style.legend(canvas, *axes)
@@ -89,6 +95,8 @@ def _placed(results: frame.Results, figure: Figure) -> list[Placed]:
     if figure.x not in SPENT:
         return placed
     took = budget.spent(results, figure.x)
+    if figure.x == "kl":  # an estimate may lie below 0
+        took = {arm: math.sqrt(max(nats, 0.0)) for arm, nats in took.items()}
     return [one.model_copy(update={"x": took[one.arm]}) for one in placed if one.arm in took]
 
 
@@ -131,13 +139,13 @@ def _lines(
 
 
 def _best_of(results: frame.Results, figure: Figure, arm: str, band: str | None) -> dict[str, list[Point]]:
-    """In a figure over KL the best of n samples of an arm by the learned reward, at log n - (n - 1) / n, which is the divergence
-    of the best of n of a continuous reward, and else above it (arXiv:2009.01325, 2401.01879)."""
+    """In a figure over KL the best of n samples of an arm by the learned reward, at log n - (n - 1) / n nats, which is the
+    divergence of the best of n of a continuous reward, and else above it (arXiv:2009.01325, 2401.01879)."""
     stem, _, k = figure.y.partition("_best@")
     if figure.x != "kl" or k != "1":
         return {}
     tried = [(n, estimate.value(results, arm, band, f"{stem}_best@{n}")) for n in (1 << power for power in range(6))]
-    points = [Point(arm, math.log(n) - (n - 1) / n, found) for n, found in tried if found.seeds]
+    points = [Point(arm, math.sqrt(math.log(n) - (n - 1) / n), found) for n, found in tried if found.seeds]
     return {f"best of n, {arm}": points} if points else {}
 
 

@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pandas as pd
+from pyarrow import parquet
 
 from interplay.core import artifact, metrics as core_metrics
 from interplay.core.model import UserError, nearest_name, plural
 from interplay.data.sets import read_problems
+from interplay.data.trajectory import SEGMENTS, shown_text
 from interplay.kinds.stages import flat_leaves, leaf_differences
 from interplay.kinds.table import SETS, is_trainer, makes
 from interplay.report.draw.diagram import MODEL_ROLES, stage_name
@@ -100,8 +102,12 @@ def _flip_lines(flip: Flip, what: str, read: frame.Results, folders: dict[str, P
 def typical_completion(blocks: list[Path], index: int) -> tuple[str, int, str]:
     """The completion that most samples of the prompt share, how many do, and its error class; of all blocks of samples."""
     columns, only = ["index", "completion", "error"], [("index", "==", index)]
-    rows = pd.concat([pd.read_parquet(folder / "samples.parquet", columns=columns, filters=only) for folder in blocks])
-    (completion, error), count = Counter(zip(rows["completion"], rows["error"], strict=True)).most_common(1)[0]
+    rows: list[dict[str, Any]] = []
+    for path in (folder / "samples.parquet" for folder in blocks):
+        more = [name for name in parquet.read_schema(path).names if name == SEGMENTS]
+        rows += parquet.read_table(path, columns=[*columns, *more], filters=only).to_pylist()
+    counted = Counter((shown_text(row, False), row["error"]) for row in rows)
+    (completion, error), count = counted.most_common(1)[0]
     return str(completion), count, str(error)
 
 

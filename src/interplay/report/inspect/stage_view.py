@@ -14,19 +14,20 @@ from pyarrow import parquet
 from interplay.core import artifact, execution
 from interplay.core.metrics import aligned, clock, pairs, quantity, read_telemetry, short, size
 from interplay.core.model import UserError, nearest_name
-from interplay.data.sets import read_problems
-from interplay.data.trajectory import Choice, find_groups, open_kept, rows_at
+from interplay.data.sets import Choice, find_groups, open_kept, read_problems, rows_at
+from interplay.data.trajectory import SEGMENTS, gold_text, read_foreign, shown_text, write_trajectories
 from interplay.kinds.stages import flat_leaves, non_default_leaves, numerics_class, other_contents
 from interplay.kinds.table import makes
-from interplay.tasks.transcripts import MARK
 
 Row = dict[str, Any]
 
 SHOWN = ("step", "reward", "strict", "answer", "score", "error", "advantage", "truncated", "length")
 
 
-def gold_text(folder: Path, rows: Iterable[Row]) -> dict[tuple[int, int], Row]:
+def gold_rows(folder: Path, rows: Iterable[Row]) -> dict[tuple[int, int], Row]:
     """The problems of rows by (set, index), as far as the data that the artifact was made from are on disk."""
+    if not (folder / "stage.json").exists():  # of another trainer
+        return {}
     wanted = {row["index"] for row in rows}
     deps = artifact.read_json(folder / "stage.json")["deps"]
     roles = {role: 0 if role == "data" else int(role.removeprefix("data.")) for role in deps if role.split(".")[0] == "data"}
@@ -40,13 +41,14 @@ def gold_text(folder: Path, rows: Iterable[Row]) -> dict[tuple[int, int], Row]:
 def rollout_block(row: dict[str, Any], problem: dict[str, Any]) -> str:
     """One rollout as lines of text."""
     facts = [
-        f"{name} {row[name]:.4g}" if isinstance(row[name], float) else f"{name} {row[name]}" for name in SHOWN if name in row
+        f"{name} {row[name]:.4g}" if isinstance(row[name], float) else f"{name} {row[name]}"
+        for name in SHOWN
+        if row.get(name) is not None
     ]
-    texts: dict[str, Any] = {
-        "prompt": row.get("prompt") or problem.get("prompt"),
-        "wrote": row["completion"].replace(MARK, "\n         "),
-        "gold": problem.get("solution"),
-    }
+    wrote, gold = shown_text(row), gold_text(problem.get("solution") or "", row)
+    if SEGMENTS in row:
+        wrote, gold = (text.replace("\n", "\n         ") for text in (wrote, gold))
+    texts: dict[str, Any] = {"prompt": row.get("prompt") or problem.get("prompt"), "wrote": wrote, "gold": gold}
     return "\n".join(
         [", ".join([f"problem {row['index']}", *facts]), *(f"  {name:7}{text}" for name, text in texts.items() if text)]
     )
@@ -56,15 +58,14 @@ def rollout_block(row: dict[str, Any], problem: dict[str, Any]) -> str:
 
 
 def show_rollouts(folder: Path, failed: bool | None, limit: int, step: int | None = None, error: str | None = None) -> str:
-    """The last `limit` distinct rollouts of an rl artifact, of a `step` or of all, or the first of an evaluate artifact spread
-    over its problems; `failed`: only those not strictly right (True), only those that are (False), or all (None); `error`: only
-    those of a class.
+    """The last `limit` distinct rollouts of an rl artifact, or of another trainer's files (data.trajectory.read_foreign), of a
+    `step` or of all, or the first of an evaluate artifact spread over its problems; `failed`: only those not strictly right
+    (True), only those that are (False), or all (None); `error`: only those of a class.
 
     Raises UserError when the folder holds neither rollouts nor samples, or not that step or class."""
-    file = open_kept(folder)
-    if file is None:
+    if (folder / "stage.json").exists() and open_kept(folder) is None:
         raise UserError(f"{folder}: no rollouts.parquet or samples.parquet; give the digest of a finished rl or evaluate stage")
-    with file:
+    with open_kept(folder) or _of_other_trainer(folder) as file:
         found = find_groups(file, Choice(error, step, failed=failed))
         known = found.steps
         if step is not None and not known:
@@ -82,7 +83,7 @@ def show_rollouts(folder: Path, failed: bool | None, limit: int, step: int | Non
             among = found.errors.total() if error is None else found.errors[error]
             what = "" if failed is None else " failed" if failed else " passed"
             return f"none of {among} kept completions{what}{'' if step is None else f' at step {step}'}\n"
-    problems = gold_text(folder, rows)
+    problems = gold_rows(folder, rows)
     return "\n\n".join(_block(row, int(count), problems) for row, count in zip(rows, counts, strict=True)) + "\n"
 
 
@@ -109,7 +110,7 @@ def browse_rollouts(folder: Path, choice: Choice) -> dict[str, Any]:
         found = find_groups(file, choice)
         shown = slice(choice.page * PER_PAGE, (choice.page + 1) * PER_PAGE)
         rows = rows_at(file, found.first[shown])
-    problems = gold_text(folder, rows)
+    problems = gold_rows(folder, rows)
     return {
         "errors": dict(found.errors.most_common()),
         "steps": found.steps,
@@ -119,6 +120,13 @@ def browse_rollouts(folder: Path, choice: Choice) -> dict[str, Any]:
         "pages": -(-len(found.first) // PER_PAGE),
         "rows": [_shown(row, int(count), problems) for row, count in zip(rows, found.size[shown], strict=True)],
     }
+
+
+def _of_other_trainer(path: Path) -> parquet.ParquetFile:
+    """Rollouts of another trainer, as a file in memory in the schema of this one."""
+    sink = pa.BufferOutputStream()
+    write_trajectories(sink, read_foreign(path))
+    return parquet.ParquetFile(pa.BufferReader(sink.getvalue()))
 
 
 def _of_last_steps(folder: Path) -> parquet.ParquetFile:
@@ -134,7 +142,7 @@ def _of_last_steps(folder: Path) -> parquet.ParquetFile:
 
 def _shown(row: Row, count: int, problems: dict[tuple[int, int], Row]) -> dict[str, Any]:
     problem = problems.get((row.get("set", 0), row["index"]), {})
-    wrote, gold = text_differences(row["completion"], problem.get("solution") or "")
+    wrote, gold = text_differences(shown_text(row), gold_text(problem.get("solution") or "", row))
     facts = {name: row[name] for name in SHOWN if name in row and name not in ("error", "strict")}
     return {
         "problem": row["index"],

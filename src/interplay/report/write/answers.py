@@ -4,13 +4,13 @@ import math
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from interplay.core import artifact, model
+from interplay.core import artifact, metrics, model
 from interplay.kinds import stages
 from interplay.report import claim_spec
 from interplay.report.draw import figures
 from interplay.report.figure_spec import PLAIN, SPENT, Figure
 from interplay.report.metric_spec import measure_of
-from interplay.report.spec import ReportSpec
+from interplay.report.spec import ReportArm, ReportSpec
 from interplay.report.stats import budget, confounds, contrast, estimate, frame, sequential
 from interplay.report.write import latex, tables, text
 from interplay.results import locks
@@ -264,3 +264,86 @@ def _contrast_numbers(made: contrast.Comparison) -> dict[str, dict[str, Any]]:
                 "verdict": row.verdict,
             }
     return found
+
+
+# Arms that repeat another one with another trainer (`replicate_with` of a study).
+
+
+CURVES = ("loss", "grad_norm", "entropy", "kl", "kl_old")
+"""What both trainers log of the same completions."""
+MOST_ROUNDING = 1e-3
+"""Share of a curve's largest value from which on its difference is more than rounding."""
+
+
+def repetitions(results: frame.Results) -> dict[str, dict[str, str]]:
+    """Trainer -> arm -> the arm that differs from it in that trainer alone."""
+    found: dict[str, dict[str, str]] = {}
+    controls = {row.arm: row for row in results.spec.arms}
+    for row in results.spec.arms:
+        if row.control in controls and (trainer := _other_trainer(results, controls[row.control], controls[row.arm])):
+            found.setdefault(trainer, {})[row.control] = row.arm
+    return found
+
+
+def _other_trainer(results: frame.Results, one: ReportArm, other: ReportArm) -> str:
+    """The trainer of `other`, where that is all in which the stages of two arms differ; else empty."""
+    known = [[results.records.get(stage.digest, {}).get("spec", {}) for stage in row.path] for row in (one, other)]
+    trainers = {spec.get("trainer", "native") for spec in known[1] if "trainer" in spec} - {"native"}
+    same = [[{key: item for key, item in spec.items() if key != "trainer"} for spec in specs] for specs in known]
+    return trainers.pop() if same[0] == same[1] and all(map(all, same)) and len(trainers) == 1 and known[0] != known[1] else ""
+
+
+def implementation_lines(results: frame.Results) -> list[str]:
+    """A line for each claim whose verdict is another one by the arms that repeat its own with another trainer, and one that
+    counts the claims with equal verdicts."""
+    lines, equal = [], 0
+    for trainer, arms in repetitions(results).items():
+        for claim in results.spec.claims:
+            test = claim.test
+            if test.arm not in arms:
+                continue
+            there = {"arm": arms[test.arm], "against": arms.get(test.against or "", test.against)}
+            repeated = claim.model_copy(update={"test": test.model_copy(update=there)})
+            one, other = (contrast.judge_claim(results, each).verdict for each in (claim, repeated))
+            equal += one == other
+            if one != other and claim_spec.NOT_JUDGED not in (one, other):
+                lines.append(
+                    f"Depends on the implementation: {claim.says}: {one} of {test.arm}, {other} of {there['arm']} ({trainer})"
+                )
+        lines += [f"The verdicts of {model.plural(equal, 'claim')} are the same with {trainer}"] if equal else []
+    return lines
+
+
+def repetition_lines(results: frame.Results) -> list[str]:
+    """How far the curves of an arm and of the one that repeats it agree, as long as both sampled the same completions."""
+    lines = []
+    for trainer, arms in repetitions(results).items():
+        for arm, twin in arms.items():
+            rows = {(row.arm, row.seed): row for row in results.spec.arms if row.arm in (arm, twin)}
+            for seed in sorted({seed for _, seed in rows}):
+                pair = [rows.get((name, seed)) for name in (arm, twin)]
+                stages = zip(*(row.path if row else () for row in pair), strict=False)
+                for one, other in [(a, b) for a, b in stages if a.digest != b.digest]:
+                    folders = [results.folders.get(stage.digest) for stage in (one, other)]
+                    curves = [metrics.read(out) for out in folders if out is not None]
+                    if len(curves) == 2:
+                        lines.append(f"{twin} repeats {arm} with {trainer}, seed {seed}, {one.name}: {agreement(*curves)}.")
+    return lines
+
+
+def agreement(one: list[dict[str, Any]], other: list[dict[str, Any]]) -> str:
+    """In words: for how many steps both sampled the same, and at which of them a curve parted by more than rounding."""
+    same, parted = 0, ""
+    largest = {name: max((abs(line[name]) for line in one if name in line), default=0.0) for name in CURVES}
+    for a, b in zip(one, other, strict=False):
+        if any(a.get(name) != b.get(name) for name in ("reward", "completion_tokens", "answer")):
+            break
+        same += 1
+        for name in CURVES:
+            if not parted and name in a and name in b and abs(a[name] - b[name]) > MOST_ROUNDING * max(largest[name], 1e-6):
+                parted = (
+                    f"{name} parts at step {a['step']} ({a[name]:.4g} and {b[name]:.4g}) though the completions were the same"
+                )
+    which = ", ".join(name for name in CURVES if largest[name])
+    said = parted or f"{which} are equal there to {MOST_ROUNDING:.1%} of their largest value"
+    return f"the same completions for the first {same} of {len(one)} steps; {said}" if same else "no step sampled the same"

@@ -12,6 +12,7 @@ import pandas as pd
 import pyarrow.parquet as pq
 
 from interplay.data.sets import read_problems
+from interplay.data.trajectory import SEGMENTS, shown_text
 from interplay.kinds.table import KINDS
 from interplay.report.inspect import compare
 from interplay.report.stats import frame
@@ -225,7 +226,8 @@ def _of_arm(results: frame.Results, arm: str) -> list[dict[str, Any]]:
     if not here:
         return []
     with pq.ParquetFile(results.folders[here[0]] / "samples.parquet") as file:
-        parts = [_first_of_class(part.to_pandas()) for part in file.iter_batches(columns=COLUMNS)]
+        columns = [name for name in (*COLUMNS, SEGMENTS) if name in file.schema_arrow.names]
+        parts = [_first_of_class(part.to_pandas()) for part in file.iter_batches(columns=columns)]
     samples = _first_of_class(pd.concat(parts))
     chosen: list[dict[Any, Any]] = []
     for _, of_class in sorted(samples.groupby("error", observed=True), key=lambda item: (-len(item[1]), str(item[0]))):
@@ -236,6 +238,6 @@ def _of_arm(results: frame.Results, arm: str) -> list[dict[str, Any]]:
     shown = []
     for item in chosen:
         if row := rows.get(item["index"]):
-            pieces = plain_completion(row, item["completion"])
+            pieces = plain_completion(row, shown_text(item, False))
             shown.append({**item, "arm": arm, "problem": plain_problem(row), "pieces": pieces})
     return shown

@@ -72,6 +72,7 @@ def make_headline(made: answers.Answer) -> Headline:
     said = [
         *_others(made, lead),
         *controls,
+        *(f"{line}." for line in answers.implementation_lines(made.results)),
         *(f"{line}." for line in confounds.confound_lines(made.results)),
         *idle_sentences(made.results),
         *_unclaimed(made),

@@ -151,7 +151,11 @@ def _render(made: answers.Answer, of: provenance.Provenance, gaps: list[Gap]) ->
             spec=spec,
             gaps=gaps,
             headline=lead,
-            caveats=(*notes.caveats_of(made.results, frame.arms(spec)), *provenance.two_contents(made.results.folders.values())),
+            caveats=(
+                *notes.caveats_of(made.results, frame.arms(spec)),
+                *provenance.two_contents(made.results.folders.values()),
+                *answers.repetition_lines(made.results),
+            ),
             facts=_facts(made, of),
             claims=headline.forest_rows(made),
             controls=answers.control_rows(made),

@@ -211,6 +211,7 @@ def _shown_in(figure: Figure, key: frame.Key) -> bool:
     """Whether an estimate is of the metric, and compared with the arm, of a figure."""
     _, against, _, metric = key
     named = figure.y in (metric, metric.partition("@")[0]) or metric.partition(":")[0] == figure.y == ERROR
+    named |= figure.x == "kl" and "_best@" in metric and metric.partition("@")[0] == figure.y.partition("@")[0]
     return named and against == (figure.against or "")
 
 

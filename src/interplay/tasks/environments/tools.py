@@ -145,6 +145,7 @@ def table_vocabulary(task: TwentyQuestions) -> list[str]:
 
 
 TWENTY_QUESTIONS = transcripts.tool_environment(
+    "ask",
     ASK,
     ask,
     prompt=shown_table,
@@ -269,6 +270,7 @@ def solve_calculation(prompt: str, task: Calculator, replies: family.Replies) ->
 
 
 CALCULATOR = transcripts.tool_environment(
+    "calc",
     CALCULATE,
     calculate,
     prompt=lambda problem: f"{problem.expression}?\n",
@@ -324,6 +326,7 @@ def found_share(problem: people.Problem, turns: list[str]) -> float:
 
 
 BIOS_SEARCH = transcripts.tool_environment(
+    "look",
     SEARCH,
     look,
     prompt=lambda problem: questions.question(problem).removesuffix("?") + questions.ASKED,

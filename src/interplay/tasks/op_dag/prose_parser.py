@@ -11,7 +11,6 @@ from hashlib import shake_128
 from typing import NamedTuple
 
 from interplay.tasks.op_dag import dag, terse
-from interplay.tasks.op_dag.graph_similarity import Definition, Graph, with_all_names
 from interplay.tasks.op_dag.prose import VALUE_UNKNOWN, Node, Problem
 
 _LONGEST = 120
@@ -271,10 +270,10 @@ def _operand(operand: terse.Operand, bounds: dict[str, Bound]) -> tuple[dag.Form
     return operand, operand[1]
 
 
-# The graphs of prose solutions and problems for op_dag.graph_similarity.
+# The graphs of prose solutions and problems for data.similarity.
 
 
-_UNKNOWN_LEAF = Definition(numbers=((1, 0),))
+_UNKNOWN_LEAF = terse.Definition(numbers=((1, 0),))
 
 
 class Meaning(NamedTuple):
@@ -286,10 +285,10 @@ class Meaning(NamedTuple):
     numbers: tuple[dag.Form, ...]
 
 
-def stated_graph(completion: str) -> Graph:
+def stated_graph(completion: str) -> terse.Graph:
     """The graph that a completion states, right or not, by full names; unreadable sentences are ignored. The first definition
     with operands counts, another only where there is none. An unbound letter is a name of its own."""
-    found: Graph = {}
+    found: terse.Graph = {}
     letters: dict[str, Meaning] = {}
     for text in split_sentences(completion)[0]:
         sentence = parse_sentence(text.strip())
@@ -298,25 +297,25 @@ def stated_graph(completion: str) -> Graph:
                 if sentence.name not in found or (one.reads and not found[sentence.name].reads):
                     found[sentence.name] = one
             letters[sentence.letter] = Meaning(frozenset(), (sentence.name,), ())
-    return with_all_names(found)
+    return terse.with_all_names(found)
 
 
-def gold_graph(problem: Problem) -> Graph:
+def gold_graph(problem: Problem) -> terse.Graph:
     """The graph that gold solutions state: the necessary nodes."""
     nodes = problem.nodes[: problem.necessary]
     return {node.name: _gold(node, [nodes[parent].name for parent in node.parents], problem.mode) for node in nodes}
 
 
-def _gold(node: Node, reads: list[str], mode: str) -> Definition:
+def _gold(node: Node, reads: list[str], mode: str) -> terse.Definition:
     if node.constant is None and not reads:
-        return Definition() if mode == dag.FORWARD else _UNKNOWN_LEAF
+        return terse.Definition() if mode == dag.FORWARD else _UNKNOWN_LEAF
     joined = {"-"} if node.minus else {"+"} if len(reads) > 1 else set()
     operators = joined | ({node.operator} if node.operator else set())
     numbers: tuple[dag.Form, ...] = () if node.constant is None else ((0, node.constant),)
-    return Definition(tuple(sorted(operators)), tuple(reads), numbers)
+    return terse.Definition(tuple(sorted(operators)), tuple(reads), numbers)
 
 
-def _definitions(sentence: Define, letters: dict[str, Meaning]) -> list[Definition]:
+def _definitions(sentence: Define, letters: dict[str, Meaning]) -> list[terse.Definition]:
     """The definitions of a sentence, clause by clause; binds its intermediate letters."""
     definitions = [_UNKNOWN_LEAF] if sentence.value_unknown else []
     for number, clause in enumerate(sentence.clauses):
@@ -324,7 +323,7 @@ def _definitions(sentence: Define, letters: dict[str, Meaning]) -> list[Definiti
         if clause.letter != sentence.letter or is_intermediate(sentence, number):
             letters[clause.letter] = meaning
         else:
-            definitions.append(Definition(tuple(sorted(meaning.operators)), meaning.reads, meaning.numbers))
+            definitions.append(terse.Definition(tuple(sorted(meaning.operators)), meaning.reads, meaning.numbers))
     return definitions
 
 

@@ -313,3 +313,53 @@ def operand_form(operand: Operand, values: dict[str, Form], modulus: int | None)
 def reduce_form(form: Form, modulus: int | None) -> Form:
     """The form with residues for coefficients."""
     return (form[0] % modulus, form[1] % modulus) if modulus else form
+
+
+# The graph that a solution states, of either surface: for each name the operands, operators and numbers of its first definition.
+
+
+class Definition(NamedTuple):
+    """The stated definition of a node."""
+
+    operators: tuple[str, ...] = ()
+    reads: tuple[str, ...] = ()
+    """Names, in order."""
+    numbers: tuple[Form, ...] = ()
+
+
+Graph = dict[str, Definition]
+"""Name -> definition; a name that is read and never defined has an empty one."""
+
+
+def stated_graph(completion: str, modulus: int | None) -> Graph:
+    """The graph that a completion states, right or not; unreadable steps are ignored. The first definition of a name counts, and
+    a bare number only where there is none."""
+    found: Graph = {}
+    for text in split_steps(completion)[0]:
+        step = parse_step(text, modulus)
+        if step is None or not step.name:
+            continue
+        if step.named is not None and not (step.name in found and found[step.name].reads):
+            found[step.name] = Definition(tuple(sorted(step.named.operators)), step.named.letters, step.named.operands)
+        elif step.value is not None and step.name not in found:
+            found[step.name] = Definition(numbers=(step.value,))
+    return with_all_names(found)
+
+
+def gold_graph(problem: Problem) -> Graph:
+    """The graph that gold solutions state: the necessary nodes."""
+    nodes = problem.nodes[: problem.necessary]
+    return {node.name: Definition(*_parts(problem, place)) for place, node in enumerate(nodes)}
+
+
+def with_all_names(graph: Graph) -> Graph:
+    """The graph with a node for each name that is read."""
+    return {**{name: Definition() for one in graph.values() for name in one.reads}, **graph}
+
+
+def _parts(problem: Problem, place: int) -> tuple[tuple[str, ...], tuple[str, ...], tuple[Form, ...]]:
+    node = problem.nodes[place]
+    reads = tuple(problem.nodes[parent].name for parent in node.parents)
+    unknown: Form = (1, 0)
+    numbers: tuple[Form, ...] = ((0, node.constant),) if node.constant is not None else () if reads else (unknown,)
+    return (node.operator,) if node.operator else (), reads, numbers

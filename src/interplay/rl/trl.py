@@ -1,0 +1,336 @@
+"""RL on TRL's GRPOTrainer (`trainer: trl`): prompts, completions, judgements, rewards and records are made as in `rl.loop`;
+advantages, loss, gradients, optimiser, processes (accelerate) and checkpoints are TRL's. With `engine: hf` TRL samples, too."""
+
+import math
+import os
+import shutil
+import time
+import warnings
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import accelerate.utils
+import datasets
+import torch
+import transformers
+import trl
+from torch import Tensor
+
+from interplay.core import execution, model
+from interplay.core.metrics import Metrics, Progress, read, telemetry
+from interplay.data import tokenizer as text
+from interplay.kernels import exact
+from interplay.model import folder
+from interplay.model.decoder import Decoder
+from interplay.optim import checkpoint, distributed, optimizer
+from interplay.rl import draw, loop, policy, records, update
+from interplay.rl.batch import Batch, StepContext, seams_of
+from interplay.rl.spec import RLSpec
+from interplay.rollout.engine import closing
+from interplay.rollout.request import Request, Rollouts, Sampling
+
+OPTIONS = (
+    *("beta", "use_bias_correction_kl", "num_iterations", "mask_truncated_completions", "off_policy_mask_threshold"),
+    *("importance_sampling_level", "epsilon", "epsilon_high", "delta", "sapo_temperature_pos", "sapo_temperature_neg"),
+    *("vespo_k_pos", "vespo_lambda_pos", "vespo_k_neg", "vespo_lambda_neg"),
+)
+"""Options of losses that GRPOConfig has under the same names; of all others the spec lets one value pass (`spec.TRL`)."""
+
+
+def train_with_trl(spec: RLSpec, inputs: dict[str, Path], out: Path, how: execution.Run) -> dict[str, Any]:
+    """Train and write what `rl.loop.train_policy` writes, but for `state/`. Goes on from TRL's own checkpoint in `out/resume`
+    where there is one. Raises PermanentError at the first loss that is not finite."""
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    warnings.filterwarnings("ignore", category=FutureWarning, module="transformers")
+    datasets.disable_progress_bars()
+    os.environ |= {"TRL_EXPERIMENTAL_SILENCE": "1", **({} if how.gpus else {"ACCELERATE_USE_CPU": "true"})}
+    world, learner = loop.assembled(spec, inputs, how)
+    agree = distributed.all_reduce_flags if how.processes > 1 else None
+    with closing(world.engine), execution.save_points(how.save_minutes, agree) as saves:
+        run = Recorder(world, learner.policy, out, saves)
+        trainer = Trainer(run, inputs["init"] / "model", arguments(spec, how, out / "resume" / "trl", longest_prompt(world)))
+        trainer.train(resume_from_checkpoint=run.restored())
+        folder.save_decoder(run.copied(), out / "model", world.tokenizer_files)
+    records.finish(out, spec.steps)
+    return records.summarise_run(read(out)) if execution.is_first_rank() else {}
+
+
+def longest_prompt(world: draw.TrainerState) -> int:
+    """Tokens of the longest prompt."""
+    return max(map(len, text.encode_texts(world.tokenizer, [row.prompt for row in world.pool.rows])))
+
+
+def arguments(spec: RLSpec, how: execution.Run, out: Path, longest: int) -> trl.GRPOConfig:
+    """The spec as TRL's configuration. A pass has as many rows as fit into `run.micro_batch_tokens`, padded to the longest."""
+    loss, chosen = spec.method.loss, spec.optimizer
+    rows = spec.prompts_per_step * spec.method.allocation.num_generations // (how.processes * spec.minibatches)
+    fit = max(1, how.micro_batch_tokens // (longest + spec.max_completion_length))
+    size = max(n for n in range(1, rows + 1) if rows % n == 0 and n <= fit)
+    weighed = "dapo" if loss.loss_type == "bnpo" else loss.loss_type  # equal where an optimiser step has the whole batch
+    return trl.GRPOConfig(
+        output_dir=str(out),
+        seed=spec.seed,
+        max_steps=spec.steps * updates(spec),
+        per_device_train_batch_size=size,
+        gradient_accumulation_steps=rows // size,
+        steps_per_generation=rows // size * spec.minibatches,
+        num_generations=spec.method.allocation.num_generations,
+        max_completion_length=spec.max_completion_length,
+        temperature=spec.temperature,
+        scale_rewards=getattr(spec.method.advantage, "scale_rewards", "group"),
+        loss_type=loss.name if loss.name in ("sapo", "vespo") else weighed,
+        **{name: getattr(loss, name) for name in OPTIONS if name in type(loss).model_fields},
+        learning_rate=chosen.learning_rate,
+        lr_scheduler_type="constant",
+        weight_decay=chosen.weight_decay,
+        adam_beta1=chosen.adam_beta1,
+        adam_beta2=chosen.adam_beta2,
+        max_grad_norm=chosen.max_grad_norm,
+        bf16=spec.dtype == "bfloat16",
+        model_init_kwargs={"dtype": "float32"},
+        gradient_checkpointing=False,
+        shuffle_dataset=False,
+        use_cpu=not how.gpus,
+        dataloader_pin_memory=False,
+        torch_compile=how.compile,
+        save_strategy="no",  # the recorder says when
+        logging_steps=1,
+        logging_nan_inf_filter=False,
+        disable_tqdm=True,
+        report_to=[],
+    )
+
+
+def updates(spec: RLSpec) -> int:
+    """Optimiser steps of a step."""
+    return spec.method.loss.num_iterations * spec.minibatches
+
+
+class Trainer(trl.GRPOTrainer):
+    """TRL's, which also shows the advantages of a step and what it makes of the tokens that an engine sampled."""
+
+    def __init__(self, run: "Recorder", base: Path, config: trl.GRPOConfig) -> None:
+        self.run, self.logps = run, torch.zeros(0)
+        run.trainer = self
+        steps = range(run.spec.steps * run.spec.prompts_per_step)
+        super().__init__(
+            model=str(base),
+            args=config,
+            reward_funcs=run.rewards,
+            train_dataset=datasets.Dataset.from_list([{"prompt": str(i)} for i in steps]),  # the sampler chooses the prompts
+            processing_class=transformers.AutoTokenizer.from_pretrained(base, padding_side="left"),
+            callbacks=[run],
+            rollout_func=run.rollouts,
+        )
+        self.remove_callback(transformers.PrinterCallback)
+
+    def _generate_and_score_completions(self, inputs: Any) -> Any:
+        found = super()._generate_and_score_completions(inputs)
+        self.run.advantages = self.accelerator.gather(found["advantages"]).cpu()
+        return found
+
+    def _get_per_token_logps_and_entropies(self, *given: Any, **more: Any) -> Any:
+        found = super()._get_per_token_logps_and_entropies(*given, **more)
+        self.logps = found[0].detach()
+        return found
+
+    def _compute_loss(self, model: Any, inputs: Any) -> Tensor:
+        loss = super()._compute_loss(model, inputs)
+        matters = (inputs["advantages"] != 0) | bool(self.run.spec.method.refers())
+        mask, before = inputs["completion_mask"] * matters[:, None], inputs.get("old_per_token_logps", self.logps)
+        sampled = inputs.get("sampling_per_token_logps", before)
+        self.run.compare((before - sampled) * mask, (self.logps - sampled) * mask, mask, inputs["completion_mask"])
+        return loss
+
+
+class Recorder(transformers.TrainerCallback):
+    """The run as the loop sees it: draws and pays for completions when TRL asks, sets the rate, writes metrics and records."""
+
+    trainer: Trainer
+    advantages: Tensor
+    batch: Batch
+
+    def __init__(self, world: draw.TrainerState, decoder: Decoder, out: Path, saves: execution.Saves) -> None:
+        self.world, self.spec, self.decoder, self.out, self.saves = world, world.spec, decoder, out, saves
+        self.logs: list[dict[str, float]] = []
+        self.sums: dict[str, float] = {}
+        self.peaks: dict[str, float] = {}
+        self.started = time.monotonic()
+        if self.spec.engine == "hf":
+            world.engine = Generate(self)
+
+    def restored(self) -> str | None:
+        """TRL's checkpoint to go on from; what a kill left of others goes."""
+        saved, folder_of_all = checkpoint.load_checkpoint(self.out / "resume" / "state"), self.out / "resume" / "trl"
+        self.done = saved[0] if saved else 0
+        keep = f"checkpoint-{self.done * updates(self.spec)}"
+        self._remove_others(folder_of_all, keep)
+        if saved:
+            loop.restore_members(self.world, saved[1], saved[2])
+        self.metrics, self.progress = Metrics(self.out, self.done), Progress(self.spec.steps, "steps", self.done)
+        return str(folder_of_all / keep) if saved else None
+
+    def _remove_others(self, place: Path, keep: str) -> None:
+        for path in place.glob("checkpoint-*") if execution.is_first_rank() else ():
+            if path.name != keep:
+                shutil.rmtree(path, ignore_errors=True)
+
+    def copied(self) -> Decoder:
+        """The decoder that samples and is saved, with TRL's present weights."""
+        weights = self.trainer.accelerator.unwrap_model(self.trainer.model).state_dict()
+        self.decoder.load_state_dict(weights, strict=not self.decoder.shape.tie_word_embeddings)
+        return self.decoder
+
+    # What TRL asks for.
+
+    def rollouts(self, prompts: list[str], trainer: Any) -> dict[str, Any]:
+        """The completions of a step, of which each process gets its share (`rollout_func`)."""
+        spec, step = self.spec, trainer.state.global_step // updates(self.spec) + 1
+        self.copied()
+        now = StepContext(
+            method=seams_of(spec.method),
+            memory=self.world.memory,
+            step=step,
+            progress=(step - 1) / max(spec.steps - 1, 1),
+            max_completion_length=spec.max_completion_length,
+            pad=self.world.special.pad,
+            rows=self.world.pool.rows,
+            seed=spec.seed,
+            by=exact.FAST,
+        )
+        ids = self.world.sampler.select(spec.prompts_per_step, step)
+        self.batch = draw.draw_batch(self.world, ids, now, Counter())
+        self.world.sampler.learn(step)
+        mine = range(len(self.batch))[self._share(len(self.batch))]
+        cut = [(i, int(self.batch.lengths[i])) for i in mine]
+        return {
+            "prompt_ids": [self.batch.prompts[i] for i in mine],
+            "completion_ids": [self.batch.tokens[i, :n].tolist() for i, n in cut],
+            "logprobs": None if spec.engine == "hf" else [self.batch.logprobs[i, :n].tolist() for i, n in cut],
+        }
+
+    def rewards(self, completions: list[str], **_: Any) -> list[float | None]:
+        """What the completions of this process are worth (`reward_funcs`)."""
+        return self.batch.rewards[self._share(len(self.batch))].tolist()
+
+    def _share(self, rows: int) -> slice:
+        size = rows // execution.world_size()
+        return slice(execution.rank() * size, (execution.rank() + 1) * size)
+
+    def compare(self, before: Tensor, now: Tensor, mask: Tensor, every: Tensor) -> None:
+        """Count in how far TRL's log-probabilities of a pass, of the tokens (n,T) of rows from which something is learnt, differ
+        from those that the engine sampled with."""
+        added = {
+            "tokens": mask.sum(),
+            "every": every.sum(),
+            "kl_old": policy.k3(now).sum(),
+            update.DIFFERENCE: before.abs().sum(),
+        }
+        self.sums = {name: self.sums.get(name, 0.0) + float(value) for name, value in added.items()}
+        largest = {update.LARGEST: float(before.abs().max()), update.RATIO: math.exp(float(before.max()))}
+        self.peaks = {name: max(self.peaks.get(name, 0.0), value) for name, value in largest.items()}
+
+    # What it says.
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **more: Any) -> None:
+        """The rate of the step."""
+        step = state.global_step // updates(self.spec) + 1
+        optimizer.set_lr([more["optimizer"]], optimizer.lr_factor(self.spec.schedule, step, self.spec.steps))
+
+    def on_log(self, args: Any, state: Any, control: Any, **more: Any) -> None:
+        """Keep what an update logged; after the last of a step, write its metrics and rollouts."""
+        logs = more["logs"]
+        if "loss" not in logs:
+            return
+        step, last = divmod(state.global_step, updates(self.spec))
+        if not all(math.isfinite(logs[name]) for name in ("loss", "grad_norm")):
+            found = f"loss {logs['loss']}, gradient norm {logs['grad_norm']}"
+            raise model.PermanentError(f"step {step} of {self.spec.steps}: {found}; lower the learning rate")
+        self.logs.append(logs)
+        if last == 0:
+            values = self._values()
+            factor = optimizer.lr_factor(self.spec.schedule, step, self.spec.steps)
+            self.metrics.write(step, **values, lr=factor * self.spec.optimizer.learning_rate)
+            spec, pool = self.spec, self.world.pool
+            records.write_step(self.out, step, spec, pool, self.batch, self.advantages, self.world.tokenizer.decode_batch)
+            self.progress.update(step, reward=values["reward"], strict=values["strict"], entropy=values["entropy"])
+            self.logs, self.sums, self.peaks = [], {}, {}
+
+    def _values(self) -> dict[str, float]:
+        """The step's metrics, under the names of the loop."""
+        measured = records.measure_step(self.batch, self.advantages)
+        theirs = {"loss": "loss", "grad_norm": "grad_norm", "kl": "kl", "clip_ratio/region_mean": "clip_fraction"}
+        theirs |= {"cispo_clip_ratio": "clip_fraction", "vespo/phi_seq_mean": "phi"}
+        means = {ours: _mean([one[name] for one in self.logs]) for name, ours in theirs.items() if name in self.logs[0]}
+        sums = distributed.all_reduce_dict(self.sums)
+        tokens, every = max(sums.pop("tokens"), 1.0), sums.pop("every")
+        own = {name: value / tokens for name, value in sums.items()} | distributed.all_reduce_max(self.peaks)
+        if "clip_fraction" in means:  # of the tokens that the loop counts, too
+            means["clip_fraction"] *= every / tokens
+        if self.spec.engine == "hf":  # which says nothing of the log-probabilities that it sampled with
+            measured["entropy"] = self.logs[0]["entropy"]
+            own = {"kl_old": own["kl_old"]}
+        bears = update.bearing(self.spec.method.loss, self.batch)
+        return {
+            **measured,
+            **records.sampled_counts(self.batch),
+            **records.drawn_shares(self.batch, self.world.pool),
+            **{f"sampler/{name}": value for name, value in self.world.sampler.metrics().items()},
+            **means,
+            **own,
+            "optimizer_steps": float(len(self.logs)),
+            "trained_tokens": float(bears.sum()),
+        }
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **more: Any) -> None:
+        """Keep the checkpoints that the spec names, and say when to save."""
+        step, last = divmod(state.global_step, updates(self.spec))
+        if last:
+            return
+        if step in self.spec.checkpoints:
+            folder.save_decoder(self.copied(), self.out / "checkpoints" / str(step) / "model", self.world.tokenizer_files)
+        control.should_save = step < self.spec.steps and self.saves.due(step)
+
+    def on_save(self, args: Any, state: Any, control: Any, **more: Any) -> None:
+        """Once all processes have written TRL's checkpoint it is the one to go on from."""
+        step = state.global_step // updates(self.spec)
+        self.metrics.sync()
+        self.trainer.accelerator.wait_for_everyone()
+        tensors, saved = loop.saved_members(self.world)
+        checkpoint.save_checkpoint(self.out / "resume" / "state", step, tensors, saved)
+        self._remove_others(self.out / "resume" / "trl", f"checkpoint-{state.global_step}")
+        self.saves.made(f"step {step} of {self.spec.steps}")
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **more: Any) -> None:
+        """What a step took."""
+        if self.spec.steps > self.done:
+            telemetry(self.out, seconds_per_step=(time.monotonic() - self.started) / (self.spec.steps - self.done))
+
+
+class Generate:
+    """TRL's own generation as an engine: transformers' `generate` with the noise of torch's stream."""
+
+    def __init__(self, run: Recorder) -> None:
+        self.run = run
+
+    def generate(self, requests: list[Request], sampling: Sampling) -> Rollouts:
+        """Completions of all requests, the same in every process; their log-probabilities are not known and 0."""
+        asked = [(number, request.prompt) for number, request in enumerate(requests) for _ in range(request.count)]
+        mine = asked[self.run._share(len(asked))]
+        made, _ = self.run.trainer._generate_single_turn([prompt for _, prompt in mine], None, {}, requests[0].count)
+        rows = accelerate.utils.gather_object(made)
+        width = max(map(len, rows))
+        tokens = torch.tensor([row + [sampling.pad] * (width - len(row)) for row in rows])
+        ends = torch.tensor([row[-1] != sampling.eos for row in rows])
+        lengths, numbers = torch.tensor([len(row) for row in rows]), torch.tensor([number for number, _ in asked])
+        samples = torch.tensor([i for request in requests for i in range(request.first, request.first + request.count)])
+        return Rollouts(numbers, samples, tokens, lengths, torch.zeros(tokens.shape), ends)
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+def _mean(values: list[float]) -> float:
+    return sum(values) / len(values)
