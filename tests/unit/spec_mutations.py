@@ -164,7 +164,7 @@ def guesses(annotation: Any, now: Any) -> Iterator[Any]:
     elif annotation is int:
         yield from ((now or 0) + step for step in (1, 2, -1, -2, 4)) if not isinstance(now, str) else ()
     elif annotation is float:
-        yield from (now / 2, now + 0.125, 0.5) if isinstance(now, (int, float)) else (0.125, 0.75)
+        yield from (now / 2 or 0.25, now + 0.125, 0.5) if isinstance(now, (int, float)) else (0.125, 0.75)
     elif annotation is str:
         yield from (f"{now}x", *((now[:-1],) if now else ()), now[:-1] + "e") if isinstance(now, str) else ("new",)
     elif isinstance(annotation, type) and issubclass(annotation, Model):
