@@ -161,17 +161,12 @@ class Laboratory:
         """With a start of its own."""
         return subprocess.run(command, cwd=self.folder, env=self.env, capture_output=True, text=True, timeout=600, check=False)
 
-    def start(self, *config: str) -> subprocess.Popen[str]:
-        """Snakemake in the background, in a process group of its own."""
-        return subprocess.Popen(
-            [*BEHIND, *self.command(*config)],
-            cwd=self.folder,
-            env=self.env,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            text=True,
-            start_new_session=True,
-        )
+    def start(self, *config: str, flags: tuple[str, ...] = ()) -> forked.Forked:
+        """Snakemake in the background, in a process group of its own, behind other processes as `BEHIND` says."""
+        first = f"import os; os.setsid(); os.nice({BEHIND[-1]}); "
+        made = forked.start(self.command(*config, flags=flags), self.folder, self.env, first, forked.Beside)
+        assert made
+        return made
 
     def make_stages(self, study: str) -> None:
         """The stages of a study at smoke without Snakemake, in processes that share the time of importing torch."""
@@ -260,7 +255,7 @@ def assert_stacked_twins(stacked: dict[str, dict], alone: dict[str, dict]) -> No
         assert record["files"].keys() == alone[digest]["files"].keys()
 
 
-def kill_group(process: subprocess.Popen[str]) -> None:
+def kill_group(process: subprocess.Popen[str] | forked.Forked) -> None:
     """SIGKILL to a process and all that it started."""
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
@@ -273,7 +268,7 @@ def saves(out: Path) -> int:
     return len(list(out.glob("resume/shards/*.parquet")))
 
 
-def below(process: subprocess.Popen[str], word: str) -> list[psutil.Process]:
+def below(process: subprocess.Popen[str] | forked.Forked, word: str) -> list[psutil.Process]:
     """Processes that this one started, itself or through others, with the word in their command; those that ended are left out."""
     found = []
     for one in psutil.Process(process.pid).children(recursive=True):

@@ -28,14 +28,19 @@ SERVER = "import forked; forked.serve()"
 
 
 def serve() -> None:
-    """Import the modules that are named, then fork a process for each line of the input: its number, and later its exit code."""
+    """Import the modules that are named, then fork a process for each line of the input: its number, and later its exit code; of
+    one that runs beside others the exit code is asked for."""
     for name in sys.argv[1:]:
         importlib.import_module(name)
     gc.freeze()
     for line in sys.stdin:
+        given = json.loads(line)
+        if asked := given.get("ended"):
+            ended, status = os.waitpid(asked, os.WNOHANG)
+            print(os.waitstatus_to_exitcode(status) if ended else "", flush=True)
+            continue
         process = os.fork()
         if not process:
-            given = json.loads(line)
             os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
             for number in (1, 2):
                 os.dup2(os.open(f"{given['output']}/{number}", os.O_WRONLY | os.O_CREAT), number)
@@ -44,7 +49,8 @@ def serve() -> None:
             subprocess._fork_exec = functools.partial(fork_exec, subprocess._fork_exec)  # type: ignore[attr-defined]
             become(given["script"], given["arguments"], given["environment"])
         print(process, flush=True)
-        print(os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]), flush=True)
+        if not given["beside"]:
+            print(os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]), flush=True)
 
 
 def become(script: str, arguments: Sequence[str], environment: Mapping[str, str]) -> None:
@@ -152,7 +158,9 @@ def server(imports: Sequence[str]) -> subprocess.Popen[bytes]:
 
 
 class Forked:
-    """A process at work, as `subprocess.Popen` shows it; one at a time of each server."""
+    """A process at work, as `subprocess.Popen` shows it; one at a time of each server, but for those `beside` others."""
+
+    beside = False
 
     def __init__(
         self,
@@ -165,7 +173,7 @@ class Forked:
         output = tempfile.mkdtemp()
         self.output, self.errors, self.server = Path(output, "1"), Path(output, "2"), of
         self.returncode: int | None = None
-        given = {"script": script, "arguments": arguments, "path": sys.path, "output": output}
+        given = {"script": script, "arguments": arguments, "path": sys.path, "output": output, "beside": self.beside}
         of.stdin.write(json.dumps({**given, "folder": str(folder), "environment": dict(environment)}).encode() + b"\n")
         self.pid = self._number()
 
@@ -198,6 +206,19 @@ class Forked:
         return self.wait()
 
 
+class Beside(Forked):
+    """A process in a group of its own, while its server goes on."""
+
+    beside = True
+
+    def poll(self) -> int | None:
+        if self.returncode is None:
+            self.server.stdin.write(json.dumps({"ended": self.pid}).encode() + b"\n")
+            said = self.server.stdout.readline().strip()
+            self.returncode = int(said) if said else None
+        return self.returncode
+
+
 class Script(Forked):
     """A script of training, RL or sampling."""
 
@@ -205,12 +226,14 @@ class Script(Forked):
         super().__init__(server(STAGES), script, ["-c", *arguments], Path.cwd(), os.environ)
 
 
-def start(command: Sequence[str], folder: Path, environment: Mapping[str, str], first: str = "") -> Forked | None:
+def start(
+    command: Sequence[str], folder: Path, environment: Mapping[str, str], first: str = "", kind: type[Forked] = Forked
+) -> Forked | None:
     """The command at work, behind what is to be done `first`; None where none of the servers can be its parent: another program, or
     other settings of Python."""
     for words, (imports, script) in ENTRIES.items():
         if same_python(environment) and tuple(command[: len(words)]) == words:
-            return Forked(server(imports), first + script, [words[-1], *command[len(words) :]], folder, environment)
+            return kind(server(imports), first + script, [words[-1], *command[len(words) :]], folder, environment)
     return None
 
 

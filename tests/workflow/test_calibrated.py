@@ -56,7 +56,6 @@ def test_a_study_whose_base_has_no_edge_ends_and_says_so(laboratory: Laboratory)
     process = laboratory.start(*NAME)
     wait_for(lambda: (bands.parent / "record.json").exists())
     kill_group(process)
-    process.wait()
     before = laboratory.records()
     done = laboratory.snakemake(*NAME)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -4,7 +4,6 @@ import json
 import os
 import re
 import shutil
-import signal
 import subprocess
 from pathlib import Path
 
@@ -80,8 +79,7 @@ def test_an_orphan_of_a_killed_snakemake_is_waited_for_and_not_doubled(finished:
     laboratory.take_data(finished)
     process = laboratory.start(*SMOKE)
     wait_for(lambda: any(laboratory.folder.glob("results/pretrain/*/metrics.jsonl")))
-    os.kill(process.pid, signal.SIGKILL)
-    process.wait()
+    process.kill()
     result = laboratory.snakemake(*SMOKE, flags=("--until", "pretrain"))
     assert result.returncode == 0, result.stderr
     assert any("/pretrain/" in path for path in laboratory.records())
@@ -95,7 +93,7 @@ def test_two_snakemakes_at_once_compute_each_stage_once_and_get_the_bytes_of_ano
 ) -> None:
     laboratory.take_data(finished)
     processes = [laboratory.start(*SMOKE), laboratory.start(*SMOKE)]
-    assert [process.wait(timeout=600) for process in processes] == [0, 0]
+    assert [process.wait() for process in processes] == [0, 0]
     assert laboratory.records() == finished.records()
     tables = "results/by-name/quickstart.smoke/report/tables/main.csv"
     assert (laboratory.folder / tables).read_bytes() == (finished.folder / tables).read_bytes()
@@ -106,7 +104,7 @@ def test_two_snakemakes_at_once_compute_each_stage_once_and_get_the_bytes_of_ano
 @pytest.mark.slow
 def test_two_studies_at_once_make_what_they_share_once(laboratory: Laboratory) -> None:
     processes = [laboratory.start(*SMOKE), laboratory.start("study=edge", "scale=smoke")]
-    assert [process.wait(timeout=900) for process in processes] == [0, 0]
+    assert [process.wait(900) for process in processes] == [0, 0]
     assert len(laboratory.records()) == 46 + 1
     assert {number for numbers in attempts(laboratory).values() for number in numbers} == {1}
 

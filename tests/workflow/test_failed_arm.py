@@ -26,7 +26,7 @@ def test_the_page_shows_what_is_there_and_names_what_failed_and_why(finished: La
     assert cause.startswith("quickstart.smoke/broken/gold@0 failed: step 2 of 22: loss")
     assert command.startswith("next: `interplay debug quickstart.smoke/broken/gold@0` makes it again")
     assert "no backup found" not in result.stderr
-    again = laboratory.process(*laboratory.command(*SMOKE))
+    again = laboratory.snakemake(*SMOKE)
     assert again.returncode == 1
     assert again.stderr.splitlines()[-2:] == [cause, command], "Snakemake's own words come before them"
     assert "partial report: results/by-name/quickstart.smoke/partial/report.html" in result.stdout + result.stderr

@@ -11,7 +11,7 @@ from conftest import BEHIND, Laboratory, assert_stacked_twins, saves, wait_for
 from interplay.core import artifact
 
 WILD = "  wild: {path: [base], control: base, set: {base.optimizer: {name: adamw, learning_rate: 1.0e+30, max_grad_norm: 0.0}}}"
-COMMAND = ("snakemake", "all", "--profile", "local", "--cores", "2", "--until", "pretrain", "--config", "study=quickstart")
+SMOKE, BASES = ("study=quickstart", "scale=smoke"), ("--until", "pretrain")
 
 
 def small(finished: Laboratory, folder: Path, run: str, wild: bool = False) -> Laboratory:
@@ -25,10 +25,6 @@ def small(finished: Laboratory, folder: Path, run: str, wild: bool = False) -> L
     return made
 
 
-def launched(laboratory: Laboratory) -> subprocess.CompletedProcess[str]:
-    return laboratory.run(*COMMAND, "scale=smoke")
-
-
 def records(laboratory: Laboratory) -> dict[str, dict]:
     """Of pre-training, by digest."""
     return {path.parent.name: json.loads(path.read_text()) for path in laboratory.folder.glob("results/pretrain/*/record.json")}
@@ -37,7 +33,7 @@ def records(laboratory: Laboratory) -> dict[str, dict]:
 @pytest.fixture(scope="module")
 def alone(finished: Laboratory, tmp_path_factory: pytest.TempPathFactory) -> Laboratory:
     made = small(finished, tmp_path_factory.mktemp("alone") / "lab", "save_minutes: 1.0")
-    assert launched(made).returncode == 0
+    assert made.snakemake(*SMOKE, flags=BASES).returncode == 0
     return made
 
 
@@ -53,7 +49,7 @@ def test_a_stacked_study_leaves_the_records_of_others_and_fails_alone(
     finished: Laboratory, alone: Laboratory, tmp_path: Path
 ) -> None:
     lab = small(finished, tmp_path / "lab", "stack: 6", wild=True)
-    result = launched(lab)
+    result = lab.snakemake(*SMOKE, flags=BASES)
     assert result.returncode != 0
     made = records(lab)
     assert len(made) == 3
@@ -69,13 +65,8 @@ def test_a_stacked_study_leaves_the_records_of_others_and_fails_alone(
 
 def test_two_launches_share_the_stages(finished: Laboratory, alone: Laboratory, tmp_path: Path) -> None:
     lab = small(finished, tmp_path / "lab", "stack: 2")
-    both = [
-        subprocess.Popen(
-            [*COMMAND, "scale=smoke"], cwd=lab.folder, env=lab.env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        )
-        for _ in range(2)
-    ]
-    assert [one.wait(timeout=300) for one in both] == [0, 0]
+    both = [lab.start(*SMOKE, flags=BASES) for _ in range(2)]
+    assert [one.wait() for one in both] == [0, 0]
     assert_close(records(lab), records(alone))
     telemetry = lab.folder.glob("results/pretrain/*/telemetry.json")
     assert [artifact.read_json(path)["attempts"] for path in telemetry] == [1, 1, 1]

@@ -40,13 +40,15 @@ OPTIONS = (
 
 def train_with_trl(spec: RLSpec, inputs: dict[str, Path], out: Path, how: execution.Run) -> dict[str, Any]:
     """Train and write what `rl.loop.train_policy` writes, but for `state/`. Goes on from TRL's own checkpoint in `out/resume`
-    where there is one. Raises PermanentError at the first loss that is not finite."""
+    where there is one. Raises PermanentError at the first loss that is not finite, UserError for a model of another decoder."""
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     warnings.filterwarnings("ignore", category=FutureWarning, module="transformers")
     datasets.disable_progress_bars()
     os.environ |= {"TRL_EXPERIMENTAL_SILENCE": "1", **({} if how.gpus else {"ACCELERATE_USE_CPU": "true"})}
     world, learner = loop.assembled(spec, inputs, how)
+    if type(learner.policy) is not Decoder:
+        raise model.UserError("trainer = trl: trains models of the project's own decoder; write trainer: native for this one")
     agree = distributed.all_reduce_flags if how.processes > 1 else None
     with closing(world.engine), execution.save_points(how.save_minutes, agree) as saves:
         run = Recorder(world, learner.policy, out, saves)
