@@ -305,8 +305,8 @@ class Validation(NamedTuple):
 
 
 def load_validation(data: Path, tokenizer_of: Path, width: int) -> Validation:
-    """The problems of a set, encoded by the tokenizer of a folder; each turn of a transcript counts as one, and so does each piece
-    of `width` tokens of a document."""
+    """The problems of a set, encoded by the tokenizer of a folder; each turn of a transcript counts as one, as does each piece of
+    `width` tokens of a document."""
     encoded, rows = corpus.encode_pieces(data, tokenizer_of, width)
     bands, band_of = np.unique(sets.read_table(data, ["band"])["band"].to_pylist(), return_inverse=True)
     band_of = band_of[rows]
