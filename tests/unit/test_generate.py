@@ -25,8 +25,10 @@ from interplay.core.execution import Run
 from interplay.core.model import PermanentError, UserError
 from interplay.data import sets
 from interplay.data.spec import split_of
+from interplay.data.trajectory import read_trajectories
 from interplay.evaluate import generate
 from interplay.evaluate.spec import GenerateSpec
+from interplay.report.inspect.stage_view import browse_rollouts, show_rollouts
 from interplay.results.check import contradictions
 from interplay.tasks import qa, reformulated
 from interplay.tasks.family import judge_family
@@ -264,6 +266,18 @@ def test_rows_can_be_read_sampled_again_and_traced_to_what_the_model_read(inputs
             sample = said[source[one["source"]].index, one["sample"]]
             assert (found[number].prompt, found[number].solution) == (sample["prompt"], sample["completion"])
             assert found[number].origin == one["source"]
+
+
+def test_what_the_model_wrote_is_shown_beside_the_source_rows(inputs: dict[str, Path]) -> None:
+    out = inputs["model"].parent.parent / "generate" / ("e" * 12)
+    generate.generate_rows(SPEC, inputs, out, HOW)
+    write_json(out / "stage.json", {"digest": "e" * 12, "deps": {"data.0": "d" * 12}})
+    [sample, *_] = read_trajectories(out)
+    source = next(one for one in sets.read_rows(inputs["data.0"], 0) if one.index == sample.index)
+    said = show_rollouts(out, None, 164)
+    assert f"  prompt {sample.prompt}\n" in said
+    assert f"  gold   {source.solution}" in said
+    assert browse_rollouts(out, sets.Choice())["total"] == 164
 
 
 def test_rows_that_do_not_follow_from_the_samples_are_found(inputs: dict[str, Path], tmp_path: Path) -> None:

@@ -247,7 +247,7 @@ def read_dataset(spec: DatasetSpec, inputs: dict[str, Path], out: Path, how: exe
 
 
 def count_licences(spec: DatasetSpec, rows: list[verdict.Row]) -> dict[str, dict[str, int]]:
-    """Licence -> its rows and their characters. Raises UserError where a row should name one and does not."""
+    """Licence -> its rows and their characters."""
     found: dict[str, Counter[str]] = {}
     for row in rows:
         licence = sets.problem_of(row).licence if spec.licence == BY_ROW else spec.licence
@@ -256,7 +256,7 @@ def count_licences(spec: DatasetSpec, rows: list[verdict.Row]) -> dict[str, dict
 
 
 def fields_of(spec: DatasetSpec) -> dict[FieldName, str]:
-    """What the file calls its fields. Where licences are by row, every row must have one."""
+    """What the file calls its fields. With licences by row `licence` is among them, so that a row without one is a defect."""
     return {"licence": "licence", **spec.fields} if spec.licence == BY_ROW else spec.fields
 
 

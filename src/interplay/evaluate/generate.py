@@ -114,15 +114,8 @@ def samples_table(spec: specs.GenerateSpec, rows: Sequence[verdict.Row], made: e
     stopped = [bool(spec.stop) and spec.stop in one for one in texts]
     ended = [one.partition(spec.stop)[0] if stop else one for one, stop in zip(texts, stopped, strict=True)]
     verdicts = sets.judge_completions(rows, ended, spec.verify)
-    columns = {
-        **{name: [getattr(row, name) for row in rows] for name in ("index", "band", "op", "mode")},
-        "sample": made.sample.tolist(),
-        **{name: [getattr(one, name) for one in verdicts] for name in ("strict", "answer", "score", "error")},
-        "length": made.lengths.tolist(),
-        "truncated": [cut and not stop for cut, stop in zip(made.truncated.tolist(), stopped, strict=True)],
-        "completion": ended,
-    }
-    table = pa.table(columns, schema=sampling.COLUMNS)
+    kept = made._replace(truncated=made.truncated & ~torch.tensor(stopped))
+    table = sampling.judged_rows(rows, kept, verdicts, ended)
     return table.append_column("said", pa.array([one.said for one in verdicts], pa.string()))
 
 

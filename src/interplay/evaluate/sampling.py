@@ -24,7 +24,7 @@ from interplay.core.model import UserError, nearest_name
 from interplay.data import sets, tokenizer as text, trajectory
 from interplay.data.trajectory import Segment
 from interplay.evaluate import scores
-from interplay.evaluate.spec import ENTROPY, EvaluateSpec, GenerateSpec, SelectSpec
+from interplay.evaluate.spec import ENTROPY, EvaluateSpec, SampledSpec, SelectSpec
 from interplay.kernels import exact
 from interplay.model import device, heads
 from interplay.optim import distributed
@@ -116,7 +116,7 @@ def _sample(
 
 
 def open_model(
-    spec: EvaluateSpec | GenerateSpec, model: Path, how: execution.Run, stack: engine.Coroutine | None = None
+    spec: SampledSpec, model: Path, how: execution.Run, stack: engine.Coroutine | None = None
 ) -> tuple[text.Tokenizer, engine.Engine, Sampling]:
     """A model's tokenizer, the engine that samples from it, and how."""
     tokenizer, special = text.load(model), text.special(model)
@@ -172,10 +172,7 @@ def sample_shards(
 
 
 COLUMNS = trajectory.schema_of(
-    [
-        *("index", "sample", "band", "op", "mode", "strict", "answer", "score", "error"),
-        *("length", "truncated", "completion"),
-    ]
+    ["index", "sample", "band", "op", "mode", "strict", "answer", "score", "error", "length", "truncated", "completion"]
 )
 NATS = "nats"
 """Further column with `entropy: true`: negative log-probability of the tokens of the sample, end token included, float32 nats."""
@@ -189,7 +186,7 @@ def completion_rows(
     lengths = rollouts.lengths.tolist()
     completions = tokenizer.decode_batch([tokens[:n] for tokens, n in zip(rollouts.tokens.tolist(), lengths, strict=True)])
     verdicts = sets.judge_completions(rows, completions, spec.verify)
-    table = _table(spec, rows, rollouts, verdicts, completions)
+    table = scores.judge_own(judged_rows(rows, rollouts, verdicts, completions), rows, completions, verdicts, spec)
     if spec.unit_caps:
         table = scores.judge_caps(table, rows, completions, spec)
     if spec.entropy:
@@ -215,13 +212,15 @@ def episode_rows(spec: EvaluateSpec, pool: sets.Pool, ids: list[int], played: ep
     lengths = torch.tensor([written[pair] for pair in zip(request, sample, strict=True)])
     kept = made._replace(sample=made.sample[whole], truncated=made.truncated[whole], lengths=lengths)
     texts = [trajectory.joined_text(segments[i]) for i in whole]
-    table = _table(spec, [pool.rows[ids[i]] for i in request], kept, verdicts, texts)
+    rows = [pool.rows[ids[i]] for i in request]
+    table = scores.judge_own(judged_rows(rows, kept, verdicts, texts), rows, texts, verdicts, spec)
     return trajectory.with_segments(table, [segments[i] for i in whole], spec.keep_tokens)
 
 
-def _table(
-    spec: EvaluateSpec, rows: list[verdict.Row], rollouts: Rollouts, verdicts: list[verdict.Verdict], completions: list[str]
+def judged_rows(
+    rows: Sequence[verdict.Row], rollouts: Rollouts, verdicts: Sequence[verdict.Verdict], completions: Sequence[str]
 ) -> pa.Table:
+    """The columns COLUMNS of samples, each with its problem's row and its verdict."""
     columns = {
         **{name: [getattr(row, name) for row in rows] for name in ("index", "band", "op", "mode")},
         "sample": rollouts.sample.tolist(),
@@ -230,7 +229,7 @@ def _table(
         "truncated": rollouts.truncated.tolist(),
         "completion": completions,
     }
-    return scores.judge_own(pa.table(columns, schema=COLUMNS), rows, completions, verdicts, spec)
+    return pa.table(columns, schema=COLUMNS)
 
 
 def answers_by_turn(table: pa.Table, max_turns: int) -> dict[str, Any]:
