@@ -95,6 +95,12 @@ def test_what_was_cut_is_dropped_and_what_does_not_parse_too() -> None:
     assert dropped(spec, said, cut=((0, 4),)) == ["", "unparsed", "unparsed", "empty", "truncated"]
 
 
+def test_a_template_never_takes_a_field_of_the_source_row_from_the_sample() -> None:
+    spec = GenerateSpec(parse="json", text="{hint} {answer}", writes="prompt")
+    _, rows = written(spec, samples(['{"hint": "add", "answer": "9"}', '{"hint": "add"}'], []))
+    assert [one.prompt for one in rows] == ["add 5", "add 5"]
+
+
 def test_a_judge_keeps_rows_by_what_it_says() -> None:
     spec = GenerateSpec(
         parse="pattern", pattern=r"Verdict: (?P<verdict>\w+)", filters=[{"name": "field", "field": "verdict", "equals": ["yes"]}],
@@ -205,6 +211,8 @@ def test_no_row_is_without_provenance_and_no_item_without_a_fate(
         ({"parse": "pattern", "pattern": "("}, "is no regular expression"),
         ({"writes": "question"}, "answer: goes with writes: question"),
         ({"filters": [{"name": "field", "field": "verdict", "equals": ["yes"]}]}, "filters.0: no field 'verdict'"),
+        ({"filters": [{"name": "votes", "field": "answer"}]}, "no field 'answer' of a sample; known: text, said"),
+        ({"parse": "json", "filters": [{"name": "votes", "field": "answer"}]}, "known: text, said, other keys of the object"),
     ],
 )
 def test_a_spec_that_cannot_be_is_refused(given: dict[str, Any], said: str) -> None:

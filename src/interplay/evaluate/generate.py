@@ -8,6 +8,7 @@ prompt and sample, it ends with the bytes of an uninterrupted one. All after the
 filter that dropped it, and the row that it became: the provenance of each row."""
 
 import hashlib
+import itertools
 import json
 import re
 from collections import Counter
@@ -22,7 +23,7 @@ import torch
 
 from interplay.core import artifact, execution, model, random
 from interplay.data import curate, sets, tokenizer as text
-from interplay.data.problems import normal_question
+from interplay.data.problems import question_key
 from interplay.data.spec import split_of
 from interplay.data.steps import reformulate
 from interplay.evaluate import sampling, spec as specs
@@ -165,7 +166,9 @@ def parse_sample(spec: specs.GenerateSpec, said: str) -> Iterator[dict[str, str]
             yield from ({"text": line.strip()} for line in said.split("\n") if line.strip())
         case "json":
             if found := last_object(said):
-                yield {key: str(value) for key, value in found.items() if isinstance(value, str | int | float)}
+                # {answer} of a template is the source row's in any case: an object without one would else take it for its own.
+                own = {key: value for key, value in found.items() if key not in specs.SAMPLE_FIELDS}
+                yield {key: str(value) for key, value in own.items() if isinstance(value, str | int | float)}
         case "pattern":
             yield from ({key: value or "" for key, value in one.groupdict().items()} for one in re.finditer(spec.pattern, said))
 
@@ -220,7 +223,8 @@ def _failing(one: specs.ItemFilter, spec: specs.GenerateSpec, pool: Sequence[ver
             return [item for item in items if not one.low <= len(written_text(spec, pool, item)) <= one.high]
         case specs.DistinctFilter():
             return list(_repeats(one, spec, pool, items))
-    return [item for part in _by_row(items) for item in _outvoted(one, pool[part[0].place], part)]
+    by_row = itertools.groupby(items, key=lambda item: item.place)
+    return [item for place, part in by_row for item in _outvoted(one, pool[place], list(part))]
 
 
 def _as_judged(one: specs.VerdictFilter, item: Item) -> bool:
@@ -237,13 +241,6 @@ def _repeats(
         if key in seen:
             yield item
         seen.add(key)
-
-
-def _by_row(items: list[Item]) -> list[list[Item]]:
-    found: dict[int, list[Item]] = {}
-    for item in items:
-        found.setdefault(item.place, []).append(item)
-    return list(found.values())
 
 
 def _outvoted(one: specs.VotesFilter, row: verdict.Row, items: list[Item]) -> list[Item]:
@@ -307,7 +304,7 @@ def _writer(spec: specs.GenerateSpec) -> Callable[[verdict.Row, Item, str], verd
         answer = render_template(spec.answer, row, **item.fields).strip()
         problem = qa.Problem(said.strip(), (answer,))
         prompt, solution, answer = qa.render(problem)
-        key = hashlib.sha256(normal_question(said).encode()).hexdigest()[:16]
+        key = question_key(said)
         if split_of(key) in ("test", "validation"):
             return None
         columns = {"prompt": prompt, "solution": solution, "answer": answer, "graph": qa.dumps(problem), "key": key}

@@ -148,8 +148,10 @@ class EvaluateSpec(SampledSpec):
 
 ROW_FIELDS = ("prompt", "solution", "answer", "band", "op")
 """Fields of a source row in templates."""
-SAMPLE_FIELDS = (*ROW_FIELDS, "text", "said")
-"""And of a sample: what it wrote, and the answer that the verifier reads in it."""
+OF_SAMPLE = ("text", "said")
+"""Of a sample: what it wrote, and the answer that the verifier reads in it."""
+SAMPLE_FIELDS = (*ROW_FIELDS, *OF_SAMPLE)
+"""Of both."""
 
 
 def template_fields(template: str) -> list[str]:
@@ -227,7 +229,8 @@ class GenerateSpec(SampledSpec):
     """Text before which a sample ends; empty: the end token alone ends it."""
     parse: Literal["whole", "lines", "json", "pattern"] = "whole"
     """Items of a sample. whole: one, its text; lines: one for each line that is not blank; json: one, the last JSON object in it,
-    whose texts and numbers are fields; pattern: one for each match of `pattern`. What does not parse is dropped."""
+    whose texts and numbers are fields, but for those named as a field of the source row, `text` or `said`; pattern: one for each
+    match of `pattern`. What does not parse is dropped."""
     pattern: str = ""
     """Regular expression of parse: pattern, whose named groups are fields."""
     filters: list[ItemFilter] = []
@@ -270,8 +273,13 @@ class GenerateSpec(SampledSpec):
                 if fields is not None and name not in fields:
                     raise ValueError(f"{key}: no field '{name}'; known: {', '.join(fields)}")
         for number, one in enumerate(self.filters):
-            if isinstance(one, FieldFilter | VotesFilter) and known is not None and one.field not in known:
-                raise ValueError(f"filters.{number}: no field '{one.field}'; known: {', '.join(known)}")
+            if not isinstance(one, FieldFilter | VotesFilter):
+                continue
+            if one.field in ROW_FIELDS if own is None else one.field not in (*OF_SAMPLE, *own):
+                others = ["other keys of the object"] if own is None else own
+                raise ValueError(
+                    f"filters.{number}: no field '{one.field}' of a sample; known: {', '.join([*OF_SAMPLE, *others])}"
+                )
         if (self.writes == "question") != bool(self.answer):
             raise ValueError("answer: goes with writes: question, which needs it")
         return self
