@@ -14,6 +14,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -42,12 +43,8 @@ def generate_rows(spec: specs.GenerateSpec, inputs: dict[str, Path], out: Path, 
     StoppedError where a signal ends the stage before the last shard, PermanentError where no row is left."""
     torch.set_num_threads(how.threads)
     pool, kept = sets.load_pool([inputs["data.0"]]).rows, out / "resume" / "shards"
-    size = sampling.shard_size(spec.num_samples, how.engine_batch)
-    if missing := sampling.remaining_shards(kept, len(pool), size):
-        sample_rows(spec, inputs["model"], pool, kept, missing, out, how)
-        if left := len(sampling.remaining_shards(kept, len(pool), size)):
-            finished = len(sampling.finished_shards(kept))
-            raise execution.StoppedError(f"stopped at shard {finished} of {finished + left}")
+    sample = partial(sample_rows, spec, inputs["model"], pool, kept, out=out, how=how)
+    sampling.complete_shards(kept, len(pool), sampling.shard_size(spec.num_samples, how.engine_batch), sample)
     if not execution.is_first_rank():
         return {}
     table = sampling.read_shards(kept)

@@ -55,12 +55,8 @@ def evaluate_model(
     where a signal ends the stage before the last shard."""
     torch.set_num_threads(how.threads)
     pool, kept = sets.load_pool([inputs["data"]]), out / "resume" / "shards"
-    size = shard_size(spec.num_samples, how.engine_batch)
-    if missing := remaining_shards(kept, len(pool.rows), size):
-        _sample(spec, inputs, pool, kept, missing, out, how, stack)
-        if left := len(remaining_shards(kept, len(pool.rows), size)):
-            finished = len(finished_shards(kept))
-            raise execution.StoppedError(f"stopped at shard {finished} of {finished + left}")
+    sample = partial(_sample, spec, inputs, pool, kept, out=out, how=how, stack=stack)
+    complete_shards(kept, len(pool.rows), shard_size(spec.num_samples, how.engine_batch), sample)
     gold = scores.nll_of_set(spec, inputs["model"], inputs["data"], how) if spec.nll else None
     if not execution.is_first_rank():
         return {}
@@ -73,6 +69,15 @@ def evaluate_model(
     return scores.summarise(pool.rows, samples, gold, by_sample) | answers_by_turn(
         table, spec.episode.max_turns if spec.episode else 1
     )
+
+
+def complete_shards(kept: Path, problems: int, size: int, sample: Callable[[list[range]], None]) -> None:
+    """Have the missing shards sampled. Raises StoppedError where a signal ends that before the last one."""
+    if missing := remaining_shards(kept, problems, size):
+        sample(missing)
+        if left := len(remaining_shards(kept, problems, size)):
+            finished = len(finished_shards(kept))
+            raise execution.StoppedError(f"stopped at shard {finished} of {finished + left}")
 
 
 def _sample(
