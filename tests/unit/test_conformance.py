@@ -139,7 +139,8 @@ def learnt(method: Method, case: dict[str, Any], monkeypatch: pytest.MonkeyPatch
     bears, advantage, batch = edited(method, batch, replace(now, draw=lambda m: all_right))
     spec = RLSpec.model_construct(method=method, minibatches=1, max_completion_length=limit, seed=0, temperature=1.0)
     policy: Any = SimpleNamespace(sums=None)
-    learner = update.Learner(spec, policy, "reference" if method.loss.refers() else None, [], 10**9)  # type: ignore[arg-type]
+    references: Any = ((1.0, "reference"),) if method.loss.refers() else ()
+    learner = update.Learner(spec, policy, references, [], 10**9)
     [part] = update._parts(spec, batch, advantage, bears)
     before = old[batch.row]
     known = update._prepared(learner, batch, part, before, 1)

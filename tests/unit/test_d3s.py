@@ -157,7 +157,7 @@ def moved(batch: Batch, advantage: Tensor, bears: Tensor | None, **loss: Any) ->
     spec = RLSpec(method=Method(paper="t", loss=ClippedLoss(**loss)), mix=[1.0], steps=2, max_completion_length=WIDTH)
     spec = spec.model_copy(update={"optimizer": spec.optimizer.model_copy(update={"max_grad_norm": 0.0})})
     before = torch.nn.utils.parameters_to_vector(policy.parameters()).detach().clone()
-    learner = Learner(spec, policy, None, [torch.optim.SGD(policy.parameters(), lr=1.0)], 10**6)
+    learner = Learner(spec, policy, (), [torch.optim.SGD(policy.parameters(), lr=1.0)], 10**6)
     values = update(learner, batch, advantage, 1, bears)
     return before - torch.nn.utils.parameters_to_vector(policy.parameters()).detach(), values
 

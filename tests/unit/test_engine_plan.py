@@ -3,6 +3,7 @@
 import importlib.util
 import json
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -83,6 +84,11 @@ def test_only_hf_samples_from_what_our_decoder_lacks(tmp_path: Path, config: dic
     rl = Stage.make("rl", RLSpec(method={"paper": "p"}, mix=[1.0], steps=1), {"init": base.digest}, Run(), "rl")
     known = {base.digest: base, rl.digest: rl}
     check_engine(evaluation(rl, "hf"), known, KeyPlace("s.yaml", ("stages", "test")))
+    spec = RLSpec(method={"paper": "p"}, mix=[1.0], steps=1, trainer="trl", engine="hf")
+    with_trl = Stage.make("rl", spec, {"init": base.digest}, Run(), "rl")
+    refused = pytest.raises(UserError, match="trainer = 'trl': does not train a model that transformers computes; write native")
+    with refused if foreign else nullcontext():
+        check_engine(with_trl, known, KeyPlace("s.yaml", ("stages", "test")))
     for stage in (rl, evaluation(rl, "native")):
         if foreign:
             with pytest.raises(UserError, match="'native': transformers computes this model, and samples from it; write hf"):

@@ -241,8 +241,8 @@ def learner_of(inputs: dict[str, Path], loss: ClippedLoss, **more: Any) -> Learn
     policy = folder.load_decoder(inputs["init"] / "model")
     method = Method(paper="test", loss=loss)
     spec = RLSpec(**{"method": method, "mix": [1.0], "steps": 4, "prompts_per_step": 4, "max_completion_length": 5, **more})
-    reference = folder.load_decoder(inputs["init"] / "model") if loss.refers() else None
-    return Learner(spec, policy, reference, [torch.optim.SGD(policy.parameters(), lr=0.5)], 10**6)
+    references = ((1.0, folder.load_decoder(inputs["init"] / "model")),) if loss.refers() else ()
+    return Learner(spec, policy, references, [torch.optim.SGD(policy.parameters(), lr=0.5)], 10**6)
 
 
 def unequal() -> tuple[Any, torch.Tensor]:

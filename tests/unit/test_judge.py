@@ -28,6 +28,7 @@ from interplay.rl.reward_spec import JudgeReward
 from interplay.rl.spec import RLSpec
 from interplay.rollout.engine import engine
 from interplay.rollout.request import Request, Sampling
+from interplay.run.workers import load_function
 from interplay.study.expand import plan_study
 
 
@@ -86,8 +87,12 @@ def how_of(server: Server) -> Run:
     return Run(engine_batch=32, micro_batch_tokens=400, save_minutes=0.0, judge=server.url)
 
 
-def test_a_run_is_paid_the_scores_and_asks_nothing_twice(inputs: dict[str, Path], server: Server, tmp_path: Path) -> None:
-    loop.train_policy(SPEC, inputs, tmp_path / "out", how_of(server))
+@pytest.mark.parametrize("trainer", ["native", "trl"])
+def test_a_run_is_paid_the_scores_and_asks_nothing_twice(
+    trainer: str, inputs: dict[str, Path], server: Server, tmp_path: Path
+) -> None:
+    spec = RLSpec(**{**SPEC.model_dump(), "trainer": trainer})
+    load_function("rl", spec)(spec, inputs, tmp_path / "out", how_of(server))
     lines = [json.loads(line) for line in (tmp_path / "out" / "judgements.jsonl").read_text().splitlines()]
     assert len(lines) == len(server.asked) == len(set(server.asked)), "one answer for each content"
     rows = pq.read_table(tmp_path / "out" / "rollouts.parquet").to_pylist()

@@ -181,8 +181,8 @@ def learnt(method: Method) -> Any:
     spec = RLSpec(method=GRPO, mix=[1.0], steps=1, prompts_per_step=4, minibatches=2, max_completion_length=toy.LONGEST)
     plain = {"optimizer": spec.optimizer.model_copy(update={"max_grad_norm": 0.0}), "method": method}
     spec = spec.model_copy(update=plain)
-    reference = toy.decoder(seed=1) if method.loss.refers() else None
-    learner = Learner(spec, policy, reference, [torch.optim.SGD(policy.parameters(), lr=0.05)], 10**6)
+    references = ((1.0, toy.decoder(seed=1)),) if method.loss.refers() else ()
+    learner = Learner(spec, policy, references, [torch.optim.SGD(policy.parameters(), lr=0.05)], 10**6)
     found = toy.batch_of(toy.REWARDS)
     with torch.no_grad():
         logp = scores(policy, found, torch.arange(len(found)), 1.0, torch.float32).logp

@@ -1,5 +1,6 @@
 """Models that our decoder lacks, computed by transformers: log-probabilities, training, folders, engines."""
 
+import importlib.util
 import math
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from transformers import (
     Qwen3MoeConfig,
 )
 
+from interplay.core import metrics
 from interplay.core.execution import Run
 from interplay.core.metrics import read
 from interplay.core.model import UserError
@@ -38,6 +40,8 @@ from interplay.rl.loop import train_policy
 from interplay.rl.request_spec import FixedAllocation
 from interplay.rl.spec import RLSpec
 from interplay.rollout.engine import Request, Sampling, engine
+from interplay.run.graph import check_external
+from interplay.study.plan import Stage
 from interplay.train.lm import token_losses, train_language_model
 from interplay.train.prefer import train_preferences
 from interplay.train.reward_model import train_reward_model
@@ -302,3 +306,11 @@ def test_targets_that_are_not_there_are_named(plain: dict[str, Path]) -> None:
     pytest.importorskip("peft")
     with pytest.raises(UserError, match=r"lora.targets = \['q_porj'\]"):
         folder.load_decoder(plain["init"] / "model", Lora(targets=["q_porj"]))
+
+
+def test_where_peft_is_not_installed_no_job_starts_and_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = importlib.util.find_spec
+    stage = Stage.make("sft", SftSpec(tokens=2000, batch_tokens=256, lora={}), {}, Run(), "sft")
+    monkeypatch.setattr(metrics.importlib.util, "find_spec", lambda name: None if name == "peft" else found(name))
+    with pytest.raises(UserError, match=r"lora: peft is not installed here; pip install .*\[lora\]"):
+        check_external([stage])

@@ -132,7 +132,7 @@ def moved(
     method = Method(paper="p", advantage=SegmentAdvantage(separator=","), loss=loss)
     spec = learner.spec.model_copy(update={"method": method})
     before = torch.nn.utils.parameters_to_vector(policy.parameters()).detach().clone()
-    values = update(learner._replace(spec=spec, reference=toy.decoder(seed=1)), batch, advantage, 1)
+    values = update(learner._replace(spec=spec, references=((1.0, toy.decoder(seed=1)),)), batch, advantage, 1)
     return torch.nn.utils.parameters_to_vector(policy.parameters()).detach() - before, values
 
 

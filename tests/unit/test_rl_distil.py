@@ -91,7 +91,7 @@ def moved(given: Batch, policy: Decoder | None = None, tokens: int = 10**6, **lo
     method = Method(paper="p", continuation=FeedbackContinuation(), loss=DistilLoss(**loss))
     spec = RLSpec(method=method, mix=[1.0], steps=3, prompts_per_step=4, max_completion_length=toy.LONGEST)
     spec = spec.model_copy(update={"optimizer": spec.optimizer.model_copy(update={"max_grad_norm": 0.0})})
-    learner = Learner(spec, policy, None, [torch.optim.SGD(policy.parameters(), lr=0.5)], tokens)
+    learner = Learner(spec, policy, (), [torch.optim.SGD(policy.parameters(), lr=0.5)], tokens)
     before = torch.nn.utils.parameters_to_vector(policy.parameters()).detach().clone()
     values = update(learner, given, toy.advantage_of(given), 1)
     return torch.nn.utils.parameters_to_vector(policy.parameters()).detach() - before, values

@@ -312,7 +312,7 @@ def test_the_kl_term_of_the_first_turn_holds_the_first_turn_alone() -> None:
     policy = toy.decoder()
     advantage = torch.zeros(batch.tokens.shape)
     advantage[0, 0] = 1e-9  # else no optimiser step is made at all
-    learner = toy.learner(policy, rate=0.1)._replace(reference=reference)
+    learner = toy.learner(policy, rate=0.1)._replace(references=((1.0, reference),))
     loss = learner.spec.method.loss.model_copy(update={"first_turn_beta": 0.1})
     method = learner.spec.method.model_copy(update={"loss": loss, "episode": RetryEpisode()})
     update(learner._replace(spec=learner.spec.model_copy(update={"method": method})), batch, advantage, 1)

@@ -66,8 +66,8 @@ def learner(policy: Decoder, tokens: int = 10**6, rate: float = 0.5, steps: dict
     method = Method(paper="test", loss=TypeAdapter(Loss).validate_python({"name": "clipped", **loss}))
     spec = RLSpec(method=method, mix=[1.0], steps=3, prompts_per_step=4, max_completion_length=LONGEST, **(steps or {}))
     spec = spec.model_copy(update={"optimizer": spec.optimizer.model_copy(update={"max_grad_norm": 0.0})})
-    reference = decoder(seed=1) if loss.get("beta") else None
-    return Learner(spec, policy, reference, [torch.optim.SGD(policy.parameters(), lr=rate)], tokens)
+    references = ((1.0, decoder(seed=1)),) if loss.get("beta") else ()
+    return Learner(spec, policy, references, [torch.optim.SGD(policy.parameters(), lr=rate)], tokens)
 
 
 def advantage_of(batch: Batch) -> Tensor:

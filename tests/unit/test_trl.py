@@ -11,8 +11,10 @@ import pyarrow.parquet as pq
 import pytest
 import trl_cases
 from devices_cases import CLOSE, RL, Results, furthest, rl_spec, weights
+from lab import Lab
 from trl import GRPOConfig
 
+from interplay.cli import overview
 from interplay.core import artifact, metrics
 from interplay.core.execution import Run
 from interplay.core.model import KeyPlace, UserError, parse_model
@@ -179,7 +181,7 @@ def test_no_option_of_a_loss_that_it_has_gets_lost_on_the_way_to_trl() -> None:
         ({"processes": 3}, r"run\.processes = 3: trainer trl shares 256 completions of a step evenly; write 1"),
         (
             {"processes": 2},
-            r"run\.processes = 2: trainer trl deals out minibatches in each by itself; write 1, or minibatches: 1",
+            r"run\.processes = 2: trainer trl draws minibatches within each process; write 1, or minibatches: 1",
         ),
         ({"segment_steps": 2}, r"run\.segment_steps = 2: trainer trl has none; write 0"),
         ({"stack": 2}, r"run\.stack = 2: trl trains one model in a process"),
@@ -192,13 +194,19 @@ def test_what_the_run_block_asks_of_it_is_checked_at_planning(run: dict[str, Any
         check_stage(stage, {stage.digest: stage}, KeyPlace("s.yaml", ("stages", "rl")))
 
 
-def test_where_trl_is_not_installed_no_job_starts_and_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_trl_is_not_installed_the_plan_says_so_and_no_job_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = importlib.util.find_spec
     stage = Stage.make("rl", parsed({}), {}, Run(), "rl")
     check_external([stage])
     monkeypatch.setattr(metrics.importlib.util, "find_spec", lambda name: None if name == "trl" else found(name))
     with pytest.raises(UserError, match=r"trainer = 'trl': TRL is not installed here; pip install .*\[trl\]"):
         check_external([stage])
+    lab = Lab(tmp_path)
+    plan = lab.plan("methods/engines")
+    seen = overview.read_overview(plan, lab.configs, lab.results, full=False)
+    assert {plan.stages[digest].spec.trainer for digest in seen.lacking} == {"trl"}
+    said = " ".join(str(part) for part in overview.overview_parts(seen))
+    assert "TRL is not installed here; pip install" in " ".join(said.split())
 
 
 def test_a_record_of_trl_says_so_and_claims_no_exactness() -> None:

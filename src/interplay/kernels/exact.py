@@ -243,7 +243,7 @@ class Functions(NamedTuple):
     """(x, dim=0, keepdim=False): the sum along a dimension."""
 
     def wide(self, x: Tensor, width: int) -> Tensor:
-        """x (n, 1) for operations on (n, width), so that the way back sums in order."""
+        """x (n, 1) for operations on (n, width), so that the backward pass sums in order."""
         return _Wide.apply(x, width) if self.exact else x
 
     def total(self, x: Tensor) -> Tensor:

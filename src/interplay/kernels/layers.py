@@ -223,7 +223,7 @@ class Pass(NamedTuple):
     sums: Sums | None = None
     """Of the gradients of all weights, which then reach no other tensor."""
     recompute: bool = False
-    """Whether layers keep their inputs alone, and make the rest again on the way back."""
+    """Whether layers keep only their inputs, and the backward pass recomputes the rest."""
 
 
 def all_layers(table: Tensor, weights: Sequence[Sequence[Tensor | None]], given: Pass) -> Tensor:
@@ -259,7 +259,7 @@ class _AllLayers(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, dx: Tensor) -> tuple[Tensor | None, ...]:
         ids, wanted, sums, found = ctx.given.ids, ctx.given.wanted, ctx.given.sums, list[Tensor | None]()
-        assert ctx.parts, "a second way back"
+        assert ctx.parts, "a second backward pass"
         blocks = _layer_blocks(ctx.given) if sums else ()
         while ctx.parts:
             kept = ctx.parts.pop()
@@ -401,7 +401,7 @@ class _Logps(torch.autograd.Function):
         hidden, weight, tokens = ctx.saved_tensors
         dhidden, blocks = torch.empty_like(hidden), ctx.blocks
         kept, ctx.kept = ctx.kept, None  # overwritten
-        assert kept is not None, "a second way back"
+        assert kept is not None, "a second backward pass"
         given = (gradient.contiguous(), hidden, weight, tokens, *ctx.sizes, kept)
         if blocks is None:
             dweight = torch.empty_like(weight)

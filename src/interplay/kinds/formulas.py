@@ -152,9 +152,8 @@ class Reinforcement(Formula):
         phases = _learning(load, shape, groups < batch)
         phases["rollout"] = _decoding(load, min(load.run.engine_batch, batch * count), count, prompt, own)
         lagged = (method.get("decoding") or {}).get("name") == "lagged_nucleus"
-        models = (
-            1 + _refers(spec) + _reward_models(spec["reward"]) + lagged + 4 * bool(method.get("critic"))
-        )  # a critic has an optimiser of its own
+        critic = 4 * bool(method.get("critic"))  # with an optimiser of its own
+        models = 1 + _refers(spec) + _reward_models(spec["reward"]) + lagged + critic
         return _peak(load, phases, models)
 
     def _cost(self, spec: Json, rollouts: int, sampled: int, prompts: int, parameters: int | None) -> Cost:
@@ -223,6 +222,15 @@ class Sampling(Formula):
         return _peak(load, {"rollout": _decoding(load, rows, count, load.prompt(), own)}, 1)
 
 
+class Writing(Sampling):
+    """Samples of source rows, of which rows are written."""
+
+    def realised(self, record: Json, parameters: int | None) -> Cost:
+        """The samples counted."""
+        metrics = record["metrics"]
+        return with_flops(Cost(sampled=metrics["completion_tokens"], rollouts=metrics["samples"], parameters=parameters), 0)
+
+
 def _refers(spec: Json) -> bool:
     """Whether an RL stage holds a reference."""
     loss = spec["method"]["loss"]
@@ -237,14 +245,14 @@ def _refers(spec: Json) -> bool:
 WHOLE, BLOCK = 128, 32
 """Longest sequence whose scores a CPU makes at once, and half a block of longer ones (model.attention.visible_blocks)."""
 LOGITS = 1 << 24
-"""Logits that are held at a time with `blockwise: true` (model.decoder.MOST)."""
+"""Logits that are held at a time with `blockwise: true` (model.decoder.MOST_LOGITS)."""
 NARROW = 192
 """Width up to which the int8 kernels compute gates again (kernels.layers.RECOMPUTED)."""
 BASE, CUDA_BASE, CUDA_CONTEXT = 400e6, 3e9, 0.7e9
 """Bytes of a process before it holds a model: interpreter, torch and the package (measured), the same with CUDA's libraries, and
 what these take of the GPU (both assumed)."""
-PROBLEM = 3000
-"""Bytes of a problem with its graph, as objects of Python."""
+PROBLEM_BYTES = 3000
+"""Of a problem with its graph, as objects of Python."""
 
 
 class Pass(NamedTuple):
@@ -318,16 +326,15 @@ def _learning(load: Load, shape: Pass, several: bool) -> dict[str, dict[str, flo
 def _decoding(load: Load, rows: float, count: int, prompt: int, own: int) -> dict[str, float]:
     """What a batch of `rows` completions of at most `own` tokens holds next to the models, `count` of each prompt."""
     size, groups = load.size, max(1.0, rows // count)
-    number = 4 if not load.run.gpus else load.width()
-    token = 2.0 * number * size.layers * size.kv_heads * size.head_dim
+    cached = load.width() if load.run.gpus else 4  # bytes of a number
+    token = 2.0 * cached * size.layers * size.kv_heads * size.head_dim
     kernels = load.spec.get("dtype") == "int8"
-    side = (
-        min(rows, load.run.threads * max(12, min(96, _matrices(size)[0] // 2**17))) if kernels else 1.5 * rows
-    )  # it grows by a copy
+    together = load.run.threads * max(12, min(96, _matrices(size)[0] // 2**17))
+    decoded = min(rows, together) if kernels else 1.5 * rows  # a cache grows by a copy
     passing = load.width() * (4.0 * size.width + 3 * size.mlp + 2 * (size.heads + 2 * size.kv_heads) * size.head_dim)
     return {
         "copies": _copies(load, False),
-        "cache": token * (groups * prompt + side * own),
+        "cache": token * (groups * prompt + decoded * own),
         "prefill": groups * prompt * passing,
         "logits": (4.0 if kernels else 25.0) * rows * size.vocab + 20.0 * rows * own,
     }
@@ -335,7 +342,7 @@ def _decoding(load: Load, rows: float, count: int, prompt: int, own: int) -> dic
 
 def _peak(load: Load, phases: dict[str, dict[str, float]], models: float) -> Memory:
     """The memory of a stage by what its phases hold next to so many models."""
-    weights, read = 4.0 * load.size.parameters * models, PROBLEM * load.problems
+    weights, read = 4.0 * load.size.parameters * models, PROBLEM_BYTES * load.problems
     phases["load"] = {"copies": 8.0 * load.size.parameters}  # the file, and what is read of it
     sums = {name: sum(held.values()) for name, held in phases.items()}
     on_host = max((name for name in sums if not load.run.gpus or name in ("save", "load")), key=lambda name: sums[name])
@@ -344,15 +351,6 @@ def _peak(load: Load, phases: dict[str, dict[str, float]], models: float) -> Mem
     phase = max((name for name in sums if name not in ("save", "load")), key=lambda name: sums[name])
     host = CUDA_BASE + read + 4.0 * load.size.parameters + sums[on_host]
     return Memory(host, CUDA_CONTEXT + weights + sums[phase], phase, {"weights": weights, **phases[phase]})
-
-
-class Writing(Sampling):
-    """Samples of source rows, of which rows are written."""
-
-    def realised(self, record: Json, parameters: int | None) -> Cost:
-        """The samples counted."""
-        metrics = record["metrics"]
-        return with_flops(Cost(sampled=metrics["completion_tokens"], rollouts=metrics["samples"], parameters=parameters), 0)
 
 
 def with_flops(cost: Cost, scored: int) -> Cost:

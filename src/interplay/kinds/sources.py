@@ -42,7 +42,7 @@ def of_kind(kind: str, trainer: str = "native") -> dict[str, str]:
 
 
 def present(kind: str, made_by: dict[str, str]) -> dict[str, str]:
-    """`of_kind` of a stage that these files made, among which is that of its trainer."""
+    """`of_kind` for the trainer whose file is among those that made a stage."""
     files = {
         trainer: f"{function.partition(':')[0].partition('.')[2].replace('.', '/')}.py"
         for trainer, function in KINDS[kind].trainers.items()

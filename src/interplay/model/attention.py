@@ -176,7 +176,7 @@ def fused(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
 
 def blockwise_attention(qk: Tensor, v: Tensor, runs: Tensor) -> Tensor:
     """Causal attention over runs, as `interplay.kernels.layers.attention`: (N, heads * size). Memory is linear in N: scores are
-    made by blocks of queries, and again on the way back from the logarithm of their sums (arXiv:2112.05682, arXiv:2205.14135)."""
+    made by blocks of queries, and again in the backward pass from their logsumexp (arXiv:2112.05682, arXiv:2205.14135)."""
     return _Blockwise.apply(*split_heads(qk, v), v, runs.tolist())
 
 

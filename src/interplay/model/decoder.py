@@ -18,7 +18,7 @@ from interplay.model.spec import Shape
 # `Weights`: matrices are fused (q, k and v; gate and up) and cast once per pass, since small models are bound by operators.
 
 
-MOST = 1 << 24
+MOST_LOGITS = 1 << 24
 """Logits that are held at a time where they are made in pieces: of a large vocabulary those of few tokens."""
 LARGE_VOCABULARY = 4096
 """Tokens from which on the output head takes a large part of a step."""
@@ -141,7 +141,7 @@ class Decoder(nn.Module):
         self.blockwise = False
         """Whether memory of a pass is linear in its length: attention over runs by blocks, logits in pieces."""
         self.recompute = False
-        """Whether a pass with a gradient keeps the inputs of its layers alone, and computes the rest again on the way back."""
+        """Whether a pass with a gradient keeps only the inputs of its layers, and the backward pass recomputes the rest."""
         self.replicas = 0
         """Of a stack (`stacked`): how many decoders it holds, each parameter (replicas, ...). 0: a single decoder."""
         self.model = _Model(shape, vocab_size)
@@ -206,9 +206,9 @@ class Decoder(nn.Module):
         return self.in_pieces(piece, hidden, tokens)[0] if self.blockwise else piece(hidden, tokens)[0]
 
     def in_pieces(self, piece: Callable[..., tuple[Tensor, ...]], *rows: Tensor) -> tuple[Tensor, ...]:
-        """What `piece` makes of tensors (M, ...), each (M,), with MOST logits at a time. Of several pieces nothing that they make
-        on the way is kept: it is made again on the way back."""
-        pieces = list(zip(*(one.split(max(1, MOST // self.vocab_size)) for one in rows), strict=True))
+        """What `piece` makes of tensors (M, ...), each (M,), with MOST_LOGITS at a time. Of several pieces only the inputs
+        are kept, and the backward pass recomputes them."""
+        pieces = list(zip(*(one.split(max(1, MOST_LOGITS // self.vocab_size)) for one in rows), strict=True))
         if len(pieces) <= 1:
             return piece(*rows)
         made = [checkpoint(piece, *one, use_reentrant=False) for one in pieces]

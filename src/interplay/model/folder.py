@@ -11,7 +11,7 @@ import torch
 from safetensors import SafetensorError
 from torch import nn
 
-from interplay.core import artifact, execution, random
+from interplay.core import artifact, execution, metrics, random
 from interplay.core.model import UserError
 from interplay.data import tokenizer
 from interplay.kernels import exact
@@ -221,7 +221,8 @@ class TransformersModel(Decoder):
         mine, theirs = self.logits(self.hidden(ids, torch.arange(4)[None])), self.hf(input_ids=ids).logits.float()
         if not torch.allclose(mine, theirs, atol=1e-4, rtol=1e-4):
             raise UserError(
-                f"{folder}: model_type = {self.hf.config.model_type!r}: its logits are more than a product with its head"
+                f"{folder}: model_type = {self.hf.config.model_type!r}: its logits are not its states times its head "
+                "(they are capped or scaled); start from another model"
             )
 
     def embedding(self) -> torch.Tensor:
@@ -281,10 +282,10 @@ class TransformersModel(Decoder):
 
 
 def _adapted(model: Any, lora: Lora, seed: int) -> Any:
-    try:
-        import peft
-    except ImportError:
-        raise UserError("lora: needs the package peft; pip install 'interplay[lora]'") from None
+    if missing := metrics.without_peft():
+        raise UserError(missing)
+    import peft
+
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(random.stream_key("init", seed, "lora"))
         sizes: dict[str, Any] = {"r": lora.r, "lora_alpha": lora.alpha, "lora_dropout": lora.dropout}

@@ -58,9 +58,9 @@ class LearnSpec(ComputeSpec):
     """Of a stage whose passes have a gradient."""
 
     blockwise: Annotated[bool, Since(False)] = False
-    """Attention by blocks of queries over sequences without padding, and logits by blocks of tokens, both made again on the way
-    back: memory of a pass is linear in its length, for prompts of thousands of tokens and large vocabularies. false: scores and
-    logits are kept whole. The same up to rounding; with dtype int8, whose kernels never keep scores, only logits of a large
+    """Attention by blocks of queries over sequences without padding, and logits by blocks of tokens, both recomputed in the
+    backward pass: its memory is linear in the length, for prompts of thousands of tokens and large vocabularies. false: scores
+    and logits are kept whole. The same up to rounding; with dtype int8, whose kernels never keep scores, only logits of a large
     vocabulary differ."""
 
     def stack_misfit(self) -> str | None:
@@ -87,7 +87,7 @@ class TunedSpec(LearnSpec):
     """Of a stage that can train adapters in place of weights."""
 
     lora: Annotated[Lora | None, Since(None)] = None
-    """Train low-rank adapters alone, by peft (`pip install 'interplay[lora]'`); null: all weights."""
+    """Train low-rank adapters alone, by peft (`pip install -c constraints.txt -e ".[lora]"`); null: all weights."""
 
     @model_validator(mode="after")
     def _adapters_compute(self) -> "TunedSpec":

@@ -226,7 +226,7 @@ LIMITS, UNITS = {"device": "gpu_memory_gb", "host": "memory_mb"}, {"device": 1e9
 """Keys of the run block that declare memory, and their units in bytes."""
 LESS_KEPT: tuple[tuple[str, ...], ...] = ((), ("blockwise",), ("blockwise", "gradient_checkpointing"))
 """Keys of a spec and of a run block with which a pass keeps less, tried in turn."""
-KEYS = {"update": "micro_batch_tokens", "rollout": "engine_batch"}
+BATCH_KEYS = {"update": "micro_batch_tokens", "rollout": "engine_batch"}
 """Phase of a stage -> the key of its run block on which its memory depends."""
 
 
@@ -276,7 +276,7 @@ def _remedy(plan: Plan, digest: str, results: Path, limit: float, held: str) -> 
             if found is None or getattr(found, held) <= limit:
                 said = [f"{key}: true" for key in spec] + [f"run.{key}: {json.dumps(value)}" for key, value in changed.items()]
                 return f"write {' and '.join(said)}, which needs {getattr(found, held, 0.0) / 1e9:.3g} GB"
-            key = KEYS.get(found.phase, "") if held == "device" or not stage["run"].get("gpus") else ""
+            key = BATCH_KEYS.get(found.phase, "") if held == "device" or not stage["run"].get("gpus") else ""
             value = changed.get(key, getattr(plan.stages[digest].run, key)) // 2 if key else 0
             if not value:
                 break

@@ -259,7 +259,7 @@ class MicroBatch(NamedTuple):
     mask: Tensor
     """(n,T) bool: tokens that bear loss."""
     reference: Tensor | None = None
-    """(n,T) under the reference model, where there is one; of several the weighted mean."""
+    """(n,T) under the reference model, where there is one; the weighted mean of several."""
     prepared: Mapping[str, Tensor] = MappingProxyType({})
     """What the loss read off the whole optimiser step, (n,T) each."""
     divergence: Tensor | None = None
@@ -270,7 +270,7 @@ class MicroBatch(NamedTuple):
     by: exact.Functions = exact.FAST
     """What it is computed with."""
     references: Sequence[tuple[float, Tensor]] = ()
-    """Where there are several: the weight of each, and (n,T) under it."""
+    """For each reference its weight and (n,T) under it."""
 
 
 class FullBatch(NamedTuple):

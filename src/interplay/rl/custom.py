@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import numpy as np
 import torch
 
-from interplay.core import execution, extension, model
+from interplay.core import artifact, execution, extension, metrics, model
 from interplay.data import problems as generated, sets
 from interplay.data.spec import DatasetSpec, ProblemsSpec
 from interplay.rl import sampler as samplers
@@ -134,7 +134,7 @@ def _trial_error(spec: OwnReward, error: BaseException) -> dict[str, Any]:
     return {"error": why, "line": line, "file": code.co_filename if code else file}
 
 
-# A judge that answers over HTTP, and what it has said.
+# A judge: a language model behind an HTTP endpoint, and its cached answers.
 
 
 ASKED_AT_ONCE = 8
@@ -143,17 +143,16 @@ PATIENCE = (0.0, 1.0, 4.0, 15.0)
 
 
 class Judge:
-    """Asks an OpenAI-compatible endpoint, and keeps what it says in a file of the stage."""
+    """Asks an OpenAI-compatible endpoint for scores, and keeps its answers in a file of the stage."""
 
     FILE = "judgements.jsonl"
 
     def __init__(self, url: str, out: Path) -> None:
-        self.url, self.path, self.known = url.rstrip("/"), out / self.FILE, dict[str, str]()
-        if self.path.exists():
-            whole = self.path.read_bytes().rpartition(b"\n")[0]  # a kill may have left a part of a line
-            lines = [json.loads(line) for line in whole.splitlines()]
-            self.known = {line["key"]: line["answer"] for line in lines}
-            self.path.write_bytes(whole + b"\n" if whole else b"")
+        self.url, self.path = url.rstrip("/"), out / self.FILE
+        whole = metrics.whole_lines(self.path)
+        self.known: dict[str, str] = {one["key"]: one["answer"] for one in map(json.loads, whole)}
+        if self.path.exists():  # answers are appended, so a line that a kill tore must go
+            artifact.write_atomic(self.path, "".join(f"{line}\n" for line in whole).encode())
 
     def scores(self, spec: JudgeReward, problems: Sequence[Row], completions: Sequence[str]) -> list[float]:
         """The reward of each completion, in [0, 1]. Raises UserError where the endpoint refuses, or an answer holds no score."""
@@ -173,7 +172,7 @@ class Judge:
         return [read_score(spec, self.known[key]) for key in keys]
 
     def _ask(self, spec: JudgeReward, text: str) -> str:
-        """One answer; a server that is busy or not there is asked again."""
+        """One answer; retries where the server is busy or does not answer. Raises UserError where it refuses the request."""
         asked = {"model": spec.model, "temperature": 0, "max_tokens": spec.max_tokens}
         body = json.dumps({**asked, "messages": [{"role": "user", "content": text}]}).encode()
         key = os.environ.get("OPENAI_API_KEY")
@@ -188,8 +187,9 @@ class Judge:
             except urllib.error.HTTPError as error:
                 if error.code < 500 and error.code != 429:
                     said = error.read(200).decode(errors="replace")
+                    remedy = "correct the address, the reward's model, or OPENAI_API_KEY"
                     raise model.UserError(
-                        f"run.judge = {self.url}: answers {error.code} to model '{spec.model}': {said}"
+                        f"run.judge = {self.url}: answers {error.code} to model '{spec.model}': {said}; {remedy}"
                     ) from None
                 why: Exception = error
             except (OSError, ValueError, LookupError, TypeError) as error:
@@ -206,7 +206,7 @@ def _question(spec: JudgeReward, row: Row, completion: str) -> str:
 def read_score(spec: JudgeReward, answer: str) -> float:
     """The last score of an answer, divided by the largest. Raises UserError where there is none in the range."""
     found = re.findall(spec.pattern, answer)
-    number = extension.finite_number(float(found[-1])) if found and re.fullmatch(r"[+-]?\d*\.?\d+", found[-1]) else None
+    number = float(found[-1]) if found and re.fullmatch(r"[+-]?\d*\.?\d+", found[-1]) else None
     if number is not None and 0 <= number <= spec.largest:
         return number / spec.largest
     if spec.unreadable is not None:

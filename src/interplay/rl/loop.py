@@ -132,7 +132,7 @@ def train_policy(
 
     Goes on from `out/resume` where there is one. `stack`: what it is as a replica. Raises PermanentError at the first loss that
     is not finite."""
-    world, learner = assembled(spec, inputs, how, stack, out)
+    world, learner = assembled(spec, inputs, how, out, stack)
     with closing(world.engine):
         done = restored(world, learner, out)
         train_steps(world, learner, out, how, done)
@@ -146,40 +146,42 @@ def train_policy(
 
 def loaded(
     spec: RLSpec, inputs: dict[str, Path], how: execution.Run
-) -> tuple[decoder.Decoder, tuple[decoder.Decoder, ...], Tokenizer, sets.Pool]:
-    """The model of the role `init`, the frozen models that the method refers to, its tokenizer, and the problems. Raises
-    UserError where a reference has another tokenizer."""
+) -> tuple[decoder.Decoder, tuple[tuple[float, decoder.Decoder], ...], Tokenizer, sets.Pool]:
+    """The model of the role `init`, the frozen references of the KL terms with their weights, its tokenizer, and the problems.
+    Raises UserError where a reference has another tokenizer."""
     torch.set_num_threads(how.threads)
     torch.manual_seed(spec.seed)  # nothing here draws from torch's own stream, but it is saved, and starts at random otherwise
     tokenizer = text.load(inputs["init"])
-    roles = list(spec.references or {}) or (["init"] if spec.method.refers() else [])
-    for role in roles:
+    weights = spec.references or ({"init": 1.0} if spec.method.refers() else {})
+    for role in weights:
         if text.load(inputs[role]).to_str() != tokenizer.to_str():
             raise UserError(
                 f"{inputs[role]}: a reference with another tokenizer than {inputs['init']}; name a model of the same source"
             )
-    policy, *references = (
+    policy, *frozen = (
         device.place_decoder(folder.load_decoder(inputs[role] / "model", lora, spec.seed), how, spec.numerics, spec.blockwise)
-        for role, lora in [("init", spec.lora), *((role, None) for role in roles)]
+        for role, lora in [("init", spec.lora), *((role, None) for role in weights)]
     )
     pool = sets.load_pool([inputs[f"data.{i}"] for i in range(len(spec.mix))])
     text.check_prompt_lengths(tokenizer, [row.prompt for row in pool.rows], spec.max_prompt_length)
-    return policy, tuple(reference.requires_grad_(False) for reference in references), tokenizer, pool
+    references = zip(weights.values(), (one.requires_grad_(False) for one in frozen), strict=True)
+    return policy, tuple(references), tokenizer, pool
 
 
-def reward_graders(spec: RLSpec, inputs: dict[str, Path], tokenizer: Tokenizer, how: execution.Run, out: Path | None) -> Graders:
-    """What rewards are computed with that read more than texts. Raises UserError where a reward model has another tokenizer."""
+def reward_graders(spec: RLSpec, inputs: dict[str, Path], tokenizer: Tokenizer, how: execution.Run, out: Path) -> Graders:
+    """What rewards are computed with that read more than texts; `out` keeps the answers of a judge. Raises UserError where a
+    reward model has another tokenizer."""
     named = [one.model for one in terms_of(spec.reward) if isinstance(one, ModelReward)]
     at, size = device.pick_device(how), how.micro_batch_tokens
     models = {role: heads.load_scorer(inputs[role], inputs["init"], at, size).score for role in named}
-    judge = Judge(how.judge, out) if out and how.judge else None
+    judge = Judge(how.judge, out) if how.judge else None
     return Graders(partial(text.encode_texts, tokenizer), text.special(inputs["init"]).eos, models, judge)
 
 
 def assembled(
-    spec: RLSpec, inputs: dict[str, Path], how: execution.Run, stack: Coroutine | None = None, out: Path | None = None
+    spec: RLSpec, inputs: dict[str, Path], how: execution.Run, out: Path, stack: Coroutine | None = None
 ) -> tuple[draw.TrainerState, Learner]:
-    """All that a run has before its first step; `out`: where answers of a judge are kept."""
+    """All that a run has before its first step."""
     policy, references, tokenizer, pool = loaded(spec, inputs, how)
     lagged = draw.lagged_policy(spec.method.decoding, policy)
     graders = reward_graders(spec, inputs, tokenizer, how, out)
@@ -213,8 +215,7 @@ def assembled(
         numerics=execution.STACKED if stack else "",
     )
     optimizers = optimizer.build_optimizers(spec.optimizer, policy.named_parameters(), spec.dtype, numerics=spec.numerics)
-    several = tuple(zip((spec.references or {}).values(), references, strict=False))
-    return world, Learner(spec, policy, next(iter(references), None), optimizers, how.micro_batch_tokens, lagged, several)
+    return world, Learner(spec, policy, references, optimizers, how.micro_batch_tokens, lagged)
 
 
 def restored(world: draw.TrainerState, learner: Learner, out: Path) -> int:
@@ -283,7 +284,7 @@ def saved_members(world: draw.TrainerState) -> tuple[dict[str, torch.Tensor], di
 
 
 def restore_members(world: draw.TrainerState, tensors: dict[str, torch.Tensor], state: dict[str, Any]) -> None:
-    """Go on where both were taken."""
+    """Put the sampler and the memory back into a state of `saved_members`."""
     world.sampler.load_state_dict(state["sampler"], checkpoint.with_prefix(tensors, SAMPLER))
     memory = checkpoint.with_prefix(tensors, MEMORY)
     world.memory.load(state.get("memory", {}), memory)  # a state may be older than the memory

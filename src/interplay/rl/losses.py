@@ -353,8 +353,8 @@ MEMBERS: dict[str, Member] = {
 
 def token_losses(spec: specs.Loss, seen: MicroBatch) -> tuple[Tensor, dict[str, Tensor]]:
     """The loss of each token (n,T) by the member that `spec` names, weighed for the engine where the spec asks, with `beta` times
-    the estimate of the KL divergence from the reference where there is one, of several with weights w_i the sum of w_i times that
-    from each (arXiv:2502.01203); and its sums, `kl` among them."""
+    the estimate of the KL divergence from the reference where there is one, or sum_i w_i KL_i of several (arXiv:2502.01203); and
+    its sums, `kl` among them."""
     per_token, sums = MEMBERS[spec.name].loss(spec, seen)
     if isinstance(spec, specs.CorrectedLoss):
         per_token = corrected(spec, per_token, seen)

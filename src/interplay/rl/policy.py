@@ -205,7 +205,7 @@ def kl_estimate(name: str, log_ratio: Tensor, by: exact.Functions = exact.FAST) 
 
 
 def weighted_sum(parts: Sequence[tuple[float, Tensor]]) -> Tensor:
-    """Of (weight, tensor), in their order; a single one of weight 1 is itself."""
+    """sum_i weight_i * tensor_i, added in order; a single tensor of weight 1 keeps its bits."""
     (weight, total), *others = parts
     total = total if weight == 1.0 else weight * total
     for weight, value in others:

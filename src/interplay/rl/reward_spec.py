@@ -197,8 +197,8 @@ class LengthReward(Exact, RewardMember):
     """at_most: what meeting the budget just so is worth."""
 
 
-class OutsideReward(RewardMember):
-    """What rewards have that ask another model."""
+class LearnedReward(RewardMember):
+    """What rewards have that come from another model."""
 
     PROVIDES: ClassVar[frozenset[str]] = frozenset({"learned_reward"})
     right: Judgement | None = None
@@ -209,7 +209,7 @@ class OutsideReward(RewardMember):
         return self.right
 
 
-class ModelReward(OutsideReward):
+class ModelReward(LearnedReward):
     """What a trained reward model of the study says (RLHF, arXiv:2203.02155): of several heads the weighted mean. It reads the
     prompt and the completion, whose end it sees where the length limit did not cut it; its tokenizer must be the policy's."""
 
@@ -221,7 +221,7 @@ class ModelReward(OutsideReward):
     its place."""
 
 
-class JudgeReward(OutsideReward):
+class JudgeReward(LearnedReward):
     """What a language model says that judges by a rubric, over HTTP (an OpenAI-compatible endpoint: `run.judge`): its score
     divided by the largest (arXiv:2306.05685, section 3.1). Asked at temperature 0. Its answers are kept in judgements.jsonl by
     model, limit and text, so that a run that goes on, or has that file, repeats; asked anew they may differ."""
@@ -254,7 +254,7 @@ class JudgeReward(OutsideReward):
         return pattern
 
 
-Paid = Annotated[
+OneNumber = (
     OutcomeReward
     | FormatReward
     | PayoffReward
@@ -267,10 +267,8 @@ Paid = Annotated[
     | LengthReward
     | ModelReward
     | JudgeReward
-    | OwnReward,
-    Field(discriminator="name"),
-    written_as(OwnReward),
-]
+)
+Paid = Annotated[OneNumber | OwnReward, Field(discriminator="name"), written_as(OwnReward)]
 """Rewards that are one number for each completion."""
 
 
@@ -378,22 +376,7 @@ def _composed(value: Any) -> Any:
 
 
 Reward = Annotated[
-    OutcomeReward
-    | FormatReward
-    | PayoffReward
-    | ProcessReward
-    | SubproblemsReward
-    | StepsReward
-    | TextReward
-    | CitationReward
-    | RandomReward
-    | ShuffledReward
-    | FormReward
-    | LengthReward
-    | ModelReward
-    | JudgeReward
-    | ComposedReward
-    | OwnReward,
+    OneNumber | SubproblemsReward | StepsReward | ComposedReward | OwnReward,
     Field(discriminator="name"),
     written_as(OwnReward),
     BeforeValidator(_composed),

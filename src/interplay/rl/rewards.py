@@ -237,16 +237,14 @@ def form(spec: specs.FormReward, problems: Sequence, completions: Sequence[str],
 
 def length(spec: specs.LengthReward, tokens: Sequence[int]) -> list[float]:
     """clip(alpha (budget - n) + delta, 0, 1), or -alpha |budget - n| (L1, arXiv:2503.04697, eqs. 2 and 1)."""
-    over = [spec.alpha * (spec.budget - n) for n in tokens]
-    return [-abs(one) if spec.form == "exact" else min(max(one + spec.delta, 0.0), 1.0) for one in over]
+    saved = [spec.alpha * (spec.budget - n) for n in tokens]
+    return [-abs(one) if spec.form == "exact" else min(max(one + spec.delta, 0.0), 1.0) for one in saved]
 
 
 def compose(spec: specs.ComposedReward, paid: Sequence[Rewards]) -> Rewards:
-    """[all gates are open] (sum of weight times reward) (product of rewards), of what each term pays."""
-    gate, added, factors = (
-        [(term, paid[at + first].sequence) for at, term in enumerate(terms)]
-        for first, terms in ((0, spec.gate), (len(spec.gate), spec.sum), (len(spec.gate) + len(spec.sum), spec.product))
-    )
+    """1[all gates open] * (sum_i weight_i r_i) * (prod_j r_j), of what the terms pay, in the order of `terms`."""
+    each = iter(paid)
+    gate, added, factors = ([(term, next(each).sequence) for term in terms] for terms in (spec.gate, spec.sum, spec.product))
     sequence = []
     for i in range(len(paid[0].sequence)):
         total = sum(term.weight * values[i] for term, values in added) if added else 1.0
@@ -278,13 +276,13 @@ MEMBERS: dict[str, Callable[..., Rewards]] = {
 
 
 class Graders(NamedTuple):
-    """What rewards are computed with that read more than texts and verdicts."""
+    """What rewards need that read more than texts and verdicts: a tokenizer, reward models, a judge."""
 
     tokens: Callable[[Sequence[str]], list[list[int]]]
-    """Those of each text."""
+    """Encodes texts."""
     eos: int = 0
     models: Mapping[str, Callable[[list[list[int]], list[list[int]]], list[float]]] = MappingProxyType({})
-    """Role -> (tokens of prompts, of completions) -> what its reward model says of each."""
+    """Role of a reward model -> its scores, as a function of the tokens of prompts and of completions."""
     judge: custom.Judge | None = None
 
 
@@ -296,8 +294,8 @@ def score_completions(
     graders: Graders | None = None,
     cut: Sequence[bool] | None = None,
 ) -> Rewards:
-    """The member that `spec` names; of a composed one all of its terms. `cut`: which completions lack their end, None: none.
-    Raises ValueError where one of them lacks graders."""
+    """Rewards by the member that `spec` names, or by all terms of a composed one. `cut`: which completions the length limit cut,
+    None: none. Raises ValueError where a reward needs graders that are not given."""
     if isinstance(spec, specs.ComposedReward):
         paid = [score_completions(one, problems, completions, verdicts, graders, cut) for one in specs.terms_of(spec)]
         return compose(spec, paid)
@@ -311,6 +309,7 @@ def score_completions(
         written = graders.tokens(completions)
         if isinstance(spec, specs.LengthReward):
             return Rewards(length(spec, [len(tokens) for tokens in written]), {})
-        ended = [tokens + [graders.eos] * (not one) for tokens, one in zip(written, cut or [False] * len(written), strict=True)]
+        ends = [[] if is_cut else [graders.eos] for is_cut in cut or [False] * len(written)]
+        ended = [tokens + end for tokens, end in zip(written, ends, strict=True)]
         return Rewards(graders.models[spec.model](graders.tokens([row.prompt for row in problems]), ended), {})
     return MEMBERS[spec.name](spec, problems, completions, verdicts)

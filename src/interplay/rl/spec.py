@@ -165,8 +165,8 @@ class RLSpec(ExactSpec, TunedSpec):
     """Who samples. Engines differ in the last bits, so the choice is part of the identity. vllm needs the extra of that name."""
     trainer: Annotated[Trainer, Since("native")] = "native"
     """Who computes advantages, losses and updates. trl: TRL's GRPOTrainer with accelerate, which needs the extra of that name;
-    docs/engines.md says what it expresses. Prompts, rewards and records are the same; so are completions, but for engine hf, with
-    which TRL samples by its own generation. Its minibatches are of rows at random, those of native of whole groups."""
+    docs/guide/training.md says what it expresses. Prompts, rewards and records are the same, and so are completions, except with
+    engine hf, where TRL samples itself. Its minibatches hold random rows, those of native whole groups."""
     optimizer: TuneOptimizer = TuneOptimizer()
     schedule: TuneSchedule = TuneSchedule()
     checkpoints: Annotated[list[Count], Since([])] = []

@@ -37,7 +37,7 @@ class School(NamedTuple):
     spec: TeachSpec
     student: Decoder
     """Takes the weights of whichever student is at hand."""
-    reference: Decoder | None
+    references: tuple[tuple[float, Decoder], ...]
     engine: Engine
     """Samples from `student`."""
     tokenizer: Tokenizer
@@ -83,7 +83,7 @@ def trained(school: School, rows: Sequence[Row], step: int, factor: float) -> pr
         update={"seed": random.stream_key(school.spec.seed, "student", step), "steps": school.spec.inner_steps}
     )
     optimizers = optimizer.build_optimizers(own.optimizer, school.student.named_parameters(), own.dtype)
-    learner = Learner(own, school.student, school.reference, optimizers, school.micro_batch_tokens)
+    learner = Learner(own, school.student, school.references, optimizers, school.micro_batch_tokens)
     course, seconds = world(school, own, rows), defaultdict[str, float](float)
     optimizer.set_lr(optimizers, factor)
     return [loop.stepped(course, learner, number, seconds)[2] for number in range(1, own.steps + 1)]
@@ -163,13 +163,12 @@ def teach_student(spec: TeachSpec, inputs: dict[str, Path], out: Path, how: exec
 def assembled(spec: TeachSpec, inputs: dict[str, Path], how: execution.Run) -> Course:
     """All that a run has before its first step."""
     student, references, tokenizer, hard = loop.loaded(spec, inputs, how)
-    reference = next(iter(references), None)
     dtype, init = getattr(torch, spec.dtype), inputs["init"]
     base = init / "model"
     school = School(
         spec=spec,
         student=student,
-        reference=reference,
+        references=references,
         engine=engine(spec.engine, student, how, dtype, base),
         tokenizer=tokenizer,
         special=text.special(init),
@@ -188,7 +187,7 @@ def assembled(spec: TeachSpec, inputs: dict[str, Path], how: execution.Run) -> C
             }
         )
         optimizers = optimizer.build_optimizers(spec.teacher_optimizer, model.named_parameters(), own.dtype)
-        learner = Learner(own, model, reference, optimizers, how.micro_batch_tokens)
+        learner = Learner(own, model, references, optimizers, how.micro_batch_tokens)
         teacher = Teacher(learner, engine(spec.engine, model, how, dtype, base), proposals.end_token(tokenizer, spec.task))
     else:
         instances = sets.read_rows(inputs["instances"], 0)

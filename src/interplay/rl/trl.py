@@ -8,6 +8,7 @@ import time
 import warnings
 from collections import Counter
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import accelerate.utils
@@ -35,20 +36,20 @@ OPTIONS = (
     *("importance_sampling_level", "epsilon", "epsilon_high", "delta", "sapo_temperature_pos", "sapo_temperature_neg"),
     *("vespo_k_pos", "vespo_lambda_pos", "vespo_k_neg", "vespo_lambda_neg"),
 )
-"""Options of losses that GRPOConfig has under the same names; of all others the spec lets one value pass (`spec.TRL`)."""
+"""Options of losses that GRPOConfig has under the same names; all others are fixed (`model.spec.TRL`)."""
 
 
 def train_with_trl(spec: RLSpec, inputs: dict[str, Path], out: Path, how: execution.Run) -> dict[str, Any]:
-    """Train and write what `rl.loop.train_policy` writes, but for `state/`. Goes on from TRL's own checkpoint in `out/resume`
-    where there is one. Raises PermanentError at the first loss that is not finite, UserError for a model of another decoder."""
+    """Train and write what `rl.loop.train_policy` writes, but for `state/`. Resumes from TRL's checkpoint in `out/resume` where
+    there is one. Raises PermanentError at the first loss that is not finite, UserError for a model that transformers computes."""
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     warnings.filterwarnings("ignore", category=FutureWarning, module="transformers")
     datasets.disable_progress_bars()
     os.environ |= {"TRL_EXPERIMENTAL_SILENCE": "1", **({} if how.gpus else {"ACCELERATE_USE_CPU": "true"})}
-    world, learner = loop.assembled(spec, inputs, how)
-    if type(learner.policy) is not Decoder:
-        raise model.UserError("trainer = trl: trains models of the project's own decoder; write trainer: native for this one")
+    world, learner = loop.assembled(spec, inputs, how, out)
+    if type(learner.policy) is not Decoder:  # of a source whose config.json the plan did not know
+        raise model.UserError("trainer = trl: does not train a model that transformers computes; write trainer: native")
     agree = distributed.all_reduce_flags if how.processes > 1 else None
     with closing(world.engine), execution.save_points(how.save_minutes, agree) as saves:
         run = Recorder(world, learner.policy, out, saves)
@@ -111,7 +112,7 @@ def updates(spec: RLSpec) -> int:
 
 
 class Trainer(trl.GRPOTrainer):
-    """TRL's, which also shows the advantages of a step and what it makes of the tokens that an engine sampled."""
+    """TRL's trainer, which also hands the recorder its advantages and its log-probabilities of the sampled tokens."""
 
     def __init__(self, run: "Recorder", base: Path, config: trl.GRPOConfig) -> None:
         self.run, self.logps = run, torch.zeros(0)
@@ -148,7 +149,8 @@ class Trainer(trl.GRPOTrainer):
 
 
 class Recorder(transformers.TrainerCallback):
-    """The run as the loop sees it: draws and pays for completions when TRL asks, sets the rate, writes metrics and records."""
+    """What `rl.loop` does around the update, as callbacks of TRL: draws and rewards completions, sets the learning rate, writes
+    metrics, records and checkpoints."""
 
     trainer: Trainer
     advantages: Tensor
@@ -164,7 +166,7 @@ class Recorder(transformers.TrainerCallback):
             world.engine = Generate(self)
 
     def restored(self) -> str | None:
-        """TRL's checkpoint to go on from; what a kill left of others goes."""
+        """TRL's checkpoint to resume from; removes others, which a kill left unfinished."""
         saved, folder_of_all = checkpoint.load_checkpoint(self.out / "resume" / "state"), self.out / "resume" / "trl"
         self.done = saved[0] if saved else 0
         keep = f"checkpoint-{self.done * updates(self.spec)}"
@@ -180,7 +182,7 @@ class Recorder(transformers.TrainerCallback):
                 shutil.rmtree(path, ignore_errors=True)
 
     def copied(self) -> Decoder:
-        """The decoder that samples and is saved, with TRL's present weights."""
+        """The decoder that samples and is saved, with the current weights of TRL's model."""
         weights = self.trainer.accelerator.unwrap_model(self.trainer.model).state_dict()
         self.decoder.load_state_dict(weights, strict=not self.decoder.shape.tie_word_embeddings)
         return self.decoder
@@ -214,7 +216,7 @@ class Recorder(transformers.TrainerCallback):
         }
 
     def rewards(self, completions: list[str], **_: Any) -> list[float | None]:
-        """What the completions of this process are worth (`reward_funcs`)."""
+        """The rewards of the completions of this process (`reward_funcs`)."""
         return self.batch.rewards[self._share(len(self.batch))].tolist()
 
     def _share(self, rows: int) -> slice:
@@ -222,8 +224,8 @@ class Recorder(transformers.TrainerCallback):
         return slice(execution.rank() * size, (execution.rank() + 1) * size)
 
     def compare(self, before: Tensor, now: Tensor, mask: Tensor, every: Tensor) -> None:
-        """Count in how far TRL's log-probabilities of a pass, of the tokens (n,T) of rows from which something is learnt, differ
-        from those that the engine sampled with."""
+        """Add to the step's sums how far TRL's log-probabilities are from those that the engine sampled with, over the tokens
+        (n,T) in `mask`: `before` in the first pass over them, `now` in this one. `every`: all tokens of completions (n,T)."""
         added = {
             "tokens": mask.sum(),
             "every": every.sum(),
@@ -234,15 +236,15 @@ class Recorder(transformers.TrainerCallback):
         largest = {update.LARGEST: float(before.abs().max()), update.RATIO: math.exp(float(before.max()))}
         self.peaks = {name: max(self.peaks.get(name, 0.0), value) for name, value in largest.items()}
 
-    # What it says.
+    # Callbacks.
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **more: Any) -> None:
-        """The rate of the step."""
+        """Set the learning rate of the step."""
         step = state.global_step // updates(self.spec) + 1
         optimizer.set_lr([more["optimizer"]], optimizer.lr_factor(self.spec.schedule, step, self.spec.steps))
 
     def on_log(self, args: Any, state: Any, control: Any, **more: Any) -> None:
-        """Keep what an update logged; after the last of a step, write its metrics and rollouts."""
+        """Keep what an optimiser step logged; after the last one of a step, write its metrics and rollouts."""
         logs = more["logs"]
         if "loss" not in logs:
             return
@@ -265,13 +267,13 @@ class Recorder(transformers.TrainerCallback):
         measured = records.measure_step(self.batch, self.advantages)
         theirs = {"loss": "loss", "grad_norm": "grad_norm", "kl": "kl", "clip_ratio/region_mean": "clip_fraction"}
         theirs |= {"cispo_clip_ratio": "clip_fraction", "vespo/phi_seq_mean": "phi"}
-        means = {ours: _mean([one[name] for one in self.logs]) for name, ours in theirs.items() if name in self.logs[0]}
+        means = {ours: fmean(one[name] for one in self.logs) for name, ours in theirs.items() if name in self.logs[0]}
         sums = distributed.all_reduce_dict(self.sums)
         tokens, every = max(sums.pop("tokens"), 1.0), sums.pop("every")
         own = {name: value / tokens for name, value in sums.items()} | distributed.all_reduce_max(self.peaks)
-        if "clip_fraction" in means:  # of the tokens that the loop counts, too
+        if "clip_fraction" in means:  # TRL's mean is over all tokens, that of the loop over those in `mask`
             means["clip_fraction"] *= every / tokens
-        if self.spec.engine == "hf":  # which says nothing of the log-probabilities that it sampled with
+        if self.spec.engine == "hf":  # TRL's generation does not return the log-probabilities that it sampled with
             measured["entropy"] = self.logs[0]["entropy"]
             own = {"kl_old": own["kl_old"]}
         bears = update.bearing(self.spec.method.loss, self.batch)
@@ -296,7 +298,7 @@ class Recorder(transformers.TrainerCallback):
         control.should_save = step < self.spec.steps and self.saves.due(step)
 
     def on_save(self, args: Any, state: Any, control: Any, **more: Any) -> None:
-        """Once all processes have written TRL's checkpoint it is the one to go on from."""
+        """Make TRL's checkpoint the one to resume from, once all processes have written it."""
         step = state.global_step // updates(self.spec)
         self.metrics.sync()
         self.trainer.accelerator.wait_for_everyone()
@@ -306,19 +308,19 @@ class Recorder(transformers.TrainerCallback):
         self.saves.made(f"step {step} of {self.spec.steps}")
 
     def on_train_end(self, args: Any, state: Any, control: Any, **more: Any) -> None:
-        """What a step took."""
+        """Record the seconds of a step."""
         if self.spec.steps > self.done:
             telemetry(self.out, seconds_per_step=(time.monotonic() - self.started) / (self.spec.steps - self.done))
 
 
 class Generate:
-    """TRL's own generation as an engine: transformers' `generate` with the noise of torch's stream."""
+    """TRL's own generation as an engine: transformers' `generate`, with noise from torch's global generator."""
 
     def __init__(self, run: Recorder) -> None:
         self.run = run
 
     def generate(self, requests: list[Request], sampling: Sampling) -> Rollouts:
-        """Completions of all requests, the same in every process; their log-probabilities are not known and 0."""
+        """Completions of all requests, gathered in every process; log-probabilities are unknown and set to 0."""
         asked = [(number, request.prompt) for number, request in enumerate(requests) for _ in range(request.count)]
         mine = asked[self.run._share(len(asked))]
         made, _ = self.run.trainer._generate_single_turn([prompt for _, prompt in mine], None, {}, requests[0].count)
@@ -331,8 +333,4 @@ class Generate:
         return Rollouts(numbers, samples, tokens, lengths, torch.zeros(tokens.shape), ends)
 
     def close(self) -> None:
-        """Nothing is held."""
-
-
-def _mean(values: list[float]) -> float:
-    return sum(values) / len(values)
+        """Releases nothing: the model is the trainer's."""

@@ -32,19 +32,16 @@ class Learner(NamedTuple):
 
     spec: RLSpec
     policy: Decoder
-    reference: Decoder | None
-    """The model that the KL terms of the loss and of the reward refer to."""
+    references: tuple[tuple[float, Decoder], ...]
+    """The frozen models that the KL terms of the loss and of the reward refer to, each with its weight; the weights sum to 1."""
     optimizers: list[torch.optim.Optimizer]
     micro_batch_tokens: int
     lagged: heads.Lagged | None = None
     """The copy in whose nucleus the policy acts; None: it acts freely."""
-    references: tuple[tuple[float, Decoder], ...] = ()
-    """Several in its place, each with its weight."""
 
     def reference_logps(self, batch: Batch, rows: Tensor) -> list[tuple[float, Tensor]]:
-        """Of each reference its weight, and (n,T) log-probabilities of the tokens of `rows` (n,)."""
-        every = self.references or (((1.0, self.reference),) if self.reference else ())
-        return [(weight, _scores(self, decoder, batch, rows)) for weight, decoder in every]
+        """For each reference its weight and the (n,T) log-probabilities of the tokens of `rows` (n,)."""
+        return [(weight, _scores(self, decoder, batch, rows)) for weight, decoder in self.references]
 
 
 class Part(NamedTuple):
@@ -84,7 +81,7 @@ def collisions_of(learner: Learner, batch: Batch) -> Tensor:
 
 
 def reference_of(learner: Learner, batch: Batch) -> Tensor:
-    """(N,T) log-probabilities of the tokens of a batch under the reference, of several the weighted mean, 0 past a completion."""
+    """(N,T) log-probabilities of the tokens of a batch under the reference, the weighted mean of several; 0 past a completion."""
     found = torch.zeros(batch.tokens.shape)
     with torch.no_grad():
         for rows in shard_rows(learner.policy, batch, torch.arange(len(batch)), learner.micro_batch_tokens):

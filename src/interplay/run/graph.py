@@ -280,7 +280,8 @@ def _check_needs(graph: Graph, limits: dict[str, float]) -> None:
     for plan in graph.plans:
         estimate.refuse_unfit(plan.study, plan, made, graph.results)
     for digest, need in made.memory.items():
-        graph.stages[digest] = replace(stage := graph.stages[digest], run=estimate.with_memory(stage.run, need))
+        stage = graph.stages[digest]
+        graph.stages[digest] = replace(stage, run=estimate.with_memory(stage.run, need))
 
 
 def check_external(stages: Iterable[Stage]) -> None:
@@ -290,8 +291,8 @@ def check_external(stages: Iterable[Stage]) -> None:
 
 
 def lacking_input(stage: Stage) -> str | None:
-    """Why a stage cannot be made here: its file is not in its place or differs, its model has no place, or its engine is not
-    installed; None: it can. A model's folder was read by the plan already."""
+    """Why a stage cannot be made here: its file is not in its place or differs, its model has no place, or its engine, trainer or
+    adapters are not installed; None: it can. A model's folder was read by the plan already."""
     try:
         if isinstance(stage.spec, DatasetSpec):
             from interplay.data.problems import find_file  # NumPy and pyarrow, for studies that read files alone
@@ -301,6 +302,7 @@ def lacking_input(stage: Stage) -> str | None:
             return stage.spec.without_folder()
         missing = [metrics.without_vllm()] if getattr(stage.spec, "engine", None) == "vllm" else []
         missing += [metrics.without_trl()] if getattr(stage.spec, "trainer", None) == "trl" else []
+        missing += [metrics.without_peft()] if getattr(stage.spec, "lora", None) else []
         return next(filter(None, missing), None)
     except model.UserError as error:
         return str(error)

@@ -248,14 +248,14 @@ def _check_devices(stage: plan.Stage, place: KeyPlace) -> None:
 
 
 def _check_trl(spec: RLSpec, run: Run, place: KeyPlace) -> None:
-    """Processes share the rows of a step evenly, and each row is in the minibatch that it is in with one: TRL deals them out
-    within a process. What native runs alone have is not asked for."""
+    """Raises UserError where processes cannot share the completions of a step evenly, where minibatches would depend on the
+    number of processes (TRL draws them within each), and for segments, which only the native trainer keeps."""
     several, rows = place.key("processes"), spec.prompts_per_step * spec.method.allocation.num_generations
     if rows % run.processes:
         must = f"trainer trl shares {rows} completions of a step evenly"
         raise several.error(f"{must}; write 1, or change prompts_per_step", run.processes)
     if run.processes > 1 and spec.minibatches > 1:
-        raise several.error("trainer trl deals out minibatches in each by itself; write 1, or minibatches: 1", run.processes)
+        raise several.error("trainer trl draws minibatches within each process; write 1, or minibatches: 1", run.processes)
     if run.segment_steps:
         raise place.key("segment_steps").error("trainer trl has none; write 0, or trainer: native", run.segment_steps)
 
@@ -286,18 +286,18 @@ def _check_before(stage: plan.Stage, stages: Stages, place: KeyPlace) -> None:
 
 
 def check_engine(stage: plan.Stage, stages: Stages, place: KeyPlace) -> None:
-    """Raises UserError where an engine is to sample from a pair of models that is not `native`, from a source that transformers
-    computes that is not `hf`, or `vllm` from a shape that it does not compute. A model that was made elsewhere is checked when
-    the stage begins."""
+    """Raises UserError where another engine than `native` is to sample from a pair of models, another than `hf` from a source
+    that transformers computes, or `vllm` from a shape that it does not compute; and where `trainer: trl` is to train such a
+    source. A model that was made elsewhere is checked when the stage begins."""
     engine = getattr(stage.spec, "engine", "native")
     digest = next((artifact.split_ref(stage.deps[role])[0] for role in ("model", "init") if role in stage.deps), "")
     model = stages.get(digest)
     first = None if model is None else _first_of(model, stages)
-    if hasattr(stage.spec, "engine") and engine in ("native", "vllm") and first and is_foreign(_config_of(first)):
-        raise place.key("engine").error("transformers computes this model, and samples from it; write hf", engine)
-    if getattr(stage.spec, "trainer", "native") == "trl" and first and is_foreign(_config_of(first)):
-        must = "our decoder, whose weights it holds, does not compute this model; write native"
-        raise place.key("trainer").error(must, "trl")
+    if hasattr(stage.spec, "engine") and first and is_foreign(_config_of(first)):
+        if getattr(stage.spec, "trainer", "native") == "trl":
+            raise place.key("trainer").error("does not train a model that transformers computes; write native", "trl")
+        if engine in ("native", "vllm"):
+            raise place.key("engine").error("transformers computes this model, and samples from it; write hf", engine)
     if engine == "native" or model is None:
         return
     if _leaves_pair(model):
@@ -316,7 +316,7 @@ def _first_of(model: plan.Stage, stages: Stages) -> plan.Stage | None:
 
 
 def _config_of(source: plan.Stage) -> Mapping[str, Any]:
-    """The config.json of a source, as far as it is known here."""
+    """The config.json of a source; {} where it is not known here."""
     file = Path(source.run.path or "") / "config.json"
     here = isinstance(source.spec, SourceSpec) and bool(source.run.path) and file.is_file()
     return source.run.config or (artifact.read_json(file) if here else {})

@@ -291,9 +291,10 @@ def evaluation(context: ArmContext, name: Any, model: str, place: KeyPlace, labe
     assert isinstance(spec, EvaluateSpec)
     plan, given = context.plan, context.settings(stage)
     if spec.by_reward:
-        deps, at = {**deps, "reward": judge(context, spec.by_reward.model, stage.place.key("by_reward", "model"))}, stage.place
+        at = stage.place.key("by_reward")
+        deps = {**deps, "reward": reward_model(context, spec.by_reward.model, at.key("model"))}
         if arm := spec.by_reward.reference:
-            deps["reference"] = _at_seed(context, arm, at.key("by_reward", "reference"))[1]
+            deps["reference"] = _at_seed(context, arm, at.key("reference"))[1]
     filled = {"by_reward": spec.by_reward.with_roles()} if spec.by_reward else {}
     made = [plan.add(stage.kind, given, {"model": model, **deps}, stage.place, label, filled | one) for one in blocks_of(spec)]
     if len(made) > 1:
@@ -321,9 +322,9 @@ def _model_stage(context: ArmContext, stage: StudyStage, before: str | None, see
     if "seed" in type(spec).model_fields:
         filled["seed"] = seed + (getattr(spec, "seed", 0) if "seed" in stage.settings else 0)
     if isinstance(spec, RLSpec):
-        reward, judges = with_roles(spec.reward)
-        filled |= {"reward": reward} if judges else {}
-        deps |= {role: judge(context, arm, stage.place.key("reward")) for role, arm in judges.items()}
+        reward, named = with_roles(spec.reward)
+        filled |= {"reward": reward} if named else {}
+        deps |= {role: reward_model(context, arm, stage.place.key("reward")) for role, arm in named.items()}
         ends = [(_at_seed(context, arm, stage.place.key("references"))[1], w) for arm, w in (spec.references or {}).items()]
         weights, roles = sets.by_digest(ends, "reference")
         deps, filled = deps | roles, filled | ({"references": dict(zip(roles, weights, strict=True))} if ends else {})
@@ -370,7 +371,7 @@ def arm_end(context: ArmContext, arm: Any, place: KeyPlace) -> str:
     return _end(context, arm, context.seeds()[0])[0]
 
 
-def judge(context: ArmContext, arm: str, place: KeyPlace) -> str:
+def reward_model(context: ArmContext, arm: str, place: KeyPlace) -> str:
     """Reference to the reward model that an arm ends with at the replicate that is planned. Raises UserError."""
     last = _at_seed(context, arm, place)[0][-1]
     if not table.KINDS[last.kind].ends_path:

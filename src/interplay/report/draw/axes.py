@@ -139,8 +139,8 @@ def _lines(
 
 
 def _best_of(results: frame.Results, figure: Figure, arm: str, band: str | None) -> dict[str, list[Point]]:
-    """In a figure over KL the best of n samples of an arm by the learned reward, at log n - (n - 1) / n nats, which is the
-    divergence of the best of n of a continuous reward, and else above it (arXiv:2009.01325, 2401.01879)."""
+    """In a figure over KL the best of n samples of an arm by the learned reward, at log n - (n - 1) / n nats: the divergence of
+    best-of-n where no rewards tie, and an upper bound where they do (arXiv:2009.01325, 2401.01879)."""
     stem, _, k = figure.y.partition("_best@")
     if figure.x != "kl" or k != "1":
         return {}

@@ -139,7 +139,7 @@ EXPLAINED = 0.5
 UNEQUAL = 0.05
 """How far budgets of the same kinds of training may differ, as a share of the larger (`Match.tolerance`)."""
 LENGTH_GAP = 0.15
-"""Share by which the lengths of two bands differ at least, where one is longer, and at most, where they are as long."""
+"""Relative difference of the mean lengths of two bands below which they are equal, and above which they are not."""
 LOW, HIGH = 0.05, 0.95
 """Both arms below or above: no room to differ."""
 
@@ -261,8 +261,8 @@ def _rises(results: Results, row: ReportArm) -> Iterator[tuple[float, float]]:
 
 
 def _length(results: Results, claim: Claim) -> Iterator[str]:
-    """Reads the shares of truncated completions on the band, and their lengths; and where a study has bands of fewer ops that are
-    as long, and bands of its ops that are not, what the arm gains on these."""
+    """Reads the shares of truncated completions on the band, and their lengths; and, where there are bands of fewer ops with
+    completions as long, and bands of the same ops with others, the gains on these."""
     test = claim.test
     if test.against is None:
         return
@@ -278,7 +278,8 @@ def _length(results: Results, claim: Claim) -> Iterator[str]:
 
 
 def _follows_length(results: Results, claim: Claim, gain: Estimate) -> Iterator[str]:
-    """Whether shallower problems gain half as much or more where they are as long, and as deep ones less where they are not."""
+    """A line where problems of fewer ops but equal length gain at least half as much, and problems of equal ops but another
+    length gain less than half, each by a t interval over the seeds."""
     test, own = claim.test, frame.ops_of(results, claim.test.band)
     long = {band: frame.recorded_mean(results, test.arm, band, "length") for band in frame.bands(results)}
     near = {band: abs(one / long.get(test.band, math.nan) - 1) for band, one in long.items() if one and band != test.band}

@@ -272,8 +272,8 @@ def bands(results: Results) -> list[str]:
 
 
 def recorded_mean(results: Results, arm: str, column: str, key: str) -> float:
-    """Mean over an arm's evaluations of a number that their records have of a band or an `op:N`, such as the `length` of its
-    completions; NaN where none has."""
+    """Mean over an arm's evaluations of a number that their records hold for a band or an `op:N`, such as the mean `length` of
+    completions; NaN where none does."""
     group, name = ("op", column.removeprefix("op:")) if column.startswith("op:") else ("band", column)
     digests = [digest for row in results.spec.arms if row.arm == arm for digest in row.evaluations.values()]
     found = [results.records.get(digest, {}).get("metrics", {}).get(group, {}).get(name, {}).get(key) for digest in digests]
@@ -287,7 +287,7 @@ def ops_of(results: Results, band: str) -> tuple[int, ...]:
 
 
 def diverged(results: Results) -> dict[str, float]:
-    """Arm -> mean sequence_kl over samples, in the mean over its seeds; of arms whose evaluations measure it."""
+    """Arm -> mean of sequence_kl over samples, averaged over seeds; arms whose evaluations do not measure it are left out."""
     found: dict[str, list[float]] = {}
     for row in results.spec.arms:
         tables = (results.prompts[digest] for _, digest in sorted(row.evaluations.items()) if digest in results.prompts)

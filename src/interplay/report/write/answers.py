@@ -270,34 +270,35 @@ def _contrast_numbers(made: contrast.Comparison) -> dict[str, dict[str, Any]]:
 
 
 CURVES = ("loss", "grad_norm", "entropy", "kl", "kl_old")
-"""What both trainers log of the same completions."""
+"""Metrics of RL that all trainers log."""
 MOST_ROUNDING = 1e-3
-"""Share of a curve's largest value from which on its difference is more than rounding."""
+"""Largest difference of two curves, as a share of the curve's largest value, that passes for rounding."""
 
 
 def repetitions(results: frame.Results) -> dict[str, dict[str, str]]:
     """Trainer -> arm -> the arm that differs from it in that trainer alone."""
     found: dict[str, dict[str, str]] = {}
-    controls = {row.arm: row for row in results.spec.arms}
+    arms = {row.arm: row for row in results.spec.arms}
     for row in results.spec.arms:
-        if row.control in controls and (trainer := _other_trainer(results, controls[row.control], controls[row.arm])):
+        if row.control in arms and (trainer := _other_trainer(results, arms[row.control], arms[row.arm])):
             found.setdefault(trainer, {})[row.control] = row.arm
     return found
 
 
 def _other_trainer(results: frame.Results, one: ReportArm, other: ReportArm) -> str:
-    """The trainer of `other`, where that is all in which the stages of two arms differ; else empty."""
-    known = [[results.records.get(stage.digest, {}).get("spec", {}) for stage in row.path] for row in (one, other)]
-    trainers = {spec.get("trainer", "native") for spec in known[1] if "trainer" in spec} - {"native"}
-    same = [[{key: item for key, item in spec.items() if key != "trainer"} for spec in specs] for specs in known]
-    return trainers.pop() if same[0] == same[1] and all(map(all, same)) and len(trainers) == 1 and known[0] != known[1] else ""
+    """The trainer of `other`, where the stages of the two arms differ in nothing else; "" where they do, or are not all done."""
+    specs = [[results.records.get(stage.digest, {}).get("spec") or {} for stage in row.path] for row in (one, other)]
+    same = [[{key: value for key, value in spec.items() if key != "trainer"} for spec in path] for path in specs]
+    trainers = [{spec.get("trainer", "native") for spec in path} for path in specs]
+    added = trainers[1] - trainers[0]
+    return added.pop() if same[0] == same[1] and all(same[0]) and len(added) == 1 else ""
 
 
 def implementation_lines(results: frame.Results) -> list[str]:
-    """A line for each claim whose verdict is another one by the arms that repeat its own with another trainer, and one that
-    counts the claims with equal verdicts."""
-    lines, equal = [], 0
+    """A line for each claim whose verdict changes with the trainer, and one that counts the claims whose verdict does not."""
+    lines = []
     for trainer, arms in repetitions(results).items():
+        equal = 0
         for claim in results.spec.claims:
             test = claim.test
             if test.arm not in arms:
@@ -305,8 +306,10 @@ def implementation_lines(results: frame.Results) -> list[str]:
             there = {"arm": arms[test.arm], "against": arms.get(test.against or "", test.against)}
             repeated = claim.model_copy(update={"test": test.model_copy(update=there)})
             one, other = (contrast.judge_claim(results, each).verdict for each in (claim, repeated))
+            if claim_spec.NOT_JUDGED in (one, other):
+                continue
             equal += one == other
-            if one != other and claim_spec.NOT_JUDGED not in (one, other):
+            if one != other:
                 lines.append(
                     f"Depends on the implementation: {claim.says}: {one} of {test.arm}, {other} of {there['arm']} ({trainer})"
                 )
@@ -315,15 +318,14 @@ def implementation_lines(results: frame.Results) -> list[str]:
 
 
 def repetition_lines(results: frame.Results) -> list[str]:
-    """How far the curves of an arm and of the one that repeats it agree, as long as both sampled the same completions."""
+    """How far the curves of an arm and of its repetition agree, for as many steps as both sampled the same completions."""
     lines = []
     for trainer, arms in repetitions(results).items():
         for arm, twin in arms.items():
-            rows = {(row.arm, row.seed): row for row in results.spec.arms if row.arm in (arm, twin)}
-            for seed in sorted({seed for _, seed in rows}):
-                pair = [rows.get((name, seed)) for name in (arm, twin)]
-                stages = zip(*(row.path if row else () for row in pair), strict=False)
-                for one, other in [(a, b) for a, b in stages if a.digest != b.digest]:
+            paths = {(row.arm, row.seed): row.path for row in results.spec.arms if row.arm in (arm, twin)}
+            for seed in sorted({seed for _, seed in paths}):
+                pairs = zip(*(paths.get((name, seed), []) for name in (arm, twin)), strict=False)
+                for one, other in [(a, b) for a, b in pairs if a.digest != b.digest]:
                     folders = [results.folders.get(stage.digest) for stage in (one, other)]
                     curves = [metrics.read(out) for out in folders if out is not None]
                     if len(curves) == 2:
@@ -332,7 +334,8 @@ def repetition_lines(results: frame.Results) -> list[str]:
 
 
 def agreement(one: list[dict[str, Any]], other: list[dict[str, Any]]) -> str:
-    """In words: for how many steps both sampled the same, and at which of them a curve parted by more than rounding."""
+    """In words: for how many steps both sampled the same completions, and at which of these a curve first differs by more than
+    rounding."""
     same, parted = 0, ""
     largest = {name: max((abs(line[name]) for line in one if name in line), default=0.0) for name in CURVES}
     for a, b in zip(one, other, strict=False):
