@@ -101,12 +101,12 @@ class Loaded:
 
     def _files(self, kind: str, arm: str | None, seed: int | None, stage: str | None) -> Iterator[tuple[dict[Any, Any], Path]]:
         whole, keys, once = self.metrics, _head(self.axes), ["arm", "seed", "stage", "along", "at_step"]
-        if kind == "generate":  # of no arm: problem sets name these stages
+        if makes(kind) == "problems":  # of no arm: problem sets name these stages
             whole, keys, once = self.stages.rename(columns={"label": "stage"}), ["stage"], ["digest"]
         wanted = whole[(whole["kind"] == kind) & (whole["state"] == "done")]
         for column, value in (("arm", arm), ("seed", seed), ("stage", stage)):
             if value is not None and column not in whole:
-                raise model.UserError(f"{column} = {value!r}: a generate stage is of no {column}; leave it out, or give `stage`")
+                raise model.UserError(f"{column} = {value!r}: a {kind} stage is of no {column}; leave it out, or give `stage`")
             wanted = wanted if value is None else wanted[wanted[column] == value]
         for row in wanted[[*keys, "digest"]].drop_duplicates(once).to_dict("records"):
             for digest in [row["digest"], *self._blocks.get(row["digest"], [])]:
