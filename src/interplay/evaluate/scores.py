@@ -212,7 +212,7 @@ def best_of_weights(rewards: np.ndarray, k: int) -> np.ndarray:
 
 
 def by_sample_arrays(table: pa.Table, num_samples: int) -> dict[str, np.ndarray]:
-    """Metric -> (P,n) of the columns of `judge_caps` and `judge_own`; empty without them."""
+    """Metric -> (P,n) of the columns of `judge_caps`, `judge_own` and `rank_samples`; empty without them."""
     names = [name for name in table.column_names if name in (UNITS, KL) or "_cap@" in name or name.startswith(OWN)]
     found = {name: table[name].to_numpy().reshape(-1, num_samples) for name in names}
     if REWARD in table.column_names:
