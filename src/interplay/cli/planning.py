@@ -46,9 +46,9 @@ def plan_stages(
     write: Annotated[bool, flag("--write", "write configs/plans/<study>.<scale>.lock.json")] = False,
     check: Annotated[bool, flag("--check", "fail when a lock differs from the configs; name a field")] = False,
 ) -> None:
-    """Expands a study into its stages and lists which are new, which exist and which no study needs any more; the tokens, FLOPs
-    and hours of the new ones; and, for each new stage, the nearest existing one and the first difference. Runs no stage, and
-    writes nothing without --write. A reward of the study's own is called once, in a process of its own, on a few completions.
+    """Expands a study into its stages and lists which are new, which exist and which no study needs any more; the tokens, FLOPs,
+    hours and memory of the new ones; and, for each new stage, the nearest existing one and the first difference. Runs no stage,
+    and writes nothing without --write. A reward of the study's own is called once, in a process of its own, on a few completions.
     Exit code 2 where a launch would be refused: a stage needs more memory than its run block declares, a model or file that the
     study names is not here, or a claim has a power below 0.8, by the pilot, and is not marked as exploratory.
 

@@ -63,7 +63,7 @@ class Estimate(NamedTuple):
     times: dict[str, Time]
     bytes: dict[str, float | None]
     """What a stage leaves on disk; None where unknown."""
-    memory: dict[str, telemetry.Need | None] = {}
+    memory: dict[str, telemetry.Need | None]
     """None where unknown."""
 
     def hours(self) -> float:
@@ -242,25 +242,29 @@ def with_memory(run: execution.Run, need: telemetry.Need | None) -> execution.Ru
 
 def refuse_unfit(what: str, plan: Plan, made: Estimate, results: Path) -> None:
     """Raises UserError where stages to make need more memory than their run blocks declare, with the setting that fits."""
-    wrong: dict[str, str] = {}
-    for digest, need in made.memory.items():
-        if digest not in plan.stages:
-            continue
-        run, known = plan.stages[digest].run, need.of_process if need else None
-        if known is None or need is None:
-            continue
-        if run.gpus and 0 < run.gpu_memory_gb * 1e9 < known.device:
-            limit, held, said = run.gpu_memory_gb * 1e9, "device", f"a GPU's {run.gpu_memory_gb:g} GB (run.gpu_memory_gb)"
-        elif run.memory_mb != execution.Run().memory_mb and need.measured is None and run.memory() * 2**20 < need.host:
-            limit, held, said = run.memory_mb * 2**20, "host", f"{run.memory_mb * 2**20 / 1e9:.3g} GB (run.memory_mb)"
-        else:
-            continue
-        stage, size = plan.stages[digest], getattr(known, held) / 1e9
-        remedy = _remedy(plan, digest, results, limit, held)
-        wrong[digest] = f"{plan.address(stage)} ({stage.kind}): needs about {size:.3g} GB of {said}; {remedy}"
-    if wrong:
-        more = f"; and {model.plural(len(wrong) - 1, 'more stage')}" if len(wrong) > 1 else ""
-        raise model.UserError(f"{what}: {next(iter(wrong.values()))}{more}")
+    needs = ((digest, need) for digest, need in made.memory.items() if need and digest in plan.stages)
+    unfit = [(digest, *over) for digest, need in needs if (over := _exceeded(plan.stages[digest].run, need))]
+    if not unfit:
+        return
+    (digest, held, limit, size), stage = unfit[0], plan.stages[unfit[0][0]]
+    has = f"a GPU's {limit / 1e9:g} GB" if held == "device" else f"{limit / 1e9:.3g} GB"
+    remedy = _remedy(plan, digest, results, limit, held)
+    said = f"needs about {size / 1e9:.3g} GB of {has} (run.{LIMITS[held]}); {remedy}"
+    more = f"; and {model.plural(len(unfit) - 1, 'more stage')}" if len(unfit) > 1 else ""
+    raise model.UserError(f"{what}: {plan.address(stage)} ({stage.kind}): {said}{more}")
+
+
+def _exceeded(run: execution.Run, need: telemetry.Need) -> tuple[str, float, float] | None:
+    """The memory of which a stage needs more than its run block declares (a key of LIMITS), and in bytes the limit and the need
+    of a process; None: it fits, or nothing is declared or known."""
+    known, stated = need.of_process, run.memory_mb != execution.Run().memory_mb
+    if known is None:
+        return None
+    if run.gpus and 0 < run.gpu_memory_gb * 1e9 < known.device:
+        return "device", run.gpu_memory_gb * 1e9, known.device
+    if stated and need.measured is None and run.memory() * 2**20 < need.host:
+        return "host", run.memory_mb * 2**20, known.host
+    return None
 
 
 def _remedy(plan: Plan, digest: str, results: Path, limit: float, held: str) -> str:
