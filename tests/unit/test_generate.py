@@ -25,8 +25,10 @@ from interplay.core.execution import Run
 from interplay.core.model import PermanentError, UserError
 from interplay.data import sets
 from interplay.data.spec import split_of
+from interplay.data.trajectory import read_trajectories
 from interplay.evaluate import generate
 from interplay.evaluate.spec import GenerateSpec
+from interplay.report.inspect.stage_view import browse_rollouts, show_rollouts
 from interplay.results.check import contradictions
 from interplay.tasks import qa, reformulated
 from interplay.tasks.family import judge_family
@@ -91,6 +93,12 @@ def test_what_was_cut_is_dropped_and_what_does_not_parse_too() -> None:
     spec = GenerateSpec(parse="json", text="{hint}", writes="prompt")
     said = ['{"hint": "think"}', "none", '{"other": 1}', '{"hint": " "}', '{"hint": "late"}']
     assert dropped(spec, said, cut=((0, 4),)) == ["", "unparsed", "unparsed", "empty", "truncated"]
+
+
+def test_a_template_never_takes_a_field_of_the_source_row_from_the_sample() -> None:
+    spec = GenerateSpec(parse="json", text="{hint} {answer}", writes="prompt")
+    _, rows = written(spec, samples(['{"hint": "add", "answer": "9"}', '{"hint": "add"}'], []))
+    assert [one.prompt for one in rows] == ["add 5", "add 5"]
 
 
 def test_a_judge_keeps_rows_by_what_it_says() -> None:
@@ -203,6 +211,8 @@ def test_no_row_is_without_provenance_and_no_item_without_a_fate(
         ({"parse": "pattern", "pattern": "("}, "is no regular expression"),
         ({"writes": "question"}, "answer: goes with writes: question"),
         ({"filters": [{"name": "field", "field": "verdict", "equals": ["yes"]}]}, "filters.0: no field 'verdict'"),
+        ({"filters": [{"name": "votes", "field": "answer"}]}, "no field 'answer' of a sample; known: text, said"),
+        ({"parse": "json", "filters": [{"name": "votes", "field": "answer"}]}, "known: text, said, other keys of the object"),
     ],
 )
 def test_a_spec_that_cannot_be_is_refused(given: dict[str, Any], said: str) -> None:
@@ -264,6 +274,18 @@ def test_rows_can_be_read_sampled_again_and_traced_to_what_the_model_read(inputs
             sample = said[source[one["source"]].index, one["sample"]]
             assert (found[number].prompt, found[number].solution) == (sample["prompt"], sample["completion"])
             assert found[number].origin == one["source"]
+
+
+def test_what_the_model_wrote_is_shown_beside_the_source_rows(inputs: dict[str, Path]) -> None:
+    out = inputs["model"].parent.parent / "generate" / ("e" * 12)
+    generate.generate_rows(SPEC, inputs, out, HOW)
+    write_json(out / "stage.json", {"digest": "e" * 12, "deps": {"data.0": "d" * 12}})
+    [sample, *_] = read_trajectories(out)
+    source = next(one for one in sets.read_rows(inputs["data.0"], 0) if one.index == sample.index)
+    said = show_rollouts(out, None, 164)
+    assert f"  prompt {sample.prompt}\n" in said
+    assert f"  gold   {source.solution}" in said
+    assert browse_rollouts(out, sets.Choice())["total"] == 164
 
 
 def test_rows_that_do_not_follow_from_the_samples_are_found(inputs: dict[str, Path], tmp_path: Path) -> None:

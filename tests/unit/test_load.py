@@ -16,6 +16,7 @@ from conftest import ROOT, Laboratory
 import interplay
 from interplay.api.frames import Loaded, _axis_values, _values
 from interplay.core.model import UserError
+from interplay.data.trajectory import Segment, Trajectory, write_trajectories
 from interplay.results import catalog
 
 NOTEBOOK = ROOT / "docs/notebooks/compare_arms.ipynb"
@@ -113,6 +114,19 @@ def test_rollouts_are_the_kept_ones_of_rl_and_come_in_parts_with_the_same_types(
     found = list(loaded.trajectories("rl"))
     assert [one.completion for one in found] == whole["completion"].tolist()
     assert [one.step for one in found] == whole["step"].tolist()
+
+
+def test_samples_of_what_a_model_wrote_are_chosen_by_the_label_of_their_set(tmp_path: Path) -> None:
+    write_trajectories(tmp_path / "samples.parquet", [Trajectory((Segment("action", text),), "2+2?") for text in ("4", "5")])
+    row = {"digest": "e" * 12, "kind": "generate", "label": "data.solved", "state": "done"}
+    none = pd.DataFrame()
+    known = Loaded("one", "smoke", [], none, none, pd.DataFrame([row]), {"e" * 12: tmp_path}, {})
+    (found,) = known.stream("generate", columns=["completion"])
+    assert found.to_dict("list") == {"stage": ["data.solved"] * 2, "digest": ["e" * 12] * 2, "completion": ["4", "5"]}
+    assert [one.completion for one in known.trajectories("generate", stage="data.solved")] == ["4", "5"]
+    assert list(known.stream("generate", stage="data.other")) == []
+    with pytest.raises(UserError, match="arm = 'base': a generate stage is of no arm; leave it out, or give `stage`"):
+        next(known.stream("generate", arm="base"))
 
 
 def test_an_unfinished_study_loads_with_states_in_place_of_values(finished: Laboratory, tmp_path: Path) -> None:

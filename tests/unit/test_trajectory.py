@@ -136,6 +136,9 @@ def test_completions_that_trl_logs_are_read(tmp_path: Path) -> None:
                 "completion": ["4", "5"],
                 "exact": [1.0, 0.0],
                 "format": [0.5, None],
+                "tries": [3, 4],
+                "note": ["long", "short"],
+                "seconds": [2.5, 2.5],
                 "advantage": [0.7, -0.7],
             }
         )
@@ -146,7 +149,8 @@ def test_completions_that_trl_logs_are_read(tmp_path: Path) -> None:
         (step, 0, number, text, paid) for step in (2, 10) for number, text, paid in ((0, "4", 1.5), (1, "5", 0.0))
     ]
     assert (found[0].prompt, found[0].advantage) == ("2+2?", 0.7)
-    assert found[0].more == {"reward/exact": 1.0, "reward/format": 0.5}
+    logged = {"info/tries": 3.0, "info/note": "long", "info/seconds": 2.5}
+    assert found[0].more == {"reward/exact": 1.0, "reward/format": 0.5, **logged}
     write_trajectories(tmp_path / "rollouts.parquet", found)
     assert [one.completion for one in read_trajectories(tmp_path)] == ["4", "5", "4", "5"]
 

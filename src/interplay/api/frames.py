@@ -11,6 +11,7 @@ import pandas as pd
 from pyarrow import parquet
 
 from interplay.core import artifact, metrics as store_metrics, model
+from interplay.data.sets import kept_file
 from interplay.data.trajectory import Trajectory, read_trajectories
 from interplay.kinds.table import makes
 from interplay.report import claim_spec, metric_spec
@@ -24,8 +25,6 @@ from interplay.study.plan import Plan
 METHOD = ".method"
 """Keys of whole RL methods end with it."""
 TYPES = {"value": "float64", "at_step": "Int64"}
-KEPT = {"rl": "rollouts.parquet", "evaluate": "samples.parquet"}
-"""Kind -> the file of its completions."""
 TELEMETRY = ["started", "seconds_wall", "seconds_cpu", "peak_memory_mb", "attempts", "threads", "host"]
 
 
@@ -77,7 +76,7 @@ class Loaded:
     def trajectories(
         self, kind: str = "rl", arm: str | None = None, seed: int | None = None, stage: str | None = None
     ) -> Iterator[Trajectory]:
-        """The rows of `rollouts` (kind `rl`) or `samples` (`evaluate`) as trajectories, one after the other."""
+        """The rows that `stream` gives as trajectories, one after the other."""
         for _, path in self._files(kind, arm, seed, stage):
             yield from read_trajectories(path)
 
@@ -94,20 +93,24 @@ class Loaded:
         columns: list[str] | None = None,
         rows: int = 1 << 16,
     ) -> Iterator[pd.DataFrame]:
-        """The rows of `rollouts` (kind `rl`) or `samples` (`evaluate`) in frames of at most `rows`, for more of them than memory
-        holds. `columns`: those of the file that are read; None: all."""
+        """The rows of `rollouts` (kind `rl`) or `samples` (`evaluate`), or the samples of `generate` stages, in frames of at most
+        `rows`, for more of them than memory holds. `columns`: those of the file that are read; None: all. Stages of kind generate
+        belong to no arm: their frames begin with `stage`, the label in `stages` such as `data.solved`, and digest."""
         for row, path in self._files(kind, arm, seed, stage):
             yield from _parts(path, row, columns, rows)
 
     def _files(self, kind: str, arm: str | None, seed: int | None, stage: str | None) -> Iterator[tuple[dict[Any, Any], Path]]:
-        wanted = self.metrics[(self.metrics["kind"] == kind) & (self.metrics["state"] == "done")]
+        whole, keys, once = self.metrics, _head(self.axes), ["arm", "seed", "stage", "along", "at_step"]
+        if makes(kind) == "problems":  # of no arm: problem sets name these stages
+            whole, keys, once = self.stages.rename(columns={"label": "stage"}), ["stage"], ["digest"]
+        wanted = whole[(whole["kind"] == kind) & (whole["state"] == "done")]
         for column, value in (("arm", arm), ("seed", seed), ("stage", stage)):
+            if value is not None and column not in whole:
+                raise model.UserError(f"{column} = {value!r}: a {kind} stage is of no {column}; leave it out, or give `stage`")
             wanted = wanted if value is None else wanted[wanted[column] == value]
-        keys = [*_head(self.axes), "digest"]
-        for row in wanted[keys].drop_duplicates(["arm", "seed", "stage", "along", "at_step"]).to_dict("records"):
+        for row in wanted[[*keys, "digest"]].drop_duplicates(once).to_dict("records"):
             for digest in [row["digest"], *self._blocks.get(row["digest"], [])]:
-                path = self._folders[digest] / KEPT[kind]
-                if path.exists():  # else only its record and counts are here
+                if path := kept_file(self._folders[digest]):  # else only its record and counts are here
                     yield row, path
 
 

@@ -198,8 +198,8 @@ def list_rollouts(
     ] = None,
     count: Annotated[int, option("-n", "number of different completions (default 10)", min=1)] = 10,
 ) -> None:
-    """Prints completions of an rl or evaluate stage with their problems, gold solutions and verdicts, episodes turn by turn.
-    Equal completions of a prompt are shown once. A path is of another trainer's rollouts: TRL's completions/, verl's
+    """Prints completions of an rl, evaluate or generate stage with their problems, gold solutions and verdicts, episodes turn by
+    turn. Equal completions of a prompt are shown once. A path is of another trainer's rollouts: TRL's completions/, verl's
     rollout_data_dir, results.jsonl of verifiers.
 
     Examples:

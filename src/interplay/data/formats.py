@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from interplay.core.model import nearest_name
-from interplay.data.sets import ItemError, JsonItem, json_kind, read_csv, read_lines, read_members, read_parquet
+from interplay.data.sets import ItemError, JsonItem, json_kind, read_any, read_csv, read_lines, read_members, read_parquet
 from interplay.data.spec import FieldName
 from interplay.tasks import multihop, qa, transcripts, verdict
 from interplay.tasks.family import Item, Paragraph
@@ -344,11 +344,6 @@ class Reader(NamedTuple):
     """The family that judges its rows."""
     renamed: bool = False
     """Whether a study may say what the file calls its fields."""
-
-
-def read_any(path: Path) -> Iterator[JsonItem]:
-    """Rows of a file of JSONL, or of Parquet by its ending."""
-    return read_parquet(path) if path.suffix == ".parquet" else read_lines(path)
 
 
 FORMATS: dict[str, Reader] = {

@@ -247,7 +247,7 @@ def read_dataset(spec: DatasetSpec, inputs: dict[str, Path], out: Path, how: exe
 
 
 def count_licences(spec: DatasetSpec, rows: list[verdict.Row]) -> dict[str, dict[str, int]]:
-    """Licence -> its rows and their characters. Raises UserError where a row should name one and does not."""
+    """Licence -> its rows and their characters."""
     found: dict[str, Counter[str]] = {}
     for row in rows:
         licence = sets.problem_of(row).licence if spec.licence == BY_ROW else spec.licence
@@ -256,7 +256,7 @@ def count_licences(spec: DatasetSpec, rows: list[verdict.Row]) -> dict[str, dict
 
 
 def fields_of(spec: DatasetSpec) -> dict[FieldName, str]:
-    """What the file calls its fields. Where licences are by row, every row must have one."""
+    """What the file calls its fields. With licences by row `licence` is among them, so that a row without one is a defect."""
     return {"licence": "licence", **spec.fields} if spec.licence == BY_ROW else spec.fields
 
 
@@ -336,16 +336,19 @@ def question_of(entry: formats.Entry) -> str:
     return entry.id
 
 
-def normal_question(text: str) -> str:
-    """A question in normal form: lower case, single blanks, without punctuation that cannot change it. Signs are kept: 12 + 3 and
-    12 - 3 are two questions."""
-    return " ".join(PUNCTUATION.sub("", text.lower()).split()).rstrip(". ")
+def question_key(text: str) -> str:
+    """16 hex digits of a question in normal form, so that spelling variants are in the same split: lower case, single blanks,
+    without punctuation that cannot change it. Signs are kept: 12 + 3 and 12 - 3 are two questions."""
+    return _hex_digits(" ".join(PUNCTUATION.sub("", text.lower()).split()).rstrip(". "))
+
+
+def _hex_digits(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def row_of_entry(spec: DatasetSpec, entry: formats.Entry, reader: formats.Reader) -> verdict.Row:
-    """The entry as a row; its key hashes the normal form of the question, so that spelling variants are in the same split, or the
-    words of a text."""
-    question = question_of(entry)
+    """The entry as a row. Its key is that of the question, or of the words of a text."""
+    key = question_key(question_of(entry))
     match entry.problem:
         case qa.Problem() as problem:
             mode, graph = "open", qa.dumps(problem)
@@ -355,10 +358,8 @@ def row_of_entry(spec: DatasetSpec, entry: formats.Entry, reader: formats.Reader
             prompt, solution, answer = multihop.render(problem, "published")
         case transcripts.Passage() as passage:
             mode, (prompt, solution, answer) = transcripts.passage_row(passage)
-            graph = transcripts.dumps(passage)
-    normal = question if isinstance(entry.problem, transcripts.Passage) else normal_question(question)
-    structure = hashlib.sha256(normal.encode()).hexdigest()[:16]
-    return verdict.Row(0, 0, spec.band, entry.op, mode, prompt, solution, answer, graph, structure, reader.family, "")
+            graph, key = transcripts.dumps(passage), _hex_digits(entry.id)
+    return verdict.Row(0, 0, spec.band, entry.op, mode, prompt, solution, answer, graph, key, reader.family, "")
 
 
 def choose_rows(spec: DatasetSpec, rows: list[verdict.Row], path: Path) -> list[verdict.Row]:

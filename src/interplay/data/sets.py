@@ -287,7 +287,12 @@ def read_csv(path: Path) -> Iterator[JsonItem]:
         raise model.UserError(f"{path}: line {rows.line_num}: not CSV in UTF-8 ({error}); correct it") from None
 
 
-# Completions of problems, as RL stages and evaluations keep them (data/trajectory.py): read in parts.
+def read_any(path: Path) -> Iterator[JsonItem]:
+    """Rows of a file of JSONL, or of Parquet by its ending."""
+    return read_parquet(path) if path.suffix == ".parquet" else read_lines(path)
+
+
+# Completions of problems, as RL stages, evaluations and stages of kind generate keep them (data/trajectory.py): read in parts.
 
 PART = 1 << 15
 """Rows of a large file that are in memory at once."""
@@ -318,9 +323,14 @@ class Found(NamedTuple):
     """Completions of each group (G,)."""
 
 
+def kept_file(folder: Path) -> Path | None:
+    """The file of the completions that an artifact keeps; None where there is none."""
+    return next((folder / name for name in FILES if (folder / name).exists()), None)
+
+
 def open_kept(folder: Path) -> pq.ParquetFile | None:
-    """The completions that an artifact keeps, unread; None where there is no file of them."""
-    path = next((folder / name for name in FILES if (folder / name).exists()), None)
+    """That file, unread."""
+    path = kept_file(folder)
     return path and pq.ParquetFile(path)
 
 

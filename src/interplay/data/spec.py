@@ -291,10 +291,10 @@ class DataSet(Model):
                 raise ValueError("op_shares needs a single band")
         if self.form == "file" and self.file_format() is None:
             raise ValueError("format is missing; name the format of the file")
-        if self.form == "written" and (lacking := [key for key in ("arm", "of") if not getattr(self, key)]):
-            raise ValueError(
-                f"{lacking[0]} is missing; name the {'arm whose model writes' if lacking[0] == 'arm' else 'source set'}"
-            )
+        if self.form == "written" and not self.arm:
+            raise ValueError("arm is missing; name the arm whose model writes")
+        if self.form == "written" and not self.of:
+            raise ValueError("of is missing; name the source set")
         if self.file and self.hub:
             raise ValueError("file and hub both name a file; keep one of them")
         if self.shards is not None and self.shards < 2:

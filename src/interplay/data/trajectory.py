@@ -1,5 +1,5 @@
 """Trajectories: what a policy read and wrote in an episode, segment by segment, and what it was worth; their one Parquet schema,
-which RL stages write as `rollouts.parquet` and evaluations as `samples.parquet`; and both read and written in parts."""
+which rl stages write as `rollouts.parquet`, evaluate and generate stages as `samples.parquet`; read and written in parts."""
 
 import itertools
 import json
@@ -126,6 +126,7 @@ TYPES: dict[str, pa.DataType] = {
 }
 """The columns that a file of trajectories may have. Further ones, such as parts of a reward, are float32, or texts."""
 OWN = tuple(one.name for one in fields(Trajectory) if one.name not in (SEGMENTS, "more"))
+"""Fields of a trajectory that are columns of the same name."""
 
 
 def schema_of(names: Iterable[str]) -> pa.Schema:
@@ -243,8 +244,8 @@ def write_trajectories(path: Path | pa.NativeFile, found: Iterable[Trajectory]) 
 
 
 def read_trajectories(path: Path, columns: Sequence[str] | None = None) -> Iterator[Trajectory]:
-    """The trajectories of a file, or of the artifact of an RL or evaluate stage, in their order; of `columns` alone, or of all.
-    Raises FileNotFoundError where there are none."""
+    """The trajectories of a file, or of the artifact of an rl, evaluate or generate stage, in their order; of `columns` alone, or
+    of all. Raises FileNotFoundError where there are none."""
     file = pq.ParquetFile(path) if path.is_file() else sets.open_kept(path)
     if file is None:
         raise FileNotFoundError(f"{path}: no {' or '.join(sets.FILES)}")
@@ -261,7 +262,7 @@ def read_foreign(path: Path) -> Iterator[Trajectory]:
     files = [path] if path.is_file() else [file for file in path.rglob("*") if file.suffix in endings]
     prompts, drawn = dict[str, int](), Counter[tuple[int | None, int]]()
     for file in sorted(files, key=lambda file: (len(file.name), file)):
-        for place, row in (sets.read_parquet if file.suffix == ".parquet" else sets.read_lines)(file):
+        for place, row in sets.read_any(file):
             if isinstance(row, sets.ItemError):
                 raise UserError(f"{file}: {place}: {row.message}")
             verl = {"input", "output", "score"} <= row.keys()
@@ -284,12 +285,15 @@ def _of_verl(row: Mapping[str, Any]) -> Trajectory:
 
 
 def _of_messages(row: Mapping[str, Any]) -> Trajectory:
-    """Of TRL, whose reward functions have a column each and weight 1 unless said otherwise; or of verifiers."""
+    """Of TRL, or of verifiers. TRL writes no total: the columns of its reward functions, all floats, follow `completion`, then
+    what these log with `log_extra`. The reward is their sum, which is right for TRL's default weights of 1."""
     asked, more = _said(row["prompt"], "context"), _info(row, ("prompt", "completion", "step", "reward", "advantage"))
     segments, reward = _said(row["completion"], "action"), row.get("reward")
     if "advantage" in row:
-        parts = {name: value for name, value in more.items() if isinstance(value, float)}
-        more = {name.replace("info/", "reward/") if name in parts else name: value for name, value in more.items()}
+        behind = [*row][[*row].index("completion") + 1 :]
+        paid = itertools.takewhile(lambda name: name != "advantage" and isinstance(row[name], float | None), behind)
+        parts = {name: row[name] for name in paid if row[name] is not None}
+        more = {f"reward/{name}" if (name := key.removeprefix("info/")) in parts else key: more[key] for key in more}
         reward = float(np.nansum(list(parts.values())))
     prompt = "\n".join(one.text for one in asked)
     known = {name: row.get(key) for name, key in (("step", "step"), ("advantage", "advantage"), ("truncated", "is_truncated"))}

@@ -8,11 +8,13 @@ prompt and sample, it ends with the bytes of an uninterrupted one. All after the
 filter that dropped it, and the row that it became: the provenance of each row."""
 
 import hashlib
+import itertools
 import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +24,7 @@ import torch
 
 from interplay.core import artifact, execution, model, random
 from interplay.data import curate, sets, tokenizer as text
-from interplay.data.problems import normal_question
+from interplay.data.problems import question_key
 from interplay.data.spec import split_of
 from interplay.data.steps import reformulate
 from interplay.evaluate import sampling, spec as specs
@@ -41,12 +43,8 @@ def generate_rows(spec: specs.GenerateSpec, inputs: dict[str, Path], out: Path, 
     StoppedError where a signal ends the stage before the last shard, PermanentError where no row is left."""
     torch.set_num_threads(how.threads)
     pool, kept = sets.load_pool([inputs["data.0"]]).rows, out / "resume" / "shards"
-    size = sampling.shard_size(spec.num_samples, how.engine_batch)
-    if missing := sampling.remaining_shards(kept, len(pool), size):
-        sample_rows(spec, inputs["model"], pool, kept, missing, out, how)
-        if left := len(sampling.remaining_shards(kept, len(pool), size)):
-            finished = len(sampling.finished_shards(kept))
-            raise execution.StoppedError(f"stopped at shard {finished} of {finished + left}")
+    sample = partial(sample_rows, spec, inputs["model"], pool, kept, out=out, how=how)
+    sampling.complete_shards(kept, len(pool), sampling.shard_size(spec.num_samples, how.engine_batch), sample)
     if not execution.is_first_rank():
         return {}
     table = sampling.read_shards(kept)
@@ -114,15 +112,8 @@ def samples_table(spec: specs.GenerateSpec, rows: Sequence[verdict.Row], made: e
     stopped = [bool(spec.stop) and spec.stop in one for one in texts]
     ended = [one.partition(spec.stop)[0] if stop else one for one, stop in zip(texts, stopped, strict=True)]
     verdicts = sets.judge_completions(rows, ended, spec.verify)
-    columns = {
-        **{name: [getattr(row, name) for row in rows] for name in ("index", "band", "op", "mode")},
-        "sample": made.sample.tolist(),
-        **{name: [getattr(one, name) for one in verdicts] for name in ("strict", "answer", "score", "error")},
-        "length": made.lengths.tolist(),
-        "truncated": [cut and not stop for cut, stop in zip(made.truncated.tolist(), stopped, strict=True)],
-        "completion": ended,
-    }
-    table = pa.table(columns, schema=sampling.COLUMNS)
+    kept = made._replace(truncated=made.truncated & ~torch.tensor(stopped))
+    table = sampling.judged_rows(rows, kept, verdicts, ended)
     return table.append_column("said", pa.array([one.said for one in verdicts], pa.string()))
 
 
@@ -172,7 +163,9 @@ def parse_sample(spec: specs.GenerateSpec, said: str) -> Iterator[dict[str, str]
             yield from ({"text": line.strip()} for line in said.split("\n") if line.strip())
         case "json":
             if found := last_object(said):
-                yield {key: str(value) for key, value in found.items() if isinstance(value, str | int | float)}
+                # {answer} of a template is the source row's in any case: an object without one would else take it for its own.
+                own = {key: value for key, value in found.items() if key not in specs.SAMPLE_FIELDS}
+                yield {key: str(value) for key, value in own.items() if isinstance(value, str | int | float)}
         case "pattern":
             yield from ({key: value or "" for key, value in one.groupdict().items()} for one in re.finditer(spec.pattern, said))
 
@@ -227,7 +220,8 @@ def _failing(one: specs.ItemFilter, spec: specs.GenerateSpec, pool: Sequence[ver
             return [item for item in items if not one.low <= len(written_text(spec, pool, item)) <= one.high]
         case specs.DistinctFilter():
             return list(_repeats(one, spec, pool, items))
-    return [item for part in _by_row(items) for item in _outvoted(one, pool[part[0].place], part)]
+    by_row = itertools.groupby(items, key=lambda item: item.place)
+    return [item for place, part in by_row for item in _outvoted(one, pool[place], list(part))]
 
 
 def _as_judged(one: specs.VerdictFilter, item: Item) -> bool:
@@ -244,13 +238,6 @@ def _repeats(
         if key in seen:
             yield item
         seen.add(key)
-
-
-def _by_row(items: list[Item]) -> list[list[Item]]:
-    found: dict[int, list[Item]] = {}
-    for item in items:
-        found.setdefault(item.place, []).append(item)
-    return list(found.values())
 
 
 def _outvoted(one: specs.VotesFilter, row: verdict.Row, items: list[Item]) -> list[Item]:
@@ -314,7 +301,7 @@ def _writer(spec: specs.GenerateSpec) -> Callable[[verdict.Row, Item, str], verd
         answer = render_template(spec.answer, row, **item.fields).strip()
         problem = qa.Problem(said.strip(), (answer,))
         prompt, solution, answer = qa.render(problem)
-        key = hashlib.sha256(normal_question(said).encode()).hexdigest()[:16]
+        key = question_key(said)
         if split_of(key) in ("test", "validation"):
             return None
         columns = {"prompt": prompt, "solution": solution, "answer": answer, "graph": qa.dumps(problem), "key": key}

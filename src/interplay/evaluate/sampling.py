@@ -24,7 +24,7 @@ from interplay.core.model import UserError, nearest_name
 from interplay.data import sets, tokenizer as text, trajectory
 from interplay.data.trajectory import Segment
 from interplay.evaluate import scores
-from interplay.evaluate.spec import ENTROPY, EvaluateSpec, GenerateSpec, SelectSpec
+from interplay.evaluate.spec import ENTROPY, EvaluateSpec, SampledSpec, SelectSpec
 from interplay.kernels import exact
 from interplay.model import device, heads
 from interplay.optim import distributed
@@ -55,12 +55,8 @@ def evaluate_model(
     where a signal ends the stage before the last shard."""
     torch.set_num_threads(how.threads)
     pool, kept = sets.load_pool([inputs["data"]]), out / "resume" / "shards"
-    size = shard_size(spec.num_samples, how.engine_batch)
-    if missing := remaining_shards(kept, len(pool.rows), size):
-        _sample(spec, inputs, pool, kept, missing, out, how, stack)
-        if left := len(remaining_shards(kept, len(pool.rows), size)):
-            finished = len(finished_shards(kept))
-            raise execution.StoppedError(f"stopped at shard {finished} of {finished + left}")
+    sample = partial(_sample, spec, inputs, pool, kept, out=out, how=how, stack=stack)
+    complete_shards(kept, len(pool.rows), shard_size(spec.num_samples, how.engine_batch), sample)
     gold = scores.nll_of_set(spec, inputs["model"], inputs["data"], how) if spec.nll else None
     if not execution.is_first_rank():
         return {}
@@ -73,6 +69,15 @@ def evaluate_model(
     return scores.summarise(pool.rows, samples, gold, by_sample) | answers_by_turn(
         table, spec.episode.max_turns if spec.episode else 1
     )
+
+
+def complete_shards(kept: Path, problems: int, size: int, sample: Callable[[list[range]], None]) -> None:
+    """Have the missing shards sampled. Raises StoppedError where a signal ends that before the last one."""
+    if missing := remaining_shards(kept, problems, size):
+        sample(missing)
+        if left := len(remaining_shards(kept, problems, size)):
+            finished = len(finished_shards(kept))
+            raise execution.StoppedError(f"stopped at shard {finished} of {finished + left}")
 
 
 def _sample(
@@ -116,7 +121,7 @@ def _sample(
 
 
 def open_model(
-    spec: EvaluateSpec | GenerateSpec, model: Path, how: execution.Run, stack: engine.Coroutine | None = None
+    spec: SampledSpec, model: Path, how: execution.Run, stack: engine.Coroutine | None = None
 ) -> tuple[text.Tokenizer, engine.Engine, Sampling]:
     """A model's tokenizer, the engine that samples from it, and how."""
     tokenizer, special = text.load(model), text.special(model)
@@ -172,10 +177,7 @@ def sample_shards(
 
 
 COLUMNS = trajectory.schema_of(
-    [
-        *("index", "sample", "band", "op", "mode", "strict", "answer", "score", "error"),
-        *("length", "truncated", "completion"),
-    ]
+    ["index", "sample", "band", "op", "mode", "strict", "answer", "score", "error", "length", "truncated", "completion"]
 )
 NATS = "nats"
 """Further column with `entropy: true`: negative log-probability of the tokens of the sample, end token included, float32 nats."""
@@ -189,7 +191,7 @@ def completion_rows(
     lengths = rollouts.lengths.tolist()
     completions = tokenizer.decode_batch([tokens[:n] for tokens, n in zip(rollouts.tokens.tolist(), lengths, strict=True)])
     verdicts = sets.judge_completions(rows, completions, spec.verify)
-    table = _table(spec, rows, rollouts, verdicts, completions)
+    table = scores.judge_own(judged_rows(rows, rollouts, verdicts, completions), rows, completions, verdicts, spec)
     if spec.unit_caps:
         table = scores.judge_caps(table, rows, completions, spec)
     if spec.entropy:
@@ -215,13 +217,15 @@ def episode_rows(spec: EvaluateSpec, pool: sets.Pool, ids: list[int], played: ep
     lengths = torch.tensor([written[pair] for pair in zip(request, sample, strict=True)])
     kept = made._replace(sample=made.sample[whole], truncated=made.truncated[whole], lengths=lengths)
     texts = [trajectory.joined_text(segments[i]) for i in whole]
-    table = _table(spec, [pool.rows[ids[i]] for i in request], kept, verdicts, texts)
+    rows = [pool.rows[ids[i]] for i in request]
+    table = scores.judge_own(judged_rows(rows, kept, verdicts, texts), rows, texts, verdicts, spec)
     return trajectory.with_segments(table, [segments[i] for i in whole], spec.keep_tokens)
 
 
-def _table(
-    spec: EvaluateSpec, rows: list[verdict.Row], rollouts: Rollouts, verdicts: list[verdict.Verdict], completions: list[str]
+def judged_rows(
+    rows: Sequence[verdict.Row], rollouts: Rollouts, verdicts: Sequence[verdict.Verdict], completions: Sequence[str]
 ) -> pa.Table:
+    """The columns COLUMNS of samples, each with its problem's row and its verdict."""
     columns = {
         **{name: [getattr(row, name) for row in rows] for name in ("index", "band", "op", "mode")},
         "sample": rollouts.sample.tolist(),
@@ -230,7 +234,7 @@ def _table(
         "truncated": rollouts.truncated.tolist(),
         "completion": completions,
     }
-    return scores.judge_own(pa.table(columns, schema=COLUMNS), rows, completions, verdicts, spec)
+    return pa.table(columns, schema=COLUMNS)
 
 
 def answers_by_turn(table: pa.Table, max_turns: int) -> dict[str, Any]:

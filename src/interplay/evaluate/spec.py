@@ -1,4 +1,4 @@
-"""Specs of evaluation, of checkpoint selection, and of the bands that are calibrated on a model."""
+"""Specs of evaluation, of rows that a model writes, of checkpoint selection, and of the bands that are calibrated on a model."""
 
 import re
 import string
@@ -13,7 +13,37 @@ from interplay.model.spec import ExactSpec
 from interplay.rollout.spec import AloneEpisode, EngineName, check_dtype
 from interplay.tasks.spec import Verify
 
-# Evaluation: the only place where a model runs over a problem set.
+# What evaluation and generation have in common: samples of one model over one problem set.
+
+
+class SampledSpec(ExactSpec):
+    """How completions are sampled and judged."""
+
+    temperature: NotNegative = 1.0
+    """Sampling temperature; 0 takes the likeliest token."""
+    top_p: Share = 1.0
+    """Least probability mass that sampling is cut to; 1 cuts nothing."""
+    top_k: Natural = 0
+    """Number of tokens that sampling is cut to; 0 cuts nothing."""
+    max_completion_length: Count = 256
+    """Tokens after which a completion is cut."""
+    engine: EngineName = "native"
+    """Sampling engine; part of the identity, since engines differ in the last bits. vllm needs the extra of that name."""
+    verify: Verify = Verify()
+    seed: Natural = 0
+    """Key of the sampling noise."""
+
+    def inexact(self) -> str:
+        """Other engines."""
+        return "" if self.engine == "native" else f"engine = {self.engine}"
+
+    @model_validator(mode="after")
+    def _engine_computes(self) -> "SampledSpec":
+        check_dtype(self.engine, self.dtype)
+        return self
+
+
+# Evaluation.
 
 
 class OwnMetric(Extension):
@@ -41,7 +71,7 @@ class ByReward(Model):
         return ByReward(model="reward", reference="reference" if self.reference else "")
 
 
-class EvaluateSpec(ExactSpec):
+class EvaluateSpec(SampledSpec):
     """Samples of one model over one problem set. Roles: `model` and `data`; `reward` and `reference` with by_reward."""
 
     VERSION: ClassVar[int] = 3
@@ -51,19 +81,6 @@ class EvaluateSpec(ExactSpec):
     of 32, a stage each, which the report reads as one, so that more samples repeat none."""
     first_sample: Annotated[Natural, Since(0)] = 0
     """Number of the first completion; the planner sets it for the blocks after the first."""
-    temperature: NotNegative = 1.0
-    """Sampling temperature; 0 takes the likeliest token."""
-    top_p: Share = 1.0
-    """Least probability mass that sampling is cut to; 1 cuts nothing."""
-    top_k: Natural = 0
-    """Number of tokens that sampling is cut to; 0 cuts nothing."""
-    max_completion_length: Count = 256
-    """Tokens after which a completion is cut."""
-    engine: EngineName = "native"
-    """Sampling engine; part of the identity, since engines differ in the last bits. vllm needs the extra of that name."""
-    verify: Verify = Verify()
-    seed: Natural = 0
-    """Key of the sampling noise."""
     episode: Annotated[AloneEpisode | None, Since(None)] = None
     """How the model acts on a prompt; null: one completion. Of several turns samples.parquet keeps the segments, and the record
     the share of right answers by turn; all else is of the last turn."""
@@ -81,16 +98,13 @@ class EvaluateSpec(ExactSpec):
     `verify.separator` separates. `strict_cap@K` and other metrics of units need it."""
     metrics: Annotated[list[Annotated[OwnMetric, written_as(OwnMetric)]], Since([])] = []
     """Metrics of the user's own, each of a name of its own: numbers of samples, whose means are shown as `own:NAME`."""
-
     by_reward: Annotated[ByReward | None, Since(None)] = None
     """Also keep of each sample its `reward` by a trained reward model, and the pass rates of the best of K by it: strict_best@K,
     answer_best@K and reward_best@K, unbiased over draws of K of the samples. With a reference also `sequence_kl`."""
 
     def inexact(self) -> str:
-        """Other engines, and passes of a reward model."""
-        if self.by_reward:
-            return "by_reward"
-        return "" if self.engine == "native" else f"engine = {self.engine}"
+        """Passes of a reward model, too."""
+        return "by_reward" if self.by_reward else super().inexact()
 
     @model_validator(mode="after")
     def _ranked_samples(self) -> "EvaluateSpec":
@@ -111,11 +125,6 @@ class EvaluateSpec(ExactSpec):
         if odd := [name for name in names if not name.isidentifier()]:
             raise ValueError(f"'{odd[0]}' cannot be written in a table; name it as a function, letters, digits and _")
         return metrics
-
-    @model_validator(mode="after")
-    def _engine_computes(self) -> "EvaluateSpec":
-        check_dtype(self.engine, self.dtype)
-        return self
 
     @model_validator(mode="after")
     def _units_of_one_completion(self) -> "EvaluateSpec":
@@ -139,8 +148,10 @@ class EvaluateSpec(ExactSpec):
 
 ROW_FIELDS = ("prompt", "solution", "answer", "band", "op")
 """Fields of a source row in templates."""
-SAMPLE_FIELDS = (*ROW_FIELDS, "text", "said")
-"""And of a sample: what it wrote, and the answer that the verifier reads in it."""
+OF_SAMPLE = ("text", "said")
+"""Of a sample: what it wrote, and the answer that the verifier reads in it."""
+SAMPLE_FIELDS = (*ROW_FIELDS, *OF_SAMPLE)
+"""Of both."""
 
 
 def template_fields(template: str) -> list[str]:
@@ -204,7 +215,7 @@ class DistinctFilter(Model):
 ItemFilter = Annotated[VerdictFilter | FieldFilter | VotesFilter | LengthFilter | DistinctFilter, Field(discriminator="name")]
 
 
-class GenerateSpec(ExactSpec):
+class GenerateSpec(SampledSpec):
     """Rows that a model writes: of each source row a prompt by a template, samples of it, items that are parsed from the samples,
     and of those that pass all filters rows of a problem set. Roles: `model` and `data.0`, the source rows. A sample that reached
     the length limit is dropped, unless the stop text came before."""
@@ -214,26 +225,14 @@ class GenerateSpec(ExactSpec):
     braces. Examples of a few shots are part of it. The model's tokenizer must have its characters."""
     num_samples: Count = 4
     """Samples of each source row."""
-    temperature: NotNegative = 1.0
-    """Sampling temperature; 0 takes the likeliest token."""
-    top_p: Share = 1.0
-    """Least probability mass that sampling is cut to; 1 cuts nothing."""
-    top_k: Natural = 0
-    """Number of tokens that sampling is cut to; 0 cuts nothing."""
-    max_completion_length: Count = 256
-    """Tokens after which a sample is cut."""
     stop: str = ""
     """Text before which a sample ends; empty: the end token alone ends it."""
-    engine: EngineName = "native"
-    """Sampling engine; part of the identity, since engines differ in the last bits. vllm needs the extra of that name."""
-    seed: Natural = 0
-    """Key of the sampling noise."""
     parse: Literal["whole", "lines", "json", "pattern"] = "whole"
     """Items of a sample. whole: one, its text; lines: one for each line that is not blank; json: one, the last JSON object in it,
-    whose texts and numbers are fields; pattern: one for each match of `pattern`. What does not parse is dropped."""
+    whose texts and numbers are fields, but for those named as a field of the source row, `text` or `said`; pattern: one for each
+    match of `pattern`. What does not parse is dropped."""
     pattern: str = ""
     """Regular expression of parse: pattern, whose named groups are fields."""
-    verify: Verify = Verify()
     filters: list[ItemFilter] = []
     """Filters of the items, in order; the record counts what each drops."""
     writes: Literal["solution", "prompt", "response", "question", "choice", "band"] = "solution"
@@ -252,17 +251,12 @@ class GenerateSpec(ExactSpec):
     per_row: Count | None = None
     """Rows that a source row gives at most, the first ones; null: all."""
 
-    def inexact(self) -> str:
-        """Other engines."""
-        return "" if self.engine == "native" else f"engine = {self.engine}"
-
     def parsed_fields(self) -> list[str] | None:
         """Fields that parsing adds; None: the sample decides."""
         return None if self.parse == "json" else list(re.compile(self.pattern).groupindex)
 
     @model_validator(mode="after")
     def _fits(self) -> "GenerateSpec":
-        check_dtype(self.engine, self.dtype)
         if (self.parse == "pattern") != bool(self.pattern):
             raise ValueError("pattern: goes with parse: pattern, which needs it")
         try:
@@ -279,8 +273,13 @@ class GenerateSpec(ExactSpec):
                 if fields is not None and name not in fields:
                     raise ValueError(f"{key}: no field '{name}'; known: {', '.join(fields)}")
         for number, one in enumerate(self.filters):
-            if isinstance(one, FieldFilter | VotesFilter) and known is not None and one.field not in known:
-                raise ValueError(f"filters.{number}: no field '{one.field}'; known: {', '.join(known)}")
+            if not isinstance(one, FieldFilter | VotesFilter):
+                continue
+            if one.field in ROW_FIELDS if own is None else one.field not in (*OF_SAMPLE, *own):
+                others = ["other keys of the object"] if own is None else own
+                raise ValueError(
+                    f"filters.{number}: no field '{one.field}' of a sample; known: {', '.join([*OF_SAMPLE, *others])}"
+                )
         if (self.writes == "question") != bool(self.answer):
             raise ValueError("answer: goes with writes: question, which needs it")
         return self

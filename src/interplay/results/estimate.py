@@ -63,7 +63,7 @@ class Estimate(NamedTuple):
     times: dict[str, Time]
     bytes: dict[str, float | None]
     """What a stage leaves on disk; None where unknown."""
-    memory: dict[str, telemetry.Need | None] = {}
+    memory: dict[str, telemetry.Need | None]
     """None where unknown."""
 
     def hours(self) -> float:

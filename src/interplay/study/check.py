@@ -56,7 +56,7 @@ def check_names(context: ArmContext) -> None:
         _check_path(context, arm.path, place.key("arms", name, "path"))
         _check_keys(study, arm, place.key("arms", name))
     for name in study.evaluate:
-        check_evaluate(context, name, place.key("evaluate"))
+        check_kind(context, name, place.key("evaluate"))
         check_references(context, name, complete=True)
         sets.refuse_probes(context, [context.stages[name].given()["data"]], context.stages[name].place.key("data"))
     _check_all(_names_shown(context))
@@ -110,12 +110,11 @@ def _names_shown(context: ArmContext) -> Named:
             yield place.key(*keys, "band"), premise.of.band, [*bands, *study.targets], what
 
 
-def check_evaluate(context: ArmContext, name: Any, place: KeyPlace, makes: str = "samples") -> StudyStage:
-    """The evaluate stage that `place` names, or with `makes: problems` the generate stage. Raises UserError where it is none."""
+def check_kind(context: ArmContext, name: Any, place: KeyPlace, kind: str = "evaluate") -> StudyStage:
+    """The stage that `place` names. Raises UserError where it is not of that kind."""
     stage = pick(context.stages, name, place, "stage")
-    if KINDS[stage.kind].makes != makes:
-        wanted = "evaluate" if makes == "samples" else "generate"
-        raise place.error(f"is a {stage.kind} stage; name one of kind {wanted}", name)
+    if stage.kind != kind:
+        raise place.error(f"is a {stage.kind} stage; name one of kind {kind}", name)
     return stage
 
 

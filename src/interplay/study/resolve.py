@@ -125,7 +125,7 @@ def _curated(context: ArmContext, data: DataSet, place: KeyPlace) -> str:
 
 def _written(context: ArmContext, data: DataSet, place: KeyPlace) -> str:
     """A set whose rows a model writes."""
-    stage = check.check_evaluate(context, data.generate, place.key("generate"), "problems")
+    stage = check.check_kind(context, data.generate, place.key("generate"), "generate")
     source = problem_set(context, data.of, place.key("of"))
     spec = context.spec(stage)
     assert isinstance(spec, GenerateSpec)
@@ -285,7 +285,7 @@ def _candidates(context: ArmContext, init: str) -> list[tuple[int | str | None, 
 def evaluation(context: ArmContext, name: Any, model: str, place: KeyPlace, label: str, problems: str | None = None) -> list[str]:
     """The stages that evaluate a model, one for each block of samples; on the problem set that the study names, or on `problems`
     (a digest). `place` names the evaluate stage."""
-    stage = check.check_evaluate(context, name, place)
+    stage = check.check_kind(context, name, place)
     deps = {"data": problems} if problems else _references(context, stage, None, label)[1]
     spec = context.spec(stage)
     assert isinstance(spec, EvaluateSpec)

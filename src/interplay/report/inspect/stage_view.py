@@ -14,7 +14,7 @@ from pyarrow import parquet
 from interplay.core import artifact, execution
 from interplay.core.metrics import aligned, clock, pairs, quantity, read_telemetry, short, size
 from interplay.core.model import UserError, nearest_name
-from interplay.data.sets import Choice, find_groups, open_kept, read_problems, rows_at
+from interplay.data.sets import FILES, Choice, find_groups, open_kept, read_problems, rows_at
 from interplay.data.trajectory import SEGMENTS, gold_text, read_foreign, shown_text, write_trajectories
 from interplay.kinds.stages import flat_leaves, non_default_leaves, numerics_class, other_contents
 from interplay.kinds.table import makes
@@ -59,12 +59,12 @@ def rollout_block(row: dict[str, Any], problem: dict[str, Any]) -> str:
 
 def show_rollouts(folder: Path, failed: bool | None, limit: int, step: int | None = None, error: str | None = None) -> str:
     """The last `limit` distinct rollouts of an rl artifact, or of another trainer's files (data.trajectory.read_foreign), of a
-    `step` or of all, or the first of an evaluate artifact spread over its problems; `failed`: only those not strictly right
-    (True), only those that are (False), or all (None); `error`: only those of a class.
+    `step` or of all, or the first of an evaluate or generate artifact spread over its problems; `failed`: only those not strictly
+    right (True), only those that are (False), or all (None); `error`: only those of a class.
 
     Raises UserError when the folder holds neither rollouts nor samples, or not that step or class."""
     if (folder / "stage.json").exists() and open_kept(folder) is None:
-        raise UserError(f"{folder}: no rollouts.parquet or samples.parquet; give the digest of a finished rl or evaluate stage")
+        raise UserError(f"{folder}: no {' or '.join(FILES)}; give the digest of a finished rl, evaluate or generate stage")
     with open_kept(folder) or _of_other_trainer(folder) as file:
         found = find_groups(file, Choice(error, step, failed=failed))
         known = found.steps
@@ -134,7 +134,7 @@ def _of_last_steps(folder: Path) -> parquet.ParquetFile:
     files = sorted((folder / "resume" / "steps").glob("*.json"), key=lambda file: int(file.stem))[-LAST_STEPS:]
     found = [row for file in files for row in artifact.read_json(file)["rollouts"]]
     if not found:
-        raise UserError("no completions yet: an evaluation writes them at its end, RL with each step")
+        raise UserError("no completions yet: evaluate and generate write them at their end, RL with each step")
     sink = pa.BufferOutputStream()
     parquet.write_table(pa.Table.from_pylist(found), sink)
     return parquet.ParquetFile(pa.BufferReader(sink.getvalue()))

@@ -259,7 +259,7 @@ const views = {
       if (bottom) log.scrollTop = log.scrollHeight;
       return row.state === "running";
     });
-    if (["rl", "evaluate", "teach"].includes(given.kind)) rollouts();
+    if (["rl", "evaluate", "generate"].includes(given.kind)) rollouts();
   },
   compare() {
     if (!given.a) return;
