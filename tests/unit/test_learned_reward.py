@@ -24,7 +24,7 @@ from interplay.core.execution import Run
 from interplay.core.model import UserError
 from interplay.data import batches, tokenizer
 from interplay.evaluate import sampling
-from interplay.evaluate.scores import best_of_weights
+from interplay.evaluate.scores import best_of_weights, load_ranker
 from interplay.evaluate.spec import EvaluateSpec
 from interplay.model import heads
 from interplay.report.draw.figures import draw_figure
@@ -77,8 +77,11 @@ def test_another_tokenizer_is_refused(inputs: dict[str, Path], tmp_path: Path) -
     vocabulary = known["model"]["vocab"]
     vocabulary[first], vocabulary[second] = vocabulary[second], vocabulary[first]
     write_json(file, known)
-    with pytest.raises(UserError, match="the reward model has another tokenizer than"):
+    with pytest.raises(UserError, match=r"has another tokenizer than .*; name a model of the same source"):
         heads.load_scorer(other, inputs["init"], CPU, 4000)
+    spec = EvaluateSpec(by_reward={"model": "reward", "reference": "reference"})
+    with pytest.raises(UserError, match=f"^{other}: has another tokenizer than"):
+        load_ranker(spec, {"model": inputs["init"], "reward": inputs["judge1"], "reference": other}, Run())
     with pytest.raises(UserError, match=r"holds no reward model; name a stage of kind reward_model"):
         heads.load_reward_model(inputs["init"] / "model")
 

@@ -132,7 +132,7 @@ def test_hugging_face_reads_the_folder_and_says_the_same(inputs: dict[str, Path]
     pairs = batches.load_pairs([inputs["data.0"]], [1.0], inputs["init"], 0, 128, "reward_model")
     course = reward_model.Setup(spec_of(heads=heads), pairs, torch.zeros(0), model, 1000, torch.float32)
     with torch.no_grad():
-        mine, weights = reward_model.score_completions(course, pairs.prompts[:4] * 2, pairs.chosen[:4] + pairs.rejected[:4])
+        mine, weights = course.model.read(pairs.prompts[:4] * 2, pairs.chosen[:4] + pairs.rejected[:4], course.dtype)
         for i in range(4):
             for row, completion in ((i, pairs.chosen[i]), (i + 4, pairs.rejected[i])):
                 theirs = other(torch.tensor([pairs.prompts[i] + completion])).logits[0]

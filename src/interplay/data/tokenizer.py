@@ -153,6 +153,12 @@ def load(path: Path) -> Tokenizer:
     return Tokenizer.from_file(str(tokenizer_folder(path) / "tokenizer.json"))
 
 
+def check_same(path: Path, other: Path) -> None:
+    """Raises UserError where two artifacts have different tokenizers, so that tokens of one mean nothing to the other."""
+    if load(path).to_str() != load(other).to_str():
+        raise UserError(f"{path}: has another tokenizer than {other}; name a model of the same source")
+
+
 def special(path: Path) -> Special:
     """Ids of padding and end of sequence. A tokenizer without a padding token pads with the end of sequence, since padding is
     always masked. Raises UserError when it has no end of sequence."""

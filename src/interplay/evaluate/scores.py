@@ -16,7 +16,7 @@ from scipy.optimize import isotonic_regression
 
 from interplay.core import artifact, execution, extension, metrics
 from interplay.core.model import UserError, shorten_value
-from interplay.data import corpus, sets
+from interplay.data import corpus, sets, tokenizer
 from interplay.evaluate.spec import BandRule, CalibrateSpec, EvaluateSpec
 from interplay.model import device, heads
 from interplay.model.decoder import Decoder
@@ -170,7 +170,10 @@ def load_ranker(spec: EvaluateSpec, inputs: Mapping[str, Path], how: execution.R
         return None
     at = device.pick_device(how)
     scorer = heads.load_scorer(inputs[REWARD], inputs["model"], at, how.micro_batch_tokens)
-    base = heads.load_model(inputs["reference"], at) if spec.by_reward.reference else None
+    if not spec.by_reward.reference:
+        return Ranker(scorer, None, getattr(torch, spec.dtype))
+    tokenizer.check_same(inputs["reference"], inputs["model"])
+    base = heads.load_model(inputs["reference"], at)
     if isinstance(base, heads.Composed):
         raise UserError(
             "evaluate: by_reward.reference: a model and an assistant have no log-probabilities here; name another arm"

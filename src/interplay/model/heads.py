@@ -55,7 +55,7 @@ class RewardModel(nn.Module):
 
 
 def weighted_reward(rewards: Tensor, weights: Tensor) -> Tensor:
-    """The reward (n,) by which completions of one prompt are ranked: the weighted mean over heads (n, K), of log weights."""
+    """The reward (n,) by which completions of one prompt are ranked: the mean over heads (n, K), weighted by exp(weights)."""
     return (weights.exp() * rewards).sum(-1)
 
 
@@ -136,8 +136,7 @@ class Scorer(NamedTuple):
 def load_scorer(out: Path, judged: Path, at: torch.device, pass_tokens: int) -> Scorer:
     """The reward model of an artifact on a device, computed as it was trained, in passes of at most about so many tokens.
     `judged`: the model that writes. Raises UserError where it has another tokenizer."""
-    if tokenizer.load(out).to_str() != tokenizer.load(judged).to_str():
-        raise UserError(f"{out}: the reward model has another tokenizer than {judged}; train one from the same source")
+    tokenizer.check_same(out, judged)
     dtype = getattr(torch, artifact.record(out)["spec"]["dtype"])
     return Scorer(load_reward_model(out / "model").to(at), dtype, pass_tokens)
 

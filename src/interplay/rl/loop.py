@@ -13,7 +13,6 @@ from tokenizers import Tokenizer
 
 from interplay.core import execution, random
 from interplay.core.metrics import Metrics, Progress, read, telemetry
-from interplay.core.model import UserError
 from interplay.data import sets, tokenizer as text
 from interplay.data.trajectory import read_samples
 from interplay.kernels import exact
@@ -154,10 +153,7 @@ def loaded(
     tokenizer = text.load(inputs["init"])
     weights = spec.references or ({"init": 1.0} if spec.method.refers() else {})
     for role in weights:
-        if text.load(inputs[role]).to_str() != tokenizer.to_str():
-            raise UserError(
-                f"{inputs[role]}: a reference with another tokenizer than {inputs['init']}; name a model of the same source"
-            )
+        text.check_same(inputs[role], inputs["init"])
     policy, *frozen = (
         device.place_decoder(folder.load_decoder(inputs[role] / "model", lora, spec.seed), how, spec.numerics, spec.blockwise)
         for role, lora in [("init", spec.lora), *((role, None) for role in weights)]

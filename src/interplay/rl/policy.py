@@ -100,10 +100,7 @@ def scores(
         return Scores(logp, room.masked_scatter(where, -exact.in_order(exact.exp(logs) * logs, 1)))
 
     def piece(mine: Tensor, token: Tensor, *copied: Tensor) -> tuple[Tensor, ...]:
-        logits = decoder.logits(mine)
-        if lagged is not None:
-            logits = logits.masked_fill(~inside(lagged, copied[0], token), -math.inf)
-        logs = log_softmax(logits / temperature, dim=-1)
+        logs = log_softmax(acting_logits(decoder, lagged, mine, token, copied) / temperature, dim=-1)
         logp = logs.gather(1, token[:, None])[:, 0]
         if not with_entropy:
             return (logp,)
@@ -116,13 +113,20 @@ def scores(
     return Scores(*(room.masked_scatter(where, part.cpu()) for part in made), *(() if with_entropy else (None,)))
 
 
+def acting_logits(decoder: Decoder, lagged: Lagged | None, found: Tensor, tokens: Tensor, copied: Sequence[Tensor]) -> Tensor:
+    """(M,V) logits at final hidden states (M,D), before `tokens` (M,); minus infinity outside the nucleus of the `lagged` copy,
+    whose states are `copied` (`copied_states`)."""
+    logits = decoder.logits(found)
+    return logits if lagged is None else logits.masked_fill(~inside(lagged, copied[0], tokens), -math.inf)
+
+
 def over_tokens(decoder: Decoder, piece: Callable[..., tuple[Tensor, ...]], *rows: Tensor) -> tuple[Tensor, ...]:
-    """What `piece` makes, at once or, where memory is to be linear, of a few tokens at a time."""
+    """`piece` of tensors over tokens (M, ...), at once, or a few tokens at a time for a blockwise decoder."""
     return decoder.in_pieces(piece, *rows) if decoder.blockwise else piece(*rows)
 
 
 def copied_states(lagged: Lagged | None, batch: Batch, rows: Tensor, dtype: torch.dtype) -> list[Tensor]:
-    """The `states` (M,D) of the copy, without a gradient; none without one."""
+    """The final hidden states (M,D) of the lagged copy, without a gradient; [] where there is no copy."""
     with torch.no_grad():
         return [] if lagged is None else [states(lagged.copy, batch, rows, dtype)[0]]
 
@@ -164,9 +168,7 @@ def collisions(
     found = torch.zeros(batch.tokens.shape)
 
     def piece(mine: Tensor, token: Tensor, *copied: Tensor) -> tuple[Tensor]:
-        logits = decoder.logits(mine)
-        if lagged is not None:
-            logits = logits.masked_fill(~inside(lagged, copied[0], token), -math.inf)
+        logits = acting_logits(decoder, lagged, mine, token, copied)
         return ((logits / temperature).softmax(-1).square().sum(-1),)
 
     with torch.no_grad():

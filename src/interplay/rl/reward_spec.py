@@ -181,8 +181,8 @@ class FormReward(Exact, RewardMember):
 
 
 class LengthReward(Exact, RewardMember):
-    """What n tokens are worth against a budget (L1, arXiv:2503.04697, where prompts state budgets of their own): a factor or a
-    term next to what is right."""
+    """A reward for n tokens against a budget (L1, arXiv:2503.04697, where each prompt states a budget), to be added to or
+    multiplied with a reward for the right answer."""
 
     JUDGED_BY: ClassVar[Judgement | None] = None
     name: Literal["length"] = "length"
@@ -192,9 +192,9 @@ class LengthReward(Exact, RewardMember):
     """at_most: alpha (budget - n) + delta, cut to [0, 1], for a product (LCPO-Max, eq. 2); exact: -alpha |budget - n|, for a sum
     (LCPO-Exact, eq. 1)."""
     alpha: Positive = 0.0003
-    """What a token is worth; published for budgets of some thousands."""
+    """Reward per token of difference; the published value is for budgets of thousands of tokens."""
     delta: Share = 0.5
-    """at_most: what meeting the budget just so is worth."""
+    """at_most: reward at exactly the budget."""
 
 
 class LearnedReward(RewardMember):
@@ -210,8 +210,8 @@ class LearnedReward(RewardMember):
 
 
 class ModelReward(LearnedReward):
-    """What a trained reward model of the study says (RLHF, arXiv:2203.02155): of several heads the weighted mean. It reads the
-    prompt and the completion, whose end it sees where the length limit did not cut it; its tokenizer must be the policy's."""
+    """The score of a reward model that the study trains (RLHF, arXiv:2203.02155), or the weighted mean of its heads. The model
+    reads prompt and completion, with the end token unless the length limit cut it; its tokenizer must be the policy's."""
 
     INEXACT: ClassVar[str] = "passes of a reward model are PyTorch's sums"
     REFUSES: ClassVar[frozenset[str]] = frozenset({"other_completions", "several_turns"})
@@ -222,9 +222,9 @@ class ModelReward(LearnedReward):
 
 
 class JudgeReward(LearnedReward):
-    """What a language model says that judges by a rubric, over HTTP (an OpenAI-compatible endpoint: `run.judge`): its score
-    divided by the largest (arXiv:2306.05685, section 3.1). Asked at temperature 0. Its answers are kept in judgements.jsonl by
-    model, limit and text, so that a run that goes on, or has that file, repeats; asked anew they may differ."""
+    """The score that a language model gives by a rubric (LLM as a judge, arXiv:2306.05685, section 3.1), divided by the largest.
+    It is asked at temperature 0 over HTTP, at the OpenAI-compatible endpoint `run.judge`. Answers are kept in judgements.jsonl
+    by model, token limit and question, so that a resumed run, or one with that file, repeats; asked again they may differ."""
 
     INEXACT: ClassVar[str] = "a judge's answers are not computed here"
     REFUSES: ClassVar[frozenset[str]] = frozenset({"other_completions"})
@@ -232,7 +232,7 @@ class JudgeReward(LearnedReward):
     model: str
     """Name by which the endpoint knows it."""
     rubric: str = Field(pattern=r"\{completion\}")
-    """What it is asked; {prompt}, {completion}, {answer} and {solution} are put in, the last two the problem's own."""
+    """The question; {prompt}, {completion}, and the problem's {answer} and {solution} are filled in."""
     pattern: str = r"-?\d+(?:\.\d+)?"
     """Regular expression of a score; the last match in an answer counts, or its group."""
     largest: Positive = 10.0

@@ -142,9 +142,9 @@ class RLSpec(ExactSpec, TunedSpec):
     """A file of configs/method by its name, or its content."""
     reward: reward_spec.Reward = reward_spec.ProcessReward()
     references: Annotated[Annotated[dict[str, float], SHARES] | None, Since(None)] = None
-    """Arms whose ends the KL term refers to, at the same seed, in place of `init`, and their weights, which sum to 1: the sum
-    of weight_i KL(policy || reference_i) is, up to a constant, the KL to their weighted geometric mean (arXiv:2502.01203). Each
-    costs a pass. The planner puts roles in the place of arms."""
+    """Arms whose final models, at the same seed, replace `init` in the KL term, and their weights, which sum to 1: sum_i weight_i
+    KL(policy || reference_i) is, up to a constant, the KL to their normalised weighted geometric mean (arXiv:2502.01203). Each
+    costs a forward pass. The planner replaces arms by roles."""
     mix: list[float]
     """Share of each `data.<i>` role among the prompts; sums to 1."""
     steps: Count
@@ -174,8 +174,7 @@ class RLSpec(ExactSpec, TunedSpec):
     keep_rollouts: Natural = 16
     """Rollouts per step kept in rollouts.parquet."""
     keep_tokens: Annotated[bool, Since(False)] = False
-    """Also keep of each of them the tokens, their log-probabilities, and the tokens of the prompt, as segments: about 8 bytes a
-    token."""
+    """Also keep their tokens and log-probabilities, and the tokens of the prompt, as segments: about 8 bytes a token."""
     seed: Natural = 0
     """Order of prompts and noise of sampling."""
 

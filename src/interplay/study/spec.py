@@ -120,8 +120,8 @@ class Arm(Model):
     """Its colour in figures: #rrggbb, grey, blue, vermilion, green, pink, orange, sky or purple; of combinations from light to
     full. Empty: by its place among the arms."""
     replicate_with: Literal["trl"] | None = None
-    """Run it once more with this trainer in place of the native one, as an arm `ARM_trl` that differs in nothing else and has
-    this one as its control. A verdict on this arm that is another one on that arm is named so. Null: it is run once."""
+    """Also run the arm with this trainer, as an arm `ARM_trl` that differs in nothing else and has this one as its control; the
+    report names claims whose verdict differs between the two. Null: it is run once."""
     split: BudgetSplit | None = None
     """A budget that two stages of the path share; their `tokens` and `steps` are then worked out and are not set."""
 
@@ -307,7 +307,7 @@ class Study(Model):
     @model_validator(mode="before")
     @classmethod
     def _repeated(cls, value: Any) -> Any:
-        """With an arm behind each that is run with another trainer, too."""
+        """Adds the arms of `replicate_with`, each behind the arm that it repeats."""
         given, arms = value.get("arms") if isinstance(value, dict) else None, dict[str, Any]()
         for name, arm in given.items() if isinstance(given, dict) else ():
             arms[name] = arm

@@ -305,8 +305,8 @@ class Validation(NamedTuple):
 
 
 def load_validation(data: Path, tokenizer_of: Path, width: int) -> Validation:
-    """The problems of a set, encoded by the tokenizer of a folder; of transcripts each turn, of documents each
-    piece of `width` tokens."""
+    """The problems of a set, encoded by the tokenizer of a folder; each turn of a transcript counts as one, as does each piece of
+    `width` tokens of a document."""
     encoded, rows = corpus.encode_pieces(data, tokenizer_of, width)
     bands, band_of = np.unique(sets.read_table(data, ["band"])["band"].to_pylist(), return_inverse=True)
     band_of = band_of[rows]
@@ -324,9 +324,8 @@ def loss_by_band(
     for number in distributed.shard_round_robin(np.unique(pass_of).tolist()):
         chosen = np.flatnonzero(pass_of == number)
         part = corpus.select_problems(held_out.encoded, chosen)
-        solution = corpus.index_ranges(np.zeros_like(part.lengths), part.lengths) >= np.repeat(
-            np.maximum(part.prompts, 1), part.lengths
-        )
+        first = np.maximum(part.prompts, 1)  # documents have no prompt, and nothing predicts their first token
+        solution = corpus.index_ranges(np.zeros_like(part.lengths), part.lengths) >= np.repeat(first, part.lengths)
         batch = batches.batch_of_sequences(batches.Sequences(part.tokens, part.lengths, solution), device)
         losses = token_losses(model, batch, dtype).double().cpu().numpy()
         losses = np.rint(losses / exact.STEP) * exact.STEP if model.sums else losses

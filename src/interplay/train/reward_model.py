@@ -144,17 +144,12 @@ def pair_metrics(setup: Setup, places: np.ndarray, backward: bool = False) -> di
 def pair_values(setup: Setup, piece: np.ndarray) -> dict[str, Tensor]:
     """The same of each pair of `piece` (n,), each (n,)."""
     prompts, chosen, rejected = ([each[i] for i in piece] for each in setup.pairs[:3])
-    rewards, weights = score_completions(setup, prompts * 2, chosen + rejected)
+    rewards, weights = setup.model.read(prompts * 2, chosen + rejected, setup.dtype)
     (better, worse), (gate, _) = rewards.chunk(2), weights.chunk(2)
     losses = bradley_terry_losses(setup.spec, better, worse, gate, setup.margins[piece])
     wins = log_win_probability(better, worse, gate, torch.zeros_like(losses)).detach()
     gap = heads.weighted_reward(better, gate) - heads.weighted_reward(worse, gate)
     return {"loss": losses, "accuracy": (wins.exp() > 0.5).float(), "nll": -wins, "margin": gap}
-
-
-def score_completions(setup: Setup, prompts: list[list[int]], completions: list[list[int]]) -> tuple[Tensor, Tensor]:
-    """Rewards (n, K) of completions, and log weights (n, K) of the heads."""
-    return setup.model.read(prompts, completions, setup.dtype)
 
 
 @torch.no_grad()
@@ -165,7 +160,7 @@ def routed_accuracy(setup: Setup, spec: Routing) -> dict[str, float]:
     log_wins, gates = (torch.zeros(count, setup.spec.heads) for _ in range(2))
     for piece in batches.micro_batches(setup.pairs, np.arange(count), setup.pass_tokens):
         prompts, chosen, rejected = ([each[i] for i in piece] for each in setup.pairs[:3])
-        rewards, weights = score_completions(setup, prompts * 2, chosen + rejected)
+        rewards, weights = setup.model.read(prompts * 2, chosen + rejected, setup.dtype)
         better, worse = rewards.chunk(2)
         log_wins[piece], gates[piece] = F.logsigmoid(better - worse).cpu(), weights[: len(prompts)].cpu()
     shots = batches.draw_shots(setup.pairs.rows, spec.pairs, setup.spec.seed, "reward_model")
@@ -193,7 +188,7 @@ def best_of_n(setup: Setup, inputs: dict[str, Path]) -> dict[str, dict[str, floa
         samples.sort(key=lambda sample: sample["sample"])
         texts = tokenizer.encode_texts(encoder, [sample["completion"] for sample in samples])
         ended = [ids + ([] if s["truncated"] or eos is None else [eos]) for ids, s in zip(texts, samples, strict=True)]
-        rated = heads.weighted_reward(*score_completions(setup, [prompts[index]] * len(ended), ended)).cpu()
+        rated = heads.weighted_reward(*setup.model.read([prompts[index]] * len(ended), ended, setup.dtype)).cpu()
         for n in counts:
             best = samples[int(rated[:n].argmax())]
             for word in ("strict", "answer"):
