@@ -12,6 +12,7 @@ Counts = dict[int, list[int]]
 """Op -> number of strictly right samples of each of its prompts."""
 
 RL = {"steps": 3, "prompts_per_step": 8, "max_completion_length": 16, "minibatches": 1, "temperature": 1.0}
+RL["reward"] = {"name": "outcome"}
 RL["method"] = {"allocation": {"num_generations": 4}, "loss": {"num_iterations": 1, "beta": 0.0}}
 """Spec of an rl stage, as far as the report reads it: 3 x 8 x 4 = 96 completions."""
 BANDS = {"id": [2, 3], "edge": [4]}

@@ -102,6 +102,7 @@ RL_SPEC = {
     "steps": 4,
     "prompts_per_step": 5,
     "minibatches": 1,
+    "reward": {"name": "outcome"},
     "max_completion_length": 30,
     "method": {"allocation": {"num_generations": 2}, "loss": {"num_iterations": 1, "beta": 0.0}},
 }

@@ -173,7 +173,11 @@ def test_all_blocks_of_an_evaluation_stand_in_the_chain(
 def test_what_seeds_spent_stands_seed_by_seed_also_where_two_of_them_are_equal() -> None:
     def member(number: int) -> dict:
         metrics = {"steps": 4, "optimizer_steps": number, "completions": 8, "completion_tokens": 64, "prompt_tokens": 64}
-        spec = {"method": {"allocation": {"num_generations": 8}, "loss": {"beta": 0.0, "num_iterations": 1}}, "minibatches": 1}
+        spec = {
+            "method": {"allocation": {"num_generations": 8}, "loss": {"beta": 0.0, "num_iterations": 1}},
+            "minibatches": 1,
+            "reward": {"name": "outcome"},
+        }
         return {"digest": "d", "kind": "rl", "spec": spec, "metrics": metrics}
 
     said = chain._spent([member(8), member(2), member(2)], {"d": Cost(parameters=100)})

@@ -88,7 +88,7 @@ def logps_and_gradients(decoder: Decoder, dtype: torch.dtype) -> list[torch.Tens
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_a_blockwise_pass_rounds_otherwise_and_nothing_more(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attention, "MOST_SCORES", 40)
-    monkeypatch.setattr(decoder_module, "MOST", 36)  # three tokens at a time
+    monkeypatch.setattr(decoder_module, "MOST_LOGITS", 36)  # three tokens at a time
     decoder = init_decoder(Shape(num_key_value_heads=2, initializer_range=0.3, **SIZES), 12, seed=0)
     whole = logps_and_gradients(decoder, dtype)
     decoder.blockwise = True

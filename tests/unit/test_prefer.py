@@ -120,7 +120,7 @@ def test_losses_with_a_reference_are_those_of_trl(loss_type: str, seed: int) -> 
     accelerator = SimpleNamespace(device=torch.device("cpu"), gather_for_metrics=lambda x: x, gather=lambda x: x)
     trainer = SimpleNamespace(
         accelerator=accelerator, args=SimpleNamespace(gradient_checkpointing_kwargs=None, gradient_checkpointing=False),
-        model=SimpleNamespace(training=True, is_gradient_checkpointing=False), ref_model=model(other), aux_loss_enabled=False,
+        model=SimpleNamespace(training=True, is_gradient_checkpointing=False, _modules={}), ref_model=model(other), aux_loss_enabled=False,
         ld_alpha=None, precompute_ref_logps=False, f_divergence_type="reverse_kl", loss_types=[loss_type], loss_weights=[1.0],
         beta=spec.beta, label_smoothing=smoothing, use_weighting=False, _metrics={"train": defaultdict(list)},
         _total_train_tokens=0, _tp_size=1,

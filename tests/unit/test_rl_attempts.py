@@ -221,9 +221,9 @@ def test_a_model_of_shallow_histories_is_evaluated_at_more_attempts_than_it_was_
     by_turn = list(metrics["turns"]["answer"].values())
     assert len(by_turn) == 5
     assert by_turn == sorted(by_turn)
-    texts = pq.read_table(tmp_path / "eval" / "samples.parquet")["completion"].to_pylist()
+    segments = pq.read_table(tmp_path / "eval" / "samples.parquet")["segments"].to_pylist()
     deepest = METHODS["exit"]["continuation"].depth + 1
-    assert max(text.count("\x1e?\x1e") + 1 for text in texts) > deepest, "attempts that no group of the run had"
+    assert max(sum(one["kind"] == "action" for one in row) for row in segments) > deepest, "attempts that no group of the run had"
 
 
 @pytest.mark.slow

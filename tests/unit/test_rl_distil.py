@@ -128,7 +128,7 @@ def test_a_step_is_the_gradient_that_naive_autograd_finds(name: Any, mix: float)
 @pytest.mark.parametrize("name", DIVERGENCES)
 def test_pieces_of_the_vocabulary_and_of_the_batch_change_nothing(name: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     whole, values = moved(batch(), divergence=name, mix_rlvr=0.3, entropy_coef=0.01)
-    monkeypatch.setattr(decoders, "MOST", 3 * toy.VOCABULARY)
+    monkeypatch.setattr(decoders, "MOST_LOGITS", 3 * toy.VOCABULARY)
     for tokens in (10**6, 30):
         pieces, again = moved(batch(), tokens=tokens, divergence=name, mix_rlvr=0.3, entropy_coef=0.01)
         torch.testing.assert_close(pieces, whole, atol=2e-6, rtol=1e-3)
@@ -136,11 +136,11 @@ def test_pieces_of_the_vocabulary_and_of_the_batch_change_nothing(name: Any, mon
 
 
 def test_of_several_pieces_no_logits_are_held(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A vocabulary of 5000 in pieces of two tokens: nothing kept for the way back is as large as the logits of all tokens."""
+    """A vocabulary of 5000 in pieces of two tokens: nothing kept for the backward pass is as large as the logits of all tokens."""
     given, policy = batch(), Decoder(toy.SHAPE, 5000)
     for parameter in policy.parameters():
         torch.nn.init.normal_(parameter, std=0.3)
-    monkeypatch.setattr(decoders, "MOST", 10_000)
+    monkeypatch.setattr(decoders, "MOST_LOGITS", 10_000)
     parameters = {parameter.data_ptr() for parameter in policy.parameters()}
     kept: list[int] = []
 

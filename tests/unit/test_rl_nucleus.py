@@ -168,7 +168,7 @@ def test_a_token_that_was_sampled_is_in_the_nucleus_whatever_rounding_makes_of_i
     whole = scores(lagged.policy, batch, rows, 1.0, torch.float32, True, lagged)
     assert torch.isfinite(whole.logp).all()
     lagged.policy.blockwise = True
-    monkeypatch.setattr(weights, "MOST", 3 * lagged.policy.vocab_size)
+    monkeypatch.setattr(weights, "MOST_LOGITS", 3 * lagged.policy.vocab_size)
     pieces = scores(lagged.policy, batch, rows, 1.0, torch.float32, True, lagged)
     torch.testing.assert_close(pieces, whole, atol=1e-5, rtol=1e-5)
 

@@ -27,7 +27,7 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lab:
     return Lab(tmp_path)
 
 
-OWN_BASES = ("methods/zoo_tools", "numerics/exact", "numerics/exact_bases", "numerics/exact_factorial")
+OWN_BASES = ("interplay/length_depth", "methods/zoo_tools", "numerics/exact", "numerics/exact_bases", "numerics/exact_factorial")
 """Studies at coffee of tools and games, and of further bases."""
 
 

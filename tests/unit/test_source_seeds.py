@@ -26,7 +26,7 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lab:
         folder = tmp_path / "models" / str(seed)
         folder.mkdir(parents=True)
         for name in ("config.json", "tokenizer.json", "model.safetensors"):
-            (folder / name).write_text(f"{name} of {seed}")
+            (folder / name).write_text(json.dumps({name: seed}))
     monkeypatch.chdir(tmp_path)
     made = Lab(tmp_path)
     made.edit("study/quickstart.yaml", BASE, "  base: {kind: source, path: 'models/{seed}'}")

@@ -163,7 +163,7 @@ def test_causal_packing_attends_across_the_problems_of_a_row(inputs: dict[str, P
 
 def test_loss_by_band_is_the_mean_over_the_bands_solution_tokens(inputs: dict[str, Path]) -> None:
     model, encoder = model_of(inputs), tokenizer.load(inputs["tokenizer"])
-    held_out = lm.load_validation(inputs["validation"], inputs["tokenizer"])
+    held_out = lm.load_validation(inputs["validation"], inputs["tokenizer"], 64)
     for pass_tokens in (10_000, 100):
         found = lm.loss_by_band(model, held_out, pass_tokens, torch.float32, CPU)
         for band in ("id", "edge"):

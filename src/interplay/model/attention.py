@@ -183,35 +183,35 @@ def blockwise_attention(qk: Tensor, v: Tensor, runs: Tensor) -> Tensor:
 class _Blockwise(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, runs: list[list[int]]) -> Tensor:
-        mixed, sums = torch.empty_like(q), q.new_empty(q.shape[:2], dtype=torch.float32)
+        mixed, logsums = torch.empty_like(q), q.new_empty(q.shape[:2], dtype=torch.float32)
         for rows, parts in _query_blocks(runs, q.shape[1]):
             scores = _scores(q[rows], k, parts)
-            sums[rows] = scores.logsumexp(-1).T
-            weights = scores.sub_(sums[rows].T[..., None]).exp_().to(v.dtype)
+            logsums[rows] = scores.logsumexp(-1).T
+            weights = scores.sub_(logsums[rows].T[..., None]).exp_().to(v.dtype)
             pieces = weights.split([part.stop - part.start for part in parts], -1)
             mixed[rows] = sum(_mixed(piece, v[part]) for piece, part in zip(pieces, parts, strict=True))
-        ctx.save_for_backward(q, k, v, mixed, sums)
+        ctx.save_for_backward(q, k, v, mixed, logsums)
         ctx.runs = runs
         return mixed.flatten(1)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        q, k, v, mixed, sums = ctx.saved_tensors
+        q, k, v, mixed, logsums = ctx.saved_tensors
         gradient, scale = gradient.view_as(mixed), q.shape[-1] ** -0.5
         # Of a prompt's keys and values the gradient is a sum over many blocks.
         dq, dk, dv = torch.empty_like(q), torch.zeros_like(k, dtype=torch.float32), torch.zeros_like(v, dtype=torch.float32)
-        drift = (gradient.float() * mixed.float()).sum(-1)
+        delta = (gradient.float() * mixed.float()).sum(-1)
         for rows, parts in _query_blocks(ctx.runs, q.shape[1]):
-            weights = _scores(q[rows], k, parts).sub_(sums[rows].T[..., None]).exp_()
+            weights = _scores(q[rows], k, parts).sub_(logsums[rows].T[..., None]).exp_()
             widths = [part.stop - part.start for part in parts]
-            found = torch.zeros_like(q[rows], dtype=torch.float32)
+            dq_rows = torch.zeros_like(q[rows], dtype=torch.float32)
             for piece, part in zip(weights.split(widths, -1), parts, strict=True):
-                dv[part] += _mixed(piece.to(v.dtype).mT, gradient[rows], v.shape[1])
-                slopes = _products(gradient[rows], v[part]).float().sub_(drift[rows].T[..., None])
-                slopes = slopes.mul_(piece).mul_(scale).to(q.dtype)
-                found += _mixed(slopes, k[part])
-                dk[part] += _mixed(slopes.mT, q[rows], k.shape[1])
-            dq[rows] = found.to(dq.dtype)
+                dv[part] += _mixed_by_group(piece.to(v.dtype).mT, gradient[rows], v.shape[1])
+                dscores = _products(gradient[rows], v[part]).float().sub_(delta[rows].T[..., None])
+                dscores = dscores.mul_(piece).mul_(scale).to(q.dtype)
+                dq_rows += _mixed(dscores, k[part])
+                dk[part] += _mixed_by_group(dscores.mT, q[rows], k.shape[1])
+            dq[rows] = dq_rows.to(dq.dtype)
         return dq, dk.to(k.dtype), dv.to(v.dtype), None
 
 
@@ -241,15 +241,19 @@ def _products(q: Tensor, k: Tensor) -> Tensor:
     return found.view(heads, rows, keys)
 
 
-def _mixed(weights: Tensor, values: Tensor, shared: int = 0) -> Tensor:
-    """(rows, heads, size): weights (heads, rows, keys) of values (keys, kv heads, size); with `shared` values (keys, heads, size)
-    are mixed, and those of the heads that share a key are summed: (rows, shared, size)."""
-    (heads, rows, keys), size = weights.shape, values.shape[-1]
-    if not shared:
-        found = torch.bmm(weights.reshape(values.shape[1], -1, keys), values.transpose(0, 1))
-        return found.view(heads, rows, size).transpose(0, 1)
+def _mixed(weights: Tensor, values: Tensor) -> Tensor:
+    """(rows, heads, size): weights (heads, rows, keys) of values (keys, kv heads, size)."""
+    (heads, rows, keys), (_, shared, size) = weights.shape, values.shape
+    found = torch.bmm(weights.reshape(shared, -1, keys), values.transpose(0, 1))
+    return found.view(heads, rows, size).transpose(0, 1)
+
+
+def _mixed_by_group(weights: Tensor, values: Tensor, shared: int) -> Tensor:
+    """(rows, kv heads, size): weights (heads, rows, keys) of values (keys, heads, size), summed over the heads that share a key;
+    `shared`: kv heads."""
+    _, rows, keys = weights.shape
     grouped = weights.view(shared, -1, rows, keys).transpose(1, 2).reshape(shared, rows, -1)
-    return torch.bmm(grouped, values.permute(1, 0, 2).reshape(shared, -1, size)).transpose(0, 1)
+    return torch.bmm(grouped, values.permute(1, 0, 2).reshape(shared, -1, values.shape[-1])).transpose(0, 1)
 
 
 # RMS norm and rotary embedding with custom gradients: autograd's many small products cost a fifth of a CPU step.

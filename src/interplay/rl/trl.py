@@ -122,7 +122,7 @@ class Trainer(trl.GRPOTrainer):
             args=config,
             reward_funcs=run.rewards,
             train_dataset=datasets.Dataset.from_list([{"prompt": str(i)} for i in steps]),  # the sampler chooses the prompts
-            processing_class=transformers.AutoTokenizer.from_pretrained(base, padding_side="left"),
+            processing_class=transformers.AutoTokenizer.from_pretrained(base, padding_side="left", trust_remote_code=False),
             callbacks=[run],
             rollout_func=run.rollouts,
         )
