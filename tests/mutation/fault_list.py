@@ -97,11 +97,16 @@ STEPS = [
     fault("iterations", "for _ in range(spec.method.loss.num_iterations):", "for _ in range(1):", "handed_over"),
     fault(
         "reference",
-        "reference = reference and reference.requires_grad_(False)",
-        "reference = reference and policy",
+        "(one.requires_grad_(False) for one in frozen), strict=True)",
+        "(policy for _ in frozen), strict=True)",
         "rl_loop",
     ),
-    fault("progress", "progress=(step - 1) / max(spec.steps - 1, 1),", "progress=step / spec.steps,", "handed_over"),
+    fault(
+        "progress",
+        "memory=world.memory,\n        step=step,\n        progress=(step - 1) / max(spec.steps - 1, 1),",
+        "memory=world.memory,\n        step=step,\n        progress=step / spec.steps,",
+        "handed_over",
+    ),
     fault("memory_resume", 'world.memory.load(state.get("memory", {}), memory)', "world.memory.load({}, {})", "handed_over"),
     fault(
         "sampler_resume",
@@ -142,9 +147,7 @@ STEPS = [
         "temperature=1.0,\n        top_p=1.0,",
         "handed_over",
     ),
-    fault(
-        "score_temperature", "logs = log_softmax(logits / temperature, dim=-1)", "logs = log_softmax(logits, dim=-1)", "rl_update"
-    ),
+    fault("score_temperature", "token, copied) / temperature, dim=-1)", "token, copied), dim=-1)", "rl_update"),
     fault(
         "tracker",
         "self.b[outcome.id] = self.rho * self.b[outcome.id] + outcome.n - passed",
@@ -165,15 +168,15 @@ TRAINING = [
     fault("mix_shares", "total = min(size[-1] / share for size, share", "total = max(size[-1] / share for size, share", "corpus"),
     fault(
         "validation_mask",
-        "part.lengths) >= np.repeat(part.prompts, part.lengths)",
-        "part.lengths) > np.repeat(part.prompts, part.lengths)",
+        "part.lengths) >= np.repeat(first, part.lengths)",
+        "part.lengths) > np.repeat(first, part.lengths)",
         "train",
     ),
     fault("lr_warmup", "return step / warmup", "return (step - 1) / warmup", "handed_over"),
     fault("lr_decay", "passed = step - (steps - decay)", "passed = 0", "handed_over"),
     fault("lr_direction", "left = 1 - passed / decay", "left = passed / decay", "handed_over"),
     fault("lr_floor", "return spec.min_ratio + (1 - spec.min_ratio) * shape", "return shape", "handed_over"),
-    fault("clipping", 'max_grad_norm or float("inf")))', 'float("inf")))', "optim", "handed_over"),
+    fault("clipping", 'max_grad_norm or float("inf"))', 'float("inf"))', "optim", "handed_over"),
     fault(
         "weight_decay",
         '{"params": vectors, "weight_decay": 0.0}]',
