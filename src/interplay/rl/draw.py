@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from tokenizers import Tokenizer
@@ -16,9 +16,10 @@ from tokenizers import Tokenizer
 from interplay.core import extension, random
 from interplay.data import sets, tokenizer as text
 from interplay.data.trajectory import joined_text
+from interplay.kernels import exact
 from interplay.model import decoder, heads
 from interplay.rl import advantages, continuation, requests, reward_spec, shaping
-from interplay.rl.batch import Batch, Memory, Span, StepContext, join, to_tokens
+from interplay.rl.batch import Batch, Memory, Span, StepContext, join, offsets, seams_of, to_tokens
 from interplay.rl.request_spec import AdaptiveTemperature, Decoding, LaggedNucleus, OwnDecoding
 from interplay.rl.rewards import Graders, Rewards, right_by, score_completions
 from interplay.rl.sampler import Outcome, Sampler, outcome_of
@@ -149,6 +150,26 @@ class TrainerState:
     def clock(self) -> float:
         """Seconds, of a replica its own."""
         return self.stack.clock() if self.stack else time.monotonic()
+
+
+def step_context(world: TrainerState, step: int, **more: Any) -> StepContext:
+    """A step of a run as members of the method see it; `more`: what they may ask of the trainer's models."""
+    spec = world.spec
+    return StepContext(
+        method=seams_of(spec.method),
+        memory=world.memory,
+        step=step,
+        progress=(step - 1) / max(spec.steps - 1, 1),
+        max_completion_length=spec.max_completion_length,
+        pad=world.special.pad,
+        rows=world.pool.rows,
+        seed=spec.seed,
+        gold=partial(gold_solution, world),
+        encode=lambda written: text.encode_texts(world.tokenizer, [written])[0],
+        offsets=partial(offsets, world.tokenizer),
+        by=exact.functions(spec.numerics),
+        **more,
+    )
 
 
 class Rollouts(NamedTuple):

@@ -21,7 +21,7 @@ from interplay.optim import checkpoint, distributed, optimizer
 from interplay.rl import continuation, draw, edits, records, sampler, samplers
 from interplay.rl.advantage_spec import GaeAdvantage
 from interplay.rl.advantages import advantages, critic, cut_segments, update_baselines
-from interplay.rl.batch import Batch, Memory, StepContext, join, offsets, seams_of, take
+from interplay.rl.batch import Batch, Memory, StepContext, join, take
 from interplay.rl.custom import Judge
 from interplay.rl.reward_spec import ModelReward, terms_of
 from interplay.rl.rewards import Graders, score_completions
@@ -313,25 +313,15 @@ def stepped(
         drawn.append(replace(fresh, row=torch.arange(first, first + len(fresh))))
         return continuation.kept_rollouts(drawn[-1], now)
 
-    now = StepContext(
-        method=seams_of(spec.method),
-        memory=world.memory,
-        step=step,
-        progress=(step - 1) / max(spec.steps - 1, 1),
-        max_completion_length=spec.max_completion_length,
-        pad=world.special.pad,
-        rows=world.pool.rows,
-        seed=spec.seed,
+    now = draw.step_context(
+        world,
+        step,
         draw=draw_more,
-        gold=partial(draw.gold_solution, world),
         continued=partial(continuation_values, world, step, seen),
         entropy=partial(entropy_of, learner),
         reference=partial(reference_of, learner),
         collisions=partial(collisions_of, learner),
-        encode=lambda written: text.encode_texts(world.tokenizer, [written])[0],
-        offsets=partial(offsets, world.tokenizer),
         likelihood=partial(likelihood_of, learner),
-        by=exact.functions(spec.numerics),
     )
     batch = edits.edits_before_advantage(draw_more(spec.prompts_per_step), now)
     everything = join(drawn, world.special.pad)

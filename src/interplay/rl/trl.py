@@ -21,12 +21,11 @@ from torch import Tensor
 from interplay.core import execution, model
 from interplay.core.metrics import Metrics, Progress, read, telemetry
 from interplay.data import tokenizer as text
-from interplay.kernels import exact
 from interplay.model import folder
 from interplay.model.decoder import Decoder
 from interplay.optim import checkpoint, distributed, optimizer
 from interplay.rl import draw, loop, policy, records, update
-from interplay.rl.batch import Batch, StepContext, seams_of
+from interplay.rl.batch import Batch
 from interplay.rl.spec import RLSpec
 from interplay.rollout.engine import closing
 from interplay.rollout.request import Request, Rollouts, Sampling
@@ -193,19 +192,8 @@ class Recorder(transformers.TrainerCallback):
         """The completions of a step, of which each process gets its share (`rollout_func`)."""
         spec, step = self.spec, trainer.state.global_step // updates(self.spec) + 1
         self.copied()
-        now = StepContext(
-            method=seams_of(spec.method),
-            memory=self.world.memory,
-            step=step,
-            progress=(step - 1) / max(spec.steps - 1, 1),
-            max_completion_length=spec.max_completion_length,
-            pad=self.world.special.pad,
-            rows=self.world.pool.rows,
-            seed=spec.seed,
-            by=exact.FAST,
-        )
         ids = self.world.sampler.select(spec.prompts_per_step, step)
-        self.batch = draw.draw_batch(self.world, ids, now, Counter())
+        self.batch = draw.draw_batch(self.world, ids, draw.step_context(self.world, step), Counter())
         self.world.sampler.learn(step)
         mine = range(len(self.batch))[self._share(len(self.batch))]
         cut = [(i, int(self.batch.lengths[i])) for i in mine]

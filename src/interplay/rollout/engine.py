@@ -209,7 +209,7 @@ def _vllm(decoder: Decoder, how: execution.Run, dtype: torch.dtype, source: Path
     """vLLM where the run block wants it."""
     if source is None:
         raise model.UserError("engine = 'vllm': samples from a model folder, and this model has none; write native")
-    if missing := metrics.without_vllm():
+    if missing := metrics.without_extra("vllm"):
         raise model.UserError(missing)
     from interplay.rollout.vllm import engines
 

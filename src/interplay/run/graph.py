@@ -300,10 +300,9 @@ def lacking_input(stage: Stage) -> str | None:
             find_file(stage.spec, stage.run)
         elif isinstance(stage.spec, SourceSpec) and stage.spec.sha256 and not stage.run.path:
             return stage.spec.without_folder()
-        missing = [metrics.without_vllm()] if getattr(stage.spec, "engine", None) == "vllm" else []
-        missing += [metrics.without_trl()] if getattr(stage.spec, "trainer", None) == "trl" else []
-        missing += [metrics.without_peft()] if getattr(stage.spec, "lora", None) else []
-        return next(filter(None, missing), None)
+        engine, trainer, lora = (getattr(stage.spec, key, None) for key in ("engine", "trainer", "lora"))
+        asked = {"vllm": engine == "vllm", "trl": trainer == "trl", "lora": lora is not None}
+        return next(filter(None, (metrics.without_extra(extra) for extra, is_asked in asked.items() if is_asked)), None)
     except model.UserError as error:
         return str(error)
     return None

@@ -1,5 +1,5 @@
 """Transcripts of episodes: the turns of a policy and the observations between them as one text, the verdict on one, and
-environments of a tool, which is all that they need.
+environments of a tool, which is all that they need; and text without questions, documents and chats.
 
 MARK separates the parts. No tokenizer of ours has MARK, and an episode removes it from what a model writes: training learns each
 turn as a solution of its own (data.corpus), and an episode puts the end token in its place."""
@@ -102,7 +102,7 @@ def tool_environment(
     return Environment(errors=TRANSCRIPT_ERRORS, reply=reply, render=render, verify=verify, **functions)
 
 
-# Text of others: documents and chats. They ask nothing, so that no completion of theirs is right.
+# Text without questions: documents and chats, of which no completion is right.
 
 
 class Passage(NamedTuple):

@@ -76,13 +76,7 @@ def against_axis(results: frame.Results, figure: Figure) -> tuple[Canvas | None,
     if not any(found.seeds for _, found in shown):
         return None, "Not drawn: no evaluation of it is there."
     name = tables.column_label("", figure.y)
-    where = (
-        ""
-        if len(panels) > 1 or (figure.x == "kl" and not figure.band)
-        else f", {tables.column_label(figure.band)}"
-        if figure.band
-        else ", all test problems"
-    )
+    where = "" if len(panels) > 1 else f", {tables.column_label(figure.band)}" if figure.band else ", all test problems"
     for axis in left:
         axis.set_ylabel(f"{name}{where} ({measure_of(figure.y).unit})")
     style.legend(canvas, *axes)
