@@ -97,11 +97,16 @@ STEPS = [
     fault("iterations", "for _ in range(spec.method.loss.num_iterations):", "for _ in range(1):", "handed_over"),
     fault(
         "reference",
-        "(one.requires_grad_(False) for one in frozen)",
-        "(policy for _ in frozen)",
+        "(one.requires_grad_(False) for one in frozen), strict=True)",
+        "(policy for _ in frozen), strict=True)",
         "rl_loop",
     ),
-    fault("progress", "progress=(step - 1) / max(spec.steps - 1, 1),", "progress=step / spec.steps,", "handed_over"),
+    fault(
+        "progress",
+        "memory=world.memory,\n        step=step,\n        progress=(step - 1) / max(spec.steps - 1, 1),",
+        "memory=world.memory,\n        step=step,\n        progress=step / spec.steps,",
+        "handed_over",
+    ),
     fault("memory_resume", 'world.memory.load(state.get("memory", {}), memory)', "world.memory.load({}, {})", "handed_over"),
     fault(
         "sampler_resume",
@@ -142,7 +147,7 @@ STEPS = [
         "temperature=1.0,\n        top_p=1.0,",
         "handed_over",
     ),
-    fault("score_temperature", "mine, token, copied) / temperature, dim=-1)", "mine, token, copied), dim=-1)", "rl_update"),
+    fault("score_temperature", "token, copied) / temperature, dim=-1)", "token, copied), dim=-1)", "rl_update"),
     fault(
         "tracker",
         "self.b[outcome.id] = self.rho * self.b[outcome.id] + outcome.n - passed",
@@ -171,7 +176,7 @@ TRAINING = [
     fault("lr_decay", "passed = step - (steps - decay)", "passed = 0", "handed_over"),
     fault("lr_direction", "left = 1 - passed / decay", "left = passed / decay", "handed_over"),
     fault("lr_floor", "return spec.min_ratio + (1 - spec.min_ratio) * shape", "return shape", "handed_over"),
-    fault("clipping", '(parameters, max_grad_norm or float("inf"))', '(parameters, float("inf"))', "optim", "handed_over"),
+    fault("clipping", 'max_grad_norm or float("inf"))', 'float("inf"))', "optim", "handed_over"),
     fault(
         "weight_decay",
         '{"params": vectors, "weight_decay": 0.0}]',

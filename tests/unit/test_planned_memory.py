@@ -12,9 +12,11 @@ from lab import Lab, of_kind
 from interplay.core.execution import Run
 from interplay.core.model import UserError
 from interplay.data.batches import Sequences, batch_of_sequences
+from interplay.kernels import layers
 from interplay.kinds import formulas
 from interplay.kinds.stages import memories, shape_size
-from interplay.model.decoder import Decoder
+from interplay.model.attention import visible_blocks
+from interplay.model.decoder import MOST_LOGITS, Decoder
 from interplay.model.shared_prompts import predicting_states
 from interplay.model.spec import Load, Shape
 from interplay.results import estimate, state, telemetry
@@ -170,3 +172,11 @@ def test_a_launch_reserves_what_a_stage_is_estimated_to_need(lab: Lab) -> None:
     assert made.stages[rl.digest].run.memory_mb == Run().memory_mb
     written = json.loads((lab.out(base) / "stage.json").read_text())["run"]["memory_mb"]
     assert written == made.stages[base.digest].run.memory_mb
+
+
+def test_the_formula_s_constants_are_those_of_what_computes() -> None:
+    assert formulas.LOGITS == MOST_LOGITS
+    assert formulas.NARROW == layers.RECOMPUTED
+    cpu, dtype = torch.device("cpu"), torch.float32
+    assert len(visible_blocks(None, formulas.WHOLE, cpu, dtype)) == 1
+    assert len(visible_blocks(None, formulas.WHOLE + 1, cpu, dtype)) == -(-(formulas.WHOLE + 1) // (2 * formulas.BLOCK))
