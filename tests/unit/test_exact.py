@@ -143,14 +143,14 @@ def test_parts_that_follow_the_micro_batch_are_noticed(place: Path, expected: Ex
 
 
 def test_sums_that_are_rounded_to_float32_between_passes_are_noticed(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    place_sums = layers._place_sums
+    layer_blocks = layers._layer_blocks
 
-    def rounded(given: layers.Pass, parts: Any) -> None:
+    def rounded(given: layers.Pass) -> Any:
         assert given.sums is not None
         given.sums.flat.copy_(given.sums.flat.float())
-        place_sums(given, parts)
+        return layer_blocks(given)
 
-    monkeypatch.setattr(layers, "_place_sums", rounded)
+    monkeypatch.setattr(layers, "_layer_blocks", rounded)
     found = [cases.made(place, "sft", "exact", STEPS, **run) for run in (SMALL, {})]
     assert found[0]["model"] != found[1]["model"]
 

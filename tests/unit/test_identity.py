@@ -39,6 +39,7 @@ GOLDEN = {
     "reward_model": "730141a29115",
     "evaluate": "956a5336619c",
     "select": "ea09631f9408",
+    "generate": "07a0f3b5f954",
     "calibrate": "7c01f1d4d18e",
     "report": "cdd509c98ad2",
 }

@@ -22,7 +22,7 @@ def planned(*stages: tuple[str, float, int, str]) -> tuple[Plan, Estimate]:
         deps = {f"data.{i}": dep for i, dep in enumerate(after)}
         made[name] = Stage("source", SourceSpec(sha256="0" * 64), deps, Run(gpus=gpus), name, name)
         times[name] = Time(seconds, seconds * gpus, "FLOPs")
-    return Plan("test", "smoke", made), Estimate({}, times, {})
+    return Plan("test", "smoke", made), Estimate({}, times, {}, {})
 
 
 def test_arms_side_by_side_take_the_time_of_a_base_and_of_one_arm() -> None:

@@ -213,7 +213,7 @@ def list_rollouts(
 
     if failed and passed:
         raise model.UserError("rollouts: --passed: not allowed with --failed; name one, or none for all completions")
-    folder = Path(stage) if Path(stage).exists() else common.find_folder(stage, scale)
+    folder = Path(stage) if stage and Path(stage).exists() else common.find_folder(stage, scale)
     try:
         wanted = True if failed else False if passed else None
         model.print_visible(stage_view.show_rollouts(folder, wanted, count, step, error), end="")

@@ -105,7 +105,7 @@ class Group:
 
     def __init__(self, whole: decoder.Decoder, first: int, runs: list[Training]) -> None:
         self.runs, self.places = runs, slice(first, first + len(runs))
-        self.parameters = {name: p.detach()[self.places] for name, p in whole.named_parameters()}
+        self.parameters = {name: p.detach()[self.places].requires_grad_() for name, p in whole.named_parameters()}
         spec = runs[0].spec
         self.optimizers = optimizer.build_optimizers(spec.optimizer, self.parameters.items(), spec.dtype, stacked=True)
         states = [{name: value for name, value in run.state.items() if name.startswith("optimizer.")} for run in runs]
