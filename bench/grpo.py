@@ -82,7 +82,7 @@ def ours(inputs: dict[str, Path], out: Path, dtype: str, steps: int) -> list[flo
     )
     policy, pool = folder.load_decoder(inputs["init"] / "model"), sets.load_pool([inputs["data"]])
     learner = Learner(
-        spec, policy, None, optimizer.build_optimizers(spec.optimizer, policy.named_parameters()), how.micro_batch_tokens
+        spec, policy, (), optimizer.build_optimizers(spec.optimizer, policy.named_parameters()), how.micro_batch_tokens
     )
     never = text.Special(pad=0, eos=-1)
     draws = build_sampler(spec.method.sampler, PromptSource(pool.sizes, spec.mix, spec.seed))

@@ -54,7 +54,7 @@ def main() -> None:
     )
     policy = device.place_decoder(folder.init_decoder(SHAPE, VOCABULARY, seed=0), how, spec.numerics, spec.blockwise)
     optimizers = optimizer.build_optimizers(spec.optimizer, policy.named_parameters())
-    learner = Learner(spec, policy, None, optimizers, how.micro_batch_tokens)
+    learner = Learner(spec, policy, (), optimizers, how.micro_batch_tokens)
     prompt = torch.randint(VOCABULARY, (given.tokens,), generator=torch.Generator().manual_seed(0)).tolist()
     started = time.process_time()
     sampler = engine("native", policy, how, getattr(torch, given.dtype))

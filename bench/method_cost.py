@@ -38,7 +38,7 @@ def cost(method: Method, inputs: dict[str, Path], out: Path, steps: int) -> floa
         optimizer=TuneOptimizer(learning_rate=1e-4),
     )
     how = Run(engine_batch=COMPLETIONS, micro_batch_tokens=8192)
-    world, learner = assembled(spec, inputs, how)
+    world, learner = assembled(spec, inputs, how, out)
     times = []
     for step in range(1, steps + 1):
         started = time.process_time()
