@@ -1,4 +1,4 @@
-"""Arms that repeat another with another trainer: what the plan adds, how far the curves agree, and a verdict that hangs on one."""
+"""Arms that repeat another with another trainer: what the plan adds, how far the curves agree, and a verdict that depends on it."""
 
 from pathlib import Path
 from typing import Any
@@ -79,9 +79,9 @@ def test_a_verdict_that_another_trainer_does_not_give_is_named(tmp_path: Path, t
     test = {"difference": "strict_pass@1", "band": "edge", "arm": "rl", "against": "base", "at_least": 0.1}
     found = frame.read_results(study.spec(arms, claims=[{"says": "it lifts the edge", "test": test}]), inputs)
     assert answers.repetitions(found) == {"trl": {"rl": "rl_trl"}}
-    (told,) = answers.implementation_lines(found)
-    assert said in told
+    (line,) = answers.implementation_lines(found)
+    assert said in line
     made = answers.answer_study(found)
-    assert f"{told}." in headline.make_headline(made).others
+    assert f"{line}." in headline.make_headline(made).others
     assert len(answers.repetition_lines(found)) == 3
     assert "the same completions for the first 2 of 2 steps" in answers.repetition_lines(found)[0]

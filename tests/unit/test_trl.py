@@ -168,10 +168,10 @@ def test_what_trl_does_not_express_is_refused_with_the_remedy(more: dict[str, An
 
 
 def test_no_option_of_a_loss_that_it_has_gets_lost_on_the_way_to_trl() -> None:
-    told = {*trl.OPTIONS, *(key.rpartition(".")[2] for key in TRL), "loss_type", "name"}
+    known = {*trl.OPTIONS, *(key.rpartition(".")[2] for key in TRL), "loss_type", "name"}
     members = {"clipped": loss_spec.ClippedLoss, "sapo": loss_spec.SapoLoss, "vespo": loss_spec.VespoLoss}
     assert members.keys() == TRL_WEIGHTS.keys()
-    assert {option for member in members.values() for option in member.model_fields} <= told
+    assert {option for member in members.values() for option in member.model_fields} <= known
     assert {*trl.OPTIONS, "loss_type"} <= set(GRPOConfig.__dataclass_fields__)
 
 
