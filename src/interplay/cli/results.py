@@ -1,6 +1,5 @@
 """Commands that read results: `interplay report`, `explain`, `show`, `lineage`, `compare`, `rollouts`, `novelty` and `rows`."""
 
-import dataclasses
 import difflib
 import logging
 from collections.abc import Mapping
@@ -136,12 +135,9 @@ def _trainer_config(digest: str, stages: Mapping[str, dict[str, Any]]) -> str:
     if trainer == "verl":
         base = artifact.at_step(artifact.folder(RESULTS, stages[init]["kind"], init).resolve(), step) / "model"
         return yaml.safe_dump(configuration(spec, how, base, out / "verl", longest), sort_keys=False)
-    from interplay.rl.trl import arguments
+    from interplay.rl.trl import settings
 
-    given = arguments(spec, how, out / "trl", longest)
-    usual = {one.name: one.default for one in dataclasses.fields(given) if one.init}
-    told = {name: value for name, value in given.to_dict().items() if name in usual and value not in (usual[name], None, [])}
-    return yaml.safe_dump(told, sort_keys=False)
+    return yaml.safe_dump(settings(spec, how, out / "trl", longest), sort_keys=False)
 
 
 @command(app, "lineage")
