@@ -100,7 +100,9 @@ def show_stage(
     stage: common.Stage,
     scale: common.Scale = None,
     full: Annotated[bool, flag("--full", "the whole spec, defaults included")] = False,
-    config: Annotated[bool, flag("--trainer-config", "what its trainer (verl, trl) is told, as YAML, and nothing else")] = False,
+    config: Annotated[
+        bool, flag("--trainer-config", "the configuration of its trainer (verl, trl) as YAML, and nothing else")
+    ] = False,
 ) -> None:
     """Shows one stage: its kind and settings, its dependencies and users, its metrics, and when and where it ran.
 

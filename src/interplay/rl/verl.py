@@ -1,5 +1,5 @@
 """RL on verl (`trainer: verl`): its training data, its launch, and its rollouts, metrics and weights as files of an RL stage.
-verl runs in processes, and mostly in an environment, of its own: rl/verl_config.py is what it is told, rl.rewards.pay judges."""
+verl runs in processes, and mostly in an environment, of its own: rl/verl_config.py has its configuration, rl.rewards.pay judges."""
 
 import contextlib
 import json
@@ -215,7 +215,7 @@ class Recorder:
             raise OSError(process.returncode, f"{said}: {last_line(log.read_text(errors='replace'))}", str(log))
 
     def catch_up(self, ended: bool) -> None:
-        """Record the steps that are complete: the rollouts of one are written beside the next one."""
+        """Record the steps that are complete: verl writes the rollouts of one while it makes the next."""
         logged = self.logged()
         while (step := self.recorded + 1) in logged and (ended or step + 1 in logged) and self._dumped(step):
             self.record(step, logged[step])
