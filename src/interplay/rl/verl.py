@@ -1,5 +1,5 @@
 """RL on verl (`trainer: verl`): its training data, its launch, and its rollouts, metrics and weights as files of an RL stage.
-verl runs in processes, and mostly in an environment, of its own: rl/verl_config.py has its configuration, rl.rewards.pay judges."""
+verl runs in processes, and mostly in an environment, of its own: rl/verl_config.py has its configuration, rewards.pay judges."""
 
 import contextlib
 import json
