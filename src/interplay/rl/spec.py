@@ -11,7 +11,7 @@ from interplay.core.extension import Extension
 from interplay.core.model import Count, Formerly, Model, Natural, NotNegative, Since
 from interplay.core.references import SHARES, ByName
 from interplay.model.spec import ExactSpec, TunedSpec, TuneOptimizer, TuneSchedule, check_checkpoints
-from interplay.model.trainer_spec import TRL_RL, Foreign, TrainedSpec, Trainer
+from interplay.model.trainer_spec import TRL_RL, VERL_RL, Foreign, TrainedSpec, Trainer
 from interplay.rl import advantage_spec, edit_spec, loss_spec, request_spec as requests_spec, reward_spec, sampler_spec
 from interplay.rollout.spec import CompletionEpisode, EngineName, Episode, check_dtype
 from interplay.tasks.spec import Task, Verify
@@ -138,7 +138,7 @@ class RLSpec(TrainedSpec, ExactSpec, TunedSpec):
     `reward.<i>` where term i of the reward names a reward model, `reference.<i>` of its references, and `offline.<i>.<part>`
     where the stage names under `offline` an evaluate stage: samples of `init` on `data.<i>`, from which the sampler starts."""
 
-    FOREIGN: ClassVar[Mapping[str, Foreign]] = {"trl": TRL_RL}
+    FOREIGN: ClassVar[Mapping[str, Foreign]] = {"trl": TRL_RL, "verl": VERL_RL}
     method: Annotated[Method, ByName("method")]
     """A file of configs/method by its name, or its content."""
     reward: reward_spec.Reward = reward_spec.ProcessReward()
