@@ -12,7 +12,8 @@ import inspect
 import math
 import traceback
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, JsonValue, field_validator
@@ -139,8 +140,15 @@ def call_loaded(spec: Extension, function: Callable[..., Any], *given: Any) -> A
     except TypeError as error:
         named = "".join(f", {name}" for name in options)
         raise UserError(f"{spec.function}: must take {plural(len(given), 'argument')}{named} ({error})") from None
-    try:
+    with errors_in(spec):
         return function(*given, **options)
+
+
+@contextmanager
+def errors_in(spec: Extension) -> Iterator[None]:
+    """Turns what the user's code raises into UserError, one line with its place."""
+    try:
+        yield
     except UserError:
         raise
     except Exception as error:
