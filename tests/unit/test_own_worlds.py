@@ -318,7 +318,7 @@ def test_an_action_is_found_in_its_turn(action: dict[str, Any], turn: str, text:
         (CALC, "calc((3+4)", "calc( without )"),
         (TAG, "I <call>calc(3+4)", "<call> without </call>"),
         (QWEN, "<tool_call>rm(1)</tool_call>", "no tool 'rm'; there is calc, look"),
-        ({**TAG, "thought": False}, "hm <call>calc(3+4)</call>", "text beside the call"),
+        ({**TAG, "thought": False}, "hm <call>calc(3+4)</call>", "text next to the call"),
         ({"form": "json"}, '{"name": "calc", "arguments": [1]}', 'no JSON object with "name" and "arguments"'),
         ({"form": "json"}, '{"name": "calc", ', 'no JSON object with "name" and "arguments"'),
         ({"form": "fence"}, "```python\nprint(1)", "a code block is not closed"),
@@ -423,7 +423,7 @@ def test_a_reward_of_the_environment_needs_an_episode_that_pays_and_one_place() 
             RLSpec.model_validate({
                 "method": {"paper": "p", "episode": {"name": episode}}, "mix": [1.0], "steps": 1, "reward": {"name": "environment"},
             })  # fmt: skip
-    with pytest.raises(ValidationError, match="stands in sum and in product"):
+    with pytest.raises(ValidationError, match="is in sum and in product"):
         earned({"sum": [ENVIRONMENT], "product": [{**ENVIRONMENT, "part": "again"}]}, "10")
 
 

@@ -181,8 +181,8 @@ class FormReward(Exact, RewardMember):
 
 
 class EnvironmentReward(Exact, RewardMember):
-    """What the environment pays over an episode, its turns added up. Each turn earns what it was paid, by which `turn_returns`
-    and `gae` with `rewards: turns` tell turns apart. In a composed reward, gates and factors are those of the whole episode, the
+    """What the environment pays over an episode, its turns added up. Each turn earns what it was paid, which
+    `turn_returns`, and `gae` with `rewards: turns`, credit to that turn. In a composed reward, gates and factors are those of the whole episode, the
     other terms of its sum are earned by the last turn, and what the turns earn adds up to the reward of the episode."""
 
     NEEDS: ClassVar[frozenset[str]] = frozenset({"paid_turns"})
@@ -352,7 +352,7 @@ class ComposedReward(Exact, RewardMember):
             if astray := [one for name in strays for one in getattr(self, name) if getattr(one, key) != usual]:
                 raise ValueError(f"{key} belongs to a term of {of}; take it away from {astray[0].called()}")
         if self.pays_turns() == 2:
-            raise ValueError("environment: stands in sum and in product, so that no turn has a share of its own; take one away")
+            raise ValueError("environment: is in sum and in product, so that no turn has a share of its own; take one away")
         rules = [one.reward.verify for one in terms if isinstance(one.reward, ProcessReward)]
         if any(rule != rules[0] for rule in rules):
             raise ValueError("verify: two process terms judge by different rules; completions are judged once, so write one")

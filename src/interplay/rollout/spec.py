@@ -118,12 +118,12 @@ def named_call(value: Any) -> str | None:
 
 
 class Action(Exact):
-    """Where in a turn its action is. Text beside the action is a thought, which the environment does not read. A turn without a
+    """Where in a turn its action is. Text next to the action is a thought, which the environment does not read. A turn without a
     mark of the form, such as an answer, is given to the environment whole; one whose mark begins no readable call is replied to
     with `error`, and counts as a turn."""
 
     form: Literal["whole", "tag", "json", "fence", "call"] = "whole"
-    """whole: all of the turn; tag: what stands in the last `<tag>...</tag>`; json: the last object with `name` and `arguments`,
+    """whole: all of the turn; tag: what is in the last `<tag>...</tag>`; json: the last object with `name` and `arguments`,
     which becomes `name(value)`, or `name(a=1, b="x")` of several arguments, in a tag as well; fence: the last code block between
     lines of three backticks; call: the last `name(...)` of one of `tools`."""
     tag: str = Field(default="call", pattern=r"^\w+$")
@@ -131,7 +131,7 @@ class Action(Exact):
     tools: list[str] = []
     """Names that a call may have; of code blocks their languages; empty: any."""
     thought: bool = True
-    """Whether text may stand beside a call; else such a turn is replied to with `error`."""
+    """Whether there may be text next to a call; else such a turn is replied to with `error`."""
     error: str = Field(default="error\n", min_length=1)
     """What the policy reads after a call that cannot be read, in characters that the tokenizer has; {why} says why."""
 
@@ -152,7 +152,7 @@ class Action(Exact):
         if self.tools and name not in self.tools:
             return Call(None, why=f"no tool '{name[:40]}'; there is {', '.join(self.tools)}")
         if not self.thought and turn.replace(around, "", 1).strip():
-            return Call(None, why="text beside the call")
+            return Call(None, why="text next to the call")
         return Call(text, name)
 
     # Each form: why a call that begins cannot be read, empty where none begins; and its name, its text and all that it takes.

@@ -252,7 +252,7 @@ class OwnQuestions:
         return hashlib.sha256(str(self.shown(problem) if said is None else said).encode()).hexdigest()[:16]
 
     def shown(self, problem: OwnProblem) -> str:
-        """What tells problems apart."""
+        """What distinguishes problems."""
         return self.text("prompt", problem)
 
     def render(self, problem: OwnProblem, task: OwnTask) -> Rendered:
@@ -277,7 +277,7 @@ class OwnQuestions:
         return Verdict(number == 1, number == 1, number, "none" if number == 1 else "answer")
 
     def common(self) -> dict[str, Any]:
-        """What tasks and environments have alike."""
+        """What tasks and environments both have."""
         solver = (lambda prompt, task, *replies: str(self.ask("solve", prompt))) if hasattr(self.made, "solve") else None
         own = {name: getattr(self, name) for name in ("generate", "structure", "render", "verify")}
         own |= {"loads": lambda text: OwnProblem(json.loads(text)), "dumps": lambda problem: compact_json(problem.value)}
