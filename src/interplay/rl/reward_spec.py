@@ -181,8 +181,8 @@ class FormReward(Exact, RewardMember):
 
 
 class EnvironmentReward(Exact, RewardMember):
-    """What the environment pays over an episode, its turns added up. Each turn earns what it was paid, which
-    `turn_returns`, and `gae` with `rewards: turns`, credit to that turn. In a composed reward, gates and factors are those of the whole episode, the
+    """What the environment pays over an episode, its turns added up. Each turn earns what it was paid, which `turn_returns`, and
+    `gae` with `rewards: turns`, credit to that turn. In a composed reward, gates and factors are those of the whole episode, the
     other terms of its sum are earned by the last turn, and what the turns earn adds up to the reward of the episode."""
 
     NEEDS: ClassVar[frozenset[str]] = frozenset({"paid_turns"})
