@@ -2,7 +2,7 @@
 
 FLOPs are 6 N for each token trained on and 2 N for each token sampled, or scored by a reference, a teacher, a lagging copy or the
 policy before its update (arXiv:2001.08361), N being the number of parameters. Attention is left out. Prompts of RL, which pass
-once for a whole group, count where they are known: in records, not in plans; those of evaluations are left out."""
+once for a whole group, count where they are known: in records, and in plans by max_prompt_length. Those of evaluations do not."""
 
 from collections.abc import Mapping
 from fractions import Fraction
@@ -122,10 +122,12 @@ class Reinforcement(Formula):
     """Rollouts, scored by a reference where the loss has one, and passes over them."""
 
     def planned(self, spec: Json, problems: int, parameters: int | None) -> Cost:
-        """All completions at their cap."""
+        """All completions at their cap, and prompts where they have one."""
         rollouts = spec["steps"] * spec["prompts_per_step"] * spec["method"]["allocation"]["num_generations"]
         sampled = rollouts * spec["max_completion_length"] * _turns(spec["method"])
-        return self._cost(spec, rollouts, sampled, 0, parameters)
+        # Others than the native trainer pass a prompt before each of its completions.
+        passed = rollouts if spec.get("trainer", "native") != "native" else spec["steps"] * spec["prompts_per_step"]
+        return self._cost(spec, rollouts, sampled, passed * (spec.get("max_prompt_length") or 0), parameters)
 
     def realised(self, record: Json, parameters: int | None) -> Cost:
         """The completions counted, and each prompt once for its group."""
@@ -215,11 +217,13 @@ class Sampling(Formula):
     def memory(self, load: Load) -> Memory | None:
         """Of decoding."""
         spec = load.spec
-        if spec["engine"] not in ("native", "hf"):
+        if spec["engine"] not in ("native", "hf", "vllm"):
             return None
         own, count = spec["max_completion_length"] * _turns(spec), spec["num_samples"]
         rows = min(load.run.engine_batch, (load.problems or load.run.engine_batch) * count)
-        return _peak(load, {"rollout": _decoding(load, rows, count, load.prompt(), own)}, 1)
+        served = spec["engine"] == "vllm"
+        held = _serving(load) if served else _decoding(load, rows, count, load.prompt(), own)
+        return _peak(load, {"rollout": held}, 1)
 
 
 class Writing(Sampling):
@@ -251,6 +255,8 @@ NARROW = 192
 BASE, CUDA_BASE, CUDA_CONTEXT = 400e6, 3e9, 0.7e9
 """Bytes of a process before it holds a model: interpreter, torch and the package (measured), the same with CUDA's libraries, and
 what these take of the GPU (both assumed)."""
+CHUNK = 16384
+"""Tokens that vLLM passes at a time on a large GPU (its default, assumed)."""
 PROBLEM_BYTES = 3000
 """Of a problem with its graph, as objects of Python."""
 
@@ -321,6 +327,14 @@ def _learning(load: Load, shape: Pass, several: bool) -> dict[str, dict[str, flo
         "step": {"gradients": grads, "optimizer": moments + ahead},
         "save": {"optimizer": moments, "bytes": 2 * (4.0 * parameters + moments), "heap": kept * small},
     }
+
+
+def _serving(load: Load) -> dict[str, float]:
+    """What vLLM holds next to the model that the stage has read: weights of its own, the cache that it is given, and a pass."""
+    size, width = load.size, load.width()
+    passing = width * (4.0 * size.width + 3 * size.mlp + 2 * (size.heads + 2 * size.kv_heads) * size.head_dim)
+    cache, logits = 2.0**20 * load.run.engine_cache_mb, 8.0 * load.run.engine_batch * size.vocab
+    return {"copies": float(width * size.parameters), "cache": cache, "prefill": CHUNK * passing, "logits": logits}
 
 
 def _decoding(load: Load, rows: float, count: int, prompt: int, own: int) -> dict[str, float]:
