@@ -168,7 +168,7 @@ class RLSpec(TrainedSpec, ExactSpec, TunedSpec):
     trainer: Annotated[Trainer, Since("native")] = "native"
     """Who computes advantages, losses and updates; docs/guide/training.md says what each expresses. trl: TRL's GRPOTrainer, which
     needs the extra of that name. Prompts, rewards and records are the same, and so are completions, except with engine hf, where
-    TRL samples itself. Its minibatches hold random rows, those of native whole groups. verl: over many GPUs, in its environment."""
+    TRL samples itself. Its minibatches hold random rows, those of native whole groups. verl: many GPUs, in its environment."""
     optimizer: TuneOptimizer = TuneOptimizer()
     schedule: TuneSchedule = TuneSchedule()
     checkpoints: Annotated[list[Count], Since([])] = []
