@@ -73,6 +73,8 @@ TOGETHER: dict[tuple[str, str], dict[str, Any]] = {
     ("GenerateSpec", "parse"): {"parse": "lines", "pattern": "", "text": "{text}", "filters": []},
     ("GenerateSpec", "pattern"): {"parse": "pattern", "pattern": "(?P<label>true|false)"},
     ("GenerateSpec", "writes"): {"writes": "prompt", "answer": ""},
+    ("EvaluateSpec", "harness"): {"harness": {"num_fewshot": 2}},
+    ("LmEval", "metrics"): {"metrics": ["acc_norm"]},
     ("FieldFilter", "field"): {"field": "said"},
     ("VotesFilter", "field"): {"field": "text"},
     ("DatasetSpec", "licence"): {"format": "text", "licence": "MIT-0", "origin": "a collection"},

@@ -289,13 +289,17 @@ def evaluation(context: ArmContext, name: Any, model: str, place: KeyPlace, labe
     deps = {"data": problems} if problems else _references(context, stage, None, label)[1]
     spec = context.spec(stage)
     assert isinstance(spec, EvaluateSpec)
+    sets.check_evaluated(context.plan.stages[deps["data"]].spec, spec, stage.place)
     plan, given = context.plan, context.settings(stage)
     if spec.by_reward:
         at = stage.place.key("by_reward")
         deps = {**deps, "reward": reward_model(context, spec.by_reward.model, at.key("model"))}
         if arm := spec.by_reward.reference:
             deps["reference"] = _at_seed(context, arm, at.key("reference"))[1]
-    filled = {"by_reward": spec.by_reward.with_roles()} if spec.by_reward else {}
+    filled: dict[str, Any] = {"by_reward": spec.by_reward.with_roles()} if spec.by_reward else {}
+    if spec.probe and spec.probe.against:
+        deps = {**deps, "compared": _at_seed(context, spec.probe.against, stage.place.key("probe", "against"))[1]}
+        filled["probe"] = spec.probe.with_roles()
     made = [plan.add(stage.kind, given, {"model": model, **deps}, stage.place, label, filled | one) for one in blocks_of(spec)]
     if len(made) > 1:
         plan.blocks[made[0]] = made[1:]
@@ -309,7 +313,7 @@ def blocks_of(spec: EvaluateSpec) -> list[dict[str, Any]]:
         return [{}]
     starts = range(0, spec.num_samples, BLOCK)
     parts = [{"num_samples": min(BLOCK, spec.num_samples - start), "first_sample": spec.first_sample + start} for start in starts]
-    return [parts[0], *({**part, "nll": False} for part in parts[1:])]
+    return [parts[0], *({**part, "nll": False, "probe": None} for part in parts[1:])]
 
 
 # -- models --------------------------------------------------------------------------------------------------------------------

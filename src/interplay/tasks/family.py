@@ -16,7 +16,7 @@ from pydantic import TypeAdapter
 
 from interplay.core import digest, extension, model
 from interplay.tasks.spec import FAMILIES, OwnTask, Task, Verify
-from interplay.tasks.verdict import Row, Verdict
+from interplay.tasks.verdict import Row, Statement, Verdict, fact_statements
 
 P = TypeVar("P")
 """The family's problems: a NamedTuple with `mode`, and for generators `op` where a model may write the problem."""
@@ -165,6 +165,8 @@ class Family(Generic[P]):
     """The score of a fixed policy that reads nothing, such as citing every document."""
     item: Callable[[P], Item | None] | None = None
     """The question over documents of a problem; None where it has none."""
+    statements: Callable[[P, str], list[Statement]] | None = None
+    """(problem, completion) -> what it states, in order, for counts of behaviours; None: its facts, where it has an item."""
     open_question: Callable[[Row], Row] = lambda row: row
     """The row of the original question, as far as that question goes, of a row in another form."""
     plain_problem: Callable[[P], PlainProblem] | None = None
@@ -326,6 +328,16 @@ def multihop_item(row: Row) -> Item | None:
     """The question over documents of a row, in any form; None where it has none."""
     family = judge_family(row.family)
     return family.item(family.loads(row.graph)) if family.item else None
+
+
+def statements_of(row: Row, completion: str) -> list[Statement]:
+    """What a completion states, in order. Raises UserError for a family whose traces are not read."""
+    family, item = judge_family(row.family), multihop_item(row)
+    if family.statements:
+        return family.statements(family.loads(row.graph), completion)
+    if item:
+        return fact_statements(item.steps, item.question, completion)
+    raise model.UserError(f"evaluate: traces of {row.family} are not read as statements; take behaviours and probe away")
 
 
 def open_question(row: Row) -> Row:
