@@ -1,13 +1,13 @@
-"""Code that is loaded when it is used: members of the user's own, and libraries of C files of the package.
-
-Members of the user's own, for every union in one way: `name: "file.py:Name"`, the file lying in the study's folder, or
+"""Members of the user's own, for every union in one way: `name: "file.py:Name"`, the file lying in the study's folder, or
 `name: "distribution:name"`, a Python entry point in the group `interplay.<union>` of an installed distribution. Further keys are
 options. The text of the file, or the distribution's version, enters the digest.
 
     reward: {name: "mine.py:brevity", scale: 0.1}
 
 A member is a function or a class. What it is called with is in the table `kinds.extensions`; options are further parameters, or
-one parameter `options`, annotated with a `Model` that checks them."""
+one parameter `options`, annotated with a `Model` that checks them.
+
+Also C files of the package, at the end of this file: the other code that is loaded while a process runs."""
 
 import ctypes
 import hashlib
@@ -31,6 +31,9 @@ from typing import Annotated, Any, ClassVar, Literal, TypeVar
 from pydantic import BeforeValidator, JsonValue, field_validator
 
 from interplay.core.model import KeyPlace, Model, Since, UserError, nearest_name, parse_model, plural
+
+_LOG = logging.getLogger(__name__)
+Library = TypeVar("Library", bound=ctypes.CDLL)
 
 
 class Extension(Model):
@@ -185,10 +188,6 @@ def parsed_options(spec: Extension, function: Callable[..., Any]) -> dict[str, A
 #
 # The compiler is that of the environment variable CC, or cc, gcc, clang, or the one in the package `ziglang`. Without any there
 # is no library, and what it computes is computed otherwise.
-
-
-_LOG = logging.getLogger(__name__)
-Library = TypeVar("Library", bound=ctypes.CDLL)
 
 
 def load_library(kind: type[Library], folder: Path, flags: Sequence[str], loss: str) -> Library | None:

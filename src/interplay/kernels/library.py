@@ -1,4 +1,4 @@
-"""The kernels, C files in this folder (`interplay.core.extension`).
+"""The kernels, C files in this folder (`core.extension.load_library`).
 
 Without a C compiler there is no library, and the layers run in PyTorch (`interplay.kernels.int8`)."""
 

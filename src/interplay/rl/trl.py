@@ -35,7 +35,7 @@ OPTIONS = (
     *("importance_sampling_level", "epsilon", "epsilon_high", "delta", "sapo_temperature_pos", "sapo_temperature_neg"),
     *("vespo_k_pos", "vespo_lambda_pos", "vespo_k_neg", "vespo_lambda_neg"),
 )
-"""Options of losses that GRPOConfig has under the same names; all others are fixed (`model.spec.TRL`)."""
+"""Options of losses that GRPOConfig has under the same names; all others are fixed (`model.trainer_spec.GRPO`)."""
 
 
 def train_with_trl(spec: RLSpec, inputs: dict[str, Path], out: Path, how: execution.Run) -> dict[str, Any]:
