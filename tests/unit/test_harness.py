@@ -7,18 +7,20 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 import world
-from conftest import ROOT
-from lab import Lab
+from lab import Lab, of_kind
 
 from interplay.core import artifact
+from interplay.core.digest import canonical
 from interplay.core.execution import Run
 from interplay.core.model import UserError
 from interplay.data import harness, problems, sets
-from interplay.data.spec import DatasetSpec
+from interplay.data.spec import LM_EVAL_VERSION, DatasetSpec
 from interplay.evaluate import sampling
 from interplay.evaluate.spec import EvaluateSpec
+from interplay.kinds.stages import numerics_class
 from interplay.report.stats.frame import count_samples, prompt_scores
 from interplay.results import check
+from interplay.study.plan import Plan
 
 CHOICE = """
 include: common.yaml
@@ -93,9 +95,13 @@ def answers(project: Path, data: Path, spec: EvaluateSpec, out: Path) -> dict[st
 def simple_evaluate(project: Path, task: str, **keys: Any) -> dict[str, float]:
     """What lm-eval says by itself."""
     import lm_eval
+    from lm_eval.tasks import TaskManager
 
     model = f"pretrained={project}/results/pretrain/{'m' * 12}/model,dtype=float32"
-    found = lm_eval.simple_evaluate("hf", model, [f"tasks/{task}.yaml"], device="cpu", bootstrap_iters=0, **keys)
+    alone = TaskManager(include_defaults=False)
+    found = lm_eval.simple_evaluate(
+        "hf", model, [f"tasks/{task}.yaml"], device="cpu", bootstrap_iters=0, task_manager=alone, **keys
+    )
     return found["results"][task]
 
 
@@ -141,11 +147,8 @@ def test_generated_answers_are_kept_and_their_filters_are_metrics(project: Path)
 
 def test_all_that_a_task_reads_is_its_identity_and_travels_with_its_set(project: Path) -> None:
     before = harness.task_checksum("tasks/sums.yaml")
-    assert harness.task_files("tasks/sums.yaml") == [
-        *("tasks/sums.yaml", "tasks/common.yaml", "tasks/own.py", "tasks/test.jsonl", "tasks/train.jsonl")
-    ] or set(harness.task_files("tasks/sums.yaml")) == {
-        f"tasks/{n}" for n in ("sums.yaml", "common.yaml", "own.py", "test.jsonl", "train.jsonl")
-    }
+    files = ["sums.yaml", "common.yaml", "own.py", "test.jsonl", "train.jsonl"]
+    assert sorted(harness.task_files("tasks/sums.yaml")) == sorted(f"tasks/{name}" for name in files)
     data = read_task(project, "sums")
     for name in ("common.yaml", "own.py", "train.jsonl"):
         path = project / "tasks" / name
@@ -158,17 +161,54 @@ def test_all_that_a_task_reads_is_its_identity_and_travels_with_its_set(project:
     assert answers(project, data, ASKED, project / "out")["n_prompts"] == 12
 
 
-def test_a_study_names_a_task_and_its_score_is_a_column(project: Path) -> None:
-    lab = Lab(project / "lab")
-    lab.edit(
-        "study/quickstart.yaml",
-        "hard: {band: hard, split: rl}",
-        "hard: {band: hard, split: rl}\n  sums: {file: tasks/sums.yaml, format: lm_eval, band: sums}",
-    )
-    lab.edit(
-        "study/quickstart.yaml",
-        "stages:\n",
-        "stages:\n  asked: {kind: evaluate, data: sums, harness: {name: lm_eval, metrics: [acc, acc_norm]}, engine: hf, temperature: 0, num_samples: 1}\n",
-    )
-    text = (ROOT / "configs/study/quickstart.yaml").read_text()
-    assert "evaluate: [" in text
+DATA = "sums: {file: tasks/sums.yaml, format: lm_eval, band: sums}"
+STAGE = "asked: {kind: evaluate, data: sums, harness: {metrics: [acc, acc_norm]}, engine: hf, temperature: 0, num_samples: 1}"
+CELLS = "columns: [sums], cells: [score, own:acc_norm]"
+
+
+def planned(folder: Path, data: str = DATA, stage: str = STAGE, table: str = CELLS) -> Plan:
+    """The quickstart with a task of lm-eval."""
+    lab = Lab(folder)
+    lab.edit("study/quickstart.yaml", "stages:", f"  {data}\n\nstages:\n  {stage}\n#")
+    lab.edit("study/quickstart.yaml", "evaluate: [eval]", "evaluate: [eval, asked]")
+    lab.edit("study/quickstart.yaml", "tables:", f"tables:\n  asked: {{{table}}}")
+    return lab.plan()
+
+
+def test_a_study_names_a_task_and_its_scores_are_columns(project: Path) -> None:
+    plan = planned(project / "a")
+    (data,) = of_kind(plan, "dataset")
+    assert data.spec.sha256 == harness.task_checksum("tasks/sums.yaml")
+    asked = [stage for stage in of_kind(plan, "evaluate") if stage.spec.harness]
+    assert {stage.deps["data"] for stage in asked} == {data.digest}
+    assert len(asked) == 3, "one for each arm"
+    assert numerics_class({"spec": canonical(asked[0].spec)}).name == f"lm_eval {LM_EVAL_VERSION}, float32"
+    (project / "tasks/test.jsonl").write_text((project / "tasks/train.jsonl").read_text())
+    assert {stage.digest for stage in asked}.isdisjoint(planned(project / "b").stages)
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"data": DATA.replace("sums.yaml", "none.yaml")}, r"tasks/none.yaml: not readable as a task"),
+        ({"data": "sums: {file: arc_esay, format: lm_eval}"}, r"no task 'arc_esay' in lm-eval; did you mean 'arc_easy'"),
+        ({"data": DATA.replace("sums.yaml", "common.yaml")}, r"task: missing; a task of lm-eval has it"),
+        ({"data": DATA.replace("sums.yaml", "lost.yaml")}, r"no such file: tasks/lost.jsonl; paths are from the project's root"),
+        ({"data": DATA.replace("sums.yaml", "out.yaml")}, r"must lie below the project's root"),
+        (
+            {"stage": STAGE.replace("engine: hf", "engine: native")},
+            r"lm_eval answers greedily, once, by transformers; write engine: hf",
+        ),
+        ({"stage": STAGE.replace("num_samples: 1", "num_samples: 4")}, r"write num_samples: 1"),
+        ({"stage": STAGE.replace("num_samples", "nll: true, num_samples")}, r"nll: does not go with a harness"),
+        ({"stage": STAGE.replace("metrics:", "version: '0.4.9', metrics:")}, r"runs with 0.4.13; take the key away"),
+        ({"stage": STAGE.replace("data: sums", "data: test")}, r"name a problem set of format: lm_eval"),
+        ({"stage": "asked: {kind: evaluate, data: sums}"}, r"asks and scores by itself; write lm_eval"),
+        ({"table": CELLS.replace("acc_norm", "acc_nrm")}, r"did you mean 'own:acc_norm'"),
+    ],
+)
+def test_what_cannot_be_asked_is_refused_when_it_is_planned(given: dict[str, str], says: str, project: Path) -> None:
+    (project / "tasks/lost.yaml").write_text(CHOICE + "dataset_kwargs: {data_files: {test: tasks/lost.jsonl}}\n")
+    (project / "tasks/out.yaml").write_text(CHOICE + "dataset_kwargs: {data_files: {test: ../test.jsonl}}\n")
+    with pytest.raises(UserError, match=rf"quickstart\.yaml:\d+.*{says}"):
+        planned(project / "lab", **given)

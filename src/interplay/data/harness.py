@@ -240,6 +240,7 @@ def answer_items(spec: LmEval, data: Path, rows: Sequence[verdict.Row], how: Ask
     tasks = load_tasks(artifact.read_json(data / FOLDER / "task.json")["task"], data / FOLDER)
     from lm_eval import simple_evaluate
     from lm_eval.models.huggingface import HFLM
+    from lm_eval.tasks import TaskManager
 
     class Model(HFLM):
         max_gen_toks = how.max_completion_length
@@ -255,7 +256,9 @@ def answer_items(spec: LmEval, data: Path, rows: Sequence[verdict.Row], how: Ask
     chosen = [task for name, task in tasks.items() if name in wanted]
     model = Model(pretrained=str(how.model), dtype=how.dtype, device=how.device, batch_size=how.batch)
     try:
-        found = simple_evaluate(model, tasks=chosen, num_fewshot=spec.num_fewshot, samples=wanted, bootstrap_iters=0)
+        known = TaskManager(include_defaults=False)  # what is chosen is loaded: its own tasks need not be read again
+        shots = spec.num_fewshot
+        found = simple_evaluate(model, tasks=chosen, num_fewshot=shots, samples=wanted, bootstrap_iters=0, task_manager=known)
     except (ValueError, AssertionError, RuntimeError) as error:
         raise UserError(f"lm-eval: {' '.join(str(error).split())[:300]}") from error
     answers = {name: _by_item(found["samples"][name], model) for name in wanted}

@@ -10,8 +10,8 @@ import torch
 
 from interplay.rl import custom, reward_spec as specs
 from interplay.rl.batch import WHOLE, Span
-from interplay.tasks import family, multihop, subproblems, verdict as tasks_verdict
-from interplay.tasks.op_dag import dag, terse, terse_corruptions
+from interplay.tasks import family, multihop, verdict as tasks_verdict
+from interplay.tasks.op_dag import dag, terse, terse_variants
 from interplay.tasks.verdict import Row, Verdict, extract_answer, is_answer_dump
 
 # What every member of the reward seam gives back: `(spec, problems, completions, verdicts) -> Rewards`. All lists hold N
@@ -136,9 +136,9 @@ def steps(spec: specs.StepsReward, problems: Sequence[Row], completions: Sequenc
 def _spans(row: Row, completion: str, verdict: Verdict) -> list[Span]:
     if row.family != "op_dag" or row.mode != "forward":
         return [Span(0, WHOLE, 0, float(verdict.answer))]
-    wrong = terse_corruptions.first_wrong(dag.loads(row.graph), completion, terse.SECTION in row.solution)
+    wrong = terse_variants.first_wrong(dag.loads(row.graph), completion, terse.SECTION in row.solution)
     right_until = len(completion) if wrong is None else wrong[0]
-    starts = [start for start, _ in terse_corruptions.repair_steps(completion)]
+    starts = [start for start, _ in terse_variants.repair_steps(completion)]
     mark = completion.find(terse.ANSWER)
     ends = [*starts[1:], mark if mark >= 0 else len(completion)] if starts else []
     made = [Span(start, end, j, float(start < right_until)) for j, (start, end) in enumerate(zip(starts, ends, strict=True))]
@@ -167,7 +167,7 @@ def _subproblems_spans(spec: specs.SubproblemsReward, problem: Row, verdict: Ver
     if problem.family != "subproblems":
         return [Span(0, WHOLE, 0, float(verdict.answer))]
     if not verdict.blocks:
-        return [Span(0, 0, position, 0.0) for position in range(len(subproblems.loads(problem.graph).asked))]
+        return [Span(0, 0, position, 0.0) for position in range(len(terse_variants.loads(problem.graph).asked))]
     solved, spans = True, []
     for position, block in enumerate(verdict.blocks):
         solved = solved and block.right
