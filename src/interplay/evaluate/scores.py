@@ -23,7 +23,7 @@ from interplay.model.decoder import Decoder
 from interplay.optim import distributed
 from interplay.report.metric_spec import BEHAVIOURS, COUNTED, OWN, UNITS
 from interplay.rollout.request import Rollouts
-from interplay.tasks.family import judge_family, statements_of
+from interplay.tasks.family import judge_family
 from interplay.tasks.verdict import Row, Verdict, count_behaviours, pass_at_k, split_units
 
 
@@ -153,7 +153,7 @@ def _finite(function: str, made: Any) -> float:
 def judge_behaviours(table: pa.Table, rows: Sequence[Row], completions: Sequence[str]) -> pa.Table:
     """The rows of `samples.parquet` with the number of each behaviour of BEHAVIOURS. Raises UserError at a problem whose family
     reads no statements."""
-    counts = [count_behaviours(statements_of(row, text)) for row, text in zip(rows, completions, strict=True)]
+    counts = [count_behaviours(sets.statements_of(row, text)) for row, text in zip(rows, completions, strict=True)]
     for name in BEHAVIOURS:
         table = table.append_column(name, pa.array([one[name] for one in counts], pa.int32()))
     return table
@@ -162,7 +162,7 @@ def judge_behaviours(table: pa.Table, rows: Sequence[Row], completions: Sequence
 def gold_labels(rows: Sequence[Row], quantity: int) -> np.ndarray:
     """For each problem a number (P,) for a value of its gold trace, that of the answer or so many values before it; equal for
     equal values. Raises UserError where a trace has fewer."""
-    values = [[one.value for one in statements_of(row, row.solution) if one.value is not None] for row in rows]
+    values = [[one.value for one in sets.statements_of(row, row.solution) if one.value is not None] for row in rows]
     if (short := next((at for at, each in enumerate(values) if len(each) <= quantity), None)) is not None:
         few = f"the gold trace of problem {rows[short].index} states {len(values[short])} values"
         raise UserError(f"evaluate: probe.quantity = {quantity}: {few}; write less")

@@ -243,6 +243,8 @@ def _check_devices(stage: plan.Stage, place: KeyPlace) -> None:
     if run.processes > 1 and getattr(spec, "engine", "") == "vllm" and not run.engine_server:
         remedy = "write run.engine_server: true, which gives each a server, or processes: 1"
         raise several.error(f"vllm within a process does not share work with others; {remedy}", run.processes)
+    if run.nodes > 1 and getattr(spec, "trainer", "native") != "verl":
+        raise place.key("run", "nodes").error("several are for trainer verl; write 1", run.nodes)
     if isinstance(spec, TrainedSpec) and (misfit := spec.run_misfit(run)):
         key, must = misfit
         raise place.key("run", key).error(must, getattr(run, key))
@@ -284,7 +286,7 @@ def check_engine(stage: plan.Stage, stages: Stages, place: KeyPlace) -> None:
     if hasattr(stage.spec, "engine") and first and is_foreign(_config_of(first)):
         if getattr(stage.spec, "trainer", "native") == "trl":
             raise place.key("trainer").error("does not train a model that transformers computes; write native", "trl")
-        if engine in ("native", "vllm"):
+        if engine in ("native", "vllm") and getattr(stage.spec, "trainer", "native") != "verl":
             raise place.key("engine").error("transformers computes this model, and samples from it; write hf", engine)
     if engine == "native" or model is None:
         return
