@@ -190,8 +190,11 @@ def test_a_study_names_a_task_and_its_scores_are_columns(project: Path) -> None:
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        ({"data": DATA.replace("sums.yaml", "none.yaml")}, r"tasks/none.yaml: not readable as a task"),
-        ({"data": "sums: {file: arc_esay, format: lm_eval}"}, r"no task 'arc_esay' in lm-eval; did you mean 'arc_easy'"),
+        ({"data": DATA.replace("sums.yaml", "none.yaml")}, r"tasks/none.yaml': not readable as a task"),
+        (
+            {"data": "sums: {file: arc_esay, format: lm_eval, band: sums}"},
+            r"no task 'arc_esay' in lm-eval; did you mean 'arc_easy'",
+        ),
         ({"data": DATA.replace("sums.yaml", "common.yaml")}, r"task: missing; a task of lm-eval has it"),
         ({"data": DATA.replace("sums.yaml", "lost.yaml")}, r"no such file: tasks/lost.jsonl; paths are from the project's root"),
         ({"data": DATA.replace("sums.yaml", "out.yaml")}, r"must lie below the project's root"),
@@ -202,7 +205,10 @@ def test_a_study_names_a_task_and_its_scores_are_columns(project: Path) -> None:
         ({"stage": STAGE.replace("num_samples: 1", "num_samples: 4")}, r"write num_samples: 1"),
         ({"stage": STAGE.replace("num_samples", "nll: true, num_samples")}, r"nll: does not go with a harness"),
         ({"stage": STAGE.replace("metrics:", "version: '0.4.9', metrics:")}, r"runs with 0.4.13; take the key away"),
-        ({"stage": STAGE.replace("data: sums", "data: test")}, r"name a problem set of format: lm_eval"),
+        (
+            {"stage": STAGE.replace("data: sums", "data: test"), "table": "columns: [id], cells: [score]"},
+            r"name a problem set of format: lm_eval",
+        ),
         ({"stage": "asked: {kind: evaluate, data: sums}"}, r"asks and scores by itself; write lm_eval"),
         ({"table": CELLS.replace("acc_norm", "acc_nrm")}, r"did you mean 'own:acc_norm'"),
     ],

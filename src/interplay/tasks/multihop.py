@@ -38,7 +38,7 @@ class Chain(NamedTuple):
     keys: tuple[str, ...]
     """The head first. Each is the key of a pair whose value is the next one, or for the last one the question; of a needle, the
     last one is a value only. multi_value: a key and its values; multi_query: keys, each before its value; variables: a value,
-    and variables each of which is assigned what stands before it."""
+    and variables each of which is assigned the one before it."""
     question: str
     """The value of the last key; empty for a needle."""
 

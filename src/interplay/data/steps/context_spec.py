@@ -96,14 +96,14 @@ class Needle(FilledStep):
     n_asked: Annotated[Count, Since(4)] = 4
     """Length of a list."""
     depths: Annotated[list[Annotated[int, Field(ge=0, le=100)]], Since([])] = []
-    """Depths of the target in percent of the documents' text: it stands at the sentence end nearest to that. Rows take them in
+    """Depths of the target in percent of the documents' text: it is at the sentence end nearest to that. Rows take them in
     turn, and their op becomes the depth, so that tables have columns op:50 and heat maps x: depth. Empty: at random."""
 
     @model_validator(mode="after")
     def _fits(self) -> "Needle":
         check_room("n_needles", self.n_needles, 1 if self.asks == "value" else self.n_asked, self.context_tokens)
         if self.depths and self.asks != "value":
-            raise ValueError("depths: the pairs of a list stand at several places; write asks: value, or take depths away")
+            raise ValueError("depths: the pairs of a list are at several places; write asks: value, or take depths away")
         return self
 
 
