@@ -416,6 +416,7 @@ SPECS: dict[str, list[dict[str, Any]]] = {
         {"unit_caps": 3, "verify": {"separator": "?"}},
         {"metrics": [CUSTOM]},
         {"by_reward": {"model": "reward", "reference": "reference"}},
+        {"probe": {"quantity": 1, "against": "compared"}},
         {"harness": {"name": "lm_eval", "metrics": ["acc"]}, "engine": "hf", "temperature": 0, "num_samples": 1},
     ],
     "select": [{"by": "loss", "mode": "min", "candidates": [20, 40]}, {"by": "entropy", "mode": "nearest", "target": 0.4}],

@@ -204,7 +204,7 @@ def test_a_study_names_a_task_and_its_scores_are_columns(project: Path) -> None:
         ),
         ({"stage": STAGE.replace("num_samples: 1", "num_samples: 4")}, r"write num_samples: 1"),
         ({"stage": STAGE.replace("num_samples", "nll: true, num_samples")}, r"nll: does not go with a harness"),
-        ({"stage": STAGE.replace("metrics:", "version: '0.4.9', metrics:")}, r"runs with 0.4.13; take the key away"),
+        ({"stage": STAGE.replace("metrics:", "version: '0.4.9', metrics:")}, r"version.*0\.4\.13"),
         (
             {"stage": STAGE.replace("data: sums", "data: test"), "table": "columns: [id], cells: [score]"},
             r"name a problem set of format: lm_eval",
