@@ -289,7 +289,7 @@ def _candidates(context: ArmContext, init: str) -> list[tuple[int | str | None, 
 
 
 def evaluation(context: ArmContext, name: Any, model: str, place: KeyPlace, label: str, problems: str | None = None) -> list[str]:
-    """The stages that evaluate a model, one for each block of samples, on the problem set of the study or `problems` (a digest)."""
+    """The stages that evaluate a model, one for each block of samples, on the study's problem set or `problems` (a digest)."""
     stage = check.check_kind(context, name, place)
     deps = {"data": problems} if problems else _references(context, stage, None, label)[1]
     spec = context.spec(stage)
