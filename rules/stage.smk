@@ -14,3 +14,11 @@ rule stage:
         **GRAPH.resources(),
     shell:
         f"exec {GRAPH.runner()} run {{wildcards.digest}} --log {{log}} --benchmarks benchmarks"
+
+
+# Short stages that share a job of Slurm.
+use rule stage as shared with:
+    output:
+        update("results/shared/{digest}/made"),
+    log:
+        "logs/shared/{digest}.log",
