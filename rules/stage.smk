@@ -17,8 +17,15 @@ rule stage:
 
 
 # Short stages that share a job of Slurm.
-use rule stage as shared with:
+rule shared:
+    input:
+        GRAPH.inputs(),
     output:
         update("results/shared/{digest}/made"),
     log:
         "logs/shared/{digest}.log",
+    threads: GRAPH.threads()
+    resources:
+        **GRAPH.resources(),
+    shell:
+        "exec python -m interplay.run.forkserver share {wildcards.digest} --log {log}"

@@ -366,7 +366,7 @@ def _stages() -> Iterator[psutil.Process]:
     """Runners of stages below this process."""
     for process in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.Error):
-            if "interplay.run.stage" in process.cmdline():
+            if {"interplay.run.stage", "share"} & {*process.cmdline()}:
                 yield process
 
 

@@ -28,7 +28,7 @@ from typing import IO, Any
 
 from interplay.core import artifact, execution, metrics, model
 from interplay.kinds.table import KINDS, function_of
-from interplay.run import forkserver, slurm
+from interplay.run import slurm
 from interplay.study.plan import Stage
 
 LOG = logging.getLogger(__name__)
@@ -298,18 +298,10 @@ def run_shared(out: Path) -> None:
     that may be for a transient reason is tried again at the end. Raises UserError where none is made, StoppedError on a signal:
     what is made by then shows in `resume/`, by which the job is requeued."""
     with artifact.lease(out):
-        planned = artifact.read_json(out / "stage.json")
-        members = dict(planned["members"])
-        os.environ[slurm.SHARED_JOB] = "1"
-        server = forkserver.Launched(list(dict.fromkeys(members.values()))) if planned["fork_server"] else None
-        try:
-            codes = {digest: _run_member(out, digest, kind) for digest, kind in members.items()}
-            transient = [digest for digest, code in codes.items() if code == 1]
-            codes |= {digest: _run_member(out, digest, members[digest]) for digest in transient}
-        finally:
-            if server:
-                server.close()
-            del os.environ[slurm.SHARED_JOB]  # this job itself may be requeued
+        members = artifact.read_json(out / "stage.json")["members"]
+        codes = {digest: _run_member(out, digest, kind) for digest, kind in members.items()}
+        transient = [digest for digest, code in codes.items() if code == 1]
+        codes |= {digest: _run_member(out, digest, members[digest]) for digest in transient}
         failed = [f"{members[digest]} {digest}" for digest, code in codes.items() if code]
         if len(failed) == len(members):
             raise model.UserError(f"none of the {len(members)} stages that share this job is made; see logs/ of {failed[0]}")
@@ -323,11 +315,13 @@ def _run_member(out: Path, digest: str, kind: str) -> int:
     results = out.parent.parent
     if artifact.done(results / kind / digest):
         return 0
-    command = [sys.executable, "-IS", forkserver.__file__, "run", digest, "--results", str(results), "--benchmarks", "benchmarks"]
+    client = Path(__file__).with_name("forkserver.py")
+    command = [sys.executable, "-IS", str(client), "run", digest, "--results", str(results), "--benchmarks", "benchmarks"]
     before, process = slurm.saved_files(results, digest), None
     try:
         with execution.delay_signals():
-            process = subprocess.Popen([*command, "--log", f"logs/{kind}/{digest}.log"])
+            environment = {**os.environ, slurm.SHARED_JOB: "1"}
+            process = subprocess.Popen([*command, "--log", f"logs/{kind}/{digest}.log"], env=environment)
         return process.wait()
     except execution.StoppedError:
         with execution.defer_signals():
