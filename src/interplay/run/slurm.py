@@ -161,12 +161,12 @@ def share(stages: Iterable[Stage], seconds: Mapping[str, float], minutes: float,
         if 0 < seconds[digest] <= SHORT_SECONDS and run.processes == run.stack == 1:
             together.setdefault((depth[digest], run.threads, run.gpus), []).append(digest)
     found = []
-    for alike in together.values():
-        taken = sum(seconds[digest] + START for digest in alike)
-        count = max(math.ceil(taken / 60 / minutes), math.ceil(len(alike) / MOST_SHARING))
-        dealt = [alike[first::count] for first in range(count)]
+    for similar in together.values():
+        taken = sum(seconds[digest] + START for digest in similar)
+        count = max(math.ceil(taken / 60 / minutes), math.ceil(len(similar) / MOST_SHARING))
+        parts = [similar[first::count] for first in range(count)]
         found += [
-            _shared(members, [given[one].run for one in members], taken / count, site) for members in dealt if len(members) > 1
+            _shared(members, [given[one].run for one in members], taken / count, site) for members in parts if len(members) > 1
         ]
     return found
 
