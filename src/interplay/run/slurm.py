@@ -151,14 +151,14 @@ class Shared(NamedTuple):
 
 def share(stages: Iterable[Stage], seconds: Mapping[str, float], minutes: float, site: Site) -> list[Shared]:
     """Jobs of about so many minutes, of two stages and more each; `stages`: all that are to be made. A stage whose time is not
-    known, of several processes or of a stack has a job of its own."""
+    known, of several processes or nodes, or of a stack has a job of its own."""
     given = {stage.digest: stage for stage in stages} if minutes else {}
     depth: dict[str, int] = {}
     together: dict[tuple[int, int, int], list[str]] = {}
     for digest in artifact.closure(given, lambda one: [ref for ref in _needed(given[one]) if ref in given]):
         run = given[digest].run
         depth[digest] = 1 + max((depth[ref] for ref in _needed(given[digest]) if ref in given), default=0)
-        if 0 < seconds[digest] <= SHORT_SECONDS and run.processes == run.stack == 1:
+        if 0 < seconds[digest] <= SHORT_SECONDS and run.processes == run.stack == run.nodes == 1:
             together.setdefault((depth[digest], run.threads, run.gpus), []).append(digest)
     found = []
     for similar in together.values():
