@@ -10,7 +10,7 @@ from conftest import examples
 from hypothesis import given, strategies as st
 from pydantic import ValidationError
 
-from interplay.core import c_library
+from interplay.core import extension
 from interplay.evaluate.spec import EvaluateSpec
 from interplay.kernels import int8, layers, library as kernels
 from interplay.model import attention, decoder, folder
@@ -400,10 +400,12 @@ def test_other_engines_refuse_integer_products(engine: str) -> None:
 @compiled
 def test_kernels_without_openmp_make_the_same_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     """As with a compiler that has another OpenMP than PyTorch, such as clang."""
-    made, rows, load = model(), packed_rows(3, 75, 20), c_library.load
+    made, rows, load = model(), packed_rows(3, 75, 20), extension.load_library
     hidden, gradients = passes(made, rows, torch.int8)
     monkeypatch.setattr(
-        c_library, "load", lambda kind, place, flags, loss: None if "-fopenmp" in flags else load(kind, place, flags, loss)
+        extension,
+        "load_library",
+        lambda kind, place, flags, loss: None if "-fopenmp" in flags else load(kind, place, flags, loss),
     )
     kernels.library.cache_clear()
     try:

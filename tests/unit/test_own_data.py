@@ -90,6 +90,14 @@ def test_a_question_may_be_a_chat(lab: Lab) -> None:
     assert problems(spec, run, Path("out")) == [("What is 2 + 3?", "5")]
 
 
+@pytest.mark.parametrize("file", ["own.jsonl", "own.parquet"])
+def test_a_dot_leads_into_an_object_as_in_files_of_verl(lab: Lab, file: str) -> None:
+    rows = [{"prompt": CHAT, "reward_model": {"ground_truth": "5", "style": "rule"}}]
+    write_rows(Path("data") / file, rows)
+    spec, run = planned(lab, f"file: data/{file}, fields: {{question: prompt, answer: reward_model.ground_truth}}")
+    assert problems(spec, run, Path("out")) == [("What is 2 + 3?", "5")]
+
+
 def test_fields_that_are_not_named_leave_the_digest() -> None:
     spec = DatasetSpec.model_validate({"format": "jsonl", "sha256": "0" * 64})
     assert "fields" not in hashed(spec)
@@ -101,6 +109,7 @@ def test_fields_that_are_not_named_leave_the_digest() -> None:
     [
         (ROWS, "file: data/own.jsonl", "line 1: question is missing (there are prompt, target, n); name the file's own in fields, such as {answer: target}"),
         (ROWS, "file: data/own.csv, fields: {question: promt, answer: target}", "line 2: question should be in 'promt', which is missing; did you mean 'prompt'?"),
+        ([{"prompt": "1 + 1?", "scored": {"gold": "2"}}], "file: data/own.jsonl, fields: {question: prompt, answer: scored.truth}", "line 1: answer should be in 'scored.truth', which is missing"),
         (ROWS, "file: data/own.parquet, fields: {question: prompt}", "row 1: answer is missing (there are prompt, target, n, question)"),
         ([{"messages": CHAT}], "file: data/own.jsonl, format: messages", "line 1: a chat without a message of the assistant"),
         (ROWS, "file: data/own.jsonl, format: gsm8k, fields: {question: prompt}", "fields: gsm8k has fields of its own; take them away"),

@@ -19,7 +19,7 @@ from interplay.core import artifact, metrics
 from interplay.core.execution import Run
 from interplay.core.model import KeyPlace, UserError, parse_model
 from interplay.kinds.stages import numerics_class
-from interplay.model.spec import TRL, TRL_WEIGHTS
+from interplay.model.trainer_spec import GRPO, GRPO_WEIGHTS
 from interplay.rl import loss_spec, trl
 from interplay.rl.spec import RLSpec
 from interplay.run.graph import check_external
@@ -168,9 +168,9 @@ def test_what_trl_does_not_express_is_refused_with_the_remedy(more: dict[str, An
 
 
 def test_no_option_of_a_loss_that_it_has_gets_lost_on_the_way_to_trl() -> None:
-    known = {*trl.OPTIONS, *(key.rpartition(".")[2] for key in TRL), "loss_type", "name"}
+    known = {*trl.OPTIONS, *(key.rpartition(".")[2] for key in GRPO), "loss_type", "name"}
     members = {"clipped": loss_spec.ClippedLoss, "sapo": loss_spec.SapoLoss, "vespo": loss_spec.VespoLoss}
-    assert members.keys() == TRL_WEIGHTS.keys()
+    assert members.keys() == GRPO_WEIGHTS.keys()
     assert {option for member in members.values() for option in member.model_fields} <= known
     assert {*trl.OPTIONS, "loss_type"} <= set(GRPOConfig.__dataclass_fields__)
 

@@ -5,19 +5,35 @@ options. The text of the file, or the distribution's version, enters the digest.
     reward: {name: "mine.py:brevity", scale: 0.1}
 
 A member is a function or a class. What it is called with is in the table `kinds.extensions`; options are further parameters, or
-one parameter `options`, annotated with a `Model` that checks them."""
+one parameter `options`, annotated with a `Model` that checks them.
 
+Also C files of the package, at the end of this file: the other code that is loaded while a process runs."""
+
+import ctypes
+import hashlib
 import importlib.metadata
 import inspect
+import logging
 import math
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
 import traceback
 import types
-from collections.abc import Callable, Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from collections.abc import Callable, Mapping, Sequence
+from importlib.util import cache_from_source, find_spec
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 from pydantic import BeforeValidator, JsonValue, field_validator
 
 from interplay.core.model import KeyPlace, Model, Since, UserError, nearest_name, parse_model, plural
+
+_LOG = logging.getLogger(__name__)
+Library = TypeVar("Library", bound=ctypes.CDLL)
 
 
 class Extension(Model):
@@ -166,3 +182,74 @@ def parsed_options(spec: Extension, function: Callable[..., Any]) -> dict[str, A
     if isinstance(model, type) and issubclass(model, Model):
         return {"options": parse_model(model, dict(spec.options), KeyPlace(spec.function))}
     return dict(spec.options)
+
+
+# Libraries of C files of the package: compiled for this machine at first use, kept with the bytecode, and called by ctypes.
+#
+# The compiler is that of the environment variable CC, or cc, gcc, clang, or the one in the package `ziglang`. Without any there
+# is no library, and what it computes is computed otherwise.
+
+
+def load_library(kind: type[Library], folder: Path, flags: Sequence[str], loss: str) -> Library | None:
+    """The library of the C files in a folder, loaded as this kind. None, with a line in the log that ends in `loss`, where there
+    is no C compiler or it fails."""
+    compiler = _compiler()
+    if compiler is None:
+        _LOG.warning("no C compiler (CC, cc, gcc, clang or the package ziglang): %s", loss)
+        return None
+    try:
+        return kind(str(_compiled(compiler, folder, flags)))
+    except (OSError, subprocess.SubprocessError) as error:
+        _LOG.warning("%s does not compile %s (%s): %s", compiler[-1], folder.name, error, loss)
+        return None
+
+
+def _compiler() -> list[str] | None:
+    """The command of a C compiler."""
+    named = shlex.split(os.environ.get("CC", ""))
+    found = next(filter(None, map(shutil.which, ("cc", "gcc", "clang"))), None)
+    packaged = [sys.executable, "-m", "ziglang", "cc"] if find_spec("ziglang") else None
+    return named or ([found] if found else packaged)
+
+
+def _compiled(compiler: list[str], folder: Path, flags: Sequence[str]) -> Path:
+    """The shared library of these sources, this compiler and this kind of processor."""
+    sources = sorted(folder.glob("*.c"))
+    version = subprocess.run([*compiler, "--version"], capture_output=True, check=True).stdout
+    parts = [path.read_bytes() for path in [*sources, *sorted(folder.glob("*.h"))]]
+    name = hashlib.sha256(b"\0".join([*parts, " ".join(flags).encode(), version, _processor()])).hexdigest()[:16]
+    kept = Path(cache_from_source(str(folder / "__init__.py"))).parent
+    for place in (kept, Path(tempfile.gettempdir()) / f"interplay-{folder.name}-{os.getuid()}"):
+        path = place / f"{folder.name}.{name}.so"
+        if path.exists():
+            return path
+        try:
+            place.mkdir(mode=0o700, exist_ok=True)
+            _compile(compiler, sources, flags, path)
+            return path
+        except PermissionError:
+            continue
+    raise PermissionError(f"no folder for the library: {place}")
+
+
+def _compile(compiler: list[str], sources: list[Path], flags: Sequence[str], path: Path) -> None:
+    with tempfile.TemporaryDirectory(dir=path.parent) as work:
+        made = Path(work) / path.name
+        objects = [str(Path(work) / f"{source.stem}.o") for source in sources]
+        for source, place in zip(sources, objects, strict=True):
+            subprocess.run([*compiler, *flags, "-c", str(source), "-o", place], capture_output=True, check=True)
+        # Linked without the flags, -fopenmp among them: functions of OpenMP and of Python are those that the process has loaded,
+        # so that there is one set of threads. Its own functions come before others of these names.
+        symbolic = [] if sys.platform == "darwin" else ["-Wl,-Bsymbolic"]  # as macOS links without being asked
+        link = ["-shared", *symbolic, *objects, "-lm", "-o", str(made)]
+        subprocess.run([*compiler, *link], capture_output=True, check=True)
+        os.replace(made, path)
+
+
+def _processor() -> bytes:
+    """Features that distinguish kinds of processors: a library for one may stop on another."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return os.uname().machine.encode()
+    return "\n".join(sorted({line for line in lines if line.startswith(("flags", "Features", "CPU part"))})).encode()

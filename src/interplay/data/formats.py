@@ -360,15 +360,23 @@ FORMATS: dict[str, Reader] = {
 }
 
 
+def _field(raw: Mapping[str, Any], name: str) -> Any:
+    """A field of an object, or of an object in it, as `reward_model.ground_truth` of verl's files; None where there is none."""
+    outer, _, inner = name.partition(".")
+    if name in raw or not isinstance(raw.get(outer), dict):
+        return raw.get(name)
+    return _field(raw[outer], inner)
+
+
 def reader_of(name: str, fields: Mapping[FieldName, str]) -> Reader:
     """The reader of a format, for a file that calls its fields otherwise."""
     reader = FORMATS[name]
 
     def parse(raw: dict[str, Any], where: str) -> Entry:
         for own, other in fields.items():
-            if own in ("question", "answer", "messages", "text", "licence") and other not in raw:
+            if own in ("question", "answer", "messages", "text", "licence") and other not in raw and _field(raw, other) is None:
                 raise ItemError("missing_field", f"{own} should be in '{other}', which is missing{nearest_name(other, raw)}")
-        taken = {own: raw.get(other) for own, other in fields.items()}
+        taken = {own: _field(raw, other) for own, other in fields.items()}
         return reader.parse({**raw, **{own: item for own, item in taken.items() if item is not None}}, where)
 
     return reader._replace(parse=parse) if fields else reader

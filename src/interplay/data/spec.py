@@ -160,7 +160,7 @@ class DatasetSpec(Model):
     """Order of the items."""
     fields: Annotated[dict[FieldName, str], Since({})] = {}
     """Of jsonl, parquet, csv, messages, text and chats: what the file calls its fields, such as {question: prompt, answer:
-    target}."""
+    target}; a dot leads into an object, as in verl's files: {question: prompt, answer: reward_model.ground_truth}."""
     licence: Annotated[str, Since("")] = ""
     """Licence of the file, such as `CC-BY-4.0`, or `by row`: each row names its own in the field `licence`. The record counts
     rows and characters by licence."""

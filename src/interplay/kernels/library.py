@@ -1,4 +1,4 @@
-"""The kernels, C files in this folder (`interplay.core.c_library`).
+"""The kernels, C files in this folder (`core.extension.load_library`).
 
 Without a C compiler there is no library, and the layers run in PyTorch (`interplay.kernels.int8`)."""
 
@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from interplay.core import c_library, execution
+from interplay.core import execution, extension
 
 FLAGS = [
     "-std=gnu11",
@@ -137,10 +137,10 @@ ARGUMENTS = {
 def library() -> ctypes.CDLL | None:
     """The compiled kernels. None, with one line in the log, where there is no C compiler or it fails."""
     folder, shares_threads = Path(__file__).parent, _torch_openmp() is not None
-    loaded = c_library.load(ctypes.CDLL, folder, [*FLAGS, "-fopenmp"], "they take one thread") if shares_threads else None
+    loaded = extension.load_library(ctypes.CDLL, folder, [*FLAGS, "-fopenmp"], "they take one thread") if shares_threads else None
     if loaded is None:  # clang has another OpenMP than PyTorch on Linux, and none on macOS
         shares_threads = False
-        loaded = c_library.load(ctypes.CDLL, folder, FLAGS, "int8 products run in PyTorch, several times slower")
+        loaded = extension.load_library(ctypes.CDLL, folder, FLAGS, "int8 products run in PyTorch, several times slower")
     if loaded is None:
         return None
     for name, arguments in ARGUMENTS.items():

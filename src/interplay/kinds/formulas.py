@@ -2,7 +2,7 @@
 
 FLOPs are 6 N for each token trained on and 2 N for each token sampled, or scored by a reference, a teacher, a lagging copy or the
 policy before its update (arXiv:2001.08361), N being the number of parameters. Attention is left out. Prompts of RL, which pass
-once for a whole group, count where they are known: in records, not in plans; those of evaluations are left out."""
+once for a whole group, count where they are known: in records, and in plans by max_prompt_length. Those of evaluations do not."""
 
 from collections.abc import Mapping
 from fractions import Fraction
@@ -122,10 +122,12 @@ class Reinforcement(Formula):
     """Rollouts, scored by a reference where the loss has one, and passes over them."""
 
     def planned(self, spec: Json, problems: int, parameters: int | None) -> Cost:
-        """All completions at their cap."""
+        """All completions at their cap, and prompts where they have one."""
         rollouts = spec["steps"] * spec["prompts_per_step"] * spec["method"]["allocation"]["num_generations"]
         sampled = rollouts * spec["max_completion_length"] * _turns(spec["method"])
-        return self._cost(spec, rollouts, sampled, 0, parameters)
+        # Others than the native trainer pass a prompt before each of its completions.
+        passed = rollouts if spec.get("trainer", "native") != "native" else spec["steps"] * spec["prompts_per_step"]
+        return self._cost(spec, rollouts, sampled, passed * (spec.get("max_prompt_length") or 0), parameters)
 
     def realised(self, record: Json, parameters: int | None) -> Cost:
         """The completions counted, and each prompt once for its group."""
@@ -141,7 +143,7 @@ class Reinforcement(Formula):
         """Of rollouts, whose cache is freed before the update, and of passes over groups after their prompts."""
         spec, method = load.spec, load.spec["method"]
         if spec["engine"] not in ("native", "hf"):
-            return None
+            return _sharded(load) if spec.get("trainer") == "verl" else None
         count, prompt, cap = method["allocation"]["num_generations"], load.prompt(), spec["max_completion_length"]
         own = cap * _turns(method)
         group, batch = prompt + count * own, spec["prompts_per_step"]
@@ -215,11 +217,13 @@ class Sampling(Formula):
     def memory(self, load: Load) -> Memory | None:
         """Of decoding."""
         spec = load.spec
-        if spec["engine"] not in ("native", "hf"):
+        if spec["engine"] not in ("native", "hf", "vllm"):
             return None
         own, count = spec["max_completion_length"] * _turns(spec), spec["num_samples"]
         rows = min(load.run.engine_batch, (load.problems or load.run.engine_batch) * count)
-        return _peak(load, {"rollout": _decoding(load, rows, count, load.prompt(), own)}, 1)
+        served = spec["engine"] == "vllm"
+        held = _serving(load) if served else _decoding(load, rows, count, load.prompt(), own)
+        return _peak(load, {"rollout": held}, 1)
 
 
 class Writing(Sampling):
@@ -239,8 +243,7 @@ def _refers(spec: Json) -> bool:
 
 
 # -- memory ------------------------------------------------------------------------------------------------------------
-# Of the native trainer and engine, as they are written: what autograd keeps of a layer, and what is alive with it. Where lengths
-# vary they are the caps, an upper bound.
+# Of the native trainer and engine, as they are written: what autograd keeps, and what is alive with it. Lengths are the caps.
 
 WHOLE, BLOCK = 128, 32
 """Longest sequence whose scores a CPU makes at once, and half a block of longer ones (model.attention.visible_blocks)."""
@@ -249,8 +252,9 @@ LOGITS = 1 << 24
 NARROW = 192
 """Width up to which the int8 kernels compute gates again (kernels.layers.RECOMPUTED)."""
 BASE, CUDA_BASE, CUDA_CONTEXT = 400e6, 3e9, 0.7e9
-"""Bytes of a process before it holds a model: interpreter, torch and the package (measured), the same with CUDA's libraries, and
-what these take of the GPU (both assumed)."""
+"""Bytes of a process without a model (measured), the same with CUDA's libraries, and what these take of the GPU (assumed)."""
+CHUNK = 16384
+"""Tokens that vLLM passes at a time on a large GPU (its default, assumed)."""
 PROBLEM_BYTES = 3000
 """Of a problem with its graph, as objects of Python."""
 
@@ -323,6 +327,14 @@ def _learning(load: Load, shape: Pass, several: bool) -> dict[str, dict[str, flo
     }
 
 
+def _serving(load: Load) -> dict[str, float]:
+    """What vLLM holds next to the model that the stage has read: weights of its own, the cache that it is given, and a pass."""
+    size, width = load.size, load.width()
+    passing = width * (4.0 * size.width + 3 * size.mlp + 2 * (size.heads + 2 * size.kv_heads) * size.head_dim)
+    cache, logits = 2.0**20 * load.run.engine_cache_mb, 8.0 * load.run.engine_batch * size.vocab
+    return {"copies": float(width * size.parameters), "cache": cache, "prefill": CHUNK * passing, "logits": logits}
+
+
 def _decoding(load: Load, rows: float, count: int, prompt: int, own: int) -> dict[str, float]:
     """What a batch of `rows` completions of at most `own` tokens holds next to the models, `count` of each prompt."""
     size, groups = load.size, max(1.0, rows // count)
@@ -351,6 +363,24 @@ def _peak(load: Load, phases: dict[str, dict[str, float]], models: float) -> Mem
     phase = max((name for name in sums if name not in ("save", "load")), key=lambda name: sums[name])
     host = CUDA_BASE + read + 4.0 * load.size.parameters + sums[on_host]
     return Memory(host, CUDA_CONTEXT + weights + sums[phase], phase, {"weights": weights, **phases[phase]})
+
+
+def _sharded(load: Load) -> Memory:
+    """Of a machine and of one of its GPUs on verl: all GPUs share the float32 weights, gradients and moments (FSDP), those of a
+    reference and a critic, too; of a layer, embedding and head a GPU holds the whole in bfloat16, twice, to fetch ahead. What
+    vLLM takes is declared, of 80 GB where nothing is, and it sleeps in updates. Arithmetic, measured on no GPU."""
+    run, size, models = load.run, load.size, 4 + _refers(load.spec) + 4 * bool(load.spec["method"].get("critic"))
+    states = 4.0 * size.parameters / max(run.gpus, 1) * models
+    whole = size.vocab * size.width * (1 if size.tied else 2) + size.parameters / size.layers
+    tokens = max(run.micro_batch_tokens, load.length / run.verl.ulysses_sequence_parallel_size)
+    kept, logits = _kept(load, Pass(tokens, tokens, 0.0)), 10.0 * tokens * size.vocab
+    logits = min(logits, 10.0 * LOGITS) if load.spec.get("blockwise") else logits
+    vllm, left = run.verl.gpu_memory_utilization * (run.gpu_memory_gb or 80) * 1e9, states * (not run.verl.offload)
+    update = {"states": states, "gathered": 4.0 * whole, "activations": kept, "logits": logits}
+    phases = {"update": update, "sampling": {"vllm": vllm, "states": left}}
+    phase = max(phases, key=lambda name: sum(phases[name].values()))
+    host = (CUDA_BASE + states - left) * run.gpus / run.nodes + PROBLEM_BYTES * load.problems + 6.0 * size.parameters
+    return Memory(host, CUDA_CONTEXT + sum(phases[phase].values()), phase, phases[phase])
 
 
 def with_flops(cost: Cost, scored: int) -> Cost:

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import model_validator
@@ -123,66 +122,6 @@ class ExactSpec(ComputeSpec):
     def inexact(self) -> str:
         """What of this spec numerics: exact does not cover."""
         return ""
-
-
-# Trainers: who computes the losses, gradients and updates of a stage that trains. TRL's names are those of the keys, and what the
-# tables leave out it computes with any value.
-
-
-Trainer = Literal["native", "trl"]
-
-TRL: Mapping[str, tuple[Any, ...]] = MappingProxyType(
-    {
-        "dtype": ("float32", "bfloat16"),
-        "numerics": ("fast",),
-        "blockwise": (False,),
-        "lora": (None,),
-        "references": (None,),
-        "optimizer.name": ("adamw",),
-        "method.allocation.name": ("fixed",),
-        "method.prompting.name": ("plain",),
-        "method.continuation.name": ("none",),
-        "method.episode.name": ("completion",),
-        "method.shaping": ("overlong", "repetition", "hapo_length", "kimi_length", "gcpo", "units"),
-        "method.edits": (),
-        "method.critic": (None,),
-        "method.decoding": (None,),
-        "method.advantage.name": ("group",),
-        "method.advantage.std_epsilon": (1e-4,),
-        "method.advantage.accurate_gradient": (False,),
-        "method.loss.name": ("clipped", "sapo", "vespo"),
-        "method.loss.importance_sampling_level": ("token", "sequence"),
-        "method.loss.kl_estimator": ("k3",),
-        "method.loss.loss_agg_mode": (None,),
-        "method.loss.loss_denominator": (None,),
-        "method.loss.entropy_coef": (0,),
-        "method.loss.first_turn_beta": (0,),
-        "method.loss.cispo_epsilon_low": (None,),
-        "method.loss.vllm_importance_sampling_clip_max": (None,),
-    }
-)
-"""Dotted key of an RL stage -> the values that TRL 1.16 (GRPOTrainer) has: of a list the names of its items. `loss_type` depends
-on the loss (`TRL_WEIGHTS`)."""
-TRL_WEIGHTS = {"clipped": ("grpo", "bnpo", "dr_grpo", "dapo", "luspo", "cispo"), "sapo": ("grpo",), "vespo": ("dapo",)}
-"""Loss -> its `loss_type`s. TRL takes the mean of bnpo over the rows of a pass: it is there only where dapo is the same."""
-
-
-def trl_misfit(spec: Mapping[str, Any]) -> str | None:
-    """The first key of an RL stage (as JSON) with a value that TRL does not express, with the remedy; None: it expresses all."""
-    weights = TRL_WEIGHTS.get(spec["method"]["loss"]["name"], ())
-    if spec["minibatches"] > 1:
-        weights = tuple(one for one in weights if one != "bnpo")
-    for key, values in {**TRL, "method.loss.loss_type": weights}.items():
-        *above, last = key.split(".")
-        here: Any = spec
-        for part in above:
-            here = here[part]
-        value = here.get(last, values[0]) if values else here[last]  # a loss lacks options of others
-        items = [one.get("name") if isinstance(one, Mapping) else one for one in (value if isinstance(value, list) else [value])]
-        if odd := [one for one in items if one not in values]:
-            able = " or ".join("null" if one is None else str(one) for one in values) or "an empty list"
-            return f"{key} = {odd[0]}: TRL has {able}; write that, or trainer: native"
-    return None
 
 
 class Shape(Model):

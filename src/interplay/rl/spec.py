@@ -7,11 +7,11 @@ from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import model_validator
 
-from interplay.core.digest import canonical
 from interplay.core.extension import Extension
 from interplay.core.model import Count, Formerly, Model, Natural, NotNegative, Since
 from interplay.core.references import SHARES, ByName
-from interplay.model.spec import ExactSpec, Trainer, TunedSpec, TuneOptimizer, TuneSchedule, check_checkpoints, trl_misfit
+from interplay.model.spec import ExactSpec, TunedSpec, TuneOptimizer, TuneSchedule, check_checkpoints
+from interplay.model.trainer_spec import TRL_RL, VERL_RL, Foreign, TrainedSpec, Trainer
 from interplay.rl import advantage_spec, edit_spec, loss_spec, request_spec as requests_spec, reward_spec, sampler_spec
 from interplay.rollout.spec import CompletionEpisode, EngineName, Episode, check_dtype
 from interplay.tasks.spec import Task, Verify
@@ -133,11 +133,12 @@ SEAMS: dict[str, tuple[type[Model], ...]] = {
 """Place of each seam -> the classes of its members."""
 
 
-class RLSpec(ExactSpec, TunedSpec):
+class RLSpec(TrainedSpec, ExactSpec, TunedSpec):
     """Reinforcement learning on problem sets. Roles: `init` (a model; also the reference when beta > 0), `data.<i>`,
     `reward.<i>` where term i of the reward names a reward model, `reference.<i>` of its references, and `offline.<i>.<part>`
     where the stage names under `offline` an evaluate stage: samples of `init` on `data.<i>`, from which the sampler starts."""
 
+    FOREIGN: ClassVar[Mapping[str, Foreign]] = {"trl": TRL_RL, "verl": VERL_RL}
     method: Annotated[Method, ByName("method")]
     """A file of configs/method by its name, or its content."""
     reward: reward_spec.Reward = reward_spec.ProcessReward()
@@ -246,12 +247,6 @@ class RLSpec(ExactSpec, TunedSpec):
         ):
             must = f"must divide num_generations, {group}, and leave two completions at least"
             raise ValueError(f"method.continuation.references = {chosen.references}: {must}")
-        return self
-
-    @model_validator(mode="after")
-    def _trainer_expresses(self) -> "RLSpec":
-        if self.trainer == "trl" and (misfit := trl_misfit(canonical(self))):
-            raise ValueError(f"trainer = trl: {misfit}")
         return self
 
     @model_validator(mode="after")

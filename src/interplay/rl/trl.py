@@ -35,7 +35,7 @@ OPTIONS = (
     *("importance_sampling_level", "epsilon", "epsilon_high", "delta", "sapo_temperature_pos", "sapo_temperature_neg"),
     *("vespo_k_pos", "vespo_lambda_pos", "vespo_k_neg", "vespo_lambda_neg"),
 )
-"""Options of losses that GRPOConfig has under the same names; all others are fixed (`model.spec.TRL`)."""
+"""Options of losses that GRPOConfig has under the same names; all others are fixed (`model.trainer_spec.GRPO`)."""
 
 
 def train_with_trl(spec: RLSpec, inputs: dict[str, Path], out: Path, how: execution.Run) -> dict[str, Any]:
@@ -65,13 +65,19 @@ def longest_prompt(world: draw.TrainerState) -> int:
 
 
 def arguments(spec: RLSpec, how: execution.Run, out: Path, longest: int) -> trl.GRPOConfig:
-    """The spec as TRL's configuration. A pass has as many rows as fit into `run.micro_batch_tokens`, padded to the longest."""
+    """The spec as TRL's configuration."""
+    return trl.GRPOConfig(**settings(spec, how, out, longest))
+
+
+def settings(spec: RLSpec, how: execution.Run, out: Path, longest: int) -> dict[str, Any]:
+    """What of it differs from TRL's defaults. A pass has as many rows as fit into `run.micro_batch_tokens`, padded to the
+    longest."""
     loss, chosen = spec.method.loss, spec.optimizer
     rows = spec.prompts_per_step * spec.method.allocation.num_generations // (how.processes * spec.minibatches)
     fit = max(1, how.micro_batch_tokens // (longest + spec.max_completion_length))
     size = max(n for n in range(1, rows + 1) if rows % n == 0 and n <= fit)
     weighed = "dapo" if loss.loss_type == "bnpo" else loss.loss_type  # equal where an optimiser step has the whole batch
-    return trl.GRPOConfig(
+    return dict(
         output_dir=str(out),
         seed=spec.seed,
         max_steps=spec.steps * updates(spec),

@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from interplay.core import artifact, references
-from interplay.core.execution import Run
 from interplay.core.model import KeyPlace, Model, nearest_name
 from interplay.data.spec import CorpusSpec, ProblemsSpec, TokenizerSpec, is_whole
 from interplay.evaluate.spec import ENTROPY, EvaluateSpec, SelectSpec
 from interplay.kinds.study_keys import Sets
 from interplay.kinds.table import KINDS, MODELS
 from interplay.model.spec import ComputeSpec, SourceSpec, is_foreign
+from interplay.model.trainer_spec import TrainedSpec
 from interplay.report.metric_spec import is_pass_rate
 from interplay.rl.sampler_spec import reads_offline
 from interplay.rl.spec import RLSpec, TeachSpec
@@ -243,21 +243,11 @@ def _check_devices(stage: plan.Stage, place: KeyPlace) -> None:
     if run.processes > 1 and getattr(spec, "engine", "") == "vllm" and not run.engine_server:
         remedy = "write run.engine_server: true, which gives each a server, or processes: 1"
         raise several.error(f"vllm within a process does not share work with others; {remedy}", run.processes)
-    if isinstance(spec, RLSpec) and spec.trainer == "trl":
-        _check_trl(spec, run, place.key("run"))
-
-
-def _check_trl(spec: RLSpec, run: Run, place: KeyPlace) -> None:
-    """Raises UserError where processes cannot share the completions of a step evenly, where minibatches would depend on the
-    number of processes (TRL draws them within each), and for segments, which only the native trainer keeps."""
-    several, rows = place.key("processes"), spec.prompts_per_step * spec.method.allocation.num_generations
-    if rows % run.processes:
-        must = f"trainer trl shares {rows} completions of a step evenly"
-        raise several.error(f"{must}; write 1, or change prompts_per_step", run.processes)
-    if run.processes > 1 and spec.minibatches > 1:
-        raise several.error("trainer trl draws minibatches within each process; write 1, or minibatches: 1", run.processes)
-    if run.segment_steps:
-        raise place.key("segment_steps").error("trainer trl has none; write 0, or trainer: native", run.segment_steps)
+    if run.nodes > 1 and getattr(spec, "trainer", "native") != "verl":
+        raise place.key("run", "nodes").error("several are for trainer verl; write 1", run.nodes)
+    if isinstance(spec, TrainedSpec) and (misfit := spec.run_misfit(run)):
+        key, must = misfit
+        raise place.key("run", key).error(must, getattr(run, key))
 
 
 def _check_stack(stage: plan.Stage, place: KeyPlace) -> None:
@@ -296,7 +286,7 @@ def check_engine(stage: plan.Stage, stages: Stages, place: KeyPlace) -> None:
     if hasattr(stage.spec, "engine") and first and is_foreign(_config_of(first)):
         if getattr(stage.spec, "trainer", "native") == "trl":
             raise place.key("trainer").error("does not train a model that transformers computes; write native", "trl")
-        if engine in ("native", "vllm"):
+        if engine in ("native", "vllm") and getattr(stage.spec, "trainer", "native") != "verl":
             raise place.key("engine").error("transformers computes this model, and samples from it; write hf", engine)
     if engine == "native" or model is None:
         return

@@ -165,7 +165,7 @@ FAMILIES = {
     "multihop": "interplay.tasks.multihop:MULTIHOP",
     "qa": "interplay.tasks.qa:QA",
     "reformulated": "interplay.tasks.reformulated:REFORMULATED",
-    "subproblems": "interplay.tasks.subproblems:SUBPROBLEMS",
+    "subproblems": "interplay.tasks.op_dag.terse_variants:SUBPROBLEMS",
     "text": "interplay.tasks.transcripts:TEXT",
 }
 """Family -> `module:attribute` of its `tasks.family.Family`: those of the union, which generate problems, and those that judge

@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from interplay.core import c_library
+from interplay.core import extension
 from interplay.tasks import family, spec, verdict
 
 Form = tuple[int, int]
@@ -306,7 +306,7 @@ def _library() -> Any:
     import ctypes
 
     loss = "problems and solutions of op_dag are written and judged in Python, several times slower"
-    found = c_library.load(ctypes.PyDLL, Path(__file__).parent, ("-std=gnu11", "-O2", "-fPIC"), loss)
+    found = extension.load_library(ctypes.PyDLL, Path(__file__).parent, ("-std=gnu11", "-O2", "-fPIC"), loss)
     types = {"o": ctypes.py_object, "b": ctypes.c_char_p, "i": ctypes.c_int}
     functions = {name: getattr(found, name) for name in _FUNCTIONS} if found else {}
     for name, function in functions.items():
