@@ -110,6 +110,8 @@ class RLReferences(References):
     """Problem sets that prompts come from, and their shares, which sum to 1; `rest`: what the others leave."""
     offline: Annotated[str, Samples("offline", "init on each set")] = ""
     """Evaluate stage, as which the model before is sampled on each set; the sampler starts from these samples."""
+    accept_audit: str = ""
+    """Why this stage may train on a task from outside whose audit fails. Empty: it may not."""
 
 
 class TeachReferences(References):

@@ -47,6 +47,11 @@ def package(version: str) -> ModuleType:
     return reasoning_gym  # type: ignore[no-any-return]
 
 
+def datasets(version: str = ReasoningGym.model_fields["version"].default) -> list[str]:
+    """Names of all datasets, but for the mixture of several."""
+    return [name for name in sorted(package(version).factory.DATASETS) if name != "composite"]
+
+
 def settings_of(task: ReasoningGym, op: int) -> dict[str, Any]:
     """The configuration of a dataset at a level of its curriculum, op - 1 (of parameters with fewer levels the last), with the
     task's own values in addition. Raises UserError for an unknown dataset, level or value."""

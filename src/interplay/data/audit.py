@@ -1,22 +1,29 @@
-"""The audit of a task: what a verifier pays to completions that did not do the work, and whether the problems are what they
-should be. No model is needed.
+"""The audit of a task, by itself and as the stage `audit`: what a verifier pays to completions that did not do the work, and whether
+the problems are what they should be. No model is needed.
 
 Each check is a family of fixed policies. A policy reads a row (its prompt, and of cheats also the gold) and writes a completion;
 what it earns is the mean over rows of the verdict's `answer` and `strict`, whichever is more. Completions say an answer as the
 gold solutions do, `framed`: with the text that all of them have directly before and behind theirs, such as a box."""
 
+import json
 import os
 import random
 import re
 import signal
-import threading
-import unicodedata
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from os.path import commonprefix
+from pathlib import Path
 from typing import Any, NamedTuple
 
+from interplay.core import artifact, execution, model
+from interplay.data import problems, sets
+from interplay.data.spec import AuditSpec, ProblemsSpec
+from interplay.tasks.family import Game, judge_family
+from interplay.tasks.spec import Verify
 from interplay.tasks.verdict import Row, Verdict, normalise
 
 BOUND = 0.2
@@ -164,7 +171,6 @@ UNICODE: dict[str, Policy] = {
     "a character of no width": lambda rows, row: rows.framed(f"{row.answer[:1]}\u200b{row.answer[1:]}"),
     "backwards, shown forwards": lambda rows, row: rows.framed(f"\u202e{row.answer[::-1]}\u202c"),
     "a lone surrogate": lambda rows, row: rows.framed("\ud800"),
-    "decomposed": lambda rows, row: unicodedata.normalize("NFD", rows.framed(f"é{rows.wrong(row)}")),
 }
 HOSTILE: dict[str, Policy] = {
     "a zero byte": lambda rows, row: f"\0{rows.framed(chr(0))}",
@@ -173,8 +179,6 @@ HOSTILE: dict[str, Policy] = {
     "a long number": lambda rows, row: rows.framed("9" * 5000),
     "a tower of powers": lambda rows, row: rows.framed("9**9**9"),
     "a division by nothing": lambda rows, row: rows.framed("1/0"),
-    "many lines": lambda rows, row: "a\n" * 3000,
-    "broken JSON": lambda rows, row: rows.framed('{"answer": ['),
     "a frame that does not end": lambda rows, row: rows.frame[0] + row.answer[:1],
     "frames in each other": lambda rows, row: rows.framed(rows.framed(rows.framed(""))),
     "digits of other scripts": lambda rows, row: rows.framed("٣٤²½"),
@@ -186,8 +190,6 @@ CODE: dict[str, Policy] = {
         f"[c for c in ().__class__.__base__.__subclasses__() if c.__name__ == 'BuiltinImporter'][0].load_module('os').putenv('{CANARY}', '1')"
     ),
 }
-SPECIALS: dict[str, Policy] = {text: lambda rows, row, text=text: rows.framed(text) for text in CONSTANTS}  # type: ignore[misc]
-
 Found = tuple[str, float, str]
 """A policy, what it earned, and its first completion that earned something."""
 
@@ -241,11 +243,7 @@ class Auditor:
 
 @contextmanager
 def time_limit(seconds: float) -> Iterator[None]:
-    """Raises TimeoutError in the block after so many seconds; in other threads than the main one there is no limit."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
+    """Raises TimeoutError in the block after so many seconds. Of the main thread only."""
     def stop(number: int, frame: Any) -> None:
         raise TimeoutError
 
@@ -321,18 +319,96 @@ def noise(length: int) -> Policy:
     return policy
 
 
-def audit_problems(rows: Sequence[Row], again: Sequence[Row], others: Sequence[Row]) -> list[Finding]:
-    """The checks of problems: those of `rows` made again by a process with another hash seed are the same, they are not all one,
-    and `others`, those of another split, have none of their prompts."""
-    found = []
-    changed = [one for one, other in zip(rows, again, strict=True) if one[:] != other[:]] if again else []
-    found.append(
-        Finding("hash seed", bool(changed), len(changed) / len(rows), 0.0, changed[0].prompt[:200] if changed else "")
-    )
+def audit_problems(spec: ProblemsSpec, how: execution.Run, count: int) -> list[Finding]:
+    """The checks of generated problems: a process with another hash seed generates the same, no prompt is there again and again,
+    and split test (of a set of split test, rl) has none of their prompts."""
+    rows = problems.first_rows(spec, how, count)
+    other = spec.model_copy(update={"split": "rl" if spec.split == "test" else "test"})
+    again = rows_elsewhere(spec, count)
+    changed = [row for row, text in zip(rows, again, strict=True) if text != shown(row)]
     prompts = Counter(row.prompt for row in rows)
-    repeats = len(rows) - len(prompts)
-    found.append(Finding("duplicate", repeats / len(rows) > 0.5, repeats / len(rows), 0.5, prompts.most_common(1)[0][0][:200]))
-    shared = [row for row in others if row.prompt in prompts]
-    leak = len(shared) / max(len(others), 1)
-    found.append(Finding("split leak", leak > 0, leak, 0.0, shared[0].prompt[:200] if shared else ""))
+    repeats = (len(rows) - len(prompts)) / len(rows)
+    shared = {row.prompt for row in problems.first_rows(other, how, count)} & set(prompts)
+    family = judge_family(rows[0].family)
+    leak = 0.0 if getattr(family, "shared", None) and family.shared(family.loads(rows[0].graph)) else len(shared) / len(prompts)  # type: ignore[attr-defined]
+    return [
+        Finding("hash seed", bool(changed), len(changed) / len(rows), 0.0, repr(changed[0].prompt[:200]) if changed else ""),
+        Finding("duplicate", repeats > REPEATS, repeats, REPEATS, repr(prompts.most_common(1)[0][0][:200])),
+        Finding("split leak", leak > 0, leak, 0.0, repr(min(shared)[:200]) if leak else ""),
+    ]
+
+
+REPEATS = 0.5
+"""The largest share of rows whose prompt an earlier row has."""
+OTHER_SEED = "4242"
+"""PYTHONHASHSEED of the process that generates problems again."""
+
+
+def shown(row: Row) -> str:
+    """All that a row says, as text."""
+    return json.dumps([row.prompt, row.solution, row.answer, row.graph])
+
+
+def rows_elsewhere(spec: ProblemsSpec, count: int) -> list[str]:
+    """The first rows as a process with another hash seed generates them. Raises RuntimeError where it fails."""
+    code = "from interplay.data import audit; audit.print_rows()"
+    given = json.dumps([spec.model_dump(mode="json"), count])
+    where = {"PYTHONHASHSEED": OTHER_SEED, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    done = subprocess.run([sys.executable, "-c", code], input=given, env=os.environ | where, capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(f"audit: the problems cannot be generated again: {done.stderr[-500:]}")
+    found: list[str] = json.loads(done.stdout.splitlines()[-1])
     return found
+
+
+def print_rows() -> None:
+    """Of the process of `rows_elsewhere`: reads spec and count, prints rows."""
+    given, count = json.loads(sys.stdin.read())
+    print("\n" + json.dumps([shown(row) for row in problems.first_rows(ProblemsSpec.model_validate(given), execution.Run(), count)]))
+
+
+# The stage.
+
+
+def judge_row(row: Row, text: str) -> Verdict:
+    """The verdict of a row's own family."""
+    family = judge_family(row.family)
+    return family.verify(family.loads(row.graph), text, Verify())
+
+
+def audit_set(spec: AuditSpec, inputs: dict[str, Path], out: Path, how: execution.Run) -> dict[str, Any]:
+    """Write `audit.json`, all findings. Metrics: rows audited, and the names of the checks that failed."""
+    made = artifact.record(inputs["data"])
+    source = ProblemsSpec.model_validate(made["spec"]) if made["kind"] == "problems" else None
+    findings = audit_rows(sets.read_rows(inputs["data"], 0)[: spec.rows], source, how)
+    artifact.write_json(out / "audit.json", [finding._asdict() for finding in findings])
+    return {"rows": spec.rows, "failed": [finding.check for finding in findings if finding.failed]}
+
+
+def audit_rows(rows: Sequence[Row], spec: ProblemsSpec | None, how: execution.Run) -> list[Finding]:
+    """All checks of these rows and, where they were generated, of their generator."""
+    found = audit_verifier(rows, judge_row)
+    if isinstance(judge_family(rows[0].family), Game):  # what is right depends on the play, not on an answer
+        found = [finding for finding in found if finding.check in OF_GAMES]
+    return [*found, *(audit_problems(spec, how, min(len(rows), AGAIN)) if spec else ())]
+
+
+def audit_task(task: Any, op: int, count: int) -> list[Finding]:
+    """All checks of problems of a task at one op. Raises UserError where the task has no such op."""
+    spec = ProblemsSpec(task=task, bands={"all": {op: 1.0}}, shares={"all": 1.0}, size=count, split="train")
+    return audit_rows(problems.first_rows(spec, execution.Run(), count), spec, execution.Run())
+
+
+AGAIN = 16
+"""Problems that are generated again."""
+OF_GAMES = ("gold", "empty", "echo", "executes", "repeatable", "exception", "slow", "consistent")
+"""Checks that hold for games, too."""
+
+
+def refuse_failed(inputs: dict[str, Path]) -> None:
+    """Raises PermanentError where a stage depends on an audit (role `audit.<i>`) that failed."""
+    for role, folder in inputs.items():
+        failed = artifact.record(folder)["metrics"]["failed"] if role.startswith("audit.") else []
+        if failed:
+            remedy = "mend the task (`interplay show` has the completions that were paid), or write accept_audit: REASON"
+            raise model.PermanentError(f"{role}: the audit {folder.name} of its problems failed: {', '.join(failed)}; {remedy}")
