@@ -261,6 +261,28 @@ def compose(spec: specs.ComposedReward, paid: Sequence[Rewards]) -> Rewards:
     return Rewards(sequence, parts)
 
 
+def pays_turns(spec: specs.Reward) -> bool:
+    """Whether turns earn what the environment pays them."""
+    return isinstance(spec, specs.EnvironmentReward) or (isinstance(spec, specs.ComposedReward) and bool(spec.pays_turns()))
+
+
+def by_turn(spec: specs.Reward, terms: Sequence[Rewards], place: int, paid: Sequence[float]) -> list[float]:
+    """What each turn of an episode earns, whose turns the environment `paid`, by a reward that `pays_turns`; entry `place` of
+    what the `terms` pay is that of the whole episode."""
+    if not isinstance(spec, specs.ComposedReward):
+        return list(paid)
+    columns = []
+    for number, (term, one) in enumerate(zip(spec.terms(), terms, strict=True)):
+        value, in_sum = one.sequence[place], len(spec.gate) <= number < len(spec.gate) + len(spec.sum)
+        if isinstance(term.reward, specs.EnvironmentReward) and number >= len(spec.gate):
+            columns.append(list(paid))
+        elif in_sum and any(isinstance(other.reward, specs.EnvironmentReward) for other in spec.sum):
+            columns.append([0.0] * (len(paid) - 1) + [value])
+        else:
+            columns.append([value] * len(paid))
+    return compose(spec, [Rewards(column, {}) for column in columns]).sequence
+
+
 # The table of rewards, by the `name` of their spec.
 
 
@@ -298,12 +320,15 @@ def score_completions(
     verdicts: Sequence[Verdict],
     graders: Graders | None = None,
     cut: Sequence[bool] | None = None,
+    paid: Sequence[float] | None = None,
 ) -> Rewards:
     """Rewards by the member that `spec` names, or by all terms of a composed one. `cut`: which completions the length limit cut,
-    None: none. Raises ValueError where a reward needs graders that are not given."""
+    None: none. `paid`: by the environment, None: nothing. Raises ValueError where a reward needs graders that are not given."""
     if isinstance(spec, specs.ComposedReward):
-        paid = [score_completions(one, problems, completions, verdicts, graders, cut) for one in specs.terms_of(spec)]
-        return compose(spec, paid)
+        terms = [score_completions(one, problems, completions, verdicts, graders, cut, paid) for one in specs.terms_of(spec)]
+        return compose(spec, terms)
+    if isinstance(spec, specs.EnvironmentReward):
+        return Rewards(list(paid or [0.0] * len(completions)), {"outcome": [float(v.answer) for v in verdicts]})
     if isinstance(spec, specs.JudgeReward):
         if graders is None or graders.judge is None:
             raise ValueError(f"reward {spec.name} has no endpoint to ask")

@@ -33,6 +33,7 @@ CAPABILITIES = {
     "one_round": "keeps one round of completions",
     "other_completions": "adds completions that were not sampled in this step",
     "other_text": "samples from another text than the one that is learnt",
+    "paid_turns": "has turns that an environment can pay",
     "pass_rates": "expects a pass rate of each prompt",
     "reads_critic": "reads the values of a critic",
     "reads_right": "reads which completions are right",
