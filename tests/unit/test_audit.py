@@ -7,8 +7,10 @@ from functools import cache
 import pytest
 
 from interplay.core import execution
-from interplay.data import audit, problems
+from interplay.data import problems
+from interplay.data.audit import audit_rows, audit_task, judge_row
 from interplay.data.spec import ProblemsSpec
+from interplay.tasks import audit
 from interplay.tasks.spec import FAMILIES, TaskKey
 from interplay.tasks.verdict import Row, Verdict
 
@@ -32,13 +34,14 @@ def failed(rows: list[Row], judge: audit.Judge) -> list[str]:
 
 @pytest.mark.parametrize("name", SOUND)
 def test_a_sound_verifier_raises_no_alarm(name: str) -> None:
-    assert failed(rows_of(name), audit.judge_row) == []
+    assert failed(rows_of(name), judge_row) == []
 
 
 @pytest.mark.parametrize("name", ["tic_tac_toe", "kuhn"])
 def test_games_raise_no_alarm(name: str) -> None:
-    found = audit.audit_rows(rows_of(name), None, execution.Run())
-    assert found and not [finding for finding in found if finding.failed]
+    found = audit_rows(rows_of(name), None, execution.Run())
+    assert found
+    assert not [finding for finding in found if finding.failed]
 
 
 RIGHT = Verdict(True, True, 1.0, "none")
@@ -47,14 +50,14 @@ FALSE = Verdict(False, False, 0.0, "answer")
 
 def paid_if(paid: Callable[[Row, str], bool]) -> audit.Judge:
     """A verifier that pays what its family does, and also where `paid` holds."""
-    return lambda row, text: RIGHT if paid(row, text) else audit.judge_row(row, text)
+    return lambda row, text: RIGHT if paid(row, text) else judge_row(row, text)
 
 
 def raising(bad: str) -> audit.Judge:
     def judge(row: Row, text: str) -> Verdict:
         if bad in text:
             raise ValueError(bad)
-        return audit.judge_row(row, text)
+        return judge_row(row, text)
 
     return judge
 
@@ -66,13 +69,13 @@ def counting() -> audit.Judge:
     def judge(row: Row, text: str) -> Verdict:
         known = (row.index, text) in seen
         seen.add((row.index, text))
-        return FALSE if known else audit.judge_row(row, text)
+        return FALSE if known else judge_row(row, text)
 
     return judge
 
 
 def refusing(refused: Callable[[Row], bool]) -> audit.Judge:
-    return lambda row, text: FALSE if refused(row) and text == row.solution else audit.judge_row(row, text)
+    return lambda row, text: FALSE if refused(row) and text == row.solution else judge_row(row, text)
 
 
 def said(text: str) -> str:
@@ -91,6 +94,12 @@ def executed(text: str) -> bool:
     return False
 
 
+def endless(row: Row, text: str) -> Verdict:
+    while "9**9**9" in text:
+        pass
+    return judge_row(row, text)
+
+
 FAULTS: dict[str, tuple[audit.Judge, str]] = {
     "any text is right": (paid_if(lambda row, text: bool(text)), "constant"),
     "no text is right": (paid_if(lambda row, text: not text), "empty"),
@@ -100,7 +109,10 @@ FAULTS: dict[str, tuple[audit.Judge, str]] = {
     "the answer somewhere in the text": (paid_if(lambda row, text: row.answer in text), "hedged"),
     "the answer somewhere in what is said": (paid_if(lambda row, text: row.answer in said(text)), "listed"),
     "what is said somewhere in the answer": (paid_if(lambda row, text: bool(said(text)) and said(text) in row.answer), "nearly"),
-    "what is said somewhere in the prompt": (paid_if(lambda row, text: bool(said(text)) and said(text) in row.prompt), "prompt only"),
+    "what is said somewhere in the prompt": (
+        paid_if(lambda row, text: bool(said(text)) and said(text) in row.prompt),
+        "prompt only",
+    ),
     "the prompt is right": (paid_if(lambda row, text: row.prompt in text), "echo"),
     "one constant is right": (paid_if(lambda row, text: said(text) == "nan"), "constant"),
     "one memorised answer is right": (paid_if(lambda row, text: said(text) == "[]"), "constant"),
@@ -124,30 +136,25 @@ FAULTS: dict[str, tuple[audit.Judge, str]] = {
     "it is evaluated as code": (paid_if(lambda row, text: executed(said(text))), "executes"),
     "a number raises": (raising("1e400"), "exception"),
     "brackets raise": (raising("[["), "exception"),
-    "an empty completion raises": (lambda row, text: audit.judge_row(row, text) if text[0] else FALSE, "exception"),
+    "an empty completion raises": (lambda row, text: judge_row(row, text) if text[0] else FALSE, "exception"),
     "a character raises": (raising("\ud800"), "exception"),
-    "braces raise": (lambda row, text: audit.judge_row(row, text.format() if "{0}" in text else text), "exception"),
+    "braces raise": (lambda row, text: judge_row(row, text.format() if "{0}" in text else text), "exception"),
     "the gold is refused": (refusing(lambda row: True), "gold"),
     "one gold in eight is refused": (refusing(lambda row: row.index % 8 == 0), "gold"),
     "the verdict depends on the past": (counting(), "gold"),
     "the verdict is drawn": (paid_if(lambda row, text: random.random() < 0.5), "noise"),
     "strict where the answer is wrong": (
-        lambda row, text: audit.judge_row(row, text)._replace(strict=text == row.solution or not text.strip()),
+        lambda row, text: judge_row(row, text)._replace(strict=text == row.solution or not text.strip()),
         "consistent",
     ),
-    "strict for any answer": (lambda row, text: audit.judge_row(row, text)._replace(strict=bool(said(text))), "constant"),
-    "a score beyond 1": (lambda row, text: audit.judge_row(row, text)._replace(score=1.5), "consistent"),
-    "a score that is no number": (lambda row, text: audit.judge_row(row, text)._replace(score=float("nan")), "consistent"),
+    "strict for any answer": (lambda row, text: judge_row(row, text)._replace(strict=bool(said(text))), "constant"),
+    "a score beyond 1": (lambda row, text: judge_row(row, text)._replace(score=1.5), "consistent"),
+    "a score that is no number": (lambda row, text: judge_row(row, text)._replace(score=float("nan")), "consistent"),
     "noise is right": (paid_if(lambda row, text: len(text) > 300), "noise"),
     "the comment counts": (paid_if(lambda row, text: f"<!-- {row.answer} -->" in text), "listed"),
-    "it never ends": (lambda row, text: endless(text) or audit.judge_row(row, text), "slow"),
+    "it never ends": (endless, "slow"),
 }
 GOLDS: set[str] = set()
-
-
-def endless(text: str) -> None:
-    while "9**9**9" in text:
-        pass
 
 
 @pytest.mark.parametrize("name", FAULTY)
@@ -170,6 +177,6 @@ def test_the_check_that_finds_a_fault_is_its_own(fault: str, monkeypatch: pytest
 
 
 def test_a_family_of_the_package_generates_the_same_with_another_hash_seed() -> None:
-    found = audit.audit_task(TaskKey.model_validate({"task": {"name": "op_dag"}}).task, 2, 16)
+    found = audit_task(TaskKey.model_validate({"task": {"name": "op_dag"}}).task, 2, 16)
     assert {finding.check: finding.failed for finding in found}["hash seed"] is False
     assert "reasoning_gym" in FAMILIES

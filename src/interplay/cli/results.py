@@ -403,22 +403,19 @@ def audit_task(
 
     keys = yaml.safe_load(task)
     given = keys if isinstance(keys, dict) else {"name": keys}
+    every = [given]
     if given.get("name") == "reasoning_gym" and "dataset" not in given:
         from interplay.tasks.external import datasets
 
-        given = [{**given, "dataset": name} for name in datasets()]
+        every = [{**given, "dataset": name} for name in datasets()]
     worst = 0
-    for one in given if isinstance(given, list) else [given]:
+    for one in every:
         chosen = model.parse_model(TaskKey, {"task": one}, model.KeyPlace("audit")).task
         found = audit.audit_task(chosen, chosen.ops()[0] if op is None else op, rows)
-        failed = [finding for finding in found if finding.failed]
-        worst = max(worst, bool(failed))
-        if isinstance(given, list):
-            model.print_visible(f"{one['dataset']:24} {', '.join(finding.check for finding in failed) or 'sound'}")
-            continue
-        for finding in found:
-            state = "FAILED" if finding.failed else "ok"
-            due = f" (due {finding.due:.0%})" if finding.due else ""
-            shown = f"  {finding.example}" if finding.failed else ""
-            model.print_visible(f"{state:7} {finding.check:12} {finding.earned:6.0%}{due}{shown}")
+        failed = [finding.check for finding in found if finding.failed]
+        worst = max(worst, len(failed) > 0)
+        if len(every) > 1:
+            model.print_visible(f"{one['dataset']:24} {', '.join(failed) or 'sound'}")
+        else:
+            model.print_visible("\n".join(map(audit.finding_line, found)))
     return worst

@@ -1,10 +1,11 @@
-"""Task families of other packages, each an extra: reasoning-gym's datasets (Stojanovski et al., arXiv:2505.24760), more than a hundred
-generators of short questions with verifiers of their own.
+"""Task families of other packages, each an extra: reasoning-gym's datasets (Stojanovski et al., arXiv:2505.24760), more than a
+hundred generators of short questions with verifiers of their own.
 
-A completion says its answer between `<answer>` and `</answer>`, as reasoning-gym's prompts for models ask; the last such pair counts.
-What a verifier pays is the package's matter: `interplay audit` says what it pays to whom."""
+A completion says its answer between `<answer>` and `</answer>`, as reasoning-gym's prompts for models ask; the last such pair
+counts. What a verifier pays is the package's matter: `interplay audit` says what it pays to whom."""
 
 import dataclasses
+import importlib
 import importlib.metadata
 import json
 import string
@@ -39,12 +40,12 @@ def package(version: str) -> ModuleType:
     """reasoning-gym. Raises UserError where another version is installed, or none."""
     try:
         found = importlib.metadata.version("reasoning-gym")
-        import reasoning_gym
+        found_package = importlib.import_module("reasoning_gym")
     except ImportError:
         raise UserError("task reasoning_gym: is not installed; pip install 'interplay[reasoning-gym]'") from None
     if found != version:
         raise UserError(f"task reasoning_gym: version = {version}: {found} is installed; install that version, or write {found}")
-    return reasoning_gym  # type: ignore[no-any-return]
+    return found_package
 
 
 def datasets(version: str = ReasoningGym.model_fields["version"].default) -> list[str]:
@@ -114,17 +115,15 @@ def render_puzzle(problem: Puzzle, task: ReasoningGym) -> Rendered:
 @cache
 def scorer(dataset: str, settings: str) -> Any:
     """The dataset whose `score_answer` judges. Its entries are not read."""
-    import reasoning_gym
-
-    return reasoning_gym.create_dataset(dataset, **json.loads(settings), seed=0, size=1)
+    return importlib.import_module("reasoning_gym").create_dataset(dataset, **json.loads(settings), seed=0, size=1)
 
 
 def verify_puzzle(problem: Puzzle, completion: str, options: Verify) -> Verdict:
-    """The package's score of the last answer between the marks; right: a score of 1. Errors: `truncated` (no answer), `raised` (its
-    verifier raised an exception), `answer`."""
+    """The package's score of the last answer between the marks; right: a score of 1. Errors: `truncated` (no answer), `raised`
+    (its verifier raised an exception), `answer`."""
     said = completion.rpartition(OPEN)[2].partition(CLOSE)[0].strip() if OPEN in completion else None
     entry = json.loads(problem.entry)
-    if "task_id" in entry["metadata"] or problem.mode in ("arc_agi", "rearc"):
+    if problem.mode in ("arc_agi", "rearc"):
         entry["metadata"] = {name: as_tuples(value) for name, value in entry["metadata"].items()}
     score, raised = 0.0, False
     if said:

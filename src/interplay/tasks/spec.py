@@ -150,7 +150,9 @@ class OwnTask(Extension):
         return self.op_range
 
 
-Task = Annotated[op_dag.Task | facts.Task | Environment | ReasoningGym | OwnTask, Field(discriminator="name"), written_as(OwnTask)]
+Task = Annotated[
+    op_dag.Task | facts.Task | Environment | ReasoningGym | OwnTask, Field(discriminator="name"), written_as(OwnTask)
+]
 """The options of families that generate problems."""
 FAMILIES = {
     **op_dag.FAMILIES,
