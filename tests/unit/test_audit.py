@@ -7,6 +7,7 @@ from functools import cache
 import pytest
 
 from interplay.core import execution
+from interplay.core.model import UserError
 from interplay.data import problems
 from interplay.data.audit import audit_rows, audit_task, judge_row
 from interplay.data.spec import ProblemsSpec
@@ -180,3 +181,27 @@ def test_a_family_of_the_package_generates_the_same_with_another_hash_seed() -> 
     found = audit_task(TaskKey.model_validate({"task": {"name": "op_dag"}}).task, 2, 16)
     assert {finding.check: finding.failed for finding in found}["hash seed"] is False
     assert "reasoning_gym" in FAMILIES
+
+
+def test_datasets_of_reasoning_gym_are_tasks_and_their_faults_are_found() -> None:
+    package = pytest.importorskip("reasoning_gym", reason="the extra reasoning-gym")
+    assert len(package.factory.DATASETS) > 100
+
+    def checks(dataset: str) -> dict[str, bool]:
+        task = TaskKey.model_validate({"task": {"name": "reasoning_gym", "dataset": dataset}}).task
+        return {finding.check: finding.failed for finding in audit_task(task, 1, 12)}
+
+    assert not any(checks("leg_counting").values())
+    halting, puzzle = checks("game_of_life_halting"), checks("puzzle24")
+    assert halting["constant"]
+    assert halting["noise"]
+    assert puzzle["constant"]
+    assert puzzle["executes"]
+    assert checks("word_ladder")["hash seed"]
+
+
+def test_an_unknown_dataset_of_reasoning_gym_is_refused() -> None:
+    pytest.importorskip("reasoning_gym", reason="the extra reasoning-gym")
+    task = TaskKey.model_validate({"task": {"name": "reasoning_gym", "dataset": "leg_count"}}).task
+    with pytest.raises(UserError, match=r"dataset = leg_count: .* did you mean 'leg_counting'"):
+        audit_task(task, 1, 12)

@@ -121,12 +121,12 @@ CONSTANTS = (
 )
 """Answers of policies that always say the same: every type that a verifier may take a text for."""
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
-LOOK_ALIKE = str.maketrans("aeiopAEIOP", "аеіорАЕІОР")
+SAME_SHAPE = str.maketrans("aeiopAEIOP", "аеіорАЕІОР")
 """Characters of other scripts that are drawn the same."""
 
 
 def place_in_prompt(pattern: str, number: int) -> Policy:
-    """Answers what stands at a place of the prompt among the parts that match a pattern."""
+    """Answers with what is at a place of the prompt among the parts that match a pattern."""
 
     def policy(rows: Rows, row: Row) -> str:
         found = re.findall(pattern, row.prompt)
@@ -212,7 +212,7 @@ PROMPT: dict[str, Policy] = {
     "commonest word": lambda rows, row: rows.framed(Counter(re.findall(r"\w+", row.prompt) or [""]).most_common(1)[0][0]),
 }
 UNICODE: dict[str, Policy] = {
-    "look-alikes": lambda rows, row: rows.framed(text if (text := row.answer.translate(LOOK_ALIKE)) != row.answer else ""),
+    "look-alikes": lambda rows, row: rows.framed(text if (text := row.answer.translate(SAME_SHAPE)) != row.answer else ""),
     "a character of no width": lambda rows, row: rows.framed(f"{row.answer[:1]}\u200b{row.answer[1:]}"),
     "backwards, shown forwards": lambda rows, row: rows.framed(f"\u202e{row.answer[::-1]}\u202c"),
     "a lone surrogate": lambda rows, row: rows.framed("\ud800"),

@@ -118,7 +118,7 @@ Environment = Calculator | BiosSearch | SelfSearch | TwentyQuestions | TicTacToe
 
 
 class ReasoningGym(Model):
-    """A dataset of the package reasoning-gym (extra `reasoning-gym`), with its verifier; answers stand between `<answer>` and
+    """A dataset of the package reasoning-gym (extra `reasoning-gym`), with its verifier; answers are between `<answer>` and
     `</answer>`. Difficulty `op` = level of the dataset's curriculum, from 1."""
 
     name: Literal["reasoning_gym"] = "reasoning_gym"
