@@ -413,7 +413,7 @@ def test_rl_is_refused_where_the_audit_of_its_problems_failed(tmp_path: Path, fa
     finish(tmp_path / "audit", {"kind": "audit", "digest": "b" * 12}, metrics)
     assert metrics["failed"] == (["constant"] if faulty else [])
     if faulty:
-        with pytest.raises(PermanentError, match=r"audit\.0: the audit .* failed: constant; mend the task"):
+        with pytest.raises(PermanentError, match=r"audit\.0: the audit .* failed: constant; correct the task"):
             audit.refuse_failed({"audit.0": tmp_path / "audit"})
     audit.refuse_failed({"audit.0" if not faulty else "accepted.0": tmp_path / "audit"})
 

@@ -119,5 +119,5 @@ def refuse_failed(inputs: dict[str, Path]) -> None:
     for role, folder in inputs.items():
         failed = artifact.record(folder)["metrics"]["failed"] if role.startswith("audit.") else []
         if failed:
-            remedy = "mend the task (`interplay show` has the completions that were paid), or write accept_audit: REASON"
+            remedy = "correct the task (`interplay show` has the completions that were paid), or write accept_audit: REASON"
             raise model.PermanentError(f"{role}: the audit {folder.name} of its problems failed: {', '.join(failed)}; {remedy}")
