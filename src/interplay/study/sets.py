@@ -245,7 +245,8 @@ def with_sources(stages: Stages, digests: Iterable[str]) -> list[str]:
 
 def audits(context: ArmContext, stage: StudyStage, deps: Mapping[str, str]) -> dict[str, str]:
     """Roles of the audits of the sets of tasks from outside that an rl stage draws from. One that is accepted refuses nothing."""
-    assert isinstance(stage.references, study_keys.RLReferences)
+    if not isinstance(stage.references, study_keys.RLReferences):
+        return {}
     stages, role = context.plan.stages, "accepted" if stage.references.accept_audit else "audit"
     found = with_sources(stages, [digest for name, digest in deps.items() if name.startswith("data.")])
     outside = [one for one in found if isinstance(getattr(stages[one].spec, "task", None), ReasoningGym | OwnTask)]
