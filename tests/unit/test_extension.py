@@ -391,8 +391,10 @@ def test_rl_on_a_family_of_the_users_own_waits_for_its_audit(tmp_path: Path) -> 
     assert audits
     assert all(stage.deps["audit.0"] in audits for stage in trained)
     file.write_text(text.replace("rl: {kind: rl,", "rl: {kind: rl, accept_audit: a known fault,", 1))
+    digests = [stage.digest for stage in trained]
     accepted = [stage for stage in plan_study(configs, "quickstart", "smoke").stages.values() if stage.kind == "rl"]
     assert all(stage.deps["accepted.0"] in audits and "audit.0" not in stage.deps for stage in accepted)
+    assert [stage.digest for stage in accepted] == digests  # an audit decides whether a stage runs, not what it makes
 
 
 @pytest.mark.parametrize("faulty", [False, True])
