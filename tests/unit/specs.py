@@ -235,7 +235,7 @@ METHODS: list[dict[str, Any]] = [
         "shaping": [{"name": "attempts"}, {"name": "improvement"}],
     },
     {"paper": "p", "episode": {"name": "environment"}, "advantage": {"name": "igpo"}},
-    {"paper": "p", "episode": {"name": "environment", "window": 2}},
+    {"paper": "p", "episode": {"name": "environment", "window": 2, "action": {"form": "call", "tools": ["calc"]}}},
 ]
 
 SPECS: dict[str, list[dict[str, Any]]] = {
@@ -348,6 +348,12 @@ SPECS: dict[str, list[dict[str, Any]]] = {
         },
         {"method": {"paper": "p"}, "reward": {"name": "form"}, "mix": [1.0], "steps": 10},
         {"method": {"paper": "p"}, "reward": {"name": "length", "budget": 8}, "mix": [1.0], "steps": 10},
+        {
+            "method": {"paper": "p", "episode": {"name": "environment"}},
+            "reward": {"name": "environment"},
+            "mix": [1.0],
+            "steps": 10,
+        },
         {
             "method": {"paper": "p"},
             "reward": {

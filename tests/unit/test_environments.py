@@ -25,7 +25,7 @@ from interplay.rollout.episodes import play_episodes
 from interplay.rollout.spec import EnvironmentEpisode
 from interplay.tasks.environments import games, tools
 from interplay.tasks.facts.spec import Bios
-from interplay.tasks.family import Environment, Position, Reply, families_with, task_family
+from interplay.tasks.family import Environment, Position, Step, families_with, task_family
 from interplay.tasks.spec import BiosSearch, Calculator, Kuhn, SelfSearch, TicTacToe, TwentyQuestions, Verify
 from interplay.tasks.transcripts import MARK, join_turns, judge_transcript, observations, policy_turns, replies_match
 
@@ -95,8 +95,8 @@ def test_turns_and_replies_make_a_transcript_and_come_out_of_it_again() -> None:
 
 
 def test_a_transcript_is_worth_its_answer_and_what_was_found_out() -> None:
-    def reply(turns: list[str]) -> Reply:
-        return Reply("x", turns[-1] == "over")
+    def reply(turns: list[str]) -> Step:
+        return Step("x", done=turns[-1] == "over")
 
     assert replies_match("a\x1ex\x1eb", reply)
     assert not replies_match("over\x1ex\x1eb", reply)
@@ -150,9 +150,7 @@ def test_the_tools_parser_says_what_pythons_does(text: str) -> None:
 def test_the_tool_refuses_whatever_else_it_is_given(text: str) -> None:
     with pytest.raises(ValueError, match=r"."):
         tools.value(text)
-    assert tools.CALCULATOR.reply(tools.Expression("calculator", "1+1", False), [f"calc({text})"]) == Reply(
-        "error\n", False, "calc"
-    )
+    assert tools.CALCULATOR.reply(tools.Expression("calculator", "1+1", False), [f"calc({text})"]) == Step("error\n", tool="calc")
 
 
 def test_the_tool_takes_one_operator_at_a_time_unless_told_otherwise() -> None:

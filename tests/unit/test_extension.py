@@ -326,7 +326,7 @@ def test_the_table_says_how_a_member_is_called(union: str) -> None:
 
 SUMS = """
 from interplay.core.random import generator
-from interplay.tasks.family import Environment, Generator, Rendered, Reply
+from interplay.tasks.family import Generator, Rendered
 from interplay.tasks.verdict import Verdict
 from typing import NamedTuple
 

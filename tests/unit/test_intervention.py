@@ -21,8 +21,8 @@ from interplay.data.steps.context_spec import Atoms, Intervention
 from interplay.data.steps.reformulate import make_atoms, make_interventions
 from interplay.tasks.op_dag.dag import Node, Problem
 from interplay.tasks.op_dag.terse import gold_sentences, render
-from interplay.tasks.op_dag.terse_corruptions import Repair, first_wrong, repair
 from interplay.tasks.op_dag.terse_prompts import OP_DAG
+from interplay.tasks.op_dag.terse_variants import Repair, first_wrong, repair
 from interplay.tasks.op_dag.terse_verifier import verify
 from interplay.tasks.spec import Verify
 from interplay.tasks.verdict import UNFINISHED, Row

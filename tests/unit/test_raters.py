@@ -99,6 +99,15 @@ def test_a_noisy_rater_is_wrong_as_often_as_it_says(tmp_path: Path) -> None:
     assert sum(row.solution != GOLD for row in rows) / 400 == pytest.approx(0.25, abs=0.06)
 
 
+def test_a_stated_rater_is_named_before_the_question_and_nothing_else_changes(tmp_path: Path) -> None:
+    samples = [[GOLD, WRONG[:5]]] * 9
+    plain, stated = (step(tmp_path, RatedPairs(stated=stated), *samples).rows for stated in (False, True))
+    places = {"shorter": "0", "more_steps": "1", "right": "2"}
+    assert {row.rater for row in stated} > {"right"}
+    assert [row.prompt for row in stated] == [f"{places[row.rater]} {row.prompt}" for row in plain]
+    assert [replace(row, prompt="") for row in stated] == [replace(row, prompt="") for row in plain]
+
+
 # --- few shots ---
 
 

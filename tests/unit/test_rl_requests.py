@@ -1,5 +1,6 @@
 """Allocation, prompting and continuation: what is requested, what is kept, and the loop around them."""
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,6 +22,7 @@ from interplay.rl.request_spec import AnnealedShotsPrompting, Hint, XrpoAllocati
 from interplay.rl.requests import SamplingRequest, first_steps, priority
 from interplay.rl.reward_spec import OwnReward
 from interplay.rl.spec import Method, RLSpec
+from interplay.tasks.transcripts import MARK
 
 
 def row(n: int) -> Any:
@@ -101,6 +103,14 @@ def test_shots_are_annealed_by_phase_in_both_texts() -> None:
         return [ask.sampling.count("#") for ask in asks]
 
     assert [set(shots(progress)) for progress in (0.0, 0.3, 0.4, 0.7, 1.0)] == [{3}, {3}, {1}, {0}, {0}]
+
+
+def test_shots_of_transcripts_have_the_end_token_behind_each_turn_of_the_policy_and_behind_no_reply() -> None:
+    turned = [SimpleNamespace(**{**vars(row), "solution": f"calc{MARK}={row.index}{MARK}done"}) for row in ROWS]
+    now = replace(at(8, {"name": "annealed_shots", "schedule": [2]}, progress=0.0), rows=turned)
+    pieces = first_requests(turned[:1], now)[0].sampling.split(MARK)
+    assert pieces[1::2] == ["calc", "done"] * 2, "an end token follows every second piece (data.tokenizer.encode_turns)"
+    assert [pieces[2], pieces[6], pieces[8]] == [f"={pieces[0][1]}", f"={pieces[4][1]}", "p0|"]
 
 
 def test_prompts_that_mostly_failed_get_a_group_behind_their_last_wrong_completion() -> None:

@@ -27,8 +27,13 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lab:
     return Lab(tmp_path)
 
 
-OWN_BASES = ("interplay/length_depth", "methods/zoo_tools", "numerics/exact", "numerics/exact_bases", "numerics/exact_factorial")
-"""Studies at coffee of tools and games, and of further bases."""
+OWN_BASES = (
+    "interplay/length_depth",
+    *(f"methods/{name}" for name in ("internalise", "knowledge_conflict", "self_search", "soar", "tool_use", "zoo_tools")),
+    *(f"numerics/{name}" for name in ("exact", "exact_bases", "exact_factorial")),
+    "taxonomy/recall",
+)
+"""Studies at coffee of tools, games, facts and classes, and of further bases."""
 
 
 def plan_of(study: str) -> Plan:

@@ -25,11 +25,11 @@ from interplay.rl.group_advantages import EPSILON
 from interplay.rl.reward_spec import SubproblemsReward
 from interplay.rl.rewards import score_completions
 from interplay.rl.spec import RLSpec
-from interplay.tasks import subproblems
+from interplay.tasks.op_dag import terse_variants
 from interplay.tasks.op_dag.spec import OpDag
 from interplay.tasks.op_dag.terse_prompts import OP_DAG
+from interplay.tasks.op_dag.terse_variants import blocks_of
 from interplay.tasks.spec import Verify
-from interplay.tasks.subproblems import blocks_of
 from interplay.tasks.verdict import Block, Row, Verdict
 
 LEAF_FIRST = TASK.model_copy(update={"trace": "leaf_first"})
@@ -40,7 +40,7 @@ def asked(k: int | str, task: OpDag = TASK, op: int = 6, size: int = 20) -> list
 
 
 def judged(made: Row, completion: str, options: Verify = Verify()) -> Verdict:  # noqa: B008
-    return subproblems.verify(subproblems.loads(made.graph), completion, options)
+    return terse_variants.verify(terse_variants.loads(made.graph), completion, options)
 
 
 # --- the step ---
@@ -52,7 +52,7 @@ def test_the_gold_solution_answers_k_values_in_order_and_every_step_once(task: O
     made = asked(k, task)
     assert len(made) == 20
     for one in made:
-        held = subproblems.loads(one.graph)
+        held = terse_variants.loads(one.graph)
         names = one.prompt[:-1].rpartition("?")[2].split(",")
         assert names == [held.problem.nodes[place].name for place in held.asked]
         assert held.asked[-1] == held.problem.goal
@@ -72,7 +72,7 @@ def test_the_gold_solution_answers_k_values_in_order_and_every_step_once(task: O
 
 def test_a_block_needs_nothing_that_a_later_block_works_out() -> None:
     for one in asked(3, op=8):
-        held, known = subproblems.loads(one.graph), set[int]()
+        held, known = terse_variants.loads(one.graph), set[int]()
         for block in blocks_of(held):
             known |= set(block)
             assert all(set(held.problem.nodes[place].parents) <= known for place in block)
@@ -88,7 +88,7 @@ def test_rows_that_cannot_be_taken_apart_are_counted_by_reason() -> None:
 
 # --- the judge ---
 
-ONE = next(one for one in asked(3) if len(subproblems.loads(one.graph).asked) == 3)
+ONE = next(one for one in asked(3) if len(terse_variants.loads(one.graph).asked) == 3)
 BLOCKS = [ONE.solution[block.start : block.end] for block in judged(ONE, ONE.solution).blocks]
 
 

@@ -38,8 +38,8 @@ from interplay.study.expand import plan_study
 from interplay.tasks.op_dag import dag
 from interplay.tasks.op_dag.spec import OpDag
 from interplay.tasks.op_dag.terse import render
-from interplay.tasks.op_dag.terse_corruptions import with_wrong_operation
 from interplay.tasks.op_dag.terse_prompts import OP_DAG
+from interplay.tasks.op_dag.terse_variants import with_wrong_operation
 from interplay.tasks.spec import Verify
 from interplay.tasks.verdict import Row, last_unit, split_units
 

@@ -16,6 +16,8 @@ from interplay.rl.spec import Method
 LISTS = ("papers", "places", "withdrawn", "superseded", "methods", "metrics", "choosing", "scores")
 PAPERS, PLACES, WITHDRAWN, SUPERSEDED, METHODS, METRICS, CHOOSING, SCORES = (f"docs/data/{name}.yaml" for name in LISTS)
 """The files, as messages name them."""
+CORE = "Placement by evidence"
+"""The heading of docs/data/places.yaml under which core papers have their evidence."""
 WITHDRAWN_VERDICT = "withdrawn"
 TEXTS: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("texts.yaml").read_text(encoding="utf-8"))
 """Prose of the generated pages."""
@@ -67,6 +69,27 @@ class Place(Model):
     """Kinds of stages, where the paper is one."""
     why: str = ""
     """What of it is here or is not, where there is more to say."""
+
+
+class Evidence(Model):
+    """A core paper, and the contrast of one study that shows that its method acts here: `arm` against `control`."""
+
+    paper: str
+    status: Literal["works", "partial", "out"]
+    """works: the contrast ran, what it rests on held, and exchanging the member for its control's changes rollouts or gradients.
+    partial: a part is here, or the contrast did not run or could show nothing. out: nothing of it is here."""
+    study: str = ""
+    arm: str = ""
+    control: str = ""
+    """The arm that lacks what the paper adds, and nothing else that matters."""
+    key: str = ""
+    """What that is, `<stage>.<key of its spec>`, `<stage>.data` or a stage that the control's path lacks."""
+    ran: Literal["", "coffee", "laptop"] = ""
+    """Scale at which docs/results has both arms."""
+    test: str = ""
+    """`file:function` below tests/unit, which checks the equation."""
+    missing: str = ""
+    """What of the paper is not here."""
 
 
 class Withdrawal(Model):
@@ -169,14 +192,25 @@ def papers(root: Path) -> tuple[Paper, ...]:
 
 
 def places(root: Path) -> dict[str, tuple[Place, ...]]:
-    """Heading -> papers."""
+    """Heading -> papers other than the core ones."""
+    return {
+        heading: tuple(parse_model(Place, one, place) for place, one in _listed(listed, KeyPlace(PLACES, (heading,))))
+        for heading, listed in _headings(root).items()
+        if heading != CORE
+    }
+
+
+def evidence(root: Path) -> tuple[Evidence, ...]:
+    """The core papers, in the order of the list."""
+    listed = _listed(_headings(root).get(CORE, []), KeyPlace(PLACES, (CORE,)))
+    return tuple(parse_model(Evidence, one, place) for place, one in listed)
+
+
+def _headings(root: Path) -> dict[str, Any]:
     found = read(root, PLACES)
     if not isinstance(found, dict):
         raise UserError(f"{PLACES}: should be headings, each with a list of papers")
-    return {
-        heading: tuple(parse_model(Place, one, place) for place, one in _listed(listed, KeyPlace(PLACES, (heading,))))
-        for heading, listed in found.items()
-    }
+    return found
 
 
 def superseded(root: Path) -> dict[tuple[str, str], Superseded]:

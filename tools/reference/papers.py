@@ -12,7 +12,7 @@ from typing import Any
 from interplay.study.plan import flat_name
 from tools.reference import committed, lists, pages
 from tools.reference.committed import NOT_RUN, SCALES, check_withdrawn, results
-from tools.reference.lists import Earlier, Paper, Place
+from tools.reference.lists import Earlier, Evidence, Paper, Place
 from tools.reference.numbers import estimate, of_claim, of_contrast
 
 CLAIMS = "The interplay of the stages, claim by claim"
@@ -31,7 +31,8 @@ def page(root: Path) -> str:
     """The page, of the lists, locks and results below `root`: a line a paper, and where each paper has its place."""
     check_withdrawn(root)
     lines = "\n".join(["| paper | study | here |", "| --- | --- | --- |", *(_line(root, paper) for paper in lists.papers(root))])
-    return "\n\n".join([*lists.TEXTS["papers"], *lists.TEXTS["papers_reading"], lines, places_section(root)]) + "\n"
+    parts = [*lists.TEXTS["papers"], *lists.TEXTS["papers_reading"], lines, *evidence_section(root), places_section(root)]
+    return "\n\n".join(parts) + "\n"
 
 
 def claims(paper: Paper, result: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -156,6 +157,24 @@ def _claim_verdict(claim: Mapping[str, Any]) -> str:
 
 def _beware(claim: Mapping[str, Any]) -> str:
     return f" (beware: {claim['caveat']})" if "caveat" in claim else ""
+
+
+def evidence_section(root: Path) -> list[str]:
+    """The core papers, each with the contrast that shows that its method acts here, or what is missing; empty without any."""
+    rows = lists.evidence(root)
+    if not rows:
+        return []
+    works = sum(row.status == "works" for row in rows)
+    heading = f"## {lists.CORE}"
+    counted = f"{works} of the {len(rows)} core papers work. {lists.TEXTS['evidence']}"
+    table = ["| paper | status | study: arm against control | what differs | ran at | test | missing |", f"|{' --- |' * 7}"]
+    return [heading, counted, "\n".join([*table, *(f"| {' | '.join(_evidence_cells(row))} |" for row in rows)])]
+
+
+def _evidence_cells(row: Evidence) -> list[str]:
+    contrast = f"`{row.study}`: `{row.arm}` against `{row.control}`" if row.study else ""
+    shown = [f"`{one}`" if one else "" for one in (row.key, row.test.replace(":", "` `"))]
+    return [row.paper, f"**{row.status}**", contrast, shown[0], row.ran, shown[1], row.missing]
 
 
 def places_section(root: Path) -> str:

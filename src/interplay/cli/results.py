@@ -2,12 +2,13 @@
 
 import difflib
 import logging
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from interplay.cli import common
 from interplay.cli.common import CONFIGS, LOGS, RESULTS, argument, command, flag, option
-from interplay.core import artifact, model
+from interplay.core import artifact, execution, model
 from interplay.kinds.table import SETS
 from interplay.report import metric_spec
 from interplay.study.plan import Plan
@@ -99,6 +100,9 @@ def show_stage(
     stage: common.Stage,
     scale: common.Scale = None,
     full: Annotated[bool, flag("--full", "the whole spec, defaults included")] = False,
+    config: Annotated[
+        bool, flag("--trainer-config", "the configuration of its trainer (verl, trl) as YAML, and nothing else")
+    ] = False,
 ) -> None:
     """Shows one stage: its kind and settings, its dependencies and users, its metrics, and when and where it ran.
 
@@ -109,9 +113,33 @@ def show_stage(
     from interplay.report.inspect import stage_view
 
     known, ref = common.find_stage(stage, scale)
+    if config:
+        model.print_visible(_trainer_config(ref.digest, known.stages), end="")
+        return
     model.print_visible(
         stage_view.stage_card(ref.digest, ref.step, known.stages, known.locks.get(ref.digest, []), RESULTS, LOGS, full), end=""
     )
+
+
+def _trainer_config(digest: str, stages: Mapping[str, dict[str, Any]]) -> str:
+    """The configuration of an RL stage that another trainer computes, whether its inputs are there or not."""
+    import yaml
+
+    from interplay.rl.spec import RLSpec
+    from interplay.rl.verl_config import ASSUMED_PROMPT, configuration
+
+    stage, (init, step) = stages[digest], artifact.split_ref(stages[digest]["deps"].get("init", ""))
+    trainer, how = stage["spec"].get("trainer", "native"), execution.Run(**stage.get("run", {}))
+    if stage["kind"] != "rl" or trainer == "native":
+        raise model.UserError(f"{stage['label']}: the trainer {trainer} of kind {stage['kind']} has no configuration to show")
+    spec, out = RLSpec.model_validate(stage["spec"]), artifact.folder(RESULTS, "rl", digest).resolve() / "resume"
+    longest = spec.max_prompt_length or ASSUMED_PROMPT
+    if trainer == "verl":
+        base = artifact.at_step(artifact.folder(RESULTS, stages[init]["kind"], init).resolve(), step) / "model"
+        return yaml.safe_dump(configuration(spec, how, base, out / "verl", longest), sort_keys=False)
+    from interplay.rl.trl import settings
+
+    return yaml.safe_dump(settings(spec, how, out.parent, longest), sort_keys=False)
 
 
 @command(app, "lineage")

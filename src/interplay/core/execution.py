@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from interplay.core.model import Count, Model, Natural, NotNegative
 
@@ -31,6 +31,25 @@ def pause_garbage_collection() -> Iterator[None]:
 
 
 # The `run` block: how a stage is executed. Never hashed.
+
+
+class Verl(Model):
+    """How `trainer: verl` spreads a stage over its GPUs; names are verl's."""
+
+    strategy: Literal["fsdp2", "fsdp"] = "fsdp2"
+    """What shards weights, gradients and optimiser over all GPUs: PyTorch's fully_shard, or the older FSDP."""
+    tensor_model_parallel_size: Count = 1
+    """GPUs of one machine that share one copy of the model which samples (vLLM)."""
+    ulysses_sequence_parallel_size: Count = 1
+    """GPUs that share each sequence of a pass: for texts of tens of thousands of tokens. It divides the model's heads."""
+    gpu_memory_utilization: Annotated[float, Field(gt=0, lt=1)] = 0.5
+    """Share of a GPU's memory that vLLM takes while it samples."""
+    offload: bool = False
+    """Keep weights and optimiser in the machine's memory while vLLM samples."""
+    save_freq: Count = 10
+    """Steps between two checkpoints. verl saves at no other moment: a stage that is stopped loses the steps since."""
+    python: str = ""
+    """Interpreter of the environment that has verl, whose libraries are not the project's; empty: that of the stage."""
 
 
 class Run(Model):
@@ -93,6 +112,10 @@ class Run(Model):
     checksums alone, so that a segment is made again from the start of its run."""
     keep_state: bool = True
     """Keep an RL run's final training state (three times its weights) with the record, so that a longer run goes on from it."""
+    nodes: Count = 1
+    """Machines of a cluster over which the `gpus` lie, equally many on each; several with trainer verl alone."""
+    verl: Verl = Verl()
+    """With trainer verl: how it spreads over the GPUs."""
     path: str | None = None
     """Folder that a source stage copies its model from, or file that a dataset stage reads; what a study names lies below the
     project's root."""

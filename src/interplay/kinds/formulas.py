@@ -143,7 +143,7 @@ class Reinforcement(Formula):
         """Of rollouts, whose cache is freed before the update, and of passes over groups after their prompts."""
         spec, method = load.spec, load.spec["method"]
         if spec["engine"] not in ("native", "hf"):
-            return None
+            return _sharded(load) if spec.get("trainer") == "verl" else None
         count, prompt, cap = method["allocation"]["num_generations"], load.prompt(), spec["max_completion_length"]
         own = cap * _turns(method)
         group, batch = prompt + count * own, spec["prompts_per_step"]
@@ -243,8 +243,7 @@ def _refers(spec: Json) -> bool:
 
 
 # -- memory ------------------------------------------------------------------------------------------------------------
-# Of the native trainer and engine, as they are written: what autograd keeps of a layer, and what is alive with it. Where lengths
-# vary they are the caps, an upper bound.
+# Of the native trainer and engine, as they are written: what autograd keeps, and what is alive with it. Lengths are the caps.
 
 WHOLE, BLOCK = 128, 32
 """Longest sequence whose scores a CPU makes at once, and half a block of longer ones (model.attention.visible_blocks)."""
@@ -253,8 +252,7 @@ LOGITS = 1 << 24
 NARROW = 192
 """Width up to which the int8 kernels compute gates again (kernels.layers.RECOMPUTED)."""
 BASE, CUDA_BASE, CUDA_CONTEXT = 400e6, 3e9, 0.7e9
-"""Bytes of a process before it holds a model: interpreter, torch and the package (measured), the same with CUDA's libraries, and
-what these take of the GPU (both assumed)."""
+"""Bytes of a process without a model (measured), the same with CUDA's libraries, and what these take of the GPU (assumed)."""
 CHUNK = 16384
 """Tokens that vLLM passes at a time on a large GPU (its default, assumed)."""
 PROBLEM_BYTES = 3000
@@ -365,6 +363,24 @@ def _peak(load: Load, phases: dict[str, dict[str, float]], models: float) -> Mem
     phase = max((name for name in sums if name not in ("save", "load")), key=lambda name: sums[name])
     host = CUDA_BASE + read + 4.0 * load.size.parameters + sums[on_host]
     return Memory(host, CUDA_CONTEXT + weights + sums[phase], phase, {"weights": weights, **phases[phase]})
+
+
+def _sharded(load: Load) -> Memory:
+    """Of a machine and of one of its GPUs on verl: all GPUs share the float32 weights, gradients and moments (FSDP), those of a
+    reference and a critic, too; of a layer, embedding and head a GPU holds the whole in bfloat16, twice, to fetch ahead. What
+    vLLM takes is declared, of 80 GB where nothing is, and it sleeps in updates. Arithmetic, measured on no GPU."""
+    run, size, models = load.run, load.size, 4 + _refers(load.spec) + 4 * bool(load.spec["method"].get("critic"))
+    states = 4.0 * size.parameters / max(run.gpus, 1) * models
+    whole = size.vocab * size.width * (1 if size.tied else 2) + size.parameters / size.layers
+    tokens = max(run.micro_batch_tokens, load.length / run.verl.ulysses_sequence_parallel_size)
+    kept, logits = _kept(load, Pass(tokens, tokens, 0.0)), 10.0 * tokens * size.vocab
+    logits = min(logits, 10.0 * LOGITS) if load.spec.get("blockwise") else logits
+    vllm, left = run.verl.gpu_memory_utilization * (run.gpu_memory_gb or 80) * 1e9, states * (not run.verl.offload)
+    update = {"states": states, "gathered": 4.0 * whole, "activations": kept, "logits": logits}
+    phases = {"update": update, "sampling": {"vllm": vllm, "states": left}}
+    phase = max(phases, key=lambda name: sum(phases[name].values()))
+    host = (CUDA_BASE + states - left) * run.gpus / run.nodes + PROBLEM_BYTES * load.problems + 6.0 * size.parameters
+    return Memory(host, CUDA_CONTEXT + sum(phases[phase].values()), phase, phases[phase])
 
 
 def with_flops(cost: Cost, scored: int) -> Cost:

@@ -252,7 +252,7 @@ ASSUMED_PROMPT = 1024
 
 def memories(stages: Mapping[str, Mapping[str, Any]]) -> dict[str, Memory | None]:
     """What one process of each stage holds where it needs most, by digest (dependencies first); None where that is unknown, as of
-    kinds that hold no model and of other trainers than the native one. Of a stack it is all of it."""
+    kinds that hold no model and of the trainer trl. Of a stack it is all of it."""
     found, sizes, lengths = dict[str, Memory | None](), model_sizes(stages), dict[str, tuple[int, bool]]()
     for digest, stage in stages.items():
         deps = {role: dep.partition("@")[0] for role, dep in stage["deps"].items()}
@@ -270,7 +270,7 @@ def memories(stages: Mapping[str, Mapping[str, Any]]) -> dict[str, Memory | None
             planned_size(dep, stages) for role, dep in deps.items() if role.partition(".")[0] in ("data", "validation")
         )
         found[digest] = None
-        if size and size.width and spec.get("trainer", "native") == "native":
+        if size and size.width and spec.get("trainer", "native") in ("native", "verl"):
             load = Load(spec, run, size, length, causal, problems)
             made = KINDS[stage["kind"]].cost.memory(load)
             found[digest] = made and made._replace(host=made.host * run.stack, device=made.device * run.stack)

@@ -159,7 +159,7 @@ KINDS: dict[str, Kind] = {
         "interplay.rl.loop:train_policy",
         makes="model",
         hue=25,
-        trainers={"trl": "interplay.rl.trl:train_with_trl"},
+        trainers={"trl": "interplay.rl.trl:train_with_trl", "verl": "interplay.rl.verl:train_with_verl"},
         references=study_keys.RLReferences,
         planned=study_keys.MIX,
         cost=formulas.Reinforcement(),

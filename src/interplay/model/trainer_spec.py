@@ -11,7 +11,7 @@ from interplay.core.digest import canonical
 from interplay.core.execution import Run
 from interplay.model.spec import ComputeSpec
 
-Trainer = Literal["native", "trl"]
+Trainer = Literal["native", "trl", "verl"]
 
 Spec = Mapping[str, Any]
 """A spec as JSON."""
@@ -35,7 +35,7 @@ class Foreign(NamedTuple):
             *above, last = key.split(".")
             here: Any = spec
             for part in above:
-                here = here[part]
+                here = here[int(part)] if isinstance(here, list) else here[part]
             value = here.get(last, values[0]) if values else here[last]  # a loss lacks options of others
             items = [
                 one.get("name") if isinstance(one, Mapping) else one for one in (value if isinstance(value, list) else [value])
@@ -162,3 +162,108 @@ TRL_PREFER = Foreign("TRL", DPO, _dpo_smoothing, _pairs_run)
 REWARD: Mapping[str, tuple[Any, ...]] = MappingProxyType({**TRL, "heads": (1,), "routing": (None,)})
 """Of reward models (RewardTrainer)."""
 TRL_REWARD = Foreign("TRL", REWARD, run=_pairs_run)
+
+# verl 0.9.1 (its v1 trainer: FSDP, vLLM, Ray).
+
+VERL: Mapping[str, tuple[Any, ...]] = MappingProxyType(
+    {
+        "dtype": ("bfloat16",),
+        "numerics": ("fast",),
+        "lora": (None,),
+        "engine": ("vllm",),
+        "references": (None,),
+        "keep_tokens": (False,),
+        "optimizer.name": ("adamw",),
+        "method.sampler.name": ("uniform", "easy_to_hard", "hard_first"),
+        "method.sampler.by": ("op", "length", "band"),
+        "method.allocation.name": ("fixed",),
+        "method.prompting.name": ("plain",),
+        "method.continuation.name": ("none",),
+        "method.episode.name": ("completion",),
+        "method.shaping": ("overlong", "kl"),
+        "method.edits": ("dynamic_sampling",),
+        "method.decoding": (None,),
+        "method.advantage.name": ("group", "leave_one_out", "length_baseline", "whitened", "grpo_passk", "gae"),
+        "method.advantage.accurate_gradient": (False,),
+        "method.advantage.normalize_advantages": (False,),
+        "method.advantage.rewards": ("outcome",),
+        "method.advantage.whiten": (True,),
+        "method.loss.name": ("clipped", "sapo", "gpg", "dppo", "dro"),
+        "method.loss.loss_denominator": (None,),
+        "method.loss.first_turn_beta": (0,),
+        "method.loss.use_bias_correction_kl": (False,),
+        "method.loss.mask_truncated_completions": (False,),
+        "method.loss.off_policy_mask_threshold": (None,),
+    }
+)
+"""Of RL. verl draws what the sampler says in advance: a sampler that learns from rewards is not there."""
+VERL_REWARDS = ("outcome", "format", "process", "text", "citation", "form")
+"""Rewards that a single completion has."""
+
+
+def _verl_more(spec: Spec) -> Mapping[str, tuple[Any, ...]]:
+    """Where one key says what another may be."""
+    method, loss, advantage = spec["method"], spec["method"]["loss"], spec["method"]["advantage"]
+    return {
+        **_verl_rewards(spec["reward"]),
+        **_verl_advantage(advantage, method["critic"]),
+        **_verl_loss(loss, advantage, spec["minibatches"]),
+        "schedule.name": ("constant",) if spec["schedule"]["decay_ratio"] < 1 else ("constant", "cosine"),
+        **{f"method.edits.{i}.max_num_gen_batches": (None,) for i in range(len(method["edits"]))},
+    }
+
+
+def _verl_rewards(reward: Spec) -> Mapping[str, tuple[Any, ...]]:
+    terms = [f"reward.{key}.{i}.reward.name" for key in ("gate", "sum", "product") for i in range(len(reward.get(key, ())))]
+    return dict.fromkeys(terms, VERL_REWARDS) or {"reward.name": VERL_REWARDS}
+
+
+def _verl_advantage(advantage: Spec, critic: Spec | None) -> Mapping[str, tuple[Any, ...]]:
+    """verl adds 1e-6 to deviations, and has one discount for advantages and for what the critic learns."""
+    if advantage["name"] == "gae" and critic:
+        return {f"method.critic.{key}": (advantage[key],) for key in ("gamma", "lam")}
+    scales = {"group": ("group", "none"), "grpo_passk": ("none",)}.get(advantage["name"])
+    scaled = {"method.advantage.std_epsilon": (1e-6,)} if advantage.get("scale_rewards") == "group" else {}
+    return {"method.critic": (None,), **({"method.advantage.scale_rewards": scales, **scaled} if scales else {})}
+
+
+def _verl_loss(loss: Spec, advantage: Spec, minibatches: int) -> Mapping[str, tuple[Any, ...]]:
+    """verl takes means over an optimiser step, weighs entropy as the loss, and clips ratios of sequences without a cap."""
+    means = ("bnpo", "grpo", "dr_grpo", "luspo", *(("dapo",) if minibatches == 1 else ()))
+    cispo = loss.get("loss_type") == "cispo" and not loss["loss_agg_mode"]
+    found: dict[str, tuple[Any, ...]] = {"method.loss.importance_sampling_level": ("token", "sequence_token")}
+    if loss["name"] == "sapo":
+        found |= {"method.loss.loss_agg_mode": (None, "seq-mean-token-mean"), "method.loss.importance_sampling_level": ("token",)}
+        means = ("grpo",)
+    elif cispo:
+        means, found["method.loss.importance_sampling_level"] = ("cispo",) if minibatches == 1 else means, ("token",)
+    elif advantage["name"] != "gae" and advantage.get("baseline") != "none":  # one advantage for all tokens of a row
+        found["method.loss.importance_sampling_level"] = ("token", "sequence", "sequence_token")
+    if loss.get("importance_sampling_level", "token") != "token" or (loss.get("delta") or 2) <= 1:
+        found["method.loss.delta"] = (None,)
+    if loss["loss_agg_mode"] is None:
+        found["method.loss.loss_type"] = means
+        if loss.get("loss_type") not in ("dapo", "bnpo"):
+            found["method.loss.entropy_coef"] = (0,)
+    return found
+
+
+def _verl_run(spec: Spec, run: Run) -> Iterator[tuple[str, str]]:
+    """One process starts verl, on GPUs that lie evenly on the nodes and share the rows of an optimiser step evenly."""
+    spread, rows = run.verl, spec["prompts_per_step"] * spec["method"]["allocation"]["num_generations"] // spec["minibatches"]
+    here, shares = run.gpus // run.nodes, run.gpus // spread.ulysses_sequence_parallel_size
+    if run.processes > 1:
+        yield "processes", "trainer verl starts its own; write 1, and run.gpus"
+    if run.segment_steps:
+        yield "segment_steps", "trainer verl has none; write 0, or trainer: native"
+    if run.gpus < 1 or run.gpus % run.nodes:
+        yield "gpus", f"trainer verl spreads a stage over GPUs, equally many on each node; write a multiple of {run.nodes}"
+    elif here % spread.tensor_model_parallel_size or run.gpus % spread.ulysses_sequence_parallel_size:
+        yield "verl", f"tensor_model_parallel_size must divide the {here} GPUs of a node, ulysses_sequence_parallel_size all"
+    elif rows % shares:
+        yield "gpus", f"trainer verl shares the {rows} completions of an optimiser step evenly; write a divisor of that"
+    if odd := [step for step in spec["checkpoints"] if step % spread.save_freq]:
+        yield "verl", f"checkpoint {odd[0]} is not at a multiple of save_freq, {spread.save_freq}; change one of them"
+
+
+VERL_RL = Foreign("verl", VERL, _verl_more, _verl_run)

@@ -137,7 +137,7 @@ def _judged_texts(kept: pa.Table, episode: str) -> list[str] | None:
     if episode not in ("retry", "environment") or trajectory.SEGMENTS not in kept.column_names:
         return None
     each = [trajectory.segments_of({trajectory.SEGMENTS: row}) for row in kept[trajectory.SEGMENTS].to_pylist()]
-    return [row[-1].text if episode == "retry" else trajectory.transcript_of(row) for row in each]
+    return [row[-1].text if episode == "retry" else trajectory.transcript_of(row, calls=True) for row in each]
 
 
 # -- training ----------------------------------------------------------------------------------------------------------

@@ -75,10 +75,11 @@ def placed(batch: Batch, values: Sequence[Sequence[float]], following: bool = Fa
 def igpo(spec: specs.GainAdvantage, batch: Batch, now: StepContext) -> torch.Tensor:
     """R_t = sum over k >= t of gamma^(k - t) z_k: z_k for all turns but the last is s_k - s_(k-1) standardised over all such
     gains of the group, s_k being the mean log-probability of the gold answer after all text before turn k + 1; for the
-    last it is the outcome, standardised over the group (IGPO, arXiv:2510.14967)."""
-    spans = of_turns(batch)
+    last it is the episode's reward, standardised over the group (IGPO, arXiv:2510.14967)."""
     gains = compared(batch, information(spec, batch, now))
-    outcomes = compared(batch, [[span.value for span in row[-1:]] for row in spans])
+    outcomes = compared(
+        batch, [[reward] * bool(row) for row, reward in zip(of_turns(batch), batch.rewards.tolist(), strict=True)]
+    )
     each = [[*gain, *outcome] for gain, outcome in zip(gains, outcomes, strict=True)]
     return placed(batch, [returns(values, spec.gamma) for values in each])
 

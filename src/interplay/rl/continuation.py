@@ -14,7 +14,7 @@ from interplay.data.steps.reformulate import is_goal_first
 from interplay.rl import request_spec as specs, requests
 from interplay.rl.batch import Batch, StepContext, take
 from interplay.rl.requests import ALLOCATION, PROMPTING, Requests, SamplingRequest, hinted_prompt, plain_request
-from interplay.tasks.op_dag.terse_corruptions import repair
+from interplay.tasks.op_dag.terse_variants import repair
 from interplay.tasks.transcripts import MARK
 from interplay.tasks.verdict import Row, Verdict
 

@@ -21,7 +21,7 @@ from interplay.model import decoder, heads
 from interplay.rl import advantages, continuation, requests, reward_spec, shaping
 from interplay.rl.batch import Batch, Memory, Span, StepContext, join, offsets, seams_of, to_tokens
 from interplay.rl.request_spec import AdaptiveTemperature, Decoding, LaggedNucleus, OwnDecoding
-from interplay.rl.rewards import Graders, Rewards, right_by, score_completions
+from interplay.rl.rewards import Graders, Rewards, by_turn, pays_turns, right_by, score_completions
 from interplay.rl.sampler import Outcome, Sampler, outcome_of
 from interplay.rl.spec import RLSpec
 from interplay.rollout import request
@@ -98,19 +98,30 @@ class EpisodeRewards(NamedTuple):
 def episode_rewards(
     spec: reward_spec.Reward, played: Played, rows: Sequence[verdict.Row], graders: Graders | None = None
 ) -> EpisodeRewards:
-    """Each turn that answers is paid by the reward as a completion is, the others earn 0; an episode is worth its last turn.
-    `rows`: the problem of each row. Raises ValueError where episodes have one turn."""
+    """Each turn that answers is paid by the reward as a completion is, the others earn what the environment paid them where the
+    reward has such a term, else 0; an episode is worth its last turn, or with such a term all of them. `rows`: the problem of
+    each row. Raises ValueError where episodes have one turn."""
     if played.turns is None:
         raise ValueError("an episode of one turn is paid as a whole")
     each = [(i, turn) for i, of_row in enumerate(played.turns) for turn in of_row if turn.verdict is not None]
-    paid = score_completions(
-        spec, [rows[i] for i, _ in each], [t.judged for _, t in each], [t.verdict for _, t in each if t.verdict], graders
+    given = [[turn.paid or 0.0 for turn in of_row] for of_row in played.turns]
+    totals = [math.fsum(given[i]) if turn.number == len(given[i]) - 1 else given[i][turn.number] for i, turn in each]
+    about = (
+        [rows[i] for i, _ in each],
+        [t.judged for _, t in each],
+        [t.verdict for _, t in each if t.verdict],
+        graders,
+        None,
+        totals,
     )
+    paid = score_completions(spec, *about)
+    terms = [score_completions(one, *about) for one in reward_spec.terms_of(spec)] if pays_turns(spec) else []
     found = {(i, turn.number): place for place, (i, turn) in enumerate(each)}
     last = [found.get((i, turns[-1].number)) if turns else None for i, turns in enumerate(played.turns)]
     spans = []
     for i, of_row in enumerate(played.turns):
         values = [paid.sequence[found[i, t.number]] if (i, t.number) in found else 0.0 for t in of_row]
+        values = by_turn(spec, terms, place, given[i]) if terms and (place := last[i]) is not None else values
         spans.append([Span(t.start, t.end, t.number, value) for t, value in zip(of_row, values, strict=True)])
     return EpisodeRewards(
         verdicts=[turns[-1].verdict or transcripts.UNANSWERED if turns else transcripts.UNANSWERED for turns in played.turns],

@@ -18,8 +18,9 @@ class DynamicSampling(Exact):
     VERSION: ClassVar[int] = 2
     """2: judged by the advantage, so that with spans a group of equal rewards and different spans stays."""
     name: Literal["dynamic_sampling"] = "dynamic_sampling"
-    max_num_gen_batches: Count = 3
-    """Rounds of generation per step at most; 1 only drops."""
+    max_num_gen_batches: Count | None = 3
+    """Rounds of generation per step at most; 1 only drops; null: until the step is full, which never ends where no group
+    differs."""
     metric: Annotated[Literal["advantage", "acc"], Since("advantage")] = "advantage"
     """Which groups are dropped: those without an advantage, or those whose completions are all right or all wrong, though a
     shaping has made their rewards different (acc, as in verl's filter_groups.metric)."""

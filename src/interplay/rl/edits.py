@@ -148,10 +148,9 @@ def dynamic_sampling(spec: specs.DynamicSampling, batch: Batch, now: StepContext
     `max_num_gen_batches` rounds (the first one included) are spent (DAPO, arXiv:2503.14476, section 3.2)."""
     wanted = len(batch.groups.unique())
     kept = take(batch, informative(spec, batch, now).nonzero()[:, 0])
-    for _ in range(spec.max_num_gen_batches - 1):
-        missing = wanted - len(kept.groups.unique())
-        if missing == 0:
-            break
+    left = math.inf if spec.max_num_gen_batches is None else spec.max_num_gen_batches - 1
+    while left > 0 and (missing := wanted - len(kept.groups.unique())):
+        left -= 1
         fresh = now.draw(missing)
         kept = join([kept, take(fresh, informative(spec, fresh, now).nonzero()[:, 0])], now.pad)
     return kept

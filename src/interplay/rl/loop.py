@@ -47,18 +47,24 @@ def offline_outcomes(
             samples.setdefault(place[of_set, sample["index"]], []).append(sample)
 
     def judged(i: int, of_prompt: list[dict[str, Any]]) -> tuple[list[float], list[Verdict]]:
-        texts, cut = ([one[name] for one in of_prompt] for name in ("completion", "truncated"))
-        return _judged(spec, [pool.rows[i]] * len(texts), texts, graders, cut)
+        texts, cut = [one.get("judged", one["completion"]) for one in of_prompt], [one["truncated"] for one in of_prompt]
+        paid = [one.get("paid", 0.0) for one in of_prompt]
+        return _judged(spec, [pool.rows[i]] * len(texts), texts, graders, cut, paid)
 
     return [sampler.outcome_of(i, *judged(i, of_prompt)) for i, of_prompt in sorted(samples.items())]
 
 
 def _judged(
-    spec: RLSpec, rows: list[Row], completions: list[str], graders: Graders | None, cut: list[bool]
+    spec: RLSpec,
+    rows: list[Row],
+    completions: list[str],
+    graders: Graders | None,
+    cut: list[bool],
+    paid: list[float] | None = None,
 ) -> tuple[list[float], list[Verdict]]:
-    """Rewards and verdicts of completions of rows; `cut`: which of them lack their end."""
+    """Rewards and verdicts of completions of rows; `cut`: which of them lack their end, `paid`: by an environment."""
     verdicts = sets.judge_completions(rows, completions, spec.verify())
-    return score_completions(spec.reward, rows, completions, verdicts, graders, cut).sequence, verdicts
+    return score_completions(spec.reward, rows, completions, verdicts, graders, cut, paid).sequence, verdicts
 
 
 # What a state is worth by sampling on from it (VinePPO, arXiv:2410.01679; SPO, arXiv:2505.23564).

@@ -147,7 +147,7 @@ def _segments(drawn: Batch, i: int, decode: trajectory.Decode | None) -> tuple[S
             for span, verdict in zip(drawn.spans[i], drawn.turns[i], strict=True)
             if verdict is not None or span.value
         }
-        made = [one._replace(reward=paid.get(one.turn)) if one.kind == "action" else one for one in drawn.segments[i]]
+        made = [one._replace(reward=paid.get(one.turn, one.reward)) if one.kind == "action" else one for one in drawn.segments[i]]
     if decode is not None and made[0].kind != "context":
         made.insert(0, Segment("context", decode([drawn.prompts[i]])[0], tokens=drawn.prompts[i]))
     return tuple(made)

@@ -12,6 +12,7 @@ from scipy import special
 from interplay.core import extension, model
 from interplay.rl import request_spec as specs
 from interplay.rl.batch import Batch, StepContext, take
+from interplay.tasks.transcripts import MARK
 from interplay.tasks.verdict import Row
 
 
@@ -139,11 +140,14 @@ def prefix(spec: specs.PrefixPrompting, row: Row, slot: int, n: int, now: StepCo
 
 
 def with_shots(spec: specs.Shots, row: Row, count: int, slot: int, now: StepContext) -> str:
-    """The prompt after `count` solved problems of its own set, drawn by seed, step and slot; itself never among them."""
+    """The prompt after `count` solved problems of its own set, drawn by seed, step and slot; itself never among them. Of a set of
+    transcripts each turn of a policy ends in the end token, as in an episode (data.tokenizer.encode_turns)."""
     others = [other for other in now.rows if other.set == row.set and other.key != row.key]
     stream = now.random(f"shots {slot}")
     chosen = stream.permutation(len(others))[:count]
-    return "".join(others[i].prompt + others[i].solution + spec.between for i in chosen) + row.prompt
+    edge = MARK if any(MARK in other.solution for other in others) else ""
+    shown = (f"{others[i].prompt}{edge}{others[i].solution}{edge}{spec.between}" for i in chosen)
+    return "".join(shown) + row.prompt
 
 
 def icpo(spec: specs.IcpoPrompting, row: Row, slot: int, n: int, now: StepContext) -> Requests:

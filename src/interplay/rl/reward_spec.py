@@ -180,6 +180,16 @@ class FormReward(Exact, RewardMember):
     name: Literal["form"] = "form"
 
 
+class EnvironmentReward(Exact, RewardMember):
+    """What the environment pays over an episode, its turns added up. Each turn earns what it was paid, which `turn_returns`, and
+    `gae` with `rewards: turns`, credit to that turn. In a composed reward, gates and factors are those of the whole episode, the
+    other terms of its sum are earned by the last turn, and what the turns earn adds up to the reward of the episode."""
+
+    NEEDS: ClassVar[frozenset[str]] = frozenset({"paid_turns"})
+    JUDGED_BY: ClassVar[Judgement | None] = None
+    name: Literal["environment"] = "environment"
+
+
 class LengthReward(Exact, RewardMember):
     """A reward for n tokens against a budget (L1, arXiv:2503.04697, where each prompt states a budget), to be added to or
     multiplied with a reward for the right answer."""
@@ -264,6 +274,7 @@ OneNumber = (
     | RandomReward
     | ShuffledReward
     | FormReward
+    | EnvironmentReward
     | LengthReward
     | ModelReward
     | JudgeReward
@@ -312,6 +323,10 @@ class ComposedReward(Exact, RewardMember):
         """All, in the order gate, sum, product."""
         return [*self.gate, *self.sum, *self.product]
 
+    def pays_turns(self) -> int:
+        """In how many of sum and product the term `environment` is."""
+        return sum(any(isinstance(one.reward, EnvironmentReward) for one in terms) for terms in (self.sum, self.product))
+
     def parts(self) -> tuple[str, ...]:
         """A term and, below its name, what that is made of."""
         return tuple(
@@ -336,6 +351,8 @@ class ComposedReward(Exact, RewardMember):
             usual, strays = RewardTerm.model_fields[key].default, (name for name in ("gate", "sum", "product") if name != of)
             if astray := [one for name in strays for one in getattr(self, name) if getattr(one, key) != usual]:
                 raise ValueError(f"{key} belongs to a term of {of}; take it away from {astray[0].called()}")
+        if self.pays_turns() == 2:
+            raise ValueError("environment: is in sum and in product, so that no turn has a share of its own; take one away")
         rules = [one.reward.verify for one in terms if isinstance(one.reward, ProcessReward)]
         if any(rule != rules[0] for rule in rules):
             raise ValueError("verify: two process terms judge by different rules; completions are judged once, so write one")

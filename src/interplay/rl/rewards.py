@@ -3,15 +3,20 @@
 import math
 import random
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
 from types import MappingProxyType
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 
+from interplay.core import artifact
+from interplay.data import sets
 from interplay.rl import custom, reward_spec as specs
 from interplay.rl.batch import WHOLE, Span
-from interplay.tasks import family, multihop, subproblems, verdict as tasks_verdict
-from interplay.tasks.op_dag import dag, terse, terse_corruptions
+from interplay.rl.spec import RLSpec
+from interplay.tasks import family, multihop, verdict as tasks_verdict
+from interplay.tasks.op_dag import dag, terse, terse_variants
 from interplay.tasks.verdict import Row, Verdict, extract_answer, is_answer_dump
 
 # What every member of the reward seam gives back: `(spec, problems, completions, verdicts) -> Rewards`. All lists hold N
@@ -136,9 +141,9 @@ def steps(spec: specs.StepsReward, problems: Sequence[Row], completions: Sequenc
 def _spans(row: Row, completion: str, verdict: Verdict) -> list[Span]:
     if row.family != "op_dag" or row.mode != "forward":
         return [Span(0, WHOLE, 0, float(verdict.answer))]
-    wrong = terse_corruptions.first_wrong(dag.loads(row.graph), completion, terse.SECTION in row.solution)
+    wrong = terse_variants.first_wrong(dag.loads(row.graph), completion, terse.SECTION in row.solution)
     right_until = len(completion) if wrong is None else wrong[0]
-    starts = [start for start, _ in terse_corruptions.repair_steps(completion)]
+    starts = [start for start, _ in terse_variants.repair_steps(completion)]
     mark = completion.find(terse.ANSWER)
     ends = [*starts[1:], mark if mark >= 0 else len(completion)] if starts else []
     made = [Span(start, end, j, float(start < right_until)) for j, (start, end) in enumerate(zip(starts, ends, strict=True))]
@@ -167,7 +172,7 @@ def _subproblems_spans(spec: specs.SubproblemsReward, problem: Row, verdict: Ver
     if problem.family != "subproblems":
         return [Span(0, WHOLE, 0, float(verdict.answer))]
     if not verdict.blocks:
-        return [Span(0, 0, position, 0.0) for position in range(len(subproblems.loads(problem.graph).asked))]
+        return [Span(0, 0, position, 0.0) for position in range(len(terse_variants.loads(problem.graph).asked))]
     solved, spans = True, []
     for position, block in enumerate(verdict.blocks):
         solved = solved and block.right
@@ -256,6 +261,28 @@ def compose(spec: specs.ComposedReward, paid: Sequence[Rewards]) -> Rewards:
     return Rewards(sequence, parts)
 
 
+def pays_turns(spec: specs.Reward) -> bool:
+    """Whether turns earn what the environment pays them."""
+    return isinstance(spec, specs.EnvironmentReward) or (isinstance(spec, specs.ComposedReward) and bool(spec.pays_turns()))
+
+
+def by_turn(spec: specs.Reward, terms: Sequence[Rewards], place: int, paid: Sequence[float]) -> list[float]:
+    """What each turn of an episode earns, whose turns the environment `paid`, by a reward that `pays_turns`; entry `place` of
+    what the `terms` pay is that of the whole episode."""
+    if not isinstance(spec, specs.ComposedReward):
+        return list(paid)
+    columns = []
+    for number, (term, one) in enumerate(zip(spec.terms(), terms, strict=True)):
+        value, in_sum = one.sequence[place], len(spec.gate) <= number < len(spec.gate) + len(spec.sum)
+        if isinstance(term.reward, specs.EnvironmentReward) and number >= len(spec.gate):
+            columns.append(list(paid))
+        elif in_sum and any(isinstance(other.reward, specs.EnvironmentReward) for other in spec.sum):
+            columns.append([0.0] * (len(paid) - 1) + [value])
+        else:
+            columns.append([value] * len(paid))
+    return compose(spec, [Rewards(column, {}) for column in columns]).sequence
+
+
 # The table of rewards, by the `name` of their spec.
 
 
@@ -293,12 +320,15 @@ def score_completions(
     verdicts: Sequence[Verdict],
     graders: Graders | None = None,
     cut: Sequence[bool] | None = None,
+    paid: Sequence[float] | None = None,
 ) -> Rewards:
     """Rewards by the member that `spec` names, or by all terms of a composed one. `cut`: which completions the length limit cut,
-    None: none. Raises ValueError where a reward needs graders that are not given."""
+    None: none. `paid`: by the environment, None: nothing. Raises ValueError where a reward needs graders that are not given."""
     if isinstance(spec, specs.ComposedReward):
-        paid = [score_completions(one, problems, completions, verdicts, graders, cut) for one in specs.terms_of(spec)]
-        return compose(spec, paid)
+        terms = [score_completions(one, problems, completions, verdicts, graders, cut, paid) for one in specs.terms_of(spec)]
+        return compose(spec, terms)
+    if isinstance(spec, specs.EnvironmentReward):
+        return Rewards(list(paid or [0.0] * len(completions)), {"outcome": [float(v.answer) for v in verdicts]})
     if isinstance(spec, specs.JudgeReward):
         if graders is None or graders.judge is None:
             raise ValueError(f"reward {spec.name} has no endpoint to ask")
@@ -313,3 +343,24 @@ def score_completions(
         ended = [tokens + end for tokens, end in zip(written, ends, strict=True)]
         return Rewards(graders.models[spec.model](graders.tokens([row.prompt for row in problems]), ended), {})
     return MEMBERS[spec.name](spec, problems, completions, verdicts)
+
+
+# What verl calls for each completion (`custom_reward_function`), in its own environment.
+
+
+def pay(
+    data_source: str, solution_str: str, ground_truth: str, extra_info: Mapping[str, Any] | None = None, *, job: str, **_: Any
+) -> dict[str, float]:
+    """The reward of one completion, and whether it is right (`acc`). `job`: the file that names the spec and its problem sets;
+    `ground_truth`: the number of the problem among their rows."""
+    spec, rows = _job(job)
+    row = rows[int(ground_truth)]
+    verdict = sets.judge_completion(spec.verify(), row, solution_str)
+    paid = score_completions(spec.reward, [row], [solution_str], [verdict])
+    return {"score": paid.sequence[0], "acc": float(right_by(spec.reward, [verdict])[0])}
+
+
+@lru_cache(maxsize=1)
+def _job(file: str) -> tuple[RLSpec, list[Row]]:
+    job = artifact.read_json(Path(file))
+    return RLSpec.model_validate(job["spec"]), sets.load_pool([Path(one) for one in job["data"]]).rows

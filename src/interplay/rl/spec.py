@@ -11,7 +11,7 @@ from interplay.core.extension import Extension
 from interplay.core.model import Count, Formerly, Model, Natural, NotNegative, Since
 from interplay.core.references import SHARES, ByName
 from interplay.model.spec import ExactSpec, TunedSpec, TuneOptimizer, TuneSchedule, check_checkpoints
-from interplay.model.trainer_spec import TRL_RL, Foreign, TrainedSpec, Trainer
+from interplay.model.trainer_spec import TRL_RL, VERL_RL, Foreign, TrainedSpec, Trainer
 from interplay.rl import advantage_spec, edit_spec, loss_spec, request_spec as requests_spec, reward_spec, sampler_spec
 from interplay.rollout.spec import CompletionEpisode, EngineName, Episode, check_dtype
 from interplay.tasks.spec import Task, Verify
@@ -33,6 +33,7 @@ CAPABILITIES = {
     "one_round": "keeps one round of completions",
     "other_completions": "adds completions that were not sampled in this step",
     "other_text": "samples from another text than the one that is learnt",
+    "paid_turns": "has turns that an environment can pay",
     "pass_rates": "expects a pass rate of each prompt",
     "reads_critic": "reads the values of a critic",
     "reads_right": "reads which completions are right",
@@ -138,7 +139,7 @@ class RLSpec(TrainedSpec, ExactSpec, TunedSpec):
     `reward.<i>` where term i of the reward names a reward model, `reference.<i>` of its references, and `offline.<i>.<part>`
     where the stage names under `offline` an evaluate stage: samples of `init` on `data.<i>`, from which the sampler starts."""
 
-    FOREIGN: ClassVar[Mapping[str, Foreign]] = {"trl": TRL_RL}
+    FOREIGN: ClassVar[Mapping[str, Foreign]] = {"trl": TRL_RL, "verl": VERL_RL}
     method: Annotated[Method, ByName("method")]
     """A file of configs/method by its name, or its content."""
     reward: reward_spec.Reward = reward_spec.ProcessReward()

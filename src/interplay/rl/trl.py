@@ -56,13 +56,19 @@ def longest_prompt(world: draw.TrainerState) -> int:
 
 
 def arguments(spec: RLSpec, how: execution.Run, out: Path, longest: int) -> trl.GRPOConfig:
-    """The spec as TRL's configuration. A pass has as many rows as fit into `run.micro_batch_tokens`, padded to the longest."""
+    """The spec as TRL's configuration."""
+    return trl.GRPOConfig(**settings(spec, how, out, longest))
+
+
+def settings(spec: RLSpec, how: execution.Run, out: Path, longest: int) -> dict[str, Any]:
+    """What of it differs from TRL's defaults. A pass has as many rows as fit into `run.micro_batch_tokens`, padded to the
+    longest."""
     loss = spec.method.loss
     rows = spec.prompts_per_step * spec.method.allocation.num_generations // (how.processes * spec.minibatches)
     fit = how.micro_batch_tokens // (longest + spec.max_completion_length)
     chosen = shared.arguments(spec, how, out, spec.steps * updates(spec), rows, fit)
     weighed = "dapo" if loss.loss_type == "bnpo" else loss.loss_type  # equal where an optimiser step has the whole batch
-    return trl.GRPOConfig(
+    return dict(
         **chosen,
         steps_per_generation=chosen["gradient_accumulation_steps"] * spec.minibatches,
         num_generations=spec.method.allocation.num_generations,

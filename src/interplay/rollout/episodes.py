@@ -1,5 +1,6 @@
 """Episodes: how the policy acts on a prompt, in one turn or in several with an environment, another seat or feedback."""
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -7,11 +8,12 @@ from typing import Any, NamedTuple
 import torch
 
 from interplay.core import extension, random
+from interplay.core.model import UserError
 from interplay.data.trajectory import Kind, Segment, transcript_of
 from interplay.rollout.engine import Engine
 from interplay.rollout.request import Request, Rollouts, Sampling
-from interplay.rollout.spec import CompletionEpisode, EnvironmentEpisode, Episode, RetryEpisode, SelfPlayEpisode, Turns
-from interplay.tasks.family import Reply, environment_of, game_of
+from interplay.rollout.spec import Call, CompletionEpisode, EnvironmentEpisode, Episode, RetryEpisode, SelfPlayEpisode, Turns
+from interplay.tasks.family import Step, World, environment_of, game_of
 from interplay.tasks.transcripts import MARK, UNANSWERED, move_line
 from interplay.tasks.verdict import Row, Verdict
 
@@ -49,6 +51,8 @@ class Turn(NamedTuple):
     """What `verdict` is about: the turn by itself, or the transcript up to it."""
     verdict: Verdict | None
     """None: the turn answers nothing."""
+    paid: float | None = None
+    """By the environment; None: nothing by itself."""
 
 
 class Played(NamedTuple):
@@ -86,6 +90,10 @@ class Thread:
     """Of each turn, what was judged, and how."""
     truncated: bool = False
     """The length limit cut the last turn."""
+    overrun: bool = False
+    """The turns were used up before the episode was over."""
+    world: World | None = None
+    """The environment, once the first turn is written."""
 
     @property
     def said(self) -> list[str]:
@@ -181,11 +189,11 @@ def whole(thread: Thread) -> Line:
             continue
         own, said = one.kind == "action", one.tokens or ()
         if own:
-            turns.append(Turn(len(tokens), len(tokens) + len(said), one.turn, *thread.verdicts[one.turn]))
+            turns.append(Turn(len(tokens), len(tokens) + len(said), one.turn, *thread.verdicts[one.turn], one.reward))
         tokens += said
         logprobs += one.logprobs or [0.0] * len(said)
         observed += [not own] * len(said)
-    return Line(thread, thread.prompt, tokens, logprobs, observed, turns, thread.truncated, False)
+    return Line(thread, thread.prompt, tokens, logprobs, observed, turns, thread.truncated or thread.overrun, False)
 
 
 def windowed_rows(thread: Thread, last: int) -> list[Line]:
@@ -196,10 +204,13 @@ def windowed_rows(thread: Thread, last: int) -> list[Line]:
     count = len(each)
     for number, one in enumerate(each):
         written, chances = list(one.tokens or ()), list(one.logprobs or ())
-        turns = [Turn(0, len(written) if other == number else 0, other, *thread.verdicts[other]) for other in range(count)]
+        turns = [
+            Turn(0, len(written) if other == number else 0, other, *thread.verdicts[other], each[other].reward)
+            for other in range(count)
+        ]
         prompt, later = thread.context(last, number), number + 1 < count
-        unread = [False] * len(written)
-        made.append(Line(thread, prompt, written, chances, unread, turns, thread.truncated and not later, later))
+        cut = thread.overrun or (thread.truncated and not later)
+        made.append(Line(thread, prompt, written, chances, [False] * len(written), turns, cut, later))
     return made
 
 
@@ -236,32 +247,59 @@ def left(lines: Sequence[Line], pad: int, own_prompts: bool, seats: Sequence[int
 def retry(spec: RetryEpisode, setting: Setting, asked: Sequence[Request]) -> Played:
     """Each turn is judged by itself; after a wrong one, or after any, comes the feedback (UFO, arXiv:2507.14295, section 3)."""
 
-    def answer(thread: Thread, over: bool) -> Reply | None:
+    def answer(thread: Thread, over: bool) -> Step | None:
         said = thread.segments[-1].text
         verdict = setting.verify(setting.rows[thread.request], said)
         thread.verdicts.append((said, verdict))
-        return None if verdict.answer and not spec.always else Reply(spec.feedback, False)
+        return None if verdict.answer and not spec.always else Step(spec.feedback)
 
     return _played(spec, setting, asked, answer)
 
 
 def environment(spec: EnvironmentEpisode, setting: Setting, asked: Sequence[Request]) -> Played:
-    """The environment of the row's family replies to each turn; the transcript is judged where the episode ends. An environment
-    is a function of the problem and of all that was said, so there is nothing to keep."""
+    """The environment of the row's family replies to the action of each turn; the transcript of its actions is judged where the
+    episode ends. Raises UserError where the environment's replay is another episode."""
 
-    def answer(thread: Thread, over: bool) -> Reply | None:
-        row = setting.rows[thread.request]
-        reply = environment_of(row).reply(setting.problem(row), thread.said)
-        ends = reply.done or over
-        text = transcript_of(thread.segments)
-        thread.verdicts.append((text, setting.verify(row, text) if ends else None))
-        thread.segments[-1] = thread.segments[-1]._replace(tool=reply.tool)
-        return None if ends else reply
+    def answer(thread: Thread, over: bool) -> Step | None:
+        row, call = setting.rows[thread.request], spec.action.read(thread.said[-1])
+        family = environment_of(row)
+        if call.text is None:
+            step = Step(spec.action.error.replace("{why}", call.why))
+        else:
+            thread.world = thread.world or family.begin(setting.problem(row))
+            step = thread.world.step(call.text)
+        _note(thread, call, step)
+        if not (step.done or over):
+            thread.verdicts.append(("", None))
+            return step
+        thread.overrun = not step.done and not thread.truncated
+        text = transcript_of(thread.segments, calls=True)
+        verdict = setting.verify(row, text) if thread.world else UNANSWERED
+        if verdict.error == "made_up" and family.world:
+            raise UserError(
+                f"{family.name}: another episode when it is replayed; the same seed and actions must give the same steps"
+            )
+        thread.verdicts.append((text, verdict))
+        if thread.world:
+            thread.world.close()
+            thread.world = None
+        return None
 
     return _played(spec, setting._replace(stop=spec.stop), asked, answer)
 
 
-def _played(spec: Turns, setting: Setting, asked: Sequence[Request], answer: Callable[[Thread, bool], Reply | None]) -> Played:
+def _note(thread: Thread, call: Call, step: Step) -> None:
+    """Keep with the last turn what its environment got and returned; and who acts next."""
+    turn = thread.segments[-1]
+    given = None if call.text == turn.text else call.text or ""
+    info = json.dumps(dict(step.info), sort_keys=True, default=str) if step.info else ""
+    tool = step.tool or call.tool
+    reward = None if step.reward is None else float(step.reward)
+    thread.segments[-1] = turn._replace(tool=tool, reward=reward, call=given, info=info)
+    thread.seat = step.seat
+
+
+def _played(spec: Turns, setting: Setting, asked: Sequence[Request], answer: Callable[[Thread, bool], Step | None]) -> Played:
     """Episodes to their end. `answer(thread, over)` judges the turn that was written last and says what is read next: None ends
     the episode, as does `over`, the last turn that is allowed or one that the length limit cut."""
     threads = opened(setting, asked)
@@ -276,7 +314,7 @@ def _played(spec: Turns, setting: Setting, asked: Sequence[Request], answer: Cal
         if not rest:
             break
         for (thread, reply), tokens in zip(rest, setting.encode([reply.text for _, reply in rest]), strict=True):
-            thread.observe(reply.text, tokens, tool=reply.tool)
+            thread.observe(reply.text, tokens, tool=thread.segments[-1].tool)
         live = [thread for thread, _ in rest]
         go_on(setting, asked, live, turn, spec.window)
     if spec.window is None:

@@ -1,8 +1,11 @@
 """Specs of rollout engines and episodes."""
 
-from typing import Annotated, ClassVar, Literal
+import json
+import re
+from contextlib import suppress
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from interplay.core.extension import Extension, written_as
 from interplay.core.model import Count, Exact, Since
@@ -84,11 +87,130 @@ class RetryEpisode(Turns):
     two)."""
 
 
+class Call(NamedTuple):
+    """What a turn does."""
+
+    text: str | None
+    """The action; None: what was meant cannot be read."""
+    tool: str = ""
+    """Name of the tool; empty: none, or unknown."""
+    why: str = ""
+    """Why it cannot be read."""
+
+
+def named_call(value: Any) -> str | None:
+    """The JSON object of a call, with `name` and `arguments`, as text: `name(value)` of one argument, else `name(a=1, b="x")`;
+    None: it is no such object."""
+    if not isinstance(value, dict) or not isinstance(value.get("name"), str):
+        return None
+    given = value.get("arguments", value.get("parameters", {}))
+    try:
+        given = json.loads(given) if isinstance(given, str) else given
+    except ValueError:
+        return None
+    if not isinstance(given, dict):
+        return None
+    if len(given) == 1 and isinstance(only := next(iter(given.values())), str):
+        return f"{value['name']}({only})"
+    values = [json.dumps(one) for one in given.values()]
+    named = values if len(given) == 1 else [f"{key}={one}" for key, one in zip(given, values, strict=True)]
+    return f"{value['name']}({', '.join(named)})"
+
+
+class Action(Exact):
+    """Where in a turn its action is. Text next to the action is a thought, which the environment does not read. A turn without a
+    mark of the form, such as an answer, is given to the environment whole; one whose mark begins no readable call is replied to
+    with `error`, and counts as a turn."""
+
+    form: Literal["whole", "tag", "json", "fence", "call"] = "whole"
+    """whole: all of the turn; tag: what is in the last `<tag>...</tag>`; json: the last object with `name` and `arguments`,
+    which becomes `name(value)`, or `name(a=1, b="x")` of several arguments, in a tag as well; fence: the last code block between
+    lines of three backticks; call: the last `name(...)` of one of `tools`."""
+    tag: str = Field(default="call", pattern=r"^\w+$")
+    """Name of the tag."""
+    tools: list[str] = []
+    """Names that a call may have; of code blocks their languages; empty: any."""
+    thought: bool = True
+    """Whether there may be text next to a call; else such a turn is replied to with `error`."""
+    error: str = Field(default="error\n", min_length=1)
+    """What the policy reads after a call that cannot be read, in characters that the tokenizer has; {why} says why."""
+
+    @model_validator(mode="after")
+    def _names(self) -> Self:
+        if self.form == "call" and not self.tools:
+            raise ValueError("tools: empty; with form: call write the names that a call may have, such as tools: [calc]")
+        return self
+
+    def read(self, turn: str) -> Call:
+        """The action of a turn."""
+        if self.form == "whole":
+            return Call(turn)
+        begun, found = getattr(self, f"_{self.form}")(turn)
+        if found is None:
+            return Call(None, why=begun) if begun else Call(turn)
+        name, text, around = found
+        if self.tools and name not in self.tools:
+            return Call(None, why=f"no tool '{name[:40]}'; there is {', '.join(self.tools)}")
+        if not self.thought and turn.replace(around, "", 1).strip():
+            return Call(None, why="text next to the call")
+        return Call(text, name)
+
+    # Each form: why a call that begins cannot be read, empty where none begins; and its name, its text and all that it takes.
+
+    def _tag(self, turn: str) -> tuple[str, tuple[str, str, str] | None]:
+        opened, closing = f"<{self.tag}>", f"</{self.tag}>"
+        start = turn.rfind(opened)
+        end = turn.find(closing, start)
+        if start < 0 or end < 0:
+            return f"{opened} without {closing}" if start >= 0 else "", None
+        text = turn[start + len(opened) : end].strip()
+        with suppress(ValueError, RecursionError):
+            text = named_call(json.loads(text)) or text
+        return "", (text.partition("(")[0].strip(), text, turn[start : end + len(closing)])
+
+    def _json(self, turn: str) -> tuple[str, tuple[str, str, str] | None]:
+        found, at, decoder = None, turn.find("{"), json.JSONDecoder()
+        while at >= 0:
+            end = at + 1
+            with suppress(ValueError, RecursionError):
+                value, end = decoder.raw_decode(turn, at)
+                if call := named_call(value):
+                    found = (value["name"], call, turn[at:end])
+            at = turn.find("{", end)
+        return 'no JSON object with "name" and "arguments"' if re.search(r"\{\s*\"", turn) else "", found
+
+    def _fence(self, turn: str) -> tuple[str, tuple[str, str, str] | None]:
+        blocks = [*re.finditer(r"```(\w*)[ \t]*\n(.*?)```", turn, re.DOTALL)]
+        return "a code block is not closed" if "```" in turn else "", (
+            blocks
+            and (
+                blocks[-1][1],
+                blocks[-1][2],
+                blocks[-1][0],
+            )
+        ) or None
+
+    def _call(self, turn: str) -> tuple[str, tuple[str, str, str] | None]:
+        begun = [*re.finditer(rf"\b({'|'.join(map(re.escape, self.tools))})\(", turn)]
+        if not begun:
+            return "", None
+        depth, start = 0, begun[-1].start()
+        for place in range(begun[-1].end() - 1, len(turn)):
+            depth += (turn[place] == "(") - (turn[place] == ")")
+            if not depth:
+                return "", (begun[-1][1], turn[start : place + 1], turn[start : place + 1])
+        return f"{begun[-1][0]} without )", None
+
+
 class EnvironmentEpisode(Turns):
     """Turn by turn with the environment of the problem's family (calculator, bios_search, self_search, twenty_questions,
-    tic_tac_toe, kuhn), until that says that it is over. What is judged is the whole transcript."""
+    tic_tac_toe, kuhn, or one of your own), until that says that it is over. What is judged is the transcript of its actions. An
+    episode that is not over after `max_turns` counts as truncated."""
 
+    PROVIDES: ClassVar[frozenset[str]] = Turns.PROVIDES | {"paid_turns"}
     name: Literal["environment"] = "environment"
+    action: Annotated[Action, Since(Action())] = Action()
+    """Where in a turn its action is."""
     stop: Annotated[str | None, Since(None), Field(min_length=1)] = None
     """Text at which a turn ends in any case, without an end token, so that the environment takes over from a model that would
     write its part, too (self_search: `)`); null: turns end with the end token."""
@@ -119,7 +241,7 @@ class OwnEpisode(Extension):
 
     def provides(self) -> frozenset[str]:
         """Of several turns, what every such episode provides."""
-        return Turns.PROVIDES if self.max_turns > 1 else self.PROVIDES
+        return Turns.PROVIDES | {"paid_turns"} if self.max_turns > 1 else self.PROVIDES
 
     def refuses(self) -> frozenset[str]:
         """Of several turns, what every such episode refuses."""

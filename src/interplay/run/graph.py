@@ -154,6 +154,8 @@ class Graph:
         }
         if any(stage.run.stack > 1 for stage in self.stages.values()):
             of_run["stack"] = lambda run: int(run.stack > 1)  # `--resources stack=N`: most jobs of stacks at once
+        if any(stage.run.nodes > 1 for stage in self.stages.values()):
+            of_run["nodes"] = lambda run: run.nodes
         same = {**slurm.named_resources(self.site), "slurm_extra": slurm.sbatch_options(self.site)}
         given = {name: self._given(function) for name, function in of_run.items()}
         return {**same, **{name: value for name, value in given.items() if value != ""}}
@@ -301,7 +303,8 @@ def lacking_input(stage: Stage) -> str | None:
         elif isinstance(stage.spec, SourceSpec) and stage.spec.sha256 and not stage.run.path:
             return stage.spec.without_folder()
         engine, trainer, lora = (getattr(stage.spec, key, None) for key in ("engine", "trainer", "lora"))
-        asked = {"vllm": engine == "vllm", "trl": trainer == "trl", "lora": lora is not None}
+        asked = {"vllm": engine == "vllm" and trainer != "verl", "trl": trainer == "trl", "lora": lora is not None}
+        asked["verl"] = trainer == "verl" and not stage.run.verl.python
         return next(filter(None, (metrics.without_extra(extra) for extra, is_asked in asked.items() if is_asked)), None)
     except model.UserError as error:
         return str(error)

@@ -249,6 +249,8 @@ def _check_devices(stage: plan.Stage, place: KeyPlace) -> None:
     if run.processes > 1 and getattr(spec, "engine", "") == "vllm" and not run.engine_server:
         remedy = "write run.engine_server: true, which gives each a server, or processes: 1"
         raise several.error(f"vllm within a process does not share work with others; {remedy}", run.processes)
+    if run.nodes > 1 and getattr(spec, "trainer", "native") != "verl":
+        raise place.key("run", "nodes").error("several are for trainer verl; write 1", run.nodes)
     if isinstance(spec, TrainedSpec) and (misfit := spec.run_misfit(run)):
         key, must = misfit
         raise place.key("run", key).error(must, getattr(run, key))
@@ -288,9 +290,9 @@ def check_engine(stage: plan.Stage, stages: Stages, place: KeyPlace) -> None:
     model = stages.get(digest)
     first = None if model is None else _first_of(model, stages)
     if first and is_foreign(_config_of(first)):
-        if isinstance(stage.spec, TrainedSpec) and stage.spec.foreign():
+        if getattr(stage.spec, "trainer", "native") == "trl":
             raise place.key("trainer").error("does not train a model that transformers computes; write native", "trl")
-        if hasattr(stage.spec, "engine") and engine in ("native", "vllm"):
+        if hasattr(stage.spec, "engine") and engine in ("native", "vllm") and getattr(stage.spec, "trainer", "native") != "verl":
             raise place.key("engine").error("transformers computes this model, and samples from it; write hf", engine)
     if engine == "native" or model is None:
         return

@@ -7,15 +7,16 @@ lists where each family is defined; a module is imported when its family is firs
 import hashlib
 import json
 import pkgutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
-from typing import Any, Generic, NamedTuple, TypeVar
+from types import MappingProxyType
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from pydantic import TypeAdapter
 
 from interplay.core import digest, extension, model
-from interplay.tasks.spec import FAMILIES, OwnTask, Task, Verify
+from interplay.tasks.spec import FAMILIES, OWN, OwnTask, Task, Verify
 from interplay.tasks.verdict import Row, Verdict
 
 P = TypeVar("P")
@@ -63,15 +64,55 @@ class Item(NamedTuple):
     """The gold reasoning, one sentence per hop; empty where the source has none."""
 
 
-class Reply(NamedTuple):
-    """The observation that an environment returns for a turn."""
+class Step(NamedTuple):
+    """What an environment returns for an action."""
 
     text: str
     """What the policy reads next."""
-    done: bool
+    reward: float | None = None
+    """What it pays for the turn, which the reward `environment` passes on; None: nothing by itself."""
+    done: bool = False
     """Whether the episode is over; the text is then not read."""
+    seat: int | None = None
+    """Who is to act next, in a world of several seats; None: the one seat that there is."""
+    info: Mapping[str, Any] = MappingProxyType({})
+    """JSON values that are recorded with the turn, and read by nothing."""
     tool: str = ""
     """The tool that the turn called; empty: none."""
+
+
+class World(Protocol):
+    """An environment as an object with a state. It is deterministic by replay: the same problem, seed and actions give the same
+    steps, byte by byte, in any process."""
+
+    def reset(self, problem: Any, seed: int) -> str:
+        """Begin an episode; the first observation, which is the prompt. The seed is a function of the problem."""
+
+    def step(self, action: str) -> Step:
+        """Act. Never raises on account of the action."""
+
+    def close(self) -> None:
+        """The episode is over."""
+
+
+class Replayed:
+    """A pure function of problem and actions as a world."""
+
+    def __init__(self, reply: Callable[[Any, list[str]], Step]) -> None:
+        self.reply, self.actions = reply, list[str]()
+
+    def reset(self, problem: Any, seed: int) -> str:
+        """Begin; the function knows no first observation."""
+        self.problem, self.actions = problem, []
+        return ""
+
+    def step(self, action: str) -> Step:
+        """The function's reply to all actions so far."""
+        self.actions.append(action)
+        return self.reply(self.problem, list(self.actions))
+
+    def close(self) -> None:
+        """There is nothing to close."""
 
 
 class PlainProblem(NamedTuple):
@@ -90,7 +131,7 @@ class PlainStep(NamedTuple):
     """What is wrong with it, or what would be right; empty where nothing is."""
 
 
-Replies = Callable[[list[str]], Reply]
+Replies = Callable[[list[str]], Step]
 """An environment bound to its problem: the policy's turns so far -> the reply to the last one."""
 
 
@@ -137,6 +178,11 @@ def compact_json(problem: Any) -> str:
     return json.dumps(problem, separators=(",", ":"))
 
 
+def episode_seed(problem: str) -> int:
+    """The seed, below 2^31, that episodes of a problem, as `dumps` writes it, begin with."""
+    return int.from_bytes(hashlib.sha256(problem.encode()).digest()[:4]) >> 1
+
+
 def check_op(task: Any, op: int, *keys: str) -> None:
     """Raises UserError, which names these keys of the task, where it has no such op."""
     low, high = task.ops()
@@ -181,9 +227,9 @@ class Generator(Family[P], Generic[P, T]):
     generate: Callable[[T, int, int, int], P]
     """(task, seed, index, op) -> the problem; a pure function. Raises UserError where the task has no such op."""
     render: Callable[[P, T], Rendered]
-    solve: Callable[..., str]
+    solve: Callable[..., str] | None
     """(prompt, task) -> the answer, from the prompt alone: the oracle for the generator. Of an environment (prompt, task,
-    replies)."""
+    replies). None: the gold solution is judged instead."""
     structure: Callable[[P], str]
     """16 hex digits, equal for problems that differ in names and order only: the key by which problems fall into splits."""
     vocabulary: Callable[[T], list[str]]
@@ -204,22 +250,38 @@ class Generator(Family[P], Generic[P, T]):
         return self.characters(task) if self.characters else "".join(sorted(set("".join(self.vocabulary(task)))))
 
     def answer(self, task: T, problem: P, prompt: str) -> str:
-        """The solver's answer to a prompt."""
-        return self.solve(prompt, task)
+        """The solver's answer to a prompt. Raises UserError where there is no solver and the gold solution is not right."""
+        return self.solve(prompt, task) if self.solve else self.judged_gold(task, problem)
+
+    def judged_gold(self, task: T, problem: P) -> str:
+        """The answer, once the verifier found the gold solution right, where there is one."""
+        shown = self.render(problem, task)
+        if shown.solution and not (found := self.verify(problem, shown.solution, Verify())).answer:
+            why = f"its verifier finds its own solution wrong (error {found.error})"
+            raise model.UserError(f"{self.name}: {why}: prompt {shown.prompt[:60]!r}, solution {shown.solution[:60]!r}")
+        return shown.answer
 
 
 @dataclass(frozen=True, kw_only=True)
 class Environment(Generator[P, T]):
     """A family that replies to the turns of a policy."""
 
-    reply: Callable[[P, list[str]], Reply]
-    """(problem, the policy's turns so far) -> the reply to the last one; a pure function."""
+    reply: Callable[[P, list[str]], Step]
+    """(problem, the policy's turns so far) -> the step of the last one; a pure function."""
     expert: Callable[[P], list[str]]
-    """The turns of a scripted expert."""
+    """The turns of a scripted expert; none where there is none."""
+    world: Callable[[], World] | None = None
+    """A new world, whose replay `reply` then is; None: `reply` is the world."""
+
+    def begin(self, problem: P) -> World:
+        """A world at the start of an episode."""
+        made = self.world() if self.world else Replayed(self.reply)
+        made.reset(problem, episode_seed(self.dumps(problem)) if self.world else 0)
+        return made
 
     def answer(self, task: T, problem: P, prompt: str) -> str:
         """The solver's answer to a prompt; the solver may act in the environment."""
-        return self.solve(prompt, task, partial(self.reply, problem))
+        return self.solve(prompt, task, partial(self.reply, problem)) if self.solve else self.judged_gold(task, problem)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -263,13 +325,14 @@ _OWN: dict[str, tuple[OwnTask, Family[Any]]] = {}
 
 def add_own_family(task: OwnTask) -> str:
     """Make the family of a task of the user's own known to this process, under the label that is returned, which its rows have in
-    the column `family`: its name, and 12 hex digits of all that defines it. Raises UserError where the user's function returns no
-    `Generator`."""
+    the column `family`: its name, and 12 hex digits of all that defines it. Raises UserError where that is neither a `Generator`
+    nor a task or an environment (`kinds.extensions`)."""
     label = f"{task.function}@{hashlib.sha256(digest.canonical_json(task).encode()).hexdigest()[:12]}"
     if label not in _OWN:
-        family = extension.call(task)
+        make = partial(extension.call_loaded, task, extension.load(task))
+        family = make()
         if not isinstance(family, Generator):
-            raise model.UserError(f"{task.function}: must return a tasks.family.Generator, not {type(family).__name__}")
+            family = pkgutil.resolve_name(OWN)(task, family, make)
         _OWN[label] = task, family
     return label
 

@@ -121,8 +121,8 @@ Environment = Calculator | BiosSearch | SelfSearch | TwentyQuestions | TicTacToe
 
 
 class OwnTask(Extension):
-    """A task family of the user's own: `function(**options)`, which returns a `tasks.family.Generator`; an `Environment` also
-    replies to turns."""
+    """A task family of the user's own: a class with `generate`, `prompt` and `answer`, or of an environment with `generate`,
+    `reset` and `step`; or `function(**options)`, which returns a `tasks.family.Generator`, such as an `Environment`."""
 
     UNION: ClassVar[str] = "family"
     op_range: tuple[Natural, Natural] = (0, 1000)
@@ -147,11 +147,13 @@ FAMILIES = {
     "multihop": "interplay.tasks.multihop:MULTIHOP",
     "qa": "interplay.tasks.qa:QA",
     "reformulated": "interplay.tasks.reformulated:REFORMULATED",
-    "subproblems": "interplay.tasks.subproblems:SUBPROBLEMS",
+    "subproblems": "interplay.tasks.op_dag.terse_variants:SUBPROBLEMS",
     "text": "interplay.tasks.transcripts:TEXT",
 }
 """Family -> `module:attribute` of its `tasks.family.Family`: those of the union, which generate problems, and those that judge
 rows which curation makes or files hold (column `family`)."""
+OWN = "interplay.tasks.transcripts:own_family"
+"""What makes a `Generator` of an object of a user's class."""
 
 
 class TaskKey(Model):

@@ -87,7 +87,7 @@ class SftSpec(trainer_spec.TrainedSpec, TrainSpec, TunedSpec):
     """Supervised fine-tuning on gold solutions, from an initial model."""
 
     FOREIGN: ClassVar[Mapping[str, trainer_spec.Foreign]] = {"trl": trainer_spec.TRL_SFT}
-    trainer: Annotated[trainer_spec.Trainer, Since("native")] = "native"
+    trainer: Annotated[Literal["native", "trl"], Since("native")] = "native"
     """Who computes losses and updates. trl: TRL's SFTTrainer with accelerate, which needs the extra of that name;
     docs/guide/training.md says what it expresses. Rows and their order are the same."""
 
@@ -189,7 +189,7 @@ class PreferSpec(trainer_spec.TrainedSpec, ExactSpec, PairSpec, TunedSpec):
     """Pairs of the same rater with other questions before each prompt, each as chosen and then rejected completion, so that the
     policy learns to infer preferences from its context (FSPO, arXiv:2502.19312). For pairs with raters (the step rated_pairs),
     also in validation. The pairs are drawn from the seed."""
-    trainer: Annotated[trainer_spec.Trainer, Since("native")] = "native"
+    trainer: Annotated[Literal["native", "trl"], Since("native")] = "native"
     """Who computes losses and updates. trl: TRL's DPOTrainer with accelerate, which needs the extra of that name;
     docs/guide/training.md says what it expresses. Pairs and their order are the same."""
 
@@ -243,7 +243,7 @@ class RewardModelSpec(trainer_spec.TrainedSpec, PairSpec):
     gain, `eval_routing_gain`; needs pairs with raters (the step rated_pairs). null: no routing."""
     eval_every: Natural = 0
     """Steps between evaluations on the held-out pairs; 0: only at the end and at the kept checkpoints."""
-    trainer: Annotated[trainer_spec.Trainer, Since("native")] = "native"
+    trainer: Annotated[Literal["native", "trl"], Since("native")] = "native"
     """Who computes losses and updates. trl: TRL's RewardTrainer with accelerate, which needs the extra of that name;
     docs/guide/training.md says what it expresses. Pairs, their order and the initial head are the same."""
 

@@ -14,7 +14,7 @@ from interplay.data.steps.context_spec import ConflictPairs
 from interplay.data.steps.spec import Poison
 from interplay.tasks import family, multihop, spec as tasks_spec
 from interplay.tasks.facts import chains, people, questions
-from interplay.tasks.op_dag import dag, terse_corruptions
+from interplay.tasks.op_dag import dag, terse_variants
 from interplay.tasks.verdict import BOX, Row, closing_brace
 
 # Poison: a share of the rows is corrupted. The graph and answer that a row is judged by stay true.
@@ -34,7 +34,7 @@ def poison_rows(spec: Poison, rows: list[Row], inputs: StepInputs) -> StepResult
     wanted, cannot = round(spec.ratio * len(rows)), 0
     poisoned: dict[int, Row] = {}
     donors = sorted(rows, key=lambda row: (row.origin, row.prompt))
-    letters = terse_corruptions.used_letters([row.prompt for row in rows if row.family == "op_dag"])
+    letters = terse_variants.used_letters([row.prompt for row in rows if row.family == "op_dag"])
     places = [float(_row_stream(inputs, row, "which").random()) for row in rows] if wanted else []
     for number in np.argsort(places, kind="stable").tolist():
         if len(poisoned) == wanted:
@@ -64,11 +64,11 @@ def _poison_graph(spec: Poison, row: Row, donors: Sequence[Row], letters: str, t
     problem = dag.loads(row.graph)
     match spec.kind:
         case "answer":
-            return terse_corruptions.with_wrong_answer(problem, row.solution, draw)
+            return terse_variants.with_wrong_answer(problem, row.solution, draw)
         case "conflict":
-            return terse_corruptions.with_conflict(problem, row.prompt, true_first, draw)
+            return terse_variants.with_conflict(problem, row.prompt, true_first, draw)
         case "irrelevant":
-            return terse_corruptions.with_irrelevant(problem, row.prompt, letters, draw)
+            return terse_variants.with_irrelevant(problem, row.prompt, letters, draw)
 
 
 def _poison_text(spec: Poison, row: Row, donors: Sequence[Row], letters: str, true_first: bool, draw: random.Draw) -> str | None:

@@ -318,6 +318,7 @@ def make_rated_pairs(spec: steps.RatedPairs, rows: list[Row], inputs: StepInputs
     differently (never_apart), pairs after the first of a question (further), and pairs of each rater. Raises PermanentError where
     a row has fewer than two samples."""
     kept, counts = [], Counter[str]()
+    places: dict[str, int] = {rater: place for place, rater in enumerate(spec.raters)}
     for row in rows:
         random = inputs.random("raters", row.set, row.index)
         by_text = {sample["completion"]: sample for sample in samples_of(spec, row, inputs) if is_usable(sample)}
@@ -330,7 +331,9 @@ def make_rated_pairs(spec: steps.RatedPairs, rows: list[Row], inputs: StepInputs
         counts["further"] += max(0, len(made) - 1)
         for rater, better, worse in made:
             counts[rater] += 1
-            kept.append(transform_row(row, spec.name, solution=better["completion"], rejected=worse["completion"], rater=rater))
+            prompt = f"{places[rater]} {row.prompt}" if spec.stated else row.prompt
+            pair = {"solution": better["completion"], "rejected": worse["completion"], "rater": rater}
+            kept.append(transform_row(row, spec.name, prompt=prompt, **pair))
     return StepResult(kept, dict(counts))
 
 

@@ -11,8 +11,8 @@ from interplay.core.random import integers_of
 from interplay.data.curate import StepInputs, StepResult, transform_row
 from interplay.data.spec import split_of
 from interplay.data.steps import context_spec as context
-from interplay.tasks import reformulated, subproblems
-from interplay.tasks.op_dag import dag, terse, terse_corruptions
+from interplay.tasks import reformulated
+from interplay.tasks.op_dag import dag, terse, terse_variants
 from interplay.tasks.op_dag.spec import OpDag
 from interplay.tasks.reformulated import CHOICES, CLOZE, HIDDEN, OPEN, TRUE_FALSE, Form, same_answer
 from interplay.tasks.verdict import EXACT_ONLY, UNFINISHED, Row, normalise
@@ -240,13 +240,13 @@ def make_subproblems(spec: context.Subproblems, rows: list[Row], inputs: StepInp
     """Rows that ask for K values in order."""
     kept, counts = [], Counter[str]()
     for row, problem in forward_problems(rows, counts):
-        asked = subproblems.asked_nodes(problem, None if spec.k == "all" else spec.k)
+        asked = terse_variants.asked_nodes(problem, None if spec.k == "all" else spec.k)
         if len(asked) < 2:
             counts["single_value"] += 1
             continue
-        made = subproblems.Parts(problem, asked)
-        prompt, solution = subproblems.render(made, row.prompt, is_goal_first(row))
-        columns = {"prompt": prompt, "solution": solution, "graph": subproblems.dumps(made)}
+        made = terse_variants.Parts(problem, asked)
+        prompt, solution = terse_variants.render(made, row.prompt, is_goal_first(row))
+        columns = {"prompt": prompt, "solution": solution, "graph": terse_variants.dumps(made)}
         kept.append(transform_row(row, spec.name, mode="subproblems", family="subproblems", **columns))
     return StepResult(kept, dict(counts))
 
@@ -260,7 +260,7 @@ def make_interventions(spec: context.Intervention, rows: list[Row], inputs: Step
         counts["wrong_samples"] += len(wrong)
         found: list[str] = []
         for completion in dict.fromkeys(wrong):
-            repaired = terse_corruptions.repair(problem, completion, is_goal_first(row))
+            repaired = terse_variants.repair(problem, completion, is_goal_first(row))
             reason = "no_wrong_step" if repaired is None else "gives_the_answer" if repaired.answers else ""
             if reason or repaired is None:
                 counts[reason] += 1
@@ -274,7 +274,7 @@ def make_interventions(spec: context.Intervention, rows: list[Row], inputs: Step
     return StepResult(kept, dict(+counts))
 
 
-def _intervention_text(spec: context.Intervention, made: terse_corruptions.Repair) -> str:
+def _intervention_text(spec: context.Intervention, made: terse_variants.Repair) -> str:
     return (made.prefix if spec.prefix else "") + made.step + (made.suffix if spec.suffix else "")
 
 
@@ -355,7 +355,7 @@ def make_units(spec: context.Units, rows: list[Row], inputs: StepInputs) -> Step
 def _wrong_attempt(problem: dag.Problem, row: Row, stream: np.random.Generator) -> str:
     """An attempt with an error in one operation; where there is no operation, one that ends in another answer."""
     draw = integers_of(stream)
-    seen = terse_corruptions.with_wrong_operation(problem, draw)
+    seen = terse_variants.with_wrong_operation(problem, draw)
     if seen is None:
-        return terse_corruptions.with_wrong_answer(problem, row.solution, draw)
+        return terse_variants.with_wrong_answer(problem, row.solution, draw)
     return terse.render(seen, _task_of(row)).solution

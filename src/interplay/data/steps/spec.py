@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar, Literal, get_args
 from pydantic import Field, model_validator
 
 from interplay.core.extension import Extension, written_as
-from interplay.core.model import Count, Model, Natural, Share
+from interplay.core.model import Count, Model, Natural, Share, Since
 from interplay.core.references import ORDERED, Mix
 from interplay.data.steps import context_spec as context
 from interplay.data.steps.context_spec import StepModel
@@ -103,6 +103,9 @@ class RatedPairs(SampledSolutions):
     """Text between steps."""
     noise: Annotated[float, Field(ge=0, lt=0.5)] = 0.0
     """Probability that a label is swapped: a rater's inconsistency."""
+    stated: Annotated[bool, Since(False)] = False
+    """Whether the prompt begins with the rater's place in `raters`, from 0, and a space: a context that says which of several
+    criteria decides between the two (context-aware preference modelling, CARM)."""
 
     def samples(self) -> int:
         """A pair has two."""

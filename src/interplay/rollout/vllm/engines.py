@@ -285,7 +285,7 @@ class _Connection(HTTPConnection):
 def _start(given: dict[str, Any], listens: Path, log: Path, device: torch.device) -> "subprocess.Popen[bytes]":
     # Scale-out: token ids in and out.
     own = {"uds": str(listens), "enable_scale_out": True, "uvicorn_log_level": "warning"}
-    command = [sys.executable, "-m", "interplay.rollout.vllm.serve", *_flags({**own, **given})]
+    command = [sys.executable, "-m", "interplay.rollout.vllm.worker", *_flags({**own, **given})]
     pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stderr": subprocess.STDOUT}
     with open(log, "wb") as file:
         return subprocess.Popen(command, **pipes, stdout=file, env=environment_on(device), start_new_session=True)

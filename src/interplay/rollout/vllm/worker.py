@@ -1,9 +1,17 @@
-"""Code inside vLLM's workers: a logits processor that draws as the other engines do, with the same noise, and new weights.
+"""Code inside vLLM's processes. In its workers: a logits processor that draws as the other engines do, with the same noise, and
+new weights. In its server (`python -m interplay.rollout.vllm.worker ARGUMENTS`): one more way to end.
 
 vLLM's own sampler has a seed for each request, but its log-probabilities are either at temperature 1 or after top-p and top-k.
 So the processor leaves in each row only the token that it drew, at its log-probability, and minus infinity elsewhere: greedy
 decoding takes that token, and `processed_logits` reports that number."""
 
+import os
+import runpy
+import shutil
+import signal
+import sys
+import threading
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -82,3 +90,20 @@ class Refresh:
             # vLLM reloads the embedding alone. The head shares its tensor, but on a CPU it multiplies by a packed copy.
             model.lm_head.weight = model.model.embed_tokens.weight
             model.lm_head.quant_method.process_weights_after_loading(model.lm_head)
+
+
+# The server. Its standard input is a pipe whose other end the stage holds and never writes to. When the stage is gone, however it
+# went, the pipe is at its end, and the server's whole process group, which is its own, goes too, with the folder of its socket.
+
+
+def _end_with_the_stage() -> None:
+    sys.stdin.buffer.read()
+    shutil.rmtree(Path(sys.argv[sys.argv.index("--uds") + 1]).parent, ignore_errors=True)
+    os.killpg(os.getpgrp(), signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    # The warning of a time limit, which is for the stage: where it reaches all that a job runs, its default would end the server.
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+    threading.Thread(target=_end_with_the_stage, daemon=True).start()
+    runpy.run_module("vllm.entrypoints.openai.api_server", run_name="__main__")

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from interplay.core.random import Draw, stream, stream_key
 from interplay.tasks import family, spec, transcripts, verdict
-from interplay.tasks.family import Game, Position, Rendered, Reply
+from interplay.tasks.family import Game, Position, Rendered, Step
 from interplay.tasks.spec import Kuhn, TicTacToe
 
 LOST = -1.0
@@ -57,10 +57,10 @@ class Rules:
                 observed += transcripts.move_line(moves[-1])
         return moves, observed
 
-    def reply(self, problem: Any, turns: list[str]) -> Reply:
+    def reply(self, problem: Any, turns: list[str]) -> Step:
         """The opponent's move after the last turn."""
         moves, observed = self.against(problem, turns)
-        return Reply(observed, self.position(problem, moves).mover < 0)
+        return Step(observed, done=self.position(problem, moves).mover < 0)
 
     def expert(self, problem: Any) -> list[str]:
         """The expert's turns until the game is over."""

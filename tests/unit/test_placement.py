@@ -1,0 +1,114 @@
+"""The core papers of docs/papers.md: a row that works names a contrast that is planned, ran, and acts."""
+
+import functools
+import gzip
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import zoo_cases
+from conftest import ROOT
+
+from interplay.core.digest import canonical
+from interplay.core.metrics import read
+from interplay.kinds.stages import leaf_differences
+from interplay.model import folder
+from interplay.model.spec import TuneOptimizer
+from interplay.results.catalog import report_spec
+from interplay.rl import loop
+from interplay.rl.spec import Method, RLSpec
+from interplay.study.expand import plan_study
+from interplay.study.plan import Plan, Stage, flat_name
+from tools.reference import lists
+
+ROWS = lists.evidence(ROOT)
+WORKS = [row for row in ROWS if row.status == "works"]
+NAMES = [row.paper for row in WORKS]
+
+
+@functools.cache
+def planned(study: str, scale: str) -> Plan:
+    return plan_study(ROOT / "configs", study, scale)
+
+
+def stages_of(plan: Plan, arm: str) -> dict[str, Stage]:
+    """The path of an arm at its first seed, by name."""
+    (row, *_) = [row for row in report_spec(plan).arms if row.arm == arm]
+    return {one.name: plan.stages[one.digest] for one in row.path}
+
+
+def tree(stage: Stage) -> dict[str, Any]:
+    """A stage's spec, with what it reads below `data`."""
+    return {**canonical(stage.spec), "data": {role: of for role, of in stage.deps.items() if role.startswith("data.")}}
+
+
+def test_every_core_paper_has_one_row() -> None:
+    names = [row.paper for row in ROWS]
+    assert len(names) == len(set(names)) == 72
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.paper)
+def test_a_row_says_what_its_status_asks_for(row: lists.Evidence) -> None:
+    shown = (row.study, row.arm, row.control, row.key, row.ran, row.test)
+    assert all(shown) if row.status == "works" else row.missing
+    if row.test:
+        file, _, name = row.test.partition(":")
+        assert re.search(rf"^def {name}\(", (ROOT / "tests/unit" / file).read_text(), re.MULTILINE), row.test
+
+
+@pytest.mark.parametrize("row", WORKS, ids=NAMES)
+def test_the_arm_differs_from_its_control_in_the_key_that_is_named(row: lists.Evidence) -> None:
+    plan = planned(row.study, row.ran)
+    arm, control = stages_of(plan, row.arm), stages_of(plan, row.control)
+    name, _, key = row.key.partition(".")
+    if not key:
+        assert name in arm.keys() - control.keys()
+        return
+    found = leaf_differences(tree(arm[name]), tree(control[name]))
+    assert [leaf for leaf in found if leaf == key or leaf.startswith((f"{key}.", f"{key}["))], sorted(found)
+
+
+@pytest.mark.parametrize("row", WORKS, ids=NAMES)
+def test_both_arms_are_in_the_committed_result(row: lists.Evidence) -> None:
+    result = json.loads(gzip.decompress((ROOT / f"docs/results/{flat_name(row.study, row.ran)}.json.gz").read_bytes()))
+    assert {row.arm, row.control} <= result["arms"].keys()
+
+
+def methods_of(row: lists.Evidence) -> dict[str, tuple[dict[str, Any], dict[str, Any]]]:
+    """Arm and control -> method and reward of the stage that the row's key is of."""
+    plan, name = planned(row.study, row.ran), row.key.partition(".")[0]
+    specs = {arm: canonical(stages_of(plan, arm)[name].spec) for arm in (row.arm, row.control)}
+    return {arm: (spec["method"], spec["reward"]) for arm, spec in specs.items()}
+
+
+METHODS = [row for row in WORKS if row.key.split(".")[1:2] in (["method"], ["reward"])]
+
+
+@functools.cache
+def weights_after(given: str, steps: int, at: Path) -> torch.Tensor:
+    """Of a tiny model that was taught a little: all, in one vector, after steps of RL on ten problems with this method and reward.
+    Noise is keyed by seed, step, prompt and place, so two runs differ where a member makes them differ."""
+    method, reward = json.loads(given)
+    task = zoo_cases.task_of("", Method.model_validate(method))
+    asked = {"method": method, "reward": reward, "mix": [1.0], "steps": steps, "prompts_per_step": 6, "minibatches": 2}
+    asked |= {"max_completion_length": zoo_cases.TASKS[task][2], "optimizer": TuneOptimizer(learning_rate=1e-3)}
+    out = at / f"{abs(hash(given))}.{steps}"
+    torch.set_num_threads(1)
+    loop.train_policy(RLSpec.model_validate(asked), zoo_cases.inputs(task), out, zoo_cases.HOW)
+    assert len(read(out)) == steps
+    return torch.nn.utils.parameters_to_vector(folder.load_decoder(out / "model").parameters()).detach()
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("runs")
+
+
+@pytest.mark.parametrize("row", METHODS, ids=lambda row: row.paper)
+def test_exchanging_the_member_for_its_control_moves_the_model_otherwise(row: lists.Evidence, runs: Path) -> None:
+    """In one step; in three where it goes by what earlier ones left, such as a replay or a phase of the run."""
+    arm, control = (json.dumps(both) for both in methods_of(row).values())
+    assert any(not torch.equal(weights_after(arm, steps, runs), weights_after(control, steps, runs)) for steps in (1, 3))
