@@ -6,6 +6,7 @@ import signal
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -29,6 +30,8 @@ from interplay.data.trajectory import read_trajectories
 from interplay.evaluate import generate
 from interplay.evaluate.spec import GenerateSpec
 from interplay.report.inspect.stage_view import browse_rollouts, show_rollouts
+from interplay.report.stats import frame
+from interplay.report.write import examples as examples_of
 from interplay.results.check import contradictions
 from interplay.tasks import qa, reformulated
 from interplay.tasks.family import judge_family
@@ -280,13 +283,19 @@ def test_rows_can_be_read_sampled_again_and_traced_to_what_the_model_read(inputs
 def test_what_the_model_wrote_is_shown_beside_the_source_rows(inputs: dict[str, Path]) -> None:
     out = inputs["model"].parent.parent / "generate" / ("e" * 12)
     generate.generate_rows(SPEC, inputs, out, HOW)
-    write_json(out / "stage.json", {"digest": "e" * 12, "deps": {"data.0": "d" * 12}})
+    stage = {"kind": "generate", "digest": "e" * 12, "deps": {"data.0": "d" * 12}}
+    write_json(out / "stage.json", {**stage, "label": "data.said"})
     [sample, *_] = read_trajectories(out)
     source = next(one for one in sets.read_rows(inputs["data.0"], 0) if one.index == sample.index)
     said = show_rollouts(out, None, 164)
     assert f"  prompt {sample.prompt}\n" in said
     assert f"  gold   {source.solution}" in said
     assert browse_rollouts(out, sets.Choice())["total"] == 164
+    results = frame.Results(SimpleNamespace(arms=[]), {}, {"e" * 12: stage}, {"e" * 12: out})
+    on_page = examples_of.rollouts(SimpleNamespace(results=results), ())
+    assert {one["arm"] for one in on_page} == {"data.said"}
+    assert {one["error"] for one in on_page} == set(pq.read_table(out / "samples.parquet")["error"].to_pylist())
+    assert all(one["problem"].asks or one["problem"].given for one in on_page)
 
 
 def test_rows_that_do_not_follow_from_the_samples_are_found(inputs: dict[str, Path], tmp_path: Path) -> None:

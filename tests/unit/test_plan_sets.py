@@ -24,7 +24,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 # -- what a set depends on -----------------------------------------------------------------------------------------------
 
 
-def test_a_filtered_set_waits_for_samples_of_its_sources_by_the_named_arm_at_its_first_seed(root: Path) -> None:
+def test_a_filtered_set_waits_for_samples_of_its_sources_by_the_named_arm(root: Path) -> None:
     made = plan(root)
     sifted, base = named(made, "data.sifted"), named(made, "base/base@0")
     assert [step.name for step in sifted.spec.steps] == ["pass_rate", "deduplicate", "contamination"]  # type: ignore[attr-defined]
@@ -38,6 +38,35 @@ def test_a_filtered_set_waits_for_samples_of_its_sources_by_the_named_arm_at_its
     models = [stage for stage in made.stages.values() if stage.kind == "rl"]
     assert len(models) == 2
     assert all(stage.deps["data.0"] == sifted.digest for stage in models)
+
+
+def test_where_each_replicate_has_a_base_of_its_own_it_has_sets_of_that_bases_samples(root: Path) -> None:
+    made = plan(root, ("vary: [rl]", "vary: [base, rl]"))
+    for seed, name in enumerate(("data.sifted", "data.sifted@1")):
+        own, base = named(made, name), named(made, f"base/base@{seed}")
+        assert {made.stages[own.deps[f"samples.0.{number}.0"]].deps["model"] for number in "01"} == {base.digest}
+        assert named(made, f"rl/rl@{seed}").deps["data.0"] == own.digest
+    assert named(made, "data.sifted").digest == named(plan(root), "data.sifted").digest
+    assert len([stage for stage in made.stages.values() if stage.label.startswith("data.edge")]) == 1
+
+
+def test_what_a_model_writes_and_what_is_trained_on_it_is_of_each_replicate_where_the_model_is(root: Path) -> None:
+    edits = (
+        (
+            "  sifted:\n    mix: {edge: 0.5, hard: 0.5}",
+            "  said: {generate: write, arm: base, of: edge}\n  sifted:\n    mix: {said: 1.0}",
+        ),
+        ("      - {name: pass_rate, arm: base, evaluate: probe, low: 1, high: 6, of: 8}\n", ""),
+        ("  probe: {kind: evaluate, data: edge, num_samples: 8}", "  write: {kind: generate, num_samples: 2}"),
+    )
+    made = plan(root, *edits, ("vary: [rl]", "vary: [base, rl]"))
+    for seed, mark in enumerate(("", "@1")):
+        said, sifted = named(made, f"data.said{mark}"), named(made, f"data.sifted{mark}")
+        assert said.deps == {"model": named(made, f"base/base@{seed}").digest, "data.0": named(made, "data.edge").digest}
+        assert sifted.deps["data.0"] == said.digest
+        assert named(made, f"rl/rl@{seed}").deps["data.0"] == sifted.digest
+    once = plan(root, *edits)
+    assert [stage.label for stage in once.stages.values() if stage.kind in ("generate", "curate")] == ["data.said", "data.sifted"]
 
 
 REJECTION = (

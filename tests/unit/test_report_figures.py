@@ -198,3 +198,12 @@ def test_a_claims_picture_names_zero_and_every_end_apart(claimed: tuple[float, f
     places = [(float(x), headline.DIGIT * len(text)) for x, text in found]
     assert all(x + width / 2 <= other - its / 2 for (x, width), (other, its) in itertools.pairwise(places))
     assert all(width / 2 <= x <= headline.WIDTH - width / 2 for x, width in places)
+
+
+def test_a_point_that_is_not_there_has_no_whisker_in_the_page() -> None:
+    canvas = Canvas()
+    curve, _, (whiskers,) = canvas.subplots().errorbar([0, 1], [math.nan, 0.5], yerr=[[math.nan, 0.25], [math.nan, 0.25]])
+    curve.set_label("rl")
+    whiskers.set_label("_rl")
+    (line,) = figures.read_chart(canvas)["panels"][0]["lines"]
+    assert line["points"] == [[0.0, None, None, None], [1.0, 0.5, 0.25, 0.75]]

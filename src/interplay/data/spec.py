@@ -276,7 +276,7 @@ class DataSet(Model):
     generate: str = ""
     """Stage of kind generate, by which a model writes the rows."""
     arm: str = ""
-    """The arm whose final model writes them, at the study's first seed."""
+    """The arm whose final model writes them, at the same seed: a set for each model that replicates have."""
     of: str = ""
     """The set of their source rows."""
 

@@ -115,7 +115,7 @@ def _curated(context: ArmContext, data: DataSet, place: KeyPlace) -> str:
         deps |= dict(_step_roles(context, step, number, sampled, place.key("steps", number)))
     steps = [{name: value for name, value in step.items() if name not in sets.MISSING} for step in data.steps]
     size = {} if data.size is None else {"size": data.size}
-    digest = context.plan.add("curate", {"mix": shares, "steps": steps, **size}, deps, place)
+    digest = context.plan.add("curate", {"mix": shares, "steps": steps, **size}, deps, place, _at_replicate(context, place))
     sets.check_samples_of_steps(context.plan.stages, digest, place)
     for number, step in enumerate(data.steps):
         if STEPS[step["name"]].READS_SAMPLES:
@@ -132,8 +132,14 @@ def _written(context: ArmContext, data: DataSet, place: KeyPlace) -> str:
     judged = spec.writes in ("solution", "prompt", "choice") or any(one.name == "verdict" for one in spec.filters)
     if judged or "said" in template_fields(spec.text):
         sets.refuse_texts(context, [source], place.key("of"), data.of)
-    model = arm_end(context, data.arm, place.key("arm"))
-    return context.plan.add(stage.kind, context.settings(stage), {"model": model, "data.0": source}, stage.place, place.dotted)
+    deps = {"model": arm_end(context, data.arm, place.key("arm")), "data.0": source}
+    return context.plan.add(stage.kind, context.settings(stage), deps, stage.place, _at_replicate(context, place))
+
+
+def _at_replicate(context: ArmContext, place: KeyPlace) -> str:
+    """Label of a set for the replicate that is planned: a set of the first one serves all, unless samples of a model that each
+    replicate has of its own make it another."""
+    return place.dotted if context.seed in (None, context.seeds()[0]) else f"{place.dotted}@{context.seed}"
 
 
 def _step_roles(
@@ -149,7 +155,7 @@ def _step_roles(
     if model.READS_SAMPLES:
         end = arm_end(context, step["arm"], place.key("arm"))
         for role, data in rows.items():
-            made = evaluation(context, step["evaluate"], end, place.key("evaluate"), place.dotted, data)
+            made = evaluation(context, step["evaluate"], end, place.key("evaluate"), _at_replicate(context, place), data)
             yield from ((f"samples.{number}.{role.removeprefix('data.')}.{block}", one) for block, one in enumerate(made))
     if model.COMPARES:
         others = sorted({problem_set(context, other, place.key("against")) for other in step["against"]})
@@ -363,12 +369,12 @@ def models(context: ArmContext, arm: str, seed: int) -> tuple[list[ReportStage],
 
 
 def arm_end(context: ArmContext, arm: Any, place: KeyPlace) -> str:
-    """Reference to the model that an arm ends with at the first seed, for a problem set that is made with its samples. Raises
-    UserError when that arm itself is trained on the set."""
+    """Reference to the model that an arm ends with at the replicate that is planned, for a problem set that is made with its
+    samples. Raises UserError when that arm itself is trained on the set."""
     pick(context.arms, arm, place, "arm")
     if arm in context.open_arms:
         raise place.error("that arm is itself trained on this set; name one that is not", arm)
-    return _end(context, arm, context.seeds()[0])[0]
+    return _at_seed(context, arm, place)[1]
 
 
 def reward_model(context: ArmContext, arm: str, place: KeyPlace) -> str:

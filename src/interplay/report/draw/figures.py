@@ -347,7 +347,7 @@ def _intervals(axis: Axes) -> dict[str, dict[float | None, tuple[float | None, f
     for part in axis.collections:
         of = found.setdefault(str(part.get_label()).removeprefix("_"), {})
         if isinstance(part, LineCollection):
-            corners: Any = np.concatenate(part.get_segments()) if part.get_segments() else []
+            corners: Any = [point for segment in part.get_segments() for point in segment]  # of an arm without records none
         else:
             corners = part.get_paths()[0].vertices if isinstance(part, PolyCollection) and part.get_paths() else []
         for x, y in corners:

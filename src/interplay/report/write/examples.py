@@ -4,13 +4,14 @@ Read from samples and problem sets where they are on disk; a report without them
 
 import re
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pandas as pd
 import pyarrow.parquet as pq
 
+from interplay.core.artifact import read_json
 from interplay.data.sets import read_problems
 from interplay.data.trajectory import SEGMENTS, shown_text
 from interplay.kinds.table import KINDS
@@ -150,8 +151,10 @@ def _worked(results: frame.Results, flip: compare.Flip, arms: tuple[str, str]) -
 
 
 def problem_rows(results: frame.Results, evaluation: str, wanted: Iterable[int]) -> dict[int, dict[str, Any]]:
-    """Index -> row of the problem set of an evaluation, of those that are wanted; none where the set is not here."""
-    data = results.records[evaluation]["deps"].get("data", "")
+    """Index -> row of the problem set of an evaluation, or of the source rows of a stage that writes others, of those that are
+    wanted; none where the set is not here."""
+    deps = results.records[evaluation]["deps"]
+    data = deps.get("data") or deps.get("data.0", "")
     folder = results.folders[evaluation].parent.parent
     path = next(iter(sorted(folder.glob(f"*/{data}/problems.parquet"))), None)
     if path is None or not _holds(path, PROBLEM):
@@ -194,13 +197,12 @@ def _holds(path: Path, columns: list[str]) -> bool:
 
 
 def rollouts(made: answers.Answer, first: Iterable[str]) -> list[dict[str, Any]]:
-    """A few completions of each class of error of each arm, at its first seed: those of the arms in `first`, then of others.
-    Spread over the problems, at most so many bytes."""
+    """A few completions of each class of error of each arm, at its first seed: those of the arms in `first`, then of others;
+    then of what models wrote for problem sets. Spread over the problems, at most so many bytes."""
     results, size = made.results, 0
     found: list[dict[str, Any]] = []
-    arms = [arm for arm in dict.fromkeys([*first, *frame.arms(results.spec)]) if arm in frame.arms(results.spec)]
-    for arm in arms[:MOST_ARMS]:
-        for item in _of_arm(results, arm):
+    for name, digest in _sampled(results, first):
+        for item in _of_samples(results, name, digest):
             size += 2 * sum(len(piece.text) + 60 for piece in item["pieces"]) + 2 * sum(
                 len(text) for text, _ in item["problem"].given
             )
@@ -215,17 +217,20 @@ def _first_of_class(samples: pd.DataFrame) -> pd.DataFrame:
     return samples.sort_values(["index", "sample"]).drop_duplicates(["index", "error"])
 
 
-def _of_arm(results: frame.Results, arm: str) -> list[dict[str, Any]]:
-    here = [
-        digest
-        for row in results.spec.arms
-        if row.arm == arm
-        for digest in row.evaluations.values()
-        if digest in results.prompts and _holds(results.folders[digest] / "samples.parquet", COLUMNS)
-    ]
-    if not here:
-        return []
-    with pq.ParquetFile(results.folders[here[0]] / "samples.parquet") as file:
+def _sampled(results: frame.Results, first: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """(arm, an evaluation of it), then (problem set, the stage in which a model wrote it), of those whose samples are here."""
+    here = [digest for digest, folder in results.folders.items() if _holds(folder / "samples.parquet", COLUMNS)]
+    known = frame.arms(results.spec)
+    for arm in [arm for arm in dict.fromkeys([*first, *known]) if arm in known][:MOST_ARMS]:
+        rows = [row for row in results.spec.arms if row.arm == arm]
+        judged = [one for row in rows for one in row.evaluations.values() if one in results.prompts and one in here]
+        yield from [(arm, one) for one in judged[:1]]
+    for digest in [one for one in here if results.records[one]["kind"] == "generate"]:
+        yield read_json(results.folders[digest] / "stage.json").get("label", digest), digest
+
+
+def _of_samples(results: frame.Results, name: str, digest: str) -> list[dict[str, Any]]:
+    with pq.ParquetFile(results.folders[digest] / "samples.parquet") as file:
         columns = [name for name in (*COLUMNS, SEGMENTS) if name in file.schema_arrow.names]
         parts = [_first_of_class(part.to_pandas()) for part in file.iter_batches(columns=columns)]
     samples = _first_of_class(pd.concat(parts))
@@ -234,10 +239,10 @@ def _of_arm(results: frame.Results, arm: str) -> list[dict[str, Any]]:
         of_class = of_class.sort_values(["op", "index"])
         places = {round((len(of_class) - 1) * part / max(PER_CLASS - 1, 1)) for part in range(PER_CLASS)}
         chosen += of_class.iloc[sorted(places)].to_dict("records")
-    rows = problem_rows(results, here[0], [item["index"] for item in chosen])
+    rows = problem_rows(results, digest, [item["index"] for item in chosen])
     shown = []
     for item in chosen:
         if row := rows.get(item["index"]):
             pieces = plain_completion(row, shown_text(item, False))
-            shown.append({**item, "arm": arm, "problem": plain_problem(row), "pieces": pieces})
+            shown.append({**item, "arm": name, "problem": plain_problem(row), "pieces": pieces})
     return shown
