@@ -65,7 +65,7 @@ class Recorder(transformers.TrainerCallback):
     """What the project's loops do around an update, as callbacks of TRL. A step of a stage is `updates` optimiser steps."""
 
     trainer: Any
-    """TRL's, set by whoever makes it."""
+    """That of TRL, set by the function that makes it."""
     done = 0
     """Steps of earlier attempts."""
 
