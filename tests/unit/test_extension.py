@@ -1,6 +1,7 @@
 """Members of the user's own, for every union: from a file beside the study and from an entry point, in the same way."""
 
 import contextlib
+import re
 import shutil
 import sys
 from collections.abc import Iterator
@@ -68,7 +69,7 @@ HERE = KeyPlace("here")
 
 def name_in(union: str) -> str:
     """The name that the table's example defines."""
-    return examples()[union].code.split("(")[0].removeprefix("def ").removeprefix("class ")
+    return re.split(r"\W+", examples()[union].code, maxsplit=2)[1]
 
 
 def member_of(union: str, place: str) -> dict[str, Any]:

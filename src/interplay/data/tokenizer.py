@@ -5,14 +5,15 @@ import json
 import re
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from interplay.core import artifact, execution
-from interplay.core.model import UserError
+from interplay.core.model import PermanentError, UserError
 from interplay.data import sets
 from interplay.data.spec import TokenizerSpec
 from interplay.tasks.family import task_family
@@ -260,6 +261,38 @@ def encode_turns(tokenizer: Tokenizer, texts: Sequence[str], eos: int) -> list[l
     pieces = [text.split(MARK) for text in texts]
     tokens = iter(encode_texts(tokenizer, [piece for of_text in pieces for piece in of_text]))
     return [[i for n in range(len(of_text)) for i in next(tokens) + [eos] * (n % 2)] for of_text in pieces]
+
+
+@lru_cache(maxsize=4)
+def chat_tokenizer(folder: Path) -> Any:
+    """The library's tokenizer of a folder with a chat template. Raises PermanentError where it has none."""
+    # Imported here, since the import takes two seconds. The library runs the template in a sandbox.
+    from transformers import AutoTokenizer
+
+    chat = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+    if not chat.chat_template:
+        raise PermanentError(f"{folder} has no chat template; start from a chat model, or read texts as they are")
+    return chat
+
+
+SPOKEN = "spoken by the assistant"
+"""A turn whose end in the template's text is where a reply begins."""
+
+
+def chat_reply(folder: Path, role: Literal["user", "tool"], text: str, ended: bool) -> str:
+    """What a chat model reads after a turn of its own: the difference that a message of this role makes to the template's text,
+    up to where the assistant speaks again; without the end token where the turn `ended` in it. Special tokens in `text` are left
+    out. Raises PermanentError where the template does not write the assistant's turn as it was."""
+    chat = chat_tokenizer(folder)
+    special = [token for token in (*chat.all_special_tokens, *chat.get_added_vocab()) if token]
+    while found := next((token for token in special if token in text), None):
+        text = text.replace(found, "")
+    said = [{"role": "user", "content": "?"}, {"role": "assistant", "content": SPOKEN}, {"role": role, "content": text}]
+    whole = str(chat.apply_chat_template(said, tokenize=False, add_generation_prompt=True))
+    _, spoken, after = whole.partition(SPOKEN)
+    if not spoken:
+        raise PermanentError(f"{folder}: its chat template does not write the assistant's turns; read texts as they are")
+    return after.removeprefix(chat.eos_token or "") if ended else after
 
 
 def check_prompt_lengths(tokenizer: Tokenizer, prompts: Sequence[str], limit: int | None) -> None:

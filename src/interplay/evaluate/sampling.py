@@ -100,6 +100,7 @@ def _sample(
         decode=tokenizer.decode_batch,
         verify=partial(sets.judge_completion, spec.verify),
         problem=sets.problem_of,
+        reply=partial(text.chat_reply, text.tokenizer_folder(inputs["model"])),
     )
     ranker = scores.load_ranker(spec, inputs, how)
 

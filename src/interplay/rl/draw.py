@@ -272,6 +272,7 @@ def setting(world: TrainerState, rows: list[verdict.Row], step: int, limit: int 
         rows=rows,
         verify=partial(sets.judge_completion, world.spec.verify()),
         problem=sets.problem_of,
+        reply=partial(text.chat_reply, world.tokenizer_files),
     )
 
 

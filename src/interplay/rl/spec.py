@@ -166,9 +166,9 @@ class RLSpec(TrainedSpec, ExactSpec, TunedSpec):
     engine: EngineName = "native"
     """Who samples. Engines differ in the last bits, so the choice is part of the identity. vllm needs the extra of that name."""
     trainer: Annotated[Trainer, Since("native")] = "native"
-    """Who computes advantages, losses and updates. trl: TRL's GRPOTrainer with accelerate, which needs the extra of that name;
-    docs/guide/training.md says what it expresses. Prompts, rewards and records are the same, and so are completions, except with
-    engine hf, where TRL samples itself. Its minibatches hold random rows, those of native whole groups."""
+    """Who computes advantages, losses and updates; docs/guide/training.md says what each expresses. trl: TRL's GRPOTrainer, which
+    needs the extra of that name. Prompts, rewards and records are the same, and so are completions, except with engine hf, where
+    TRL samples itself. Its minibatches hold random rows, those of native whole groups. verl: many GPUs, in its environment."""
     optimizer: TuneOptimizer = TuneOptimizer()
     schedule: TuneSchedule = TuneSchedule()
     checkpoints: Annotated[list[Count], Since([])] = []

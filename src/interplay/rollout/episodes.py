@@ -37,6 +37,8 @@ class Setting(NamedTuple):
     """The gold of a row."""
     stop: str | None = None
     """Text at which a turn ends, regardless of text after it."""
+    reply: Callable[..., str] = lambda role, text, ended: text
+    """(role, text, whether the turn before has its end token) -> what a chat model reads after a turn."""
 
 
 class Turn(NamedTuple):
@@ -91,7 +93,7 @@ class Thread:
     truncated: bool = False
     """The length limit cut the last turn."""
     overrun: bool = False
-    """The turns were used up before the episode was over."""
+    """The turns were used up before the end."""
     world: World | None = None
     """The environment, once the first turn is written."""
 
@@ -248,9 +250,8 @@ def retry(spec: RetryEpisode, setting: Setting, asked: Sequence[Request]) -> Pla
     """Each turn is judged by itself; after a wrong one, or after any, comes the feedback (UFO, arXiv:2507.14295, section 3)."""
 
     def answer(thread: Thread, over: bool) -> Step | None:
-        said = thread.segments[-1].text
-        verdict = setting.verify(setting.rows[thread.request], said)
-        thread.verdicts.append((said, verdict))
+        verdict = setting.verify(setting.rows[thread.request], thread.said[-1])
+        thread.verdicts.append((thread.said[-1], verdict))
         return None if verdict.answer and not spec.always else Step(spec.feedback)
 
     return _played(spec, setting, asked, answer)
@@ -293,9 +294,8 @@ def _note(thread: Thread, call: Call, step: Step) -> None:
     turn = thread.segments[-1]
     given = None if call.text == turn.text else call.text or ""
     info = json.dumps(dict(step.info), sort_keys=True, default=str) if step.info else ""
-    tool = step.tool or call.tool
     reward = None if step.reward is None else float(step.reward)
-    thread.segments[-1] = turn._replace(tool=tool, reward=reward, call=given, info=info)
+    thread.segments[-1] = turn._replace(tool=step.tool or call.tool, reward=reward, call=given, info=info)
     thread.seat = step.seat
 
 
@@ -313,9 +313,12 @@ def _played(spec: Turns, setting: Setting, asked: Sequence[Request], answer: Cal
         ]
         if not rest:
             break
-        for (thread, reply), tokens in zip(rest, setting.encode([reply.text for _, reply in rest]), strict=True):
-            thread.observe(reply.text, tokens, tool=thread.segments[-1].tool)
-        live = [thread for thread, _ in rest]
+        live, read = [thread for thread, _ in rest], [reply.text for _, reply in rest]
+        if spec.read_as != "text":
+            ended = [(one.segments[-1].tokens or [-1])[-1] == setting.sampling.eos for one in live]
+            read = [setting.reply(spec.read_as, *each) for each in zip(read, ended, strict=True)]
+        for (one, reply), tokens in zip(rest, setting.encode(read), strict=True):
+            one.observe(reply.text, tokens, tool=one.segments[-1].tool)
         go_on(setting, asked, live, turn, spec.window)
     if spec.window is None:
         return left([whole(thread) for thread in threads], setting.sampling.pad, False)

@@ -70,6 +70,10 @@ class Turns(Exact):
     with the text that it was sampled from and the reward of its episode; statistics of a group count an episode once
     (DeepMiner, arXiv:2510.08276)."""
 
+    read_as: Annotated[Literal["text", "user", "tool"], Since("text")] = "text"
+    """How what is read after a turn is written. text: as it is; user, tool: as a message of that role, in the chat template of
+    the model, without special tokens of its own. The prompt is written so by the step `chat_template`."""
+
     def provides(self) -> frozenset[str]:
         """Also a window of turns."""
         return self.PROVIDES | ({"windowed_turns"} if self.window is not None else set())

@@ -183,13 +183,8 @@ def _invalid_result(spec: steps.CustomStep, found: str) -> model.UserError:
 def apply_chat_template(spec: steps.ChatTemplate, rows: list[Row], inputs: StepInputs) -> StepResult:
     """Render every prompt, and every chat with all of its turns. Raises PermanentError where the model has no template, or one
     that alters earlier messages."""
-    # Imported here, since the import takes two seconds. The library runs the template in a sandbox.
-    from transformers import AutoTokenizer
-
     folder = tokenizer.tokenizer_folder(inputs.folders["tokenizer"])
-    chat = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
-    if not chat.chat_template:
-        raise model.PermanentError(f"chat_template: {folder} has no chat template; remove the step, or start from a chat model")
+    chat = tokenizer.chat_tokenizer(folder)
     before = [{"role": "system", "content": spec.system}] if spec.system is not None else []
 
     def rendered(said: Sequence[tuple[str, str]]) -> str:
