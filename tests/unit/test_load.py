@@ -114,9 +114,9 @@ def test_evaluations_leave_as_logs_of_inspect_and_come_back_as_the_scores_that_t
         for arm, own in known.groupby("arm"):
             given = sorted(zip(own["index"].astype(str), own[score].astype(float), strict=True))
             assert sorted((row.item, row.score) for row in rows if row.system == f"quickstart/{arm}") == given
+    first = known[known["arm"] == "base"].iloc[0]
     with zipfile.ZipFile(logs[0]) as log:
-        sample = json.loads(log.read("samples/0_epoch_1.json"))
-    first = known[(known["arm"] == "base") & (known["index"] == 0) & (known["sample"] == 0)].iloc[0]
+        sample = json.loads(log.read(f"samples/{first['index']}_epoch_{first['sample'] + 1}.json"))
     assert sample["messages"][1]["content"] == sample["output"]["choices"][0]["message"]["content"] == first["completion"]
     assert sample["input"].endswith("|")
     assert sample["target"].isdecimal()

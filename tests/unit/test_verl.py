@@ -365,7 +365,7 @@ def test_a_signal_ends_verl_and_its_group(inputs: dict[str, Path], tmp_path: Pat
         signalled.setattr(execution, "stop_requested", lambda: (work / "died").exists())
         with pytest.raises(execution.StoppedError, match="stopped at step 1 of 4"):
             run(inputs, tmp_path / "rl")
-    assert is_gone(json.loads((work / "starts.jsonl").read_text())["pid"])
+    wait_until_gone(json.loads((work / "starts.jsonl").read_text())["pid"])
     assert [line["step"] for line in metrics.read(tmp_path / "rl")] == [1]
     assert len(run(inputs, tmp_path / "rl")) == STEPS
 
@@ -376,6 +376,13 @@ def is_gone(pid: int) -> bool:
         return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return True
+
+
+def wait_until_gone(pid: int) -> None:
+    end = time.monotonic() + 30
+    while not is_gone(pid):
+        assert time.monotonic() < end
+        time.sleep(0.05)
 
 
 def test_verl_ends_when_the_stage_is_killed(tmp_path: Path) -> None:
@@ -395,10 +402,7 @@ def test_verl_ends_when_the_stage_is_killed(tmp_path: Path) -> None:
         time.sleep(0.05)
     stage.send_signal(signal.SIGKILL)
     stage.wait()
-    end = time.monotonic() + 30
-    while not is_gone(int((tmp_path / "pid").read_text())):
-        assert time.monotonic() < end
-        time.sleep(0.05)
+    wait_until_gone(int((tmp_path / "pid").read_text()))
 
 
 def test_several_nodes_are_steps_of_the_slurm_job(tmp_path: Path) -> None:
