@@ -14,3 +14,18 @@ rule stage:
         **GRAPH.resources(),
     shell:
         f"exec {GRAPH.runner()} run {{wildcards.digest}} --log {{log}} --benchmarks benchmarks"
+
+
+# Short stages that share a job of Slurm.
+rule shared:
+    input:
+        GRAPH.inputs(),
+    output:
+        update("results/shared/{digest}/made"),
+    log:
+        "logs/shared/{digest}.log",
+    threads: GRAPH.threads()
+    resources:
+        **GRAPH.resources(),
+    shell:
+        "exec python -m interplay.run.forkserver share {wildcards.digest} --log {log}"

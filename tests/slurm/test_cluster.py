@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TextIO
 
+import many
 import pytest
 from conftest import Laboratory, saves, untrained, wait_for
 from one_node import OneNode, installed, run
@@ -65,7 +66,8 @@ def based(node: OneNode, finished: Laboratory, tmp_path: Path) -> Laboratory:
 
 def command(*config: str, target: str = "all", array: str = "") -> list[str]:
     as_array = ["--slurm-array-jobs", array] if array else []
-    return ["snakemake", *target.split(), "--profile", "slurm", *OFTEN, *as_array, "--config", *config]
+    alone = [] if any(given.startswith("shared_minutes") for given in config) else ["shared_minutes=0"]
+    return ["snakemake", *target.split(), "--profile", "slurm", *OFTEN, *as_array, "--config", *config, *alone]
 
 
 def start(laboratory: Laboratory, *config: str, target: str = "all", array: str = "") -> "subprocess.Popen[str]":
@@ -266,6 +268,38 @@ def test_tasks_of_an_array_save_when_they_are_preempted(node: OneNode, finished:
     assert [(job["JobState"], job["Restarts"]) for job in tasks] == [("COMPLETED", "1")] * 2, "no retry was spent"
     for folder in folders:
         assert re.search(r"interplay: stopped at step \d+ of 400; its job is requeued", said_by(folder))
+
+
+def test_short_stages_share_jobs_that_are_preempted_put_back_at_their_time_limit_and_picked_up_again(
+    node: OneNode, finished: Laboratory, based: Laboratory
+) -> None:
+    """Forty stages of RL and their evaluations; `python tests/slurm/many.py` does the same with a thousand."""
+    many.write_study(based.folder, arms=8)
+    study, before = ("study=many", "scale=smoke", "shared_minutes=10"), node.newest()
+    plan = plan_study(based.folder / "configs", "many", "smoke")
+
+    def made(kind: str) -> int:
+        return sum(artifact.done(based.folder / "results" / kind / stage.digest) for stage in plan.stages.values())
+
+    def at(kind: str, count: int) -> str:
+        wait_for(lambda: made(kind) >= count)
+        return next(job["JobId"] for job in node.jobs(before) if job["JobState"] == "RUNNING")
+
+    process = start(based, *study)
+    at("rl", 4)
+    run("sbatch", "-p", "urgent", "--exclusive", "--wrap", "sleep 3", "-o", "/dev/null")
+    run("scancel", "--signal=USR1", at("rl", 20))  # as --signal=USR1@120 has Slurm do, two minutes ahead
+    at("evaluate", 3)
+    process.kill()
+    process.wait()
+    code, said = ended(start(based, *study), based)
+    assert code == 0, said
+    assert made("rl") == made("evaluate") - 1 == 40
+    jobs = [job for job in node.jobs(before) if job["Partition"] == "main"]
+    assert len(jobs) <= 12, "of more than eighty stages"
+    assert max(int(job["Restarts"]) for job in jobs) >= 2, "of the RL stages, twice, without using up a retry"
+    attempts = [artifact.read_json(path)["attempts"] for path in based.folder.glob("results/rl/*/telemetry.json")]
+    assert sum(attempts) <= 40 + 3, "what was made stayed"
 
 
 def test_jobs_wait_while_the_node_is_drained(node: OneNode, finished: Laboratory, based: Laboratory) -> None:

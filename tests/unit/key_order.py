@@ -11,7 +11,7 @@ from typing import Any
 from interplay.study.plan import Plan
 
 AXES = ("grid", "zip", "one_at_a_time", "nested")
-IN_ORDER_OF_ARMS = ("arms", "lineups")
+IN_ORDER_OF_ARMS = ("arms", "lineups", "placed")
 
 
 def reordered(tree: Any, order: Callable[[list[str]], list[str]]) -> Any:

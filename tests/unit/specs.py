@@ -245,6 +245,7 @@ SPECS: dict[str, list[dict[str, Any]]] = {
         {"format": "hotpotqa", "sha256": "0" * 64},
         {"format": "jsonl", "sha256": "0" * 64, "fields": {"question": "prompt"}},
         {"format": "text", "sha256": "0" * 64, "licence": "MIT", "origin": "a collection"},
+        {"format": "lm_eval", "sha256": "0" * 64},
     ],
     "curate": [
         SIFTED,
@@ -254,6 +255,8 @@ SPECS: dict[str, list[dict[str, Any]]] = {
                 {"name": "take", "size": 10},
                 {"name": "keychain"},
                 {"name": "needle"},
+                {"name": "needle", "depths": [0, 50]},
+                {"name": "needle", "asks": "variables", "n_asked": 3},
                 {"name": "long_context"},
                 {"name": "citation"},
                 {"name": "choice"},
@@ -413,6 +416,8 @@ SPECS: dict[str, list[dict[str, Any]]] = {
         {"unit_caps": 3, "verify": {"separator": "?"}},
         {"metrics": [CUSTOM]},
         {"by_reward": {"model": "reward", "reference": "reference"}},
+        {"probe": {"quantity": 1, "against": "compared"}},
+        {"harness": {"name": "lm_eval", "metrics": ["acc"]}, "engine": "hf", "temperature": 0, "num_samples": 1},
     ],
     "select": [{"by": "loss", "mode": "min", "candidates": [20, 40]}, {"by": "entropy", "mode": "nearest", "target": 0.4}],
     "calibrate": [

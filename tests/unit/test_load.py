@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,9 @@ import yaml
 from conftest import ROOT, Laboratory
 
 import interplay
+from interplay.api import foreign
 from interplay.api.frames import Loaded, _axis_values, _values
+from interplay.cli import main
 from interplay.core.model import UserError
 from interplay.data.trajectory import Segment, Trajectory, write_trajectories
 from interplay.results import catalog
@@ -94,6 +97,29 @@ def test_samples_are_read_on_request_and_give_the_recorded_rates(loaded: Loaded)
     ]
     for band in ("id", "edge", "beyond", "hard"):
         assert rate[band] == pytest.approx(told[band], abs=1e-6)
+
+
+def test_evaluations_leave_as_logs_of_inspect_and_come_back_as_the_scores_that_they_had(
+    loaded: Loaded, finished: Laboratory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Inspect 0.3.285 reads such logs (`read_eval_log`, tried on 2026-11-26); here our reader does."""
+    monkeypatch.chdir(finished.folder)
+    main(["export", "quickstart", "--scale", "smoke", "--inspect", "-o", str(tmp_path / "logs")])
+    logs = sorted((tmp_path / "logs").glob("*.eval"))
+    assert [log.name for log in logs] == ["base.eval.0.eval", "rl_edge.eval.0.eval", "rl_hard.eval.0.eval"]
+    known = loaded.samples()
+    for score in ("strict", "answer", "score"):
+        rows = foreign.read_files(logs, score)
+        assert {row.system for row in rows} == {"quickstart/base", "quickstart/rl_edge", "quickstart/rl_hard"}
+        for arm, own in known.groupby("arm"):
+            given = sorted(zip(own["index"].astype(str), own[score].astype(float), strict=True))
+            assert sorted((row.item, row.score) for row in rows if row.system == f"quickstart/{arm}") == given
+    first = known[known["arm"] == "base"].iloc[0]
+    with zipfile.ZipFile(logs[0]) as log:
+        sample = json.loads(log.read(f"samples/{first['index']}_epoch_{first['sample'] + 1}.json"))
+    assert sample["messages"][1]["content"] == sample["output"]["choices"][0]["message"]["content"] == first["completion"]
+    assert sample["input"].endswith("|")
+    assert sample["target"].isdecimal()
 
 
 def test_samples_of_an_arm_that_is_not_there_are_none(loaded: Loaded) -> None:

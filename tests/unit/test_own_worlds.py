@@ -30,6 +30,7 @@ from interplay.evaluate import sampling
 from interplay.evaluate.spec import EvaluateSpec
 from interplay.kinds.extensions import check_extensions
 from interplay.model import folder
+from interplay.report.write.examples import plain_completion, plain_problem
 from interplay.results.check import contradictions
 from interplay.rl import loop
 from interplay.rl.advantage_spec import GainAdvantage, TurnAdvantage
@@ -182,6 +183,12 @@ def test_an_object_that_is_neither_is_refused() -> None:
         UserError, match="a task has a method generate, and dict has none; an environment has generate, reset and step"
     ):
         task_family(OwnTask(function="m.py:f", source="def f():\n    return {}\n"))
+
+
+def test_a_page_shows_a_problem_of_a_users_own_as_it_is_and_runs_none_of_its_code() -> None:
+    row = {"family": "sums.py:Sums@0123456789ab", "prompt": "1+2=", "solution": "\\boxed{3}", "graph": "[1,2]"}
+    shown = plain_problem(row)
+    assert (shown.given, [piece.text for piece in plain_completion(row, f"a{MARK}b")]) == ([("1+2=", True)], ["a", "b"])
 
 
 # --- an environment of a user's own ---

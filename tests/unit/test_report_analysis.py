@@ -163,6 +163,40 @@ def test_a_heat_map_writes_the_number_of_each_cell(tmp_path: Path, monkeypatch: 
     assert figures.draw_figure(found, HEAT).png == figures.draw_figure(found, HEAT).png
 
 
+def test_a_map_of_depths_by_lengths_has_a_row_for_each_band_of_one_arm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = []
+    for band, right in (("short", {0: 4, 50: 3}), ("long", {0: 2, 100: 0})):
+        for op, of in right.items():
+            rows += [
+                {
+                    "index": len(rows) + at,
+                    "band": band,
+                    "op": op,
+                    "mode": "needle",
+                    "n": 4,
+                    "strict": of,
+                    "answer": of,
+                    "score": of,
+                }
+                for at in range(2)
+            ]
+    for digest, given in (("a", rows), ("b", [{**row, "answer": 4} for row in rows])):
+        out = study.write_record(tmp_path, digest, "evaluate", {"num_samples": 4}, {}, {"model": "m", "data": "test"})
+        pd.DataFrame(given).to_parquet(out / "prompts.parquet")
+    arms = [study.arm(name, 0, ["base:pretrain:m"], digest) for name, digest in (("base", "a"), ("rl", "b"))]
+    found = frame.read_results(study.spec(arms), {one: tmp_path / "evaluate" / one for one in "ab"})
+    monkeypatch.setitem(style.STYLE, "svg.fonttype", "none")
+    given = {"form": "heat", "x": "depth", "by": "band", "y": "answer_pass@1", "bands": ["short", "long"], "arms": ["base"]}
+    map_of_base = Figure.model_validate(given)
+    shown = figures.draw_figure(found, map_of_base)
+    drawn = shown.svg.decode()
+    assert all(f">{cell}<" in drawn for cell in ("short", "long", "0", "50", "100", "75.0", "100.0", "50.0", "0.0"))
+    assert ">depth of the needle (% of the context)<" in drawn
+    assert "by band and depth" in shown.caption
+    gaps = figures.draw_figure(found, map_of_base.model_copy(update={"arms": ["rl"], "against": "base"})).svg.decode()
+    assert all(f">+{gap}<" in gaps for gap in ("25.0", "50.0", "100.0"))
+
+
 def test_stacked_bars_name_the_classes_and_the_missing_arms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(style.STYLE, "svg.fonttype", "none")
     drawn = figures.draw_figure(results(tmp_path), BARS)
@@ -178,6 +212,9 @@ def test_stacked_bars_name_the_classes_and_the_missing_arms(tmp_path: Path, monk
         (Table, {"columns": ["id"], "cells": ["nll@2"]}, "there is one nll for any number of samples; write nll"),
         (Table, {"columns": ["id"], "cells": ["error:dependancy"]}, "did you mean 'dependency'"),
         (Figure, {"x": "k", "y": "strict_pass", "form": "heat"}, "write x: op, x: band or a key"),
+        (Figure, {"x": "depth", "y": "nll"}, "x: depth is the columns of a heat map"),
+        (Figure, {"x": "depth", "by": "band", "y": "score", "form": "heat", "bands": ["id", "edge"]}, "of one arm"),
+        (Figure, {"x": "depth", "by": "band", "y": "score", "form": "heat", "arms": ["rl"]}, "bands are missing"),
         (Figure, {"x": "op", "y": "nll", "against": "base"}, "against belongs to form: heat"),
         (Figure, {"x": "op", "y": "nll", "extrapolate": {}}, "extrapolate belongs to x: step"),
         (Figure, {"x": "op", "y": "error"}, "'error' is not a metric"),

@@ -3,6 +3,7 @@ them makes one real step."""
 
 import functools
 import json
+import re
 import resource
 import subprocess
 import sys
@@ -56,10 +57,11 @@ def planned(study: str, scale: str) -> Plan:
         return plan_study(CONFIGS, study, scale)
 
 
-def arms(plan: Plan) -> set[str]:
+def arms(plan: Plan) -> list[str]:
+    """Names of the arms, without the values of axes: these are knobs where a scale has other models."""
     report = plan.stages[plan.report].spec
     assert isinstance(report, ReportSpec)
-    return {arm.arm for arm in report.arms}
+    return sorted({arm.arm: re.sub(r"=[^,\]]*", "=", arm.arm) for arm in report.arms}.values())
 
 
 def test_these_are_all_scales() -> None:

@@ -19,11 +19,13 @@ from pydantic import ValidationError
 
 from interplay.core import execution, metrics
 from interplay.core.execution import Run, Verl
+from interplay.data import sets
 from interplay.kinds.formulas import Reinforcement
 from interplay.model.spec import Load, config_size
-from interplay.rl import verl, verl_config
+from interplay.rl import sampler, samplers, verl, verl_config
 from interplay.rl.spec import RLSpec
 from interplay.run.workers import load_function
+from interplay.tasks.spec import Verify
 
 GROUP = {"name": "group", "std_epsilon": 1e-6}
 HOW = Run(gpus=16, nodes=2, threads=4, verl=Verl(tensor_model_parallel_size=2, ulysses_sequence_parallel_size=2, offload=True))
@@ -117,7 +119,11 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"method": {"advantage": {"name": "group"}}}, r"method\.advantage\.std_epsilon = 0\.0001: verl has 1e-06"),
     ({"method": {"advantage": {"name": "remax"}}}, r"method\.advantage\.name = remax: verl has group or leave_one_out"),
     ({"method": {"edits": [{"name": "dynamic_sampling"}]}}, r"method\.edits\.0\.max_num_gen_batches = 3: verl has null"),
-    ({"method": {"sampler": {"name": "format_ladder"}}}, r"method\.sampler\.name = format_ladder: verl has uniform"),
+    ({"method": {"sampler": {"name": "pcl"}}}, r"method\.sampler\.name = pcl: verl has uniform"),
+    (
+        {"method": {"sampler": {"name": "format_ladder"}, "edits": [FULL]}},
+        r"method\.sampler\.name = format_ladder: verl has uniform or easy_to_hard or hard_first",
+    ),
     ({"minibatches": 4}, r"method\.loss\.loss_type = dapo: verl has bnpo or grpo or dr_grpo or luspo"),
     ({"method": {"loss": {"name": "clip_cov"}}}, r"method\.loss\.name = clip_cov: verl has clipped"),
     ({"method": {"loss": {"name": "clipped", "delta": 0.5}}}, r"method\.loss\.delta = 0\.5: verl has null"),
@@ -205,6 +211,44 @@ def test_verls_classes_accept_the_configurations(tmp_path: Path) -> None:
 
 
 @installed
+def test_verls_loader_takes_prompts_from_a_sampler_that_learns_and_goes_on(inputs: dict[str, Path], tmp_path: Path) -> None:
+    from omegaconf import OmegaConf
+    from torchdata.stateful_dataloader import StatefulDataLoader
+    from verl.trainer.ppo.utils import create_rl_dataset, create_rl_sampler
+    from verl.utils.dataset.rl_dataset import collate_fn
+
+    spec = short(method={"sampler": {"name": "edge_of_competence"}})
+    recorder = verl.Recorder(spec, inputs, tmp_path / "out", tmp_path)
+    verl.write_prompts(recorder, tmp_path)
+    config = OmegaConf.create(verl_config.configuration(spec, Run(gpus=1), tmp_path, tmp_path, 99)).data
+    (tmp_path / "rollouts").mkdir()
+
+    def loader() -> Any:
+        rows = create_rl_dataset(config.train_files, config, None, None)
+        workers, order = config.dataloader_num_workers, create_rl_sampler(config, rows)
+        return StatefulDataLoader(dataset=rows, batch_size=4, num_workers=workers, collate_fn=collate_fn, sampler=order)
+
+    def dump(step: int, ids: list[int]) -> None:
+        texts = [
+            (place, i, recorder.pool.rows[i].solution[: None if n < step + place else 3])
+            for place, i in enumerate(ids)
+            for n in range(8)
+        ]
+        said = [{"input": "", "output": text, "gts": str(i), "score": 0.0, "uid": f"{place}_0_0"} for place, i, text in texts]
+        (tmp_path / f"rollouts/{step}.jsonl").write_text("".join(json.dumps(one) + "\n" for one in said))
+
+    first = loader()
+    batches, drawn = iter(first), list[list[int]]()
+    for step in (1, 2, 3):
+        state, drawn = first.state_dict(), [*drawn, next(batches)["index"].tolist()]
+        dump(step, drawn[-1])
+    again = loader()
+    again.load_state_dict(state)
+    assert next(iter(again))["index"].tolist() == drawn[-1]
+    assert drawn == [recorder.replay.draw(step) for step in (1, 2, 3)]
+
+
+@installed
 def test_verls_entry_point_parses_the_file_that_the_launcher_names(tmp_path: Path) -> None:
     verl_config.write_config(tmp_path, configured(EXPRESSED[2][0], tmp_path), HOW)
     command = [sys.executable, "-m", "verl.trainer.main_ppo", "--config-dir", tmp_path, "--config-name", "verl", "--cfg", "job"]
@@ -239,8 +283,13 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(verl, "POLL_SECONDS", 0.05)
 
 
+def short(**more: Any) -> RLSpec:
+    usual: dict[str, Any] = {"steps": STEPS, "prompts_per_step": 4, "max_completion_length": 96, "reward": {"name": "process"}}
+    return spec_of(**{**usual, "checkpoints": [2], **more})
+
+
 def run(inputs: dict[str, Path], out: Path, **more: Any) -> list[dict[str, Any]]:
-    spec = spec_of(steps=STEPS, prompts_per_step=4, max_completion_length=96, reward={"name": "process"}, checkpoints=[2], **more)
+    spec = short(**more)
     values = load_function("rl", spec)(spec, inputs, out, Run(gpus=1, verl=Verl(save_freq=2)))
     assert values["steps"] == STEPS
     return metrics.read(out)
@@ -262,6 +311,35 @@ def test_a_run_leaves_what_every_rl_stage_leaves(inputs: dict[str, Path], tmp_pa
     for folder in ("model", "checkpoints/2/model"):
         assert (tmp_path / "rl" / folder / "config.json").exists()
         assert not (tmp_path / "rl" / folder / "chat_template.jinja").exists()
+
+
+@pytest.mark.usefixtures("package")
+@pytest.mark.parametrize(
+    ("member", "logged"), [({"name": "edge_of_competence"}, 0), ({"name": "learned_mixture", "by": "op", "undrawn": "decay"}, 4)]
+)
+def test_a_sampler_that_learns_draws_by_what_verl_dumped(
+    member: dict[str, Any], logged: int, inputs: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    adaptive = {"sampler": member}
+    monkeypatch.setenv("DIES", "saved 4")
+    with pytest.raises(OSError, match="after step 3 of 4"):
+        run(inputs, tmp_path / "rl", method=adaptive)
+    lines = run(inputs, tmp_path / "rl", method=adaptive)
+    assert len({name for line in lines for name in line if name.startswith("sampler/")}) == logged
+    drawn = [row["index"] for row in pq.read_table(tmp_path / "rl/history.parquet").to_pylist()]
+    pool = sets.load_pool([inputs["data.0"]])
+    chosen = samplers.build_sampler(
+        short(method=adaptive).method.sampler, sampler.PromptSource(pool.sizes, [1.0], 0, steps=STEPS, rows=pool.rows)
+    )
+    expected = []
+    for step in range(1, STEPS + 1):
+        ids = chosen.select(4, step)
+        texts = {i: [pool.rows[i].solution[: None if (n + step) % 2 else 3] for n in range(8)] for i in ids}
+        each = {i: sets.judge_completions([pool.rows[i]] * 8, texts[i], Verify()) for i in ids}
+        chosen.observe(step, [sampler.outcome_of(i, [float(v.strict) for v in each[i]], each[i]) for i in ids])
+        chosen.learn(step)
+        expected += [pool.rows[i].index for i in ids]
+    assert drawn == expected
 
 
 @pytest.mark.usefixtures("package")
@@ -287,7 +365,7 @@ def test_a_signal_ends_verl_and_its_group(inputs: dict[str, Path], tmp_path: Pat
         signalled.setattr(execution, "stop_requested", lambda: (work / "died").exists())
         with pytest.raises(execution.StoppedError, match="stopped at step 1 of 4"):
             run(inputs, tmp_path / "rl")
-    assert is_gone(json.loads((work / "starts.jsonl").read_text())["pid"])
+    wait_until_gone(json.loads((work / "starts.jsonl").read_text())["pid"])
     assert [line["step"] for line in metrics.read(tmp_path / "rl")] == [1]
     assert len(run(inputs, tmp_path / "rl")) == STEPS
 
@@ -298,6 +376,13 @@ def is_gone(pid: int) -> bool:
         return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return True
+
+
+def wait_until_gone(pid: int) -> None:
+    end = time.monotonic() + 30
+    while not is_gone(pid):
+        assert time.monotonic() < end
+        time.sleep(0.05)
 
 
 def test_verl_ends_when_the_stage_is_killed(tmp_path: Path) -> None:
@@ -317,10 +402,7 @@ def test_verl_ends_when_the_stage_is_killed(tmp_path: Path) -> None:
         time.sleep(0.05)
     stage.send_signal(signal.SIGKILL)
     stage.wait()
-    end = time.monotonic() + 30
-    while not is_gone(int((tmp_path / "pid").read_text())):
-        assert time.monotonic() < end
-        time.sleep(0.05)
+    wait_until_gone(int((tmp_path / "pid").read_text()))
 
 
 def test_several_nodes_are_steps_of_the_slurm_job(tmp_path: Path) -> None:
@@ -358,7 +440,7 @@ def test_several_nodes_are_steps_of_the_slurm_job(tmp_path: Path) -> None:
 
 def test_the_reward_is_that_of_the_loop_on_every_row(inputs: dict[str, Path], tmp_path: Path) -> None:
     recorder = verl.Recorder(spec_of(steps=1, reward={"name": "process"}), inputs, tmp_path, tmp_path)
-    verl.write_prompts(recorder.spec, recorder.pool, recorder.order(), inputs, tmp_path)
+    verl.write_prompts(recorder, tmp_path)
     rows = pq.read_table(tmp_path / "prompts.parquet").to_pylist()
     assert len(rows) == 128
     found = importlib.util.spec_from_file_location(

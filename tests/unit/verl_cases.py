@@ -20,8 +20,14 @@ spec = importlib.util.spec_from_file_location("own_reward", own["path"])
 module = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(module)
 pay = getattr(module, own["name"])
+class_ = tree["data"].get("custom_cls")
 rows, places = pq.read_table(tree["data"]["train_files"][0]).to_pylist(), Path(tree["trainer"]["default_local_dir"])
 tracker, dumps = places / "latest_checkpointed_iteration.txt", Path(tree["trainer"]["rollout_data_dir"])
+if class_:
+    found = importlib.util.spec_from_file_location("own_data", class_["path"])
+    module_of_data = importlib.util.module_from_spec(found)
+    found.loader.exec_module(module_of_data)
+    rows = getattr(module_of_data, class_["name"])(tree["data"]["train_files"], tokenizer=None, max_samples=-1)
 first, size = int(tracker.read_text()) if tracker.exists() else 0, tree["data"]["train_batch_size"]
 dies = os.environ.get("DIES", "") if not (work / "died").exists() else ""
 dumps.mkdir(exist_ok=True)
@@ -32,7 +38,7 @@ for step in range(first + 1, tree["trainer"]["total_training_steps"] + 1):
         (work / "died").touch()
         time.sleep(600)
     made = []
-    for place, row in enumerate(rows[(step - 1) * size : step * size]):
+    for place, row in enumerate(rows[i] for i in range((step - 1) * size, step * size)):
         truth, text = row["reward_model"]["ground_truth"], module._job(own["reward_kwargs"]["job"])[1]
         for sample in range(rollout["n"]):
             output = text[int(truth)].solution[: None if (sample + step) % 2 else 3]

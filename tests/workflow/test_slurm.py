@@ -3,14 +3,18 @@
 import json
 import signal
 import subprocess
+import sys
 import time
 import uuid
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from conftest import BEHIND, Laboratory, below, saves, untrained, wait_for
 
-from interplay.core import artifact
+from interplay.core import artifact, execution
+from interplay.run.slurm import MADE, Site, share, write_shared
+from interplay.study.expand import plan_study
 
 pytestmark = pytest.mark.slow
 SILENT = "#!/bin/sh\nexit 0\n"
@@ -37,7 +41,7 @@ def cluster(finished: Laboratory, tmp_path: Path) -> Laboratory:
 
 def submitted(cluster: Laboratory) -> str:
     """What the first sbatch of a study was told."""
-    command = ["snakemake", "all", "--profile", "slurm", "--config", "study=quickstart", "scale=smoke"]
+    command = ["snakemake", "all", "--profile", "slurm", "--config", "study=quickstart", "scale=smoke", "shared_minutes=0"]
     process = subprocess.Popen(command, cwd=cluster.folder, env=cluster.env, stderr=subprocess.PIPE, text=True)
     file = cluster.folder / "submitted"
     wait_for(lambda: file.exists() or process.poll() is not None)
@@ -121,3 +125,35 @@ def stopped_with_a_save(process: "subprocess.Popen[str]", cluster: Laboratory, o
     again = cluster.run("python", "-m", "interplay.run.stage", "run", base.name)
     assert again.returncode == 0, again.stderr
     assert (out / "record.json").read_bytes() == (base / "record.json").read_bytes()
+
+
+def test_stages_that_share_a_job_are_made_by_one_process_and_one_that_fails_does_not_keep_the_others(
+    laboratory: Laboratory,
+) -> None:
+    plan = plan_study(laboratory.folder / "configs", "quickstart", "smoke")
+    data = [stage for stage in plan.stages.values() if stage.kind == "problems"]
+    lacking = next(stage for stage in plan.stages.values() if stage.kind == "tokenizer")
+    made = [*data, replace(lacking, deps={"data": "0" * 12})]
+    (job,) = share([*data, made[-1]], dict.fromkeys((stage.digest for stage in made), 1.0), 10, Site())
+    results = laboratory.folder / "results"
+    for stage in made:
+        artifact.write_json(artifact.folder(results, stage.kind, stage.digest) / "stage.json", stage.as_json())
+    write_shared(results, [job], {stage.digest: stage for stage in made}, Site())
+
+    command = [sys.executable, "-m", "interplay.run.forkserver", "share", job.digest, "--log", "log"]
+    environment = {**laboratory.env, "OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen(command, cwd=laboratory.folder, env=environment)
+    wait_for(lambda: any(artifact.done(results / "problems" / stage.digest) for stage in data))
+    process.send_signal(signal.SIGUSR1)
+    assert process.wait() == execution.EXIT
+    noted = {path.name for path in (job.folder(results) / "resume").iterdir()}
+    assert noted >= {stage.digest for stage in data if artifact.done(results / "problems" / stage.digest)}
+    assert not (job.folder(results) / MADE).exists()
+
+    assert subprocess.run(command, cwd=laboratory.folder, env=environment, check=False).returncode == 0
+    assert all(artifact.done(results / "problems" / stage.digest) for stage in data)
+    assert not artifact.done(results / "tokenizer" / lacking.digest)
+    assert (job.folder(results) / MADE).exists()
+    said = (laboratory.folder / "log").read_text()
+    assert f"not made: tokenizer {lacking.digest}; see its log" in said
+    assert "names no stage there" in (laboratory.folder / f"logs/tokenizer/{lacking.digest}.log").read_text()

@@ -1,4 +1,4 @@
-"""The tutorials: each file is planned, and the commands do what their page says. Here at smoke, of two pages; at coffee, with the
+"""The tutorials: each file is planned, and the commands do what their page says. Here at smoke, of three pages; at coffee, with the
 outputs that the pages show, all of them among the slow tests."""
 
 import re
@@ -16,8 +16,8 @@ from interplay.study.expand import plan_study
 from tools.site import examples
 
 pytestmark = pytest.mark.workflow
-PAGES = [ROOT / f"docs/tutorials/{name}.md" for name in ("first", "loss", "kl", "mix", "reward", "data", "after")]
-AT_SMOKE = ("first", "after")
+PAGES = [ROOT / f"docs/tutorials/{name}.md" for name in ("first", "loss", "kl", "mix", "reward", "data", "after", "world")]
+AT_SMOKE = ("first", "after", "world")
 """Every kind of command is in these two; of the studies of the others a test makes the plans."""
 FAILS = "broken"
 """The study of which a page shows how it fails."""
@@ -80,11 +80,13 @@ def test_every_study_of_a_tutorial_is_planned_at_both_scales(project: Laboratory
             (project.folder / path).write_text(text)
             names |= {Path(path).stem} if path.endswith(".yaml") else set()
     monkeypatch.chdir(project.folder)
-    assert names == {"mine", "losses", "pull", "mixes", "short", "own", FAILS}
+    assert names == {"mine", "losses", "pull", "mixes", "short", "own", "mirrored", "opened", FAILS}
     for name in sorted(names):
         base = plan_study(project.folder / "configs", "mine", "coffee").stages
         made = plan_study(project.folder / "configs", name, "coffee").stages
-        assert name == "own" or len(made.keys() & base.keys()) > len(base) / 2, "a tutorial starts from what the first one made"
+        assert name in ("own", "mirrored", "opened") or len(made.keys() & base.keys()) > len(base) / 2, (
+            "a tutorial starts from what the first one made"
+        )
         plan_study(project.folder / "configs", name, "smoke")
 
 

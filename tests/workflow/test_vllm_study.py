@@ -2,10 +2,16 @@
 `make test-vllm`."""
 
 import json
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
-from conftest import Laboratory
+from conftest import Laboratory, saves, wait_for
 from scipy.stats import binomtest
 
 pytestmark = pytest.mark.vllm
@@ -52,3 +58,40 @@ def test_a_study_with_vllm_has_stages_of_its_own_and_finds_what_native_finds(lab
             share = expected[label]["all"][rate]
             assert 0 < share < 1, "a rate that nothing could change tells nothing"
             assert binomtest(round(metrics["all"][rate] * count), count, share).pvalue > 1e-3, (label, rate)
+
+
+def kill_after(step: int, out: Path, process: "subprocess.Popen[bytes]") -> None:
+    """SIGKILL to the stage once it has saved the step; 0: while it imports vLLM. Whatever it started ends with it."""
+    wait_for(lambda: saves(out) >= step if step else psutil.Process(process.pid).cpu_times().user > 3)
+    started = psutil.Process(process.pid).children(recursive=True)
+    process.send_signal(signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL
+    wait_for(lambda: not any(one.is_running() for one in started))
+
+
+@pytest.mark.parametrize("server", [False, True])
+def test_grpo_on_rollouts_of_vllm_learns_what_it_learns_on_native_ones_however_often_it_is_killed(
+    laboratory: Laboratory, server: bool
+) -> None:
+    study = "configs/study/methods/rollout_engines.yaml"
+    laboratory.edit(study, "seeds: [0, 1, 2]", "seeds: [0]")
+    laboratory.edit(
+        study, "rl.engine: vllm", f"rl.engine: vllm, rl.run: {{save_minutes: 0.0, engine_server: {str(server).lower()}}}"
+    )
+    done = laboratory.snakemake("study=methods/rollout_engines", "scale=smoke")
+    assert done.returncode == 0, done.stdout + done.stderr
+    claims = json.loads((laboratory.folder / "results/by-name/methods.rollout_engines.smoke/report/claims.json").read_text())
+    native, vllm, difference = (claim["estimate"]["value"] for claim in claims)
+    assert vllm == pytest.approx(native, abs=0.02)
+    assert difference == pytest.approx(0.0, abs=0.02)
+
+    [out] = [path.parent for path in laboratory.folder.glob("results/rl/*/record.json") if '"engine": "vllm"' in path.read_text()]
+    whole = (out / "record.json").read_bytes()
+    for path in out.iterdir():
+        if path.name != "stage.json":
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+    command = [sys.executable, "-m", "interplay.run.stage", "run", out.name, "--log", "log"]
+    for step in (0, 1, 4):
+        kill_after(step, out, subprocess.Popen(command, cwd=laboratory.folder, env=laboratory.env, stderr=subprocess.DEVNULL))
+    assert subprocess.run(command, cwd=laboratory.folder, env=laboratory.env, check=False).returncode == 0
+    assert (out / "record.json").read_bytes() == whole

@@ -1,13 +1,16 @@
 """Single stages outside of a launch: what was made elsewhere enters results/, one stage is made again in a scratch folder, and a
-study's own rewards are called before it runs."""
+study's own rewards are called before it runs; evaluations leave as logs of Inspect."""
 
 import contextlib
+import datetime
 import hashlib
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,8 +18,10 @@ from typing import Any
 from interplay.core import artifact, digest, execution
 from interplay.core.metrics import aligned, short
 from interplay.core.model import KeyPlace, UserError, parse_model
+from interplay.data import sets, trajectory
 from interplay.kinds import stages, table
 from interplay.model.spec import SourceSpec
+from interplay.results import catalog
 from interplay.rl.reward_spec import OwnReward, terms_of
 from interplay.rl.spec import RLSpec
 from interplay.run.stage import run_stage
@@ -262,3 +267,59 @@ def _ask_reward(question: dict[str, Any]) -> dict[str, Any]:
         return dict(json.loads(made.stdout))
     said = (made.stderr.strip().splitlines() or [""])[-1]
     return {"error": f"ends the process (exit code {made.returncode}) {said}".rstrip(), "file": file, "line": 1}
+
+
+# Evaluations as logs of Inspect: one for each evaluation of an arm at a seed.
+
+
+def write_inspect(plan: Plan, results: Path, out: Path) -> list[Path]:
+    """Write `ARM.EVALUATION.SEED.eval` for each finished evaluation at the end of an arm whose samples are here; the model is the
+    arm, so that its seeds are runs of one. Raises UserError where there is none."""
+    spec, made = catalog.report_spec(plan), []
+    for arm in spec.arms:
+        for name, first in sorted(arm.evaluations.items()):
+            folders = [artifact.folder(results, "evaluate", block) for block in spec.blocks_of(first)]
+            if not all(artifact.done(folder) and (folder / "samples.parquet").exists() for folder in folders):
+                continue
+            rows = [row for folder in folders for row in trajectory.read_samples(folder)]
+            data = artifact.find(results, artifact.record(folders[0])["deps"]["data"])
+            asked = sets.read_problems(data, {row["index"] for row in rows}, ("prompt", "answer"))
+            for row in rows:
+                problem = asked.get(row["index"], {"prompt": "", "answer": ""})
+                row |= {"prompt": problem["prompt"], "target": problem["answer"]}
+            out.mkdir(parents=True, exist_ok=True)
+            finished = datetime.datetime.fromtimestamp((folders[0] / "record.json").stat().st_mtime, datetime.UTC)
+            called = re.sub(r"[^\w.-]+", "_", f"{arm.arm}.{name}.{arm.seed}")
+            made.append(out / f"{called}.eval")
+            write_log(made[-1], f"{plan.study}/{arm.arm}", f"{plan.study}/{name}", finished.isoformat(timespec="seconds"), rows)
+    if not made:
+        raise UserError(f"{plan.study} at scale {plan.scale}: no finished evaluation has its samples here; run it, or pull them")
+    return made
+
+
+def write_log(path: Path, model: str, task: str, created: str, rows: list[dict[str, Any]]) -> None:
+    """A `.eval` file, which Inspect and `interplay judge` read, of samples: the columns of `samples.parquet`, with `prompt` and
+    `target` of the problem. Scores are strict and answer, C or I, and score; an epoch is a sample."""
+    samples, summaries = {}, []
+    for row in rows:
+        said = {"role": "assistant", "content": row["completion"]}
+        head = {"id": row["index"], "epoch": row["sample"] + 1, "input": row["prompt"], "target": row["target"]}
+        head["scores"] = {name: {"value": "C" if row[name] else "I"} for name in ("strict", "answer")}
+        head["scores"]["score"] = {"value": row["score"]}
+        head["metadata"] = {name: row[name] for name in ("band", "op", "mode", "error", "length")}
+        choice = {"message": said, "stop_reason": "max_tokens" if row["truncated"] else "stop"}
+        messages = [{"role": "user", "content": row["prompt"]}, said]
+        samples[f"samples/{row['index']}_epoch_{row['sample'] + 1}.json"] = {
+            **{**head, "messages": messages, "output": {"model": model, "choices": [choice]}}
+        }
+        summaries.append({**head, "completed": True})
+    means = {name: sum(float(row[name]) for row in rows) / len(rows) for name in ("strict", "answer", "score")}
+    scores = [{"name": name, "scorer": name, "metrics": {"mean": {"name": "mean", "value": at}}} for name, at in means.items()]
+    items, epochs = {row["index"] for row in rows}, max(row["sample"] for row in rows) + 1
+    about = {"created": created, "task": task, "model": model, "config": {"epochs": epochs}}
+    about["dataset"] = {"name": task, "samples": len(items), "sample_ids": sorted(items)}
+    results = {"total_samples": len(rows), "completed_samples": len(rows), "scores": scores}
+    header = {"version": 2, "status": "success", "eval": about, "results": results}
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in {"header.json": header, "summaries.json": summaries, **samples}.items():
+            archive.writestr(name, json.dumps(content, ensure_ascii=False))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from interplay.cli import common
 from interplay.cli.common import CONFIGS, RESULTS, argument, command, flag, option
 from interplay.core import artifact, metrics
-from interplay.core.model import UserError, nearest_name, print_visible
+from interplay.core.model import UserError, nearest_name, plural, print_visible
 from interplay.kinds.table import KINDS
 from interplay.results import payloads
 from interplay.study.plan import Plan
@@ -250,6 +250,7 @@ def export_study(
     is_paper: Annotated[
         bool, flag("--paper", "figures as PDF and PGF, tables in LaTeX, BibTeX and a paper.tex that compiles")
     ] = False,
+    is_inspect: Annotated[bool, flag("--inspect", "the samples of its evaluations as logs of Inspect (.eval)")] = False,
     width: Annotated[
         Literal["column", "text"] | None,
         option("--width", "of a paper: column (two columns of 3.25 in, default) or text (one of 5.5 in)"),
@@ -264,12 +265,23 @@ def export_study(
     Examples:
         interplay export edge -o edge  # to the folder edge; open edge/index.html
         interplay export edge --paper -o paper  # then compile paper/paper.tex
+        interplay export edge --inspect -o logs  # then `inspect view --log-dir logs`
     """
     if (study is None) == (summary_file is None):
         raise UserError("export: name a study, or with --from a file such as docs/results/edge.laptop.json.gz")
     if not is_paper and (width or font):
         raise UserError(f"export: --{'width' if width else 'font'} belongs to --paper; add --paper or leave it out")
     is_file = output.name.endswith((".json", ".json.gz"))
+    if is_inspect:
+        if is_paper or summary_file or is_file:
+            raise UserError(
+                "export: --inspect writes the logs of a study's evaluations to a folder; leave --paper and --from out"
+            )
+        from interplay.api import single
+
+        made = single.write_inspect(common.plan_of(str(study), scale), RESULTS, output)
+        print_visible(f"export: {plural(len(made), 'log')} of Inspect in {output}")
+        return
     if is_paper and is_file:
         raise UserError(f"--output = {output}: a paper is a folder; name one that is new, empty or an older export")
     from interplay.report.write import export, summary

@@ -1,7 +1,6 @@
 """Question-answering files in published formats: JSON objects read one by one, `parse_<format>(raw, where) -> Entry`, and the
 table of formats. A defective object is reported and the others are read."""
 
-import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -67,14 +66,6 @@ def item_name(raw: dict[str, Any]) -> str:
     return str(value) if isinstance(value, (str, int)) else ""
 
 
-def check_encodable(problem: multihop.Problem | qa.Problem | transcripts.Passage) -> None:
-    """Raises ItemError where a text has a lone surrogate, which cannot be encoded in UTF-8."""
-    try:
-        json.dumps(problem, ensure_ascii=False).encode()
-    except UnicodeEncodeError:
-        raise ItemError("broken", "a text has a lone surrogate (half of a character)") from None
-
-
 # GSM8K (arXiv:2110.14168): `question, answer`, the answer a worked solution with `<<48/2=24>>` marks, whose last line is `####
 # 24`.
 
@@ -95,6 +86,38 @@ def parse_gsm8k(raw: dict[str, Any], where: str) -> Entry:
     steps = tuple(line for line in (_NOTE.sub("", line).strip() for line in before.split("\n")) if line)
     problem = qa.Problem(question.strip(), (gold,), steps, item_name(raw) or where)
     return Entry(item_name(raw) or question, problem, max(1, len(steps)))
+
+
+# MATH (arXiv:2103.03874), `problem, level, solution`, its subset of 500 with `answer`, and AIME's sets, `Problem, Answer` or
+# `problem, answer`.
+
+
+def parse_math(raw: dict[str, Any], where: str) -> Entry:
+    """An item; its op is MATH's level, else 1; the answer is its own, or in the last box of its solution."""
+    raw = {str(key).lower(): value for key, value in raw.items()}
+    worked, level = raw.get("solution") or "", re.search(r"\d+", str(raw.get("level", "")))
+    answer = verdict.extract_answer(worked) if isinstance(worked, str) and "answer" not in raw else raw.get("answer")
+    name = next((raw[key] for key in ("unique_id", "id") if raw.get(key) is not None), "")
+    found = parse_jsonl({"question": raw.get("problem"), "answer": answer, "solution": worked, "id": name}, where)
+    return found._replace(op=int(level[0]) if level else 1)
+
+
+# LongBench (arXiv:2308.14508): `input, context, answers, dataset, _id`; its parts with questions and short answers.
+
+
+OTHER_SCORES = ("gov_report", "qmsum", "multi_news", "vcsum", "samsum", "lcc", "repobench-p")
+"""Its parts that are not read."""
+
+
+def parse_longbench(raw: dict[str, Any], where: str) -> Entry:
+    """A question over one document, of one hop."""
+    if raw.get("dataset") in OTHER_SCORES:
+        raise ItemError("unanswerable", f"{raw['dataset']} is scored by ROUGE or edit similarity, which are not here")
+    answers = [str(answer).strip() for answer in list_field(raw, "answers") if verdict.normalise(str(answer))]
+    given = {"_id": item_name(raw), "question": raw.get("input"), "answer": (answers or [""])[0], "type": raw.get("dataset")}
+    given |= {"context": [["", [text_field(raw, "context").strip()]]], "supporting_facts": [["", 0]]}
+    item = read_hotpotqa(given, where)._replace(answers=tuple(dict.fromkeys(answers)))
+    return Entry(item.id, multihop.plain_problem(item), 1)
 
 
 # HotpotQA (arXiv:1809.09600), distractor and fullwiki, and what 2WikiMultihopQA shares with it: `_id, question, answer, type,
@@ -351,6 +374,8 @@ FORMATS: dict[str, Reader] = {
     "2wikimultihopqa": Reader(read_members, parse_twowiki, "multihop"),
     "musique": Reader(read_lines, parse_musique, "multihop"),
     "gsm8k": Reader(read_lines, parse_gsm8k, "qa"),
+    "math": Reader(read_any, parse_math, "qa"),
+    "longbench": Reader(read_lines, parse_longbench, "multihop"),
     "jsonl": Reader(read_lines, parse_jsonl, "qa", renamed=True),
     "parquet": Reader(read_parquet, parse_jsonl, "qa", renamed=True),
     "csv": Reader(read_csv, parse_jsonl, "qa", renamed=True),

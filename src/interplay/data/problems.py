@@ -9,6 +9,7 @@ reads only the prompt."""
 
 import hashlib
 import itertools
+import json
 import os
 import re
 import signal
@@ -25,7 +26,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from interplay.core import artifact, execution, extension, metrics, model, random, references
-from interplay.data import formats, sets
+from interplay.data import formats, harness, sets
 from interplay.data.spec import BY_ROW, SPLITS, TEXTS, DatasetSpec, Defects, FieldName, ProblemsSpec, split_of
 from interplay.tasks import multihop, qa, transcripts, verdict
 from interplay.tasks.family import add_own_family, task_family
@@ -230,15 +231,20 @@ def read_dataset(spec: DatasetSpec, inputs: dict[str, Path], out: Path, how: exe
     """Write `problems.parquet` and `keys.parquet`. Metrics: items `read`, `kept` and `skipped` by reason, rows (`size`), rows by
     op; of text also rows and characters by licence. Raises UserError when the file is absent or has changed since the plan, at a
     defect that the spec refuses, and where no item or fewer than `size` remain."""
-    path = find_file(spec, how)
-    reader = formats.reader_of(spec.format, fields_of(spec))
-    entries, skipped = read_items(path, reader, spec.defects)
-    rows = choose_rows(spec, [row_of_entry(spec, entry, reader) for entry in entries], path)
+    if spec.format == "lm_eval":
+        given = harness.read_task(spec, str(how.path), out)
+        entries, skipped, path = len(given), Counter[str](), Path(str(how.path))
+    else:
+        path = find_file(spec, how)
+        reader = formats.reader_of(spec.format, fields_of(spec))
+        found, skipped = read_items(path, reader, spec.defects)
+        entries, given = len(found), [row_of_entry(spec, entry, reader) for entry in found]
+    rows = choose_rows(spec, given, path)
     sets.write_table(sets.table_of_rows(rows), out)
     ops = Counter(row.op for row in rows)
     return {
-        "read": len(entries) + skipped.total(),
-        "kept": len(entries),
+        "read": entries + skipped.total(),
+        "kept": entries,
         "skipped": dict(sorted(skipped.items())),
         "size": len(rows),
         "ops": {str(op): ops[op] for op in sorted(ops)},
@@ -317,13 +323,21 @@ def _new_entry(reader: formats.Reader, raw: dict[str, Any] | sets.ItemError, whe
     if isinstance(raw, sets.ItemError):
         raise raw
     found = reader.parse(raw, where)
-    formats.check_encodable(found.problem)
+    _check_encodable(found.problem)
     ident = found.id or question_of(found)
     if ident in seen:
         same = "text" if isinstance(found.problem, transcripts.Passage) else "id"
         raise sets.ItemError("duplicate_id", f"{seen[ident]} has the same {same}", ident)
     seen[ident] = where
     return found
+
+
+def _check_encodable(problem: multihop.Problem | qa.Problem | transcripts.Passage) -> None:
+    """Raises ItemError where a text has a lone surrogate, which cannot be encoded in UTF-8."""
+    try:
+        json.dumps(problem, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise sets.ItemError("broken", "a text has a lone surrogate (half of a character)") from None
 
 
 def question_of(entry: formats.Entry) -> str:

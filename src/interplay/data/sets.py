@@ -17,9 +17,9 @@ import pyarrow.parquet as pq
 
 from interplay.core import artifact, extension, model, random, references
 from interplay.core.digest import canonical_json
-from interplay.tasks.family import add_own_family, judge_family, own_tasks
+from interplay.tasks.family import add_own_family, judge_family, multihop_item, own_tasks
 from interplay.tasks.spec import OwnTask, Verify
-from interplay.tasks.verdict import Row, Verdict, last_unit
+from interplay.tasks.verdict import Row, Statement, Verdict, fact_statements, last_unit
 
 TEXTS = ("mode", "prompt", "solution", "answer", "graph", "key", "family", "origin")
 FIRST = [("index", pa.int64()), ("band", pa.string()), ("op", pa.int32())]
@@ -154,6 +154,16 @@ def judge_completion(options: Verify, row: Row, text: str) -> Verdict:
 def judge_completions(rows: Sequence[Row], completions: Sequence[str], options: Verify) -> list[Verdict]:
     """The verdict on each completion against the gold of its row."""
     return [judge_completion(options, row, completion) for row, completion in zip(rows, completions, strict=True)]
+
+
+def statements_of(row: Row, completion: str) -> list[Statement]:
+    """What a completion states, in order. Raises UserError for a family whose traces are not read."""
+    family, item = judge_family(row.family), multihop_item(row)
+    if read := family.statements:
+        return read(family.loads(row.graph), completion)
+    if item is None:
+        raise model.UserError(f"evaluate: traces of {row.family} are not read as statements; take behaviours and probe away")
+    return fact_statements(item.steps, item.question, completion)
 
 
 # Rows of other people's files (data/formats.py makes problems of them), each with its place in the file.

@@ -1,5 +1,6 @@
 """Specs of generated problem sets, data sets from files, tokenizers and packed corpora, and of the problem sets of a study."""
 
+import re
 from collections.abc import Mapping
 from functools import cache
 from pathlib import PurePath
@@ -107,7 +108,23 @@ class CorpusSpec(Model):
 # Data sets from files in published formats.
 
 
-Format = Literal["hotpotqa", "musique", "2wikimultihopqa", "gsm8k", "jsonl", "parquet", "csv", "messages", "text", "chats"]
+Format = Literal[
+    "hotpotqa",
+    "musique",
+    "2wikimultihopqa",
+    "gsm8k",
+    "jsonl",
+    "parquet",
+    "csv",
+    "messages",
+    "text",
+    "chats",
+    "lm_eval",
+    "math",
+    "longbench",
+]
+LM_EVAL_VERSION = "0.4.13"
+"""Version of lm-eval whose tasks are read and run."""
 TEXTS: tuple[Format, ...] = ("text", "chats")
 """Formats without questions: what trainers of language models read, and nothing else."""
 OWN_FORMATS: dict[str, Format] = {".jsonl": "jsonl", ".parquet": "parquet", ".csv": "csv"}
@@ -141,14 +158,17 @@ class DatasetSpec(Model):
 
     VERSION: ClassVar[int] = 2
     format: Format
-    """hotpotqa, 2wikimultihopqa: a JSON list; musique, gsm8k, jsonl, messages: one object a line; parquet, csv: a row. jsonl,
-    parquet and csv need `question` and `answer`, and may have `id`, `aliases` and `solution`; a question may be a list of chat
-    messages, whose last one of a user counts. messages: a chat that ends with the assistant's solution; the answer is in its box,
-    behind its last `####`, or all of it, unless the row has `answer`. text, chats: no questions but a document, `text`, or a chat
-    of any number of turns, `messages`, per row of JSONL or Parquet; pretrain, midtrain and sft read them, of chats to learn what
-    the assistant says."""
+    """hotpotqa, 2wikimultihopqa: a JSON list; musique, gsm8k, jsonl, messages: one object a line; parquet, csv: a row; math: MATH
+    and AIME, by lines or rows; longbench: its parts with questions, by lines. jsonl, parquet and csv need `question` and
+    `answer`, and may have `id`, `aliases` and `solution`; a question may be a list of chat messages, whose last one of a user
+    counts. messages: a chat that ends with the assistant's solution; the answer is in its box, behind its last `####`, or all of
+    it, unless the row has `answer`. text, chats: no questions but a document, `text`, or a chat of any number of turns,
+    `messages`, per row of JSONL or Parquet; pretrain, midtrain and sft read them, of chats to learn what the assistant says.
+    lm_eval: a task of lm-eval, for evaluate with `harness: lm_eval`: a YAML file of the project, or the name of one of lm-eval's
+    own in place of a file."""
     sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
-    """Checksum of the file, 64 hexadecimal digits as `sha256sum FILE` prints them: identity is content, not path."""
+    """Checksum of the file, 64 hexadecimal digits as `sha256sum FILE` prints them: identity is content, not path. Of a task
+    of lm-eval that of all files of the project that it reads; of one of its own that of its name and lm-eval's version."""
     band: str = "all"
     """Band of its rows."""
     split: Split | None = None
@@ -169,7 +189,7 @@ class DatasetSpec(Model):
 
     def hashed_version(self) -> int:
         """One more of questions whose answers are compared as mathematics: what is not worked out is not right."""
-        return self.VERSION + (self.format not in ("hotpotqa", "musique", "2wikimultihopqa"))
+        return self.VERSION + (self.format not in ("hotpotqa", "musique", "2wikimultihopqa", "longbench"))
 
     @model_validator(mode="after")
     def _own_fields(self) -> "DatasetSpec":
@@ -182,6 +202,36 @@ class DatasetSpec(Model):
         elif self.licence == BY_ROW:
             raise ValueError(f"licence: `{BY_ROW}` goes with format: text or chats, whose rows may name it")
         return self
+
+
+# The harness that asks the items of its tasks.
+
+
+class LmEval(Model):
+    """lm-eval, which asks, reads and scores the answers to a task of its own (data of `format: lm_eval`) with its model `hf`. Of
+    several processes one works."""
+
+    name: Literal["lm_eval"] = "lm_eval"
+    version: Literal["0.4.13"] = "0.4.13"
+    """Version of lm-eval."""
+    num_fewshot: Natural | None = None
+    """Examples before each item; null: as the task says. A task that says 0 keeps 0."""
+    metrics: list[Annotated[str, Field(pattern=r"^[A-Za-z_]\w*(,[\w-]+)?$")]] = []
+    """Numbers of an item, by their names in lm-eval's tables: `acc_norm`, `exact_match,strict-match`. The first is the score, and
+    an answer of score 1 is right; all are shown as own:NAME, such as `own:acc_norm` and `own:exact_match_strict_match`. Empty:
+    the task's first one is the score."""
+
+    @property
+    def names(self) -> dict[str, str]:
+        """Name of a metric -> the one that a study shows it by, without its prefix."""
+        return {name: re.sub(r"\W", "_", name) for name in self.metrics}
+
+
+def _in_words(value: object) -> object:
+    return {"name": value} if isinstance(value, str) else value
+
+
+Harness = Annotated[LmEval, BeforeValidator(_in_words, json_schema_input_type=str | LmEval)]
 
 
 # Problem sets of a study: generated, read from a file, or made from others.

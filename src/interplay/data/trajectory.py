@@ -12,8 +12,10 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from interplay.core import metrics
 from interplay.core.model import UserError
 from interplay.data import sets
 from interplay.tasks.transcripts import join_turns, observations, policy_turns
@@ -356,3 +358,22 @@ def read_samples(folder: Path, columns: Sequence[str] | None = None) -> Iterator
                     row |= {"completion": transcript_of(parts), "judged": transcript_of(parts, calls=True)}
                     row["paid"] = math.fsum(one.reward or 0.0 for one in parts)
                 yield row
+
+
+def answers_by_turn(table: pa.Table, max_turns: int) -> dict[str, Any]:
+    """`turns` of samples of up to `max_turns` turns: their mean number, and for each t the share of samples whose answer is right
+    after t turns (after the last turn, where a sample has fewer); empty for single turns."""
+    if max_turns == 1 or SEGMENTS not in table.column_names:
+        return {}
+    column = table[SEGMENTS].combine_chunks()
+    flat, ends = pc.list_flatten(column), np.cumsum(pc.list_value_length(column))
+    answers = pc.fill_null(pc.struct_field(flat, "answer"), False).to_numpy(False)
+    own = pc.equal(pc.struct_field(flat, "kind"), "action").to_numpy(False)
+    each = [of[mine].tolist() for of, mine in zip(np.split(answers, ends[:-1]), np.split(own, ends[:-1]), strict=True)]
+    right = {str(t): sum(row[min(t, len(row)) - 1] for row in each) / len(each) for t in range(1, max_turns + 1)}
+    return {
+        "turns": {
+            "mean": metrics.round_significant(sum(map(len, each)) / len(each)),
+            "answer": {t: metrics.round_significant(v) for t, v in right.items()},
+        }
+    }

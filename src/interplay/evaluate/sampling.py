@@ -21,7 +21,7 @@ import torch
 
 from interplay.core import artifact, execution, metrics
 from interplay.core.model import UserError, nearest_name
-from interplay.data import sets, tokenizer as text, trajectory
+from interplay.data import harness, sets, tokenizer as text, trajectory
 from interplay.data.trajectory import Segment
 from interplay.evaluate import scores
 from interplay.evaluate.spec import ENTROPY, EvaluateSpec, SampledSpec, SelectSpec
@@ -55,20 +55,39 @@ def evaluate_model(
     where a signal ends the stage before the last shard."""
     torch.set_num_threads(how.threads)
     pool, kept = sets.load_pool([inputs["data"]]), out / "resume" / "shards"
+    if spec.harness:
+        if not execution.is_first_rank():
+            return {}
+        at, batch = str(device.pick_device(how)), max(1, how.micro_batch_tokens // harness.ASSUMED_LENGTH)
+        asked = harness.Asking(inputs["model"] / "model", spec.dtype, at, batch, spec.max_completion_length)
+        found = harness.answer_table(spec.harness, inputs["data"], pool.rows, asked, COLUMNS)
+        return _write(spec, pool.rows, found, None, out, ({}, {}))
     sample = partial(_sample, spec, inputs, pool, kept, out=out, how=how, stack=stack)
     complete_shards(kept, len(pool.rows), shard_size(spec.num_samples, how.engine_batch), sample)
     gold = scores.nll_of_set(spec, inputs["model"], inputs["data"], how) if spec.nll else None
     if not execution.is_first_rank():
         return {}
-    table = read_shards(kept)
+    layers: heads.Layers = {}, {}
+    if spec.probe:
+        given = [row.prompt for row in pool.rows], scores.gold_labels(pool.rows, spec.probe.quantity)
+        placed = device.pick_device(how), how.micro_batch_tokens
+        layers = heads.probe_layers(inputs["model"], inputs.get("compared"), *given, *placed)
+    return _write(spec, pool.rows, read_shards(kept), gold, out, layers)
+
+
+def _write(
+    spec: EvaluateSpec, rows: Sequence[verdict.Row], table: pa.Table, gold: np.ndarray | None, out: Path, layers: heads.Layers
+) -> dict[str, Any]:
+    """The files and the metrics of an evaluation."""
     samples = scores.sample_arrays(table, spec.num_samples)
     pq.write_table(table, out / "samples.parquet", compression="zstd")
     by_sample = scores.by_sample_arrays(table, spec.num_samples)
     prompts = scores.count_by_prompt(table, samples, gold, spec.errors, by_sample)
+    for name, values in layers[0].items():
+        prompts = prompts.append_column(name, pa.array(values))
     pq.write_table(prompts, out / "prompts.parquet", compression="zstd")
-    return scores.summarise(pool.rows, samples, gold, by_sample) | answers_by_turn(
-        table, spec.episode.max_turns if spec.episode else 1
-    )
+    turns = spec.episode.max_turns if spec.episode else 1
+    return layers[1] | scores.summarise(rows, samples, gold, by_sample) | trajectory.answers_by_turn(table, turns)
 
 
 def complete_shards(kept: Path, problems: int, size: int, sample: Callable[[list[range]], None]) -> None:
@@ -193,6 +212,8 @@ def completion_rows(
     completions = tokenizer.decode_batch([tokens[:n] for tokens, n in zip(rollouts.tokens.tolist(), lengths, strict=True)])
     verdicts = sets.judge_completions(rows, completions, spec.verify)
     table = scores.judge_own(judged_rows(rows, rollouts, verdicts, completions), rows, completions, verdicts, spec)
+    if spec.behaviours:
+        table = scores.judge_behaviours(table, rows, completions)
     if spec.unit_caps:
         table = scores.judge_caps(table, rows, completions, spec)
     if spec.entropy:
@@ -236,25 +257,6 @@ def judged_rows(
         "completion": completions,
     }
     return pa.table(columns, schema=COLUMNS)
-
-
-def answers_by_turn(table: pa.Table, max_turns: int) -> dict[str, Any]:
-    """`turns` of samples of up to `max_turns` turns: their mean number, and for each t the share of samples whose answer is right
-    after t turns (after the last turn, where a sample has fewer); empty for single turns."""
-    if max_turns == 1 or trajectory.SEGMENTS not in table.column_names:
-        return {}
-    column = table[trajectory.SEGMENTS].combine_chunks()
-    flat, ends = pc.list_flatten(column), np.cumsum(pc.list_value_length(column))
-    answers = pc.fill_null(pc.struct_field(flat, "answer"), False).to_numpy(False)
-    own = pc.equal(pc.struct_field(flat, "kind"), "action").to_numpy(False)
-    each = [of[mine].tolist() for of, mine in zip(np.split(answers, ends[:-1]), np.split(own, ends[:-1]), strict=True)]
-    right = {str(t): sum(row[min(t, len(row)) - 1] for row in each) / len(each) for t in range(1, max_turns + 1)}
-    return {
-        "turns": {
-            "mean": metrics.round_significant(sum(map(len, each)) / len(each)),
-            "answer": {t: metrics.round_significant(v) for t, v in right.items()},
-        }
-    }
 
 
 # Shards of an evaluation: consecutive problems whose samples are drawn and judged together, each in its own file, so that a

@@ -21,10 +21,10 @@ from interplay.evaluate.spec import BandRule, CalibrateSpec, EvaluateSpec
 from interplay.model import device, heads
 from interplay.model.decoder import Decoder
 from interplay.optim import distributed
-from interplay.report.metric_spec import COUNTED, OWN, UNITS
+from interplay.report.metric_spec import BEHAVIOURS, COUNTED, OWN, UNITS
 from interplay.rollout.request import Rollouts
 from interplay.tasks.family import judge_family
-from interplay.tasks.verdict import Row, Verdict, pass_at_k, split_units
+from interplay.tasks.verdict import Row, Verdict, count_behaviours, pass_at_k, split_units
 
 
 class Samples(NamedTuple):
@@ -150,6 +150,25 @@ def _finite(function: str, made: Any) -> float:
     return number
 
 
+def judge_behaviours(table: pa.Table, rows: Sequence[Row], completions: Sequence[str]) -> pa.Table:
+    """The rows of `samples.parquet` with the number of each behaviour of BEHAVIOURS. Raises UserError at a problem whose family
+    reads no statements."""
+    counts = [count_behaviours(sets.statements_of(row, text)) for row, text in zip(rows, completions, strict=True)]
+    for name in BEHAVIOURS:
+        table = table.append_column(name, pa.array([one[name] for one in counts], pa.int32()))
+    return table
+
+
+def gold_labels(rows: Sequence[Row], quantity: int) -> np.ndarray:
+    """For each problem a number (P,) for a value of its gold trace, that of the answer or so many values before it; equal for
+    equal values. Raises UserError where a trace has fewer."""
+    values = [[one.value for one in sets.statements_of(row, row.solution) if one.value is not None] for row in rows]
+    if (short := next((at for at, each in enumerate(values) if len(each) <= quantity), None)) is not None:
+        few = f"the gold trace of problem {rows[short].index} states {len(values[short])} values"
+        raise UserError(f"evaluate: probe.quantity = {quantity}: {few}; write less")
+    return np.unique([each[-1 - quantity] for each in values], return_inverse=True)[1]
+
+
 # The best of K samples by a reward model, and how far the policy is from a reference.
 
 
@@ -212,8 +231,8 @@ def best_of_weights(rewards: np.ndarray, k: int) -> np.ndarray:
 
 
 def by_sample_arrays(table: pa.Table, num_samples: int) -> dict[str, np.ndarray]:
-    """Metric -> (P,n) of the columns of `judge_caps`, `judge_own` and `rank_samples`; empty without them."""
-    names = [name for name in table.column_names if name in (UNITS, KL) or "_cap@" in name or name.startswith(OWN)]
+    """Metric -> (P,n) of the columns of `judge_caps`, `judge_own`, `judge_behaviours` and `rank_samples`; empty without them."""
+    names = [name for name in table.column_names if name in (UNITS, KL, *BEHAVIOURS) or "_cap@" in name or name.startswith(OWN)]
     found = {name: table[name].to_numpy().reshape(-1, num_samples) for name in names}
     if REWARD in table.column_names:
         paid = {name: table[name].to_numpy().reshape(-1, num_samples).astype(float) for name in (REWARD, "strict", "answer")}

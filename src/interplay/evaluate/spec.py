@@ -9,6 +9,7 @@ from pydantic import Field, field_validator, model_validator
 from interplay.core.extension import Extension, written_as
 from interplay.core.model import Count, Model, Natural, NotNegative, Share, Since
 from interplay.core.references import ORDERED
+from interplay.data.spec import Harness
 from interplay.model.spec import ExactSpec
 from interplay.rollout.spec import AloneEpisode, EngineName, check_dtype
 from interplay.tasks.spec import Verify
@@ -71,6 +72,21 @@ class ByReward(Model):
         return ByReward(model="reward", reference="reference" if self.reference else "")
 
 
+class Probe(Model):
+    """What hidden states hold at the last token of the prompt, by layer: `probe:layer_1` is the share of prompts at which a ridge
+    classifier, fitted on the other half of them, reads a value of the gold trace off the first layer's output."""
+
+    quantity: Natural = 0
+    """Which value: that of the answer, or of so many values before it in the gold trace."""
+    against: str = ""
+    """Arm whose model the states are compared with, such as the one that RL started from: `cosine:layer_1` of each prompt, and in
+    the record linear CKA (arXiv:1905.00414) by layer. The planner puts the role `compared` in its place."""
+
+    def with_roles(self) -> "Probe":
+        """With roles in place of arms."""
+        return Probe(quantity=self.quantity, against="compared" if self.against else "")
+
+
 class EvaluateSpec(SampledSpec):
     """Samples of one model over one problem set. Roles: `model` and `data`; `reward` and `reference` with by_reward."""
 
@@ -96,15 +112,35 @@ class EvaluateSpec(SampledSpec):
     unit_caps: Annotated[Natural, Since(0)] = 0
     """Also judge each sample as if it had been stopped after one unit, after two, and so on up to this number; units are what
     `verify.separator` separates. `strict_cap@K` and other metrics of units need it."""
+    behaviours: Annotated[bool, Since(False)] = False
+    """Also count in each sample of one completion what it plans, retrieves, checks again and amends: plans, retrievals, rechecks
+    and backtracks of tables, figures and claims. For op_dag, and for questions over documents and people."""
     metrics: Annotated[list[Annotated[OwnMetric, written_as(OwnMetric)]], Since([])] = []
     """Metrics of the user's own, each of a name of its own: numbers of samples, whose means are shown as `own:NAME`."""
     by_reward: Annotated[ByReward | None, Since(None)] = None
     """Also keep of each sample its `reward` by a trained reward model, and the pass rates of the best of K by it: strict_best@K,
     answer_best@K and reward_best@K, unbiased over draws of K of the samples. With a reference also `sequence_kl`."""
+    probe: Annotated[Probe | None, Since(None)] = None
+    """Also probe hidden states, computed by transformers in float32; of several blocks of samples in the first."""
+    harness: Annotated[Harness | None, Since(None)] = None
+    """Who asks and scores in place of Interplay: `lm_eval`, or {name: lm_eval, num_fewshot: 5}. Answers are greedy; their limit
+    is the task's own, or max_completion_length where it has none. Needs engine: hf, temperature: 0 and num_samples: 1."""
 
     def inexact(self) -> str:
         """Passes of a reward model, too."""
         return "by_reward" if self.by_reward else super().inexact()
+
+    @model_validator(mode="after")
+    def _asked_by_a_harness(self) -> "EvaluateSpec":
+        if self.harness is None:
+            return self
+        for key, value in {"engine": "hf", "temperature": 0.0, "num_samples": 1}.items():
+            if getattr(self, key) != value:
+                raise ValueError(f"{key}: lm_eval answers greedily, once, by transformers; write {key}: {value}")
+        for key in ("episode", "nll", "behaviours", "entropy", "keep_tokens", "unit_caps", "metrics", "by_reward", "probe"):
+            if getattr(self, key):
+                raise ValueError(f"{key}: does not go with a harness; take one of them away")
+        return self
 
     @model_validator(mode="after")
     def _ranked_samples(self) -> "EvaluateSpec":
@@ -132,6 +168,12 @@ class EvaluateSpec(SampledSpec):
             raise ValueError("unit_caps: no separator of units; write verify.separator, such as '?'")
         if self.unit_caps and self.episode is not None:
             raise ValueError("unit_caps: the units of one completion are judged; remove the episode")
+        return self
+
+    @model_validator(mode="after")
+    def _behaviours_of_one_completion(self) -> "EvaluateSpec":
+        if self.behaviours and self.episode is not None:
+            raise ValueError("behaviours: counted in one completion; remove the episode")
         return self
 
     @model_validator(mode="after")

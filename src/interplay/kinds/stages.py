@@ -96,6 +96,9 @@ def numerics_class(record: Mapping[str, Any]) -> Numerics:
         return Numerics(f"{trainer}, {dtype}", "the trainer's kernels decide; nothing is proven to repeat elsewhere")
     if any(value == "judge" and key.startswith("reward.") for key, value in flat_leaves(spec).items()):
         return Numerics("judged", "the answers of its judge are kept with it; asked anew they may differ")
+    if harness := spec.get("harness"):
+        of = f"{harness['name']} {harness['version']}, {dtype}"
+        return Numerics(of, "transformers' kernels decide; nothing is proven to repeat elsewhere")
     if engine != "native":
         return Numerics(f"{engine}, {dtype}", "the engine's kernels decide; its samples are not proven to repeat elsewhere")
     if dtype is None:

@@ -1,15 +1,17 @@
-"""Models around a decoder: reward heads, value head, composed logits (ULD), and a lagged nucleus."""
+"""Models around a decoder: reward heads, value head, composed logits (ULD), and a lagged nucleus; linear probes of its layers."""
 
 import copy
 import math
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import safetensors.torch
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from interplay.core import artifact, random
+from interplay.core import artifact, metrics, random
 from interplay.core.model import UserError
 from interplay.data import batches, tokenizer
 from interplay.kernels import exact
@@ -264,3 +266,92 @@ class Lagged(NamedTuple):
     def logits(self, policy: Tensor, copy: Tensor) -> Tensor:
         """Logits (N, vocab) to sample from: the policy's, and minus infinity outside the nucleus of the copy at temperature 1."""
         return policy.masked_fill(~nucleus_mask(copy, self.top_p), -math.inf)
+
+
+# Linear probes of hidden states, and similarities between those of two models.
+
+
+@torch.inference_mode()
+def layer_states(out: Path, prompts: list[list[int]], device: torch.device, pass_tokens: int) -> NDArray[np.float64]:
+    """(L, P, D): the output of each layer at the last token of each prompt, by transformers in float32, in passes of at most
+    about so many tokens. Raises UserError for a composed model."""
+    from transformers import AutoModelForCausalLM
+
+    if not (out / "model").exists():
+        raise UserError("evaluate: probe: a model and an assistant have no layers of their own; take it away")
+    model: Any = AutoModelForCausalLM.from_pretrained(out / "model", dtype=torch.float32)
+    model = model.to(device).eval()
+    found: list[NDArray[np.float64] | None] = [None] * len(prompts)
+    order = sorted(range(len(prompts)), key=lambda i: len(prompts[i]))
+    while order:
+        width = len(prompts[order[-1]])
+        chosen, order = order[-max(1, pass_tokens // width) :], order[: -max(1, pass_tokens // width)]
+        ids = torch.zeros(len(chosen), width, dtype=torch.long, device=device)
+        for row, i in enumerate(chosen):
+            ids[row, : len(prompts[i])] = torch.tensor(prompts[i])
+        ends = torch.tensor([len(prompts[i]) for i in chosen], device=device)
+        seen = (torch.arange(width, device=device)[None] < ends[:, None]).long()
+        states = model(ids, attention_mask=seen, output_hidden_states=True, use_cache=False).hidden_states[1:]
+        last = torch.stack([of_layer[torch.arange(len(chosen)), ends - 1] for of_layer in states], 1).double().cpu().numpy()
+        for row, i in enumerate(chosen):
+            found[i] = last[row]
+    return np.stack([one for one in found if one is not None], 1)
+
+
+RIDGE = 1e-2
+"""Penalty of a probe, by the number of prompts that it is fitted to; features have variance 1."""
+
+
+def probed(states: NDArray[np.float64], labels: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """(P,): whether a ridge classifier of one-hot labels (P,), fitted on the prompts of the other parity, reads the label of each
+    prompt off its states (P, D)."""
+    right = np.zeros(len(labels), dtype=bool)
+    for fold in (0, 1):
+        train, test = (np.arange(len(labels)) % 2 == part for part in (1 - fold, fold))
+        mean, scale = states[train].mean(0), states[train].std(0)
+        x = (states - mean) / np.where(scale > 1e-8, scale, np.inf)
+        known, classes = np.unique(labels[train], return_inverse=True)
+        y = np.eye(len(known))[classes] - np.bincount(classes) / train.sum()
+        weights = np.linalg.solve(x[train].T @ x[train] + RIDGE * train.sum() * np.eye(x.shape[1]), x[train].T @ y)
+        guess = known[(x[test] @ weights + np.bincount(classes) / train.sum()).argmax(1)]
+        right[test] = guess == labels[test]
+    return right
+
+
+def linear_cka(one: NDArray[np.float64], other: NDArray[np.float64]) -> float:
+    """Of states (P, D) and (P, E) of the same prompts: |other' one|^2 / (|one' one| |other' other|), centred, Frobenius norms
+    (Kornblith et al., arXiv:1905.00414, eq. 5); NaN where one of them does not vary."""
+    a, b = one - one.mean(0), other - other.mean(0)
+    norms = float(np.linalg.norm(a.T @ a) * np.linalg.norm(b.T @ b))
+    return float(np.linalg.norm(b.T @ a)) ** 2 / norms if norms else math.nan
+
+
+def cosines(one: NDArray[np.float64], other: NDArray[np.float64]) -> NDArray[np.float64]:
+    """(P,): of states (P, D) of each prompt."""
+    return (one * other).sum(1) / (np.linalg.norm(one, axis=1) * np.linalg.norm(other, axis=1))
+
+
+Layers = tuple[dict[str, NDArray[np.float64]], dict[str, Any]]
+"""Of probes: `probe:layer_1` and so on -> (P,), a number for each prompt; and means of all, for the record."""
+
+
+def probe_layers(
+    of: Path, compared: Path | None, texts: list[str], labels: NDArray[np.int64], device: torch.device, pass_tokens: int
+) -> Layers:
+    """Probes of each layer of a model, and with `compared` its similarities to that model's. Raises UserError where that has
+    other layers or another tokenizer."""
+    prompts = tokenizer.encode_texts(tokenizer.load(of), texts)
+    states = layer_states(of, prompts, device, pass_tokens)
+    each = {f"probe:layer_{at}": probed(layer, labels).astype(float) for at, layer in enumerate(states, 1)}
+    likeliest = float(np.bincount(labels).max() / len(labels))
+    means: dict[str, Any] = {"majority": metrics.round_significant(likeliest)}
+    if compared is not None:
+        tokenizer.check_same(compared, of)
+        others = layer_states(compared, prompts, device, pass_tokens)
+        if others.shape != states.shape:
+            raise UserError(f"evaluate: probe.against: layers x width {others.shape[::2]} there, {states.shape[::2]} here")
+        pairs = list(enumerate(zip(states, others, strict=True), 1))
+        each |= {f"cosine:layer_{at}": cosines(*pair) for at, pair in pairs}
+        means |= {f"cka:layer_{at}": metrics.round_significant(linear_cka(*pair)) for at, pair in pairs}
+    means |= {name: metrics.round_significant(float(of_layer.mean())) for name, of_layer in each.items()}
+    return each, {"layers": means}

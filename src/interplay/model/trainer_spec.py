@@ -147,8 +147,6 @@ VERL: Mapping[str, tuple[Any, ...]] = MappingProxyType(
         "references": (None,),
         "keep_tokens": (False,),
         "optimizer.name": ("adamw",),
-        "method.sampler.name": ("uniform", "easy_to_hard", "hard_first"),
-        "method.sampler.by": ("op", "length", "band"),
         "method.allocation.name": ("fixed",),
         "method.prompting.name": ("plain",),
         "method.continuation.name": ("none",),
@@ -169,7 +167,11 @@ VERL: Mapping[str, tuple[Any, ...]] = MappingProxyType(
         "method.loss.off_policy_mask_threshold": (None,),
     }
 )
-"""Of RL. verl draws what the sampler says in advance: a sampler that learns from rewards is not there."""
+"""Of RL."""
+VERL_FIXED = ("uniform", "easy_to_hard", "hard_first")
+"""Samplers whose draws are known in advance, unless they go by pass rates."""
+VERL_LEARNING = ("edge_of_competence", "single_stream", "retain_hardest", "phases", "learned_mixture", "ada_rft", "format_ladder")
+"""Samplers that learn from verdicts and rewards, and from nothing of the model's."""
 VERL_REWARDS = ("outcome", "format", "process", "text", "citation", "form")
 """Rewards that a single completion has."""
 
@@ -179,6 +181,9 @@ def _verl_more(spec: Spec) -> Mapping[str, tuple[Any, ...]]:
     method, loss, advantage = spec["method"], spec["method"]["loss"], spec["method"]["advantage"]
     return {
         **_verl_rewards(spec["reward"]),
+        # Dynamic sampling draws more than a step's prompts, so that what was learnt when is not known.
+        "method.sampler.name": VERL_FIXED if method["edits"] else (*VERL_FIXED, *VERL_LEARNING),
+        **({"method.sampler.by": ("op", "length", "band")} if method["edits"] else {}),
         **_verl_advantage(advantage, method["critic"]),
         **_verl_loss(loss, advantage, spec["minibatches"]),
         "schedule.name": ("constant",) if spec["schedule"]["decay_ratio"] < 1 else ("constant", "cosine"),

@@ -86,9 +86,9 @@ class Extrapolate(Model):
 
 SPENT = ("tokens", "flops", "seconds", "kl")
 """What training an arm took, and how far it led from a reference, as `x` of a figure."""
-PLAIN = ("k", "op", "band", "length", "step")
+PLAIN = ("k", "op", "band", "length", "step", "depth")
 """Values of `x` that need no axis of arms."""
-Plain = Literal["k", "op", "band", "length", "step", "tokens", "flops", "seconds", "kl"]
+Plain = Literal["k", "op", "band", "length", "step", "depth", "tokens", "flops", "seconds", "kl"]
 AxisKey = Annotated[str, Field(pattern=r"^\w+(\.\w+)+$")]
 """`stage.key` of an axis, such as rl.method.loss.beta."""
 
@@ -100,21 +100,22 @@ class Figure(Model):
     ops or bands, or of the values of two axes (form: heat)."""
 
     x: Plain | AxisKey
-    """Samples per prompt, op, band, mean tokens of the arm's completions on a band (length), training step; what the training
-    of the whole path took, as recorded (tokens trained on, FLOPs, seconds of the stages); kl: the square root of the mean
-    sequence_kl of its evaluation over all test problems (arXiv:2210.10760), and where y is a metric @1 of the best of K also
-    a line of the first arm's best of n, at log n - (n - 1) / n nats (arXiv:2009.01325); or the key of an axis as an arm
-    declares it, such as rl.method.loss.beta or split.rl_share."""
+    """Samples per prompt, op, band, mean tokens of the arm's completions on a band (length), training step; depth: of needles
+    (step needle with depths), in a heat map; what the training of the whole path took, as recorded (tokens trained on, FLOPs,
+    seconds of the stages); kl: the square root of the mean sequence_kl of its evaluation over all test problems
+    (arXiv:2210.10760), and where y is a metric @1 of the best of K also a line of the first arm's best of n, at log n - (n - 1) /
+    n nats (arXiv:2009.01325); or the key of an axis as an arm declares it, such as rl.method.loss.beta or split.rl_share."""
     y: str
     """For k: strict_pass or answer_pass; for step: a key of metrics.jsonl, such as reward, loss or drawn/BAND, or a metric of the
     evaluations with `along`: a pass rate, nll, hacked, error:CLASS or own:NAME; else a metric, for band also error."""
-    by: Literal["arm"] | AxisKey = "arm"
-    """What a line or a bar stands for; in a heat map over two axes, the key of the second, whose values are its rows."""
+    by: Literal["arm", "band"] | AxisKey = "arm"
+    """What a line or a bar stands for; in a heat map over two axes, the key of the second, whose values are its rows; band: of
+    one arm a row for each of `bands`, such as lengths of a context (x: op, depth)."""
     panel: Literal["band", "none"] = "none"
     """Whether each band has a panel of its own (x: k, step, an axis, or what training took)."""
     bands: Annotated[list[str] | None, Since(None)] = None
-    """Bands from left to right (x: band), such as one task at growing lengths; or those that are drawn at their lengths (x:
-    length), a panel for those of equal ops."""
+    """Bands from left to right (x: band), or from top to bottom (by: band), such as one task at growing lengths; or those that
+    are drawn at their lengths (x: length), a panel for those of equal ops."""
     form: Annotated[Literal["usual", "heat"], Since("usual")] = "usual"
     """heat: the number in each cell, of a row per arm and a column per op or band, or of two axes."""
     against: Annotated[str | None, Since(None)] = None
@@ -144,10 +145,10 @@ class Figure(Model):
 
     @model_validator(mode="after")
     def _y_fits_x(self) -> "Figure":
-        if (self.x in ("band", "length")) != (self.bands is not None):
+        if (self.x in ("band", "length") or self.by == "band") != (self.bands is not None):
             given = self.bands is not None
             raise ValueError(
-                "bands belong to x: band and x: length" if given else "bands are missing; list them from left to right"
+                "bands belong to x: band, x: length and by: band" if given else "bands are missing; list them from left to right"
             )
         if self.bands is not None and (len(self.bands) < 2 or len(set(self.bands)) < len(self.bands)):
             raise ValueError(f"bands must be two at least, each once, not {self.bands}")
@@ -165,6 +166,12 @@ class Figure(Model):
             raise ValueError(
                 f"a heat map has ops, bands or an axis as its columns; write x: op, x: band or a key, not x: {self.x}"
             )
+        if self.x == "depth" and self.form != "heat":
+            raise ValueError("x: depth is the columns of a heat map; write form: heat")
+        if self.by == "band":
+            if self.form != "heat" or self.x not in ("op", "depth") or len(self.arms or ()) != 1:
+                raise ValueError("by: band is a heat map of one arm by ops or depths; write form: heat, x: depth and arms: [ARM]")
+            return self
         if self.form == "heat" and self.is_axis() != (self.by != "arm"):
             raise ValueError("a heat map over two axes has the keys of both; write x and by, or take one away")
         if self.form != "heat" and self.by != "arm":

@@ -124,13 +124,16 @@ class Setting(NamedTuple):
 
 def own_names(evaluation: EvaluateSpec) -> list[str]:
     """Names of the metrics of the user's own that the spec of an evaluation has, without their prefix."""
-    return [one.called for one in evaluation.metrics]
+    return [*(one.called for one in evaluation.metrics), *(evaluation.harness.names.values() if evaluation.harness else ())]
 
 
 NOTHING = Setting("", "", lambda evaluation, argument: True)
 SCORED_GOLD = Setting("nll: true", "scores no gold solutions", lambda evaluation, argument: evaluation.nll)
 COUNTED_ERRORS = Setting("errors: true", "counts no classes of errors", lambda evaluation, name: evaluation.errors)
 COUNTED_UNITS = Setting("unit_caps: 1", "counts no units", lambda evaluation, argument: evaluation.unit_caps > 0)
+BEHAVING = Setting("behaviours: true", "counts no behaviours", lambda evaluation, argument: evaluation.behaviours)
+PROBED = Setting("probe: {{}}", "probes no layers", lambda evaluation, argument: evaluation.probe is not None)
+COMPARED = Setting("probe: {{against: ARM}}", "compares no layers", lambda one, _: bool(one.probe and one.probe.against))
 CAPPED = Setting("unit_caps: {}", "judges no stop after unit {}", lambda evaluation, cap: evaluation.unit_caps >= int(cap))
 RANKED = Setting(
     "by_reward: {{model: ARM}}",
@@ -213,6 +216,9 @@ HACKED = "Hacked: the answer is right and the process is not, as a share of all 
 HACKED_OF_RIGHT = "Hacked of right: the same as a share of the samples whose answer is right."
 NLL = "Nll: mean negative log-likelihood per token of the gold solutions after their prompts; lower is better."
 COUNTS = "Units: mean number of attempts in a sample, each of which ends in an answer."
+BEHAVIOURS = ("plans", "retrievals", "rechecks", "backtracks")
+PROBES = "Probe: prompts at whose end a linear classifier of a layer, fitted on others, reads the value. Cosine: of its states."
+BEHAVED = "Plans, retrievals, rechecks, backtracks: counted in what each sample states (`behaviours` of the evaluation)."
 STOPPED = "Cap@K: samples stopped after K units (attempts with an answer), judged by the last one that is left."
 CLASSES = "Error classes: shares of samples by their first error; error:none is strictly right."
 OWN_MEANS = "Own metrics: means over samples of what functions of the study return; in comparisons more is better."
@@ -239,13 +245,14 @@ METRICS = (
     Metric("hacked_of_right", SHARE, "lower", "answer", "strict", per="right answer", note=HACKED_OF_RIGHT),
     Metric("nll", NATS, "lower", "nll", per="prompt", needs=SCORED_GOLD, alone=False, note=NLL),
     Metric(UNITS, ATTEMPTS, "lower", UNITS, needs=COUNTED_UNITS, note=COUNTS),
-    Metric("strict_cap@K", SHARE, "higher", "strict_cap@{}", needs=CAPPED, note=STOPPED),
-    Metric("answer_cap@K", SHARE, "higher", "answer_cap@{}", needs=CAPPED, note=STOPPED),
+    Metric("probe:NAME", SHARE, "higher", "probe:{}", per="prompt", needs=PROBED, label="probe {}", note=PROBES),
+    Metric("cosine:NAME", FRACTION, "higher", "cosine:{}", per="prompt", needs=COMPARED, label="cosine {}", note=PROBES),
+    *(Metric(name, RETURNED, "higher", name, needs=BEHAVING, note=BEHAVED) for name in BEHAVIOURS),
+    *(Metric(f"{of}_cap@K", SHARE, "higher", f"{of}_cap@{{}}", needs=CAPPED, note=STOPPED) for of in ("strict", "answer")),
     Metric("error:none", SHARE, "higher", "error_none", needs=COUNTED_ERRORS, label="no error", note=CLASSES),
     Metric("error:CLASS", SHARE, "lower", "error_{}", needs=COUNTED_ERRORS, label="{}", note=CLASSES),
     Metric("own:NAME", RETURNED, "higher", "own:{}", needs=OWNED, label="{}", note=OWN_MEANS),
-    Metric("strict_best@K", SHARE, "higher", "strict_best@{}", needs=RANKED, note=BEST),
-    Metric("answer_best@K", SHARE, "higher", "answer_best@{}", needs=RANKED, note=BEST),
+    *(Metric(f"{of}_best@K", SHARE, "higher", f"{of}_best@{{}}", needs=RANKED, note=BEST) for of in ("strict", "answer")),
     Metric("reward_best@K", RETURNED, "higher", "reward_best@{}", needs=RANKED, label="learned reward best@{}", note=BEST),
     Metric("sequence_kl", COMPLETION_NATS, "lower", "sequence_kl", needs=REFERRED, label="KL", note=DIVERGED),
     Metric("reached_target", SHARE, "higher", "reached_target", per="run", label="reached", note=REACHED),
@@ -255,8 +262,6 @@ METRICS = (
 )
 GAINS = ("gain", "sharpening", "capability", "sharpening_split", "capability_split", "newly_solved", "lost")
 """Columns of a table of gains (`stats.gain`): differences and shares of prompts."""
-FILLED = ("column", "label")
-"""Texts of a row that hold the argument."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -298,7 +303,7 @@ def find_metric(name: str) -> Metric | None:
     if row is None or match is None:
         return None
     argument = next(filter(None, match.groups()), "")
-    texts = {key: getattr(row, key).format(argument) for key in FILLED}
+    texts = {key: getattr(row, key).format(argument) for key in ("column", "label")}
     return dataclasses.replace(row, name=name, argument=argument, **texts)
 
 

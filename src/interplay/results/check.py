@@ -105,7 +105,8 @@ def _evaluation(out: Path, record: dict[str, Any], inputs: Mapping[str, Path]) -
     counted = scores.count_by_prompt(samples, arrays, nll, spec.errors, by_sample)
     yield from _columns(out / "prompts.parquet", prompts, counted.to_pydict(), "samples")
     found = scores.summarise(pool.rows, arrays, nll, by_sample)
-    found |= sampling.answers_by_turn(samples, spec.episode.max_turns if spec.episode else 1)
+    found |= {key: known for key, known in record["metrics"].items() if key == "layers"}  # of the model, not of samples
+    found |= trajectory.answers_by_turn(samples, spec.episode.max_turns if spec.episode else 1)
     yield from _numbers(out, record, found, "samples")
 
 
@@ -118,11 +119,12 @@ def _asked(rows: list[Row], spec: EvaluateSpec) -> dict[str, list[Any]]:
 
 def _judged_again(out: Path, samples: pa.Table, rows: list[Row], spec: EvaluateSpec) -> Iterator[str]:
     """Completions by the verifier, and what else is a function of them."""
-    texts = _judged_texts(samples, spec.episode.name if spec.episode else "completion")
+    texts = None if spec.harness else _judged_texts(samples, spec.episode.name if spec.episode else "completion")
     if texts is None:
         return
     completions, verdicts = samples["completion"].to_pylist(), sets.judge_completions(rows, texts, spec.verify)
     again = samples.select(sampling.COLUMNS.names)
+    again = scores.judge_behaviours(again, rows, completions) if spec.behaviours else again
     again = scores.judge_caps(again, rows, completions, spec) if spec.unit_caps else again
     again = scores.judge_own(again, rows, completions, verdicts, spec)
     further = {name: again[name].to_pylist() for name in again.column_names[len(sampling.COLUMNS.names) :]}

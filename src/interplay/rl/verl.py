@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +26,13 @@ from interplay.data import sets, tokenizer as text, trajectory
 from interplay.model import folder
 from interplay.rl import advantage_spec, group_advantages, records, rewards, sampler, samplers
 from interplay.rl.batch import Batch
+from interplay.rl.loop import offline_outcomes
 from interplay.rl.spec import RLSpec
-from interplay.rl.verl_config import Json, configuration, write_config
+from interplay.rl.verl_config import Json, configuration, learns, write_config
 
 POLL_SECONDS = 5.0
+DUMP_SECONDS = 600.0
+"""Seconds that verl has to write the rollouts of a step."""
 GRACE_SECONDS = 30.0
 """Seconds that verl has to end after SIGTERM."""
 DONE = "latest_checkpointed_iteration.txt"
@@ -81,7 +84,7 @@ def train_with_verl(spec: RLSpec, inputs: dict[str, Path], out: Path, how: execu
     work.mkdir(parents=True, exist_ok=True)
     run = Recorder(spec, inputs, out, work)
     command = write_config(work, configuration(spec, how, inputs["init"].resolve() / "model", work, max(run.lengths)), how)
-    write_prompts(spec, run.pool, run.order(), inputs, work)
+    write_prompts(run, work)
     run.catch_up(ended=True)
     with execution.defer_signals():
         if run.recorded < spec.steps:
@@ -94,21 +97,101 @@ def train_with_verl(spec: RLSpec, inputs: dict[str, Path], out: Path, how: execu
     return records.summarise_run(read(out))
 
 
-def write_prompts(spec: RLSpec, pool: sets.Pool, order: list[int], inputs: dict[str, Path], work: Path) -> None:
+def write_prompts(run: "Recorder", work: Path) -> None:
     """Write `prompts.parquet`, verl's training data, a row for each draw in its order; and `job.json`, by which `rewards.pay`
-    judges: the number of a row in the pool is its ground truth."""
-    folders = [str(inputs[f"data.{i}"].resolve()) for i in range(len(spec.mix))]
-    artifact.write_json(work / "job.json", {"spec": canonical(spec), "data": folders})
-    rows = [pool.rows[i] for i in order]
-    table = pa.table(
-        {
-            "data_source": [row.family for row in rows],
-            "prompt": [[{"role": "user", "content": row.prompt}] for row in rows],
-            "reward_model": [{"style": "rule", "ground_truth": str(i)} for i in order],
-            "extra_info": [{"index": i, "set": pool.rows[i].set, "problem": pool.rows[i].index} for i in order],
-        }
-    )
-    pq.write_table(table, work / "prompts.parquet", compression="zstd")
+    judges, and `Draws` draws where the sampler learns: the number of a row in the pool is its ground truth."""
+    inputs = {role: str(path.resolve()) for role, path in run.inputs.items()}
+    data = [inputs[f"data.{i}"] for i in range(len(run.spec.mix))]
+    artifact.write_json(work / "job.json", {"spec": canonical(run.spec), "data": data, "inputs": inputs})
+    rows = [prompt_row(run.pool, i) for i in run.order()]
+    pq.write_table(pa.Table.from_pylist(rows), work / "prompts.parquet", compression="zstd")
+
+
+def prompt_row(pool: sets.Pool, i: int) -> Json:
+    """A draw of a row of the pool, with verl's columns."""
+    row = pool.rows[i]
+    return {
+        "data_source": row.family,
+        "prompt": [{"role": "user", "content": row.prompt}],
+        "reward_model": {"style": "rule", "ground_truth": str(i)},
+        "extra_info": {"index": i, "set": row.set, "problem": row.index},
+    }
+
+
+class Replay:
+    """The sampler of a run, which learns from what verl has dumped: a function of the dumps, so that a resumed run goes on."""
+
+    def __init__(self, spec: RLSpec, inputs: dict[str, Path], pool: sets.Pool, dumps: Path) -> None:
+        self.spec, self.pool, self.dumps = spec, pool, dumps
+        tokenizer, rows = text.load(inputs["init"]), pool.rows
+        deck = sampler.PromptSource(
+            pool.sizes,
+            spec.mix,
+            spec.seed,
+            steps=spec.steps,
+            rows=rows,
+            encode=lambda ids: text.encode_texts(tokenizer, [rows[i].prompt for i in ids]),
+            offline=offline_outcomes(spec, pool, inputs),
+        )
+        self.sampler = samplers.build_sampler(spec.method.sampler, deck)
+        self.drawn: list[list[int]] = []
+        self.learnt = 0
+
+    def draw(self, step: int) -> list[int]:
+        """What a step of 1, 2, ... draws, once the step before it is dumped."""
+        while len(self.drawn) < step:
+            self.learn(len(self.drawn))
+            self.drawn.append(self.sampler.select(self.spec.prompts_per_step, len(self.drawn) + 1))
+        return self.drawn[step - 1]
+
+    def learn(self, step: int) -> None:
+        """Observe the completions of the step that was drawn last, once; 0: nothing."""
+        if step <= self.learnt:
+            return
+        self.learnt = step
+        spec, groups = self.spec, dict[str, list[trajectory.Trajectory]]()
+        for one in trajectory.read_foreign(self._whole(step)):
+            groups.setdefault(one.more["info/uid"].partition("_")[0], []).append(one)
+        found = []
+        for group in groups.values():
+            i, texts = int(group[0].more["info/gts"]), [one.completion for one in group]
+            rows = [self.pool.rows[i]] * len(texts)
+            verdicts = sets.judge_completions(rows, texts, spec.verify())
+            paid = rewards.score_completions(spec.reward, rows, texts, verdicts).sequence  # before shaping
+            found.append(sampler.outcome_of(i, paid, verdicts))
+        order = {i: place for place, i in reversed([*enumerate(self.drawn[step - 1])])}
+        self.sampler.observe(step, sorted(found, key=lambda outcome: order[outcome.id]))
+        self.sampler.learn(step)
+
+    def _whole(self, step: int) -> Path:
+        """The dump of a step, which verl writes in a thread of its own. Raises TimeoutError where it does not come."""
+        file, end = self.dumps / f"{step}.jsonl", time.monotonic() + DUMP_SECONDS
+        wanted = self.spec.prompts_per_step * self.spec.method.allocation.num_generations
+        while not (file.exists() and len(whole_lines(file)) == wanted):
+            if time.monotonic() > end:
+                raise TimeoutError(f"{file}: not {wanted} rollouts after {DUMP_SECONDS:g} s")
+            time.sleep(0.2)
+        return file
+
+
+class Draws(torch.utils.data.Dataset):
+    """verl's training data where the sampler learns (`data.custom_cls`): row p is one of step p // prompts_per_step + 1."""
+
+    def __init__(self, data_files: Sequence[str], **_: Any) -> None:
+        job = artifact.read_json(Path(data_files[0]).with_name("job.json"))
+        self.spec = RLSpec.model_validate(job["spec"])
+        self.pool = sets.load_pool([Path(one) for one in job["data"]])
+        inputs = {role: Path(path) for role, path in job["inputs"].items()}
+        self.replay = Replay(self.spec, inputs, self.pool, Path(data_files[0]).with_name("rollouts"))
+
+    def __len__(self) -> int:
+        return self.spec.steps * self.spec.prompts_per_step
+
+    def __getitem__(self, place: int) -> Json:
+        step, number = divmod(place, self.spec.prompts_per_step)
+        row = prompt_row(self.pool, self.replay.draw(step + 1)[number])
+        more = {"raw_prompt": row["prompt"], "index": row["extra_info"]["index"], "tools_kwargs": {}, "interaction_kwargs": {}}
+        return {**row, **more, "dummy_tensor": torch.tensor([0], dtype=torch.uint8)}
 
 
 def merge(how: execution.Run, checkpoint: Path, target: Path, tokenizer: Path) -> None:
@@ -136,7 +219,7 @@ class Recorder:
     """Reads what verl logs and dumps, step by step, into the metrics and records of a stage."""
 
     def __init__(self, spec: RLSpec, inputs: dict[str, Path], out: Path, work: Path) -> None:
-        self.spec, self.out, self.work = spec, out, work
+        self.spec, self.inputs, self.out, self.work = spec, inputs, out, work
         self.tokenizer: Tokenizer = text.load(inputs["init"])
         self.pool = sets.load_pool([inputs[f"data.{i}"] for i in range(len(spec.mix))])
         prompts = [row.prompt for row in self.pool.rows]
@@ -146,6 +229,7 @@ class Recorder:
         """The step of the checkpoint that verl goes on from."""
         self.log = work / f"metrics.{self.done}.jsonl"
         self.metrics, self.progress = Metrics(out, self.done), Progress(spec.steps, "steps", self.done)
+        self.replay = Replay(spec, inputs, self.pool, work / "rollouts")
         self.recorded = max((line["step"] for line in read(out)), default=0)
 
     def _restored(self) -> int:
@@ -185,18 +269,12 @@ class Recorder:
         return file.exists() and file.read_bytes().endswith(b"}\n")
 
     def order(self) -> list[int]:
-        """Rows of the pool as the sampler draws them; with dynamic sampling, which draws more, those of three runs."""
-        spec, rows = self.spec, self.pool.rows
-        deck = sampler.PromptSource(
-            self.pool.sizes,
-            spec.mix,
-            spec.seed,
-            steps=spec.steps,
-            rows=rows,
-            encode=lambda ids: text.encode_texts(self.tokenizer, [rows[i].prompt for i in ids]),
-        )
-        chosen = samplers.build_sampler(spec.method.sampler, deck)
-        last = spec.steps * (3 if spec.method.edits else 1)
+        """Rows of the pool as the sampler draws them; with dynamic sampling, which draws more, those of three runs. Of a sampler
+        that learns any rows, as many: `Draws` takes their place."""
+        spec = self.spec
+        if learns(spec):
+            return [i % len(self.pool.rows) for i in range(spec.steps * spec.prompts_per_step)]
+        chosen, last = self.replay.sampler, spec.steps * (3 if spec.method.edits else 1)
         return [i for step in range(1, last + 1) for i in chosen.select(spec.prompts_per_step, min(step, spec.steps))]
 
     def follow(self, process: "subprocess.Popen[bytes]") -> None:
@@ -242,11 +320,20 @@ class Recorder:
             "prompt_tokens": float(sum(self.lengths[i] for i in batch.ids.tolist())),
             "optimizer_steps": float(spec.method.loss.num_iterations * spec.minibatches),
             "trained_tokens": float(batch.lengths.sum()),
+            **self.sampler_metrics(step),
         }
         records.write_step(self.out, step, spec, self.pool, batch, advantage, self.tokenizer.decode_batch)
         self.metrics.write(step, **values)
         self.progress.update(step, reward=values["reward"], strict=values["strict"], entropy=values["entropy"])
         telemetry(self.out, seconds_per_step=theirs.get("timing_s/step", 0.0))
+
+    def sampler_metrics(self, step: int) -> dict[str, float]:
+        """What the sampler says of itself after a step."""
+        if not learns(self.spec):
+            return {}
+        self.replay.draw(step)
+        self.replay.learn(step)
+        return {f"sampler/{name}": value for name, value in self.replay.sampler.metrics().items()}
 
     def batch(self, step: int) -> Batch:
         """The rollouts of a step, judged again. Their tokens are those of their texts, since verl dumps texts."""

@@ -9,6 +9,7 @@ from typing import Any
 import yaml
 
 from interplay.core import artifact, execution
+from interplay.model.trainer_spec import VERL_FIXED
 from interplay.rl.spec import RLSpec
 
 ASSUMED_PROMPT = 1024
@@ -83,6 +84,9 @@ def configuration(spec: RLSpec, how: execution.Run, base: Path, work: Path, long
         "trainer.val_before_train": False,
         "hydra.run.dir": str(work / "hydra"),
     }
+    if learns(spec):
+        flat |= {"data.custom_cls.path": str(Path(__file__).resolve().with_name("verl.py")), "data.custom_cls.name": "Draws"}
+        flat["data.dataloader_num_workers"] = 0  # a step is drawn when the one before it is done
     if spread.offload:
         flat |= dict.fromkeys((f"actor_rollout_ref.actor.fsdp_config.{one}_offload" for one in ("param", "optimizer")), True)
         flat["actor_rollout_ref.ref.fsdp_config.param_offload"] = True
@@ -91,6 +95,12 @@ def configuration(spec: RLSpec, how: execution.Run, base: Path, work: Path, long
     if spec.method.critic:
         flat |= _critic(spec, how, base, whole)
     return {"defaults": ["ppo_trainer", "_self_"], **nested(flat)}
+
+
+def learns(spec: RLSpec) -> bool:
+    """Whether what a step draws depends on the rewards of those before it."""
+    chosen = spec.method.sampler
+    return chosen.name not in VERL_FIXED or getattr(chosen, "by", "") == "pass_rate"
 
 
 def _prefixed(prefix: str, values: Json) -> Json:

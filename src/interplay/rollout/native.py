@@ -11,8 +11,17 @@ from interplay.core.execution import Run
 from interplay.model import device, heads, spec
 from interplay.model.attention import Attend, rotary, split_heads
 from interplay.model.decoder import Decoder, LayerWeights, Weights, forward, linear_of
-from interplay.rollout.compiled import complete_in_kernel
-from interplay.rollout.request import Request, Rollouts, Sampling, assemble, draw_tokens, join, split_together, uniform_noise
+from interplay.rollout.request import (
+    Request,
+    Rollouts,
+    Sampling,
+    assemble,
+    complete_in_kernel,
+    draw_tokens,
+    join,
+    split_together,
+    uniform_noise,
+)
 
 # Keys and values of groups that decode side by side: one prompt per group, shared by its samples, and each sample's own tokens.
 #

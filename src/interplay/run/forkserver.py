@@ -4,6 +4,9 @@
 passes them with its standard streams to the server; signals follow. It exits as the stage does. Where there is no server, where
 it refuses or dies, the client becomes `python -m interplay.run.stage`.
 
+`python -m interplay.run.forkserver share DIGEST ...` makes the stages of a job that several share (`slurm.Shared`), with a
+server of its own.
+
 `python -m interplay.run.forkserver serve LISTENER KIND...` is the server. It has one thread, no thread of OpenMP and no CUDA
 context. Its end, by SIGKILL too, ends its stages, and that of a client its stage. It refuses stages whose environment is not that
 of the launch or that need several threads, a GPU or an engine of their own, and all of them once code on disk has changed."""
@@ -138,6 +141,23 @@ class Launched:
         shutil.rmtree(self.folder, ignore_errors=True)
         self.process.stdin.close()  # type: ignore[union-attr]
         self.process.wait()
+
+
+def share(arguments: list[str]) -> int:
+    """Exit code of a job that several stages share, all of them forked from one server where the site has one."""
+    from interplay.core import artifact
+    from interplay.run import slurm, stage
+
+    parsed = stage.parser().parse_args(["run", *arguments])
+    planned = artifact.read_json(artifact.find(parsed.results, parsed.digest) / "stage.json")
+    os.environ[slurm.SHARED_JOB] = "1"  # the environment of its stages, and not of this job, which may be requeued
+    server = Launched(list(dict.fromkeys(planned["members"].values()))) if planned["fork_server"] else None
+    del os.environ[slurm.SHARED_JOB]
+    try:
+        return stage.main(["run", *arguments])
+    finally:
+        if server:
+            server.close()
 
 
 # -- server ------------------------------------------------------------------------------------------------------------
@@ -320,6 +340,8 @@ def serve(listener: int, kinds: list[str]) -> int:
 
 
 if __name__ == "__main__":
+    if sys.argv[1] == "share":
+        sys.exit(share(sys.argv[2:]))
     if sys.argv[1] == "serve":
         sys.exit(serve(int(sys.argv[2]), sys.argv[3:]))
     sys.exit(request_stage(sys.argv[1:]))

@@ -20,7 +20,7 @@ from interplay.data.spec import DatasetSpec
 from interplay.kinds.table import KINDS, read_by
 from interplay.model.spec import SourceSpec
 from interplay.results import catalog, estimate, payloads, state
-from interplay.run import forkserver, resources, slurm
+from interplay.run import forkserver, resources, slurm, workers
 from interplay.run.slurm import Site
 from interplay.study import choices, expand
 from interplay.study.plan import Plan, Stage
@@ -31,8 +31,6 @@ T = TypeVar("T")
 Given = int | str | Callable[[Any], int | str]
 """A resource of a rule: a value, or a function of a stage's wildcards."""
 SIGNATURE = inspect.Signature([inspect.Parameter("wildcards", inspect.Parameter.POSITIONAL_OR_KEYWORD)])
-FEW_PEERS = 64
-"""Stages that can share stacks and name each other in their `stage.json`."""
 MOST_DRIFTED = 5
 """Changed source files that a launch names."""
 
@@ -52,6 +50,8 @@ class Graph:
         self.server: forkserver.Launched | None = None
         """Forks the stages of this launch once `on_start` has started it."""
         self._records = {digest: str(self.folder(digest) / "record.json") for digest in self.stages}
+        """What says that a stage is made: its record, or where it shares a job what that job leaves."""
+        self.shared: dict[str, slurm.Shared] = {}
 
     def runner(self) -> str:
         """The command that makes a stage, without its arguments. What the main process runs itself is on this machine."""
@@ -94,9 +94,16 @@ class Graph:
         if self.finished:
             wanted = dict.fromkeys(ref.partition("@")[0] for ref in self.stages[digest].deps.values())
             return [self._records[dep] for dep in wanted if self._done(dep)]
-        missing = self._missing(self.stages[digest].deps.values())
+        members = self.shared[digest].members if digest in self.shared else [digest]
+        missing = self._missing(ref for member in members for ref in self.stages[member].deps.values())
         waited = {ref.partition("@")[0] for dep in missing for ref in self.stages[dep].deps.values()}
-        return [self._records[dep] for dep in missing if dep not in waited]
+        return list(dict.fromkeys(self._records[dep] for dep in missing if dep not in waited))
+
+    def share(self, jobs: list[slurm.Shared]) -> None:
+        """Have these jobs make their stages."""
+        for job in jobs:
+            self.shared[job.digest] = job
+            self._records |= dict.fromkeys(job.members, str(job.folder(self.results) / slurm.MADE))
 
     def to_make(self) -> list[Stage]:
         """The stages that are not done and that some missing report needs."""
@@ -163,7 +170,10 @@ class Graph:
     def _given(self, function: Callable[[execution.Run], int | str]) -> "Given":
         """What all stages of the plans have, or a look-up of each stage's by its wildcards: Snakemake takes longer to call a
         function than to use a value, several times a job. A job reads the run block of its own stage."""
-        values = {digest: function(stage.run) for digest, stage in self.stages.items()}
+        runs = {digest: stage.run for digest, stage in self.stages.items()} | {
+            digest: job.run for digest, job in self.shared.items()
+        }
+        values = {digest: function(run) for digest, run in runs.items()}
         if len(set(values.values())) == 1:
             return next(iter(values.values()))
 
@@ -178,7 +188,7 @@ class Graph:
     def write_stages(self) -> None:
         """Write `stage.json` for every stage that is not done, and remove failures: a new start may succeed. A stage that came
         through DVC or from a kept record is done and lacks the file, too."""
-        commit, peers = artifact.current_commit(), self._peers()
+        commit, peers = artifact.current_commit(), workers.peers_of(self.to_make())
         names = {stage.digest: plan.address(stage) for plan in reversed(self.plans) for stage in plan.stages.values()}
         for stage in self.stages.values():
             folder = self.folder(stage.digest)
@@ -189,21 +199,7 @@ class Graph:
                 artifact.write_json(folder / "stage.json", {**known, "commit": commit, **more})
             elif not (folder / "stage.json").exists():
                 artifact.write_json(folder / "stage.json", stage.as_json())
-
-    def _peers(self) -> dict[str, list[str]]:
-        """Of each stage to make that can share a stack (`run.stack`): those that it can share one with, itself included, in the
-        order of digests; of very many, those near it, so that what is written grows with the number of stages only."""
-        groups: dict[Any, list[str]] = {}
-        for stage in self.to_make() if any(stage.run.stack > 1 for stage in self.stages.values()) else ():
-            if stage.run.stack > 1:
-                key = (stage.kind, stage.spec.stack_key(), stage.run.model_dump_json())  # type: ignore[attr-defined]
-                groups.setdefault(key, []).append(stage.digest)
-        found: dict[str, list[str]] = {}
-        for digests in map(sorted, groups.values()):
-            size = max(FEW_PEERS, 2 * self.stages[digests[0]].run.stack)
-            for first in range(0, len(digests), size):
-                found |= dict.fromkeys(digests[first : first + size], digests[first : first + size])
-        return found
+        slurm.write_shared(self.results, self.shared.values(), self.stages, self.site)
 
     def link(self) -> list[Path]:
         """Readable links: `by-name/<study>.<scale>/report` and `.../<arm>/<stage>@<seed>`; returns the reports."""
@@ -245,7 +241,9 @@ def open_graph(root: Path, config: dict[str, Any], main_process: bool) -> Graph:
 
                 power.refuse_short(plan, power.planned_power(plan, lambda digest: None))
         if graph.to_make():
-            _check_needs(graph, choices.limits(config))
+            made = _check_needs(graph, choices.limits(config))
+            seconds = {digest: time.seconds for digest, time in made.times.items()}
+            graph.share(slurm.share(graph.to_make(), seconds, choices.shared_minutes(config), graph.site))
         graph.check_payloads()
         for folder in graph.partial:
             payloads.check_obtainable(folder)
@@ -273,8 +271,9 @@ def _check_warning_time(graph: Graph) -> None:
             raise model.UserError(f"configs/site.yaml: warn_seconds = {graph.site.warn_seconds}: {limit}; {remedy}")
 
 
-def _check_needs(graph: Graph, limits: dict[str, float]) -> None:
-    """Reserve the memory of the stages to make. Raises UserError when that, or their hours, are more than is allowed."""
+def _check_needs(graph: Graph, limits: dict[str, float]) -> estimate.Estimate:
+    """Reserve the memory of the stages to make, and return the estimate. Raises UserError when that, or their hours, are more
+    than is allowed."""
     found = state.scan_results(graph.results)
     found |= {digest: state.Found(graph.stages[digest].kind, state.KEPT) for digest in graph.kept}
     made = estimate.estimate_launch(state.Library(graph.stages, graph.results, found), found)
@@ -284,6 +283,7 @@ def _check_needs(graph: Graph, limits: dict[str, float]) -> None:
     for digest, need in made.memory.items():
         stage = graph.stages[digest]
         graph.stages[digest] = replace(stage, run=estimate.with_memory(stage.run, need))
+    return made
 
 
 def check_external(stages: Iterable[Stage]) -> None:

@@ -1,14 +1,18 @@
-"""Slurm: resources of a stage's job from `configs/site.yaml`, forwarding of Slurm's signals to the stage, and requeueing."""
+"""Slurm: short stages that share a job, resources of a job from `configs/site.yaml`, forwarding of Slurm's signals to the stage,
+and requeueing."""
 
 import contextlib
+import hashlib
+import math
 import os
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
@@ -16,9 +20,10 @@ import psutil
 import yaml
 from pydantic import Field, field_validator
 
-from interplay.core import execution, model
+from interplay.core import artifact, execution, model
 from interplay.core.model import Count, Model
 from interplay.study import files
+from interplay.study.plan import Stage
 
 # `configs/site.yaml`: names and options of a Slurm cluster, and how jobs start on one machine. Never hashed.
 
@@ -111,6 +116,84 @@ MOST_RESTARTS = 10
 """Requeues after which a preempted job whose stage has never saved anything fails."""
 
 
+# -- jobs of several stages --------------------------------------------------------------------------------------------
+# A job's own start takes longer than a short stage. So short stages of one depth in the graph, none of which can need another,
+# share a job (rule `shared`), in which a fork server makes them one after the other (run.workers). Stages that need them wait for
+# the whole job.
+
+
+SHARED, MADE = "shared", "made"
+"""Rule, and folder in results/, of such jobs; the file that one leaves."""
+SHARED_JOB = "INTERPLAY_SHARED"
+"""Environment variable of the stages in such a job, which stop without requeueing it: the job does."""
+SHORT_SECONDS = 60.0
+"""That a short stage is estimated to take at most."""
+START = 1.0
+"""Seconds that each takes beyond its estimate."""
+MOST_SHARING = 200
+SPARE_TIME = 3
+"""A job is granted so many times what its stages are estimated to take, and what the warning before its time limit takes."""
+SERVER_MB = 1000
+"""Memory that it is granted beyond that of its largest stage."""
+
+
+class Shared(NamedTuple):
+    """A job of several stages."""
+
+    digest: str
+    members: list[str]
+    run: execution.Run
+
+    def folder(self, results: Path) -> Path:
+        """Where its `stage.json` is."""
+        return results / SHARED / self.digest
+
+
+def share(stages: Iterable[Stage], seconds: Mapping[str, float], minutes: float, site: Site) -> list[Shared]:
+    """Jobs of about so many minutes, of two stages and more each; `stages`: all that are to be made. A stage whose time is not
+    known, of several processes or nodes, or of a stack has a job of its own."""
+    given = {stage.digest: stage for stage in stages} if minutes else {}
+    depth: dict[str, int] = {}
+    together: dict[tuple[int, int, int], list[str]] = {}
+    for digest in artifact.closure(given, lambda one: [ref for ref in _needed(given[one]) if ref in given]):
+        run = given[digest].run
+        depth[digest] = 1 + max((depth[ref] for ref in _needed(given[digest]) if ref in given), default=0)
+        if 0 < seconds[digest] <= SHORT_SECONDS and run.processes == run.stack == run.nodes == 1:
+            together.setdefault((depth[digest], run.threads, run.gpus), []).append(digest)
+    found = []
+    for similar in together.values():
+        taken = sum(seconds[digest] + START for digest in similar)
+        count = max(math.ceil(taken / 60 / minutes), math.ceil(len(similar) / MOST_SHARING))
+        parts = [similar[first::count] for first in range(count)]
+        found += [
+            _shared(members, [given[one].run for one in members], taken / count, site) for members in parts if len(members) > 1
+        ]
+    return found
+
+
+def _needed(stage: Stage) -> list[str]:
+    return [artifact.split_ref(ref)[0] for ref in stage.deps.values()]
+
+
+def _shared(members: list[str], runs: list[execution.Run], seconds: float, site: Site) -> Shared:
+    needed = {"memory_mb": max(run.memory() for run in runs) + SERVER_MB, "gpu_memory_gb": max(run.gpu_memory_gb for run in runs)}
+    minutes = site.warn_seconds // 60 + 2 + math.ceil(SPARE_TIME * seconds / 60)
+    run = execution.Run(threads=runs[0].threads, gpus=runs[0].gpus, runtime=minutes, **needed)
+    return Shared(hashlib.sha256(" ".join(sorted(members)).encode()).hexdigest()[:12], members, run)
+
+
+def write_shared(results: Path, jobs: Iterable[Shared], stages: Mapping[str, Stage], site: Site) -> None:
+    """Write what these jobs read, and remove what those read whose stages are all made."""
+    for job in jobs:
+        members = {digest: stages[digest].kind for digest in job.members}
+        (job.folder(results) / MADE).unlink(missing_ok=True)
+        planned = {"run": job.run.stated(), "members": members, "fork_server": site.fork_server}
+        artifact.write_json(job.folder(results) / "stage.json", planned)
+    for path in results.glob(f"{SHARED}/*/stage.json"):
+        if all(artifact.done(results / kind / digest) for digest, kind in artifact.read_json(path)["members"].items()):
+            shutil.rmtree(path.parent)
+
+
 # -- resources ---------------------------------------------------------------------------------------------------------
 
 
@@ -172,7 +255,10 @@ class Job(NamedTuple):
 
 def current_job() -> Job | None:
     """The job of this process, from scontrol: its environment does not show preemption, and Snakemake's executor removes most
-    variables. None outside of a job, in one that the profile `slurm` did not submit, and in one that is ending."""
+    variables. None outside of a job, in one that the profile `slurm` did not submit, in one that is ending, and in a stage that
+    shares its job."""
+    if SHARED_JOB in os.environ:
+        return None
     array, task = os.environ.get("SLURM_ARRAY_JOB_ID"), os.environ.get("SLURM_ARRAY_TASK_ID")
     name = f"{array}_{task}" if array and task else os.environ.get("SLURM_JOB_ID", "")
     output = _scontrol("show", "job", "-o", name) if name else None
@@ -280,7 +366,7 @@ def _stages() -> Iterator[psutil.Process]:
     """Runners of stages below this process."""
     for process in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.Error):
-            if "interplay.run.stage" in process.cmdline():
+            if {"interplay.run.stage", "share"} & {*process.cmdline()}:
                 yield process
 
 

@@ -95,12 +95,12 @@ class Job(NamedTuple):
 
 def run_stage(out: Path) -> None:
     """Make the stage of this folder unless its record exists; waits while another process makes it."""
+    if out.parent.name == slurm.SHARED:
+        return workers.run_shared(out)
     if (out / "stage.json").exists() and artifact.read_json(out / "stage.json")["run"].get("stack", 1) > 1:
-        _run_stacked(out)
-        return
+        return _run_stacked(out)
     with artifact.lease(out):
-        job = _open_job(out)
-        if job is None:
+        if (job := _open_job(out)) is None:
             return
         resources.limit_threads(job.how.threads)
         _begin(job)

@@ -1,4 +1,5 @@
-"""Calls the function of a stage's kind: in this process, or in several worker processes (`run.processes`).
+"""Calls the function of a stage's kind, in this process or in several worker processes (`run.processes`), and makes the stages of
+a job that several share.
 
 `python -m interplay.run.workers HANDOVER` is one worker. Its rank comes from torchrun's environment variables (RANK, LOCAL_RANK,
 WORLD_SIZE and, without --file-rendezvous, MASTER_ADDR and MASTER_PORT), so that `torchrun --nproc-per-node N -m
@@ -11,6 +12,7 @@ import argparse
 import contextlib
 import gc
 import importlib
+import logging
 import os
 import signal
 import subprocess
@@ -19,14 +21,17 @@ import tempfile
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import IO, Any
 
 from interplay.core import artifact, execution, metrics, model
 from interplay.kinds.table import KINDS, function_of
+from interplay.run import slurm
+from interplay.study.plan import Stage
 
+LOG = logging.getLogger(__name__)
 JOB = "job.json"
 RENDEZVOUS = "rendezvous"
 """File in HANDOVER through which the workers of one machine find each other."""
@@ -35,6 +40,8 @@ COLLECTIVE_TIMEOUT = timedelta(days=30)
 the others."""
 POLL_INTERVAL = 0.02
 """Seconds between two looks at the workers."""
+FEW_PEERS = 64
+"""Stages that can share stacks and name each other in their `stage.json`."""
 GRACE = 5.0
 """Seconds that the other workers have to end once one has failed or stopped."""
 
@@ -264,6 +271,68 @@ def _reason(handover: Path, workers: list[subprocess.Popen[bytes]], late: set[in
     rank, failed = next((rank, outcome) for rank, outcome in outcomes.items() if "error" in outcome)
     sys.stderr.write(failed["traceback"])
     return WorkerError(f"worker {rank + 1} of {len(workers)}: {failed['error']}")
+
+
+# -- several stages ----------------------------------------------------------------------------------------------------
+
+
+def peers_of(stages: Iterable[Stage]) -> dict[str, list[str]]:
+    """Of each of these stages that can share a stack (`run.stack`): those that it can share one with, itself included, in the
+    order of digests; of very many, those near it, so that what is written grows with the number of stages only."""
+    groups: dict[tuple[int, Any], list[str]] = {}
+    for stage in stages:
+        if stage.run.stack > 1:
+            key = (stage.kind, stage.spec.stack_key(), stage.run.model_dump_json())  # type: ignore[attr-defined]
+            groups.setdefault((stage.run.stack, key), []).append(stage.digest)
+    found: dict[str, list[str]] = {}
+    for (stack, _), digests in groups.items():
+        digests.sort()
+        size = max(FEW_PEERS, 2 * stack)
+        for first in range(0, len(digests), size):
+            found |= dict.fromkeys(digests[first : first + size], digests[first : first + size])
+    return found
+
+
+def run_shared(out: Path) -> None:
+    """Make the stages of a job that they share (`slurm.Shared`), one after the other. Those that fail do not keep the others; one
+    that may be for a transient reason is tried again at the end. Raises UserError where none is made, StoppedError on a signal:
+    what is made by then shows in `resume/`, by which the job is requeued."""
+    with artifact.lease(out):
+        members = artifact.read_json(out / "stage.json")["members"]
+        codes = {digest: _run_member(out, digest, kind) for digest, kind in members.items()}
+        transient = [digest for digest, code in codes.items() if code == 1]
+        codes |= {digest: _run_member(out, digest, members[digest]) for digest in transient}
+        failed = [f"{members[digest]} {digest}" for digest, code in codes.items() if code]
+        if len(failed) == len(members):
+            raise model.UserError(f"none of the {len(members)} stages that share this job is made; see logs/ of {failed[0]}")
+        for name in failed:
+            LOG.error("interplay: not made: %s; see its log", name)
+        artifact.write_atomic(out / slurm.MADE, b"")
+
+
+def _run_member(out: Path, digest: str, kind: str) -> int:
+    """Exit code of a stage of a shared job; notes what it made or saved."""
+    results = out.parent.parent
+    if artifact.done(results / kind / digest):
+        return 0
+    client = Path(__file__).with_name("forkserver.py")
+    command = [sys.executable, "-IS", str(client), "run", digest, "--results", str(results), "--benchmarks", "benchmarks"]
+    before, process = slurm.saved_files(results, digest), None
+    try:
+        with execution.delay_signals():
+            environment = {**os.environ, slurm.SHARED_JOB: "1"}
+            process = subprocess.Popen([*command, "--log", f"logs/{kind}/{digest}.log"], env=environment)
+        return process.wait()
+    except execution.StoppedError:
+        with execution.defer_signals():
+            if process:
+                process.terminate()
+                process.wait()
+        raise
+    finally:
+        if artifact.done(results / kind / digest) or slurm.saved_files(results, digest) != before:
+            (out / "resume").mkdir(exist_ok=True)
+            (out / "resume" / digest).touch()
 
 
 if __name__ == "__main__":

@@ -16,6 +16,8 @@ from interplay.study.spec import SEED, Study
 Tree = dict[str, Any]
 LIMITS = ("max_gpu_hours", "max_hours")
 """Keys of `snakemake --config` that refuse a launch which would take longer."""
+SHARED_MINUTES = "shared_minutes"
+"""Key of `configs/slurm.yaml`."""
 Choose = Callable[[str, str, KeyPlace], Any]
 """(group, name, key) -> the settings of the file."""
 
@@ -299,14 +301,19 @@ def on_command_line(error: UserError, given: Iterable[Given]) -> UserError | Non
 
 def limits(config: Mapping[str, Any]) -> dict[str, float]:
     """Hours that a launch may need at most, as given on the command line. Raises UserError when one is not a number."""
-    return {key: _hours(key, config[key]) for key in LIMITS if key in config}
+    return {key: _number(key, config[key], "hours") for key in LIMITS if key in config}
 
 
-def _hours(key: str, value: Any) -> float:
+def shared_minutes(config: Mapping[str, Any]) -> float:
+    """Minutes of a Slurm job that several short stages share; 0: none do. Raises UserError when it is not a number."""
+    return _number(SHARED_MINUTES, config.get(SHARED_MINUTES, 0), "minutes")
+
+
+def _number(key: str, value: Any, unit: str) -> float:
     try:
-        hours = float(value)
+        number = float(value)
     except (TypeError, ValueError):
-        hours = -1.0
-    if not hours >= 0:
-        raise KeyPlace("--config", (key,)).error("must be a number of hours", value)
-    return hours
+        number = -1.0
+    if not number >= 0:
+        raise KeyPlace("--config", (key,)).error(f"must be a number of {unit}", value)
+    return number

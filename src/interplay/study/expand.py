@@ -50,7 +50,7 @@ def committed(configs: Path) -> list[tuple[str, str]]:
 
 def chosen(configs: Path, config: Mapping[str, Any]) -> tuple[list[str], str]:
     """The studies and the scale to build: from the command line's `study=` and `scale=`, else from `configs/config.yaml`."""
-    known = ["study", "scale", "set", "finished", *choices.LIMITS]
+    known = ["study", "scale", "set", "finished", choices.SHARED_MINUTES, *choices.LIMITS]
     if unknown := sorted(set(config) - set(known)):
         raise _given(configs, config, unknown[0]).error(f"unknown key '{unknown[0]}'{nearest_name(unknown[0], known)}")
     given = {key: _text(configs, config, key) for key in ("study", "scale") if key in config}

@@ -279,10 +279,12 @@ def read_files(
     if model is SourceSpec and spec.pop("config", ""):
         run["config"] = _model_config(given["config"], place.key("config"))
     key, checksum = PLACES.get(model, ("", file_checksum))
+    of_harness = spec.get("format") == "lm_eval"
+    checksum = task_checksum if of_harness else checksum
     if key in spec:
         run["path"] = below_root(spec.pop(key), place.key(key))
         spec["sha256"] = checksum(run["path"], known, place)
-        if model is DatasetSpec and (known is None or Path(run["path"]).is_file()):
+        if model is DatasetSpec and not of_harness and (known is None or Path(run["path"]).is_file()):
             _check_items(run["path"], parse_model(DatasetSpec, spec, place), place)
     return spec, run
 
@@ -344,6 +346,19 @@ def file_checksum(file: str, known: str | None, place: KeyPlace) -> str:
         return str(known)
     if known and found != known:
         raise place.key("sha256").error(f"but {file} has {found}; put the right file there", known)
+    return found
+
+
+def task_checksum(task: str, known: str | None, place: KeyPlace) -> str:
+    """Identity of a task of lm-eval. Raises UserError where there is none, or another than the study says."""
+    from interplay.data import harness
+
+    try:
+        found = harness.task_checksum(task)
+    except UserError as error:
+        raise place.key("file").error(str(error).removeprefix(f"{task}: "), task) from None
+    if known not in (None, found):
+        raise place.key("sha256").error(f"but {task} has {found}; put the right files there", known)
     return found
 
 

@@ -289,19 +289,20 @@ def _candidates(context: ArmContext, init: str) -> list[tuple[int | str | None, 
 
 
 def evaluation(context: ArmContext, name: Any, model: str, place: KeyPlace, label: str, problems: str | None = None) -> list[str]:
-    """The stages that evaluate a model, one for each block of samples; on the problem set that the study names, or on `problems`
-    (a digest). `place` names the evaluate stage."""
+    """The stages that evaluate a model, one for each block of samples, on the study's problem set or `problems` (a digest)."""
     stage = check.check_kind(context, name, place)
     deps = {"data": problems} if problems else _references(context, stage, None, label)[1]
     spec = context.spec(stage)
     assert isinstance(spec, EvaluateSpec)
+    sets.check_evaluated(context.plan.stages[deps["data"]].spec, spec, stage.place)
     plan, given = context.plan, context.settings(stage)
     if spec.by_reward:
-        at = stage.place.key("by_reward")
-        deps = {**deps, "reward": reward_model(context, spec.by_reward.model, at.key("model"))}
+        deps = {**deps, "reward": reward_model(context, spec.by_reward.model, stage.place.key("by_reward", "model"))}
         if arm := spec.by_reward.reference:
-            deps["reference"] = _at_seed(context, arm, at.key("reference"))[1]
-    filled = {"by_reward": spec.by_reward.with_roles()} if spec.by_reward else {}
+            deps["reference"] = _at_seed(context, arm, stage.place.key("by_reward", "reference"))[1]
+    if arm := spec.probe.against if spec.probe else "":
+        deps = {**deps, "compared": _at_seed(context, arm, stage.place.key("probe", "against"))[1]}
+    filled = {key: named.with_roles() for key in ("by_reward", "probe") if (named := getattr(spec, key))}
     made = [plan.add(stage.kind, given, {"model": model, **deps}, stage.place, label, filled | one) for one in blocks_of(spec)]
     if len(made) > 1:
         plan.blocks[made[0]] = made[1:]
@@ -309,13 +310,12 @@ def evaluation(context: ArmContext, name: Any, model: str, place: KeyPlace, labe
 
 
 def blocks_of(spec: EvaluateSpec) -> list[dict[str, Any]]:
-    """The keys by which the blocks of an evaluation differ; none where one is enough. Gold solutions are scored once, with the
-    first block."""
+    """The keys by which the blocks of an evaluation differ; none where one is enough. The first scores gold and probes."""
     if spec.num_samples <= BLOCK:
         return [{}]
     starts = range(0, spec.num_samples, BLOCK)
     parts = [{"num_samples": min(BLOCK, spec.num_samples - start), "first_sample": spec.first_sample + start} for start in starts]
-    return [parts[0], *({**part, "nll": False} for part in parts[1:])]
+    return [parts[0], *({**part, "nll": False, "probe": None} for part in parts[1:])]
 
 
 # -- models --------------------------------------------------------------------------------------------------------------------

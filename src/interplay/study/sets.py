@@ -5,11 +5,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from interplay.core import artifact, random
-from interplay.core.model import MOST, KeyPlace, nearest_name, plural
+from interplay.core.model import MOST, KeyPlace, Model, nearest_name, plural
 from interplay.core.references import corpus_inputs, shard_label
 from interplay.data.spec import TEXTS, DataSet, DatasetSpec, ProblemsSpec
 from interplay.data.steps.spec import STEPS, CurateSpec
-from interplay.evaluate.spec import GenerateSpec
+from interplay.evaluate.spec import EvaluateSpec, GenerateSpec
 from interplay.kinds import study_keys, table
 from interplay.report.figure_spec import Target
 from interplay.report.metric_spec import is_of_run
@@ -375,3 +375,16 @@ def _drawn(target: Target, stage: Stage) -> dict[str, Any]:
 def _rl_spec(stage: Stage) -> RLSpec:
     assert isinstance(stage.spec, RLSpec)
     return stage.spec
+
+
+def check_evaluated(data: Model, spec: EvaluateSpec, place: KeyPlace) -> None:
+    """A task of lm-eval is asked by it, and nothing else is; traces that are read as statements can be. Raises UserError."""
+    task = isinstance(data, DatasetSpec) and data.format == "lm_eval"
+    if task and not spec.harness:
+        raise place.key("harness").error("missing; its data is a task of lm-eval, which asks and scores by itself; write lm_eval")
+    if spec.harness and not task:
+        raise place.key("harness").error("lm-eval asks the items of its own tasks; name a problem set of format: lm_eval")
+    family = task_family(data.task) if isinstance(data, ProblemsSpec) else None
+    for key in ("behaviours", "probe"):
+        if getattr(spec, key) and family and not (family.statements or family.item):
+            raise place.key(key).error(f"traces of {family.name} are not read as statements; take the key away")

@@ -17,7 +17,7 @@ from pydantic import TypeAdapter
 
 from interplay.core import digest, extension, model
 from interplay.tasks.spec import FAMILIES, OWN, OwnTask, Task, Verify
-from interplay.tasks.verdict import Row, Verdict
+from interplay.tasks.verdict import Row, Statement, Verdict
 
 P = TypeVar("P")
 """The family's problems: a NamedTuple with `mode`, and for generators `op` where a model may write the problem."""
@@ -211,6 +211,8 @@ class Family(Generic[P]):
     """The score of a fixed policy that reads nothing, such as citing every document."""
     item: Callable[[P], Item | None] | None = None
     """The question over documents of a problem; None where it has none."""
+    statements: Callable[[P, str], list[Statement]] | None = None
+    """(problem, completion) -> what it states, in order, for counts of behaviours; None: its facts, where it has an item."""
     open_question: Callable[[Row], Row] = lambda row: row
     """The row of the original question, as far as that question goes, of a row in another form."""
     plain_problem: Callable[[P], PlainProblem] | None = None

@@ -22,7 +22,9 @@ from typing import Any, Literal, NamedTuple
 from interplay.tasks import spec, verdict
 from interplay.tasks.family import Family, Item, Paragraph, Rendered, compact_json, from_json
 
-Mode = Literal["plain", "long", "keychain", "needle", "citation"]
+Mode = Literal["plain", "long", "keychain", "needle", "citation", "multi_value", "multi_query", "variables"]
+LISTS = ("multi_value", "multi_query", "variables")
+"""Modes whose answer is a list, in any order."""
 
 STOP = re.compile(r"""(?<!\b[A-Z])(?<!\b(?:Mr|Ms|Dr|St|Jr|Sr|No|vs))(?<!\bMrs)[.?!]["')\]]*(?=\s+["'(\[]?[A-Z0-9]|\s*$)""")
 """The end of a sentence in running text: a stop before a new sentence or the end of the text. Initials and the commonest titles
@@ -31,16 +33,23 @@ ENDING = re.compile(r"""[.?!]["')\]]*$""")
 
 
 class Chain(NamedTuple):
-    """Keys that lead to a question (keychain), or a key and its value (needle)."""
+    """Keys that lead to a question (keychain), a key and its value (needle), or keys and values of a list."""
 
     keys: tuple[str, ...]
     """The head first. Each is the key of a pair whose value is the next one, or for the last one the question; of a needle, the
-    last one is a value only."""
+    last one is a value only. multi_value: a key and its values; multi_query: keys, each before its value; variables: a value,
+    and variables each of which is assigned the one before it."""
     question: str
     """The value of the last key; empty for a needle."""
 
-    def pairs(self) -> list[tuple[str, str]]:
+    def pairs(self, mode: Mode) -> list[tuple[str, str]]:
         """(key, value) in the order of the chain."""
+        if mode == "multi_value":
+            return [(self.keys[0], value) for value in self.keys[1:]]
+        if mode == "multi_query":
+            return list(zip(self.keys[::2], self.keys[1::2], strict=True))
+        if mode == "variables":
+            return list(zip(self.keys[1:], self.keys, strict=False))
         return list(zip(self.keys, (*self.keys[1:], self.question) if self.question else self.keys[1:], strict=False))
 
 
@@ -60,7 +69,8 @@ class Problem(NamedTuple):
 
     mode: Mode
     """plain: the item's own documents and its question; long: with further documents; keychain: the question is at the end of a
-    chain of keys; needle: the value of a key; citation: the documents are tagged, and the solution names the useful ones."""
+    chain of keys; needle: the value of a key; multi_value, multi_query, variables: a list; citation: the documents are tagged,
+    and the solution names the useful ones."""
     item: Item
     documents: tuple[Paragraph, ...]
     """All documents in the order shown."""
@@ -82,12 +92,14 @@ class Problem(NamedTuple):
     @property
     def answers(self) -> tuple[str, ...]:
         """Acceptable answers."""
+        if self.mode in LISTS:
+            return (", ".join(self.keys[1::2] if self.mode == "multi_query" else self.keys[1:]),)
         return self.keys[-1:] if self.mode == "needle" else self.item.answers
 
     @property
     def steps(self) -> tuple[str, ...]:
         """Gold reasoning after the keys, one sentence per hop; empty where the source has none."""
-        return () if self.mode == "needle" else self.item.steps
+        return () if self.mode in ("needle", *LISTS) else self.item.steps
 
     @property
     def useful(self) -> tuple[int, ...]:
@@ -175,7 +187,7 @@ def prompt_text(problem: Problem, style: Style) -> str:
 def document_texts(problem: Problem, style: Style) -> list[str]:
     """The documents of a prompt, each with its pairs and the separator before the next."""
     inserted: dict[int, list[tuple[int, str]]] = {}
-    pairs = [chain.pairs() for chain in problem.chains]
+    pairs = [chain.pairs(problem.mode) for chain in problem.chains]
     for spot in problem.spots:
         inserted.setdefault(spot.document, []).append((spot.offset, key_pair(*pairs[spot.chain][spot.link])))
     return [
@@ -203,6 +215,7 @@ def document_frame(number: int, document: Paragraph, text: str, mode: str, style
 def question_text(problem: Problem, style: Style) -> str:
     """The text after the documents."""
     head = problem.keys[0] if problem.keys and problem.head else FORGOTTEN
+    head = ", ".join(problem.keys[::2]) if problem.mode == "multi_query" else head
     if style == "terse":
         return TEXTS["terse"][problem.mode].format(question=problem.item.question, start=head)
     start = f'"{head}"'
@@ -222,7 +235,7 @@ def _solution(problem: Problem, style: Style, steps: tuple[str, ...]) -> str:
     if problem.keys:
         parts.append("The keys are " + " -> ".join(problem.keys) + ".")
         parts += [f"The question is: {problem.item.question}"] if problem.mode == "keychain" else []
-    parts += steps or (() if problem.mode == "needle" else supporting_sentences(problem.item))
+    parts += steps or (() if problem.mode in ("needle", *LISTS) else supporting_sentences(problem.item))
     return " ".join([*parts, *cited, f"The answer is {boxed}."])
 
 
@@ -285,7 +298,6 @@ def trivial_score(problem: Problem) -> float:
 
 
 WORD = re.compile(r"[0-9A-Za-z]+(?:-[0-9A-Za-z]+)*")
-VERB = re.compile(r" (?:is|was|are|were) ")
 
 
 def verify(problem: Problem, completion: str, options: spec.Verify) -> verdict.Verdict:
@@ -297,7 +309,8 @@ def verify(problem: Problem, completion: str, options: spec.Verify) -> verdict.V
     if said is None:
         return verdict.Verdict(False, False, 0.0, "truncated")
     reasoning = completion.rpartition(verdict.BOX)[0]
-    right = verdict.exact_match(said, problem.answers)
+    listing = problem.mode in LISTS
+    right = verdict.f1(said, problem.answers) == 1 if listing else verdict.exact_match(said, problem.answers)
     listed = cited_chunks(completion) if problem.mode == "citation" else []
     if listed is None:
         return verdict.Verdict(False, False, 0.0, "citation", said=said)
@@ -315,7 +328,7 @@ def traced(problem: Problem, reasoning: str) -> bool:
     """Whether the keys of the true chain are named in order, and no other key is."""
     known = {key for chain in problem.chains for key in chain.keys}
     named = [word for word in WORD.findall(reasoning) if word in known]
-    left = iter(named)
+    left = iter(problem.keys if problem.mode in LISTS else named)
     return set(named) <= set(problem.keys) and all(key in left for key in problem.keys)
 
 
@@ -336,7 +349,7 @@ def _cut(steps: tuple[str, ...]) -> list[tuple[str, str]]:
     them would contradict: files hold such reasoning, for example `what is`, repeated."""
     found, gold = [], plain_text(" ".join(steps))
     for step in map(plain_text, steps):
-        verb = VERB.search(step)
+        verb = verdict.VERB.search(step)
         end = verb.end() if verb else step.rfind(" ") + 1
         found += [(step[:end], step[end:])] if end else []
     return [(stem, rest) for stem, rest in found if _always(stem, rest, gold)]
@@ -366,6 +379,14 @@ def plain_text(words: str) -> str:
     return " ".join(words.lower().split()).rstrip(".?!")
 
 
+def statements(problem: Problem, completion: str) -> list[verdict.Statement]:
+    """Links of the chain and facts that a completion states; a key of another chain is another value of its link."""
+    places = {key: f"link {at}" for chain in problem.chains for at, key in enumerate(chain.keys)}
+    named = [word for word in WORD.findall(completion.partition(verdict.BOX)[0]) if word in places]
+    links = [verdict.Statement(places[key], key, True) for key in named]
+    return links + verdict.fact_statements(problem.steps, problem.item.question, completion)
+
+
 MULTIHOP = Family(
     name="multihop",
     errors=("truncated", "chain", "step", "citation", "answer"),
@@ -373,4 +394,5 @@ MULTIHOP = Family(
     verify=verify,
     trivial_score=trivial_score,
     item=lambda problem: problem.item,
+    statements=statements,
 )

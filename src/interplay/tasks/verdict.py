@@ -4,7 +4,7 @@ families."""
 import re
 import string
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, overload
 
@@ -262,3 +262,60 @@ def split_units(completion: str, separator: str) -> list[str]:
 def last_unit(completion: str, separator: str) -> str:
     """The last unit of a completion."""
     return split_units(completion, separator)[-1]
+
+
+# Behaviours of a trace, counted on what it states: plans, retrievals, checks and corrections.
+
+
+class Statement(NamedTuple):
+    """One statement of a trace about something that the problem knows: a node, a link of a chain, a fact, the question."""
+
+    subject: str
+    value: str | None
+    """None: what the subject is made of, or that it is next, and not yet its value."""
+    given: bool = False
+    """Whether the prompt, or memory, gives the value, so that nothing is computed."""
+
+
+def count_behaviours(statements: Iterable[Statement]) -> dict[str, int]:
+    """plans: statements without a value; retrievals: first values that are given; rechecks: a value stated again; backtracks:
+    another value than the subject had before."""
+    counts, held = {"plans": 0, "retrievals": 0, "rechecks": 0, "backtracks": 0}, dict[str, str]()
+    for subject, value, given in statements:
+        if value is None:
+            counts["plans"] += 1
+            continue
+        if subject not in held:
+            counts["retrievals"] += given
+        else:
+            counts["rechecks" if held[subject] == value else "backtracks"] += 1
+        held[subject] = value
+    return counts
+
+
+VERB = re.compile(r" (?:is|was|are|were) ")
+SENTENCE = re.compile(r"(?<=[.?!:])\s+")
+
+
+def fact_statements(steps: Sequence[str], question: str, completion: str) -> list[Statement]:
+    """What a completion states of the facts that an answer needs (`steps`, one sentence each), and the question where it repeats
+    it, up to the answer's box."""
+    known = {cut for step in map(_plain, steps) if (cut := _subject(step))}
+    found = []
+    for sentence in map(_plain, SENTENCE.split(completion.partition(BOX)[0])):
+        subject = _subject(sentence)
+        if question and sentence == _plain(question):
+            found.append(Statement(sentence, None))
+        elif subject in known:
+            found.append(Statement(subject, sentence[len(subject) :], True))
+    return found
+
+
+def _plain(sentence: str) -> str:
+    return " ".join(sentence.lower().split()).rstrip(".?!")
+
+
+def _subject(sentence: str) -> str:
+    """A sentence up to its verb; empty where it has none that is known."""
+    verb = VERB.search(sentence)
+    return sentence[: verb.end()] if verb else ""

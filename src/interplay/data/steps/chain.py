@@ -6,7 +6,7 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -66,14 +66,25 @@ def build_chains(
 
 
 def place_pairs(
-    chains: Sequence[multihop.Chain], documents: Sequence[family.Paragraph], random: np.random.Generator
+    chains: Sequence[multihop.Chain],
+    documents: Sequence[family.Paragraph],
+    random: np.random.Generator,
+    mode: multihop.Mode = "keychain",
+    target: tuple[int, float] | None = None,
 ) -> tuple[multihop.Spot, ...] | None:
-    """A random sentence end for each pair of the chains, all distinct. None where there are too few."""
+    """A random sentence end for each pair of the chains, all distinct; of `target`, a chain and a share of the text, its first
+    pair at the end nearest to that. None where there are too few."""
     ends = [(number, end) for number, document in enumerate(documents) for end in multihop.sentence_ends(document)]
-    pairs = [(chain, link) for chain, found in enumerate(chains) for link in range(len(found.pairs()))]
+    pairs = [(chain, link) for chain, found in enumerate(chains) for link in range(len(found.pairs(mode)))]
     if len(pairs) > len(ends):
         return None
-    chosen = [ends[place] for place in random.permutation(len(ends))[: len(pairs)]]
+    order = random.permutation(len(ends)).tolist()
+    if target:
+        starts = np.cumsum([0, *(len(document.text) for document in documents)])
+        wanted = min(range(len(ends)), key=lambda at: abs(starts[ends[at][0]] + ends[at][1] - target[1] * starts[-1]))
+        order.remove(wanted)
+        order.insert(pairs.index((target[0], 0)), wanted)
+    chosen = [ends[place] for place in order[: len(pairs)]]
     return tuple(sorted(multihop.Spot(place, end, *pair) for (place, end), pair in zip(chosen, pairs, strict=True)))
 
 
@@ -103,21 +114,25 @@ class Hidden(NamedTuple):
     """Documents that the fillers must include."""
     banned: frozenset[int] = frozenset()
     """Documents that the fillers must not include."""
+    depth: int | None = None
+    """Of the target, in percent; None: at random."""
 
 
 def make_contexts(spec: FilledStep | Citation, rows: list[verdict.Row], inputs: StepInputs) -> StepResult:
     """Make every row that has an item. Counts: rows by mode, and dropped rows by reason."""
     found, without = build_library(rows, spec.documents == "needed")
-    counts, made = Counter({"dropped_without_documents": without} if without else {}), []
+    counts, made = Counter({"dropped_without_documents": without} if without else {}), list[verdict.Row]()
     for entry in found.entries:
+        depth = spec.depths[len(made) % len(spec.depths)] if isinstance(spec, Needle) and spec.depths else None
         try:
-            problem = MAKERS[spec.name](spec, found, entry, inputs)
+            problem = MAKERS[spec.name](spec, found, entry, inputs, *([] if depth is None else [depth]))
         except SkipError as reason:
             counts[f"dropped_{reason}"] += 1
             continue
         tagged = isinstance(spec, Citation) and spec.tagged_steps
         prompt, solution, answer = multihop.render(problem, spec.style, tagged)
-        columns = {"prompt": prompt, "solution": solution, "answer": answer, "graph": multihop.dumps(problem)}
+        columns: dict[str, Any] = {"prompt": prompt, "solution": solution, "answer": answer, "graph": multihop.dumps(problem)}
+        columns |= {} if depth is None else {"op": depth}
         made.append(transform_row(entry.row, spec.name, family="multihop", mode=problem.mode, **columns))
         counts[problem.mode] += 1
     return StepResult(made, dict(counts))
@@ -131,10 +146,13 @@ def _keychain(spec: Keychain, found: Library, entry: Entry, inputs: StepInputs) 
     return _fill_context(spec, hidden, found, entry, inputs)
 
 
-def _needle(spec: Needle, found: Library, entry: Entry, inputs: StepInputs) -> multihop.Problem:
-    """A question for the value of a key over the row's documents and fillers."""
+def _needle(spec: Needle, found: Library, entry: Entry, inputs: StepInputs, depth: int | None = None) -> multihop.Problem:
+    """A question for the value of a key, or for a list, over the row's documents and fillers."""
     true = int(inputs.random(entry.row.origin, "hidden").integers(spec.n_needles))
-    return _fill_context(spec, Hidden("needle", 1, spec.key_format, ("",) * spec.n_needles, true), found, entry, inputs)
+    mode: multihop.Mode = "needle" if spec.asks == "value" else spec.asks
+    links = {"needle": 1, "multi_query": 2 * spec.n_asked - 1}.get(mode, spec.n_asked)
+    hidden = Hidden(mode, links, spec.key_format, ("",) * spec.n_needles, true, depth=depth)
+    return _fill_context(spec, hidden, found, entry, inputs)
 
 
 def _citation(spec: Citation, found: Library, entry: Entry, inputs: StepInputs) -> multihop.Problem:
@@ -221,7 +239,7 @@ def _fixed_tokens(hidden: Hidden, entry: Entry, style: multihop.Style, inputs: S
     """Tokens outside documents: the pairs and the question lines."""
     chains = _make_chains(hidden, "", entry, inputs)
     problem = multihop.Problem(hidden.mode, entry.item, (), (), chains, hidden.true, head=hidden.head)
-    pairs = "".join(multihop.key_pair(key, value) for chain in chains for key, value in chain.pairs())
+    pairs = "".join(multihop.key_pair(key, value) for chain in chains for key, value in chain.pairs(hidden.mode))
     return inputs.count_tokens(pairs) + inputs.count_tokens(multihop.question_text(problem, style))
 
 
@@ -239,7 +257,8 @@ def _place_hidden(
         return problem
     texts = [text for document in problem.documents for text in (document.title, document.text)]
     chains = _make_chains(hidden, "\n".join([*texts, entry.item.question, *hidden.questions]), entry, inputs)
-    places = place_pairs(chains, problem.documents, inputs.random(entry.row.origin, "spots"))
+    target = None if hidden.depth is None else (hidden.true, hidden.depth / 100)
+    places = place_pairs(chains, problem.documents, inputs.random(entry.row.origin, "spots"), hidden.mode, target)
     if places is None:
         raise SkipError("too_few_sentences")
     return problem._replace(chains=chains, true=hidden.true, spots=places, head=hidden.head)

@@ -80,17 +80,30 @@ class LongContext(FilledStep):
 
 
 class Needle(FilledStep):
-    """Ask for the value of a key among other pairs distributed over documents (key-value needle retrieval)."""
+    """Ask for the value of a key among other pairs distributed over documents (key-value needle retrieval), or for a list, as in
+    RULER (arXiv:2404.06654)."""
 
     name: Literal["needle"] = "needle"
     n_needles: Count = 8
-    """Pairs in the context, including the target."""
+    """Needles in the context, the target included, each a pair or the pairs of a list: 1 is RULER's single needle, more its
+    several keys."""
     key_format: KeyFormat = "hex8"
     """Format of keys and values, as for keychain."""
+    asks: Annotated[Literal["value", "multi_value", "multi_query", "variables"], Since("value")] = "value"
+    """value: the value of a key; multi_value: all values of one; multi_query: the values of several; variables: all variables
+    that have a value, where each after the first is assigned the one before it (RULER's variable tracking). A list is right in
+    any order; its score is F1."""
+    n_asked: Annotated[Count, Since(4)] = 4
+    """Length of a list."""
+    depths: Annotated[list[Annotated[int, Field(ge=0, le=100)]], Since([])] = []
+    """Depths of the target in percent of the documents' text: it is at the sentence end nearest to that. Rows take them in
+    turn, and their op becomes the depth, so that tables have columns op:50 and heat maps x: depth. Empty: at random."""
 
     @model_validator(mode="after")
     def _fits(self) -> "Needle":
-        check_room("n_needles", self.n_needles, 1, self.context_tokens)
+        check_room("n_needles", self.n_needles, 1 if self.asks == "value" else self.n_asked, self.context_tokens)
+        if self.depths and self.asks != "value":
+            raise ValueError("depths: the pairs of a list are at several places; write asks: value, or take depths away")
         return self
 
 

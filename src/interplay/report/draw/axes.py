@@ -235,6 +235,7 @@ DIVERGING = LinearSegmentedColormap.from_list("interplay_diverging", [BLUE, WHIT
 SEQUENTIAL = LinearSegmentedColormap.from_list("interplay_plain", [WHITE, BLUE])
 DARK = 0.45
 """Luminance below which the number is written in white."""
+COUNTED = {"op": "op (operations that the answer needs)", "depth": "depth of the needle (% of the context)"}
 CELL_ROW, CELL_HEAD = 0.42, 1.2
 """Inches of a row, and of all that is not rows."""
 
@@ -255,7 +256,7 @@ def heat_map(results: frame.Results, figure: Figure) -> tuple[Canvas | None, str
             _write(axis, (place, row), found[arm, column], figure, colours[row, place])
     axis.set_xticks(range(len(columns)), [column.removeprefix("op:") for column in columns])
     axis.set_yticks(range(len(arms)), names)
-    axis.set_xlabel("" if figure.bands else _axis_name(figure.x) if figure.is_axis() else "op (operations that the answer needs)")
+    axis.set_xlabel(COUNTED.get(figure.x, "") if not figure.is_axis() else _axis_name(figure.x))
     axis.set_ylabel(_axis_name(figure.by) if figure.is_axis() else "")
     axis.tick_params(length=0)
     axis.spines[:].set_visible(False)
@@ -263,7 +264,14 @@ def heat_map(results: frame.Results, figure: Figure) -> tuple[Canvas | None, str
 
 
 def _cells(results: frame.Results, figure: Figure) -> dict[tuple[str, str], estimate.Estimate]:
-    """By arm and column."""
+    """By arm, or by band of the only arm, and column."""
+    if figure.by == "band":
+        (arm,) = frame.drawn(results)
+        ops = [f"op:{op}" for op in sorted({op for band in figure.bands or () for op in frame.ops_of(results, band)})]
+        places = [(band, op) for band in figure.bands or () for op in ops]
+        if figure.against is None:
+            return {(band, op): estimate.value(results, arm, f"{band}/{op}", figure.y) for band, op in places}
+        return {(band, op): estimate.difference(results, arm, figure.against, f"{band}/{op}", figure.y) for band, op in places}
     arms = [arm for arm in frame.drawn(results) if arm != figure.against]
     keys = itertools.product(arms, figure.bands or [f"op:{op}" for op in frame.ops(results)])
     if figure.against is None:
@@ -346,7 +354,8 @@ def _write(axis: Axes, at: tuple[int, int], found: estimate.Estimate, figure: Fi
 
 
 def _caption(figure: Figure, shown: list[tuple[str, estimate.Estimate]]) -> str:
-    name, by = tables.column_label("", figure.y), f"by arm and {'band' if figure.bands else 'op'}."
+    columns = "depth" if figure.x == "depth" else "band" if figure.x == "band" else "op"
+    name, by = tables.column_label("", figure.y), f"by {figure.by} and {columns}."
     if figure.is_axis():
         where = tables.column_label(figure.band) if figure.band else "all test problems"
         name, by = f"{name}, {where}", f"by {figure.by} and {figure.x}."

@@ -114,10 +114,13 @@ def count_samples(folder: Path) -> pd.DataFrame:
 
 
 def of_column(prompts: pd.DataFrame, column: str | None, by_ops: Mapping[str, list[int]]) -> pd.DataFrame:
-    """The rows of a column: `op:N`, a band of the problem set, or else one that is known by its ops (`Results.by_ops`); None:
-    all rows."""
+    """The rows of a column: `op:N`, a band of the problem set, or else one that is known by its ops (`Results.by_ops`), or
+    `BAND/op:N`; None: all rows."""
     if column is None:
         return prompts
+    if "/op:" in column:
+        band, _, op = column.rpartition("/")
+        return of_column(of_column(prompts, band, by_ops), op, by_ops)
     if column.startswith("op:"):
         return prompts[prompts["op"] == int(column.removeprefix("op:"))]
     named = prompts[prompts["band"] == column]

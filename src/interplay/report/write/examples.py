@@ -18,7 +18,8 @@ from interplay.kinds.table import KINDS
 from interplay.report.inspect import compare
 from interplay.report.stats import frame
 from interplay.report.write import answers, headline, tables
-from interplay.tasks.family import judge_family
+from interplay.tasks.family import Family, judge_family
+from interplay.tasks.spec import FAMILIES
 from interplay.tasks.transcripts import MARK
 
 COLUMNS = ["index", "sample", "band", "op", "error", "strict", "completion"]
@@ -73,10 +74,15 @@ class Worked(NamedTuple):
     sides: list[Side]
 
 
+def plain_family(row: dict[str, Any]) -> Family[Any] | None:
+    """The family of a row of a problem set; None where it is a user's own, whose code a page does not run."""
+    return judge_family(row["family"]) if row["family"] in FAMILIES else None
+
+
 def plain_problem(row: dict[str, Any]) -> Problem:
     """The problem of a row of a problem set in plain notation, by its family."""
-    family = judge_family(row["family"])
-    if family.plain_problem is None:
+    family = plain_family(row)
+    if family is None or family.plain_problem is None:
         return Problem([(shorten(row["prompt"]), True)], "", plain_completion(row, row["solution"]))
     shown = family.plain_problem(family.loads(row["graph"]))
     return Problem(shown.given, shown.asks, plain_completion(row, row["solution"]))
@@ -84,8 +90,8 @@ def plain_problem(row: dict[str, Any]) -> Problem:
 
 def plain_completion(row: dict[str, Any], completion: str) -> list[Piece]:
     """A completion of the problem of a row, its steps marked."""
-    family = judge_family(row["family"])
-    if family.plain_steps is not None:
+    family = plain_family(row)
+    if family is not None and family.plain_steps is not None:
         graph = family.loads(row["graph"])
         reference = {step.text for step in family.plain_steps(graph, row["solution"])}
         return [Piece(text, wrong, text not in reference) for text, wrong in family.plain_steps(graph, completion[:LONGEST])]

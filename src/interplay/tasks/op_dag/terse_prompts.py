@@ -283,6 +283,7 @@ OP_DAG = Generator(
     vocabulary=lambda task: list(terse.alphabet(task)),
     language=Language(parse_prompt, terse.node_letters, END, FLAWS),
     rates=Rates(2300, 40000, 130, 470),
+    statements=terse_verifier.statements,
     plain_problem=plain_problem,
     plain_steps=plain_steps,
 )

@@ -7,7 +7,17 @@ from typing import NamedTuple
 from interplay.tasks import spec, verdict
 from interplay.tasks.op_dag import dag
 from interplay.tasks.op_dag.dag import BITS, REVERSE, Form, Problem
-from interplay.tasks.op_dag.terse import Step, evaluate, gold_sentences, parse_step, reduce_form, split_steps
+from interplay.tasks.op_dag.terse import (
+    ANSWER,
+    SECTION,
+    STEP,
+    Step,
+    evaluate,
+    gold_sentences,
+    parse_step,
+    reduce_form,
+    split_steps,
+)
 
 VALUED, NAMED, BAD_VALUE, BAD_PARENTS, BAD_OPERATOR, EXTRA, UNREADABLE = BITS
 
@@ -347,3 +357,18 @@ def _effects(truth: Gold, texts: list[str]) -> list[Effect]:
             else:
                 return scoped_effects(truth, [parse_step(other, modulus) for other in texts if other])
     return [known[text] for text in texts if text]
+
+
+def statements(problem: Problem, completion: str) -> list[verdict.Statement]:
+    """What the steps of a completion state of nodes of the problem. A step of an unfolding, which comes before the mark of the
+    evaluation, has no value, and neither has a definition by itself; the prompt gives the values of nodes without parents."""
+    places = gold(problem).places
+    body = completion.partition(ANSWER)[0]
+    unfolded, _, worked = body.partition(SECTION) if SECTION in body else ("", "", body)
+    found = []
+    for planned, part in ((True, unfolded), (False, worked.replace(SECTION, STEP))):
+        for step in filter(None, (parse_step(text, problem.modulus) for text in part.split(STEP))):
+            if step.name in places:
+                value = None if planned or step.value is None else str(step.value)
+                found.append(verdict.Statement(step.name, value, not problem.nodes[places[step.name]].parents))
+    return found
