@@ -139,7 +139,7 @@ def _trainer_config(digest: str, stages: Mapping[str, dict[str, Any]]) -> str:
         return yaml.safe_dump(configuration(spec, how, base, out / "verl", longest), sort_keys=False)
     from interplay.rl.trl import settings
 
-    return yaml.safe_dump(settings(spec, how, out / "trl", longest), sort_keys=False)
+    return yaml.safe_dump(settings(spec, how, out.parent, longest), sort_keys=False)
 
 
 @command(app, "lineage")

@@ -1,8 +1,7 @@
 """The stages `evaluate` and `select`: samples of models, and the best of kept checkpoints by them.
 
-Evaluation: n samples per problem, each judged, in shards that a killed evaluation does not repeat and that several
-processes share. Sampling noise is keyed by problem and sample, and a shard is whole engine batches, so the bytes do not depend on
-the number of processes."""
+Evaluation: n samples per problem, each judged, in shards that a killed evaluation does not repeat and that processes share. Noise
+is keyed by problem and sample, and a shard is whole engine batches, so the bytes do not depend on the number of processes."""
 
 import math
 import time
