@@ -110,7 +110,7 @@ STEPS = [
     fault("memory_resume", 'world.memory.load(state.get("memory", {}), memory)', "world.memory.load({}, {})", "handed_over"),
     fault(
         "sampler_resume",
-        'world.sampler.load_state_dict(state["sampler"], checkpoint.with_prefix(tensors, SAMPLER))',
+        'world.sampler.load_state_dict(state["sampler"], distributed.with_prefix(tensors, SAMPLER))',
         "pass",
         "handed_over",
         "rl_curricula",
@@ -192,8 +192,8 @@ TRAINING = [
     fault("muon_nesterov", 'torch._foreach_lerp(grads, buffers, group["momentum"])', "buffers", "optim"),
     fault(
         "token_count_resume",
-        "state = saved\n        checkpoint.restore_training(tensors, job.m",
-        "_ = saved\n        checkpoint.restore_training(tensors, job.m",
+        "state = saved\n        distributed.restore_training(tensors, job.m",
+        "_ = saved\n        distributed.restore_training(tensors, job.m",
         "train",
     ),
     fault("dpo_ratio", "return self.chosen - self.ref_chosen, self", "return self.chosen + self.ref_chosen, self", "prefer"),

@@ -84,6 +84,7 @@ TOGETHER: dict[tuple[str, str], dict[str, Any]] = {
     ("RLSpec", "mix"): {"mix": [0.25, 0.75]},
     ("RLSpec", "lora"): {"engine": "hf", "lora": {"r": 8}},
     ("SftSpec", "lora"): {"lora": {"r": 4}},
+    ("SftSpec", "trainer"): {"trainer": "trl", "optimizer": {"name": "adamw"}},
     ("PreferSpec", "lora"): {"lora": {"r": 8}},
     ("Lora", "targets"): {"targets": ["q_proj"]},
     ("JudgeReward", "pattern"): {"pattern": "[0-9]"},

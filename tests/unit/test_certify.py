@@ -19,7 +19,7 @@ from interplay import cli
 from interplay.api import certify, single
 from interplay.core import artifact, execution
 from interplay.kinds import stages
-from interplay.optim import checkpoint
+from interplay.optim import distributed
 from interplay.results import check
 
 STUDIES = 200
@@ -138,25 +138,25 @@ def test_a_training_state_is_listed_and_kept_at_each_multiple_of_segment_steps(t
     saves = execution.Saves(60, steps=how.segment_steps)
     for step in range(1, 6):
         if saves.due(step):
-            checkpoint.save_checkpoint(tmp_path / "resume", step, {"w": torch.full((3,), float(step))}, {"tokens": step})
-            checkpoint.keep_segment(tmp_path, step, how)
-    listed = checkpoint.listed_segments(tmp_path)
+            distributed.save_checkpoint(tmp_path / "resume", step, {"w": torch.full((3,), float(step))}, {"tokens": step})
+            distributed.keep_segment(tmp_path, step, how)
+    listed = distributed.listed_segments(tmp_path)
     assert [one["step"] for one in listed] == [2, 4]
     kept = [tmp_path / "segments" / str(step) for step in (2, 4)]
-    assert [checkpoint.state_checksum(folder) for folder in kept] == [one["sha256"] for one in listed]
-    assert checkpoint.load_checkpoint(kept[0])[1]["w"].tolist() == [2, 2, 2]  # type: ignore[index]
+    assert [distributed.state_checksum(folder) for folder in kept] == [one["sha256"] for one in listed]
+    assert distributed.load_checkpoint(kept[0])[1]["w"].tolist() == [2, 2, 2]  # type: ignore[index]
     assert artifact.payload(tmp_path) == []
     # A run that goes on from an earlier save lists what it reaches anew.
-    checkpoint.save_checkpoint(tmp_path / "resume", 2, {"w": torch.zeros(3)}, {"tokens": 2})
-    checkpoint.keep_segment(tmp_path, 2, execution.Run(segment_steps=2, keep_segments=False))
-    assert [one["step"] for one in checkpoint.listed_segments(tmp_path)] == [2]
-    assert checkpoint.listed_segments(tmp_path)[0]["sha256"] != listed[0]["sha256"]
+    distributed.save_checkpoint(tmp_path / "resume", 2, {"w": torch.zeros(3)}, {"tokens": 2})
+    distributed.keep_segment(tmp_path, 2, execution.Run(segment_steps=2, keep_segments=False))
+    assert [one["step"] for one in distributed.listed_segments(tmp_path)] == [2]
+    assert distributed.listed_segments(tmp_path)[0]["sha256"] != listed[0]["sha256"]
 
 
 def test_the_checksum_of_a_state_leaves_out_whether_it_was_made_in_a_stack(tmp_path: Path) -> None:
     for name, numerics in (("alone", {}), ("stacked", {"numerics": "stacked"}), ("other", {"tokens": 4})):
-        checkpoint.save_checkpoint(tmp_path / name, 1, {"w": torch.ones(2)}, {"tokens": 3, **numerics})
-    alone, stacked, other = (checkpoint.state_checksum(tmp_path / name) for name in ("alone", "stacked", "other"))
+        distributed.save_checkpoint(tmp_path / name, 1, {"w": torch.ones(2)}, {"tokens": 3, **numerics})
+    alone, stacked, other = (distributed.state_checksum(tmp_path / name) for name in ("alone", "stacked", "other"))
     assert alone == stacked != other
 
 

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from interplay.model.spec import Optimizer
-from interplay.optim import checkpoint, optimizer
+from interplay.optim import distributed, optimizer
 
 
 class KilledError(Exception):
@@ -14,13 +14,13 @@ class KilledError(Exception):
 
 
 def test_nothing_saved_loads_as_none(tmp_path: Path) -> None:
-    assert checkpoint.load_checkpoint(tmp_path / "resume") is None
+    assert distributed.load_checkpoint(tmp_path / "resume") is None
 
 
 def test_what_is_saved_is_loaded_and_only_the_last_is_kept(tmp_path: Path) -> None:
     for step in (3, 7):
-        checkpoint.save_checkpoint(tmp_path, step, {"a": torch.full((2,), float(step))}, {"tokens": step * 10})
-    saved = checkpoint.load_checkpoint(tmp_path)
+        distributed.save_checkpoint(tmp_path, step, {"a": torch.full((2,), float(step))}, {"tokens": step * 10})
+    saved = distributed.load_checkpoint(tmp_path)
     assert saved is not None
     assert (saved[0], saved[1]["a"].tolist(), saved[2]) == (7, [7.0, 7.0], {"tokens": 70})
     assert sorted(p.name for p in tmp_path.iterdir()) == ["7.safetensors", "state.json"]
@@ -28,8 +28,8 @@ def test_what_is_saved_is_loaded_and_only_the_last_is_kept(tmp_path: Path) -> No
 
 def test_equal_states_give_equal_bytes(tmp_path: Path) -> None:
     tensors = {"b": torch.arange(4.0), "a": torch.ones(3)}
-    checkpoint.save_checkpoint(tmp_path / "one", 1, tensors, {})
-    checkpoint.save_checkpoint(tmp_path / "two", 1, dict(reversed(tensors.items())), {})
+    distributed.save_checkpoint(tmp_path / "one", 1, tensors, {})
+    distributed.save_checkpoint(tmp_path / "two", 1, dict(reversed(tensors.items())), {})
     assert (tmp_path / "one/1.safetensors").read_bytes() == (tmp_path / "two/1.safetensors").read_bytes()
 
 
@@ -37,7 +37,7 @@ def test_equal_states_give_equal_bytes(tmp_path: Path) -> None:
 def test_a_kill_at_any_moment_of_a_save_leaves_the_old_state_or_the_new(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: int
 ) -> None:
-    checkpoint.save_checkpoint(tmp_path, 1, {"a": torch.ones(1)}, {})
+    distributed.save_checkpoint(tmp_path, 1, {"a": torch.ones(1)}, {})
     moments = iter(range(100))
 
     def dying(function):
@@ -52,12 +52,12 @@ def test_a_kill_at_any_moment_of_a_save_leaves_the_old_state_or_the_new(
     monkeypatch.setattr(os, "fsync", dying(os.fsync))
     monkeypatch.setattr(os, "replace", dying(os.replace))
     with pytest.raises(KilledError):
-        checkpoint.save_checkpoint(tmp_path, 2, {"a": torch.full((1,), 2.0)}, {})
+        distributed.save_checkpoint(tmp_path, 2, {"a": torch.full((1,), 2.0)}, {})
     monkeypatch.undo()
-    saved = checkpoint.load_checkpoint(tmp_path)
+    saved = distributed.load_checkpoint(tmp_path)
     assert saved is not None
     assert saved[1]["a"].item() == saved[0] == 1
-    checkpoint.save_checkpoint(tmp_path, 3, {"a": torch.full((1,), 3.0)}, {})
+    distributed.save_checkpoint(tmp_path, 3, {"a": torch.full((1,), 3.0)}, {})
     assert sorted(p.name for p in tmp_path.iterdir()) == ["3.safetensors", "state.json"]
 
 
@@ -76,13 +76,13 @@ def test_a_restored_model_and_optimizer_go_on_bit_for_bit(tmp_path: Path, name: 
     model, optimizers = fresh()
     for _ in range(3):
         step(model, optimizers)
-    checkpoint.save_checkpoint(tmp_path, 3, checkpoint.training_tensors(model, optimizers), {})
+    distributed.save_checkpoint(tmp_path, 3, distributed.training_tensors(model, optimizers), {})
     for _ in range(3):
         step(model, optimizers)
     again, their_optimizers = fresh()
-    saved = checkpoint.load_checkpoint(tmp_path)
+    saved = distributed.load_checkpoint(tmp_path)
     assert saved is not None
-    checkpoint.restore_training(saved[1], again, their_optimizers)
+    distributed.restore_training(saved[1], again, their_optimizers)
     for _ in range(3):
         step(again, their_optimizers)
     assert all(torch.equal(a, b) for a, b in zip(model.parameters(), again.parameters(), strict=True))

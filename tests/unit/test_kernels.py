@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from interplay.core import extension
 from interplay.evaluate.spec import EvaluateSpec
-from interplay.kernels import int8, layers, library as kernels
+from interplay.kernels import layers, library as kernels
 from interplay.model import attention, decoder, folder
 from interplay.model.spec import Shape
 from interplay.optim import optimizer
@@ -84,18 +84,18 @@ def test_a_product_is_that_of_the_rounded_integers_at_any_length_and_size(m: int
     whole = [np.rint(x.numpy().astype(np.float64) / scale).astype(np.int64) for x, scale in zip((a, b), scales, strict=True)]
     assert max(np.abs(whole[0]).max(), np.abs(whole[1]).max()) <= 127
     expected = (whole[0] @ whole[1]).astype(np.float32) * (scales[0] * scales[1]).astype(np.float32)
-    np.testing.assert_array_equal(int8.int8_product(a, b).numpy(), expected)
+    np.testing.assert_array_equal(kernels.int8_product(a, b).numpy(), expected)
 
 
 def test_a_sum_that_float32_cannot_hold_is_exact() -> None:
     a, b = torch.full((1, 4099), 126.0), torch.full((4099, 1), 126.0)
     b[0] = 1.0
-    assert int8.int8_product(a, b).item() == np.float32(126 + 4098 * 126 * 126)
+    assert kernels.int8_product(a, b).item() == np.float32(126 + 4098 * 126 * 126)
 
 
 def test_an_operand_is_rounded_by_at_most_half_a_step_of_its_row() -> None:
     x = torch.randn(50, 64, generator=torch.Generator().manual_seed(0)) * torch.logspace(-3, 3, 50)[:, None]
-    whole, scale = int8.quantised(x, 1)
+    whole, scale = kernels.quantised(x, 1)
     assert (whole * scale - x).abs().le(scale / 2).all()
     assert scale.le(2 * x.abs().amax(1, keepdim=True) / 127).all()
 
@@ -152,7 +152,7 @@ def test_the_output_head_is_that_of_the_rounded_operands(rows: int, width: int, 
     weight = torch.randn(vocabulary, width, generator=generator).requires_grad_()
     given = torch.randn(rows, vocabulary, generator=generator) * torch.logspace(-6, 0, vocabulary)
     results = []
-    for head in (layers.head, int8.head, F.linear):
+    for head in (layers.head, kernels.plain_head, F.linear):
         logits = head(hidden, weight)
         results.append([logits, *torch.autograd.grad(logits, (hidden, weight), given)])
     assert all(apart(one, other) < 1e-6 for one, other in zip(results[0], results[1], strict=True))
@@ -261,7 +261,7 @@ def test_attention_over_runs_is_softmax_over_what_each_row_may_see(prefixes: boo
     weight = torch.randn(expected.shape, generator=generator)
     exact = [expected, *torch.autograd.grad(expected, (qk, v), weight)]
     results = []
-    for attend in (layers.attention, int8.attention):
+    for attend in (layers.attention, kernels.plain_attention):
         found = attend(qk, v, runs)
         results.append([found, *torch.autograd.grad(found, (qk, v), weight)])
     torch.testing.assert_close(results[0][0], exact[0], atol=2e-6, rtol=1e-5)
@@ -294,7 +294,7 @@ def test_attention_of_any_lengths_and_sizes_is_that_of_the_rounded_operands(
     v = (torch.randn(sum(counts), shared, size, generator=generator) * 2.0**power).requires_grad_()
     weight = torch.randn(sum(counts), queries * size, generator=generator)
     results = []
-    for attend in (layers.attention, int8.attention):
+    for attend in (layers.attention, kernels.plain_attention):
         found = attend(qk, v, several_runs(counts))
         results.append([found, *torch.autograd.grad(found, (qk, v), weight)])
     # An operand at the middle of two integers may be rounded to either, which moves one row of a gradient by some parts in 2,000:

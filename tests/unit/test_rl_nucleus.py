@@ -22,7 +22,7 @@ from interplay.core.model import UserError
 from interplay.model import decoder as weights, folder
 from interplay.model.decoder import Decoder
 from interplay.model.heads import Lagged, nucleus_mask
-from interplay.optim import checkpoint
+from interplay.optim import distributed
 from interplay.rl import loop
 from interplay.rl.advantage_spec import GaeAdvantage, ValueHead
 from interplay.rl.batch import Batch
@@ -282,9 +282,9 @@ def test_a_killed_run_goes_on_in_the_nucleus_that_it_had(inputs: dict[str, Path]
     loop.train_policy(spec, inputs, tmp_path / "whole", HOW)
     run_killed(spec, inputs, tmp_path / "killed", HOW, [(3, 0.0), (7, 0.0)])
     assert payload(tmp_path / "killed") == payload(tmp_path / "whole")
-    _, tensors, _ = checkpoint.load_checkpoint(tmp_path / "whole" / "state" / "state") or pytest.fail("no state was kept")
+    _, tensors, _ = distributed.load_checkpoint(tmp_path / "whole" / "state" / "state") or pytest.fail("no state was kept")
     kept = folder.load_decoder(tmp_path / "whole" / "checkpoints" / "10" / "model").state_dict()
-    copy = checkpoint.with_prefix(tensors, loop.LAGGED)
+    copy = distributed.with_prefix(tensors, loop.LAGGED)
     assert set(copy) == set(kept)
     assert all(torch.equal(copy[name], kept[name]) for name in kept), "what the policy was when the copy followed it last"
     assert not torch.equal(copy["model.norm.weight"], tensors["model.model.norm.weight"])

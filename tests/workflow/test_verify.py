@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 
 from interplay.api import certify
 from interplay.core import artifact
-from interplay.optim import checkpoint
+from interplay.optim import distributed
 from interplay.study.expand import plan_study
 
 PLANTED = [69, pytest.param(200, marks=pytest.mark.slow)]
@@ -327,8 +327,8 @@ def test_a_forged_state_is_named_by_tensor_place_and_both_values(kept: Laborator
     file.unlink()
     save_file(tensors, file)
     assert len(certify.find_damage([out], kept.folder / "results").found) == 1, "the list knows another checksum"
-    listed = checkpoint.listed_segments(out)
-    listed[1]["sha256"] = checkpoint.state_checksum(out / "segments" / "2")
+    listed = distributed.listed_segments(out)
+    listed[1]["sha256"] = distributed.state_checksum(out / "segments" / "2")
     artifact.write_json(out / "segments.json", {"states": listed})
     assert certify.find_damage([out], kept.folder / "results").found == []
     first, before, after = remade(kept, own[:3])

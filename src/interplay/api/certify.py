@@ -22,7 +22,7 @@ from interplay.api import single
 from interplay.core import artifact, execution, metrics, model
 from interplay.evaluate import sampling
 from interplay.kinds import stages, table
-from interplay.optim import checkpoint
+from interplay.optim import distributed
 from interplay.report.write import answers
 from interplay.results import check, payloads
 from interplay.study.plan import Plan, Stage
@@ -118,7 +118,7 @@ def study_segments(plan: Plan, results: Path) -> tuple[list[Segment], int]:
 
 
 def _segments(stage: Stage, out: Path) -> list[Segment]:
-    states = [(0, ""), *((int(one["step"]), str(one["sha256"])) for one in checkpoint.listed_segments(out)), (0, "")]
+    states = [(0, ""), *((int(one["step"]), str(one["sha256"])) for one in distributed.listed_segments(out)), (0, "")]
     if table.makes(stage.kind) == "samples":
         problems = int(artifact.record(out)["metrics"]["n_prompts"])
         size = sampling.shard_size(int(stage.as_json()["spec"]["num_samples"]), _run_block(out).engine_batch)
@@ -203,7 +203,7 @@ def _put_start(segment: Segment, known: Path, out: Path) -> None:
     if table.makes(segment.kind) == "samples":
         _put_other_shards(segment, known, out)
         return
-    state = known / checkpoint.SEGMENTS / str(segment.first)
+    state = known / distributed.SEGMENTS / str(segment.first)
     if not segment.first or not state.exists():  # without the state its run is made again from the start
         return
     shutil.copytree(state, out / "resume")
@@ -246,10 +246,10 @@ def _compare_stage(known: Path, out: Path) -> tuple[list[str], str]:
 
 def _compare_state(segment: Segment, known: Path, out: Path) -> tuple[list[str], str]:
     """The training state at the end of a segment, and the lines and models of its steps."""
-    listed = {int(one["step"]): str(one["sha256"]) for one in checkpoint.listed_segments(known)}
+    listed = {int(one["step"]): str(one["sha256"]) for one in distributed.listed_segments(known)}
     steps = [step for step in listed if segment.first < step <= segment.last]
-    made = {int(one["step"]): str(one["sha256"]) for one in checkpoint.listed_segments(out)}
-    names = [f"{checkpoint.SEGMENTS}/{step}" for step in steps]
+    made = {int(one["step"]): str(one["sha256"]) for one in distributed.listed_segments(out)}
+    names = [f"{distributed.SEGMENTS}/{step}" for step in steps]
     for step, folder in zip(steps, names, strict=True):
         files = [path.relative_to(known) for path in sorted((known / folder).rglob("*")) if path.is_file()]
         tensors = [str(path) for path in files if path.suffix == ".safetensors" or path.parts[-2] == "steps"]

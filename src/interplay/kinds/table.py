@@ -6,7 +6,7 @@ from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
 from interplay.core import extension, model
-from interplay.data.spec import CorpusSpec, DatasetSpec, ProblemsSpec, TokenizerSpec
+from interplay.data.spec import AuditSpec, CorpusSpec, DatasetSpec, ProblemsSpec, TokenizerSpec
 from interplay.data.steps.spec import CurateSpec
 from interplay.evaluate.spec import CalibrateSpec, EvaluateSpec, GenerateSpec, SelectSpec
 from interplay.kinds import formulas, study_keys
@@ -22,7 +22,7 @@ class Kind(NamedTuple):
     spec: type[model.Model]
     function: str
     """`run(spec, inputs, out, how) -> metrics` as `module:function`."""
-    makes: Literal["model", "problems", "tokenizer", "corpus", "samples", "bands", "report"]
+    makes: Literal["model", "problems", "tokenizer", "corpus", "samples", "bands", "audit", "report"]
     """What its artifact holds."""
     hue: int
     """Colour of its boxes in diagrams, in degrees."""
@@ -147,7 +147,13 @@ KINDS: dict[str, Kind] = {
         **LANGUAGE_MODEL,
     ),
     "midtrain": Kind(train.MidtrainSpec, hue=285, settings=("tokens", *TRAINING), **LANGUAGE_MODEL),
-    "sft": Kind(train.SftSpec, hue=310, settings=("tokens", *TRAINING), **LANGUAGE_MODEL),
+    "sft": Kind(
+        train.SftSpec,
+        hue=310,
+        trainers={"trl": "interplay.train.trl:sft_with_trl"},
+        settings=("tokens", *TRAINING),
+        **LANGUAGE_MODEL,
+    ),
     "rl": Kind(
         RLSpec,
         "interplay.rl.loop:train_policy",
@@ -205,6 +211,7 @@ KINDS: dict[str, Kind] = {
         "interplay.train.prefer:train_preferences",
         makes="model",
         hue=340,
+        trainers={"trl": "interplay.train.trl:prefer_with_trl"},
         references=study_keys.PreferReferences,
         planned=study_keys.MIX,
         cost=formulas.Tuning(train.PreferSpec),
@@ -236,6 +243,7 @@ KINDS: dict[str, Kind] = {
         "interplay.train.reward_model:train_reward_model",
         makes="model",
         hue=95,
+        trainers={"trl": "interplay.train.trl:reward_with_trl"},
         references=study_keys.RewardModelReferences,
         planned=study_keys.MIX,
         cost=formulas.Tuning(train.RewardModelSpec),
@@ -296,6 +304,14 @@ KINDS: dict[str, Kind] = {
         planned=("bands",),
         settings=("bands",),
         light=("bands.json",),
+    ),
+    "audit": Kind(
+        AuditSpec,
+        "interplay.data.audit:audit_set",
+        makes="audit",
+        hue=350,
+        settings=("rows",),
+        light=("audit.json",),
     ),
     "report": Kind(
         ReportSpec,

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from interplay.kernels import exact, int8, layers, library
+from interplay.kernels import exact, layers, library
 from interplay.model import attention
 from interplay.model.attention import Attend, OverRuns, RunsAttend, activations, rms_norm, rotary, rotate
 from interplay.model.spec import Shape
@@ -75,7 +75,7 @@ class Weights(NamedTuple):
     def over_runs(self) -> OverRuns | None:
         """Attention over runs, where it is not over padded rows: with integer operands, or by blocks."""
         padded = attention.blockwise_attention if self.blockwise else None
-        return layers.attention if self.compiled() else int8.attention if self.halves is INT8 else padded
+        return layers.attention if self.compiled() else library.plain_attention if self.halves is INT8 else padded
 
 
 class _Affine(nn.Module):
@@ -185,7 +185,7 @@ class Decoder(nn.Module):
         head = self.head()
         if dtype == torch.int8 and self.vocab_size >= LARGE_VOCABULARY and head.dim() == 2:
             usable = library.usable((*hidden.shape[1:], self.vocab_size), hidden.device)
-            return (layers.head if usable else int8.head)(hidden, head)
+            return (layers.head if usable else library.plain_head)(hidden, head)
         return linear_of(head)(hidden, head.to(hidden.dtype)).float()
 
     def token_logps(
@@ -334,7 +334,7 @@ def _after_in_kernels(layer: LayerWeights, x: Tensor, mixed: Tensor, eps: float)
 EAGER = Halves(_before, _after)
 KERNELS = Halves(_before_in_kernels, _after_in_kernels)
 STACKED = Halves(partial(_before, linear=batched_linear), partial(_after, linear=batched_linear))
-INT8 = Halves(partial(_before, linear=int8.int8_linear), partial(_after, linear=int8.int8_linear))
+INT8 = Halves(partial(_before, linear=library.int8_linear), partial(_after, linear=library.int8_linear))
 
 
 @cache

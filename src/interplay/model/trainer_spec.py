@@ -136,6 +136,33 @@ def _grpo_run(spec: Spec, run: Run) -> Iterator[tuple[str, str]]:
 
 TRL_RL = Foreign("TRL", GRPO, _grpo_weights, _grpo_run)
 
+SFT: Mapping[str, tuple[Any, ...]] = MappingProxyType({**TRL, "position_jumps.probability": (0,), "model": (None,)})
+"""Of SFT (SFTTrainer)."""
+TRL_SFT = Foreign("TRL", SFT, run=_trl_run)
+
+DPO_LOSSES = ("sigmoid", "hinge", "ipo", "robust", "sppo_hard", "nca_pair", "apo_zero", "apo_down")
+DPO: Mapping[str, tuple[Any, ...]] = MappingProxyType({**TRL, "loss_type": DPO_LOSSES, "rpo_alpha": (0,)})
+"""Of preferences (DPOTrainer). TRL takes the likelihood that is rpo's over the tokens of a pass, not of a step."""
+
+
+def _dpo_smoothing(spec: Spec) -> Mapping[str, tuple[Any, ...]]:
+    """TRL's sigmoid loss has no smoothing."""
+    return {} if spec["loss_type"] == "robust" else {"label_smoothing": (0,)}
+
+
+def _pairs_run(spec: Spec, run: Run) -> Iterator[tuple[str, str]]:
+    pairs = spec["pairs_per_step"]
+    if pairs % run.processes:
+        yield "processes", f"trainer trl shares {pairs} pairs of a step evenly; write 1, or change pairs_per_step"
+    yield from _trl_run(spec, run)
+
+
+TRL_PREFER = Foreign("TRL", DPO, _dpo_smoothing, _pairs_run)
+
+REWARD: Mapping[str, tuple[Any, ...]] = MappingProxyType({**TRL, "heads": (1,), "routing": (None,)})
+"""Of reward models (RewardTrainer)."""
+TRL_REWARD = Foreign("TRL", REWARD, run=_pairs_run)
+
 # verl 0.9.1 (its v1 trainer: FSDP, vLLM, Ray).
 
 VERL: Mapping[str, tuple[Any, ...]] = MappingProxyType(

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from interplay.kernels import exact, int8, library
+from interplay.kernels import exact, library
 from interplay.model.spec import Dtype, Numerics, Optimizer, Schedule
 
 # Muon (Jordan 2024, https://kellerjordan.github.io/posts/muon/): steps along the orthogonal matrix nearest to the momentum.
@@ -48,9 +48,9 @@ def _orthogonalise_integers(matrices: Tensor) -> Tensor:
         return x
     x = matrices / matrices.norm(dim=(-2, -1), keepdim=True).clamp(min=SMALLEST_NORM)
     for _ in range(ITERATIONS):
-        grams = [int8.int12_product(one, one.mT) for one in x]
-        updates = [B * gram + C * int8.int12_product(gram, gram) for gram in grams]
-        x = torch.stack([A * one + int8.int12_product(update, one) for update, one in zip(updates, x, strict=True)])
+        grams = [library.int12_product(one, one.mT) for one in x]
+        updates = [B * gram + C * library.int12_product(gram, gram) for gram in grams]
+        x = torch.stack([A * one + library.int12_product(update, one) for update, one in zip(updates, x, strict=True)])
     return x
 
 

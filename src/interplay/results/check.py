@@ -17,7 +17,7 @@ from interplay.data import sets, trajectory
 from interplay.evaluate import generate, sampling, scores
 from interplay.evaluate.spec import CalibrateSpec, EvaluateSpec, GenerateSpec, SelectSpec
 from interplay.kinds import stages, table
-from interplay.optim import checkpoint
+from interplay.optim import distributed
 from interplay.results import state
 from interplay.rl import records
 from interplay.rl.spec import RLSpec
@@ -51,10 +51,10 @@ def not_checked(out: Path, error: Exception) -> str:
 
 def _states(out: Path, record: dict[str, Any], inputs: Mapping[str, Path]) -> Iterator[str]:
     """Kept training states by their listed checksums."""
-    for one in checkpoint.listed_segments(out):
-        folder = out / checkpoint.SEGMENTS / str(one["step"])
-        if folder.exists() and (found := checkpoint.state_checksum(folder)) != one["sha256"]:
-            yield f"{folder}: sha256 {found[:12]}, but {checkpoint.SEGMENTS}.json lists {one['sha256'][:12]}"
+    for one in distributed.listed_segments(out):
+        folder = out / distributed.SEGMENTS / str(one["step"])
+        if folder.exists() and (found := distributed.state_checksum(folder)) != one["sha256"]:
+            yield f"{folder}: sha256 {found[:12]}, but {distributed.SEGMENTS}.json lists {one['sha256'][:12]}"
 
 
 def _numbers(out: Path, record: dict[str, Any], found: Any, source: str) -> Iterator[str]:
@@ -188,14 +188,14 @@ def _rollouts(out: Path, spec: RLSpec, inputs: Mapping[str, Path]) -> Iterator[s
     rows = [place[pair] for pair in zip(kept["set"].to_pylist(), kept["index"].to_pylist(), strict=True)]
     verdicts = sets.judge_completions(rows, texts, spec.verify())
     yield from _columns(out / "rollouts.parquet", kept, _verdict_columns(verdicts), "its completion")
-    if (out / checkpoint.SEGMENTS).exists():
+    if (out / distributed.SEGMENTS).exists():
         yield from _kept_steps(out, kept)
 
 
 def _kept_steps(out: Path, kept: pa.Table) -> Iterator[str]:
     """Rollouts next to the last kept state."""
-    last = max((int(path.name) for path in (out / checkpoint.SEGMENTS).iterdir()), default=0)
-    files = [artifact.read_json(path) for path in (out / checkpoint.SEGMENTS / str(last) / "steps").glob("*.json")]
+    last = max((int(path.name) for path in (out / distributed.SEGMENTS).iterdir()), default=0)
+    files = [artifact.read_json(path) for path in (out / distributed.SEGMENTS / str(last) / "steps").glob("*.json")]
     rows = sorted((row for file in files for row in file["rollouts"]), key=lambda row: row["step"])
     first = kept.slice(0, len(rows))
     yield from _columns(out / "rollouts.parquet", first, {"completion": [row["completion"] for row in rows]}, f"segments/{last}")

@@ -11,7 +11,7 @@ import torch
 from interplay.kernels import exact
 from interplay.model import decoder, heads
 from interplay.model.spec import Numerics, Optimizer
-from interplay.optim import checkpoint, distributed, optimizer
+from interplay.optim import distributed, optimizer
 from interplay.rl import advantage_spec as specs, custom, group_advantages
 from interplay.rl.batch import Batch, Span, StepContext
 from interplay.rl.policy import shard_rows, states
@@ -290,11 +290,11 @@ class ValueNetwork:
 
     def tensors(self) -> dict[str, torch.Tensor]:
         """Weights and the optimiser's state."""
-        return checkpoint.training_tensors(self.network, self.optimizers)
+        return distributed.training_tensors(self.network, self.optimizers)
 
     def load(self, tensors: dict[str, torch.Tensor]) -> None:
         """Go on where `tensors` was called."""
-        checkpoint.restore_training(tensors, self.network, self.optimizers)
+        distributed.restore_training(tensors, self.network, self.optimizers)
 
 
 class Critic(ValueNetwork):

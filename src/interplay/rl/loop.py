@@ -13,11 +13,11 @@ from tokenizers import Tokenizer
 
 from interplay.core import execution, random
 from interplay.core.metrics import Metrics, Progress, read, telemetry
-from interplay.data import sets, tokenizer as text
+from interplay.data import audit, sets, tokenizer as text
 from interplay.data.trajectory import read_samples
 from interplay.kernels import exact
 from interplay.model import decoder, device, folder, heads
-from interplay.optim import checkpoint, distributed, optimizer
+from interplay.optim import distributed, optimizer
 from interplay.rl import continuation, draw, edits, records, sampler, samplers
 from interplay.rl.advantage_spec import GaeAdvantage
 from interplay.rl.advantages import advantages, critic, cut_segments, update_baselines
@@ -183,7 +183,8 @@ def reward_graders(spec: RLSpec, inputs: dict[str, Path], tokenizer: Tokenizer, 
 def assembled(
     spec: RLSpec, inputs: dict[str, Path], how: execution.Run, out: Path, stack: Coroutine | None = None
 ) -> tuple[draw.TrainerState, Learner]:
-    """All that a run has before its first step."""
+    """All that a run has before its first step. Raises PermanentError where an audit of its problems failed."""
+    audit.refuse_failed(inputs)
     policy, references, tokenizer, pool = loaded(spec, inputs, how)
     lagged = draw.lagged_policy(spec.method.decoding, policy)
     graders = reward_graders(spec, inputs, tokenizer, how, out)
@@ -222,17 +223,17 @@ def assembled(
 
 def restored(world: draw.TrainerState, learner: Learner, out: Path) -> int:
     """Put both into the state that was saved last; returns the steps that it has behind it, 0 where none was."""
-    saved = checkpoint.load_checkpoint(out / "resume" / "state")
+    saved = distributed.load_checkpoint(out / "resume" / "state")
     if saved is None:
         return 0
     done, tensors, state = saved
     world.numerics = world.numerics or state.get("numerics", "")
-    checkpoint.restore_training(tensors, learner.policy, learner.optimizers)
+    distributed.restore_training(tensors, learner.policy, learner.optimizers)
     restore_members(world, tensors, state)
     if world.critic:
-        world.critic.load(checkpoint.with_prefix(tensors, CRITIC))
+        world.critic.load(distributed.with_prefix(tensors, CRITIC))
     if learner.lagged:
-        learner.lagged.copy.load_state_dict(checkpoint.with_prefix(tensors, LAGGED))
+        learner.lagged.copy.load_state_dict(distributed.with_prefix(tensors, LAGGED))
     return done
 
 
@@ -256,7 +257,7 @@ def train_steps(world: draw.TrainerState, learner: Learner, out: Path, how: exec
             if step < spec.steps and saves.due(step):
                 metrics.sync()
                 save(world, learner, out / "resume", step)
-                checkpoint.keep_segment(out, step, how)
+                distributed.keep_segment(out, step, how)
                 saves.made(f"step {step} of {spec.steps}")
     if spec.steps > done:
         per_step = (world.clock() - started) / (spec.steps - done)
@@ -270,12 +271,12 @@ def save(world: draw.TrainerState, learner: Learner, resume: Path, step: int) ->
     """Make the state after `step` the one to go on from."""
     numerics = {"numerics": world.numerics} if world.numerics else {}
     of_members, state = saved_members(world)
-    tensors = checkpoint.training_tensors(learner.policy, learner.optimizers) | of_members
+    tensors = distributed.training_tensors(learner.policy, learner.optimizers) | of_members
     if world.critic:
         tensors |= {CRITIC + name: tensor for name, tensor in world.critic.tensors().items()}
     if learner.lagged:
         tensors |= {LAGGED + name: parameter for name, parameter in learner.lagged.copy.named_parameters()}
-    checkpoint.save_checkpoint(resume / "state", step, tensors, {**state, **numerics})
+    distributed.save_checkpoint(resume / "state", step, tensors, {**state, **numerics})
 
 
 def saved_members(world: draw.TrainerState) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
@@ -287,8 +288,8 @@ def saved_members(world: draw.TrainerState) -> tuple[dict[str, torch.Tensor], di
 
 def restore_members(world: draw.TrainerState, tensors: dict[str, torch.Tensor], state: dict[str, Any]) -> None:
     """Put the sampler and the memory back into a state of `saved_members`."""
-    world.sampler.load_state_dict(state["sampler"], checkpoint.with_prefix(tensors, SAMPLER))
-    memory = checkpoint.with_prefix(tensors, MEMORY)
+    world.sampler.load_state_dict(state["sampler"], distributed.with_prefix(tensors, SAMPLER))
+    memory = distributed.with_prefix(tensors, MEMORY)
     world.memory.load(state.get("memory", {}), memory)  # a state may be older than the memory
 
 

@@ -16,7 +16,7 @@ from interplay.core.metrics import Metrics, Progress, read, telemetry
 from interplay.data import sets, tokenizer as text
 from interplay.model import device, folder
 from interplay.model.decoder import Decoder
-from interplay.optim import checkpoint, optimizer
+from interplay.optim import distributed, optimizer
 from interplay.rl import draw, group_advantages, loop, proposals, requests, sampler, samplers
 from interplay.rl.batch import Batch, Memory, StepContext, seams_of
 from interplay.rl.rewards import Graders
@@ -196,14 +196,14 @@ def assembled(spec: TeachSpec, inputs: dict[str, Path], how: execution.Run) -> C
 
 def restored(course: Course, out: Path) -> int:
     """Put teacher and student into the state that was saved last; returns the steps behind it, 0 where none was."""
-    saved = checkpoint.load_checkpoint(out / "resume" / "state")
+    saved = distributed.load_checkpoint(out / "resume" / "state")
     if saved is None:
         return 0
     done, tensors, _ = saved
-    course.known.update(checkpoint.with_prefix(tensors, STUDENT))
+    course.known.update(distributed.with_prefix(tensors, STUDENT))
     if course.teacher:
         learner = course.teacher.learner
-        checkpoint.restore_training(tensors, learner.policy, learner.optimizers)
+        distributed.restore_training(tensors, learner.policy, learner.optimizers)
     return done
 
 
@@ -212,8 +212,8 @@ def save(course: Course, resume: Path, step: int) -> None:
     tensors = {STUDENT + name: known for name, known in course.known.items()}
     if course.teacher:
         learner = course.teacher.learner
-        tensors |= checkpoint.training_tensors(learner.policy, learner.optimizers)
-    checkpoint.save_checkpoint(resume / "state", step, tensors, {})
+        tensors |= distributed.training_tensors(learner.policy, learner.optimizers)
+    distributed.save_checkpoint(resume / "state", step, tensors, {})
 
 
 def teach_steps(course: Course, out: Path, how: execution.Run, done: int) -> None:
@@ -231,7 +231,7 @@ def teach_steps(course: Course, out: Path, how: execution.Run, done: int) -> Non
             if step < spec.steps and saves.due(step):
                 metrics.sync()
                 save(course, out / "resume", step)
-                checkpoint.keep_segment(out, step, how)
+                distributed.keep_segment(out, step, how)
                 saves.made(f"step {step} of {spec.steps}")
     if spec.steps > done:
         telemetry(out, seconds_per_step=(time.monotonic() - clock) / (spec.steps - done))

@@ -2,10 +2,7 @@
 advantages, loss, gradients, optimiser, processes (accelerate) and checkpoints are TRL's. With `engine: hf` TRL samples, too."""
 
 import math
-import os
-import shutil
 import time
-import warnings
 from collections import Counter
 from pathlib import Path
 from statistics import fmean
@@ -18,12 +15,12 @@ import transformers
 import trl
 from torch import Tensor
 
-from interplay.core import execution, model
+from interplay.core import execution
 from interplay.core.metrics import Metrics, Progress, read, telemetry
 from interplay.data import tokenizer as text
-from interplay.model import folder
+from interplay.model import folder, trl as shared
 from interplay.model.decoder import Decoder
-from interplay.optim import checkpoint, distributed, optimizer
+from interplay.optim import distributed
 from interplay.rl import draw, loop, policy, records, update
 from interplay.rl.batch import Batch
 from interplay.rl.spec import RLSpec
@@ -41,20 +38,14 @@ OPTIONS = (
 def train_with_trl(spec: RLSpec, inputs: dict[str, Path], out: Path, how: execution.Run) -> dict[str, Any]:
     """Train and write what `rl.loop.train_policy` writes, but for `state/`. Resumes from TRL's checkpoint in `out/resume` where
     there is one. Raises PermanentError at the first loss that is not finite, UserError for a model that transformers computes."""
-    transformers.logging.set_verbosity_error()
-    transformers.logging.disable_progress_bar()
-    warnings.filterwarnings("ignore", category=FutureWarning, module="transformers")
-    datasets.disable_progress_bars()
-    os.environ |= {"TRL_EXPERIMENTAL_SILENCE": "1", **({} if how.gpus else {"ACCELERATE_USE_CPU": "true"})}
     world, learner = loop.assembled(spec, inputs, how, out)
-    if type(learner.policy) is not Decoder:  # of a source whose config.json the plan did not know
-        raise model.UserError("trainer = trl: does not train a model that transformers computes; write trainer: native")
+    shared.prepare(how, learner.policy)
     agree = distributed.all_reduce_flags if how.processes > 1 else None
     with closing(world.engine), execution.save_points(how.save_minutes, agree) as saves:
         run = Recorder(world, learner.policy, out, saves)
-        trainer = Trainer(run, inputs["init"] / "model", arguments(spec, how, out / "resume" / "trl", longest_prompt(world)))
-        trainer.train(resume_from_checkpoint=run.restored())
-        folder.save_decoder(run.copied(), out / "model", world.tokenizer_files)
+        Trainer(run, inputs["init"] / "model", arguments(spec, how, out, longest_prompt(world)))
+        run.run()
+        folder.save_decoder(run.load_into(run.decoder), out / "model", world.tokenizer_files)
     records.finish(out, spec.steps)
     return records.summarise_run(read(out)) if execution.is_first_rank() else {}
 
@@ -72,42 +63,22 @@ def arguments(spec: RLSpec, how: execution.Run, out: Path, longest: int) -> trl.
 def settings(spec: RLSpec, how: execution.Run, out: Path, longest: int) -> dict[str, Any]:
     """What of it differs from TRL's defaults. A pass has as many rows as fit into `run.micro_batch_tokens`, padded to the
     longest."""
-    loss, chosen = spec.method.loss, spec.optimizer
+    loss = spec.method.loss
     rows = spec.prompts_per_step * spec.method.allocation.num_generations // (how.processes * spec.minibatches)
-    fit = max(1, how.micro_batch_tokens // (longest + spec.max_completion_length))
-    size = max(n for n in range(1, rows + 1) if rows % n == 0 and n <= fit)
+    fit = how.micro_batch_tokens // (longest + spec.max_completion_length)
+    chosen = shared.arguments(spec, how, out, spec.steps * updates(spec), rows, fit)
     weighed = "dapo" if loss.loss_type == "bnpo" else loss.loss_type  # equal where an optimiser step has the whole batch
     return dict(
-        output_dir=str(out),
-        seed=spec.seed,
-        max_steps=spec.steps * updates(spec),
-        per_device_train_batch_size=size,
-        gradient_accumulation_steps=rows // size,
-        steps_per_generation=rows // size * spec.minibatches,
+        **chosen,
+        steps_per_generation=chosen["gradient_accumulation_steps"] * spec.minibatches,
         num_generations=spec.method.allocation.num_generations,
         max_completion_length=spec.max_completion_length,
         temperature=spec.temperature,
         scale_rewards=getattr(spec.method.advantage, "scale_rewards", "group"),
         loss_type=loss.name if loss.name in ("sapo", "vespo") else weighed,
         **{name: getattr(loss, name) for name in OPTIONS if name in type(loss).model_fields},
-        learning_rate=chosen.learning_rate,
-        lr_scheduler_type="constant",
-        weight_decay=chosen.weight_decay,
-        adam_beta1=chosen.adam_beta1,
-        adam_beta2=chosen.adam_beta2,
-        max_grad_norm=chosen.max_grad_norm,
-        bf16=spec.dtype == "bfloat16",
         model_init_kwargs={"dtype": "float32"},
-        gradient_checkpointing=False,
         shuffle_dataset=False,
-        use_cpu=not how.gpus,
-        dataloader_pin_memory=False,
-        torch_compile=how.compile,
-        save_strategy="no",  # the recorder says when
-        logging_steps=1,
-        logging_nan_inf_filter=False,
-        disable_tqdm=True,
-        report_to=[],
     )
 
 
@@ -153,51 +124,39 @@ class Trainer(trl.GRPOTrainer):
         return loss
 
 
-class Recorder(transformers.TrainerCallback):
-    """What `rl.loop` does around the update, as callbacks of TRL: draws and rewards completions, sets the learning rate, writes
-    metrics, records and checkpoints."""
+class Recorder(shared.Recorder):
+    """What `rl.loop` does around the update: draws and rewards completions, writes metrics and records."""
 
     trainer: Trainer
     advantages: Tensor
     batch: Batch
 
     def __init__(self, world: draw.TrainerState, decoder: Decoder, out: Path, saves: execution.Saves) -> None:
-        self.world, self.spec, self.decoder, self.out, self.saves = world, world.spec, decoder, out, saves
-        self.logs: list[dict[str, float]] = []
+        super().__init__(world.spec, world.spec.steps, out, saves, updates(world.spec))
+        self.world, self.decoder = world, decoder
         self.sums: dict[str, float] = {}
         self.peaks: dict[str, float] = {}
         self.started = time.monotonic()
         if self.spec.engine == "hf":
             world.engine = Generate(self)
 
-    def restored(self) -> str | None:
-        """TRL's checkpoint to resume from; removes others, which a kill left unfinished."""
-        saved, folder_of_all = checkpoint.load_checkpoint(self.out / "resume" / "state"), self.out / "resume" / "trl"
-        self.done = saved[0] if saved else 0
-        keep = f"checkpoint-{self.done * updates(self.spec)}"
-        self._remove_others(folder_of_all, keep)
-        if saved:
-            loop.restore_members(self.world, saved[1], saved[2])
+    def begin(self, tensors: dict[str, Tensor], state: dict[str, Any]) -> None:
+        """Go on with sampler, memory and files of the last save."""
+        if state:
+            loop.restore_members(self.world, tensors, state)
         self.metrics, self.progress = Metrics(self.out, self.done), Progress(self.spec.steps, "steps", self.done)
-        return str(folder_of_all / keep) if saved else None
 
-    def _remove_others(self, place: Path, keep: str) -> None:
-        for path in place.glob("checkpoint-*") if execution.is_first_rank() else ():
-            if path.name != keep:
-                shutil.rmtree(path, ignore_errors=True)
-
-    def copied(self) -> Decoder:
-        """The decoder that samples and is saved, with the current weights of TRL's model."""
-        weights = self.trainer.accelerator.unwrap_model(self.trainer.model).state_dict()
-        self.decoder.load_state_dict(weights, strict=not self.decoder.shape.tie_word_embeddings)
-        return self.decoder
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """Those of sampler and memory."""
+        self.metrics.sync()
+        return loop.saved_members(self.world)
 
     # What TRL asks for.
 
     def rollouts(self, prompts: list[str], trainer: Any) -> dict[str, Any]:
         """The completions of a step, of which each process gets its share (`rollout_func`)."""
         spec, step = self.spec, trainer.state.global_step // updates(self.spec) + 1
-        self.copied()
+        self.load_into(self.decoder)
         ids = self.world.sampler.select(spec.prompts_per_step, step)
         self.batch = draw.draw_batch(self.world, ids, draw.step_context(self.world, step), Counter())
         self.world.sampler.learn(step)
@@ -230,31 +189,13 @@ class Recorder(transformers.TrainerCallback):
         largest = {update.LARGEST: float(before.abs().max()), update.RATIO: math.exp(float(before.max()))}
         self.peaks = {name: max(self.peaks.get(name, 0.0), value) for name, value in largest.items()}
 
-    # Callbacks.
-
-    def on_step_begin(self, args: Any, state: Any, control: Any, **more: Any) -> None:
-        """Set the learning rate of the step."""
-        step = state.global_step // updates(self.spec) + 1
-        optimizer.set_lr([more["optimizer"]], optimizer.lr_factor(self.spec.schedule, step, self.spec.steps))
-
-    def on_log(self, args: Any, state: Any, control: Any, **more: Any) -> None:
-        """Keep what an optimiser step logged; after the last one of a step, write its metrics and rollouts."""
-        logs = more["logs"]
-        if "loss" not in logs:
-            return
-        step, last = divmod(state.global_step, updates(self.spec))
-        if not all(math.isfinite(logs[name]) for name in ("loss", "grad_norm")):
-            found = f"loss {logs['loss']}, gradient norm {logs['grad_norm']}"
-            raise model.PermanentError(f"step {step} of {self.spec.steps}: {found}; lower the learning rate")
-        self.logs.append(logs)
-        if last == 0:
-            values = self._values()
-            factor = optimizer.lr_factor(self.spec.schedule, step, self.spec.steps)
-            self.metrics.write(step, **values, lr=factor * self.spec.optimizer.learning_rate)
-            spec, pool = self.spec, self.world.pool
-            records.write_step(self.out, step, spec, pool, self.batch, self.advantages, self.world.tokenizer.decode_batch)
-            self.progress.update(step, reward=values["reward"], strict=values["strict"], entropy=values["entropy"])
-            self.logs, self.sums, self.peaks = [], {}, {}
+    def write(self, step: int) -> None:
+        """Write the metrics and rollouts of a step."""
+        values, spec = self._values(), self.spec
+        self.metrics.write(step, **values, lr=self.lr_factor(step) * spec.optimizer.learning_rate)
+        records.write_step(self.out, step, spec, self.world.pool, self.batch, self.advantages, self.world.tokenizer.decode_batch)
+        self.progress.update(step, reward=values["reward"], strict=values["strict"], entropy=values["entropy"])
+        self.sums, self.peaks = {}, {}
 
     def _values(self) -> dict[str, float]:
         """The step's metrics, under the names of the loop."""
@@ -284,22 +225,11 @@ class Recorder(transformers.TrainerCallback):
 
     def on_step_end(self, args: Any, state: Any, control: Any, **more: Any) -> None:
         """Keep the checkpoints that the spec names, and say when to save."""
-        step, last = divmod(state.global_step, updates(self.spec))
-        if last:
-            return
-        if step in self.spec.checkpoints:
-            folder.save_decoder(self.copied(), self.out / "checkpoints" / str(step) / "model", self.world.tokenizer_files)
-        control.should_save = step < self.spec.steps and self.saves.due(step)
-
-    def on_save(self, args: Any, state: Any, control: Any, **more: Any) -> None:
-        """Make TRL's checkpoint the one to resume from, once all processes have written it."""
-        step = state.global_step // updates(self.spec)
-        self.metrics.sync()
-        self.trainer.accelerator.wait_for_everyone()
-        tensors, saved = loop.saved_members(self.world)
-        checkpoint.save_checkpoint(self.out / "resume" / "state", step, tensors, saved)
-        self._remove_others(self.out / "resume" / "trl", f"checkpoint-{state.global_step}")
-        self.saves.made(f"step {step} of {self.spec.steps}")
+        step, last = divmod(state.global_step, self.updates)
+        if last == 0 and step in self.spec.checkpoints:
+            kept = self.out / "checkpoints" / str(step) / "model"
+            folder.save_decoder(self.load_into(self.decoder), kept, self.world.tokenizer_files)
+        super().on_step_end(args, state, control, **more)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **more: Any) -> None:
         """Record the seconds of a step."""

@@ -9,7 +9,7 @@ from interplay.core import artifact, references
 from interplay.core.model import KeyPlace, Model, nearest_name
 from interplay.data.spec import CorpusSpec, ProblemsSpec, TokenizerSpec, is_whole
 from interplay.evaluate.spec import ENTROPY, EvaluateSpec, SelectSpec
-from interplay.kinds.study_keys import Sets
+from interplay.kinds.study_keys import Reason, Sets
 from interplay.kinds.table import KINDS, MODELS
 from interplay.model.spec import ComputeSpec, SourceSpec, is_foreign
 from interplay.model.trainer_spec import TrainedSpec
@@ -122,6 +122,8 @@ def check_references(context: ArmContext, name: str, complete: bool = False) -> 
     """What a stage names is declared, and its mixes sum to one; of a complete one no key is missing. Raises UserError."""
     stage = context.stages[name]
     for key, mark in stage.marks.items():
+        if isinstance(mark, Reason):
+            continue
         named, place = stage.given().get(key), stage.place.key(key)
         if named is None and mark.missing and complete:
             raise place.error(f"missing; {mark.missing}")
@@ -213,7 +215,9 @@ def check_stage(stage: plan.Stage, stages: Stages, place: KeyPlace) -> None:
     check_engine(stage, stages, place)
     _check_episode(stage, stages, place)
     if isinstance(stage.spec, TrainSpec):
-        _check_rows(stage.spec, [stages[corpus].spec for corpus in references.corpus_inputs(stage.deps)], place)
+        _check_rows(
+            stage.spec, [stages[corpus].spec for corpus in references.corpus_inputs(stage.deps)], stage.run.processes, place
+        )
     if isinstance(stage.spec, RLSpec) and "offline.0.0" in stage.deps and not reads_offline(stage.spec.method.sampler):
         name = stage.spec.method.sampler.name
         raise place.key("offline").error(f"the sampler {name} learns nothing from samples; take it away")
@@ -223,12 +227,16 @@ def check_stage(stage: plan.Stage, stages: Stages, place: KeyPlace) -> None:
         _check_selection(stage, stage.spec, stages, place)
 
 
-def _check_rows(spec: TrainSpec, corpora: Iterable[Model], place: KeyPlace) -> None:
-    """A step of training takes a whole number of rows of its corpus."""
+def _check_rows(spec: TrainSpec, corpora: Iterable[Model], processes: int, place: KeyPlace) -> None:
+    """A step of training takes a whole number of rows of its corpus, which another trainer shares evenly among processes."""
     for corpus in corpora:
         if isinstance(corpus, CorpusSpec) and spec.batch_tokens % corpus.sequence_length:
             must = f"must be a multiple of the corpus' sequence_length, {corpus.sequence_length}"
             raise place.key("batch_tokens").error(must, spec.batch_tokens)
+        shared = spec.batch_tokens // corpus.sequence_length if isinstance(corpus, CorpusSpec) else 0
+        if isinstance(spec, TrainedSpec) and spec.foreign() and shared % processes:
+            must = f"trainer trl shares {shared} rows of a step evenly; write 1, or change batch_tokens"
+            raise place.key("run", "processes").error(must, processes)
 
 
 def _check_devices(stage: plan.Stage, place: KeyPlace) -> None:
@@ -283,10 +291,10 @@ def check_engine(stage: plan.Stage, stages: Stages, place: KeyPlace) -> None:
     digest = next((artifact.split_ref(stage.deps[role])[0] for role in ("model", "init") if role in stage.deps), "")
     model = stages.get(digest)
     first = None if model is None else _first_of(model, stages)
-    if hasattr(stage.spec, "engine") and first and is_foreign(_config_of(first)):
+    if first and is_foreign(_config_of(first)):
         if getattr(stage.spec, "trainer", "native") == "trl":
             raise place.key("trainer").error("does not train a model that transformers computes; write native", "trl")
-        if engine in ("native", "vllm") and getattr(stage.spec, "trainer", "native") != "verl":
+        if hasattr(stage.spec, "engine") and engine in ("native", "vllm") and getattr(stage.spec, "trainer", "native") != "verl":
             raise place.key("engine").error("transformers computes this model, and samples from it; write hf", engine)
     if engine == "native" or model is None:
         return

@@ -73,7 +73,9 @@ class Setup(NamedTuple):
     """With numerics: exact, rows of a step whose gradient is made by itself."""
 
 
-def train_language_model(spec: TrainSpec, inputs: dict[str, Path], out: Path, how: execution.Run) -> dict[str, Any]:
+def train_language_model(
+    spec: TrainSpec, inputs: dict[str, Path], out: Path, how: execution.Run, run: loop.Runner = loop.run_training
+) -> dict[str, Any]:
     """Train and write `model/`, `metrics.jsonl` and `checkpoints/<step>/`, resuming from `out/resume` where there is one.
 
     Roles: see TrainSpec. Raises UserError where batch or checkpoints do not fit the corpus, PermanentError at the first loss or
@@ -83,7 +85,7 @@ def train_language_model(spec: TrainSpec, inputs: dict[str, Path], out: Path, ho
     model = device.place_decoder(initial_model(spec, inputs), how, spec.numerics, spec.blockwise)
     batches_of = batches.Prefetcher(partial(make_step, spec, setup), setup.steps, setup.device)
     job = training_job(spec, inputs, how, setup, model, lambda step: step_gradient(setup, model, batches_of(step)))
-    return finish(job, setup, loop.run_training(job, out, how), out)
+    return finish(job, setup, run(job, out, how), out)
 
 
 def training_job(
@@ -110,6 +112,7 @@ def training_job(
         save=lambda path: folder.save_decoder(model, path, setup.tokenizer, spec.save_dtype),
         evaluate=partial(held_out_loss, held_out) if held_out else None,
         eval_every=spec.eval_every,
+        setup=setup,
     )
 
 

@@ -26,7 +26,7 @@ from interplay.kernels import exact
 from interplay.model import device, folder
 from interplay.model.decoder import Decoder
 from interplay.model.spec import Numerics
-from interplay.optim import checkpoint, distributed, optimizer
+from interplay.optim import distributed, optimizer
 from interplay.train.spec import OwnTrainerSpec, TrainSpec, TuneSpec
 
 LINES = 200
@@ -51,6 +51,8 @@ class TrainingJob:
     """Metrics on held-out data, at the end and at the kept checkpoints."""
     eval_every: int = 0
     """Steps between further evaluations; 0: none."""
+    setup: Any = None
+    """The constants of the run, for trainers other than the native one."""
 
     @cached_property
     def optimizers(self) -> list[torch.optim.Optimizer]:
@@ -122,20 +124,24 @@ class RunLog:
     def save(self, step: int, tensors: dict[str, torch.Tensor]) -> None:
         """Save the state after a step to `resume/`."""
         self.metrics.sync()
-        checkpoint.save_checkpoint(self.out / "resume", step, tensors, self.state)
+        distributed.save_checkpoint(self.out / "resume", step, tensors, self.state)
 
     def result(self) -> TrainingResult:
         """After the last step."""
         return TrainingResult(self.state["tokens"], self.throughput.tokens, self.throughput.seconds, self.evaluated)
 
 
+Runner = Callable[[TrainingJob, Path, execution.Run], TrainingResult]
+"""Who trains a job: `run_training`, or another trainer."""
+
+
 def run_training(job: TrainingJob, out: Path, how: execution.Run) -> TrainingResult:
     """Run all steps, resuming from `out/resume` where there is one. Writes `metrics.jsonl` and `checkpoints/<step>/model`; the
     caller saves the final model. Raises PermanentError at the first loss or gradient norm that is not finite."""
     done, state = 0, {"tokens": 0}
-    if saved := checkpoint.load_checkpoint(out / "resume"):
+    if saved := distributed.load_checkpoint(out / "resume"):
         done, tensors, state = saved
-        checkpoint.restore_training(tensors, job.model, job.optimizers)
+        distributed.restore_training(tensors, job.model, job.optimizers)
     log = RunLog(job, out, done, state)
     agree = distributed.all_reduce_flags if how.processes > 1 else None
     with execution.save_points(how.save_minutes, agree, how.segment_steps) as saves:
@@ -144,8 +150,8 @@ def run_training(job: TrainingJob, out: Path, how: execution.Run) -> TrainingRes
             line = training_step(job, step)
             log.add(step, line, time.monotonic() - started)
             if step < job.steps and saves.due(step):
-                log.save(step, checkpoint.training_tensors(job.model, job.optimizers))
-                checkpoint.keep_segment(out, step, how)
+                log.save(step, distributed.training_tensors(job.model, job.optimizers))
+                distributed.keep_segment(out, step, how)
                 saves.made(f"step {step} of {job.steps}")
     return log.result()
 

@@ -176,7 +176,9 @@ class Setup(NamedTuple):
     dtype: torch.dtype
 
 
-def train_preferences(spec: PreferSpec, inputs: dict[str, Path], out: Path, how: execution.Run) -> dict[str, Any]:
+def train_preferences(
+    spec: PreferSpec, inputs: dict[str, Path], out: Path, how: execution.Run, run: loop.Runner = loop.run_training
+) -> dict[str, Any]:
     """Train and write `model/`, `metrics.jsonl` and `checkpoints/<step>/`, resuming from `out/resume` where there is one.
 
     Roles: see PreferSpec. Raises UserError where a set holds no pairs or one is too long, PermanentError at the first loss or
@@ -215,8 +217,9 @@ def train_preferences(spec: PreferSpec, inputs: dict[str, Path], out: Path, how:
         step_gradient=lambda step: step_gradient(setup, step),
         save=save,
         evaluate=evaluate if held_out else None,
+        setup=setup,
     )
-    result = loop.run_training(job, out, how)
+    result = run(job, out, how)
     save(out / "model")
     loop.write_throughput(out, result, policy, setup.dtype)
     parameters = sum(p.numel() for p in policy.parameters())

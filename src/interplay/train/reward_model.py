@@ -72,7 +72,9 @@ class Setup(NamedTuple):
     dtype: torch.dtype
 
 
-def train_reward_model(spec: RewardModelSpec, inputs: dict[str, Path], out: Path, how: execution.Run) -> dict[str, Any]:
+def train_reward_model(
+    spec: RewardModelSpec, inputs: dict[str, Path], out: Path, how: execution.Run, run: loop.Runner = loop.run_training
+) -> dict[str, Any]:
     """Train and write `model/`, `metrics.jsonl` and `checkpoints/<step>/`, resuming from `out/resume` where there is one. Returns
     accuracy and nll on the held-out pairs and, where there are samples, `best_of`.
 
@@ -103,8 +105,9 @@ def train_reward_model(spec: RewardModelSpec, inputs: dict[str, Path], out: Path
         save=lambda path: heads.save_reward_model(model, path, files),
         evaluate=evaluate,
         eval_every=spec.eval_every,
+        setup=setup,
     )
-    result = loop.run_training(job, out, how)
+    result = run(job, out, how)
     heads.save_reward_model(model, out / "model", files)
     loop.write_throughput(out, result, model.decoder, setup.dtype)
     counts = {"pairs": len(setup.pairs.prompts), "parameters": sum(p.numel() for p in model.decoder.parameters())}

@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 from interplay.core.extension import Extension
 from interplay.core.model import Count, Model, Natural, NotNegative, Positive, Share, Since
 from interplay.core.references import ByName, Mix
+from interplay.model import trainer_spec
 from interplay.model.spec import (
     ExactSpec,
     LearnSpec,
@@ -82,8 +83,13 @@ class MidtrainSpec(TrainSpec):
     """Continued training on a mixture, from an initial model."""
 
 
-class SftSpec(TrainSpec, TunedSpec):
+class SftSpec(trainer_spec.TrainedSpec, TrainSpec, TunedSpec):
     """Supervised fine-tuning on gold solutions, from an initial model."""
+
+    FOREIGN: ClassVar[Mapping[str, trainer_spec.Foreign]] = {"trl": trainer_spec.TRL_SFT}
+    trainer: Annotated[Literal["native", "trl"], Since("native")] = "native"
+    """Who computes losses and updates. trl: TRL's SFTTrainer with accelerate, which needs the extra of that name;
+    docs/guide/training.md says what it expresses. Rows and their order are the same."""
 
 
 # Common options of trainers with a number of steps on small data: prefer, unlearn and reward_model.
@@ -153,10 +159,11 @@ class PairSpec(TuneSpec):
         return 2 * self.pairs_per_step
 
 
-class PreferSpec(ExactSpec, PairSpec, TunedSpec):
+class PreferSpec(trainer_spec.TrainedSpec, ExactSpec, PairSpec, TunedSpec):
     """Preference optimisation of a policy. Roles: `init` (a model; also the frozen reference of losses that have one), `data.<i>`
     (problem sets that hold pairs, see the step preference_pairs) and, where the stage names one, `validation` (such a set)."""
 
+    FOREIGN: ClassVar[Mapping[str, trainer_spec.Foreign]] = {"trl": trainer_spec.TRL_PREFER}
     loss_type: Literal[
         "sigmoid", "hinge", "ipo", "robust", "sppo_hard", "nca_pair", "apo_zero", "apo_down", "kto", "simpo", "cpo", "orpo"
     ] = "sigmoid"
@@ -182,6 +189,9 @@ class PreferSpec(ExactSpec, PairSpec, TunedSpec):
     """Pairs of the same rater with other questions before each prompt, each as chosen and then rejected completion, so that the
     policy learns to infer preferences from its context (FSPO, arXiv:2502.19312). For pairs with raters (the step rated_pairs),
     also in validation. The pairs are drawn from the seed."""
+    trainer: Annotated[Literal["native", "trl"], Since("native")] = "native"
+    """Who computes losses and updates. trl: TRL's DPOTrainer with accelerate, which needs the extra of that name;
+    docs/guide/training.md says what it expresses. Pairs and their order are the same."""
 
     @model_validator(mode="after")
     def _read(self) -> "PreferSpec":
@@ -214,11 +224,12 @@ class Routing(Model):
     """Rate of the update; 1 is Bayes' rule."""
 
 
-class RewardModelSpec(PairSpec):
+class RewardModelSpec(trainer_spec.TrainedSpec, PairSpec):
     """A Bradley-Terry reward model: a decoder with heads on the state at the end of a completion. Roles: `init`
     (a model), `data.<i>` and `validation` (problem sets that hold pairs), and where the stage names an evaluation under
     `samples`, `samples.<b>` (its blocks) and `prompts` (its problems), for best-of-n by reward."""
 
+    FOREIGN: ClassVar[Mapping[str, trainer_spec.Foreign]] = {"trl": trainer_spec.TRL_REWARD}
     heads: Count = 1
     """Number of heads, each a latent rater, weighted as a function of the prompt. 1: one preference for all; more: the mixture of
     MiCRo's first stage (arXiv:2505.24846), for pairs whose raters disagree."""
@@ -232,6 +243,9 @@ class RewardModelSpec(PairSpec):
     gain, `eval_routing_gain`; needs pairs with raters (the step rated_pairs). null: no routing."""
     eval_every: Natural = 0
     """Steps between evaluations on the held-out pairs; 0: only at the end and at the kept checkpoints."""
+    trainer: Annotated[Literal["native", "trl"], Since("native")] = "native"
+    """Who computes losses and updates. trl: TRL's RewardTrainer with accelerate, which needs the extra of that name;
+    docs/guide/training.md says what it expresses. Pairs, their order and the initial head are the same."""
 
 
 # Unlearning: some training data is to be forgotten, the rest retained.

@@ -18,7 +18,7 @@ from interplay.core import execution
 from interplay.core.model import PermanentError, UserError
 from interplay.data import batches
 from interplay.model import decoder, device
-from interplay.optim import checkpoint, optimizer
+from interplay.optim import distributed, optimizer
 from interplay.train import lm, loop
 from interplay.train.spec import TrainSpec
 
@@ -55,7 +55,7 @@ def train_replicas(replicas: Sequence[execution.Replica], how: execution.Run) ->
             if stack and saves.due(stack.runs[0].done):
                 for run, tensors in zip(stack.runs, stack.tensors(), strict=True):
                     run.log.save(run.done, tensors)
-                    checkpoint.keep_segment(replicas[run.number].out, run.done, how)
+                    distributed.keep_segment(replicas[run.number].out, run.done, how)
                 saves.made(f"step {stack.runs[0].done}, in a stack of {len(stack.runs)}")
 
 
@@ -71,10 +71,10 @@ class Training:
         model = lm.initial_model(spec, replica.inputs)
         self.state: dict[str, Tensor] = {}
         """Optimiser state, as in a save, until the stack has it."""
-        saved = checkpoint.load_checkpoint(replica.out / "resume")
+        saved = distributed.load_checkpoint(replica.out / "resume")
         if saved:
             self.done, self.state, _ = saved
-            checkpoint.restore_model(self.state, model)
+            distributed.restore_model(self.state, model)
         self.model = device.place_decoder(model, how)
         self.job = lm.training_job(spec, replica.inputs, how, self.setup, self.model, _unused)
         seen = saved[2]["tokens"] if saved else 0
@@ -111,7 +111,7 @@ class Group:
         states = [{name: value for name, value in run.state.items() if name.startswith("optimizer.")} for run in runs]
         # Counts of steps are () and agree.
         joined = {name: torch.stack([each[name] for each in states]) if one.ndim else one for name, one in states[0].items()}
-        checkpoint.restore_optimizers(joined, self.optimizers)
+        distributed.restore_optimizers(joined, self.optimizers)
 
     def update(self, whole: decoder.Decoder) -> float:
         """Update the parameters by the gradients of the stack; the factor on the peak learning rate."""
@@ -128,7 +128,7 @@ class Group:
 
     def states(self) -> Iterator[dict[str, Tensor]]:
         """Optimiser state of each replica."""
-        joined = checkpoint.optimizer_tensors(self.optimizers)
+        joined = distributed.optimizer_tensors(self.optimizers)
         for number in range(len(self.runs)):
             yield {name: value[number] if value.ndim else value for name, value in joined.items()}
 
@@ -161,7 +161,7 @@ class Stack:
         """What a run of each replica alone would save."""
         states = [state for group in self.groups for state in group.states()]
         return [
-            {**checkpoint.model_tensors(run.model), **state, "generator": run.generator}
+            {**distributed.model_tensors(run.model), **state, "generator": run.generator}
             for run, state in zip(self.runs, states, strict=True)
         ]
 
