@@ -14,7 +14,6 @@ from interplay.tasks.family import Item, Paragraph
 
 # Items and defects.
 
-
 MOST_KEYS = 8
 """Keys of an object that a message lists."""
 
@@ -88,8 +87,7 @@ def parse_gsm8k(raw: dict[str, Any], where: str) -> Entry:
     return Entry(item_name(raw) or question, problem, max(1, len(steps)))
 
 
-# MATH (arXiv:2103.03874), `problem, level, solution`, its subset of 500 with `answer`, and AIME's sets, `Problem, Answer` or
-# `problem, answer`.
+# MATH (arXiv:2103.03874), `problem, level, solution`, its subset of 500 with `answer`, and AIME's sets, `problem, answer`.
 
 
 def parse_math(raw: dict[str, Any], where: str) -> Entry:
@@ -97,21 +95,16 @@ def parse_math(raw: dict[str, Any], where: str) -> Entry:
     raw = {str(key).lower(): value for key, value in raw.items()}
     worked, level = raw.get("solution") or "", re.search(r"\d+", str(raw.get("level", "")))
     answer = verdict.extract_answer(worked) if isinstance(worked, str) and "answer" not in raw else raw.get("answer")
-    name = next((raw[key] for key in ("unique_id", "id") if raw.get(key) is not None), "")
-    found = parse_jsonl({"question": raw.get("problem"), "answer": answer, "solution": worked, "id": name}, where)
-    return found._replace(op=int(level[0]) if level else 1)
+    given = {"question": raw.get("problem"), "answer": answer, "solution": worked, "id": raw.get("unique_id", raw.get("id"))}
+    return parse_jsonl(given, where)._replace(op=int(level[0]) if level else 1)
 
 
 # LongBench (arXiv:2308.14508): `input, context, answers, dataset, _id`; its parts with questions and short answers.
 
 
-OTHER_SCORES = ("gov_report", "qmsum", "multi_news", "vcsum", "samsum", "lcc", "repobench-p")
-"""Its parts that are not read."""
-
-
 def parse_longbench(raw: dict[str, Any], where: str) -> Entry:
     """A question over one document, of one hop."""
-    if raw.get("dataset") in OTHER_SCORES:
+    if raw.get("dataset") in ("gov_report", "qmsum", "multi_news", "vcsum", "samsum", "lcc", "repobench-p"):
         raise ItemError("unanswerable", f"{raw['dataset']} is scored by ROUGE or edit similarity, which are not here")
     answers = [str(answer).strip() for answer in list_field(raw, "answers") if verdict.normalise(str(answer))]
     given = {"_id": item_name(raw), "question": raw.get("input"), "answer": (answers or [""])[0], "type": raw.get("dataset")}
