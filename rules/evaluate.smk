@@ -27,3 +27,10 @@ use rule stage as calibrate with:
         update("results/calibrate/{digest}/record.json"),
     log:
         "logs/calibrate/{digest}.log",
+
+
+use rule stage as audit with:
+    output:
+        update("results/audit/{digest}/record.json"),
+    log:
+        "logs/audit/{digest}.log",

@@ -45,6 +45,8 @@ UNCOUNTED = ("spec.py", "__init__.py", "__main__.py")
 
 TABLES = ("KINDS", "REFERENCES")
 """Of kinds; a look-up in them names none."""
+MOST_MODULES = 240
+"""230 for what the package computes itself, and what adapters of other packages and audits of tasks add."""
 MOST_CODE = 26_636
 """15 % below the first edition."""
 
@@ -102,7 +104,7 @@ def findings(src: Path) -> list[Finding]:
     longest = sorted(((one.code, one.name) for one in found), reverse=True)
     infinity = float("inf")
     return [
-        Finding("modules", len(found), 0, 230, []),
+        Finding("modules", len(found), 0, MOST_MODULES, []),
         Finding("median code lines of a module", median(measured), 80, 220, []),
         Finding("longest module", longest[0][0], 0, 400, [f"{lines} {name}" for lines, name in longest if lines > 400]),
         Finding("import lines, % of code", round(100 * imports / code, 1), 0, 7, []),

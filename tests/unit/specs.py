@@ -423,6 +423,7 @@ SPECS: dict[str, list[dict[str, Any]]] = {
     "calibrate": [
         {"bands": {"edge": {"strict_pass@1": [0.05, 0.5], "strict_pass@32": [0.2, 1.0]}, "hard": {"strict_pass@1": [0, 0.02]}}}
     ],
+    "audit": [{"rows": 16}],
     "report": [REPORT, PREMISES, TARGETS, LADDER, FIGHT, DUNNETT, REGISTERED, ANALYSED],
 }
 """Per kind JSON specs, the usual one first."""
@@ -442,6 +443,7 @@ DEPS: dict[str, dict[str, str]] = {
     "evaluate": {"model": "a" * 12, "data": "b" * 12},
     "select": {"init": "a" * 12},
     "calibrate": {"samples.0": "a" * 12},
+    "audit": {"data": "a" * 12},
     "report": {"a" * 12: "a" * 12},
 }
 """Dependencies that go with the first spec of a kind."""

@@ -17,16 +17,16 @@ from rl_cases import now_of
 from test_rl_seams import groups_of
 
 from interplay.core import extension
-from interplay.core.artifact import write_json
+from interplay.core.artifact import finish, write_json
 from interplay.core.digest import canonical, digest, hashed
 from interplay.core.execution import Run
 from interplay.core.extension import Extension
-from interplay.core.model import KeyPlace, Model, UserError, parse_model
-from interplay.data import tokenizer
+from interplay.core.model import KeyPlace, Model, PermanentError, UserError, parse_model
+from interplay.data import audit, tokenizer
 from interplay.data.curate import curate_problems
 from interplay.data.problems import generate_problems
 from interplay.data.sets import judge_completion, load_pool
-from interplay.data.spec import ProblemsSpec, TokenizerSpec
+from interplay.data.spec import AuditSpec, ProblemsSpec, TokenizerSpec
 from interplay.data.steps.spec import CurateSpec
 from interplay.evaluate.scores import judge_own
 from interplay.evaluate.spec import EvaluateSpec
@@ -377,6 +377,47 @@ def test_fresh_models_of_a_study_may_learn_a_family_of_the_users_own(tmp_path: P
         file.write_text(text.replace(old, "") + f'\ntask: {{name: "{wrong}"}}\n')
         with pytest.raises(UserError, match=rf"quickstart\.yaml:\d+: task\.name = .*{says}"):
             plan_study(configs, "quickstart", "smoke")
+
+
+def test_rl_on_a_family_of_the_users_own_waits_for_its_audit(tmp_path: Path) -> None:
+    configs = Path(shutil.copytree(ROOT / "configs", tmp_path / "configs", ignore=shutil.ignore_patterns("plans")))
+    file, old = configs / "study/quickstart.yaml", "  - /task@task: op_dag\n"
+    (configs / "study/mine.py").write_text(SUMS)
+    text = file.read_text().replace(old, "") + '\ntask: {name: "mine.py:sums", largest: 4}\n'
+    file.write_text(text)
+    stages = plan_study(configs, "quickstart", "smoke").stages
+    audits = {stage.digest for stage in stages.values() if stage.kind == "audit"}
+    trained = [stage for stage in stages.values() if stage.kind == "rl"]
+    assert audits
+    assert all(stage.deps["audit.0"] in audits for stage in trained)
+    file.write_text(text.replace("rl: {kind: rl,", "rl: {kind: rl, accept_audit: a known fault,", 1))
+    digests = [stage.digest for stage in trained]
+    accepted = [stage for stage in plan_study(configs, "quickstart", "smoke").stages.values() if stage.kind == "rl"]
+    assert all(stage.deps["accepted.0"] in audits and "audit.0" not in stage.deps for stage in accepted)
+    assert [stage.digest for stage in accepted] == digests  # an audit decides whether a stage runs, not what it makes
+
+
+@pytest.mark.parametrize("faulty", [False, True])
+def test_rl_is_refused_where_the_audit_of_its_problems_failed(tmp_path: Path, faulty: bool) -> None:
+    (tmp_path / "mine.py").write_text(
+        SUMS.replace(
+            "right = completion == str",
+            "right = completion == '24' or completion == str" if faulty else "right = completion == str",
+        )
+    )
+    given = {"bands": {"id": {1: 1.0}}, "shares": {"id": 1.0}, "size": 24, "split": "train", "unique": False}
+    spec = fill_extensions({**given, "task": {"name": "mine.py:sums", "largest": 40}}, tmp_path, HERE)
+    made, out = parse_model(ProblemsSpec, spec, HERE), tmp_path / "set"
+    generate_problems(made, {}, out, Run())
+    write_json(out / "stage.json", {"digest": "a" * 12})
+    finish(out, {"kind": "problems", "digest": "a" * 12, "spec": spec, "deps": {}}, {})
+    metrics = audit.audit_set(AuditSpec(), {"data": out}, tmp_path / "audit", Run())
+    finish(tmp_path / "audit", {"kind": "audit", "digest": "b" * 12}, metrics)
+    assert metrics["failed"] == (["constant"] if faulty else [])
+    if faulty:
+        with pytest.raises(PermanentError, match=r"audit\.0: the audit .* failed: constant; correct the task"):
+            audit.refuse_failed({"audit.0": tmp_path / "audit"})
+    audit.refuse_failed({"audit.0" if not faulty else "accepted.0": tmp_path / "audit"})
 
 
 def test_a_family_of_the_users_own_generates_problems_and_judges_them_in_later_stages(tmp_path: Path) -> None:

@@ -36,6 +36,7 @@ COMMANDS: dict[str, Row] = {
     "new": Row("studies", "before a run", "write a commented study that extends another one, and print its plan"),
     "plan": Row("planning", "before a run", "the stages of a study, which of them are new and why, and their cost"),
     "register": Row("planning", "before a run", "freeze claims, thresholds, sizes and stopping rule before there are results"),
+    "audit": Row("results", "before a run", "what a task's verifier pays to completions that did not do the work"),
     "run": Row("studies", "during a run", "run what is new of a study; its verdicts, or the cause of a failure, at the end"),
     "open": Row(
         "monitor", "during a run", "a live local page: studies, curves, causes of failures, completions, arms side by side"

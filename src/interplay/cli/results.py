@@ -1,4 +1,5 @@
-"""Commands that read results: `interplay report`, `explain`, `show`, `lineage`, `compare`, `rollouts`, `novelty` and `rows`."""
+"""Commands that read results: `interplay report`, `explain`, `show`, `lineage`, `compare`, `rollouts`, `novelty` and `rows`, and
+`interplay audit` of a task."""
 
 import difflib
 import logging
@@ -6,12 +7,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import yaml
+
 from interplay.cli import common
 from interplay.cli.common import CONFIGS, LOGS, RESULTS, argument, command, flag, option
 from interplay.core import artifact, execution, model
 from interplay.kinds.table import SETS
 from interplay.report import metric_spec
 from interplay.study.plan import Plan
+from interplay.tasks.spec import TaskKey
 from interplay.tasks.verdict import Row
 
 LOG = logging.getLogger(__name__)
@@ -379,3 +383,39 @@ def _rows(folder: Path) -> list[Row]:
 
 def _brief(text: str) -> str:
     return text if len(text) <= 60 else f"{text[:59]}…"
+
+
+@command(app, "audit")
+def audit_task(
+    task: Annotated[str, argument("a task family, or its keys: '{name: reasoning_gym, dataset: puzzle24}'")],
+    op: Annotated[int | None, option("--op", "difficulty of the problems; the least of the family by default")] = None,
+    rows: Annotated[int, option("--rows", "problems that are judged")] = 24,
+) -> int:
+    """What the verifier of a task pays to completions that did not do the work, and whether its problems repeat, leak or change
+    with the hash seed. Exit code 1 where a check fails.
+
+    Examples:
+        interplay audit op_dag  # a family of the package
+        interplay audit '{name: reasoning_gym, dataset: leg_counting}'  # a dataset of reasoning-gym
+        interplay audit reasoning_gym  # all of them, a line each
+    """
+    from interplay.data import audit
+
+    keys = yaml.safe_load(task)
+    given = keys if isinstance(keys, dict) else {"name": keys}
+    every = [given]
+    if given.get("name") == "reasoning_gym" and "dataset" not in given:
+        from interplay.tasks.external import datasets
+
+        every = [{**given, "dataset": name} for name in datasets()]
+    worst = 0
+    for one in every:
+        chosen = model.parse_model(TaskKey, {"task": one}, model.KeyPlace("audit")).task
+        found = audit.audit_task(chosen, chosen.ops()[0] if op is None else op, rows)
+        failed = [finding.check for finding in found if finding.failed]
+        worst = max(worst, len(failed) > 0)
+        if len(every) > 1:
+            model.print_visible(f"{one['dataset']:24} {', '.join(failed) or 'sound'}")
+        else:
+            model.print_visible("\n".join(map(audit.finding_line, found)))
+    return worst

@@ -152,6 +152,14 @@ BY_ROW = "by row"
 """Licence of a file whose rows name theirs."""
 
 
+class AuditSpec(Model):
+    """What the verifier of a problem set pays to completions that did not do the work. Role: `data`, the set. The planner makes
+    such a stage for each set of a task from outside that an rl stage draws from; where a check fails, the rl stage is refused."""
+
+    rows: Annotated[Count, Field(ge=8)] = 24
+    """Rows of the set that are judged, the first."""
+
+
 class DatasetSpec(Model):
     """The items of one file in a published format, as problems. In a study: `file`, which the planner replaces by its checksum
     (the path goes to the run block)."""

@@ -55,7 +55,13 @@ class PathStage(NamedTuple):
     to: str = "stage"
 
 
-Mark = Sets | Samples | PathStage
+class Reason(NamedTuple):
+    """Marks a key with words for people. No dependency follows from it."""
+
+    missing: str = ""
+
+
+Mark = Sets | Samples | PathStage | Reason
 SHARES = "name the problem sets and their shares"
 
 
@@ -110,6 +116,8 @@ class RLReferences(References):
     """Problem sets that prompts come from, and their shares, which sum to 1; `rest`: what the others leave."""
     offline: Annotated[str, Samples("offline", "init on each set")] = ""
     """Evaluate stage, as which the model before is sampled on each set; the sampler starts from these samples."""
+    accept_audit: Annotated[str, Reason()] = ""
+    """Why this stage may train on a task from outside whose audit fails. Empty: it may not."""
 
 
 class TeachReferences(References):

@@ -6,7 +6,7 @@ from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
 from interplay.core import extension, model
-from interplay.data.spec import CorpusSpec, DatasetSpec, ProblemsSpec, TokenizerSpec
+from interplay.data.spec import AuditSpec, CorpusSpec, DatasetSpec, ProblemsSpec, TokenizerSpec
 from interplay.data.steps.spec import CurateSpec
 from interplay.evaluate.spec import CalibrateSpec, EvaluateSpec, GenerateSpec, SelectSpec
 from interplay.kinds import formulas, study_keys
@@ -22,7 +22,7 @@ class Kind(NamedTuple):
     spec: type[model.Model]
     function: str
     """`run(spec, inputs, out, how) -> metrics` as `module:function`."""
-    makes: Literal["model", "problems", "tokenizer", "corpus", "samples", "bands", "report"]
+    makes: Literal["model", "problems", "tokenizer", "corpus", "samples", "bands", "audit", "report"]
     """What its artifact holds."""
     hue: int
     """Colour of its boxes in diagrams, in degrees."""
@@ -304,6 +304,14 @@ KINDS: dict[str, Kind] = {
         planned=("bands",),
         settings=("bands",),
         light=("bands.json",),
+    ),
+    "audit": Kind(
+        AuditSpec,
+        "interplay.data.audit:audit_set",
+        makes="audit",
+        hue=350,
+        settings=("rows",),
+        light=("audit.json",),
     ),
     "report": Kind(
         ReportSpec,

@@ -13,7 +13,7 @@ from tokenizers import Tokenizer
 
 from interplay.core import execution, random
 from interplay.core.metrics import Metrics, Progress, read, telemetry
-from interplay.data import sets, tokenizer as text
+from interplay.data import audit, sets, tokenizer as text
 from interplay.data.trajectory import read_samples
 from interplay.kernels import exact
 from interplay.model import decoder, device, folder, heads
@@ -183,7 +183,8 @@ def reward_graders(spec: RLSpec, inputs: dict[str, Path], tokenizer: Tokenizer, 
 def assembled(
     spec: RLSpec, inputs: dict[str, Path], how: execution.Run, out: Path, stack: Coroutine | None = None
 ) -> tuple[draw.TrainerState, Learner]:
-    """All that a run has before its first step."""
+    """All that a run has before its first step. Raises PermanentError where an audit of its problems failed."""
+    audit.refuse_failed(inputs)
     policy, references, tokenizer, pool = loaded(spec, inputs, how)
     lagged = draw.lagged_policy(spec.method.decoding, policy)
     graders = reward_graders(spec, inputs, tokenizer, how, out)

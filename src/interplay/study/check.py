@@ -9,7 +9,7 @@ from interplay.core import artifact, references
 from interplay.core.model import KeyPlace, Model, nearest_name
 from interplay.data.spec import CorpusSpec, ProblemsSpec, TokenizerSpec, is_whole
 from interplay.evaluate.spec import ENTROPY, EvaluateSpec, SelectSpec
-from interplay.kinds.study_keys import Sets
+from interplay.kinds.study_keys import Reason, Sets
 from interplay.kinds.table import KINDS, MODELS
 from interplay.model.spec import ComputeSpec, SourceSpec, is_foreign
 from interplay.model.trainer_spec import TrainedSpec
@@ -122,6 +122,8 @@ def check_references(context: ArmContext, name: str, complete: bool = False) -> 
     """What a stage names is declared, and its mixes sum to one; of a complete one no key is missing. Raises UserError."""
     stage = context.stages[name]
     for key, mark in stage.marks.items():
+        if isinstance(mark, Reason):
+            continue
         named, place = stage.given().get(key), stage.place.key(key)
         if named is None and mark.missing and complete:
             raise place.error(f"missing; {mark.missing}")

@@ -328,6 +328,7 @@ def _model_stage(context: ArmContext, stage: StudyStage, before: str | None, see
     if "seed" in type(spec).model_fields:
         filled["seed"] = seed + (getattr(spec, "seed", 0) if "seed" in stage.settings else 0)
     if isinstance(spec, RLSpec):
+        deps |= sets.audits(context, stage, deps)
         reward, named = with_roles(spec.reward)
         filled |= {"reward": reward} if named else {}
         deps |= {role: reward_model(context, arm, stage.place.key("reward")) for role, arm in named.items()}

@@ -15,10 +15,11 @@ from interplay.report.figure_spec import Target
 from interplay.report.metric_spec import is_of_run
 from interplay.report.spec import ReportArm
 from interplay.rl.spec import RLSpec
-from interplay.study.context import TASK, ArmContext, parse_task, pick
+from interplay.study.context import TASK, ArmContext, StudyStage, parse_task, pick
 from interplay.study.plan import Stage
 from interplay.study.spec import PINNED, Study
 from interplay.tasks.family import task_family
+from interplay.tasks.spec import OwnTask, ReasoningGym
 
 Stages = Mapping[str, Stage]
 Mix = tuple[list[float], dict[str, str]]
@@ -240,6 +241,17 @@ def with_sources(stages: Stages, digests: Iterable[str]) -> list[str]:
         return [dep for role, dep in deps.items() if role.startswith("data.")]
 
     return artifact.closure(digests, parts)
+
+
+def audits(context: ArmContext, stage: StudyStage, deps: Mapping[str, str]) -> dict[str, str]:
+    """Roles of the audits of the sets of tasks from outside that an rl stage draws from. One that is accepted refuses nothing."""
+    if not isinstance(stage.references, study_keys.RLReferences):
+        return {}
+    stages, role = context.plan.stages, "accepted" if stage.references.accept_audit else "audit"
+    found = with_sources(stages, [digest for name, digest in deps.items() if name.startswith("data.")])
+    outside = [one for one in found if isinstance(getattr(stages[one].spec, "task", None), ReasoningGym | OwnTask)]
+    made = [context.plan.add("audit", {}, {"data": one}, stage.place, f"{stages[one].label} audit") for one in outside]
+    return {f"{role}.{number}": digest for number, digest in enumerate(made)}
 
 
 def training_sets(stages: Stages, model: str) -> list[str]:

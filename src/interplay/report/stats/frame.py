@@ -340,3 +340,16 @@ def key_set(folder: Path) -> frozenset[str]:
     """Structural keys of a problem set, whose content never changes; none where its rows are not on this machine."""
     there = any((folder / name).exists() for name in ("keys.parquet", "problems.parquet"))
     return frozenset(problem_keys(folder)["key"]) if there else frozenset()
+
+
+def audit_notes(results: Results, arms: list[str]) -> tuple[str, ...]:
+    """A line on each audit of problems that rl stages of these arms draw from: what it found, and that the study accepts it."""
+    stages = [stage.digest for row in results.spec.arms if row.arm in arms for stage in row.path]
+    found: dict[str, str] = {}
+    for record in [results.records[digest] for digest in stages if digest in results.records]:
+        for role, digest in record["deps"].items():
+            if role.startswith(("audit.", "accepted.")) and digest in results.records:
+                failed = results.records[digest]["metrics"]["failed"]
+                said = f"failed ({', '.join(failed)}), which the study accepts" if failed else "found nothing"
+                found[digest] = f"The audit of the problems that RL draws from {said}."
+    return tuple(dict.fromkeys(found.values()))

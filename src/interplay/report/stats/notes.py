@@ -15,7 +15,7 @@ from interplay.report.claim_spec import Claim, Failing
 from interplay.report.metric_spec import measure_of
 from interplay.report.spec import ReportArm, ReportStage
 from interplay.report.stats.estimate import Estimate
-from interplay.report.stats.frame import Results, lacked_band, of_seeds
+from interplay.report.stats.frame import Results, audit_notes, lacked_band, of_seeds
 from interplay.report.stats.intervals import share_interval
 from interplay.study.plan import Plan
 
@@ -26,7 +26,7 @@ def caveats_of(results: Results, arms: Iterable[str]) -> tuple[str, ...]:
     """Lines on these arms; none where there is no caveat."""
     chosen = list(arms)
     said = (*idle_notes(results, chosen), *sampling_notes(results, chosen), *numerics_notes(results, chosen))
-    return (*calibration_notes(results, chosen), *said)
+    return (*calibration_notes(results, chosen), *audit_notes(results, chosen), *said)
 
 
 # Bands that were chosen for each base: which ops they are, and which bases have none.

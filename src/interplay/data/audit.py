@@ -1,0 +1,123 @@
+"""The audit of a task, by itself and as the stage `audit`: what its verifier pays (`tasks.audit`), and whether its problems are
+what they should be."""
+
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from interplay.core import artifact, execution, model
+from interplay.data import problems, sets
+from interplay.data.spec import AuditSpec, ProblemsSpec
+from interplay.tasks.audit import Finding, audit_verifier
+from interplay.tasks.family import Game, Generator, judge_family
+from interplay.tasks.spec import Verify
+from interplay.tasks.verdict import Row, Verdict
+
+
+def audit_problems(spec: ProblemsSpec, how: execution.Run, count: int) -> list[Finding]:
+    """The checks of generated problems: a process with another hash seed generates the same, no prompt is there again and again,
+    and split test (of a set of split test, rl) has none of their prompts."""
+    rows = problems.first_rows(spec, how, count)
+    other = spec.model_copy(update={"split": "rl" if spec.split == "test" else "test"})
+    again = rows_elsewhere(spec, count)
+    changed = [row for row, text in zip(rows, again, strict=True) if text != shown(row)]
+    prompts = Counter(row.prompt for row in rows)
+    repeats = (len(rows) - len(prompts)) / len(rows)
+    shared = {row.prompt for row in problems.first_rows(other, how, count)} & set(prompts)
+    family = judge_family(rows[0].family)
+    known = isinstance(family, Generator) and family.shared(family.loads(rows[0].graph))  # facts that all splits have
+    leak = 0.0 if known else len(shared) / len(prompts)
+    return [
+        Finding("hash seed", bool(changed), len(changed) / len(rows), 0.0, repr(changed[0].prompt[:200]) if changed else ""),
+        Finding("duplicate", repeats > REPEATS, repeats, REPEATS, repr(prompts.most_common(1)[0][0][:200])),
+        Finding("split leak", leak > 0, leak, 0.0, repr(min(shared)[:200]) if leak else ""),
+    ]
+
+
+REPEATS = 0.5
+"""The largest share of rows whose prompt an earlier row has."""
+OTHER_SEED = "4242"
+"""PYTHONHASHSEED of the process that generates problems again."""
+
+
+def shown(row: Row) -> str:
+    """All that a row says, as text."""
+    return json.dumps([row.prompt, row.solution, row.answer, row.graph])
+
+
+def rows_elsewhere(spec: ProblemsSpec, count: int) -> list[str]:
+    """The first rows as a process with another hash seed generates them. Raises RuntimeError where it fails."""
+    code = "from interplay.data import audit; audit.print_rows()"
+    given = json.dumps([spec.model_dump(mode="json"), count])
+    where = {"PYTHONHASHSEED": OTHER_SEED, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    done = subprocess.run([sys.executable, "-c", code], input=given, env=os.environ | where, capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(f"audit: the problems cannot be generated again: {done.stderr[-500:]}")
+    found: list[str] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def print_rows() -> None:
+    """Of the process of `rows_elsewhere`: reads spec and count, prints rows."""
+    given, count = json.loads(sys.stdin.read())
+    print(
+        "\n" + json.dumps([shown(row) for row in problems.first_rows(ProblemsSpec.model_validate(given), execution.Run(), count)])
+    )
+
+
+# The stage.
+
+
+def judge_row(row: Row, text: str) -> Verdict:
+    """The verdict of a row's own family."""
+    family = judge_family(row.family)
+    return family.verify(family.loads(row.graph), text, Verify())
+
+
+def audit_set(spec: AuditSpec, inputs: dict[str, Path], out: Path, how: execution.Run) -> dict[str, Any]:
+    """Write `audit.json`, all findings. Metrics: rows audited, and the names of the checks that failed."""
+    made = artifact.record(inputs["data"])
+    source = ProblemsSpec.model_validate(made["spec"]) if made["kind"] == "problems" else None
+    findings = audit_rows(sets.read_rows(inputs["data"], 0)[: spec.rows], source, how)
+    artifact.write_json(out / "audit.json", [finding._asdict() for finding in findings])
+    return {"rows": spec.rows, "failed": [finding.check for finding in findings if finding.failed]}
+
+
+def audit_rows(rows: Sequence[Row], spec: ProblemsSpec | None, how: execution.Run) -> list[Finding]:
+    """All checks of these rows and, where they were generated, of their generator."""
+    found = audit_verifier(rows, judge_row)
+    if isinstance(judge_family(rows[0].family), Game):  # what is right depends on the play, not on an answer
+        found = [finding for finding in found if finding.check in OF_GAMES]
+    return [*found, *(audit_problems(spec, how, min(len(rows), AGAIN)) if spec else ())]
+
+
+def audit_task(task: Any, op: int, count: int) -> list[Finding]:
+    """All checks of problems of a task at one op. Raises UserError where the task has no such op."""
+    spec = ProblemsSpec(task=task, bands={"all": {op: 1.0}}, shares={"all": 1.0}, size=count, split="train")
+    return audit_rows(problems.first_rows(spec, execution.Run(), count), spec, execution.Run())
+
+
+def finding_line(finding: Finding) -> str:
+    """A finding as a line of text."""
+    due, example = f" (due {finding.due:.0%})" if finding.due else "", f"  {finding.example}" if finding.failed else ""
+    return f"{'FAILED' if finding.failed else 'ok':7} {finding.check:12} {finding.earned:6.0%}{due}{example}"
+
+
+AGAIN = 16
+"""Problems that are generated again."""
+OF_GAMES = ("gold", "empty", "echo", "executes", "repeatable", "exception", "slow", "consistent")
+"""Checks that hold for games, too."""
+
+
+def refuse_failed(inputs: dict[str, Path]) -> None:
+    """Raises PermanentError where a stage depends on an audit (role `audit.<i>`) that failed."""
+    for role, folder in inputs.items():
+        failed = artifact.record(folder)["metrics"]["failed"] if role.startswith("audit.") else []
+        if failed:
+            remedy = "correct the task (`interplay show` has the completions that were paid), or write accept_audit: REASON"
+            raise model.PermanentError(f"{role}: the audit {folder.name} of its problems failed: {', '.join(failed)}; {remedy}")

@@ -1,0 +1,163 @@
+"""Task families of other packages, each an extra: reasoning-gym's datasets (Stojanovski et al., arXiv:2505.24760), more than a
+hundred generators of short questions with verifiers of their own.
+
+A completion says its answer between `<answer>` and `</answer>`, as reasoning-gym's prompts for models ask; the last such pair
+counts. What a verifier pays is the package's matter: `interplay audit` says what it pays to whom."""
+
+import dataclasses
+import importlib
+import importlib.metadata
+import json
+import string
+from functools import cache
+from types import ModuleType
+from typing import Any, NamedTuple
+
+from interplay.core.model import UserError, nearest_name
+from interplay.core.random import stream_key
+from interplay.tasks.family import Generator, Rendered, from_json
+from interplay.tasks.spec import ReasoningGym, Verify
+from interplay.tasks.verdict import Verdict, first_error
+
+OPEN, CLOSE = "<answer>", "</answer>"
+GOLDS = ("possible_answer", "example_answer", "example_correct_answer")
+"""Keys of an entry's metadata that hold an answer where the entry itself has none."""
+
+
+class Puzzle(NamedTuple):
+    """One entry of a dataset."""
+
+    mode: str
+    """The dataset's name."""
+    settings: str
+    """The configuration of the dataset as JSON."""
+    entry: str
+    """Question, answer and metadata as JSON."""
+
+
+@cache
+def package(version: str) -> ModuleType:
+    """reasoning-gym. Raises UserError where another version is installed, or none."""
+    try:
+        found = importlib.metadata.version("reasoning-gym")
+        found_package = importlib.import_module("reasoning_gym")
+    except ImportError:
+        raise UserError("task reasoning_gym: is not installed; pip install 'interplay[reasoning-gym]'") from None
+    if found != version:
+        raise UserError(f"task reasoning_gym: version = {version}: {found} is installed; install that version, or write {found}")
+    return found_package
+
+
+def datasets(version: str = ReasoningGym.model_fields["version"].default) -> list[str]:
+    """Names of all datasets, but for the mixture of several."""
+    return [name for name in sorted(package(version).factory.DATASETS) if name != "composite"]
+
+
+def settings_of(task: ReasoningGym, op: int) -> dict[str, Any]:
+    """The configuration of a dataset at a level of its curriculum, op - 1 (of parameters with fewer levels the last), with the
+    task's own values in addition. Raises UserError for an unknown dataset, level or value."""
+    factory = package(task.version).factory
+    if task.dataset not in factory.DATASETS:
+        known = nearest_name(task.dataset, list(factory.DATASETS))
+        raise UserError(f"task reasoning_gym: dataset = {task.dataset}: reasoning-gym {task.version} has none such{known}")
+    if task.dataset not in factory.CURRICULA:
+        if op > 1:
+            raise UserError(f"task reasoning_gym: op {op}: {task.dataset} has no curriculum, so that op is 1; set config")
+        return dict(task.config)
+    curriculum = factory.create_curriculum(task.dataset)
+    levels = {name: len(attribute.levels) for name, attribute in curriculum.attributes.items()}
+    if op > max(levels.values(), default=1):
+        raise UserError(f"task reasoning_gym: op {op}: the curriculum of {task.dataset} has {max(levels.values())} levels")
+    for name, count in levels.items():
+        curriculum.set_attr_level(name, min(op, count) - 1)
+    made = curriculum.generate_configuration()
+    own = {field.name: getattr(made, field.name) for field in dataclasses.fields(made) if field.name not in ("seed", "size")}
+    return {**own, **task.config}
+
+
+def generate_puzzle(task: ReasoningGym, seed: int, index: int, op: int) -> Puzzle:
+    """The entry keyed by (seed, index, op). Raises UserError where the configuration is refused, or the entry has no answer."""
+    settings = settings_of(task, op)
+    key = stream_key("reasoning_gym", task.dataset, seed, index, op) % 2**31
+    try:
+        entry = package(task.version).create_dataset(task.dataset, **settings, seed=key, size=1)[0]
+    except (AssertionError, TypeError, ValueError) as error:
+        raise UserError(f"task reasoning_gym: {task.dataset} at op {op} refuses its config: {error}") from None
+    if entry["answer"] is None:
+        entry["answer"] = next((entry["metadata"][name] for name in GOLDS if name in entry["metadata"]), None)
+    if entry["answer"] is None:
+        raise UserError(f"task reasoning_gym: {task.dataset} gives questions without an answer; take another dataset")
+    return Puzzle(task.dataset, as_json(settings), as_json(entry))
+
+
+def as_json(value: Any) -> str:
+    """One line of JSON; arrays as lists, what JSON has not as text."""
+    return json.dumps(value, default=lambda odd: odd.tolist() if hasattr(odd, "tolist") else str(odd))
+
+
+def as_tuples(value: Any) -> Any:
+    """A value of JSON with tuples in place of lists: grids that some verifiers compare by equality."""
+    return tuple(map(as_tuples, value)) if isinstance(value, list) else value
+
+
+def answer_of(problem: Puzzle) -> str:
+    """The gold answer."""
+    answer = json.loads(problem.entry)["answer"]
+    return answer if isinstance(answer, str) else as_json(answer)
+
+
+def render_puzzle(problem: Puzzle, task: ReasoningGym) -> Rendered:
+    """The question; the gold answer between its marks."""
+    answer = answer_of(problem)
+    return Rendered(f"{json.loads(problem.entry)['question'].strip()}\n", f"{OPEN}{answer}{CLOSE}", answer)
+
+
+@cache
+def scorer(dataset: str, settings: str) -> Any:
+    """The dataset whose `score_answer` judges. Its entries are not read."""
+    return importlib.import_module("reasoning_gym").create_dataset(dataset, **json.loads(settings), seed=0, size=1)
+
+
+def verify_puzzle(problem: Puzzle, completion: str, options: Verify) -> Verdict:
+    """The package's score of the last answer between the marks; right: a score of 1. Errors: `truncated` (no answer), `raised`
+    (its verifier raised an exception), `answer`."""
+    said = completion.rpartition(OPEN)[2].partition(CLOSE)[0].strip() if OPEN in completion else None
+    entry = json.loads(problem.entry)
+    if problem.mode in ("arc_agi", "rearc"):
+        entry["metadata"] = {name: as_tuples(value) for name, value in entry["metadata"].items()}
+    score, raised = 0.0, False
+    if said:
+        try:
+            score = min(1.0, max(0.0, float(scorer(problem.mode, problem.settings).score_answer(said, entry))))
+        except Exception:  # a verifier of theirs may raise anything
+            raised = True
+    right = score >= 1
+    error = first_error(truncated=not said, raised=raised, answer=not right)
+    return Verdict(right, right, score if said else 0.0, error, said=(said or "")[:80])
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Puzzles(Generator[Puzzle, ReasoningGym]):
+    """A family without a solver: the gold is the package's own."""
+
+    def answer(self, task: ReasoningGym, problem: Puzzle, prompt: str) -> str:
+        """The gold answer."""
+        return answer_of(problem)
+
+
+def _unsolved(prompt: str, task: ReasoningGym) -> str:
+    raise ValueError(f"reasoning_gym has no solver: {prompt[:80]!r}")
+
+
+REASONING_GYM = Puzzles(
+    name="reasoning_gym",
+    errors=("truncated", "raised", "answer"),
+    loads=from_json(Puzzle),
+    verify=verify_puzzle,
+    generate=generate_puzzle,
+    render=render_puzzle,
+    solve=_unsolved,
+    structure=lambda problem: f"{stream_key('reasoning_gym', problem.mode, json.loads(problem.entry)['question']):016x}",
+    vocabulary=lambda task: [OPEN, CLOSE, *string.printable],
+    characters=lambda task: string.printable,
+)

@@ -1,0 +1,207 @@
+"""The audit: faults planted in verifiers are found, sound ones raise no alarm, and RL on a failed audit is refused."""
+
+import random
+from collections.abc import Callable
+from functools import cache
+
+import pytest
+
+from interplay.core import execution
+from interplay.core.model import UserError
+from interplay.data import problems
+from interplay.data.audit import audit_rows, audit_task, judge_row
+from interplay.data.spec import ProblemsSpec
+from interplay.tasks import audit
+from interplay.tasks.spec import FAMILIES, TaskKey
+from interplay.tasks.verdict import Row, Verdict
+
+SOUND = ("op_dag", "op_dag_prose", "bios", "taxonomy", "calculator", "bios_search", "self_search", "twenty_questions")
+FAULTY = ("op_dag", "op_dag_prose", "bios", "calculator")
+
+
+@cache
+def rows_of(name: str) -> list[Row]:
+    """Problems of a family at its defaults, of three difficulties."""
+    task = TaskKey.model_validate({"task": {"name": name}}).task
+    low, high = task.ops()
+    ops = range(low, min(high, low + 2) + 1)
+    spec = ProblemsSpec(task=task, bands={"all": {op: 1 / len(ops) for op in ops}}, shares={"all": 1.0}, size=24, split="train")
+    return problems.first_rows(spec, execution.Run(), 24)
+
+
+def failed(rows: list[Row], judge: audit.Judge) -> list[str]:
+    return [finding.check for finding in audit.audit_verifier(rows, judge) if finding.failed]
+
+
+@pytest.mark.parametrize("name", SOUND)
+def test_a_sound_verifier_raises_no_alarm(name: str) -> None:
+    assert failed(rows_of(name), judge_row) == []
+
+
+@pytest.mark.parametrize("name", ["tic_tac_toe", "kuhn"])
+def test_games_raise_no_alarm(name: str) -> None:
+    found = audit_rows(rows_of(name), None, execution.Run())
+    assert found
+    assert not [finding for finding in found if finding.failed]
+
+
+RIGHT = Verdict(True, True, 1.0, "none")
+FALSE = Verdict(False, False, 0.0, "answer")
+
+
+def paid_if(paid: Callable[[Row, str], bool]) -> audit.Judge:
+    """A verifier that pays what its family does, and also where `paid` holds."""
+    return lambda row, text: RIGHT if paid(row, text) else judge_row(row, text)
+
+
+def raising(bad: str) -> audit.Judge:
+    def judge(row: Row, text: str) -> Verdict:
+        if bad in text:
+            raise ValueError(bad)
+        return judge_row(row, text)
+
+    return judge
+
+
+def counting() -> audit.Judge:
+    """A verifier with a state: it pays the same text once."""
+    seen: set[tuple[int, str]] = set()
+
+    def judge(row: Row, text: str) -> Verdict:
+        known = (row.index, text) in seen
+        seen.add((row.index, text))
+        return FALSE if known else judge_row(row, text)
+
+    return judge
+
+
+def refusing(refused: Callable[[Row], bool]) -> audit.Judge:
+    return lambda row, text: FALSE if refused(row) and text == row.solution else judge_row(row, text)
+
+
+def said(text: str) -> str:
+    """What stands in the last frame of any family."""
+    for begin, end in (("\\boxed{", "}"), ("<answer>", "</answer>"), ("#", "\n")):
+        if begin in text:
+            return text.rpartition(begin)[2].partition(end)[0].strip()
+    return ""
+
+
+def executed(text: str) -> bool:
+    try:
+        eval(text)
+    except Exception:
+        return False
+    return False
+
+
+def endless(row: Row, text: str) -> Verdict:
+    while "9**9**9" in text:
+        pass
+    return judge_row(row, text)
+
+
+FAULTS: dict[str, tuple[audit.Judge, str]] = {
+    "any text is right": (paid_if(lambda row, text: bool(text)), "constant"),
+    "no text is right": (paid_if(lambda row, text: not text), "empty"),
+    "blanks are right": (paid_if(lambda row, text: bool(text) and not text.strip()), "empty"),
+    "an answer that is empty is right": (paid_if(lambda row, text: bool(text) and not said(text)), "empty"),
+    "the truth of the text": (paid_if(lambda row, text: bool(said(text)) == bool(row.answer)), "constant"),
+    "the answer somewhere in the text": (paid_if(lambda row, text: row.answer in text), "hedged"),
+    "the answer somewhere in what is said": (paid_if(lambda row, text: row.answer in said(text)), "listed"),
+    "what is said somewhere in the answer": (paid_if(lambda row, text: bool(said(text)) and said(text) in row.answer), "nearly"),
+    "what is said somewhere in the prompt": (
+        paid_if(lambda row, text: bool(said(text)) and said(text) in row.prompt),
+        "prompt only",
+    ),
+    "the prompt is right": (paid_if(lambda row, text: row.prompt in text), "echo"),
+    "one constant is right": (paid_if(lambda row, text: said(text) == "nan"), "constant"),
+    "one memorised answer is right": (paid_if(lambda row, text: said(text) == "[]"), "constant"),
+    "a negation is dropped": (
+        paid_if(lambda row, text: said(text).removeprefix("not ").removeprefix("anything but ") == row.answer and "not " in text),
+        "negated",
+    ),
+    "any gold of the set is right": (paid_if(lambda row, text: said(text) in GOLDS), "wrong"),
+    "the sign is dropped": (paid_if(lambda row, text: said(text).lstrip("-") == row.answer.lstrip("-") != ""), "nearly"),
+    "the order is dropped": (paid_if(lambda row, text: sorted(said(text)) == sorted(row.answer)), "nearly"),
+    "repetition is dropped": (paid_if(lambda row, text: set(said(text).split()) == {row.answer}), "nearly"),
+    "only the beginning is compared": (paid_if(lambda row, text: said(text).startswith(row.answer)), "nearly"),
+    "only the end is compared": (paid_if(lambda row, text: said(text).endswith(row.answer)), "nearly"),
+    "only the length is compared": (paid_if(lambda row, text: len(said(text)) == len(row.answer)), "wrong"),
+    "any answer in a list counts": (paid_if(lambda row, text: row.answer in said(text).split(", ")), "listed"),
+    "any line counts": (paid_if(lambda row, text: any(said(line) == row.answer for line in text.split("\n"))), "hedged"),
+    "characters of no width are dropped": (
+        paid_if(lambda row, text: "\u200b" in text and said(text).replace("\u200b", "") == row.answer),
+        "unicode",
+    ),
+    "it is evaluated as code": (paid_if(lambda row, text: executed(said(text))), "executes"),
+    "a number raises": (raising("1e400"), "exception"),
+    "brackets raise": (raising("[["), "exception"),
+    "an empty completion raises": (lambda row, text: judge_row(row, text) if text[0] else FALSE, "exception"),
+    "a character raises": (raising("\ud800"), "exception"),
+    "braces raise": (lambda row, text: judge_row(row, text.format() if "{0}" in text else text), "exception"),
+    "the gold is refused": (refusing(lambda row: True), "gold"),
+    "one gold in eight is refused": (refusing(lambda row: row.index % 8 == 0), "gold"),
+    "the verdict depends on the past": (counting(), "gold"),
+    "the verdict is drawn": (paid_if(lambda row, text: random.random() < 0.5), "noise"),
+    "strict where the answer is wrong": (
+        lambda row, text: judge_row(row, text)._replace(strict=text == row.solution or not text.strip()),
+        "consistent",
+    ),
+    "strict for any answer": (lambda row, text: judge_row(row, text)._replace(strict=bool(said(text))), "constant"),
+    "a score beyond 1": (lambda row, text: judge_row(row, text)._replace(score=1.5), "consistent"),
+    "a score that is no number": (lambda row, text: judge_row(row, text)._replace(score=float("nan")), "consistent"),
+    "noise is right": (paid_if(lambda row, text: len(text) > 300), "noise"),
+    "the comment counts": (paid_if(lambda row, text: f"<!-- {row.answer} -->" in text), "listed"),
+    "it never ends": (endless, "slow"),
+}
+GOLDS: set[str] = set()
+
+
+@pytest.mark.parametrize("name", FAULTY)
+def test_planted_faults_are_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(audit, "PATIENCE", 0.02)
+    rows = rows_of(name)[:16]
+    GOLDS.update(row.answer for row in rows)
+    missed = [fault for fault, (judge, check) in FAULTS.items() if not failed(rows, judge)]
+    assert len(FAULTS) == 40
+    assert len(missed) <= 2, missed
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_the_check_that_finds_a_fault_is_its_own(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(audit, "PATIENCE", 0.02)
+    rows = rows_of("bios")[:16]
+    GOLDS.update(row.answer for row in rows)
+    judge, check = FAULTS[fault]
+    assert check in failed(rows, judge)
+
+
+def test_a_family_of_the_package_generates_the_same_with_another_hash_seed() -> None:
+    found = audit_task(TaskKey.model_validate({"task": {"name": "op_dag"}}).task, 2, 16)
+    assert {finding.check: finding.failed for finding in found}["hash seed"] is False
+    assert "reasoning_gym" in FAMILIES
+
+
+def test_datasets_of_reasoning_gym_are_tasks_and_their_faults_are_found() -> None:
+    package = pytest.importorskip("reasoning_gym", reason="the extra reasoning-gym")
+    assert len(package.factory.DATASETS) > 100
+
+    def checks(dataset: str) -> dict[str, bool]:
+        task = TaskKey.model_validate({"task": {"name": "reasoning_gym", "dataset": dataset}}).task
+        return {finding.check: finding.failed for finding in audit_task(task, 1, 12)}
+
+    assert not any(checks("leg_counting").values())
+    halting, puzzle = checks("game_of_life_halting"), checks("puzzle24")
+    assert halting["constant"]
+    assert halting["noise"]
+    assert puzzle["constant"]
+    assert puzzle["executes"]
+    assert checks("word_ladder")["hash seed"]
+
+
+def test_an_unknown_dataset_of_reasoning_gym_is_refused() -> None:
+    pytest.importorskip("reasoning_gym", reason="the extra reasoning-gym")
+    task = TaskKey.model_validate({"task": {"name": "reasoning_gym", "dataset": "leg_count"}}).task
+    with pytest.raises(UserError, match=r"dataset = leg_count: .* did you mean 'leg_counting'"):
+        audit_task(task, 1, 12)
