@@ -4,6 +4,7 @@ import functools
 import gzip
 import json
 import re
+import runpy
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 import torch
 import zoo_cases
 from conftest import ROOT
+from rl_cases import batch_of, now_of
 
 from interplay.core.digest import canonical
 from interplay.core.metrics import read
@@ -64,6 +66,10 @@ def test_the_arm_differs_from_its_control_in_the_key_that_is_named(row: lists.Ev
     plan = planned(row.study, row.ran)
     arm, control = stages_of(plan, row.arm), stages_of(plan, row.control)
     name, _, key = row.key.partition(".")
+    if name == "path":
+        assert sorted(arm) == sorted(control)
+        assert list(arm) != list(control)
+        return
     if not key:
         assert name in arm.keys() - control.keys()
         return
@@ -81,6 +87,11 @@ def methods_of(row: lists.Evidence) -> dict[str, tuple[dict[str, Any], dict[str,
     """Arm and control -> method and reward of the stage that the row's key is of."""
     plan, name = planned(row.study, row.ran), row.key.partition(".")[0]
     specs = {arm: canonical(stages_of(plan, arm)[name].spec) for arm in (row.arm, row.control)}
+    for method in (spec["method"] for spec in specs.values()):  # a step here has 48 completions of some ten tokens
+        if method["sampler"]["name"] == "phases":
+            method["sampler"]["bounds"] = [0.5, 1.0]  # ten prompts of 10 to 13 tokens make two phases
+        for edit in method["edits"]:
+            edit |= {"tokens": 200} if edit["name"] == "token_budget" else {}
     return {arm: (spec["method"], spec["reward"]) for arm, spec in specs.items()}
 
 
@@ -112,3 +123,12 @@ def test_exchanging_the_member_for_its_control_moves_the_model_otherwise(row: li
     """In one step; in three where it goes by what earlier ones left, such as a replay or a phase of the run."""
     arm, control = (json.dumps(both) for both in methods_of(row).values())
     assert any(not torch.equal(weights_after(arm, steps, runs), weights_after(control, steps, runs)) for steps in (1, 3))
+
+
+def test_the_entropic_advantage_by_hand() -> None:
+    """exp(r ln 3) of rewards 1, 0, 0, 0 are 3, 1, 1, 1, of mean 1.5; a group of equal rewards has none."""
+    advantage = runpy.run_path(str(ROOT / "configs/study/methods/entropic.py"))["advantage"]
+    batch = batch_of([1.0, 0.0, 0.0, 0.0, 0.5, 0.5], [0, 0, 0, 0, 1, 1])
+    found = advantage(batch, now_of(), beta=float(torch.tensor(3.0).log()))
+    assert found.shape == batch.mask().shape
+    assert found[:, 0].tolist() == pytest.approx([1.0, -1 / 3, -1 / 3, -1 / 3, 0.0, 0.0], abs=1e-6)

@@ -104,7 +104,7 @@ def test_a_stated_rater_is_named_before_the_question_and_nothing_else_changes(tm
     plain, stated = (step(tmp_path, RatedPairs(stated=stated), *samples).rows for stated in (False, True))
     places = {"shorter": "0", "more_steps": "1", "right": "2"}
     assert {row.rater for row in stated} > {"right"}
-    assert [row.prompt for row in stated] == [f"{places[row.rater]} {row.prompt}" for row in plain]
+    assert [row.prompt for row in stated] == [f"{places[row.rater]}{row.prompt}" for row in plain]
     assert [replace(row, prompt="") for row in stated] == [replace(row, prompt="") for row in plain]
 
 

@@ -29,7 +29,8 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lab:
 
 OWN_BASES = (
     "interplay/length_depth",
-    *(f"methods/{name}" for name in ("internalise", "knowledge_conflict", "self_search", "soar", "tool_use", "zoo_tools")),
+    "interplay/sizes_nano",
+    *(f"methods/{name}" for name in ("internalise", "knowledge_conflict", "tool_use", "zoo_tools")),
     *(f"numerics/{name}" for name in ("exact", "exact_bases", "exact_factorial")),
     "taxonomy/recall",
 )

@@ -83,7 +83,7 @@ class Evidence(Model):
     control: str = ""
     """The arm that lacks what the paper adds, and nothing else that matters."""
     key: str = ""
-    """What that is, `<stage>.<key of its spec>`, `<stage>.data` or a stage that the control's path lacks."""
+    """What that is: `<stage>.<key of its spec>`, `<stage>.data`, a stage of its own, or `path`, the order of stages."""
     ran: Literal["", "coffee", "laptop"] = ""
     """Scale at which docs/results has both arms."""
     test: str = ""

@@ -326,7 +326,7 @@ def make_rated_pairs(spec: steps.RatedPairs, rows: list[Row], inputs: StepInputs
         counts["further"] += max(0, len(made) - 1)
         for rater, better, worse in made:
             counts[rater] += 1
-            prompt = f"{places[rater]} {row.prompt}" if spec.stated else row.prompt
+            prompt = f"{places[rater]}{row.prompt}" if spec.stated else row.prompt
             pair = {"solution": better["completion"], "rejected": worse["completion"], "rater": rater}
             kept.append(transform_row(row, spec.name, prompt=prompt, **pair))
     return StepResult(kept, dict(counts))

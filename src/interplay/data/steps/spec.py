@@ -104,8 +104,8 @@ class RatedPairs(SampledSolutions):
     noise: Annotated[float, Field(ge=0, lt=0.5)] = 0.0
     """Probability that a label is swapped: a rater's inconsistency."""
     stated: Annotated[bool, Since(False)] = False
-    """Whether the prompt begins with the rater's place in `raters`, from 0, and a space: a context that says which of several
-    criteria decides between the two (context-aware preference modelling, CARM)."""
+    """Whether the prompt begins with the rater's place in `raters`, from 0: a context that says which of several criteria
+    decides between the two (context-aware preference modelling, CARM)."""
 
     def samples(self) -> int:
         """A pair has two."""
