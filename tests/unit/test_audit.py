@@ -12,7 +12,7 @@ from interplay.data import problems
 from interplay.data.audit import audit_rows, audit_task, judge_row
 from interplay.data.spec import ProblemsSpec
 from interplay.tasks import audit
-from interplay.tasks.spec import FAMILIES, TaskKey
+from interplay.tasks.spec import FAMILIES, OwnTask, TaskKey
 from interplay.tasks.verdict import Row, Verdict
 
 SOUND = ("op_dag", "op_dag_prose", "bios", "taxonomy", "calculator", "bios_search", "self_search", "twenty_questions")
@@ -64,12 +64,12 @@ def raising(bad: str) -> audit.Judge:
 
 
 def counting() -> audit.Judge:
-    """A verifier with a state: it pays the same text once."""
+    """A verifier with a state: it pays the same text every other time."""
     seen: set[tuple[int, str]] = set()
 
     def judge(row: Row, text: str) -> Verdict:
         known = (row.index, text) in seen
-        seen.add((row.index, text))
+        seen.symmetric_difference_update({(row.index, text)})
         return FALSE if known else judge_row(row, text)
 
     return judge
@@ -142,7 +142,7 @@ FAULTS: dict[str, tuple[audit.Judge, str]] = {
     "braces raise": (lambda row, text: judge_row(row, text.format() if "{0}" in text else text), "exception"),
     "the gold is refused": (refusing(lambda row: True), "gold"),
     "one gold in eight is refused": (refusing(lambda row: row.index % 8 == 0), "gold"),
-    "the verdict depends on the past": (counting(), "gold"),
+    "the verdict depends on the past": (counting(), "repeatable"),
     "the verdict is drawn": (paid_if(lambda row, text: random.random() < 0.5), "noise"),
     "strict where the answer is wrong": (
         lambda row, text: judge_row(row, text)._replace(strict=text == row.solution or not text.strip()),
@@ -198,6 +198,29 @@ def test_datasets_of_reasoning_gym_are_tasks_and_their_faults_are_found() -> Non
     assert puzzle["constant"]
     assert puzzle["executes"]
     assert checks("word_ladder")["hash seed"]
+
+
+HIDDEN = """
+from interplay.tasks.family import Step
+
+class Hidden:
+    def generate(self, rng, op):
+        return [rng.randrange(9) for _ in range(op)]
+    def reset(self, code, seed):
+        self.code = code
+        return f"{len(code)}?"
+    def step(self, action):
+        return Step("", float(action == "".join(map(str, self.code))), True)
+"""
+
+
+@pytest.mark.parametrize("more", ["", "    def expert(self, code): return [''.join(map(str, code))]\n"])
+def test_a_sound_environment_whose_prompt_does_not_tell_its_problem_raises_no_alarm(more: str) -> None:
+    found = audit_task(OwnTask(function="hidden.py:Hidden", source=HIDDEN + more), 5, 16)
+    assert [finding.check for finding in found if finding.failed] == []
+    assert {"modal", "duplicate", "split leak"} <= {finding.check for finding in found}
+    broken = audit_task(OwnTask(function="hidden.py:Hidden", source=(HIDDEN + more).replace("action ==", "action != ")), 5, 16)
+    assert "empty" in [finding.check for finding in broken if finding.failed]
 
 
 def test_an_unknown_dataset_of_reasoning_gym_is_refused() -> None:

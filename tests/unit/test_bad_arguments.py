@@ -41,6 +41,7 @@ def test_an_amount_is_a_number_that_is_not_negative(
         ("rows", "abc", "-n"),
         ("compare", "a", "b", "-n"),
         ("debug", "abc", "--steps"),
+        ("audit", "op_dag", "--rows"),
     ],
 )
 def test_a_count_is_a_whole_number_from_one_on(
@@ -50,6 +51,24 @@ def test_a_count_is_a_whole_number_from_one_on(
     assert said.startswith(f"interplay: {words[0]}: {words[-1]} '{number[:70]}")
     assert "integer" in said or "greater than or equal to 1;" in said
     assert len(said) < 300
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("op_dog",), "no such member; did you mean 'op_dag'?"),
+        (("",), "neither a family, such as op_dag, nor its keys"),
+        (("{name: op_dag",), "neither a family, such as op_dag, nor its keys"),
+        (("[op_dag, bios]",), "neither a family, such as op_dag, nor its keys"),
+        (("{name: op_dag, moduls: 7}",), "did you mean 'modulus'?"),
+        (("op_dag", "--op", "99"), "--op = 99: op_dag has ops from 1 to 22"),
+        (("nosuch.py:Mine",), "no file nosuch.py in the study's folder"),
+    ],
+)
+def test_a_task_to_audit_is_a_family_or_its_keys(
+    words: tuple[str, ...], says: str, lab: Lab, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert says in refusal(capsys, "audit", *words)
 
 
 @pytest.mark.parametrize("digest", ["**", "*", "", "[", "/etc", "..", "a/../b", "no\0thing"])

@@ -33,6 +33,7 @@ from interplay.evaluate.spec import EvaluateSpec
 from interplay.kinds.extensions import EXTENSIONS, check_extensions
 from interplay.model import folder
 from interplay.model.spec import Shape
+from interplay.report.inspect.stage_view import stage_card
 from interplay.rl.advantages import advantages
 from interplay.rl.batch import Memory
 from interplay.rl.continuation import first_requests, next_requests
@@ -390,6 +391,8 @@ def test_rl_on_a_family_of_the_users_own_waits_for_its_audit(tmp_path: Path) -> 
     trained = [stage for stage in stages.values() if stage.kind == "rl"]
     assert audits
     assert all(stage.deps["audit.0"] in audits for stage in trained)
+    (report,) = [stage for stage in stages.values() if stage.kind == "report"]
+    assert audits <= set(report.deps.values()), "the page has a line on them"
     file.write_text(text.replace("rl: {kind: rl,", "rl: {kind: rl, accept_audit: a known fault,", 1))
     digests = [stage.digest for stage in trained]
     accepted = [stage for stage in plan_study(configs, "quickstart", "smoke").stages.values() if stage.kind == "rl"]
@@ -411,13 +414,17 @@ def test_rl_is_refused_where_the_audit_of_its_problems_failed(tmp_path: Path, fa
     generate_problems(made, {}, out, Run())
     write_json(out / "stage.json", {"digest": "a" * 12})
     finish(out, {"kind": "problems", "digest": "a" * 12, "spec": spec, "deps": {}}, {})
-    metrics = audit.audit_set(AuditSpec(), {"data": out}, tmp_path / "audit", Run())
-    finish(tmp_path / "audit", {"kind": "audit", "digest": "b" * 12}, metrics)
-    assert metrics["failed"] == (["constant"] if faulty else [])
+    folder, stage = tmp_path / "audit" / ("b" * 12), {"kind": "audit", "digest": "b" * 12, "spec": {"rows": 24}, "deps": {}}
+    folder.mkdir(parents=True)
+    metrics = audit.audit_set(AuditSpec(), {"data": out}, folder, Run())
+    finish(folder, stage, metrics)
+    assert metrics == {"rows": 24, "failed": ["constant"] if faulty else []}
+    card = stage_card("b" * 12, None, {"b" * 12: stage}, [], tmp_path, tmp_path, False)
+    assert ("FAILED  constant" in card, "ok      gold" in card) == (faulty, True)
     if faulty:
         with pytest.raises(PermanentError, match=r"audit\.0: the audit .* failed: constant; correct the task"):
-            audit.refuse_failed({"audit.0": tmp_path / "audit"})
-    audit.refuse_failed({"audit.0" if not faulty else "accepted.0": tmp_path / "audit"})
+            audit.refuse_failed({"audit.0": folder})
+    audit.refuse_failed({"audit.0" if not faulty else "accepted.0": folder})
 
 
 def test_a_family_of_the_users_own_generates_problems_and_judges_them_in_later_stages(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from tools.site import examples
 pytestmark = pytest.mark.workflow
 PAGES = [ROOT / f"docs/tutorials/{name}.md" for name in ("first", "loss", "kl", "mix", "reward", "data", "after", "world")]
 AT_SMOKE = ("first", "after", "world")
-"""Every kind of command is in these two; of the studies of the others a test makes the plans."""
+"""Every kind of command is in these; of the studies of the others a test makes the plans."""
 FAILS = "broken"
 """The study of which a page shows how it fails."""
 

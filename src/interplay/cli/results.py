@@ -3,7 +3,6 @@
 
 import difflib
 import logging
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -11,11 +10,10 @@ import yaml
 
 from interplay.cli import common
 from interplay.cli.common import CONFIGS, LOGS, RESULTS, argument, command, flag, option
-from interplay.core import artifact, execution, model
+from interplay.core import artifact, model
 from interplay.kinds.table import SETS
 from interplay.report import metric_spec
 from interplay.study.plan import Plan
-from interplay.tasks.spec import TaskKey
 from interplay.tasks.verdict import Row
 
 LOG = logging.getLogger(__name__)
@@ -118,32 +116,11 @@ def show_stage(
 
     known, ref = common.find_stage(stage, scale)
     if config:
-        model.print_visible(_trainer_config(ref.digest, known.stages), end="")
+        model.print_visible(stage_view.trainer_config(ref.digest, known.stages, RESULTS), end="")
         return
     model.print_visible(
         stage_view.stage_card(ref.digest, ref.step, known.stages, known.locks.get(ref.digest, []), RESULTS, LOGS, full), end=""
     )
-
-
-def _trainer_config(digest: str, stages: Mapping[str, dict[str, Any]]) -> str:
-    """The configuration of an RL stage that another trainer computes, whether its inputs are there or not."""
-    import yaml
-
-    from interplay.rl.spec import RLSpec
-    from interplay.rl.verl_config import ASSUMED_PROMPT, configuration
-
-    stage, (init, step) = stages[digest], artifact.split_ref(stages[digest]["deps"].get("init", ""))
-    trainer, how = stage["spec"].get("trainer", "native"), execution.Run(**stage.get("run", {}))
-    if stage["kind"] != "rl" or trainer == "native":
-        raise model.UserError(f"{stage['label']}: the trainer {trainer} of kind {stage['kind']} has no configuration to show")
-    spec, out = RLSpec.model_validate(stage["spec"]), artifact.folder(RESULTS, "rl", digest).resolve() / "resume"
-    longest = spec.max_prompt_length or ASSUMED_PROMPT
-    if trainer == "verl":
-        base = artifact.at_step(artifact.folder(RESULTS, stages[init]["kind"], init).resolve(), step) / "model"
-        return yaml.safe_dump(configuration(spec, how, base, out / "verl", longest), sort_keys=False)
-    from interplay.rl.trl import settings
-
-    return yaml.safe_dump(settings(spec, how, out.parent, longest), sort_keys=False)
 
 
 @command(app, "lineage")
@@ -388,21 +365,22 @@ def _brief(text: str) -> str:
 @command(app, "audit")
 def audit_task(
     task: Annotated[str, argument("a task family, or its keys: '{name: reasoning_gym, dataset: puzzle24}'")],
-    op: Annotated[int | None, option("--op", "difficulty of the problems; the least of the family by default")] = None,
-    rows: Annotated[int, option("--rows", "problems that are judged")] = 24,
+    op: Annotated[int | None, option("--op", "difficulty of the problems; by default the least of the family from 1 on")] = None,
+    rows: Annotated[int, option("--rows", "problems that are judged", min=1)] = 24,
 ) -> int:
     """What the verifier of a task pays to completions that did not do the work, and whether its problems repeat, leak or change
     with the hash seed. Exit code 1 where a check fails.
 
     Examples:
         interplay audit op_dag  # a family of the package
+        interplay audit mirror.py:Mirror --op 5  # a class of your own, in configs/study
         interplay audit '{name: reasoning_gym, dataset: leg_counting}'  # a dataset of reasoning-gym
         interplay audit reasoning_gym  # all of them, a line each
     """
     from interplay.data import audit
+    from interplay.study.context import parse_task
 
-    keys = yaml.safe_load(task)
-    given = keys if isinstance(keys, dict) else {"name": keys}
+    given = _task_keys(task)
     every = [given]
     if given.get("name") == "reasoning_gym" and "dataset" not in given:
         from interplay.tasks.external import datasets
@@ -410,12 +388,30 @@ def audit_task(
         every = [{**given, "dataset": name} for name in datasets()]
     worst = 0
     for one in every:
-        chosen = model.parse_model(TaskKey, {"task": one}, model.KeyPlace("audit")).task
-        found = audit.audit_task(chosen, chosen.ops()[0] if op is None else op, rows)
-        failed = [finding.check for finding in found if finding.failed]
-        worst = max(worst, len(failed) > 0)
-        if len(every) > 1:
-            model.print_visible(f"{one['dataset']:24} {', '.join(failed) or 'sound'}")
+        chosen = parse_task(one, model.KeyPlace("audit"), CONFIGS / "study")
+        low, high = chosen.ops()
+        if op is not None and not low <= op <= high:
+            raise model.UserError(f"--op = {op}: {given['name']} has ops from {low} to {high}")
+        try:
+            found = audit.audit_task(chosen, max(low, min(1, high)) if op is None else op, rows)
+        except model.UserError as error:
+            if len(every) == 1:
+                raise
+            said, worst = str(error), 1
         else:
-            model.print_visible("\n".join(map(audit.finding_line, found)))
+            failed = [finding.check for finding in found if finding.failed]
+            said, worst = ", ".join(failed) or "sound", max(worst, len(failed) > 0)
+        lines = [f"{one['dataset']:24} {said}"] if len(every) > 1 else map(audit.finding_line, found)
+        model.print_visible("\n".join(lines))
     return worst
+
+
+def _task_keys(task: str) -> dict[str, Any]:
+    """The keys of a task, of a word of the command line. Raises UserError for a word that is neither a name nor keys."""
+    try:
+        keys = yaml.safe_load(task)
+    except yaml.YAMLError:
+        keys = None
+    if not isinstance(keys, str | dict):
+        raise model.UserError(f"audit: {task!r} is neither a family, such as op_dag, nor its keys, such as '{{name: op_dag}}'")
+    return keys if isinstance(keys, dict) else {"name": keys}

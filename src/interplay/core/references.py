@@ -9,6 +9,8 @@ from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 from pydantic import AfterValidator
 from pydantic.fields import FieldInfo
 
+from interplay.core.digest import GATES
+
 # Shares that sum to one.
 
 
@@ -125,6 +127,11 @@ DATA = ("data", "forget", "retain", "instances")
 def is_data_role(role: str) -> bool:
     """Whether the role is one of a stage's problem sets, but for its validation."""
     return role.partition(".")[0] in DATA
+
+
+def is_read_role(role: str) -> bool:
+    """Whether reports read what fills the role: such a set, or the audit of one."""
+    return is_data_role(role) or role.startswith(GATES)
 
 
 SHARD = "shard"

@@ -14,22 +14,24 @@ from interplay.core import artifact, execution, model
 from interplay.data import problems, sets
 from interplay.data.spec import AuditSpec, ProblemsSpec
 from interplay.tasks.audit import Finding, audit_verifier
-from interplay.tasks.family import Game, Generator, judge_family
+from interplay.tasks.family import Environment, Game, Generator, judge_family
 from interplay.tasks.spec import Verify
 from interplay.tasks.verdict import Row, Verdict
 
 
 def audit_problems(spec: ProblemsSpec, how: execution.Run, count: int) -> list[Finding]:
     """The checks of generated problems: a process with another hash seed generates the same, no prompt is there again and again,
-    and split test (of a set of split test, rl) has none of their prompts."""
+    and split test (of a set of split test, rl) has none of their prompts. Of environments, whose prompt need not tell the
+    problem, the problem in place of the prompt."""
     rows = problems.first_rows(spec, how, count)
     other = spec.model_copy(update={"split": "rl" if spec.split == "test" else "test"})
     again = rows_elsewhere(spec, count)
     changed = [row for row, text in zip(rows, again, strict=True) if text != shown(row)]
-    prompts = Counter(row.prompt for row in rows)
-    repeats = (len(rows) - len(prompts)) / len(rows)
-    shared = {row.prompt for row in problems.first_rows(other, how, count)} & set(prompts)
     family = judge_family(rows[0].family)
+    said = "graph" if isinstance(family, Environment) else "prompt"
+    prompts = Counter(getattr(row, said) for row in rows)
+    repeats = (len(rows) - len(prompts)) / len(rows)
+    shared = {getattr(row, said) for row in problems.first_rows(other, how, count)} & set(prompts)
     known = isinstance(family, Generator) and family.shared(family.loads(rows[0].graph))  # facts that all splits have
     leak = 0.0 if known else len(shared) / len(prompts)
     return [
@@ -51,13 +53,14 @@ def shown(row: Row) -> str:
 
 
 def rows_elsewhere(spec: ProblemsSpec, count: int) -> list[str]:
-    """The first rows as a process with another hash seed generates them. Raises RuntimeError where it fails."""
+    """The first rows as a process with another hash seed generates them. Raises UserError where it fails."""
     code = "from interplay.data import audit; audit.print_rows()"
     given = json.dumps([spec.model_dump(mode="json"), count])
     where = {"PYTHONHASHSEED": OTHER_SEED, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     done = subprocess.run([sys.executable, "-c", code], input=given, env=os.environ | where, capture_output=True, text=True)
     if done.returncode:
-        raise RuntimeError(f"audit: the problems cannot be generated again: {done.stderr[-500:]}")
+        why = (done.stderr.strip().splitlines() or ["it ended without a word"])[-1]
+        raise model.UserError(f"audit: another process cannot generate the problems again: {why}")
     found: list[str] = json.loads(done.stdout.splitlines()[-1])
     return found
 
@@ -83,9 +86,10 @@ def audit_set(spec: AuditSpec, inputs: dict[str, Path], out: Path, how: executio
     """Write `audit.json`, all findings. Metrics: rows audited, and the names of the checks that failed."""
     made = artifact.record(inputs["data"])
     source = ProblemsSpec.model_validate(made["spec"]) if made["kind"] == "problems" else None
-    findings = audit_rows(sets.read_rows(inputs["data"], 0)[: spec.rows], source, how)
+    rows = sets.read_rows(inputs["data"], 0)[: spec.rows]
+    findings = audit_rows(rows, source, how)
     artifact.write_json(out / "audit.json", [finding._asdict() for finding in findings])
-    return {"rows": spec.rows, "failed": [finding.check for finding in findings if finding.failed]}
+    return {"rows": len(rows), "failed": [finding.check for finding in findings if finding.failed]}
 
 
 def audit_rows(rows: Sequence[Row], spec: ProblemsSpec | None, how: execution.Run) -> list[Finding]:
@@ -100,6 +104,11 @@ def audit_task(task: Any, op: int, count: int) -> list[Finding]:
     """All checks of problems of a task at one op. Raises UserError where the task has no such op."""
     spec = ProblemsSpec(task=task, bands={"all": {op: 1.0}}, shares={"all": 1.0}, size=count, split="train")
     return audit_rows(problems.first_rows(spec, execution.Run(), count), spec, execution.Run())
+
+
+def kept_findings(folder: Path) -> list[str]:
+    """The findings of a finished audit, a line each."""
+    return [finding_line(Finding(**one)) for one in artifact.read_json(folder / "audit.json")]
 
 
 def finding_line(finding: Finding) -> str:

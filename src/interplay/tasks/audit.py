@@ -254,7 +254,7 @@ class Auditor:
         except TimeoutError:
             self.slow.append(f"{text[:60]!r} (row {row.index}): more than {PATIENCE:g} s")
             return 0.0
-        except (Exception, RecursionError) as error:
+        except Exception as error:
             self.raised.append(f"{text[:60]!r} (row {row.index}): {type(error).__name__}: {str(error)[:80]}")
             return 0.0
         if (said.strict and not said.answer) or not 0 <= said.score <= 1:
@@ -304,12 +304,14 @@ def audit_verifier(rows: Sequence[Row], judge: Judge) -> list[Finding]:
     known = rows_to_audit(rows)
     asked = Auditor(known, judge)
     count = len(rows)
-    golds = asked.mean("gold", lambda rows, row: row.solution)
-    answers = Counter(normalise(row.answer) or row.answer for row in rows)
-    modal, times = answers.most_common(1)[0]
+    first = [asked.earned(row, row.solution) for row in rows]
+    unpaid = [row.solution for row, one in zip(rows, first, strict=True) if row.solution and not one]
+    golds = 1 - len(unpaid) / max(sum(bool(row.solution) for row in rows), 1)
+    answers = Counter(normalise(row.answer) or row.answer for row in rows if row.answer)
+    modal, times = max(answers.items(), key=lambda one: one[1], default=("", 0))
     found = [
-        Finding("gold", golds[1] < 1, golds[1], 1.0, next((r.solution for r in rows if not asked.earned(r, r.solution)), "")),
-        Finding("modal", count >= 8 and times / count > MODAL, times / count, MODAL, modal),
+        Finding("gold", golds < 1, golds, 1.0, repr(unpaid[0][:200]) if unpaid else ""),
+        Finding("modal", count >= 8 and times / count > MODAL, times / count, MODAL, repr(modal)),
     ]
 
     def check(name: str, policies: dict[str, Policy], bound: float = BOUND) -> None:
@@ -339,7 +341,6 @@ def audit_verifier(rows: Sequence[Row], judge: Judge) -> list[Finding]:
         Finding("executes", bool(ran), float(bool(ran)), 0.0, "the verifier executes completions as code" if ran else "")
     )
     again = [asked.earned(row, row.solution) for row in reversed(rows)][::-1]
-    first = [asked.earned(row, row.solution) for row in rows]
     changed = sum(one != other for one, other in zip(first, again, strict=True))
     found.append(Finding("repeatable", bool(changed), changed / count, 0.0, "the verdict on a gold changes" if changed else ""))
     for name, wrong in (("exception", asked.raised), ("slow", asked.slow), ("consistent", asked.odd)):
