@@ -372,7 +372,7 @@ def test_a_run_that_breaks_off_goes_on_from_the_last_step_that_was_saved_and_log
 
 
 def test_problems_whose_audit_failed_are_not_trained_on(inputs: dict[str, Path], tmp_path: Path) -> None:
-    artifact.write_json(tmp_path / "audit/record.json", {"metrics": {"failed": ["empty"]}})
+    artifact.write_json(tmp_path / "audit/record.json", {"metrics": {"failed": ["empty"]}, "files": {}})
     with pytest.raises(PermanentError, match=r"audit\.0: .* failed: empty"):
         run({**inputs, "audit.0": tmp_path / "audit"}, tmp_path / "rl")
 
