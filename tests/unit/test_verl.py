@@ -371,6 +371,15 @@ def test_a_run_that_breaks_off_goes_on_from_the_last_step_that_was_saved_and_log
         assert one.equals(other)
 
 
+@pytest.mark.usefixtures("package")
+def test_steps_in_which_verl_trains_the_critic_alone_have_no_loss(inputs: dict[str, Path], tmp_path: Path) -> None:
+    method = {"advantage": {"name": "gae"}, "critic": {"name": "value_head", "warmup_steps": 2}}
+    lines = run(inputs, tmp_path / "rl", method=method)
+    assert [(line["loss"], line["grad_norm"], line["optimizer_steps"]) for line in lines[:2]] == [(0, 0, 0)] * 2
+    assert [line["loss"] for line in lines[2:]] == pytest.approx([0.3, 0.4])
+    assert lines[-1]["optimizer_steps"] > 0
+
+
 def test_problems_whose_audit_failed_are_not_trained_on(inputs: dict[str, Path], tmp_path: Path) -> None:
     artifact.write_json(tmp_path / "audit/record.json", {"metrics": {"failed": ["empty"]}, "files": {}})
     with pytest.raises(PermanentError, match=r"audit\.0: .* failed: empty"):

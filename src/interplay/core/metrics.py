@@ -135,7 +135,7 @@ def clock(seconds: float) -> str:
 
 def quantity(number: float) -> str:
     """`1,536`, `3.00 M`, `1.55e+13` as `15.5 T`: three digits and a prefix from a million on."""
-    for limit, prefix in ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M")):
+    for limit, prefix in ((1e21, "Z"), (1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M")):
         if abs(number) >= limit:
             shown = number / limit
             return f"{shown:.{2 if abs(shown) < 10 else 1 if abs(shown) < 100 else 0}f} {prefix}"

@@ -303,7 +303,9 @@ class Recorder:
 
     def record(self, step: int, theirs: Json) -> None:
         """Judge the rollouts of a step and write what every RL stage writes of one."""
-        values = {name: float(theirs[key]) for name, key in THEIRS.items() if key in theirs}
+        critic, values = self.spec.method.critic, {name: float(theirs[key]) for name, key in THEIRS.items() if key in theirs}
+        if warming := critic is not None and step <= critic.warmup_steps:  # verl updates no policy then, and logs nothing of it
+            values |= {"loss": 0.0, "grad_norm": 0.0}
         if not all(math.isfinite(values[name]) for name in ("loss", "grad_norm")):
             found = f"loss {values['loss']}, gradient norm {values['grad_norm']}"
             raise model.PermanentError(f"step {step} of {self.spec.steps}: {found}; lower the learning rate")
@@ -319,7 +321,7 @@ class Recorder:
             **records.drawn_shares(batch, self.pool),
             **values,
             "prompt_tokens": float(sum(self.lengths[i] for i in batch.ids.tolist())),
-            "optimizer_steps": float(spec.method.loss.num_iterations * spec.minibatches),
+            "optimizer_steps": float(not warming and spec.method.loss.num_iterations * spec.minibatches),
             "trained_tokens": float(batch.lengths.sum()),
             **self.sampler_metrics(step),
         }
