@@ -96,13 +96,15 @@ def measure(task: OpDag, op: int, size: int) -> dict[str, float]:
 def facts(task: Bios | Taxonomy, op: int, size: int) -> dict[str, float]:
     """Rates of every function of a family about facts, in items per CPU second, and tokens of a prompt and a solution."""
     module, options = task_family(task), Verify()
+    solver = module.solve
+    assert solver is not None  # families of the project have one
     problems = [module.generate(task, 1, index, op) for index in range(size)]
     shown = [module.render(problem, task) for problem in problems]
     words = tokenizer.word_tokenizer(module.vocabulary(task))
     tokens = [tokenizer.encode_all(words, list(texts))[1].mean() for texts in list(zip(*shown, strict=True))[:2]]
     return {
         "generate + render": rate(lambda i: module.render(module.generate(task, 0, i, op), task), size),
-        "solve": rate(lambda i: module.solve(shown[i].prompt, task), size),
+        "solve": rate(lambda i: solver(shown[i].prompt, task), size),
         "structure": rate(lambda i: module.structure(problems[i]), size),
         "verify": rate(lambda i: module.verify(problems[i], shown[i].solution, options), size),
         "prompt tokens": tokens[0],

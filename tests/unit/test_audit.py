@@ -219,7 +219,7 @@ def test_a_sound_environment_whose_prompt_does_not_tell_its_problem_raises_no_al
     found = audit_task(OwnTask(function="hidden.py:Hidden", source=HIDDEN + more), 5, 16)
     assert [finding.check for finding in found if finding.failed] == []
     assert {"modal", "duplicate", "split leak"} <= {finding.check for finding in found}
-    broken = audit_task(OwnTask(function="hidden.py:Hidden", source=(HIDDEN + more).replace("action ==", "action != ")), 5, 16)
+    broken = audit_task(OwnTask(function="hidden.py:Hidden", source=HIDDEN.replace("action ==", "action !=")), 5, 16)
     assert "empty" in [finding.check for finding in broken if finding.failed]
 
 

@@ -1,5 +1,6 @@
-"""Tasks of lm-eval: as problem sets, answered by lm-eval itself, and refused where they cannot be."""
+"""Tasks of lm-eval: as problem sets, answered by lm-eval itself (the extra lm-eval), and refused where they cannot be."""
 
+import importlib.util
 import json
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,8 @@ from interplay.kinds.stages import numerics_class
 from interplay.report.stats.frame import count_samples, prompt_scores
 from interplay.results import check
 from interplay.study.plan import Plan
+
+asking = pytest.mark.skipif(importlib.util.find_spec("lm_eval") is None, reason="the extra lm-eval is not installed")
 
 CHOICE = """
 include: common.yaml
@@ -105,6 +108,7 @@ def simple_evaluate(project: Path, task: str, **keys: Any) -> dict[str, float]:
     return found["results"][task]
 
 
+@asking
 def test_a_task_says_the_same_as_lm_eval_by_itself(project: Path) -> None:
     data = read_task(project, "sums")
     spec = ASKED.model_copy(update={"harness": ASKED.harness.model_copy(update={"metrics": ["acc_norm", "acc"]})})
@@ -121,6 +125,7 @@ def test_a_task_says_the_same_as_lm_eval_by_itself(project: Path) -> None:
     assert all((one["completion"] == row.answer) == one["answer"] for one, row in zip(samples, rows, strict=True))
 
 
+@asking
 def test_few_shots_are_the_stages_or_the_tasks(project: Path) -> None:
     data = read_task(project, "sums")
     scores = {}
@@ -130,6 +135,7 @@ def test_few_shots_are_the_stages_or_the_tasks(project: Path) -> None:
         assert scores[shots] == pytest.approx(simple_evaluate(project, "sums", num_fewshot=shots)["acc,none"], abs=1e-6)
 
 
+@asking
 def test_generated_answers_are_kept_and_their_filters_are_metrics(project: Path) -> None:
     data = read_task(project, "written", size=9)
     spec = ASKED.model_copy(update={"harness": ASKED.harness.model_copy(update={"metrics": ["exact_match,digit"]})})
@@ -145,6 +151,7 @@ def test_generated_answers_are_kept_and_their_filters_are_metrics(project: Path)
         answers(project, data, wrong, project / "other")
 
 
+@asking
 def test_all_that_a_task_reads_is_its_identity_and_travels_with_its_set(project: Path) -> None:
     before = harness.task_checksum("tasks/sums.yaml")
     files = ["sums.yaml", "common.yaml", "own.py", "test.jsonl", "train.jsonl"]
@@ -191,13 +198,16 @@ def test_a_study_names_a_task_and_its_scores_are_columns(project: Path) -> None:
     ("given", "says"),
     [
         ({"data": DATA.replace("sums.yaml", "none.yaml")}, r"tasks/none.yaml': not readable as a task"),
-        (
+        pytest.param(
             {"data": "sums: {file: arc_esay, format: lm_eval, band: sums}"},
             r"no task 'arc_esay' in lm-eval; did you mean 'arc_easy'",
+            marks=asking,
         ),
         ({"data": DATA.replace("sums.yaml", "common.yaml")}, r"task: missing; a task of lm-eval has it"),
         ({"data": DATA.replace("sums.yaml", "lost.yaml")}, r"no such file: tasks/lost.jsonl; paths are from the project's root"),
         ({"data": DATA.replace("sums.yaml", "out.yaml")}, r"must lie below the project's root"),
+        ({"data": DATA.replace("sums.yaml", "hidden.yaml")}, r"tasks lies in the project, and .*; write data_files"),
+        ({"data": DATA.replace("sums.yaml", "rolling.yaml")}, r"output_type: loglikelihood_rolling gives perplexities"),
         (
             {"stage": STAGE.replace("engine: hf", "engine: native")},
             r"lm_eval answers greedily, once, by transformers; write engine: hf",
@@ -215,6 +225,8 @@ def test_a_study_names_a_task_and_its_scores_are_columns(project: Path) -> None:
 )
 def test_what_cannot_be_asked_is_refused_when_it_is_planned(given: dict[str, str], says: str, project: Path) -> None:
     (project / "tasks/lost.yaml").write_text(CHOICE + "dataset_kwargs: {data_files: {test: tasks/lost.jsonl}}\n")
+    (project / "tasks/hidden.yaml").write_text("task: hidden\ndataset_path: tasks\ndoc_to_text: question\n")
+    (project / "tasks/rolling.yaml").write_text(CHOICE.replace("multiple_choice", "loglikelihood_rolling"))
     (project / "tasks/out.yaml").write_text(CHOICE + "dataset_kwargs: {data_files: {test: ../test.jsonl}}\n")
     with pytest.raises(UserError, match=rf"quickstart\.yaml:\d+.*{says}"):
         planned(project / "lab", **given)

@@ -17,14 +17,17 @@ import trl_cases
 import verl_cases
 from pydantic import ValidationError
 
-from interplay.core import execution, metrics
+from interplay.core import artifact, execution, metrics
 from interplay.core.execution import Run, Verl
+from interplay.core.model import PermanentError, UserError
 from interplay.data import sets
 from interplay.kinds.formulas import Reinforcement
 from interplay.model.spec import Load, config_size
 from interplay.rl import sampler, samplers, verl, verl_config
 from interplay.rl.spec import RLSpec
+from interplay.run.graph import check_external
 from interplay.run.workers import load_function
+from interplay.study.plan import Stage
 from interplay.tasks.spec import Verify
 
 GROUP = {"name": "group", "std_epsilon": 1e-6}
@@ -267,6 +270,17 @@ def test_trls_parser_accepts_the_configuration_that_is_shown(tmp_path: Path) -> 
     assert (config.num_generations, config.max_completion_length, config.learning_rate) == (8, 48, 1e-3)
 
 
+def test_a_launch_asks_for_the_interpreter_of_verls_environment() -> None:
+    def starts(python: str) -> None:
+        check_external([Stage.make("rl", spec_of(), {}, HOW.model_copy(update={"verl": Verl(python=python)}), "rl")])
+
+    starts(sys.executable)
+    if importlib.util.find_spec("verl") is None:
+        for absent in ("", "/no/such/python"):
+            with pytest.raises(UserError, match=r"verl is not installed here; write the interpreter .* to run\.verl\.python, or"):
+                starts(absent)
+
+
 # --- the run ---
 
 STEPS = 4
@@ -355,6 +369,21 @@ def test_a_run_that_breaks_off_goes_on_from_the_last_step_that_was_saved_and_log
     for name in ("rollouts", "history"):
         one, other = (pq.read_table(tmp_path / place / f"{name}.parquet") for place in ("whole", "rl"))
         assert one.equals(other)
+
+
+@pytest.mark.usefixtures("package")
+def test_steps_in_which_verl_trains_the_critic_alone_have_no_loss(inputs: dict[str, Path], tmp_path: Path) -> None:
+    method = {"advantage": {"name": "gae"}, "critic": {"name": "value_head", "warmup_steps": 2}}
+    lines = run(inputs, tmp_path / "rl", method=method)
+    assert [(line["loss"], line["grad_norm"], line["optimizer_steps"]) for line in lines[:2]] == [(0, 0, 0)] * 2
+    assert [line["loss"] for line in lines[2:]] == pytest.approx([0.3, 0.4])
+    assert lines[-1]["optimizer_steps"] > 0
+
+
+def test_problems_whose_audit_failed_are_not_trained_on(inputs: dict[str, Path], tmp_path: Path) -> None:
+    artifact.write_json(tmp_path / "audit/record.json", {"metrics": {"failed": ["empty"]}, "files": {}})
+    with pytest.raises(PermanentError, match=r"audit\.0: .* failed: empty"):
+        run({**inputs, "audit.0": tmp_path / "audit"}, tmp_path / "rl")
 
 
 @pytest.mark.usefixtures("package")

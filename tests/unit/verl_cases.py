@@ -52,7 +52,9 @@ for step in range(first + 1, tree["trainer"]["total_training_steps"] + 1):
         (work / "died").touch()
         sys.exit("out of luck")
     (dumps / f"{step}.jsonl").write_text("".join(json.dumps(one) + "\\n" for one in made))
-    values = {"actor/pg_loss": 0.1 * step, "actor/grad_norm": 1.0, "actor/entropy": 0.5, "actor/lr": 1e-3, "timing_s/step": 2.0}
+    values = {"actor/entropy": 0.5, "timing_s/step": 2.0}
+    if tree["trainer"].get("critic_warmup", 0) <= step:
+        values |= {"actor/pg_loss": 0.1 * step, "actor/grad_norm": 1.0, "actor/lr": 1e-3}
     log.write(json.dumps({"step": step, "data": values}).encode() + b"\\n")
 """
 MERGER = """

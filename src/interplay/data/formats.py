@@ -95,7 +95,10 @@ def parse_math(raw: dict[str, Any], where: str) -> Entry:
     raw = {str(key).lower(): value for key, value in raw.items()}
     worked, level = raw.get("solution") or "", re.search(r"\d+", str(raw.get("level", "")))
     answer = verdict.extract_answer(worked) if isinstance(worked, str) and "answer" not in raw else raw.get("answer")
-    given = {"question": raw.get("problem"), "answer": answer, "solution": worked, "id": raw.get("unique_id", raw.get("id"))}
+    if answer is None:
+        raise ItemError("missing_field", "answer is missing, and the solution has none in a box")
+    given = {"question": text_field(raw, "problem"), "answer": answer, "solution": worked}
+    given["id"] = raw.get("unique_id", raw.get("id"))
     return parse_jsonl(given, where)._replace(op=int(level[0]) if level else 1)
 
 

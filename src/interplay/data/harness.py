@@ -66,6 +66,9 @@ def task_files(task: str, root: Path = Path()) -> list[str]:
             module = os.path.join(folder, f"{function.rpartition('.')[0].replace('.', '/')}.py")
             if (root / module).is_file():
                 found[_inside(module, file)] = None
+        for local in (config.get("dataset_path"), _kwargs(config).get("data_dir")):
+            if local and not _data_files(config) and (root / str(local)).exists():
+                raise UserError(f"{file}: {local} lies in the project, and nothing says what is read of it; write data_files")
         for data in _data_files(config):
             if not (root / _inside(data, file)).is_file():
                 raise UserError(f"{file}: data_files: no such file: {data}; paths are from the project's root")
@@ -107,8 +110,12 @@ def _functions(value: Any) -> Iterator[str]:
         yield from _functions(item)
 
 
+def _kwargs(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    return config.get("dataset_kwargs") or {}
+
+
 def _data_files(config: Mapping[str, Any]) -> list[str]:
-    return _listed((config.get("dataset_kwargs") or {}).get("data_files"))
+    return _listed(_kwargs(config).get("data_files"))
 
 
 def task_checksum(task: str) -> str:
@@ -126,10 +133,13 @@ def _check_whole(task: str) -> None:
     merged: dict[str, Any] = {}
     for file in reversed([file for file in task_files(task) if is_file(file)]):
         merged |= _read(file, Path())
-    if lacking := [key for key in ("task", "dataset_path", "output_type", "doc_to_text") if not merged.get(key)]:
+    needed = [("task",), ("dataset_path", "custom_dataset", "class"), ("doc_to_text", "class")]
+    if lacking := [keys[0] for keys in needed if not any(map(merged.get, keys))]:
         raise UserError(f"{task}: {lacking[0]}: missing; a task of lm-eval has it")
     if not isinstance(merged["task"], str):
         raise UserError(f"{task}: task: must be a name; a file of one task each")
+    if merged.get("output_type") == ROLLING:
+        raise UserError(f"{task}: output_type: {ROLLING} gives perplexities of documents and no score of an item; take another")
 
 
 def _check_known(task: str) -> None:
@@ -144,6 +154,7 @@ def _check_known(task: str) -> None:
         raise UserError(f"no task '{task}' in lm-eval{nearest_name(task, sorted(known))}; or name a YAML file of the project")
 
 
+ROLLING = "loglikelihood_rolling"
 NAMED = re.compile(r"^(?:task|group): *[\"']?([\w-]+)[\"']?\s*$", re.MULTILINE)
 
 
@@ -295,6 +306,8 @@ def answer_table(spec: LmEval, data: Path, rows: Sequence[verdict.Row], asked: A
     task has no such metric."""
     found, named = answer_items(spec, data, rows, asked), spec.names
     known = list(found[0].scores)
+    if not known:
+        raise UserError("evaluate: harness: lm-eval gives no number of an item of this task, such as acc; take another task")
     for name in named or known[:1]:
         if name not in known:
             raise UserError(f"evaluate: harness.metrics: the task has no '{name}'{nearest_name(name, known)}")

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any, NamedTuple
 
-from interplay.model.spec import Load, Memory, ModelSize
+from interplay.model.spec import Load, Memory
 from interplay.rl.spec import TeachSpec
 from interplay.train.spec import TuneSpec
 
@@ -63,12 +63,12 @@ class Training(Formula):
     """Next-token training: a budget of tokens."""
 
     def planned(self, spec: Json, problems: int, parameters: int | None) -> Cost:
-        """The budget."""
-        return with_flops(Cost(tokens=spec["tokens"], parameters=parameters), 0)
+        """As charged."""
+        return self._trained(spec, self.charged(spec), parameters)
 
     def realised(self, record: Json, parameters: int | None) -> Cost:
         """The tokens counted."""
-        return with_flops(Cost(tokens=record["metrics"]["tokens"], parameters=parameters), 0)
+        return self._trained(record["spec"], record["metrics"]["tokens"], parameters)
 
     def charged(self, spec: Json) -> int:
         """The budget."""
@@ -84,23 +84,18 @@ class Training(Formula):
         several = load.spec["batch_tokens"] > tokens
         return _peak(load, _learning(load, Pass(tokens, tokens, 0.0 if load.run.gpus else scores), several), 1)
 
+    def _trained(self, spec: Json, tokens: int, parameters: int | None) -> Cost:
+        return with_flops(Cost(tokens=tokens, parameters=parameters), 0)
 
-class Tuning(Formula):
+
+class Tuning(Training):
     """A number of steps on few data, with or without a frozen reference (train.spec.TuneSpec)."""
 
     def __init__(self, spec: type[TuneSpec]) -> None:
         self.spec = spec
 
-    def planned(self, spec: Json, problems: int, parameters: int | None) -> Cost:
-        """Every prompt with a completion as long as it may be, so an upper bound."""
-        return self._tuned(spec, self.charged(spec), parameters)
-
-    def realised(self, record: Json, parameters: int | None) -> Cost:
-        """The tokens counted."""
-        return self._tuned(record["spec"], record["metrics"]["tokens"], parameters)
-
     def charged(self, spec: Json) -> int:
-        """Tokens of all steps, at their caps."""
+        """Tokens of all steps, each prompt with a completion as long as it may be, so an upper bound."""
         typed = self.spec.model_validate(spec)
         return typed.steps * typed.rows_per_step * typed.max_length
 
@@ -114,7 +109,7 @@ class Tuning(Formula):
         models = 1 + bool(self.spec.reference_tokens(load.spec, 1))
         return _peak(load, _learning(load, shape, tokens < every), models)
 
-    def _tuned(self, spec: Json, tokens: int, parameters: int | None) -> Cost:
+    def _trained(self, spec: Json, tokens: int, parameters: int | None) -> Cost:
         return with_flops(Cost(tokens=tokens, parameters=parameters), self.spec.reference_tokens(spec, tokens))
 
 
@@ -221,8 +216,7 @@ class Sampling(Formula):
             return None
         own, count = spec["max_completion_length"] * _turns(spec), spec["num_samples"]
         rows = min(load.run.engine_batch, (load.problems or load.run.engine_batch) * count)
-        served = spec["engine"] == "vllm"
-        held = _serving(load) if served else _decoding(load, rows, count, load.prompt(), own)
+        held = _serving(load) if spec["engine"] == "vllm" else _decoding(load, rows, count, load.prompt(), own)
         return _peak(load, {"rollout": held}, 1)
 
 
@@ -271,15 +265,9 @@ class Pass(NamedTuple):
     """Keys that are copied, with prompts once for each completion; 0: as many as tokens."""
 
 
-def _matrices(size: ModelSize) -> tuple[int, int]:
-    """Parameters of the matrices of all layers, and of those that a pass fuses."""
-    fused = size.width * (size.heads + 2 * size.kv_heads) * size.head_dim + 2 * size.width * size.mlp
-    return size.layers * (fused + size.width * (size.heads * size.head_dim + size.mlp)), size.layers * fused
-
-
 def _copies(load: Load, gradient: bool) -> float:
     """Bytes of the weights that a pass makes next to the parameters: fused, and cast or packed."""
-    matrices, fused = _matrices(load.size)
+    matrices, fused = load.size.matrices()
     if load.width() == 2:
         return 2.0 * (matrices + load.size.vocab * load.size.width * (1 if load.size.tied else 2))
     return 4.0 * fused + (matrices * (1 + gradient) if load.spec.get("dtype") == "int8" else 0)
@@ -306,8 +294,7 @@ def _kept(load: Load, shape: Pass) -> float:
 def _learning(load: Load, shape: Pass, several: bool) -> dict[str, dict[str, float]]:
     """What the phases of a step hold next to the models; `several`: passes, so that gradients of earlier ones are there."""
     size, parameters = load.size, load.size.parameters
-    matrices, _ = _matrices(size)
-    muon = matrices if load.spec["optimizer"]["name"] == "muon" else 0
+    muon = size.matrices()[0] if load.spec["optimizer"]["name"] == "muon" else 0
     moments = 4.0 * muon + 8.0 * (parameters - muon)
     # Muon holds what it looks ahead to and its updates, and of the matrices that it iterates on together two states.
     iterated = 0.0 if load.spec.get("dtype") == "int8" else 2.0 if load.run.gpus else 4.0
@@ -329,10 +316,8 @@ def _learning(load: Load, shape: Pass, several: bool) -> dict[str, dict[str, flo
 
 def _serving(load: Load) -> dict[str, float]:
     """What vLLM holds next to the model that the stage has read: weights of its own, the cache that it is given, and a pass."""
-    size, width = load.size, load.width()
-    passing = width * (4.0 * size.width + 3 * size.mlp + 2 * (size.heads + 2 * size.kv_heads) * size.head_dim)
-    cache, logits = 2.0**20 * load.run.engine_cache_mb, 8.0 * load.run.engine_batch * size.vocab
-    return {"copies": float(width * size.parameters), "cache": cache, "prefill": CHUNK * passing, "logits": logits}
+    cache, logits = 2.0**20 * load.run.engine_cache_mb, 8.0 * load.run.engine_batch * load.size.vocab
+    return {"copies": load.width() * load.size.parameters, "cache": cache, "prefill": CHUNK * load.passing(), "logits": logits}
 
 
 def _decoding(load: Load, rows: float, count: int, prompt: int, own: int) -> dict[str, float]:
@@ -341,13 +326,12 @@ def _decoding(load: Load, rows: float, count: int, prompt: int, own: int) -> dic
     cached = load.width() if load.run.gpus else 4  # bytes of a number
     token = 2.0 * cached * size.layers * size.kv_heads * size.head_dim
     kernels = load.spec.get("dtype") == "int8"
-    together = load.run.threads * max(12, min(96, _matrices(size)[0] // 2**17))
+    together = load.run.threads * max(12, min(96, size.matrices()[0] // 2**17))
     decoded = min(rows, together) if kernels else 1.5 * rows  # a cache grows by a copy
-    passing = load.width() * (4.0 * size.width + 3 * size.mlp + 2 * (size.heads + 2 * size.kv_heads) * size.head_dim)
     return {
         "copies": _copies(load, False),
         "cache": token * (groups * prompt + decoded * own),
-        "prefill": groups * prompt * passing,
+        "prefill": groups * prompt * load.passing(),
         "logits": (4.0 if kernels else 25.0) * rows * size.vocab + 20.0 * rows * own,
     }
 

@@ -179,6 +179,11 @@ class ModelSize(NamedTuple):
     """Whether queries and keys are normalised."""
     tied: bool = True
 
+    def matrices(self) -> tuple[int, int]:
+        """Parameters of the matrices of all layers, and of those that a pass fuses."""
+        fused = self.width * (self.heads + 2 * self.kv_heads) * self.head_dim + 2 * self.width * self.mlp
+        return self.layers * (fused + self.width * (self.heads * self.head_dim + self.mlp)), self.layers * fused
+
 
 class Load(NamedTuple):
     """What the memory of a stage depends on (kinds.formulas)."""
@@ -196,6 +201,11 @@ class Load(NamedTuple):
     def width(self) -> int:
         """Bytes of an activation."""
         return 2 if self.spec.get("dtype") == "bfloat16" else 4
+
+    def passing(self) -> float:
+        """Bytes of a token in a layer of a pass without a gradient."""
+        size = self.size
+        return self.width() * (4.0 * size.width + 3 * size.mlp + 2 * (size.heads + 2 * size.kv_heads) * size.head_dim)
 
     def prompt(self) -> int:
         """Most tokens of a prompt: of what is cut at `length`, what a completion leaves."""

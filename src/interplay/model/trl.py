@@ -127,7 +127,7 @@ class Recorder(transformers.TrainerCallback):
         step, last = divmod(state.global_step, self.updates)
         if not all(math.isfinite(logs[name]) for name in ("loss", "grad_norm")):
             found = f"loss {logs['loss']}, gradient norm {logs['grad_norm']}"
-            raise model.PermanentError(f"step {step} of {self.steps}: {found}; lower the learning rate")
+            raise model.PermanentError(f"step {step + (last > 0)} of {self.steps}: {found}; lower the learning rate")
         self.logs.append(logs)
         if last == 0:
             self.write(step)

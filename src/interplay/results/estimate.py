@@ -216,7 +216,9 @@ def refuse_over_limits(what: str, made: Estimate, max_gpu_hours: float | None = 
         ("max_hours", max_hours, made.hours(), "hours"),
     ):
         if limit is not None and hours > limit:
-            need = f"its new stages need about {hours:.3g} {unit} ({describe_sources(made.sources())})"
+            need = (
+                f"its new stages need about {metrics.quantity(float(f'{hours:.3g}'))} {unit} ({describe_sources(made.sources())})"
+            )
             raise model.UserError(f"{what}: {key} = {limit:g}: {need}; raise {key}, or make the study smaller")
 
 

@@ -22,7 +22,7 @@ from tokenizers import Tokenizer
 from interplay.core import artifact, execution, model
 from interplay.core.digest import canonical
 from interplay.core.metrics import Metrics, Progress, read, telemetry, whole_lines
-from interplay.data import sets, tokenizer as text, trajectory
+from interplay.data import audit, sets, tokenizer as text, trajectory
 from interplay.model import folder
 from interplay.rl import advantage_spec, group_advantages, records, rewards, sampler, samplers
 from interplay.rl.batch import Batch
@@ -78,8 +78,9 @@ def launched(command: list[str], log: Path, metrics: Path) -> Iterator[subproces
 
 def train_with_verl(spec: RLSpec, inputs: dict[str, Path], out: Path, how: execution.Run) -> Json:
     """Train and write what `rl.loop.train_policy` writes, but for `state/`. Resumes from verl's checkpoint in `out/resume` where
-    there is one. Raises PermanentError at the first loss that is not finite, StoppedError after a signal, OSError where verl ends
-    otherwise than at its last step; its output is `out/resume/verl/log.txt`."""
+    there is one. Raises PermanentError where an audit of its problems failed and at the first loss that is not finite,
+    StoppedError after a signal, OSError where verl ends before its last step; its output is `out/resume/verl/log.txt`."""
+    audit.refuse_failed(inputs)
     work = (out / "resume" / "verl").resolve()
     work.mkdir(parents=True, exist_ok=True)
     run = Recorder(spec, inputs, out, work)
@@ -302,7 +303,9 @@ class Recorder:
 
     def record(self, step: int, theirs: Json) -> None:
         """Judge the rollouts of a step and write what every RL stage writes of one."""
-        values = {name: float(theirs[key]) for name, key in THEIRS.items() if key in theirs}
+        critic, values = self.spec.method.critic, {name: float(theirs[key]) for name, key in THEIRS.items() if key in theirs}
+        if warming := critic is not None and step <= critic.warmup_steps:  # verl updates no policy then, and logs nothing of it
+            values |= {"loss": 0.0, "grad_norm": 0.0}
         if not all(math.isfinite(values[name]) for name in ("loss", "grad_norm")):
             found = f"loss {values['loss']}, gradient norm {values['grad_norm']}"
             raise model.PermanentError(f"step {step} of {self.spec.steps}: {found}; lower the learning rate")
@@ -318,7 +321,7 @@ class Recorder:
             **records.drawn_shares(batch, self.pool),
             **values,
             "prompt_tokens": float(sum(self.lengths[i] for i in batch.ids.tolist())),
-            "optimizer_steps": float(spec.method.loss.num_iterations * spec.minibatches),
+            "optimizer_steps": float(not warming and spec.method.loss.num_iterations * spec.minibatches),
             "trained_tokens": float(batch.lengths.sum()),
             **self.sampler_metrics(step),
         }

@@ -84,9 +84,7 @@ class Graph:
 
     def inputs(self) -> Callable[[Any], list[str]]:
         """A function from a stage's wildcards to its inputs. In a job there are none: they exist by then."""
-        if not self.plans:
-            return with_wildcards(lambda wildcards: [])
-        return with_wildcards(lambda wildcards: self._inputs(wildcards.digest))
+        return with_wildcards(lambda wildcards: self._inputs(wildcards.digest) if self.plans else [])
 
     def _inputs(self, digest: str) -> list[str]:
         """Dependencies of a stage that are still missing, without those that another of them has to wait for: a report reads all
@@ -170,18 +168,16 @@ class Graph:
     def _given(self, function: Callable[[execution.Run], int | str]) -> "Given":
         """What all stages of the plans have, or a look-up of each stage's by its wildcards: Snakemake takes longer to call a
         function than to use a value, several times a job. A job reads the run block of its own stage."""
-        runs = {digest: stage.run for digest, stage in self.stages.items()} | {
-            digest: job.run for digest, job in self.shared.items()
-        }
-        values = {digest: function(run) for digest, run in runs.items()}
+        made: dict[str, Stage | slurm.Shared] = {**self.stages, **self.shared}
+        values = {digest: function(one.run) for digest, one in made.items()}
         if len(set(values.values())) == 1:
             return next(iter(values.values()))
 
         def look_up(wildcards: Any) -> int | str:
-            digest = wildcards.digest
-            if digest in values:
-                return values[digest]
-            return function(execution.Run(**artifact.read_json(artifact.find(self.results, digest) / "stage.json")["run"]))
+            if wildcards.digest in values:
+                return values[wildcards.digest]
+            planned = artifact.read_json(artifact.find(self.results, wildcards.digest) / "stage.json")
+            return function(execution.Run(**planned["run"]))
 
         return with_wildcards(look_up)
 
@@ -304,11 +300,10 @@ def lacking_input(stage: Stage) -> str | None:
             return stage.spec.without_folder()
         engine, trainer, lora = (getattr(stage.spec, key, None) for key in ("engine", "trainer", "lora"))
         asked = {"vllm": engine == "vllm" and trainer != "verl", "trl": trainer == "trl", "lora": lora is not None}
-        asked["verl"] = trainer == "verl" and not stage.run.verl.python
+        asked["verl"] = trainer == "verl" and not shutil.which(stage.run.verl.python)
         return next(filter(None, (metrics.without_extra(extra) for extra, is_asked in asked.items() if is_asked)), None)
     except model.UserError as error:
         return str(error)
-    return None
 
 
 # -- before and after the jobs; never in a job or a dry run ------------------------------------------------------------
