@@ -21,7 +21,7 @@ from interplay.tasks.verdict import Row, Verdict
 
 def audit_problems(spec: ProblemsSpec, how: execution.Run, count: int) -> list[Finding]:
     """The checks of generated problems: a process with another hash seed generates the same, no prompt is there again and again,
-    and split test (of a set of split test, rl) has none of their prompts. Of environments, whose prompt need not tell the
+    and split test (of a set of split test, rl) has none of their prompts. Of environments, whose prompt need not show the
     problem, the problem in place of the prompt."""
     rows = problems.first_rows(spec, how, count)
     other = spec.model_copy(update={"split": "rl" if spec.split == "test" else "test"})
