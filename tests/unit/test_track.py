@@ -558,6 +558,22 @@ def test_what_a_killed_snakemake_left_running_is_closed_and_what_runs_is_followe
     assert {run.info.status for run in runs(mirror).values()} == {"KILLED"}
 
 
+def test_a_killed_job_fails_its_arm_and_study_and_all_three_run_when_it_is_started_again(lab: Lab, uri: str) -> None:
+    plan = lab.plan()
+    stage, _ = of_kind(plan, "rl")
+    (lab.start(stage) / "telemetry.json").write_text('{"attempts": 1}')
+    for _ in range(2):
+        tracking = live.Live([plan], lab.results, uri)
+        job = Job(1, "rl", {"digest": stage.digest}, 1, {}, [], None, submitted=1.0)
+        tracking.update(job)
+        mirror = tracking.mirror(plan)
+        assert [run.info.status for run in runs(mirror).values()] == ["RUNNING"] * 3
+        job.status, job.failures = "FAILED", ["attempt 1: died with <Signals.SIGKILL: 9>"]
+        tracking.update(job)
+        tracking.finish()
+        assert [run.info.status for run in runs(mirror).values()] == ["FAILED"] * 3
+
+
 def test_two_snakemakes_at_once_make_each_run_once(lab: Lab, uri: str) -> None:
     plan = lab.plan()
     one, other = (live.Live([plan], lab.results, uri) for _ in range(2))

@@ -215,6 +215,10 @@ class Mirror:
             self._write(run, params=params, tags={**tags, **why})
             self.steps(digest)
             self._set(run, state.status, round(1000 * time.time()))
+            if state.status == "RUNNING" and digest in self.places:  # the end of an earlier launch closed its arms
+                for arm in (self.arms[name].identity for name in self.places[digest].arms):
+                    if arm in self.arm_runs:
+                        self._set(self.arm_runs[arm], "RUNNING", 0)
         return run
 
     def _complete(self, run: Any, stage: Stage, params: dict[str, str], tags: dict[str, str]) -> None:
@@ -308,13 +312,14 @@ class Mirror:
                 if self.look(stage.digest) is not None:
                     states[stage.digest] = describe.look_at_stage(self.results, stage.kind, stage.digest).status
                 store.give_way(self.client)
-            self._score_arms(self.arms, states)
+            shown = {digest: self.status[self.runs[digest].info.run_id] for digest in states}  # FAILED for a killed job
+            self._score_arms(self.arms, shown)
         report = self.plan.stages[self.plan.report]
         if states.get(self.plan.report) == "FINISHED":
             self._report(report)
             status = "FINISHED"
         else:
-            status = next((word for word in ("RUNNING", "FAILED") if word in states.values()), "KILLED")
+            status = next((word for word in ("RUNNING", "FAILED") if word in shown.values()), "KILLED")
         self._set(self.parent, status, describe.stage_times(self._out(report))[1])
         return states
 
