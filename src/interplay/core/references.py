@@ -9,8 +9,6 @@ from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 from pydantic import AfterValidator
 from pydantic.fields import FieldInfo
 
-from interplay.core.digest import GATES
-
 # Shares that sum to one.
 
 
@@ -127,11 +125,6 @@ DATA = ("data", "forget", "retain", "instances")
 def is_data_role(role: str) -> bool:
     """Whether the role is one of a stage's problem sets, but for its validation."""
     return role.partition(".")[0] in DATA
-
-
-def is_read_role(role: str) -> bool:
-    """Whether reports read what fills the role: such a set, or the audit of one."""
-    return is_data_role(role) or role.startswith(GATES)
 
 
 SHARD = "shard"

@@ -375,7 +375,7 @@ def _report(base: ArmContext, rows: list[ReportArm], lineups: dict[str, Lineup],
     blocks = {digest: more for digest, more in plan.blocks.items() if digest in shown}
     shown |= {digest for more in blocks.values() for digest in more}
     packed = {digest for reader in shown for digest in references.corpus_inputs(plan.stages[reader].deps)}
-    read = {dep for one in shown | packed for role, dep in plan.stages[one].deps.items() if references.is_read_role(role)}
+    read = {dep for one in shown | packed for role, dep in plan.stages[one].deps.items() if references.is_data_role(role)}
     used = [*sets.with_sources(plan.stages, shown | read), *{row.calibration for row in every if row.calibration}]
     ends = {row.arm: row.path[-1].digest for row in rows}
     calibrated = study.calibrate.bands if study.calibrate else {}
