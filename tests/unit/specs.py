@@ -19,6 +19,10 @@ ENVIRONMENTS = [
     {**PROBLEMS, "task": {"name": name}, "bands": {"b": {1 if name == "kuhn" else 2: 1.0}}, "shares": {"b": 1.0}}
     for name in ("calculator", "bios_search", "self_search", "twenty_questions", "tic_tac_toe", "kuhn")
 ]
+PUZZLES = {
+    **PROBLEMS, "task": {"name": "reasoning_gym", "dataset": "leg_counting", "config": {"min_animals": 2}},
+    "bands": {"b": {2: 1.0}}, "shares": {"b": 1.0},
+}  # fmt: skip
 TAXONOMY = {**PROBLEMS, "task": {"name": "taxonomy"}, "bands": {"one": {1: 1.0}}, "shares": {"one": 1.0}}
 GARDEN = {"places": [["Roof", "Old Yard", "Hof"]], "types": [["tulip", "fern", "oak"]], "things": "plants"}
 PROSE = {
@@ -240,7 +244,16 @@ METHODS: list[dict[str, Any]] = [
 
 SPECS: dict[str, list[dict[str, Any]]] = {
     "source": [{"sha256": "0" * 64}, {"hub_id": "Qwen/Qwen2.5-0.5B", "revision": "f" * 40}],
-    "problems": [PROBLEMS, {**PROBLEMS, "transform": CUSTOM}, BIOS, TAXONOMY, PROSE, *ENVIRONMENTS, {**PROBLEMS, "task": CUSTOM}],
+    "problems": [
+        PROBLEMS,
+        {**PROBLEMS, "transform": CUSTOM},
+        BIOS,
+        TAXONOMY,
+        PROSE,
+        PUZZLES,
+        *ENVIRONMENTS,
+        {**PROBLEMS, "task": CUSTOM},
+    ],
     "dataset": [
         {"format": "hotpotqa", "sha256": "0" * 64},
         {"format": "jsonl", "sha256": "0" * 64, "fields": {"question": "prompt"}},

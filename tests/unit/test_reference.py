@@ -56,7 +56,7 @@ def test_every_key_has_a_meaning_and_every_member_a_card() -> None:
     for name, text in TEXTS.items():
         assert [line for line in text.splitlines() if line.startswith("| `") and line.endswith("|  |")] == [], name
         assert text.count("- studies: ") == len(re.findall(r"^## (?!extension)[a-z]+: \w+$", text, re.MULTILINE)), name
-    assert "- studies: no committed study uses it" in TEXTS["advantage.md"]
+    assert any("- studies: no committed study uses it" in text for text in TEXTS.values())
 
 
 def test_pages_are_short() -> None:

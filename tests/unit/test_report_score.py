@@ -128,7 +128,7 @@ def test_an_order_of_bands_that_nobody_evaluated_says_why_it_is_not_drawn(tmp_pa
         ({"x": "band", "y": "score"}, "list them from left to right"),
         ({"x": "band", "y": "score", "bands": ["id"]}, "two at least"),
         ({"x": "band", "y": "score", "bands": ["id", "id"]}, "each once"),
-        ({"x": "op", "y": "score", "bands": ["id", "edge"]}, "bands belong to x: band and x: length"),
+        ({"x": "op", "y": "score", "bands": ["id", "edge"]}, "bands belong to x: band, x: length and by: band"),
         ({"x": "length", "y": "score"}, "list them from left to right"),
         ({"x": "length", "y": "score", "bands": ["id", "edge"], "form": "heat"}, "not x: length"),
         ({"x": "band", "y": "reward", "bands": ["id", "edge"]}, "'reward' is not a metric"),

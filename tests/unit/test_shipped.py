@@ -30,6 +30,7 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lab:
 OWN_BASES = (
     "interplay/length_depth",
     "interplay/sizes_nano",
+    "loongrl/stages",
     *(f"methods/{name}" for name in ("internalise", "knowledge_conflict", "tool_use", "zoo_tools")),
     *(f"numerics/{name}" for name in ("exact", "exact_bases", "exact_factorial")),
     "taxonomy/recall",

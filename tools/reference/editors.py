@@ -39,6 +39,8 @@ WHOLE = ("method", "model", "site")
 LONGER = 40
 """Characters that a reference has to save."""
 INTERPOLATION = r"\$\{"
+OWN_MEMBER = r".:."
+"""`file.py:Name` or `distribution:name`."""
 Schema = dict[str, Any]
 
 
@@ -166,7 +168,10 @@ def _chosen(discriminator: Schema) -> tuple[str, Schema]:
     ]
     unnamed = {"if": {"not": {"required": [by]}}, "then": {"anyOf": [{"$ref": ref} for ref in mapping.values()]}}
     names = [ref.rpartition("/")[2] for ref in mapping.values()]
-    schema = {"type": "object", "properties": {by: {"enum": list(mapping)}}, "allOf": [*members, unnamed]}
+    known: Schema = {"enum": list(mapping)}
+    if "custom" in mapping:  # a member of the user's own, in its short form
+        known = {"anyOf": [known, {"type": "string", "pattern": OWN_MEMBER}]}
+    schema = {"type": "object", "properties": {by: known}, "allOf": [*members, unnamed]}
     return f"{names[0]}Or{len(names) - 1}Others", schema
 
 

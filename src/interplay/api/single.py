@@ -18,7 +18,6 @@ from typing import Any
 from interplay.core import artifact, digest, execution
 from interplay.core.metrics import aligned, short
 from interplay.core.model import KeyPlace, UserError, parse_model
-from interplay.data import sets, trajectory
 from interplay.kinds import stages, table
 from interplay.model.spec import SourceSpec
 from interplay.results import catalog
@@ -275,6 +274,8 @@ def _ask_reward(question: dict[str, Any]) -> dict[str, Any]:
 def write_inspect(plan: Plan, results: Path, out: Path) -> list[Path]:
     """Write `ARM.EVALUATION.SEED.eval` for each finished evaluation at the end of an arm whose samples are here; the model is the
     arm, so that its seeds are runs of one. Raises UserError where there is none."""
+    from interplay.data import sets, trajectory  # they load NumPy, which a plan does without
+
     spec, made = catalog.report_spec(plan), []
     for arm in spec.arms:
         for name, first in sorted(arm.evaluations.items()):

@@ -81,7 +81,7 @@ def task_files(task: str, root: Path = Path()) -> list[str]:
 
 def _read(file: str, root: Path) -> dict[str, Any]:
     try:
-        config = yaml.load((root / file).read_text(encoding="utf-8"), Loader=_Loader)
+        config = _Loader((root / file).read_text(encoding="utf-8")).get_single_data()
     except (OSError, ValueError, yaml.YAMLError) as error:
         raise UserError(f"{file}: not readable as a task of lm-eval ({' '.join(str(error).split())[:160]})") from None
     if not isinstance(config, dict):

@@ -279,7 +279,7 @@ def layer_states(out: Path, prompts: list[list[int]], device: torch.device, pass
 
     if not (out / "model").exists():
         raise UserError("evaluate: probe: a model and an assistant have no layers of their own; take it away")
-    model: Any = AutoModelForCausalLM.from_pretrained(out / "model", dtype=torch.float32)
+    model: Any = AutoModelForCausalLM.from_pretrained(out / "model", dtype=torch.float32, trust_remote_code=False)
     model = model.to(device).eval()
     found: list[NDArray[np.float64] | None] = [None] * len(prompts)
     order = sorted(range(len(prompts)), key=lambda i: len(prompts[i]))

@@ -24,7 +24,7 @@ ERRORS = (
     *("none", "value", "operator", "dependency", "missing_node", "extra_node"),
     *("wrong_hop", "missing_hop", "order", "extra", "chain", "step", "citation", "subproblem", "format"),
     *("ignorance", "over_inclusion"),
-    *("answer", "unboxed", "dumped", "parse", "truncated"),
+    *("answer", "unboxed", "dumped", "parse", "raised", "truncated"),
     *("illegal", "made_up", "move", "process"),
 )
 """Classes of the task families in the order in which they are drawn: right, wrong in a step, wrong in the answer or its form;

@@ -205,7 +205,9 @@ def _collated(examples: Callable[[int, int], list[dict[str, Any]]], collate: Any
 
 def _classifier(base: Path, model: heads.RewardModel) -> Any:
     """TRL's reward model, with the same initial head."""
-    made = transformers.AutoModelForSequenceClassification.from_pretrained(base, num_labels=1, dtype="float32")
+    made = transformers.AutoModelForSequenceClassification.from_pretrained(
+        base, num_labels=1, dtype="float32", trust_remote_code=False
+    )
     with torch.no_grad():
         made.score.weight.copy_(model.score)
     return made
