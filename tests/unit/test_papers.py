@@ -74,7 +74,7 @@ def test_the_table_and_the_arm_that_a_paper_names_are_in_its_study(paper: lists.
     assert not paper.row or paper.row in made.arms
 
 
-OWN_QUESTIONS = ("numerics.", "methods.engines.")
+OWN_QUESTIONS = ("numerics.", "methods.engines")
 """Beginnings of the names of results that no paper is about: those of the arithmetic and of the trainers."""
 
 
