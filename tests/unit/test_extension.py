@@ -391,6 +391,8 @@ def test_rl_on_a_family_of_the_users_own_waits_for_its_audit(tmp_path: Path) -> 
     trained = [stage for stage in stages.values() if stage.kind == "rl"]
     assert audits
     assert all(stage.deps["audit.0"] in audits for stage in trained)
+    (report,) = [stage for stage in stages.values() if stage.kind == "report"]
+    assert audits <= set(report.deps.values())  # the page has a line on them
     file.write_text(text.replace("rl: {kind: rl,", "rl: {kind: rl, accept_audit: a known fault,", 1))
     digests = [stage.digest for stage in trained]
     accepted = [stage for stage in plan_study(configs, "quickstart", "smoke").stages.values() if stage.kind == "rl"]

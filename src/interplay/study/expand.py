@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from interplay.core import execution, references
+from interplay.core.digest import GATES
 from interplay.core.model import KeyPlace, UserError, nearest_name, parse_model
 from interplay.data.spec import is_whole
 from interplay.kinds.study_keys import OwnTrainerReferences, PathStage
@@ -377,6 +378,7 @@ def _report(base: ArmContext, rows: list[ReportArm], lineups: dict[str, Lineup],
     packed = {digest for reader in shown for digest in references.corpus_inputs(plan.stages[reader].deps)}
     read = {dep for one in shown | packed for role, dep in plan.stages[one].deps.items() if references.is_data_role(role)}
     used = [*sets.with_sources(plan.stages, shown | read), *{row.calibration for row in every if row.calibration}]
+    audited = {dep for one in shown for role, dep in plan.stages[one].deps.items() if role.startswith(GATES)}
     ends = {row.arm: row.path[-1].digest for row in rows}
     calibrated = study.calibrate.bands if study.calibrate else {}
     spec: dict[str, Any] = {
@@ -397,4 +399,5 @@ def _report(base: ArmContext, rows: list[ReportArm], lineups: dict[str, Lineup],
         "lacking": study.calibrate.lacking if study.calibrate else "not tested",
         "targets": study.targets,
     }
-    return plan.add_once("report", spec, {digest: digest for digest in sorted(used)}, base.place.key("report"))
+    deps = {digest: digest for digest in sorted(used)} | {f"{GATES[0]}{digest}": digest for digest in sorted(audited)}
+    return plan.add_once("report", spec, deps, base.place.key("report"))

@@ -94,7 +94,7 @@ def finished_report(plan: Plan, results: Path) -> Path:
 
 def report_inputs(plan: Plan, results: Path) -> dict[str, Path]:
     """Digest -> artifact of every stage that a study's report may read."""
-    stages = [plan.stages[digest] for digest in plan.stages[plan.report].deps]
+    stages = [plan.stages[digest] for digest in plan.stages[plan.report].deps.values()]
     return {stage.digest: artifact.folder(results, stage.kind, stage.digest) for stage in stages}
 
 
