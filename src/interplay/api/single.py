@@ -15,6 +15,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from interplay.core import artifact, digest, execution
 from interplay.core.metrics import aligned, short
 from interplay.core.model import KeyPlace, UserError, parse_model
@@ -323,3 +325,21 @@ def write_log(path: Path, model: str, task: str, created: str, rows: list[dict[s
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, content in {"header.json": header, "summaries.json": summaries, **samples}.items():
             archive.writestr(name, json.dumps(content, ensure_ascii=False))
+
+
+def trainer_config(digest: str, stages: Mapping[str, Mapping[str, Any]], results: Path) -> str:
+    """The configuration of an RL stage that another trainer computes, whether its inputs are there or not."""
+    from interplay.rl.verl_config import ASSUMED_PROMPT, configuration
+
+    stage, (init, step) = stages[digest], artifact.split_ref(stages[digest]["deps"].get("init", ""))
+    trainer, how = stage["spec"].get("trainer", "native"), execution.Run(**stage.get("run", {}))
+    if stage["kind"] != "rl" or trainer == "native":
+        raise UserError(f"{stage['label']}: the trainer {trainer} of kind {stage['kind']} has no configuration to show")
+    spec, out = RLSpec.model_validate(stage["spec"]), artifact.folder(results, "rl", digest).resolve() / "resume"
+    longest = spec.max_prompt_length or ASSUMED_PROMPT
+    if trainer == "verl":
+        base = artifact.at_step(artifact.folder(results, stages[init]["kind"], init).resolve(), step) / "model"
+        return yaml.safe_dump(configuration(spec, how, base, out / "verl", longest), sort_keys=False)
+    from interplay.rl.trl import settings
+
+    return yaml.safe_dump(settings(spec, how, out.parent, longest), sort_keys=False)

@@ -112,11 +112,12 @@ def show_stage(
         interplay show edge/rl_edge/rl@0  # a stage of a study
         interplay show 3f2a  # the stage whose digest starts with 3f2a
     """
+    from interplay.api import single
     from interplay.report.inspect import stage_view
 
     known, ref = common.find_stage(stage, scale)
     if config:
-        model.print_visible(stage_view.trainer_config(ref.digest, known.stages, RESULTS), end="")
+        model.print_visible(single.trainer_config(ref.digest, known.stages, RESULTS), end="")
         return
     model.print_visible(
         stage_view.stage_card(ref.digest, ref.step, known.stages, known.locks.get(ref.digest, []), RESULTS, LOGS, full), end=""

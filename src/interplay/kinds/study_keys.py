@@ -59,6 +59,7 @@ class Reason(NamedTuple):
     """Marks a key with words for people. No dependency follows from it."""
 
     missing: str = ""
+    to: str = "reason"  # so that no mark equals it: typing keeps `Annotated` types by the equality of their marks
 
 
 Mark = Sets | Samples | PathStage | Reason

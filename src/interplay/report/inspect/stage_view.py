@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import yaml
 from pyarrow import parquet
 
 from interplay.core import artifact, execution
@@ -207,25 +206,6 @@ def stage_card(digest: str, step: int | None, stages: Stages, locks: list[str], 
         tail = [f"  {line[:200]}" for line in lines[-TAIL:]] if now.name not in ("done", "new") else []
         blocks.append([f"log {log}", *tail])
     return "\n\n".join("\n".join(block) for block in blocks if len(block)) + "\n"
-
-
-def trainer_config(digest: str, stages: Stages, results: Path) -> str:
-    """The configuration of an RL stage that another trainer computes, whether its inputs are there or not."""
-    from interplay.rl.spec import RLSpec
-    from interplay.rl.verl_config import ASSUMED_PROMPT, configuration
-
-    stage, (init, step) = stages[digest], artifact.split_ref(stages[digest]["deps"].get("init", ""))
-    trainer, how = stage["spec"].get("trainer", "native"), execution.Run(**stage.get("run", {}))
-    if stage["kind"] != "rl" or trainer == "native":
-        raise UserError(f"{stage['label']}: the trainer {trainer} of kind {stage['kind']} has no configuration to show")
-    spec, out = RLSpec.model_validate(stage["spec"]), artifact.folder(results, "rl", digest).resolve() / "resume"
-    longest = spec.max_prompt_length or ASSUMED_PROMPT
-    if trainer == "verl":
-        base = artifact.at_step(artifact.folder(results, stages[init]["kind"], init).resolve(), step) / "model"
-        return yaml.safe_dump(configuration(spec, how, base, out / "verl", longest), sort_keys=False)
-    from interplay.rl.trl import settings
-
-    return yaml.safe_dump(settings(spec, how, out.parent, longest), sort_keys=False)
 
 
 def _head(stage: Mapping[str, Any], now: artifact.State, locks: list[str], step: int | None) -> list[str]:
