@@ -2,19 +2,21 @@
 
 import random
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 
 import pytest
 
 from interplay.core import execution
 from interplay.core.model import UserError
 from interplay.data import problems
-from interplay.data.audit import audit_rows, audit_task, judge_row
+from interplay.data.audit import audit_rows, audit_task
+from interplay.data.sets import judge_completion
 from interplay.data.spec import ProblemsSpec
 from interplay.tasks import audit
-from interplay.tasks.spec import FAMILIES, OwnTask, TaskKey
+from interplay.tasks.spec import FAMILIES, OwnTask, TaskKey, Verify
 from interplay.tasks.verdict import Row, Verdict
 
+judge_row = partial(judge_completion, Verify())
 SOUND = ("op_dag", "op_dag_prose", "bios", "taxonomy", "calculator", "bios_search", "self_search", "twenty_questions")
 FAULTY = ("op_dag", "op_dag_prose", "bios", "calculator")
 

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from interplay.data.spec import AuditSpec, ProblemsSpec
 from interplay.tasks.audit import Finding, audit_verifier
 from interplay.tasks.family import Environment, Game, Generator, judge_family
 from interplay.tasks.spec import Verify
-from interplay.tasks.verdict import Row, Verdict
+from interplay.tasks.verdict import Row
 
 
 def audit_problems(spec: ProblemsSpec, how: execution.Run, count: int) -> list[Finding]:
@@ -76,12 +77,6 @@ def print_rows() -> None:
 # The stage.
 
 
-def judge_row(row: Row, text: str) -> Verdict:
-    """The verdict of a row's own family."""
-    family = judge_family(row.family)
-    return family.verify(family.loads(row.graph), text, Verify())
-
-
 def audit_set(spec: AuditSpec, inputs: dict[str, Path], out: Path, how: execution.Run) -> dict[str, Any]:
     """Write `audit.json`, all findings. Metrics: rows audited, and the names of the checks that failed."""
     made = artifact.record(inputs["data"])
@@ -94,7 +89,7 @@ def audit_set(spec: AuditSpec, inputs: dict[str, Path], out: Path, how: executio
 
 def audit_rows(rows: Sequence[Row], spec: ProblemsSpec | None, how: execution.Run) -> list[Finding]:
     """All checks of these rows and, where they were generated, of their generator."""
-    found = audit_verifier(rows, judge_row)
+    found = audit_verifier(rows, partial(sets.judge_completion, Verify()))
     if isinstance(judge_family(rows[0].family), Game):  # what is right depends on the play, not on an answer
         found = [finding for finding in found if finding.check in OF_GAMES]
     return [*found, *(audit_problems(spec, how, min(len(rows), AGAIN)) if spec else ())]
