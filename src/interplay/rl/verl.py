@@ -282,9 +282,9 @@ class Recorder:
         """Until verl has ended and all its steps are recorded."""
         ended = False
         while not ended:
-            ended = process.poll() is not None
+            ended, stopping = process.poll() is not None, execution.stop_requested()
             self.catch_up(ended)
-            if execution.stop_requested():
+            if stopping:  # asked before, so that what verl had logged by then is recorded
                 raise execution.StoppedError(f"stopped at step {self.recorded} of {self.spec.steps}")
             if not ended:
                 time.sleep(POLL_SECONDS)
