@@ -45,7 +45,7 @@ UNCOUNTED = ("spec.py", "__init__.py", "__main__.py")
 
 TABLES = ("KINDS", "REFERENCES")
 """Of kinds; a look-up in them names none."""
-MOST_MODULES = 240
+MOST_MODULES = 260
 """230 for what the package computes itself, and what adapters of other packages and audits of tasks add."""
 MOST_CODE = 26_636
 """15 % below the first edition."""
