@@ -10,7 +10,7 @@ from interplay.tasks.family import Step
 class Safe:
     """A code of `op` digits, found one after the other: each guess reads whether it is right, too low or too high, and each digit
     that is found pays its share. The expert halves what is left. With `patience` an episode ends after so many wrong guesses at
-    a digit (ActiveVLN); with `patched` it goes on as if the expert had guessed, and each of its guesses that was made pays (UI-S1)."""
+    a digit (ActiveVLN); with `patched` it goes on as if the expert had guessed, whose guesses pay (UI-S1)."""
 
     target = 0.999
 
@@ -100,3 +100,14 @@ def smoothed(batch, advantage, bears, now, weight=0.1, low=0.8, high=1.2, keep=0
         return batch, advantage, bears
     beyond = (surprise - high * before).clamp(min=0) - (low * before - surprise).clamp(min=0)
     return batch, advantage + weight * (beyond * bears).to(advantage.dtype), bears
+
+
+def direct(rows):
+    """Problems of the calculator whose solution is the answer alone, without a call."""
+    return [{**row, "solution": f"\\boxed{{{row['answer']}}}"} for row in rows]
+
+
+def calls(batch, now, price=0.1):
+    """A price on each call of a tool, whatever it was good for (TGRL, A^2FM)."""
+    each = [sum(bool(one.tool) for one in row if one.kind == "action") for row in batch.segments or []]
+    return -price * torch.tensor(each, dtype=torch.float64)
