@@ -167,3 +167,19 @@ def test_ucb_regrets_less_than_chance_in_the_bandit() -> None:
         return total / 60
 
     assert lost("ucb") + 1 < lost("chance") == pytest.approx(4.0, abs=0.4)
+
+
+def test_a_page_tells_its_values_and_its_opening_is_paid_by_its_rank() -> None:
+    make = runpy.run_path(str(ROOT / "configs/study/methods/pages.py"))["Pages"]
+    problem = [[["a", "3"], ["c", "1"], ["b", "7"], ["h", "0"]], "b"]
+    paged = make(answer=0.5, action=0.5, ranked=True)
+    assert paged.reset(problem, 0) == "ac bh b?"
+    steps = [paged.step(action) for action in ("p0", "p1", "p1", "=7")]
+    assert [step.text for step in steps] == ["a3c1?", "b7h0?", "b7h0?", ""]
+    assert [step.reward for step in steps] == [0.0, 0.25, 0.0, 0.5]
+    assert make(whole=True).reset(problem, 0) == "a3c1 b7h0 b?"
+    for options in ({}, {"whole": True}):
+        world = make(**options)
+        actions = world.expert(problem)
+        world.reset(problem, 0)
+        assert sum(world.step(action).reward for action in actions) == 1.0
