@@ -6,6 +6,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from interplay.core.curve import curves_in
 from interplay.core.extension import Extension, written_as
 from interplay.core.model import Count, Model, Natural, NotNegative, Share, Since
 from interplay.core.references import ORDERED
@@ -140,6 +141,12 @@ class EvaluateSpec(SampledSpec):
         for key in ("episode", "nll", "behaviours", "entropy", "keep_tokens", "unit_caps", "metrics", "by_reward", "probe"):
             if getattr(self, key):
                 raise ValueError(f"{key}: does not go with a harness; take one of them away")
+        return self
+
+    @model_validator(mode="after")
+    def _no_run(self) -> "EvaluateSpec":
+        if found := next(curves_in(self.episode, "episode"), None):
+            raise ValueError(f"{found[0]}: is a curve over a run of RL, and an evaluation is at one point; write a number")
         return self
 
     @model_validator(mode="after")
