@@ -327,7 +327,7 @@ def _compared(spec: specs.TurnsAdvantage, batch: Batch, values: Paid) -> list[li
 
 
 def states(batch: Batch) -> list[list[str]]:
-    """What was read last before each turn; nothing before the first one, which all of a group begin alike."""
+    """What was read last before each turn; nothing before the first one, which is the same for all of a group."""
     assert batch.segments is not None
     found = []
     for spans, segments in zip(of_turns(batch), batch.segments, strict=True):

@@ -27,7 +27,7 @@ class RewardSource(TurnSource):
 
 
 class PaidSource(TurnSource):
-    """What the environment pays each turn, whatever the run's reward is."""
+    """What the environment pays each turn, regardless of the run's reward."""
 
     NEEDS: ClassVar[frozenset[str]] = frozenset({"paid_turns"})
     name: Literal["environment"] = "environment"
