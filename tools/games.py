@@ -1,7 +1,7 @@
 """Which games of TextArena run here and are the same twice: `python -m tools.games`, a line each, then how many of each kind.
 
 Each game is played for some turns by random legal moves against the script, in two processes with different hash seeds; its moves
-are then played again, with another episode of the game beside. What differs is not deterministic."""
+are then played again, next to another episode of the game. What differs is not deterministic."""
 
 import hashlib
 import json
@@ -66,7 +66,7 @@ def late(number: int, frame: Any) -> None:
 
 
 def played(name: str) -> str:
-    """The bytes of a game, which are the same when its moves are played again beside another episode."""
+    """The bytes of a game, which are the same when its moves are played again next to another episode."""
     task, game, moves, steps = TextArena(game=name), Game(), list[str](), list[Step]()
     game.check(task)
     problem = {**game.draw(task, random.Random(0), 1), "ascii": True}

@@ -35,7 +35,7 @@ class ReasoningGym(Packaged):
 
 
 class PackagedWorld(Packaged):
-    """An environment of another package. What it draws comes from the problem's seed, whatever else runs in the process."""
+    """An environment of another package. What it draws comes from the problem's seed, also where other code draws."""
 
     ascii: bool = True
     """Whether characters outside ASCII are written out by their names, such as `<black heart suit>`; false leaves them, for
