@@ -14,13 +14,15 @@ import zoo_cases
 from conftest import ROOT
 from rl_cases import batch_of, now_of
 
+from interplay.core.artifact import write_json
 from interplay.core.digest import canonical
 from interplay.core.metrics import read
 from interplay.kinds.stages import leaf_differences
-from interplay.model import folder
+from interplay.model import folder, heads
 from interplay.model.spec import TuneOptimizer
 from interplay.results.catalog import report_spec
 from interplay.rl import loop
+from interplay.rl.reward_spec import ModelReward, terms_of
 from interplay.rl.spec import Method, RLSpec
 from interplay.study.expand import plan_study
 from interplay.study.plan import Plan, Stage, flat_name
@@ -103,6 +105,18 @@ def methods_of(row: lists.Evidence) -> dict[str, tuple[dict[str, Any], dict[str,
 METHODS = [row for row in WORKS if row.key.split(".")[1:2] in (["method"], ["reward"])]
 
 
+def judges_of(reward: Any, task: str, at: Path) -> dict[str, Path]:
+    """Reward models for the terms that ask for one: the tiny model with heads that were drawn, others for each term."""
+    found, init = {}, zoo_cases.inputs(task)["init"]
+    for number, term in enumerate(terms_of(reward)):
+        if isinstance(term, ModelReward):
+            found[term.model] = out = at / f"{task}.judge{number}"
+            model = heads.init_reward_model(folder.load_decoder(init / "model"), 1, number)
+            heads.save_reward_model(model, out / "model", init / "tokenizer")
+            write_json(out / "record.json", {"spec": {"dtype": "float32"}, "metrics": {}, "files": {}})
+    return found
+
+
 @functools.cache
 def weights_after(given: str, steps: int, at: Path) -> torch.Tensor:
     """Of a tiny model that was taught a little: all, in one vector, after steps of RL on ten problems with this method and reward.
@@ -110,9 +124,9 @@ def weights_after(given: str, steps: int, at: Path) -> torch.Tensor:
     task, method, reward = json.loads(given)
     asked = {"method": method, "reward": reward, "mix": [1.0], "steps": steps, "prompts_per_step": 6, "minibatches": 2}
     asked |= {"max_completion_length": zoo_cases.TASKS[task][2], "optimizer": TuneOptimizer(learning_rate=1e-3)}
-    out = at / f"{abs(hash(given))}.{steps}"
+    spec, out = RLSpec.model_validate(asked), at / f"{abs(hash(given))}.{steps}"
     torch.set_num_threads(1)
-    loop.train_policy(RLSpec.model_validate(asked), zoo_cases.inputs(task), out, zoo_cases.HOW)
+    loop.train_policy(spec, zoo_cases.inputs(task) | judges_of(spec.reward, task, at), out, zoo_cases.HOW)
     assert len(read(out)) == steps
     return torch.nn.utils.parameters_to_vector(folder.load_decoder(out / "model").parameters()).detach()
 
