@@ -249,6 +249,24 @@ METHODS: list[dict[str, Any]] = [
         "shaping": [{"name": "attempts"}, {"name": "improvement"}],
     },
     {"paper": "p", "episode": {"name": "environment"}, "advantage": {"name": "igpo"}},
+    {
+        "paper": "p",
+        "episode": {"name": "environment"},
+        "advantage": {
+            "name": "turns",
+            "sources": [
+                *({"name": "reward", "gate": 0.5}, {"name": "environment"}, {"name": "outcome"}, {"name": "information_gain"}),
+                *({"name": "agreement"}, {"name": "feedback"}, {"name": "gold_calls"}),
+            ],
+            "outcome": {"weight": 0.5},
+        },
+    },
+    {
+        "paper": "p",
+        "episode": {"name": "environment"},
+        "advantage": {"name": "turns", "propagation": {"name": "gae"}, "baseline": "batch"},
+        "critic": {"name": "value_head"},
+    },
     {"paper": "p", "episode": {"name": "environment", "window": 2, "action": {"form": "call", "tools": ["calc"]}}},
 ]
 
