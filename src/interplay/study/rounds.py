@@ -9,7 +9,7 @@ from interplay.kinds.table import KINDS, MODELS
 from interplay.study.arms import CHANGES, split_part
 
 Tree = dict[str, Any]
-SEEDS_APART = 1000
+SEED_STRIDE = 1000
 """Between the seeds of a stage in two rounds, so that a round draws neither the prompts nor the noise of another."""
 
 
@@ -115,4 +115,4 @@ def _later(stage: Any, number: int) -> Any:
     if not isinstance(stage, dict) or stage.get("kind") not in KINDS or "seed" not in KINDS[stage["kind"]].spec.model_fields:
         return stage
     seed = stage.get("seed", 0)
-    return {**stage, "seed": seed + SEEDS_APART * (number - 1)} if isinstance(seed, int) else stage
+    return {**stage, "seed": seed + SEED_STRIDE * (number - 1)} if isinstance(seed, int) else stage
