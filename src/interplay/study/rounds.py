@@ -71,11 +71,7 @@ def _written_out(path: list[Any], stages: Mapping[str, Any], place: KeyPlace) ->
             kind = stages[name].get("kind") if isinstance(stages.get(name), dict) else None
             if kind in KINDS and (kind not in MODELS or KINDS[kind].starts_path or KINDS[kind].ends_path):
                 why = f"'{name}' is a {kind} stage, which starts from no model of a round, or leaves none for the next"
-                extra = (
-                    "; a set names a generate or evaluate stage itself, with arm: before"
-                    if kind in ("generate", "evaluate")
-                    else ""
-                )
+                extra = "; a set names a generate or evaluate stage itself, with arm: before" if kind not in MODELS else ""
                 raise spot.key("stages").error(f"{why}; repeat stages that train{extra}", one)
             if name in counts:
                 raise spot.key("stages").error(f"'{name}' is repeated twice in this path; give one of them a name of its own")
