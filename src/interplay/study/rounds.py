@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from interplay.core.model import KeyPlace, nearest_name
-from interplay.kinds.table import KINDS, MODELS
+from interplay.kinds.table import KINDS
 from interplay.study.arms import CHANGES, split_part
 
 Tree = dict[str, Any]
@@ -69,9 +69,10 @@ def _written_out(path: list[Any], stages: Mapping[str, Any], place: KeyPlace) ->
             if name not in stages:
                 raise spot.key("stages").error(f"no such stage{nearest_name(name, stages)}", one)
             kind = stages[name].get("kind") if isinstance(stages.get(name), dict) else None
-            if kind in KINDS and (kind not in MODELS or KINDS[kind].starts_path or KINDS[kind].ends_path):
+            row = KINDS.get(kind)
+            if row and (row.makes != "model" or row.starts_path or row.ends_path):
                 why = f"'{name}' is a {kind} stage, which starts from no model of a round, or leaves none for the next"
-                extra = "; a set names a generate or evaluate stage itself, with arm: before" if kind not in MODELS else ""
+                extra = "; a set names a generate or evaluate stage itself, with arm: before" if row.makes != "model" else ""
                 raise spot.key("stages").error(f"{why}; repeat stages that train{extra}", one)
             if name in counts:
                 raise spot.key("stages").error(f"'{name}' is repeated twice in this path; give one of them a name of its own")
