@@ -69,7 +69,7 @@ def _written_out(path: list[Any], stages: Mapping[str, Any], place: KeyPlace) ->
             if name not in stages:
                 raise spot.key("stages").error(f"no such stage{nearest_name(name, stages)}", one)
             kind = stages[name].get("kind") if isinstance(stages.get(name), dict) else None
-            row = KINDS.get(kind)
+            row = KINDS.get(str(kind))
             if row and (row.makes != "model" or row.starts_path or row.ends_path):
                 why = f"'{name}' is a {kind} stage, which starts from no model of a round, or leaves none for the next"
                 extra = "; a set names a generate or evaluate stage itself, with arm: before" if row.makes != "model" else ""
