@@ -250,7 +250,8 @@ def episode_rows(spec: EvaluateSpec, pool: sets.Pool, ids: list[int], played: ep
     if played.seats is not None:
         names = [played.seat_names[seat] for seat in played.seats[whole].tolist()]
         table = table.append_column(trajectory.SEAT, pa.array(names, pa.string()))
-    return trajectory.with_segments(table, [segments[i] for i in whole], spec.keep_tokens)
+    table = trajectory.with_segments(table, [segments[i] for i in whole], spec.keep_tokens)
+    return trajectory.count_turns(table, spec.episode.max_turns) if spec.turns and spec.episode else table
 
 
 def judged_rows(

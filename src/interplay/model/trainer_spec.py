@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 from pydantic import model_validator
 
+from interplay.core.curve import curves_in
 from interplay.core.digest import canonical
 from interplay.core.execution import Run
 from interplay.model.spec import ComputeSpec
@@ -59,6 +60,10 @@ class TrainedSpec(ComputeSpec):
     @model_validator(mode="after")
     def _trainer_expresses(self) -> "TrainedSpec":
         foreign = self.foreign()
+        if foreign and (found := next(curves_in(self), None)):
+            raise ValueError(
+                f"{found[0]}: is a curve over the run, and {foreign.name} has numbers; write one, or trainer: native"
+            )
         if foreign and (misfit := foreign.misfit(canonical(self))):
             raise ValueError(f"trainer = {getattr(self, 'trainer', '')}: {misfit}")
         return self

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from tokenizers import Tokenizer
 
-from interplay.core import extension, random
+from interplay.core import curve, extension, random
 from interplay.data import sets, tokenizer as text
 from interplay.data.trajectory import joined_text
 from interplay.kernels import exact
@@ -191,7 +191,7 @@ def step_context(world: TrainerState, step: int, **more: Any) -> StepContext:
         method=seams_of(spec.method),
         memory=world.memory,
         step=step,
-        progress=(step - 1) / max(spec.steps - 1, 1),
+        progress=curve.progress_at(step, spec.steps),
         max_completion_length=spec.max_completion_length,
         pad=world.special.pad,
         rows=world.pool.rows,

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from tokenizers import Tokenizer
 
-from interplay.core import execution, random
+from interplay.core import curve, execution, random
 from interplay.core.metrics import Metrics, Progress, read, telemetry
 from interplay.data import audit, sets, tokenizer as text
 from interplay.data.trajectory import read_samples
@@ -199,7 +199,7 @@ def assembled(
         encode=lambda ids: text.encode_texts(tokenizer, [pool.rows[i].prompt for i in ids]),
         dtype=getattr(torch, spec.dtype),
         micro_batch_tokens=how.micro_batch_tokens,
-        offline=offline_outcomes(spec, pool, inputs, graders),
+        offline=offline_outcomes(curve.at_progress(spec, 0.0), pool, inputs, graders),
         by=exact.functions(spec.numerics),
     )
     world = draw.TrainerState(
@@ -313,6 +313,7 @@ def stepped(
 ) -> tuple[Batch, torch.Tensor, dict[str, float]]:
     """The same without a record: all rows that the step drew and whose rewards are known, the mean of each one's advantage over
     its tokens (N,), 0 where an edit dropped it, and the metrics."""
+    world, learner, curves = at_step(world, learner, step)
     spec, seen = world.spec, Counter[int]()
     drawn: list[Batch] = []
 
@@ -360,8 +361,20 @@ def stepped(
         **records.drawn_shares(everything, world.pool),
         **values,
         **{f"sampler/{name}": value for name, value in world.sampler.metrics().items()},
+        **curves,
     }
     return recorded, per_row, logged
+
+
+def at_step(world: draw.TrainerState, learner: Learner, step: int) -> tuple[draw.TrainerState, Learner, dict[str, float]]:
+    """Both with the spec of a step, in which every curve has its value, and what is logged of these. Sampler, memory, critic and
+    models are the very objects."""
+    progress = curve.progress_at(step, world.spec.steps)
+    now = curve.at_progress(world.spec, progress)
+    if now is world.spec:
+        return world, learner, {}
+    logged = {f"curve/{place}": one.at(progress) for place, one in curve.curves_in(world.spec)}
+    return replace(world, spec=now), learner._replace(spec=now), logged
 
 
 def valued(world: draw.TrainerState, batch: Batch, now: StepContext) -> tuple[Batch, torch.Tensor, dict[str, float]]:

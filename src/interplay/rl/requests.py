@@ -10,6 +10,7 @@ import torch
 from scipy import special
 
 from interplay.core import extension, model
+from interplay.core.curve import Curve
 from interplay.rl import request_spec as specs
 from interplay.rl.batch import Batch, StepContext, take
 from interplay.tasks.transcripts import MARK
@@ -167,7 +168,7 @@ def icpo_kept(spec: specs.IcpoPrompting, batch: Batch, now: StepContext) -> Batc
 
 def annealed_shots(spec: specs.AnnealedShotsPrompting, row: Row, slot: int, n: int, now: StepContext) -> Requests:
     """As many solved problems as the phase says, in what is sampled from and what is learnt."""
-    count = spec.schedule[min(int(now.progress * len(spec.schedule)), len(spec.schedule) - 1)]
+    count = int(Curve.phases(spec.schedule).at(now.progress))
     return [plain_request(slot, n, with_shots(spec.examples, row, count, slot, now))]
 
 

@@ -7,6 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import model_validator
 
+from interplay.core.curve import NotNegativeCurve, curves_in, smallest
 from interplay.core.extension import Extension
 from interplay.core.model import Count, Formerly, Model, Natural, NotNegative, Since
 from interplay.core.references import SHARES, ByName
@@ -161,7 +162,7 @@ class RLSpec(TrainedSpec, ExactSpec, TunedSpec):
     (arXiv:2512.07783: L = 1,024 + 1,024); null: no limit, and L is max_completion_length."""
     max_completion_length: Count = 128
     """Tokens after which a completion is cut."""
-    temperature: NotNegative = 1.0
+    temperature: NotNegativeCurve = 1.0
     """Of the rollouts; above 0, since equal completions teach nothing."""
     engine: EngineName = "native"
     """Who samples. Engines differ in the last bits, so the choice is part of the identity. vllm needs the extra of that name."""
@@ -215,7 +216,7 @@ class RLSpec(TrainedSpec, ExactSpec, TunedSpec):
             able = " or ".join(decoding.ENGINES)
             raise ValueError(f"engine = {self.engine}: cannot decode with method.decoding = {decoding.name}; write {able}")
         check_dtype(self.engine, self.dtype)
-        if self.temperature == 0:
+        if smallest(self.temperature) == 0:
             raise ValueError("temperature = 0 makes all completions of a prompt equal: nothing is learnt; write 1.0")
         check_checkpoints(self.checkpoints, self.steps)
         if self.references and not self.method.refers():
@@ -327,7 +328,7 @@ class RLSpec(TrainedSpec, ExactSpec, TunedSpec):
         differs, neither the rate nor a member of a seam depends on the length, and all that is to be kept of those was kept."""
         length = {"steps": self.steps, "checkpoints": self.checkpoints}
         members = (self.method.sampler, self.method.prompting, *self.method.shaping, *self.method.edits)
-        scheduled = any(member.SCHEDULED for member in members)
+        scheduled = any(member.SCHEDULED for member in members) or next(curves_in(self), None)
         steady = self.schedule.name == "constant" and not self.schedule.warmup_ratio and not scheduled
         kept = {step for step in self.checkpoints if step <= shorter.steps} <= set(shorter.checkpoints)
         return steady and kept and shorter.steps < self.steps and shorter.model_copy(update=length) == self
@@ -396,6 +397,8 @@ class TeachSpec(RLSpec):
 
     @model_validator(mode="after")
     def _pays(self) -> "TeachSpec":
+        if found := next(curves_in(self), None):
+            raise ValueError(f"{found[0]}: is a curve over a run, and students and their teacher have no one run; write a number")
         if self.proposer == "teacher" and self.datasets < 2:
             raise ValueError("datasets = 1: the teacher's advantages compare datasets; give 2 at least")
         if self.teacher_reward == "intrinsic" and self.promote_threshold > MOST_LEARNABLE:

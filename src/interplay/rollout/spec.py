@@ -7,6 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
 from pydantic import Field, model_validator
 
+from interplay.core.curve import Scheduled
 from interplay.core.extension import Extension, written_as
 from interplay.core.model import Count, Exact, Since
 from interplay.model.spec import Shape
@@ -64,7 +65,7 @@ class Turns(Exact):
     NEEDS: ClassVar[frozenset[str]] = frozenset({"one_round"})
     PROVIDES: ClassVar[frozenset[str]] = frozenset({"first_turn", "several_turns"})
     REFUSES: ClassVar[frozenset[str]] = frozenset({"other_text", "begun_completions"})
-    max_turns: Several = 5
+    max_turns: Annotated[Several, Scheduled()] = 5
     """Turns after which an episode ends."""
     window: Count | None = None
     """Turns that follow the prompt in the context of the next one; null: all. With a window each turn is a row of its own,

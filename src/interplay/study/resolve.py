@@ -120,7 +120,7 @@ def _curated(context: ArmContext, data: DataSet, place: KeyPlace) -> str:
     digest = context.plan.add("curate", {"mix": shares, "steps": steps, **size}, deps, place, _at_replicate(context, place))
     sets.check_samples_of_steps(context.plan.stages, digest, place)
     for number, step in enumerate(data.steps):
-        if STEPS[step["name"]].READS_SAMPLES:
+        if (known := STEPS.get(step["name"])) and known.READS_SAMPLES:  # a function of the user's own reads none
             sets.refuse_texts(context, [digest], place.key("steps", number), step["name"])
     return digest
 
