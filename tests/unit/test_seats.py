@@ -151,7 +151,7 @@ def test_scripts_play_the_rules_and_change_places_where_the_seats_rotate() -> No
 
 
 SUM = cases.row("2+2=", "\\boxed{4}", "own")
-PLANNED = {"planner": {**POLICY, "brief": "plan {prompt}"}, "executor": {**POLICY, "sees": "told"}}
+PLANNED = {"planner": {**POLICY, "brief": "plan {prompt}"}, "executor": {**POLICY, "sees": "public"}}
 
 
 def planned(row: Any, says: cases.Says, seated: dict[str, Any], **more: Any) -> tuple[Played, cases.Setting]:
@@ -163,7 +163,7 @@ def speaks(text: str, sample: int) -> str:
     return "hm<call>add</call>$" if text.startswith("plan") else f"{4 if 'add' in text else 5}$"
 
 
-@pytest.mark.parametrize(("sees", "read"), [("told", "2+2=add\n"), ("all", "2+2=hm<call>add</call>\n"), ("own", "2+2=")])
+@pytest.mark.parametrize(("sees", "read"), [("public", "2+2=add\n"), ("all", "2+2=hm<call>add</call>\n"), ("own", "2+2=")])
 def test_the_last_of_an_order_answers_and_sees_of_the_others_what_it_may(sees: str, read: str) -> None:
     row = cases.row("2+2=", "4")
     seated = {**PLANNED, "executor": {**POLICY, "sees": sees}}

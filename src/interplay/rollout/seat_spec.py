@@ -21,13 +21,13 @@ def filled(template: str, said: Mapping[str, str]) -> str:
 class Reads(Exact):
     """What a seat reads."""
 
-    sees: Literal["told", "all", "own"] = "told"
-    """Of what others do. told: what the rules tell it, that is the moves of a game, what a world of several seats says to the
+    sees: Literal["public", "all", "own"] = "public"
+    """Of what others do. public: what the rules show it, that is the moves of a game, what a world of several seats says to the
     seat that is next, and in a dialogue the words of the others without their thoughts; all: their turns whole, thoughts
     included; own: nothing but what an environment replies."""
     brief: str | None = None
     """What it reads first, with the fields {prompt}, {answer} and {solution} of the row, of which the last two are what the
-    others do not know; null: what the rules tell this seat, or the prompt."""
+    others do not know; null: what the rules say to this seat, or the prompt."""
 
     def briefed(self, usual: str, row: Any) -> str:
         """What it reads first; `usual`: what it does without a brief of its own."""
@@ -124,7 +124,7 @@ def misfit(family: Any, seats: Mapping[str, Any], order: list[str]) -> str | Non
     if odd := [name for name in players if name not in names]:
         return f"{label} has no seat '{odd[0]}'; it has {', '.join(names)}"
     if missing := [name for name in names if name not in players]:
-        return f"nobody plays the seat '{missing[0]}' of {label}; write who does"
+        return f"the seat '{missing[0]}' of {label} is empty; write who plays it"
     if any(isinstance(one, ScriptSeat) for one in seats.values()) and not hasattr(family, "legal"):
         return f"a script plays games, and {label} is none; write a class of yours, such as file.py:Player"
     return None

@@ -20,10 +20,10 @@ from interplay.tasks.family import Environment, Game, World, episode_seed, game_
 from interplay.tasks.transcripts import BOX, UNANSWERED, join_turns, move_line
 from interplay.tasks.verdict import Row, Verdict
 
-# Whose turn it is, and what seats are told: by the rules of a game, by a world of several seats, or by an order.
+# Whose turn it is, and what seats are shown: by the rules of a game, by a world of several seats, or by an order.
 
 
-class Told(NamedTuple):
+class Shown(NamedTuple):
     """What was read after a turn."""
 
     seat: int
@@ -49,7 +49,7 @@ class Table:
         """What each seat reads first."""
         return [self.row.prompt] * len(self.names)
 
-    def act(self, call: Call, turn: str, last: bool) -> list[Told]:
+    def act(self, call: Call, turn: str, last: bool) -> list[Shown]:
         """The turn of the mover, and its action; `last`: the turns are used up. What is read of it."""
         raise NotImplementedError
 
@@ -80,12 +80,12 @@ class GameTable(Table):
         """Those of the game."""
         return self.game.seats(self.problem)
 
-    def act(self, call: Call, turn: str, last: bool) -> list[Told]:
+    def act(self, call: Call, turn: str, last: bool) -> list[Shown]:
         """The move."""
         self.moves.append((turn if call.text is None else call.text).strip())
-        told = [Told(seat, move_line(self.moves[-1])) for seat in self.others()]
+        shown = [Shown(seat, move_line(self.moves[-1])) for seat in self.others()]
         self.mover = int(self.game.position(self.problem, self.moves).mover)
-        return told if self.mover >= 0 else []
+        return shown if self.mover >= 0 else []
 
     def verdict(self, seat: int) -> tuple[str, Verdict]:
         """Of the game."""
@@ -107,7 +107,7 @@ class WorldTable(Table):
         """Those of the world."""
         return self.family.briefs(self.problem) if self.family.briefs else super().briefs()
 
-    def act(self, call: Call, turn: str, last: bool) -> list[Told]:
+    def act(self, call: Call, turn: str, last: bool) -> list[Shown]:
         """A step of the world. Raises UserError where the world's replay gives another text."""
         action, seat = turn if call.text is None else call.text, self.mover
         step = self.world.step(action)
@@ -123,7 +123,7 @@ class WorldTable(Table):
         if self.done or last:
             self.world.close()
             _check_replay(self.family, self.family.begin(self.problem), self.steps)
-        return [] if self.done else [Told(self.mover, step.text, True, step.tool)]
+        return [] if self.done else [Shown(self.mover, step.text, True, step.tool)]
 
     def verdict(self, seat: int) -> tuple[str, Verdict]:
         """By what the seat was paid."""
@@ -155,27 +155,27 @@ class OrderTable(Table):
         self.ends = self.family is not None
         self.actions, self.replies = list[str](), list[str]()
 
-    def act(self, call: Call, turn: str, last: bool) -> list[Told]:
+    def act(self, call: Call, turn: str, last: bool) -> list[Shown]:
         """What was said, and what the environment replies where the seat acts."""
         said = turn if call.text is None else call.text
-        told = [Told(seat, move_line(said)) for seat in self.others()]
+        shown = [Shown(seat, move_line(said)) for seat in self.others()]
         over = False
         if self.mover == self.order[-1]:
             self.answer = said
             if self.family is None:
                 over = BOX in said
             elif call.text is None:
-                told += [Told(seat, self.error.replace("{why}", call.why), True) for seat in range(len(self.names))]
+                shown += [Shown(seat, self.error.replace("{why}", call.why), True) for seat in range(len(self.names))]
             else:
                 self.world = self.world or self.family.begin(self.problem)
                 step = self.world.step(said)
                 self.actions, self.replies, over = [*self.actions, said], [*self.replies, step.text], step.done
-                told += [Told(seat, step.text, True, step.tool) for seat in range(len(self.names))]
+                shown += [Shown(seat, step.text, True, step.tool) for seat in range(len(self.names))]
         self.at = (self.at + 1) % len(self.order)
         self.mover = -1 if over else self.order[self.at]
         if self.world and (over or last):
             self.world.close()
-        return [] if over else told
+        return [] if over else shown
 
     def verdict(self, seat: int) -> tuple[str, Verdict]:
         """That on the answer, for all seats."""
@@ -309,15 +309,15 @@ def _pass_on(spec: SeatsEpisode, setting: Setting, match: Match, last: bool) -> 
         thread.segments[-1] = thread.segments[-1]._replace(call=call.text or "", tool=call.tool)
     match.lines.append(f"{match.names[seat]}: {said.strip()}\n")
     others = table.others()
-    told = table.act(call, said, last)
+    shown = table.act(call, said, last)
     if table.mover < 0 or last:
         return
     for reader in range(len(table.names)):
-        sees = getattr(spec.seats[match.names[reader]], "sees", "told")
+        sees = getattr(spec.seats[match.names[reader]], "sees", "public")
         if sees == "all" and reader in others:
             _read(setting, match, reader, move_line(said), seat)
-        for one in told:
-            if one.seat == reader and (one.own or sees == "told"):
+        for one in shown:
+            if one.seat == reader and (one.own or sees == "public"):
                 _read(setting, match, reader, one.text, None if one.own else seat, one.tool)
 
 
