@@ -170,7 +170,7 @@ KINDS: dict[str, Kind] = {
             *("groups", "completions", "prompt_tokens", "drawn_op", "lr"),
             *UPDATE,
         ),
-        logged_prefixes=("reward/", "drawn/", "sampling/", "sampler/", "critic/", "curve/"),
+        logged_prefixes=("reward/", "drawn/", "sampling/", "sampler/", "critic/", "credit/", "curve/"),
         logs_kl=lambda spec: spec.method.loss.refers(),
         loss="policy loss",
         step="RL step",

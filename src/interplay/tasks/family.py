@@ -248,6 +248,9 @@ class Generator(Family[P], Generic[P, T]):
     """How problems that a model wrote are parsed; None: a model cannot write them."""
     rates: Rates | None = None
     """None: not measured."""
+    check: Callable[[T], None] | None = None
+    """Raises UserError where the problems of a task cannot be generated here, since a package or a name in it is missing; asked
+    when a study is planned. None: they can."""
 
     def alphabet(self, task: T) -> str:
         """All characters of the task, in a fixed order."""
@@ -280,8 +283,8 @@ class Environment(Generator[P, T]):
     """The seats of a world of several, in the order in which they act unless a step says who is next; none: there is one."""
     briefs: Callable[[P], Sequence[str]] | None = None
     """What each of them reads first; None: the prompt."""
-    settled: Callable[[float, bool, str], Verdict] | None = None
-    """(what a seat was paid, whether the episode is over, what it said last) -> the verdict on it, of a world of several."""
+    settled: Callable[[P, float, bool, str], Verdict] | None = None
+    """(problem, what a seat was paid, whether all is over, what it said last) -> the verdict on it, of a world of several."""
 
     def begin(self, problem: P) -> World:
         """A world at the start of an episode."""

@@ -315,6 +315,10 @@ class OwnWorlds(OwnQuestions):
         """The actions of the user's expert; none where there is none."""
         return [*map(str, self.ask("expert", problem.value, default=()))]
 
+    def target(self, problem: OwnProblem) -> float:
+        """What an episode has to pay to be right."""
+        return float(getattr(self.made, "target", 1.0))
+
     def shown(self, problem: OwnProblem) -> str:
         """All of it: a state may be hidden."""
         return compact_json(problem.value)
@@ -334,11 +338,11 @@ class OwnWorlds(OwnQuestions):
         turns = policy_turns(completion)
         _, steps = self.played(problem, turns)
         genuine = observations(completion) == [step.text for step in steps[:-1]]
-        return self.settled(math.fsum(step.reward or 0.0 for step in steps), steps[-1].done, turns[-1], genuine)
+        return self.settled(problem, math.fsum(step.reward or 0.0 for step in steps), steps[-1].done, turns[-1], genuine)
 
-    def settled(self, paid: float, done: bool, said: str, genuine: bool = True) -> Verdict:
+    def settled(self, problem: OwnProblem, paid: float, done: bool, said: str, genuine: bool = True) -> Verdict:
         """The verdict on what was paid."""
-        target = float(getattr(self.made, "target", 1.0))
+        target = self.target(problem)
         enough = paid >= target - 1e-9
         error = first_error(truncated=not done, made_up=not genuine, answer=not enough)
         score = min(max(paid / target, 0.0), 1.0) if target > 0 else float(enough)
