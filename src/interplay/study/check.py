@@ -398,12 +398,14 @@ READ_RATERS = ("few_shot", "routing")
 
 
 def check_pairs(spec: Model, digests: Iterable[str], stages: Stages, place: KeyPlace, named: Any) -> None:
-    """Problem sets that must hold pairs, as `place` has `named`, went through a step that makes such. Raises UserError."""
+    """Problem sets that must hold pairs, as `place` has `named`, went through a step that makes such; one of them where others
+    are retained. Raises UserError."""
     needs: list[tuple[str, str, tuple[str, ...]]] = [("no pairs", "preference_pairs", MAKERS)]
     needs += [(f"no pairs with raters, which {key} reads", "rated_pairs", RATED) for key in READ_RATERS if getattr(spec, key, 0)]
+    retained = bool(getattr(spec, "retain_weight", 0)) and place.keys[-1:] == ("data",)
     for digest in digests:
         for lacks, step, makers in needs:
-            if not sets.made_by(stages, digest, makers):
+            if not retained and not sets.made_by(stages, digest, makers):
                 raise place.error(f"holds {lacks}; name a set that is made with a step {step}", named)
 
 
