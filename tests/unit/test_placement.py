@@ -122,7 +122,8 @@ def weights_after(given: str, steps: int, at: Path) -> torch.Tensor:
     """Of a tiny model that was taught a little: all, in one vector, after steps of RL on ten problems with this method and reward.
     Noise is keyed by seed, step, prompt and place, so two runs differ where a member makes them differ."""
     task, method, reward = json.loads(given)
-    asked = {"method": method, "reward": reward, "mix": [1.0], "steps": steps, "prompts_per_step": 6, "minibatches": 2}
+    few = 2 if method["sampler"]["name"] == "custom" else 6  # a sampler of ops finds two prompts of the second
+    asked = {"method": method, "reward": reward, "mix": [1.0], "steps": steps, "prompts_per_step": few, "minibatches": 2}
     asked |= {"max_completion_length": zoo_cases.TASKS[task][2], "optimizer": TuneOptimizer(learning_rate=1e-3)}
     spec, out = RLSpec.model_validate(asked), at / f"{abs(hash(given))}.{steps}"
     torch.set_num_threads(1)
