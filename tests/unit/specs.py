@@ -23,6 +23,16 @@ PUZZLES = {
     **PROBLEMS, "task": {"name": "reasoning_gym", "dataset": "leg_counting", "config": {"min_animals": 2}},
     "bands": {"b": {2: 1.0}}, "shares": {"b": 1.0},
 }  # fmt: skip
+PACKAGED = [
+    {**PROBLEMS, "task": task, "bands": {"b": {1: 1.0}}, "shares": {"b": 1.0}}
+    for task in (
+        {"name": "textarena", "game": "TicTacToe-v0", "config": {"max_turns": 9}, "moves": ["[0]"], "playouts": 4},
+        {"name": "textworld", "rooms": 3},
+        {"name": "scienceworld", "task": "boil"},
+        {"name": "bfcl", "category": "miss_func"},
+        {"name": "gymnasium", "env": "FrozenLake-v1", "config": {"desc": "random"}},
+    )
+]
 TAXONOMY = {**PROBLEMS, "task": {"name": "taxonomy"}, "bands": {"one": {1: 1.0}}, "shares": {"one": 1.0}}
 GARDEN = {"places": [["Roof", "Old Yard", "Hof"]], "types": [["tulip", "fern", "oak"]], "things": "plants"}
 PROSE = {
@@ -239,9 +249,39 @@ METHODS: list[dict[str, Any]] = [
         "shaping": [{"name": "attempts"}, {"name": "improvement"}],
     },
     {"paper": "p", "episode": {"name": "environment"}, "advantage": {"name": "igpo"}},
+    {
+        "paper": "p",
+        "episode": {"name": "environment"},
+        "advantage": {
+            "name": "turns",
+            "sources": [
+                *({"name": "reward", "gate": 0.5}, {"name": "environment"}, {"name": "outcome"}, {"name": "information_gain"}),
+                *({"name": "agreement"}, {"name": "feedback"}, {"name": "gold_calls"}),
+            ],
+            "outcome": {"weight": 0.5},
+        },
+    },
+    {
+        "paper": "p",
+        "episode": {"name": "environment"},
+        "advantage": {"name": "turns", "propagation": {"name": "gae"}, "baseline": "batch"},
+        "critic": {"name": "value_head"},
+    },
     {"paper": "p", "episode": {"name": "environment", "window": 2, "action": {"form": "call", "tools": ["calc"]}}},
     {"paper": "p", "episode": {"name": "environment", "action": {"form": "fence", "tools": ["python"], "named": True}}},
 ]
+
+POLICY = {"name": "policy", "brief": "{prompt}"}
+FROZEN = {"name": "model", "model": "seat.0"}
+SEATED = [
+    {"name": "seats", "seats": {"first": POLICY, "second": FROZEN}, "rotate": True},
+    {"name": "seats", "seats": {"first": POLICY, "second": {"name": "pool", "models": ["seat.0"], "every": 5}}},
+    {"name": "seats", "seats": {"first": POLICY, "second": {"name": "script"}}, "credit": {"first": {"second": -1.0}}},
+    {
+        "name": "seats", "seats": {"user": CUSTOM, "agent": POLICY, "judge": {"name": "judge", "model": "seat.0"}},
+        "order": ["user", "agent"],
+    },
+]  # fmt: skip
 
 SPECS: dict[str, list[dict[str, Any]]] = {
     "source": [{"sha256": "0" * 64}, {"hub_id": "Qwen/Qwen2.5-0.5B", "revision": "f" * 40}],
@@ -252,6 +292,7 @@ SPECS: dict[str, list[dict[str, Any]]] = {
         TAXONOMY,
         PROSE,
         PUZZLES,
+        *PACKAGED,
         *ENVIRONMENTS,
         {**PROBLEMS, "task": CUSTOM},
     ],
@@ -405,6 +446,7 @@ SPECS: dict[str, list[dict[str, Any]]] = {
             "mix": [1.0],
             "steps": 10,
         },
+        *({"method": {"paper": "p", "episode": episode}, "mix": [1.0], "steps": 10} for episode in SEATED),
     ],
     "teach": [
         {"method": {"paper": "p"}, "mix": [0.5, 0.5], "task": TASK, "steps": 10},
@@ -427,7 +469,7 @@ SPECS: dict[str, list[dict[str, Any]]] = {
         {},
         EXACT,
         {"engine": CUSTOM, "episode": CUSTOM, "verify": {"own": CUSTOM}},
-        {"episode": {"name": "retry"}, "keep_tokens": True},
+        {"episode": {"name": "retry"}, "keep_tokens": True, "turns": True},
         {"unit_caps": 3, "verify": {"separator": "?"}},
         {"metrics": [CUSTOM]},
         {"by_reward": {"model": "reward", "reference": "reference"}},

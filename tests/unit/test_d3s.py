@@ -17,7 +17,7 @@ from interplay.model import folder
 from interplay.model.spec import Shape
 from interplay.rl.batch import Batch
 from interplay.rl.edit_spec import D3S
-from interplay.rl.edits import d3s, edits_after_advantage, interpolate, kept_rows, kept_tokens, largest_variance
+from interplay.rl.edits import d3s, edits_after_advantage, kept_rows, kept_tokens, largest_variance
 from interplay.rl.loss_spec import ClippedLoss
 from interplay.rl.policy import entropies, scores
 from interplay.rl.spec import Method, RLSpec
@@ -132,7 +132,6 @@ def test_shares_go_linearly_from_the_first_step_to_the_last() -> None:
         )
         sizes.append((len(kept), int(bears.sum())))
     assert sizes == [(2, 2), (4, 10), (6, 24)]
-    assert [interpolate((0.2, 0.6), progress) for progress in (0.0, 0.25, 1.0)] == pytest.approx([0.2, 0.3, 0.6])
 
 
 def test_rows_that_bear_no_loss_are_not_kept() -> None:

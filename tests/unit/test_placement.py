@@ -1,4 +1,4 @@
-"""The core papers of docs/papers.md: a row that works names a contrast that is planned, ran, and acts."""
+"""The papers of docs/papers.md: a row that works names a contrast that is planned, ran, and acts."""
 
 import functools
 import gzip
@@ -14,19 +14,22 @@ import zoo_cases
 from conftest import ROOT
 from rl_cases import batch_of, now_of
 
+from interplay.core.artifact import write_json
 from interplay.core.digest import canonical
 from interplay.core.metrics import read
 from interplay.kinds.stages import leaf_differences
-from interplay.model import folder
+from interplay.model import folder, heads
 from interplay.model.spec import TuneOptimizer
 from interplay.results.catalog import report_spec
 from interplay.rl import loop
+from interplay.rl.reward_spec import ModelReward, terms_of
 from interplay.rl.spec import Method, RLSpec
 from interplay.study.expand import plan_study
 from interplay.study.plan import Plan, Stage, flat_name
 from tools.reference import lists
 
-ROWS = lists.evidence(ROOT)
+PLACED = lists.evidence(ROOT)
+ROWS = [row for rows in PLACED.values() for row in rows]
 WORKS = [row for row in ROWS if row.status == "works"]
 NAMES = [row.paper for row in WORKS]
 
@@ -47,15 +50,19 @@ def tree(stage: Stage) -> dict[str, Any]:
     return {**canonical(stage.spec), "data": {role: of for role, of in stage.deps.items() if role.startswith("data.")}}
 
 
-def test_every_core_paper_has_one_row() -> None:
-    names = [row.paper for row in ROWS]
-    assert len(names) == len(set(names)) == 72
+def test_every_paper_has_one_row() -> None:
+    names, ids = [row.paper for row in ROWS], [row.id for row in ROWS if row.id]
+    assert {heading: len(rows) for heading, rows in PLACED.items()} == {lists.CORE: 72, lists.TURNS: 81, lists.NEAR: 66}
+    assert len(names) == len(set(names))
+    assert len(ids) == len(set(ids)) == 81 + 66
+    assert all(bool(row.id) == (heading != lists.CORE) for heading, rows in PLACED.items() for row in rows)
+    assert all(re.fullmatch(r"[ABC]\d{3}", one) for one in ids)
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.paper)
 def test_a_row_says_what_its_status_asks_for(row: lists.Evidence) -> None:
     shown = (row.study, row.arm, row.control, row.key, row.ran, row.test)
-    assert all(shown) if row.status == "works" else row.missing
+    assert all(shown) and row.ran != "smoke" if row.status == "works" else row.missing
     if row.test:
         file, _, name = row.test.partition(":")
         assert re.search(rf"^def {name}\(", (ROOT / "tests/unit" / file).read_text(), re.MULTILINE), row.test
@@ -90,12 +97,26 @@ def methods_of(row: lists.Evidence) -> dict[str, tuple[dict[str, Any], dict[str,
     for method in (spec["method"] for spec in specs.values()):  # a step here has 48 completions of some ten tokens
         if method["sampler"]["name"] == "phases":
             method["sampler"]["bounds"] = [0.5, 1.0]  # ten prompts of 10 to 13 tokens make two phases
+        if method["continuation"]["name"] == "tree":
+            method["continuation"]["segment"] = 4
         for edit in method["edits"]:
             edit |= {"tokens": 200} if edit["name"] == "token_budget" else {}
     return {arm: (spec["method"], spec["reward"]) for arm, spec in specs.items()}
 
 
 METHODS = [row for row in WORKS if row.key.split(".")[1:2] in (["method"], ["reward"])]
+
+
+def judges_of(reward: Any, task: str, at: Path) -> dict[str, Path]:
+    """Reward models for the terms that ask for one: the tiny model with heads that were drawn, others for each term."""
+    found, init = {}, zoo_cases.inputs(task)["init"]
+    for number, term in enumerate(terms_of(reward)):
+        if isinstance(term, ModelReward):
+            found[term.model] = out = at / f"{task}.judge{number}"
+            model = heads.init_reward_model(folder.load_decoder(init / "model"), 1, number)
+            heads.save_reward_model(model, out / "model", init / "tokenizer")
+            write_json(out / "record.json", {"spec": {"dtype": "float32"}, "metrics": {}, "files": {}})
+    return found
 
 
 @functools.cache
@@ -106,9 +127,9 @@ def weights_after(given: str, steps: int, at: Path) -> torch.Tensor:
     task = zoo_cases.task_of("", Method.model_validate(method))
     asked = {"method": method, "reward": reward, "mix": [1.0], "steps": steps, "prompts_per_step": 6, "minibatches": 2}
     asked |= {"max_completion_length": zoo_cases.TASKS[task][2], "optimizer": TuneOptimizer(learning_rate=1e-3)}
-    out = at / f"{abs(hash(given))}.{steps}"
+    spec, out = RLSpec.model_validate(asked), at / f"{abs(hash(given))}.{steps}"
     torch.set_num_threads(1)
-    loop.train_policy(RLSpec.model_validate(asked), zoo_cases.inputs(task), out, zoo_cases.HOW)
+    loop.train_policy(spec, zoo_cases.inputs(task) | judges_of(spec.reward, task, at), out, zoo_cases.HOW)
     assert len(read(out)) == steps
     return torch.nn.utils.parameters_to_vector(folder.load_decoder(out / "model").parameters()).detach()
 

@@ -6,12 +6,13 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from interplay.core.curve import curves_in
 from interplay.core.extension import Extension, written_as
 from interplay.core.model import Count, Model, Natural, NotNegative, Share, Since
 from interplay.core.references import ORDERED
 from interplay.data.spec import Harness
 from interplay.model.spec import ExactSpec
-from interplay.rollout.spec import AloneEpisode, EngineName, check_dtype
+from interplay.rollout.spec import AloneEpisode, EngineName, SeatsEpisode, check_dtype
 from interplay.tasks.spec import Verify
 
 # What evaluation and generation have in common: samples of one model over one problem set.
@@ -115,6 +116,9 @@ class EvaluateSpec(SampledSpec):
     behaviours: Annotated[bool, Since(False)] = False
     """Also count in each sample of one completion what it plans, retrieves, checks again and amends: plans, retrievals, rechecks
     and backtracks of tables, figures and claims. For op_dag, and for questions over documents and people."""
+    turns: Annotated[bool, Since(False)] = False
+    """Also count in each episode its turns, its calls of tools, and whether its answer is right by each turn: turns, calls,
+    answer_turn@K and revised_turn@K of tables, figures and claims. Needs an episode."""
     metrics: Annotated[list[Annotated[OwnMetric, written_as(OwnMetric)]], Since([])] = []
     """Metrics of the user's own, each of a name of its own: numbers of samples, whose means are shown as `own:NAME`."""
     by_reward: Annotated[ByReward | None, Since(None)] = None
@@ -137,9 +141,33 @@ class EvaluateSpec(SampledSpec):
         for key, value in {"engine": "hf", "temperature": 0.0, "num_samples": 1}.items():
             if getattr(self, key) != value:
                 raise ValueError(f"{key}: lm_eval answers greedily, once, by transformers; write {key}: {value}")
-        for key in ("episode", "nll", "behaviours", "entropy", "keep_tokens", "unit_caps", "metrics", "by_reward", "probe"):
+        for key in (
+            "episode",
+            "nll",
+            "behaviours",
+            "entropy",
+            "keep_tokens",
+            "unit_caps",
+            "metrics",
+            "by_reward",
+            "probe",
+            "turns",
+        ):
             if getattr(self, key):
                 raise ValueError(f"{key}: does not go with a harness; take one of them away")
+        return self
+
+    @model_validator(mode="after")
+    def _no_past_policies(self) -> "EvaluateSpec":
+        for name, one in (self.episode.seats if isinstance(self.episode, SeatsEpisode) else {}).items():
+            if getattr(one, "every", None):
+                raise ValueError(f"episode.seats.{name}.every: an evaluation has no past policies; name arms under models")
+        return self
+
+    @model_validator(mode="after")
+    def _no_run(self) -> "EvaluateSpec":
+        if found := next(curves_in(self.episode, "episode"), None):
+            raise ValueError(f"{found[0]}: is a curve over a run of RL, and an evaluation is at one point; write a number")
         return self
 
     @model_validator(mode="after")
@@ -174,6 +202,12 @@ class EvaluateSpec(SampledSpec):
     def _behaviours_of_one_completion(self) -> "EvaluateSpec":
         if self.behaviours and self.episode is not None:
             raise ValueError("behaviours: counted in one completion; remove the episode")
+        return self
+
+    @model_validator(mode="after")
+    def _turns_of_an_episode(self) -> "EvaluateSpec":
+        if self.turns and self.episode is None:
+            raise ValueError("turns: one completion has one; add an episode, or write turns: false")
         return self
 
     @model_validator(mode="after")

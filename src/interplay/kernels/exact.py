@@ -359,11 +359,3 @@ def power(base: float, exponent: int) -> float:
     for bit in bin(exponent)[2:]:
         made *= made * base if bit == "1" else made
     return made
-
-
-def cosine(x: float) -> float:
-    """Of 0 to pi, within 1e-15, by its series: C's is not the same in every library."""
-    rest = 0.0
-    for k in range(32, 0, -2):
-        rest = -x * x / (k * (k - 1)) * (1.0 + rest)
-    return 1.0 + rest

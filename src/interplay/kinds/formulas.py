@@ -396,4 +396,5 @@ def _reward_models(reward: Json) -> int:
 
 def _turns(spec: Json) -> int:
     """Turns that an episode has at most."""
-    return int((spec.get("episode") or {}).get("max_turns", 1))
+    most = (spec.get("episode") or {}).get("max_turns", 1)
+    return int(max(value for _, value in most["points"]) if isinstance(most, dict) else most)

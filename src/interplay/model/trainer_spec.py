@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 from pydantic import model_validator
 
+from interplay.core.curve import curves_in
 from interplay.core.digest import canonical
 from interplay.core.execution import Run
 from interplay.model.spec import ComputeSpec
@@ -59,6 +60,10 @@ class TrainedSpec(ComputeSpec):
     @model_validator(mode="after")
     def _trainer_expresses(self) -> "TrainedSpec":
         foreign = self.foreign()
+        if foreign and (found := next(curves_in(self), None)):
+            raise ValueError(
+                f"{found[0]}: is a curve over the run, and {foreign.name} has numbers; write one, or trainer: native"
+            )
         if foreign and (misfit := foreign.misfit(canonical(self))):
             raise ValueError(f"trainer = {getattr(self, 'trainer', '')}: {misfit}")
         return self
@@ -141,7 +146,7 @@ SFT: Mapping[str, tuple[Any, ...]] = MappingProxyType({**TRL, "position_jumps.pr
 TRL_SFT = Foreign("TRL", SFT, run=_trl_run)
 
 DPO_LOSSES = ("sigmoid", "hinge", "ipo", "robust", "sppo_hard", "nca_pair", "apo_zero", "apo_down")
-DPO: Mapping[str, tuple[Any, ...]] = MappingProxyType({**TRL, "loss_type": DPO_LOSSES, "rpo_alpha": (0,)})
+DPO: Mapping[str, tuple[Any, ...]] = MappingProxyType({**TRL, "loss_type": DPO_LOSSES, "rpo_alpha": (0,), "retain_weight": (0,)})
 """Of preferences (DPOTrainer). TRL takes the likelihood that is rpo's over the tokens of a pass, not of a step."""
 
 
@@ -159,7 +164,9 @@ def _pairs_run(spec: Spec, run: Run) -> Iterator[tuple[str, str]]:
 
 TRL_PREFER = Foreign("TRL", DPO, _dpo_smoothing, _pairs_run)
 
-REWARD: Mapping[str, tuple[Any, ...]] = MappingProxyType({**TRL, "heads": (1,), "routing": (None,)})
+REWARD: Mapping[str, tuple[Any, ...]] = MappingProxyType(
+    {**TRL, "heads": (1,), "routing": (None,), "contrastive_weight": (0,), "length_stages": (1,)}
+)
 """Of reward models (RewardTrainer)."""
 TRL_REWARD = Foreign("TRL", REWARD, run=_pairs_run)
 

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from interplay.core.curve import cosine
 from interplay.kernels import exact, library
 from interplay.model.spec import Dtype, Numerics, Optimizer, Schedule
 
@@ -269,5 +270,5 @@ def lr_factor(spec: Schedule, step: int, steps: int) -> float:
     if spec.name == "constant" or passed <= 0:
         return 1.0
     left = 1 - passed / decay
-    shape = left if spec.name == "linear" else (1 - exact.cosine(math.pi * left)) / 2
+    shape = left if spec.name == "linear" else (1 - cosine(math.pi * left)) / 2
     return spec.min_ratio + (1 - spec.min_ratio) * shape

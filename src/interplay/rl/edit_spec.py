@@ -2,8 +2,9 @@
 
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
+from interplay.core.curve import AnyCurve, Curve, NotNegativeCurve, PositiveCurve, ShareCurve
 from interplay.core.extension import Extension, written_as
 from interplay.core.model import Count, Exact, Natural, NotNegative, Positive, Share, Since
 
@@ -114,7 +115,7 @@ class Replay(Exact):
     name: Literal["replay"] = "replay"
     rows: Count = 1
     """Rows that such a group gets at most. (The published value was not found.)"""
-    scale: NotNegative = 1.0
+    scale: NotNegativeCurve = 1.0
     """What their advantages are multiplied by. (The published form was not found; this one is inferred.)"""
     keep: Count = 4
     """Successes, and failures, that are kept per prompt: the latest."""
@@ -129,7 +130,7 @@ class Demonstrations(Exact):
     name: Literal["demonstrations"] = "demonstrations"
     switch_gate: Natural = 0
     """Successes up to which a group gives way; as published 0 for Qwen models, and 2 of 8 for Llama."""
-    sft_loss_coef: NotNegative = 1.0
+    sft_loss_coef: NotNegativeCurve = 1.0
     """Weight of the gold solution's tokens: their advantage."""
     own_mean: Annotated[bool, Since(False)] = False
     """With loss_type dr_grpo, which divides sums by the length limit: gold solutions are divided by their own lengths, that is,
@@ -179,7 +180,7 @@ class OverlongShaping(ShapingTerm):
     """Tokens before the limit over which the penalty goes from 0 to 1."""
     cache_share: Annotated[Share | None, Since(None)] = None
     """The same as a share of the limit, in place of `cache`; DAPO's run has 4,096 of 20,480 tokens, 0.2."""
-    weight: NotNegative = 1.0
+    weight: NotNegativeCurve = 1.0
     """What the full penalty takes."""
 
 
@@ -190,7 +191,7 @@ class RepetitionShaping(ShapingTerm):
     mode: Literal["share", "truncated"] = "share"
     """share: `weight` times the share of the completion from the start of the loop, for every completion, as the text says;
     truncated: `weight` for those that the length limit cut while they looped, as the released code does."""
-    weight: NotNegative = 0.1
+    weight: NotNegativeCurve = 0.1
     """Released: 0.1."""
 
 
@@ -200,7 +201,7 @@ class HistoryLengthShaping(ShapingTerm):
 
     PROVIDES: ClassVar[frozenset[str]] = ShapingTerm.PROVIDES | {"reads_right"}
     name: Literal["hapo_length"] = "hapo_length"
-    weight: Share = 1.0
+    weight: ShareCurve = 1.0
     """w; at most 1, so that a right answer is worth more than a wrong one."""
 
 
@@ -211,7 +212,7 @@ class KimiLengthShaping(ShapingTerm):
     PROVIDES: ClassVar[frozenset[str]] = ShapingTerm.PROVIDES | {"reads_right"}
     SCHEDULED: ClassVar[bool] = True
     name: Literal["kimi_length"] = "kimi_length"
-    weight: NotNegative = 1.0
+    weight: NotNegativeCurve = 1.0
     """What the term is worth."""
     warmup: Share = 0.0
     """Share of the run's steps before it counts: the report starts without it."""
@@ -224,11 +225,11 @@ class ContrastShaping(ShapingTerm):
     name: Literal["gcpo"] = "gcpo"
     marker: str = Field(min_length=1)
     """Text that a completion holds where it uses the device, such as `<plan>`."""
-    bonus: NotNegative = 0.1
+    bonus: NotNegativeCurve = 0.1
     """Size of bonus and malus."""
     margin: NotNegative = 0.0
     """Difference of mean rewards with and without below which there is neither."""
-    length: float = 0.0
+    length: AnyCurve = 0.0
     """Added per share of the length limit that is used: the paper rewards length."""
 
 
@@ -241,7 +242,7 @@ class TurnsShaping(ShapingTerm):
     name: Literal["units"] = "units"
     marker: str = Field(min_length=1)
     """Text that every unit holds once, such as the mark of its answer."""
-    weight: NotNegative = 0.05
+    weight: NotNegativeCurve = 0.05
     """(The published coefficient was not found.)"""
 
 
@@ -253,7 +254,7 @@ class RankShaping(ShapingTerm):
     name: Literal["entropy_rank"] = "entropy_rank"
     peak: Annotated[float, Field(gt=0, le=1)] = 0.1
     """Share of the tokens, those of highest entropy, that make the peak. (The published value was not found.)"""
-    most: Positive = 0.1
+    most: PositiveCurve = 0.1
     """Reward of the first. (The published value was not found.)"""
 
 
@@ -264,7 +265,7 @@ class KlShaping(ShapingTerm):
 
     REFUSES: ClassVar[frozenset[str]] = frozenset({"other_text", "other_completions"})
     name: Literal["kl"] = "kl"
-    kl_coef: Positive = 0.05
+    kl_coef: PositiveCurve = 0.05
     """What a nat costs; TRL's default for PPO and RLOO."""
     kl_estimator: Literal["k1", "abs", "k2", "k3"] = "k1"
     """With d = log pi - log pi_ref of a token: k1 d, abs |d|, k2 d^2 / 2, k3 exp(-d) + d - 1. In a reward k1 alone has the right
@@ -275,6 +276,12 @@ class KlShaping(ShapingTerm):
     stays as it is."""
     horizon: Count = 10000
     """Completions over which it is steered."""
+
+    @model_validator(mode="after")
+    def _one_rule(self) -> "KlShaping":
+        if self.target_kl is not None and isinstance(self.kl_coef, Curve):
+            raise ValueError("kl_coef: target_kl steers it from one number on; write a number, or target_kl: null")
+        return self
 
 
 class GapShaping(ShapingTerm):
@@ -291,9 +298,9 @@ class AttemptsShaping(ShapingTerm):
 
     NEEDS: ClassVar[frozenset[str]] = frozenset({"several_turns"})
     name: Literal["attempts"] = "attempts"
-    gamma: Share = 0.5
+    gamma: ShareCurve = 0.5
     """Released: 0.5."""
-    repeats: NotNegative = 0.5
+    repeats: NotNegativeCurve = 0.5
     """Of answers that are compared in lower case and without blanks."""
 
 
@@ -302,9 +309,9 @@ class ImprovementShaping(ShapingTerm):
 
     NEEDS: ClassVar[frozenset[str]] = frozenset({"several_turns"})
     name: Literal["improvement"] = "improvement"
-    alpha: NotNegative = 10.0
+    alpha: NotNegativeCurve = 10.0
     """What improving is worth."""
-    first: Share = 1.0
+    first: ShareCurve = 1.0
     """What the first answer's own reward is multiplied by; 0 in the first stage, which pays the second answer alone."""
 
 

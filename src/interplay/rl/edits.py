@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from interplay.core.curve import Curve
 from interplay.kernels import exact
 from interplay.rl import custom, edit_spec as specs, losses
 from interplay.rl.advantages import advantages
@@ -239,11 +240,6 @@ def _run(tokens: list[int], others: list[list[int]]) -> int:
 # Down-sampling of rows by the variance of their advantages and of tokens by |advantage| * entropy (specs.D3S, arXiv:2509.22115).
 
 
-def interpolate(ends: tuple[float, float], progress: float) -> float:
-    """A value that goes linearly from one end to the other."""
-    return ends[0] + (ends[1] - ends[0]) * progress
-
-
 def largest_variance(values: Tensor, count: int, by: exact.Functions = exact.FAST) -> Tensor:
     """Places (count,) of those among `values` (N,) whose variance no other `count` of them exceeds, smallest values first; equal
     values in the order given.
@@ -283,9 +279,11 @@ def d3s(spec: specs.D3S, batch: Batch, advantage: Tensor, bears: Tensor, now: St
     rows = rows[torch.argsort(_places(batch.groups)[rows], stable=True)]
     values = now.by.summed(advantage[rows].double(), 1) / batch.num_action_tokens()[rows].clamp(min=1)
     if len(rows):
-        rows = rows[kept_rows(spec, values, batch.groups[rows], interpolate(spec.samples, now.progress), now.by)].sort().values
+        rows = (
+            rows[kept_rows(spec, values, batch.groups[rows], Curve.through(spec.samples).at(now.progress), now.by)].sort().values
+        )
     batch, advantage, bears = take(batch, rows), advantage[rows], bears[rows]
-    share = interpolate(spec.tokens, now.progress)
+    share = Curve.through(spec.tokens).at(now.progress)
     if share < 1 and len(rows):
         bears = kept_tokens(advantage.abs() * now.entropy(batch), bears, share)
     return batch, advantage, bears

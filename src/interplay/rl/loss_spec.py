@@ -4,6 +4,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
+from interplay.core.curve import AnyCurve, NotNegativeCurve, PositiveCurve
 from interplay.core.extension import Extension, written_as
 from interplay.core.model import Count, Exact, Model, NotNegative, Positive, Share, Since
 
@@ -28,7 +29,7 @@ class PolicyLoss(Model):
     """Whether it is the policy gradient, -A grad log pi, as `loss_type` weighs it, where all ratios are 1."""
     INERT: ClassVar[frozenset[str]] = frozenset()
     """Options that do nothing there, of a loss that is not plain."""
-    beta: NotNegative = 0.0
+    beta: NotNegativeCurve = 0.0
     """Coefficient of the KL divergence from the reference; 0 runs without a reference model."""
     kl_estimator: Annotated[Literal["k1", "abs", "k2", "k3", "k1+", "k3+"], Since("k3")] = "k3"
     """Its estimate at each token, with d = log pi - log pi_ref: k1 d, abs |d|, k2 d^2 / 2, k3 exp(-d) + d - 1. In a loss k2
@@ -45,9 +46,9 @@ class PolicyLoss(Model):
     """Passes over each batch of rollouts."""
     mask_truncated_completions: bool = False
     """Leave completions that hit the length limit out of the loss."""
-    entropy_coef: float = 0.0
+    entropy_coef: AnyCurve = 0.0
     """Coefficient of an entropy bonus."""
-    first_turn_beta: Annotated[NotNegative, Since(0.0)] = 0.0
+    first_turn_beta: Annotated[NotNegativeCurve, Since(0.0)] = 0.0
     """What is added to `beta` for the tokens of an episode's first turn (SCoRe's first stage, arXiv:2409.12917)."""
 
     def refers(self) -> bool:
@@ -122,11 +123,11 @@ class ClippedLoss(Exact, RatioLoss):
     name: Literal["clipped"] = "clipped"
     loss_type: Literal["grpo", "bnpo", "dr_grpo", "dapo", "luspo", "cispo"] = "dapo"  # type: ignore[assignment]
     """As in every loss of ratios; cispo: as dapo, of the clipped detached ratio times the log-probability."""
-    epsilon: NotNegative = 0.2
+    epsilon: NotNegativeCurve = 0.2
     """Lower clip of the ratio."""
-    epsilon_high: NotNegative | None = None
+    epsilon_high: NotNegativeCurve | None = None
     """Upper clip; null: epsilon. With cispo, the cap of the ratio (5.0 is usual)."""
-    delta: Positive | None = None
+    delta: PositiveCurve | None = None
     """Cap of the ratio also where the advantage is negative (two-sided clipping); null: none."""
     cispo_epsilon_low: Annotated[Share | None, Since(None)] = None
     """With cispo, a token's weight is 1 minus this at least; null: no bound, as the paper ran it."""
@@ -149,9 +150,9 @@ class SapoLoss(Exact, RatioLoss):
     NEEDS_RATIO: ClassVar[bool] = True
     name: Literal["sapo"] = "sapo"
     loss_type: Literal["grpo", "bnpo", "dr_grpo", "dapo", "luspo"] = "grpo"
-    sapo_temperature_pos: Positive = 1.0
+    sapo_temperature_pos: PositiveCurve = 1.0
     """How sharply the gate closes where the advantage is positive."""
-    sapo_temperature_neg: Positive = 1.05
+    sapo_temperature_neg: PositiveCurve = 1.05
     """The same where it is not."""
 
 
@@ -183,9 +184,9 @@ class GeoMeanLoss(Exact, CorrectedLoss):
     """Mean over rows."""
     loss_agg_mode: Annotated[Literal[None], Since(None)] = None
     """As `loss_type` says."""
-    epsilon: NotNegative = 0.4
+    epsilon: NotNegativeCurve = 0.4
     """The log of a token's ratio is cut at -epsilon, as published; verl does so, too."""
-    epsilon_high: NotNegative | None = None
+    epsilon_high: NotNegativeCurve | None = None
     """And at +epsilon_high; null: epsilon."""
 
 
@@ -208,9 +209,9 @@ class DppoLoss(Exact, CorrectedLoss):
     """How tokens are weighed, as in losses of ratios."""
     divergence: Literal["tv", "kl"] = "tv"
     """tv: |p - p_old|; kl: KL of (p_old, 1 - p_old) from (p, 1 - p), in nats."""
-    epsilon: NotNegative = 0.15
+    epsilon: NotNegativeCurve = 0.15
     """Bound where the advantage is not positive."""
-    epsilon_high: NotNegative | None = None
+    epsilon_high: NotNegativeCurve | None = None
     """Bound where it is; null: epsilon."""
     ratio_cap: Annotated[float, Field(ge=1)] = 20.0
     """The ratio, which weighs the log-probability without a gradient, is at most this (section 5.4; verl's clip_ratio_c)."""
@@ -223,7 +224,7 @@ class DroLoss(Exact, CorrectedLoss):
     name: Literal["dro"] = "dro"
     loss_type: Literal["grpo", "bnpo", "dr_grpo", "dapo", "luspo"] = "dapo"
     """How tokens are weighed, as in losses of ratios."""
-    dro_beta: Positive = 0.1
+    dro_beta: PositiveCurve = 0.1
     """Weight of the penalty; verl asks for it and names no usual value."""
 
 
@@ -234,9 +235,9 @@ class ClipCovLoss(Exact, RatioLoss):
     INERT: ClassVar[frozenset[str]] = frozenset({"epsilon", "epsilon_high", "importance_sampling_level"})
     name: Literal["clip_cov"] = "clip_cov"
     loss_type: Literal["grpo", "bnpo", "dr_grpo", "dapo", "luspo"] = "bnpo"
-    epsilon: NotNegative = 0.2
+    epsilon: NotNegativeCurve = 0.2
     """Lower clip of the ratio."""
-    epsilon_high: NotNegative | None = None
+    epsilon_high: NotNegativeCurve | None = None
     """Upper clip; null: epsilon."""
     clip_cov_ratio: Share = 0.0002
     """Share of the tokens of an optimiser step that lose their gradient, one at least."""
@@ -255,7 +256,7 @@ class KlCovLoss(Exact, RatioLoss):
     loss_type: Literal["grpo", "bnpo", "dr_grpo", "dapo", "luspo"] = "bnpo"
     kl_cov_ratio: Share = 0.0002
     """Share of the tokens of an optimiser step that pay, one at least."""
-    ppo_kl_coef: NotNegative = 1.0
+    ppo_kl_coef: NotNegativeCurve = 1.0
     """What |log ratio| costs them."""
 
 
@@ -306,9 +307,9 @@ class HapoTokenLoss(Exact, RatioLoss):
     INERT: ClassVar[frozenset[str]] = frozenset({"epsilon", "epsilon_high", "importance_sampling_level"})
     name: Literal["hapo_token"] = "hapo_token"
     loss_type: Literal["grpo", "bnpo", "dr_grpo", "dapo", "luspo"] = "dapo"
-    epsilon: NotNegative = 0.2
+    epsilon: NotNegativeCurve = 0.2
     """Lower clip at h >= 0; widened by 1 - h below."""
-    epsilon_high: NotNegative = 0.2
+    epsilon_high: NotNegativeCurve = 0.2
     """Upper clip at h <= 0; widened by 1 + h above."""
     entropy_pivot: Share = 0.8
     """Quantile at which h is 0."""
@@ -329,11 +330,11 @@ class DistilLoss(RatioLoss):
     divergence: Literal["fwd_ce", "rev_kl", "js"] = "fwd_ce"
     """Over the whole vocabulary. fwd_ce: cross-entropy of the policy under the teacher, as published; rev_kl: KL of the policy
     from the teacher; js: Jensen-Shannon, at most ln 2."""
-    mix_rlvr: NotNegative = 0.0
+    mix_rlvr: NotNegativeCurve = 0.0
     """Weight of the clipped policy-gradient loss that is added; 0: none."""
-    epsilon: NotNegative = 0.2
+    epsilon: NotNegativeCurve = 0.2
     """Lower clip of that one's ratio."""
-    epsilon_high: NotNegative | None = None
+    epsilon_high: NotNegativeCurve | None = None
     """Upper clip; null: epsilon."""
     first_turn_beta: Literal[0] = 0
     """Episodes have one turn here."""

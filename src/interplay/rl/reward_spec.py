@@ -6,6 +6,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
+from interplay.core.curve import AnyCurve, PositiveCurve, ShareCurve
 from interplay.core.extension import Extension, written_as
 from interplay.core.model import Count, Exact, Model, Natural, Positive, Share, Since
 from interplay.tasks.spec import Verify
@@ -45,7 +46,7 @@ class FormatReward(Exact, RewardMember):
 
     PARTS: ClassVar[tuple[str, ...]] = ("outcome", "form")
     name: Literal["format"] = "format"
-    weight: Share = 0.2
+    weight: ShareCurve = 0.2
     """Of the form. (The published value was not found.)"""
 
 
@@ -59,7 +60,7 @@ class ProcessReward(Exact, RewardMember):
     """strict: 1 when every step and the answer are right; blend: alpha * outcome + (1 - alpha) * step accuracy, as published;
     blend_released: the released code, a node may be charged twice, extras cost, and a wrong answer gives 0; dense: released step
     score without that answer gate."""
-    alpha: Share = 0.2
+    alpha: ShareCurve = 0.2
     """Weight of the outcome in the blends."""
     verify: Verify = Verify()
 
@@ -118,7 +119,7 @@ class CitationReward(Exact, RewardMember):
 
     PARTS: ClassVar[tuple[str, ...]] = ("outcome", "citations")
     name: Literal["citation"] = "citation"
-    eta: Share = 0.1
+    eta: ShareCurve = 0.1
     """What citations are worth without the right answer: 1 decouples them from it, 0 pays them only with it."""
     beta: Positive = 2.0
     """How much more recall weighs than precision."""
@@ -201,7 +202,7 @@ class LengthReward(Exact, RewardMember):
     form: Literal["at_most", "exact"] = "at_most"
     """at_most: alpha (budget - n) + delta, cut to [0, 1], for a product (LCPO-Max, eq. 2); exact: -alpha |budget - n|, for a sum
     (LCPO-Exact, eq. 1)."""
-    alpha: Positive = 0.0003
+    alpha: PositiveCurve = 0.0003
     """Reward per token of difference; the published value is for budgets of thousands of tokens."""
     delta: Share = 0.5
     """at_most: reward at exactly the budget."""
@@ -288,7 +289,7 @@ class RewardTerm(Model):
 
     reward: Paid
     """What it pays."""
-    weight: float = 1.0
+    weight: AnyCurve = 1.0
     """What it is multiplied by; of a sum."""
     above: float = 0.0
     """Its gate is open where it pays more than this; of a gate."""

@@ -7,13 +7,14 @@ from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import model_validator
 
+from interplay.core.curve import NotNegativeCurve, curves_in, smallest
 from interplay.core.extension import Extension
 from interplay.core.model import Count, Formerly, Model, Natural, NotNegative, Since
 from interplay.core.references import SHARES, ByName
 from interplay.model.spec import ExactSpec, TunedSpec, TuneOptimizer, TuneSchedule, check_checkpoints
 from interplay.model.trainer_spec import TRL_RL, VERL_RL, Foreign, TrainedSpec, Trainer
 from interplay.rl import advantage_spec, edit_spec, loss_spec, request_spec as requests_spec, reward_spec, sampler_spec
-from interplay.rollout.spec import CompletionEpisode, EngineName, Episode, check_dtype
+from interplay.rollout.spec import CompletionEpisode, EngineName, Episode, SeatsEpisode, check_dtype
 from interplay.tasks.spec import Task, Verify
 
 # Which members of the seams go together: they declare capabilities (`NEEDS`, `PROVIDES`, `REFUSES`), which one rule checks.
@@ -161,7 +162,7 @@ class RLSpec(TrainedSpec, ExactSpec, TunedSpec):
     (arXiv:2512.07783: L = 1,024 + 1,024); null: no limit, and L is max_completion_length."""
     max_completion_length: Count = 128
     """Tokens after which a completion is cut."""
-    temperature: NotNegative = 1.0
+    temperature: NotNegativeCurve = 1.0
     """Of the rollouts; above 0, since equal completions teach nothing."""
     engine: EngineName = "native"
     """Who samples. Engines differ in the last bits, so the choice is part of the identity. vllm needs the extra of that name."""
@@ -215,7 +216,7 @@ class RLSpec(TrainedSpec, ExactSpec, TunedSpec):
             able = " or ".join(decoding.ENGINES)
             raise ValueError(f"engine = {self.engine}: cannot decode with method.decoding = {decoding.name}; write {able}")
         check_dtype(self.engine, self.dtype)
-        if self.temperature == 0:
+        if smallest(self.temperature) == 0:
             raise ValueError("temperature = 0 makes all completions of a prompt equal: nothing is learnt; write 1.0")
         check_checkpoints(self.checkpoints, self.steps)
         if self.references and not self.method.refers():
@@ -248,6 +249,15 @@ class RLSpec(TrainedSpec, ExactSpec, TunedSpec):
         ):
             must = f"must divide num_generations, {group}, and leave two completions at least"
             raise ValueError(f"method.continuation.references = {chosen.references}: {must}")
+        return self
+
+    @model_validator(mode="after")
+    def _seats_learn(self) -> "RLSpec":
+        episode, group = self.method.episode, self.method.allocation.num_generations
+        if isinstance(episode, SeatsEpisode) and not episode.trained():
+            raise ValueError("method.episode.seats: no seat is trained; write {name: policy} for one")
+        if isinstance(episode, SeatsEpisode) and episode.rotate and group % len(episode.players()):
+            raise ValueError(f"method.episode.rotate: num_generations = {group} is no multiple of {len(episode.players())} seats")
         return self
 
     @model_validator(mode="after")
@@ -318,7 +328,7 @@ class RLSpec(TrainedSpec, ExactSpec, TunedSpec):
         differs, neither the rate nor a member of a seam depends on the length, and all that is to be kept of those was kept."""
         length = {"steps": self.steps, "checkpoints": self.checkpoints}
         members = (self.method.sampler, self.method.prompting, *self.method.shaping, *self.method.edits)
-        scheduled = any(member.SCHEDULED for member in members)
+        scheduled = any(member.SCHEDULED for member in members) or next(curves_in(self), None)
         steady = self.schedule.name == "constant" and not self.schedule.warmup_ratio and not scheduled
         kept = {step for step in self.checkpoints if step <= shorter.steps} <= set(shorter.checkpoints)
         return steady and kept and shorter.steps < self.steps and shorter.model_copy(update=length) == self
@@ -387,6 +397,8 @@ class TeachSpec(RLSpec):
 
     @model_validator(mode="after")
     def _pays(self) -> "TeachSpec":
+        if found := next(curves_in(self), None):
+            raise ValueError(f"{found[0]}: is a curve over a run, and students and their teacher have no one run; write a number")
         if self.proposer == "teacher" and self.datasets < 2:
             raise ValueError("datasets = 1: the teacher's advantages compare datasets; give 2 at least")
         if self.teacher_reward == "intrinsic" and self.promote_threshold > MOST_LEARNABLE:

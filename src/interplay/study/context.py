@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from interplay.core import execution
 from interplay.core.digest import Known
-from interplay.core.model import KeyPlace, Model, nearest_name, parse_model
+from interplay.core.model import KeyPlace, Model, UserError, nearest_name, parse_model
 from interplay.data.spec import DataSet
 from interplay.kinds import extensions, study_keys
 from interplay.kinds.table import KINDS
@@ -18,10 +18,13 @@ from interplay.study import files
 from interplay.study.arms import Combination, Lookup, Tree, apply_changes
 from interplay.study.plan import Stage
 from interplay.study.spec import REFERENCES, SEED, Scale, Study
-from interplay.tasks.spec import Task, TaskKey
+from interplay.tasks.family import task_family
+from interplay.tasks.spec import OwnTask, Task, TaskKey
 
 TASK = "task"
 """First part of keys of an arm that lead into the task."""
+BEFORE = "before"
+"""In place of the name of an arm, in a set: the model that the stage which reads the set starts from."""
 ANY_SHARES = [1.0]
 """In place of the shares of a mix while a spec is parsed before its problem sets are resolved."""
 
@@ -193,6 +196,9 @@ class ArmContext:
     """Problem sets that are being resolved, outermost first."""
     open_arms: tuple[str, ...] = ()
     """Arms whose end some problem set is made with."""
+    start: tuple[str, str] | None = None
+    """Label of the stage of a path that is planned, and the reference to the model that it starts from; None: none is, or it
+    starts from none."""
     unchanged: "ArmContext | None" = None
     """The study before any arm changes it; None: this context is that."""
 
@@ -309,6 +315,11 @@ def parse_task(given: Mapping[str, Any], outer: KeyPlace, folder: Path) -> Task:
     place = outer.key(TASK)
     task = parse_model(TaskKey, {TASK: files.fill_extensions(given, folder, place)}, outer).task
     extensions.check_extensions(task, place)
+    if not isinstance(task, OwnTask) and (check := task_family(task).check):
+        try:
+            check(task)
+        except UserError as error:
+            raise place.error(str(error)) from None
     return task
 
 
