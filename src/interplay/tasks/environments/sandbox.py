@@ -153,13 +153,13 @@ def _feed(session: Any, code: str, limit: int) -> Ran:
             session.feed_run(code, print_callback=keep)
     except (library.MontyRuntimeError, library.MontySyntaxError) as error:
         why = error.display("type-msg")
-        for name, told in (("TimeoutError: feed time limit", SLOW), ("MemoryError: ", LARGE)):
+        for name, reported in (("TimeoutError: feed time limit", SLOW), ("MemoryError: ", LARGE)):
             if why.startswith(name):
-                return Ran("", told, stopped=True)
+                return Ran("", reported, stopped=True)
         return Ran("".join(said), why)
     except library.MontyError:
         return Ran("", DEAD, stopped=True)
-    except (ValueError, RecursionError, UnicodeError) as error:  # a value that cannot be told from outside
+    except (ValueError, RecursionError, UnicodeError) as error:  # a value that cannot be reported from outside
         return Ran("".join(said), type(error).__name__)
     return Ran("".join(said))
 
