@@ -28,8 +28,9 @@ class Setting(NamedTuple):
 
     engine: Engine
     sampling: Sampling
-    encode: Callable[[Sequence[str]], list[list[int]]]
-    """Texts in tokens. Raises UserError when the tokenizer lacks a character."""
+    encode: Callable[..., list[list[int]]]
+    """(texts, special=True) -> their tokens; special: a text that spells a special token is that token. Raises UserError when the
+    tokenizer lacks a character."""
     decode: Callable[[list[list[int]]], list[str]]
     """Tokens as texts, without special ones."""
     rows: Sequence[Row] = ()
@@ -371,7 +372,9 @@ def _to_the_end(
         if spec.read_as != "text":
             ended = [(one.segments[-1].tokens or [-1])[-1] == setting.sampling.eos for one, _ in rest]
             read = [setting.reply(spec.read_as, *each) for each in zip(read, ended, strict=True)]
-        for (one, reply), tokens in zip(rest, setting.encode(read) if read else [], strict=True):
+        # What is read as it is ends no turn, also where it spells a special token.
+        tokens_read = setting.encode(read, special=spec.read_as != "text") if read else []
+        for (one, reply), tokens in zip(rest, tokens_read, strict=True):
             one.observe(reply.text, tokens, tool=one.segments[-1].tool)
         live = [*(one for one, _ in rest), *joining.pop(turn, ())]
         if live:
