@@ -1,5 +1,5 @@
 """Steps that make rows of logged trajectories: each turn with what came before it, a trajectory cut short as a prompt, and a
-trajectory told what it came to (hindsight)."""
+trajectory behind a prompt that says what it came to (hindsight)."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
