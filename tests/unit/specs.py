@@ -17,7 +17,7 @@ PROBLEMS = {
 BIOS = {**PROBLEMS, "task": {"name": "bios"}, "bands": {"iid": {2: 1.0}}, "shares": {"iid": 1.0}}
 ENVIRONMENTS = [
     {**PROBLEMS, "task": {"name": name}, "bands": {"b": {1 if name == "kuhn" else 2: 1.0}}, "shares": {"b": 1.0}}
-    for name in ("calculator", "bios_search", "self_search", "twenty_questions", "tic_tac_toe", "kuhn")
+    for name in ("calculator", "bios_search", "self_search", "twenty_questions", "tic_tac_toe", "kuhn", "sql_questions")
 ]
 PUZZLES = {
     **PROBLEMS, "task": {"name": "reasoning_gym", "dataset": "leg_counting", "config": {"min_animals": 2}},
@@ -253,8 +253,39 @@ METHODS: list[dict[str, Any]] = [
         "shaping": [{"name": "attempts"}, {"name": "improvement"}],
     },
     {"paper": "p", "episode": {"name": "environment"}, "advantage": {"name": "igpo"}},
+    {
+        "paper": "p",
+        "episode": {"name": "environment"},
+        "advantage": {
+            "name": "turns",
+            "sources": [
+                *({"name": "reward", "gate": 0.5}, {"name": "environment"}, {"name": "outcome"}, {"name": "information_gain"}),
+                *({"name": "agreement"}, {"name": "feedback"}, {"name": "gold_calls"}),
+            ],
+            "outcome": {"weight": 0.5},
+        },
+    },
+    {
+        "paper": "p",
+        "episode": {"name": "environment"},
+        "advantage": {"name": "turns", "propagation": {"name": "gae"}, "baseline": "batch"},
+        "critic": {"name": "value_head"},
+    },
     {"paper": "p", "episode": {"name": "environment", "window": 2, "action": {"form": "call", "tools": ["calc"]}}},
+    {"paper": "p", "episode": {"name": "environment", "action": {"form": "fence", "tools": ["python"], "named": True}}},
 ]
+
+POLICY = {"name": "policy", "brief": "{prompt}"}
+FROZEN = {"name": "model", "model": "seat.0"}
+SEATED = [
+    {"name": "seats", "seats": {"first": POLICY, "second": FROZEN}, "rotate": True},
+    {"name": "seats", "seats": {"first": POLICY, "second": {"name": "pool", "models": ["seat.0"], "every": 5}}},
+    {"name": "seats", "seats": {"first": POLICY, "second": {"name": "script"}}, "credit": {"first": {"second": -1.0}}},
+    {
+        "name": "seats", "seats": {"user": CUSTOM, "agent": POLICY, "judge": {"name": "judge", "model": "seat.0"}},
+        "order": ["user", "agent"],
+    },
+]  # fmt: skip
 
 SPECS: dict[str, list[dict[str, Any]]] = {
     "source": [{"sha256": "0" * 64}, {"hub_id": "Qwen/Qwen2.5-0.5B", "revision": "f" * 40}],
@@ -299,6 +330,7 @@ SPECS: dict[str, list[dict[str, Any]]] = {
         {"mix": [1.0], "steps": [{"name": "rated_pairs"}]},
         {"mix": [1.0], "steps": [{"name": "conflict_pairs"}]},
         {"mix": [1.0], "steps": [{"name": "units"}]},
+        {"mix": [1.0], "steps": [{"name": "with_tools", "tools": [{"name": n} for n in ("python", "sql", "search")]}]},
     ],
     "tokenizer": [{"task": TASK}, {"task": TASK, "algorithm": "bpe"}],
     "generate": [
@@ -419,6 +451,7 @@ SPECS: dict[str, list[dict[str, Any]]] = {
             "mix": [1.0],
             "steps": 10,
         },
+        *({"method": {"paper": "p", "episode": episode}, "mix": [1.0], "steps": 10} for episode in SEATED),
     ],
     "teach": [
         {"method": {"paper": "p"}, "mix": [0.5, 0.5], "task": TASK, "steps": 10},

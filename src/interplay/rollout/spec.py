@@ -11,6 +11,7 @@ from interplay.core.curve import Scheduled
 from interplay.core.extension import Extension, written_as
 from interplay.core.model import Count, Exact, Since
 from interplay.model.spec import Shape
+from interplay.rollout import seat_spec
 
 # Engines: which can sample what.
 
@@ -135,6 +136,9 @@ class Action(Exact):
     """Name of the tag."""
     tools: list[str] = []
     """Names that a call may have; of code blocks their languages; empty: any."""
+    named: Annotated[bool, Since(False)] = False
+    """tag, fence: the environment gets `name(text)` in place of the text, with the name of the tag or the language of the block:
+    as the tools of the step `with_tools` are called. Tags are then those of `tools`, `<python>...</python>`."""
     thought: bool = True
     """Whether there may be text next to a call; else such a turn is replied to with `error`."""
     error: str = Field(default="error\n", min_length=1)
@@ -144,6 +148,8 @@ class Action(Exact):
     def _names(self) -> Self:
         if self.form == "call" and not self.tools:
             raise ValueError("tools: empty; with form: call write the names that a call may have, such as tools: [calc]")
+        if self.named and (self.form not in ("tag", "fence") or not self.tools):
+            raise ValueError("named: goes with form: tag or fence, and with the names of the tools, such as tools: [python]")
         return self
 
     def read(self, turn: str) -> Call:
@@ -158,17 +164,20 @@ class Action(Exact):
             return Call(None, why=f"no tool '{name[:40]}'; there is {', '.join(self.tools)}")
         if not self.thought and turn.replace(around, "", 1).strip():
             return Call(None, why="text next to the call")
-        return Call(text, name)
+        return Call(f"{name}({text.strip()})" if self.named else text, name)
 
     # Each form: why a call that begins cannot be read, empty where none begins; and its name, its text and all that it takes.
 
     def _tag(self, turn: str) -> tuple[str, tuple[str, str, str] | None]:
-        opened, closing = f"<{self.tag}>", f"</{self.tag}>"
+        tag = max(self.tools, key=lambda name: turn.rfind(f"<{name}>")) if self.named else self.tag
+        opened, closing = f"<{tag}>", f"</{tag}>"
         start = turn.rfind(opened)
         end = turn.find(closing, start)
         if start < 0 or end < 0:
             return f"{opened} without {closing}" if start >= 0 else "", None
         text = turn[start + len(opened) : end].strip()
+        if self.named:
+            return "", (tag, text, turn[start : end + len(closing)])
         with suppress(ValueError, RecursionError):
             text = named_call(json.loads(text)) or text
         return "", (text.partition("(")[0].strip(), text, turn[start : end + len(closing)])
@@ -232,6 +241,60 @@ class SelfPlayEpisode(Exact):
     """Turns of both seats after which a game is a draw."""
 
 
+class SeatsEpisode(Exact):
+    """An episode of several seats, in turns. In games (tic_tac_toe, kuhn: seats `first` and `second`) and in worlds of several
+    seats the rules say whose turn it is; elsewhere `order` does, and the last seat of it acts: its turns go to the environment
+    of the family, or are the answer. Each seat that is learnt from is a row, with what it read as observations; the rows of a
+    seat make a group, so that a seat is compared with itself."""
+
+    NEEDS: ClassVar[frozenset[str]] = frozenset({"equal_groups", "bare_prompts", "one_round"})
+    PROVIDES: ClassVar[frozenset[str]] = frozenset({"first_turn", "several_turns", "seats", "paid_turns"})
+    name: Literal["seats"] = "seats"
+    seats: seat_spec.Seats
+    """Name of a seat -> who plays it: the policy, a frozen model, a pool of such, a script, a class of your own; or a judge, who
+    has no seat in the rules and speaks once at the end."""
+    order: list[str] = []
+    """Who speaks after whom, again and again until the last one has boxed an answer or its environment says that it is over; of
+    families without seats of their own. The last seat acts."""
+    credit: seat_spec.Credit = "own"
+    """Whose reward is whose. own: each seat's its own; shared: the mean of all (cooperation); zero_sum: its own less the mean of
+    the others'; or weights, {seat: {seat: weight}}."""
+    rotate: bool = False
+    """Whether those who play change places: in sample n each sits n places further on."""
+    action: Action = Action()
+    """Where in a turn its action is; what is next to it is a thought."""
+    max_turns: Several = 20
+    """Turns of all seats after which an episode ends; a game is then a draw."""
+
+    def players(self) -> list[str]:
+        """The seats that are no judges."""
+        return [name for name, one in self.seats.items() if not isinstance(one, seat_spec.JudgeSeat)]
+
+    def trained(self) -> bool:
+        """Whether there is a seat to learn from."""
+        return any(isinstance(one, seat_spec.PolicySeat) and one.trained for one in self.seats.values())
+
+    @model_validator(mode="after")
+    def _seated(self) -> Self:
+        if not any(isinstance(one, seat_spec.PolicySeat) for one in self.seats.values()):
+            raise ValueError("seats: none is the policy's; write {name: policy} for one")
+        if odd := [name for name in self.order if name not in self.players()]:
+            raise ValueError(f"order: no seat '{odd[0]}'; the seats are {', '.join(self.players())}")
+        if missing := [name for name in self.players() if self.order and name not in self.order]:
+            raise ValueError(f"order: seat '{missing[0]}' never speaks; add it, or remove the seat")
+        if self.rotate and self.order:
+            raise ValueError("rotate: seats of an order have parts of their own; write false")
+        if self.rotate and not isinstance(self.credit, str):
+            raise ValueError("credit: weights are of seats, and with rotate players change them; write rotate: false")
+        for name, one in self.seats.items():
+            if isinstance(one, seat_spec.PoolSeat) and not (one.models or one.every):
+                raise ValueError(f"seats.{name}: an empty pool; write models: [ARM], or every: 10 for past policies of the run")
+            if isinstance(one, seat_spec.ScriptSeat) and self.order:
+                raise ValueError(f"seats.{name}: scripts play games; in an order write a class of yours, such as file.py:User")
+        seat_spec.credit_matrix(self.credit, self.players())
+        return self
+
+
 class OwnEpisode(Extension):
     """An episode of the user's own: `function(setting, asked, **options)`, which returns what was played
     (`rollout.episodes.Played`)."""
@@ -254,9 +317,11 @@ class OwnEpisode(Extension):
 
 
 Episode = Annotated[
-    CompletionEpisode | RetryEpisode | EnvironmentEpisode | SelfPlayEpisode | OwnEpisode,
+    CompletionEpisode | RetryEpisode | EnvironmentEpisode | SelfPlayEpisode | SeatsEpisode | OwnEpisode,
     Field(discriminator="name"),
     written_as(OwnEpisode),
 ]
-AloneEpisode = Annotated[RetryEpisode | EnvironmentEpisode | OwnEpisode, Field(discriminator="name"), written_as(OwnEpisode)]
-"""Episodes of several turns that an evaluation can read: one for each sample."""
+AloneEpisode = Annotated[
+    RetryEpisode | EnvironmentEpisode | SeatsEpisode | OwnEpisode, Field(discriminator="name"), written_as(OwnEpisode)
+]
+"""Episodes of several turns that an evaluation can read: one for each sample, of the first seat of the policy."""

@@ -64,6 +64,14 @@ class Item(NamedTuple):
     """The gold reasoning, one sentence per hop; empty where the source has none."""
 
 
+class Table(NamedTuple):
+    """A table of a database."""
+
+    name: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str | int | float | None, ...], ...]
+
+
 class Step(NamedTuple):
     """What an environment returns for an action."""
 
@@ -79,6 +87,8 @@ class Step(NamedTuple):
     """JSON values that are recorded with the turn, and read by nothing."""
     tool: str = ""
     """The tool that the turn called; empty: none."""
+    pays: Mapping[int, float] = MappingProxyType({})
+    """What it pays to seats other than the one that acted, such as when the episode ends, in a world of several."""
 
 
 class World(Protocol):
@@ -215,6 +225,10 @@ class Family(Generic[P]):
     """(problem, completion) -> what it states, in order, for counts of behaviours; None: its facts, where it has an item."""
     open_question: Callable[[Row], Row] = lambda row: row
     """The row of the original question, as far as that question goes, of a row in another form."""
+    tables: Callable[[P], tuple[Table, ...]] | None = None
+    """What SQL can read of a problem; None: its documents, where it has some."""
+    calls: Callable[[P], Mapping[str, Sequence[str]]] | None = None
+    """Name of a tool -> the inputs with which an expert finds the answer to a problem, in order; None: no expert is known."""
     plain_problem: Callable[[P], PlainProblem] | None = None
     """The problem in plain notation; None: its prompt is plain."""
     plain_steps: Callable[[P, str], list[PlainStep]] | None = None
@@ -277,6 +291,12 @@ class Environment(Generator[P, T]):
     """The turns of a scripted expert; none where there is none."""
     world: Callable[[], World] | None = None
     """A new world, whose replay `reply` then is; None: `reply` is the world."""
+    seat_names: tuple[str, ...] = ()
+    """The seats of a world of several, in the order in which they act unless a step says who is next; none: there is one."""
+    briefs: Callable[[P], Sequence[str]] | None = None
+    """What each of them reads first; None: the prompt."""
+    settled: Callable[[P, float, bool, str], Verdict] | None = None
+    """(problem, what a seat was paid, whether all is over, what it said last) -> the verdict on it, of a world of several."""
 
     def begin(self, problem: P) -> World:
         """A world at the start of an episode."""
@@ -293,12 +313,20 @@ class Environment(Generator[P, T]):
 class Game(Environment[P, T]):
     """An environment that is a game of two seats."""
 
+    seat_names: tuple[str, ...] = ("first", "second")
+    """Seat 0 moves first."""
     seats: Callable[[P], tuple[str, str]]
     """The prompts of both seats."""
     position: Callable[[P, Sequence[str]], Position]
     """The state after these moves."""
     judge: Callable[[P, Sequence[str], int], Verdict]
     """(problem, moves, seat) -> the verdict on a seat of a game between two policies."""
+    best: Callable[[P, Sequence[str]], str]
+    """(problem, moves) -> the move of the game's expert."""
+    scripted: Callable[[P, Sequence[str]], str]
+    """(problem, moves) -> the move of its scripted opponent."""
+    legal: Callable[[P, Sequence[str]], list[str]]
+    """(problem, moves) -> the moves that there are."""
 
 
 # Look-up by name.
