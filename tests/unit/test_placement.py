@@ -47,7 +47,10 @@ def stages_of(plan: Plan, arm: str) -> dict[str, Stage]:
 
 def tree(stage: Stage) -> dict[str, Any]:
     """A stage's spec, with what it reads below `data`."""
-    return {**canonical(stage.spec), "data": {role: of for role, of in stage.deps.items() if role.startswith(("data.", "corpus"))}}
+    return {
+        **canonical(stage.spec),
+        "data": {role: of for role, of in stage.deps.items() if role.startswith(("data.", "corpus"))},
+    }
 
 
 def test_every_paper_has_one_row() -> None:
