@@ -14,7 +14,19 @@ from interplay.core.model import UserError
 from interplay.data.trajectory import Kind, Segment, transcript_of
 from interplay.rollout.engine import Engine
 from interplay.rollout.request import Request, Rollouts, Sampling
-from interplay.rollout.spec import Call, CompletionEpisode, EnvironmentEpisode, Episode, RetryEpisode, Turns
+from interplay.rollout.seat_spec import filled
+from interplay.rollout.spec import (
+    Call,
+    CompletionEpisode,
+    Context,
+    EnvironmentEpisode,
+    Episode,
+    ReadingEpisode,
+    RetryEpisode,
+    StateContext,
+    SummaryContext,
+    Turns,
+)
 from interplay.tasks.family import Step, World, environment_of
 from interplay.tasks.transcripts import MARK, UNANSWERED
 from interplay.tasks.verdict import Row, Verdict
@@ -110,6 +122,10 @@ class Thread:
     """The turns were used up before the end."""
     world: World | None = None
     """The environment, once the first turn is written."""
+    parts: list[tuple[list[int], int]] = field(default_factory=list)
+    """Where the history was replaced: what was read in its place, and the number of the first segment behind it."""
+    notes: set[int] = field(default_factory=set)
+    """Turns that are notes."""
 
     @property
     def said(self) -> list[str]:
@@ -119,8 +135,11 @@ class Thread:
     def context(self, last: int | None = None, turns: int | None = None) -> list[int]:
         """Tokens that the next turn follows, or the one after so many turns: the prompt, and the `last` turns before it with what
         was read after each; None: all."""
-        turns = len(self.said) if turns is None else turns
-        first = 0 if last is None else max(0, turns - last)
+        if self.parts:
+            prompt, start = self.parts[-1]
+            return [*prompt, *(token for one in self.segments[start:] for token in one.tokens or ())]
+        turns = len(self.said) + 1 if turns is None else turns  # what is asked for a note has the number of the note
+        first = 0 if last is None else max(0, min(turns, len(self.said)) - last)
         seen = (one for one in self.segments if one.kind != "context" and first <= one.turn < turns)
         return [*self.prompt, *(token for one in seen for token in one.tokens or ())]
 
@@ -131,6 +150,12 @@ class Thread:
             self.prompt = [*self.prompt, *tokens]
         kind: Kind = "context" if turn < 0 else "observation"
         self.segments.append(Segment(kind, text, max(turn, 0), tokens=tokens, **marks))
+
+    def replace_history(self, tokens: list[int], text: str) -> None:
+        """What the next turn follows in place of all before it."""
+        self.parts = self.parts or [(self.prompt, 0)] * bool(self.said)
+        self.segments.append(Segment("context", text, len(self.said), tokens=()))
+        self.parts.append((tokens, len(self.segments)))
 
     def episode(self) -> tuple[Segment, ...]:
         """All up to the last turn, each turn with its verdict."""
@@ -228,6 +253,35 @@ def windowed_rows(thread: Thread, last: int) -> list[Line]:
         cut = thread.overrun or (thread.truncated and not later)
         made.append(Line(thread, prompt, written, chances, [False] * len(written), turns, cut, later))
     return made
+
+
+def parted_rows(thread: Thread, trained: bool = True) -> list[Line]:
+    """A thread whose history was replaced as a row for each part, which follows what was read in its place. The last row counts
+    in statistics; each knows all turns of the episode, those of other rows as empty ones. Notes that are not `trained` are
+    observations."""
+    made, whole_episode = list[Line](), thread.episode()
+    starts = [start for _, start in thread.parts]
+    acted = [one for one in whole_episode if one.kind == "action"]
+    for number, (prompt, start) in enumerate(thread.parts):
+        stop = starts[number + 1] if number + 1 < len(starts) else len(whole_episode)
+        part = [one for one in whole_episode[start:stop] if one.kind != "context"]
+        while part and part[-1].kind == "observation":
+            part.pop()
+        tokens, logprobs, observed = list[int](), list[float](), list[bool]()
+        places = dict[int, tuple[int, int]]()
+        for one in part:
+            said = list(one.tokens or ())
+            own = one.kind == "action" and (trained or one.turn not in thread.notes)
+            if own:
+                places[one.turn] = len(tokens), len(tokens) + len(said)
+            logprobs += list(one.logprobs or ()) if own else [0.0] * len(said)
+            observed += [not own] * len(said)
+            tokens += said
+        turns = [Turn(*places.get(one.turn, (0, 0)), one.turn, *thread.verdicts[one.turn], one.reward) for one in acted]
+        later = number + 1 < len(thread.parts)
+        cut = thread.overrun or (thread.truncated and not later)
+        made.append(Line(thread, prompt, tokens, logprobs, observed, turns, cut, later))
+    return [line for line in made if not all(line.observed)]
 
 
 def left(lines: Sequence[Line], pad: int, own_prompts: bool, seats: Sequence[int] | None = None) -> Played:
@@ -333,10 +387,79 @@ def _played(spec: Turns, setting: Setting, asked: Sequence[Request], answer: Cal
             read = [setting.reply(spec.read_as, *each) for each in zip(read, ended, strict=True)]
         for (one, reply), tokens in zip(rest, setting.encode(read), strict=True):
             one.observe(reply.text, tokens, tool=one.segments[-1].tool)
+        if spec.context.name != "full":
+            _cut_history(spec.context, setting, asked, live, turn)
         go_on(setting, asked, live, turn, spec.window)
+    if spec.context.name != "full":
+        trained = getattr(spec.context, "trained", True)
+        rows = [line for one in threads for line in (parted_rows(one, trained) if one.parts else [whole(one)])]
+        return left(rows, setting.sampling.pad, True)
     if spec.window is None:
         return left([whole(thread) for thread in threads], setting.sampling.pad, False)
     return left([line for thread in threads for line in windowed_rows(thread, spec.window)], setting.sampling.pad, True)
+
+
+def _cut_history(context: Context, setting: Setting, asked: Sequence[Request], live: Sequence[Thread], turn: int) -> None:
+    """What takes the place of the history before turn number `turn`: the state of the environment, or a note that the policy
+    writes. The noise of notes is keyed by their own name. Raises UserError where an environment has no text of its state."""
+    if isinstance(context, StateContext):
+        for one in live:
+            shown = getattr(one.world, "state", lambda: None)()
+            if shown is None:
+                raise UserError("episode.context = state: the environment has no text of its state; give its class state()")
+            one.replace_history(setting.encode([shown])[0], shown)
+        return
+    if not isinstance(context, SummaryContext) or turn % context.every:
+        return
+    (asks,) = setting.encode([context.ask])
+    for one in live:
+        one.segments.append(Segment("observation", context.ask, len(one.said), tokens=asks))
+    seed = random.stream_key(setting.sampling.seed, "note")
+    go_on(setting._replace(sampling=setting.sampling._replace(seed=seed), stop=None), asked, live, turn)
+    for one in live:
+        note = one.segments[-1]
+        one.segments[-1] = note._replace(call="")
+        one.notes.add(note.turn)
+        one.verdicts.append(("", None))
+        one.truncated = False
+        text = context.shown.replace("{summary}", note.text)
+        one.replace_history([*asked[one.request].prompt, *setting.encode([text])[0]], text)
+
+
+def reading(spec: ReadingEpisode, setting: Setting, asked: Sequence[Request]) -> Played:
+    """A turn for each chunk of the prompt, whose text is the next note, and one that answers and is judged."""
+    threads = [Thread(number, one.first + i, []) for number, one in enumerate(asked) for i in range(one.count)]
+    each = [_chunks(spec, setting, row) for row in setting.rows]
+    for turn in range(max((len(chunks) for _, chunks in each), default=0) + 1):
+        live = [one for one in threads if turn <= len(each[one.request][1])]
+        for one in live:
+            question, chunks = each[one.request]
+            said = {"question": question, "note": one.said[-1] if one.said else spec.note}
+            template, chunk = (spec.read, chunks[turn]) if turn < len(chunks) else (spec.answered + "{chunk}", [])
+            before, after = (filled(part, said) for part in template.split("{chunk}"))
+            tokens = [token for part in (setting.encode([before])[0], chunk, setting.encode([after])[0]) for token in part]
+            one.replace_history(tokens, before + setting.decode([chunk])[0] + after)
+        go_on(setting, asked, live, turn)
+        for one in live:
+            answers = turn == len(each[one.request][1])
+            judged = (one.said[-1], setting.verify(setting.rows[one.request], one.said[-1])) if answers else ("", None)
+            one.verdicts.append(judged)
+            one.notes |= set() if answers else {turn}
+    rows = [line for one in threads for line in parted_rows(one, spec.trained)]
+    return left(rows, setting.sampling.pad, True)
+
+
+def _chunks(spec: ReadingEpisode, setting: Setting, row: Row) -> tuple[str, list[list[int]]]:
+    """The question of a prompt, and the tokens of each chunk of what is before it."""
+    text, mark, question = row.prompt.rpartition(spec.divide)
+    if not mark:
+        raise UserError(f"episode.divide = {spec.divide!r}: the prompt of row {row.index} does not hold it")
+    (tokens,) = setting.encode([text])
+    chunks = [tokens[start : start + spec.chunk] for start in range(0, len(tokens), spec.chunk)]
+    if len(chunks) >= spec.max_turns:
+        must = f"row {row.index} has {len(chunks)} chunks; write {len(chunks) + 1}, or a larger chunk"
+        raise UserError(f"episode.max_turns = {spec.max_turns}: {must}")
+    return mark + question, chunks
 
 
 # The table of episodes, by the `name` of their spec.
@@ -351,6 +474,7 @@ MEMBERS: dict[str, Callable[..., Played]] = {
     "completion": completion,
     "retry": retry,
     "environment": environment,
+    "reading": reading,
     "seats": lambda *given: resolve_name("interplay.rollout.seats:play_seats")(*given),
     "self_play": lambda *given: resolve_name("interplay.rollout.seats:self_play")(*given),
     "custom": extension.call,
