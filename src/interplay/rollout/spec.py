@@ -81,7 +81,7 @@ class SummaryContext(Exact):
     ask: str = Field(default="Summary: ", min_length=1)
     """What the policy reads before it writes one, in characters that the tokenizer has."""
     shown: str = "{summary}\n"
-    """What stands behind the prompt from then on; {summary} is the note."""
+    """What follows the prompt from then on; {summary} is the note."""
     trained: bool = True
     """Whether notes are learnt from, as published; else they are read alone."""
 
