@@ -167,6 +167,7 @@ def test_what_cannot_be_read_is_refused_in_one_line() -> None:
     [
         ({"name": "retry", "window": 2, "context": {"name": "summary"}}, "group", "window: does not go with context summary"),
         ({"name": "retry", "context": {"name": "summary", "shown": "x"}}, "group", "must hold {summary} once"),
+        ({"name": "retry", "context": {"name": "state"}}, "group", "state is an environment's, and retry has none"),
         ({"name": "reading", "divide": "?", "read": "{note}"}, "group", "must hold {chunk} once"),
         ({"name": "environment", "context": {"name": "summary"}}, "igpo", "igpo does not go with"),
         ({"name": "reading", "divide": "?"}, "igpo", "igpo does not go with"),

@@ -124,8 +124,6 @@ class Turns(Exact):
 
     @model_validator(mode="after")
     def _one_context(self) -> Self:
-        if self.context.name == "state" and self.name == "retry":
-            raise ValueError("context: state is an environment's, and retry has none; write full or summary")
         if self.window is not None and self.context.name != "full":
             raise ValueError(f"window: does not go with context {self.context.name}; write window: null")
         return self
@@ -141,6 +139,12 @@ class RetryEpisode(Turns):
     always: bool = False
     """Whether it reads that after a right answer, too, so that all episodes have `max_turns` turns (SCoRe, arXiv:2409.12917, with
     two)."""
+
+    @model_validator(mode="after")
+    def _no_state(self) -> Self:
+        if self.context.name == "state":
+            raise ValueError("context: state is an environment's, and retry has none; write full or summary")
+        return self
 
 
 class Call(NamedTuple):
