@@ -1,8 +1,9 @@
 """Episodes: how the policy acts on a prompt, in one turn or in several with an environment, another seat or feedback."""
 
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pkgutil import resolve_name
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -14,14 +15,13 @@ from interplay.core.model import UserError
 from interplay.data.trajectory import Kind, Segment, transcript_of
 from interplay.rollout.engine import Engine
 from interplay.rollout.request import Request, Rollouts, Sampling
-from interplay.rollout.seat_spec import filled
 from interplay.rollout.spec import (
+    Branching,
     Call,
     CompletionEpisode,
     Context,
     EnvironmentEpisode,
     Episode,
-    ReadingEpisode,
     RetryEpisode,
     StateContext,
     SummaryContext,
@@ -101,6 +101,9 @@ class Played(NamedTuple):
     """(N,) bool: rows of seats that the policy plays; None: all."""
     credit: list[list[float]] | None = None
     """(S,S): what the reward of seat j counts in that of seat i; None: each has its own."""
+    trees: torch.Tensor | None = None
+    """(N,) int64: sample of the episode from the prompt that a row is, or branched off, where such are groups; None: they are
+    not."""
 
 
 @dataclass
@@ -127,6 +130,8 @@ class Thread:
     """Where the history was replaced: what was read in its place, and the number of the first segment behind it."""
     notes: set[int] = field(default_factory=set)
     """Turns that are notes."""
+    tree: int = 0
+    """The sample of the episode from the prompt that it is, or branched off."""
 
     @property
     def said(self) -> list[str]:
@@ -174,7 +179,7 @@ def opened(setting: Setting, asked: Sequence[Request]) -> list[Thread]:
     """A thread for each sample, after its first turn: the very completions that an episode of one turn has."""
     first = setting.engine.generate(list(asked), setting.sampling)
     numbers = zip(first.request.tolist(), first.sample.tolist(), strict=True)
-    threads = [Thread(request, sample, asked[request].prompt) for request, sample in numbers]
+    threads = [Thread(request, sample, asked[request].prompt, tree=sample) for request, sample in numbers]
     _write(setting, threads, first)
     return threads
 
@@ -336,7 +341,7 @@ def environment(spec: EnvironmentEpisode, setting: Setting, asked: Sequence[Requ
         if call.text is None:
             step = Step(spec.action.error.replace("{why}", call.why))
         else:
-            thread.world = thread.world or family.begin(setting.problem(row))
+            thread.world = thread.world or _begun_again(thread, family.begin(setting.problem(row)))
             step = thread.world.step(call.text)
         _note(thread, call, step)
         if not (step.done or over):
@@ -358,6 +363,14 @@ def environment(spec: EnvironmentEpisode, setting: Setting, asked: Sequence[Requ
     return _played(spec, setting._replace(stop=spec.stop), asked, answer)
 
 
+def _begun_again(thread: Thread, world: World) -> World:
+    """The environment where the last turn finds it: after the calls of the turns before, of a branch those that it shares."""
+    for one in [one for one in thread.segments if one.kind == "action"][:-1]:
+        if one.call != "":
+            world.step(one.text if one.call is None else one.call)
+    return world
+
+
 def _note(thread: Thread, call: Call, step: Step) -> None:
     """Keep with the last turn what its environment got and returned; and who acts next."""
     turn = thread.segments[-1]
@@ -371,27 +384,21 @@ def _note(thread: Thread, call: Call, step: Step) -> None:
 def _played(spec: Turns, setting: Setting, asked: Sequence[Request], answer: Callable[[Thread, bool], Step | None]) -> Played:
     """Episodes to their end. `answer(thread, over)` judges the turn that was written last and says what is read next: None ends
     the episode, as does `over`, the last turn that is allowed or one that the length limit cut."""
-    threads = opened(setting, asked)
-    live: list[Thread] = threads
-    for turn in range(1, spec.max_turns + 1):
-        replies = [answer(thread, turn == spec.max_turns or thread.truncated) for thread in live]
-        rest = [
-            (thread, reply)
-            for thread, reply in zip(live, replies, strict=True)
-            if reply is not None and turn < spec.max_turns and not thread.truncated
-        ]
-        if not rest:
-            break
-        live, read = [thread for thread, _ in rest], [reply.text for _, reply in rest]
-        if spec.read_as != "text":
-            ended = [(one.segments[-1].tokens or [-1])[-1] == setting.sampling.eos for one in live]
-            read = [setting.reply(spec.read_as, *each) for each in zip(read, ended, strict=True)]
-        # What is read as it is ends no turn, also where it spells a special token.
-        for (one, reply), tokens in zip(rest, setting.encode(read, special=spec.read_as != "text"), strict=True):
-            one.observe(reply.text, tokens, tool=one.segments[-1].tool)
-        if spec.context.name != "full":
-            _cut_history(spec.context, setting, asked, live, turn)
-        go_on(setting, asked, live, turn, spec.window)
+    branch = spec.branch
+    threads = opened(setting, asked if branch is None else [replace(one, count=min(one.count, branch.first)) for one in asked])
+    _to_the_end(spec, setting, asked, threads, answer)
+    if branch is not None:
+        for number in range(branch.rounds):
+            roots, forks = branched(branch, setting, asked, threads, number)
+            again = opened(setting, [*roots.values()]) if roots else []
+            for one in again:
+                one.request = [*roots][one.request]
+            _to_the_end(spec, setting, asked, again, answer, forks)
+            threads += [*again, *forks]
+        threads.sort(key=lambda one: (one.request, one.sample))
+        made = left([whole(thread) for thread in threads], setting.sampling.pad, False)
+        trees = torch.tensor([one.tree for one in threads]) if branch.baseline == "tree" else None
+        return made._replace(trees=trees)
     if spec.context.name != "full":
         trained = getattr(spec.context, "trained", True)
         rows = [line for one in threads for line in (parted_rows(one, trained) if one.parts else [whole(one)])]
@@ -399,6 +406,83 @@ def _played(spec: Turns, setting: Setting, asked: Sequence[Request], answer: Cal
     if spec.window is None:
         return left([whole(thread) for thread in threads], setting.sampling.pad, False)
     return left([line for thread in threads for line in windowed_rows(thread, spec.window)], setting.sampling.pad, True)
+
+
+def _to_the_end(
+    spec: Turns,
+    setting: Setting,
+    asked: Sequence[Request],
+    live: Sequence[Thread],
+    answer: Callable[[Thread, bool], Step | None],
+    forks: Sequence[Thread] = (),
+) -> None:
+    """`live` have written their first turn; `forks` are to write a later one, each in the round of its number."""
+    joining = {turn: [one for one in forks if len(one.said) == turn] for turn in {len(one.said) for one in forks}}
+    for turn in range(1, spec.max_turns + 1):
+        replies = [answer(thread, turn == spec.max_turns or thread.truncated) for thread in live]
+        rest = [
+            (thread, reply)
+            for thread, reply in zip(live, replies, strict=True)
+            if reply is not None and turn < spec.max_turns and not thread.truncated
+        ]
+        read = [reply.text for _, reply in rest]
+        if spec.read_as != "text":
+            ended = [(one.segments[-1].tokens or [-1])[-1] == setting.sampling.eos for one, _ in rest]
+            read = [setting.reply(spec.read_as, *each) for each in zip(read, ended, strict=True)]
+        # What is read as it is ends no turn, also where it spells a special token.
+        tokens_read = setting.encode(read, special=spec.read_as != "text") if read else []
+        for (one, reply), tokens in zip(rest, tokens_read, strict=True):
+            one.observe(reply.text, tokens, tool=one.segments[-1].tool)
+        live = [*(one for one, _ in rest), *joining.pop(turn, ())]
+        if live and spec.context.name != "full":
+            _cut_history(spec.context, setting, asked, live, turn)
+        if live:
+            go_on(setting, asked, live, turn, spec.window)
+        elif not joining:
+            break
+
+
+# Branches at turn ends.
+
+
+def surprisal(one: Segment, tokens: int) -> float:
+    """Mean -log p of the first tokens of a turn: what it is on average is their entropy."""
+    first = list(one.logprobs or ())[:tokens]
+    return -math.fsum(first) / max(len(first), 1)
+
+
+def branched(
+    spec: Branching, setting: Setting, asked: Sequence[Request], threads: Sequence[Thread], number: int
+) -> tuple[dict[int, Request], list[Thread]]:
+    """Of round `number` the episodes that start from the prompt after all, as requests by their place in `asked`, and those that
+    go on from inside one of the threads, before they write."""
+    roots, forks = dict[int, Request](), list[Thread]()
+    for place, request in enumerate(asked):
+        own = [one for one in threads if one.request == place]
+        missing = request.count - len(own)
+        wanted = missing if number + 1 == spec.rounds else missing // (spec.rounds - number)
+        points = [(one, each[0], each[turn]) for one in own if (each := _actions(one)) for turn in range(1, len(each))]
+        if spec.at == "random":
+            order = random.generator(setting.sampling.seed, "branch", number, request.key).permutation(len(points)).tolist()
+        else:
+            rise = [surprisal(later, spec.tokens) - surprisal(first, spec.tokens) for _, first, later in points]
+            order = sorted(range(len(points)), key=lambda i: -rise[i])
+        sample = request.first + len(own)
+        if not points and wanted:
+            roots[place] = replace(request, first=sample, count=wanted)
+        chosen = [points[order[n % len(order)]] for n in range(wanted if points else 0)]
+        forks += [_fork(one, later, sample + n) for n, (one, _, later) in enumerate(chosen)]
+    return roots, forks
+
+
+def _actions(thread: Thread) -> list[Segment]:
+    return [one for one in thread.segments if one.kind == "action"]
+
+
+def _fork(thread: Thread, later: Segment, sample: int) -> Thread:
+    """An episode as it was before one of its turns."""
+    kept = [one for one in thread.segments if one.kind == "context" or one.turn < later.turn]
+    return Thread(thread.request, sample, thread.prompt, later.seat, kept, thread.verdicts[: later.turn], tree=thread.tree)
 
 
 def _cut_history(context: Context, setting: Setting, asked: Sequence[Request], live: Sequence[Thread], turn: int) -> None:
@@ -409,7 +493,7 @@ def _cut_history(context: Context, setting: Setting, asked: Sequence[Request], l
             shown = getattr(one.world, "state", lambda: None)()
             if shown is None:
                 raise UserError("episode.context = state: the environment has no text of its state; give its class state()")
-            one.replace_history(setting.encode([shown])[0], shown)
+            one.replace_history(setting.encode([shown], special=False)[0], shown)
         return
     if not isinstance(context, SummaryContext) or turn % context.every:
         return
@@ -425,43 +509,7 @@ def _cut_history(context: Context, setting: Setting, asked: Sequence[Request], l
         one.verdicts.append(("", None))
         one.truncated = False
         text = context.shown.replace("{summary}", note.text)
-        one.replace_history([*asked[one.request].prompt, *setting.encode([text])[0]], text)
-
-
-def reading(spec: ReadingEpisode, setting: Setting, asked: Sequence[Request]) -> Played:
-    """A turn for each chunk of the prompt, whose text is the next note, and one that answers and is judged."""
-    threads = [Thread(number, one.first + i, []) for number, one in enumerate(asked) for i in range(one.count)]
-    each = [_chunks(spec, setting, row) for row in setting.rows]
-    for turn in range(max((len(chunks) for _, chunks in each), default=0) + 1):
-        live = [one for one in threads if turn <= len(each[one.request][1])]
-        for one in live:
-            question, chunks = each[one.request]
-            said = {"question": question, "note": one.said[-1] if one.said else spec.note}
-            template, chunk = (spec.read, chunks[turn]) if turn < len(chunks) else (spec.answered + "{chunk}", [])
-            before, after = (filled(part, said) for part in template.split("{chunk}"))
-            tokens = [token for part in (setting.encode([before])[0], chunk, setting.encode([after])[0]) for token in part]
-            one.replace_history(tokens, before + setting.decode([chunk])[0] + after)
-        go_on(setting, asked, live, turn)
-        for one in live:
-            answers = turn == len(each[one.request][1])
-            judged = (one.said[-1], setting.verify(setting.rows[one.request], one.said[-1])) if answers else ("", None)
-            one.verdicts.append(judged)
-            one.notes |= set() if answers else {turn}
-    rows = [line for one in threads for line in parted_rows(one, spec.trained)]
-    return left(rows, setting.sampling.pad, True)
-
-
-def _chunks(spec: ReadingEpisode, setting: Setting, row: Row) -> tuple[str, list[list[int]]]:
-    """The question of a prompt, and the tokens of each chunk of what is before it."""
-    text, mark, question = row.prompt.rpartition(spec.divide)
-    if not mark:
-        raise UserError(f"episode.divide = {spec.divide!r}: the prompt of row {row.index} does not hold it")
-    (tokens,) = setting.encode([text])
-    chunks = [tokens[start : start + spec.chunk] for start in range(0, len(tokens), spec.chunk)]
-    if len(chunks) >= spec.max_turns:
-        must = f"row {row.index} has {len(chunks)} chunks; write {len(chunks) + 1}, or a larger chunk"
-        raise UserError(f"episode.max_turns = {spec.max_turns}: {must}")
-    return mark + question, chunks
+        one.replace_history([*asked[one.request].prompt, *setting.encode([text], special=False)[0]], text)
 
 
 # The table of episodes, by the `name` of their spec.
@@ -476,7 +524,7 @@ MEMBERS: dict[str, Callable[..., Played]] = {
     "completion": completion,
     "retry": retry,
     "environment": environment,
-    "reading": reading,
+    "reading": lambda *given: resolve_name("interplay.rollout.reading:reading")(*given),
     "seats": lambda *given: resolve_name("interplay.rollout.seats:play_seats")(*given),
     "self_play": lambda *given: resolve_name("interplay.rollout.seats:self_play")(*given),
     "custom": extension.call,
