@@ -184,6 +184,15 @@ def first_turns(batch: Batch) -> Tensor:
     return found
 
 
+def numbered_turns(batch: Batch) -> Tensor:
+    """(N,T) int64: the number of the turn that a token belongs to; 0 of what was read."""
+    found = torch.zeros(batch.tokens.shape, dtype=torch.int64)
+    for row, spans in enumerate(batch.spans or []):
+        for span in spans:
+            found[row, span.start : span.end] = span.position
+    return found
+
+
 def take(batch: Batch, rows: Tensor) -> Batch:
     """The given rows (M,) int64, in that order."""
     chosen = rows.tolist()
