@@ -216,7 +216,7 @@ KINDS: dict[str, Kind] = {
         planned=study_keys.MIX,
         cost=formulas.Tuning(train.PreferSpec),
         logged=STEP,
-        logged_prefixes=("rewards/", "logps/", "eval_"),
+        logged_prefixes=("rewards/", "logps/", "retain_", "eval_"),
         logs_kl=lambda spec: spec.loss_type == "kto",
         loss="preference loss",
         settings=("loss_type", "beta", *PAIRS_SETTINGS),

@@ -17,7 +17,8 @@ from interplay.report.metric_spec import is_pass_rate
 from interplay.rl.sampler_spec import reads_offline
 from interplay.rl.spec import RLSpec, TeachSpec
 from interplay.rl.turn_credit_spec import TurnsAdvantage
-from interplay.rollout.spec import EnvironmentEpisode, SelfPlayEpisode, vllm_misfit
+from interplay.rollout import seat_spec
+from interplay.rollout.spec import EnvironmentEpisode, SeatsEpisode, SelfPlayEpisode, vllm_misfit
 from interplay.study import arms, plan, sets
 from interplay.study.context import TASK, ArmContext, StudyStage, check_known, pick
 from interplay.study.spec import Arm, Study
@@ -331,6 +332,8 @@ def _check_episode(stage: plan.Stage, stages: Stages, place: KeyPlace) -> None:
         episode, key = stage.spec.episode, place.key("episode")
     else:
         return
+    if isinstance(episode, SeatsEpisode):
+        return _check_seats(episode, stage, stages, key)
     able = Game if isinstance(episode, SelfPlayEpisode) else Environment if isinstance(episode, EnvironmentEpisode) else None
     for role, digest in stage.deps.items():
         data = stages[digest].spec if role.split(".")[0] == "data" and digest in stages else None
@@ -363,6 +366,29 @@ def _check_sources(advantage: TurnsAdvantage, data: ProblemsSpec, role: str, key
     world.close()
 
 
+def _check_seats(episode: SeatsEpisode, stage: plan.Stage, stages: Stages, key: KeyPlace) -> None:
+    """The rules have the seats that are played, and all models the tokenizer of the policy, as far as both are known."""
+    for role, digest in stage.deps.items():
+        data = stages[digest].spec if role.split(".")[0] == "data" and digest in stages else None
+        if (
+            isinstance(data, ProblemsSpec)
+            and not data.transform
+            and (why := seat_spec.misfit(task_family(data.task), episode.seats, episode.order))
+        ):
+            raise key.key("seats").error(why)
+    own = _tokenizer_of(stage.deps.get("model", stage.deps.get("init", "")), stages)
+    for role, digest in stage.deps.items():
+        if role.startswith("seat.") and (other := _tokenizer_of(digest, stages)) and own and other != own:
+            raise key.key("seats").error("a model of a seat has another tokenizer than the policy; name an arm with the same one")
+
+
+def _tokenizer_of(model: str, stages: Stages) -> str:
+    """The digest of the tokenizer that a model of the study was built with; empty where it was made elsewhere."""
+    found = stages.get(artifact.split_ref(model)[0])
+    first = found and _first_of(found, stages)
+    return first.deps.get("tokenizer", "") if first else ""
+
+
 MAKERS = ("preference_pairs", "rated_pairs", "conflict_pairs", "custom")
 """Steps that may make pairs; a function of the study's own may do anything."""
 RATED = ("rated_pairs", "custom")
@@ -372,12 +398,14 @@ READ_RATERS = ("few_shot", "routing")
 
 
 def check_pairs(spec: Model, digests: Iterable[str], stages: Stages, place: KeyPlace, named: Any) -> None:
-    """Problem sets that must hold pairs, as `place` has `named`, went through a step that makes such. Raises UserError."""
+    """Problem sets that must hold pairs, as `place` has `named`, went through a step that makes such; one of them where others
+    are retained. Raises UserError."""
     needs: list[tuple[str, str, tuple[str, ...]]] = [("no pairs", "preference_pairs", MAKERS)]
     needs += [(f"no pairs with raters, which {key} reads", "rated_pairs", RATED) for key in READ_RATERS if getattr(spec, key, 0)]
+    retained = bool(getattr(spec, "retain_weight", 0)) and place.keys[-1:] == ("data",)
     for digest in digests:
         for lacks, step, makers in needs:
-            if not sets.made_by(stages, digest, makers):
+            if not retained and not sets.made_by(stages, digest, makers):
                 raise place.error(f"holds {lacks}; name a set that is made with a step {step}", named)
 
 

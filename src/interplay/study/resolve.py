@@ -16,6 +16,8 @@ from interplay.kinds import study_keys, table
 from interplay.report.spec import ReportStage
 from interplay.rl.reward_spec import with_roles
 from interplay.rl.spec import RLSpec
+from interplay.rollout import seat_spec
+from interplay.rollout.spec import SeatsEpisode
 from interplay.study import arms, check, sets
 from interplay.study.context import ArmContext, StudyStage, pick, with_changes
 from interplay.study.spec import PINNED
@@ -303,6 +305,9 @@ def evaluation(context: ArmContext, name: Any, model: str, place: KeyPlace, labe
     if arm := spec.probe.against if spec.probe else "":
         deps = {**deps, "compared": _at_seed(context, arm, stage.place.key("probe", "against"))[1]}
     filled = {key: named.with_roles() for key in ("by_reward", "probe") if (named := getattr(spec, key))}
+    if isinstance(spec.episode, SeatsEpisode):
+        episode, roles = _seated(context, spec.episode, stage.place.key("episode"))
+        deps, filled = {**deps, **roles}, {**filled, "episode": episode}
     made = [plan.add(stage.kind, given, {"model": model, **deps}, stage.place, label, filled | one) for one in blocks_of(spec)]
     if len(made) > 1:
         plan.blocks[made[0]] = made[1:]
@@ -335,9 +340,21 @@ def _model_stage(context: ArmContext, stage: StudyStage, before: str | None, see
         ends = [(_at_seed(context, arm, stage.place.key("references"))[1], w) for arm, w in (spec.references or {}).items()]
         weights, roles = sets.by_digest(ends, "reference")
         deps, filled = deps | roles, filled | ({"references": dict(zip(roles, weights, strict=True))} if ends else {})
+        if isinstance(spec.method.episode, SeatsEpisode):
+            episode, roles = _seated(context, spec.method.episode, stage.place.key("method", "episode"))
+            method = spec.method.model_copy(update={"episode": episode})
+            deps, filled = deps | roles, filled | {"method": method, "minibatches": spec.minibatches}
     if "candidates" in row.planned:
         filled["candidates"] = [step for step, _ in _candidates(context, str(before)) if step != "end"]
     return context.plan.add(stage.kind, context.settings(stage, seed), deps, stage.place, label, filled)
+
+
+def _seated(context: ArmContext, episode: SeatsEpisode, place: KeyPlace) -> tuple[SeatsEpisode, dict[str, str]]:
+    """The episode with roles `seat.<i>` in place of arms; role -> reference of the model that the arm ends with."""
+    ends = {arm: _at_seed(context, arm, place.key("seats"))[1] for arm in seat_spec.models_of(episode.seats)}
+    roles = {digest: f"seat.{number}" for number, digest in enumerate(sorted(set(ends.values())))}
+    seats = seat_spec.with_roles(episode.seats, {arm: roles[digest] for arm, digest in ends.items()})
+    return episode.model_copy(update={"seats": seats}), {role: digest for digest, role in roles.items()}
 
 
 def models(context: ArmContext, arm: str, seed: int) -> tuple[list[ReportStage], str, str]:
