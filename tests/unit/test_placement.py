@@ -97,6 +97,8 @@ def methods_of(row: lists.Evidence) -> dict[str, tuple[dict[str, Any], dict[str,
     for method in (spec["method"] for spec in specs.values()):  # a step here has 48 completions of some ten tokens
         if method["sampler"]["name"] == "phases":
             method["sampler"]["bounds"] = [0.5, 1.0]  # ten prompts of 10 to 13 tokens make two phases
+        if method["continuation"]["name"] == "tree":
+            method["continuation"]["segment"] = 4
         for edit in method["edits"]:
             edit |= {"tokens": 200} if edit["name"] == "token_budget" else {}
     return {arm: (spec["method"], spec["reward"]) for arm, spec in specs.items()}

@@ -20,7 +20,7 @@ from interplay.rl.turn_credit_spec import TurnsAdvantage
 from interplay.rollout import seat_spec
 from interplay.rollout.spec import EnvironmentEpisode, SeatsEpisode, SelfPlayEpisode, vllm_misfit
 from interplay.study import arms, plan, sets
-from interplay.study.context import TASK, ArmContext, StudyStage, check_known, pick
+from interplay.study.context import BEFORE, TASK, ArmContext, StudyStage, check_known, pick
 from interplay.study.spec import Arm, Study
 from interplay.tasks.family import Environment, Game, families_with, families_with_language, task_family
 from interplay.tasks.verdict import BOX
@@ -49,6 +49,10 @@ def check_names(context: ArmContext) -> None:
     for word, meaning in RESERVED.items():
         if word in study.stages:
             raise place.key("stages", word).error(f"choose another name; `{word}` is {meaning}")
+    if BEFORE in study.arms:
+        raise place.key("arms", BEFORE).error(
+            f"choose another name; `arm: {BEFORE}` of a set is the model that its reader starts from"
+        )
     for key in ("data", "stages", "arms", "tables", "figures"):
         for name in getattr(study, key):
             if "/" in name or name in ("", ".", "..") or not name.isprintable():
