@@ -17,7 +17,7 @@ PROBLEMS = {
 BIOS = {**PROBLEMS, "task": {"name": "bios"}, "bands": {"iid": {2: 1.0}}, "shares": {"iid": 1.0}}
 ENVIRONMENTS = [
     {**PROBLEMS, "task": {"name": name}, "bands": {"b": {1 if name == "kuhn" else 2: 1.0}}, "shares": {"b": 1.0}}
-    for name in ("calculator", "bios_search", "self_search", "twenty_questions", "tic_tac_toe", "kuhn")
+    for name in ("calculator", "bios_search", "self_search", "twenty_questions", "tic_tac_toe", "kuhn", "sql_questions")
 ]
 PUZZLES = {
     **PROBLEMS, "task": {"name": "reasoning_gym", "dataset": "leg_counting", "config": {"min_animals": 2}},
@@ -268,6 +268,7 @@ METHODS: list[dict[str, Any]] = [
         "critic": {"name": "value_head"},
     },
     {"paper": "p", "episode": {"name": "environment", "window": 2, "action": {"form": "call", "tools": ["calc"]}}},
+    {"paper": "p", "episode": {"name": "environment", "action": {"form": "fence", "tools": ["python"], "named": True}}},
 ]
 
 POLICY = {"name": "policy", "brief": "{prompt}"}
@@ -324,6 +325,7 @@ SPECS: dict[str, list[dict[str, Any]]] = {
         {"mix": [1.0], "steps": [{"name": "rated_pairs"}]},
         {"mix": [1.0], "steps": [{"name": "conflict_pairs"}]},
         {"mix": [1.0], "steps": [{"name": "units"}]},
+        {"mix": [1.0], "steps": [{"name": "with_tools", "tools": [{"name": n} for n in ("python", "sql", "search")]}]},
     ],
     "tokenizer": [{"task": TASK}, {"task": TASK, "algorithm": "bpe"}],
     "generate": [

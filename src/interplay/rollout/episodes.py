@@ -27,8 +27,9 @@ class Setting(NamedTuple):
 
     engine: Engine
     sampling: Sampling
-    encode: Callable[[Sequence[str]], list[list[int]]]
-    """Texts in tokens. Raises UserError when the tokenizer lacks a character."""
+    encode: Callable[..., list[list[int]]]
+    """(texts, special=True) -> their tokens; special: a text that spells a special token is that token. Raises UserError when the
+    tokenizer lacks a character."""
     decode: Callable[[list[list[int]]], list[str]]
     """Tokens as texts, without special ones."""
     rows: Sequence[Row] = ()
@@ -331,7 +332,8 @@ def _played(spec: Turns, setting: Setting, asked: Sequence[Request], answer: Cal
         if spec.read_as != "text":
             ended = [(one.segments[-1].tokens or [-1])[-1] == setting.sampling.eos for one in live]
             read = [setting.reply(spec.read_as, *each) for each in zip(read, ended, strict=True)]
-        for (one, reply), tokens in zip(rest, setting.encode(read), strict=True):
+        # What is read as it is ends no turn, also where it spells a special token.
+        for (one, reply), tokens in zip(rest, setting.encode(read, special=spec.read_as != "text"), strict=True):
             one.observe(reply.text, tokens, tool=one.segments[-1].tool)
         go_on(setting, asked, live, turn, spec.window)
     if spec.window is None:

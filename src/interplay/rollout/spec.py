@@ -136,6 +136,9 @@ class Action(Exact):
     """Name of the tag."""
     tools: list[str] = []
     """Names that a call may have; of code blocks their languages; empty: any."""
+    named: Annotated[bool, Since(False)] = False
+    """tag, fence: the environment gets `name(text)` in place of the text, with the name of the tag or the language of the block:
+    as the tools of the step `with_tools` are called. Tags are then those of `tools`, `<python>...</python>`."""
     thought: bool = True
     """Whether there may be text next to a call; else such a turn is replied to with `error`."""
     error: str = Field(default="error\n", min_length=1)
@@ -145,6 +148,8 @@ class Action(Exact):
     def _names(self) -> Self:
         if self.form == "call" and not self.tools:
             raise ValueError("tools: empty; with form: call write the names that a call may have, such as tools: [calc]")
+        if self.named and (self.form not in ("tag", "fence") or not self.tools):
+            raise ValueError("named: goes with form: tag or fence, and with the names of the tools, such as tools: [python]")
         return self
 
     def read(self, turn: str) -> Call:
@@ -159,17 +164,20 @@ class Action(Exact):
             return Call(None, why=f"no tool '{name[:40]}'; there is {', '.join(self.tools)}")
         if not self.thought and turn.replace(around, "", 1).strip():
             return Call(None, why="text next to the call")
-        return Call(text, name)
+        return Call(f"{name}({text.strip()})" if self.named else text, name)
 
     # Each form: why a call that begins cannot be read, empty where none begins; and its name, its text and all that it takes.
 
     def _tag(self, turn: str) -> tuple[str, tuple[str, str, str] | None]:
-        opened, closing = f"<{self.tag}>", f"</{self.tag}>"
+        tag = max(self.tools, key=lambda name: turn.rfind(f"<{name}>")) if self.named else self.tag
+        opened, closing = f"<{tag}>", f"</{tag}>"
         start = turn.rfind(opened)
         end = turn.find(closing, start)
         if start < 0 or end < 0:
             return f"{opened} without {closing}" if start >= 0 else "", None
         text = turn[start + len(opened) : end].strip()
+        if self.named:
+            return "", (tag, text, turn[start : end + len(closing)])
         with suppress(ValueError, RecursionError):
             text = named_call(json.loads(text)) or text
         return "", (text.partition("(")[0].strip(), text, turn[start : end + len(closing)])

@@ -9,6 +9,7 @@ from interplay.core.model import Count, Model, Natural, Share, Since
 from interplay.core.references import ORDERED, Mix
 from interplay.data.steps import context_spec as context
 from interplay.data.steps.context_spec import StepModel
+from interplay.tasks.spec import Tools
 
 
 class SampledStep(StepModel):
@@ -284,13 +285,38 @@ class ChatTemplate(StepModel):
     """System message; null: the template's own."""
 
 
+# Tools.
+
+
+class WithTools(StepModel):
+    """Each row with tools (docs/guide/tools.md): an episode `environment` replies to its calls, and the row's own family judges
+    its last turn. The solution becomes the transcript of an expert, where the family has one for a tool of the list: op_dag and
+    GSM8K for python, bios for sql, questions over documents for search. Rows of text (format text) are documents for the others
+    and no questions."""
+
+    WRITES_ANEW: ClassVar[bool] = True
+    EDITS: ClassVar[bool] = True
+    RUN: ClassVar[str] = "tools:give_tools"
+    name: Literal["with_tools"] = "with_tools"
+    tools: Tools
+    """The tools. The first for which the family has an expert is the one that transcripts use."""
+    prompt: Literal["whole", "question"] = "whole"
+    """question: without the documents of a question over documents, which are to be searched."""
+    instruction: str = ""
+    """Begins each prompt: for a model that is to know its tools."""
+    price: Annotated[float | None, Field(ge=0, le=1)] = None
+    """Each call costs this, and a right answer pays 1, by the turn, for the reward `environment`; null: turns are not paid."""
+    without_expert: Literal["keep", "drop"] = "keep"
+    """A row without an expert's transcript keeps its own solution, which calls no tool, or is dropped."""
+
+
 # Curation: problem sets from problem sets.
 
 
 Filtering = Take | PassRate | Length | Deduplicate | Contamination | Label | Difficulty | Poison | CustomStep
 Prompting = context.Keychain | context.Needle | context.LongContext | context.Citation | ChatTemplate
 Reformulating = context.Choice | context.Cloze | context.TrueFalse | context.Ladder
-Solving = context.Subproblems | context.Intervention | RejectionSampling | context.Atoms | context.Units
+Solving = context.Subproblems | context.Intervention | RejectionSampling | context.Atoms | context.Units | WithTools
 Pairing = PreferencePairs | RatedPairs | context.ConflictPairs
 Step = Annotated[Filtering | Prompting | Reformulating | Solving | Pairing, Field(discriminator="name"), written_as(CustomStep)]
 STEPS: dict[str, type[StepModel]] = {kind.model_fields["name"].default: kind for kind in get_args(get_args(Step)[0])}
