@@ -258,6 +258,23 @@ def test_soft_matching_transports_equal_masses_to_the_most_similar() -> None:
     assert soft == pytest.approx([0.5, 0.5], abs=1e-4)
 
 
+def test_a_judge_reads_the_episode_up_to_the_turn_that_it_scores() -> None:
+    batch = played([[0, 0], [0]], [0, 0], read=[["door\n"], []], said=[["open", "go"], ["stay"]])
+    asked = []
+
+    def judge(of: Any, rows: list[Any], texts: list[str]) -> list[float]:
+        asked.append((of.model, [row.prompt for row in rows], texts))
+        return [0.2, 0.8, 0.5]
+
+    own = {"name": "judge", "judge": {"name": "judge", "model": "m", "rubric": "Score {completion}"}}
+    found = spec(sources=[own], propagation={"name": "none"}, baseline="none", scale="none")
+    now = now_of(rows=[SimpleNamespace(prompt="p"), SimpleNamespace(prompt="p")], judge=judge)
+    assert credit(found, batch, now) == [[0.2, 0.8], [0.5]]
+    assert asked == [("m", ["p"] * 3, ["open", "opendoor\ngo", "stay"])]
+    assert found.inexact()
+    assert not spec().inexact()
+
+
 def test_sums_of_many_turns_are_rescaled_by_the_square_root_of_their_number() -> None:
     batch = played([[1.0, 1.0, 1.0, 1.0]], [0])
     found = credit(spec(propagation={"name": "returns", "rescale": "sqrt"}, baseline="none", scale="none"), batch, now_of())
@@ -366,7 +383,7 @@ def test_a_turn_is_clipped_as_a_whole_by_the_geometric_mean_of_its_ratios() -> N
     (per_token * seen.mask).sum().backward()
     assert logp.grad is not None
     assert logp.grad[0].tolist() == pytest.approx([-first, -first, 0, 0, 0])
-    each, _ = token_losses(ClippedLoss(epsilon=0.2), seen)
+    each = token_losses(ClippedLoss(epsilon=0.2), seen)[0].detach()
     assert float(each[0, 0]) == pytest.approx(-1.2), "by tokens the first is clipped"
     assert float(each[0, 4]) == pytest.approx(-math.exp(0.1)), "and the last is not"
 

@@ -388,6 +388,8 @@ class StepContext:
     """First character of each of the tokens that a text was read from."""
     likelihood: Callable[[list[list[int]], list[list[int]]], list[float]] = field(default=_not_here)
     """Mean log-probability, under the policy, of the tokens of each text behind each context, at the price of a forward pass."""
+    judge: Callable[..., list[float]] = field(default=_not_here)
+    """(spec of a judge, problems, texts) -> its scores."""
 
     def random(self, what: str) -> np.random.Generator:
         """The stream for that purpose at this step."""
