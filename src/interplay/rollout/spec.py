@@ -57,6 +57,26 @@ class CompletionEpisode(Exact):
     name: Literal["completion"] = "completion"
 
 
+class Branching(Exact):
+    """Part of a group goes on from inside other episodes of it: at the end of a turn, once what follows was read, an episode is
+    continued a second time, with the state that its environment has there."""
+
+    first: Count = 2
+    """Episodes of a group that start from the prompt; the others are branches. Where no episode has a second turn to branch
+    before, they start from the prompt, too."""
+    at: Literal["uncertain", "random"] = "uncertain"
+    """uncertain: before the turns whose first tokens were the least likely, relative to those of the first turn of the episode:
+    their mean surprisal is an estimate of the entropy after a tool's reply (ARPO, arXiv:2507.19849, whose entropies are of the
+    whole distribution, and which draws branches by a threshold); random: before any turn but the first (Tree-GRPO,
+    arXiv:2509.21240)."""
+    tokens: Count = 8
+    """First tokens of a turn."""
+    rounds: Count = 1
+    """Rounds in which branches are added, in equal parts, each among the episodes so far, branches included."""
+    baseline: Literal["prompt", "tree"] = "prompt"
+    """What is compared: all episodes of a prompt, or an episode from the prompt with its branches, as a group of its own."""
+
+
 class Turns(Exact):
     """What every episode of several turns has. A turn ends with the end token, which stays in the context, or with the length
     limit, which ends the episode, too: `max_completion_length` is that of a turn. What others write between the turns is read and
@@ -75,6 +95,19 @@ class Turns(Exact):
     read_as: Annotated[Literal["text", "user", "tool"], Since("text")] = "text"
     """How what is read after a turn is written. text: as it is; user, tool: as a message of that role, in the chat template of
     the model, without special tokens of its own. The prompt is written so by the step `chat_template`."""
+
+    branch: Annotated[Branching | None, Since(None)] = None
+    """Branches at turn ends; null: each episode starts from the prompt."""
+
+    @model_validator(mode="after")
+    def _branches(self) -> Self:
+        if self.branch and self.window is not None:
+            raise ValueError("branch: goes on from all that was read; write window: null")
+        return self
+
+    def needs(self) -> frozenset[str]:
+        """With branches also groups of one size."""
+        return self.NEEDS | ({"equal_groups"} if self.branch else set())
 
     def provides(self) -> frozenset[str]:
         """Also a window of turns."""
