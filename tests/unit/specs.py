@@ -23,6 +23,10 @@ PUZZLES = {
     **PROBLEMS, "task": {"name": "reasoning_gym", "dataset": "leg_counting", "config": {"min_animals": 2}},
     "bands": {"b": {2: 1.0}}, "shares": {"b": 1.0},
 }  # fmt: skip
+SKILLS = [
+    {**PROBLEMS, "task": task, "bands": {"b": {2: 1.0}}, "shares": {"b": 1.0}}
+    for task in ({"name": "mano"}, {"name": "depo", "nodes": [5, 5]})
+]
 PACKAGED = [
     {**PROBLEMS, "task": task, "bands": {"b": {1: 1.0}}, "shares": {"b": 1.0}}
     for task in (
@@ -298,6 +302,7 @@ SPECS: dict[str, list[dict[str, Any]]] = {
         TAXONOMY,
         PROSE,
         PUZZLES,
+        *SKILLS,
         *PACKAGED,
         *ENVIRONMENTS,
         {**PROBLEMS, "task": CUSTOM},
