@@ -23,6 +23,10 @@ PUZZLES = {
     **PROBLEMS, "task": {"name": "reasoning_gym", "dataset": "leg_counting", "config": {"min_animals": 2}},
     "bands": {"b": {2: 1.0}}, "shares": {"b": 1.0},
 }  # fmt: skip
+SKILLS = [
+    {**PROBLEMS, "task": task, "bands": {"b": {2: 1.0}}, "shares": {"b": 1.0}}
+    for task in ({"name": "mano"}, {"name": "depo", "nodes": [5, 5]})
+]
 PACKAGED = [
     {**PROBLEMS, "task": task, "bands": {"b": {1: 1.0}}, "shares": {"b": 1.0}}
     for task in (
@@ -233,6 +237,11 @@ METHODS: list[dict[str, Any]] = [
     {"paper": "p", "advantage": {"name": "segments", "separator": ","}, "loss": {"name": "direct_advantage"}},
     {"paper": "p", "continuation": {"name": "feedback"}, "loss": {"name": "distil"}},
     SHAPED,
+    {
+        "paper": "p",
+        "episode": {"name": "retry", "branch": {"first": 1}},
+        "edits": [{"name": "turn_filter"}, {"name": "observations"}],
+    },
     {"paper": "p", "advantage": {"name": "gdpo", "rewards": {"outcome": 1.0, "steps": 2.0}}},
     {"paper": "p", "advantage": {"name": "whitened", "baseline": "none"}, "shaping": [{"name": "kl", "target_kl": 0.1}]},
     {"paper": "p", "advantage": {"name": "whitened", "baseline": "none", "rewards": "turns"}, "episode": {"name": "retry"}},
@@ -249,6 +258,9 @@ METHODS: list[dict[str, Any]] = [
         "shaping": [{"name": "attempts"}, {"name": "improvement"}],
     },
     {"paper": "p", "episode": {"name": "environment"}, "advantage": {"name": "igpo"}},
+    {"paper": "p", "episode": {"name": "environment", "context": {"name": "state"}}},
+    {"paper": "p", "episode": {"name": "retry", "context": {"name": "summary"}}},
+    {"paper": "p", "episode": {"name": "reading", "divide": "?"}},
     {
         "paper": "p",
         "episode": {"name": "environment"},
@@ -274,6 +286,7 @@ METHODS: list[dict[str, Any]] = [
 POLICY = {"name": "policy", "brief": "{prompt}"}
 FROZEN = {"name": "model", "model": "seat.0"}
 SEATED = [
+    {"name": "seats", "seats": {"first": POLICY, "second": POLICY}},
     {"name": "seats", "seats": {"first": POLICY, "second": FROZEN}, "rotate": True},
     {"name": "seats", "seats": {"first": POLICY, "second": {"name": "pool", "models": ["seat.0"], "every": 5}}},
     {"name": "seats", "seats": {"first": POLICY, "second": {"name": "script"}}, "credit": {"first": {"second": -1.0}}},
@@ -292,6 +305,7 @@ SPECS: dict[str, list[dict[str, Any]]] = {
         TAXONOMY,
         PROSE,
         PUZZLES,
+        *SKILLS,
         *PACKAGED,
         *ENVIRONMENTS,
         {**PROBLEMS, "task": CUSTOM},
@@ -321,6 +335,7 @@ SPECS: dict[str, list[dict[str, Any]]] = {
         REFORMED,
         {"mix": [1.0], "steps": [{"name": "intervention"}]},
         {"mix": [1.0], "steps": [{"name": "rejection_sampling"}]},
+        *({"mix": [1.0], "steps": [{"name": name}]} for name in ("by_turn", "to_prompts", "relabel")),
         {"mix": [1.0], "steps": [{"name": "preference_pairs"}]},
         {"mix": [1.0], "steps": [{"name": "rated_pairs"}]},
         {"mix": [1.0], "steps": [{"name": "conflict_pairs"}]},

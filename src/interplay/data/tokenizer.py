@@ -304,7 +304,7 @@ def check_prompt_lengths(tokenizer: Tokenizer, prompts: Sequence[str], limit: in
     """Raises UserError when a prompt has more than `limit` tokens; None: no limit."""
     if limit is None:
         return
-    longest = max(len(ids) for ids in encode_texts(tokenizer, prompts))
+    longest = max(len(ids) for ids in encode_turns(tokenizer, list(prompts), 0))
     if longest > limit:
         raise UserError(
             f"rl: max_prompt_length = {limit}: the longest prompt has {longest} tokens; raise it, or drop such rows with a step "

@@ -192,6 +192,53 @@ Tools = Annotated[
 ]
 
 
+# Skills.
+
+
+class Mano(Model):
+    """Mental arithmetic: the value modulo a prime of an expression in prefix notation, said without steps (Mano of Physics of
+    Language Models: Part 4.1). Difficulty `op` = operators."""
+
+    name: Literal["mano"] = "mano"
+    modulus: Annotated[int, Field(ge=2, le=97)] = 23
+    """Values are taken modulo it."""
+    operators: Literal["+", "+-", "+-*"] = "+-*"
+    """Operators that occur."""
+
+    def ops(self) -> facts.Range:
+        """Least and most operators."""
+        return (1, 24)
+
+
+class Depo(Model):
+    """Reasoning depth: the word that follows another, `op` hops on, in a cycle that is given as pairs in random order (Depo of
+    Physics of Language Models: Part 4.1). Difficulty `op` = hops."""
+
+    name: Literal["depo"] = "depo"
+    nodes: tuple[Annotated[int, Field(ge=3, le=400)], Annotated[int, Field(ge=3, le=400)]] = (3, 20)
+    """Fewest and most words of a cycle; of n words with the weight 1 / (n + sqrt(most)). Two equal numbers: always so many."""
+    letters: Annotated[int, Field(ge=2, le=26)] = 3
+    """Letters that words are made of; the last of a word is a capital."""
+    word: tuple[Annotated[int, Field(ge=1, le=12)], Annotated[int, Field(ge=1, le=12)]] = (5, 7)
+    """Fewest and most letters of a word."""
+
+    @model_validator(mode="after")
+    def _possible(self) -> Self:
+        for key, (low, high) in (("nodes", self.nodes), ("word", self.word)):
+            if low > high:
+                raise ValueError(f"{key} = {[low, high]}: write the smaller first")
+        if (known := sum(self.letters**size for size in range(self.word[0], self.word[1] + 1))) < 2 * self.nodes[1]:
+            raise ValueError(f"nodes = {list(self.nodes)}: there are {known} words; raise letters or word")
+        return self
+
+    def ops(self) -> facts.Range:
+        """Least and most hops."""
+        return (1, 64)
+
+
+Skill = Mano | Depo
+
+
 # All families.
 
 
@@ -209,7 +256,9 @@ class OwnTask(Extension):
 
 
 Task = Annotated[
-    op_dag.Task | facts.Task | Environment | adapters.Task | OwnTask, Field(discriminator="name"), written_as(OwnTask)
+    op_dag.Task | facts.Task | Environment | Skill | adapters.Task | OwnTask,
+    Field(discriminator="name"),
+    written_as(OwnTask),
 ]
 """The options of families that generate problems."""
 FAMILIES = {
@@ -221,6 +270,8 @@ FAMILIES = {
     "twenty_questions": "interplay.tasks.environments.tools:TWENTY_QUESTIONS",
     "tic_tac_toe": "interplay.tasks.environments.games:TIC_TAC_TOE",
     "kuhn": "interplay.tasks.environments.games:KUHN",
+    "mano": "interplay.tasks.skills:MANO",
+    "depo": "interplay.tasks.skills:DEPO",
     "sql_questions": "interplay.tasks.environments.sql_questions:SQL_QUESTIONS",
     "with_tools": "interplay.tasks.environments.given_tools:WITH_TOOLS",
     **adapters.FAMILIES,

@@ -190,6 +190,54 @@ class PreferencePairs(SampledSolutions):
     """What is chosen: right samples, or the row's gold solution, against each wrong sample."""
 
 
+# Steps that make rows of logged trajectories (data/steps/turns.py).
+
+
+class LoggedTurns(SampledSolutions):
+    """Common options of these steps."""
+
+    WRITES_ANEW: ClassVar[bool] = False
+    LEAVES_QUESTIONS: ClassVar[bool] = False
+    per_prompt: Count = 1
+    """Samples of a row that are used, the first; such as differ."""
+    keep: Literal["right", "wrong", "all"] = "right"
+    """Which of them."""
+
+
+class ByTurn(LoggedTurns):
+    """Each turn of an episode as a row, whose prompt is what came before it: turns to be filtered, weighed or learnt one by one
+    (early experience, arXiv:2510.08558, without its reflections)."""
+
+    RUN: ClassVar[str] = "turns:by_turn"
+    name: Literal["by_turn"] = "by_turn"
+
+
+class ToPrompts(LoggedTurns):
+    """Episodes cut after a turn and what was read then, as prompts of one turn: multi-turn RL as a bandit over logged contexts
+    (Cobalt, in docs/papers.md). For families that judge a completion by itself, in episodes such as retry."""
+
+    RUN: ClassVar[str] = "turns:to_prompts"
+    name: Literal["to_prompts"] = "to_prompts"
+    keep: Literal["right", "wrong", "all"] = "all"
+    cut: Literal["each", "last"] = "each"
+    """After each turn but the last, or before the last turn alone."""
+
+
+class Relabel(LoggedTurns):
+    """Samples as solutions of a prompt that says what they came to, right or wrong: hindsight relabelling (arXiv:2302.05206), so
+    that failures teach, too, and the right one can be asked for."""
+
+    RUN: ClassVar[str] = "turns:relabel"
+    name: Literal["relabel"] = "relabel"
+    keep: Literal["right", "wrong", "all"] = "all"
+    template: str = Field(default="{reached}{prompt}", pattern=r"\{prompt\}")
+    """The prompt; {reached} is one of the words below. In characters that the tokenizer has."""
+    right: str = "1"
+    """Of a right sample."""
+    wrong: str = "0"
+    """Of a wrong one."""
+
+
 class Length(StepModel):
     """Rows whose prompt or solution has a length, in tokens, within a range."""
 
@@ -318,7 +366,9 @@ Prompting = context.Keychain | context.Needle | context.LongContext | context.Ci
 Reformulating = context.Choice | context.Cloze | context.TrueFalse | context.Ladder
 Solving = context.Subproblems | context.Intervention | RejectionSampling | context.Atoms | context.Units | WithTools
 Pairing = PreferencePairs | RatedPairs | context.ConflictPairs
-Step = Annotated[Filtering | Prompting | Reformulating | Solving | Pairing, Field(discriminator="name"), written_as(CustomStep)]
+Logged = ByTurn | ToPrompts | Relabel
+Every = Filtering | Prompting | Reformulating | Solving | Pairing | Logged
+Step = Annotated[Every, Field(discriminator="name"), written_as(CustomStep)]
 STEPS: dict[str, type[StepModel]] = {kind.model_fields["name"].default: kind for kind in get_args(get_args(Step)[0])}
 """By name."""
 
