@@ -74,6 +74,7 @@ TOGETHER: dict[tuple[str, str], dict[str, Any]] = {
     ("GenerateSpec", "pattern"): {"parse": "pattern", "pattern": "(?P<label>true|false)"},
     ("GenerateSpec", "writes"): {"writes": "prompt", "answer": ""},
     ("EvaluateSpec", "harness"): {"harness": {"num_fewshot": 2}},
+    ("EvaluateSpec", "turns"): {"turns": True, "episode": {"name": "retry"}, "harness": None},
     ("EvaluateSpec", "probe"): {"probe": {"quantity": 2}, "harness": None},
     ("LmEval", "metrics"): {"metrics": ["acc_norm"]},
     ("FieldFilter", "field"): {"field": "said"},

@@ -425,7 +425,7 @@ SPECS: dict[str, list[dict[str, Any]]] = {
         {},
         EXACT,
         {"engine": CUSTOM, "episode": CUSTOM, "verify": {"own": CUSTOM}},
-        {"episode": {"name": "retry"}, "keep_tokens": True},
+        {"episode": {"name": "retry"}, "keep_tokens": True, "turns": True},
         {"unit_caps": 3, "verify": {"separator": "?"}},
         {"metrics": [CUSTOM]},
         {"by_reward": {"model": "reward", "reference": "reference"}},

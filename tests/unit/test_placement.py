@@ -1,4 +1,4 @@
-"""The core papers of docs/papers.md: a row that works names a contrast that is planned, ran, and acts."""
+"""The papers of docs/papers.md: a row that works names a contrast that is planned, ran, and acts."""
 
 import functools
 import gzip
@@ -28,7 +28,8 @@ from interplay.study.expand import plan_study
 from interplay.study.plan import Plan, Stage, flat_name
 from tools.reference import lists
 
-ROWS = lists.evidence(ROOT)
+PLACED = lists.evidence(ROOT)
+ROWS = [row for rows in PLACED.values() for row in rows]
 WORKS = [row for row in ROWS if row.status == "works"]
 NAMES = [row.paper for row in WORKS]
 
@@ -49,15 +50,19 @@ def tree(stage: Stage) -> dict[str, Any]:
     return {**canonical(stage.spec), "data": {role: of for role, of in stage.deps.items() if role.startswith("data.")}}
 
 
-def test_every_core_paper_has_one_row() -> None:
-    names = [row.paper for row in ROWS]
-    assert len(names) == len(set(names)) == 72
+def test_every_paper_has_one_row() -> None:
+    names, ids = [row.paper for row in ROWS], [row.id for row in ROWS if row.id]
+    assert {heading: len(rows) for heading, rows in PLACED.items()} == {lists.CORE: 72, lists.TURNS: 81, lists.NEAR: 66}
+    assert len(names) == len(set(names))
+    assert len(ids) == len(set(ids)) == 81 + 66
+    assert all(bool(row.id) == (heading != lists.CORE) for heading, rows in PLACED.items() for row in rows)
+    assert all(re.fullmatch(r"[ABC]\d{3}", one) for one in ids)
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.paper)
 def test_a_row_says_what_its_status_asks_for(row: lists.Evidence) -> None:
     shown = (row.study, row.arm, row.control, row.key, row.ran, row.test)
-    assert all(shown) if row.status == "works" else row.missing
+    assert all(shown) and row.ran != "smoke" if row.status == "works" else row.missing
     if row.test:
         file, _, name = row.test.partition(":")
         assert re.search(rf"^def {name}\(", (ROOT / "tests/unit" / file).read_text(), re.MULTILINE), row.test

@@ -19,12 +19,13 @@ from rl_cases import batch_of, now_of
 from test_intervention import GOLD, NODES, PROBLEM, WHOLE
 
 from interplay.core.execution import Run
-from interplay.core.model import UserError
-from interplay.data import sets
+from interplay.core.model import KeyPlace, UserError, parse_model
+from interplay.data import sets, trajectory
 from interplay.data.curate import StepInputs
 from interplay.data.steps.context_spec import Units
 from interplay.data.steps.reformulate import make_units
 from interplay.data.steps.spec import CurateSpec
+from interplay.data.trajectory import Segment
 from interplay.evaluate import sampling
 from interplay.evaluate.scores import judge_caps
 from interplay.evaluate.spec import EvaluateSpec
@@ -287,3 +288,35 @@ def test_mind_pays_right_completions_less_for_every_further_attempt_by_hand() ->
     # Mean 0.45, deviations 0.55, 0.35, -0.45, -0.45; their squares sum to 0.83, by n - 1 = 3 the deviation is 0.52599.
     expected = np.array([0.55, 0.35, -0.45, -0.45]) / np.sqrt(0.83 / 3)
     assert advantages(method.advantage, paid, now)[:, 0].tolist() == pytest.approx(expected.tolist(), rel=1e-3)
+
+
+def test_turns_calls_and_answers_by_turn_are_counted_by_hand() -> None:
+    said = [Segment("action", "calc(1)", 0, tool="calc"), Segment("observation", "1", 0), Segment("action", "2", 1, answer=True)]
+    given_up = [Segment("action", "2", 0, answer=True), Segment("observation", "?", 0), Segment("action", "3", 1, answer=False)]
+    table = trajectory.with_segments(pa.table({"sample": [0, 1, 2]}), [said, given_up, said[2:]], False)
+    assert trajectory.count_turns(table, 2).drop(["sample", "segments"]).to_pydict() == {
+        "turns": [2, 2, 1],
+        "calls": [1, 0, 0],
+        "answer_turn@1": [False, True, True],
+        "answer_turn@2": [True, False, True],
+    }
+
+
+def test_what_is_revised_is_a_difference_that_may_be_negative(tmp_path: Path) -> None:
+    inputs = {"model": world.model(tmp_path, "m" * 12), "data": world.problem_set(tmp_path, "d" * 12, 13, split="test")}
+    retry = {"name": "retry", "max_turns": 2, "always": True, "feedback": "?"}
+    spec = EvaluateSpec.model_validate({"num_samples": 4, "max_completion_length": 24, "episode": retry, "turns": True})
+    told = sampling.evaluate_model(spec, inputs, tmp_path / "a", Run())
+    prompts = pq.read_table(tmp_path / "a/prompts.parquet").to_pandas()
+    assert told["all"]["answer_turn@2"] == told["turns"]["answer"]["2"]
+    revised = (prompts["answer_turn@2"] - prompts["answer_turn@1"]) / 4
+    assert frame.prompt_scores(prompts, "revised_turn@2").tolist() == revised.tolist()
+    assert frame.unavailable(prompts, "answer_turn@3") == "has no turn 3 to judge (turns: true)"
+    assert (
+        parse_model(
+            claim_spec.Test, {"value": "revised_turn@2", "band": "b", "arm": "rl", "at_most": -0.1}, KeyPlace("s")
+        ).at_most
+        == -0.1
+    )
+    with pytest.raises(UserError, match="one completion has one; add an episode"):
+        parse_model(EvaluateSpec, {"turns": True}, KeyPlace("s"))

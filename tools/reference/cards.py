@@ -29,8 +29,6 @@ class Evidence(NamedTuple):
     marks: dict[str, lists.Mark]
     members: dict[str, set[str]]
     """Member -> methods that name it."""
-    papers: dict[str, list[str]]
-    """Kind or method (`kind: teach`, `method: dapo`) -> papers that have their place there."""
     tests: dict[str, str]
     """File below tests/unit -> its text."""
 
@@ -44,22 +42,15 @@ def read(root: Path) -> Evidence:
     for name, method in known.items():
         for member in locks.members_of(method):
             members.setdefault(member, set()).add(name)
-    papers: dict[str, list[str]] = {}
-    for place in (place for places in lists.places(root).values() for place in places):
-        for of, names in (("kind", place.kinds), ("method", place.methods)):
-            for name in names:
-                papers.setdefault(f"{of}: {name}", []).append(place.paper)
     used = {study for users in studies.values() for study in users}
     results = {study: committed.results(root, study) for study in sorted(used)}
     tests = {path.name: path.read_text(encoding="utf-8") for path in sorted((root / "tests" / "unit").glob("test_*.py"))}
-    return Evidence(studies, results, known, lists.marks(root), members, papers, tests)
+    return Evidence(studies, results, known, lists.marks(root), members, tests)
 
 
 def card(found: Evidence, member: str, model: str) -> str:
     """The list below the heading of a member; `model` is the name of its class."""
     lines = []
-    if papers := found.papers.get(member):
-        lines.append(f"- papers: {_listed(papers)}")
     if users := sorted(found.members.get(member, ())):
         lines.append(f"- methods: {_listed([f'[{name}](../methods/{name}.md)' for name in users])}")
     lines.append(f"- tests: {_listed(_tests(found, member, model)) or 'those of what uses it'}")

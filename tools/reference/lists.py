@@ -16,8 +16,9 @@ from interplay.rl.spec import Method
 LISTS = ("papers", "places", "withdrawn", "superseded", "methods", "metrics", "choosing", "scores")
 PAPERS, PLACES, WITHDRAWN, SUPERSEDED, METHODS, METRICS, CHOOSING, SCORES = (f"docs/data/{name}.yaml" for name in LISTS)
 """The files, as messages name them."""
-CORE = "Placement by evidence"
-"""The heading of docs/data/places.yaml under which core papers have their evidence."""
+CORE, TURNS, NEAR = EVIDENCE = "Placement by evidence", "Many turns", "Near fields"
+"""The headings of docs/data/places.yaml: core papers, those on RL over many turns, and those of other fields whose idea has a
+form in text. All are placed by evidence."""
 WITHDRAWN_VERDICT = "withdrawn"
 TEXTS: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("texts.yaml").read_text(encoding="utf-8"))
 """Prose of the generated pages."""
@@ -59,21 +60,11 @@ class Paper(Model):
     earlier: Earlier | None = None
 
 
-class Place(Model):
-    """A paper's place in the project. It is named as the code names it, so that a test can look it up."""
-
-    paper: str
-    methods: tuple[str, ...] = ()
-    studies: tuple[str, ...] = ()
-    kinds: tuple[str, ...] = ()
-    """Kinds of stages, where the paper is one."""
-    why: str = ""
-    """What of it is here or is not, where there is more to say."""
-
-
 class Evidence(Model):
-    """A core paper, and the contrast of one study that shows that its method acts here: `arm` against `control`."""
+    """A paper, and the contrast of one study that shows that its method acts here: `arm` against `control`."""
 
+    id: str = ""
+    """In the list of papers that the project set out to hold; of those that are no core papers."""
     paper: str
     status: Literal["works", "partial", "out"]
     """works: the contrast ran, what it rests on held, and exchanging the member for its control's changes rollouts or gradients.
@@ -84,8 +75,8 @@ class Evidence(Model):
     """The arm that lacks what the paper adds, and nothing else that matters."""
     key: str = ""
     """What that is: `<stage>.<key of its spec>`, `<stage>.data`, a stage of its own, or `path`, the order of stages."""
-    ran: Literal["", "coffee", "laptop"] = ""
-    """Scale at which docs/results has both arms."""
+    ran: Literal["", "smoke", "coffee", "laptop"] = ""
+    """Scale at which docs/results has both arms; smoke: they ran in tests alone, so that the row is partial."""
     test: str = ""
     """`file:function` below tests/unit, which checks the equation."""
     missing: str = ""
@@ -191,26 +182,15 @@ def papers(root: Path) -> tuple[Paper, ...]:
     return tuple(parse_model(Paper, one, place) for place, one in _listed(read(root, PAPERS), KeyPlace(PAPERS)))
 
 
-def places(root: Path) -> dict[str, tuple[Place, ...]]:
-    """Heading -> papers other than the core ones."""
-    return {
-        heading: tuple(parse_model(Place, one, place) for place, one in _listed(listed, KeyPlace(PLACES, (heading,))))
-        for heading, listed in _headings(root).items()
-        if heading != CORE
-    }
-
-
-def evidence(root: Path) -> tuple[Evidence, ...]:
-    """The core papers, in the order of the list."""
-    listed = _listed(_headings(root).get(CORE, []), KeyPlace(PLACES, (CORE,)))
-    return tuple(parse_model(Evidence, one, place) for place, one in listed)
-
-
-def _headings(root: Path) -> dict[str, Any]:
+def evidence(root: Path) -> dict[str, tuple[Evidence, ...]]:
+    """Heading -> its papers, in the order of the list."""
     found = read(root, PLACES)
-    if not isinstance(found, dict):
-        raise UserError(f"{PLACES}: should be headings, each with a list of papers")
-    return found
+    if not isinstance(found, dict) or found.keys() - set(EVIDENCE):
+        raise UserError(f"{PLACES}: should be lists of papers under the headings {', '.join(EVIDENCE)}")
+    return {
+        heading: tuple(parse_model(Evidence, one, place) for place, one in _listed(listed, KeyPlace(PLACES, (heading,))))
+        for heading, listed in found.items()
+    }
 
 
 def superseded(root: Path) -> dict[tuple[str, str], Superseded]:

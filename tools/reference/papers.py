@@ -5,6 +5,7 @@ withdraws is printed so, with its reason. A result counts as long as its report 
 was not run at this commit, and the page says that instead."""
 
 import re
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 from interplay.study.plan import flat_name
 from tools.reference import committed, lists, pages
 from tools.reference.committed import NOT_RUN, SCALES, check_withdrawn, results
-from tools.reference.lists import Earlier, Evidence, Paper, Place
+from tools.reference.lists import Earlier, Evidence, Paper
 from tools.reference.numbers import estimate, of_claim, of_contrast
 
 CLAIMS = "The interplay of the stages, claim by claim"
@@ -31,7 +32,7 @@ def page(root: Path) -> str:
     """The page, of the lists, locks and results below `root`: a line a paper, and where each paper has its place."""
     check_withdrawn(root)
     lines = "\n".join(["| paper | study | here |", "| --- | --- | --- |", *(_line(root, paper) for paper in lists.papers(root))])
-    parts = [*lists.TEXTS["papers"], *lists.TEXTS["papers_reading"], lines, *evidence_section(root), places_section(root)]
+    parts = [*lists.TEXTS["papers"], *lists.TEXTS["papers_reading"], lines, *evidence_section(root)]
     return "\n\n".join(parts) + "\n"
 
 
@@ -160,32 +161,18 @@ def _beware(claim: Mapping[str, Any]) -> str:
 
 
 def evidence_section(root: Path) -> list[str]:
-    """The core papers, each with the contrast that shows that its method acts here, or what is missing; empty without any."""
-    rows = lists.evidence(root)
-    if not rows:
-        return []
-    works = sum(row.status == "works" for row in rows)
-    heading = f"## {lists.CORE}"
-    counted = f"{works} of the {len(rows)} core papers work. {lists.TEXTS['evidence']}"
-    table = ["| paper | status | study: arm against control | what differs | ran at | test | missing |", f"|{' --- |' * 7}"]
-    return [heading, counted, "\n".join([*table, *(f"| {' | '.join(_evidence_cells(row))} |" for row in rows)])]
+    """The papers under each heading, each with the contrast that shows that its method acts here, or what is missing."""
+    parts: list[str] = []
+    for heading, rows in lists.evidence(root).items():
+        counts = Counter(row.status for row in rows)
+        head = "| paper | status | study: arm against control | what differs | ran at | test | missing |"
+        table = [head, f"|{' --- |' * 7}", *(f"| {' | '.join(_evidence_cells(row))} |" for row in rows)]
+        counted = f"Of {len(rows)} papers {counts['works']} work, {counts['partial']} are partial, {counts['out']} out."
+        parts += [f"## {heading}", f"{counted} {lists.TEXTS['evidence'][heading]}", "\n".join(table)]
+    return parts
 
 
 def _evidence_cells(row: Evidence) -> list[str]:
     contrast = f"`{row.study}`: `{row.arm}` against `{row.control}`" if row.study else ""
     shown = [f"`{one}`" if one else "" for one in (row.key, row.test.replace(":", "` `"))]
     return [row.paper, f"**{row.status}**", contrast, shown[0], row.ran, shown[1], row.missing]
-
-
-def places_section(root: Path) -> str:
-    """The part of docs/papers.md."""
-    parts = ["## Where each paper has its place"]
-    for heading, places in lists.places(root).items():
-        lines = [f"| {place.paper} | {_where(place)} | {place.why} |" for place in places]
-        parts.append("\n".join([f"### {heading}", "", "| paper | where | |", "| --- | --- | --- |", *lines]))
-    return "\n\n".join(parts)
-
-
-def _where(place: Place) -> str:
-    named = [("method", place.methods), ("study", place.studies), ("kind", place.kinds)]
-    return "; ".join(f"{what} {', '.join(f'`{name}`' for name in names)}" for what, names in named if names)

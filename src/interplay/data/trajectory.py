@@ -365,11 +365,7 @@ def answers_by_turn(table: pa.Table, max_turns: int) -> dict[str, Any]:
     after t turns (after the last turn, where a sample has fewer); empty for single turns."""
     if max_turns == 1 or SEGMENTS not in table.column_names:
         return {}
-    column = table[SEGMENTS].combine_chunks()
-    flat, ends = pc.list_flatten(column), np.cumsum(pc.list_value_length(column))
-    answers = pc.fill_null(pc.struct_field(flat, "answer"), False).to_numpy(False)
-    own = pc.equal(pc.struct_field(flat, "kind"), "action").to_numpy(False)
-    each = [of[mine].tolist() for of, mine in zip(np.split(answers, ends[:-1]), np.split(own, ends[:-1]), strict=True)]
+    each = [answers for answers, _ in _actions(table)]
     right = {str(t): sum(row[min(t, len(row)) - 1] for row in each) / len(each) for t in range(1, max_turns + 1)}
     return {
         "turns": {
@@ -377,3 +373,26 @@ def answers_by_turn(table: pa.Table, max_turns: int) -> dict[str, Any]:
             "answer": {t: metrics.round_significant(v) for t, v in right.items()},
         }
     }
+
+
+def count_turns(table: pa.Table, max_turns: int) -> pa.Table:
+    """Samples with the number of turns of each, of its calls of tools, and `answer_turn@K`: whether its answer is right after K
+    turns, or after the last one of fewer."""
+    each = list(_actions(table))
+    for name, counts in (("turns", [len(row) for row, _ in each]), ("calls", [calls for _, calls in each])):
+        table = table.append_column(name, pa.array(counts, pa.int32()))
+    for k in range(1, max_turns + 1):
+        right = [bool(row) and row[min(k, len(row)) - 1] for row, _ in each]
+        table = table.append_column(f"answer_turn@{k}", pa.array(right, pa.bool_()))
+    return table
+
+
+def _actions(table: pa.Table) -> Iterator[tuple[list[bool], int]]:
+    """Of each sample whether each turn answers right, and how many turns call a tool."""
+    column = table[SEGMENTS].combine_chunks()
+    flat, ends = pc.list_flatten(column), np.cumsum(pc.list_value_length(column))[:-1]
+    answers = pc.fill_null(pc.struct_field(flat, "answer"), False).to_numpy(False)
+    own = pc.equal(pc.struct_field(flat, "kind"), "action").to_numpy(False)
+    called = own & pc.not_equal(pc.fill_null(pc.struct_field(flat, "tool"), ""), "").to_numpy(False)
+    for right, mine, calls in zip(*(np.split(values, ends) for values in (answers, own, called)), strict=True):
+        yield right[mine].tolist(), int(calls.sum())

@@ -240,7 +240,8 @@ def episode_rows(spec: EvaluateSpec, pool: sets.Pool, ids: list[int], played: ep
     texts = [trajectory.joined_text(segments[i]) for i in whole]
     rows = [pool.rows[ids[i]] for i in request]
     table = scores.judge_own(judged_rows(rows, kept, verdicts, texts), rows, texts, verdicts, spec)
-    return trajectory.with_segments(table, [segments[i] for i in whole], spec.keep_tokens)
+    table = trajectory.with_segments(table, [segments[i] for i in whole], spec.keep_tokens)
+    return trajectory.count_turns(table, spec.episode.max_turns) if spec.turns and spec.episode else table
 
 
 def judged_rows(

@@ -2,6 +2,7 @@
 log-likelihood of gold solutions; and the bands that pass rates by op fall into. P problems, n samples each."""
 
 import math
+import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -231,8 +232,10 @@ def best_of_weights(rewards: np.ndarray, k: int) -> np.ndarray:
 
 
 def by_sample_arrays(table: pa.Table, num_samples: int) -> dict[str, np.ndarray]:
-    """Metric -> (P,n) of the columns of `judge_caps`, `judge_own`, `judge_behaviours` and `rank_samples`; empty without them."""
-    names = [name for name in table.column_names if name in (UNITS, KL, *BEHAVIOURS) or "_cap@" in name or name.startswith(OWN)]
+    """Metric -> (P,n) of the columns of `judge_caps`, `judge_own`, `judge_behaviours`, `rank_samples` and `count_turns`; empty
+    without them."""
+    known = re.compile(rf"{UNITS}|{KL}|turns|calls|{'|'.join(BEHAVIOURS)}|answer_turn@.+|.+_cap@.+|{OWN}.+")
+    names = [name for name in table.column_names if known.fullmatch(name)]
     found = {name: table[name].to_numpy().reshape(-1, num_samples) for name in names}
     if REWARD in table.column_names:
         paid = {name: table[name].to_numpy().reshape(-1, num_samples).astype(float) for name in (REWARD, "strict", "answer")}

@@ -116,6 +116,9 @@ class EvaluateSpec(SampledSpec):
     behaviours: Annotated[bool, Since(False)] = False
     """Also count in each sample of one completion what it plans, retrieves, checks again and amends: plans, retrievals, rechecks
     and backtracks of tables, figures and claims. For op_dag, and for questions over documents and people."""
+    turns: Annotated[bool, Since(False)] = False
+    """Also count in each episode its turns, its calls of tools, and whether its answer is right by each turn: turns, calls,
+    answer_turn@K and revised_turn@K of tables, figures and claims. Needs an episode."""
     metrics: Annotated[list[Annotated[OwnMetric, written_as(OwnMetric)]], Since([])] = []
     """Metrics of the user's own, each of a name of its own: numbers of samples, whose means are shown as `own:NAME`."""
     by_reward: Annotated[ByReward | None, Since(None)] = None
@@ -138,7 +141,18 @@ class EvaluateSpec(SampledSpec):
         for key, value in {"engine": "hf", "temperature": 0.0, "num_samples": 1}.items():
             if getattr(self, key) != value:
                 raise ValueError(f"{key}: lm_eval answers greedily, once, by transformers; write {key}: {value}")
-        for key in ("episode", "nll", "behaviours", "entropy", "keep_tokens", "unit_caps", "metrics", "by_reward", "probe"):
+        for key in (
+            "episode",
+            "nll",
+            "behaviours",
+            "entropy",
+            "keep_tokens",
+            "unit_caps",
+            "metrics",
+            "by_reward",
+            "probe",
+            "turns",
+        ):
             if getattr(self, key):
                 raise ValueError(f"{key}: does not go with a harness; take one of them away")
         return self
@@ -181,6 +195,12 @@ class EvaluateSpec(SampledSpec):
     def _behaviours_of_one_completion(self) -> "EvaluateSpec":
         if self.behaviours and self.episode is not None:
             raise ValueError("behaviours: counted in one completion; remove the episode")
+        return self
+
+    @model_validator(mode="after")
+    def _turns_of_an_episode(self) -> "EvaluateSpec":
+        if self.turns and self.episode is None:
+            raise ValueError("turns: one completion has one; add an episode, or write turns: false")
         return self
 
     @model_validator(mode="after")

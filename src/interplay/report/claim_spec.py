@@ -91,13 +91,15 @@ class Test(Model):
 
     @model_validator(mode="after")
     def _fractions(self) -> "Test":
-        """Shares and means of scores lie in [0, 1]: by other bounds a verdict is certain before the study runs."""
-        if self.recorded is not None or not measure_of(self.metric).bounded:
+        """Shares and means of scores lie in [0, 1], what is revised in [-1, 1]: by other bounds a verdict is certain before the
+        study runs."""
+        if self.recorded is not None or not (measure := measure_of(self.metric)).bounded:
             return self
-        if self.within is not None and not 0 <= self.within[0] <= self.within[1] <= 1:
-            raise ValueError(f"within = {list(self.within)} must hold 0 <= low <= high <= 1: fractions, not percent")
+        low = int(measure.support[0])
+        if self.within is not None and not low <= self.within[0] <= self.within[1] <= 1:
+            raise ValueError(f"within = {list(self.within)} must hold {low} <= low <= high <= 1: fractions, not percent")
         for key, bound in (("at_least", self.at_least), ("at_most", self.at_most), ("margin", self.margin)):
-            least = -1 if self.value is None else 0
+            least = -1 if self.value is None else low
             if bound is not None and not least <= bound <= 1:
                 raise ValueError(f"{key} = {bound:g} must lie in [{least}, 1]: fractions, not percent")
         return self

@@ -71,8 +71,11 @@ class Measure:
 
 
 SHARE = Measure(100, 1, "%", "points", (0.0, 1.0))
+SIGNED = Measure(100, 1, "points", "points", (-1.0, 1.0))
+"""The difference of two shares of the same samples."""
 NATS = Measure(1, 3, "nats per token", "nats per token", (0.0, math.inf))
 ATTEMPTS = Measure(1, 2, "attempts per sample", "attempts per sample", (0.0, math.inf))
+TURNS = Measure(1, 2, "per episode", "per episode", (0.0, math.inf))
 RETURNED = Measure(1, 3, "per sample", "per sample", (-math.inf, math.inf))
 """What a function of the user's own returns for a sample, as it is."""
 STEPS = Measure(1, 1, "steps", "steps", (0.0, math.inf))
@@ -131,6 +134,12 @@ NOTHING = Setting("", "", lambda evaluation, argument: True)
 SCORED_GOLD = Setting("nll: true", "scores no gold solutions", lambda evaluation, argument: evaluation.nll)
 COUNTED_ERRORS = Setting("errors: true", "counts no classes of errors", lambda evaluation, name: evaluation.errors)
 COUNTED_UNITS = Setting("unit_caps: 1", "counts no units", lambda evaluation, argument: evaluation.unit_caps > 0)
+BY_TURN = Setting("turns: true", "counts no turns", lambda evaluation, argument: evaluation.turns)
+TURN_K = Setting(
+    "turns: true",
+    "has no turn {} to judge",
+    lambda one, k: one.turns and one.episode is not None and int(k) <= one.episode.max_turns,
+)
 BEHAVING = Setting("behaviours: true", "counts no behaviours", lambda evaluation, argument: evaluation.behaviours)
 PROBED = Setting("probe: {{}}", "probes no layers", lambda evaluation, argument: evaluation.probe is not None)
 COMPARED = Setting("probe: {{against: ARM}}", "compares no layers", lambda one, _: bool(one.probe and one.probe.against))
@@ -220,6 +229,10 @@ BEHAVIOURS = ("plans", "retrievals", "rechecks", "backtracks")
 PROBES = "Probe: prompts at whose end a layer's linear classifier finds the value. Cosine: of its states with the other arm's."
 BEHAVED = "Plans, retrievals, rechecks, backtracks: counted in what each sample states (`behaviours` of the evaluation)."
 STOPPED = "Cap@K: samples stopped after K units (attempts with an answer), judged by the last one that is left."
+BY_TURNS = (
+    "Turns and calls of tools: means per episode. Answer_turn@K: the answer is right after K turns, or the last one of fewer; "
+    "revised_turn@K: that less answer_turn@1, which falls where right answers are given up."
+)
 CLASSES = "Error classes: shares of samples by their first error; error:none is strictly right."
 OWN_MEANS = "Own metrics: means over samples of what functions of the study return; in comparisons more is better."
 BEST = (
@@ -249,6 +262,9 @@ METRICS = (
     Metric("cosine:NAME", FRACTION, "higher", "cosine:{}", per="prompt", needs=COMPARED, label="cosine {}", note=PROBES),
     *(Metric(name, RETURNED, "higher", name, needs=BEHAVING, note=BEHAVED) for name in BEHAVIOURS),
     *(Metric(f"{of}_cap@K", SHARE, "higher", f"{of}_cap@{{}}", needs=CAPPED, note=STOPPED) for of in ("strict", "answer")),
+    *(Metric(name, TURNS, "lower", name, needs=BY_TURN, note=BY_TURNS) for name in ("turns", "calls")),
+    Metric("answer_turn@K", SHARE, "higher", "answer_turn@{}", needs=TURN_K, note=BY_TURNS),
+    Metric("revised_turn@K", SIGNED, "higher", "answer_turn@{}", "answer_turn@1", needs=TURN_K, note=BY_TURNS),
     Metric("error:none", SHARE, "higher", "error_none", needs=COUNTED_ERRORS, label="no error", note=CLASSES),
     Metric("error:CLASS", SHARE, "lower", "error_{}", needs=COUNTED_ERRORS, label="{}", note=CLASSES),
     Metric("own:NAME", RETURNED, "higher", "own:{}", needs=OWNED, label="{}", note=OWN_MEANS),

@@ -101,9 +101,12 @@ def _evaluation(out: Path, record: dict[str, Any], inputs: Mapping[str, Path]) -
         return
     yield from _judged_again(out, samples, rows, spec)
     arrays, by_sample = scores.sample_arrays(samples, spec.num_samples), scores.by_sample_arrays(samples, spec.num_samples)
+    if spec.turns and spec.episode:
+        counted = trajectory.count_turns(samples.select([trajectory.SEGMENTS]), spec.episode.max_turns)
+        yield from _columns(out / "samples.parquet", samples, counted.drop([trajectory.SEGMENTS]).to_pydict(), "its segments")
     nll = prompts[NOT_COMPUTED].to_numpy() if NOT_COMPUTED in prompts.column_names else None
-    counted = scores.count_by_prompt(samples, arrays, nll, spec.errors, by_sample)
-    yield from _columns(out / "prompts.parquet", prompts, counted.to_pydict(), "samples")
+    summed = scores.count_by_prompt(samples, arrays, nll, spec.errors, by_sample)
+    yield from _columns(out / "prompts.parquet", prompts, summed.to_pydict(), "samples")
     found = scores.summarise(pool.rows, arrays, nll, by_sample)
     found |= {key: known for key, known in record["metrics"].items() if key == "layers"}  # of the model, not of samples
     found |= trajectory.answers_by_turn(samples, spec.episode.max_turns if spec.episode else 1)
