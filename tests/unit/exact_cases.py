@@ -149,6 +149,16 @@ METHODS: dict[str, dict[str, Any]] = {
         "advantage": {"name": "igpo", "space": "prob"},
         "episode": {"name": "retry", "max_turns": 2, "feedback": ",", "always": True},
     },
+    "credit": {
+        "loss": {"name": "clipped"},
+        "advantage": {
+            "name": "turns",
+            "sources": [{"name": "feedback", "placeholder": ","}, {"name": "agreement"}],
+            "propagation": {"name": "returns", "rescale": "sqrt"},
+            "outcome": {},
+        },
+        "episode": {"name": "retry", "max_turns": 2, "feedback": ",", "always": True},
+    },
     "lite": {
         "loss": {"name": "clipped"},
         "advantage": {"name": "group", "scale_rewards": "batch", "accurate_gradient": True},

@@ -54,6 +54,7 @@ SAMPLES: dict[type[Model], dict[str, Any]] = {
 TOGETHER: dict[tuple[str, str], dict[str, Any]] = {
     ("Method", "critic"): {"critic": None, "advantage": {"name": "group"}, "allocation": {"name": "fixed"}},
     ("DecoupledAdvantage", "rewards"): {"rewards": {"outcome": 2.0, "steps": 2.0}},
+    ("TurnsAdvantage", "outcome"): {"outcome": None},
     ("TreeContinuation", "branches"): {"branches": [6, 36]},
     ("ProblemsSpec", "bands"): {"bands": {"id": {2: 0.25, 3: 0.75}, "edge": {4: 1.0}}},
     ("ProblemsSpec", "calibrated"): {"calibrated": {"edge": [4, 5]}, "bands": {"id": {2: 0.5, 3: 0.5}}},

@@ -23,6 +23,16 @@ PUZZLES = {
     **PROBLEMS, "task": {"name": "reasoning_gym", "dataset": "leg_counting", "config": {"min_animals": 2}},
     "bands": {"b": {2: 1.0}}, "shares": {"b": 1.0},
 }  # fmt: skip
+PACKAGED = [
+    {**PROBLEMS, "task": task, "bands": {"b": {1: 1.0}}, "shares": {"b": 1.0}}
+    for task in (
+        {"name": "textarena", "game": "TicTacToe-v0", "config": {"max_turns": 9}, "moves": ["[0]"], "playouts": 4},
+        {"name": "textworld", "rooms": 3},
+        {"name": "scienceworld", "task": "boil"},
+        {"name": "bfcl", "category": "miss_func"},
+        {"name": "gymnasium", "env": "FrozenLake-v1", "config": {"desc": "random"}},
+    )
+]
 TAXONOMY = {**PROBLEMS, "task": {"name": "taxonomy"}, "bands": {"one": {1: 1.0}}, "shares": {"one": 1.0}}
 GARDEN = {"places": [["Roof", "Old Yard", "Hof"]], "types": [["tulip", "fern", "oak"]], "things": "plants"}
 PROSE = {
@@ -239,6 +249,24 @@ METHODS: list[dict[str, Any]] = [
         "shaping": [{"name": "attempts"}, {"name": "improvement"}],
     },
     {"paper": "p", "episode": {"name": "environment"}, "advantage": {"name": "igpo"}},
+    {
+        "paper": "p",
+        "episode": {"name": "environment"},
+        "advantage": {
+            "name": "turns",
+            "sources": [
+                *({"name": "reward", "gate": 0.5}, {"name": "environment"}, {"name": "outcome"}, {"name": "information_gain"}),
+                *({"name": "agreement"}, {"name": "feedback"}, {"name": "gold_calls"}),
+            ],
+            "outcome": {"weight": 0.5},
+        },
+    },
+    {
+        "paper": "p",
+        "episode": {"name": "environment"},
+        "advantage": {"name": "turns", "propagation": {"name": "gae"}, "baseline": "batch"},
+        "critic": {"name": "value_head"},
+    },
     {"paper": "p", "episode": {"name": "environment", "window": 2, "action": {"form": "call", "tools": ["calc"]}}},
 ]
 
@@ -251,6 +279,7 @@ SPECS: dict[str, list[dict[str, Any]]] = {
         TAXONOMY,
         PROSE,
         PUZZLES,
+        *PACKAGED,
         *ENVIRONMENTS,
         {**PROBLEMS, "task": CUSTOM},
     ],

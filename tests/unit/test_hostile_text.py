@@ -14,6 +14,7 @@ from interplay.data.formats import FORMATS
 from interplay.data.problems import read_items
 from interplay.data.spec import Defects
 from interplay.tasks import multihop, qa
+from interplay.tasks.adapters import spec as adapters
 from interplay.tasks.facts.spec import Bios, Taxonomy
 from interplay.tasks.family import Environment, Generator, families_with, judge_family, language_of, task_family
 from interplay.tasks.op_dag.spec import OpDag, OpDagProse
@@ -99,7 +100,7 @@ def judged(family: str, text: str) -> None:
 
 
 def test_every_family_is_tried() -> None:
-    assert {*TASKS, "reasoning_gym"} == set(families_with(Generator))  # whose package is an extra
+    assert {*TASKS, *adapters.FAMILIES} == set(families_with(Generator))  # whose packages are extras
 
 
 @pytest.mark.parametrize("kind", HOSTILE)

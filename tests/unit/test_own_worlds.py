@@ -547,27 +547,29 @@ def test_an_evaluation_keeps_what_was_paid_and_its_samples_are_judged_again(inpu
     assert list(contradictions(tmp_path, {"data": inputs["data.0"]})) == []
 
 
+def pre_trained_and_rl(task: Any, ops: dict[int, float], out: Path, length: int = 512, longest: int = 4) -> list[dict[str, Any]]:
+    """The lines of an RL step in the environment of a task, after pre-training on its experts with a validation set."""
+    data = problem_set(task, out / "problems" / ("a" * 12), ops, 12)
+    tokenizer.build_tokenizer(TokenizerSpec(task=task), {}, out / "tok", Run())
+    packed = out / "corpus"
+    inputs = {"data.0": data, "tokenizer": out / "tok"}
+    corpus.build_corpus(CorpusSpec(mix=[1.0], sequence_length=length), inputs, packed, Run())
+    roles = {"corpus": packed, "tokenizer": out / "tok", "validation": data}
+    spec = PretrainSpec(model=world.SHAPE, tokens=4 * length, batch_tokens=2 * length, eval_every=1)
+    base = out / "pretrain" / ("m" * 12)
+    lm.train_language_model(spec, roles, base, Run())
+    assert [line for line in read(base) if any(key.startswith(lm.EVAL_LOSS) for key in line)]
+    method = Method(paper="p", episode=EnvironmentEpisode(max_turns=3), allocation=loops.FixedAllocation(num_generations=2))
+    rl = RLSpec(method=method, reward=OutcomeReward(), mix=[1.0], steps=1, prompts_per_step=2, max_completion_length=longest)
+    loop.train_policy(rl, {"init": base, "data.0": data}, out / "rl", loops.HOW)
+    turns = [len(policy_turns(row.solution)) for row in sets.load_pool([data]).rows]
+    return [*read(out / "rl"), {"turns": max(turns)}]
+
+
 @pytest.mark.parametrize("name", [*known.TASKS, "own"])
 def test_every_environment_is_pre_trained_with_a_validation_set_and_goes_through_rl(name: str, tmp_path: Path) -> None:
     task = SAFE_TASK if name == "own" else known.TASKS[name]
     low, high = (2, 3) if name == "own" else task.ops()
-    data = problem_set(
-        task, tmp_path / "problems" / ("a" * 12), {op: 1 / (1 + (high > low)) for op in {low, min(low + 1, high)}}, 12
-    )
-    tokenizer.build_tokenizer(TokenizerSpec(task=task), {}, tmp_path / "tok", Run())
-    packed = tmp_path / "corpus"
-    corpus.build_corpus(
-        CorpusSpec(mix=[1.0], sequence_length=512), {"data.0": data, "tokenizer": tmp_path / "tok"}, packed, Run()
-    )
-    roles = {"corpus": packed, "tokenizer": tmp_path / "tok", "validation": data}
-    spec = PretrainSpec(model=world.SHAPE, tokens=2048, batch_tokens=1024, eval_every=1)
-    base = tmp_path / "pretrain" / ("m" * 12)
-    lm.train_language_model(spec, roles, base, Run())
-    losses = [line for line in read(base) if any(key.startswith(lm.EVAL_LOSS) for key in line)]
-    assert losses
-    turns = [len(policy_turns(row.solution)) for row in sets.load_pool([data]).rows]
-    assert max(turns) > 1 or name in ("self_search", "tic_tac_toe", "kuhn")
-    method = Method(paper="p", episode=EnvironmentEpisode(max_turns=3), allocation=loops.FixedAllocation(num_generations=2))
-    rl = RLSpec(method=method, reward=OutcomeReward(), mix=[1.0], steps=1, prompts_per_step=2, max_completion_length=4)
-    loop.train_policy(rl, {"init": base, "data.0": data}, tmp_path / "rl", loops.HOW)
-    assert read(tmp_path / "rl")[0]["turns"] >= 1
+    lines = pre_trained_and_rl(task, {op: 1 / (1 + (high > low)) for op in {low, min(low + 1, high)}}, tmp_path)
+    assert lines[-1]["turns"] > 1 or name in ("self_search", "tic_tac_toe", "kuhn")
+    assert lines[0]["turns"] >= 1

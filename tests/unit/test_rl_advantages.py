@@ -168,9 +168,9 @@ def test_entropy_is_shared_at_each_place_among_the_completions_that_reach_it() -
 
 # --- all of them ---
 
-ELSEWHERE = ("spans", "role", "turn_returns", "igpo", "custom", "remax", "gdpo", "grpo_passk", "optimal_token_baseline")
-"""Advantages of spans, seats and turns, and of rewards in parts: see test_rl_advantage.py, test_rl_self_play.py, test_rl_turns.py and
-test_token_credit.py."""
+ELSEWHERE = ("spans", "role", "turn_returns", "turns", "igpo", "custom", "remax", "gdpo", "grpo_passk", "optimal_token_baseline")
+"""Advantages of spans, seats and turns, and of rewards in parts: see test_rl_advantage.py, test_rl_self_play.py, test_rl_turns.py,
+test_turn_credit.py and test_token_credit.py."""
 NAMES = [name for name in MEMBERS if name not in ELSEWHERE]
 ACROSS = ("copo", "tracked", "whitened", "gae", "segments")
 """Those that compare with more than the rewards of the group."""

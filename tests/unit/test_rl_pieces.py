@@ -22,7 +22,7 @@ from interplay.rl.continuation import first_requests, kept_rollouts, next_reques
 from interplay.rl.edit_spec import UncertainTokens
 from interplay.rl.edits import uncertain_tokens
 from interplay.rl.request_spec import FixedAllocation, TreeContinuation, WindowContinuation
-from interplay.rl.requests import WINDOWS, tree_kept, windows_carried
+from interplay.rl.requests import WINDOWS, Tree, tree_kept, windows_carried
 from interplay.rl.reward_spec import OwnReward
 
 ROWS: Any = [SimpleNamespace(prompt=f"p{n}|") for n in range(2)]
@@ -86,6 +86,34 @@ def test_a_segment_of_a_tree_is_worth_the_mean_over_its_continuations() -> None:
     assert kept.groups[4] == kept.groups[5] != kept.groups[0]
     assert kept.unfinished is None
     assert not kept.truncated.any()
+
+
+def test_a_frontier_descends_until_something_ends_and_then_goes_on_anywhere_in_the_tree() -> None:
+    """Two are begun, a and b, which do not end. The likelier one, b, is continued: bc (right) and bd (open). Something ended, so what
+    is open, a and bd, is compared: a below the prompt and bd below b, both with one completion that was paid."""
+    spec = TreeContinuation(branches=[2, 2], segment=4, expansions=2)
+    now = now_of(allocation=FixedAllocation(num_generations=4), continuation=spec, max_completion_length=12)
+    assert [(ask.n, ask.limit, ask.goes_on) for ask in first_requests(ROWS[:1], now)] == [(2, 4, True)]
+
+    def logs(*each: float) -> torch.Tensor:
+        return torch.tensor(each)[:, None]
+
+    begun = replace(rows_of([0, 0], [0, 0], [True, True], ["a", "b"]), logprobs=logs(-2.0, -1.0))
+    (ask,) = next_requests(ROWS[:1], begun, 0, now)
+    assert (ask.n, ask.sampling, ask.given, ask.group, ask.limit, ask.goes_on) == (2, "p0|b", "b", -2, 4, True)
+    for surprise, expected in (
+        (0.5, "a"),
+        (3.0, "bd"),
+    ):  # by likelihood: values and, but for 0.01 (sqrt(2/3) - sqrt(1/3)), depths are equal
+        more = replace(rows_of([1, 0], [-2, -2], [False, True], ["bc", "bd"]), logprobs=logs(-1.0, -surprise))
+        both = join([begun, more], 0, same_groups=True)
+        (ask,) = next_requests(ROWS[:1], both, 1, now)
+        assert ask.given == expected
+        assert next_requests(ROWS[:1], both, 2, now) == []
+    kept = kept_rollouts(both, now)
+    assert kept.rewards.tolist() == [0, 0.5, 1, 0]
+    tree = Tree(both)
+    assert (tree.depths, tree.value_below(-1, range(4)), tree.value_below(0, range(4))) == ([1, 1, 2, 2], 1.0, 0.0)
 
 
 def test_three_levels_are_averaged_from_the_leaves() -> None:

@@ -16,8 +16,12 @@ from interplay.core.execution import Run
 from interplay.core.metrics import read
 from interplay.model.spec import TuneOptimizer
 from interplay.rl import loop
-from interplay.rl.batch import Memory, StepContext
+from interplay.rl.advantage_spec import GroupAdvantage
+from interplay.rl.batch import Memory, MicroBatch, StepContext
 from interplay.rl.continuation import first_requests, kept_rollouts, next_requests
+from interplay.rl.group_advantages import group
+from interplay.rl.loss_spec import GpgLoss
+from interplay.rl.losses import token_losses
 from interplay.rl.request_spec import AnnealedShotsPrompting, Hint, XrpoAllocation
 from interplay.rl.requests import SamplingRequest, first_steps, priority
 from interplay.rl.reward_spec import OwnReward
@@ -142,6 +146,21 @@ def test_a_wrong_completion_is_shown_once_and_right_refinements_join_its_group_b
         6,
     ]
     assert len(kept_rollouts(batch, now)) == 4
+
+
+def test_second_tries_are_worth_what_they_are_above_the_first_ones_by_hand() -> None:
+    """RLTF-SD (arXiv:2602.02482): A = R(y1) - mean R(y0). First tries 1, 0, 0, 0 have mean 0.25, and second ones 1 and 0 are 0.75
+    above and 0.25 below it; without a ratio the loss of a token is -A log pi."""
+    now = at(2, continuation={"name": "critique", "refined": 2, "failed": "keep"})
+    off = torch.tensor([False] * 4 + [True] * 2)
+    kept = kept_rollouts(batch_of([1, 0, 0, 0, 1, 0], [0] * 6, off_policy=off), now)
+    found = group(GroupAdvantage(scale_rewards="none"), kept, now)[:, 0].tolist()
+    assert found == pytest.approx([0.75, -0.25, -0.25, -0.25, 0.75, -0.25])
+    logp = torch.log(torch.tensor([[0.5], [0.25]])).requires_grad_()
+    seen = MicroBatch(logp, torch.zeros(2, 1), torch.tensor([[0.75], [-0.25]]), torch.ones(2, 1, dtype=torch.bool))
+    token_losses(GpgLoss(), seen)[0].sum().backward()
+    assert logp.grad is not None
+    assert logp.grad.flatten().tolist() == pytest.approx([-0.75, 0.25])
 
 
 # --- allocation ---

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from rl_cases import RIGHT, WRONG, batch_of, now_of
 
 from interplay.rl.advantage_spec import GainAdvantage, GroupAdvantage, TurnAdvantage
-from interplay.rl.advantages import advantages, returns
+from interplay.rl.advantages import advantages
 from interplay.rl.batch import Batch, Span, first_turns, join, take
 from interplay.rl.draw import episode_rewards
 from interplay.rl.edit_spec import AttemptsShaping, ImprovementShaping
@@ -22,6 +22,7 @@ from interplay.rl.records import measure_step, sampled_counts
 from interplay.rl.reward_spec import OutcomeReward
 from interplay.rl.shaping import shape_rewards
 from interplay.rl.spec import RLSpec
+from interplay.rl.turn_credit import returns
 from interplay.rl.update import update
 from interplay.rollout.episodes import play_episodes
 from interplay.rollout.spec import CompletionEpisode, RetryEpisode

@@ -384,7 +384,7 @@ def audit_task(
     given = _task_keys(task)
     every = [given]
     if given.get("name") == "reasoning_gym" and "dataset" not in given:
-        from interplay.tasks.external import datasets
+        from interplay.tasks.adapters.reasoning_gym import datasets
 
         every = [{**given, "dataset": name} for name in datasets()]
     worst = 0

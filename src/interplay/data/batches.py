@@ -224,22 +224,39 @@ class Pairs(NamedTuple):
     rejected: list[list[int]]
     rows: list[Row]
     """The row of each pair."""
+    further: Sequence[list[list[int]]] = ()
+    """Of ranked lists the completions behind the rejected one, best first."""
 
     def count_tokens(self, places: np.ndarray) -> int:
         """Tokens of these pairs (N,); a prompt counts once for both completions."""
-        return sum(len(self.prompts[i]) + len(self.chosen[i]) + len(self.rejected[i]) for i in places.tolist())
+        more = sum(len(one) for i in places.tolist() for one in self.behind(i))
+        return more + sum(len(self.prompts[i]) + len(self.chosen[i]) + len(self.rejected[i]) for i in places.tolist())
+
+    def behind(self, i: int) -> list[list[int]]:
+        """What a ranked list has behind the rejected completion."""
+        return self.further[i] if self.further else []
 
 
 def load_pairs(
-    folders: Sequence[Path], mix: list[float], tokenizer_of: Path, seed: int, max_length: int, stage: str, few_shot: int = 0
+    folders: Sequence[Path],
+    mix: list[float],
+    tokenizer_of: Path,
+    seed: int,
+    max_length: int,
+    stage: str,
+    few_shot: int = 0,
+    lists: bool = False,
+    single: bool = False,
 ) -> Pairs:
     """The pairs of problem sets in these shares, in the order of the sets; which pairs of a larger set are left out is drawn from
-    the seed. With `few_shot`, that many pairs of its rater precede each prompt (`few_shot_prompt`). `stage` names the kind in
-    errors. Raises UserError where a set has no pairs, a rater has too few, or a prompt with a completion exceeds `max_length`
-    tokens."""
-    each = [[row for row in sets.read_rows(folder, number) if row.rejected] for number, folder in enumerate(folders)]
+    the seed. With `few_shot`, that many pairs of its rater precede each prompt (`few_shot_prompt`); with `lists`, ranked lists
+    are read whole, in place of their first two; with `single`, rows with one completion are kept, whose rejected one is empty.
+    `stage` names the kind in errors. Raises UserError where there are no pairs, a rater has too few, or a prompt with a
+    completion exceeds `max_length` tokens."""
+    each = [[row for row in sets.read_rows(folder, number) if row.rejected or single] for number, folder in enumerate(folders)]
+    paired = any(row.rejected for rows in each for row in rows)
     for folder, rows in zip(folders, each, strict=True):
-        if not rows:
+        if not rows or not paired:
             raise model.UserError(f"{stage}: data: {folder} holds no pairs; make them with a step preference_pairs")
     chosen = sets.draw_shares([len(rows) for rows in each], mix, "pairs", seed)
     taken = [rows[i] for rows, places in zip(each, chosen, strict=True) for i in places]
@@ -249,14 +266,17 @@ def load_pairs(
     prompts = tokenizer.encode_turns(encoder, texts, eos)
     good = tokenizer.encode_texts(encoder, [row.solution for row in taken])
     good = [ids + [eos] * (row.mode != UNFINISHED) for ids, row in zip(good, taken, strict=True)]
-    bad = [[*ids, eos] for ids in tokenizer.encode_texts(encoder, [row.rejected for row in taken])]
-    longest = max(len(p) + max(len(c), len(r)) for p, c, r in zip(prompts, good, bad, strict=True))
+    worse = [row.rejected.split(MARK) for row in taken]
+    bad = [[*ids, eos] for ids in tokenizer.encode_texts(encoder, [texts[0] for texts in worse])]
+    further = [[[*ids, eos] for ids in tokenizer.encode_texts(encoder, texts[1:])] for texts in worse] if lists else []
+    others = further or [[]] * len(taken)
+    longest = max(len(p) + max(map(len, (c, r, *more))) for p, c, r, more in zip(prompts, good, bad, others, strict=True))
     if longest > max_length:
         raise model.UserError(
             f"{stage}: max_length = {max_length}: the longest prompt with a completion has {longest} tokens; raise it, or drop "
             "such rows with a step `length`"
         )
-    return Pairs(prompts, good, bad, taken)
+    return Pairs(prompts, good, bad, taken, further)
 
 
 def draw_shots(rows: Sequence[Row], count: int, seed: int, stage: str) -> list[list[int]]:
@@ -294,7 +314,7 @@ def micro_batches(pairs: Pairs, places: np.ndarray, pass_tokens: int) -> list[np
     itself. Pairs are sorted by length, so that little is padded."""
 
     def width(i: int) -> int:
-        return max(len(pairs.chosen[i]), len(pairs.rejected[i]))
+        return max(len(pairs.chosen[i]), len(pairs.rejected[i]), sum(map(len, pairs.behind(i))))
 
     found: list[list[int]] = []
     for i in sorted(places.tolist(), key=lambda i: (-width(i), -len(pairs.prompts[i]))):

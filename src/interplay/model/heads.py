@@ -36,8 +36,9 @@ class RewardModel(nn.Module):
 
     def forward(
         self, prompts: Tensor, lengths: Tensor, group: Tensor, tokens: Tensor, ends: Tensor, dtype: torch.dtype
-    ) -> tuple[Tensor, Tensor]:
-        """Rewards (n, K) float32 of completions, and logarithms (n, K) of the heads' weights, which sum to 1.
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Rewards (n, K) float32 of completions, logarithms (n, K) of the heads' weights, which sum to 1, and the states (n, T +
+        1, D) before each token of a completion and after its last one.
 
         prompts (G, P), padded on the right, have `lengths` (G,); completion r follows the prompt group[r]; tokens (n, T) are
         padded on the right, `ends` (n,) are their lengths. A reward is read at the last token of its completion, the
@@ -45,15 +46,21 @@ class RewardModel(nn.Module):
         # One more column, since `hidden_states` does not pass the last one.
         states = shared_prompts.hidden_states(self.decoder, prompts, lengths, group, nn.functional.pad(tokens, (0, 1)), dtype)
         last = states[torch.arange(len(tokens), device=tokens.device), ends].float()
-        return last @ self.score.T, (states[:, 0].float() @ self.gate.T).log_softmax(-1)
+        return last @ self.score.T, (states[:, 0].float() @ self.gate.T).log_softmax(-1), states
 
     def read(self, prompts: list[list[int]], completions: list[list[int]], dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """The same of token lists, n each, without states."""
+        return self.read_states(prompts, completions, dtype)[:2]
+
+    def read_states(
+        self, prompts: list[list[int]], completions: list[list[int]], dtype: torch.dtype
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """The same of token lists, n each."""
         tokens, ends = batches.pad_completions(completions, self.score.device)
         distinct = shared_prompts.distinct_prompts(prompts, self.decoder.share_prompts)
         few, lengths, group = (part.to(tokens.device) for part in distinct)
-        rewards, weights = self(few, lengths, group, tokens, ends.to(tokens.device), dtype)
-        return rewards, weights
+        found: tuple[Tensor, Tensor, Tensor] = self(few, lengths, group, tokens, ends.to(tokens.device), dtype)
+        return found
 
 
 def weighted_reward(rewards: Tensor, weights: Tensor) -> Tensor:

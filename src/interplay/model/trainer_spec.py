@@ -146,7 +146,7 @@ SFT: Mapping[str, tuple[Any, ...]] = MappingProxyType({**TRL, "position_jumps.pr
 TRL_SFT = Foreign("TRL", SFT, run=_trl_run)
 
 DPO_LOSSES = ("sigmoid", "hinge", "ipo", "robust", "sppo_hard", "nca_pair", "apo_zero", "apo_down")
-DPO: Mapping[str, tuple[Any, ...]] = MappingProxyType({**TRL, "loss_type": DPO_LOSSES, "rpo_alpha": (0,)})
+DPO: Mapping[str, tuple[Any, ...]] = MappingProxyType({**TRL, "loss_type": DPO_LOSSES, "rpo_alpha": (0,), "retain_weight": (0,)})
 """Of preferences (DPOTrainer). TRL takes the likelihood that is rpo's over the tokens of a pass, not of a step."""
 
 
@@ -164,7 +164,9 @@ def _pairs_run(spec: Spec, run: Run) -> Iterator[tuple[str, str]]:
 
 TRL_PREFER = Foreign("TRL", DPO, _dpo_smoothing, _pairs_run)
 
-REWARD: Mapping[str, tuple[Any, ...]] = MappingProxyType({**TRL, "heads": (1,), "routing": (None,)})
+REWARD: Mapping[str, tuple[Any, ...]] = MappingProxyType(
+    {**TRL, "heads": (1,), "routing": (None,), "contrastive_weight": (0,), "length_stages": (1,)}
+)
 """Of reward models (RewardTrainer)."""
 TRL_REWARD = Foreign("TRL", REWARD, run=_pairs_run)
 

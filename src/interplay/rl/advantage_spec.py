@@ -2,10 +2,11 @@
 
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
 from interplay.core.extension import Extension, written_as
 from interplay.core.model import Count, Exact, Model, Natural, NotNegative, Positive, Share, Since
+from interplay.rl.turn_credit_spec import GainAdvantage, TurnAdvantage, TurnsAdvantage
 
 
 class AdvantageMember(Model):
@@ -232,6 +233,9 @@ class GaeAdvantage(Exact, AdvantageMember):
     name: Literal["gae"] = "gae"
     gamma: Share = 1.0
     """Discount of a token."""
+    gamma_turn: Annotated[Share | None, Since(None)] = None
+    """Discount from the last token of a turn to what follows it, in place of gamma (Bellman backup with action decomposition,
+    with gamma 1 within turns: POAD, arXiv:2405.15821); null: gamma."""
     lam: Share = 0.95
     """0: the critic's word for all that follows; 1: the rewards alone, less the critic's value."""
     whiten: bool = True
@@ -242,8 +246,8 @@ class GaeAdvantage(Exact, AdvantageMember):
     turn of the episode, with its last token."""
 
     def needs(self) -> frozenset[str]:
-        """Also what earns the rewards."""
-        return self.NEEDS | NEEDED[self.rewards]
+        """Also what earns the rewards, and turns where these have a discount."""
+        return self.NEEDS | NEEDED[self.rewards] | (frozenset() if self.gamma_turn is None else NEEDED["turns"])
 
 
 class SegmentAdvantage(Exact, AdvantageMember):
@@ -271,21 +275,6 @@ class SegmentAdvantage(Exact, AdvantageMember):
         return self.VERSION + (self.separator is None)
 
 
-class TurnAdvantage(Exact, AdvantageMember):
-    """Each turn's return, its own reward and what the later turns of its episode earn, less the mean over the group and over the
-    deviation. Needs an episode of several turns, and a loss per token."""
-
-    NEEDS: ClassVar[frozenset[str]] = frozenset({"several_turns"})
-    REFUSES: ClassVar[frozenset[str]] = frozenset({"single_completions", "sequence_ratios"})
-    name: Literal["turn_returns"] = "turn_returns"
-    gamma: Share = 1.0
-    """What a turn further on counts."""
-    normalise: Literal["per_position", "pooled"] = "per_position"
-    """per_position: mean and deviation of the returns of the turns with one number; pooled: of all turns of the group."""
-    scale_rewards: Literal["group", "none"] = "group"
-    """Whether to divide by that deviation."""
-
-
 class RoleAdvantage(Exact, AdvantageMember):
     """Reward minus a moving mean of the rewards of the seat that it was earned from, in the game that was played (SPIRAL,
     arXiv:2506.24119): a baseline for each role. Needs the episode self_play."""
@@ -294,29 +283,6 @@ class RoleAdvantage(Exact, AdvantageMember):
     name: Literal["role"] = "role"
     decay: Share = 0.95
     """What a baseline keeps of itself at each game; it starts at 0."""
-
-
-class GainAdvantage(Exact, AdvantageMember):
-    """Information gain (IGPO, arXiv:2510.14967): a turn is worth what it adds to the mean log-probability of the gold answer,
-    appended to the text so far, and the last turn its outcome; returns of both, each standardised over its group by itself. Needs
-    an episode of several turns without a window, and a loss per token. Costs a forward pass for each turn."""
-
-    NEEDS: ClassVar[frozenset[str]] = frozenset({"several_turns"})
-    REFUSES: ClassVar[frozenset[str]] = frozenset({"single_completions", "sequence_ratios", "windowed_turns"})
-    name: Literal["igpo"] = "igpo"
-    gamma: Share = 1.0
-    """What a turn further on counts."""
-    space: Literal["logprob", "prob"] = "logprob"
-    """What gains are differences of: the mean log-probability, as published, or its exponential, as the first code had it."""
-    template: str = "{answer}"
-    """What is appended."""
-
-    @field_validator("template")
-    @classmethod
-    def _whole(cls, value: str) -> str:
-        if value.count("{answer}") != 1:
-            raise ValueError("must hold {answer} once")
-        return value
 
 
 class OwnAdvantage(Extension):
@@ -331,6 +297,7 @@ Advantage = Annotated[
     | GainAdvantage
     | RoleAdvantage
     | TurnAdvantage
+    | TurnsAdvantage
     | SpanAdvantage
     | LeaveOneOutAdvantage
     | WhitenedAdvantage
@@ -358,7 +325,7 @@ Advantage = Annotated[
 
 class ValueHead(Exact):
     """A network apart from the policy, which begins with its weights, with a linear head on the state before each token (PPO,
-    arXiv:1707.06347). Its rate follows the policy's schedule."""
+    arXiv:1707.06347), or, where the advantage is `turns` with gae, before each turn. Its rate follows the policy's schedule."""
 
     NEEDS: ClassVar[frozenset[str]] = frozenset({"reads_critic"})
     PROVIDES: ClassVar[frozenset[str]] = frozenset({"critic", "stateful_steps"})
@@ -366,7 +333,9 @@ class ValueHead(Exact):
     learning_rate: NotNegative = 3e-4
     """Of its AdamW."""
     gamma: Share = 1.0
-    """Discount of a token in the returns that it estimates."""
+    """Discount of a token in the returns that it estimates; of a turn, where it estimates turns."""
+    gamma_turn: Annotated[Share | None, Since(None)] = None
+    """As in the advantage `gae`."""
     lam: Share = 0.95
     """It learns lambda-returns; 1: the rewards themselves (Monte Carlo)."""
     cliprange_value: NotNegative = 0.2
@@ -375,3 +344,7 @@ class ValueHead(Exact):
     """Optimiser steps on each batch."""
     warmup_steps: Natural = 0
     """First steps of the run in which it alone learns."""
+
+    def needs(self) -> frozenset[str]:
+        """An advantage that reads it, and turns where these have a discount."""
+        return self.NEEDS if self.gamma_turn is None else self.NEEDS | NEEDED["turns"]

@@ -1,10 +1,10 @@
-"""The critic; advantages of turns, seats, spans and segments, GAE, and the table of advantages: `(spec, batch, context) -> (N,T)
+"""The critic; advantages of seats, spans and segments, GAE, and the table of advantages: `(spec, batch, context) -> (N,T)
 float32`."""
 
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
-from itertools import islice, pairwise
+from itertools import pairwise
 
 import torch
 
@@ -12,95 +12,9 @@ from interplay.kernels import exact
 from interplay.model import decoder, heads
 from interplay.model.spec import Numerics, Optimizer
 from interplay.optim import distributed, optimizer
-from interplay.rl import advantage_spec as specs, custom, group_advantages
-from interplay.rl.batch import Batch, Span, StepContext
+from interplay.rl import advantage_spec as specs, custom, group_advantages, turn_credit
+from interplay.rl.batch import Batch, StepContext
 from interplay.rl.policy import shard_rows, states
-
-# Advantages of the turns of an episode.
-
-
-def returns(rewards: Sequence[float], gamma: float) -> list[float]:
-    """R_t = sum over k >= t of gamma^(k - t) r_k."""
-    found: list[float] = []
-    total = 0.0
-    for reward in reversed(rewards):
-        total = reward + gamma * total
-        found.append(total)
-    return found[::-1]
-
-
-def turn_returns(spec: specs.TurnAdvantage, batch: Batch, now: StepContext) -> torch.Tensor:
-    """(R_t - mean R_t) / sd R_t over the turns t of the rows of a group; tokens of a turn get its advantage."""
-    spans = of_turns(batch)
-    values = [returns([span.value for span in row], spec.gamma) for row in spans]
-    numbers = [range(len(row)) for row in values] if spec.normalise == "per_position" else None
-    return placed(batch, compared(batch, values, numbers, spec.scale_rewards == "group"))
-
-
-def of_turns(batch: Batch) -> list[list[Span]]:
-    """The spans of each row's turns, of episodes that have several."""
-    assert batch.spans is not None
-    return batch.spans
-
-
-def compared(
-    batch: Batch, values: Sequence[Sequence[float]], numbers: Sequence[Sequence[int]] | None = None, scaled: bool = True
-) -> list[list[float]]:
-    """A value for each part of each row, less the mean and (if `scaled`) over the standard deviation of those of its group, or of
-    its group and number. Rows that do not count are compared with those that do."""
-    rows = torch.tensor([row for row, of_row in enumerate(values) for _ in of_row])
-    if not len(rows):
-        return [[] for _ in values]
-    flat = torch.tensor([value for of_row in values for value in of_row], dtype=torch.float64)
-    number = torch.tensor([number for of_row in numbers for number in of_row]) if numbers else torch.zeros_like(rows)
-    member = batch.groups[rows] * (number.max() + 1) + number
-    centred, deviation = group_advantages.standardised(flat, member, batch.baseline_mask()[rows])
-    found = iter((centred / (deviation + group_advantages.EPSILON) if scaled else centred).tolist())
-    return [list(islice(found, len(of_row))) for of_row in values]
-
-
-def placed(batch: Batch, values: Sequence[Sequence[float]], following: bool = False) -> torch.Tensor:
-    """A value for each span as (N,T) float32: that of every token of the span, 0 elsewhere; or with `following` for each token
-    the sum over the spans that end behind it."""
-    found = torch.zeros(batch.tokens.shape, dtype=torch.float64)
-    for row, (spans, of_row) in enumerate(zip(of_turns(batch), values, strict=True)):
-        for span, value in zip(spans, of_row, strict=True):
-            if following:
-                found[row, : span.end] += value
-            else:
-                found[row, span.start : span.end] = value
-    return (found * batch.mask()).float()
-
-
-def igpo(spec: specs.GainAdvantage, batch: Batch, now: StepContext) -> torch.Tensor:
-    """R_t = sum over k >= t of gamma^(k - t) z_k: z_k for all turns but the last is s_k - s_(k-1) standardised over all such
-    gains of the group, s_k being the mean log-probability of the gold answer after all text before turn k + 1; for the
-    last it is the episode's reward, standardised over the group (IGPO, arXiv:2510.14967)."""
-    gains = compared(batch, information(spec, batch, now))
-    outcomes = compared(
-        batch, [[reward] * bool(row) for row, reward in zip(of_turns(batch), batch.rewards.tolist(), strict=True)]
-    )
-    each = [[*gain, *outcome] for gain, outcome in zip(gains, outcomes, strict=True)]
-    return placed(batch, [returns(values, spec.gamma) for values in each])
-
-
-def information(spec: specs.GainAdvantage, batch: Batch, now: StepContext) -> list[list[float]]:
-    """For each row what each turn but the last adds to the likelihood of the gold answer, with what was read after it."""
-    contexts: list[list[int]] = []
-    texts: list[list[int]] = []
-    counts = []
-    for row, spans in enumerate(of_turns(batch)):
-        answer = now.encode(spec.template.replace("{answer}", now.rows[int(batch.ids[row])].answer))
-        written = batch.tokens[row].tolist()
-        starts = [span.start for span in spans] if len(spans) > 1 else []
-        contexts += [[*batch.prompts[row], *written[:start]] for start in starts]
-        texts += [answer] * len(starts)
-        counts.append(len(starts))
-    known = now.likelihood(contexts, texts) if contexts else []
-    values = iter(now.by.exp(torch.tensor(known, dtype=torch.float64)).tolist() if spec.space == "prob" else known)
-    each = [list(islice(values, count)) for count in counts]
-    return [[after - before for before, after in pairwise(row)] for row in each]
-
 
 # Advantages over what a seat of a game usually earns (SPIRAL, arXiv:2506.24119).
 
@@ -143,8 +57,8 @@ def by_spans(spec: specs.SpanAdvantage, batch: Batch, now: StepContext) -> torch
     if batch.spans is None:
         raise ValueError("the advantage `spans` needs a reward that judges spans")
     positions = [[span.position for span in row] for row in batch.spans] if spec.normalise == "per_position" else None
-    advantages = compared(batch, [[span.value for span in row] for row in batch.spans], positions)
-    return placed(batch, advantages, spec.credit == "following")
+    advantages = turn_credit.compared(batch, [[span.value for span in row] for row in batch.spans], positions)
+    return turn_credit.placed(batch, advantages, spec.credit == "following")
 
 
 # Advantages from a critic's values.
@@ -154,7 +68,7 @@ def by_critic(spec: specs.GaeAdvantage, batch: Batch, now: StepContext) -> torch
     """Generalised advantage estimates (arXiv:1506.02438, eq. 16), centred and scaled over the batch's tokens where `whiten` says
     so."""
     assert batch.values is not None
-    found = gae(batch.values.double(), batch, spec.gamma, spec.lam, spec.rewards, now.by)
+    found = gae(batch.values.double(), batch, spec.gamma, spec.lam, spec.rewards, now.by, spec.gamma_turn)
     return (group_advantages.whitened_over(found, batch.mask(), now.by) if spec.whiten else found).float()
 
 
@@ -165,16 +79,22 @@ def gae(
     lam: float,
     rewards: specs.Rewarded = "outcome",
     by: exact.Functions = exact.FAST,
+    gamma_turn: float | None = None,
 ) -> torch.Tensor:
     """(N,T) float64: sum_l (gamma lam)^l delta_{t+l}, delta_t = r_t + gamma V_{t+1} - V_t, r what tokens earn; behind a row's
     last token V is 0. A row that goes on in a later step has no reward yet, and V behind its last token is that before it
-    (T-PPO, arXiv:2506.15050). Places outside the mask are passed over, as if their neighbours stood side by side."""
+    (T-PPO, arXiv:2506.15050). Places outside the mask are passed over, as if their neighbours stood side by side. At the last
+    token of a turn the discount is `gamma_turn`, where that is given."""
     mask, paid = batch.mask(), group_advantages.earned(batch, rewards, by)
     later = torch.where(batch.finished(), 0.0, values[torch.arange(len(values)), batch.last()])
     found, running = torch.zeros_like(values), torch.zeros(len(values), dtype=values.dtype)
+    discount = torch.full_like(values, gamma)
+    if gamma_turn is not None:
+        for row, spans in enumerate(turn_credit.of_turns(batch)):
+            discount[row, [span.end - 1 for span in spans if span.end]] = gamma_turn
     for t in reversed(range(values.shape[1])):
-        delta = paid[:, t] + gamma * later - values[:, t]
-        running = torch.where(mask[:, t], delta + gamma * lam * running, running)
+        delta = paid[:, t] + discount[:, t] * later - values[:, t]
+        running = torch.where(mask[:, t], delta + discount[:, t] * lam * running, running)
         later = torch.where(mask[:, t], values[:, t], later)
         found[:, t] = torch.where(mask[:, t], running, 0.0)
     return found
@@ -242,9 +162,10 @@ def cuts(probabilities: list[float], threshold: float, interval: int) -> list[in
 MEMBERS: dict[str, Callable[..., torch.Tensor]] = {
     "group": group_advantages.group,
     "spans": by_spans,
-    "turn_returns": turn_returns,
+    "turn_returns": turn_credit.by_turns,
+    "turns": turn_credit.by_turns,
     "role": role,
-    "igpo": igpo,
+    "igpo": turn_credit.by_turns,
     "leave_one_out": group_advantages.leave_one_out,
     "whitened": group_advantages.whitened,
     "length_baseline": group_advantages.length_baseline,
@@ -312,13 +233,22 @@ class Critic(ValueNetwork):
                 found[rows] = self._values(batch, rows)
         return distributed.all_reduce_sum(found)
 
-    def learn(self, batch: Batch, rewards: specs.Rewarded = "outcome", weights: torch.Tensor | None = None) -> dict[str, float]:
+    def learn(
+        self,
+        batch: Batch,
+        rewards: specs.Rewarded = "outcome",
+        weights: torch.Tensor | None = None,
+        targets: tuple[torch.Tensor, torch.Tensor] | None = None,
+    ) -> dict[str, float]:
         """`num_iterations` steps towards the lambda-returns of a batch whose `values` are known, on its finished rows, with
-        `weights` (N,T) of tokens; None: all are equal. Returns the loss, the mean value and the share of the returns' variance
-        that the values explained, over tokens."""
+        `weights` (N,T) of tokens; None: all are equal. `targets`: other returns (N,T), and the tokens that have one, (N,T) bool.
+        Returns the loss, the mean value and the share of the returns' variance that the values explained, over tokens."""
         assert batch.values is not None
         old, mask = batch.values.double(), batch.mask() & batch.finished()[:, None]
-        returns = gae(old, batch, self.spec.gamma, self.spec.lam, rewards, self.by) + old
+        if targets is None:
+            returns = gae(old, batch, self.spec.gamma, self.spec.lam, rewards, self.by, self.spec.gamma_turn) + old
+        else:
+            returns, mask = targets[0], mask & targets[1]
         measured = _measure(old[mask], returns[mask], self.by)
         losses = []
         for _ in range(self.spec.num_iterations if mask.any() else 0):

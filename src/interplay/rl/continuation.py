@@ -51,9 +51,11 @@ def critique_follow(
 
 
 def critique_kept(spec: specs.CritiqueContinuation, batch: Batch, now: StepContext) -> Batch:
-    """Without failed refinements."""
+    """Without failed refinements, or with all of them, which then count in no statistics of their group."""
     if batch.off_policy is None:
         return batch
+    if spec.failed == "keep":
+        return replace(batch, excluded=batch.off_policy if batch.excluded is None else batch.off_policy | batch.excluded)
     return take(batch, (~batch.off_policy | batch.right).nonzero()[:, 0])
 
 

@@ -18,8 +18,8 @@ from interplay.data.trajectory import read_samples
 from interplay.kernels import exact
 from interplay.model import decoder, device, folder, heads
 from interplay.optim import distributed, optimizer
-from interplay.rl import continuation, draw, edits, records, sampler, samplers
-from interplay.rl.advantage_spec import GaeAdvantage
+from interplay.rl import continuation, draw, edits, records, sampler, samplers, turn_credit
+from interplay.rl.advantage_spec import GaeAdvantage, TurnsAdvantage
 from interplay.rl.advantages import advantages, critic, cut_segments, update_baselines
 from interplay.rl.batch import Batch, Memory, StepContext, join, take
 from interplay.rl.custom import Judge
@@ -335,6 +335,7 @@ def stepped(
     everything = join(drawn, world.special.pad)
     with timed(seconds, "update", world.clock):
         batch, advantage, values = valued(world, batch, now)
+        values |= turn_credit.credit_metrics(batch, advantage)
         update_baselines(spec.method.advantage, batch, now)
         draw.update_decoding(spec.method.decoding, batch, now)
         batch, advantage, bears = edits.edits_after_advantage(batch, advantage, bearing(spec.method.loss, batch), now)
@@ -380,9 +381,12 @@ def valued(world: draw.TrainerState, batch: Batch, now: StepContext) -> tuple[Ba
     advantage = advantages(now.method.advantage, batch, now)
     chosen = now.method.advantage
     rewards = chosen.rewards if isinstance(chosen, GaeAdvantage) else "outcome"
+    targets = None
+    if isinstance(chosen, TurnsAdvantage):
+        targets = turn_credit.critic_targets(chosen, batch, now, judge.spec.gamma, judge.spec.lam)
     mask, mode = batch.mask() & batch.finished()[:, None], world.spec.method.loss.loss_agg_mode
-    weights = token_weights(mode, mask, int(mask.sum()), 1, now.max_completion_length) if mode else None
-    return batch, advantage * (now.step > judge.spec.warmup_steps), judge.learn(batch, rewards, weights)
+    weights = token_weights(mode, mask, int(mask.sum()), 1, now.max_completion_length) if mode and not targets else None
+    return batch, advantage * (now.step > judge.spec.warmup_steps), judge.learn(batch, rewards, weights, targets)
 
 
 @contextmanager

@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import AfterValidator, Field, model_validator
 
 from interplay.core.extension import Extension, written_as
-from interplay.core.model import Count, Exact, Model, Natural, NotNegative, Share
+from interplay.core.model import Count, Exact, Model, Natural, NotNegative, Share, Since
 
 # Allocation: how many completions each prompt gets.
 
@@ -200,6 +200,10 @@ class CritiqueContinuation(Exact):
     template: Annotated[str, AfterValidator(_with_completion)] = "{prompt}{completion}{prompt}"
     """The text that is sampled from. A completion before the prompt repeated means that it is wrong; {answer}, the gold answer,
     says more, as the paper's indicative critiques do."""
+    failed: Annotated[Literal["drop", "keep"], Since("drop")] = "drop"
+    """Completions after the critique that are wrong, too. keep: they stay, and statistics of a group are those of its first
+    completions alone; with advantages that are not scaled and the loss gpg that is RLTF-SD, whose first turn learns its second
+    one by A = R(y1) - mean R(y0) without a ratio (arXiv:2602.02482)."""
 
 
 class ReflectionContinuation(Exact):
@@ -248,6 +252,17 @@ class TreeContinuation(Exact):
     """Continuations at each level; those of the last run to the end. allocation.num_generations must be their product."""
     segment: Count = 30
     """Tokens of a segment."""
+    expansions: Annotated[Natural, Since(0)] = 0
+    """0: level by level. More: of two `branches` the first are begun, and then that many times one segment of a prompt's tree is
+    continued by the second, `segment` tokens each: the likeliest of those that came last while none of them has ended, else the
+    one of highest priority anywhere in the tree (global frontier of DeepSearch, arXiv:2509.25454, which descends by UCT and keeps
+    solutions for later steps; the weights of its priority are inferred)."""
+
+    @model_validator(mode="after")
+    def _two_branches(self) -> "TreeContinuation":
+        if self.expansions and len(self.branches) != 2:
+            raise ValueError(f"branches must be two, those that are begun and those of an expansion, not {self.branches}")
+        return self
 
 
 class WindowContinuation(Exact):

@@ -214,6 +214,8 @@ def tree_begun(spec: specs.TreeContinuation, requests: Requests, rows: Sequence[
 
 def tree_follow(spec: specs.TreeContinuation, rows: Sequence[Row], batch: Batch, rounds: int, now: StepContext) -> Requests:
     """The children of the segments that came last and did not end: a group for each, with a negative number."""
+    if spec.expansions:
+        return frontier_follow(spec, rows, batch, rounds, now)
     if rounds + 1 >= len(spec.branches) or batch.unfinished is None:
         return []
     parents, last = parents_of(batch), rounds + 2 == len(spec.branches)
@@ -232,6 +234,73 @@ def tree_follow(spec: specs.TreeContinuation, rows: Sequence[Row], batch: Batch,
             SamplingRequest(slot, spec.branches[rounds + 1], whole, whole, text, _children(row), True, limit, goes_on=not last)
         )
     return asks
+
+
+def frontier_follow(spec: specs.TreeContinuation, rows: Sequence[Row], batch: Batch, rounds: int, now: StepContext) -> Requests:
+    """The children of one segment of each prompt's tree (global frontier of DeepSearch, arXiv:2509.25454)."""
+    if rounds >= spec.expansions or batch.unfinished is None:
+        return []
+    deepest, asks = now.max_completion_length // spec.segment, []
+    tree = Tree(batch)
+    for slot, row in enumerate(rows):
+        chosen = tree.next_segment(slot, deepest)
+        if chosen is not None:
+            text = batch.completions[chosen]
+            whole = row.prompt + text
+            further = SamplingRequest(
+                slot, spec.branches[1], whole, whole, text, _children(chosen), True, spec.segment, goes_on=True
+            )
+            asks.append(further)
+    return asks
+
+
+FRONTIER = (0.4, 0.4, 0.01)
+"""Weights in the priority of a segment: of tanh of the mean value, 1 or -1, of what ended below its parent, of its mean
+-log-probability, and of sqrt(depth / greatest depth) (deepsearch/utils/mcts.py, select_global_best_node)."""
+
+
+class Tree:
+    """The trees of a step's prompts: of each row its parent, the prompt's slot and its depth, from 1."""
+
+    def __init__(self, batch: Batch) -> None:
+        self.batch, self.parents = batch, parents_of(batch)
+        self.slots: list[int] = []
+        self.depths: list[int] = []
+        for row, parent in enumerate(self.parents):  # children come after their parents
+            self.slots.append(int(batch.groups[row]) if parent < 0 else self.slots[parent])
+            self.depths.append(1 if parent < 0 else self.depths[parent] + 1)
+        open_rows = torch.zeros(len(batch), dtype=torch.bool) if batch.unfinished is None else batch.unfinished
+        self.ended = (~open_rows).tolist()
+        self.surprise = (-(batch.logprobs * batch.mask()).sum(1) / batch.num_action_tokens().clamp(min=1)).tolist()
+
+    def next_segment(self, slot: int, deepest: int) -> int | None:
+        """The row that is continued next; None where nothing can be."""
+        mine = [row for row, of in enumerate(self.slots) if of == slot]
+        expanded = {self.parents[row] for row in mine}
+        able = [row for row in mine if not self.ended[row] and row not in expanded and self.depths[row] < deepest]
+        last = [row for row in mine if self.parents[row] == self.parents[mine[-1]]]
+        if not any(self.ended[row] for row in last) and (onward := [row for row in able if row in last]):
+            return min(onward, key=lambda row: self.surprise[row])
+        quality = {parent: self.value_below(parent, mine) for parent in expanded}
+
+        def priority(row: int) -> float:
+            parts = math.tanh(quality[self.parents[row]]), self.surprise[row], math.sqrt(self.depths[row] / deepest)
+            return sum(weight * part for weight, part in zip(FRONTIER, parts, strict=True))
+
+        return max(able, key=priority, default=None)
+
+    def value_below(self, parent: int, mine: Sequence[int]) -> float:
+        """Mean of 1 for a completion that was paid and -1 for one that was not, of those that ended below a row (-1: the prompt);
+        0 of none."""
+        found = [1.0 if self.batch.rewards[row] > 0 else -1.0 for row in mine if self.ended[row] and self._is_below(row, parent)]
+        return sum(found) / len(found) if found else 0.0
+
+    def _is_below(self, row: int, parent: int) -> bool:
+        while row >= 0:
+            row = self.parents[row]
+            if row == parent:
+                return True
+        return False
 
 
 def tree_kept(spec: specs.TreeContinuation, batch: Batch, now: StepContext) -> Batch:

@@ -16,11 +16,13 @@ from interplay.model.trainer_spec import TrainedSpec
 from interplay.report.metric_spec import is_pass_rate
 from interplay.rl.sampler_spec import reads_offline
 from interplay.rl.spec import RLSpec, TeachSpec
+from interplay.rl.turn_credit_spec import TurnsAdvantage
 from interplay.rollout.spec import EnvironmentEpisode, SelfPlayEpisode, vllm_misfit
 from interplay.study import arms, plan, sets
 from interplay.study.context import TASK, ArmContext, StudyStage, check_known, pick
 from interplay.study.spec import Arm, Study
 from interplay.tasks.family import Environment, Game, families_with, families_with_language, task_family
+from interplay.tasks.verdict import BOX
 from interplay.train.spec import PretrainSpec, TrainSpec, TuneSpec
 
 Stages = Mapping[str, plan.Stage]
@@ -338,6 +340,27 @@ def _check_episode(stage: plan.Stage, stages: Stages, place: KeyPlace) -> None:
             needs = "a game" if able is Game else "an environment"
             given = f"{role} has those of {data.task.name}; known: {', '.join(families_with(able))}"
             raise key.error(f"needs problems of {needs}, and {given}", episode.name)
+        if isinstance(stage.spec, RLSpec) and isinstance(stage.spec.method.advantage, TurnsAdvantage):
+            _check_sources(stage.spec.method.advantage, data, role, place.key("method", "advantage", "sources"))
+
+
+def _check_sources(advantage: TurnsAdvantage, data: ProblemsSpec, role: str, key: KeyPlace) -> None:
+    """Sources of turn credit find what they pay by, which the expert's episode of one problem shows. Raises UserError."""
+    family = task_family(data.task)
+    asked = {source.name for source in advantage.sources} & {"environment", "gold_calls"}
+    if not (asked and isinstance(family, Environment)):
+        return
+    ops = [op for found in (*data.bands.values(), *data.calibrated.values()) for op in found]
+    problem = family.generate(data.task, data.seed, 0, min(ops))
+    turns = family.expert(problem)
+    if "gold_calls" in asked and all(BOX in turn for turn in turns):
+        raise key.error(f"needs gold calls, and {family.name}, which {role} is of, has no expert that makes any", "gold_calls")
+    world = family.begin(problem)
+    if "environment" in asked and turns and all(world.step(turn).reward is None for turn in turns):
+        raise key.error(
+            f"needs an environment that pays turns, and {family.name}, which {role} is of, pays none; write reward", "environment"
+        )
+    world.close()
 
 
 MAKERS = ("preference_pairs", "rated_pairs", "conflict_pairs", "custom")
@@ -349,12 +372,14 @@ READ_RATERS = ("few_shot", "routing")
 
 
 def check_pairs(spec: Model, digests: Iterable[str], stages: Stages, place: KeyPlace, named: Any) -> None:
-    """Problem sets that must hold pairs, as `place` has `named`, went through a step that makes such. Raises UserError."""
+    """Problem sets that must hold pairs, as `place` has `named`, went through a step that makes such; one of them where others
+    are retained. Raises UserError."""
     needs: list[tuple[str, str, tuple[str, ...]]] = [("no pairs", "preference_pairs", MAKERS)]
     needs += [(f"no pairs with raters, which {key} reads", "rated_pairs", RATED) for key in READ_RATERS if getattr(spec, key, 0)]
+    retained = bool(getattr(spec, "retain_weight", 0)) and place.keys[-1:] == ("data",)
     for digest in digests:
         for lacks, step, makers in needs:
-            if not sets.made_by(stages, digest, makers):
+            if not retained and not sets.made_by(stages, digest, makers):
                 raise place.error(f"holds {lacks}; name a set that is made with a step {step}", named)
 
 

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from interplay.core import execution
 from interplay.core.digest import Known
-from interplay.core.model import KeyPlace, Model, nearest_name, parse_model
+from interplay.core.model import KeyPlace, Model, UserError, nearest_name, parse_model
 from interplay.data.spec import DataSet
 from interplay.kinds import extensions, study_keys
 from interplay.kinds.table import KINDS
@@ -18,7 +18,8 @@ from interplay.study import files
 from interplay.study.arms import Combination, Lookup, Tree, apply_changes
 from interplay.study.plan import Stage
 from interplay.study.spec import REFERENCES, SEED, Scale, Study
-from interplay.tasks.spec import Task, TaskKey
+from interplay.tasks.family import task_family
+from interplay.tasks.spec import OwnTask, Task, TaskKey
 
 TASK = "task"
 """First part of keys of an arm that lead into the task."""
@@ -309,6 +310,11 @@ def parse_task(given: Mapping[str, Any], outer: KeyPlace, folder: Path) -> Task:
     place = outer.key(TASK)
     task = parse_model(TaskKey, {TASK: files.fill_extensions(given, folder, place)}, outer).task
     extensions.check_extensions(task, place)
+    if not isinstance(task, OwnTask) and (check := task_family(task).check):
+        try:
+            check(task)
+        except UserError as error:
+            raise place.error(str(error)) from None
     return task
 
 

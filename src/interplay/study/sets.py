@@ -18,8 +18,9 @@ from interplay.rl.spec import RLSpec
 from interplay.study.context import TASK, ArmContext, StudyStage, parse_task, pick
 from interplay.study.plan import Stage
 from interplay.study.spec import PINNED, Study
+from interplay.tasks.adapters.spec import Packaged
 from interplay.tasks.family import task_family
-from interplay.tasks.spec import OwnTask, ReasoningGym
+from interplay.tasks.spec import OwnTask
 
 Stages = Mapping[str, Stage]
 Mix = tuple[list[float], dict[str, str]]
@@ -249,7 +250,7 @@ def audits(context: ArmContext, stage: StudyStage, deps: Mapping[str, str]) -> d
         return {}
     stages, role = context.plan.stages, "accepted" if stage.references.accept_audit else "audit"
     found = with_sources(stages, [digest for name, digest in deps.items() if name.startswith("data.")])
-    outside = [one for one in found if isinstance(getattr(stages[one].spec, "task", None), ReasoningGym | OwnTask)]
+    outside = [one for one in found if isinstance(getattr(stages[one].spec, "task", None), Packaged | OwnTask)]
     made = [context.plan.add("audit", {}, {"data": one}, stage.place, f"{stages[one].label} audit") for one in outside]
     return {f"{role}.{number}": digest for number, digest in enumerate(made)}
 

@@ -246,6 +246,9 @@ class Generator(Family[P], Generic[P, T]):
     """How problems that a model wrote are parsed; None: a model cannot write them."""
     rates: Rates | None = None
     """None: not measured."""
+    check: Callable[[T], None] | None = None
+    """Raises UserError where the problems of a task cannot be generated here, since a package or a name in it is missing; asked
+    when a study is planned. None: they can."""
 
     def alphabet(self, task: T) -> str:
         """All characters of the task, in a fixed order."""

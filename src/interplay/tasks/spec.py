@@ -4,10 +4,11 @@ each is implemented; the options of the environments, small text tasks for episo
 from functools import cache
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import Field, JsonValue, model_validator
+from pydantic import Field, model_validator
 
 from interplay.core.extension import Extension, written_as
 from interplay.core.model import Count, Model, Natural, Since, Written, partial_model, table_model, union_members, union_of
+from interplay.tasks.adapters import spec as adapters
 from interplay.tasks.facts import spec as facts
 from interplay.tasks.op_dag import spec as op_dag
 
@@ -117,23 +118,6 @@ class Kuhn(Model):
 Environment = Calculator | BiosSearch | SelfSearch | TwentyQuestions | TicTacToe | Kuhn
 
 
-class ReasoningGym(Model):
-    """A dataset of the package reasoning-gym (extra `reasoning-gym`), with its verifier; answers are between `<answer>` and
-    `</answer>`. Difficulty `op` = level of the dataset's curriculum, from 1."""
-
-    name: Literal["reasoning_gym"] = "reasoning_gym"
-    dataset: str
-    """Its name, such as leg_counting or simple_equations."""
-    config: dict[str, JsonValue] = {}
-    """Values of the dataset's configuration that replace those of the level."""
-    version: str = "0.1.25"
-    """Version of the package; another that is installed is refused, since it may generate other problems."""
-
-    def ops(self) -> facts.Range:
-        """Least and most level of any dataset."""
-        return (1, 40)
-
-
 # All families.
 
 
@@ -151,7 +135,7 @@ class OwnTask(Extension):
 
 
 Task = Annotated[
-    op_dag.Task | facts.Task | Environment | ReasoningGym | OwnTask, Field(discriminator="name"), written_as(OwnTask)
+    op_dag.Task | facts.Task | Environment | adapters.Task | OwnTask, Field(discriminator="name"), written_as(OwnTask)
 ]
 """The options of families that generate problems."""
 FAMILIES = {
@@ -163,7 +147,7 @@ FAMILIES = {
     "twenty_questions": "interplay.tasks.environments.tools:TWENTY_QUESTIONS",
     "tic_tac_toe": "interplay.tasks.environments.games:TIC_TAC_TOE",
     "kuhn": "interplay.tasks.environments.games:KUHN",
-    "reasoning_gym": "interplay.tasks.external:REASONING_GYM",
+    **adapters.FAMILIES,
     "multihop": "interplay.tasks.multihop:MULTIHOP",
     "qa": "interplay.tasks.qa:QA",
     "reformulated": "interplay.tasks.reformulated:REFORMULATED",

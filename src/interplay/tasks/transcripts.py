@@ -312,6 +312,10 @@ class OwnWorlds(OwnQuestions):
         """The actions of the user's expert; none where there is none."""
         return [*map(str, self.ask("expert", problem.value, default=()))]
 
+    def target(self, problem: OwnProblem) -> float:
+        """What an episode has to pay to be right."""
+        return float(getattr(self.made, "target", 1.0))
+
     def shown(self, problem: OwnProblem) -> str:
         """All of it: a state may be hidden."""
         return compact_json(problem.value)
@@ -330,7 +334,7 @@ class OwnWorlds(OwnQuestions):
         `made_up` (an observation that is not the environment's), `answer` (too little was paid)."""
         turns = policy_turns(completion)
         _, steps = self.played(problem, turns)
-        paid, target = math.fsum(step.reward or 0.0 for step in steps), float(getattr(self.made, "target", 1.0))
+        paid, target = math.fsum(step.reward or 0.0 for step in steps), self.target(problem)
         genuine = observations(completion) == [step.text for step in steps[:-1]]
         enough = paid >= target - 1e-9
         error = first_error(truncated=not steps[-1].done, made_up=not genuine, answer=not enough)

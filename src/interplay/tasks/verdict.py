@@ -112,7 +112,8 @@ class Row:
     transforms: tuple[str, ...] = ()
     """Names of the curation steps that changed it, in order."""
     rejected: str = ""
-    """Of a pair: a finished completion that is worse than `solution`, which is then the chosen one; empty: no pair."""
+    """Of a pair: a finished completion that is worse than `solution`, which is then the chosen one; empty: no pair. Of a ranked
+    list: all that are worse, best first, with tasks.transcripts.MARK between them."""
     rater: str = ""
     """Of a pair: who prefers it; empty: the verifier, or unknown."""
 

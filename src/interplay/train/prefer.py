@@ -3,6 +3,7 @@
 A step trains on `pairs_per_step` pairs, in an order drawn from the seed, in micro-batches of `micro_batch_tokens`; its loss is
 the mean over the pairs, independent of micro-batches. Both completions of a pair share one pass over their prompt."""
 
+import math
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -145,6 +146,19 @@ def _orpo(spec: PreferSpec, logps: Logps) -> Tensor:
     return _likelihood(logps) - spec.beta * by.logsigmoid(log_odds)
 
 
+def ranked_losses(beta: float, ratios: Tensor) -> Tensor:
+    """IRPO (arXiv:2504.15477, as released: trainers.py, rdpo_loss) of lists of K completions, best first, whose log ratios to the
+    reference are r (n, K): (n,), the mean over i of -w_i log sigmoid(-log mean_{j != i} exp(beta (r_j - r_i))), with the weights
+    of NDCG, w_i = (2^y_i - 1) / log2(1 + i), i counted from 1, for relevances y from K - 1 down to 0."""
+    count = ratios.shape[1]
+    place = torch.arange(count, dtype=ratios.dtype, device=ratios.device)
+    weights = (2 ** (count - 1 - place) - 1) / (2 + place).log2()
+    ahead = beta * (ratios[:, None] - ratios[:, :, None])
+    itself = torch.eye(count, dtype=torch.bool, device=ratios.device)
+    beaten = ahead.masked_fill(itself, -torch.inf).logsumexp(2) - math.log(count - 1)
+    return -(weights * F.logsigmoid(-beaten)).mean(1)
+
+
 LOSSES: dict[str, Callable[[PreferSpec, Logps], Tensor]] = {
     "sigmoid": lambda spec, logps: _smoothed(spec, _margin(spec, logps)),
     "hinge": lambda spec, logps: F.relu(1 - _margin(spec, logps)),
@@ -158,6 +172,7 @@ LOSSES: dict[str, Callable[[PreferSpec, Logps], Tensor]] = {
     "simpo": _simpo,
     "cpo": _cpo,
     "orpo": _orpo,
+    "irpo": lambda spec, logps: ranked_losses(spec.beta, torch.stack(logps.ratios(), 1)),
 }
 
 
@@ -190,10 +205,14 @@ def train_preferences(
     def loaded(lora: Lora | None = None) -> Decoder:
         return device.place_decoder(folder.load_decoder(init / "model", lora, spec.seed), how, spec.numerics, spec.blockwise)
 
+    def pairs_of(roles: list[Path], mix: list[float], single: bool) -> batches.Pairs:
+        lists = spec.loss_type == "irpo"
+        return batches.load_pairs(roles, mix, init, spec.seed, spec.max_length, "prefer", spec.few_shot, lists, single)
+
     policy = loaded(spec.lora)
     setup = Setup(
         spec=spec,
-        pairs=batches.load_pairs(sets, spec.mix, init, spec.seed, spec.max_length, "prefer", spec.few_shot),
+        pairs=pairs_of(sets, spec.mix, bool(spec.retain_weight)),
         policy=policy,
         reference=None if spec.loss_type in REFERENCE_FREE else loaded().requires_grad_(False),
         pass_tokens=how.micro_batch_tokens,
@@ -201,7 +220,7 @@ def train_preferences(
     )
     held_out = None
     if "validation" in inputs:
-        held_out = batches.load_pairs([inputs["validation"]], [1.0], init, spec.seed, spec.max_length, "prefer", spec.few_shot)
+        held_out = pairs_of([inputs["validation"]], [1.0], False)
 
     def evaluate() -> dict[str, float]:
         assert held_out is not None
@@ -249,13 +268,17 @@ def metrics_by_rater(setup: Setup) -> dict[str, float]:
 def pair_metrics(setup: Setup, places: np.ndarray, backward: bool = False) -> dict[str, float]:
     """Means over the pairs `places` (N,): loss; rewards/chosen, rewards/rejected and their rewards/margins, in beta times nats;
     rewards/accuracies, the share whose chosen completion has the greater reward; logps/chosen and logps/rejected, in nats per
-    completion. With `backward` the gradient of the loss is accumulated on the policy."""
+    completion; of the rows with one completion retain_nll, in nats per token. With `backward` the gradient of the loss is
+    accumulated on the policy."""
     mean_tokens = float(np.mean([len(setup.pairs.chosen[i]) for i in places]))
     is_kto, kl = setup.spec.loss_type == "kto", torch.zeros(())
+    paired = sum(bool(setup.pairs.rows[i].rejected) for i in places.tolist())
 
     def values(piece: np.ndarray) -> dict[str, Tensor]:
         logps = pair_logps(setup, piece, mean_tokens, kl)
-        return logged_values(setup.spec, preference_losses(setup.spec, logps), logps)
+        losses = list_losses(setup, piece) if any(map(setup.pairs.behind, piece)) else preference_losses(setup.spec, logps)
+        found = logged_values(setup.spec, losses, logps)
+        return retained_values(setup, piece, found, logps, (paired, len(places))) if setup.spec.retain_weight else found
 
     def estimate_kl() -> None:
         nonlocal kl
@@ -277,6 +300,32 @@ def logged_values(spec: PreferSpec, of_pairs: Tensor, logps: Logps) -> dict[str,
         "logps/chosen": logps.chosen,
         "logps/rejected": logps.rejected,
     }
+
+
+def retained_values(
+    setup: Setup, piece: np.ndarray, found: dict[str, Tensor], logps: Logps, counts: tuple[int, int]
+) -> dict[str, Tensor]:
+    """The same where some of the rows have one completion: their loss is its likelihood, and no other value counts them.
+    `counts`: pairs of the step, and rows; values are scaled so that their mean over rows is the mean over those that they are
+    of."""
+    (paired, rows), nll = counts, -logps.chosen / logps.chosen_tokens
+    kept = torch.tensor([not setup.pairs.rows[i].rejected for i in piece.tolist()], device=nll.device)
+    scaled = {name: torch.where(kept, 0.0, value) * (rows / max(paired, 1)) for name, value in found.items()}
+    loss = torch.where(kept, setup.spec.retain_weight * nll, found["loss"])
+    return {**scaled, "loss": loss, "retain_nll": torch.where(kept, nll, 0.0) * (rows / max(rows - paired, 1))}
+
+
+def list_losses(setup: Setup, piece: np.ndarray) -> Tensor:
+    """IRPO's loss of each ranked list of `piece`, (n,)."""
+    pairs, places = setup.pairs, piece.tolist()
+    lists = [[pairs.chosen[i], pairs.rejected[i], *pairs.behind(i)] for i in places]
+    given = [pairs.prompts[i] for i, one in zip(places, lists, strict=True) for _ in one], [text for one in lists for text in one]
+    assert setup.reference is not None
+    with torch.no_grad():
+        before = completion_logps(setup.reference, *given, setup.dtype)
+    ratios = completion_logps(setup.policy, *given, setup.dtype) - before
+    each = ratios.split([len(one) for one in lists])
+    return torch.cat([ranked_losses(setup.spec.beta, of_list[None]) for of_list in each])
 
 
 def pair_logps(setup: Setup, piece: np.ndarray, mean_tokens: float, kl: Tensor) -> Logps:

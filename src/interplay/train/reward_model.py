@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from interplay.core import execution, metrics
+from interplay.core import execution, metrics, random
 from interplay.data import batches, sets, tokenizer
 from interplay.model import device, folder, heads
 from interplay.tasks.spec import Verify
@@ -34,6 +34,29 @@ def bradley_terry_losses(spec: RewardModelSpec, chosen: Tensor, rejected: Tensor
     """The loss of each pair, (n,); see `log_win_probability`."""
     centred = spec.center_rewards_coefficient * (chosen + rejected).square().mean(-1)
     return centred - log_win_probability(chosen, rejected, weights, margin)
+
+
+GOALS = 16
+"""States that are drawn of each completion, as released."""
+
+
+def goal_contrast(chosen: Tensor, rejected: Tensor, ends: Tensor, drawn: Tensor) -> Tensor:
+    """-log mean sigmoid(cos(s, g)) - log(1 - mean sigmoid(cos(s', g'))) of each pair, (n,): sources s and later goals g of the
+    chosen completion, sources s' of it and goals g' of the rejected one, over all pairs of a source and a goal (arXiv:2407.13887,
+    as released: openrlhf/models/loss.py, ContrastiveGoalLoss). chosen, rejected (n, T + 1, D): states before and after their
+    tokens; ends (2, n): tokens of each; drawn (n, 4, S) in [0, 1): places of s, g, s' and g' in their completion."""
+    early = drawn[:, :2].sort(1).values
+    rows = torch.arange(len(chosen), device=chosen.device)[:, None]
+
+    def states(of: Tensor, length: Tensor, share: Tensor) -> Tensor:
+        return of[rows, 1 + (share * length[:, None]).long().clamp(max=length[:, None] - 1)].float()
+
+    def resembles(source: Tensor, goal: Tensor) -> Tensor:
+        return F.cosine_similarity(source[:, :, None], goal[:, None], dim=3).sigmoid().mean((1, 2))
+
+    near = resembles(states(chosen, ends[0], early[:, 0]), states(chosen, ends[0], early[:, 1]))
+    far = resembles(states(chosen, ends[0], drawn[:, 2]), states(rejected, ends[1], drawn[:, 3]))
+    return -near.log() - (1 - far).log()
 
 
 # Routing: weights of the heads from a few labelled pairs of a rater (MiCRo's second stage, arXiv:2505.24846).
@@ -131,9 +154,19 @@ def pair_margins(spec: RewardModelSpec, pairs: batches.Pairs) -> Tensor:
 def step_gradient(setup: Setup, step: int) -> dict[str, float]:
     """Accumulate the gradient of step `step` of 1..steps. Returns loss, accuracy, nll and margin over the pairs of the step
     before the update, and tokens of this step."""
-    spec, size = setup.spec, setup.spec.pairs_per_step
-    places = batches.rows_between(len(setup.pairs.prompts), spec.seed, (step - 1) * size, step * size)
+    places = step_pairs(setup.spec, setup.pairs, step)
     return {**pair_metrics(setup, places, backward=True), "tokens": setup.pairs.count_tokens(places)}
+
+
+def step_pairs(spec: RewardModelSpec, pairs: batches.Pairs, step: int) -> np.ndarray:
+    """Numbers (pairs_per_step,) of the pairs of step `step` of 1..steps: of all, or of those of its stage of length."""
+    size = spec.pairs_per_step
+    if spec.length_stages == 1:
+        return batches.rows_between(len(pairs.prompts), spec.seed, (step - 1) * size, step * size)
+    lengths = [len(p) + len(c) + len(r) for p, c, r in zip(*pairs[:3], strict=True)]
+    parts = np.array_split(np.argsort(lengths, kind="stable"), spec.length_stages)
+    part = parts[(step - 1) * spec.length_stages // spec.steps]
+    return part[batches.rows_between(len(part), spec.seed, (step - 1) * size, step * size)]
 
 
 def pair_metrics(setup: Setup, places: np.ndarray, backward: bool = False) -> dict[str, float]:
@@ -147,9 +180,15 @@ def pair_metrics(setup: Setup, places: np.ndarray, backward: bool = False) -> di
 def pair_values(setup: Setup, piece: np.ndarray) -> dict[str, Tensor]:
     """The same of each pair of `piece` (n,), each (n,)."""
     prompts, chosen, rejected = ([each[i] for i in piece] for each in setup.pairs[:3])
-    rewards, weights = setup.model.read(prompts * 2, chosen + rejected, setup.dtype)
+    rewards, weights, states = setup.model.read_states(prompts * 2, chosen + rejected, setup.dtype)
     (better, worse), (gate, _) = rewards.chunk(2), weights.chunk(2)
     losses = bradley_terry_losses(setup.spec, better, worse, gate, setup.margins[piece])
+    if setup.spec.contrastive_weight:
+        ends = torch.tensor([[len(one) for one in each] for each in (chosen, rejected)], device=states.device)
+        drawn = np.stack([random.generator("goals", setup.spec.seed, i).random((4, GOALS), np.float32) for i in piece.tolist()])
+        good, bad = states.chunk(2)
+        contrast = goal_contrast(good, bad, ends, torch.from_numpy(drawn).to(states.device))
+        losses = losses + setup.spec.contrastive_weight * contrast
     wins = log_win_probability(better, worse, gate, torch.zeros_like(losses)).detach()
     gap = heads.weighted_reward(better, gate) - heads.weighted_reward(worse, gate)
     return {"loss": losses, "accuracy": (wins.exp() > 0.5).float(), "nll": -wins, "margin": gap}

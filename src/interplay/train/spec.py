@@ -133,6 +133,9 @@ class TuneSpec(LearnSpec):
 # Preference optimisation on pairs (DPO and related losses). Option names are TRL's.
 
 
+PreferenceLoss = Literal[
+    "sigmoid", "hinge", "ipo", "robust", "sppo_hard", "nca_pair", "apo_zero", "apo_down", "kto", "simpo", "cpo", "orpo", "irpo"
+]
 REFERENCE_FREE = ("simpo", "cpo", "orpo")
 """Losses without a reference model."""
 PREFERENCE_OPTIONS = {
@@ -164,13 +167,12 @@ class PreferSpec(trainer_spec.TrainedSpec, ExactSpec, PairSpec, TunedSpec):
     (problem sets that hold pairs, see the step preference_pairs) and, where the stage names one, `validation` (such a set)."""
 
     FOREIGN: ClassVar[Mapping[str, trainer_spec.Foreign]] = {"trl": trainer_spec.TRL_PREFER}
-    loss_type: Literal[
-        "sigmoid", "hinge", "ipo", "robust", "sppo_hard", "nca_pair", "apo_zero", "apo_down", "kto", "simpo", "cpo", "orpo"
-    ] = "sigmoid"
+    loss_type: PreferenceLoss = "sigmoid"
     """sigmoid: DPO (arXiv:2305.18290, eq. 7), with label_smoothing cDPO; hinge: SLiC (2305.10425); ipo: 2310.12036, eq. 17, on
     means over tokens as TRL has it; robust: 2403.00409; sppo_hard: 2405.00675, eq. 4.7, with win probability 1; nca_pair:
     2402.05369; apo_zero, apo_down: 2408.06266, eqs. 7 and 8; kto: 2402.01306, eq. 7, both completions of a pair separately;
-    simpo: 2405.14734, eq. 6; cpo: 2401.08417, eq. 3; orpo: 2403.07691, eq. 6. The last three need no reference."""
+    simpo: 2405.14734, eq. 6; cpo: 2401.08417, eq. 3; orpo: 2403.07691, eq. 6; these three need no reference. irpo: 2504.15477,
+    over ranked lists, of which the others take the first two."""
     beta: Positive = 0.1
     """Strength of the regularisation to the reference: the scale of rewards; ipo's tau; orpo's lambda. About 2 for simpo."""
     label_smoothing: Annotated[float, Field(ge=0, lt=0.5)] = 0.0
@@ -189,6 +191,9 @@ class PreferSpec(trainer_spec.TrainedSpec, ExactSpec, PairSpec, TunedSpec):
     """Pairs of the same rater with other questions before each prompt, each as chosen and then rejected completion, so that the
     policy learns to infer preferences from its context (FSPO, arXiv:2502.19312). For pairs with raters (the step rated_pairs),
     also in validation. The pairs are drawn from the seed."""
+    retain_weight: Annotated[NotNegative, Since(0.0)] = 0.0
+    """Rows with one completion stay, and this times its negative log-likelihood per token is their loss: what the model wrote
+    where a piece of feedback does not apply is to stay likely (C3PO of RLVF, arXiv:2402.10893). 0: they are left out."""
     trainer: Annotated[Literal["native", "trl"], Since("native")] = "native"
     """Who computes losses and updates. trl: TRL's DPOTrainer with accelerate, which needs the extra of that name;
     docs/guide/training.md says what it expresses. Pairs and their order are the same."""
@@ -203,6 +208,10 @@ class PreferSpec(trainer_spec.TrainedSpec, ExactSpec, PairSpec, TunedSpec):
         if self.loss_type == "kto" and self.pairs_per_step < 2:
             raise ValueError("pairs_per_step must be at least 2 for kto, which estimates a divergence across pairs")
         return self
+
+    def inexact(self) -> str:
+        """Passes over ranked lists, and rows without a rejected completion."""
+        return "loss_type = irpo" if self.loss_type == "irpo" else "retain_weight" if self.retain_weight else super().inexact()
 
     @classmethod
     def reference_tokens(cls, spec: Mapping[str, Any], tokens: int) -> int:
@@ -238,6 +247,12 @@ class RewardModelSpec(trainer_spec.TrainedSpec, PairSpec):
     arXiv:2307.09288, eq. 2)."""
     center_rewards_coefficient: NotNegative = 0.0
     """Weight of the squared sum of a pair's rewards, which centres them at 0 (TRL's name; arXiv:2312.09244, eq. 2)."""
+    contrastive_weight: Annotated[NotNegative, Since(0.0)] = 0.0
+    """Weight of the goal-conditioned loss of hidden states: those of a chosen completion resemble its later ones, and not those
+    of the rejected one (arXiv:2407.13887; 0.5 as released)."""
+    length_stages: Annotated[Count, Since(1)] = 1
+    """Stages of equally many steps, of growing length: the pairs, ordered by length, are cut into as many parts (after LongRM,
+    arXiv:2510.06915, which trains on short contexts before long ones)."""
     routing: Annotated[Routing | None, Since(None)] = None
     """Also evaluate, at the end, the accuracy on held-out pairs with heads weighted by routing, `eval_routed_accuracy`, and its
     gain, `eval_routing_gain`; needs pairs with raters (the step rated_pairs). null: no routing."""

@@ -15,8 +15,9 @@ from typing import Any, NamedTuple
 
 from interplay.core.model import UserError, nearest_name
 from interplay.core.random import stream_key
+from interplay.tasks.adapters.spec import ReasoningGym
 from interplay.tasks.family import Generator, Rendered, from_json
-from interplay.tasks.spec import ReasoningGym, Verify
+from interplay.tasks.spec import Verify
 from interplay.tasks.verdict import Verdict, first_error
 
 OPEN, CLOSE = "<answer>", "</answer>"
@@ -53,13 +54,19 @@ def datasets(version: str = ReasoningGym.model_fields["version"].default) -> lis
     return [name for name in sorted(package(version).factory.DATASETS) if name != "composite"]
 
 
+def check_dataset(task: ReasoningGym) -> None:
+    """Raises UserError where the package is not here, or has no such dataset."""
+    known = package(task.version).factory.DATASETS
+    if task.dataset not in known:
+        near = nearest_name(task.dataset, list(known))
+        raise UserError(f"task reasoning_gym: dataset = {task.dataset}: reasoning-gym {task.version} has none such{near}")
+
+
 def settings_of(task: ReasoningGym, op: int) -> dict[str, Any]:
     """The configuration of a dataset at a level of its curriculum, op - 1 (of parameters with fewer levels the last), with the
     task's own values in addition. Raises UserError for an unknown dataset, level or value."""
+    check_dataset(task)
     factory = package(task.version).factory
-    if task.dataset not in factory.DATASETS:
-        known = nearest_name(task.dataset, list(factory.DATASETS))
-        raise UserError(f"task reasoning_gym: dataset = {task.dataset}: reasoning-gym {task.version} has none such{known}")
     if task.dataset not in factory.CURRICULA:
         if op > 1:
             raise UserError(f"task reasoning_gym: op {op}: {task.dataset} has no curriculum, so that op is 1; set config")
@@ -152,6 +159,7 @@ def _unsolved(prompt: str, task: ReasoningGym) -> str:
 REASONING_GYM = Puzzles(
     name="reasoning_gym",
     errors=("truncated", "raised", "answer"),
+    check=check_dataset,
     loads=from_json(Puzzle),
     verify=verify_puzzle,
     generate=generate_puzzle,

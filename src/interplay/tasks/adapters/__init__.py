@@ -1,0 +1,1 @@
+"""Tasks and environments of other packages, each an extra."""
