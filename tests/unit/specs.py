@@ -270,6 +270,18 @@ METHODS: list[dict[str, Any]] = [
     {"paper": "p", "episode": {"name": "environment", "window": 2, "action": {"form": "call", "tools": ["calc"]}}},
 ]
 
+POLICY = {"name": "policy", "brief": "{prompt}"}
+FROZEN = {"name": "model", "model": "seat.0"}
+SEATED = [
+    {"name": "seats", "seats": {"first": POLICY, "second": FROZEN}, "rotate": True},
+    {"name": "seats", "seats": {"first": POLICY, "second": {"name": "pool", "models": ["seat.0"], "every": 5}}},
+    {"name": "seats", "seats": {"first": POLICY, "second": {"name": "script"}}, "credit": {"first": {"second": -1.0}}},
+    {
+        "name": "seats", "seats": {"user": CUSTOM, "agent": POLICY, "judge": {"name": "judge", "model": "seat.0"}},
+        "order": ["user", "agent"],
+    },
+]  # fmt: skip
+
 SPECS: dict[str, list[dict[str, Any]]] = {
     "source": [{"sha256": "0" * 64}, {"hub_id": "Qwen/Qwen2.5-0.5B", "revision": "f" * 40}],
     "problems": [
@@ -432,6 +444,7 @@ SPECS: dict[str, list[dict[str, Any]]] = {
             "mix": [1.0],
             "steps": 10,
         },
+        *({"method": {"paper": "p", "episode": episode}, "mix": [1.0], "steps": 10} for episode in SEATED),
     ],
     "teach": [
         {"method": {"paper": "p"}, "mix": [0.5, 0.5], "task": TASK, "steps": 10},

@@ -103,6 +103,8 @@ def methods_of(row: lists.Evidence) -> dict[str, tuple[dict[str, Any], dict[str,
             method["sampler"]["bounds"] = [0.5, 1.0]  # ten prompts of 10 to 13 tokens make two phases
         for term in method["shaping"]:
             term |= {"marker": ","} if term["name"] == "units" else {}  # completions have one "#"
+        if method["continuation"]["name"] == "tree":
+            method["continuation"]["segment"] = 4
         for edit in method["edits"]:
             edit |= {"tokens": 200} if edit["name"] == "token_budget" else {}
     for spec in specs.values():

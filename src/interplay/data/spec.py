@@ -258,7 +258,7 @@ class SampleKeys(Keys):
     """Keys of a step that reads samples of its rows."""
 
     arm: str = ""
-    """The arm whose final model samples the rows."""
+    """The arm whose final model samples the rows; `before`: the model that the stage which reads the set starts from."""
     evaluate: str = ""
     """The evaluate stage that configures the sampling."""
 
@@ -334,7 +334,8 @@ class DataSet(Model):
     generate: str = ""
     """Stage of kind generate, by which a model writes the rows."""
     arm: str = ""
-    """The arm whose final model writes them, at the same seed: a set for each model that replicates have."""
+    """The arm whose final model writes them, at the same seed: a set for each model that replicates have; `before`: the model
+    that the stage which reads the set starts from, so that each round of a repeated stage has rows of its own."""
     of: str = ""
     """The set of their source rows."""
 

@@ -112,6 +112,8 @@ SEGMENT = pa.struct(
 )
 SEGMENTS = "segments"
 """Column of an episode's segments. A file of completions of one turn whose tokens are not kept has none: their text is all."""
+SEAT = "seat"
+"""Column of samples with the name of the seat that the model played, in episodes of several."""
 TYPES: dict[str, pa.DataType] = {
     "step": pa.int32(),
     "set": pa.int32(),
@@ -131,6 +133,7 @@ TYPES: dict[str, pa.DataType] = {
     "truncated": pa.bool_(),
     "length": pa.int32(),
     "turns": pa.int32(),
+    SEAT: pa.string(),
     SEGMENTS: pa.list_(SEGMENT),
 }
 """The columns that a file of trajectories may have. Further ones, such as parts of a reward, are float32, or texts."""
@@ -366,13 +369,27 @@ def answers_by_turn(table: pa.Table, max_turns: int) -> dict[str, Any]:
     if max_turns == 1 or SEGMENTS not in table.column_names:
         return {}
     each = [answers for answers, _ in _actions(table)]
-    right = {str(t): sum(row[min(t, len(row)) - 1] for row in each) / len(each) for t in range(1, max_turns + 1)}
+    right = {str(t): sum(row[min(t, len(row)) - 1] for row in each if row) / len(each) for t in range(1, max_turns + 1)}
     return {
         "turns": {
             "mean": metrics.round_significant(sum(map(len, each)) / len(each)),
             "answer": {t: metrics.round_significant(v) for t, v in right.items()},
         }
     }
+
+
+def results_by_seat(table: pa.Table) -> dict[str, Any]:
+    """`seats` of samples of several seats: for each that the model played the number of episodes, and of these the shares that it
+    won (a score above 1/2) and drew (1/2), and the mean score; empty for others."""
+    if SEAT not in table.column_names:
+        return {}
+    played, scores = table[SEAT].to_pylist(), table["score"].to_numpy()
+    found = {}
+    for seat in sorted(set(played)):
+        own = scores[[name == seat for name in played]]
+        shares = {"win": own > 0.5, "draw": own == 0.5, "score": own}
+        found[seat] = {"n": len(own)} | {name: metrics.round_significant(float(np.mean(one))) for name, one in shares.items()}
+    return {"seats": found}
 
 
 def count_turns(table: pa.Table, max_turns: int) -> pa.Table:

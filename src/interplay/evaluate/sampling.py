@@ -27,7 +27,7 @@ from interplay.evaluate.spec import ENTROPY, EvaluateSpec, SampledSpec, SelectSp
 from interplay.kernels import exact
 from interplay.model import device, heads
 from interplay.optim import distributed
-from interplay.rollout import engine, episodes
+from interplay.rollout import engine, episodes, seats
 from interplay.rollout.request import Request, Rollouts, Sampling
 from interplay.rollout.spec import CompletionEpisode
 from interplay.tasks import verdict
@@ -86,7 +86,8 @@ def _write(
         prompts = prompts.append_column(name, pa.array(values))
     pq.write_table(prompts, out / "prompts.parquet", compression="zstd")
     turns = spec.episode.max_turns if spec.episode else 1
-    return layers[1] | scores.summarise(rows, samples, gold, by_sample) | trajectory.answers_by_turn(table, turns)
+    found = layers[1] | scores.summarise(rows, samples, gold, by_sample) | trajectory.answers_by_turn(table, turns)
+    return found | trajectory.results_by_seat(table)
 
 
 def complete_shards(kept: Path, problems: int, size: int, sample: Callable[[list[range]], None]) -> None:
@@ -111,6 +112,7 @@ def _sample(
     """Sample and judge this process's part of the missing shards (ids of problems), and write them to a folder; a signal ends
     that early. Collective."""
     tokenizer, sampler, sampling = open_model(spec, inputs["model"], how, stack)
+    others: dict[str, engine.Engine] = {}
     setting = episodes.Setting(
         engine=sampler,
         sampling=sampling,
@@ -119,7 +121,11 @@ def _sample(
         verify=partial(sets.judge_completion, spec.verify),
         problem=sets.problem_of,
         reply=partial(text.chat_reply, text.tokenizer_folder(inputs["model"])),
+        others=others,
     )
+    for role in sorted(role for role in inputs if role.startswith("seat.")):
+        text.check_same(inputs[role], inputs["model"])
+        others[role] = open_model(spec, inputs[role], how)[1]
     ranker = scores.load_ranker(spec, inputs, how)
 
     def draw(ids: list[int]) -> tuple[pa.Table, int]:
@@ -133,10 +139,11 @@ def _sample(
             if ranker:
                 table = scores.rank_samples(table, ranker, prompts, played.rollouts)
         else:
-            table = episode_rows(spec, pool, ids, played)
+            table = episode_rows(spec, pool, ids, seats.of_policy(played))
         return table, int(played.rollouts.lengths.sum())
 
-    sample_shards(draw, sampler, kept, missing, out, stack)
+    with engine.closing(*others.values()):
+        sample_shards(draw, sampler, kept, missing, out, stack)
 
 
 def open_model(
@@ -240,6 +247,9 @@ def episode_rows(spec: EvaluateSpec, pool: sets.Pool, ids: list[int], played: ep
     texts = [trajectory.joined_text(segments[i]) for i in whole]
     rows = [pool.rows[ids[i]] for i in request]
     table = scores.judge_own(judged_rows(rows, kept, verdicts, texts), rows, texts, verdicts, spec)
+    if played.seats is not None:
+        names = [played.seat_names[seat] for seat in played.seats[whole].tolist()]
+        table = table.append_column(trajectory.SEAT, pa.array(names, pa.string()))
     table = trajectory.with_segments(table, [segments[i] for i in whole], spec.keep_tokens)
     return trajectory.count_turns(table, spec.episode.max_turns) if spec.turns and spec.episode else table
 

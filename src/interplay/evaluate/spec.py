@@ -12,7 +12,7 @@ from interplay.core.model import Count, Model, Natural, NotNegative, Share, Sinc
 from interplay.core.references import ORDERED
 from interplay.data.spec import Harness
 from interplay.model.spec import ExactSpec
-from interplay.rollout.spec import AloneEpisode, EngineName, check_dtype
+from interplay.rollout.spec import AloneEpisode, EngineName, SeatsEpisode, check_dtype
 from interplay.tasks.spec import Verify
 
 # What evaluation and generation have in common: samples of one model over one problem set.
@@ -155,6 +155,13 @@ class EvaluateSpec(SampledSpec):
         ):
             if getattr(self, key):
                 raise ValueError(f"{key}: does not go with a harness; take one of them away")
+        return self
+
+    @model_validator(mode="after")
+    def _no_past_policies(self) -> "EvaluateSpec":
+        for name, one in (self.episode.seats if isinstance(self.episode, SeatsEpisode) else {}).items():
+            if getattr(one, "every", None):
+                raise ValueError(f"episode.seats.{name}.every: an evaluation has no past policies; name arms under models")
         return self
 
     @model_validator(mode="after")

@@ -182,6 +182,19 @@ class EpisodeFunction(Protocol):
         """All that was sampled for the requests; `setting.engine` samples."""
 
 
+class SeatClass(Protocol):
+    """Who plays a seat, an object for each episode; deterministic by replay: a simulated user, an opponent."""
+
+    def __init__(self) -> None:
+        """Options are its own."""
+
+    def reset(self, problem: Any, seed: int) -> None:
+        """Begin: the gold problem of the row, and a seed of the episode."""
+
+    def act(self, read: str) -> str:
+        """Its turn, after what it read since its last."""
+
+
 class EngineFunction(Protocol):
     """Samples from the present weights of a decoder."""
 
@@ -202,6 +215,7 @@ EXTENSIONS: dict[str, tuple[type, ...]] = {
     "verifier": (Verifier,),
     "metric": (MetricFunction,),
     "episode": (EpisodeFunction,),
+    "seat": (SeatClass,),
     "engine": (EngineFunction,),
     "trainer": (Trainer,),
     "transform": (Transform,),

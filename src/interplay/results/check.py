@@ -110,6 +110,7 @@ def _evaluation(out: Path, record: dict[str, Any], inputs: Mapping[str, Path]) -
     found = scores.summarise(pool.rows, arrays, nll, by_sample)
     found |= {key: known for key, known in record["metrics"].items() if key == "layers"}  # of the model, not of samples
     found |= trajectory.answers_by_turn(samples, spec.episode.max_turns if spec.episode else 1)
+    found |= trajectory.results_by_seat(samples)
     yield from _numbers(out, record, found, "samples")
 
 

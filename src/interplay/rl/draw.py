@@ -19,7 +19,8 @@ from interplay.data.trajectory import joined_text
 from interplay.kernels import exact
 from interplay.model import decoder, heads
 from interplay.rl import advantages, continuation, requests, reward_spec, shaping
-from interplay.rl.batch import Batch, Memory, Span, StepContext, join, offsets, seams_of, to_tokens
+from interplay.rl.batch import Batch, Memory, Span, StepContext, join, offsets, seams_of, take, to_tokens
+from interplay.rl.opponents import Opponents
 from interplay.rl.request_spec import AdaptiveTemperature, Decoding, LaggedNucleus, OwnDecoding
 from interplay.rl.rewards import Graders, Rewards, by_turn, pays_turns, right_by, score_completions
 from interplay.rl.sampler import Outcome, Sampler, outcome_of
@@ -134,6 +135,24 @@ def episode_rewards(
     )
 
 
+def credited_rewards(found: EpisodeRewards, played: Played) -> EpisodeRewards:
+    """With each seat's reward as `credit` has it: sum_j c_ij r_j over the seats j of its episode. What its turns earn counts c_ii
+    times, and the rest comes with the last of them."""
+    credit, rewards = played.credit, found.rewards
+    if credit is None or played.seats is None or rewards.spans is None:
+        return found
+    places = zip(played.rollouts.request.tolist(), played.rollouts.sample.tolist(), strict=True)
+    episodes, seats = [*places], played.seats.tolist()
+    earned = {(*at, seat): value for at, seat, value in zip(episodes, seats, rewards.sequence, strict=True)}
+    sequence, spans = list[float](), []
+    for at, seat, value, own in zip(episodes, seats, rewards.sequence, rewards.spans, strict=True):
+        sequence.append(math.fsum(weight * earned[*at, other] for other, weight in enumerate(credit[seat])))
+        scaled = [span._replace(value=credit[seat][seat] * span.value) for span in own]
+        rest = sequence[-1] - credit[seat][seat] * value
+        spans.append([*scaled[:-1], scaled[-1]._replace(value=scaled[-1].value + rest)] if scaled else scaled)
+    return found._replace(rewards=rewards._replace(sequence=sequence, spans=spans))
+
+
 # Groups of completions: what the planner asks for, sampled by the episode and judged by the reward.
 
 
@@ -157,6 +176,8 @@ class TrainerState:
     """Of a record: `stacked` where a step was made in a stack."""
     graders: Graders | None = None
     """What rewards are computed with that read more than texts."""
+    opponents: Opponents | None = None
+    """Who plays the seats that are not the policy's."""
 
     def clock(self) -> float:
         """Seconds, of a replica its own."""
@@ -235,7 +256,7 @@ def sample_rollouts(
     batch = Batch(
         row=torch.arange(len(of_row)),
         ids=torch.tensor(row_ids),
-        groups=groups if played.seats is None else 2 * groups + played.seats,
+        groups=groups if played.seats is None else (len(played.seat_names) or 2) * groups + played.seats,
         prompts=played.prompts or [prompts[number] for number in made_by],
         tokens=rollouts.tokens[:, :longest],
         lengths=rollouts.lengths,
@@ -258,7 +279,12 @@ def sample_rollouts(
     )
     bare = torch.tensor([ask.own or (ask.group is None and not ask.given) for ask in of_row], dtype=torch.bool)
     bare &= ~foreign & ~going_on & batch.baseline_mask()
-    return Rollouts(batch, torch.tensor([ask.slot for ask in of_row]), bare)
+    slots = torch.tensor([ask.slot for ask in of_row])
+    if played.learnt is None:
+        return Rollouts(batch, slots, bare)
+    rows_kept = played.learnt.nonzero()[:, 0]
+    learnt = take(batch, rows_kept)
+    return Rollouts(replace(learnt, row=torch.arange(len(learnt))), slots[rows_kept], bare[rows_kept])
 
 
 def setting(world: TrainerState, rows: list[verdict.Row], step: int, limit: int | None = None) -> Setting:
@@ -273,6 +299,8 @@ def setting(world: TrainerState, rows: list[verdict.Row], step: int, limit: int 
         verify=partial(sets.judge_completion, world.spec.verify()),
         problem=sets.problem_of,
         reply=partial(text.chat_reply, world.tokenizer_files),
+        others=world.opponents.engines() if world.opponents else {},
+        past=world.opponents.past_names() if world.opponents else (),
     )
 
 
@@ -283,7 +311,7 @@ def score_rollouts(
     where an episode has one turn."""
     spec, rows = world.spec, [world.pool.rows[i] for i in ids]
     if played.turns is not None:
-        return episode_rewards(spec.reward, played, rows, world.graders)
+        return credited_rewards(episode_rewards(spec.reward, played, rows, world.graders), played)
     verdicts = sets.judge_completions(rows, whole, spec.verify())
     rewards = score_completions(spec.reward, rows, whole, verdicts, world.graders, played.rollouts.truncated.tolist())
     if rewards.spans is not None:

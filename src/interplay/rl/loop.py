@@ -23,6 +23,7 @@ from interplay.rl.advantage_spec import GaeAdvantage, TurnsAdvantage
 from interplay.rl.advantages import advantages, critic, cut_segments, update_baselines
 from interplay.rl.batch import Batch, Memory, StepContext, join, take
 from interplay.rl.custom import Judge
+from interplay.rl.opponents import opponents_of
 from interplay.rl.reward_spec import ModelReward, terms_of
 from interplay.rl.rewards import Graders, score_completions
 from interplay.rl.spec import RLSpec
@@ -138,7 +139,7 @@ def train_policy(
     Goes on from `out/resume` where there is one. `stack`: what it is as a replica. Raises PermanentError at the first loss that
     is not finite."""
     world, learner = assembled(spec, inputs, how, out, stack)
-    with closing(world.engine):
+    with closing(world.engine, *([world.opponents] if world.opponents else ())):
         done = restored(world, learner, out)
         train_steps(world, learner, out, how, done)
     folder.save_decoder(learner.policy, out / "model", world.tokenizer_files)
@@ -216,6 +217,7 @@ def assembled(
         critic=critic(spec.method.critic, policy, spec.dtype, how.micro_batch_tokens),
         stack=stack,
         numerics=execution.STACKED if stack else "",
+        opponents=opponents_of(spec, inputs, policy, how),
     )
     optimizers = optimizer.build_optimizers(spec.optimizer, policy.named_parameters(), spec.dtype, numerics=spec.numerics)
     return world, Learner(spec, policy, references, optimizers, how.micro_batch_tokens, lagged)
@@ -232,6 +234,8 @@ def restored(world: draw.TrainerState, learner: Learner, out: Path) -> int:
     restore_members(world, tensors, state)
     if world.critic:
         world.critic.load(distributed.with_prefix(tensors, CRITIC))
+    if world.opponents:
+        world.opponents.load(tensors)
     if learner.lagged:
         learner.lagged.copy.load_state_dict(distributed.with_prefix(tensors, LAGGED))
     return done
@@ -274,6 +278,8 @@ def save(world: draw.TrainerState, learner: Learner, resume: Path, step: int) ->
     tensors = distributed.training_tensors(learner.policy, learner.optimizers) | of_members
     if world.critic:
         tensors |= {CRITIC + name: tensor for name, tensor in world.critic.tensors().items()}
+    if world.opponents:
+        tensors |= world.opponents.tensors()
     if learner.lagged:
         tensors |= {LAGGED + name: parameter for name, parameter in learner.lagged.copy.named_parameters()}
     distributed.save_checkpoint(resume / "state", step, tensors, {**state, **numerics})
@@ -341,6 +347,8 @@ def stepped(
         batch, advantage, bears = edits.edits_after_advantage(batch, advantage, bearing(spec.method.loss, batch), now)
         values |= update(learner, batch, advantage, step, bears)
         draw.update_lagged(spec.method.decoding, learner.lagged, step)
+        if world.opponents:
+            world.opponents.update(step)
     with timed(seconds, "sampler", world.clock):
         world.sampler.learn(step)
     of_rows, own = now.by.summed(advantage, 1) / batch.num_action_tokens().clamp(min=1), batch.row >= 0

@@ -14,7 +14,7 @@ from interplay.core.references import SHARES, ByName
 from interplay.model.spec import ExactSpec, TunedSpec, TuneOptimizer, TuneSchedule, check_checkpoints
 from interplay.model.trainer_spec import TRL_RL, VERL_RL, Foreign, TrainedSpec, Trainer
 from interplay.rl import advantage_spec, edit_spec, loss_spec, request_spec as requests_spec, reward_spec, sampler_spec
-from interplay.rollout.spec import CompletionEpisode, EngineName, Episode, check_dtype
+from interplay.rollout.spec import CompletionEpisode, EngineName, Episode, SeatsEpisode, check_dtype
 from interplay.tasks.spec import Task, Verify
 
 # Which members of the seams go together: they declare capabilities (`NEEDS`, `PROVIDES`, `REFUSES`), which one rule checks.
@@ -249,6 +249,15 @@ class RLSpec(TrainedSpec, ExactSpec, TunedSpec):
         ):
             must = f"must divide num_generations, {group}, and leave two completions at least"
             raise ValueError(f"method.continuation.references = {chosen.references}: {must}")
+        return self
+
+    @model_validator(mode="after")
+    def _seats_learn(self) -> "RLSpec":
+        episode, group = self.method.episode, self.method.allocation.num_generations
+        if isinstance(episode, SeatsEpisode) and not episode.trained():
+            raise ValueError("method.episode.seats: no seat is trained; write {name: policy} for one")
+        if isinstance(episode, SeatsEpisode) and episode.rotate and group % len(episode.players()):
+            raise ValueError(f"method.episode.rotate: num_generations = {group} is no multiple of {len(episode.players())} seats")
         return self
 
     @model_validator(mode="after")

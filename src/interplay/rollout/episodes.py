@@ -1,8 +1,10 @@
 """Episodes: how the policy acts on a prompt, in one turn or in several with an environment, another seat or feedback."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pkgutil import resolve_name
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import torch
@@ -12,9 +14,9 @@ from interplay.core.model import UserError
 from interplay.data.trajectory import Kind, Segment, transcript_of
 from interplay.rollout.engine import Engine
 from interplay.rollout.request import Request, Rollouts, Sampling
-from interplay.rollout.spec import Call, CompletionEpisode, EnvironmentEpisode, Episode, RetryEpisode, SelfPlayEpisode, Turns
-from interplay.tasks.family import Step, World, environment_of, game_of
-from interplay.tasks.transcripts import MARK, UNANSWERED, move_line
+from interplay.rollout.spec import Call, CompletionEpisode, EnvironmentEpisode, Episode, RetryEpisode, Turns
+from interplay.tasks.family import Step, World, environment_of
+from interplay.tasks.transcripts import MARK, UNANSWERED
 from interplay.tasks.verdict import Row, Verdict
 
 # What an episode is given and returns, and how its turns are put together.
@@ -39,6 +41,10 @@ class Setting(NamedTuple):
     """Text at which a turn ends, regardless of text after it."""
     reply: Callable[..., str] = lambda role, text, ended: text
     """(role, text, whether the turn before has its end token) -> what a chat model reads after a turn."""
+    others: Mapping[str, Engine] = MappingProxyType({})
+    """The engines of the models of other seats, by role, and of past policies."""
+    past: Sequence[str] = ()
+    """Names of past policies among them, the earliest first."""
 
 
 class Turn(NamedTuple):
@@ -72,8 +78,16 @@ class Played(NamedTuple):
     """(N,) bool: rows of an episode that another row stands for in statistics; None: none."""
     seats: torch.Tensor | None = None
     """(N,) int64: whose turns a row holds; None: there is one seat."""
+    seat_names: Sequence[str] = ()
+    """Of all seats, in the order of their numbers."""
     segments: list[tuple[Segment, ...]] | None = None
     """Each row's episode, written and read; present where `turns` are."""
+    learnt: torch.Tensor | None = None
+    """(N,) bool: rows that are learnt from; others are there for what they are worth. None: all."""
+    policy: torch.Tensor | None = None
+    """(N,) bool: rows of seats that the policy plays; None: all."""
+    credit: list[list[float]] | None = None
+    """(S,S): what the reward of seat j counts in that of seat i; None: each has its own."""
 
 
 @dataclass
@@ -325,59 +339,6 @@ def _played(spec: Turns, setting: Setting, asked: Sequence[Request], answer: Cal
     return left([line for thread in threads for line in windowed_rows(thread, spec.window)], setting.sampling.pad, True)
 
 
-# Games of the policy against itself (SPIRAL, arXiv:2506.24119).
-
-
-@dataclass
-class Match:
-    """A game as it is played: a thread for each seat."""
-
-    seats: tuple[Thread, Thread]
-    moves: list[str] = field(default_factory=list)
-
-
-def self_play(spec: SelfPlayEpisode, setting: Setting, asked: Sequence[Request]) -> Played:
-    """A game for each sample: turn t is that of the seat which is to move, and what it writes is read by the other. A row for
-    each seat that moved. A move that the length limit cut is never legal."""
-    matches = [_begun(setting, number, request, i) for number, request in enumerate(asked) for i in range(request.count)]
-    live = [(match, _mover(setting, match)) for match in matches]
-    for turn in range(spec.max_turns):
-        if not live:
-            break
-        go_on(setting, asked, [match.seats[mover] for match, mover in live], turn)
-        for match, mover in live:
-            own = match.seats[mover]
-            match.moves.append("" if own.truncated else own.segments[-1].text.strip())
-        after = [(match, mover, _mover(setting, match)) for match, mover in live]
-        for match, mover, following in after:
-            if following >= 0:
-                (tokens,) = setting.encode([move_line(match.moves[-1])])
-                match.seats[1 - mover].observe(move_line(match.moves[-1]), tokens, seat=mover)
-        live = [(match, following) for match, _, following in after if following >= 0]
-    for match in matches:
-        row = setting.rows[match.seats[0].request]
-        for seat, thread in enumerate(match.seats):
-            verdict = game_of(row).judge(setting.problem(row), match.moves, seat)
-            thread.verdicts = [(text, None) for text in thread.said[:-1]]
-            thread.verdicts += [(" ".join(match.moves), verdict)] * bool(thread.said)
-    played = [(seat, thread) for match in matches for seat, thread in enumerate(match.seats) if thread.said]
-    return left([whole(thread) for _, thread in played], setting.sampling.pad, True, [seat for seat, _ in played])
-
-
-def _begun(setting: Setting, number: int, request: Request, i: int) -> Match:
-    row = setting.rows[number]
-    texts = game_of(row).seats(setting.problem(row))
-    seats = (Thread(number, request.first + i, [], 0), Thread(number, request.first + i, [], 1))
-    for thread, text, tokens in zip(seats, texts, setting.encode(texts), strict=True):
-        thread.observe(text, tokens)
-    return Match(seats)
-
-
-def _mover(setting: Setting, match: Match) -> int:
-    row = setting.rows[match.seats[0].request]
-    return int(game_of(row).position(setting.problem(row), match.moves).mover)
-
-
 # The table of episodes, by the `name` of their spec.
 
 
@@ -390,7 +351,8 @@ MEMBERS: dict[str, Callable[..., Played]] = {
     "completion": completion,
     "retry": retry,
     "environment": environment,
-    "self_play": self_play,
+    "seats": lambda *given: resolve_name("interplay.rollout.seats:play_seats")(*given),
+    "self_play": lambda *given: resolve_name("interplay.rollout.seats:self_play")(*given),
     "custom": extension.call,
 }
 

@@ -11,6 +11,7 @@ from interplay.core.curve import Scheduled
 from interplay.core.extension import Extension, written_as
 from interplay.core.model import Count, Exact, Since
 from interplay.model.spec import Shape
+from interplay.rollout import seat_spec
 
 # Engines: which can sample what.
 
@@ -232,6 +233,60 @@ class SelfPlayEpisode(Exact):
     """Turns of both seats after which a game is a draw."""
 
 
+class SeatsEpisode(Exact):
+    """An episode of several seats, in turns. In games (tic_tac_toe, kuhn: seats `first` and `second`) and in worlds of several
+    seats the rules say whose turn it is; elsewhere `order` does, and the last seat of it acts: its turns go to the environment
+    of the family, or are the answer. Each seat that is learnt from is a row, with what it read as observations; the rows of a
+    seat make a group, so that a seat is compared with itself."""
+
+    NEEDS: ClassVar[frozenset[str]] = frozenset({"equal_groups", "bare_prompts", "one_round"})
+    PROVIDES: ClassVar[frozenset[str]] = frozenset({"first_turn", "several_turns", "seats", "paid_turns"})
+    name: Literal["seats"] = "seats"
+    seats: seat_spec.Seats
+    """Name of a seat -> who plays it: the policy, a frozen model, a pool of such, a script, a class of your own; or a judge, who
+    has no seat in the rules and speaks once at the end."""
+    order: list[str] = []
+    """Who speaks after whom, again and again until the last one has boxed an answer or its environment says that it is over; of
+    families without seats of their own. The last seat acts."""
+    credit: seat_spec.Credit = "own"
+    """Whose reward is whose. own: each seat's its own; shared: the mean of all (cooperation); zero_sum: its own less the mean of
+    the others'; or weights, {seat: {seat: weight}}."""
+    rotate: bool = False
+    """Whether those who play change places: in sample n each sits n places further on."""
+    action: Action = Action()
+    """Where in a turn its action is; what is next to it is a thought."""
+    max_turns: Several = 20
+    """Turns of all seats after which an episode ends; a game is then a draw."""
+
+    def players(self) -> list[str]:
+        """The seats that are no judges."""
+        return [name for name, one in self.seats.items() if not isinstance(one, seat_spec.JudgeSeat)]
+
+    def trained(self) -> bool:
+        """Whether there is a seat to learn from."""
+        return any(isinstance(one, seat_spec.PolicySeat) and one.trained for one in self.seats.values())
+
+    @model_validator(mode="after")
+    def _seated(self) -> Self:
+        if not any(isinstance(one, seat_spec.PolicySeat) for one in self.seats.values()):
+            raise ValueError("seats: none is the policy's; write {name: policy} for one")
+        if odd := [name for name in self.order if name not in self.players()]:
+            raise ValueError(f"order: no seat '{odd[0]}'; the seats are {', '.join(self.players())}")
+        if missing := [name for name in self.players() if self.order and name not in self.order]:
+            raise ValueError(f"order: seat '{missing[0]}' never speaks; add it, or remove the seat")
+        if self.rotate and self.order:
+            raise ValueError("rotate: seats of an order have parts of their own; write false")
+        if self.rotate and not isinstance(self.credit, str):
+            raise ValueError("credit: weights are of seats, and with rotate players change them; write rotate: false")
+        for name, one in self.seats.items():
+            if isinstance(one, seat_spec.PoolSeat) and not (one.models or one.every):
+                raise ValueError(f"seats.{name}: an empty pool; write models: [ARM], or every: 10 for past policies of the run")
+            if isinstance(one, seat_spec.ScriptSeat) and self.order:
+                raise ValueError(f"seats.{name}: scripts play games; in an order write a class of yours, such as file.py:User")
+        seat_spec.credit_matrix(self.credit, self.players())
+        return self
+
+
 class OwnEpisode(Extension):
     """An episode of the user's own: `function(setting, asked, **options)`, which returns what was played
     (`rollout.episodes.Played`)."""
@@ -254,9 +309,11 @@ class OwnEpisode(Extension):
 
 
 Episode = Annotated[
-    CompletionEpisode | RetryEpisode | EnvironmentEpisode | SelfPlayEpisode | OwnEpisode,
+    CompletionEpisode | RetryEpisode | EnvironmentEpisode | SelfPlayEpisode | SeatsEpisode | OwnEpisode,
     Field(discriminator="name"),
     written_as(OwnEpisode),
 ]
-AloneEpisode = Annotated[RetryEpisode | EnvironmentEpisode | OwnEpisode, Field(discriminator="name"), written_as(OwnEpisode)]
-"""Episodes of several turns that an evaluation can read: one for each sample."""
+AloneEpisode = Annotated[
+    RetryEpisode | EnvironmentEpisode | SeatsEpisode | OwnEpisode, Field(discriminator="name"), written_as(OwnEpisode)
+]
+"""Episodes of several turns that an evaluation can read: one for each sample, of the first seat of the policy."""

@@ -17,9 +17,10 @@ from interplay.report.metric_spec import is_pass_rate
 from interplay.rl.sampler_spec import reads_offline
 from interplay.rl.spec import RLSpec, TeachSpec
 from interplay.rl.turn_credit_spec import TurnsAdvantage
-from interplay.rollout.spec import EnvironmentEpisode, SelfPlayEpisode, vllm_misfit
+from interplay.rollout import seat_spec
+from interplay.rollout.spec import EnvironmentEpisode, SeatsEpisode, SelfPlayEpisode, vllm_misfit
 from interplay.study import arms, plan, sets
-from interplay.study.context import TASK, ArmContext, StudyStage, check_known, pick
+from interplay.study.context import BEFORE, TASK, ArmContext, StudyStage, check_known, pick
 from interplay.study.spec import Arm, Study
 from interplay.tasks.family import Environment, Game, families_with, families_with_language, task_family
 from interplay.tasks.verdict import BOX
@@ -48,6 +49,10 @@ def check_names(context: ArmContext) -> None:
     for word, meaning in RESERVED.items():
         if word in study.stages:
             raise place.key("stages", word).error(f"choose another name; `{word}` is {meaning}")
+    if BEFORE in study.arms:
+        raise place.key("arms", BEFORE).error(
+            f"choose another name; `arm: {BEFORE}` of a set is the model that its reader starts from"
+        )
     for key in ("data", "stages", "arms", "tables", "figures"):
         for name in getattr(study, key):
             if "/" in name or name in ("", ".", "..") or not name.isprintable():
@@ -331,6 +336,8 @@ def _check_episode(stage: plan.Stage, stages: Stages, place: KeyPlace) -> None:
         episode, key = stage.spec.episode, place.key("episode")
     else:
         return
+    if isinstance(episode, SeatsEpisode):
+        return _check_seats(episode, stage, stages, key)
     able = Game if isinstance(episode, SelfPlayEpisode) else Environment if isinstance(episode, EnvironmentEpisode) else None
     for role, digest in stage.deps.items():
         data = stages[digest].spec if role.split(".")[0] == "data" and digest in stages else None
@@ -361,6 +368,29 @@ def _check_sources(advantage: TurnsAdvantage, data: ProblemsSpec, role: str, key
             f"needs an environment that pays turns, and {family.name}, which {role} is of, pays none; write reward", "environment"
         )
     world.close()
+
+
+def _check_seats(episode: SeatsEpisode, stage: plan.Stage, stages: Stages, key: KeyPlace) -> None:
+    """The rules have the seats that are played, and all models the tokenizer of the policy, as far as both are known."""
+    for role, digest in stage.deps.items():
+        data = stages[digest].spec if role.split(".")[0] == "data" and digest in stages else None
+        if (
+            isinstance(data, ProblemsSpec)
+            and not data.transform
+            and (why := seat_spec.misfit(task_family(data.task), episode.seats, episode.order))
+        ):
+            raise key.key("seats").error(why)
+    own = _tokenizer_of(stage.deps.get("model", stage.deps.get("init", "")), stages)
+    for role, digest in stage.deps.items():
+        if role.startswith("seat.") and (other := _tokenizer_of(digest, stages)) and own and other != own:
+            raise key.key("seats").error("a model of a seat has another tokenizer than the policy; name an arm with the same one")
+
+
+def _tokenizer_of(model: str, stages: Stages) -> str:
+    """The digest of the tokenizer that a model of the study was built with; empty where it was made elsewhere."""
+    found = stages.get(artifact.split_ref(model)[0])
+    first = found and _first_of(found, stages)
+    return first.deps.get("tokenizer", "") if first else ""
 
 
 MAKERS = ("preference_pairs", "rated_pairs", "conflict_pairs", "custom")

@@ -23,6 +23,8 @@ from interplay.tasks.spec import OwnTask, Task, TaskKey
 
 TASK = "task"
 """First part of keys of an arm that lead into the task."""
+BEFORE = "before"
+"""In place of the name of an arm, in a set: the model that the stage which reads the set starts from."""
 ANY_SHARES = [1.0]
 """In place of the shares of a mix while a spec is parsed before its problem sets are resolved."""
 
@@ -194,6 +196,9 @@ class ArmContext:
     """Problem sets that are being resolved, outermost first."""
     open_arms: tuple[str, ...] = ()
     """Arms whose end some problem set is made with."""
+    start: tuple[str, str] | None = None
+    """Label of the stage of a path that is planned, and the reference to the model that it starts from; None: none is, or it
+    starts from none."""
     unchanged: "ArmContext | None" = None
     """The study before any arm changes it; None: this context is that."""
 

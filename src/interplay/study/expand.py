@@ -17,7 +17,7 @@ from interplay.core.model import KeyPlace, UserError, nearest_name, parse_model
 from interplay.data.spec import is_whole
 from interplay.kinds.study_keys import OwnTrainerReferences, PathStage
 from interplay.report.spec import Lineup, ReportArm, ReportRung, ReportStage
-from interplay.study import answers, arms, check, choices, contrasts, files, locate, plan as plans, resolve, sets
+from interplay.study import answers, arms, check, choices, contrasts, files, locate, plan as plans, resolve, rounds, sets
 from interplay.study.context import ArmContext, PlanBuilder, study_context, tuning_seeds, with_changes
 from interplay.study.plan import Plan
 from interplay.study.spec import Scale, Study
@@ -98,7 +98,8 @@ def load(configs: Path, study: str, scale: str, words: Sequence[choices.Given] =
         changed = choices.with_given(tree["study"], words, scale)
         changed = choices.with_replicates(changed, scale, any(one.key == REPLICATES for one in words))
         tree = choices.fill_names({**tree, "study": changed}, configs, *places.values())
-    typed = parse_model(Study, _at_scale(tree["study"], scale), places["study"])
+    whole = rounds.with_rounds(_at_scale(tree["study"], scale), places["study"])
+    typed = parse_model(Study, whole, places["study"])
     for name in typed.scales:
         if name not in scales(configs):
             raise places["study"].key("scales", name).error(f"no such scale{nearest_name(name, scales(configs))}")

@@ -16,8 +16,10 @@ from interplay.kinds import study_keys, table
 from interplay.report.spec import ReportStage
 from interplay.rl.reward_spec import with_roles
 from interplay.rl.spec import RLSpec
+from interplay.rollout import seat_spec
+from interplay.rollout.spec import SeatsEpisode
 from interplay.study import arms, check, sets
-from interplay.study.context import ArmContext, StudyStage, pick, with_changes
+from interplay.study.context import BEFORE, ArmContext, StudyStage, pick, with_changes
 from interplay.study.spec import PINNED
 from interplay.tasks.family import Generator, task_family
 
@@ -138,7 +140,9 @@ def _written(context: ArmContext, data: DataSet, place: KeyPlace) -> str:
 
 def _at_replicate(context: ArmContext, place: KeyPlace) -> str:
     """Label of a set for the replicate that is planned: a set of the first one serves all, unless samples of a model that each
-    replicate has of its own make it another."""
+    replicate has of its own make it another. A set that is made `before` a stage has that in its label."""
+    if context.start and place.keys[:1] == ("data",) and _made_before(context.study.data.get(place.keys[1])):
+        return f"{place.dotted}.{context.start[0]}"
     return place.dotted if context.seed in (None, context.seeds()[0]) else f"{place.dotted}@{context.seed}"
 
 
@@ -177,6 +181,11 @@ def _decontaminated(context: ArmContext, digest: str, place: KeyPlace) -> str:
     given = {"mix": [1.0], "steps": [wanted.model_dump(exclude={"against"})]}
     deps = {"data.0": digest, **{f"against.0.{index}": other for index, other in enumerate(others)}}
     return context.plan.add("curate", given, deps, own, f"{context.plan.stages[digest].label} clean")
+
+
+def _made_before(data: DataSet | None) -> bool:
+    """Whether a set is made with the model that its reader starts from."""
+    return data is not None and BEFORE in (data.arm, *(step.get("arm") for step in data.steps))
 
 
 def fresh_tokenizer(context: ArmContext) -> str:
@@ -303,6 +312,9 @@ def evaluation(context: ArmContext, name: Any, model: str, place: KeyPlace, labe
     if arm := spec.probe.against if spec.probe else "":
         deps = {**deps, "compared": _at_seed(context, arm, stage.place.key("probe", "against"))[1]}
     filled = {key: named.with_roles() for key in ("by_reward", "probe") if (named := getattr(spec, key))}
+    if isinstance(spec.episode, SeatsEpisode):
+        episode, roles = _seated(context, spec.episode, stage.place.key("episode"))
+        deps, filled = {**deps, **roles}, {**filled, "episode": episode}
     made = [plan.add(stage.kind, given, {"model": model, **deps}, stage.place, label, filled | one) for one in blocks_of(spec)]
     if len(made) > 1:
         plan.blocks[made[0]] = made[1:]
@@ -335,9 +347,21 @@ def _model_stage(context: ArmContext, stage: StudyStage, before: str | None, see
         ends = [(_at_seed(context, arm, stage.place.key("references"))[1], w) for arm, w in (spec.references or {}).items()]
         weights, roles = sets.by_digest(ends, "reference")
         deps, filled = deps | roles, filled | ({"references": dict(zip(roles, weights, strict=True))} if ends else {})
+        if isinstance(spec.method.episode, SeatsEpisode):
+            episode, roles = _seated(context, spec.method.episode, stage.place.key("method", "episode"))
+            method = spec.method.model_copy(update={"episode": episode})
+            deps, filled = deps | roles, filled | {"method": method, "minibatches": spec.minibatches}
     if "candidates" in row.planned:
         filled["candidates"] = [step for step, _ in _candidates(context, str(before)) if step != "end"]
     return context.plan.add(stage.kind, context.settings(stage, seed), deps, stage.place, label, filled)
+
+
+def _seated(context: ArmContext, episode: SeatsEpisode, place: KeyPlace) -> tuple[SeatsEpisode, dict[str, str]]:
+    """The episode with roles `seat.<i>` in place of arms; role -> reference of the model that the arm ends with."""
+    ends = {arm: _at_seed(context, arm, place.key("seats"))[1] for arm in seat_spec.models_of(episode.seats)}
+    roles = {digest: f"seat.{number}" for number, digest in enumerate(sorted(set(ends.values())))}
+    seats = seat_spec.with_roles(episode.seats, {arm: roles[digest] for arm, digest in ends.items()})
+    return episode.model_copy(update={"seats": seats}), {role: digest for digest, role in roles.items()}
 
 
 def models(context: ArmContext, arm: str, seed: int) -> tuple[list[ReportStage], str, str]:
@@ -357,7 +381,7 @@ def models(context: ArmContext, arm: str, seed: int) -> tuple[list[ReportStage],
             context = replace(context, tokenizer=made)
         # A source is the same in all arms.
         label = f"{arm}/{name}@{own}" if stage.marks else f"{stage.place.dotted}@{own}" if stage.by_seed else ""
-        digest = _model_stage(context, stage, before, own, label)
+        digest = _model_stage(replace(context, start=(label, before) if before else None), stage, before, own, label)
         context = replace(context, tokenizer=context.tokenizer or digest)
         path.append(ReportStage(name=name, kind=stage.kind, digest=digest, step=step))
         if step is not None and step not in (kept := context.plan.stages[digest].kept_steps()):
@@ -371,7 +395,12 @@ def models(context: ArmContext, arm: str, seed: int) -> tuple[list[ReportStage],
 
 def arm_end(context: ArmContext, arm: Any, place: KeyPlace) -> str:
     """Reference to the model that an arm ends with at the replicate that is planned, for a problem set that is made with its
-    samples. Raises UserError when that arm itself is trained on the set."""
+    samples; of `before` to the model that the reader of the set starts from. Raises UserError when that arm itself is trained on
+    the set."""
+    if arm == BEFORE:
+        if context.start is None:
+            raise place.error("what reads this set starts from no model of a path; name an arm", arm)
+        return context.start[1]
     pick(context.arms, arm, place, "arm")
     if arm in context.open_arms:
         raise place.error("that arm is itself trained on this set; name one that is not", arm)

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Annotated, Any, Literal, Union
 
-from pydantic import AfterValidator, Field, ValidationError, ValidationInfo, field_validator, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from interplay.core.model import Count, Model, Natural, Share, Written, checked, error_at, partial_model, table_model, union_of
 from interplay.core.references import ByName
@@ -79,6 +79,15 @@ class BudgetSplit(Model):
     """Name of the RL stage."""
 
 
+class Rounds(Model):
+    """Stages of a path that are repeated."""
+
+    repeat: Annotated[int, Field(ge=2, le=100)]
+    """How often."""
+    stages: list[str]
+    """Stages of a round, in order."""
+
+
 class Arm(Model):
     """A path through the named stages, each starting from the one before it; with axes, one arm per combination of values,
     named `arm[key=value,...]`. Controls, matches, claims and tables can name such an arm.
@@ -87,8 +96,11 @@ class Arm(Model):
     Keys of axes are `stage.key`, `task.key` for the task of all the arm's data, or `split.tokens` and `split.rl_share`; they are
     applied above `set`, but for keys of `set` that lead into the value of an axis."""
 
-    path: list[str]
-    """Stages in order; the first is a pretrain or a source. `stage@step` goes on from a checkpoint that the stage keeps."""
+    path: Annotated[list[str], BeforeValidator(lambda value: value, json_schema_input_type=list[str | Rounds])]
+    """Stages in order; the first is a pretrain or a source. `stage@step` goes on from a checkpoint that the stage keeps.
+    `{repeat: 3, stages: [sft]}` has these stages three times, each round starting from the one before: the further rounds are
+    stages of their own, `sft_2` and `sft_3`, of which arms can set keys; what an arm sets of `sft` it sets of all rounds. A set
+    with `arm: before` is made anew for each round, with the model that the round starts from."""
     control: str | None = None
     """The arm that this one is to be compared with. Where that arm has axes, give one of its combinations, or its plain name for
     the one with the same values in brackets. A combination that is itself the control of its siblings has none."""

@@ -79,6 +79,8 @@ class Step(NamedTuple):
     """JSON values that are recorded with the turn, and read by nothing."""
     tool: str = ""
     """The tool that the turn called; empty: none."""
+    pays: Mapping[int, float] = MappingProxyType({})
+    """What it pays to seats other than the one that acted, such as when the episode ends, in a world of several."""
 
 
 class World(Protocol):
@@ -277,6 +279,12 @@ class Environment(Generator[P, T]):
     """The turns of a scripted expert; none where there is none."""
     world: Callable[[], World] | None = None
     """A new world, whose replay `reply` then is; None: `reply` is the world."""
+    seat_names: tuple[str, ...] = ()
+    """The seats of a world of several, in the order in which they act unless a step says who is next; none: there is one."""
+    briefs: Callable[[P], Sequence[str]] | None = None
+    """What each of them reads first; None: the prompt."""
+    settled: Callable[[P, float, bool, str], Verdict] | None = None
+    """(problem, what a seat was paid, whether all is over, what it said last) -> the verdict on it, of a world of several."""
 
     def begin(self, problem: P) -> World:
         """A world at the start of an episode."""
@@ -293,12 +301,20 @@ class Environment(Generator[P, T]):
 class Game(Environment[P, T]):
     """An environment that is a game of two seats."""
 
+    seat_names: tuple[str, ...] = ("first", "second")
+    """Seat 0 moves first."""
     seats: Callable[[P], tuple[str, str]]
     """The prompts of both seats."""
     position: Callable[[P, Sequence[str]], Position]
     """The state after these moves."""
     judge: Callable[[P, Sequence[str], int], Verdict]
     """(problem, moves, seat) -> the verdict on a seat of a game between two policies."""
+    best: Callable[[P, Sequence[str]], str]
+    """(problem, moves) -> the move of the game's expert."""
+    scripted: Callable[[P, Sequence[str]], str]
+    """(problem, moves) -> the move of its scripted opponent."""
+    legal: Callable[[P, Sequence[str]], list[str]]
+    """(problem, moves) -> the moves that there are."""
 
 
 # Look-up by name.

@@ -138,7 +138,10 @@ class TaskClass(Protocol):
 class EnvironmentClass(Protocol):
     """An environment as a class, of which each episode has an object; deterministic by replay: the same problem, seed and actions
     give the same steps. It may also have `expert(problem)` (actions, which models can be taught), `answer`, `solve`, `structure`
-    and `vocabulary` as a task, `target` (what an episode has to pay to be right, by default 1) and `close()`."""
+    and `vocabulary` as a task, `target` (what an episode has to pay to be right, by default 1) and `close()`. One of several
+    seats has their names in `seats`, may have `brief(problem, seat)` (what a seat reads first, by default what `reset` returns),
+    and says in a step whose turn is next (`seat`, by default in order) and what others than the one that acted are paid
+    (`pays`)."""
 
     def __init__(self) -> None:
         """Options are its own; what an episode opens is opened in reset."""
@@ -334,12 +337,22 @@ class OwnWorlds(OwnQuestions):
         `made_up` (an observation that is not the environment's), `answer` (too little was paid)."""
         turns = policy_turns(completion)
         _, steps = self.played(problem, turns)
-        paid, target = math.fsum(step.reward or 0.0 for step in steps), self.target(problem)
         genuine = observations(completion) == [step.text for step in steps[:-1]]
+        return self.settled(problem, math.fsum(step.reward or 0.0 for step in steps), steps[-1].done, turns[-1], genuine)
+
+    def settled(self, problem: OwnProblem, paid: float, done: bool, said: str, genuine: bool = True) -> Verdict:
+        """The verdict on what was paid."""
+        target = self.target(problem)
         enough = paid >= target - 1e-9
-        error = first_error(truncated=not steps[-1].done, made_up=not genuine, answer=not enough)
+        error = first_error(truncated=not done, made_up=not genuine, answer=not enough)
         score = min(max(paid / target, 0.0), 1.0) if target > 0 else float(enough)
-        return Verdict(error == "none", error == "none", score, error, said=turns[-1][:80])
+        return Verdict(error == "none", error == "none", score, error, said=said[:80])
+
+    def briefs(self, problem: OwnProblem) -> list[str]:
+        """What each seat of an environment of several reads first, by its method `brief(problem, seat)`; else the prompt."""
+        first = self.played(problem, [])[0]
+        said = [self.ask("brief", problem.value, name, default=first) for name in getattr(self.made, "seats", ())]
+        return [_checked_text(self.task, "brief", one) for one in said]
 
     def family(self) -> Environment[OwnProblem, OwnTask]:
         """The family of all that."""
@@ -347,6 +360,9 @@ class OwnWorlds(OwnQuestions):
             "expert": self.expert,
             "world": self.world,
             "reply": lambda problem, turns: self.played(problem, turns)[1][-1],
+            "seat_names": tuple(getattr(self.made, "seats", ())),
+            "briefs": self.briefs,
+            "settled": self.settled,
         }
         return Environment(errors=("truncated", "made_up", "answer"), **own, **self.common())
 

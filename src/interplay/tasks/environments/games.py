@@ -36,6 +36,8 @@ class Rules:
     """The move of the scripted opponent."""
     best: Callable[[Any, Sequence[str]], str]
     """The expert's move."""
+    legal: Callable[[Any, Sequence[str]], list[str]]
+    """The moves that there are."""
     sound: Callable[[Any, Sequence[str]], bool]
     """Whether a perfect player may make the last of the moves."""
     target: Callable[[Any, int], float]
@@ -100,7 +102,10 @@ class Rules:
 
 def game(rules: Rules, **functions: Any) -> Game[Any, Any]:
     """The family of a game: what its rules determine, and `functions` of its own."""
-    own = {name: getattr(rules, name) for name in ("verify", "reply", "expert", "seats", "position", "judge")}
+    own = {
+        name: getattr(rules, name)
+        for name in ("verify", "reply", "expert", "seats", "position", "judge", "best", "scripted", "legal")
+    }
     return Game(errors=ERRORS, **own, **functions)
 
 
@@ -215,6 +220,7 @@ TIC_TAC_TOE_RULES = Rules(
     position=_board_position,
     scripted=_board_scripted,
     best=lambda problem, moves: str(best_cells(_board_after(problem, moves) or problem.board)[0] + 1),
+    legal=lambda problem, moves: [str(cell + 1) for cell in empty_cells(_board_after(problem, moves) or "")],
     sound=_board_sound,
     target=lambda problem, seat: float(minimax(problem.board) * (1 if seat == 0 else -1)),
 )
@@ -326,6 +332,7 @@ KUHN_RULES = Rules(
     position=_deal_position,
     scripted=_deal_scripted,
     best=lambda problem, moves: _likelier_move(problem.cards[problem.seat], moves),
+    legal=lambda problem, moves: [PASS, BET],
     sound=_deal_sound,
     target=lambda problem, seat: LOST,  # any finished game is right
 )
