@@ -108,7 +108,9 @@ def methods_of(row: lists.Evidence) -> dict[str, tuple[dict[str, Any], dict[str,
         for edit in method["edits"]:
             edit |= {"tokens": 200} if edit["name"] == "token_budget" else {}
     for spec in specs.values():
-        spec["reward"] = {"name": "steps"} if spec["reward"]["name"] == "subproblems" else spec["reward"]  # ten problems have no blocks
+        spec["reward"] = (
+            {"name": "steps"} if spec["reward"]["name"] == "subproblems" else spec["reward"]
+        )  # ten problems have no blocks
     return {arm: (spec["method"], spec["reward"]) for arm, spec in specs.items()}
 
 
