@@ -17,10 +17,18 @@ from interplay.tasks.adapters import spec as adapters
 from interplay.tasks.facts.spec import Bios, Taxonomy
 from interplay.tasks.family import Environment, Family, Game, Generator, families_with, judge_family, open_question, task_family
 from interplay.tasks.op_dag.spec import OpDag, OpDagProse
-from interplay.tasks.spec import FAMILIES, OwnTask, Task, Verify
+from interplay.tasks.spec import FAMILIES, Depo, Mano, OwnTask, Task, Verify
 from interplay.tasks.verdict import Row, first_error
 
-TASKS = {"op_dag": OpDag(), "op_dag_prose": OpDagProse(), "bios": Bios(people=20), "taxonomy": Taxonomy(), **environments.TASKS}
+TASKS = {
+    "op_dag": OpDag(),
+    "op_dag_prose": OpDagProse(),
+    "bios": Bios(people=20),
+    "taxonomy": Taxonomy(),
+    "mano": Mano(),
+    "depo": Depo(),
+    **environments.TASKS,
+}
 STRICTEST = Verify(operator=True, extra_nodes="penalised")
 
 

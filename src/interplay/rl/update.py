@@ -265,6 +265,7 @@ def _pass(
     before = logp.detach() if old is None else old[rows]
     old_logp = _behaviour(batch, rows, before)
     now = mask & batch.sampled_now()[rows, None]
+    now = now if batch.observed is None else now & ~batch.observed[rows]
     sampled = torch.where(now, batch.logprobs[rows], old_logp)
     with torch.no_grad():
         others = learner.reference_logps(batch, rows) if spec.refers() else []
@@ -307,7 +308,10 @@ def _rows(known: dict[str, Tensor], rows: Tensor) -> dict[str, Tensor]:
 
 def _behaviour(batch: Batch, rows: Tensor, old: Tensor) -> Tensor:
     """(n,T) log-probabilities that ratios refer to: `old`, but for rows off policy those of what made them."""
-    return old if batch.off_policy is None else torch.where(batch.off_policy[rows, None], batch.logprobs[rows], old)
+    if batch.off_policy is None:
+        return old
+    foreign = batch.off_policy[rows, None] if batch.observed is None else batch.off_policy[rows, None] & ~batch.observed[rows]
+    return torch.where(foreign, batch.logprobs[rows], old)
 
 
 def _means(totals: dict[str, float]) -> dict[str, float]:

@@ -57,6 +57,26 @@ class CompletionEpisode(Exact):
     name: Literal["completion"] = "completion"
 
 
+class Branching(Exact):
+    """Part of a group goes on from inside other episodes of it: at the end of a turn, once what follows was read, an episode is
+    continued a second time, with the state that its environment has there."""
+
+    first: Count = 2
+    """Episodes of a group that start from the prompt; the others are branches. Where no episode has a second turn to branch
+    before, they start from the prompt, too."""
+    at: Literal["uncertain", "random"] = "uncertain"
+    """uncertain: before the turns whose first tokens were the least likely, relative to those of the first turn of the episode:
+    their mean surprisal is an estimate of the entropy after a tool's reply (ARPO, arXiv:2507.19849, whose entropies are of the
+    whole distribution, and which draws branches by a threshold); random: before any turn but the first (Tree-GRPO,
+    arXiv:2509.21240)."""
+    tokens: Count = 8
+    """First tokens of a turn."""
+    rounds: Count = 1
+    """Rounds in which branches are added, in equal parts, each among the episodes so far, branches included."""
+    baseline: Literal["prompt", "tree"] = "prompt"
+    """What is compared: all episodes of a prompt, or an episode from the prompt with its branches, as a group of its own."""
+
+
 class Turns(Exact):
     """What every episode of several turns has. A turn ends with the end token, which stays in the context, or with the length
     limit, which ends the episode, too: `max_completion_length` is that of a turn. What others write between the turns is read and
@@ -75,6 +95,19 @@ class Turns(Exact):
     read_as: Annotated[Literal["text", "user", "tool"], Since("text")] = "text"
     """How what is read after a turn is written. text: as it is; user, tool: as a message of that role, in the chat template of
     the model, without special tokens of its own. The prompt is written so by the step `chat_template`."""
+
+    branch: Annotated[Branching | None, Since(None)] = None
+    """Branches at turn ends; null: each episode starts from the prompt."""
+
+    @model_validator(mode="after")
+    def _branches(self) -> Self:
+        if self.branch and self.window is not None:
+            raise ValueError("branch: goes on from all that was read; write window: null")
+        return self
+
+    def needs(self) -> frozenset[str]:
+        """With branches also groups of one size."""
+        return self.NEEDS | ({"equal_groups"} if self.branch else set())
 
     def provides(self) -> frozenset[str]:
         """Also a window of turns."""
@@ -136,6 +169,9 @@ class Action(Exact):
     """Name of the tag."""
     tools: list[str] = []
     """Names that a call may have; of code blocks their languages; empty: any."""
+    named: Annotated[bool, Since(False)] = False
+    """tag, fence: the environment gets `name(text)` in place of the text, with the name of the tag or the language of the block:
+    as the tools of the step `with_tools` are called. Tags are then those of `tools`, `<python>...</python>`."""
     thought: bool = True
     """Whether there may be text next to a call; else such a turn is replied to with `error`."""
     error: str = Field(default="error\n", min_length=1)
@@ -145,6 +181,8 @@ class Action(Exact):
     def _names(self) -> Self:
         if self.form == "call" and not self.tools:
             raise ValueError("tools: empty; with form: call write the names that a call may have, such as tools: [calc]")
+        if self.named and (self.form not in ("tag", "fence") or not self.tools):
+            raise ValueError("named: goes with form: tag or fence, and with the names of the tools, such as tools: [python]")
         return self
 
     def read(self, turn: str) -> Call:
@@ -159,17 +197,20 @@ class Action(Exact):
             return Call(None, why=f"no tool '{name[:40]}'; there is {', '.join(self.tools)}")
         if not self.thought and turn.replace(around, "", 1).strip():
             return Call(None, why="text next to the call")
-        return Call(text, name)
+        return Call(f"{name}({text.strip()})" if self.named else text, name)
 
     # Each form: why a call that begins cannot be read, empty where none begins; and its name, its text and all that it takes.
 
     def _tag(self, turn: str) -> tuple[str, tuple[str, str, str] | None]:
-        opened, closing = f"<{self.tag}>", f"</{self.tag}>"
+        tag = max(self.tools, key=lambda name: turn.rfind(f"<{name}>")) if self.named else self.tag
+        opened, closing = f"<{tag}>", f"</{tag}>"
         start = turn.rfind(opened)
         end = turn.find(closing, start)
         if start < 0 or end < 0:
             return f"{opened} without {closing}" if start >= 0 else "", None
         text = turn[start + len(opened) : end].strip()
+        if self.named:
+            return "", (tag, text, turn[start : end + len(closing)])
         with suppress(ValueError, RecursionError):
             text = named_call(json.loads(text)) or text
         return "", (text.partition("(")[0].strip(), text, turn[start : end + len(closing)])

@@ -64,6 +64,14 @@ class Item(NamedTuple):
     """The gold reasoning, one sentence per hop; empty where the source has none."""
 
 
+class Table(NamedTuple):
+    """A table of a database."""
+
+    name: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str | int | float | None, ...], ...]
+
+
 class Step(NamedTuple):
     """What an environment returns for an action."""
 
@@ -217,6 +225,10 @@ class Family(Generic[P]):
     """(problem, completion) -> what it states, in order, for counts of behaviours; None: its facts, where it has an item."""
     open_question: Callable[[Row], Row] = lambda row: row
     """The row of the original question, as far as that question goes, of a row in another form."""
+    tables: Callable[[P], tuple[Table, ...]] | None = None
+    """What SQL can read of a problem; None: its documents, where it has some."""
+    calls: Callable[[P], Mapping[str, Sequence[str]]] | None = None
+    """Name of a tool -> the inputs with which an expert finds the answer to a problem, in order; None: no expert is known."""
     plain_problem: Callable[[P], PlainProblem] | None = None
     """The problem in plain notation; None: its prompt is plain."""
     plain_steps: Callable[[P, str], list[PlainStep]] | None = None
