@@ -53,6 +53,11 @@ SAMPLES: dict[type[Model], dict[str, Any]] = {
 
 TOGETHER: dict[tuple[str, str], dict[str, Any]] = {
     ("Method", "critic"): {"critic": None, "advantage": {"name": "group"}, "allocation": {"name": "fixed"}},
+    ("SummaryContext", "shown"): {"shown": "{summary}?"},
+    ("ReadingEpisode", "read"): {"read": "{chunk}"},
+    ("SeatsEpisode", "seats"): {"seats": {"first": {"name": "policy"}, "second": {"name": "script"}}},
+    ("SeatsEpisode", "order"): {"order": ["agent", "user"]},
+    ("SeatsEpisode", "credit"): {"credit": "shared"},
     ("DecoupledAdvantage", "rewards"): {"rewards": {"outcome": 2.0, "steps": 2.0}},
     ("TurnsAdvantage", "outcome"): {"outcome": None},
     ("RetryEpisode", "branch"): {"branch": {"first": 2}, "window": None},

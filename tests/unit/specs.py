@@ -258,6 +258,9 @@ METHODS: list[dict[str, Any]] = [
         "shaping": [{"name": "attempts"}, {"name": "improvement"}],
     },
     {"paper": "p", "episode": {"name": "environment"}, "advantage": {"name": "igpo"}},
+    {"paper": "p", "episode": {"name": "environment", "context": {"name": "state"}}},
+    {"paper": "p", "episode": {"name": "retry", "context": {"name": "summary"}}},
+    {"paper": "p", "episode": {"name": "reading", "divide": "?"}},
     {
         "paper": "p",
         "episode": {"name": "environment"},
@@ -283,6 +286,7 @@ METHODS: list[dict[str, Any]] = [
 POLICY = {"name": "policy", "brief": "{prompt}"}
 FROZEN = {"name": "model", "model": "seat.0"}
 SEATED = [
+    {"name": "seats", "seats": {"first": POLICY, "second": POLICY}},
     {"name": "seats", "seats": {"first": POLICY, "second": FROZEN}, "rotate": True},
     {"name": "seats", "seats": {"first": POLICY, "second": {"name": "pool", "models": ["seat.0"], "every": 5}}},
     {"name": "seats", "seats": {"first": POLICY, "second": {"name": "script"}}, "credit": {"first": {"second": -1.0}}},

@@ -15,7 +15,18 @@ from interplay.core.model import UserError
 from interplay.data.trajectory import Kind, Segment, transcript_of
 from interplay.rollout.engine import Engine
 from interplay.rollout.request import Request, Rollouts, Sampling
-from interplay.rollout.spec import Branching, Call, CompletionEpisode, EnvironmentEpisode, Episode, RetryEpisode, Turns
+from interplay.rollout.spec import (
+    Branching,
+    Call,
+    CompletionEpisode,
+    Context,
+    EnvironmentEpisode,
+    Episode,
+    RetryEpisode,
+    StateContext,
+    SummaryContext,
+    Turns,
+)
 from interplay.tasks.family import Step, World, environment_of
 from interplay.tasks.transcripts import MARK, UNANSWERED
 from interplay.tasks.verdict import Row, Verdict
@@ -115,6 +126,10 @@ class Thread:
     """The turns were used up before the end."""
     world: World | None = None
     """The environment, once the first turn is written."""
+    parts: list[tuple[list[int], int]] = field(default_factory=list)
+    """Where the history was replaced: what was read in its place, and the number of the first segment behind it."""
+    notes: set[int] = field(default_factory=set)
+    """Turns that are notes."""
     tree: int = 0
     """The sample of the episode from the prompt that it is, or branched off."""
 
@@ -126,8 +141,11 @@ class Thread:
     def context(self, last: int | None = None, turns: int | None = None) -> list[int]:
         """Tokens that the next turn follows, or the one after so many turns: the prompt, and the `last` turns before it with what
         was read after each; None: all."""
-        turns = len(self.said) if turns is None else turns
-        first = 0 if last is None else max(0, turns - last)
+        if self.parts:
+            prompt, start = self.parts[-1]
+            return [*prompt, *(token for one in self.segments[start:] for token in one.tokens or ())]
+        turns = len(self.said) + 1 if turns is None else turns  # what is asked for a note has the number of the note
+        first = 0 if last is None else max(0, min(turns, len(self.said)) - last)
         seen = (one for one in self.segments if one.kind != "context" and first <= one.turn < turns)
         return [*self.prompt, *(token for one in seen for token in one.tokens or ())]
 
@@ -138,6 +156,12 @@ class Thread:
             self.prompt = [*self.prompt, *tokens]
         kind: Kind = "context" if turn < 0 else "observation"
         self.segments.append(Segment(kind, text, max(turn, 0), tokens=tokens, **marks))
+
+    def replace_history(self, tokens: list[int], text: str) -> None:
+        """What the next turn follows in place of all before it."""
+        self.parts = self.parts or [(self.prompt, 0)] * bool(self.said)
+        self.segments.append(Segment("context", text, len(self.said), tokens=()))
+        self.parts.append((tokens, len(self.segments)))
 
     def episode(self) -> tuple[Segment, ...]:
         """All up to the last turn, each turn with its verdict."""
@@ -235,6 +259,35 @@ def windowed_rows(thread: Thread, last: int) -> list[Line]:
         cut = thread.overrun or (thread.truncated and not later)
         made.append(Line(thread, prompt, written, chances, [False] * len(written), turns, cut, later))
     return made
+
+
+def parted_rows(thread: Thread, trained: bool = True) -> list[Line]:
+    """A thread whose history was replaced as a row for each part, which follows what was read in its place. The last row counts
+    in statistics; each knows all turns of the episode, those of other rows as empty ones. Notes that are not `trained` are
+    observations."""
+    made, whole_episode = list[Line](), thread.episode()
+    starts = [start for _, start in thread.parts]
+    acted = [one for one in whole_episode if one.kind == "action"]
+    for number, (prompt, start) in enumerate(thread.parts):
+        stop = starts[number + 1] if number + 1 < len(starts) else len(whole_episode)
+        part = [one for one in whole_episode[start:stop] if one.kind != "context"]
+        while part and part[-1].kind == "observation":
+            part.pop()
+        tokens, logprobs, observed = list[int](), list[float](), list[bool]()
+        places = dict[int, tuple[int, int]]()
+        for one in part:
+            said = list(one.tokens or ())
+            own = one.kind == "action" and (trained or one.turn not in thread.notes)
+            if own:
+                places[one.turn] = len(tokens), len(tokens) + len(said)
+            logprobs += list(one.logprobs or ()) if own else [0.0] * len(said)
+            observed += [not own] * len(said)
+            tokens += said
+        turns = [Turn(*places.get(one.turn, (0, 0)), one.turn, *thread.verdicts[one.turn], one.reward) for one in acted]
+        later = number + 1 < len(thread.parts)
+        cut = thread.overrun or (thread.truncated and not later)
+        made.append(Line(thread, prompt, tokens, logprobs, observed, turns, cut, later))
+    return [line for line in made if not all(line.observed)]
 
 
 def left(lines: Sequence[Line], pad: int, own_prompts: bool, seats: Sequence[int] | None = None) -> Played:
@@ -346,6 +399,10 @@ def _played(spec: Turns, setting: Setting, asked: Sequence[Request], answer: Cal
         made = left([whole(thread) for thread in threads], setting.sampling.pad, False)
         trees = torch.tensor([one.tree for one in threads]) if branch.baseline == "tree" else None
         return made._replace(trees=trees)
+    if spec.context.name != "full":
+        trained = getattr(spec.context, "trained", True)
+        rows = [line for one in threads for line in (parted_rows(one, trained) if one.parts else [whole(one)])]
+        return left(rows, setting.sampling.pad, True)
     if spec.window is None:
         return left([whole(thread) for thread in threads], setting.sampling.pad, False)
     return left([line for thread in threads for line in windowed_rows(thread, spec.window)], setting.sampling.pad, True)
@@ -377,6 +434,8 @@ def _to_the_end(
         for (one, reply), tokens in zip(rest, tokens_read, strict=True):
             one.observe(reply.text, tokens, tool=one.segments[-1].tool)
         live = [*(one for one, _ in rest), *joining.pop(turn, ())]
+        if live and spec.context.name != "full":
+            _cut_history(spec.context, setting, asked, live, turn)
         if live:
             go_on(setting, asked, live, turn, spec.window)
         elif not joining:
@@ -426,6 +485,33 @@ def _fork(thread: Thread, later: Segment, sample: int) -> Thread:
     return Thread(thread.request, sample, thread.prompt, later.seat, kept, thread.verdicts[: later.turn], tree=thread.tree)
 
 
+def _cut_history(context: Context, setting: Setting, asked: Sequence[Request], live: Sequence[Thread], turn: int) -> None:
+    """What takes the place of the history before turn number `turn`: the state of the environment, or a note that the policy
+    writes. The noise of notes is keyed by their own name. Raises UserError where an environment has no text of its state."""
+    if isinstance(context, StateContext):
+        for one in live:
+            shown = getattr(one.world, "state", lambda: None)()
+            if shown is None:
+                raise UserError("episode.context = state: the environment has no text of its state; give its class state()")
+            one.replace_history(setting.encode([shown], special=False)[0], shown)
+        return
+    if not isinstance(context, SummaryContext) or turn % context.every:
+        return
+    (asks,) = setting.encode([context.ask])
+    for one in live:
+        one.segments.append(Segment("observation", context.ask, len(one.said), tokens=asks))
+    seed = random.stream_key(setting.sampling.seed, "note")
+    go_on(setting._replace(sampling=setting.sampling._replace(seed=seed), stop=None), asked, live, turn)
+    for one in live:
+        note = one.segments[-1]
+        one.segments[-1] = note._replace(call="")
+        one.notes.add(note.turn)
+        one.verdicts.append(("", None))
+        one.truncated = False
+        text = context.shown.replace("{summary}", note.text)
+        one.replace_history([*asked[one.request].prompt, *setting.encode([text], special=False)[0]], text)
+
+
 # The table of episodes, by the `name` of their spec.
 
 
@@ -438,6 +524,7 @@ MEMBERS: dict[str, Callable[..., Played]] = {
     "completion": completion,
     "retry": retry,
     "environment": environment,
+    "reading": lambda *given: resolve_name("interplay.rollout.reading:reading")(*given),
     "seats": lambda *given: resolve_name("interplay.rollout.seats:play_seats")(*given),
     "self_play": lambda *given: resolve_name("interplay.rollout.seats:self_play")(*given),
     "custom": extension.call,

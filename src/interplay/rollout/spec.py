@@ -5,7 +5,7 @@ import re
 from contextlib import suppress
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from interplay.core.curve import Scheduled
 from interplay.core.extension import Extension, written_as
@@ -57,6 +57,45 @@ class CompletionEpisode(Exact):
     name: Literal["completion"] = "completion"
 
 
+class FullContext(Exact):
+    """All turns so far, or those of the window."""
+
+    name: Literal["full"] = "full"
+
+
+class StateContext(Exact):
+    """The environment's own text of its state in place of the history (tic_tac_toe: the board; a class of your own: `state()`),
+    so that each turn is a row of its own, as with a window."""
+
+    name: Literal["state"] = "state"
+
+
+class SummaryContext(Exact):
+    """What the policy writes of the history takes its place. An episode is a row for each part between two such notes, each with
+    the reward of its episode, the note at the end of the part that it sums up (SUPO, arXiv:2510.06727; with `every: 1` a note
+    that is rewritten after each turn). Notes go to no environment and count as no turn of `max_turns`."""
+
+    name: Literal["summary"] = "summary"
+    every: Count = 4
+    """Turns after which it is written."""
+    ask: str = Field(default="Summary: ", min_length=1)
+    """What the policy reads before it writes one, in characters that the tokenizer has."""
+    shown: str = "{summary}\n"
+    """What follows the prompt from then on; {summary} is the note."""
+    trained: bool = True
+    """Whether notes are learnt from, as published; else they are read alone."""
+
+    @field_validator("shown")
+    @classmethod
+    def _whole(cls, value: str) -> str:
+        if value.count("{summary}") != 1:
+            raise ValueError("must hold {summary} once")
+        return value
+
+
+Context = Annotated[FullContext | StateContext | SummaryContext, Field(discriminator="name")]
+
+
 class Branching(Exact):
     """Part of a group goes on from inside other episodes of it: at the end of a turn, once what follows was read, an episode is
     continued a second time, with the state that its environment has there."""
@@ -92,6 +131,8 @@ class Turns(Exact):
     with the text that it was sampled from and the reward of its episode; statistics of a group count an episode once
     (DeepMiner, arXiv:2510.08276)."""
 
+    context: Annotated[Context, Since(FullContext())] = FullContext()
+    """What the policy sees at each turn."""
     read_as: Annotated[Literal["text", "user", "tool"], Since("text")] = "text"
     """How what is read after a turn is written. text: as it is; user, tool: as a message of that role, in the chat template of
     the model, without special tokens of its own. The prompt is written so by the step `chat_template`."""
@@ -101,8 +142,8 @@ class Turns(Exact):
 
     @model_validator(mode="after")
     def _branches(self) -> Self:
-        if self.branch and self.window is not None:
-            raise ValueError("branch: goes on from all that was read; write window: null")
+        if self.branch and (self.window is not None or self.context.name != "full"):
+            raise ValueError("branch: goes on from all that was read; write window: null and context: {name: full}")
         return self
 
     def needs(self) -> frozenset[str]:
@@ -110,8 +151,15 @@ class Turns(Exact):
         return self.NEEDS | ({"equal_groups"} if self.branch else set())
 
     def provides(self) -> frozenset[str]:
-        """Also a window of turns."""
-        return self.PROVIDES | ({"windowed_turns"} if self.window is not None else set())
+        """Also a window of turns, or another context that is cut."""
+        cut = self.window is not None or self.context.name != "full"
+        return self.PROVIDES | ({"windowed_turns"} if cut else set())
+
+    @model_validator(mode="after")
+    def _one_context(self) -> Self:
+        if self.window is not None and self.context.name != "full":
+            raise ValueError(f"window: does not go with context {self.context.name}; write window: null")
+        return self
 
 
 class RetryEpisode(Turns):
@@ -124,6 +172,12 @@ class RetryEpisode(Turns):
     always: bool = False
     """Whether it reads that after a right answer, too, so that all episodes have `max_turns` turns (SCoRe, arXiv:2409.12917, with
     two)."""
+
+    @model_validator(mode="after")
+    def _no_state(self) -> Self:
+        if self.context.name == "state":
+            raise ValueError("context: state is an environment's, and retry has none; write full or summary")
+        return self
 
 
 class Call(NamedTuple):
@@ -263,6 +317,38 @@ class EnvironmentEpisode(Turns):
     write its part, too (self_search: `)`); null: turns end with the end token."""
 
 
+class ReadingEpisode(Exact):
+    """A long prompt, read in chunks: after each the policy rewrites its note, and in the end it answers from the question and the
+    note (MemAgent, arXiv:2507.02259). Each turn is a row with the reward of the answer; statistics of a group count an episode
+    once."""
+
+    NEEDS: ClassVar[frozenset[str]] = frozenset({"one_round", "bare_prompts"})
+    PROVIDES: ClassVar[frozenset[str]] = frozenset({"first_turn", "several_turns", "windowed_turns"})
+    REFUSES: ClassVar[frozenset[str]] = frozenset({"other_text", "begun_completions"})
+    name: Literal["reading"] = "reading"
+    chunk: Count = 64
+    """Tokens that are read at a time."""
+    divide: str = Field(min_length=1)
+    """Text that begins the question in a prompt, at its last occurrence; what is before it is read in chunks."""
+    read: str = "{question}{note}{chunk}"
+    """What the policy reads before it writes a note, with the fields {question}, {note} and, once, {chunk}."""
+    answered: str = "{question}{note}"
+    """What it reads before it answers."""
+    note: str = ""
+    """The note before the first chunk."""
+    trained: bool = True
+    """Whether notes are learnt from, as published; else the answer alone is."""
+    max_turns: Several = 20
+    """Chunks of a prompt at most, and the answer; a longer prompt is refused."""
+
+    @field_validator("read")
+    @classmethod
+    def _with_chunk(cls, value: str) -> str:
+        if value.count("{chunk}") != 1:
+            raise ValueError("must hold {chunk} once")
+        return value
+
+
 class SelfPlayEpisode(Exact):
     """A game of two seats, both of them the policy (SPIRAL, arXiv:2506.24119). Each seat's turns are a row, with the other's as
     observations; the rows of a seat make a group. For families that are games (tic_tac_toe, kuhn)."""
@@ -350,11 +436,13 @@ class OwnEpisode(Extension):
 
 
 Episode = Annotated[
-    CompletionEpisode | RetryEpisode | EnvironmentEpisode | SelfPlayEpisode | SeatsEpisode | OwnEpisode,
+    CompletionEpisode | RetryEpisode | EnvironmentEpisode | ReadingEpisode | SelfPlayEpisode | SeatsEpisode | OwnEpisode,
     Field(discriminator="name"),
     written_as(OwnEpisode),
 ]
 AloneEpisode = Annotated[
-    RetryEpisode | EnvironmentEpisode | SeatsEpisode | OwnEpisode, Field(discriminator="name"), written_as(OwnEpisode)
+    RetryEpisode | EnvironmentEpisode | ReadingEpisode | SeatsEpisode | OwnEpisode,
+    Field(discriminator="name"),
+    written_as(OwnEpisode),
 ]
 """Episodes of several turns that an evaluation can read: one for each sample, of the first seat of the policy."""

@@ -108,8 +108,8 @@ class World(Protocol):
 class Replayed:
     """A pure function of problem and actions as a world."""
 
-    def __init__(self, reply: Callable[[Any, list[str]], Step]) -> None:
-        self.reply, self.actions = reply, list[str]()
+    def __init__(self, reply: Callable[[Any, list[str]], Step], shown: Callable[[Any, list[str]], str] | None = None) -> None:
+        self.reply, self.shown, self.actions = reply, shown, list[str]()
 
     def reset(self, problem: Any, seed: int) -> str:
         """Begin; the function knows no first observation."""
@@ -120,6 +120,10 @@ class Replayed:
         """The function's reply to all actions so far."""
         self.actions.append(action)
         return self.reply(self.problem, list(self.actions))
+
+    def state(self) -> str | None:
+        """The text of the state; None: the environment has none."""
+        return self.shown(self.problem, list(self.actions)) if self.shown else None
 
     def close(self) -> None:
         """There is nothing to close."""
@@ -291,6 +295,9 @@ class Environment(Generator[P, T]):
     """The turns of a scripted expert; none where there is none."""
     world: Callable[[], World] | None = None
     """A new world, whose replay `reply` then is; None: `reply` is the world."""
+    state: Callable[[P, list[str]], str] | None = None
+    """(problem, the policy's turns so far) -> the state in words, which says all that a next turn needs; None: there is none, or
+    `world` has a method of that name."""
     seat_names: tuple[str, ...] = ()
     """The seats of a world of several, in the order in which they act unless a step says who is next; none: there is one."""
     briefs: Callable[[P], Sequence[str]] | None = None
@@ -300,7 +307,7 @@ class Environment(Generator[P, T]):
 
     def begin(self, problem: P) -> World:
         """A world at the start of an episode."""
-        made = self.world() if self.world else Replayed(self.reply)
+        made = self.world() if self.world else Replayed(self.reply, self.state)
         made.reset(problem, episode_seed(self.dumps(problem)) if self.world else 0)
         return made
 
