@@ -219,7 +219,7 @@ def test_draws_of_a_block_go_on_in_the_next_and_leave_those_outside() -> None:
 
 @pytest.mark.parametrize(
     ("text", "shown"),
-    [("a\tb\x07\n", "a  b\n"), ("é – “x”", 'e - "x"'), ("│─┼", "|-+"), ("♠️5", "<black spade suit>5"), ("４", "4"), ("\x7f", "")],
+    [("a\tb\x07\n", "a b\n"), ("é – “x”", 'e - "x"'), ("│─┼", "|-+"), ("♠️5", "<black spade suit>5"), ("４", "4"), ("\x7f", "")],
 )
 def test_text_is_written_in_ascii(text: str, shown: str) -> None:
     assert plain(text) == shown

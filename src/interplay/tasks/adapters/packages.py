@@ -62,7 +62,7 @@ def _plain_character(char: str) -> str:
         return decomposed
     name = unicodedata.name(char, "")
     if name.startswith("BOX DRAWINGS"):
-        return next((line for word, line in LINES.items() if name.endswith(f" {word}")), "+")
+        return "+" if " AND " in name else LINES.get(name.rpartition(" ")[2], "+")
     punctuation = {"EN DASH": "-", "EM DASH": "-", "LEFT SINGLE QUOTATION MARK": "'", "RIGHT SINGLE QUOTATION MARK": "'"}
     punctuation |= {"LEFT DOUBLE QUOTATION MARK": '"', "RIGHT DOUBLE QUOTATION MARK": '"', "RIGHTWARDS ARROW": "->"}
     # Marks that only modify the character before them, such as variation selectors, have no form of their own.
