@@ -269,6 +269,7 @@ METHODS: list[dict[str, Any]] = [
             "sources": [
                 *({"name": "reward", "gate": 0.5}, {"name": "environment"}, {"name": "outcome"}, {"name": "information_gain"}),
                 *({"name": "agreement"}, {"name": "feedback"}, {"name": "gold_calls"}),
+                {"name": "judge", "judge": {"name": "judge", "model": "m", "rubric": "{completion}"}},
             ],
             "outcome": {"weight": 0.5},
         },

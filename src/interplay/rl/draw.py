@@ -187,6 +187,8 @@ class TrainerState:
 def step_context(world: TrainerState, step: int, **more: Any) -> StepContext:
     """A step of a run as members of the method see it; `more`: what they may ask of the trainer's models."""
     spec = world.spec
+    if world.graders and world.graders.judge:
+        more["judge"] = world.graders.judge.scores
     return StepContext(
         method=seams_of(spec.method),
         memory=world.memory,

@@ -12,7 +12,7 @@ from interplay.model import device, heads
 from interplay.model.decoder import Decoder
 from interplay.optim import distributed, optimizer
 from interplay.rl import loss_spec, losses, policy as forward
-from interplay.rl.batch import Batch, first_turns, has_teacher
+from interplay.rl.batch import Batch, first_turns, has_teacher, numbered_turns
 from interplay.rl.policy import DIVERGENCES, Scores, compared, entropies, k3, likelihoods, micro_batches, scores, shard_rows
 from interplay.rl.spec import RLSpec
 
@@ -203,7 +203,9 @@ def _scores(learner: Learner, decoder: Decoder, batch: Batch, rows: Tensor) -> T
 def _prepared(learner: Learner, batch: Batch, part: Part, old: Tensor | None, step: int) -> dict[str, Tensor]:
     """What the loss must know of a whole optimiser step, under the policy before it: (N,T) each, 0 outside the part."""
     spec, room = learner.spec.method.loss, torch.zeros(batch.tokens.shape)
-    read = {losses.FIRST_TURN: first_turns(batch).float()} if spec.first_turn_beta else {}
+    read: dict[str, Tensor] = {losses.FIRST_TURN: first_turns(batch).float()} if spec.first_turn_beta else {}
+    if isinstance(spec, loss_spec.RatioLoss) and spec.importance_sampling_level == "turn":
+        read[losses.TURNS] = numbered_turns(batch)
     if isinstance(spec, loss_spec.DirectAdvantageLoss) and batch.steps is not None:
         read = {losses.STEPS: batch.steps}
     if losses.MEMBERS[spec.name].prepare is None:
