@@ -18,8 +18,8 @@ from interplay.tasks.adapters.spec import TextArena
 from interplay.tasks.adapters.textarena import Game, games
 from interplay.tasks.family import Step
 
-TURNS, PATIENCE = 10, 40
-"""Turns that are played, and seconds that a game may take."""
+TURNS, PATIENCE = 6, 4
+"""Turns that are played, and seconds of a processor that a game may take."""
 
 
 def main() -> None:
@@ -48,16 +48,18 @@ def elsewhere(seed: str) -> dict[str, str]:
 
 def tried(name: str) -> str:
     """What became of a game: `same`, and what its bytes are, or why not."""
-    signal.signal(signal.SIGALRM, late)
-    signal.alarm(PATIENCE)
+    signal.signal(signal.SIGPROF, late)
+    signal.setitimer(signal.ITIMER_PROF, PATIENCE)
     try:
         return played(name)
     except UserError as error:
         return f"cannot begin: {str(error).rpartition('(')[2][:90]}"
     except TimeoutError:
         return f"more than {PATIENCE} s"
+    except Exception as error:
+        return f"raises: {type(error).__name__}: {error!s:.70}"
     finally:
-        signal.alarm(0)
+        signal.setitimer(signal.ITIMER_PROF, 0)
 
 
 def late(number: int, frame: Any) -> None:

@@ -1,6 +1,6 @@
-"""Compare the runs of the studies methods/zoo and methods/zoo_tools with the numbers that are committed of them.
+"""Compare the runs of the studies methods/zoo, zoo_tools and turn_credit with the numbers that are committed of them.
 
-    interplay run methods/zoo --scale coffee        # every method, in some minutes; methods/zoo_tools likewise
+    interplay run methods/zoo --scale coffee        # every method, in some minutes; the others likewise
     python -m tools.zoo                             # compare all; or name methods
     python -m tools.zoo --write                     # commit what there is now
 
@@ -20,19 +20,22 @@ from interplay.study.expand import plan_study
 
 ROOT = Path(__file__).parents[1]
 GOLDEN = ROOT / "tests/golden/zoo.json"
-STUDIES, SCALE = ("methods/zoo", "methods/zoo_tools"), "coffee"
+STUDIES, SCALE = ("methods/zoo", "methods/zoo_tools", "methods/turn_credit"), "coffee"
+CONTROLS = ("paid", "again")
+"""Arms of the last that are no method of their own."""
 TOLERANCES = {"reward": 0.1, "strict": 0.08, "entropy": 0.1, "kl": 0.05, "kl_old": 0.01, "grad_norm": 0.5}
 """Metric -> the largest difference to the committed number; of grad_norm as a share of it."""
 
 
 def stages() -> dict[str, tuple[str, str, str]]:
-    """Method -> its study, the digest of its run, and that of the model it starts from."""
-    found = {}
+    """Method -> the first study that has it, the digest of its run, and that of the model it starts from."""
+    found = dict[str, tuple[str, str, str]]()
     for study in STUDIES:
         plan = plan_study(ROOT / "configs", study, SCALE)
         for stage in plan.stages.values():
-            if stage.kind == "rl":
-                found[stage.label.split("/")[0]] = (study, stage.digest, artifact.split_ref(stage.deps["init"])[0])
+            name = stage.label.split("/")[0]
+            if stage.kind == "rl" and name not in CONTROLS:
+                found.setdefault(name, (study, stage.digest, artifact.split_ref(stage.deps["init"])[0]))
     return found
 
 

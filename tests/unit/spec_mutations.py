@@ -53,8 +53,15 @@ SAMPLES: dict[type[Model], dict[str, Any]] = {
 
 TOGETHER: dict[tuple[str, str], dict[str, Any]] = {
     ("Method", "critic"): {"critic": None, "advantage": {"name": "group"}, "allocation": {"name": "fixed"}},
+    ("SummaryContext", "shown"): {"shown": "{summary}?"},
+    ("ReadingEpisode", "read"): {"read": "{chunk}"},
+    ("SeatsEpisode", "seats"): {"seats": {"first": {"name": "policy"}, "second": {"name": "script"}}},
+    ("SeatsEpisode", "order"): {"order": ["agent", "user"]},
+    ("SeatsEpisode", "credit"): {"credit": "shared"},
     ("DecoupledAdvantage", "rewards"): {"rewards": {"outcome": 2.0, "steps": 2.0}},
     ("TurnsAdvantage", "outcome"): {"outcome": None},
+    ("RetryEpisode", "branch"): {"branch": {"first": 2}, "window": None},
+    ("EnvironmentEpisode", "branch"): {"branch": {"first": 2}, "window": None},
     ("TreeContinuation", "branches"): {"branches": [6, 36]},
     ("ProblemsSpec", "bands"): {"bands": {"id": {2: 0.25, 3: 0.75}, "edge": {4: 1.0}}},
     ("ProblemsSpec", "calibrated"): {"calibrated": {"edge": [4, 5]}, "bands": {"id": {2: 0.5, 3: 0.5}}},
@@ -159,6 +166,7 @@ def guesses(annotation: Any, now: Any) -> Iterator[Any]:
         )
         yield from ([now[0], other] for other in guesses(arguments[1], now[1])) if now else ()
     elif origin is dict:
+        now = now if isinstance(now, dict) else None  # of a union with a word
         yield from ({**now, "another": next(iter(now.values()))},) if now else ()
         yield from (
             {**(now or {}), key: other} for key in (now or {"new": None}) for other in guesses(arguments[1], (now or {}).get(key))

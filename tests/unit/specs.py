@@ -17,12 +17,16 @@ PROBLEMS = {
 BIOS = {**PROBLEMS, "task": {"name": "bios"}, "bands": {"iid": {2: 1.0}}, "shares": {"iid": 1.0}}
 ENVIRONMENTS = [
     {**PROBLEMS, "task": {"name": name}, "bands": {"b": {1 if name == "kuhn" else 2: 1.0}}, "shares": {"b": 1.0}}
-    for name in ("calculator", "bios_search", "self_search", "twenty_questions", "tic_tac_toe", "kuhn")
+    for name in ("calculator", "bios_search", "self_search", "twenty_questions", "tic_tac_toe", "kuhn", "sql_questions")
 ]
 PUZZLES = {
     **PROBLEMS, "task": {"name": "reasoning_gym", "dataset": "leg_counting", "config": {"min_animals": 2}},
     "bands": {"b": {2: 1.0}}, "shares": {"b": 1.0},
 }  # fmt: skip
+SKILLS = [
+    {**PROBLEMS, "task": task, "bands": {"b": {2: 1.0}}, "shares": {"b": 1.0}}
+    for task in ({"name": "mano"}, {"name": "depo", "nodes": [5, 5]})
+]
 PACKAGED = [
     {**PROBLEMS, "task": task, "bands": {"b": {1: 1.0}}, "shares": {"b": 1.0}}
     for task in (
@@ -233,6 +237,11 @@ METHODS: list[dict[str, Any]] = [
     {"paper": "p", "advantage": {"name": "segments", "separator": ","}, "loss": {"name": "direct_advantage"}},
     {"paper": "p", "continuation": {"name": "feedback"}, "loss": {"name": "distil"}},
     SHAPED,
+    {
+        "paper": "p",
+        "episode": {"name": "retry", "branch": {"first": 1}},
+        "edits": [{"name": "turn_filter"}, {"name": "observations"}],
+    },
     {"paper": "p", "advantage": {"name": "gdpo", "rewards": {"outcome": 1.0, "steps": 2.0}}},
     {"paper": "p", "advantage": {"name": "whitened", "baseline": "none"}, "shaping": [{"name": "kl", "target_kl": 0.1}]},
     {"paper": "p", "advantage": {"name": "whitened", "baseline": "none", "rewards": "turns"}, "episode": {"name": "retry"}},
@@ -249,6 +258,9 @@ METHODS: list[dict[str, Any]] = [
         "shaping": [{"name": "attempts"}, {"name": "improvement"}],
     },
     {"paper": "p", "episode": {"name": "environment"}, "advantage": {"name": "igpo"}},
+    {"paper": "p", "episode": {"name": "environment", "context": {"name": "state"}}},
+    {"paper": "p", "episode": {"name": "retry", "context": {"name": "summary"}}},
+    {"paper": "p", "episode": {"name": "reading", "divide": "?"}},
     {
         "paper": "p",
         "episode": {"name": "environment"},
@@ -257,6 +269,7 @@ METHODS: list[dict[str, Any]] = [
             "sources": [
                 *({"name": "reward", "gate": 0.5}, {"name": "environment"}, {"name": "outcome"}, {"name": "information_gain"}),
                 *({"name": "agreement"}, {"name": "feedback"}, {"name": "gold_calls"}),
+                {"name": "judge", "judge": {"name": "judge", "model": "m", "rubric": "{completion}"}},
             ],
             "outcome": {"weight": 0.5},
         },
@@ -268,11 +281,13 @@ METHODS: list[dict[str, Any]] = [
         "critic": {"name": "value_head"},
     },
     {"paper": "p", "episode": {"name": "environment", "window": 2, "action": {"form": "call", "tools": ["calc"]}}},
+    {"paper": "p", "episode": {"name": "environment", "action": {"form": "fence", "tools": ["python"], "named": True}}},
 ]
 
 POLICY = {"name": "policy", "brief": "{prompt}"}
 FROZEN = {"name": "model", "model": "seat.0"}
 SEATED = [
+    {"name": "seats", "seats": {"first": POLICY, "second": POLICY}},
     {"name": "seats", "seats": {"first": POLICY, "second": FROZEN}, "rotate": True},
     {"name": "seats", "seats": {"first": POLICY, "second": {"name": "pool", "models": ["seat.0"], "every": 5}}},
     {"name": "seats", "seats": {"first": POLICY, "second": {"name": "script"}}, "credit": {"first": {"second": -1.0}}},
@@ -291,6 +306,7 @@ SPECS: dict[str, list[dict[str, Any]]] = {
         TAXONOMY,
         PROSE,
         PUZZLES,
+        *SKILLS,
         *PACKAGED,
         *ENVIRONMENTS,
         {**PROBLEMS, "task": CUSTOM},
@@ -320,10 +336,12 @@ SPECS: dict[str, list[dict[str, Any]]] = {
         REFORMED,
         {"mix": [1.0], "steps": [{"name": "intervention"}]},
         {"mix": [1.0], "steps": [{"name": "rejection_sampling"}]},
+        *({"mix": [1.0], "steps": [{"name": name}]} for name in ("by_turn", "to_prompts", "relabel")),
         {"mix": [1.0], "steps": [{"name": "preference_pairs"}]},
         {"mix": [1.0], "steps": [{"name": "rated_pairs"}]},
         {"mix": [1.0], "steps": [{"name": "conflict_pairs"}]},
         {"mix": [1.0], "steps": [{"name": "units"}]},
+        {"mix": [1.0], "steps": [{"name": "with_tools", "tools": [{"name": n} for n in ("python", "sql", "search")]}]},
     ],
     "tokenizer": [{"task": TASK}, {"task": TASK, "algorithm": "bpe"}],
     "generate": [

@@ -122,6 +122,7 @@ def test_a_world_of_a_package_is_pre_trained_on_and_goes_through_rl(name: str, t
         ("textarena", {"name": "textarena", "game": "TicTacTo-v0"}, "did you mean 'TicTacToe-v0'"),
         ("textarena", {"name": "textarena", "game": "TicTacToe-v0", "players": 5}, "cannot begin with 5 seats"),
         ("textarena", {"name": "textarena", "game": "TicTacToe-v0", "version": "0.1"}, "version = 0.1: .* is installed"),
+        ("textarena", {"name": "textarena", "game": "CharacterConclave-v0"}, "cannot be played"),
         ("gymnasium", {"name": "gymnasium", "env": "FrozenLake-v2"}, "none such"),
         ("gymnasium", {"name": "gymnasium", "env": "CartPole-v1"}, "observations are Box, which has no form in text"),
         ("gymnasium", {"name": "gymnasium", "env": "FrozenLake-v1", "config": {"size": 3}}, "cannot be made"),
@@ -218,7 +219,7 @@ def test_draws_of_a_block_go_on_in_the_next_and_leave_those_outside() -> None:
 
 @pytest.mark.parametrize(
     ("text", "shown"),
-    [("a\tb\x07\n", "a  b\n"), ("é – “x”", 'e - "x"'), ("│─┼", "|-+"), ("♠️5", "<black spade suit>5"), ("４", "4"), ("\x7f", "")],
+    [("a\tb\x07\n", "a b\n"), ("é – “x”", 'e - "x"'), ("│─┼", "|-+"), ("♠️5", "<black spade suit>5"), ("４", "4"), ("\x7f", "")],
 )
 def test_text_is_written_in_ascii(text: str, shown: str) -> None:
     assert plain(text) == shown

@@ -48,6 +48,20 @@ def test_an_evaluation_names_its_episode_and_keeps_its_digest_without_one(tmp_pa
         lab.plan()
 
 
+def test_sources_of_turn_credit_that_a_world_does_not_pay_are_refused_when_the_study_is_planned(tmp_path: Path) -> None:
+    lab = Lab(tmp_path)
+    lab.edit("study/methods/zoo_tools.yaml", "rl.method: igpo", "rl.method: mt_grpo")
+    with pytest.raises(
+        UserError, match=r"sources = 'environment': needs an environment that pays turns, and calculator, .* none"
+    ):
+        lab.plan("methods/zoo_tools")
+    lab.edit("study/methods/zoo_tools.yaml", "rl.method: mt_grpo", "rl.method: matchtir")
+    assert of_kind(lab.plan("methods/zoo_tools"), "rl"), "its expert calls the tool"
+    lab.edit("study/methods/turn_world.py", "expert=expert,", "expert=lambda problem: [],")
+    with pytest.raises(UserError, match=r"sources = 'gold_calls': needs gold calls, and locks, .* has no expert that makes any"):
+        lab.plan("methods/turn_credit")
+
+
 SEATS = "study/methods/seats.yaml"
 
 

@@ -99,6 +99,9 @@ def stage(union: str, place: str) -> tuple[type[Model], dict[str, Any]]:
         return CurateSpec, {"mix": [1.0], "steps": [own]}
     if union == "reward":
         return RLSpec, {**rl, "reward": own}
+    if union == "seat":
+        own = {"name": "seats", "order": ["user", "agent"], "seats": {"user": own, "agent": {"name": "policy"}}}
+        return RLSpec, {**rl, "method": {"paper": "p", "episode": own}}
     key, value = {"shaping": ("shaping", [own]), "edit": ("edits", [own])}.get(union, (union, own))
     return RLSpec, {**rl, "method": {"paper": "p", key: value}}
 
@@ -141,6 +144,10 @@ def run(union: str, spec: Any) -> Any:
     if union == "episode":
         setting = SimpleNamespace(engine=SimpleNamespace(generate=lambda asked, sampling: [len(asked), sampling]), sampling="s")
         return play_episodes(spec.method.episode, setting, [None, None]).rollouts
+    if union == "seat":
+        user = extension.call(spec.method.episode.seats["user"])
+        user.reset(7, 0)
+        return user.act("what?")
     if union == "transform":
         return extension.call(spec.transform, [{"prompt": "a"}, {"prompt": "b"}])
     if union == "step":
@@ -179,6 +186,7 @@ DOES = {
     "metric": [0.5],
     "engine": 4,
     "episode": [2, "s"],
+    "seat": "it is 7",
     "transform": [{"prompt": "a"}],
     "step": [{"prompt": "b"}],
     "reward": [1.5],

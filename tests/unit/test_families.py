@@ -17,10 +17,18 @@ from interplay.tasks.adapters import spec as adapters
 from interplay.tasks.facts.spec import Bios, Taxonomy
 from interplay.tasks.family import Environment, Family, Game, Generator, families_with, judge_family, open_question, task_family
 from interplay.tasks.op_dag.spec import OpDag, OpDagProse
-from interplay.tasks.spec import FAMILIES, OwnTask, Task, Verify
+from interplay.tasks.spec import FAMILIES, Depo, Mano, OwnTask, Task, Verify
 from interplay.tasks.verdict import Row, first_error
 
-TASKS = {"op_dag": OpDag(), "op_dag_prose": OpDagProse(), "bios": Bios(people=20), "taxonomy": Taxonomy(), **environments.TASKS}
+TASKS = {
+    "op_dag": OpDag(),
+    "op_dag_prose": OpDagProse(),
+    "bios": Bios(people=20),
+    "taxonomy": Taxonomy(),
+    "mano": Mano(),
+    "depo": Depo(),
+    **environments.TASKS,
+}
 STRICTEST = Verify(operator=True, extra_nodes="penalised")
 
 
@@ -37,7 +45,8 @@ def test_every_row_is_one_object_of_its_name_and_every_task_of_the_union_has_one
     families = {name: judge_family(name) for name in FAMILIES}
     assert all(isinstance(family, Family) and family.name == name for name, family in families.items())
     named = {model.model_fields["name"].default for model in union_members(Task) if model is not OwnTask}
-    assert named == set(families_with(Generator)) == {*TASKS, *adapters.FAMILIES}  # whose packages are extras
+    elsewhere = {*adapters.FAMILIES, "sql_questions", "with_tools"}  # tested in test_adapters and test_tools
+    assert named | {"with_tools"} == set(families_with(Generator)) == {*TASKS, *elsewhere}
     assert set(families_with(Game)) == {"tic_tac_toe", "kuhn"} < set(families_with(Environment))
 
 

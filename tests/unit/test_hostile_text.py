@@ -18,7 +18,7 @@ from interplay.tasks.adapters import spec as adapters
 from interplay.tasks.facts.spec import Bios, Taxonomy
 from interplay.tasks.family import Environment, Generator, families_with, judge_family, language_of, task_family
 from interplay.tasks.op_dag.spec import OpDag, OpDagProse
-from interplay.tasks.spec import Verify
+from interplay.tasks.spec import Depo, Mano, Verify
 from interplay.tasks.transcripts import MARK, policy_turns
 
 TASKS: dict[str, Any] = {
@@ -26,6 +26,8 @@ TASKS: dict[str, Any] = {
     "op_dag_prose": OpDagProse(),
     "bios": Bios(people=20),
     "taxonomy": Taxonomy(),
+    "mano": Mano(),
+    "depo": Depo(),
     **environments.TASKS,
 }
 MOST_SECONDS = 3.0
@@ -100,7 +102,8 @@ def judged(family: str, text: str) -> None:
 
 
 def test_every_family_is_tried() -> None:
-    assert {*TASKS, *adapters.FAMILIES} == set(families_with(Generator))  # whose packages are extras
+    elsewhere = {*adapters.FAMILIES, "sql_questions", "with_tools"}  # tested in test_adapters and test_tools
+    assert {*TASKS, *elsewhere} == set(families_with(Generator))
 
 
 @pytest.mark.parametrize("kind", HOSTILE)

@@ -19,6 +19,7 @@ from hypothesis import given, strategies as st
 from killed_rl import payload, run_killed
 from pydantic import ValidationError
 
+from interplay.core import metrics
 from interplay.core.execution import Run
 from interplay.core.model import UserError
 from interplay.data import tokenizer
@@ -118,6 +119,21 @@ def test_a_killed_run_with_its_answers_ends_with_the_same_bytes_and_one_without_
     assert payload(fresh) != payload(whole), "the server says other things when it is asked anew"
 
 
+def test_turns_are_credited_by_the_judge_of_an_episode_up_to_them(
+    inputs: dict[str, Path], server: Server, tmp_path: Path
+) -> None:
+    credit = {"name": "turns", "sources": [{"name": "judge", "judge": {"name": "judge", **TOY}}]}
+    method = {"episode": {"name": "retry", "max_turns": 2, "feedback": ",", "always": True}, "advantage": credit}
+    spec = loops.spec_of(steps=1, mix=[1.0], keep_rollouts=32, method=method)
+    loop.train_policy(spec, inputs, tmp_path / "out", how_of(server))
+    rows = pq.read_table(tmp_path / "out" / "rollouts.parquet").to_pylist()
+    for row in rows:
+        first = next(one["text"] for one in row["segments"] if one["kind"] == "action")
+        assert {row["prompt"] + first, row["prompt"] + row["completion"]} <= set(server.asked)
+    (line,) = metrics.read(tmp_path / "out")
+    assert line["credit/turns"] > 0.5
+
+
 def test_what_an_endpoint_refuses_is_one_line(inputs: dict[str, Path], server: Server, tmp_path: Path) -> None:
     server.refuses = True
     with pytest.raises(UserError, match=r"run\.judge = .* answers 404 to model 'toy': .*no such model"):
@@ -187,6 +203,10 @@ def test_a_study_says_whom_to_ask_and_the_address_is_no_part_of_the_identity(tmp
         digests("")
     with pytest.raises(UserError, match=r"run\.processes = 2: a judge is asked by one process"):
         digests(", run: {judge: 'http://127.0.0.1:1/v1', processes: 2}")
+    credit = "{name: turns, sources: [{name: judge, judge: {name: judge, model: m, rubric: '{completion}'}}]}"
+    judged = f"method: {{paper: p, episode: {{name: retry}}, advantage: {credit}}}, numerics: fast"
+    with pytest.raises(UserError, match=r"run\.judge: missing; write the address of the endpoint"):
+        digests("")
 
 
 def test_a_judge_has_no_exact_numerics() -> None:

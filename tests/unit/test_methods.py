@@ -15,6 +15,7 @@ from rl_cases import batch_of, now_of
 from interplay.core.digest import canonical
 from interplay.core.execution import Run
 from interplay.data.tokenizer import Special
+from interplay.data.trajectory import Segment
 from interplay.rl.advantages import advantages, critic
 from interplay.rl.batch import Batch, Memory, Span, StepContext
 from interplay.rl.continuation import first_requests, kept_rollouts, next_requests
@@ -31,6 +32,7 @@ from interplay.rollout.engine import engine
 from interplay.rollout.episodes import play_episodes
 from interplay.rollout.request import Request
 from interplay.tasks.environments.games import Board
+from interplay.tasks.verdict import BOX
 from tools.reference import lists, methods
 from tools.reference.lists import differing
 
@@ -114,10 +116,19 @@ def now(method: Method, memory: Memory) -> StepContext:
 
 
 def turned(found: Batch) -> Batch:
-    """Its first two tokens a turn, and the rest another, which is worth what the row is."""
+    """Its first two tokens a turn, for which some are paid, and the rest another, which is worth what the row is."""
     lengths = found.lengths.tolist()
     spans = [[Span(0, 2, 0, float(i % 2)), Span(2, n, 1, float(found.rewards[i]))] for i, n in enumerate(lengths)]
-    return replace(found, spans=spans, turns=[[verdict, verdict] for verdict in found.verdicts])
+    episodes = [
+        (
+            Segment("action", f"ask({i % 3})", 0, reward=float(i % 2)),
+            Segment("observation", "ab"[i % 2], 0),
+            Segment("action", BOX, 1),
+        )
+        for i in range(len(lengths))
+    ]
+    said = [verdict._replace(said=str(i % 2)) for i, verdict in enumerate(found.verdicts)]
+    return replace(found, spans=spans, turns=[[verdict, verdict] for verdict in said], verdicts=said, segments=episodes)
 
 
 def acted(method: Method) -> Any:
@@ -213,7 +224,7 @@ def judged(method: Method) -> Any:
     judge = critic(method.critic, toy.decoder(), "float32", 10**6)
     if judge is None:
         return None
-    found = toy.batch_of(toy.REWARDS)
+    found = turned(toy.batch_of(toy.REWARDS))
     judge.learn(replace(found, values=judge.values(found)))
     return judge.values(found).tolist()
 

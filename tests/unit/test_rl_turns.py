@@ -330,7 +330,7 @@ def test_the_kl_term_of_the_first_turn_holds_the_first_turn_alone() -> None:
         ({"advantage": {"name": "turn_returns"}}, "turn_returns needs a member that has several turns; write method.episode = retry, environment"),
         ({"shaping": [{"name": "attempts"}]}, "attempts needs a member that has several turns"),
         ({"loss": {"name": "clipped", "first_turn_beta": 0.1}}, "clipped needs a member that has a first turn for first_turn_beta"),
-        ({"episode": {"name": "retry"}, "edits": [{"name": "replay"}]}, "replay does not go with method.episode = retry"),
+        ({"episode": {"name": "retry", "window": 1}, "edits": [{"name": "replay"}]}, "replay does not go with method.episode = retry"),
         ({"episode": {"name": "retry"}, "shaping": [{"name": "overlong"}]}, "overlong does not go with method.episode = retry"),
         ({"episode": {"name": "retry"}, "continuation": {"name": "guide"}}, "episode = retry needs .*; write method.continuation = none"),
         (

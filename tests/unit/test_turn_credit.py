@@ -6,15 +6,18 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import test_rl_update as toy
 import torch
 from hypothesis import given, strategies as st
 from pydantic import TypeAdapter, ValidationError
 from rl_cases import RIGHT, batch_of, now_of
 
 from interplay.data.trajectory import Segment
-from interplay.rl.advantage_spec import Advantage, GainAdvantage, TurnAdvantage, TurnsAdvantage
-from interplay.rl.advantages import advantages, gae
-from interplay.rl.batch import Batch, Span, take
+from interplay.rl.advantage_spec import Advantage, GainAdvantage, TurnAdvantage, TurnsAdvantage, ValueHead
+from interplay.rl.advantages import advantages, critic, gae
+from interplay.rl.batch import Batch, MicroBatch, Span, numbered_turns, take
+from interplay.rl.loss_spec import ClippedLoss
+from interplay.rl.losses import TURNS as TURN_NUMBERS, token_losses
 from interplay.rl.spec import RLSpec
 from interplay.rl.turn_credit import (
     Called,
@@ -255,6 +258,23 @@ def test_soft_matching_transports_equal_masses_to_the_most_similar() -> None:
     assert soft == pytest.approx([0.5, 0.5], abs=1e-4)
 
 
+def test_a_judge_reads_the_episode_up_to_the_turn_that_it_scores() -> None:
+    batch = played([[0, 0], [0]], [0, 0], read=[["door\n"], []], said=[["open", "go"], ["stay"]])
+    asked = []
+
+    def judge(of: Any, rows: list[Any], texts: list[str]) -> list[float]:
+        asked.append((of.model, [row.prompt for row in rows], texts))
+        return [0.2, 0.8, 0.5]
+
+    own = {"name": "judge", "judge": {"name": "judge", "model": "m", "rubric": "Score {completion}"}}
+    found = spec(sources=[own], propagation={"name": "none"}, baseline="none", scale="none")
+    now = now_of(rows=[SimpleNamespace(prompt="p"), SimpleNamespace(prompt="p")], judge=judge)
+    assert credit(found, batch, now) == [[0.2, 0.8], [0.5]]
+    assert asked == [("m", ["p"] * 3, ["open", "opendoor\ngo", "stay"])]
+    assert found.inexact()
+    assert not spec().inexact()
+
+
 def test_sums_of_many_turns_are_rescaled_by_the_square_root_of_their_number() -> None:
     batch = played([[1.0, 1.0, 1.0, 1.0]], [0])
     found = credit(spec(propagation={"name": "returns", "rescale": "sqrt"}, baseline="none", scale="none"), batch, now_of())
@@ -340,6 +360,52 @@ def test_metrics_say_how_many_turns_have_credit_and_which() -> None:
     assert credit_metrics(replace(batch, turns=None), raw) == {}
 
 
+# --- what learns from it ---
+
+
+def test_a_turn_is_clipped_as_a_whole_by_the_geometric_mean_of_its_ratios() -> None:
+    batch = played([[0.0, 0.0]], [0])
+    assert numbered_turns(batch).tolist() == [[0, 0, 0, 1, 1]]
+    logp = torch.tensor([[0.3, -0.1, 9.0, 0.5, 0.1]], requires_grad=True)
+    seen = MicroBatch(
+        logp,
+        torch.zeros(1, 5),
+        torch.tensor([[1.0, 1.0, 0.0, 1.0, 1.0]]),
+        batch.mask(),
+        prepared={TURN_NUMBERS: numbered_turns(batch)},
+    )
+    whole = ClippedLoss(importance_sampling_level="turn", epsilon=0.2)
+    per_token, sums = token_losses(whole, seen)
+    # Means of the log ratios: 0.1 and 0.3, of which the second is above log 1.2.
+    first = math.exp(0.1)
+    assert per_token[0, [0, 1, 3, 4]].tolist() == pytest.approx([-first, -first, -1.2, -1.2])
+    assert float(sums["clip_fraction"]) == 2.0
+    (per_token * seen.mask).sum().backward()
+    assert logp.grad is not None
+    assert logp.grad[0].tolist() == pytest.approx([-first, -first, 0, 0, 0])
+    each = token_losses(ClippedLoss(epsilon=0.2), seen)[0].detach()
+    assert float(each[0, 0]) == pytest.approx(-1.2), "by tokens the first is clipped"
+    assert float(each[0, 4]) == pytest.approx(-math.exp(0.1)), "and the last is not"
+
+
+def test_a_critic_of_turns_learns_where_turns_begin_alone() -> None:
+    judge = critic(ValueHead(learning_rate=0.01, cliprange_value=0.0, gamma=0.9, lam=1.0), toy.decoder(), "float32", 10**6)
+    assert judge is not None
+    batch = played(
+        [[0.0, 1.0], [0.5, 0.0]] * 4, [0] * 8, tokens=torch.randint(2, 9, (8, 5), generator=torch.Generator().manual_seed(0))
+    )
+    found = spec(propagation={"name": "gae", "gamma": 0.9, "lam": 1.0}, baseline="none", scale="none")
+    for _ in range(40):
+        batch = replace(batch, values=judge.values(batch))
+        targets = critic_targets(found, batch, now_of(), 0.9, 1.0)
+        logged = judge.learn(batch, targets=targets)
+    values = replace(batch, values=judge.values(batch))
+    starts = [credit(found, values, now_of())[row] for row in (0, 1)]
+    assert all(abs(gain) < 0.35 for row in starts for gain in row), "returns 0.9 and 1, 0.5 and 0, are what it says"
+    assert logged["critic/explained_variance"] > 0.5
+    assert targets[0][targets[1]].tolist() == pytest.approx([0.9, 1.0, 0.5, 0.0] * 4, abs=1e-5), "Monte Carlo at lam 1"
+
+
 # --- what is refused before anything runs ---
 
 TURNS = {"paper": "p", "episode": {"name": "environment"}}
@@ -375,6 +441,14 @@ PAIR = {"paper": "p", "allocation": {"name": "fixed", "num_generations": 1}, "ep
                 "advantage": {"name": "turns", "sources": [{"name": "feedback"}]},
             },
             "turns does not go with method.episode = environment, which reads a window of its turns",
+        ),
+        (
+            {"paper": "p", "loss": {"name": "clipped", "importance_sampling_level": "turn"}},
+            "clipped needs a member that has several turns",
+        ),
+        (
+            {**TURNS, "advantage": {"name": "turns"}, "loss": {"name": "sapo", "importance_sampling_level": "turn"}},
+            "importance_sampling_level = turn: is of the loss clipped alone",
         ),
         (
             {"paper": "p", "advantage": {"name": "gae", "gamma_turn": 0.9}, "critic": {"name": "value_head"}},

@@ -17,7 +17,7 @@ Says = Callable[[str, int], str]
 """What is written behind a text by sample number so and so; without END it is cut."""
 
 
-def encode(texts: Sequence[str]) -> list[list[int]]:
+def encode(texts: Sequence[str], special: bool = True) -> list[list[int]]:
     return [[ord(c) for c in text] for text in texts]
 
 

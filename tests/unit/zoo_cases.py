@@ -45,6 +45,8 @@ NAMES = ("reward", "strict", "length", "entropy", "effective_ratio", "trained_to
 OWN: dict[str, dict[str, Any]] = {
     "spo_tree": {"prompts_per_step": 2, "max_completion_length": 62},  # 216 leaves with two segments of 30 tokens before
     "t_ppo": {"max_completion_length": 130},  # two windows of 64 tokens
+    "turn_ppo": {"prompts_per_step": 64},  # an episode of each, of which a twentieth is right
+    "poad": {"prompts_per_step": 64},
 }
 """Settings that a method asks for."""
 

@@ -109,9 +109,10 @@ def encode_problems(data: Path, tokenizer_of: Path) -> Encoded:
     encoder, eos = tokenizer.load(tokenizer_of), tokenizer.special(tokenizer_of).eos
     texts = table["solution"].to_pylist()
     finished = np.array([mode != verdict.UNFINISHED for mode in table["mode"].to_pylist()], np.int64)
-    if any(transcripts.MARK in text for text in texts):
-        return encode_transcripts(table["prompt"].to_pylist(), texts, finished, encoder, eos)
-    prompt, prompts = tokenizer.encode_all(encoder, table["prompt"].to_pylist())
+    asked = table["prompt"].to_pylist()
+    if any(transcripts.MARK in text for text in (*texts, *asked)):
+        return encode_transcripts(asked, texts, finished, encoder, eos)
+    prompt, prompts = tokenizer.encode_all(encoder, asked)
     solution, solutions = tokenizer.encode_all(encoder, texts)
     lengths = prompts + solutions + finished
     starts = np.cumsum(lengths) - lengths
@@ -123,19 +124,22 @@ def encode_problems(data: Path, tokenizer_of: Path) -> Encoded:
 
 def encode_transcripts(prompts: list[str], solutions: list[str], finished: np.ndarray, encoder: Tokenizer, eos: int) -> Encoded:
     """Transcripts (tasks.environments.games) as tokens. Each turn becomes a problem, whose prompt is the transcript before it
-    with the end tokens of earlier turns, as in an episode."""
-    pieces = [[prompt, *solution.split(transcripts.MARK)] for prompt, solution in zip(prompts, solutions, strict=True)]
+    with the end tokens of earlier turns, as in an episode. A prompt may hold earlier turns, which are read alone."""
+    before_it = [prompt.split(transcripts.MARK) for prompt in prompts]
+    pieces = [[*read, *solution.split(transcripts.MARK)] for read, solution in zip(before_it, solutions, strict=True)]
     flat, sizes = tokenizer.encode_all(encoder, [piece for row in pieces for piece in row])
     ends = np.cumsum(sizes)
     texts = iter([flat[end - size : end] for end, size in zip(ends, sizes, strict=True)])
     found: list[np.ndarray] = []
     before: list[int] = []
     end = np.array([eos], flat.dtype)
-    for row, is_finished in zip(pieces, finished.tolist(), strict=True):
+    for row, read, is_finished in zip(pieces, before_it, finished.tolist(), strict=True):
         context = next(texts)
         for number in range(1, len(row)):
             text = next(texts)
-            if number % 2:  # what the policy writes
+            if number % 2 and number < len(read):  # what it wrote before
+                context = np.concatenate([context, text, end])
+            elif number % 2:  # what the policy writes
                 turn = np.concatenate([text, end]) if is_finished or number + 1 < len(row) else text
                 found.append(np.concatenate([context, turn]))
                 before.append(len(context))

@@ -246,9 +246,14 @@ def _character_ids(tokenizer: Tokenizer) -> np.ndarray | None:
     return table
 
 
-def encode_texts(tokenizer: Tokenizer, prompts: Sequence[str]) -> list[list[int]]:
-    """Token ids of each prompt. Raises UserError when the tokenizer lacks a character."""
-    ids, lengths = encode_all(tokenizer, list(prompts))
+def encode_texts(tokenizer: Tokenizer, prompts: Sequence[str], special: bool = True) -> list[list[int]]:
+    """Token ids of each prompt. `special`: whether a text such as `<eos>` is the special token of that name; else its characters
+    are encoded. Raises UserError when the tokenizer lacks a character."""
+    tokenizer.encode_special_tokens = not special
+    try:
+        ids, lengths = encode_all(tokenizer, list(prompts))
+    finally:
+        tokenizer.encode_special_tokens = False
     flat, ends = ids.tolist(), lengths.cumsum().tolist()
     return [flat[end - length : end] for end, length in zip(ends, lengths.tolist(), strict=True)]
 
@@ -299,7 +304,7 @@ def check_prompt_lengths(tokenizer: Tokenizer, prompts: Sequence[str], limit: in
     """Raises UserError when a prompt has more than `limit` tokens; None: no limit."""
     if limit is None:
         return
-    longest = max(len(ids) for ids in encode_texts(tokenizer, prompts))
+    longest = max(len(ids) for ids in encode_turns(tokenizer, list(prompts), 0))
     if longest > limit:
         raise UserError(
             f"rl: max_prompt_length = {limit}: the longest prompt has {longest} tokens; raise it, or drop such rows with a step "

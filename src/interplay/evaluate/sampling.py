@@ -130,7 +130,7 @@ def _sample(
 
     def draw(ids: list[int]) -> tuple[pa.Table, int]:
         rows = [pool.rows[i] for i in ids]
-        prompts = text.encode_texts(tokenizer, [row.prompt for row in rows])
+        prompts = text.encode_turns(tokenizer, [row.prompt for row in rows], text.special(inputs["model"]).eos)
         keys = [sets.noise_key(row) for row in rows]
         requests = [Request(p, k, spec.first_sample, spec.num_samples) for p, k in zip(prompts, keys, strict=True)]
         played = episodes.play_episodes(spec.episode or CompletionEpisode(), setting._replace(rows=rows), requests)

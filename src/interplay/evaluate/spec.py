@@ -168,6 +168,8 @@ class EvaluateSpec(SampledSpec):
     def _no_run(self) -> "EvaluateSpec":
         if found := next(curves_in(self.episode, "episode"), None):
             raise ValueError(f"{found[0]}: is a curve over a run of RL, and an evaluation is at one point; write a number")
+        if getattr(self.episode, "branch", None):
+            raise ValueError("episode.branch: samples of an evaluation are independent; take it away")
         return self
 
     @model_validator(mode="after")

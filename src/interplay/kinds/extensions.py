@@ -253,8 +253,8 @@ def _extensions(value: Any, keys: tuple[str | int, ...]) -> Iterator[tuple[tuple
             item = getattr(value, name)
             if type(item) not in digest.PLAIN:
                 yield from _extensions(item, (*keys, name))
-    elif isinstance(value, (list, tuple)):
-        for index, item in enumerate(value):
+    elif isinstance(value, (list, tuple, dict)):
+        for index, item in value.items() if isinstance(value, dict) else enumerate(value):
             yield from _extensions(item, (*keys, index))
 
 

@@ -395,6 +395,9 @@ def _reward_models(reward: Json) -> int:
 
 
 def _turns(spec: Json) -> int:
-    """Turns that an episode has at most."""
-    most = (spec.get("episode") or {}).get("max_turns", 1)
-    return int(max(value for _, value in most["points"]) if isinstance(most, dict) else most)
+    """Turns that an episode has at most, notes included."""
+    episode = spec.get("episode") or {}
+    most = episode.get("max_turns", 1)
+    turns = int(max(value for _, value in most["points"]) if isinstance(most, dict) else most)
+    every = (episode.get("context") or {}).get("every")
+    return turns + (turns - 1) // every if every else turns

@@ -25,7 +25,7 @@ ERRORS = (
     *("wrong_hop", "missing_hop", "order", "extra", "chain", "step", "citation", "subproblem", "format"),
     *("ignorance", "over_inclusion"),
     *("answer", "unboxed", "dumped", "parse", "raised", "truncated"),
-    *("illegal", "made_up", "move", "process"),
+    *("illegal", "made_up", "move", "process", "query", "chance"),
 )
 """Classes of the task families in the order in which they are drawn: right, wrong in a step, wrong in the answer or its form;
 then those of environments."""

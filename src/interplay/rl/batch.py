@@ -184,6 +184,15 @@ def first_turns(batch: Batch) -> Tensor:
     return found
 
 
+def numbered_turns(batch: Batch) -> Tensor:
+    """(N,T) int64: the number of the turn that a token belongs to; 0 of what was read."""
+    found = torch.zeros(batch.tokens.shape, dtype=torch.int64)
+    for row, spans in enumerate(batch.spans or []):
+        for span in spans:
+            found[row, span.start : span.end] = span.position
+    return found
+
+
 def take(batch: Batch, rows: Tensor) -> Batch:
     """The given rows (M,) int64, in that order."""
     chosen = rows.tolist()
@@ -379,6 +388,8 @@ class StepContext:
     """First character of each of the tokens that a text was read from."""
     likelihood: Callable[[list[list[int]], list[list[int]]], list[float]] = field(default=_not_here)
     """Mean log-probability, under the policy, of the tokens of each text behind each context, at the price of a forward pass."""
+    judge: Callable[..., list[float]] = field(default=_not_here)
+    """(spec of a judge, problems, texts) -> its scores."""
 
     def random(self, what: str) -> np.random.Generator:
         """The stream for that purpose at this step."""

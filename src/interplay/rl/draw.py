@@ -187,6 +187,8 @@ class TrainerState:
 def step_context(world: TrainerState, step: int, **more: Any) -> StepContext:
     """A step of a run as members of the method see it; `more`: what they may ask of the trainer's models."""
     spec = world.spec
+    if world.graders and world.graders.judge:
+        more["judge"] = world.graders.judge.scores
     return StepContext(
         method=seams_of(spec.method),
         memory=world.memory,
@@ -253,6 +255,8 @@ def sample_rollouts(
     going_on = torch.tensor([ask.goes_on for ask in of_row], dtype=torch.bool) & rollouts.truncated
     shown = torch.tensor([math.nan if ask.shown is None else ask.shown for ask in of_row], dtype=torch.float64)
     groups = torch.tensor([ask.slot if ask.group is None else ask.group for ask in of_row])
+    if played.trees is not None:
+        groups = groups * (int(played.trees.max()) + 1) + played.trees
     batch = Batch(
         row=torch.arange(len(of_row)),
         ids=torch.tensor(row_ids),

@@ -108,10 +108,11 @@ class ConflictTokens(Exact):
 class Replay(Exact):
     """Groups in which all failed get past successes on the same prompt, and groups in which all passed get past failures (R3,
     arXiv:2601.19620). The rows are off policy, with the log-probabilities they were sampled with, and count in the statistics of
-    their group. It acts from a prompt's second visit on: give RL fewer prompts than steps * prompts_per_step."""
+    their group. Of episodes, all turns and what was read between them. It acts from a prompt's second visit on: give RL fewer
+    prompts than steps * prompts_per_step."""
 
     PROVIDES: ClassVar[frozenset[str]] = frozenset({"other_completions", "reads_right"})
-    REFUSES: ClassVar[frozenset[str]] = frozenset({"several_turns"})
+    REFUSES: ClassVar[frozenset[str]] = frozenset({"windowed_turns", "seats"})
     name: Literal["replay"] = "replay"
     rows: Count = 1
     """Rows that such a group gets at most. (The published value was not found.)"""
@@ -137,6 +138,38 @@ class Demonstrations(Exact):
     their advantages are times the limit over the length."""
 
 
+class TurnFilter(Exact):
+    """Episodes from which nothing is learnt: with a void turn, one that has neither a readable action nor an answer (SimpleTIR,
+    arXiv:2509.02479), that ran out of turns (over-turn masking, as in Mini-o3, arXiv:2509.07969), or of a group in which none is
+    right."""
+
+    NEEDS: ClassVar[frozenset[str]] = frozenset({"several_turns"})
+    PROVIDES: ClassVar[frozenset[str]] = frozenset({"reads_right"})
+    REFUSES: ClassVar[frozenset[str]] = frozenset({"windowed_turns"})
+    name: Literal["turn_filter"] = "turn_filter"
+    void: bool = True
+    """Those with a void turn: the environment replied that it could not read the turn, or got nothing, or the length limit cut
+    the turn."""
+    overrun: bool = False
+    """Those that were not over after `max_turns`, whose last turn was not cut."""
+    hopeless: bool = False
+    """All of a group in which none is right."""
+    count: bool = True
+    """Whether their rewards count in the statistics of their group."""
+
+
+class Observations(Exact):
+    """What was read between the turns is learnt, too, by its likelihood: a model of the world, as an ablation of masked tool
+    replies does, or early experience (arXiv:2510.08558). Such tokens count in the means of the loss and in its KL and entropy
+    terms."""
+
+    NEEDS: ClassVar[frozenset[str]] = frozenset({"several_turns"})
+    REFUSES: ClassVar[frozenset[str]] = frozenset({"windowed_turns", "sequence_ratios"})
+    name: Literal["observations"] = "observations"
+    weight: NotNegativeCurve = 0.1
+    """What their log-likelihood weighs: their advantage, with a ratio of 1 at the first update. 0: they are read alone."""
+
+
 class OwnEdit(Extension):
     """An edit of the user's own: `function(batch, now, **options) -> batch` before advantages are known, or `function(batch,
     advantage, bears, now, **options) -> (batch, advantage, bears)` after."""
@@ -155,6 +188,8 @@ Edit = Annotated[
     | ConflictTokens
     | Replay
     | Demonstrations
+    | TurnFilter
+    | Observations
     | OwnEdit,
     Field(discriminator="name"),
     written_as(OwnEdit),

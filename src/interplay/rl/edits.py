@@ -10,10 +10,12 @@ import torch
 from torch import Tensor
 
 from interplay.core.curve import Curve
+from interplay.data.trajectory import Segment
 from interplay.kernels import exact
 from interplay.rl import custom, edit_spec as specs, losses
 from interplay.rl.advantages import advantages
-from interplay.rl.batch import Batch, StepContext, join, take
+from interplay.rl.batch import Batch, Span, StepContext, join, take
+from interplay.tasks.transcripts import BROKEN
 from interplay.tasks.verdict import Verdict
 
 # Rows added or dropped.
@@ -90,6 +92,34 @@ def _note(batch: Batch, i: int) -> dict[str, Any]:
         "verdict": [*batch.verdicts[i][:-1]],
         "reward": float(batch.rewards[i]),
         "parts": {name: float(values[i]) for name, values in batch.parts.items()},
+        **_episode_note(batch, i, n),
+    }
+
+
+def _episode_note(batch: Batch, i: int, n: int) -> dict[str, Any]:
+    """What else a row of several turns has, as JSON; the tokens of its segments are those of the row."""
+    if batch.turns is None or batch.spans is None or batch.segments is None:
+        return {}
+    plain = (one._replace(tokens=None, logprobs=None) for one in batch.segments[i])
+    return {
+        "prompt": batch.prompts[i],
+        "spans": [[*span] for span in batch.spans[i]],
+        "turns": [verdict and [*verdict[:-1]] for verdict in batch.turns[i]],
+        "observed": [] if batch.observed is None else batch.observed[i, :n].tolist(),
+        "segments": [[*one] for one in plain],
+    }
+
+
+def _episode_of(note: dict[str, Any]) -> dict[str, Any]:
+    """The fields of a batch of one row that `_episode_note` kept."""
+    if "turns" not in note:
+        return {}
+    return {
+        "prompts": [note["prompt"]],
+        "spans": [[Span(*span) for span in note["spans"]]],
+        "turns": [[Verdict(*verdict) if verdict else None for verdict in note["turns"]]],
+        "observed": torch.tensor([note["observed"]], dtype=torch.bool) if note["observed"] else None,
+        "segments": [tuple(Segment(*one) for one in note["segments"])],
     }
 
 
@@ -97,9 +127,9 @@ def _row(batch: Batch, like: int, note: dict[str, Any], right: bool, **marks: An
     """A completion that was not sampled in this step as a row of the group of the row `like`: its `row` is -1. `marks` are
     `off_policy` or `excluded`."""
     one = take(batch, torch.tensor([like]))
+    marks = {"prompts": one.prompts, **_episode_of(note), **marks}
     return Batch(
         row=torch.tensor([-1]),
-        prompts=one.prompts,
         ids=one.ids,
         groups=one.groups,
         expected=one.expected,
@@ -237,6 +267,42 @@ def _run(tokens: list[int], others: list[list[int]]) -> int:
     return len(tokens) if others else 0
 
 
+# Episodes of several turns: those from which nothing is learnt, and what they read.
+
+
+def _left_out(spec: specs.TurnFilter, batch: Batch, now: StepContext) -> Tensor:
+    """(N,) bool: rows of episodes that the filter drops."""
+    assert batch.segments is not None
+    assert batch.spans is not None
+    cut, void = list[bool](), list[bool]()
+    for short, spans, segments in zip(batch.truncated.tolist(), batch.spans, batch.segments, strict=True):
+        cut.append(short and spans[-1].end - spans[-1].start >= now.max_completion_length)
+        unread = any(one.call == "" or (one.kind == "observation" and one.text == BROKEN) for one in segments)
+        void.append(cut[-1] or unread)
+    found = torch.tensor(void, dtype=torch.bool) & spec.void
+    found |= batch.truncated & ~torch.tensor(cut, dtype=torch.bool) & spec.overrun
+    return found | (~torch.isin(batch.groups, batch.groups[batch.right]) & spec.hopeless)
+
+
+def turn_filter(spec: specs.TurnFilter, batch: Batch, now: StepContext) -> Batch:
+    """Without the rows that are dropped, where these do not count."""
+    return batch if spec.count else take(batch, (~_left_out(spec, batch, now)).nonzero()[:, 0])
+
+
+def turns_filtered(spec: specs.TurnFilter, batch: Batch, advantage: Tensor, bears: Tensor, now: StepContext) -> Edited:
+    """The same once advantages are known, where they count."""
+    rows = (~_left_out(spec, batch, now)).nonzero()[:, 0] if spec.count else torch.arange(len(batch))
+    return take(batch, rows), advantage[rows], bears[rows]
+
+
+def observations(spec: specs.Observations, batch: Batch, advantage: Tensor, bears: Tensor, now: StepContext) -> Edited:
+    """Tokens that were read bear loss, with the weight as their advantage; not of rows that bear none else."""
+    if batch.observed is None or not spec.weight:
+        return batch, advantage, bears
+    read = batch.observed & bears.any(1)[:, None] & (torch.arange(bears.shape[1]) < batch.lengths[:, None])
+    return batch, torch.where(read, torch.tensor(spec.weight, dtype=advantage.dtype), advantage), bears | read
+
+
 # Down-sampling of rows by the variance of their advantages and of tokens by |advantage| * entropy (specs.D3S, arXiv:2509.22115).
 
 
@@ -311,6 +377,7 @@ BEFORE: dict[str, Callable[..., Batch]] = {
     "dynamic_sampling": dynamic_sampling,
     "replay": replay,
     "demonstrations": demonstrations,
+    "turn_filter": turn_filter,
 }
 AFTER: dict[str, Callable[..., Edited]] = {
     "d3s": d3s,
@@ -321,6 +388,8 @@ AFTER: dict[str, Callable[..., Edited]] = {
     "gtpo_conflict": gtpo_conflict,
     "replay": replayed,
     "demonstrations": demonstrated,
+    "turn_filter": turns_filtered,
+    "observations": observations,
 }
 
 

@@ -351,7 +351,7 @@ def stepped(
             world.opponents.update(step)
     with timed(seconds, "sampler", world.clock):
         world.sampler.learn(step)
-    of_rows, own = now.by.summed(advantage, 1) / batch.num_action_tokens().clamp(min=1), batch.row >= 0
+    of_rows, own = now.by.summed(advantage * batch.mask(), 1) / batch.num_action_tokens().clamp(min=1), batch.row >= 0
     per_row = torch.zeros(len(everything)).index_copy_(0, batch.row[own], of_rows[own])
     recorded = everything
     if everything.unfinished is not None and (known := everything.finished()).any():

@@ -95,11 +95,18 @@ class RatioLoss(CorrectedLoss):
     long ones are not held back (arXiv:2602.05261)."""
     loss_denominator: Annotated[Positive | None, Since(None)] = None
     """Tokens by which an optimiser step's sum is divided in place of those that `loss_type` counts; null: as that says."""
-    importance_sampling_level: Literal["token", "sequence", "sequence_token", "product"] = "token"
+    importance_sampling_level: Literal["token", "turn", "sequence", "sequence_token", "product"] = "token"
     """token: a ratio for each token; sequence: one for the completion, the geometric mean of its tokens' (GSPO, arXiv:2507.18071,
     eq. 7), so that its tokens share the mean of their advantages; sequence_token: the same value, of which each token has the
     gradient with its own advantage (GSPO-token, section 4.3), which is `sequence` where all advantages of a row are one;
-    product: the product of its tokens' (TRL's RLOOTrainer, with loss_type grpo)."""
+    product: the product of its tokens' (TRL's RLOOTrainer, with loss_type grpo); turn: one for each turn of an episode, the
+    geometric mean of its tokens', so that a turn is clipped as a whole (in `clipped` alone)."""
+
+    @model_validator(mode="after")
+    def _turns_are_clipped(self) -> "RatioLoss":
+        if self.importance_sampling_level == "turn" and not isinstance(self, ClippedLoss):
+            raise ValueError("importance_sampling_level = turn: is of the loss clipped alone; write token")
+        return self
 
     @model_validator(mode="after")
     def _weighed_once(self) -> "RatioLoss":
@@ -107,8 +114,12 @@ class RatioLoss(CorrectedLoss):
             raise ValueError(f"loss_agg_mode = {self.loss_agg_mode}: loss_denominator weighs tokens, too; give one of them")
         return self
 
+    def needs(self) -> frozenset[str]:
+        """Also turns, for ratios of them."""
+        return super().needs() | ({"several_turns"} if self.importance_sampling_level == "turn" else set())
+
     def needs_ratio(self) -> bool:
-        """Also where a sequence has one."""
+        """Also where a turn or a sequence has one."""
         return self.NEEDS_RATIO or self.importance_sampling_level != "token"
 
     def provides(self) -> frozenset[str]:

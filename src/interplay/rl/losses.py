@@ -24,10 +24,15 @@ def sequence_mean(values: Tensor, mask: Tensor, by: exact.Functions) -> Tensor:
 def log_ratios(loss: specs.PolicyLoss, seen: MicroBatch) -> Tensor:
     """log(pi / pi_old) by the level of the loss: `token`, (n,T), 0 outside the mask; `sequence`, (n,1), its mean over the
     sequence (GSPO, arXiv:2507.18071, eq. 7); `product`, (n,1), its sum; `sequence_token`, (n,T), that mean with the gradient of
-    each token's own log-probability (GSPO-token, eq. 14)."""
+    each token's own log-probability (GSPO-token, eq. 14); `turn`, (n,T), its mean over the turn of the token."""
     difference = (seen.logp - seen.old_logp) * seen.mask
     if not isinstance(loss, specs.RatioLoss) or loss.importance_sampling_level == "token":
         return difference
+    if loss.importance_sampling_level == "turn":
+        turns = seen.prepared[TURNS]
+        empty = torch.zeros(len(turns), int(turns.max()) + 1, dtype=difference.dtype)
+        tokens = empty.scatter_add(1, turns, seen.mask.to(empty.dtype)).clamp(min=1)
+        return (empty.scatter_add(1, turns, difference) / tokens).gather(1, turns) * seen.mask
     if loss.importance_sampling_level == "product":
         return seen.by.wide(seen.by.summed(difference, 1, keepdim=True), difference.shape[1])
     mean = seen.by.wide(sequence_mean(difference, seen.mask, seen.by), difference.shape[1])
@@ -332,6 +337,8 @@ def _own_loss(spec: extension.Extension, seen: MicroBatch) -> tuple[Tensor, dict
 
 FIRST_TURN = "first_turn"
 """Name among what is prepared: (N,T) float, 1 for the tokens of an episode's first turn; there where the loss asks for it."""
+TURNS = "turns"
+"""Name among what is prepared: (n,T) int64, the number of the turn that a token belongs to, 0 of what was read."""
 CLIPS = ("clip_fraction",)
 MEMBERS: dict[str, Member] = {
     "clipped": Member(clipped, CLIPS),

@@ -236,6 +236,8 @@ class RLSpec(TrainedSpec, ExactSpec, TunedSpec):
             known = [*self.reward.parts(), *(getattr(term, "function", term.name) for term in method.shaping)]
             if odd := [name for name in method.advantage.rewards if name not in known]:
                 raise ValueError(f"method.advantage.rewards: {odd[0]}: the parts are {', '.join(known) or 'none'}")
+        if (branch := getattr(method.episode, "branch", None)) and not branch.first < group:
+            raise ValueError(f"method.episode.branch.first = {branch.first}: must be less than num_generations, {group}")
         if isinstance(method.prompting, requests_spec.IcpoPrompting) and method.prompting.steered >= group:
             raise ValueError(f"method.prompting.steered = {method.prompting.steered}: must be less than num_generations, {group}")
         if isinstance(chosen, requests_spec.TreeContinuation):

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from interplay.data.trajectory import joined_text
 from interplay.kernels import exact
 from interplay.rl import group_advantages, turn_credit_spec as specs
 from interplay.rl.batch import Batch, Span, StepContext
@@ -191,6 +192,18 @@ def _calls(source: specs.CallsSource, batch: Batch, now: StepContext) -> Paid:
     return paid
 
 
+def _judged(source: specs.JudgeSource, batch: Batch, now: StepContext) -> Paid:
+    assert batch.segments is not None
+    rows, texts = [], []
+    for row, (spans, segments) in enumerate(zip(of_turns(batch), batch.segments, strict=True)):
+        for span in spans:
+            before = [one for one in segments if (one.turn, one.kind == "observation") <= (span.position, False)]
+            rows.append(now.rows[int(batch.ids[row])])
+            texts.append(joined_text(before))
+    scores = iter(now.judge(source.judge, rows, texts) if texts else [])
+    return [list(islice(scores, len(spans))) for spans in of_turns(batch)]
+
+
 SOURCES: dict[str, Callable[..., Paid]] = {
     "reward": _reward,
     "environment": _environment,
@@ -199,6 +212,7 @@ SOURCES: dict[str, Callable[..., Paid]] = {
     "agreement": _agreement,
     "feedback": _feedback,
     "gold_calls": _calls,
+    "judge": _judged,
 }
 
 

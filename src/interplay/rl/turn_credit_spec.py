@@ -6,6 +6,7 @@ from typing import Annotated, ClassVar, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from interplay.core.model import Exact, Positive, Share
+from interplay.rl.reward_spec import JudgeReward
 
 # Sources: what pays turns. Each says which turns it pays.
 
@@ -97,8 +98,17 @@ class CallsSource(TurnSource):
     between calls and gold calls of equal mass, a turn gets the similarity that it transports."""
 
 
+class JudgeSource(TurnSource):
+    """The score that a language model gives each turn, having read the episode up to it (LLM as a judge, arXiv:2306.05685)."""
+
+    INEXACT: ClassVar[str] = JudgeReward.INEXACT
+    name: Literal["judge"] = "judge"
+    judge: JudgeReward
+    """As the reward of that name; {completion} in its rubric is what was written and read up to the turn's end."""
+
+
 Source = Annotated[
-    RewardSource | PaidSource | OutcomeSource | GainSource | AgreementSource | FeedbackSource | CallsSource,
+    RewardSource | PaidSource | OutcomeSource | GainSource | AgreementSource | FeedbackSource | CallsSource | JudgeSource,
     Field(discriminator="name"),
 ]
 
@@ -203,6 +213,14 @@ class TurnsAdvantage(Exact):
         if self.outcome and self.outcome.of == "turns" and self.compare != "propagated":
             raise ValueError("outcome.of = turns: what turns are paid is compared before; write compare: propagated")
         return self
+
+    def judges(self) -> list[JudgeReward]:
+        """What is asked of the endpoint that judges."""
+        return [source.judge for source in self.sources if isinstance(source, JudgeSource)]
+
+    def inexact(self) -> str:
+        """A judge's answers."""
+        return JudgeSource.INEXACT if self.judges() else self.INEXACT
 
     def needs(self) -> frozenset[str]:
         """Also what its sources and its propagation need."""

@@ -12,7 +12,7 @@ from interplay.model import device, heads
 from interplay.model.decoder import Decoder
 from interplay.optim import distributed, optimizer
 from interplay.rl import loss_spec, losses, policy as forward
-from interplay.rl.batch import Batch, first_turns, has_teacher
+from interplay.rl.batch import Batch, first_turns, has_teacher, numbered_turns
 from interplay.rl.policy import DIVERGENCES, Scores, compared, entropies, k3, likelihoods, micro_batches, scores, shard_rows
 from interplay.rl.spec import RLSpec
 
@@ -203,7 +203,9 @@ def _scores(learner: Learner, decoder: Decoder, batch: Batch, rows: Tensor) -> T
 def _prepared(learner: Learner, batch: Batch, part: Part, old: Tensor | None, step: int) -> dict[str, Tensor]:
     """What the loss must know of a whole optimiser step, under the policy before it: (N,T) each, 0 outside the part."""
     spec, room = learner.spec.method.loss, torch.zeros(batch.tokens.shape)
-    read = {losses.FIRST_TURN: first_turns(batch).float()} if spec.first_turn_beta else {}
+    read: dict[str, Tensor] = {losses.FIRST_TURN: first_turns(batch).float()} if spec.first_turn_beta else {}
+    if isinstance(spec, loss_spec.RatioLoss) and spec.importance_sampling_level == "turn":
+        read[losses.TURNS] = numbered_turns(batch)
     if isinstance(spec, loss_spec.DirectAdvantageLoss) and batch.steps is not None:
         read = {losses.STEPS: batch.steps}
     if losses.MEMBERS[spec.name].prepare is None:
@@ -265,6 +267,7 @@ def _pass(
     before = logp.detach() if old is None else old[rows]
     old_logp = _behaviour(batch, rows, before)
     now = mask & batch.sampled_now()[rows, None]
+    now = now if batch.observed is None else now & ~batch.observed[rows]
     sampled = torch.where(now, batch.logprobs[rows], old_logp)
     with torch.no_grad():
         others = learner.reference_logps(batch, rows) if spec.refers() else []
@@ -307,7 +310,10 @@ def _rows(known: dict[str, Tensor], rows: Tensor) -> dict[str, Tensor]:
 
 def _behaviour(batch: Batch, rows: Tensor, old: Tensor) -> Tensor:
     """(n,T) log-probabilities that ratios refer to: `old`, but for rows off policy those of what made them."""
-    return old if batch.off_policy is None else torch.where(batch.off_policy[rows, None], batch.logprobs[rows], old)
+    if batch.off_policy is None:
+        return old
+    foreign = batch.off_policy[rows, None] if batch.observed is None else batch.off_policy[rows, None] & ~batch.observed[rows]
+    return torch.where(foreign, batch.logprobs[rows], old)
 
 
 def _means(totals: dict[str, float]) -> dict[str, float]:

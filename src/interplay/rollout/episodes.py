@@ -1,8 +1,9 @@
 """Episodes: how the policy acts on a prompt, in one turn or in several with an environment, another seat or feedback."""
 
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pkgutil import resolve_name
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -14,7 +15,18 @@ from interplay.core.model import UserError
 from interplay.data.trajectory import Kind, Segment, transcript_of
 from interplay.rollout.engine import Engine
 from interplay.rollout.request import Request, Rollouts, Sampling
-from interplay.rollout.spec import Call, CompletionEpisode, EnvironmentEpisode, Episode, RetryEpisode, Turns
+from interplay.rollout.spec import (
+    Branching,
+    Call,
+    CompletionEpisode,
+    Context,
+    EnvironmentEpisode,
+    Episode,
+    RetryEpisode,
+    StateContext,
+    SummaryContext,
+    Turns,
+)
 from interplay.tasks.family import Step, World, environment_of
 from interplay.tasks.transcripts import MARK, UNANSWERED
 from interplay.tasks.verdict import Row, Verdict
@@ -27,8 +39,9 @@ class Setting(NamedTuple):
 
     engine: Engine
     sampling: Sampling
-    encode: Callable[[Sequence[str]], list[list[int]]]
-    """Texts in tokens. Raises UserError when the tokenizer lacks a character."""
+    encode: Callable[..., list[list[int]]]
+    """(texts, special=True) -> their tokens; special: a text that spells a special token is that token. Raises UserError when the
+    tokenizer lacks a character."""
     decode: Callable[[list[list[int]]], list[str]]
     """Tokens as texts, without special ones."""
     rows: Sequence[Row] = ()
@@ -88,6 +101,9 @@ class Played(NamedTuple):
     """(N,) bool: rows of seats that the policy plays; None: all."""
     credit: list[list[float]] | None = None
     """(S,S): what the reward of seat j counts in that of seat i; None: each has its own."""
+    trees: torch.Tensor | None = None
+    """(N,) int64: sample of the episode from the prompt that a row is, or branched off, where such are groups; None: they are
+    not."""
 
 
 @dataclass
@@ -110,6 +126,12 @@ class Thread:
     """The turns were used up before the end."""
     world: World | None = None
     """The environment, once the first turn is written."""
+    parts: list[tuple[list[int], int]] = field(default_factory=list)
+    """Where the history was replaced: what was read in its place, and the number of the first segment behind it."""
+    notes: set[int] = field(default_factory=set)
+    """Turns that are notes."""
+    tree: int = 0
+    """The sample of the episode from the prompt that it is, or branched off."""
 
     @property
     def said(self) -> list[str]:
@@ -119,8 +141,11 @@ class Thread:
     def context(self, last: int | None = None, turns: int | None = None) -> list[int]:
         """Tokens that the next turn follows, or the one after so many turns: the prompt, and the `last` turns before it with what
         was read after each; None: all."""
-        turns = len(self.said) if turns is None else turns
-        first = 0 if last is None else max(0, turns - last)
+        if self.parts:
+            prompt, start = self.parts[-1]
+            return [*prompt, *(token for one in self.segments[start:] for token in one.tokens or ())]
+        turns = len(self.said) + 1 if turns is None else turns  # what is asked for a note has the number of the note
+        first = 0 if last is None else max(0, min(turns, len(self.said)) - last)
         seen = (one for one in self.segments if one.kind != "context" and first <= one.turn < turns)
         return [*self.prompt, *(token for one in seen for token in one.tokens or ())]
 
@@ -131,6 +156,12 @@ class Thread:
             self.prompt = [*self.prompt, *tokens]
         kind: Kind = "context" if turn < 0 else "observation"
         self.segments.append(Segment(kind, text, max(turn, 0), tokens=tokens, **marks))
+
+    def replace_history(self, tokens: list[int], text: str) -> None:
+        """What the next turn follows in place of all before it."""
+        self.parts = self.parts or [(self.prompt, 0)] * bool(self.said)
+        self.segments.append(Segment("context", text, len(self.said), tokens=()))
+        self.parts.append((tokens, len(self.segments)))
 
     def episode(self) -> tuple[Segment, ...]:
         """All up to the last turn, each turn with its verdict."""
@@ -148,7 +179,7 @@ def opened(setting: Setting, asked: Sequence[Request]) -> list[Thread]:
     """A thread for each sample, after its first turn: the very completions that an episode of one turn has."""
     first = setting.engine.generate(list(asked), setting.sampling)
     numbers = zip(first.request.tolist(), first.sample.tolist(), strict=True)
-    threads = [Thread(request, sample, asked[request].prompt) for request, sample in numbers]
+    threads = [Thread(request, sample, asked[request].prompt, tree=sample) for request, sample in numbers]
     _write(setting, threads, first)
     return threads
 
@@ -230,6 +261,35 @@ def windowed_rows(thread: Thread, last: int) -> list[Line]:
     return made
 
 
+def parted_rows(thread: Thread, trained: bool = True) -> list[Line]:
+    """A thread whose history was replaced as a row for each part, which follows what was read in its place. The last row counts
+    in statistics; each knows all turns of the episode, those of other rows as empty ones. Notes that are not `trained` are
+    observations."""
+    made, whole_episode = list[Line](), thread.episode()
+    starts = [start for _, start in thread.parts]
+    acted = [one for one in whole_episode if one.kind == "action"]
+    for number, (prompt, start) in enumerate(thread.parts):
+        stop = starts[number + 1] if number + 1 < len(starts) else len(whole_episode)
+        part = [one for one in whole_episode[start:stop] if one.kind != "context"]
+        while part and part[-1].kind == "observation":
+            part.pop()
+        tokens, logprobs, observed = list[int](), list[float](), list[bool]()
+        places = dict[int, tuple[int, int]]()
+        for one in part:
+            said = list(one.tokens or ())
+            own = one.kind == "action" and (trained or one.turn not in thread.notes)
+            if own:
+                places[one.turn] = len(tokens), len(tokens) + len(said)
+            logprobs += list(one.logprobs or ()) if own else [0.0] * len(said)
+            observed += [not own] * len(said)
+            tokens += said
+        turns = [Turn(*places.get(one.turn, (0, 0)), one.turn, *thread.verdicts[one.turn], one.reward) for one in acted]
+        later = number + 1 < len(thread.parts)
+        cut = thread.overrun or (thread.truncated and not later)
+        made.append(Line(thread, prompt, tokens, logprobs, observed, turns, cut, later))
+    return [line for line in made if not all(line.observed)]
+
+
 def left(lines: Sequence[Line], pad: int, own_prompts: bool, seats: Sequence[int] | None = None) -> Played:
     """Rows as arrays."""
     width = max((len(line.tokens) for line in lines), default=0)
@@ -281,7 +341,7 @@ def environment(spec: EnvironmentEpisode, setting: Setting, asked: Sequence[Requ
         if call.text is None:
             step = Step(spec.action.error.replace("{why}", call.why))
         else:
-            thread.world = thread.world or family.begin(setting.problem(row))
+            thread.world = thread.world or _begun_again(thread, family.begin(setting.problem(row)))
             step = thread.world.step(call.text)
         _note(thread, call, step)
         if not (step.done or over):
@@ -303,6 +363,14 @@ def environment(spec: EnvironmentEpisode, setting: Setting, asked: Sequence[Requ
     return _played(spec, setting._replace(stop=spec.stop), asked, answer)
 
 
+def _begun_again(thread: Thread, world: World) -> World:
+    """The environment where the last turn finds it: after the calls of the turns before, of a branch those that it shares."""
+    for one in [one for one in thread.segments if one.kind == "action"][:-1]:
+        if one.call != "":
+            world.step(one.text if one.call is None else one.call)
+    return world
+
+
 def _note(thread: Thread, call: Call, step: Step) -> None:
     """Keep with the last turn what its environment got and returned; and who acts next."""
     turn = thread.segments[-1]
@@ -316,8 +384,40 @@ def _note(thread: Thread, call: Call, step: Step) -> None:
 def _played(spec: Turns, setting: Setting, asked: Sequence[Request], answer: Callable[[Thread, bool], Step | None]) -> Played:
     """Episodes to their end. `answer(thread, over)` judges the turn that was written last and says what is read next: None ends
     the episode, as does `over`, the last turn that is allowed or one that the length limit cut."""
-    threads = opened(setting, asked)
-    live: list[Thread] = threads
+    branch = spec.branch
+    threads = opened(setting, asked if branch is None else [replace(one, count=min(one.count, branch.first)) for one in asked])
+    _to_the_end(spec, setting, asked, threads, answer)
+    if branch is not None:
+        for number in range(branch.rounds):
+            roots, forks = branched(branch, setting, asked, threads, number)
+            again = opened(setting, [*roots.values()]) if roots else []
+            for one in again:
+                one.request = [*roots][one.request]
+            _to_the_end(spec, setting, asked, again, answer, forks)
+            threads += [*again, *forks]
+        threads.sort(key=lambda one: (one.request, one.sample))
+        made = left([whole(thread) for thread in threads], setting.sampling.pad, False)
+        trees = torch.tensor([one.tree for one in threads]) if branch.baseline == "tree" else None
+        return made._replace(trees=trees)
+    if spec.context.name != "full":
+        trained = getattr(spec.context, "trained", True)
+        rows = [line for one in threads for line in (parted_rows(one, trained) if one.parts else [whole(one)])]
+        return left(rows, setting.sampling.pad, True)
+    if spec.window is None:
+        return left([whole(thread) for thread in threads], setting.sampling.pad, False)
+    return left([line for thread in threads for line in windowed_rows(thread, spec.window)], setting.sampling.pad, True)
+
+
+def _to_the_end(
+    spec: Turns,
+    setting: Setting,
+    asked: Sequence[Request],
+    live: Sequence[Thread],
+    answer: Callable[[Thread, bool], Step | None],
+    forks: Sequence[Thread] = (),
+) -> None:
+    """`live` have written their first turn; `forks` are to write a later one, each in the round of its number."""
+    joining = {turn: [one for one in forks if len(one.said) == turn] for turn in {len(one.said) for one in forks}}
     for turn in range(1, spec.max_turns + 1):
         replies = [answer(thread, turn == spec.max_turns or thread.truncated) for thread in live]
         rest = [
@@ -325,18 +425,91 @@ def _played(spec: Turns, setting: Setting, asked: Sequence[Request], answer: Cal
             for thread, reply in zip(live, replies, strict=True)
             if reply is not None and turn < spec.max_turns and not thread.truncated
         ]
-        if not rest:
-            break
-        live, read = [thread for thread, _ in rest], [reply.text for _, reply in rest]
+        read = [reply.text for _, reply in rest]
         if spec.read_as != "text":
-            ended = [(one.segments[-1].tokens or [-1])[-1] == setting.sampling.eos for one in live]
+            ended = [(one.segments[-1].tokens or [-1])[-1] == setting.sampling.eos for one, _ in rest]
             read = [setting.reply(spec.read_as, *each) for each in zip(read, ended, strict=True)]
-        for (one, reply), tokens in zip(rest, setting.encode(read), strict=True):
+        # What is read as it is ends no turn, also where it spells a special token.
+        tokens_read = setting.encode(read, special=spec.read_as != "text") if read else []
+        for (one, reply), tokens in zip(rest, tokens_read, strict=True):
             one.observe(reply.text, tokens, tool=one.segments[-1].tool)
-        go_on(setting, asked, live, turn, spec.window)
-    if spec.window is None:
-        return left([whole(thread) for thread in threads], setting.sampling.pad, False)
-    return left([line for thread in threads for line in windowed_rows(thread, spec.window)], setting.sampling.pad, True)
+        live = [*(one for one, _ in rest), *joining.pop(turn, ())]
+        if live and spec.context.name != "full":
+            _cut_history(spec.context, setting, asked, live, turn)
+        if live:
+            go_on(setting, asked, live, turn, spec.window)
+        elif not joining:
+            break
+
+
+# Branches at turn ends.
+
+
+def surprisal(one: Segment, tokens: int) -> float:
+    """Mean -log p of the first tokens of a turn: what it is on average is their entropy."""
+    first = list(one.logprobs or ())[:tokens]
+    return -math.fsum(first) / max(len(first), 1)
+
+
+def branched(
+    spec: Branching, setting: Setting, asked: Sequence[Request], threads: Sequence[Thread], number: int
+) -> tuple[dict[int, Request], list[Thread]]:
+    """Of round `number` the episodes that start from the prompt after all, as requests by their place in `asked`, and those that
+    go on from inside one of the threads, before they write."""
+    roots, forks = dict[int, Request](), list[Thread]()
+    for place, request in enumerate(asked):
+        own = [one for one in threads if one.request == place]
+        missing = request.count - len(own)
+        wanted = missing if number + 1 == spec.rounds else missing // (spec.rounds - number)
+        points = [(one, each[0], each[turn]) for one in own if (each := _actions(one)) for turn in range(1, len(each))]
+        if spec.at == "random":
+            order = random.generator(setting.sampling.seed, "branch", number, request.key).permutation(len(points)).tolist()
+        else:
+            rise = [surprisal(later, spec.tokens) - surprisal(first, spec.tokens) for _, first, later in points]
+            order = sorted(range(len(points)), key=lambda i: -rise[i])
+        sample = request.first + len(own)
+        if not points and wanted:
+            roots[place] = replace(request, first=sample, count=wanted)
+        chosen = [points[order[n % len(order)]] for n in range(wanted if points else 0)]
+        forks += [_fork(one, later, sample + n) for n, (one, _, later) in enumerate(chosen)]
+    return roots, forks
+
+
+def _actions(thread: Thread) -> list[Segment]:
+    return [one for one in thread.segments if one.kind == "action"]
+
+
+def _fork(thread: Thread, later: Segment, sample: int) -> Thread:
+    """An episode as it was before one of its turns."""
+    kept = [one for one in thread.segments if one.kind == "context" or one.turn < later.turn]
+    return Thread(thread.request, sample, thread.prompt, later.seat, kept, thread.verdicts[: later.turn], tree=thread.tree)
+
+
+def _cut_history(context: Context, setting: Setting, asked: Sequence[Request], live: Sequence[Thread], turn: int) -> None:
+    """What takes the place of the history before turn number `turn`: the state of the environment, or a note that the policy
+    writes. The noise of notes is keyed by their own name. Raises UserError where an environment has no text of its state."""
+    if isinstance(context, StateContext):
+        for one in live:
+            shown = getattr(one.world, "state", lambda: None)()
+            if shown is None:
+                raise UserError("episode.context = state: the environment has no text of its state; give its class state()")
+            one.replace_history(setting.encode([shown], special=False)[0], shown)
+        return
+    if not isinstance(context, SummaryContext) or turn % context.every:
+        return
+    (asks,) = setting.encode([context.ask])
+    for one in live:
+        one.segments.append(Segment("observation", context.ask, len(one.said), tokens=asks))
+    seed = random.stream_key(setting.sampling.seed, "note")
+    go_on(setting._replace(sampling=setting.sampling._replace(seed=seed), stop=None), asked, live, turn)
+    for one in live:
+        note = one.segments[-1]
+        one.segments[-1] = note._replace(call="")
+        one.notes.add(note.turn)
+        one.verdicts.append(("", None))
+        one.truncated = False
+        text = context.shown.replace("{summary}", note.text)
+        one.replace_history([*asked[one.request].prompt, *setting.encode([text], special=False)[0]], text)
 
 
 # The table of episodes, by the `name` of their spec.
@@ -351,6 +524,7 @@ MEMBERS: dict[str, Callable[..., Played]] = {
     "completion": completion,
     "retry": retry,
     "environment": environment,
+    "reading": lambda *given: resolve_name("interplay.rollout.reading:reading")(*given),
     "seats": lambda *given: resolve_name("interplay.rollout.seats:play_seats")(*given),
     "self_play": lambda *given: resolve_name("interplay.rollout.seats:self_play")(*given),
     "custom": extension.call,

@@ -248,14 +248,16 @@ def _begun(spec: SeatsEpisode, setting: Setting, number: int, request: Request, 
             given = getattr(table.problem, "value", table.problem)
             with extension.errors_in(who):
                 match.own[seat].reset(given, episode_seed(row.graph) + sample)
-        _read(setting, match, seat, text)
+        _read(setting, match, seat, text, special=True)
     return match
 
 
-def _read(setting: Setting, match: Match, reader: int, text: str, by: int | None = None, tool: str = "") -> None:
+def _read(
+    setting: Setting, match: Match, reader: int, text: str, by: int | None = None, tool: str = "", special: bool = False
+) -> None:
     if not text:
         return
-    (tokens,) = setting.encode([text])
+    (tokens,) = setting.encode([text], special=special)
     match.threads[reader].observe(text, tokens, seat=by, tool=tool)
     match.unread[reader] += text
 
@@ -366,7 +368,7 @@ def _marks(spec: SeatsEpisode, setting: Setting, asked: Sequence[Request], match
             said = {field: getattr(match.table.row, field) for field in specs.FIELDS} | {"episode": "".join(match.lines)}
             thread = Thread(match.threads[0].request, match.threads[0].sample, [])
             text = specs.filled(judge.brief, said)
-            thread.observe(text, setting.encode([text])[0])
+            thread.observe(text, setting.encode([text], special=False)[0])
             threads.append(thread)
         go_on(setting._replace(engine=setting.others[judge.model]), asked, threads, spec.max_turns + place)
         for i, thread in enumerate(threads):

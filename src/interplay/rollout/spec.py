@@ -5,7 +5,7 @@ import re
 from contextlib import suppress
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from interplay.core.curve import Scheduled
 from interplay.core.extension import Extension, written_as
@@ -57,6 +57,65 @@ class CompletionEpisode(Exact):
     name: Literal["completion"] = "completion"
 
 
+class FullContext(Exact):
+    """All turns so far, or those of the window."""
+
+    name: Literal["full"] = "full"
+
+
+class StateContext(Exact):
+    """The environment's own text of its state in place of the history (tic_tac_toe: the board; a class of your own: `state()`),
+    so that each turn is a row of its own, as with a window."""
+
+    name: Literal["state"] = "state"
+
+
+class SummaryContext(Exact):
+    """What the policy writes of the history takes its place. An episode is a row for each part between two such notes, each with
+    the reward of its episode, the note at the end of the part that it sums up (SUPO, arXiv:2510.06727; with `every: 1` a note
+    that is rewritten after each turn). Notes go to no environment and count as no turn of `max_turns`."""
+
+    name: Literal["summary"] = "summary"
+    every: Count = 4
+    """Turns after which it is written."""
+    ask: str = Field(default="Summary: ", min_length=1)
+    """What the policy reads before it writes one, in characters that the tokenizer has."""
+    shown: str = "{summary}\n"
+    """What follows the prompt from then on; {summary} is the note."""
+    trained: bool = True
+    """Whether notes are learnt from, as published; else they are read alone."""
+
+    @field_validator("shown")
+    @classmethod
+    def _whole(cls, value: str) -> str:
+        if value.count("{summary}") != 1:
+            raise ValueError("must hold {summary} once")
+        return value
+
+
+Context = Annotated[FullContext | StateContext | SummaryContext, Field(discriminator="name")]
+
+
+class Branching(Exact):
+    """Part of a group goes on from inside other episodes of it: at the end of a turn, once what follows was read, an episode is
+    continued a second time, with the state that its environment has there."""
+
+    first: Count = 2
+    """Episodes of a group that start from the prompt; the others are branches. Where no episode has a second turn to branch
+    before, they start from the prompt, too."""
+    at: Literal["uncertain", "random"] = "uncertain"
+    """uncertain: before the turns whose first tokens were the least likely, relative to those of the first turn of the episode:
+    their mean surprisal is an estimate of the entropy after a tool's reply (ARPO, arXiv:2507.19849, whose entropies are of the
+    whole distribution, and which draws branches by a threshold); random: before any turn but the first (Tree-GRPO,
+    arXiv:2509.21240)."""
+    tokens: Count = 8
+    """First tokens of a turn."""
+    rounds: Count = 1
+    """Rounds in which branches are added, in equal parts, each among the episodes so far, branches included."""
+    baseline: Literal["prompt", "tree"] = "prompt"
+    """What is compared: all episodes of a prompt, or an episode from the prompt with its branches, as a group of its own."""
+
+
 class Turns(Exact):
     """What every episode of several turns has. A turn ends with the end token, which stays in the context, or with the length
     limit, which ends the episode, too: `max_completion_length` is that of a turn. What others write between the turns is read and
@@ -72,13 +131,35 @@ class Turns(Exact):
     with the text that it was sampled from and the reward of its episode; statistics of a group count an episode once
     (DeepMiner, arXiv:2510.08276)."""
 
+    context: Annotated[Context, Since(FullContext())] = FullContext()
+    """What the policy sees at each turn."""
     read_as: Annotated[Literal["text", "user", "tool"], Since("text")] = "text"
     """How what is read after a turn is written. text: as it is; user, tool: as a message of that role, in the chat template of
     the model, without special tokens of its own. The prompt is written so by the step `chat_template`."""
 
+    branch: Annotated[Branching | None, Since(None)] = None
+    """Branches at turn ends; null: each episode starts from the prompt."""
+
+    @model_validator(mode="after")
+    def _branches(self) -> Self:
+        if self.branch and (self.window is not None or self.context.name != "full"):
+            raise ValueError("branch: goes on from all that was read; write window: null and context: {name: full}")
+        return self
+
+    def needs(self) -> frozenset[str]:
+        """With branches also groups of one size."""
+        return self.NEEDS | ({"equal_groups"} if self.branch else set())
+
     def provides(self) -> frozenset[str]:
-        """Also a window of turns."""
-        return self.PROVIDES | ({"windowed_turns"} if self.window is not None else set())
+        """Also a window of turns, or another context that is cut."""
+        cut = self.window is not None or self.context.name != "full"
+        return self.PROVIDES | ({"windowed_turns"} if cut else set())
+
+    @model_validator(mode="after")
+    def _one_context(self) -> Self:
+        if self.window is not None and self.context.name != "full":
+            raise ValueError(f"window: does not go with context {self.context.name}; write window: null")
+        return self
 
 
 class RetryEpisode(Turns):
@@ -91,6 +172,12 @@ class RetryEpisode(Turns):
     always: bool = False
     """Whether it reads that after a right answer, too, so that all episodes have `max_turns` turns (SCoRe, arXiv:2409.12917, with
     two)."""
+
+    @model_validator(mode="after")
+    def _no_state(self) -> Self:
+        if self.context.name == "state":
+            raise ValueError("context: state is an environment's, and retry has none; write full or summary")
+        return self
 
 
 class Call(NamedTuple):
@@ -136,6 +223,9 @@ class Action(Exact):
     """Name of the tag."""
     tools: list[str] = []
     """Names that a call may have; of code blocks their languages; empty: any."""
+    named: Annotated[bool, Since(False)] = False
+    """tag, fence: the environment gets `name(text)` in place of the text, with the name of the tag or the language of the block:
+    as the tools of the step `with_tools` are called. Tags are then those of `tools`, `<python>...</python>`."""
     thought: bool = True
     """Whether there may be text next to a call; else such a turn is replied to with `error`."""
     error: str = Field(default="error\n", min_length=1)
@@ -145,6 +235,8 @@ class Action(Exact):
     def _names(self) -> Self:
         if self.form == "call" and not self.tools:
             raise ValueError("tools: empty; with form: call write the names that a call may have, such as tools: [calc]")
+        if self.named and (self.form not in ("tag", "fence") or not self.tools):
+            raise ValueError("named: goes with form: tag or fence, and with the names of the tools, such as tools: [python]")
         return self
 
     def read(self, turn: str) -> Call:
@@ -159,17 +251,20 @@ class Action(Exact):
             return Call(None, why=f"no tool '{name[:40]}'; there is {', '.join(self.tools)}")
         if not self.thought and turn.replace(around, "", 1).strip():
             return Call(None, why="text next to the call")
-        return Call(text, name)
+        return Call(f"{name}({text.strip()})" if self.named else text, name)
 
     # Each form: why a call that begins cannot be read, empty where none begins; and its name, its text and all that it takes.
 
     def _tag(self, turn: str) -> tuple[str, tuple[str, str, str] | None]:
-        opened, closing = f"<{self.tag}>", f"</{self.tag}>"
+        tag = max(self.tools, key=lambda name: turn.rfind(f"<{name}>")) if self.named else self.tag
+        opened, closing = f"<{tag}>", f"</{tag}>"
         start = turn.rfind(opened)
         end = turn.find(closing, start)
         if start < 0 or end < 0:
             return f"{opened} without {closing}" if start >= 0 else "", None
         text = turn[start + len(opened) : end].strip()
+        if self.named:
+            return "", (tag, text, turn[start : end + len(closing)])
         with suppress(ValueError, RecursionError):
             text = named_call(json.loads(text)) or text
         return "", (text.partition("(")[0].strip(), text, turn[start : end + len(closing)])
@@ -220,6 +315,38 @@ class EnvironmentEpisode(Turns):
     stop: Annotated[str | None, Since(None), Field(min_length=1)] = None
     """Text at which a turn ends in any case, without an end token, so that the environment takes over from a model that would
     write its part, too (self_search: `)`); null: turns end with the end token."""
+
+
+class ReadingEpisode(Exact):
+    """A long prompt, read in chunks: after each the policy rewrites its note, and in the end it answers from the question and the
+    note (MemAgent, arXiv:2507.02259). Each turn is a row with the reward of the answer; statistics of a group count an episode
+    once."""
+
+    NEEDS: ClassVar[frozenset[str]] = frozenset({"one_round", "bare_prompts"})
+    PROVIDES: ClassVar[frozenset[str]] = frozenset({"first_turn", "several_turns", "windowed_turns"})
+    REFUSES: ClassVar[frozenset[str]] = frozenset({"other_text", "begun_completions"})
+    name: Literal["reading"] = "reading"
+    chunk: Count = 64
+    """Tokens that are read at a time."""
+    divide: str = Field(min_length=1)
+    """Text that begins the question in a prompt, at its last occurrence; what is before it is read in chunks."""
+    read: str = "{question}{note}{chunk}"
+    """What the policy reads before it writes a note, with the fields {question}, {note} and, once, {chunk}."""
+    answered: str = "{question}{note}"
+    """What it reads before it answers."""
+    note: str = ""
+    """The note before the first chunk."""
+    trained: bool = True
+    """Whether notes are learnt from, as published; else the answer alone is."""
+    max_turns: Several = 20
+    """Chunks of a prompt at most, and the answer; a longer prompt is refused."""
+
+    @field_validator("read")
+    @classmethod
+    def _with_chunk(cls, value: str) -> str:
+        if value.count("{chunk}") != 1:
+            raise ValueError("must hold {chunk} once")
+        return value
 
 
 class SelfPlayEpisode(Exact):
@@ -309,11 +436,13 @@ class OwnEpisode(Extension):
 
 
 Episode = Annotated[
-    CompletionEpisode | RetryEpisode | EnvironmentEpisode | SelfPlayEpisode | SeatsEpisode | OwnEpisode,
+    CompletionEpisode | RetryEpisode | EnvironmentEpisode | ReadingEpisode | SelfPlayEpisode | SeatsEpisode | OwnEpisode,
     Field(discriminator="name"),
     written_as(OwnEpisode),
 ]
 AloneEpisode = Annotated[
-    RetryEpisode | EnvironmentEpisode | SeatsEpisode | OwnEpisode, Field(discriminator="name"), written_as(OwnEpisode)
+    RetryEpisode | EnvironmentEpisode | ReadingEpisode | SeatsEpisode | OwnEpisode,
+    Field(discriminator="name"),
+    written_as(OwnEpisode),
 ]
 """Episodes of several turns that an evaluation can read: one for each sample, of the first seat of the policy."""

@@ -347,6 +347,9 @@ def _check_episode(stage: plan.Stage, stages: Stages, place: KeyPlace) -> None:
             needs = "a game" if able is Game else "an environment"
             given = f"{role} has those of {data.task.name}; known: {', '.join(families_with(able))}"
             raise key.error(f"needs problems of {needs}, and {given}", episode.name)
+        stated = getattr(task_family(data.task), "state", None) is not None
+        if isinstance(episode, EnvironmentEpisode) and episode.context.name == "state" and not stated:
+            raise key.key("context").error(f"{data.task.name} has no text of its state; write full, or a window", "state")
         if isinstance(stage.spec, RLSpec) and isinstance(stage.spec.method.advantage, TurnsAdvantage):
             _check_sources(stage.spec.method.advantage, data, role, place.key("method", "advantage", "sources"))
 

@@ -64,6 +64,14 @@ class Item(NamedTuple):
     """The gold reasoning, one sentence per hop; empty where the source has none."""
 
 
+class Table(NamedTuple):
+    """A table of a database."""
+
+    name: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str | int | float | None, ...], ...]
+
+
 class Step(NamedTuple):
     """What an environment returns for an action."""
 
@@ -100,8 +108,8 @@ class World(Protocol):
 class Replayed:
     """A pure function of problem and actions as a world."""
 
-    def __init__(self, reply: Callable[[Any, list[str]], Step]) -> None:
-        self.reply, self.actions = reply, list[str]()
+    def __init__(self, reply: Callable[[Any, list[str]], Step], shown: Callable[[Any, list[str]], str] | None = None) -> None:
+        self.reply, self.shown, self.actions = reply, shown, list[str]()
 
     def reset(self, problem: Any, seed: int) -> str:
         """Begin; the function knows no first observation."""
@@ -112,6 +120,10 @@ class Replayed:
         """The function's reply to all actions so far."""
         self.actions.append(action)
         return self.reply(self.problem, list(self.actions))
+
+    def state(self) -> str | None:
+        """The text of the state; None: the environment has none."""
+        return self.shown(self.problem, list(self.actions)) if self.shown else None
 
     def close(self) -> None:
         """There is nothing to close."""
@@ -217,6 +229,10 @@ class Family(Generic[P]):
     """(problem, completion) -> what it states, in order, for counts of behaviours; None: its facts, where it has an item."""
     open_question: Callable[[Row], Row] = lambda row: row
     """The row of the original question, as far as that question goes, of a row in another form."""
+    tables: Callable[[P], tuple[Table, ...]] | None = None
+    """What SQL can read of a problem; None: its documents, where it has some."""
+    calls: Callable[[P], Mapping[str, Sequence[str]]] | None = None
+    """Name of a tool -> the inputs with which an expert finds the answer to a problem, in order; None: no expert is known."""
     plain_problem: Callable[[P], PlainProblem] | None = None
     """The problem in plain notation; None: its prompt is plain."""
     plain_steps: Callable[[P, str], list[PlainStep]] | None = None
@@ -279,6 +295,9 @@ class Environment(Generator[P, T]):
     """The turns of a scripted expert; none where there is none."""
     world: Callable[[], World] | None = None
     """A new world, whose replay `reply` then is; None: `reply` is the world."""
+    state: Callable[[P, list[str]], str] | None = None
+    """(problem, the policy's turns so far) -> the state in words, which says all that a next turn needs; None: there is none, or
+    `world` has a method of that name."""
     seat_names: tuple[str, ...] = ()
     """The seats of a world of several, in the order in which they act unless a step says who is next; none: there is one."""
     briefs: Callable[[P], Sequence[str]] | None = None
@@ -288,7 +307,7 @@ class Environment(Generator[P, T]):
 
     def begin(self, problem: P) -> World:
         """A world at the start of an episode."""
-        made = self.world() if self.world else Replayed(self.reply)
+        made = self.world() if self.world else Replayed(self.reply, self.state)
         made.reset(problem, episode_seed(self.dumps(problem)) if self.world else 0)
         return made
 

@@ -218,4 +218,14 @@ def repeats(completion: str) -> bool:
     return len(found) == REPEATS and len(set(found)) == 1
 
 
-QA = family.Family(name="qa", errors=("truncated", "dumped", "answer", "unboxed"), loads=loads, verify=verify)
+WORKED = re.compile(r"((?:\(?\s*\d[\d.,]*%?\s*\)?\s*[-+*/]\s*)+\(?\d[\d.,]*\)?)\s*=")
+"""An operation of numbers, before the sign of equality."""
+
+
+def calls(problem: Problem) -> dict[str, list[str]]:
+    """For Python each operation that the worked solution states, such as `48/2` of `48/2 = 24`, where all can be evaluated."""
+    found = [part.replace(",", "").replace("%", "/100").strip() for line in problem.steps for part in WORKED.findall(line)]
+    return {"python": found} if found else {}
+
+
+QA = family.Family(name="qa", errors=("truncated", "dumped", "answer", "unboxed"), loads=loads, verify=verify, calls=calls)

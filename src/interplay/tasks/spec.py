@@ -7,7 +7,8 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import Field, model_validator
 
 from interplay.core.extension import Extension, written_as
-from interplay.core.model import Count, Model, Natural, Since, Written, partial_model, table_model, union_members, union_of
+from interplay.core.model import Count, Exact, Model, Natural, Since, Written, partial_model, table_model, union_members, union_of
+from interplay.core.references import ORDERED
 from interplay.tasks.adapters import spec as adapters
 from interplay.tasks.facts import spec as facts
 from interplay.tasks.op_dag import spec as op_dag
@@ -115,7 +116,127 @@ class Kuhn(Model):
         return (1, 1)
 
 
-Environment = Calculator | BiosSearch | SelfSearch | TwentyQuestions | TicTacToe | Kuhn
+class SqlQuestions(Model):
+    """Questions about a table of people, such as how many of a city are older than 40, that a query answers: the policy may try
+    queries, `sql(SELECT ...)`, and boxes the one whose result counts (text-to-SQL, judged by execution). Difficulty `op` =
+    conditions."""
+
+    name: Literal["sql_questions"] = "sql_questions"
+    world: Natural = 0
+    """Key of the names."""
+    rows: Annotated[tuple[Annotated[int, Field(ge=2)], Annotated[int, Field(le=50)]], ORDERED] = (6, 12)
+    """Fewest and most rows of the table."""
+    names: Annotated[Count, Field(ge=50, le=2000)] = 60
+    """Names that people, cities and employers can have."""
+
+    def ops(self) -> facts.Range:
+        """Least and most conditions."""
+        return (1, 4)
+
+
+Environment = Calculator | BiosSearch | SelfSearch | TwentyQuestions | TicTacToe | Kuhn | SqlQuestions
+
+
+# Tools, which a family that judges completions can be given.
+
+
+Length = Annotated[int, Field(ge=16, le=100_000)]
+
+
+class Tool(Exact):
+    """Common options of tools."""
+
+    output: Length = 400
+    """Characters of a reply, at most; the rest is cut."""
+    longest: Length = 2000
+    """Characters of a call's text, at most."""
+
+
+class PythonTool(Tool):
+    """Python in the interpreter of pydantic-monty: no files, network, environment or clock."""
+
+    name: Literal["python"] = "python"
+    state: bool = True
+    """Whether what a call defines is there in the later calls of the episode."""
+    seconds: Annotated[float, Field(gt=0, le=60)] = 1.0
+    """Time that a call may run, on the clock: a program that is stopped by it may be stopped elsewhere on another machine."""
+    megabytes: Annotated[int, Field(ge=1, le=1024)] = 16
+    """Memory of its objects."""
+    depth: Annotated[int, Field(ge=10, le=500)] = 100
+    """Depth of calls within it."""
+
+
+class SqlTool(Tool):
+    """SELECT of sqlite over tables in memory: those of the family, else the row's documents as the table `documents(title,
+    text)`."""
+
+    name: Literal["sql"] = "sql"
+    rows: Annotated[int, Field(ge=1, le=1000)] = 20
+    """Rows of a result that are shown."""
+    steps: Annotated[int, Field(ge=1000, le=100_000_000)] = 1_000_000
+    """Steps of sqlite's machine that a query may take."""
+
+
+class SearchTool(Tool):
+    """BM25 over the row's documents."""
+
+    name: Literal["search"] = "search"
+    k: Annotated[int, Field(ge=1, le=50)] = 3
+    """Documents of a reply, at most; `output` is the length of each."""
+    others: Annotated[int, Field(ge=0, le=1000)] = 0
+    """Documents that are added to a row's own, of other rows and of rows of text: those that are nearest to its question."""
+
+
+Tools = Annotated[
+    list[Annotated[PythonTool | SqlTool | SearchTool, Field(discriminator="name")]], Field(min_length=1, max_length=3)
+]
+
+
+# Skills.
+
+
+class Mano(Model):
+    """Mental arithmetic: the value modulo a prime of an expression in prefix notation, said without steps (Mano of Physics of
+    Language Models: Part 4.1). Difficulty `op` = operators."""
+
+    name: Literal["mano"] = "mano"
+    modulus: Annotated[int, Field(ge=2, le=97)] = 23
+    """Values are taken modulo it."""
+    operators: Literal["+", "+-", "+-*"] = "+-*"
+    """Operators that occur."""
+
+    def ops(self) -> facts.Range:
+        """Least and most operators."""
+        return (1, 24)
+
+
+class Depo(Model):
+    """Reasoning depth: the word that follows another, `op` hops on, in a cycle that is given as pairs in random order (Depo of
+    Physics of Language Models: Part 4.1). Difficulty `op` = hops."""
+
+    name: Literal["depo"] = "depo"
+    nodes: tuple[Annotated[int, Field(ge=3, le=400)], Annotated[int, Field(ge=3, le=400)]] = (3, 20)
+    """Fewest and most words of a cycle; of n words with the weight 1 / (n + sqrt(most)). Two equal numbers: always so many."""
+    letters: Annotated[int, Field(ge=2, le=26)] = 3
+    """Letters that words are made of; the last of a word is a capital."""
+    word: tuple[Annotated[int, Field(ge=1, le=12)], Annotated[int, Field(ge=1, le=12)]] = (5, 7)
+    """Fewest and most letters of a word."""
+
+    @model_validator(mode="after")
+    def _possible(self) -> Self:
+        for key, (low, high) in (("nodes", self.nodes), ("word", self.word)):
+            if low > high:
+                raise ValueError(f"{key} = {[low, high]}: write the smaller first")
+        if (known := sum(self.letters**size for size in range(self.word[0], self.word[1] + 1))) < 2 * self.nodes[1]:
+            raise ValueError(f"nodes = {list(self.nodes)}: there are {known} words; raise letters or word")
+        return self
+
+    def ops(self) -> facts.Range:
+        """Least and most hops."""
+        return (1, 64)
+
+
+Skill = Mano | Depo
 
 
 # All families.
@@ -135,7 +256,9 @@ class OwnTask(Extension):
 
 
 Task = Annotated[
-    op_dag.Task | facts.Task | Environment | adapters.Task | OwnTask, Field(discriminator="name"), written_as(OwnTask)
+    op_dag.Task | facts.Task | Environment | Skill | adapters.Task | OwnTask,
+    Field(discriminator="name"),
+    written_as(OwnTask),
 ]
 """The options of families that generate problems."""
 FAMILIES = {
@@ -147,6 +270,10 @@ FAMILIES = {
     "twenty_questions": "interplay.tasks.environments.tools:TWENTY_QUESTIONS",
     "tic_tac_toe": "interplay.tasks.environments.games:TIC_TAC_TOE",
     "kuhn": "interplay.tasks.environments.games:KUHN",
+    "mano": "interplay.tasks.skills:MANO",
+    "depo": "interplay.tasks.skills:DEPO",
+    "sql_questions": "interplay.tasks.environments.sql_questions:SQL_QUESTIONS",
+    "with_tools": "interplay.tasks.environments.given_tools:WITH_TOOLS",
     **adapters.FAMILIES,
     "multihop": "interplay.tasks.multihop:MULTIHOP",
     "qa": "interplay.tasks.qa:QA",

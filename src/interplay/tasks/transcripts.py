@@ -138,10 +138,10 @@ class TaskClass(Protocol):
 class EnvironmentClass(Protocol):
     """An environment as a class, of which each episode has an object; deterministic by replay: the same problem, seed and actions
     give the same steps. It may also have `expert(problem)` (actions, which models can be taught), `answer`, `solve`, `structure`
-    and `vocabulary` as a task, `target` (what an episode has to pay to be right, by default 1) and `close()`. One of several
-    seats has their names in `seats`, may have `brief(problem, seat)` (what a seat reads first, by default what `reset` returns),
-    and says in a step whose turn is next (`seat`, by default in order) and what others than the one that acted are paid
-    (`pays`)."""
+    and `vocabulary` as a task, `target` (what an episode has to pay to be right, by default 1), `state()` (a text that says all
+    that a next turn needs) and `close()`. One of several seats has their names in `seats` and may have `brief(problem, seat)`
+    (what a seat reads first, by default what `reset` returns), and it says in a step whose turn is next (`seat`, by default in
+    order) and what others than the one that acted are paid (`pays`)."""
 
     def __init__(self) -> None:
         """Options are its own; what an episode opens is opened in reset."""
@@ -201,6 +201,11 @@ class OwnWorld:
         if found.reward is not None and extension.finite_number(found.reward) is None:
             raise UserError(f"{self.task.function}: step must pay a finite number or None, not {found.reward!r:.60}")
         return found._replace(text=_checked_text(self.task, "step", found.text), done=bool(found.done))
+
+    def state(self) -> str | None:
+        """The text of the state, where the user's class has a method of that name."""
+        with extension.errors_in(self.task):
+            return getattr(self.made, "state", lambda: None)()
 
     def close(self) -> None:
         """The episode is over."""
@@ -315,6 +320,15 @@ class OwnWorlds(OwnQuestions):
         """The actions of the user's expert; none where there is none."""
         return [*map(str, self.ask("expert", problem.value, default=()))]
 
+    def state(self, problem: OwnProblem, turns: list[str]) -> str:
+        """The text of the state after these turns, by replay."""
+        here = self.world()
+        here.reset(problem, episode_seed(compact_json(problem.value)))
+        for turn in turns:
+            here.step(turn)
+        here.close()
+        return here.state() or ""
+
     def target(self, problem: OwnProblem) -> float:
         """What an episode has to pay to be right."""
         return float(getattr(self.made, "target", 1.0))
@@ -362,6 +376,7 @@ class OwnWorlds(OwnQuestions):
             "reply": lambda problem, turns: self.played(problem, turns)[1][-1],
             "seat_names": tuple(getattr(self.made, "seats", ())),
             "briefs": self.briefs,
+            "state": self.state if hasattr(self.made, "state") else None,
             "settled": self.settled,
         }
         return Environment(errors=("truncated", "made_up", "answer"), **own, **self.common())

@@ -9,6 +9,7 @@ from interplay.core.model import Count, Model, Natural, Share, Since
 from interplay.core.references import ORDERED, Mix
 from interplay.data.steps import context_spec as context
 from interplay.data.steps.context_spec import StepModel
+from interplay.tasks.spec import Tools
 
 
 class SampledStep(StepModel):
@@ -189,6 +190,54 @@ class PreferencePairs(SampledSolutions):
     """What is chosen: right samples, or the row's gold solution, against each wrong sample."""
 
 
+# Steps that make rows of logged trajectories (data/steps/turns.py).
+
+
+class LoggedTurns(SampledSolutions):
+    """Common options of these steps."""
+
+    WRITES_ANEW: ClassVar[bool] = False
+    LEAVES_QUESTIONS: ClassVar[bool] = False
+    per_prompt: Count = 1
+    """Samples of a row that are used, the first; such as differ."""
+    keep: Literal["right", "wrong", "all"] = "right"
+    """Which of them."""
+
+
+class ByTurn(LoggedTurns):
+    """Each turn of an episode as a row, whose prompt is what came before it: turns to be filtered, weighed or learnt one by one
+    (early experience, arXiv:2510.08558, without its reflections)."""
+
+    RUN: ClassVar[str] = "turns:by_turn"
+    name: Literal["by_turn"] = "by_turn"
+
+
+class ToPrompts(LoggedTurns):
+    """Episodes cut after a turn and what was read then, as prompts of one turn: multi-turn RL as a bandit over logged contexts
+    (Cobalt, in docs/papers.md). For families that judge a completion by itself, in episodes such as retry."""
+
+    RUN: ClassVar[str] = "turns:to_prompts"
+    name: Literal["to_prompts"] = "to_prompts"
+    keep: Literal["right", "wrong", "all"] = "all"
+    cut: Literal["each", "last"] = "each"
+    """After each turn but the last, or before the last turn alone."""
+
+
+class Relabel(LoggedTurns):
+    """Samples as solutions of a prompt that says what they came to, right or wrong: hindsight relabelling (arXiv:2302.05206), so
+    that failures teach, too, and the right one can be asked for."""
+
+    RUN: ClassVar[str] = "turns:relabel"
+    name: Literal["relabel"] = "relabel"
+    keep: Literal["right", "wrong", "all"] = "all"
+    template: str = Field(default="{reached}{prompt}", pattern=r"\{prompt\}")
+    """The prompt; {reached} is one of the words below. In characters that the tokenizer has."""
+    right: str = "1"
+    """Of a right sample."""
+    wrong: str = "0"
+    """Of a wrong one."""
+
+
 class Length(StepModel):
     """Rows whose prompt or solution has a length, in tokens, within a range."""
 
@@ -284,15 +333,42 @@ class ChatTemplate(StepModel):
     """System message; null: the template's own."""
 
 
+# Tools.
+
+
+class WithTools(StepModel):
+    """Each row with tools (docs/guide/tools.md): an episode `environment` replies to its calls, and the row's own family judges
+    its last turn. The solution becomes the transcript of an expert, where the family has one for a tool of the list: op_dag and
+    GSM8K for python, bios for sql, questions over documents for search. Rows of text (format text) are documents for the others
+    and no questions."""
+
+    WRITES_ANEW: ClassVar[bool] = True
+    EDITS: ClassVar[bool] = True
+    RUN: ClassVar[str] = "tools:give_tools"
+    name: Literal["with_tools"] = "with_tools"
+    tools: Tools
+    """The tools. The first for which the family has an expert is the one that transcripts use."""
+    prompt: Literal["whole", "question"] = "whole"
+    """question: without the documents of a question over documents, which are to be searched."""
+    instruction: str = ""
+    """Begins each prompt: for a model that is to know its tools."""
+    price: Annotated[float | None, Field(ge=0, le=1)] = None
+    """Each call costs this, and a right answer pays 1, by the turn, for the reward `environment`; null: turns are not paid."""
+    without_expert: Literal["keep", "drop"] = "keep"
+    """A row without an expert's transcript keeps its own solution, which calls no tool, or is dropped."""
+
+
 # Curation: problem sets from problem sets.
 
 
 Filtering = Take | PassRate | Length | Deduplicate | Contamination | Label | Difficulty | Poison | CustomStep
 Prompting = context.Keychain | context.Needle | context.LongContext | context.Citation | ChatTemplate
 Reformulating = context.Choice | context.Cloze | context.TrueFalse | context.Ladder
-Solving = context.Subproblems | context.Intervention | RejectionSampling | context.Atoms | context.Units
+Solving = context.Subproblems | context.Intervention | RejectionSampling | context.Atoms | context.Units | WithTools
 Pairing = PreferencePairs | RatedPairs | context.ConflictPairs
-Step = Annotated[Filtering | Prompting | Reformulating | Solving | Pairing, Field(discriminator="name"), written_as(CustomStep)]
+Logged = ByTurn | ToPrompts | Relabel
+Every = Filtering | Prompting | Reformulating | Solving | Pairing | Logged
+Step = Annotated[Every, Field(discriminator="name"), written_as(CustomStep)]
 STEPS: dict[str, type[StepModel]] = {kind.model_fields["name"].default: kind for kind in get_args(get_args(Step)[0])}
 """By name."""
 

@@ -16,6 +16,7 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
+from interplay.core import extension
 from interplay.core.model import UserError
 from interplay.tasks.adapters.spec import PackagedWorld
 from interplay.tasks.family import Environment, Step
@@ -61,7 +62,7 @@ def _plain_character(char: str) -> str:
         return decomposed
     name = unicodedata.name(char, "")
     if name.startswith("BOX DRAWINGS"):
-        return next((line for word, line in LINES.items() if name.endswith(f" {word}")), "+")
+        return "+" if " AND " in name else LINES.get(name.rpartition(" ")[2], "+")
     punctuation = {"EN DASH": "-", "EM DASH": "-", "LEFT SINGLE QUOTATION MARK": "'", "RIGHT SINGLE QUOTATION MARK": "'"}
     punctuation |= {"LEFT DOUBLE QUOTATION MARK": '"', "RIGHT DOUBLE QUOTATION MARK": '"', "RIGHTWARDS ARROW": "->"}
     # Marks that only modify the character before them, such as variation selectors, have no form of their own.
@@ -159,7 +160,8 @@ class PackageFamily(OwnWorlds):
         """The problem keyed by (seed, index, op)."""
         self.made.check(task)
         name = self.task.function
-        return OwnProblem(self.made.generate(task, random.Random(f"{name} {seed} {index} {op}"), op))
+        with extension.errors_in(self.task):
+            return OwnProblem(self.made.generate(task, random.Random(f"{name} {seed} {index} {op}"), op))
 
     def common(self) -> dict[str, Any]:
         """What its class says, and whether the package is here."""

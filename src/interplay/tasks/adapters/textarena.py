@@ -27,8 +27,8 @@ LONGEST = 400
 BRACKETS = re.compile(r"\[[^\[\]\n]{1,40}\]")
 NUMBERS = [f"[{n}]" for n in range(30)]
 PLACES = [f"[{row}{between}{column}]" for row in range(5) for column in range(5) for between in (" ", ",", ", ")]
-CHANGING: dict[str, str] = {}
-"""Game, by its class -> why its episodes are not the same twice (tools/games.py)."""
+BROKEN = {"CharacterConclaveEnv": "it raises an exception at every move"}
+"""Game, by its class -> why it cannot be played (tools/games.py). None was found that is not the same twice."""
 
 
 @cache
@@ -52,13 +52,13 @@ class Game(PackageWorld[TextArena]):
     """An episode of a game."""
 
     def check(self, task: TextArena) -> None:
-        """Raises UserError where the game is unknown, cannot begin here, or is not the same twice."""
+        """Raises UserError where the game is unknown, cannot begin here, or cannot be played."""
         known = registry(task.version)
         if task.game not in known:
             raise UserError(f"task textarena: game = {task.game}: textarena has none such{nearest_name(task.game, list(known))}")
         made = known[task.game].entry_point
-        if why := CHANGING.get(str(made).rpartition(":")[2]):
-            raise UserError(f"task textarena: game = {task.game}: cannot be replayed ({why}); take another game")
+        if why := BROKEN.get(str(made).rpartition(":")[2]):
+            raise UserError(f"task textarena: game = {task.game}: cannot be played ({why}); take another game")
         seats_of(task.game, json.dumps(task.config), task.players)
 
     def draw(self, task: TextArena, draw: random.Random, op: int) -> dict[str, Any]:

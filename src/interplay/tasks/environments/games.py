@@ -215,6 +215,12 @@ def _board_sound(problem: Board, moves: Sequence[str]) -> bool:
     return board is not None and moves[-1] in [str(cell + 1) for cell in best_cells(board)]
 
 
+def _board_state(problem: Board, moves: Sequence[str]) -> str:
+    """The board as a prompt shows it."""
+    board = _board_after(problem, moves) or problem.board
+    return f"{board} {mover_mark(board)}\n"
+
+
 TIC_TAC_TOE_RULES = Rules(
     seats=_board_seats,
     position=_board_position,
@@ -227,6 +233,7 @@ TIC_TAC_TOE_RULES = Rules(
 TIC_TAC_TOE = game(
     TIC_TAC_TOE_RULES,
     name="tic_tac_toe",
+    state=lambda problem, turns: _board_state(problem, TIC_TAC_TOE_RULES.against(problem, turns)[0]),
     generate=generate_board,
     render=lambda problem, task: TIC_TAC_TOE_RULES.render(problem, WORTH[minimax(problem.board)]),
     solve=lambda prompt, task, replies: WORTH[minimax(prompt[:9])],

@@ -11,7 +11,7 @@ from interplay.tasks import multihop, spec
 from interplay.tasks.facts import chains
 from interplay.tasks.facts.people import Problem, Surface, generate, structure, world
 from interplay.tasks.facts.spec import ATTRIBUTES, Bios
-from interplay.tasks.family import Family, Generator, Item, Paragraph, Rates, Rendered, compact_json, from_json
+from interplay.tasks.family import Family, Generator, Item, Paragraph, Rates, Rendered, Table, compact_json, from_json
 from interplay.tasks.verdict import BOX, Verdict
 
 # Text of facts and questions, and its parser.
@@ -120,6 +120,17 @@ def item(problem: Problem) -> Item | None:
     )
 
 
+def tables(problem: Problem) -> tuple[Table, ...]:
+    """The facts of the context, and with them those that the answer needs."""
+    return (Table("facts", chains.Fact._fields, tuple(dict.fromkeys([*problem.context, *problem.hops]))),)
+
+
+def calls(problem: Problem) -> dict[str, list[str]]:
+    """A query for each hop."""
+    asked = "SELECT object FROM facts WHERE subject = '{}' AND relation = '{}'"
+    return {"sql": [asked.format(*hop[:2]) for hop in problem.hops]}
+
+
 def verify(problem: Problem, completion: str, options: spec.Verify) -> Verdict:
     """The verdict on any text as a solution (tasks.facts.chains.judge)."""
     if problem.mode == "statement":
@@ -165,6 +176,8 @@ BIOS = Generator(
     shared=lambda problem: problem.mode in ("statement", "parametric"),  # facts to be memorised, and questions about one
     vocabulary=vocabulary,
     item=item,
+    tables=tables,
+    calls=calls,
     rates=Rates(2200, 28000, 120, 185),
 )
 

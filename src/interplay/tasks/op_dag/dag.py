@@ -100,6 +100,26 @@ class Problem(_ProblemFields, GoldGraph):
     __slots__ = ()
 
 
+def calls(problem: Any) -> dict[str, list[str]]:
+    """For Python the program of a forward problem of either surface: a line for each necessary node, then the value of the
+    goal. A reverse problem has none."""
+    if problem.mode == REVERSE:
+        return {}
+    names = [node.name if len(node.name) == 1 else f"v{place}" for place, node in enumerate(problem.nodes)]
+    lines = []
+    for name, node in zip(names, problem.nodes[: problem.necessary], strict=False):
+        terms, minus = [names[parent] for parent in node.parents], getattr(node, "minus", None)
+        if minus is None:  # terse: the operator is between all terms, the constant last
+            made = node.operator.join([*terms, *([] if node.constant is None else [str(node.constant)])])
+        else:
+            whole = ("-" if minus else "+").join(terms)
+            parts = [] if node.constant is None else [str(node.constant)]
+            made = node.operator.join([*parts, *([f"({whole})" if parts and len(terms) > 1 else whole] if terms else [])])
+        lines.append(f"{name}={made}")
+    modulus = f"%{problem.modulus}" if problem.modulus else ""
+    return {"python": ["\n".join([*lines, f"print({names[problem.goal]}{modulus})"])]}
+
+
 def forms(problem: Any) -> list[Form]:
     """The linear form of each necessary node of a problem of either surface: b = value - a * unknown, modulo p where there is a
     modulus."""

@@ -181,5 +181,6 @@ OP_DAG_PROSE = family.Generator(
     dumps=prose.dumps,
     characters=prose.alphabet,
     vocabulary=prose.vocabulary,
+    calls=dag.calls,
     rates=family.Rates(950, 3500, 416, 1470),
 )

@@ -282,6 +282,7 @@ OP_DAG = Generator(
     characters=terse.alphabet,
     vocabulary=lambda task: list(terse.alphabet(task)),
     language=Language(parse_prompt, terse.node_letters, END, FLAWS),
+    calls=dag.calls,
     rates=Rates(2300, 40000, 130, 470),
     statements=terse_verifier.statements,
     plain_problem=plain_problem,

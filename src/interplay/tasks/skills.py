@@ -1,0 +1,155 @@
+"""Two of the synthetic skills of Physics of Language Models: Part 4.1 (Allen-Zhu, 2025), after the released generators:
+facebookresearch/PhysicsLM4 at 7580696, data-synthetic-pretrain/Mano/mano.py lines 9-66 and data-synthetic-pretrain/Depo/depo.py
+lines 9-80.
+
+As there: how expressions, words, cycles and hops are drawn. Other than there: one question per problem (Depo asks up to ten of a
+cycle), ops and cycles of a chosen size where training there mixes all sizes (a band of ops does), no second tokens of the same
+meaning, and streams keyed by the problem."""
+
+import math
+import re
+from typing import NamedTuple
+
+from interplay.core.random import Draw, draw_shuffled, stream, stream_key
+from interplay.tasks.family import Generator, Rendered, from_json
+from interplay.tasks.spec import Depo, Mano, Verify
+from interplay.tasks.verdict import Verdict, first_error
+
+
+class Asked(NamedTuple):
+    """A question whose answer is one token or word."""
+
+    mode: str
+    prompt: str
+    answer: str
+
+
+def render_asked(problem: Asked, task: object) -> Rendered:
+    """The answer is the solution."""
+    return Rendered(problem.prompt, problem.answer, problem.answer)
+
+
+def verify_asked(problem: Asked, completion: str, options: Verify) -> Verdict:
+    """Right is the answer and nothing else. Errors: `truncated` (nothing), `answer`."""
+    said = completion.strip()
+    error = first_error(truncated=not said, answer=said != problem.answer)
+    return Verdict(error == "none", error == "none", float(error == "none"), error, said=said[:80])
+
+
+def structure_of(problem: Asked) -> str:
+    """A problem is its prompt."""
+    return f"{stream_key(problem.mode, problem.prompt):016x}"
+
+
+# Mano: an expression in prefix notation modulo a prime, whose value is said without steps. `3:*+4 5 -2 9=`, with op operators.
+
+
+TERMS = re.compile(r"[-+*]|\d+")
+
+
+def drawn_expression(task: Mano, op: int, draw: Draw) -> list[str]:
+    """The tokens of an expression of op operators; the operands of one share the rest in any split, drawn uniformly."""
+    if op == 0:
+        return [str(draw() % task.modulus)]
+    operator, left = task.operators[draw() % len(task.operators)], draw() % op
+    return [operator, *drawn_expression(task, left, draw), *drawn_expression(task, op - 1 - left, draw)]
+
+
+def value_of(tokens: list[str], modulus: int) -> int:
+    """The value of an expression in prefix notation."""
+    stack: list[int] = []
+    for token in reversed(tokens):
+        if token.isdigit():
+            stack.append(int(token))
+            continue
+        one, two = stack.pop(), stack.pop()
+        stack.append((one + two if token == "+" else one - two if token == "-" else one * two) % modulus)
+    return stack[0]
+
+
+def generate_mano(task: Mano, seed: int, index: int, op: int) -> Asked:
+    """The expression keyed by (seed, index, op)."""
+    tokens = drawn_expression(task, op, stream("mano", task.modulus, task.operators, seed, index, op))
+    return Asked("mano", f"{op}:{' '.join(tokens)}=", str(value_of(tokens, task.modulus)))
+
+
+MANO = Generator(
+    name="mano",
+    errors=("truncated", "answer"),
+    loads=from_json(Asked),
+    verify=verify_asked,
+    generate=generate_mano,
+    render=render_asked,
+    solve=lambda prompt, task: str(value_of(TERMS.findall(prompt.partition(":")[2]), task.modulus)),
+    structure=structure_of,
+    vocabulary=lambda task: [":", "=", " ", *task.operators, *map(str, range(max(task.modulus, 10)))],
+)
+
+
+# Depo: the successor, op hops on, of a word in a cycle that is given as pairs in random order. `abCcA|cAbB|...|2?abC=`; the last
+# letter of a word is a capital.
+
+
+WORD = re.compile(r"[a-z]*[A-Z]")
+
+
+def drawn_words(task: Depo, count: int, draw: Draw) -> list[str]:
+    """Distinct words."""
+    low, high = task.word
+    words: dict[str, None] = {}
+    while len(words) < count:
+        length = low + draw() % (high - low + 1)
+        letters = "".join(chr(97 + draw() % task.letters) for _ in range(length))
+        words[letters[:-1] + letters[-1].upper()] = None
+    return list(words)
+
+
+def drawn_size(task: Depo, draw: Draw) -> int:
+    """The length of a cycle: n with the weight 1 / (n + sqrt(N)), N the largest."""
+    low, high = task.nodes
+    weights = [1 / (n + math.sqrt(high)) for n in range(low, high + 1)]
+    left = draw() / 2**32 * sum(weights)
+    for n, weight in zip(range(low, high + 1), weights, strict=True):
+        left -= weight
+        if left < 0:
+            return n
+    return high
+
+
+def generate_depo(task: Depo, seed: int, index: int, op: int) -> Asked:
+    """The cycle and the question keyed by (seed, index, op)."""
+    draw = stream("depo", *task.nodes, task.letters, *task.word, seed, index, op)
+    count = drawn_size(task, draw)
+    words = draw_shuffled(draw, drawn_words(task, count, draw))
+    pairs = [f"{words[at]}{words[(at + 1) % count]}" for at in draw_shuffled(draw, list(range(count)))]
+    asked = draw() % count
+    return Asked("depo", f"{'|'.join(pairs)}|{op}?{words[asked]}=", words[(asked + op) % count])
+
+
+def solve_depo(prompt: str, task: Depo) -> str:
+    """Follow the pairs."""
+    *pairs, question = prompt.removesuffix("=").split("|")
+    after = dict(WORD.findall(pair) for pair in pairs)
+    hops, _, at = question.partition("?")
+    for _ in range(int(hops)):
+        at = after[at]
+    return at
+
+
+def vocabulary_of_depo(task: Depo) -> list[str]:
+    """Signs, digits, and letters, small and capital."""
+    letters = [chr(ord("a") + n) for n in range(task.letters)]
+    return ["|", "?", "=", *"0123456789", *letters, *map(str.upper, letters)]
+
+
+DEPO = Generator(
+    name="depo",
+    errors=("truncated", "answer"),
+    loads=from_json(Asked),
+    verify=verify_asked,
+    generate=generate_depo,
+    render=render_asked,
+    solve=solve_depo,
+    structure=structure_of,
+    vocabulary=vocabulary_of_depo,
+)
