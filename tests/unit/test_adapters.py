@@ -43,6 +43,8 @@ HOSTILE = (
     "f" + "(" * 500,
     "%s{0}",
     "power(9, 9**9)",
+    "save",
+    "look. restore",
 )
 
 

@@ -25,12 +25,14 @@ from interplay.model.spec import TuneOptimizer
 from interplay.rl import loop
 from interplay.rl.spec import Method, RLSpec
 from interplay.tasks.facts.spec import Bios
-from interplay.tasks.spec import Calculator, SelfSearch, TicTacToe
+from interplay.tasks.spec import Calculator, OwnTask, SelfSearch, TicTacToe
 from tools.reference import lists
 
 ROOT = Path(__file__).parents[2]
 GOLDEN = ROOT / "tests/golden/methods.json"
 METHODS = lists.methods(ROOT)
+WORLD = ROOT / "configs/study/methods/turns.py"
+"""Its environment pays each turn."""
 HOW = Run(engine_batch=128, micro_batch_tokens=8000, save_minutes=0.0)
 FACTS = Bios(level="by_heart", people=12, relations=3, attributes=1, values=5, parametric=1.0)
 TASKS = {
@@ -38,6 +40,7 @@ TASKS = {
     "calculator": (Calculator(largest=4, operators="+"), {1: 1.0}, 10, 40),
     "self_search": (SelfSearch(bios=FACTS), {1: 1.0}, 40, 90),
     "tic_tac_toe": (TicTacToe(), {4: 0.5, 5: 0.5}, 2, 10),
+    "safe": (OwnTask(function="turns.py:Safe", source=WORLD.read_text()), {2: 0.5, 3: 0.5}, 4, 20),
 }
 """Name -> task, shares of ops, longest completion, steps in which the model is taught it."""
 NAMES = ("reward", "strict", "length", "entropy", "effective_ratio", "trained_tokens", "loss", "grad_norm", "kl_old", "kl")
@@ -70,7 +73,7 @@ def inputs(task: str) -> dict[str, Path]:
         asked = ProblemsSpec(task=spec, bands={"b": ops}, shares={"b": 1.0}, size=size, split=split, unique=False)
         problems.generate_problems(asked, {}, out, Run())
         write_json(out / "stage.json", {"kind": "problems", "digest": digest, "spec": canonical(asked), "deps": {}})
-    algorithm = "characters" if task in ("op_dag", "tic_tac_toe") else "words"
+    algorithm = "characters" if task in ("op_dag", "tic_tac_toe", "safe") else "words"
     tokenizer.build_tokenizer(TokenizerSpec(task=spec, algorithm=algorithm), {}, init, Run())
     decoder = folder.init_decoder(world.SHAPE, tokenizer.load(init).get_vocab_size(), 0)
     turn_cases.teach(decoder, corpus.encode_problems(found["train"], init), steps)

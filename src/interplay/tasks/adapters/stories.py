@@ -25,6 +25,24 @@ BANNER = re.compile(r"\A(?:[^\n]*[$|\\_][^\n]*\n|\s*\n)+")
 """The name of the package in large letters, at the beginning."""
 
 
+META = {
+    "save",
+    "restore",
+    "restart",
+    "quit",
+    "q",
+    "script",
+    "transcript",
+    "recording",
+    "replay",
+    "undo",
+    "verify",
+    "oops",
+    "again",
+}
+"""Words of commands to the interpreter, which read files, write them or end it; no turn may have one. It hangs at a zero byte."""
+
+
 def textworld(version: str = TextWorld.model_fields["version"].default) -> Any:
     """The package. Raises UserError where it is not here."""
     return package("textworld", "textworld", version, "textworld")
@@ -55,7 +73,10 @@ class Adventure(PackageWorld[TextWorld]):
 
     def act(self, action: str) -> Step:
         """What the game says; it pays its points."""
-        state, score, over = self.game.step(" ".join(action.split())[:200])
+        said = " ".join(re.sub(r"[^ -~]", " ", action).split())[:200]
+        if set(re.findall(r"[a-z]+", said.lower())) & META:
+            return Step("error")
+        state, score, over = self.game.step(said)
         paid, self.scored = (score - self.scored) / self.most, score
         return Step(STATUS.sub("", state.feedback).strip(), paid, over or state.won or state.lost, info={"won": state.won})
 
