@@ -17,7 +17,17 @@ from interplay.tasks.spec import FAMILIES, OwnTask, TaskKey, Verify
 from interplay.tasks.verdict import Row, Verdict
 
 judge_row = partial(judge_completion, Verify())
-SOUND = ("op_dag", "op_dag_prose", "bios", "taxonomy", "calculator", "bios_search", "self_search", "twenty_questions")
+SOUND = (
+    "op_dag",
+    "op_dag_prose",
+    "bios",
+    "taxonomy",
+    "calculator",
+    "bios_search",
+    "self_search",
+    "twenty_questions",
+    "sql_questions",
+)
 FAULTY = ("op_dag", "op_dag_prose", "bios", "calculator")
 
 

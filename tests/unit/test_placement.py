@@ -32,6 +32,7 @@ PLACED = lists.evidence(ROOT)
 ROWS = [row for rows in PLACED.values() for row in rows]
 WORKS = [row for row in ROWS if row.status == "works"]
 NAMES = [row.paper for row in WORKS]
+READS = {"data": ("data.", "corpus"), "judges": ("reward.",)}
 
 
 @functools.cache
@@ -46,11 +47,9 @@ def stages_of(plan: Plan, arm: str) -> dict[str, Stage]:
 
 
 def tree(stage: Stage) -> dict[str, Any]:
-    """A stage's spec, with what it reads below `data`."""
-    return {
-        **canonical(stage.spec),
-        "data": {role: of for role, of in stage.deps.items() if role.startswith(("data.", "corpus"))},
-    }
+    """A stage's spec, with what it reads below `data`, and the reward models that pay it below `judges`."""
+    read = {name: {role: of for role, of in stage.deps.items() if role.startswith(those)} for name, those in READS.items()}
+    return {**canonical(stage.spec), **read}
 
 
 def test_every_paper_has_one_row() -> None:
@@ -100,10 +99,16 @@ def methods_of(row: lists.Evidence) -> dict[str, tuple[dict[str, Any], dict[str,
     for method in (spec["method"] for spec in specs.values()):  # a step here has 48 completions of some ten tokens
         if method["sampler"]["name"] == "phases":
             method["sampler"]["bounds"] = [0.5, 1.0]  # ten prompts of 10 to 13 tokens make two phases
+        for term in method["shaping"]:
+            term |= {"marker": ","} if term["name"] == "units" else {}  # completions have one "#"
         if method["continuation"]["name"] == "tree":
             method["continuation"]["segment"] = 4
         for edit in method["edits"]:
             edit |= {"tokens": 200} if edit["name"] == "token_budget" else {}
+    for spec in specs.values():
+        spec["reward"] = (
+            {"name": "steps"} if spec["reward"]["name"] == "subproblems" else spec["reward"]
+        )  # ten problems have no blocks
     return {arm: (spec["method"], spec["reward"]) for arm, spec in specs.items()}
 
 
