@@ -5,6 +5,7 @@ import torch
 
 from interplay.data import sets, tokenizer
 from interplay.model import folder
+from interplay.model.decoder import Decoder
 from interplay.train.prefer import completion_logps
 
 PLACES = "~^`|<>=+*&%$#@!;"
@@ -35,12 +36,21 @@ def project(delta, radius):
     return delta * (radius / delta.norm(dim=1, keepdim=True).clamp(min=1e-12)).clamp(max=1.0)
 
 
+def untied(decoder):
+    """The same model whose output matrix is no more its embedding: else a token that holds another's embedding would be as likely
+    as that to be written."""
+    loose = Decoder(decoder.shape.model_copy(update={"tie_word_embeddings": False}), decoder.vocab_size)
+    weights = decoder.state_dict()
+    loose.load_state_dict({**weights, "lm_head.weight": weights["model.embed_tokens.weight"].clone()})
+    return loose
+
+
 def tune_prompt(spec, inputs, out, how, radius=0.5, context_weight=0.1, steps=40, rows_per_step=8, rate=0.1):
     """Context-aware prompt tuning: the embeddings of a labelled example before the prompt go down the gradient of the loss of the
     solutions, and `context_weight` times that of the example's own label, by `rate` a step in all, and stay within `radius` of
     those of its tokens (projected gradient descent). The first row is the example; with radius 0 it stays an example in the
     context."""
-    decoder = folder.load_decoder(inputs["init"] / "model").requires_grad_(False)
+    decoder = untied(folder.load_decoder(inputs["init"] / "model")).requires_grad_(False)
     rows, prompts, solutions = encoded(inputs["data.0"], inputs)
     places = prompts[0][: len(PLACES)]
     example, label = (prompts[0][len(PLACES) :] + solutions[0])[-len(PLACES) :], solutions[0]
