@@ -14,6 +14,7 @@ from test_own_worlds import pre_trained_and_rl
 from interplay.core.model import KeyPlace, UserError
 from interplay.study.context import parse_task
 from interplay.tasks.adapters.packages import PackageWorld, Randomness, package, plain
+from interplay.tasks.adapters.reasoning_gym import FORMULAS, LISTS, REASONING_GYM, is_formula, is_value
 from interplay.tasks.family import Environment, Step, task_family
 from interplay.tasks.spec import Verify
 from interplay.tasks.transcripts import policy_turns
@@ -43,6 +44,8 @@ HOSTILE = (
     "f" + "(" * 500,
     "%s{0}",
     "power(9, 9**9)",
+    "round_number(5, -1000000000)",
+    "round_number(number=5, decimal_places=-1000000000)",
     "save",
     "look. restore",
 )
@@ -167,6 +170,49 @@ def test_a_simulator_whose_process_is_gone_is_made_again() -> None:
     stories.simulator()._gateway.java_process.kill()
     stories.simulator()._gateway.java_process.wait()
     assert [*found, *(world.step(turn) for turn in turns[2:])] == expected
+
+
+PROGRAMS = (
+    "__import__('os').system('touch {file}')",
+    "[__import__('os').system('touch {file}')]",
+    'sin(\'__import__("os").system("touch {file}")\')',
+    "__import__('os').system('touch {file}') + 5!",
+    "[c for c in ().__class__.__base__.__subclasses__()]",
+    'f\'{__import__("os").system("touch {file}")}\'',
+    "9**9**9**9",
+    "(((9**99)**99)**99)**99",
+    "9**(9*9*9*9*9*9*9*9*9)",
+    "(lambda: open('{file}', 'w'))()",
+)
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_an_answer_that_is_a_program_is_neither_value_nor_formula(program: str) -> None:
+    assert not is_formula(program)
+    assert not is_value(program) or "5!" in program, "which Python cannot read"
+
+
+@pytest.mark.parametrize("text", ["8*(5 - 2) + 0", "x**2/2 + C", "-3*x**(1/3) + exp(2*x)*sin(x)", "24", "(x + 1)**2*(x - 1)"])
+def test_formulas_are_judged(text: str) -> None:
+    assert is_formula(text)
+
+
+@pytest.mark.parametrize("text", ["[[0, 1], [-1, 2]]", "['A', 'B']", "1 2 3", "_ Q _\nQ _ _", "ABC", "0 1\n1 0"])
+def test_lists_and_what_is_no_python_are_judged(text: str) -> None:
+    assert is_value(text)
+
+
+@pytest.mark.parametrize("dataset", sorted(LISTS | FORMULAS))
+def test_a_verifier_of_reasoning_gym_runs_no_answer_and_pays_its_gold(dataset: str, tmp_path: Path) -> None:
+    pytest.importorskip("reasoning_gym", reason="an extra")
+    task = parse_task({"name": "reasoning_gym", "dataset": dataset}, PLACE, Path())
+    problems = [REASONING_GYM.generate(task, 0, index, 1) for index in range(8)]
+    for problem in problems:
+        assert REASONING_GYM.verify(problem, REASONING_GYM.render(problem, task).solution, Verify()).strict
+    for program in PROGRAMS:
+        answer = program.replace("{file}", str(tmp_path / "made"))
+        assert not REASONING_GYM.verify(problems[0], f"<answer>{answer}</answer>", Verify()).answer
+    assert not list(tmp_path.iterdir()), "an answer was run"
 
 
 class Dice(PackageWorld[Any]):

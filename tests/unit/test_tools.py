@@ -3,18 +3,23 @@ families that judge completions."""
 
 import json
 import os
+import re
+import resource
 import subprocess
 import sys
 import time
+import tomllib
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import turn_cases as cases
+from conftest import ROOT
 from hypothesis import given, strategies as st
 from pydantic import ValidationError
 
+import interplay
 from interplay.core.model import UserError
 from interplay.data import tokenizer
 from interplay.data.curate import StepInputs
@@ -169,6 +174,32 @@ def test_what_is_stopped_says_by_what_and_shows_nothing_that_depends_on_when(cod
 )  # fmt: skip
 def test_a_query_that_is_refused_says_why(text: str, why: str) -> None:
     assert why in sql(text)
+
+
+MADE = "WITH b AS (SELECT replace(replace(replace('aaaaaaaaaa', 'a', 'aaaaaaaaaa'), 'a', 'aaaaaaaaaa'), 'a', 'aaa') AS x) SELECT "
+JOINED = " FROM b, " + ", ".join(f"people p{n}" for n in range(12))
+SLOWEST = {
+    "a long search": f"count(instr(x, substr(x, 1, 1500) || p1.name)){JOINED}",
+    "a long pattern": f"count(x || p1.name LIKE '%a%a%a%a%a%a%a%a%a%a%a%_a_a_a_b'){JOINED}",
+    "long rows that are sorted": f"length(y) FROM (SELECT x || p1.name || p2.name || p3.name AS y{JOINED} ORDER BY 1)",
+    "long rows that are compared": f"count(DISTINCT x || {' || '.join(f'p{n}.name' for n in range(12))}){JOINED}",
+}
+
+
+@pytest.mark.parametrize("query", SLOWEST.values(), ids=SLOWEST)
+def test_a_query_whose_steps_do_as_much_as_they_can_ends_soon_and_fills_neither_memory_nor_disk(query: str) -> None:
+    began, before = time.monotonic(), resource.getrusage(resource.RUSAGE_SELF)
+    assert sql(MADE + query) == "error: step limit\n"
+    after = resource.getrusage(resource.RUSAGE_SELF)
+    assert time.monotonic() - began < 2 * sandbox.SECONDS
+    assert after.ru_maxrss - before.ru_maxrss < 600 * 1024
+    assert after.ru_oublock - before.ru_oublock < 2048, "what is sorted goes into no file"
+
+
+def test_long_documents_are_read_whole_and_cannot_be_made_longer() -> None:
+    tables = (Table("documents", ("title", "text"), (("a", "word " * 4000), ("b", "x" * 30_000))),)
+    assert sandbox.run_sql("SELECT title, length(text) FROM documents ORDER BY text", tables, SQL) == "a | 20000\nb | 30000\n"
+    assert sandbox.run_sql("SELECT text || text || text FROM documents", tables, SQL) == "error: string or blob too big\n"
 
 
 # --- hostile replies: nothing steers a terminal or a page, nothing forges a turn ---
@@ -370,6 +401,30 @@ def test_rows_without_an_expert_are_kept_or_dropped_and_environments_are_refused
     assert with_tools([source, row_of("op_dag", 3)], [{"name": "python"}], without_expert="drop").counts["dropped"] == 1
     with pytest.raises(UserError, match="rows of calculator have an environment already"):
         with_tools([row_of("calculator", 2)], [{"name": "python"}])
+
+
+@pytest.mark.parametrize(
+    ("package", "says"),
+    [(("no-such-thing", "1.0"), "python: no-such-thing is not installed; "), (("numpy", "0.1"), "python needs numpy 0.1, and ")],
+)
+def test_a_tool_whose_package_is_not_here_is_refused_when_a_study_is_planned(
+    package: tuple[str, str], says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setitem(sandbox.PACKAGES, "python", package)
+    sandbox.check_tool.cache_clear()
+    with pytest.raises(UserError) as refused:
+        interplay.load("methods/python_tool", "smoke")
+    sandbox.check_tool.cache_clear()
+    assert re.match(r"configs/study/methods/python_tool\.yaml:\d+: data\.\w+\.steps\.0\.tools: ", str(refused.value))
+    assert says in str(refused.value)
+    assert str(refused.value).endswith("pip install 'interplay[python]'")
+
+
+def test_extras_have_the_versions_that_tools_ask_for() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    for tool, (package, version) in sandbox.PACKAGES.items():
+        assert extras[tool] == [f"{package}=={version}"]
 
 
 # --- text-to-SQL ---

@@ -119,6 +119,7 @@ def _curated(context: ArmContext, data: DataSet, place: KeyPlace) -> str:
     size = {} if data.size is None else {"size": data.size}
     digest = context.plan.add("curate", {"mix": shares, "steps": steps, **size}, deps, place, _at_replicate(context, place))
     sets.check_samples_of_steps(context.plan.stages, digest, place)
+    sets.check_tools(context.plan.stages, digest, place)
     for number, step in enumerate(data.steps):
         if (known := STEPS.get(step["name"])) and known.READS_SAMPLES:  # a function of the user's own reads none
             sets.refuse_texts(context, [digest], place.key("steps", number), step["name"])

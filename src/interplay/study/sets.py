@@ -5,10 +5,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from interplay.core import artifact, random
-from interplay.core.model import MOST, KeyPlace, Model, nearest_name, plural
+from interplay.core.model import MOST, KeyPlace, Model, UserError, nearest_name, plural
 from interplay.core.references import corpus_inputs, shard_label
 from interplay.data.spec import TEXTS, DataSet, DatasetSpec, ProblemsSpec
-from interplay.data.steps.spec import STEPS, CurateSpec
+from interplay.data.steps.spec import STEPS, CurateSpec, WithTools
 from interplay.evaluate.spec import EvaluateSpec, GenerateSpec
 from interplay.kinds import study_keys, table
 from interplay.report.figure_spec import Target
@@ -19,6 +19,7 @@ from interplay.study.context import TASK, ArmContext, StudyStage, parse_task, pi
 from interplay.study.plan import Stage
 from interplay.study.spec import PINNED, Study
 from interplay.tasks.adapters.spec import Packaged
+from interplay.tasks.environments import sandbox
 from interplay.tasks.family import task_family
 from interplay.tasks.spec import OwnTask
 
@@ -223,6 +224,18 @@ def check_samples_of_steps(stages: Stages, digest: str, place: KeyPlace) -> None
         if parts and drawn < step.samples():
             counts = f"counts {step.samples()} samples of each row, and its evaluation draws {drawn}"
             raise place.key("steps", number).error(f"{counts}; set num_samples: {step.samples()} there")
+
+
+def check_tools(stages: Stages, digest: str, place: KeyPlace) -> None:
+    """The packages of the tools that a step gives are here. Raises UserError."""
+    stage = stages[digest]
+    assert isinstance(stage.spec, CurateSpec)
+    for number, step in enumerate(stage.spec.steps):
+        for tool in step.tools if isinstance(step, WithTools) else ():
+            try:
+                sandbox.check_tool(tool.name)
+            except UserError as error:
+                raise place.key("steps", number, "tools").error(str(error)) from None
 
 
 def made_by(stages: Stages, digest: str, steps: Iterable[str]) -> bool:

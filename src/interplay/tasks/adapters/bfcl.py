@@ -28,8 +28,9 @@ DONE = "done"
 """The expert's turn that ends a request."""
 MORE = "More functions are available now. What about now?"
 """What the user says where functions that were held back are given, which has no words in the data."""
-SLOW, LARGEST = ("power", "logarithm", "square_root"), 1000
-"""Functions whose last argument is an exponent or a number of digits, and the most it may be, so that no call runs for long."""
+SLOW, SIZES, LARGEST = ("power", "logarithm", "square_root", "round_number"), ("exponent", "precision", "decimal_places"), 1000
+"""Functions whose last argument is an exponent or a number of digits, its names, and the most it may be, so that no call runs for
+long."""
 INTERFACES = "bfcl_eval.constants.executable_backend_config"
 CHECKER = "bfcl_eval.eval_checker.multi_turn_eval.multi_turn_checker"
 
@@ -106,7 +107,7 @@ class Interfaces:
             function = dict(self.functions())[name]
             given = [ast.literal_eval(one) for one in call.args]
             named = {str(one.arg): ast.literal_eval(one.value) for one in call.keywords}
-            size = named.get("exponent", named.get("precision", given[-1] if given else 0))
+            size = next((named[key] for key in SIZES if key in named), given[-1] if given else 0)
             if name in SLOW and isinstance(size, int | float) and abs(size) > LARGEST:
                 raise ValueError(f"more than {LARGEST} is too large here")
             with decimal.localcontext():  # whose precision the interfaces set

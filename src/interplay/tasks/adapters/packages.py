@@ -5,6 +5,7 @@ state of its own for each episode (many packages draw from the global ones of Py
 and the family."""
 
 import contextlib
+import functools
 import importlib
 import importlib.metadata
 import io
@@ -26,6 +27,7 @@ from interplay.tasks.transcripts import LOST, OwnProblem, OwnWorlds
 T = TypeVar("T", bound=PackagedWorld)
 
 
+@functools.cache
 def package(task: str, distribution: str, version: str, module: str, remedy: str = "") -> ModuleType:
     """A module of an installed distribution. Raises UserError, with what to type, where another version is installed, or none."""
     remedy = remedy or f"pip install 'interplay[{distribution}]'"

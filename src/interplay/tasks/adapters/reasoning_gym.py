@@ -2,12 +2,16 @@
 hundred generators of short questions with verifiers of their own.
 
 A completion says its answer between `<answer>` and `</answer>`, as reasoning-gym's prompts for models ask; the last such pair
-counts. What a verifier pays is the package's matter: `interplay audit` says what it pays to whom."""
+counts. What a verifier pays is the package's matter: `interplay audit` says what it pays to whom.
 
+Nine verifiers of the package evaluate an answer as Python. An answer that is more than the value or formula that they ask for is
+not given to them."""
+
+import ast
 import dataclasses
 import importlib
-import importlib.metadata
 import json
+import re
 import string
 from functools import cache
 from types import ModuleType
@@ -15,6 +19,7 @@ from typing import Any, NamedTuple
 
 from interplay.core.model import UserError, nearest_name
 from interplay.core.random import stream_key
+from interplay.tasks.adapters import packages
 from interplay.tasks.adapters.spec import ReasoningGym
 from interplay.tasks.family import Generator, Rendered, from_json
 from interplay.tasks.spec import Verify
@@ -23,6 +28,15 @@ from interplay.tasks.verdict import Verdict, first_error
 OPEN, CLOSE = "<answer>", "</answer>"
 GOLDS = ("possible_answer", "example_answer", "example_correct_answer")
 """Keys of an entry's metadata that hold an answer where the entry itself has none."""
+LISTS = {"string_insertion", "spiral_matrix", "binary_matrix", "n_queens"}
+"""Datasets whose verifier calls `eval` of an answer, which may be a list."""
+FORMULAS = {"polynomial_multiplication", "puzzle24", "countdown", "simple_integration", "intermediate_integration"}
+"""Those that call sympy's `parse_expr`, which evaluates, too."""
+FUNCTIONS = {"exp", "log", "ln", "sqrt", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "Abs"}
+"""What a formula may call."""
+LARGEST = 100
+"""Greatest exponent of a formula."""
+LETTERS = re.compile(r"[\w \n+\-*/().,]*", re.ASCII)
 
 
 class Puzzle(NamedTuple):
@@ -36,17 +50,9 @@ class Puzzle(NamedTuple):
     """Question, answer and metadata as JSON."""
 
 
-@cache
 def package(version: str) -> ModuleType:
     """reasoning-gym. Raises UserError where another version is installed, or none."""
-    try:
-        found = importlib.metadata.version("reasoning-gym")
-        found_package = importlib.import_module("reasoning_gym")
-    except ImportError:
-        raise UserError("task reasoning_gym: is not installed; pip install 'interplay[reasoning-gym]'") from None
-    if found != version:
-        raise UserError(f"task reasoning_gym: version = {version}: {found} is installed; install that version, or write {found}")
-    return found_package
+    return packages.package("reasoning_gym", "reasoning-gym", version, "reasoning_gym")
 
 
 def datasets(version: str = ReasoningGym.model_fields["version"].default) -> list[str]:
@@ -125,15 +131,59 @@ def scorer(dataset: str, settings: str) -> Any:
     return importlib.import_module("reasoning_gym").create_dataset(dataset, **json.loads(settings), seed=0, size=1)
 
 
+def is_value(text: str) -> bool:
+    """Whether `eval` of a text gives lists, numbers, strings and names, or nothing since it is no expression."""
+    try:
+        nodes = list(ast.walk(ast.parse(text.strip(), mode="eval").body))
+    except (SyntaxError, ValueError):
+        return True
+    except (MemoryError, RecursionError):
+        return False
+    plain = (ast.List, ast.Tuple, ast.Constant, ast.Name, ast.UnaryOp, ast.unaryop, ast.Load)
+    return all(isinstance(node, plain) for node in nodes)
+
+
+def is_formula(text: str) -> bool:
+    """Whether a text is a formula of numbers, names, + - * / **, and FUNCTIONS, without large powers."""
+    try:
+        return bool(LETTERS.fullmatch(text)) and _is_formula(ast.parse(text.strip(), mode="eval").body)
+    except (SyntaxError, ValueError, MemoryError, RecursionError):
+        return False
+
+
+def _is_formula(node: ast.expr, powers: int = 0) -> bool:
+    """Of a part, within so many powers."""
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow):
+        small = not any(isinstance(one, ast.Constant) and not is_small(one.value) for one in ast.walk(node.right))
+        plain = not any(isinstance(one, ast.Call | ast.Add | ast.Mult | ast.Pow) for one in ast.walk(node.right))
+        return powers < 2 and small and plain and all(_is_formula(one, powers + 1) for one in (node.left, node.right))
+    if isinstance(node, ast.BinOp):
+        fine = isinstance(node.op, ast.Add | ast.Sub | ast.Mult | ast.Div)
+        return fine and _is_formula(node.left, powers) and _is_formula(node.right, powers)
+    if isinstance(node, ast.UnaryOp):
+        return isinstance(node.op, ast.USub | ast.UAdd) and _is_formula(node.operand, powers)
+    if isinstance(node, ast.Call):
+        known = isinstance(node.func, ast.Name) and node.func.id in FUNCTIONS and len(node.args) == 1 and not node.keywords
+        return known and _is_formula(node.args[0], powers)
+    return isinstance(node, ast.Name) or (isinstance(node, ast.Constant) and type(node.value) in (int, float))
+
+
+def is_small(value: object) -> bool:
+    """Whether a constant may be in an exponent."""
+    return isinstance(value, int | float) and abs(value) <= LARGEST
+
+
 def verify_puzzle(problem: Puzzle, completion: str, options: Verify) -> Verdict:
     """The package's score of the last answer between the marks; right: a score of 1. Errors: `truncated` (no answer), `raised`
-    (its verifier raised an exception), `answer`."""
+    (its verifier raised an exception, or would have run the answer as a program), `answer`."""
     said = completion.rpartition(OPEN)[2].partition(CLOSE)[0].strip() if OPEN in completion else None
     entry = json.loads(problem.entry)
     if problem.mode in ("arc_agi", "rearc"):
         entry["metadata"] = {name: as_tuples(value) for name, value in entry["metadata"].items()}
-    score, raised = 0.0, False
-    if said:
+    of = {problem.mode, entry["metadata"].get("source_dataset")}  # the second of one that mixes several
+    plain = said and (not of & LISTS or is_value(said)) and (not of & FORMULAS or is_formula(said))
+    score, raised = 0.0, bool(said and not plain)
+    if said and plain:
         try:
             score = min(1.0, max(0.0, float(scorer(problem.mode, problem.settings).score_answer(said, entry))))
         except Exception:  # a verifier of theirs may raise anything

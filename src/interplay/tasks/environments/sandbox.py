@@ -5,13 +5,15 @@ Python is the interpreter of pydantic-monty (extra `python`), which has no way t
 sqlite3 over tables in memory, which an authorizer lets SELECT read and nothing else do. Search is BM25 of bm25s (extra `search`).
 
 A reply is a function of the call, the calls before it in the episode and the tables or documents, with one exception: whether a
-program ends within its time limit. Its text is plain: characters that would steer a terminal or a page, or that separate turns,
-are escaped, as are, of Python and SQL, those that the tokenizer of a small model lacks."""
+program or a query ends within its time limit. Its text is plain: characters that would steer a terminal or a page, or that
+separate turns, are escaped, as are, of Python and SQL, those that the tokenizer of a small model lacks."""
 
 import atexit
+import importlib.metadata
 import os
 import re
 import sqlite3
+import time
 import unicodedata
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack, closing
@@ -55,6 +57,23 @@ def failed(why: str, limit: int) -> str:
     return plain(ERROR + why.strip().partition("\n")[0], limit, frozenset())
 
 
+PACKAGES = {"python": ("pydantic-monty", "1.4.0"), "search": ("bm25s", "0.3.16")}
+"""Tool -> the distribution that it needs, an extra of the tool's name, and its version, since replies are part of results."""
+
+
+@cache
+def check_tool(name: str) -> None:
+    """Raises UserError where the package of a tool is not installed, or in another version."""
+    needed, version = PACKAGES.get(name, ("", ""))
+    remedy = f"pip install 'interplay[{name}]'"
+    try:
+        found = importlib.metadata.version(needed) if needed else version
+    except importlib.metadata.PackageNotFoundError:
+        raise UserError(f"{name}: {needed} is not installed; {remedy}") from None
+    if found != version:
+        raise UserError(f"{name} needs {needed} {version}, and {found} is installed; {remedy}")
+
+
 # Python.
 
 
@@ -79,10 +98,9 @@ class Ran(NamedTuple):
 @cache
 def monty() -> Any:
     """The package of the interpreter. Raises UserError where it is not installed."""
-    try:
-        import pydantic_monty
-    except ImportError:
-        raise UserError("tools: python: is not installed; pip install 'interplay[python]'") from None
+    check_tool("python")
+    import pydantic_monty
+
     return pydantic_monty
 
 
@@ -171,8 +189,11 @@ _FUNCTIONS = """abs avg coalesce count ifnull iif instr length like lower max mi
 trim ltrim rtrim upper row_number rank dense_rank lag lead first_value last_value ntile"""
 FUNCTIONS = frozenset(_FUNCTIONS.split())
 """What a query may call: functions whose value and size are given by their arguments."""
+LONGEST_VALUE = 4000
+"""Bytes of a value or row that a query makes, at most, where no row of the tables is longer: what one step takes follows it."""
+SECONDS = 2.0
+"""Time of a query, on the clock. Its steps end long before, unless each does as much as it can."""
 BOUNDS = (
-    (sqlite3.SQLITE_LIMIT_LENGTH, 100_000),
     (sqlite3.SQLITE_LIMIT_COLUMN, 64),
     (sqlite3.SQLITE_LIMIT_EXPR_DEPTH, 64),
     (sqlite3.SQLITE_LIMIT_COMPOUND_SELECT, 16),
@@ -195,9 +216,13 @@ def database(tables: Iterable[Table]) -> sqlite3.Connection:
     return made
 
 
-def guard(made: sqlite3.Connection, tables: Iterable[Table], steps: int, longest: int) -> None:
-    """From here on the connection reads these tables with FUNCTIONS, for so many steps, and does nothing else."""
-    known, left = {table.name for table in tables}, [steps // STEPS_PER_CALL + 1]
+def guard(made: sqlite3.Connection, tables: Sequence[Table], steps: int, longest: int) -> None:
+    """From here on the connection reads these tables with FUNCTIONS, for so many steps, and does nothing else. Where rows
+    are longer than LONGEST_VALUE it takes as many times fewer steps."""
+    known = {table.name for table in tables}
+    rows = [sum(len(str(value).encode(errors="replace")) for value in row) for table in tables for row in table.rows]
+    length = max([LONGEST_VALUE, *(2 * row for row in rows)])
+    left, until = [steps // STEPS_PER_CALL * LONGEST_VALUE // length + 1], time.monotonic() + SECONDS
 
     def allowed(action: int, one: str | None, other: str | None, schema: str | None, trigger: str | None) -> int:
         fine = (
@@ -209,9 +234,11 @@ def guard(made: sqlite3.Connection, tables: Iterable[Table], steps: int, longest
 
     def over() -> bool:
         left[0] -= 1
-        return left[0] < 0
+        return left[0] < 0 or time.monotonic() > until
 
+    made.execute("PRAGMA temp_store = MEMORY")  # what is sorted goes into no file
     made.setlimit(sqlite3.SQLITE_LIMIT_SQL_LENGTH, longest)
+    made.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, length)
     for bound, most in BOUNDS:
         made.setlimit(bound, most)
     made.set_authorizer(allowed)
@@ -267,10 +294,9 @@ def words(text: str) -> list[str]:
 @lru_cache(maxsize=256)
 def index(documents: tuple[Document, ...]) -> Any:
     """The BM25 index of documents. Raises UserError where bm25s is not installed."""
-    try:
-        import bm25s
-    except ImportError:
-        raise UserError("tools: search: is not installed; pip install 'interplay[search]'") from None
+    check_tool("search")
+    import bm25s
+
     made = bm25s.BM25()
     made.index([words(f"{one.title} {one.text}") or ["-"] for one in documents], show_progress=False)
     return made
