@@ -158,6 +158,19 @@ def test_a_package_is_looked_up_by_version() -> None:
         package("x", "numpy", "0.0", "numpy")
 
 
+@pytest.mark.parametrize("name", ["textarena", "lake", "textworld", "scienceworld", "withheld"])
+def test_a_task_that_says_the_version_which_is_here_is_played(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    module, keys, op = PACKAGED[name]
+    pytest.importorskip(module, reason="an extra")
+    package.cache_clear()
+    monkeypatch.setattr("importlib.metadata.version", lambda distribution: "9.9")
+    task = parse_task({**keys, "version": "9.9"}, PLACE, Path())
+    family = task_family(task)
+    assert isinstance(family, Environment)
+    assert steps_of(family, family.generate(task, 0, 5, op), ["x"])
+    package.cache_clear()
+
+
 def test_a_simulator_whose_process_is_gone_is_made_again() -> None:
     task, family, op = made("scienceworld")
     from interplay.tasks.adapters import stories

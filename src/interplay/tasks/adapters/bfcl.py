@@ -35,7 +35,7 @@ INTERFACES = "bfcl_eval.constants.executable_backend_config"
 CHECKER = "bfcl_eval.eval_checker.multi_turn_eval.multi_turn_checker"
 
 
-def module(name: str, version: str = Bfcl.model_fields["version"].default) -> Any:
+def module(name: str, version: str | None = None) -> Any:
     """A module of the package. Raises UserError where it is not here."""
     return package("bfcl", "bfcl-eval", version, name, REMEDY)
 

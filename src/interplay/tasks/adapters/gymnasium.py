@@ -145,7 +145,7 @@ def numbers(observed: Any) -> str:
 
 def made_env(name: str, config: dict[str, Any]) -> Any:
     """An environment, which renders text where it can."""
-    module = package("gymnasium", "gymnasium", Gymnasium.model_fields["version"].default, "gymnasium")
+    module = package("gymnasium", "gymnasium", None, "gymnasium")
     registered = module.envs.registration.registry[name]
     modes = getattr(module.envs.registration.load_env_creator(registered.entry_point), "metadata", {}).get("render_modes", ())
     text = {"render_mode": "ansi"} if "ansi" in modes else {}

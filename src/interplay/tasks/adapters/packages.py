@@ -28,8 +28,9 @@ T = TypeVar("T", bound=PackagedWorld)
 
 
 @functools.cache
-def package(task: str, distribution: str, version: str, module: str, remedy: str = "") -> ModuleType:
-    """A module of an installed distribution. Raises UserError, with what to type, where another version is installed, or none."""
+def package(task: str, distribution: str, version: str | None, module: str, remedy: str = "") -> ModuleType:
+    """A module of an installed distribution. Raises UserError, with what to type, where another version is installed, or none.
+    `version` None: any, since the one that a task says was looked at when the study was planned."""
     remedy = remedy or f"pip install 'interplay[{distribution}]'"
     try:
         found = importlib.metadata.version(distribution)
@@ -38,7 +39,7 @@ def package(task: str, distribution: str, version: str, module: str, remedy: str
     except ImportError as error:
         missing = "is not installed" if (error.name or distribution) == distribution else f"cannot be imported ({error})"
         raise UserError(f"task {task}: {distribution} {missing}; {remedy}") from None
-    if found != version:
+    if version is not None and found != version:
         raise UserError(f"task {task}: version = {version}: {found} is installed; install that version, or write {found}")
     return made
 

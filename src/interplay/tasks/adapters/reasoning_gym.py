@@ -50,12 +50,12 @@ class Puzzle(NamedTuple):
     """Question, answer and metadata as JSON."""
 
 
-def package(version: str) -> ModuleType:
+def package(version: str | None) -> ModuleType:
     """reasoning-gym. Raises UserError where another version is installed, or none."""
     return packages.package("reasoning_gym", "reasoning-gym", version, "reasoning_gym")
 
 
-def datasets(version: str = ReasoningGym.model_fields["version"].default) -> list[str]:
+def datasets(version: str | None = None) -> list[str]:
     """Names of all datasets, but for the mixture of several."""
     return [name for name in sorted(package(version).factory.DATASETS) if name != "composite"]
 

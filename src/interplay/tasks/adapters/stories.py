@@ -43,7 +43,7 @@ META = {
 """Words of commands to the interpreter, which read files, write them or end it; no turn may have one. It hangs at a zero byte."""
 
 
-def textworld(version: str = TextWorld.model_fields["version"].default) -> Any:
+def textworld(version: str | None = None) -> Any:
     """The package. Raises UserError where it is not here."""
     return package("textworld", "textworld", version, "textworld")
 
@@ -122,9 +122,9 @@ SAME_ORDER = {"JAVA_TOOL_OPTIONS": "-XX:+UnlockExperimentalVMOptions -XX:hashCod
 
 
 @functools.cache
-def simulator(version: str = ScienceWorld.model_fields["version"].default) -> Any:
+def simulator() -> Any:
     """The package's environment, which holds the Java machine. Raises UserError where either is not here."""
-    module = package("scienceworld", "scienceworld", version, "scienceworld")
+    module = package("scienceworld", "scienceworld", None, "scienceworld")
     kept = {name: os.environ.get(name) for name in SAME_ORDER}
     os.environ.update(SAME_ORDER)
     try:
@@ -150,7 +150,7 @@ class Laboratory(PackageWorld[ScienceWorld]):
         if task.task not in known:
             near = nearest_name(task.task, list(known))
             raise UserError(f"task scienceworld: task = {task.task}: scienceworld has none such{near}")
-        simple = ["easy", *simulator(task.version).get_possible_simplifications()]
+        simple = ["easy", *simulator().get_possible_simplifications()]
         if wrong := [one for one in task.simplifications if one not in simple]:
             near = nearest_name(wrong[0], simple)
             raise UserError(f"task scienceworld: simplifications = {wrong[0]}: scienceworld has none such{near}")

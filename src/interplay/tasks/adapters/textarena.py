@@ -32,7 +32,7 @@ BROKEN = {"CharacterConclaveEnv": "it raises an exception at every move"}
 
 
 @cache
-def registry(version: str = TextArena.model_fields["version"].default) -> dict[str, Any]:
+def registry(version: str | None = None) -> dict[str, Any]:
     """Name of a game -> its registration."""
     package("textarena", "textarena", version, "textarena")
     found: dict[str, Any] = package("textarena", "textarena", version, "textarena.envs.registration").ENV_REGISTRY
@@ -141,7 +141,7 @@ class Game(PackageWorld[TextArena]):
 
 def made_game(name: str, config: dict[str, Any]) -> Any:
     """A game that has not begun."""
-    return package("textarena", "textarena", TextArena.model_fields["version"].default, "textarena").make(name, **config)
+    return package("textarena", "textarena", None, "textarena").make(name, **config)
 
 
 @cache
