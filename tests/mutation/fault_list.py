@@ -28,16 +28,43 @@ ADVANTAGES = [
         "bessel", "centred[counted] ** 2) / (size - 1).clamp(min=1)", "centred[counted] ** 2) / size.clamp(min=1)", "rl_advantage"
     ),
     fault(
-        "gae_lambda", "delta + gamma * lam * running, running)", "delta + gamma * running, running)", "rl_critic", "rl_advantages"
+        "gae_lambda",
+        "delta + discount[:, t] * lam * running, running)",
+        "delta + discount[:, t] * running, running)",
+        "rl_critic",
+        "rl_advantages",
     ),
     fault(
         "gae_discount",
-        "delta = paid[:, t] + gamma * later - values[:, t]",
+        "delta = paid[:, t] + discount[:, t] * later - values[:, t]",
         "delta = paid[:, t] + later - values[:, t]",
         "rl_critic",
     ),
     fault("critic_warmup", "(now.step > judge.spec.warmup_steps)", "(now.step >= judge.spec.warmup_steps)", "rl_critic"),
     fault("leave_one_out", "torch.where(counted, size / (size - 1).clamp(min=1), 1.0)", "torch.ones_like(size)", "rl_advantages"),
+]
+
+TURNS = [
+    fault(
+        "turn_baseline",
+        "numbers = [[span.position for span in row] for row in of_turns(batch)]",
+        "numbers = [[0 for span in row] for row in of_turns(batch)]",
+        "turn_credit",
+    ),
+    fault("turn_discount", "total = reward + gamma * total", "total = reward + total", "turn_credit"),
+    fault("turn_gate", "opened = [reward >= source.gate", "opened = [reward < source.gate", "turn_credit"),
+    fault("turn_critic", "gain in zip(spans, values, estimates(", "gain in zip(spans, rewards, estimates(", "turn_credit"),
+    fault("turn_ratio", "/ tokens).gather(1, turns) * seen.mask", "/ 1).gather(1, turns) * seen.mask", "turn_credit"),
+    fault("own_seat", "weight * earned[*at, other] for other,", "weight * earned[*at, seat] for other,", "seats"),
+    fault("past_policies", "in sorted(self.past)[: -self.keep]:", "in sorted(self.past)[: 1 - self.keep]:", "seats"),
+    fault("summed_up", "later = number + 1 < len(thread.parts)", "later = number + 2 < len(thread.parts)", "episode_contexts"),
+    fault("branch_point", "or one.turn < later.turn]", "or one.turn <= later.turn]", "trajectory_edits"),
+    fault(
+        "filter", "spec.count else torch.arange(len(batch))", "not spec.count else torch.arange(len(batch))", "trajectory_edits"
+    ),
+    fault("observed", "return batch, torch.where(read,", "return batch, torch.where(~read,", "trajectory_edits"),
+    fault("late_curve", "return (step - 1) / max(steps - 1, 1)", "return (step - 2) / max(steps - 1, 1)", "curves"),
+    fault("round_seeds", '"seed": seed + SEED_STRIDE * (number - 1)}', '"seed": seed + SEED_STRIDE * number}', "rounds"),
 ]
 
 LOSSES = [
@@ -84,7 +111,7 @@ LOSSES = [
 ]
 
 STEPS = [
-    fault("off_policy_base", "torch.where(batch.off_policy[rows, None], batch.logprobs[rows], old)", "old", "handed_over"),
+    fault("off_policy_base", "torch.where(foreign, batch.logprobs[rows], old)", "old", "handed_over"),
     fault(
         "old_policy", "if steps_per_batch > 1 and parts else None", "if steps_per_batch > 9 and parts else None", "handed_over"
     ),
@@ -103,7 +130,7 @@ STEPS = [
     ),
     fault(
         "progress",
-        "memory=world.memory,\n        step=step,\n        progress=(step - 1) / max(spec.steps - 1, 1),",
+        "memory=world.memory,\n        step=step,\n        progress=curve.progress_at(step, spec.steps),",
         "memory=world.memory,\n        step=step,\n        progress=step / spec.steps,",
         "handed_over",
     ),
@@ -308,4 +335,4 @@ PLANS = [
     fault("paired_control", 'return f"{control}{tag}"', "return next(iter(found))", "arms"),
 ]
 
-FAULTS = [*ADVANTAGES, *LOSSES, *STEPS, *TRAINING, *EVALUATION, *REPORT, *PLANS]
+FAULTS = [*ADVANTAGES, *TURNS, *LOSSES, *STEPS, *TRAINING, *EVALUATION, *REPORT, *PLANS]

@@ -116,7 +116,7 @@ def root(tmp_path: Path) -> Path:
     plan.lock_path(tmp_path / "configs").write_text(plan.lock())
     summary.write_summary(plan, tmp_path / "results", tmp_path / "docs/results/folder.toy.laptop.json.gz")
     place(tmp_path, PAPER, OTHER)
-    (tmp_path / lists.PLACES).write_text("Here:\n  - {paper: A Paper, why: It is}\n")
+    (tmp_path / lists.PLACES).write_text("Placement by evidence: []\n")
     return tmp_path
 
 

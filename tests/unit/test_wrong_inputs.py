@@ -242,6 +242,61 @@ def declared(argv: tuple[str, ...] = REGISTER, **keys: Any) -> dict[str, Any]:
     return {"edit": {"exploratory": None, "claims": [{"says": "RL helps", "test": LIFT, **of_claim}], **keys}, "argv": argv}
 
 
+def rl(**method: Any) -> dict[str, Any]:
+    """A study with a method of its own."""
+    return {"defaults": [TASK, "_self_"], "stages.rl.method": {"paper": "test", **method}}
+
+
+PLAYED = {"name": "environment", "max_turns": 3}
+SEATED = {"first": {"name": "policy"}, "second": {"name": "model", "model": "base"}}
+TURNS = {
+    "a source of turns": Wrong(
+        ("method.advantage", "'rewrd'", "reward"),
+        rl(episode=PLAYED, advantage={"name": "turns", "sources": [{"name": "rewrd"}]}),
+    ),
+    "a source twice": Wrong(
+        ("method.advantage", "reward is there twice", "one weight"),
+        rl(episode=PLAYED, advantage={"name": "turns", "sources": [{"name": "reward"}, {"name": "reward"}]}),
+    ),
+    "a baseline of broadcast": Wrong(
+        ("method.advantage", "broadcast compares episodes", "write group"),
+        rl(episode=PLAYED, advantage={"name": "turns", "propagation": {"name": "broadcast"}}),
+    ),
+    "credit by turns without turns": Wrong(("method", "turns", "episode"), rl(advantage={"name": "turns"})),
+    "a filter of turns without turns": Wrong(("turn_filter", "episode"), rl(edits=[{"name": "turn_filter"}])),
+    "ratios of turns in another loss": Wrong(
+        ("importance_sampling_level = turn", "write token"),
+        rl(episode=PLAYED, loss={"name": "sapo", "importance_sampling_level": "turn"}),
+    ),
+    "a curve of no form": Wrong(
+        ("method.loss", "lin is no curve", "linear: [from, to]"), rl(loss={"name": "clipped", "beta": {"lin": [1, 0]}})
+    ),
+    "a temperature that ends at 0": Wrong(("temperature = 0", "1.0"), {"stages.rl.temperature": {"linear": [1.0, 0.0]}}),
+    "branches of a whole group": Wrong(
+        ("branch.first = 8", "less than num_generations, 8"),
+        rl(allocation={"name": "fixed", "num_generations": 8}, episode={**PLAYED, "branch": {"first": 8}}),
+    ),
+    "branches of a window": Wrong(("branch", "window: null"), rl(episode={**PLAYED, "branch": {}, "window": 1})),
+    "seats without the policy": Wrong(
+        ("seats", "none is the policy's", "{name: policy}"),
+        rl(episode={"name": "seats", "seats": {"first": SEATED["second"], "second": SEATED["second"]}}),
+    ),
+    "the model of a seat": Wrong(
+        ("method.episode.seats", "'bse'", "base"),
+        rl(episode={"name": "seats", "seats": {**SEATED, "second": {"name": "model", "model": "bse"}}}),
+    ),
+    "an order with another seat": Wrong(
+        ("order", "no seat 'third'", "first, second"),
+        rl(episode={"name": "seats", "seats": SEATED, "order": ["first", "third"]}),
+    ),
+    "a round alone": Wrong(
+        ("arms.rl_hard.path.1.repeat = 1", "from 2 to 100"),
+        {"arms.rl_hard.path": ["base", {"repeat": 1, "stages": ["rl"]}]},
+    ),
+    "a stage of a round": Wrong(
+        ("arms.rl_hard.path.1.stages", "'rll'", "'rl'"), {"arms.rl_hard.path": ["base", {"repeat": 2, "stages": ["rll"]}]}
+    ),
+}
 PILOT = {"bases": 10.0, "seeds": 5.0, "prompts": 30.0, "source": "a pilot"}
 DECLARED = {
     "a registration without a pilot": Wrong(("no pilot at scale smoke", "exploratory: true"), **declared()),
@@ -313,6 +368,7 @@ CASES = {
     **{f"words: {name}": Wrong(expected, argv=words) for name, (words, expected) in WORDS.items()},
     **{f"new words: {name}": Wrong(expected, argv=words) for name, (words, expected) in NEW_WORDS.items()},
     **{f"new: {name}": case for name, case in NEW.items()},
+    **{f"turns: {name}": case for name, case in TURNS.items()},
     **{f"new label: {name}": Wrong(words, text=SWEPT.replace(old, new, 1)) for name, (old, new, words) in LABELS.items()},
 }
 
