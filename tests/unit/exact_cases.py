@@ -148,6 +148,7 @@ METHODS: dict[str, dict[str, Any]] = {
         "loss": {"name": "gpg"},
         "advantage": {"name": "igpo", "space": "prob"},
         "episode": {"name": "retry", "max_turns": 2, "feedback": ",", "always": True},
+        "edits": [{"name": "turn_filter"}],
     },
     "credit": {
         "loss": {"name": "clipped"},
@@ -158,6 +159,7 @@ METHODS: dict[str, dict[str, Any]] = {
             "outcome": {},
         },
         "episode": {"name": "retry", "max_turns": 2, "feedback": ",", "always": True},
+        "edits": [{"name": "observations"}],
     },
     "lite": {
         "loss": {"name": "clipped"},

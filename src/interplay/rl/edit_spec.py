@@ -151,7 +151,7 @@ class TurnFilter(Exact):
     """Those with a void turn: the environment replied that it could not read the turn, or got nothing, or the length limit cut
     the turn."""
     overrun: bool = False
-    """Those that were not over after `max_turns`, whose last turn was not cut."""
+    """Those that their environment had not ended after `max_turns`, whose last turn was not cut; none of `retry` and of games."""
     hopeless: bool = False
     """All of a group in which none is right."""
     count: bool = True
