@@ -106,4 +106,4 @@ def test_every_key_of_a_stage_says_what_it_means() -> None:
 
 def test_the_schemas_are_small() -> None:
     sizes = [len(text.encode()) for text in MADE.values()]
-    assert 100_000 < sum(sizes) < 400_000  # half of it is what the keys mean; grows by 3 kB with each method
+    assert 100_000 < sum(sizes) < 450_000  # half of it is what the keys mean; grows by 3 kB with each method

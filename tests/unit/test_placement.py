@@ -32,6 +32,7 @@ PLACED = lists.evidence(ROOT)
 ROWS = [row for rows in PLACED.values() for row in rows]
 WORKS = [row for row in ROWS if row.status == "works"]
 NAMES = [row.paper for row in WORKS]
+WORLDS = {"methods/turns": "safe", "methods/turn_credit": "locks"}
 READS = {"data": ("data.", "corpus"), "judges": ("reward.",)}
 
 
@@ -150,7 +151,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("row", METHODS, ids=lambda row: row.paper)
 def test_exchanging_the_member_for_its_control_moves_the_model_otherwise(row: lists.Evidence, runs: Path) -> None:
     """In one step; in three where it goes by what earlier ones left, such as a replay or a phase of the run."""
-    task = "safe" if row.study == "methods/turns" else ""
+    task = WORLDS.get(row.study, "")
     arm, control = (
         json.dumps([task or zoo_cases.task_of("", Method.model_validate(method)), method, reward])
         for method, reward in methods_of(row).values()

@@ -91,7 +91,7 @@ def test_turns_do_not_depend_on_who_shares_their_batch(inputs: dict[str, Path]) 
         setting = Setting(
             engine("native", decoder, Run(engine_batch=rows)),
             Sampling(1.0, 1.0, 0, 6, 3, 1, 0),
-            lambda texts: [tokens.encode(text).ids for text in texts],
+            lambda texts, special=False: [tokens.encode(text).ids for text in texts],
             tokens.decode_batch,
             [None] * len(prompts),  # type: ignore[list-item]
             lambda row, text: Verdict(False, False, 0.0, "answer"),

@@ -15,7 +15,7 @@ from conftest import ROOT
 import interplay as package
 from interplay.core.model import UserError
 
-LONGEST = 460
+LONGEST = 500
 """Characters of a refusal."""
 BASE = yaml.safe_load((ROOT / "configs/study/quickstart.yaml").read_text())
 del BASE["claims"]

@@ -33,6 +33,8 @@ GOLDEN = ROOT / "tests/golden/methods.json"
 METHODS = lists.methods(ROOT)
 WORLD = ROOT / "configs/study/methods/turns.py"
 """Its environment pays each turn."""
+LOCKS = ROOT / "configs/study/methods/turn_world.py"
+"""Calls that the expert makes, and pay for them."""
 HOW = Run(engine_batch=128, micro_batch_tokens=8000, save_minutes=0.0)
 FACTS = Bios(level="by_heart", people=12, relations=3, attributes=1, values=5, parametric=1.0)
 TASKS = {
@@ -41,6 +43,7 @@ TASKS = {
     "self_search": (SelfSearch(bios=FACTS), {1: 1.0}, 40, 90),
     "tic_tac_toe": (TicTacToe(), {4: 0.5, 5: 0.5}, 2, 10),
     "safe": (OwnTask(function="turns.py:Safe", source=WORLD.read_text()), {2: 0.5, 3: 0.5}, 4, 20),
+    "locks": (OwnTask(function="turn_world.py:locks", source=LOCKS.read_text(), options={"pays": 0.1}), {1: 0.5, 2: 0.5}, 10, 60),
 }
 """Name -> task, shares of ops, longest completion, steps in which the model is taught it."""
 NAMES = ("reward", "strict", "length", "entropy", "effective_ratio", "trained_tokens", "loss", "grad_norm", "kl_old", "kl")

@@ -158,13 +158,18 @@ def plural(number: int, noun: str) -> str:
 def nearest_name(word: str, known: Iterable[Any]) -> str:
     """`; did you mean 'x'?` for the closest known word, else what is known, the nearest first."""
     asked, words = str(word)[:100], sorted({str(item) for item in known})
-    close = difflib.get_close_matches(asked, words, n=1)
+    close = difflib.get_close_matches(asked, words)
     if close:
-        return f"; did you mean '{close[0]}'?"
+        return f"; did you mean '{max(close, key=lambda one: _likeness(asked, one))}'?"
     if len(words) > MOST_NAMED:
         words.sort(key=lambda one: -difflib.SequenceMatcher(None, one, asked).ratio())
     more = f" and {len(words) - MOST_NAMED} more" if len(words) > MOST_NAMED else ""
     return f"; known: {', '.join(words[:MOST_NAMED])}{more}" if words else ""
+
+
+def _likeness(asked: str, word: str) -> tuple[float, bool]:
+    """Of words equally near, one of the same letters is likelier: two were swapped."""
+    return difflib.SequenceMatcher(None, word, asked).ratio(), sorted(asked) == sorted(word)
 
 
 def parse_model(cls: type[M], value: Any, place: KeyPlace) -> M:
