@@ -31,7 +31,10 @@ OWN_BASES = (
     "interplay/length_depth",
     "interplay/sizes_nano",
     "loongrl/stages",
-    *(f"methods/{name}" for name in ("contexts", "in_context", "internalise", "knowledge_conflict", "pages", "self_play", "tool_use")),
+    *(
+        f"methods/{name}"
+        for name in ("contexts", "in_context", "internalise", "knowledge_conflict", "pages", "self_play", "tool_use")
+    ),
     *(f"methods/{name}" for name in ("tools", "turns", "zoo_tools")),
     *(f"numerics/{name}" for name in ("exact", "exact_bases", "exact_factorial")),
     "taxonomy/recall",
