@@ -63,7 +63,7 @@ TOGETHER: dict[tuple[str, str], dict[str, Any]] = {
     ("RetryEpisode", "branch"): {"branch": {"first": 2}, "window": None},
     ("EnvironmentEpisode", "branch"): {"branch": {"first": 2}, "window": None},
     ("TreeContinuation", "branches"): {"branches": [6, 36]},
-    ("TreeContinuation", "expansions"): {"expansions": 4, "branches": [6, 6]},
+    ("TreeContinuation", "expansions"): {"expansions": 4, "branches": [6, 36]},
     ("ProblemsSpec", "bands"): {"bands": {"id": {2: 0.25, 3: 0.75}, "edge": {4: 1.0}}},
     ("ProblemsSpec", "calibrated"): {"calibrated": {"edge": [4, 5]}, "bands": {"id": {2: 0.5, 3: 0.5}}},
     ("ProblemsSpec", "shares"): {"shares": {"id": 0.25, "edge": 0.75}},

@@ -35,7 +35,7 @@ OWN_BASES = (
         f"methods/{name}"
         for name in ("contexts", "in_context", "internalise", "knowledge_conflict", "pages", "self_play", "tool_use")
     ),
-    *(f"methods/{name}" for name in ("tools", "turns", "zoo_tools")),
+    *(f"methods/{name}" for name in ("tools", "turn_credit", "turns", "zoo_tools")),
     *(f"numerics/{name}" for name in ("exact", "exact_bases", "exact_factorial")),
     "taxonomy/recall",
 )
