@@ -1,6 +1,6 @@
 """Calls a second of each tool, and turns a second of an episode loop whose policy costs nothing: what tools add to a rollout.
 
-    OMP_NUM_THREADS=1 PYTHONPATH=src python bench/tools.py [--calls 2000]
+    OMP_NUM_THREADS=1 PYTHONPATH=src python bench/tool_calls.py [--calls 2000]
 
 No call repeats another, so that none is remembered. An episode has four calls and an answer; each call runs the earlier
 programs of its episode again, and the loop includes the verdict."""
