@@ -13,6 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 from rl_cases import RIGHT, batch_of, now_of
 
 from interplay.data.trajectory import Segment
+from interplay.rl import turn_credit
 from interplay.rl.advantage_spec import Advantage, GainAdvantage, TurnAdvantage, TurnsAdvantage, ValueHead
 from interplay.rl.advantages import advantages, critic, gae
 from interplay.rl.batch import Batch, MicroBatch, Span, numbered_turns, take
@@ -21,9 +22,9 @@ from interplay.rl.losses import TURNS as TURN_NUMBERS, token_losses
 from interplay.rl.spec import RLSpec
 from interplay.rl.turn_credit import (
     Called,
-    credit,
     credit_metrics,
     critic_targets,
+    earned,
     matched,
     of_turns,
     read_call,
@@ -42,6 +43,10 @@ def spec(**keys: Any) -> TurnsAdvantage:
     found = TypeAdapter(Advantage).validate_python({"name": "turns", **keys})
     assert isinstance(found, TurnsAdvantage)
     return found
+
+
+def credit(found: TurnsAdvantage, batch: Batch, now: Any) -> list[list[float]]:
+    return turn_credit.credit(found, batch, earned(found, batch, now))
 
 
 def played(
@@ -129,7 +134,7 @@ def test_estimates_over_turns_read_the_critic_where_turns_begin_as_hiper_is_rele
         [0.997267684, -1.55518512], [-0.541312952, 0.645205228],
     ]  # fmt: skip
     same(credit(spec(**TURN_GAE), batch, now_of()), released)
-    targets, mask = critic_targets(spec(**TURN_GAE), batch, now_of(), 0.9, 0.8)
+    targets, mask = critic_targets(batch, earned(spec(**TURN_GAE), batch, now_of()), 0.9, 0.8)
     assert mask.nonzero().tolist() == [[row, 3 * t] for row, of_row in enumerate(PAID) for t in range(len(of_row))]
     learnt = [1.12232, 1.256, 1.0, 0.5364, 0.67, 0.3, 0.834, 0.1, 1.108, 0.0, 0.799, 0.75]
     assert targets[mask].tolist() == pytest.approx(learnt, abs=1e-6)
@@ -397,7 +402,7 @@ def test_a_critic_of_turns_learns_where_turns_begin_alone() -> None:
     found = spec(propagation={"name": "gae", "gamma": 0.9, "lam": 1.0}, baseline="none", scale="none")
     for _ in range(40):
         batch = replace(batch, values=judge.values(batch))
-        targets = critic_targets(found, batch, now_of(), 0.9, 1.0)
+        targets = critic_targets(batch, earned(found, batch, now_of()), 0.9, 1.0)
         logged = judge.learn(batch, targets=targets)
     values = replace(batch, values=judge.values(batch))
     starts = [credit(found, values, now_of())[row] for row in (0, 1)]

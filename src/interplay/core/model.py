@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Annotated, Any, ClassVar, NamedTuple, TypeVar, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, ValidationError, create_model
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, GetCoreSchemaHandler, ValidationError, create_model
 from pydantic_core import CoreSchema, InitErrorDetails, core_schema
 
 LONGEST_VALUE = 80
@@ -153,6 +153,17 @@ M = TypeVar("M", bound=Model)
 def plural(number: int, noun: str) -> str:
     """`1 stage`, `3 stages`."""
     return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def holds_once(field: str) -> AfterValidator:
+    """Marks a template that must hold a field, such as {answer}, once."""
+
+    def checked(template: str) -> str:
+        if template.count(field) != 1:
+            raise ValueError(f"must hold {field} once")
+        return template
+
+    return AfterValidator(checked)
 
 
 def nearest_name(word: str, known: Iterable[Any]) -> str:

@@ -386,12 +386,14 @@ def valued(world: draw.TrainerState, batch: Batch, now: StepContext) -> tuple[Ba
     if judge is None:
         return batch, advantages(now.method.advantage, batch, now), {}
     batch = replace(batch, values=judge.values(batch))
-    advantage = advantages(now.method.advantage, batch, now)
-    chosen = now.method.advantage
-    rewards = chosen.rewards if isinstance(chosen, GaeAdvantage) else "outcome"
-    targets = None
+    chosen, targets = now.method.advantage, None
     if isinstance(chosen, TurnsAdvantage):
-        targets = turn_credit.critic_targets(chosen, batch, now, judge.spec.gamma, judge.spec.lam)
+        paid = turn_credit.earned(chosen, batch, now)  # by both: sources may cost forward passes
+        advantage = turn_credit.placed(batch, turn_credit.credit(chosen, batch, paid))
+        targets = turn_credit.critic_targets(batch, paid, judge.spec.gamma, judge.spec.lam)
+    else:
+        advantage = advantages(chosen, batch, now)
+    rewards = chosen.rewards if isinstance(chosen, GaeAdvantage) else "outcome"
     mask, mode = batch.mask() & batch.finished()[:, None], world.spec.method.loss.loss_agg_mode
     weights = token_weights(mode, mask, int(mask.sum()), 1, now.max_completion_length) if mode and not targets else None
     return batch, advantage * (now.step > judge.spec.warmup_steps), judge.learn(batch, rewards, weights, targets)

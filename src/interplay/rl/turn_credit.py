@@ -366,20 +366,12 @@ def earned(spec: specs.TurnsAdvantage, batch: Batch, now: StepContext) -> Paid:
     """What the turns are paid, each source compared by itself where the spec says so."""
     each = [paid_by(source, batch, now) for source in spec.sources]
     if spec.compare == "sources":
-        own = [_compared(spec, batch, paid) for paid in each]
-        each = [
-            [
-                [new if old is not None else None for new, old in zip(*rows, strict=True)]
-                for rows in zip(values, paid, strict=True)
-            ]
-            for values, paid in zip(own, each, strict=True)
-        ]
+        each = [kept(_compared(spec, batch, paid), paid) for paid in each]
     return added(spec.sources, each)
 
 
-def credit(spec: specs.TurnsAdvantage, batch: Batch, now: StepContext) -> list[list[float]]:
-    """The advantage of each turn of each row."""
-    paid = earned(spec, batch, now)
+def credit(spec: specs.TurnsAdvantage, batch: Batch, paid: Paid) -> list[list[float]]:
+    """The advantage of each turn of each row, from what `earned` says that turns are paid."""
     before: Paid = [list(row) for row in _compared(spec, batch, paid)] if spec.compare == "paid" else paid
     values = propagated(spec.propagation, before, batch)
     found = _compared(spec, batch, values) if spec.compare == "propagated" else [[v or 0.0 for v in row] for row in values]
@@ -407,7 +399,8 @@ def mixed(
 
 def by_turns(spec: specs.TurnsAdvantage | specs.TurnAdvantage | specs.GainAdvantage, batch: Batch, now: StepContext) -> Tensor:
     """(N,T) float32: tokens of a turn get its advantage."""
-    return placed(batch, credit(spec if isinstance(spec, specs.TurnsAdvantage) else spec.as_turns(), batch, now))
+    whole = spec if isinstance(spec, specs.TurnsAdvantage) else spec.as_turns()
+    return placed(batch, credit(whole, batch, earned(whole, batch, now)))
 
 
 def placed(batch: Batch, values: Sequence[Sequence[float]], following: bool = False) -> Tensor:
@@ -423,12 +416,13 @@ def placed(batch: Batch, values: Sequence[Sequence[float]], following: bool = Fa
     return (found * batch.mask()).float()
 
 
-def critic_targets(spec: specs.TurnsAdvantage, batch: Batch, now: StepContext, gamma: float, lam: float) -> tuple[Tensor, Tensor]:
-    """What a critic of turns learns: (N,T) float64 lambda-returns of turns, at their first tokens, and which tokens those are."""
+def critic_targets(batch: Batch, paid: Paid, gamma: float, lam: float) -> tuple[Tensor, Tensor]:
+    """What a critic of turns learns of what they are paid: (N,T) float64 lambda-returns, at the first token of each turn, and
+    which tokens those are."""
     mask = torch.zeros(batch.tokens.shape, dtype=torch.bool)
     targets = torch.zeros(batch.tokens.shape, dtype=torch.float64)
-    paid = [[value or 0.0 for value in row] for row in earned(spec, batch, now)]
-    for row, (spans, rewards, values) in enumerate(zip(of_turns(batch), paid, turn_values(batch), strict=True)):
+    each = [[value or 0.0 for value in row] for row in paid]
+    for row, (spans, rewards, values) in enumerate(zip(of_turns(batch), each, turn_values(batch), strict=True)):
         for span, value, gain in zip(spans, values, estimates(rewards, values, gamma, lam), strict=True):
             mask[row, span.start] = True
             targets[row, span.start] = value + gain

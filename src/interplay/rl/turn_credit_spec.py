@@ -3,10 +3,12 @@ what it is compared with, and how it is mixed with the outcome. `turn_returns` a
 
 from typing import Annotated, ClassVar, Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
-from interplay.core.model import Exact, Positive, Share
+from interplay.core.model import Exact, Positive, Share, holds_once
 from interplay.rl.reward_spec import JudgeReward
+
+Template = Annotated[str, holds_once("{answer}")]
 
 # Sources: what pays turns. Each says which turns it pays.
 
@@ -47,15 +49,8 @@ class Appended(TurnSource):
     pass for each turn."""
 
     REFUSES: ClassVar[frozenset[str]] = frozenset({"windowed_turns"})
-    template: str = "{answer}"
+    template: Template = "{answer}"
     """What is appended."""
-
-    @field_validator("template")
-    @classmethod
-    def _whole(cls, value: str) -> str:
-        if value.count("{answer}") != 1:
-            raise ValueError("must hold {answer} once")
-        return value
 
 
 class GainSource(Appended):
@@ -279,15 +274,8 @@ class GainAdvantage(Exact):
     """What a turn further on counts."""
     space: Literal["logprob", "prob"] = "logprob"
     """What gains are differences of: the mean log-probability, as published, or its exponential, as the first code had it."""
-    template: str = "{answer}"
+    template: Template = "{answer}"
     """What is appended."""
-
-    @field_validator("template")
-    @classmethod
-    def _whole(cls, value: str) -> str:
-        if value.count("{answer}") != 1:
-            raise ValueError("must hold {answer} once")
-        return value
 
     def as_turns(self) -> TurnsAdvantage:
         """The same as a member `turns`."""

@@ -351,9 +351,7 @@ def environment(spec: EnvironmentEpisode, setting: Setting, asked: Sequence[Requ
         text = transcript_of(thread.segments, calls=True)
         verdict = setting.verify(row, text) if thread.world else UNANSWERED
         if verdict.error == "made_up" and family.world:
-            raise UserError(
-                f"{family.name}: another episode when it is replayed; the same seed and actions must give the same steps"
-            )
+            raise not_replayed(family.name)
         thread.verdicts.append((text, verdict))
         if thread.world:
             thread.world.close()
@@ -363,9 +361,14 @@ def environment(spec: EnvironmentEpisode, setting: Setting, asked: Sequence[Requ
     return _played(spec, setting._replace(stop=spec.stop), asked, answer)
 
 
+def not_replayed(name: str) -> UserError:
+    """Of an environment that is not a function of seed and actions."""
+    return UserError(f"{name}: another episode when it is replayed; the same seed and actions must give the same steps")
+
+
 def _begun_again(thread: Thread, world: World) -> World:
     """The environment where the last turn finds it: after the calls of the turns before, of a branch those that it shares."""
-    for one in [one for one in thread.segments if one.kind == "action"][:-1]:
+    for one in _actions(thread)[:-1]:
         if one.call != "":
             world.step(one.text if one.call is None else one.call)
     return world

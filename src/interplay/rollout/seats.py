@@ -13,7 +13,7 @@ from interplay.core import extension, random
 from interplay.core.model import UserError
 from interplay.data.trajectory import Segment
 from interplay.rollout import seat_spec as specs
-from interplay.rollout.episodes import Line, Played, Setting, Thread, Turn, go_on, left, whole
+from interplay.rollout.episodes import Line, Played, Setting, Thread, Turn, go_on, left, not_replayed, whole
 from interplay.rollout.request import Request, Rollouts
 from interplay.rollout.spec import Call, SeatsEpisode, SelfPlayEpisode
 from interplay.tasks.family import Environment, Game, World, episode_seed, game_of, judge_family
@@ -142,7 +142,7 @@ def _check_replay(family: Environment, world: World, steps: Sequence[tuple[str, 
     found = [world.step(action).text for action, _ in steps]
     world.close()
     if found != [text for _, text in steps]:
-        raise UserError(f"{family.name}: another episode when it is replayed; the same seed and actions must give the same steps")
+        raise not_replayed(family.name)
 
 
 class OrderTable(Table):

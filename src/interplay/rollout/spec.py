@@ -5,11 +5,11 @@ import re
 from contextlib import suppress
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
 from interplay.core.curve import Scheduled
 from interplay.core.extension import Extension, written_as
-from interplay.core.model import Count, Exact, Since
+from interplay.core.model import Count, Exact, Since, holds_once
 from interplay.model.spec import Shape
 from interplay.rollout import seat_spec
 
@@ -80,17 +80,10 @@ class SummaryContext(Exact):
     """Turns after which it is written."""
     ask: str = Field(default="Summary: ", min_length=1)
     """What the policy reads before it writes one, in characters that the tokenizer has."""
-    shown: str = "{summary}\n"
+    shown: Annotated[str, holds_once("{summary}")] = "{summary}\n"
     """What follows the prompt from then on; {summary} is the note."""
     trained: bool = True
     """Whether notes are learnt from, as published; else they are read alone."""
-
-    @field_validator("shown")
-    @classmethod
-    def _whole(cls, value: str) -> str:
-        if value.count("{summary}") != 1:
-            raise ValueError("must hold {summary} once")
-        return value
 
 
 Context = Annotated[FullContext | StateContext | SummaryContext, Field(discriminator="name")]
@@ -330,7 +323,7 @@ class ReadingEpisode(Exact):
     """Tokens that are read at a time."""
     divide: str = Field(min_length=1)
     """Text that begins the question in a prompt, at its last occurrence; what is before it is read in chunks."""
-    read: str = "{question}{note}{chunk}"
+    read: Annotated[str, holds_once("{chunk}")] = "{question}{note}{chunk}"
     """What the policy reads before it writes a note, with the fields {question}, {note} and, once, {chunk}."""
     answered: str = "{question}{note}"
     """What it reads before it answers."""
@@ -340,13 +333,6 @@ class ReadingEpisode(Exact):
     """Whether notes are learnt from, as published; else the answer alone is."""
     max_turns: Several = 20
     """Chunks of a prompt at most, and the answer; a longer prompt is refused."""
-
-    @field_validator("read")
-    @classmethod
-    def _with_chunk(cls, value: str) -> str:
-        if value.count("{chunk}") != 1:
-            raise ValueError("must hold {chunk} once")
-        return value
 
 
 class SelfPlayEpisode(Exact):
