@@ -6,30 +6,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import test_environments as environments
 from conftest import ROOT, examples
 from hypothesis import given, strategies as st
+from test_families import TASKS
 
 from interplay.data.formats import FORMATS
 from interplay.data.problems import read_items
 from interplay.data.spec import Defects
 from interplay.tasks import multihop, qa
 from interplay.tasks.adapters import spec as adapters
-from interplay.tasks.facts.spec import Bios, Taxonomy
 from interplay.tasks.family import Environment, Generator, families_with, judge_family, language_of, task_family
-from interplay.tasks.op_dag.spec import OpDag, OpDagProse
-from interplay.tasks.spec import Depo, Mano, Verify
+from interplay.tasks.spec import Verify
 from interplay.tasks.transcripts import MARK, policy_turns
 
-TASKS: dict[str, Any] = {
-    "op_dag": OpDag(),
-    "op_dag_prose": OpDagProse(),
-    "bios": Bios(people=20),
-    "taxonomy": Taxonomy(),
-    "mano": Mano(),
-    "depo": Depo(),
-    **environments.TASKS,
-}
 MOST_SECONDS = 3.0
 """Of processor time for one text; the slowest takes a tenth of it on an idle core."""
 LONG = 20_000

@@ -27,7 +27,7 @@ from interplay.evaluate.spec import ENTROPY, EvaluateSpec, SampledSpec, SelectSp
 from interplay.kernels import exact
 from interplay.model import device, heads
 from interplay.optim import distributed
-from interplay.rollout import engine, episodes, seats
+from interplay.rollout import engine, episodes, seat_spec, seats
 from interplay.rollout.request import Request, Rollouts, Sampling
 from interplay.rollout.spec import CompletionEpisode
 from interplay.tasks import verdict
@@ -123,7 +123,7 @@ def _sample(
         reply=partial(text.chat_reply, text.tokenizer_folder(inputs["model"])),
         others=others,
     )
-    for role in sorted(role for role in inputs if role.startswith("seat.")):
+    for role in sorted(role for role in inputs if role.startswith(seat_spec.SEAT)):
         text.check_same(inputs[role], inputs["model"])
         others[role] = open_model(spec, inputs[role], how)[1]
     ranker = scores.load_ranker(spec, inputs, how)

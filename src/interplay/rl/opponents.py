@@ -12,11 +12,11 @@ from interplay.model import decoder, device, folder
 from interplay.optim.distributed import with_prefix
 from interplay.rl.spec import RLSpec
 from interplay.rollout.engine import Engine, engine, shard_engine
-from interplay.rollout.seat_spec import PoolSeat
+from interplay.rollout.seat_spec import SEAT, PoolSeat
 from interplay.rollout.spec import SeatsEpisode
 
-SEAT, PAST = "seat.", "past."
-"""What roles of frozen models begin with, and names of past policies: `past.<step>`."""
+PAST = "past."
+"""What names of past policies begin with: `past.<step>`."""
 
 
 class Opponents:

@@ -9,6 +9,8 @@ from pydantic import Field
 from interplay.core.extension import Extension, written_as
 from interplay.core.model import Count, Exact
 
+SEAT = "seat."
+"""What roles of the models of seats begin with."""
 FIELDS = ("prompt", "answer", "solution")
 """Fields of a brief, those of the row."""
 

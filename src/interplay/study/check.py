@@ -385,7 +385,7 @@ def _check_seats(episode: SeatsEpisode, stage: plan.Stage, stages: Stages, key: 
             raise key.key("seats").error(why)
     own = _tokenizer_of(stage.deps.get("model", stage.deps.get("init", "")), stages)
     for role, digest in stage.deps.items():
-        if role.startswith("seat.") and (other := _tokenizer_of(digest, stages)) and own and other != own:
+        if role.startswith(seat_spec.SEAT) and (other := _tokenizer_of(digest, stages)) and own and other != own:
             raise key.key("seats").error("a model of a seat has another tokenizer than the policy; name an arm with the same one")
 
 

@@ -360,7 +360,7 @@ def _model_stage(context: ArmContext, stage: StudyStage, before: str | None, see
 def _seated(context: ArmContext, episode: SeatsEpisode, place: KeyPlace) -> tuple[SeatsEpisode, dict[str, str]]:
     """The episode with roles `seat.<i>` in place of arms; role -> reference of the model that the arm ends with."""
     ends = {arm: _at_seed(context, arm, place.key("seats"))[1] for arm in seat_spec.models_of(episode.seats)}
-    roles = {digest: f"seat.{number}" for number, digest in enumerate(sorted(set(ends.values())))}
+    roles = {digest: f"{seat_spec.SEAT}{number}" for number, digest in enumerate(sorted(set(ends.values())))}
     seats = seat_spec.with_roles(episode.seats, {arm: roles[digest] for arm, digest in ends.items()})
     return episode.model_copy(update={"seats": seats}), {role: digest for digest, role in roles.items()}
 

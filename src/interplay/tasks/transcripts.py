@@ -326,8 +326,9 @@ class OwnWorlds(OwnQuestions):
         here.reset(problem, episode_seed(compact_json(problem.value)))
         for turn in turns:
             here.step(turn)
+        shown = here.state()
         here.close()
-        return here.state() or ""
+        return shown or ""
 
     def target(self, problem: OwnProblem) -> float:
         """What an episode has to pay to be right."""

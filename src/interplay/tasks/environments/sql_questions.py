@@ -121,7 +121,9 @@ def verify(problem: Question, completion: str, options: Verify) -> Verdict:
     gold, same = gold_query(problem), list[bool]()
     found = result(problem, said) if said else None
     if said and found is not None:
-        same = [Counter(result(one, said) or ()) == Counter(result(one, gold) or ()) for one in (problem, shifted(problem))]
+        other = shifted(problem)
+        given = ((problem, found), (other, result(other, said)))
+        same = [Counter(rows or ()) == Counter(result(one, gold) or ()) for one, rows in given]
     right = bool(same) and all(same)
     error = first_error(truncated=not said, query=found is None, answer=not same or not same[0], chance=not right)
     return Verdict(right, right, float(right), error, said=(said or "")[:80])
