@@ -12,9 +12,10 @@ from collections.abc import Callable, Iterator
 
 import torch
 
-from interplay.rollout.episodes import Setting, play_episodes
+from interplay.rollout.episodes import play_episodes
 from interplay.rollout.request import Request, Rollouts, Sampling
 from interplay.rollout.spec import EnvironmentEpisode
+from interplay.rollout.turns import Setting
 from interplay.tasks.environments import given_tools, sandbox
 from interplay.tasks.family import Table, compact_json, judge_family
 from interplay.tasks.op_dag.spec import OpDag

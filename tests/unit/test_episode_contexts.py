@@ -19,8 +19,9 @@ from interplay.rl import loop
 from interplay.rl.draw import episode_rewards
 from interplay.rl.reward_spec import OutcomeReward
 from interplay.rl.spec import RLSpec
-from interplay.rollout.episodes import Played, play_episodes
+from interplay.rollout.episodes import play_episodes
 from interplay.rollout.spec import EnvironmentEpisode, ReadingEpisode, RetryEpisode
+from interplay.rollout.turns import Played
 from interplay.tasks.environments import tools
 from interplay.tasks.environments.games import TIC_TAC_TOE, Board
 from interplay.tasks.spec import Verify

@@ -21,9 +21,10 @@ from interplay.rl.edit_spec import AttemptsShaping
 from interplay.rl.loss_spec import ClippedLoss
 from interplay.rl.spec import RLSpec
 from interplay.rollout.engine import engine
-from interplay.rollout.episodes import Setting, play_episodes
+from interplay.rollout.episodes import play_episodes
 from interplay.rollout.request import Request, Sampling
 from interplay.rollout.spec import RetryEpisode
+from interplay.rollout.turns import Setting
 from interplay.tasks.verdict import Verdict
 
 HOW = loops.HOW

@@ -24,8 +24,9 @@ from interplay.rl.draw import credited_rewards, episode_rewards
 from interplay.rl.reward_spec import EnvironmentReward, OutcomeReward, PayoffReward
 from interplay.rl.spec import Method, RLSpec
 from interplay.rollout import seats
-from interplay.rollout.episodes import Played, play_episodes
+from interplay.rollout.episodes import play_episodes
 from interplay.rollout.spec import SeatsEpisode, SelfPlayEpisode
+from interplay.rollout.turns import Played
 from interplay.tasks.environments.games import TIC_TAC_TOE, Board
 from interplay.tasks.family import add_own_family, judge_family
 from interplay.tasks.spec import OwnTask

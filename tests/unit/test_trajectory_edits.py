@@ -22,9 +22,10 @@ from interplay.rl.advantage_spec import GroupAdvantage
 from interplay.rl.batch import Memory, Span
 from interplay.rl.edits import edits_after_advantage, edits_before_advantage
 from interplay.rl.spec import Method, RLSpec
-from interplay.rollout.episodes import Played, play_episodes
+from interplay.rollout.episodes import play_episodes
 from interplay.rollout.request import Rollouts
 from interplay.rollout.spec import Branching, EnvironmentEpisode, RetryEpisode
+from interplay.rollout.turns import Played
 from interplay.tasks import family
 from interplay.tasks.transcripts import BROKEN
 

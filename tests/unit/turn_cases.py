@@ -7,8 +7,8 @@ import torch
 
 from interplay.data.corpus import Encoded
 from interplay.model.decoder import Decoder
-from interplay.rollout.episodes import Setting
 from interplay.rollout.request import Request, Rollouts, Sampling, join
+from interplay.rollout.turns import Setting
 from interplay.tasks.verdict import Row, Verdict
 
 END = "$"

@@ -27,9 +27,11 @@ from interplay.evaluate.spec import ENTROPY, EvaluateSpec, SampledSpec, SelectSp
 from interplay.kernels import exact
 from interplay.model import device, heads
 from interplay.optim import distributed
-from interplay.rollout import engine, episodes, seat_spec, seats
+from interplay.rollout import engine, seat_spec, seats
+from interplay.rollout.episodes import play_episodes
 from interplay.rollout.request import Request, Rollouts, Sampling
 from interplay.rollout.spec import CompletionEpisode
+from interplay.rollout.turns import Played, Setting
 from interplay.tasks import verdict
 from interplay.tasks.transcripts import UNANSWERED
 
@@ -113,7 +115,7 @@ def _sample(
     that early. Collective."""
     tokenizer, sampler, sampling = open_model(spec, inputs["model"], how, stack)
     others: dict[str, engine.Engine] = {}
-    setting = episodes.Setting(
+    setting = Setting(
         engine=sampler,
         sampling=sampling,
         encode=partial(text.encode_texts, tokenizer),
@@ -133,7 +135,7 @@ def _sample(
         prompts = text.encode_turns(tokenizer, [row.prompt for row in rows], text.special(inputs["model"]).eos)
         keys = [sets.noise_key(row) for row in rows]
         requests = [Request(p, k, spec.first_sample, spec.num_samples) for p, k in zip(prompts, keys, strict=True)]
-        played = episodes.play_episodes(spec.episode or CompletionEpisode(), setting._replace(rows=rows), requests)
+        played = play_episodes(spec.episode or CompletionEpisode(), setting._replace(rows=rows), requests)
         if played.turns is None:
             table = completion_rows(spec, pool, ids, played.rollouts, tokenizer)
             if ranker:
@@ -232,7 +234,7 @@ def completion_rows(
     return table
 
 
-def episode_rows(spec: EvaluateSpec, pool: sets.Pool, ids: list[int], played: episodes.Played) -> pa.Table:
+def episode_rows(spec: EvaluateSpec, pool: sets.Pool, ids: list[int], played: Played) -> pa.Table:
     """The same for episodes of several turns: one row per episode, with its segments and the verdict of its last turn."""
     made, turns, segments = played.rollouts, played.turns or [], played.segments or []
     whole = [i for i in range(len(turns)) if played.excluded is None or not played.excluded[i]]

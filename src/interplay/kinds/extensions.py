@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from interplay.rl.requests import SamplingRequest
     from interplay.rl.sampler import Outcome, PromptSource
     from interplay.rollout.engine import Engine
-    from interplay.rollout.episodes import Played, Setting
     from interplay.rollout.request import Request, Sampling
+    from interplay.rollout.turns import Played, Setting
     from interplay.tasks.family import Generator
     from interplay.tasks.verdict import Row, Verdict
     from interplay.train.spec import OwnTrainerSpec

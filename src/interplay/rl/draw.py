@@ -27,7 +27,8 @@ from interplay.rl.sampler import Outcome, Sampler, outcome_of
 from interplay.rl.spec import RLSpec
 from interplay.rollout import request
 from interplay.rollout.engine import Coroutine, Engine
-from interplay.rollout.episodes import Played, Setting, play_episodes
+from interplay.rollout.episodes import play_episodes
+from interplay.rollout.turns import Played, Setting
 from interplay.tasks import transcripts, verdict
 
 # Decoding: what tokens of rollouts are drawn from.

@@ -4,9 +4,9 @@ import re
 from collections.abc import Sequence
 
 from interplay.core.model import UserError
-from interplay.rollout.episodes import Played, Setting, Thread, go_on, left, parted_rows
 from interplay.rollout.request import Request
 from interplay.rollout.spec import ReadingEpisode
+from interplay.rollout.turns import Played, Setting, Thread, go_on, left, parted_rows
 from interplay.tasks.verdict import Row
 
 

@@ -13,9 +13,9 @@ from interplay.core import extension, random
 from interplay.core.model import UserError
 from interplay.data.trajectory import Segment
 from interplay.rollout import seat_spec as specs
-from interplay.rollout.episodes import Line, Played, Setting, Thread, Turn, go_on, left, not_replayed, whole
 from interplay.rollout.request import Request, Rollouts
 from interplay.rollout.spec import Call, SeatsEpisode, SelfPlayEpisode
+from interplay.rollout.turns import Line, Played, Setting, Thread, Turn, go_on, left, not_replayed, whole
 from interplay.tasks.family import Environment, Game, World, episode_seed, game_of, judge_family
 from interplay.tasks.transcripts import BOX, UNANSWERED, join_turns, move_line
 from interplay.tasks.verdict import Row, Verdict

@@ -402,7 +402,7 @@ class SeatsEpisode(Exact):
 
 class OwnEpisode(Extension):
     """An episode of the user's own: `function(setting, asked, **options)`, which returns what was played
-    (`rollout.episodes.Played`)."""
+    (`rollout.turns.Played`)."""
 
     UNION: ClassVar[str] = "episode"
     max_turns: Annotated[int, Field(ge=1, le=1000)] = 1
