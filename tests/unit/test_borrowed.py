@@ -1,5 +1,6 @@
 """What studies have in files of their own for papers on many turns and of other fields: each by hand."""
 
+import json
 import random
 import runpy
 from types import SimpleNamespace
@@ -162,7 +163,7 @@ def test_ucb_regrets_less_than_chance_in_the_bandit() -> None:
         world, total = CONTEXT["Bandit"](teacher), 0.0
         for seed in range(60):
             problem = world.generate(random.Random(seed), 10)
-            row = SimpleNamespace(graph=f'[[{", ".join(map(str, problem))}], "own"]')
+            row = SimpleNamespace(graph=json.dumps(problem))
             total += CONTEXT["regret"](row, "\x1e".join(world.expert(problem)), None)
         return total / 60
 

@@ -121,5 +121,5 @@ class Bandit:
 
 def regret(row, completion, verdict):
     """Pulls of a worse arm, each 0.6 worse in expectation than the best one."""
-    (pulls, best, _), _ = json.loads(row.graph)
+    pulls, best, _ = json.loads(row.graph)
     return 0.6 * (pulls - completion.count(ARMS[best]))
