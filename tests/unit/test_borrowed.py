@@ -175,12 +175,30 @@ def test_a_page_tells_its_values_and_its_opening_is_paid_by_its_rank() -> None:
     problem = [[["a", "3"], ["c", "1"], ["b", "7"], ["h", "0"]], "b"]
     paged = make(answer=0.5, action=0.5, ranked=True)
     assert paged.reset(problem, 0) == "ac bh b?"
-    steps = [paged.step(action) for action in ("p0", "p1", "p1", "=7")]
+    steps = [paged.step(action) for action in ("p0", "p1", "p1", "=b7")]
     assert [step.text for step in steps] == ["a3c1?", "b7h0?", "b7h0?", ""]
     assert [step.reward for step in steps] == [0.0, 0.25, 0.0, 0.5]
-    assert make(whole=True).reset(problem, 0) == "a3c1 b7h0 b?"
+    assert make(whole=True).reset(problem, 0) == "a3c1 b7h0 a3c1 b7h0 b?"
     for options in ({}, {"whole": True}):
         world = make(**options)
         actions = world.expert(problem)
         world.reset(problem, 0)
         assert sum(world.step(action).reward for action in actions) == 1.0
+
+
+def test_a_plan_is_carried_out_and_a_user_says_what_is_wanted_when_asked() -> None:
+    roles = runpy.run_path(str(ROOT / "configs/study/methods/roles.py"))
+    problem = [["ac", "d2", "c5", "bd"], "a", "c5", "c", "d"]
+    parts = {part: roles["Chain"](part) for part in ("plan", "execute", "whole")}
+    assert {part: one.solution(problem) for part, one in parts.items()} == {"plan": "d", "execute": "d2", "whole": "c5"}
+    assert parts["execute"].prompt(problem) == parts["plan"].prompt(problem) + "d\n" == "ac d2 c5 bd ad\n"
+    assert parts["whole"].verify(problem, "c5\n")
+    drawn = [parts["whole"].generate(random.Random(seed), 3) for seed in range(200)]
+    assert 0.6 < np.mean([one[3] == one[4] for one in drawn]) < 0.75, "right in half, and by chance in a third of the rest"
+    known = [["a3", "c1"], "c", "c1", "?"]
+    world, user, mute = roles["Talk"](), roles["User"](), roles["User"](mute=True)
+    assert world.reset(known, 0) == "a3 c1 .\n"
+    assert [world.step(turn).text for turn in world.expert(known)] == ["c\n", ""]
+    for one in (user, mute):
+        one.reset(known, 0)
+    assert [user.act("a3 c1 "), user.act("?\n"), mute.act("?\n")] == [".", "c", "."]

@@ -35,6 +35,8 @@ WORLD = ROOT / "configs/study/methods/turns.py"
 """Its environment pays each turn."""
 LOCKS = ROOT / "configs/study/methods/turn_world.py"
 """Calls that the expert makes, and pay for them."""
+ROLES = ROOT / "configs/study/methods/roles.py"
+"""A pair of a key and its value is asked for, by a user alone."""
 HOW = Run(engine_batch=128, micro_batch_tokens=8000, save_minutes=0.0)
 FACTS = Bios(level="by_heart", people=12, relations=3, attributes=1, values=5, parametric=1.0)
 TASKS = {
@@ -44,6 +46,7 @@ TASKS = {
     "tic_tac_toe": (TicTacToe(), {4: 0.5, 5: 0.5}, 2, 10),
     "safe": (OwnTask(function="turns.py:Safe", source=WORLD.read_text()), {2: 0.5, 3: 0.5}, 4, 20),
     "locks": (OwnTask(function="turn_world.py:locks", source=LOCKS.read_text(), options={"pays": 0.1}), {1: 0.5, 2: 0.5}, 10, 60),
+    "asked": (OwnTask(function="roles.py:Asked", source=ROLES.read_text()), {2: 1.0}, 4, 20),
 }
 """Name -> task, shares of ops, longest completion, steps in which the model is taught it."""
 NAMES = ("reward", "strict", "length", "entropy", "effective_ratio", "trained_tokens", "loss", "grad_norm", "kl_old", "kl")
@@ -76,7 +79,7 @@ def inputs(task: str) -> dict[str, Path]:
         asked = ProblemsSpec(task=spec, bands={"b": ops}, shares={"b": 1.0}, size=size, split=split, unique=False)
         problems.generate_problems(asked, {}, out, Run())
         write_json(out / "stage.json", {"kind": "problems", "digest": digest, "spec": canonical(asked), "deps": {}})
-    algorithm = "characters" if task in ("op_dag", "tic_tac_toe", "safe") else "words"
+    algorithm = "characters" if task in ("op_dag", "tic_tac_toe", "safe", "asked") else "words"
     tokenizer.build_tokenizer(TokenizerSpec(task=spec, algorithm=algorithm), {}, init, Run())
     decoder = folder.init_decoder(world.SHAPE, tokenizer.load(init).get_vocab_size(), 0)
     turn_cases.teach(decoder, corpus.encode_problems(found["train"], init), steps)
