@@ -32,7 +32,14 @@ PLACED = lists.evidence(ROOT)
 ROWS = [row for rows in PLACED.values() for row in rows]
 WORKS = [row for row in ROWS if row.status == "works"]
 NAMES = [row.paper for row in WORKS]
-WORLDS = {"methods/turns": "safe", "methods/turn_credit": "locks"}
+WORLDS = {
+    "methods/turns": "safe",
+    "methods/turn_credit": "locks",
+    "methods/seats": "tic_tac_toe",
+    "methods/context_kinds": "tic_tac_toe",
+    "methods/roles": "asked",
+    "methods/pages": "safe",
+}
 READS = {"data": ("data.", "corpus"), "judges": ("reward.",)}
 
 
@@ -138,7 +145,8 @@ def weights_after(given: str, steps: int, at: Path) -> torch.Tensor:
     asked |= {"max_completion_length": zoo_cases.TASKS[task][2], "optimizer": TuneOptimizer(learning_rate=1e-3)}
     spec, out = RLSpec.model_validate(asked), at / f"{abs(hash(given))}.{steps}"
     torch.set_num_threads(1)
-    loop.train_policy(spec, zoo_cases.inputs(task) | judges_of(spec.reward, task, at), out, zoo_cases.HOW)
+    opponents = {"seat.0": zoo_cases.inputs(task)["init"]} if "seat.0" in given else {}
+    loop.train_policy(spec, zoo_cases.inputs(task) | judges_of(spec.reward, task, at) | opponents, out, zoo_cases.HOW)
     assert len(read(out)) == steps
     return torch.nn.utils.parameters_to_vector(folder.load_decoder(out / "model").parameters()).detach()
 
@@ -150,13 +158,13 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("row", METHODS, ids=lambda row: row.paper)
 def test_exchanging_the_member_for_its_control_moves_the_model_otherwise(row: lists.Evidence, runs: Path) -> None:
-    """In one step; in three where it goes by what earlier ones left, such as a replay or a phase of the run."""
+    """In one step; in three or nine where it goes by what earlier ones left, such as a replay or a phase of the run."""
     task = WORLDS.get(row.study, "")
     arm, control = (
         json.dumps([task or zoo_cases.task_of("", Method.model_validate(method)), method, reward])
         for method, reward in methods_of(row).values()
     )
-    assert any(not torch.equal(weights_after(arm, steps, runs), weights_after(control, steps, runs)) for steps in (1, 3))
+    assert any(not torch.equal(weights_after(arm, steps, runs), weights_after(control, steps, runs)) for steps in (1, 3, 9))
 
 
 def test_the_entropic_advantage_by_hand() -> None:

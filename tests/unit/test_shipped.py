@@ -34,17 +34,20 @@ OWN_BASES = (
     *(
         f"methods/{name}"
         for name in (
+            "context_kinds",
             "contexts",
             "in_context",
             "internalise",
             "knowledge_conflict",
             "pages",
+            "roles",
+            "seats",
             "self_play",
             "python_tool",
             "tool_use",
         )
     ),
-    *(f"methods/{name}" for name in ("tools", "turn_credit", "turns", "zoo_tools")),
+    *(f"methods/{name}" for name in ("tools", "turn_branches", "turn_credit", "turns", "zoo_tools")),
     *(f"numerics/{name}" for name in ("exact", "exact_bases", "exact_factorial")),
     "taxonomy/recall",
 )

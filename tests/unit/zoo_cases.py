@@ -35,8 +35,22 @@ WORLD = ROOT / "configs/study/methods/turns.py"
 """Its environment pays each turn."""
 LOCKS = ROOT / "configs/study/methods/turn_world.py"
 """Calls that the expert makes, and pay for them."""
-ROLES = ROOT / "configs/study/methods/roles.py"
-"""A pair of a key and its value is asked for, by a user alone."""
+ROLES = (
+    (ROOT / "configs/study/methods/roles.py").read_text()
+    + """
+
+class Asks(Asked):
+    def prompt(self, problem):
+        return super().prompt(problem) + ".\\n"
+
+    def solution(self, problem):
+        return problem[3]
+
+    def verify(self, problem, completion):
+        return completion.strip() in ("?", problem[2])
+"""
+)
+"""A user has said a word, and asking is as right as answering, so that a model that was taught a little does both."""
 HOW = Run(engine_batch=128, micro_batch_tokens=8000, save_minutes=0.0)
 FACTS = Bios(level="by_heart", people=12, relations=3, attributes=1, values=5, parametric=1.0)
 TASKS = {
@@ -46,7 +60,7 @@ TASKS = {
     "tic_tac_toe": (TicTacToe(), {4: 0.5, 5: 0.5}, 2, 10),
     "safe": (OwnTask(function="turns.py:Safe", source=WORLD.read_text()), {2: 0.5, 3: 0.5}, 4, 20),
     "locks": (OwnTask(function="turn_world.py:locks", source=LOCKS.read_text(), options={"pays": 0.1}), {1: 0.5, 2: 0.5}, 10, 60),
-    "asked": (OwnTask(function="roles.py:Asked", source=ROLES.read_text()), {2: 1.0}, 4, 20),
+    "asked": (OwnTask(function="roles.py:Asks", source=ROLES), {1: 1.0}, 4, 60),
 }
 """Name -> task, shares of ops, longest completion, steps in which the model is taught it."""
 NAMES = ("reward", "strict", "length", "entropy", "effective_ratio", "trained_tokens", "loss", "grad_norm", "kl_old", "kl")
