@@ -58,8 +58,8 @@ def contents(out: Path) -> dict[str, Any]:
     if (out / "metrics.jsonl").exists():
         text = (out / "metrics.jsonl").read_text()
         found["metrics"] = hashlib.sha256(text.encode()).hexdigest()
-        apart = [line[cases.DIFFERENCE] for line in map(json.loads, text.splitlines()) if cases.DIFFERENCE in line]
-        found |= {"difference": max(apart)} if apart else {}
+        differing = [line[cases.DIFFERENCE] for line in map(json.loads, text.splitlines()) if cases.DIFFERENCE in line]
+        found |= {"difference": max(differing)} if differing else {}
     return found
 
 
@@ -162,10 +162,10 @@ def main() -> None:
             if other and "refused" not in found:
                 differences.append(f"{kind} {row}: {other[0]} is {found.get(other[0])}, not {(wanted or {}).get(other[0])}")
     refused = sum("refused" in one["found"] for one in all_found)
-    apart = max((one["found"].get("difference", 0.0) for one in all_found), default=0.0)
+    differing = max((one["found"].get("difference", 0.0) for one in all_found), default=0.0)
     print(
         f"{len(all_found)} runs of {len(first)} kinds, {options.steps} steps: {len(differences)} differ, {refused} refused, "
-        f"largest difference of trainer and engine {apart}; {time.monotonic() - started:.0f} s"
+        f"largest difference of trainer and engine {differing}; {time.monotonic() - started:.0f} s"
     )
     text = {"machine": here, "steps": options.steps, "compared_with": expected.get("machine")}
     if options.out:
