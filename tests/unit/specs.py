@@ -316,6 +316,7 @@ SPECS: dict[str, list[dict[str, Any]]] = {
         {"format": "jsonl", "sha256": "0" * 64, "fields": {"question": "prompt"}},
         {"format": "text", "sha256": "0" * 64, "licence": "MIT", "origin": "a collection"},
         {"format": "lm_eval", "sha256": "0" * 64},
+        {"format": "programs", "sha256": "0" * 64, "fields": {"tests": "test_list"}},
     ],
     "curate": [
         SIFTED,
