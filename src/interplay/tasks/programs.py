@@ -2,7 +2,7 @@
 against the tests of its row in the sandbox of the tool `python` (tasks.environments.sandbox).
 
 A test is `assert EXPRESSION == VALUE` with a literal value, as in MBPP. The program and the expression run in the sandbox, where
-no test stands as text; the value that comes out is compared outside it, so that an object which says that it equals everything
+no test is known; the value that comes out is compared outside it, so that an object which says that it equals everything
 passes nothing. Each test has a fresh interpreter, and nothing is left of the tests before it."""
 
 import ast
