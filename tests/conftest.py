@@ -64,10 +64,12 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 @pytest.fixture(autouse=True, scope="session")
 def compositions() -> Iterator[None]:
-    """Hydra composes a study at a scale once for files of the same content, wherever they lie: it takes four fifths of a plan. A
-    study that differs is composed of files that were read once."""
+    """Hydra composes a study at a scale once for files of the same content, wherever they lie: it takes four fifths of a plan. Of
+    the project's own files each study and each scale is composed once. A study that differs is composed of files that were read
+    once."""
     compose, known = composition.compose_study, dict[Any, dict[str, Any]]()
     load, read = OmegaConf.load, dict[str, Any]()
+    own, shared = _contents(ROOT / "configs"), composition.Parts()
 
     def load_once(file: Any) -> Any:
         if isinstance(file, str | Path):
@@ -90,7 +92,7 @@ def compositions() -> Iterator[None]:
     ) -> dict[str, Any]:
         key = (study, scale, repr(knobs), _contents(configs))
         if key not in known:
-            known[key] = compose(configs, study, scale, knobs, parts)
+            known[key] = compose(configs, study, scale, knobs, shared if key[-1] == own else parts)
         return copy.deepcopy(known[key])
 
     with pytest.MonkeyPatch.context() as patch:
