@@ -122,11 +122,12 @@ def test_the_page_names_what_was_changed_after_the_registration(laboratory: Labo
 
 
 def test_settle_adds_replicates_by_looks_until_every_claim_has_stopped(laboratory: Laboratory) -> None:
-    """Two replicates, then three; the second call has nothing to do, and the seeds are those declared, then on from the last."""
+    """Three replicates, then four; the second call has nothing to do, and the seeds are those declared, then on from the last."""
     study = laboratory.folder / "configs/study/registered.yaml"
-    study.write_text(STUDY.replace("evaluate: [eval]", "evaluate: [eval]\nstopping: {looks: [2, 3], beta: 0.1}"))
+    looks = "evaluate: [eval]\nstopping: {looks: [3, 4], beta: 0.1}"
+    study.write_text(STUDY.replace("evaluate: [eval]", looks).replace("values: [0, 1]", "values: [0, 1, 2]"))
     plain = laboratory.run("interplay", "settle", "registered", "--scale", "smoke")
-    assert "next look: 2 replicates: snakemake all --config study=registered scale=smoke" in plain.stdout, plain.stderr
+    assert "next look: 3 replicates: snakemake all --config study=registered scale=smoke" in plain.stdout, plain.stderr
     assert not (laboratory.folder / "results/rl").exists()
     assert laboratory.run("interplay", "register", "registered", "--scale", "smoke").returncode == 0
     short = laboratory.run("interplay", "settle", "registered", "--scale", "smoke", "--hours", "0.0001")
@@ -134,11 +135,11 @@ def test_settle_adds_replicates_by_looks_until_every_claim_has_stopped(laborator
     assert "the hours are used" in short.stdout
     done = laboratory.run("interplay", "settle", "registered", "--scale", "smoke", "--hours", "1")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "look at 2 replicates" in done.stdout
-    plan = plan_study(laboratory.folder / "configs", "registered", "smoke", ["seeds.values=[0,1,2]"])
+    assert "look at 3 replicates" in done.stdout
+    plan = plan_study(laboratory.folder / "configs", "registered", "smoke", ["seeds.values=[0,1,2,3]"])
     claims = laboratory.run("interplay", "judge", "registered", "--scale", "smoke").stdout
     last = (laboratory.folder / "results/report" / plan.report / "record.json").exists()
-    assert f"look {2 if last else 1} of 2, at {3 if last else 2} replicates, boundary" in claims
+    assert f"look {2 if last else 1} of 2, at {4 if last else 3} replicates, boundary" in claims
     assert "open" not in claims
     reports = [path.read_text() for path in laboratory.folder.glob("results/report/*/report.html")]
     assert reports
