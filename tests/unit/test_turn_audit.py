@@ -135,14 +135,12 @@ def test_a_planted_fault_is_found_by_its_own_check(fault: str, monkeypatch: pyte
     assert FOUND_BY[fault] in [finding.check for finding in found if finding.failed]
 
 
-@pytest.mark.parametrize("op", [2, 3, 6])
+@pytest.mark.parametrize("op", [2, 4])
 def test_the_sound_environment_that_they_are_planted_in_raises_no_alarm(op: int) -> None:
     assert checks(doors(), op) == []
 
 
-SOUND = [
-    (name, op) for name in ("calculator", "bios_search", "self_search", "twenty_questions", "sql_questions") for op in (2, 4)
-]
+SOUND = [(name, op) for name in ("calculator", "bios_search", "self_search", "twenty_questions", "sql_questions") for op in (3,)]
 
 
 @pytest.mark.parametrize(("name", "op"), [*SOUND, ("kuhn", 1), ("tic_tac_toe", 4), ("tic_tac_toe", 9)])
@@ -153,7 +151,7 @@ def test_environments_of_the_package_raise_no_alarm(name: str, op: int) -> None:
 
 
 @pytest.mark.parametrize("world", ["turns.py:Safe", "pages.py:Pages", "in_context.py:Bandit"])
-@pytest.mark.parametrize("op", [2, 4])
+@pytest.mark.parametrize("op", [3])
 def test_worlds_of_studies_raise_no_alarm(world: str, op: int) -> None:
     assert checks(parse_task({"name": world}, model.KeyPlace("task"), STUDIES), op) == []
 
