@@ -16,6 +16,7 @@ from interplay.data import sets
 from interplay.rl import custom, reward_spec as specs
 from interplay.rl.batch import WHOLE, Span
 from interplay.rl.spec import RLSpec
+from interplay.rollout.judge import Judge
 from interplay.tasks import family, multihop, verdict as tasks_verdict
 from interplay.tasks.op_dag import dag, terse, terse_variants
 from interplay.tasks.verdict import Row, Verdict, extract_answer, is_answer_dump
@@ -311,7 +312,7 @@ class Graders(NamedTuple):
     eos: int = 0
     models: Mapping[str, Callable[[list[list[int]], list[list[int]]], list[float]]] = MappingProxyType({})
     """Role of a reward model -> its scores, as a function of the tokens of prompts and of completions."""
-    judge: custom.Judge | None = None
+    judge: Judge | None = None
 
 
 def score_completions(
