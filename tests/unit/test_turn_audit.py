@@ -74,9 +74,9 @@ FAULTS: dict[str, tuple[str, str, str]] = {
     "a reply tells the answer": (
         'Step("open" if right else "shut"',
         'Step("open" if right else f"it was {letter}"',
-        "told",
+        "reads",
     ),
-    "a reply to nonsense tells the answer": ("return Step(NAMES[-1 - NAMES.index(letter)])", "return Step(letter)", "told"),
+    "a reply to nonsense tells the answer": ("return Step(NAMES[-1 - NAMES.index(letter)])", "return Step(letter)", "reads"),
     "an action that is repeated pays": (
         STEP,
         STEP + "        if self.actions.count(action) > 4:\n            return Step('', 1.0, True)\n",

@@ -131,8 +131,8 @@ class Player:
             while (mover := self.family.position(problem, moves).mover) >= 0 and (mover != problem.seat or left):
                 moves.append(left.pop(0) if mover == problem.seat else self.family.scripted(problem, moves))
             return self.family.legal(problem, moves)
-        told: list[str] = getattr(world, "legal", list)()
-        return told or [*self.pool, *BRACKETS.findall(read[-1])] or list(audit.CONSTANTS)
+        known: list[str] = getattr(world, "legal", list)()
+        return known or [*self.pool, *BRACKETS.findall(read[-1])] or list(audit.CONSTANTS)
 
     def lucky(self, number: int, episode: Episode) -> bool:
         """Whether a policy did as the expert, in its last action where that differs between rows."""
@@ -193,7 +193,7 @@ def policies(player: Player) -> dict[str, dict[str, Actor]]:
         wrong = [action for action in among if gold and action != gold[-1]]
         return [*gold[:-1], wrong[number % len(wrong)]] if wrong else []
 
-    def told(opening: Callable[[int], str], pattern: re.Pattern[str], framed: bool) -> Actor:
+    def reading(opening: Callable[[int], str], pattern: re.Pattern[str], framed: bool) -> Actor:
         def act(now: Moment) -> str:
             said = of_last(pattern, now.read[-1])
             return opening(now.number) if not now.said else frame(said) if framed else said
@@ -204,7 +204,7 @@ def policies(player: Player) -> dict[str, dict[str, Actor]]:
         return next((last for last in lasts if not golds[number] or last != golds[number][-1]), frame("0"))
 
     read = {
-        f"{what} of what {name} reads{' as the answer' * framed}": told(opening, pattern, framed)
+        f"{what} of what {name} reads{' as the answer' * framed}": reading(opening, pattern, framed)
         for name, opening in (("nonsense", lambda number: "?"), ("a wrong answer", wrong))
         for what, pattern in (("last number", audit.NUMBER), ("last word", WORD), ("last line", re.compile(r"[^\n]+")))
         for framed in ((False, True) if any(player.known.frame) else (False,))
@@ -218,7 +218,7 @@ def policies(player: Player) -> dict[str, dict[str, Actor]]:
         },
         "modal": {**{repr(text[:40]): always(text) for text in pool[:4]}, "the commonest at each turn": by_position},
         "echo": {"the last that it read": lambda now: now.read[-1], "the prompt": lambda now: now.read[0]},
-        "told": read,
+        "reads": read,
         "prompt": {
             "words of the prompt in turn": in_turn(lambda number: WORD.findall(rows[number].prompt)),
             "numbers of the prompt in turn": in_turn(lambda number: audit.NUMBER.findall(rows[number].prompt)),
@@ -241,7 +241,7 @@ def policies(player: Player) -> dict[str, dict[str, Actor]]:
 
 EPISODES = 150
 """Episodes, about, that an audit plays of a row, replays and verdicts included."""
-READ_ONLY = ("nothing", "constant", "echo", "told", "noise")
+READ_ONLY = ("nothing", "constant", "echo", "reads", "noise")
 """Checks whose policies may not earn pay either; others may be paid for a part of the way."""
 
 
@@ -293,7 +293,7 @@ def _earned(player: Player, name: str, actor: Actor, check: str, pays: float, ke
     played = []
     for number in range(len(player.rows)):
         turns = player.turns(number)
-        episode = player.play(number, actor, turns if check in ("legal", "modal", "told") else min(2 * turns + 2, MOST_TURNS))
+        episode = player.play(number, actor, turns if check in ("legal", "modal", "reads") else min(2 * turns + 2, MOST_TURNS))
         over = bool(episode.said and episode.steps[-1].done and episode.said.error == "truncated")
         if over and check in ("legal", "other", "wrong end"):
             player.odd.append(f"{shown(episode.actions)} (row {player.rows[number].index}): over, and has no verdict")
