@@ -179,6 +179,10 @@ def blocks_mm(x: Tensor) -> Tensor:
     return torch.cat([library.int8_product(x[:, :k], x[:, :k].T.contiguous()) for k in (128, 1000, 4096)])
 
 
+def ieee_root(x: Tensor) -> Tensor:
+    return x.sqrt() if x.is_cuda else exact.root(x)
+
+
 TORCH: dict[str, tuple[Callable[..., Tensor], tuple[Tensor, ...]]] = {
     "add": (torch.add, (drawn(9999), drawn(9999, 1)[:, 0])),
     "multiply": (torch.mul, (drawn(9999), drawn(9999, 1)[:, 0])),
@@ -186,6 +190,8 @@ TORCH: dict[str, tuple[Callable[..., Tensor], tuple[Tensor, ...]]] = {
     "divide, float64": (torch.div, (drawn(99999, dtype=torch.float64), drawn(99999, 1, dtype=torch.float64)[:, 0])),
     "sqrt": (torch.sqrt, (drawn(99999).abs(),)),
     "sqrt, float64": (torch.sqrt, (drawn(99999, dtype=torch.float64).abs(),)),
+    "sqrt, against numpy's": (ieee_root, (drawn(99999).abs(),)),
+    "sqrt of float64, against numpy's": (ieee_root, (drawn(99999, dtype=torch.float64).abs(),)),
     "round": (torch.round, (drawn(9999, scale=50),)),
     "subnormal numbers: multiply": (torch.mul, (drawn(9999, scale=1e-20), drawn(9999, 1, scale=1e-20)[:, 0])),
     "subnormal numbers: divide": (torch.div, (drawn(9999, scale=1e-30), drawn(9999, 1, scale=1e10)[:, 0])),

@@ -103,7 +103,7 @@ def runs(options: argparse.Namespace, folder: Path) -> Iterator[tuple[Row, str, 
 
     def child(row: Row, wanted: list[str]) -> list[tuple[Row, str, Any]]:
         run = dict(zip(list(cases.AXES)[1:], row[1:], strict=True)) | ({"gpus": 1} if options.device == "cuda" else {})
-        paths = {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        paths = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
         environment = {**os.environ, **paths, **cases.processor(row[0], folder), **COMPILERS[options.compiler]}
         given = ["--child", str(folder), json.dumps(run), "--kinds", ",".join(wanted), "--steps", str(options.steps)]
         command = [sys.executable, __file__, *given]

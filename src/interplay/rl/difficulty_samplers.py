@@ -113,7 +113,8 @@ def open_share(spec: specs.Paced, progress: float) -> float:
     if spec.pacing == "linear":
         return spec.start + (1 - spec.start) * done
     if spec.pacing == "root":
-        return float(np.sqrt(spec.start**2 + (1 - spec.start**2) * done))
+        square = spec.start * spec.start  # Python's ** is the C library's pow
+        return float(np.sqrt(square + (1 - square) * done))
     level = min(int(done * (spec.stages - 1) + 1e-9), spec.stages - 1)
     return spec.start + (1 - spec.start) * level / (spec.stages - 1)
 
