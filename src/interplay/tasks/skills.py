@@ -164,7 +164,7 @@ DEPO = Generator(
 
 NOISE = "..."
 LISTED = re.compile(r"[a-z]+|\.\.\.")
-PROSE = ("Count how often each word occurs here.", "Which {} words occur most often, dots aside?")
+PROSE = ("Count how often each word occurs here.", "Which {} words, other than dots, occur most often?")
 """Around the list."""
 
 
