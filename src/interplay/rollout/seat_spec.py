@@ -1,23 +1,17 @@
 """Specs of the seats of an episode: who plays each, what it reads, and whose reward is whose."""
 
-import re
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
 from interplay.core.extension import Extension, written_as
-from interplay.core.model import Count, Exact
+from interplay.core.model import Count, Exact, filled
 
 SEAT = "seat."
 """What roles of the models of seats begin with."""
 FIELDS = ("prompt", "answer", "solution")
 """Fields of a brief, those of the row."""
-
-
-def filled(template: str, said: Mapping[str, str]) -> str:
-    """The template with its fields; the text of a field is never read as a field."""
-    return re.sub("|".join(rf"\{{{name}\}}" for name in said), lambda found: said[found[0][1:-1]], template)
 
 
 class Reads(Exact):

@@ -12,7 +12,9 @@ from interplay.tasks.transcripts import MARK
 from interplay.tasks.verdict import Row
 
 
-def _logged(spec: steps.LoggedTurns, rows: Sequence[Row], inputs: StepInputs) -> Iterator[tuple[Row, list[dict[str, Any]]]]:
+def logged_samples(
+    spec: steps.LoggedTurns, rows: Sequence[Row], inputs: StepInputs
+) -> Iterator[tuple[Row, list[dict[str, Any]]]]:
     """Each row with its samples of the kind that is kept, at most `per_prompt` different texts. Raises PermanentError where a row
     has no samples."""
     for row in rows:
@@ -26,7 +28,7 @@ def by_turn(spec: steps.ByTurn, rows: list[Row], inputs: StepInputs) -> StepResu
     """A row for each turn: its prompt is all that the policy read and wrote before it, with MARK between the parts, its solution
     the turn. A turn that the length limit cut gives none. Counts: episodes, turns, and rows without an episode."""
     made, counts = [], Counter[str]()
-    for row, samples in _logged(spec, rows, inputs):
+    for row, samples in logged_samples(spec, rows, inputs):
         counts["no_episode"] += not samples
         for one in samples:
             parts = one["completion"].split(MARK)
@@ -42,7 +44,7 @@ def to_prompts(spec: steps.ToPrompts, rows: list[Row], inputs: StepInputs) -> St
     """A row for each place after a turn and what was read then; its solution is the row's own. Counts: prompts, and rows without
     one. Raises PermanentError where what is judged is a whole transcript."""
     made, counts = [], Counter[str]()
-    for row, samples in _logged(spec, rows, inputs):
+    for row, samples in logged_samples(spec, rows, inputs):
         if MARK in row.solution:
             whole = f"{row.family} judges whole transcripts, so that nothing behind a cut can be judged alone"
             raise model.PermanentError(f"{spec.name}: {whole}; take the step by_turn")
@@ -63,7 +65,7 @@ def relabel(spec: steps.Relabel, rows: list[Row], inputs: StepInputs) -> StepRes
     """A row for each sample, whose prompt says what it came to. A truncated one gives none. Counts: right and wrong ones, and
     rows without any."""
     made, counts = [], Counter[str]()
-    for row, samples in _logged(spec, rows, inputs):
+    for row, samples in logged_samples(spec, rows, inputs):
         ended = [one for one in samples if not one["truncated"] and one["completion"]]
         counts["no_sample"] += not ended
         for one in ended:
