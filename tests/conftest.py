@@ -74,10 +74,12 @@ def compositions() -> Iterator[None]:
         read[text] = OmegaConf.to_container(found)
         return found
 
-    def remembered(configs: Path, study: str, scale: str, knobs: Mapping[str, Any] = MappingProxyType({})) -> dict[str, Any]:
+    def remembered(
+        configs: Path, study: str, scale: str, knobs: Mapping[str, Any] = MappingProxyType({}), parts: expand.Parts | None = None
+    ) -> dict[str, Any]:
         key = (study, scale, repr(knobs), _contents(configs))
         if key not in known:
-            known[key] = compose(configs, study, scale, knobs)
+            known[key] = compose(configs, study, scale, knobs, parts)
         return copy.deepcopy(known[key])
 
     with pytest.MonkeyPatch.context() as patch:

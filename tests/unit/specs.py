@@ -318,6 +318,7 @@ SPECS: dict[str, list[dict[str, Any]]] = {
         {"format": "jsonl", "sha256": "0" * 64, "fields": {"question": "prompt"}},
         {"format": "text", "sha256": "0" * 64, "licence": "MIT", "origin": "a collection"},
         {"format": "lm_eval", "sha256": "0" * 64},
+        {"format": "programs", "sha256": "0" * 64, "fields": {"tests": "test_list"}},
     ],
     "curate": [
         SIFTED,
@@ -424,6 +425,12 @@ SPECS: dict[str, list[dict[str, Any]]] = {
             "mix": [1.0],
             "steps": 10,
         },
+        {
+            "method": {"paper": "p"},
+            "reward": {"name": "judge", "arm": "reward.0", "rubric": "{completion}"},
+            "mix": [1.0],
+            "steps": 10,
+        },
         {"method": {"paper": "p"}, "reward": {"name": "form"}, "mix": [1.0], "steps": 10},
         {"method": {"paper": "p"}, "reward": {"name": "length", "budget": 8}, "mix": [1.0], "steps": 10},
         {
@@ -493,6 +500,7 @@ SPECS: dict[str, list[dict[str, Any]]] = {
         {"metrics": [CUSTOM]},
         {"by_reward": {"model": "reward", "reference": "reference"}},
         {"probe": {"quantity": 1, "against": "compared"}},
+        {"judged": {"likes": {"arm": "judge.0", "rubric": "{completion}"}, "checks": {"model": "m", "rubric": "{completion}"}}},
         {"harness": {"name": "lm_eval", "metrics": ["acc"]}, "engine": "hf", "temperature": 0, "num_samples": 1},
     ],
     "select": [{"by": "loss", "mode": "min", "candidates": [20, 40]}, {"by": "entropy", "mode": "nearest", "target": 0.4}],

@@ -39,7 +39,7 @@ def study(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-composed = functools.cache(expand._compose)
+composed = functools.cache(functools.partial(expand._compose, parts={}))
 """Of (configs, study, scale)."""
 TURN = {study: place for place, study in enumerate(expand.studies(CONFIGS))}
 
@@ -53,7 +53,7 @@ def beside(study: str, scales: list[str]) -> list[str]:
 
 @functools.cache
 def planned(study: str, scale: str) -> Plan:
-    with mock.patch.object(expand, "_compose", lambda configs, study, scale, knobs: composed(configs, study, scale)):
+    with mock.patch.object(expand, "_compose", lambda configs, study, scale, *_: composed(configs, study, scale)):
         return plan_study(CONFIGS, study, scale)
 
 

@@ -218,16 +218,18 @@ def every_plan() -> "list[Plan]":
     """The plans that are committed: of all studies at all scales, as far as a scale does not list its own."""
     from interplay.study import expand
 
-    return [expand.plan_study(CONFIGS, *pair) for pair in expand.committed(CONFIGS)]
+    parts: expand.Parts = {}
+    return [expand.plan_study(CONFIGS, *pair, parts=parts) for pair in expand.committed(CONFIGS)]
 
 
 def possible_plans() -> Iterator["Plan"]:
     """The plans of all studies at all scales that they fit, committed or not."""
     from interplay.study import expand
 
+    parts: expand.Parts = {}
     for study, scale in [(study, scale) for study in expand.studies(CONFIGS) for scale in expand.scales(CONFIGS)]:
         with contextlib.suppress(UserError):
-            yield expand.plan_study(CONFIGS, study, scale)
+            yield expand.plan_study(CONFIGS, study, scale, parts=parts)
 
 
 def find_stage(text: str, scale: str | None) -> "tuple[Catalog, Ref]":

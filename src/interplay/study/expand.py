@@ -27,6 +27,8 @@ from interplay.train.spec import OwnTrainerSpec
 
 
 KNOBS, REPLICATES = "knobs.", "replicates"
+Parts = dict[tuple[str, str], Any]
+"""Studies and scales that Hydra has composed by themselves, for plans of many from the same files."""
 
 
 def studies(configs: Path) -> list[str]:
@@ -82,12 +84,15 @@ def _given(configs: Path, config: Mapping[str, Any], key: str) -> KeyPlace:
     return KeyPlace("--config", (key,))
 
 
-def load(configs: Path, study: str, scale: str, words: Sequence[choices.Given] = ()) -> tuple[Study, Scale]:
+def load(
+    configs: Path, study: str, scale: str, words: Sequence[choices.Given] = (), parts: Parts | None = None
+) -> tuple[Study, Scale]:
     """Compose and validate, with keys that the command line gives. Raises UserError in one line for anything that is not as the
     schema says."""
     _known(configs / "study", study)
     _known(configs / "scale", scale)
-    tree = _compose(configs, study, scale, {one.key.removeprefix(KNOBS): one.value for one in words if one.key.startswith(KNOBS)})
+    knobs = {one.key.removeprefix(KNOBS): one.value for one in words if one.key.startswith(KNOBS)}
+    tree = _compose(configs, study, scale, knobs, parts)
     places = {"study": KeyPlace(f"{configs.name}/study/{study}.yaml"), "scale": KeyPlace(f"{configs.name}/scale/{scale}.yaml")}
     for group, place in places.items():
         if not isinstance(tree.get(group), dict):
@@ -172,21 +177,45 @@ def _known(folder: Path, name: str) -> None:
         raise UserError(f"{folder.name}={name[:80]}: no file {file}{nearest_name(plain, known)}")
 
 
-def _compose(configs: Path, study: str, scale: str, knobs: Mapping[str, Any] = MappingProxyType({})) -> dict[str, Any]:
-    # Hydra costs 0.1 s that a job, which never composes, need not pay.
-    from hydra import compose, initialize_config_dir
+def _compose(
+    configs: Path, study: str, scale: str, knobs: Mapping[str, Any] = MappingProxyType({}), parts: Parts | None = None
+) -> dict[str, Any]:
     from omegaconf import OmegaConf
 
     files.confined(configs, {"study": study, "scale": scale})
     OmegaConf.register_new_resolver("oc.env", _no_environment, replace=True)
     try:
-        with initialize_config_dir(version_base="1.3", config_dir=str(configs.resolve())):
-            composed = compose("config", overrides=[f"study={study}", f"scale={scale}"])
-            _turn_knobs(composed, scale, knobs)
-            tree = OmegaConf.to_container(composed, resolve=True, throw_on_missing=True)
+        composed = _by_hydra(configs, study, scale) if parts is None else _of_parts(configs, study, scale, parts)
+        _turn_knobs(composed, scale, knobs)
+        tree = OmegaConf.to_container(composed, resolve=True, throw_on_missing=True)
     except Exception as error:  # Hydra and OmegaConf raise exceptions of many types for a broken file
         raise locate.diagnosed(error, configs, study, scale) from None
     return {str(key): value for key, value in tree.items()} if isinstance(tree, dict) else {}
+
+
+def _by_hydra(configs: Path, study: str, scale: str) -> Any:
+    """What Hydra composes of a study and a scale, or of one of them where the other is empty. Its import costs 0.1 s that a job,
+    which never composes, need not pay."""
+    from hydra import compose, initialize_config_dir
+
+    chosen = [f"{group}={name}" if name else f"~{group}" for group, name in (("study", study), ("scale", scale))]
+    with initialize_config_dir(version_base="1.3", config_dir=str(configs.resolve())):
+        return compose("config", overrides=chosen)
+
+
+def _of_parts(configs: Path, study: str, scale: str, parts: Parts) -> Any:
+    """The same from a study and a scale that were composed by themselves and are merged as Hydra merges them: 4 ms in place of
+    70. What cannot be had so is composed whole, for what Hydra says of it."""
+    from omegaconf import OmegaConf
+
+    try:
+        for part in ((study, ""), ("", scale)):
+            if part not in parts:
+                parts[part] = _by_hydra(configs, *part)
+                OmegaConf.set_struct(parts[part], None)
+        return OmegaConf.merge(parts[study, ""], parts["", scale])
+    except Exception:
+        return _by_hydra(configs, study, scale)
 
 
 def _no_environment(*name: str) -> str:
@@ -230,13 +259,14 @@ class ExpandedArm(NamedTuple):
     """One for each seed."""
 
 
-def plan_study(configs: Path, study: str, scale: str, given: Sequence[str] = ()) -> Plan:
+def plan_study(configs: Path, study: str, scale: str, given: Sequence[str] = (), parts: Parts | None = None) -> Plan:
     """Compose, validate and expand one study, given by its name or its file. `given`: keys of the command line, `KEY=VALUE`; it
-    plans the file with these keys edited. Raises UserError with file and line of the key that is wrong."""
+    plans the file with these keys edited. `parts`: what plans of the same files share. Raises UserError with file and line of the
+    key that is wrong."""
     study, words = study_name(configs, study), choices.parse_given(given)
     try:
         with execution.pause_garbage_collection():
-            plan = expand(study, scale, *load(configs, study, scale, words), configs)
+            plan = expand(study, scale, *load(configs, study, scale, words, parts), configs)
     except UserError as error:
         raise choices.on_command_line(error, words) or locate.located(error, configs, study, scale) from None
     return replace(plan, at=study if scale == _defaults(configs)[1] else f"{study}.{scale}")

@@ -15,7 +15,7 @@ from interplay.data.steps.spec import STEPS
 from interplay.evaluate.spec import EvaluateSpec, GenerateSpec, template_fields
 from interplay.kinds import study_keys, table
 from interplay.report.spec import ReportStage
-from interplay.rl.reward_spec import with_roles
+from interplay.rl.reward_spec import JudgeReward, ModelReward, with_roles
 from interplay.rl.spec import RLSpec
 from interplay.rollout import seat_spec
 from interplay.rollout.spec import SeatsEpisode, library_of
@@ -316,6 +316,12 @@ def evaluation(context: ArmContext, name: Any, model: str, place: KeyPlace, labe
     if arm := spec.probe.against if spec.probe else "":
         deps = {**deps, "compared": _at_seed(context, arm, stage.place.key("probe", "against"))[1]}
     filled = {key: named.with_roles() for key in ("by_reward", "probe") if (named := getattr(spec, key))}
+    if arms_asked := {one.arm for one in spec.judged.values() if one.arm}:
+        ends = {arm: judging_model(context, arm, stage.place.key("judged")) for arm in arms_asked}
+        roles = {digest: f"judge.{number}" for number, digest in enumerate(sorted(set(ends.values())))}
+        asked = {name: {"arm": roles[ends[one.arm]]} if one.arm else {} for name, one in spec.judged.items()}
+        placed = {name: one.model_copy(update=asked[name]) for name, one in spec.judged.items()}
+        deps, filled = {**deps, **{role: digest for digest, role in roles.items()}}, {**filled, "judged": placed}
     if isinstance(spec.episode, SeatsEpisode):
         episode, roles = _seated(context, spec.episode, stage.place.key("episode"))
         deps, filled = {**deps, **roles}, {**filled, "episode": episode}
@@ -350,7 +356,7 @@ def _model_stage(context: ArmContext, stage: StudyStage, before: str | None, see
         deps |= sets.audits(context, stage, deps)
         reward, named = with_roles(spec.reward)
         filled |= {"reward": reward} if named else {}
-        deps |= {role: reward_model(context, arm, stage.place.key("reward")) for role, arm in named.items()}
+        deps |= {role: _rewarding(context, one, stage.place.key("reward")) for role, one in named.items()}
         ends = [(_at_seed(context, arm, stage.place.key("references"))[1], w) for arm, w in (spec.references or {}).items()]
         weights, roles = sets.by_digest(ends, "reference")
         deps, filled = deps | roles, filled | ({"references": dict(zip(roles, weights, strict=True))} if ends else {})
@@ -435,6 +441,20 @@ def reward_model(context: ArmContext, arm: str, place: KeyPlace) -> str:
     if not table.KINDS[last.kind].ends_path:
         raise place.error(f"ends with {last.name} of kind {last.kind}; name an arm that ends with one of kind reward_model", arm)
     return last.digest if last.step is None else f"{last.digest}@{last.step}"
+
+
+def _rewarding(context: ArmContext, reward: ModelReward | JudgeReward, place: KeyPlace) -> str:
+    if isinstance(reward, ModelReward):
+        return reward_model(context, reward.model, place)
+    return judging_model(context, reward.arm, place.key("arm"))
+
+
+def judging_model(context: ArmContext, arm: str, place: KeyPlace) -> str:
+    """Reference to the language model that an arm ends with at the replicate that is planned. Raises UserError."""
+    path, end, _ = _at_seed(context, arm, place)
+    if path and table.KINDS[path[-1].kind].ends_path:
+        raise place.error(f"ends with {path[-1].name}, which gives scores and no text; name an arm that ends with a policy", arm)
+    return end
 
 
 def _at_seed(context: ArmContext, arm: str, place: KeyPlace) -> tuple[list[ReportStage], str, str]:

@@ -10,7 +10,7 @@ import math
 import re
 from typing import NamedTuple
 
-from interplay.core.random import Draw, draw_shuffled, stream, stream_key
+from interplay.core.random import Draw, draw_shuffled, stream, stream_key, sum_in_order
 from interplay.tasks.family import Generator, Rendered, from_json
 from interplay.tasks.spec import Depo, Mano, Verify
 from interplay.tasks.verdict import Verdict, first_error
@@ -108,7 +108,7 @@ def drawn_size(task: Depo, draw: Draw) -> int:
     """The length of a cycle: n with the weight 1 / (n + sqrt(N)), N the largest."""
     low, high = task.nodes
     weights = [1 / (n + math.sqrt(high)) for n in range(low, high + 1)]
-    left = draw() / 2**32 * sum(weights)
+    left = draw() / 2**32 * sum_in_order(weights)
     for n, weight in zip(range(low, high + 1), weights, strict=True):
         left -= weight
         if left < 0:

@@ -277,6 +277,7 @@ FAMILIES = {
     **adapters.FAMILIES,
     "multihop": "interplay.tasks.multihop:MULTIHOP",
     "qa": "interplay.tasks.qa:QA",
+    "programs": "interplay.tasks.programs:PROGRAMS",
     "reformulated": "interplay.tasks.reformulated:REFORMULATED",
     "subproblems": "interplay.tasks.op_dag.terse_variants:SUBPROBLEMS",
     "text": "interplay.tasks.transcripts:TEXT",
