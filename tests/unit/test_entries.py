@@ -22,7 +22,7 @@ from interplay.core.metrics import read
 from interplay.core.model import PermanentError, UserError
 from interplay.data import curate, sets
 from interplay.data.curate import StepInputs
-from interplay.data.steps import context_spec, entries, spec as steps
+from interplay.data.steps import context_spec, spec as steps, turns as entries
 from interplay.data.trajectory import SEGMENTS, TYPES, Segment, joined_text, segment_rows
 from interplay.evaluate import sampling
 from interplay.evaluate.spec import EvaluateSpec

@@ -62,27 +62,39 @@ class Locks:
 
 
 def turns(rows):
-    """Each turn of the experts' transcripts: its row, what is read before it, and the code. One in four is a second guess."""
+    """Each turn of the experts' transcripts: its row, what is read before it, and the code. One in two is a second guess."""
     for row in rows:
         parts, draw = row["solution"].split(MARK), random.Random(row["key"])
         for place in range(0, len(parts), 2):
             before = [row["prompt"], *parts[:place]]
-            if draw.random() < 0.25:
+            if draw.random() < 0.5:
                 before += [draw.choice([code for code in CODES if code != parts[place]]), before[-1]]
             yield {**row, "prompt": MARK.join(before), "solution": parts[place]}, before[-1], parts[place], draw
 
 
-def told(rows, missing=0.1):
-    """Each turn behind 1 to 12 entries, whole ones or notes, in any order; the lock's own is among them, but for a share."""
+def entries(own, draw, missing=0.1):
+    """Entries, whole ones or notes, in any order: those of the locks, but for a share, and of others, up to 12."""
+    others = [name for name in NAMES if name not in {name for name, _ in own}]
+    pairs = [(name, draw.choice(CODES)) for name in draw.sample(others, draw.randrange(13 - len(own)))]
+    pairs += [pair for pair in own if draw.random() >= missing]
+    draw.shuffle(pairs)
+    whole = draw.random() < 0.5
+    return "".join(f"?{draw.choice(ROOMS)} {name}{code}\n" if whole else f"{name}{code}\n" for name, code in pairs)
+
+
+def told(rows):
+    """Episodes behind entries."""
     made = []
-    for row, lock, code, draw in turns(rows):
-        others = draw.sample([name for name in NAMES if name != lock[-1]], draw.randrange(12))
-        pairs = [(f"?{draw.choice(ROOMS)} {name}", draw.choice(CODES)) for name in others]
-        pairs += [(f"?{draw.choice(ROOMS)} {lock[-1]}", code)] * (draw.random() >= missing)
-        draw.shuffle(pairs)
-        write = draw.choice([note, "{}{}\n".format])
-        made.append({**row, "prompt": "".join(write(*pair) for pair in pairs) + row["prompt"]})
+    for row in rows:
+        locks, codes = [row["prompt"], *row["solution"].split(MARK)[1::2]], row["solution"].split(MARK)[::2]
+        own = [(lock[-1], code) for lock, code in zip(locks, codes, strict=True)]
+        made.append({**row, "prompt": entries(own, random.Random(f"told {row['key']}")) + row["prompt"]})
     return made
+
+
+def told_turns(rows):
+    """Turns behind entries of their own lock and of others."""
+    return [{**row, "prompt": entries([(lock[-1], code)], draw) + row["prompt"]} for row, lock, code, draw in turns(rows)]
 
 
 def note(lock, code):

@@ -21,7 +21,7 @@ import torch
 from interplay.core import artifact, execution, metrics
 from interplay.core.model import UserError, nearest_name
 from interplay.data import harness, sets, tokenizer as text, trajectory
-from interplay.data.steps.entries import open_library
+from interplay.data.steps.turns import open_library
 from interplay.data.trajectory import Segment
 from interplay.evaluate import scores
 from interplay.evaluate.spec import ENTROPY, EvaluateSpec, SampledSpec, SelectSpec

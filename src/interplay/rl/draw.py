@@ -15,7 +15,7 @@ from tokenizers import Tokenizer
 
 from interplay.core import curve, extension, random
 from interplay.data import sets, tokenizer as text
-from interplay.data.steps.entries import Library
+from interplay.data.steps.turns import Library
 from interplay.data.trajectory import joined_text
 from interplay.kernels import exact
 from interplay.model import decoder, heads

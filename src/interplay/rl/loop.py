@@ -14,7 +14,7 @@ from tokenizers import Tokenizer
 from interplay.core import curve, execution, random
 from interplay.core.metrics import Metrics, Progress, read, telemetry
 from interplay.data import audit, sets, tokenizer as text
-from interplay.data.steps.entries import open_library
+from interplay.data.steps.turns import open_library
 from interplay.data.trajectory import read_samples
 from interplay.kernels import exact
 from interplay.model import decoder, device, folder, heads

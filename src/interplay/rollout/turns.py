@@ -9,7 +9,7 @@ import torch
 
 from interplay.core import random
 from interplay.core.model import UserError
-from interplay.data.steps.entries import Library
+from interplay.data.steps.turns import Library
 from interplay.data.trajectory import Kind, Segment
 from interplay.rollout.engine import Engine
 from interplay.rollout.request import Request, Rollouts, Sampling

@@ -38,7 +38,7 @@ class StepModel(Model):
         return self.EDITS
 
 
-# Entries of libraries (data/steps/entries.py), as prompts begin with them: the same for steps and for contexts of episodes.
+# Entries of libraries (data/steps/turns.py), as prompts begin with them: the same for steps and for contexts of episodes.
 
 
 LIBRARY = "library"
@@ -69,7 +69,7 @@ class WithEntries(StepModel, Retrieval):
 
     COMPARES: ClassVar[bool] = True
     EDITS: ClassVar[bool] = True
-    RUN: ClassVar[str] = "entries:show_entries"
+    RUN: ClassVar[str] = "turns:show_entries"
     name: Literal["with_entries"] = "with_entries"
 
 

@@ -264,7 +264,7 @@ class Library(EntryForm):
     """Rows as a library of what their solutions do: of an expert, of a model that wrote them, or of samples that an earlier step
     kept."""
 
-    RUN: ClassVar[str] = "entries:library_of_rows"
+    RUN: ClassVar[str] = "turns:library_of_rows"
     name: Literal["library"] = "library"
 
 
@@ -272,7 +272,7 @@ class Experience(EntryForm, LoggedTurns):
     """Sampled episodes as a library: what a model did on these rows, filtered by what it came to (the experience of Doctor-R1,
     SLEA-RL and ACE, in docs/papers.md)."""
 
-    RUN: ClassVar[str] = "entries:library_of_samples"
+    RUN: ClassVar[str] = "turns:library_of_samples"
     name: Literal["experience"] = "experience"
     turns: Literal["all", "paid", "unpaid"] = "all"
     """Of unit: turn, which turns of the episodes: all, or those that the environment paid, or did not."""
