@@ -25,7 +25,12 @@ PUZZLES = {
 }  # fmt: skip
 SKILLS = [
     {**PROBLEMS, "task": task, "bands": {"b": {2: 1.0}}, "shares": {"b": 1.0}}
-    for task in ({"name": "mano"}, {"name": "depo", "nodes": [5, 5]})
+    for task in (
+        {"name": "mano"},
+        {"name": "depo", "nodes": [5, 5]},
+        {"name": "word_counts"},
+        {"name": "word_counts", "counts": "frequent"},
+    )
 ]
 PACKAGED = [
     {**PROBLEMS, "task": task, "bands": {"b": {1: 1.0}}, "shares": {"b": 1.0}}

@@ -157,6 +157,9 @@ class AuditSpec(Model):
     """What the verifier of a problem set pays to completions that did not do the work. Role: `data`, the set. The planner makes
     such a stage for each set of a task from outside that an rl stage draws from; where a check fails, the rl stage is refused."""
 
+    VERSION: ClassVar[int] = 2
+    """Since 2 episodes of environments are played."""
+
     rows: Annotated[Count, Field(ge=8)] = 24
     """Rows of the set that are judged, the first."""
 

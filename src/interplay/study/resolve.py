@@ -18,7 +18,7 @@ from interplay.rl.reward_spec import JudgeReward, ModelReward, with_roles
 from interplay.rl.spec import RLSpec
 from interplay.rollout import seat_spec
 from interplay.rollout.spec import SeatsEpisode
-from interplay.study import arms, check, sets
+from interplay.study import arms, check, declared, sets
 from interplay.study.context import BEFORE, ArmContext, StudyStage, pick, with_changes
 from interplay.study.spec import PINNED
 from interplay.tasks.family import Generator, task_family
@@ -109,7 +109,7 @@ def _calibrated(context: ArmContext, spec: dict[str, Any], chosen: str, place: K
 def _curated(context: ArmContext, data: DataSet, place: KeyPlace) -> str:
     """A set that is made of others."""
     mix = place.key("mix")
-    check.check_shares(data.mix, mix)
+    declared.check_shares(data.mix, mix)
     parts = [(problem_set(context, name, mix), share) for name, share in (data.mix or {}).items()]
     shares, deps = sets.merged(*sets.by_digest(parts, "data"))
     sampled = dict(deps)
@@ -128,7 +128,7 @@ def _curated(context: ArmContext, data: DataSet, place: KeyPlace) -> str:
 
 def _written(context: ArmContext, data: DataSet, place: KeyPlace) -> str:
     """A set whose rows a model writes."""
-    stage = check.check_kind(context, data.generate, place.key("generate"), "generate")
+    stage = declared.check_kind(context, data.generate, place.key("generate"), "generate")
     source = problem_set(context, data.of, place.key("of"))
     spec = context.spec(stage)
     assert isinstance(spec, GenerateSpec)
@@ -242,13 +242,13 @@ def _mix(context: ArmContext, named: str | Mapping[str, float], place: KeyPlace,
     """Shares and roles of the sets that a key names, of which one alone has no share."""
     if isinstance(named, str):
         return [], {mark.role: problem_set(context, named, place)}
-    check.check_shares(named, place)
+    declared.check_shares(named, place)
     return sets.by_digest([(problem_set(context, name, place), share) for name, share in named.items()], mark.role)
 
 
 def _mixes_of_shards(context: ArmContext, named: Mapping[str, float], place: KeyPlace) -> list[sets.Mix]:
     """One mix for each shard of the sets. Raises UserError where they have not equally many."""
-    check.check_shares(named, place)
+    declared.check_shares(named, place)
     found = {name: shards(context, name, place) for name in named}
     counts = {name: len(digests) for name, digests in found.items()}
     if len(set(counts.values())) > 1:
@@ -300,7 +300,7 @@ def _candidates(context: ArmContext, init: str) -> list[tuple[int | str | None, 
 
 def evaluation(context: ArmContext, name: Any, model: str, place: KeyPlace, label: str, problems: str | None = None) -> list[str]:
     """The stages that evaluate a model, one for each block of samples, on the study's problem set or `problems` (a digest)."""
-    stage = check.check_kind(context, name, place)
+    stage = declared.check_kind(context, name, place)
     deps = {"data": problems} if problems else _references(context, stage, None, label)[1]
     spec = context.spec(stage)
     assert isinstance(spec, EvaluateSpec)
