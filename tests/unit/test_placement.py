@@ -38,9 +38,10 @@ WORLDS = {
     "methods/seats": "tic_tac_toe",
     "methods/context_kinds": "tic_tac_toe",
     "methods/roles": "asked",
+    "methods/experience": "doors",
     "methods/pages": "safe",
 }
-READS = {"data": ("data.", "corpus"), "judges": ("reward.",)}
+READS = {"data": ("data.", "corpus"), "judges": ("reward.",), "library": ("library",)}
 
 
 @functools.cache
@@ -49,9 +50,10 @@ def planned(study: str, scale: str) -> Plan:
 
 
 def stages_of(plan: Plan, arm: str) -> dict[str, Stage]:
-    """The path of an arm at its first seed, by name."""
+    """The path of an arm at its first seed and its evaluations, by name."""
     (row, *_) = [row for row in report_spec(plan).arms if row.arm == arm]
-    return {one.name: plan.stages[one.digest] for one in row.path}
+    digests = {one.name: one.digest for one in row.path} | row.evaluations
+    return {name: plan.stages[digest] for name, digest in digests.items()}
 
 
 def tree(stage: Stage) -> dict[str, Any]:

@@ -36,6 +36,7 @@ OWN_BASES = (
         for name in (
             "context_kinds",
             "contexts",
+            "experience",
             "in_context",
             "internalise",
             "knowledge_conflict",
