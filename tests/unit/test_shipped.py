@@ -30,6 +30,7 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lab:
 OWN_BASES = (
     "interplay/length_depth",
     "interplay/sizes_nano",
+    "loongrl/needle_map",
     "loongrl/stages",
     *(
         f"methods/{name}"
