@@ -361,6 +361,15 @@ def test_a_model_that_kernels_do_not_take_is_refused() -> None:
         device.exact_decoder(folder.init_decoder(cases.SHAPE, 4096, 0), Run())
 
 
+def test_without_a_compiler_or_on_a_gpu_exact_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = folder.init_decoder(cases.SHAPE, 48, 0)
+    with pytest.raises(UserError, match="no kernels on a GPU"):
+        device.exact_decoder(made.to("meta"), Run())
+    monkeypatch.setattr(library, "library", lambda: None)
+    with pytest.raises(UserError, match="exact needs a C compiler"):
+        folder.init_decoder(cases.SHAPE, 48, 0, "exact")
+
+
 def test_a_process_that_takes_subnormal_numbers_for_zero_is_refused() -> None:
     """They are rare, but the squares that AdamW keeps of a row come there some 800 steps after the last gradient."""
     assert torch.set_flush_denormal(True)

@@ -18,13 +18,13 @@ from omegaconf import OmegaConf
 
 from interplay.core.model import KeyPlace, UserError
 from interplay.run.graph import Graph
-from interplay.study import expand
+from interplay.study import compose as composition
 from interplay.study.arms import apply_changes
 from interplay.study.expand import plan_study
 from interplay.study.plan import Plan
 
 CONFIGS = ROOT / "configs"
-compose = expand._compose
+compose = composition.compose_study
 """Itself: within tests, its results are remembered (conftest)."""
 
 
@@ -139,8 +139,8 @@ def test_many_plans_compose_each_study_and_each_scale_once_and_find_the_same(con
     """Values may lead from one into the other; a study with a fault says the same."""
     (configs / "study/whole.yaml").write_text('# @package _global_\nstudy: {question: "${scale.seeds}"}\nscale: {seeds: 7}\n')
     (configs / "study/broken.yaml").write_text("question: ${scale.nothing}\n")
-    by_hydra, asked, parts = expand._by_hydra, list[tuple[str, str]](), expand.Parts()
-    with mock.patch.object(expand, "_by_hydra", lambda configs, *names: asked.append(names) or by_hydra(configs, *names)):
+    by_hydra, asked, parts = composition._by_hydra, list[tuple[str, str]](), composition.Parts()
+    with mock.patch.object(composition, "_by_hydra", lambda configs, *names: asked.append(names) or by_hydra(configs, *names)):
         for study in ("quickstart", "cog_drift/ladder", "whole", "broken"):
             for scale in ("smoke", "coffee"):
                 found = [_tree_or_error(configs, study, scale, parts), _tree_or_error(configs, study, scale, None)]
@@ -150,7 +150,7 @@ def test_many_plans_compose_each_study_and_each_scale_once_and_find_the_same(con
     assert [asked.count(part) for part in [*once, ("", "smoke"), ("", "coffee")]] == [1] * 6
 
 
-def _tree_or_error(configs: Path, study: str, scale: str, parts: expand.Parts | None) -> Any:
+def _tree_or_error(configs: Path, study: str, scale: str, parts: composition.Parts | None) -> Any:
     try:
         return compose(configs, study, scale, parts=parts)
     except UserError as error:
@@ -167,7 +167,7 @@ def test_keys_in_any_order_make_the_same_plan(study: str, seed: int) -> None:
     ]
     plans = []
     for tree in trees:
-        with mock.patch.object(expand, "_compose", lambda *_, tree=tree: tree):
+        with mock.patch.object(composition, "compose_study", lambda *_, tree=tree: tree):
             plans.append(meaning(plan_study(CONFIGS, study, "smoke")))
     assert plans[0] == plans[1]
 

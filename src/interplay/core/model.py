@@ -166,6 +166,11 @@ def holds_once(field: str) -> AfterValidator:
     return AfterValidator(checked)
 
 
+def filled(template: str, said: Mapping[str, str]) -> str:
+    """The template with its fields; the text of a field is never read as a field."""
+    return re.sub("|".join(rf"\{{{name}\}}" for name in said), lambda found: said[found[0][1:-1]], template)
+
+
 def nearest_name(word: str, known: Iterable[Any]) -> str:
     """`; did you mean 'x'?` for the closest known word, else what is known, the nearest first."""
     asked, words = str(word)[:100], sorted({str(item) for item in known})

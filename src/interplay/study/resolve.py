@@ -10,6 +10,7 @@ from interplay.core import random
 from interplay.core.model import MOST, KeyPlace
 from interplay.core.references import corpus_roles, shard_label
 from interplay.data.spec import DataSet
+from interplay.data.steps.context_spec import LIBRARY, WithEntries
 from interplay.data.steps.spec import STEPS
 from interplay.evaluate.spec import EvaluateSpec, GenerateSpec, template_fields
 from interplay.kinds import study_keys, table
@@ -17,8 +18,8 @@ from interplay.report.spec import ReportStage
 from interplay.rl.reward_spec import JudgeReward, ModelReward, with_roles
 from interplay.rl.spec import RLSpec
 from interplay.rollout import seat_spec
-from interplay.rollout.spec import SeatsEpisode
-from interplay.study import arms, check, sets
+from interplay.rollout.spec import SeatsEpisode, library_of
+from interplay.study import arms, check, declared, sets
 from interplay.study.context import BEFORE, ArmContext, StudyStage, pick, with_changes
 from interplay.study.spec import PINNED
 from interplay.tasks.family import Generator, task_family
@@ -109,7 +110,7 @@ def _calibrated(context: ArmContext, spec: dict[str, Any], chosen: str, place: K
 def _curated(context: ArmContext, data: DataSet, place: KeyPlace) -> str:
     """A set that is made of others."""
     mix = place.key("mix")
-    check.check_shares(data.mix, mix)
+    declared.check_shares(data.mix, mix)
     parts = [(problem_set(context, name, mix), share) for name, share in (data.mix or {}).items()]
     shares, deps = sets.merged(*sets.by_digest(parts, "data"))
     sampled = dict(deps)
@@ -128,7 +129,7 @@ def _curated(context: ArmContext, data: DataSet, place: KeyPlace) -> str:
 
 def _written(context: ArmContext, data: DataSet, place: KeyPlace) -> str:
     """A set whose rows a model writes."""
-    stage = check.check_kind(context, data.generate, place.key("generate"), "generate")
+    stage = declared.check_kind(context, data.generate, place.key("generate"), "generate")
     source = problem_set(context, data.of, place.key("of"))
     spec = context.spec(stage)
     assert isinstance(spec, GenerateSpec)
@@ -164,6 +165,8 @@ def _step_roles(
             yield from ((f"samples.{number}.{role.removeprefix('data.')}.{block}", one) for block, one in enumerate(made))
     if model.COMPARES:
         others = sorted({problem_set(context, other, place.key("against")) for other in step["against"]})
+        if issubclass(model, WithEntries):
+            sets.refuse_tests(context, step["against"], place.key("against"))
         yield from ((f"against.{number}.{index}", other) for index, other in enumerate(others))
 
 
@@ -242,13 +245,13 @@ def _mix(context: ArmContext, named: str | Mapping[str, float], place: KeyPlace,
     """Shares and roles of the sets that a key names, of which one alone has no share."""
     if isinstance(named, str):
         return [], {mark.role: problem_set(context, named, place)}
-    check.check_shares(named, place)
+    declared.check_shares(named, place)
     return sets.by_digest([(problem_set(context, name, place), share) for name, share in named.items()], mark.role)
 
 
 def _mixes_of_shards(context: ArmContext, named: Mapping[str, float], place: KeyPlace) -> list[sets.Mix]:
     """One mix for each shard of the sets. Raises UserError where they have not equally many."""
-    check.check_shares(named, place)
+    declared.check_shares(named, place)
     found = {name: shards(context, name, place) for name in named}
     counts = {name: len(digests) for name, digests in found.items()}
     if len(set(counts.values())) > 1:
@@ -300,7 +303,7 @@ def _candidates(context: ArmContext, init: str) -> list[tuple[int | str | None, 
 
 def evaluation(context: ArmContext, name: Any, model: str, place: KeyPlace, label: str, problems: str | None = None) -> list[str]:
     """The stages that evaluate a model, one for each block of samples, on the study's problem set or `problems` (a digest)."""
-    stage = check.check_kind(context, name, place)
+    stage = declared.check_kind(context, name, place)
     deps = {"data": problems} if problems else _references(context, stage, None, label)[1]
     spec = context.spec(stage)
     assert isinstance(spec, EvaluateSpec)
@@ -322,6 +325,9 @@ def evaluation(context: ArmContext, name: Any, model: str, place: KeyPlace, labe
     if isinstance(spec.episode, SeatsEpisode):
         episode, roles = _seated(context, spec.episode, stage.place.key("episode"))
         deps, filled = {**deps, **roles}, {**filled, "episode": episode}
+    elif name := library_of(spec.episode):
+        episode, role = _with_library(replace(context, start=(label, model)), spec.episode, name, stage.place.key("episode"))
+        deps, filled = {**deps, **role}, {**filled, "episode": episode}
     made = [plan.add(stage.kind, given, {"model": model, **deps}, stage.place, label, filled | one) for one in blocks_of(spec)]
     if len(made) > 1:
         plan.blocks[made[0]] = made[1:]
@@ -358,6 +364,10 @@ def _model_stage(context: ArmContext, stage: StudyStage, before: str | None, see
             episode, roles = _seated(context, spec.method.episode, stage.place.key("method", "episode"))
             method = spec.method.model_copy(update={"episode": episode})
             deps, filled = deps | roles, filled | {"method": method, "minibatches": spec.minibatches}
+        elif name := library_of(spec.method.episode):
+            episode, roles = _with_library(context, spec.method.episode, name, stage.place.key("method", "episode"))
+            method = spec.method.model_copy(update={"episode": episode})
+            deps, filled = deps | roles, filled | {"method": method, "minibatches": spec.minibatches}
     if "candidates" in row.planned:
         filled["candidates"] = [step for step, _ in _candidates(context, str(before)) if step != "end"]
     return context.plan.add(stage.kind, context.settings(stage, seed), deps, stage.place, label, filled)
@@ -369,6 +379,17 @@ def _seated(context: ArmContext, episode: SeatsEpisode, place: KeyPlace) -> tupl
     roles = {digest: f"{seat_spec.SEAT}{number}" for number, digest in enumerate(sorted(set(ends.values())))}
     seats = seat_spec.with_roles(episode.seats, {arm: roles[digest] for arm, digest in ends.items()})
     return episode.model_copy(update={"seats": seats}), {role: digest for digest, role in roles.items()}
+
+
+def _with_library(context: ArmContext, episode: Any, name: str, place: KeyPlace) -> tuple[Any, dict[str, str]]:
+    """The episode with a role in place of the library that its context names; the role and the digest of that set. Raises
+    UserError where the library is made of what models are tested on."""
+    place = place.key("context")
+    made = problem_set(context, name, place.key(LIBRARY))
+    sets.refuse_tests(context, [name], place.key(LIBRARY))
+    sets.check_library(context.plan.stages, [made], episode.context, place)
+    shown = episode.context.model_copy(update={LIBRARY: LIBRARY})
+    return episode.model_copy(update={"context": shown}), {LIBRARY: made}
 
 
 def models(context: ArmContext, arm: str, seed: int) -> tuple[list[ReportStage], str, str]:
