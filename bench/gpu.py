@@ -134,9 +134,9 @@ def paper(bench: Bench) -> None:
             said = {"kind": "problems", "digest": role, "spec": canonical(one.spec), "deps": {}}
             (inputs[role] / "stage.json").write_text(json.dumps(said))
         tokenizer.build_tokenizer(cast(TokenizerSpec, text), {"data.0": inputs["data.0"]}, inputs["init"], Run())
-        decoder = folder.init_decoder(
-            cast(Shape, cast(PretrainSpec, base).model), tokenizer.load(inputs["init"]).get_vocab_size(), 0
-        )
+        shape, vocab = cast(PretrainSpec, base).model, tokenizer.load(inputs["init"]).get_vocab_size()
+        assert shape is not None
+        decoder = folder.init_decoder(shape, vocab, 0)
         folder.save_decoder(decoder, inputs["init"] / "model", inputs["init"] / "tokenizer")
         paid = OwnReward(function="bench.py:reward", source=memory.REWARD)  # a random model earns nothing, and would not learn
         planned = stage.run.model_dump() | bench.how().model_dump(include={"gpus", "threads"})

@@ -246,8 +246,8 @@ LOGITS = 1 << 24
 NARROW = 192
 """Width up to which the int8 kernels compute gates again (kernels.layers.RECOMPUTED)."""
 BASE, CUDA_BASE, CUDA_CONTEXT = 400e6, 3e9, 0.8e9
-"""Bytes of a process without a model (measured), the same with CUDA's libraries (assumed), and what these take of the GPU (measured
-on an H100)."""
+"""Bytes of a process without a model (measured), the same with CUDA's libraries (assumed), and what these take of the GPU (an
+H100)."""
 CHUNK = 16384
 """Tokens that vLLM passes at a time on a large GPU (its default, assumed)."""
 PROBLEM_BYTES = 3000
