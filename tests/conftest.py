@@ -3,6 +3,7 @@
 import contextlib
 import copy
 import fcntl
+import gc
 import hashlib
 import os
 import shutil
@@ -26,7 +27,7 @@ from omegaconf import OmegaConf
 from interplay.core import execution
 from interplay.core.artifact import last_save
 from interplay.core.metrics import log_to_stderr
-from interplay.study import expand
+from interplay.study import compose as composition
 
 log_to_stderr()  # the tests are an entry point of their own
 settings.register_profile("default", deadline=None)
@@ -50,6 +51,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items[:] = first + short[:middle] + long + short[middle:]
 
 
+def pytest_collection_finish() -> None:
+    """What the tests have imported stays until the end: Python need not search it for garbage again and again."""
+    gc.collect()
+    gc.freeze()
+
+
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell's job in the background ignores Ctrl-C, and so would every process that a test starts and interrupts.
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -57,10 +64,12 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 @pytest.fixture(autouse=True, scope="session")
 def compositions() -> Iterator[None]:
-    """Hydra composes a study at a scale once for files of the same content, wherever they lie: it takes four fifths of a plan. A
-    study that differs is composed of files that were read once."""
-    compose, known = expand._compose, dict[Any, dict[str, Any]]()
+    """Hydra composes a study at a scale once for files of the same content, wherever they lie: it takes four fifths of a plan. Of
+    the project's own files each study and each scale is composed once. A study that differs is composed of files that were read
+    once."""
+    compose, known = composition.compose_study, dict[Any, dict[str, Any]]()
     load, read = OmegaConf.load, dict[str, Any]()
+    own, shared = _contents(ROOT / "configs"), composition.Parts()
 
     def load_once(file: Any) -> Any:
         if isinstance(file, str | Path):
@@ -74,14 +83,20 @@ def compositions() -> Iterator[None]:
         read[text] = OmegaConf.to_container(found)
         return found
 
-    def remembered(configs: Path, study: str, scale: str, knobs: Mapping[str, Any] = MappingProxyType({})) -> dict[str, Any]:
+    def remembered(
+        configs: Path,
+        study: str,
+        scale: str,
+        knobs: Mapping[str, Any] = MappingProxyType({}),
+        parts: composition.Parts | None = None,
+    ) -> dict[str, Any]:
         key = (study, scale, repr(knobs), _contents(configs))
         if key not in known:
-            known[key] = compose(configs, study, scale, knobs)
+            known[key] = compose(configs, study, scale, knobs, shared if key[-1] == own else parts)
         return copy.deepcopy(known[key])
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(expand, "_compose", remembered)
+        patch.setattr(composition, "compose_study", remembered)
         patch.setattr(OmegaConf, "load", staticmethod(load_once))
         yield
 

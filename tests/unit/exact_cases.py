@@ -16,6 +16,7 @@ import shutil
 import stat
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +83,11 @@ METHODS: dict[str, dict[str, Any]] = {
     "tree": {
         "advantage": {"name": "leave_one_out", "normalize_advantages": True},
         "continuation": {"name": "tree", "branches": [2, 2], "segment": 8},
+    },
+    "frontier": {
+        "allocation": {"name": "fixed", "num_generations": 4},
+        "advantage": {"name": "leave_one_out"},
+        "continuation": {"name": "tree", "branches": [2, 2], "segment": 6, "expansions": 3},
     },
     "windows": {
         "allocation": {"name": "fixed", "num_generations": 1},
@@ -201,7 +207,7 @@ def processor(name: str, folder: Path) -> dict[str, str]:
 
 def laid_out(folder: Path) -> None:
     """A model, problems, pairs and a corpus."""
-    world.model(folder, "a" * 12, shape=SHAPE)
+    world.model(folder, "a" * 12, shape=SHAPE, numerics="exact")
     pair_set(folder, "b" * 12)
     train = world.problem_set(folder, "c" * 12, 200, split="train")
     roles = {"tokenizer": folder / "pretrain" / ("a" * 12), "data.0": train}
@@ -259,9 +265,28 @@ def inputs_of(kind: str, folder: Path) -> dict[str, Path]:
     return {"init": model, "data.0": folder / "curate" / ("b" * 12) if kind == "prefer" else problems / ("c" * 12)}
 
 
-def made(folder: Path, kind: str, numerics: str, steps: int, **run: Any) -> dict[str, Any]:
+def left(out: Path) -> dict[str, Any]:
+    """Hashes of the files of a stage."""
+    files = [*out.glob("model/model.safetensors"), *sorted(out.glob("*.parquet")), *sorted(out.glob("resume/**/*.safetensors"))]
+    found: dict[str, Any] = {}
+    for file in files:
+        name = "state" if "resume" in file.parts else file.stem
+        found[name] = hashlib.sha256(found.get(name, "").encode() + file.read_bytes()).hexdigest()[:12]
+    lines = (
+        [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+        if (out / "metrics.jsonl").exists()
+        else []
+    )
+    differences = [line[DIFFERENCE] for line in lines if DIFFERENCE in line]
+    logged = {"metrics": hashlib.sha256(json.dumps(lines).encode()).hexdigest()[:12]} if lines else {}
+    return found | ({"difference": max(differences)} if differences else {}) | logged
+
+
+def made(
+    folder: Path, kind: str, numerics: str, steps: int, look: Callable[[Path], dict[str, Any]] = left, **run: Any
+) -> dict[str, Any]:
     """Hashes of weights, of the last save (weights and state of the optimiser) and of tables; with RL how far the trainer's
-    log-probabilities were from the engine's."""
+    log-probabilities were from the engine's. Or what `look` sees in the folder."""
     out, how, spec = folder / f"out.{os.getpid()}" / kind, Run(save_minutes=0.0, **run), spec_of(kind, numerics, steps)
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir(parents=True)
@@ -276,23 +301,7 @@ def made(folder: Path, kind: str, numerics: str, steps: int, **run: Any) -> dict
         workers.run_workers(Stage.make(kind.partition(".")[0], spec, {}, how, kind).as_json(), inputs, out, how)
     else:
         workers.load_function(kind.partition(".")[0])(spec, inputs, out, how)
-    return left(out)
-
-
-def left(out: Path) -> dict[str, Any]:
-    files = [*out.glob("model/model.safetensors"), *sorted(out.glob("*.parquet")), *sorted(out.glob("resume/**/*.safetensors"))]
-    found: dict[str, Any] = {}
-    for file in files:
-        name = "state" if "resume" in file.parts else file.stem
-        found[name] = hashlib.sha256(found.get(name, "").encode() + file.read_bytes()).hexdigest()[:12]
-    lines = (
-        [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
-        if (out / "metrics.jsonl").exists()
-        else []
-    )
-    differences = [line[DIFFERENCE] for line in lines if DIFFERENCE in line]
-    logged = {"metrics": hashlib.sha256(json.dumps(lines).encode()).hexdigest()[:12]} if lines else {}
-    return found | ({"difference": max(differences)} if differences else {}) | logged
+    return look(out)
 
 
 def in_child(folder: Path, numerics: str, steps: int, kinds: tuple[str, ...], name: str, **run: Any) -> dict[str, Any]:

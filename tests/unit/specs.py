@@ -25,7 +25,12 @@ PUZZLES = {
 }  # fmt: skip
 SKILLS = [
     {**PROBLEMS, "task": task, "bands": {"b": {2: 1.0}}, "shares": {"b": 1.0}}
-    for task in ({"name": "mano"}, {"name": "depo", "nodes": [5, 5]})
+    for task in (
+        {"name": "mano"},
+        {"name": "depo", "nodes": [5, 5]},
+        {"name": "word_counts"},
+        {"name": "word_counts", "counts": "frequent"},
+    )
 ]
 PACKAGED = [
     {**PROBLEMS, "task": task, "bands": {"b": {1: 1.0}}, "shares": {"b": 1.0}}
@@ -316,6 +321,7 @@ SPECS: dict[str, list[dict[str, Any]]] = {
         {"format": "jsonl", "sha256": "0" * 64, "fields": {"question": "prompt"}},
         {"format": "text", "sha256": "0" * 64, "licence": "MIT", "origin": "a collection"},
         {"format": "lm_eval", "sha256": "0" * 64},
+        {"format": "programs", "sha256": "0" * 64, "fields": {"tests": "test_list"}},
     ],
     "curate": [
         SIFTED,
@@ -421,6 +427,12 @@ SPECS: dict[str, list[dict[str, Any]]] = {
             "mix": [1.0],
             "steps": 10,
         },
+        {
+            "method": {"paper": "p"},
+            "reward": {"name": "judge", "arm": "reward.0", "rubric": "{completion}"},
+            "mix": [1.0],
+            "steps": 10,
+        },
         {"method": {"paper": "p"}, "reward": {"name": "form"}, "mix": [1.0], "steps": 10},
         {"method": {"paper": "p"}, "reward": {"name": "length", "budget": 8}, "mix": [1.0], "steps": 10},
         {
@@ -490,6 +502,7 @@ SPECS: dict[str, list[dict[str, Any]]] = {
         {"metrics": [CUSTOM]},
         {"by_reward": {"model": "reward", "reference": "reference"}},
         {"probe": {"quantity": 1, "against": "compared"}},
+        {"judged": {"likes": {"arm": "judge.0", "rubric": "{completion}"}, "checks": {"model": "m", "rubric": "{completion}"}}},
         {"harness": {"name": "lm_eval", "metrics": ["acc"]}, "engine": "hf", "temperature": 0, "num_samples": 1},
     ],
     "select": [{"by": "loss", "mode": "min", "candidates": [20, 40]}, {"by": "entropy", "mode": "nearest", "target": 0.4}],

@@ -60,6 +60,7 @@ def refused(path: Path, out: Path, **spec: Any) -> str:
         ("jsonl", {1: 4, 2: 1}),
         ("math", {1: 1, 3: 1, 5: 1}),
         ("longbench", {1: 2}),
+        ("programs", {2: 3, 5: 2}),
     ],
 )
 def test_each_format_loads_and_its_gold_solutions_are_strictly_right(name: str, ops: dict[int, int], tmp_path: Path) -> None:
@@ -70,7 +71,7 @@ def test_each_format_loads_and_its_gold_solutions_are_strictly_right(name: str, 
     assert Counter(row.op for row in rows) == ops
     for number, row in enumerate(rows):
         assert (row.index, row.band, row.family, row.origin) == (number, "own", FORMATS[name].family, f"{'d' * 12}:{number}")
-        assert row.mode == ("open" if row.family == "qa" else "plain")
+        assert row.mode == ("open" if row.family in ("qa", "programs") else "plain")
         verdict = judge_family(row.family).verify(judge_family(row.family).loads(row.graph), row.solution, Verify())
         assert verdict.strict, row.solution
         assert (

@@ -196,7 +196,7 @@ CASES: dict[str, tuple[str, str, str, str, str]] = {
         STUDY,
         "cells: [strict_pass@1]}",
         "cells: [strct_pass@1]}",
-        "tables.ops.cells = ['strct_pass@1']: 'strct_pass@1' is not a metric; write strict_pass@K, answer_pass@K, score, hacked, hacked_of_right, nll, units, probe:NAME, cosine:NAME, plans, retrievals, rechecks, backtracks, strict_cap@K, answer_cap@K, turns, calls, answer_turn@K, revised_turn@K, error:none, error:CLASS, own:NAME, strict_best@K, answer_best@K, reward_best@K, sequence_kl, reached_target, steps_to_target, tokens_to_target or seconds_to_target",
+        "tables.ops.cells = ['strct_pass@1']: 'strct_pass@1' is not a metric; write strict_pass@K, answer_pass@K, score, hacked, hacked_of_right, nll, units, probe:NAME, cosine:NAME, plans, retrievals, rechecks, backtracks, strict_cap@K, answer_cap@K, turns, calls, answer_turn@K, revised_turn@K, error:none, error:CLASS, own:NAME, judged:NAME, strict_best@K, answer_best@K, reward_best@K, sequence_kl, reached_target, steps_to_target, tokens_to_target or seconds_to_target",
     ),
     "a likelihood that no evaluation scores": (
         "quickstart",

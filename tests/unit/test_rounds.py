@@ -8,8 +8,8 @@ import pytest
 from lab import Lab, of_kind
 
 from interplay.core.model import KeyPlace, UserError
+from interplay.study.compose import with_rounds
 from interplay.study.plan import Plan
-from interplay.study.rounds import with_rounds
 
 STUDY = "methods/rounds"
 FILE = f"study/{STUDY}.yaml"

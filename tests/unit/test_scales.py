@@ -21,7 +21,7 @@ from interplay.kinds.stages import costs, shape_size, vocabulary
 from interplay.model import folder
 from interplay.model.decoder import Decoder
 from interplay.report.spec import ReportSpec
-from interplay.study import expand
+from interplay.study import compose, expand
 from interplay.study.expand import plan_study
 from interplay.study.plan import Plan
 
@@ -39,7 +39,7 @@ def study(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-composed = functools.cache(expand._compose)
+composed = functools.cache(functools.partial(compose.compose_study, parts={}))
 """Of (configs, study, scale)."""
 TURN = {study: place for place, study in enumerate(expand.studies(CONFIGS))}
 
@@ -53,7 +53,7 @@ def beside(study: str, scales: list[str]) -> list[str]:
 
 @functools.cache
 def planned(study: str, scale: str) -> Plan:
-    with mock.patch.object(expand, "_compose", lambda configs, study, scale, knobs: composed(configs, study, scale)):
+    with mock.patch.object(compose, "compose_study", lambda configs, study, scale, *_: composed(configs, study, scale)):
         return plan_study(CONFIGS, study, scale)
 
 
@@ -110,7 +110,7 @@ def test_committed_locks_are_what_the_configs_say(study: str) -> None:
 def check_order_of_keys(study: str, scale: str) -> None:
     tree = reversed_maps(composed(CONFIGS, study, scale))
     assert list(tree["study"]) != list(composed(CONFIGS, study, scale)["study"])
-    with mock.patch.object(expand, "_compose", return_value=tree):
+    with mock.patch.object(compose, "compose_study", return_value=tree):
         assert meaning(plan_study(CONFIGS, study, scale)) == meaning(planned(study, scale))
 
 

@@ -1,4 +1,4 @@
-"""Mano and Depo: by hand, and as their released generators draw."""
+"""Mano, Depo and counts of words: by hand, and as their released generators draw."""
 
 from collections import Counter
 
@@ -6,8 +6,8 @@ import pytest
 from pydantic import ValidationError
 
 from interplay.core.random import stream
-from interplay.tasks.skills import DEPO, MANO, drawn_size, value_of
-from interplay.tasks.spec import Depo, Mano, Verify
+from interplay.tasks.skills import DEPO, LISTED, MANO, NOISE, WORD_COUNTS, drawn_size, value_of
+from interplay.tasks.spec import Depo, Mano, Verify, WordCounts
 
 
 @pytest.mark.parametrize(
@@ -63,3 +63,50 @@ def test_a_cycle_without_enough_words_is_refused() -> None:
         Depo(letters=2, word=(2, 2))
     with pytest.raises(ValidationError, match="write the smaller first"):
         Depo(nodes=(9, 3))
+
+
+def test_common_words_occur_as_often_as_asked_and_all_others_less() -> None:
+    task = WordCounts(repeats=(6, 2), others=7)
+    problem = WORD_COUNTS.generate(task, 0, 0, 3)
+    counts = Counter(LISTED.findall(problem.prompt.split("\n")[1]))
+    assert sorted(counts.values()) == [2] * 7 + [6] * 3
+    assert {word for word, n in counts.items() if n == 6} == set(problem.answer.split())
+    assert problem.prompt.count("\n") == 3
+    assert f" {6 * 3 + 2 * 7}. " in problem.prompt, "the list is numbered"
+
+
+def test_frequent_words_have_the_counts_of_rulers_generator() -> None:
+    """By hand: floor(400 k^-2 / zeta(2)), of which the first is noise."""
+    task = WordCounts(counts="frequent", words=400)
+    assert task.ranks()[:9] == [243, 60, 27, 15, 9, 6, 4, 3, 3]
+    assert task.ops() == (1, 6)
+    assert WordCounts(counts="frequent", words=60).ops() == (1, 3)
+    problem = WORD_COUNTS.generate(task, 0, 0, 3)
+    counts = Counter(LISTED.findall(problem.prompt.split("\n")[1]))
+    assert counts[NOISE] == 243
+    assert [counts[word] for word in problem.answer.split()] == [60, 27, 15]
+
+
+@pytest.mark.parametrize("counts", ["common", "frequent"])
+@pytest.mark.parametrize("style", ["prose", "terse"])
+def test_lists_are_right_in_any_order_and_lose_by_what_is_added(counts: str, style: str) -> None:
+    task = WordCounts(counts=counts, style=style, letters=4, length=5, words=90)
+    for op in range(1, task.ops()[1] + 1):
+        problem = WORD_COUNTS.generate(task, 1, op, op)
+        words = problem.answer.split()
+        assert len(set(words)) == op
+        assert WORD_COUNTS.answer(task, problem, problem.prompt) == problem.answer
+        assert set(problem.prompt) <= set("".join(WORD_COUNTS.vocabulary(task)))
+        assert WORD_COUNTS.verify(problem, " ".join(reversed(words)), Verify()).strict
+        assert WORD_COUNTS.verify(problem, f"They are \\boxed{{{', '.join(words)}}}.", Verify()).strict
+        more = WORD_COUNTS.verify(problem, f"{problem.answer} zzzzz", Verify())
+        assert (more.error, more.score) == ("answer", pytest.approx(2 * op / (2 * op + 1)))
+        assert WORD_COUNTS.verify(problem, problem.prompt, Verify()).error == "answer", "everything is listed"
+    assert WORD_COUNTS.verify(problem, "7.", Verify()).error == "truncated"
+
+
+def test_lists_that_cannot_be_asked_about_are_refused() -> None:
+    with pytest.raises(ValidationError, match="asked words occur more often than others"):
+        WordCounts(repeats=(3, 3))
+    with pytest.raises(ValidationError, match="there are 4 words; raise letters or length"):
+        WordCounts(letters=2, length=2)

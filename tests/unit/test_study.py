@@ -18,12 +18,14 @@ from omegaconf import OmegaConf
 
 from interplay.core.model import KeyPlace, UserError
 from interplay.run.graph import Graph
-from interplay.study import expand
+from interplay.study import compose as composition
 from interplay.study.arms import apply_changes
 from interplay.study.expand import plan_study
 from interplay.study.plan import Plan
 
 CONFIGS = ROOT / "configs"
+compose = composition.compose_study
+"""Itself: within tests, its results are remembered (conftest)."""
 
 
 @pytest.fixture
@@ -130,7 +132,29 @@ class _WithoutAnchors(yaml.SafeDumper):
         return True
 
 
-composed = functools.cache(expand._compose)
+composed = functools.cache(compose)
+
+
+def test_many_plans_compose_each_study_and_each_scale_once_and_find_the_same(configs: Path) -> None:
+    """Values may lead from one into the other; a study with a fault says the same."""
+    (configs / "study/whole.yaml").write_text('# @package _global_\nstudy: {question: "${scale.seeds}"}\nscale: {seeds: 7}\n')
+    (configs / "study/broken.yaml").write_text("question: ${scale.nothing}\n")
+    by_hydra, asked, parts = composition._by_hydra, list[tuple[str, str]](), composition.Parts()
+    with mock.patch.object(composition, "_by_hydra", lambda configs, *names: asked.append(names) or by_hydra(configs, *names)):
+        for study in ("quickstart", "cog_drift/ladder", "whole", "broken"):
+            for scale in ("smoke", "coffee"):
+                found = [_tree_or_error(configs, study, scale, parts), _tree_or_error(configs, study, scale, None)]
+                assert found[0] == found[1]
+                assert isinstance(found[0], str) == (study == "broken")
+    once = [(study, "") for study in ("quickstart", "cog_drift/ladder", "whole", "broken")]
+    assert [asked.count(part) for part in [*once, ("", "smoke"), ("", "coffee")]] == [1] * 6
+
+
+def _tree_or_error(configs: Path, study: str, scale: str, parts: composition.Parts | None) -> Any:
+    try:
+        return compose(configs, study, scale, parts=parts)
+    except UserError as error:
+        return str(error)
 
 
 @examples(10)
@@ -143,7 +167,7 @@ def test_keys_in_any_order_make_the_same_plan(study: str, seed: int) -> None:
     ]
     plans = []
     for tree in trees:
-        with mock.patch.object(expand, "_compose", lambda *_, tree=tree: tree):
+        with mock.patch.object(composition, "compose_study", lambda *_, tree=tree: tree):
             plans.append(meaning(plan_study(CONFIGS, study, "smoke")))
     assert plans[0] == plans[1]
 

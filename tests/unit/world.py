@@ -9,7 +9,7 @@ from interplay.core.execution import Run
 from interplay.data import problems, tokenizer
 from interplay.data.spec import ProblemsSpec, TokenizerSpec
 from interplay.model import folder
-from interplay.model.spec import Shape
+from interplay.model.spec import Numerics, Shape
 from interplay.tasks.op_dag.spec import OpDag
 
 TASK = OpDag(modulus=5, operators="+", letters=10, distractors=(0, 1))
@@ -29,10 +29,10 @@ def problem_set(results: Path, digest: str, size: int, seed: int = 0, split: str
     return out
 
 
-def model(results: Path, digest: str, seed: int = 0, shape: Shape = SHAPE) -> Path:
+def model(results: Path, digest: str, seed: int = 0, shape: Shape = SHAPE, numerics: Numerics = "fast") -> Path:
     """`results/pretrain/<digest>` with an untrained model that knows the task's characters."""
     out = results / "pretrain" / digest
     tokenizer.build_tokenizer(TokenizerSpec(task=TASK), {}, out, Run())
-    decoder = folder.init_decoder(shape, tokenizer.load(out).get_vocab_size(), seed)
+    decoder = folder.init_decoder(shape, tokenizer.load(out).get_vocab_size(), seed, numerics)
     folder.save_decoder(decoder, out / "model", out / "tokenizer")
     return out

@@ -25,18 +25,12 @@ def refused(result: subprocess.CompletedProcess[str], *words: str) -> None:
         (SMOKE_SCALE, "hard: [3]", "hard: [60]", ("op 60", "outside the task's range")),
         (
             QUICKSTART,
-            "base: {kind: pretrain, data: {corpus: 1.0}, validation: held_out}",
-            "base: {kind: source, path: nowhere/model}",
-            ("nowhere/model", "no model there"),
-        ),
-        (
-            QUICKSTART,
             "exploratory: true                        # some claims have a power below 0.8 (`interplay plan`)",
             "scales: {smoke: {pilot: {bases: 20, seeds: 5, prompts: 30, source: a guess}}}",
             ("quickstart.yaml: claims: power 0.", "RL at the edge lifts the edge", "`exploratory: true`"),
         ),
     ],
-    ids=["an op outside the task", "a missing model folder", "a claim that the replicates cannot show"],
+    ids=["an op outside the task", "a claim that the replicates cannot show"],
 )
 def test_snakemake_starts_no_job_and_leaves_nothing_behind_for(
     laboratory: Laboratory, file: str, old: str, new: str, words: tuple[str, ...]

@@ -52,27 +52,21 @@ def test_nothing_is_redone_after_a_clone_without_snakemakes_memory(finished: Lab
 def test_killing_snakemake_with_its_children_needs_no_unlock_and_goes_on_from_what_was_saved(
     finished: Laboratory, laboratory: Laboratory
 ) -> None:
-    """While a base is trained and while an evaluation is made; `test_rl_loop` kills RL."""
-    laboratory.take_data(finished)
-    scale = laboratory.folder / "configs/scale/smoke.yaml"
-    for kind in ("pretrain: {", "evaluate: {"):
-        scale.write_text(scale.read_text().replace(kind, f"{kind}run: {{save_minutes: 0.0}}, "))
-    reached = {}
-    for kind, least in (("pretrain", 20), ("evaluate", 2)):
-        process = laboratory.start(*SMOKE)
-        folders = (laboratory.folder / "results" / kind).glob
-        wait_for(lambda folders=folders, least=least: any(saves(out) >= least for out in folders("*")))
-        kill_group(process)
-        reached[kind] = {out.name: saves(out) for out in folders("*") if saves(out) >= least}
+    """While an evaluation is made; `test_rl_loop` kills RL, `test_forkserver` and `test_kills` the training of a base."""
+    laboratory.take_data(finished, "pretrain", "rl")
+    laboratory.edit("configs/scale/smoke.yaml", "evaluate: {", "evaluate: {run: {save_minutes: 0.0}, ")
+    process = laboratory.start(*SMOKE)
+    folders = (laboratory.folder / "results/evaluate").glob
+    wait_for(lambda: any(saves(out) >= 2 for out in folders("*")))
+    kill_group(process)
+    digest, shards = next((out.name, saves(out)) for out in folders("*") if saves(out) >= 2)
     done = laboratory.records()
     result = laboratory.snakemake(*SMOKE)
     assert result.returncode == 0, result.stderr
     assert laboratory.records() == finished.records()
     assert done.items() <= finished.records().items()
-    digest, shards = next(iter(reached["evaluate"].items()))
     log = (laboratory.folder / "logs/evaluate" / f"{digest}.log").read_text()
     assert any(f"going on from {number}/" in log for number in range(shards, shards + 3))
-    assert reached["pretrain"]
 
 
 def test_an_orphan_of_a_killed_snakemake_is_waited_for_and_not_doubled(finished: Laboratory, laboratory: Laboratory) -> None:

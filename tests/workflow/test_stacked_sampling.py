@@ -21,7 +21,7 @@ def stacked(finished: Laboratory, tmp_path_factory: pytest.TempPathFactory) -> L
     shutil.copytree(finished.folder / "results" / "pretrain", lab.folder / "results" / "pretrain")
     lab.edit("configs/scale/smoke.yaml", "  rl: {", "  rl: {run: {stack: 3}, ")
     lab.edit("configs/scale/smoke.yaml", "  evaluate: {", "  evaluate: {run: {stack: 3}, ")
-    result = lab.snakemake("study=quickstart", "scale=smoke")
+    result = lab.snakemake("study=quickstart", "scale=smoke", flags=("--until", "evaluate"))
     assert result.returncode == 0, result.stdout + result.stderr
     return lab
 

@@ -216,18 +216,22 @@ def seeds_key(seeds: Sequence[int]) -> str:
 
 def every_plan() -> "list[Plan]":
     """The plans that are committed: of all studies at all scales, as far as a scale does not list its own."""
-    from interplay.study import expand
+    from interplay.core import execution
+    from interplay.study import compose, expand
 
-    return [expand.plan_study(CONFIGS, *pair) for pair in expand.committed(CONFIGS)]
+    parts: compose.Parts = {}
+    with execution.pause_garbage_collection():
+        return [expand.plan_study(CONFIGS, *pair, parts=parts) for pair in expand.committed(CONFIGS)]
 
 
 def possible_plans() -> Iterator["Plan"]:
     """The plans of all studies at all scales that they fit, committed or not."""
-    from interplay.study import expand
+    from interplay.study import compose, expand
 
+    parts: compose.Parts = {}
     for study, scale in [(study, scale) for study in expand.studies(CONFIGS) for scale in expand.scales(CONFIGS)]:
         with contextlib.suppress(UserError):
-            yield expand.plan_study(CONFIGS, study, scale)
+            yield expand.plan_study(CONFIGS, study, scale, parts=parts)
 
 
 def find_stage(text: str, scale: str | None) -> "tuple[Catalog, Ref]":

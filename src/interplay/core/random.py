@@ -2,8 +2,10 @@
 
 import hashlib
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import reduce
 from itertools import chain, count
+from operator import add
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -85,3 +87,8 @@ def draw_shuffled(draw: Draw, items: list) -> list:
         other = draw() % (last + 1)
         items[last], items[other] = items[other], items[last]
     return items
+
+
+def sum_in_order(values: Iterable[float]) -> float:
+    """The sum from left to right. Python's own compensates for rounding from 3.12 on, and results are not to depend on that."""
+    return reduce(add, values, 0)

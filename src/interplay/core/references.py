@@ -9,6 +9,8 @@ from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 from pydantic import AfterValidator
 from pydantic.fields import FieldInfo
 
+from interplay.core.random import sum_in_order
+
 # Shares that sum to one.
 
 
@@ -64,7 +66,7 @@ ORDERED = AfterValidator(_check_order)
 
 def largest_remainder(shares: list[float], total: int) -> list[int]:
     """Whole numbers that sum to `total`, as near to shares * total as can be (Hamilton's method; ties go to the earlier)."""
-    exact = [share * total / sum(shares) for share in shares]
+    exact = [share * total / sum_in_order(shares) for share in shares]
     counts = [int(value + 1e-9) for value in exact]
     by_remainder = sorted(range(len(shares)), key=lambda i: (round(counts[i] - exact[i], 9), i))
     for i in by_remainder[: total - sum(counts)]:

@@ -14,19 +14,24 @@ from typing import Any
 from interplay.core import artifact, execution, model
 from interplay.data import problems, sets
 from interplay.data.spec import AuditSpec, ProblemsSpec
-from interplay.tasks.audit import Finding, audit_verifier
+from interplay.tasks.audit import BOUND, Finding, audit_verifier
 from interplay.tasks.family import Environment, Game, Generator, judge_family
 from interplay.tasks.spec import Verify
+from interplay.tasks.turn_audit import Shown, audit_turns, steps_again
 from interplay.tasks.verdict import Row
 
+Played = Sequence[tuple[int, list[str], list[Shown]]]
+"""Number of the row, actions, steps."""
 
-def audit_problems(spec: ProblemsSpec, how: execution.Run, count: int) -> list[Finding]:
-    """The checks of generated problems: a process with another hash seed generates the same, no prompt is there again and again,
-    and split test (of a set of split test, rl) has none of their prompts. Of environments, whose prompt need not show the
-    problem, the problem in place of the prompt."""
+
+def audit_problems(spec: ProblemsSpec, how: execution.Run, count: int, played: Played = ()) -> list[Finding]:
+    """The checks of generated problems: a process with another hash seed generates the same and plays the same, no prompt is
+    there again and again, and split test (of a set of split test, rl) has none of their prompts. Of environments, whose prompt
+    need not show the problem, the problem in place of the prompt."""
     rows = problems.first_rows(spec, how, count)
     other = spec.model_copy(update={"split": "rl" if spec.split == "test" else "test"})
-    again = rows_elsewhere(spec, count)
+    again, steps = elsewhere(spec, count, [one[:2] for one in played])
+    odd = [one[1] for one, found in zip(played, steps, strict=True) if json.dumps(one[2]) != json.dumps(found)]
     changed = [row for row, text in zip(rows, again, strict=True) if text != shown(row)]
     family = judge_family(rows[0].family)
     said = "graph" if isinstance(family, Environment) else "prompt"
@@ -39,6 +44,11 @@ def audit_problems(spec: ProblemsSpec, how: execution.Run, count: int) -> list[F
         Finding("hash seed", bool(changed), len(changed) / len(rows), 0.0, repr(changed[0].prompt[:200]) if changed else ""),
         Finding("duplicate", repeats > REPEATS, repeats, REPEATS, repr(prompts.most_common(1)[0][0][:200])),
         Finding("split leak", leak > 0, leak, 0.0, repr(min(shared)[:200]) if leak else ""),
+        *(
+            [Finding("played elsewhere", bool(odd), len(odd) / len(played), 0.0, str(odd[0])[:200] if odd else "")]
+            if played
+            else []
+        ),
     ]
 
 
@@ -53,25 +63,27 @@ def shown(row: Row) -> str:
     return json.dumps([row.prompt, row.solution, row.answer, row.graph])
 
 
-def rows_elsewhere(spec: ProblemsSpec, count: int) -> list[str]:
-    """The first rows as a process with another hash seed generates them. Raises UserError where it fails."""
+def elsewhere(spec: ProblemsSpec, count: int, actions: Sequence[tuple[int, list[str]]]) -> tuple[list[str], list[Any]]:
+    """The first rows as a process with another hash seed generates them, and the steps of actions in them. Raises UserError where
+    it fails."""
     code = "from interplay.data import audit; audit.print_rows()"
-    given = json.dumps([spec.model_dump(mode="json"), count])
+    given = json.dumps([spec.model_dump(mode="json"), count, actions])
     where = {"PYTHONHASHSEED": OTHER_SEED, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     done = subprocess.run([sys.executable, "-c", code], input=given, env=os.environ | where, capture_output=True, text=True)
     if done.returncode:
         why = (done.stderr.strip().splitlines() or ["it ended without a word"])[-1]
         raise model.UserError(f"audit: another process cannot generate the problems again: {why}")
-    found: list[str] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    rows, steps = json.loads(done.stdout.splitlines()[-1])
+    return rows, steps
 
 
 def print_rows() -> None:
-    """Of the process of `rows_elsewhere`: reads spec and count, prints rows."""
-    given, count = json.loads(sys.stdin.read())
-    print(
-        "\n" + json.dumps([shown(row) for row in problems.first_rows(ProblemsSpec.model_validate(given), execution.Run(), count)])
-    )
+    """Of the process of `elsewhere`: reads spec, count and actions, prints rows and steps."""
+    given, count, actions = json.loads(sys.stdin.read())
+    rows = problems.first_rows(ProblemsSpec.model_validate(given), execution.Run(), count)
+    family = judge_family(rows[0].family)
+    steps = [steps_again(family, family.loads(rows[number].graph), said) for number, said in actions]  # type: ignore[arg-type]
+    print("\n" + json.dumps([[shown(row) for row in rows], steps]))
 
 
 # The stage.
@@ -89,10 +101,14 @@ def audit_set(spec: AuditSpec, inputs: dict[str, Path], out: Path, how: executio
 
 def audit_rows(rows: Sequence[Row], spec: ProblemsSpec | None, how: execution.Run) -> list[Finding]:
     """All checks of these rows and, where they were generated, of their generator."""
-    found = audit_verifier(rows, partial(sets.judge_completion, Verify()))
-    if isinstance(judge_family(rows[0].family), Game):  # what is right depends on the play, not on an answer
+    judge = partial(sets.judge_completion, Verify())
+    family = judge_family(rows[0].family)
+    chance = family.chance if isinstance(family, Environment) else BOUND
+    found = audit_verifier(rows, judge, max(chance, BOUND))
+    if isinstance(family, Game) or chance >= 1:  # what is right depends on the play, not on an answer
         found = [finding for finding in found if finding.check in OF_GAMES]
-    return [*found, *(audit_problems(spec, how, min(len(rows), AGAIN)) if spec else ())]
+    turns, played = audit_turns(family, rows, judge) if isinstance(family, Environment) else ([], [])
+    return [*found, *turns, *(audit_problems(spec, how, min(len(rows), AGAIN), played) if spec else ())]
 
 
 def audit_task(task: Any, op: int, count: int) -> list[Finding]:
@@ -109,7 +125,7 @@ def kept_findings(folder: Path) -> list[str]:
 def finding_line(finding: Finding) -> str:
     """A finding as a line of text."""
     due, example = f" (due {finding.due:.0%})" if finding.due else "", f"  {finding.example}" if finding.failed else ""
-    return f"{'FAILED' if finding.failed else 'ok':7} {finding.check:12} {finding.earned:6.0%}{due}{example}"
+    return f"{'FAILED' if finding.failed else 'ok':7} {finding.check:16} {finding.earned:6.0%}{due}{example}"
 
 
 AGAIN = 16

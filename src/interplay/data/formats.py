@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 from interplay.core.model import nearest_name
 from interplay.data.sets import ItemError, JsonItem, json_kind, read_any, read_csv, read_lines, read_members, read_parquet
 from interplay.data.spec import FieldName
-from interplay.tasks import multihop, qa, transcripts, verdict
+from interplay.tasks import multihop, programs, qa, transcripts, verdict
+from interplay.tasks.environments import sandbox
 from interplay.tasks.family import Item, Paragraph
 
 # Items and defects.
@@ -23,7 +24,7 @@ class Entry(NamedTuple):
 
     id: str
     """Its id; an item without one is identified by its question."""
-    problem: multihop.Problem | qa.Problem | transcripts.Passage
+    problem: multihop.Problem | qa.Problem | programs.Problem | transcripts.Passage
     op: int
     """Hops, or lines of the solution; 0 of text, which asks nothing."""
 
@@ -182,6 +183,23 @@ def parse_jsonl(raw: dict[str, Any], where: str) -> Entry:
     steps = tuple(line.strip() for line in solution.split("\n") if line.strip())
     problem = qa.Problem(question.strip(), tuple(answers), steps, item_name(raw) or where)
     return Entry(item_name(raw) or question, problem, max(1, len(steps)))
+
+
+def parse_program(raw: dict[str, Any], where: str) -> Entry:
+    """A question with tests; its op is the number of lines of its program, 1 where none is known. Raises UserError where the
+    sandbox is not installed."""
+    sandbox.check_tool("python")
+    question, given, program = text_field(raw, "question"), list_field(raw, "tests"), raw.get("solution") or ""
+    if not isinstance(program, str):
+        raise ItemError("broken", "solution should be text, a program")
+    if len(given) > programs.MOST_TESTS:
+        raise ItemError("broken", f"there are {len(given)} tests, and at most {programs.MOST_TESTS} are run")
+    try:
+        tests = tuple(programs.read_test(str(one)) for one in given)
+    except ValueError as error:
+        raise ItemError("broken", f"tests: {error}") from None
+    problem = programs.Problem(question.strip(), tests, program.strip("\n"), item_name(raw) or where)
+    return Entry(item_name(raw) or question, problem, max(1, len(program.strip().splitlines())))
 
 
 # Chats: `messages [{role, content}]` that end with an assistant's.
@@ -375,6 +393,7 @@ FORMATS: dict[str, Reader] = {
     "jsonl": Reader(read_lines, parse_jsonl, "qa", renamed=True),
     "parquet": Reader(read_parquet, parse_jsonl, "qa", renamed=True),
     "csv": Reader(read_csv, parse_jsonl, "qa", renamed=True),
+    "programs": Reader(read_any, parse_program, "programs", renamed=True),
     "messages": Reader(read_lines, parse_messages, "qa", renamed=True),
     "text": Reader(read_any, parse_text, "text", renamed=True),
     "chats": Reader(read_any, parse_chat, "text", renamed=True),

@@ -28,7 +28,7 @@ import pyarrow as pa
 from interplay.core import artifact, execution, extension, metrics, model, random, references
 from interplay.data import formats, harness, sets
 from interplay.data.spec import BY_ROW, SPLITS, TEXTS, DatasetSpec, Defects, FieldName, ProblemsSpec, split_of
-from interplay.tasks import multihop, qa, transcripts, verdict
+from interplay.tasks import multihop, programs, qa, transcripts, verdict
 from interplay.tasks.family import add_own_family, task_family
 from interplay.tasks.spec import OwnTask
 
@@ -332,7 +332,7 @@ def _new_entry(reader: formats.Reader, raw: dict[str, Any] | sets.ItemError, whe
     return found
 
 
-def _check_encodable(problem: multihop.Problem | qa.Problem | transcripts.Passage) -> None:
+def _check_encodable(problem: tuple[Any, ...]) -> None:
     """Raises ItemError where a text has a lone surrogate, which cannot be encoded in UTF-8."""
     try:
         json.dumps(problem, ensure_ascii=False).encode()
@@ -343,7 +343,7 @@ def _check_encodable(problem: multihop.Problem | qa.Problem | transcripts.Passag
 def question_of(entry: formats.Entry) -> str:
     """The question of an entry; of text, all of it."""
     match entry.problem:
-        case qa.Problem() as problem:
+        case qa.Problem() | programs.Problem() as problem:
             return problem.question
         case multihop.Problem() as problem:
             return problem.item.question
@@ -367,6 +367,9 @@ def row_of_entry(spec: DatasetSpec, entry: formats.Entry, reader: formats.Reader
         case qa.Problem() as problem:
             mode, graph = "open", qa.dumps(problem)
             prompt, solution, answer = qa.render(problem)
+        case programs.Problem() as problem:
+            mode, graph = "open", programs.dumps(problem)
+            prompt, solution, answer = programs.render(problem)
         case multihop.Problem() as problem:
             mode, graph = "plain", multihop.dumps(problem)
             prompt, solution, answer = multihop.render(problem, "published")

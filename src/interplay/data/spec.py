@@ -122,6 +122,7 @@ Format = Literal[
     "lm_eval",
     "math",
     "longbench",
+    "programs",
 ]
 LM_EVAL_VERSION = "0.4.13"
 """Version of lm-eval whose tasks are read and run."""
@@ -129,7 +130,7 @@ TEXTS: tuple[Format, ...] = ("text", "chats")
 """Formats without questions: what trainers of language models read, and nothing else."""
 OWN_FORMATS: dict[str, Format] = {".jsonl": "jsonl", ".parquet": "parquet", ".csv": "csv"}
 """Ending of a file -> its format, where the study names none."""
-FieldName = Literal["id", "question", "answer", "aliases", "solution", "messages", "text", "licence"]
+FieldName = Literal["id", "question", "answer", "aliases", "solution", "messages", "text", "licence", "tests"]
 Answer = Literal["refuse", "skip"]
 
 
@@ -156,6 +157,9 @@ class AuditSpec(Model):
     """What the verifier of a problem set pays to completions that did not do the work. Role: `data`, the set. The planner makes
     such a stage for each set of a task from outside that an rl stage draws from; where a check fails, the rl stage is refused."""
 
+    VERSION: ClassVar[int] = 2
+    """Since 2 episodes of environments are played."""
+
     rows: Annotated[Count, Field(ge=8)] = 24
     """Rows of the set that are judged, the first."""
 
@@ -166,14 +170,16 @@ class DatasetSpec(Model):
 
     VERSION: ClassVar[int] = 2
     format: Format
-    """hotpotqa, 2wikimultihopqa: a JSON list; musique, gsm8k, jsonl, messages: one object a line; parquet, csv: a row; math: MATH
-    and AIME, by lines or rows; longbench: its parts with questions, by lines. jsonl, parquet and csv need `question` and
+    """hotpotqa, 2wikimultihopqa: a JSON list; musique, gsm8k, jsonl, messages: one object a line; parquet, csv: a row; math:
+    MATH and AIME, by lines or rows; longbench: its parts with questions, by lines; programs: one object a line, `question` and
+    `tests`, a list of `assert EXPRESSION == VALUE`, and `solution`, a program, if known (MBPP: {question: text, tests:
+    test_list, solution: code}), judged by running what a completion writes. jsonl, parquet and csv need `question` and
     `answer`, and may have `id`, `aliases` and `solution`; a question may be a list of chat messages, whose last one of a user
-    counts. messages: a chat that ends with the assistant's solution; the answer is in its box, behind its last `####`, or all of
-    it, unless the row has `answer`. text, chats: no questions but a document, `text`, or a chat of any number of turns,
+    counts. messages: a chat that ends with the assistant's solution; the answer is in its box, behind its last `####`, or all
+    of it, unless the row has `answer`. text, chats: no questions but a document, `text`, or a chat of any number of turns,
     `messages`, per row of JSONL or Parquet; pretrain, midtrain and sft read them, of chats to learn what the assistant says.
-    lm_eval: a task of lm-eval, for evaluate with `harness: lm_eval`: a YAML file of the project, or the name of one of lm-eval's
-    own in place of a file."""
+    lm_eval: a task of lm-eval, for evaluate with `harness: lm_eval`: a YAML file of the project, or the name of one of
+    lm-eval's own in place of a file."""
     sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
     """Checksum of the file, 64 hexadecimal digits as `sha256sum FILE` prints them: identity is content, not path. Of a task
     of lm-eval that of all files of the project that it reads; of one of its own that of its name and lm-eval's version."""
@@ -187,8 +193,8 @@ class DatasetSpec(Model):
     seed: Natural = 0
     """Order of the items."""
     fields: Annotated[dict[FieldName, str], Since({})] = {}
-    """Of jsonl, parquet, csv, messages, text and chats: what the file calls its fields, such as {question: prompt, answer:
-    target}; a dot leads into an object, as in verl's files: {question: prompt, answer: reward_model.ground_truth}."""
+    """Of jsonl, parquet, csv, messages, programs, text and chats: what the file calls its fields, such as {question: prompt,
+    answer: target}; a dot leads into an object, as in verl's files: {question: prompt, answer: reward_model.ground_truth}."""
     licence: Annotated[str, Since("")] = ""
     """Licence of the file, such as `CC-BY-4.0`, or `by row`: each row names its own in the field `licence`. The record counts
     rows and characters by licence."""
@@ -201,7 +207,7 @@ class DatasetSpec(Model):
 
     @model_validator(mode="after")
     def _own_fields(self) -> "DatasetSpec":
-        if self.fields and self.format not in (*OWN_FORMATS.values(), "messages", *TEXTS):
+        if self.fields and self.format not in (*OWN_FORMATS.values(), "messages", "programs", *TEXTS):
             raise ValueError(f"fields: {self.format} has fields of its own; take them away")
         if self.format in TEXTS:
             remedies = {"licence": "name it, such as CC-BY-4.0, or write `by row`", "origin": "say where the file comes from"}

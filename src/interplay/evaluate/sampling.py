@@ -29,6 +29,7 @@ from interplay.model import device, heads
 from interplay.optim import distributed
 from interplay.rollout import engine, seat_spec, seats
 from interplay.rollout.episodes import play_episodes
+from interplay.rollout.judge import judged_samples, open_judge
 from interplay.rollout.request import Request, Rollouts, Sampling
 from interplay.rollout.spec import CompletionEpisode
 from interplay.rollout.turns import Played, Setting
@@ -129,6 +130,7 @@ def _sample(
         text.check_same(inputs[role], inputs["model"])
         others[role] = open_model(spec, inputs[role], how)[1]
     ranker = scores.load_ranker(spec, inputs, how)
+    judge = open_judge(spec.judges(), inputs, how.judge, out, lambda folder: open_model(spec, folder, how)[1])
 
     def draw(ids: list[int]) -> tuple[pa.Table, int]:
         rows = [pool.rows[i] for i in ids]
@@ -142,9 +144,13 @@ def _sample(
                 table = scores.rank_samples(table, ranker, prompts, played.rollouts)
         else:
             table = episode_rows(spec, pool, ids, seats.of_policy(played))
+        if judge:
+            place = {pool.rows[i].index: pool.rows[i] for i in ids}
+            asked = [place[index] for index in table["index"].to_pylist()]
+            table = judged_samples(table, spec.judged, judge, asked, table["completion"].to_pylist())
         return table, int(played.rollouts.lengths.sum())
 
-    with engine.closing(*others.values()):
+    with engine.closing(*others.values(), *([judge] if judge else ())):
         sample_shards(draw, sampler, kept, missing, out, stack)
 
 

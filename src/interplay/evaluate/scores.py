@@ -24,6 +24,7 @@ from interplay.model.decoder import Decoder
 from interplay.optim import distributed
 from interplay.report.metric_spec import BEHAVIOURS, COUNTED, OWN, UNITS
 from interplay.rollout.request import Rollouts
+from interplay.rollout.seat_spec import JUDGED
 from interplay.tasks.family import judge_family
 from interplay.tasks.verdict import Row, Verdict, count_behaviours, pass_at_k, split_units
 
@@ -232,9 +233,9 @@ def best_of_weights(rewards: np.ndarray, k: int) -> np.ndarray:
 
 
 def by_sample_arrays(table: pa.Table, num_samples: int) -> dict[str, np.ndarray]:
-    """Metric -> (P,n) of the columns of `judge_caps`, `judge_own`, `judge_behaviours`, `rank_samples` and `count_turns`; empty
-    without them."""
-    known = re.compile(rf"{UNITS}|{KL}|turns|calls|{'|'.join(BEHAVIOURS)}|answer_turn@.+|.+_cap@.+|{OWN}.+")
+    """Metric -> (P,n) of the columns of `judge_caps`, `judge_own`, `judge_behaviours`, `rank_samples`, `judged_samples` and
+    `count_turns`; empty without them."""
+    known = re.compile(rf"{UNITS}|{KL}|turns|calls|{'|'.join(BEHAVIOURS)}|answer_turn@.+|.+_cap@.+|{OWN}.+|{JUDGED}.+")
     names = [name for name in table.column_names if known.fullmatch(name)]
     found = {name: table[name].to_numpy().reshape(-1, num_samples) for name in names}
     if REWARD in table.column_names:

@@ -12,6 +12,7 @@ from interplay.core.model import Count, Model, Natural, NotNegative, Share, Sinc
 from interplay.core.references import ORDERED
 from interplay.data.spec import Harness
 from interplay.model.spec import ExactSpec
+from interplay.rollout.seat_spec import Rubric
 from interplay.rollout.spec import AloneEpisode, EngineName, SeatsEpisode, check_dtype
 from interplay.tasks.spec import Verify
 
@@ -124,6 +125,9 @@ class EvaluateSpec(SampledSpec):
     by_reward: Annotated[ByReward | None, Since(None)] = None
     """Also keep of each sample its `reward` by a trained reward model, and the pass rates of the best of K by it: strict_best@K,
     answer_best@K and reward_best@K, unbiased over draws of K of the samples. With a reference also `sequence_kl`."""
+    judged: Annotated[dict[str, Rubric], Since({})] = {}
+    """Also have language models judge each sample: name -> rubric, whose score in [0, 1] is `judged:NAME` of tables, figures and
+    claims, such as whether a text checks its result. An arm that judges is a dependency; an endpoint is that of `run.judge`."""
     probe: Annotated[Probe | None, Since(None)] = None
     """Also probe hidden states, computed by transformers in float32; of several blocks of samples in the first."""
     harness: Annotated[Harness | None, Since(None)] = None
@@ -131,8 +135,20 @@ class EvaluateSpec(SampledSpec):
     is the task's own, or max_completion_length where it has none. Needs engine: hf, temperature: 0 and num_samples: 1."""
 
     def inexact(self) -> str:
-        """Passes of a reward model, too."""
-        return "by_reward" if self.by_reward else super().inexact()
+        """Passes of a reward model and answers of an endpoint, too."""
+        endpoint = next((f"judged.{name}.model" for name, one in self.judged.items() if one.model), "")
+        return "by_reward" if self.by_reward else endpoint or super().inexact()
+
+    def judges(self) -> list[Rubric]:
+        """What language models are asked."""
+        return list(self.judged.values())
+
+    @field_validator("judged")
+    @classmethod
+    def _named(cls, judged: dict[str, Rubric]) -> dict[str, Rubric]:
+        if odd := [name for name in judged if not name.isidentifier()]:
+            raise ValueError(f"'{odd[0]}' cannot be written in a table; name it as a function, letters, digits and _")
+        return judged
 
     @model_validator(mode="after")
     def _asked_by_a_harness(self) -> "EvaluateSpec":
@@ -150,6 +166,7 @@ class EvaluateSpec(SampledSpec):
             "unit_caps",
             "metrics",
             "by_reward",
+            "judged",
             "probe",
             "turns",
         ):

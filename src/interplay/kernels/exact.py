@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property, partial
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -351,6 +352,12 @@ def norm(gradients: Sequence[Tensor]) -> float:
     for gradient in gradients:
         library.call("squares", gradient.contiguous(), gradient.numel(), found)
     return math.sqrt(found.item())
+
+
+def root(x: Tensor) -> Tensor:
+    """Square roots of x, on the CPU and without a gradient. Those of PyTorch are MKL's: neither rounded correctly nor the same on
+    two processors."""
+    return torch.as_tensor(np.sqrt(x.numpy()))
 
 
 def power(base: float, exponent: int) -> float:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from interplay.core import execution, extension
+from interplay.core.model import UserError
 
 FLAGS = [
     "-std=gnu11",
@@ -165,7 +166,8 @@ def call(name: str, *arguments: Any) -> None:
 
     It uses borrowed cores, too. PyTorch's operations do not: products and sums of theirs differ with the number of threads."""
     loaded, borrowed = library(), execution.borrowed_cores()
-    assert loaded is not None
+    if loaded is None:
+        raise UserError("numerics: exact needs a C compiler (CC, cc, gcc, clang or the package ziglang); write numerics: fast")
     openmp = _torch_openmp() if borrowed else None
     if openmp is None:
         getattr(loaded, name)(*map(_argument, arguments))

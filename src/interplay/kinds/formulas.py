@@ -391,9 +391,9 @@ def rl_step_tokens(spec: Json) -> Fraction:
 
 
 def _reward_models(reward: Json) -> int:
-    """Reward models among the terms, each taken to be as large as the policy."""
+    """Reward models and judging arms among the terms, each taken to be as large as the policy."""
     terms = [term["reward"] for key in ("gate", "sum", "product") for term in reward.get(key, ())]
-    return sum(one["name"] == "model" for one in terms or [reward])
+    return sum(one["name"] == "model" or bool(one.get("arm")) for one in terms or [reward])
 
 
 def _turns(spec: Json) -> int:

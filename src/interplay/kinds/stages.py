@@ -94,7 +94,7 @@ def numerics_class(record: Mapping[str, Any]) -> Numerics:
         return Numerics(f"own code, {own[0]}", "its code decides; nothing is proven of it")
     if (trainer := spec.get("trainer", "native")) != "native":
         return Numerics(f"{trainer}, {dtype}", "the trainer's kernels decide; nothing is proven to repeat elsewhere")
-    if any(value == "judge" and key.startswith("reward.") for key, value in flat_leaves(spec).items()):
+    if asks_endpoint(spec):
         return Numerics("judged", "the answers of its judge are kept with it; asked anew they may differ")
     if harness := spec.get("harness"):
         of = f"{harness['name']} {harness['version']}, {dtype}"
@@ -109,6 +109,13 @@ def numerics_class(record: Mapping[str, Any]) -> Numerics:
         return Numerics("int8, fast", "equal with any number of threads; on other processors, run blocks or libraries not proven")
     alone = "rounding depends on which stages shared the stack" if how != "alone" else "equal on one kind of processor"
     return Numerics(f"{dtype}, {how}", f"{alone}, with the same run block and libraries; on others not proven")
+
+
+def asks_endpoint(spec: Any) -> bool:
+    """Whether some rubric of a spec is judged behind an endpoint."""
+    if isinstance(spec, Mapping):
+        return bool(spec.get("rubric") and spec.get("model")) or any(map(asks_endpoint, spec.values()))
+    return isinstance(spec, list) and any(map(asks_endpoint, spec))
 
 
 # Specs as flat `dotted.key: value` pairs: what people compare and what tables show.

@@ -39,9 +39,11 @@ def exact_decoder(decoder: Decoder, how: execution.Run) -> Decoder:
         raise model.UserError(refused.format("transformers computes this model"))
     if decoder.vocab_size >= LARGE_VOCABULARY:
         raise model.UserError(refused.format(f"a vocabulary of {decoder.vocab_size} is too large, {LARGE_VOCABULARY} or more"))
+    if decoder.head().device.type != "cpu":
+        raise model.UserError(refused.format("its fixed sums have no kernels on a GPU (run.gpus: 0)"))
     widths = shape.hidden_size, shape.intermediate_size, shape.head_dim
     if not library.usable(widths, decoder.head().device):
-        why = f"needs a CPU, a C compiler and widths that are multiples of {library.LANES}, not {', '.join(map(str, widths))}"
+        why = f"needs a C compiler and widths that are multiples of {library.LANES}, not {', '.join(map(str, widths))}"
         raise model.UserError(refused.format(why))
     widest = max(max(matrix.shape) for matrix in decoder.model.layers.parameters() if matrix.ndim == 2)
     if 2 * widest * 127**2 >= 2**31:

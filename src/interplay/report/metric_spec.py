@@ -11,6 +11,7 @@ from typing import Literal, NamedTuple
 
 from interplay.core.model import nearest_name
 from interplay.evaluate.spec import EvaluateSpec
+from interplay.rollout.seat_spec import JUDGED
 
 UNITS = "units"
 """Column with the number of units of the samples."""
@@ -156,6 +157,7 @@ REFERRED = Setting(
     "measures no divergence from a reference",
     lambda evaluation, argument: evaluation.by_reward is not None and bool(evaluation.by_reward.reference),
 )
+JUDGED_BY = Setting("judged: {{{}: {{...}}}}", "has no judge called '{}'", lambda evaluation, name: name in evaluation.judged)
 OWNED = Setting(
     'metrics: [{{name: "file.py:{}"}}]',
     "computes no metric '{}' of its own",
@@ -235,6 +237,7 @@ BY_TURNS = (
 )
 CLASSES = "Error classes: shares of samples by their first error; error:none is strictly right."
 OWN_MEANS = "Own metrics: means over samples of what functions of the study return; in comparisons more is better."
+JUDGEMENTS = "Judged: mean score that a language model gives by a rubric of the study, from 0 to 100; no verifier checks it."
 BEST = (
     "Best@K: of K samples the one of the largest learned reward, unbiased over draws of K; at K = 1 the samples themselves. The "
     "learned reward is what the reward model says; strict and answer are the verifier's."
@@ -268,6 +271,7 @@ METRICS = (
     Metric("error:none", SHARE, "higher", "error_none", needs=COUNTED_ERRORS, label="no error", note=CLASSES),
     Metric("error:CLASS", SHARE, "lower", "error_{}", needs=COUNTED_ERRORS, label="{}", note=CLASSES),
     Metric("own:NAME", RETURNED, "higher", "own:{}", needs=OWNED, label="{}", note=OWN_MEANS),
+    Metric("judged:NAME", SHARE, "higher", f"{JUDGED}{{}}", needs=JUDGED_BY, label="{} (judged)", note=JUDGEMENTS),
     *(Metric(f"{of}_best@K", SHARE, "higher", f"{of}_best@{{}}", needs=RANKED, note=BEST) for of in ("strict", "answer")),
     Metric("reward_best@K", RETURNED, "higher", "reward_best@{}", needs=RANKED, label="learned reward best@{}", note=BEST),
     Metric("sequence_kl", COMPLETION_NATS, "lower", "sequence_kl", needs=REFERRED, label="KL", note=DIVERGED),

@@ -8,6 +8,7 @@ from itertools import pairwise
 
 import torch
 
+from interplay.core import random
 from interplay.kernels import exact
 from interplay.model import decoder, heads
 from interplay.model.spec import Numerics, Optimizer
@@ -267,7 +268,7 @@ class Critic(ValueNetwork):
                     loss += float(self.by.total(part.detach()))
             self.apply_gradients()
             losses.append(distributed.all_reduce_dict({"loss": loss})["loss"])
-        return {"critic/loss": sum(losses) / max(len(losses), 1), **measured}
+        return {"critic/loss": random.sum_in_order(losses) / max(len(losses), 1), **measured}
 
     def _values(self, batch: Batch, rows: torch.Tensor) -> torch.Tensor:
         """(n,T) of some rows."""

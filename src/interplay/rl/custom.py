@@ -4,31 +4,25 @@ line and not a failure deep in the step. Signatures are in the table `kinds.exte
 All must be pure: the same arguments give the same result, else a resumed run would not repeat an uninterrupted one."""
 
 import functools
-import hashlib
 import inspect
 import json
 import operator
 import os
-import re
 import signal
 import sys
-import time
 import traceback
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
 import torch
 
-from interplay.core import artifact, execution, extension, metrics, model
+from interplay.core import execution, extension, model
 from interplay.data import problems as generated, sets
 from interplay.data.spec import DatasetSpec, ProblemsSpec
 from interplay.rl import sampler as samplers
-from interplay.rl.reward_spec import COLUMNS, JudgeReward, OwnReward, takes_columns
+from interplay.rl.reward_spec import COLUMNS, OwnReward, takes_columns
 from interplay.tasks.spec import Verify
 from interplay.tasks.verdict import Row, Verdict
 
@@ -134,86 +128,7 @@ def _trial_error(spec: OwnReward, error: BaseException) -> dict[str, Any]:
     return {"error": why, "line": line, "file": code.co_filename if code else file}
 
 
-# A judge: a language model behind an HTTP endpoint, and its cached answers.
-
-
-ASKED_AT_ONCE = 8
-PATIENCE = (0.0, 1.0, 4.0, 15.0)
-"""Seconds before each try of a question."""
-
-
-class Judge:
-    """Asks an OpenAI-compatible endpoint for scores, and keeps its answers in a file of the stage."""
-
-    FILE = "judgements.jsonl"
-
-    def __init__(self, url: str, out: Path) -> None:
-        self.url, self.path = url.rstrip("/"), out / self.FILE
-        whole = metrics.whole_lines(self.path)
-        self.known: dict[str, str] = {one["key"]: one["answer"] for one in map(json.loads, whole)}
-        if self.path.exists():  # answers are appended, so a line that a kill tore must go
-            artifact.write_atomic(self.path, "".join(f"{line}\n" for line in whole).encode())
-
-    def scores(self, spec: JudgeReward, problems: Sequence[Row], completions: Sequence[str]) -> list[float]:
-        """The reward of each completion, in [0, 1]. Raises UserError where the endpoint refuses, or an answer holds no score."""
-        texts = [_question(spec, row, text) for row, text in zip(problems, completions, strict=True)]
-        keys = [hashlib.sha256(json.dumps([spec.model, spec.max_tokens, text]).encode()).hexdigest() for text in texts]
-        fresh = {key: text for key, text in zip(keys, texts, strict=True) if key not in self.known}
-        if fresh:
-            with ThreadPoolExecutor(ASKED_AT_ONCE) as pool:
-                answers = dict(zip(fresh, pool.map(functools.partial(self._ask, spec), fresh.values()), strict=True))
-            lines = [json.dumps({"key": key, "model": spec.model, "answer": said}) for key, said in answers.items()]
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            with self.path.open("a", encoding="utf-8") as file:
-                file.write("".join(f"{line}\n" for line in lines))
-                file.flush()
-                os.fsync(file.fileno())
-            self.known |= answers
-        return [read_score(spec, self.known[key]) for key in keys]
-
-    def _ask(self, spec: JudgeReward, text: str) -> str:
-        """One answer; retries where the server is busy or does not answer. Raises UserError where it refuses the request."""
-        asked = {"model": spec.model, "temperature": 0, "max_tokens": spec.max_tokens}
-        body = json.dumps({**asked, "messages": [{"role": "user", "content": text}]}).encode()
-        key = os.environ.get("OPENAI_API_KEY")
-        headers = {"Content-Type": "application/json", **({"Authorization": f"Bearer {key}"} if key else {})}
-        address = f"{self.url}/chat/completions"
-        for seconds in PATIENCE:
-            time.sleep(seconds)
-            try:
-                with urllib.request.urlopen(urllib.request.Request(address, body, headers), timeout=300) as reply:
-                    found = json.load(reply)
-                return str(found["choices"][0]["message"]["content"])
-            except urllib.error.HTTPError as error:
-                if error.code < 500 and error.code != 429:
-                    said = error.read(200).decode(errors="replace")
-                    remedy = "correct the address, the reward's model, or OPENAI_API_KEY"
-                    raise model.UserError(
-                        f"run.judge = {self.url}: answers {error.code} to model '{spec.model}': {said}; {remedy}"
-                    ) from None
-                why: Exception = error
-            except (OSError, ValueError, LookupError, TypeError) as error:
-                why = error
-        raise ConnectionError(f"run.judge = {self.url}: no answer after {len(PATIENCE)} tries ({type(why).__name__}: {why})")
-
-
-def _question(spec: JudgeReward, row: Row, completion: str) -> str:
-    """The rubric with its places filled in, each once: a text that holds such a place is not filled again."""
-    values = {"prompt": row.prompt, "completion": completion, "answer": row.answer, "solution": row.solution}
-    return re.sub(r"\{(prompt|completion|answer|solution)\}", lambda found: values[found[1]], spec.rubric)
-
-
-def read_score(spec: JudgeReward, answer: str) -> float:
-    """The last score of an answer, divided by the largest. Raises UserError where there is none in the range."""
-    found = re.findall(spec.pattern, answer)
-    number = float(found[-1]) if found and re.fullmatch(r"[+-]?\d*\.?\d+", found[-1]) else None
-    if number is not None and 0 <= number <= spec.largest:
-        return number / spec.largest
-    if spec.unreadable is not None:
-        return spec.unreadable
-    said = model.shorten_value(answer)
-    remedy = f"say in the rubric to end with a number from 0 to {spec.largest:g}, correct pattern, or write unreadable: 0"
-    raise model.UserError(f"judge {spec.model}: no score in its answer {said}; {remedy}")
+# Shaping, advantages and edits.
 
 
 def own_shaping(spec: extension.Extension, batch: "Batch", now: "StepContext") -> torch.Tensor:

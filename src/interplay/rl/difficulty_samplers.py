@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from interplay.core.model import PermanentError
+from interplay.core.random import sum_in_order
 from interplay.rl import sampler, sampler_spec as specs
 
 # AdaRFT (arXiv:2504.05520): draw what is nearest to a difficulty that rises with high rewards and falls with low ones.
@@ -112,7 +113,8 @@ def open_share(spec: specs.Paced, progress: float) -> float:
     if spec.pacing == "linear":
         return spec.start + (1 - spec.start) * done
     if spec.pacing == "root":
-        return float(np.sqrt(spec.start**2 + (1 - spec.start**2) * done))
+        square = spec.start * spec.start  # Python's ** is the C library's pow
+        return float(np.sqrt(square + (1 - square) * done))
     level = min(int(done * (spec.stages - 1) + 1e-9), spec.stages - 1)
     return spec.start + (1 - spec.start) * level / (spec.stages - 1)
 
@@ -261,7 +263,7 @@ class SingleStream(sampler.Tracked):
         # a + b begins at 1 / (1 - rho), which is where a prompt that is visited again and again settles.
         total = 1 / (1 - spec.rho)
         for outcome in deck.offline:
-            passed = sum(min(max(reward, 0.0), 1.0) for reward in outcome.rewards)
+            passed = sum_in_order(min(max(reward, 0.0), 1.0) for reward in outcome.rewards)
             self.tracker.a[outcome.id] = total * (passed + 0.5) / (outcome.n + 1)
             self.tracker.b[outcome.id] = total * (outcome.n - passed + 0.5) / (outcome.n + 1)
 

@@ -59,7 +59,7 @@ def spread(values: Tensor, by: exact.Functions = exact.FAST) -> Tensor:
     """Standard deviation of (M,) float64 values, Bessel-corrected; 0 of a single one."""
     if len(values) < 2:
         return torch.zeros((), dtype=torch.float64)
-    return by.variance(values).sqrt() if by.exact else values.std()
+    return exact.root(by.variance(values)) if by.exact else values.std()
 
 
 def standardised(values: Tensor, groups: Tensor, counted: Tensor | None = None) -> tuple[Tensor, Tensor]:
@@ -79,7 +79,7 @@ def standardised(values: Tensor, groups: Tensor, counted: Tensor | None = None) 
     mean = torch.where(low == high, low, mean)
     centred = values - mean[member]
     variance = empty.index_add(0, inside, centred[counted] ** 2) / (size - 1).clamp(min=1)
-    return centred, variance.sqrt()[member]
+    return centred, exact.root(variance)[member]
 
 
 # Advantages with another baseline than the group's plain mean.
@@ -149,7 +149,7 @@ def whitened_over(values: Tensor, mask: Tensor, by: exact.Functions = exact.FAST
     tokens = mask.sum().clamp(min=2)
     mean = by.summed((values * mask).flatten(), 0) / tokens
     variance = by.summed(((values - mean) ** 2 * mask).flatten(), 0) / (tokens - 1)
-    return torch.where((variance > 0) & mask, (values - mean) / (variance + 1e-8).sqrt(), 0.0)
+    return torch.where((variance > 0) & mask, (values - mean) / exact.root(variance + 1e-8), 0.0)
 
 
 def length_baseline(spec: specs.LengthBaselineAdvantage, batch: Batch, now: StepContext) -> Tensor:
@@ -244,7 +244,7 @@ def a_grae(spec: specs.GraeAdvantage, batch: Batch, now: StepContext) -> Tensor:
     plain = compared(specs.GroupAdvantage(), batch.rewards, batch.groups, counted)
     inside = (rate > 0) & (rate < 1)
     p = torch.where(inside, rate, 0.5)
-    found = torch.where(inside, plain / 2 * (w / p.sqrt() + (1 - w) / (1 - p).sqrt()), 0.0)
+    found = torch.where(inside, plain / 2 * (w / exact.root(p) + (1 - w) / exact.root(1 - p)), 0.0)
     return over_tokens(torch.where(found > 0, found * min(1.0, now.by.power(w, spec.alpha)), found), batch)
 
 

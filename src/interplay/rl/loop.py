@@ -22,13 +22,13 @@ from interplay.rl import continuation, draw, edits, records, sampler, samplers, 
 from interplay.rl.advantage_spec import GaeAdvantage, TurnsAdvantage
 from interplay.rl.advantages import advantages, critic, cut_segments, update_baselines
 from interplay.rl.batch import Batch, Memory, StepContext, join, take
-from interplay.rl.custom import Judge
-from interplay.rl.opponents import opponents_of
+from interplay.rl.opponents import frozen_engine, opponents_of
 from interplay.rl.reward_spec import ModelReward, terms_of
 from interplay.rl.rewards import Graders, score_completions
 from interplay.rl.spec import RLSpec
 from interplay.rl.update import Learner, bearing, collisions_of, entropy_of, likelihood_of, reference_of, token_weights, update
 from interplay.rollout.engine import Coroutine, Outcome, closing, engine, run_replicas, shard_engine
+from interplay.rollout.judge import open_judge
 from interplay.rollout.request import Request
 from interplay.tasks.verdict import Row, Verdict
 
@@ -139,7 +139,8 @@ def train_policy(
     Goes on from `out/resume` where there is one. `stack`: what it is as a replica. Raises PermanentError at the first loss that
     is not finite."""
     world, learner = assembled(spec, inputs, how, out, stack)
-    with closing(world.engine, *([world.opponents] if world.opponents else ())):
+    others: list[Any] = [one for one in (world.opponents, world.graders and world.graders.judge) if one]
+    with closing(world.engine, *others):
         done = restored(world, learner, out)
         train_steps(world, learner, out, how, done)
     folder.save_decoder(learner.policy, out / "model", world.tokenizer_files)
@@ -177,7 +178,7 @@ def reward_graders(spec: RLSpec, inputs: dict[str, Path], tokenizer: Tokenizer, 
     named = [one.model for one in terms_of(spec.reward) if isinstance(one, ModelReward)]
     at, size = device.pick_device(how), how.micro_batch_tokens
     models = {role: heads.load_scorer(inputs[role], inputs["init"], at, size).score for role in named}
-    judge = Judge(how.judge, out) if how.judge else None
+    judge = open_judge(spec.judges(), inputs, how.judge, out, partial(frozen_engine, spec, how))
     return Graders(partial(text.encode_texts, tokenizer), text.special(inputs["init"]).eos, models, judge)
 
 

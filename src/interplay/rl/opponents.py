@@ -19,6 +19,17 @@ PAST = "past."
 """What names of past policies begin with: `past.<step>`."""
 
 
+def engine_of(spec: RLSpec, model: decoder.Decoder, how: execution.Run, source: Path) -> Engine:
+    """The engine of a run for a model of another stage or time."""
+    return shard_engine(engine(spec.engine, model, how, getattr(torch, spec.dtype), source / "model"))
+
+
+def frozen_engine(spec: RLSpec, how: execution.Run, source: Path) -> Engine:
+    """The same for the model of a stage, which is not trained."""
+    found = folder.load_decoder(source / "model")
+    return engine_of(spec, device.place_decoder(found, how, spec.numerics, spec.blockwise).requires_grad_(False), how, source)
+
+
 class Opponents:
     """Engines by name. Past policies are copies, which are saved with every checkpoint."""
 
@@ -28,9 +39,7 @@ class Opponents:
         self.fixed: dict[str, Engine] = {}
         for role in sorted(role for role in inputs if role.startswith(SEAT)):
             text.check_same(inputs[role], self.init)
-            found = folder.load_decoder(inputs[role] / "model")
-            placed = device.place_decoder(found, how, spec.numerics, spec.blockwise).requires_grad_(False)
-            self.fixed[role] = self._engine(placed, inputs[role])
+            self.fixed[role] = frozen_engine(spec, how, inputs[role])
         episode = spec.method.episode
         pools = [one for one in getattr(episode, "seats", {}).values() if isinstance(one, PoolSeat) and one.every]
         self.every = pools[0].every if pools else None
@@ -39,12 +48,9 @@ class Opponents:
         if self.every:
             self._add(0)
 
-    def _engine(self, model: decoder.Decoder, source: Path) -> Engine:
-        return shard_engine(engine(self.spec.engine, model, self.how, getattr(torch, self.spec.dtype), source / "model"))
-
     def _add(self, step: int) -> None:
         made = copy.deepcopy(self.policy).requires_grad_(False)
-        self.past[step] = made, self._engine(made, self.init)
+        self.past[step] = made, engine_of(self.spec, made, self.how, self.init)
 
     def engines(self) -> dict[str, Engine]:
         """All of them."""

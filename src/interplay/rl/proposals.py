@@ -219,14 +219,14 @@ class Spent:
     def learnt(self, lines: Lines) -> None:
         """A student's steps of RL."""
         for name in ("completions", "prompt_tokens", "completion_tokens", "optimizer_steps"):
-            self.sums[name] += sum(line[name] for line in lines)
+            self.sums[name] += random.sum_in_order(line[name] for line in lines)
         self.sums["tokens"] += sum(line["completion_tokens"] for line in lines)
 
     def metrics(self, lessons: Sequence[Lines]) -> dict[str, float]:
         """All sums, and of the students' last steps `student_reward`, the mean reward, and `student_gain`, how much more that is
         than in their first; 0 where none was trained."""
         count = max(len(lessons), 1)
-        last, first = (sum(lines[at]["reward"] for lines in lessons) / count for at in (-1, 0))
+        last, first = (random.sum_in_order(lines[at]["reward"] for lines in lessons) / count for at in (-1, 0))
         return {**self.sums, "student_reward": last, "student_gain": last - first}
 
 

@@ -37,7 +37,7 @@ def measure_step(drawn: Batch, advantage: torch.Tensor, by: exact.Functions = ex
         "reward": float(by.mean(alone.rewards)),
         "strict": sum(v.strict for v in alone.verdicts) / len(alone),
         "answer": sum(v.answer for v in alone.verdicts) / len(alone),
-        "score": sum(v.score for v in alone.verdicts) / len(alone),
+        "score": random.sum_in_order(v.score for v in alone.verdicts) / len(alone),
         **{f"reward/{name}": float(by.mean(values)) for name, values in alone.parts.items()},
         **turn_metrics(alone),
         "frac_all_pass": float((passes == size).float().mean()),
@@ -97,7 +97,11 @@ def mean_of_ends(lines: list[dict[str, Any]], names: Sequence[str]) -> dict[str,
     """Means over the first and over the last tenth of the run, `NAME_first` and `NAME_last`."""
     tenth = max(1, len(lines) // 10)
     ends = {"first": lines[:tenth], "last": lines[-tenth:]}
-    means = {f"{name}_{end}": sum(line[name] for line in some) / len(some) for end, some in ends.items() for name in names}
+    means = {
+        f"{name}_{end}": random.sum_in_order(line[name] for line in some) / len(some)
+        for end, some in ends.items()
+        for name in names
+    }
     return metrics.round_values(means)
 
 

@@ -11,6 +11,8 @@ from scipy import special
 
 from interplay.core import extension, model
 from interplay.core.curve import Curve
+from interplay.core.random import sum_in_order
+from interplay.kernels import exact
 from interplay.rl import request_spec as specs
 from interplay.rl.batch import Batch, StepContext, take
 from interplay.tasks.transcripts import MARK
@@ -241,7 +243,7 @@ def frontier_follow(spec: specs.TreeContinuation, rows: Sequence[Row], batch: Ba
     if rounds >= spec.expansions or batch.unfinished is None:
         return []
     deepest, asks = now.max_completion_length // spec.segment, []
-    tree = Tree(batch)
+    tree = Tree(batch, now.by)
     for slot, row in enumerate(rows):
         chosen = tree.next_segment(slot, deepest)
         if chosen is not None:
@@ -262,8 +264,8 @@ FRONTIER = (0.4, 0.4, 0.01)
 class Tree:
     """The trees of a step's prompts: of each row its parent, the prompt's slot and its depth, from 1."""
 
-    def __init__(self, batch: Batch) -> None:
-        self.batch, self.parents = batch, parents_of(batch)
+    def __init__(self, batch: Batch, by: exact.Functions) -> None:
+        self.batch, self.by, self.parents = batch, by, parents_of(batch)
         self.slots: list[int] = []
         self.depths: list[int] = []
         for row, parent in enumerate(self.parents):  # children come after their parents
@@ -271,7 +273,7 @@ class Tree:
             self.depths.append(1 if parent < 0 else self.depths[parent] + 1)
         open_rows = torch.zeros(len(batch), dtype=torch.bool) if batch.unfinished is None else batch.unfinished
         self.ended = (~open_rows).tolist()
-        self.surprise = (-(batch.logprobs * batch.mask()).sum(1) / batch.num_action_tokens().clamp(min=1)).tolist()
+        self.surprise = (-by.summed(batch.logprobs * batch.mask(), 1) / batch.num_action_tokens().clamp(min=1)).tolist()
 
     def next_segment(self, slot: int, deepest: int) -> int | None:
         """The row that is continued next; None where nothing can be."""
@@ -284,16 +286,17 @@ class Tree:
         quality = {parent: self.value_below(parent, mine) for parent in expanded}
 
         def priority(row: int) -> float:
-            parts = math.tanh(quality[self.parents[row]]), self.surprise[row], math.sqrt(self.depths[row] / deepest)
-            return sum(weight * part for weight, part in zip(FRONTIER, parts, strict=True))
+            parts = quality[self.parents[row]], self.surprise[row], math.sqrt(self.depths[row] / deepest)
+            return sum_in_order(weight * part for weight, part in zip(FRONTIER, parts, strict=True))
 
         return max(able, key=priority, default=None)
 
     def value_below(self, parent: int, mine: Sequence[int]) -> float:
-        """Mean of 1 for a completion that was paid and -1 for one that was not, of those that ended below a row (-1: the prompt);
-        0 of none."""
+        """tanh of the mean of 1 for a completion that was paid and -1 for one that was not, of those that ended below a row (-1:
+        the prompt); 0 of none."""
         found = [1.0 if self.batch.rewards[row] > 0 else -1.0 for row in mine if self.ended[row] and self._is_below(row, parent)]
-        return sum(found) / len(found) if found else 0.0
+        mean = sum(found) / len(found) if found else 0.0
+        return float(self.by.tanh(torch.tensor(mean, dtype=torch.float64))) if self.by.exact else math.tanh(mean)
 
     def _is_below(self, row: int, parent: int) -> bool:
         while row >= 0:

@@ -1,14 +1,14 @@
 """Specs of rewards, of their terms and of how these are composed."""
 
-import re
 from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BeforeValidator, Field, field_validator, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from interplay.core.curve import AnyCurve, PositiveCurve, ShareCurve
 from interplay.core.extension import Extension, written_as
 from interplay.core.model import Count, Exact, Model, Natural, Positive, Share, Since
+from interplay.rollout.seat_spec import Rubric
 from interplay.tasks.spec import Verify
 
 Judgement = Literal["answer", "strict"]
@@ -232,37 +232,16 @@ class ModelReward(LearnedReward):
     its place."""
 
 
-class JudgeReward(LearnedReward):
-    """The score that a language model gives by a rubric (LLM as a judge, arXiv:2306.05685, section 3.1), divided by the largest.
-    It is asked at temperature 0 over HTTP, at the OpenAI-compatible endpoint `run.judge`. Answers are kept in judgements.jsonl
-    by model, token limit and question, so that a resumed run, or one with that file, repeats; asked again they may differ."""
+class JudgeReward(LearnedReward, Rubric):
+    """The score that a language model gives by a rubric: see `Rubric`. Its arm must not be made with this reward."""
 
     INEXACT: ClassVar[str] = "a judge's answers are not computed here"
     REFUSES: ClassVar[frozenset[str]] = frozenset({"other_completions"})
     name: Literal["judge"] = "judge"
-    model: str
-    """Name by which the endpoint knows it."""
-    rubric: str = Field(pattern=r"\{completion\}")
-    """The question; {prompt}, {completion}, and the problem's {answer} and {solution} are filled in."""
-    pattern: str = r"-?\d+(?:\.\d+)?"
-    """Regular expression of a score; the last match in an answer counts, or its group."""
-    largest: Positive = 10.0
-    """Largest score; the least is 0."""
-    unreadable: Share | None = None
-    """Reward where an answer holds no score from 0 to the largest; null: the run ends there."""
-    max_tokens: Count = 256
-    """Tokens of an answer at most."""
 
-    @field_validator("pattern")
-    @classmethod
-    def _compiles(cls, pattern: str) -> str:
-        try:
-            groups = re.compile(pattern).groups
-        except re.error as error:
-            raise ValueError(f"'{pattern}' is no regular expression ({error}); correct it") from None
-        if groups > 1:
-            raise ValueError(f"'{pattern}' has {groups} groups; one, or none, holds the score")
-        return pattern
+    def inexact(self) -> str:
+        """An arm's answers are computed here."""
+        return "" if self.arm else self.INEXACT
 
 
 OneNumber = (
@@ -369,13 +348,22 @@ def terms_of(reward: RewardMember) -> list[Any]:
     return [one.reward for one in reward.terms()] if isinstance(reward, ComposedReward) else [reward]
 
 
-def with_roles(reward: Any) -> tuple[Any, dict[str, str]]:
-    """The reward with roles `reward.<i>` in place of the arms of reward models, i the place among its terms; role -> arm."""
-    roles = {f"reward.{i}": one.model for i, one in enumerate(terms_of(reward)) if isinstance(one, ModelReward)}
+def _arm_key(reward: RewardMember) -> str:
+    """The key of a reward that names an arm; empty: none does."""
+    if isinstance(reward, JudgeReward):
+        return "arm" if reward.arm else ""
+    return "model" if isinstance(reward, ModelReward) else ""
+
+
+def with_roles(reward: Any) -> tuple[Any, dict[str, ModelReward | JudgeReward]]:
+    """The reward with roles `reward.<i>` in place of the arms of reward models and judges, i the place among its terms; role ->
+    the term with its arm."""
+    keys = [_arm_key(one) for one in terms_of(reward)]
+    roles = {f"reward.{i}": one for i, (one, key) in enumerate(zip(terms_of(reward), keys, strict=True)) if key}
     names = iter(roles)
 
     def placed(one: Any) -> Any:
-        return one.model_copy(update={"model": next(names)}) if isinstance(one, ModelReward) else one
+        return one.model_copy(update={key: next(names)}) if (key := _arm_key(one)) else one
 
     if not isinstance(reward, ComposedReward):
         return placed(reward), roles

@@ -11,10 +11,12 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 
 from interplay.core import artifact
+from interplay.core.random import sum_in_order
 from interplay.data import sets
 from interplay.rl import custom, reward_spec as specs
 from interplay.rl.batch import WHOLE, Span
 from interplay.rl.spec import RLSpec
+from interplay.rollout.judge import Judge
 from interplay.tasks import family, multihop, verdict as tasks_verdict
 from interplay.tasks.op_dag import dag, terse, terse_variants
 from interplay.tasks.verdict import Row, Verdict, extract_answer, is_answer_dump
@@ -134,7 +136,7 @@ def steps(spec: specs.StepsReward, problems: Sequence[Row], completions: Sequenc
     """A span for each step, worth 1 before the first wrong one and 0 from there on, and one from the answer mark to the end
     token, worth 1 if the answer is right. The sequence's reward is the mean of its spans'."""
     spans = [_spans(*each) for each in zip(problems, completions, verdicts, strict=True)]
-    means = [sum(span.value for span in row) / len(row) for row in spans]
+    means = [sum_in_order(span.value for span in row) / len(row) for row in spans]
     return Rewards(means, {"outcome": [float(verdict.answer) for verdict in verdicts]}, spans)
 
 
@@ -160,7 +162,7 @@ def subproblem(
     format gives K zeros and no span. A row of another family is one block, with the end token, which its answer decides. The
     sequence's reward is the mean of its blocks'; `outcome` is that of the last, which is the problem's own question."""
     spans = [_subproblems_spans(spec, problem, verdict) for problem, verdict in zip(problems, verdicts, strict=True)]
-    means = [sum(span.value for span in row) / len(row) for row in spans]
+    means = [sum_in_order(span.value for span in row) / len(row) for row in spans]
     parts = {
         "outcome": [float(verdict.answer) for verdict in verdicts],
         "well_formed": [float(any(span.end for span in row)) for row in spans],
@@ -252,7 +254,7 @@ def compose(spec: specs.ComposedReward, paid: Sequence[Rewards]) -> Rewards:
     gate, added, factors = ([(term, next(each).sequence) for term in terms] for terms in (spec.gate, spec.sum, spec.product))
     sequence = []
     for i in range(len(paid[0].sequence)):
-        total = sum(term.weight * values[i] for term, values in added) if added else 1.0
+        total = sum_in_order(term.weight * values[i] for term, values in added) if added else 1.0
         is_open = all(values[i] > term.above for term, values in gate)
         sequence.append(total * math.prod(values[i] for _, values in factors) if is_open else 0.0)
     parts: dict[str, list[float]] = {}
@@ -310,7 +312,7 @@ class Graders(NamedTuple):
     eos: int = 0
     models: Mapping[str, Callable[[list[list[int]], list[list[int]]], list[float]]] = MappingProxyType({})
     """Role of a reward model -> its scores, as a function of the tokens of prompts and of completions."""
-    judge: custom.Judge | None = None
+    judge: Judge | None = None
 
 
 def score_completions(

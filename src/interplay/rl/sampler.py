@@ -102,7 +102,7 @@ class Outcome(NamedTuple):
     @property
     def reward(self) -> float:
         """Mean reward."""
-        return sum(self.rewards) / len(self.rewards)
+        return random.sum_in_order(self.rewards) / len(self.rewards)
 
 
 def outcome_of(i: int, rewards: Sequence[float], verdicts: Sequence[Verdict]) -> Outcome:
@@ -262,7 +262,7 @@ class Tracker:
     def add(self, outcomes: Sequence[Outcome]) -> None:
         """One visit for each outcome, in order."""
         for outcome in outcomes:
-            passed = sum(min(max(reward, 0.0), 1.0) for reward in outcome.rewards)
+            passed = random.sum_in_order(min(max(reward, 0.0), 1.0) for reward in outcome.rewards)
             self.a[outcome.id] = self.rho * self.a[outcome.id] + passed
             self.b[outcome.id] = self.rho * self.b[outcome.id] + outcome.n - passed
             self.seen[outcome.id] = True

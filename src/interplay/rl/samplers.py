@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from interplay.core.model import PermanentError
+from interplay.core.random import sum_in_order
 from interplay.rl import advantage_spec, custom, difficulty_samplers, group_advantages, model_samplers, sampler, sampler_spec
 from interplay.tasks.reformulated import chance
 
@@ -146,7 +147,7 @@ class FormatLadder(sampler.Sampler):
         """Mean over the completions to one question."""
         count = sum(outcome.n for outcome in found)
         if self.spec.promote_on == "reward":
-            return sum(sum(outcome.rewards) for outcome in found) / count
+            return sum_in_order(sum_in_order(outcome.rewards) for outcome in found) / count
         return sum(outcome.answer for outcome in found) / count
 
     def _chosen(self, step: int, seen: list[int]) -> list[int]:
@@ -166,7 +167,7 @@ class FormatLadder(sampler.Sampler):
         scores = self.history[number]
         if len(scores) < self.spec.window:
             return False
-        mean = sum(scores) / len(scores)
+        mean = sum_in_order(scores) / len(scores)
         row = self.deck.rows[self.questions[number][1][self.rung[number]]]
         guessing = chance(row) if self.spec.chance_correction else 0.0
         return mean - guessing > self.spec.threshold * (1 - guessing)

@@ -7,6 +7,7 @@ from dataclasses import replace
 import torch
 
 from interplay.core.extension import Extension
+from interplay.core.random import sum_in_order
 from interplay.rl import custom, edit_spec as specs, group_advantages
 from interplay.rl.batch import Batch, StepContext, take
 from interplay.rl.policy import kl_estimate
@@ -212,7 +213,7 @@ def shape_rewards(batch: Batch, now: StepContext) -> Batch:
     if batch.turns is None or batch.spans is None:
         return found
     paid = [
-        [span._replace(value=span.value + sum(each)) for span, *each in zip(spans, *rows, strict=True)]
+        [span._replace(value=span.value + sum_in_order(each)) for span, *each in zip(spans, *rows, strict=True)]
         for spans, *rows in zip(batch.spans, *of_turns, strict=True)
     ]
     return replace(found, spans=paid)

@@ -14,6 +14,7 @@ from interplay.core.references import SHARES, ByName
 from interplay.model.spec import ExactSpec, TunedSpec, TuneOptimizer, TuneSchedule, check_checkpoints
 from interplay.model.trainer_spec import TRL_RL, VERL_RL, Foreign, TrainedSpec, Trainer
 from interplay.rl import advantage_spec, edit_spec, loss_spec, request_spec as requests_spec, reward_spec, sampler_spec
+from interplay.rollout.seat_spec import Rubric
 from interplay.rollout.spec import CompletionEpisode, EngineName, Episode, SeatsEpisode, check_dtype
 from interplay.tasks.spec import Task, Verify
 
@@ -324,6 +325,12 @@ class RLSpec(TrainedSpec, ExactSpec, TunedSpec):
         """How completions are judged."""
         terms = reward_spec.terms_of(self.reward)
         return next((one.verify for one in terms if isinstance(one, reward_spec.ProcessReward)), Verify())
+
+    def judges(self) -> list[Rubric]:
+        """What language models are asked, by turn credit and by rewards."""
+        credit = self.method.advantage
+        by_turns = credit.judges() if isinstance(credit, advantage_spec.TurnsAdvantage) else []
+        return [*by_turns, *(one for one in reward_spec.terms_of(self.reward) if isinstance(one, reward_spec.JudgeReward))]
 
     def continues(self, shorter: "RLSpec") -> bool:
         """Whether a run of this spec starts with the very steps of a `shorter` one and may go on from its end: nothing else

@@ -3,7 +3,7 @@ what it is compared with, and how it is mixed with the outcome. `turn_returns` a
 
 from typing import Annotated, ClassVar, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from interplay.core.model import Exact, Positive, Share, holds_once
 from interplay.rl.reward_spec import JudgeReward
@@ -99,7 +99,14 @@ class JudgeSource(TurnSource):
     INEXACT: ClassVar[str] = JudgeReward.INEXACT
     name: Literal["judge"] = "judge"
     judge: JudgeReward
-    """As the reward of that name; {completion} in its rubric is what was written and read up to the turn's end."""
+    """As the reward of that name, at an endpoint; {completion} in its rubric is what was written and read up to its end."""
+
+    @field_validator("judge")
+    @classmethod
+    def _asks_an_endpoint(cls, judge: JudgeReward) -> JudgeReward:
+        if judge.arm:
+            raise ValueError("arm: turns are judged at an endpoint; write model, or an arm in the reward")
+        return judge
 
 
 Source = Annotated[

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from interplay.core import random
 from interplay.data.trajectory import joined_text
 from interplay.kernels import exact
 from interplay.rl import turn_credit_spec as specs
@@ -230,5 +231,5 @@ def added(sources: Sequence[specs.Source], each: Sequence[Paid]) -> Paid:
         total.append([])
         for values in zip(*rows, strict=True):
             known = [source.weight * value for source, value in zip(sources, values, strict=True) if value is not None]
-            total[-1].append(sum(known) if known else None)
+            total[-1].append(random.sum_in_order(known) if known else None)
     return total

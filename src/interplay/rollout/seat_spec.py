@@ -1,13 +1,13 @@
-"""Specs of the seats of an episode: who plays each, what it reads, and whose reward is whose."""
+"""Specs of the seats of an episode: who plays each, what it reads, and whose reward is whose; and of a model that judges."""
 
 import re
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from interplay.core.extension import Extension, written_as
-from interplay.core.model import Count, Exact
+from interplay.core.model import Count, Exact, Model, Positive, Share, Since
 
 SEAT = "seat."
 """What roles of the models of seats begin with."""
@@ -18,6 +18,46 @@ FIELDS = ("prompt", "answer", "solution")
 def filled(template: str, said: Mapping[str, str]) -> str:
     """The template with its fields; the text of a field is never read as a field."""
     return re.sub("|".join(rf"\{{{name}\}}" for name in said), lambda found: said[found[0][1:-1]], template)
+
+
+JUDGED = "judged:"
+"""What columns and metrics of a judge's scores begin with."""
+
+
+class Rubric(Model):
+    """A language model that gives scores by a rubric (LLM as a judge, arXiv:2306.05685, section 3.1), divided by the largest: one
+    behind an OpenAI-compatible endpoint, `run.judge`, asked at temperature 0, or the final model of an arm, whose likeliest
+    tokens are taken. Answers are kept in judgements.jsonl by model, token limit and question, so that a resumed run, or one with
+    that file, repeats; an endpoint that is asked again may say something else."""
+
+    model: str = ""
+    """Name by which the endpoint knows it; empty: an arm is asked."""
+    arm: Annotated[str, Since("")] = ""
+    """Arm whose final model is asked, at the same seed, frozen; the planner puts a role in its place. Its tokenizer may be
+    another than the policy's, and special tokens are left out of what it reads of a completion."""
+    rubric: str = Field(pattern=r"\{completion\}")
+    """The question; {prompt}, {completion}, and the problem's {answer} and {solution} are filled in. For a chat model of an arm
+    with the special tokens of its template."""
+    pattern: str = r"-?\d+(?:\.\d+)?"
+    """Regular expression of a score; the last match in an answer counts, or its group."""
+    largest: Positive = 10.0
+    """Largest score; the least is 0."""
+    unreadable: Share | None = None
+    """Score where an answer holds no score from 0 to the largest; null: the run ends there."""
+    max_tokens: Count = 256
+    """Tokens of an answer at most."""
+
+    @model_validator(mode="after")
+    def _asks_one(self) -> "Rubric":
+        if bool(self.model) == bool(self.arm):
+            raise ValueError("write model, as the endpoint run.judge calls it, or arm, an arm of the study; one of the two")
+        try:
+            groups = re.compile(self.pattern).groups
+        except re.error as error:
+            raise ValueError(f"pattern: '{self.pattern}' is no regular expression ({error}); correct it") from None
+        if groups > 1:
+            raise ValueError(f"pattern: '{self.pattern}' has {groups} groups; one, or none, holds the score")
+        return self
 
 
 class Reads(Exact):

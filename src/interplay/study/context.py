@@ -9,12 +9,11 @@ from interplay.core import execution
 from interplay.core.digest import Known
 from interplay.core.model import KeyPlace, Model, UserError, nearest_name, parse_model
 from interplay.data.spec import DataSet
+from interplay.evaluate.spec import EvaluateSpec
 from interplay.kinds import extensions, study_keys
 from interplay.kinds.table import KINDS
 from interplay.report.spec import Lineup
-from interplay.rl.reward_spec import JudgeReward, terms_of
 from interplay.rl.spec import RLSpec
-from interplay.rl.turn_credit_spec import TurnsAdvantage
 from interplay.study import files
 from interplay.study.arms import Combination, Lookup, Tree, apply_changes
 from interplay.study.plan import Stage
@@ -135,8 +134,8 @@ class PlanBuilder:
         parsed = parse_model(KINDS[kind].spec, spec, place)
         extensions.check_extensions(parsed, place)
         how = parse_model(execution.Run, run, place.key("run"))
-        if isinstance(parsed, RLSpec) and asks_judge(parsed):
-            if not how.judge:
+        if judges := parsed.judges() if isinstance(parsed, RLSpec | EvaluateSpec) else []:
+            if not how.judge and any(one.model for one in judges):
                 raise place.key("run", "judge").error(
                     "missing; write the address of the endpoint that judges, which ends with /v1"
                 )
@@ -172,13 +171,6 @@ class PlanBuilder:
         self.stages.setdefault(stage.digest, stage)
         self.places.setdefault(stage.digest, place)
         return stage.digest
-
-
-def asks_judge(spec: RLSpec) -> bool:
-    """Whether rewards or turns are judged at an endpoint."""
-    credit = spec.method.advantage
-    by_turns = isinstance(credit, TurnsAdvantage) and bool(credit.judges())
-    return by_turns or any(isinstance(one, JudgeReward) for one in terms_of(spec.reward))
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from interplay.kinds.table import KINDS
 from interplay.report import claim_spec, spec as report_spec
 from interplay.rl.loss_spec import Loss
 from interplay.rl.spec import RLSpec
-from interplay.study import check
+from interplay.study import declared
 from interplay.study.arms import Combination, combine, name_of, short_value, split_part
 from interplay.study.context import TASK, ArmContext, check_known, fields_of, pick, value_at, with_changes
 from interplay.study.plan import Stage
@@ -289,7 +289,7 @@ def lineups(context: ArmContext, rows: Rows, planned: Mapping[str, Values]) -> d
             place = context.place.key("tables", name, "contrast")
             found[name] = _lineup(table, table.contrast, context.arms, rows, planned, place)
             if table.contrast.tune is not None:
-                bands = check.tested_bands(context.study)
+                bands = declared.tested_bands(context.study)
                 _check_tuning(table, table.contrast.tune, bands, context.scale.bands, place.key("tune", "band"))
     return found
 

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import yaml
@@ -14,14 +13,25 @@ import yaml
 from interplay.core import execution, references
 from interplay.core.digest import GATES
 from interplay.core.model import KeyPlace, UserError, nearest_name, parse_model
-from interplay.data.spec import is_whole
-from interplay.kinds.study_keys import OwnTrainerReferences, PathStage
+from interplay.kinds.study_keys import PathStage
 from interplay.report.spec import Lineup, ReportArm, ReportRung, ReportStage
-from interplay.study import answers, arms, check, choices, contrasts, files, locate, plan as plans, resolve, rounds, sets
+from interplay.study import (
+    answers,
+    arms,
+    check,
+    choices,
+    compose,
+    contrasts,
+    declared,
+    files,
+    locate,
+    plan as plans,
+    resolve,
+    sets,
+)
 from interplay.study.context import ArmContext, PlanBuilder, study_context, tuning_seeds, with_changes
 from interplay.study.plan import Plan
 from interplay.study.spec import Scale, Study
-from interplay.train.spec import OwnTrainerSpec
 
 # -- compose -----------------------------------------------------------------------------------------------------------------
 
@@ -82,84 +92,34 @@ def _given(configs: Path, config: Mapping[str, Any], key: str) -> KeyPlace:
     return KeyPlace("--config", (key,))
 
 
-def load(configs: Path, study: str, scale: str, words: Sequence[choices.Given] = ()) -> tuple[Study, Scale]:
+def load(
+    configs: Path, study: str, scale: str, words: Sequence[choices.Given] = (), parts: compose.Parts | None = None
+) -> tuple[Study, Scale]:
     """Compose and validate, with keys that the command line gives. Raises UserError in one line for anything that is not as the
     schema says."""
     _known(configs / "study", study)
     _known(configs / "scale", scale)
-    tree = _compose(configs, study, scale, {one.key.removeprefix(KNOBS): one.value for one in words if one.key.startswith(KNOBS)})
+    knobs = {one.key.removeprefix(KNOBS): one.value for one in words if one.key.startswith(KNOBS)}
+    tree = compose.compose_study(configs, study, scale, knobs, parts)
     places = {"study": KeyPlace(f"{configs.name}/study/{study}.yaml"), "scale": KeyPlace(f"{configs.name}/scale/{scale}.yaml")}
     for group, place in places.items():
         if not isinstance(tree.get(group), dict):
             raise place.error("must hold keys and values, such as `question: ...`, and no `# @package` line")
-    written = choices.with_replicates(own_trainers(tree["study"]), scale)
+    written = choices.with_replicates(compose.own_trainers(tree["study"]), scale)
     tree = choices.fill_names({**tree, "study": written}, configs, *places.values())
     if words:
         changed = choices.with_given(tree["study"], words, scale)
         changed = choices.with_replicates(changed, scale, any(one.key == REPLICATES for one in words))
         tree = choices.fill_names({**tree, "study": changed}, configs, *places.values())
-    whole = rounds.with_rounds(_at_scale(tree["study"], scale), places["study"])
+    whole = compose.with_rounds(compose.at_scale(tree["study"], scale), places["study"])
     typed = parse_model(Study, whole, places["study"])
     for name in typed.scales:
         if name not in scales(configs):
             raise places["study"].key("scales", name).error(f"no such scale{nearest_name(name, scales(configs))}")
     sized = parse_model(Scale, tree["scale"], places["scale"])
     if any(stage.get("kind") == "source" for stage in typed.stages.values()):
-        sized = _without_int8(sized)
+        sized = compose.without_int8(sized)
     return typed, sized.changed(typed.scales.get(scale)).with_candidates(typed.calibrate)
-
-
-def own_trainers(tree: dict[str, Any]) -> dict[str, Any]:
-    """The study's tree with `kind: "file.py:Name"` of a stage written out: the kind `custom`, its function, and other keys as
-    options."""
-    stages = tree.get("stages")
-    if not isinstance(stages, dict):
-        return tree
-    own = {*OwnTrainerSpec.model_fields, *OwnTrainerReferences.model_fields}
-    made = {}
-    for name, entry in stages.items():
-        kind = entry.get("kind") if isinstance(entry, dict) else None
-        if isinstance(kind, str) and ":" in kind:
-            known = {key: value for key, value in entry.items() if key in own}
-            options = {key: value for key, value in entry.items() if key not in own and key != "kind"}
-            entry = {**known, "kind": "custom", "function": kind, "options": {**options, **known.get("options", {})}}
-        made[name] = entry
-    return {**tree, "stages": made}
-
-
-def _at_scale(tree: dict[str, Any], scale: str) -> dict[str, Any]:
-    """The study's tree at this scale: its task and tokenizer, if the scale replaces them, and its problem sets and
-    stages with the keys that differ there. What has not the form that the schema wants is left for the schema to refuse."""
-    changes = tree.get("scales")
-    mine = changes.get(scale) if isinstance(changes, dict) else None
-    if not isinstance(mine, dict):
-        return tree
-    replaced = {key: mine[key] for key in ("task", "tokenizer") if mine.get(key)}
-    parts = {key: _with_keys(tree.get(key), mine[key]) for key in ("data", "stages") if key in mine}
-    return {**tree, **replaced, **parts}
-
-
-def _with_keys(entries: Any, changes: Any) -> Any:
-    """Entries by name, with the keys that change put in place, and the problem sets that are new. What else is new is left out
-    here, and `check.names` names it."""
-    if not isinstance(entries, dict) or not isinstance(changes, dict):
-        return entries
-    merged = {
-        name: {**old, **changes[name]} if isinstance(old, dict) and isinstance(changes.get(name), dict) else old
-        for name, old in entries.items()
-    }
-    new = {name: change for name, change in changes.items() if name not in entries and isinstance(change, dict)}
-    return {**merged, **{name: change for name, change in new.items() if is_whole(change)}}
-
-
-def _without_int8(scale: Scale) -> Scale:
-    """The scale of a study with models from outside, which 8 bits make another model (docs/log/numerics.md); the project's own
-    are as good in them as in float32. What the study itself asks for stays."""
-    kinds = {
-        kind: {key: value for key, value in keys.items() if (key, value) not in (("dtype", "int8"), ("numerics", "exact"))}
-        for kind, keys in scale.kinds.items()
-    }
-    return scale.model_copy(update={"kinds": kinds})
 
 
 def _known(folder: Path, name: str) -> None:
@@ -170,38 +130,6 @@ def _known(folder: Path, name: str) -> None:
         file = f"{folder.parent.name}/{folder.name}/{name[:80]}.yaml"
         plain = name.removesuffix(".yaml").removeprefix(f"{folder.parent.name}/{folder.name}/")
         raise UserError(f"{folder.name}={name[:80]}: no file {file}{nearest_name(plain, known)}")
-
-
-def _compose(configs: Path, study: str, scale: str, knobs: Mapping[str, Any] = MappingProxyType({})) -> dict[str, Any]:
-    # Hydra costs 0.1 s that a job, which never composes, need not pay.
-    from hydra import compose, initialize_config_dir
-    from omegaconf import OmegaConf
-
-    files.confined(configs, {"study": study, "scale": scale})
-    OmegaConf.register_new_resolver("oc.env", _no_environment, replace=True)
-    try:
-        with initialize_config_dir(version_base="1.3", config_dir=str(configs.resolve())):
-            composed = compose("config", overrides=[f"study={study}", f"scale={scale}"])
-            _turn_knobs(composed, scale, knobs)
-            tree = OmegaConf.to_container(composed, resolve=True, throw_on_missing=True)
-    except Exception as error:  # Hydra and OmegaConf raise exceptions of many types for a broken file
-        raise locate.diagnosed(error, configs, study, scale) from None
-    return {str(key): value for key, value in tree.items()} if isinstance(tree, dict) else {}
-
-
-def _no_environment(*name: str) -> str:
-    """In place of OmegaConf's `${oc.env:NAME}`: what enters a study enters locks and records, which are shared."""
-    raise ValueError(f"${{oc.env:{','.join(name)}}}: environment variables do not enter a study, whose records are shared")
-
-
-def _turn_knobs(composed: Any, scale: str, given: Mapping[str, Any]) -> None:
-    """Give the study's `${knobs.NAME}` their values at this scale, or on the command line, before anything takes them up."""
-    from omegaconf import DictConfig, OmegaConf, open_dict
-
-    changes = [composed.get("study"), OmegaConf.select(composed, f"study.scales.{scale}")]
-    knobs = [change.get("knobs") for change in changes if isinstance(change, DictConfig)]
-    with open_dict(composed):
-        composed["knobs"] = OmegaConf.merge({}, *(one for one in knobs if isinstance(one, DictConfig)), dict(given))
 
 
 def _defaults(configs: Path) -> tuple[list[str], str]:
@@ -230,13 +158,14 @@ class ExpandedArm(NamedTuple):
     """One for each seed."""
 
 
-def plan_study(configs: Path, study: str, scale: str, given: Sequence[str] = ()) -> Plan:
+def plan_study(configs: Path, study: str, scale: str, given: Sequence[str] = (), parts: compose.Parts | None = None) -> Plan:
     """Compose, validate and expand one study, given by its name or its file. `given`: keys of the command line, `KEY=VALUE`; it
-    plans the file with these keys edited. Raises UserError with file and line of the key that is wrong."""
+    plans the file with these keys edited. `parts`: what plans of the same files share. Raises UserError with file and line of the
+    key that is wrong."""
     study, words = study_name(configs, study), choices.parse_given(given)
     try:
         with execution.pause_garbage_collection():
-            plan = expand(study, scale, *load(configs, study, scale, words), configs)
+            plan = expand(study, scale, *load(configs, study, scale, words, parts), configs)
     except UserError as error:
         raise choices.on_command_line(error, words) or locate.located(error, configs, study, scale) from None
     return replace(plan, at=study if scale == _defaults(configs)[1] else f"{study}.{scale}")
@@ -277,7 +206,7 @@ def parse(name: str, study: Study, scale: Scale, configs: Path) -> ArmContext:
     place = KeyPlace(f"{configs.name}/study/{name}.yaml")
     plan = PlanBuilder(scale, (configs / "study" / name).parent)
     base = study_context(study, scale, place, plan)
-    check.check_names(base)
+    declared.check_names(base)
     if study.controls is not None:
         study = contrasts.with_controls(base)
         base = study_context(study, scale, place, plan)
@@ -306,7 +235,7 @@ def _walk(context: ArmContext, arm: str, seed: int) -> ReportArm:
         if not along:
             evaluations[name] = resolve.evaluation(context, name, end, context.place.key("evaluate"), label)[0]
             continue
-        check.check_references(context, name)
+        declared.check_references(context, name)
         found = _rungs(context, name, along[0], path, label)
         rungs += found
         if found and (path[-1].name, path[-1].step) == (along[0], None):
@@ -345,7 +274,7 @@ def _check(base: ArmContext, expanded: list[ExpandedArm], rows: list[ReportArm],
     study, plan, place = base.study, base.plan, base.place
     for digest, stage in plan.stages.items():
         check.check_stage(stage, plan.stages, plan.places[digest])
-    check.check_arm_names(study, base.arms, place)
+    declared.check_arm_names(study, base.arms, place)
     contrasts.check_different(rows, base.arms, place)
     contrasts.check_methods(rows, plan.stages, base)
     planned = {one.name: contrasts.planned_values(one.context, one.rows[-1]) for one in expanded}
@@ -353,14 +282,14 @@ def _check(base: ArmContext, expanded: list[ExpandedArm], rows: list[ReportArm],
     answers.check_budgets(study.match, rows, plan.stages, place)
     lineups = contrasts.lineups(base, rows, planned)
     held = {
-        one.name: {name: check.bands_of(study, one.context.stages[name].given()["data"]) for name in study.evaluate}
+        one.name: {name: declared.bands_of(study, one.context.stages[name].given()["data"]) for name in study.evaluate}
         for one in expanded
     }
-    sets.check_targets(study, rows, plan.stages, check.tested_bands(study), place)
+    sets.check_targets(study, rows, plan.stages, declared.tested_bands(study), place)
     answers.check_samples(base, held, rows, lineups)
     answers.check_showable(study, rows, plan.stages, place)
     for name in unused:
-        check.check_references(base, name)
+        declared.check_references(base, name)
         base.value(name)
     return lineups
 
@@ -387,7 +316,7 @@ def _report(base: ArmContext, rows: list[ReportArm], lineups: dict[str, Lineup],
         "question": study.question,
         "source": study.source,
         "arms": rows,
-        "bands": {band: [] if band in calibrated else base.scale.bands.get(band, []) for band in check.tested_bands(study)},
+        "bands": {band: [] if band in calibrated else base.scale.bands.get(band, []) for band in declared.tested_bands(study)},
         "trained_ops": {arm: sorted(sets.ops_of(plan.stages, sets.training_sets(plan.stages, end))) for arm, end in ends.items()},
         "tables": answers.tables_with_k(study.tables, rows, partial(answers.samples_of, plan)),
         "figures": study.figures,

@@ -14,11 +14,11 @@ from interplay.data.steps.spec import STEPS
 from interplay.evaluate.spec import EvaluateSpec, GenerateSpec, template_fields
 from interplay.kinds import study_keys, table
 from interplay.report.spec import ReportStage
-from interplay.rl.reward_spec import with_roles
+from interplay.rl.reward_spec import JudgeReward, ModelReward, with_roles
 from interplay.rl.spec import RLSpec
 from interplay.rollout import seat_spec
 from interplay.rollout.spec import SeatsEpisode
-from interplay.study import arms, check, sets
+from interplay.study import arms, check, declared, sets
 from interplay.study.context import BEFORE, ArmContext, StudyStage, pick, with_changes
 from interplay.study.spec import PINNED
 from interplay.tasks.family import Generator, task_family
@@ -109,7 +109,7 @@ def _calibrated(context: ArmContext, spec: dict[str, Any], chosen: str, place: K
 def _curated(context: ArmContext, data: DataSet, place: KeyPlace) -> str:
     """A set that is made of others."""
     mix = place.key("mix")
-    check.check_shares(data.mix, mix)
+    declared.check_shares(data.mix, mix)
     parts = [(problem_set(context, name, mix), share) for name, share in (data.mix or {}).items()]
     shares, deps = sets.merged(*sets.by_digest(parts, "data"))
     sampled = dict(deps)
@@ -128,7 +128,7 @@ def _curated(context: ArmContext, data: DataSet, place: KeyPlace) -> str:
 
 def _written(context: ArmContext, data: DataSet, place: KeyPlace) -> str:
     """A set whose rows a model writes."""
-    stage = check.check_kind(context, data.generate, place.key("generate"), "generate")
+    stage = declared.check_kind(context, data.generate, place.key("generate"), "generate")
     source = problem_set(context, data.of, place.key("of"))
     spec = context.spec(stage)
     assert isinstance(spec, GenerateSpec)
@@ -242,13 +242,13 @@ def _mix(context: ArmContext, named: str | Mapping[str, float], place: KeyPlace,
     """Shares and roles of the sets that a key names, of which one alone has no share."""
     if isinstance(named, str):
         return [], {mark.role: problem_set(context, named, place)}
-    check.check_shares(named, place)
+    declared.check_shares(named, place)
     return sets.by_digest([(problem_set(context, name, place), share) for name, share in named.items()], mark.role)
 
 
 def _mixes_of_shards(context: ArmContext, named: Mapping[str, float], place: KeyPlace) -> list[sets.Mix]:
     """One mix for each shard of the sets. Raises UserError where they have not equally many."""
-    check.check_shares(named, place)
+    declared.check_shares(named, place)
     found = {name: shards(context, name, place) for name in named}
     counts = {name: len(digests) for name, digests in found.items()}
     if len(set(counts.values())) > 1:
@@ -300,7 +300,7 @@ def _candidates(context: ArmContext, init: str) -> list[tuple[int | str | None, 
 
 def evaluation(context: ArmContext, name: Any, model: str, place: KeyPlace, label: str, problems: str | None = None) -> list[str]:
     """The stages that evaluate a model, one for each block of samples, on the study's problem set or `problems` (a digest)."""
-    stage = check.check_kind(context, name, place)
+    stage = declared.check_kind(context, name, place)
     deps = {"data": problems} if problems else _references(context, stage, None, label)[1]
     spec = context.spec(stage)
     assert isinstance(spec, EvaluateSpec)
@@ -313,6 +313,12 @@ def evaluation(context: ArmContext, name: Any, model: str, place: KeyPlace, labe
     if arm := spec.probe.against if spec.probe else "":
         deps = {**deps, "compared": _at_seed(context, arm, stage.place.key("probe", "against"))[1]}
     filled = {key: named.with_roles() for key in ("by_reward", "probe") if (named := getattr(spec, key))}
+    if arms_asked := {one.arm for one in spec.judged.values() if one.arm}:
+        ends = {arm: judging_model(context, arm, stage.place.key("judged")) for arm in arms_asked}
+        roles = {digest: f"judge.{number}" for number, digest in enumerate(sorted(set(ends.values())))}
+        asked = {name: {"arm": roles[ends[one.arm]]} if one.arm else {} for name, one in spec.judged.items()}
+        placed = {name: one.model_copy(update=asked[name]) for name, one in spec.judged.items()}
+        deps, filled = {**deps, **{role: digest for digest, role in roles.items()}}, {**filled, "judged": placed}
     if isinstance(spec.episode, SeatsEpisode):
         episode, roles = _seated(context, spec.episode, stage.place.key("episode"))
         deps, filled = {**deps, **roles}, {**filled, "episode": episode}
@@ -344,7 +350,7 @@ def _model_stage(context: ArmContext, stage: StudyStage, before: str | None, see
         deps |= sets.audits(context, stage, deps)
         reward, named = with_roles(spec.reward)
         filled |= {"reward": reward} if named else {}
-        deps |= {role: reward_model(context, arm, stage.place.key("reward")) for role, arm in named.items()}
+        deps |= {role: _rewarding(context, one, stage.place.key("reward")) for role, one in named.items()}
         ends = [(_at_seed(context, arm, stage.place.key("references"))[1], w) for arm, w in (spec.references or {}).items()]
         weights, roles = sets.by_digest(ends, "reference")
         deps, filled = deps | roles, filled | ({"references": dict(zip(roles, weights, strict=True))} if ends else {})
@@ -414,6 +420,20 @@ def reward_model(context: ArmContext, arm: str, place: KeyPlace) -> str:
     if not table.KINDS[last.kind].ends_path:
         raise place.error(f"ends with {last.name} of kind {last.kind}; name an arm that ends with one of kind reward_model", arm)
     return last.digest if last.step is None else f"{last.digest}@{last.step}"
+
+
+def _rewarding(context: ArmContext, reward: ModelReward | JudgeReward, place: KeyPlace) -> str:
+    if isinstance(reward, ModelReward):
+        return reward_model(context, reward.model, place)
+    return judging_model(context, reward.arm, place.key("arm"))
+
+
+def judging_model(context: ArmContext, arm: str, place: KeyPlace) -> str:
+    """Reference to the language model that an arm ends with at the replicate that is planned. Raises UserError."""
+    path, end, _ = _at_seed(context, arm, place)
+    if path and table.KINDS[path[-1].kind].ends_path:
+        raise place.error(f"ends with {path[-1].name}, which gives scores and no text; name an arm that ends with a policy", arm)
+    return end
 
 
 def _at_seed(context: ArmContext, arm: str, place: KeyPlace) -> tuple[list[ReportStage], str, str]:

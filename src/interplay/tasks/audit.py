@@ -181,7 +181,7 @@ WRONG: dict[str, Policy] = {
         rows.framed(rows.wrong(row, 1)),
     ),
     "the gold with another answer": lambda rows, row: (
-        rows.wrong(row).join(row.solution.rsplit(row.answer, 1)) if row.answer else ""
+        rows.wrong(row).join(row.solution.rsplit(row.answer, 1)) if row.answer and row.answer in row.solution else ""
     ),
 }
 NEARLY: dict[str, Policy] = {
@@ -299,8 +299,9 @@ def time_limit(seconds: float) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-def audit_verifier(rows: Sequence[Row], judge: Judge) -> list[Finding]:
-    """All checks of a verifier on these rows, in order. Never raises on account of the verifier."""
+def audit_verifier(rows: Sequence[Row], judge: Judge, most: float = BOUND) -> list[Finding]:
+    """All checks of a verifier on these rows, in order; `most`: what a policy may earn in addition to its due. Never raises on
+    account of the verifier."""
     known = rows_to_audit(rows)
     asked = Auditor(known, judge)
     count = len(rows)
@@ -314,14 +315,14 @@ def audit_verifier(rows: Sequence[Row], judge: Judge) -> list[Finding]:
         Finding("modal", count >= 8 and times / count > MODAL, times / count, MODAL, repr(modal)),
     ]
 
-    def check(name: str, policies: dict[str, Policy], bound: float = BOUND) -> None:
+    def check(name: str, policies: dict[str, Policy], bound: float = most) -> None:
         policy, earned, example = asked.tried(policies)
         found.append(Finding(name, earned > bound, earned, 0.0, f"{policy}: {example[:200]!r}"))
 
     check("empty", EMPTY, 0.0)
     memorised = list(dict.fromkeys((*CONSTANTS, *known.answers[:8])))
     earned, due, answer = asked.excess(memorised)
-    found.append(Finding("constant", earned - due > BOUND, earned, due, repr(answer[:200])))
+    found.append(Finding("constant", earned - due > most, earned, due, repr(answer[:200])))
     check("echo", ECHO)
     check("listed", LISTED)
     check("negated", NEGATED)
@@ -332,7 +333,7 @@ def audit_verifier(rows: Sequence[Row], judge: Judge) -> list[Finding]:
     check("noise", {f"noise {n}": noise(n) for n in (1, 8, 64, 400)})
     both = [asked.mean(name, policy) for name, policy in HEDGED.items()]
     least = min(both, key=lambda one: one[1])
-    found.append(Finding("hedged", least[1] > BOUND, least[1], 0.0, repr(least[2][:200])))
+    found.append(Finding("hedged", least[1] > most, least[1], 0.0, repr(least[2][:200])))
     asked.tried(HOSTILE)
     os.environ.pop(CANARY, None)
     asked.tried(CODE)

@@ -304,6 +304,8 @@ class Environment(Generator[P, T]):
     """What each of them reads first; None: the prompt."""
     settled: Callable[[P, float, bool, str], Verdict] | None = None
     """(problem, what a seat was paid, whether all is over, what it said last) -> the verdict on it, of a world of several."""
+    chance: float = 0.2
+    """The share of episodes that random legal actions, or others that do not solve the problem, may win."""
 
     def begin(self, problem: P) -> World:
         """A world at the start of an episode."""

@@ -1,19 +1,20 @@
-"""Two of the synthetic skills of Physics of Language Models: Part 4.1 (Allen-Zhu, 2025), after the released generators:
-facebookresearch/PhysicsLM4 at 7580696, data-synthetic-pretrain/Mano/mano.py lines 9-66 and data-synthetic-pretrain/Depo/depo.py
-lines 9-80.
+"""Skills: problems whose answer is a token or a few words. Two are of Physics of Language Models: Part 4.1 (Allen-Zhu, 2025),
+after the released generators: facebookresearch/PhysicsLM4 at 7580696, data-synthetic-pretrain/Mano/mano.py lines 9-66 and
+data-synthetic-pretrain/Depo/depo.py lines 9-80; one is of RULER (below).
 
-As there: how expressions, words, cycles and hops are drawn. Other than there: one question per problem (Depo asks up to ten of a
-cycle), ops and cycles of a chosen size where training there mixes all sizes (a band of ops does), no second tokens of the same
-meaning, and streams keyed by the problem."""
+As there: how expressions, words, cycles and hops are drawn. Other than there: one question per problem (Depo asks up to ten of
+a cycle), ops and cycles of a chosen size where training there mixes all sizes (a band of ops does), no second tokens of the
+same meaning, and streams keyed by the problem."""
 
 import math
 import re
+from collections import Counter
 from typing import NamedTuple
 
-from interplay.core.random import Draw, draw_shuffled, stream, stream_key
+from interplay.core.random import Draw, draw_shuffled, stream, stream_key, sum_in_order
 from interplay.tasks.family import Generator, Rendered, from_json
-from interplay.tasks.spec import Depo, Mano, Verify
-from interplay.tasks.verdict import Verdict, first_error
+from interplay.tasks.spec import Depo, Mano, Verify, WordCounts
+from interplay.tasks.verdict import BOX, Verdict, extract_answer, first_error
 
 
 class Asked(NamedTuple):
@@ -108,7 +109,7 @@ def drawn_size(task: Depo, draw: Draw) -> int:
     """The length of a cycle: n with the weight 1 / (n + sqrt(N)), N the largest."""
     low, high = task.nodes
     weights = [1 / (n + math.sqrt(high)) for n in range(low, high + 1)]
-    left = draw() / 2**32 * sum(weights)
+    left = draw() / 2**32 * sum_in_order(weights)
     for n, weight in zip(range(low, high + 1), weights, strict=True):
         left -= weight
         if left < 0:
@@ -152,4 +153,86 @@ DEPO = Generator(
     solve=solve_depo,
     structure=structure_of,
     vocabulary=vocabulary_of_depo,
+)
+
+
+# Counts of words (arXiv:2404.06654), after the generators of NVIDIA/RULER at c3f5e3b, scripts/data/synthetic:
+# common_words_extraction.py lines 85-98, freq_words_extraction.py lines 74-107. As there: how often words occur, and the noise of
+# the frequent ones. Other than there: invented words for the common ones, too, so many words and not so many tokens, a wording of
+# our own, no example before the question, and a score that counts what is said in addition (F1 in place of recall).
+
+
+NOISE = "..."
+LISTED = re.compile(r"[a-z]+|\.\.\.")
+PROSE = ("Count how often each word occurs here.", "Which {} words, other than dots, occur most often?")
+"""Around the list."""
+
+
+def generate_word_counts(task: WordCounts, seed: int, index: int, op: int) -> Asked:
+    """The list keyed by (seed, index, op). The answer has common words as they first occur, frequent ones by their counts."""
+    options = (task.counts, *task.repeats, task.others, task.words, task.letters, task.length)
+    draw = stream("word_counts", *options, seed, index, op)
+    if task.counts == "common":
+        often, seldom = task.repeats
+        counts = [often] * op + [seldom] * task.others
+    else:
+        counts = task.ranks()
+    words: dict[str, None] = {}
+    while len(words) < len(counts):
+        words["".join(chr(97 + draw() % task.letters) for _ in range(task.length))] = None
+    names = list(words) if task.counts == "common" else [NOISE, *words][: len(counts)]
+    listed = draw_shuffled(draw, [name for name, count in zip(names, counts, strict=True) for _ in range(count)])
+    return Asked(task.counts, _list_prompt(task, listed, op), " ".join(_most(listed, op)))
+
+
+def _list_prompt(task: WordCounts, listed: list[str], op: int) -> str:
+    if task.style == "terse":
+        return f"{' '.join(listed)}|{op}="
+    shown = [f"{n}. {word}" for n, word in enumerate(listed, 1)] if task.counts == "common" else listed
+    return f"{PROSE[0]}\n{' '.join(shown)}\n{PROSE[1].format(op)}\n"
+
+
+def _most(listed: list[str], op: int) -> list[str]:
+    """The words that occur most often, of equal ones the first to occur."""
+    return [word for word, _ in Counter(word for word in listed if word != NOISE).most_common(op)]
+
+
+def solve_word_counts(prompt: str, task: WordCounts) -> str:
+    """Count them."""
+    if task.style == "terse":
+        shown, _, asked = prompt.removesuffix("=").partition("|")
+    else:
+        _, shown, asked = prompt.strip().split("\n")
+    return " ".join(_most(LISTED.findall(shown), int("".join(re.findall(r"\d", asked)))))
+
+
+def verify_listed(problem: Asked, completion: str, options: Verify) -> Verdict:
+    """Right are all words of the answer and no others, in any order, in the last box or in all of the text; the score is F1.
+    Errors: `truncated` (no word), `answer`."""
+    boxed = extract_answer(completion) if BOX in completion else completion
+    said, gold = dict.fromkeys(LISTED.findall(boxed or "")), set(problem.answer.split())
+    hits = len(gold.intersection(said))
+    score = 2 * hits / (len(gold) + len(said))
+    error = first_error(truncated=not said, answer=score < 1)
+    return Verdict(error == "none", error == "none", score, error, said=" ".join(said)[:200])
+
+
+def vocabulary_of_counts(task: WordCounts) -> list[str]:
+    """Letters of words, digits and signs, and those of the question."""
+    letters = [chr(ord("a") + n) for n in range(task.letters)]
+    return list(
+        dict.fromkeys([*letters, *"0123456789 .", *("|=" if task.style == "terse" else "".join(PROSE).replace("{}", "") + "\n")])
+    )
+
+
+WORD_COUNTS = Generator(
+    name="word_counts",
+    errors=("truncated", "answer"),
+    loads=from_json(Asked),
+    verify=verify_listed,
+    generate=generate_word_counts,
+    render=render_asked,
+    solve=solve_word_counts,
+    structure=structure_of,
+    vocabulary=vocabulary_of_counts,
 )

@@ -1,6 +1,8 @@
 """The table of task families, joined from the tables of their packages: the union of their options, chosen by `name`, and where
 each is implemented; the options of the environments, small text tasks for episodes of several turns, and of verifiers."""
 
+import itertools
+import math
 from functools import cache
 from typing import Annotated, Any, ClassVar, Literal, Self
 
@@ -236,7 +238,50 @@ class Depo(Model):
         return (1, 64)
 
 
-Skill = Mano | Depo
+class WordCounts(Model):
+    """The words that occur most often in a list (common and frequent words of RULER, arXiv:2404.06654). Difficulty `op` = words
+    that are asked for: 10 and 3 there."""
+
+    name: Literal["word_counts"] = "word_counts"
+    counts: Literal["common", "frequent"] = "common"
+    """common: the asked words occur so often, and all others so much less; frequent: words by a power law, whose first is noise,
+    written as dots, and the next are asked for."""
+    others: Count = 20
+    """Of common: other words."""
+    repeats: tuple[Count, Count] = (6, 1)
+    """Of common: times that each asked word occurs, and each other one. RULER has 30 and 3 from 4,096 tokens on."""
+    words: Annotated[int, Field(ge=12, le=1_000_000)] = 400
+    """Of frequent: words in all, dots included; the one of rank k occurs words k^-2 / zeta(2) times, rounded down."""
+    letters: Annotated[int, Field(ge=2, le=26)] = 26
+    """Letters that words are made of."""
+    length: Annotated[int, Field(ge=1, le=12)] = 6
+    """Letters of a word."""
+    style: Literal["prose", "terse"] = "prose"
+    """prose: a question in words, over a numbered list where words are common; terse: `ab cd ab|1=`, for tiny models."""
+
+    def ranks(self) -> list[int]:
+        """Of frequent: how often the word of each rank occurs, the first rank first; none that occurs never."""
+        found = (int(self.words * 6 / (math.pi * rank) ** 2) for rank in range(1, self.words))
+        return list(itertools.takewhile(bool, found))
+
+    @model_validator(mode="after")
+    def _possible(self) -> Self:
+        if self.counts == "common" and self.repeats[0] <= self.repeats[1]:
+            raise ValueError(f"repeats = {list(self.repeats)}: asked words occur more often than others; write the larger first")
+        needed = self.others + self.ops()[1] if self.counts == "common" else len(self.ranks())
+        if self.letters**self.length < 2 * needed:
+            raise ValueError(f"letters = {self.letters}: there are {self.letters**self.length} words; raise letters or length")
+        return self
+
+    def ops(self) -> facts.Range:
+        """Least and most words; of frequent such as each occur more often than the next."""
+        if self.counts == "common":
+            return (1, 10)
+        counts = [*self.ranks(), 0]
+        return (1, max(1, sum(1 for _ in itertools.takewhile(lambda pair: pair[0] > pair[1], itertools.pairwise(counts[1:])))))
+
+
+Skill = Mano | Depo | WordCounts
 
 
 # All families.
@@ -272,11 +317,13 @@ FAMILIES = {
     "kuhn": "interplay.tasks.environments.games:KUHN",
     "mano": "interplay.tasks.skills:MANO",
     "depo": "interplay.tasks.skills:DEPO",
+    "word_counts": "interplay.tasks.skills:WORD_COUNTS",
     "sql_questions": "interplay.tasks.environments.sql_questions:SQL_QUESTIONS",
     "with_tools": "interplay.tasks.environments.given_tools:WITH_TOOLS",
     **adapters.FAMILIES,
     "multihop": "interplay.tasks.multihop:MULTIHOP",
     "qa": "interplay.tasks.qa:QA",
+    "programs": "interplay.tasks.programs:PROGRAMS",
     "reformulated": "interplay.tasks.reformulated:REFORMULATED",
     "subproblems": "interplay.tasks.op_dag.terse_variants:SUBPROBLEMS",
     "text": "interplay.tasks.transcripts:TEXT",

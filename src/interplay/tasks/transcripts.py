@@ -138,10 +138,12 @@ class TaskClass(Protocol):
 class EnvironmentClass(Protocol):
     """An environment as a class, of which each episode has an object; deterministic by replay: the same problem, seed and actions
     give the same steps. It may also have `expert(problem)` (actions, which models can be taught), `answer`, `solve`, `structure`
-    and `vocabulary` as a task, `target` (what an episode has to pay to be right, by default 1), `state()` (a text that says all
-    that a next turn needs) and `close()`. One of several seats has their names in `seats` and may have `brief(problem, seat)`
-    (what a seat reads first, by default what `reset` returns), and it says in a step whose turn is next (`seat`, by default in
-    order) and what others than the one that acted are paid (`pays`)."""
+    and `vocabulary` as a task, `target` (what an episode has to pay to be right, by default 1), `chance` (the share of episodes
+    that actions which do not solve the problem may win, by default 0.2, and 1 where the target is not above 0), `legal()` (the
+    actions that there are now, for the audit), `state()` (a text that says all that a next turn needs) and `close()`. One of
+    several seats has their names in `seats` and may have `brief(problem, seat)` (what a seat reads first, by default what `reset`
+    returns), and it says in a step whose turn is next (`seat`, by default in order) and what others than the one that acted are
+    paid (`pays`)."""
 
     def __init__(self) -> None:
         """Options are its own; what an episode opens is opened in reset."""
@@ -206,6 +208,11 @@ class OwnWorld:
         """The text of the state, where the user's class has a method of that name."""
         with extension.errors_in(self.task):
             return getattr(self.made, "state", lambda: None)()
+
+    def legal(self) -> list[str]:
+        """The actions that there are now; none where the user's class has no method of that name."""
+        with extension.errors_in(self.task):
+            return [*map(str, getattr(self.made, "legal", list)())]
 
     def close(self) -> None:
         """The episode is over."""
@@ -371,14 +378,17 @@ class OwnWorlds(OwnQuestions):
 
     def family(self) -> Environment[OwnProblem, OwnTask]:
         """The family of all that."""
+        seats = tuple(getattr(self.made, "seats", ()))
         own: dict[str, Any] = {
             "expert": self.expert,
             "world": self.world,
             "reply": lambda problem, turns: self.played(problem, turns)[1][-1],
-            "seat_names": tuple(getattr(self.made, "seats", ())),
+            "seat_names": seats,
             "briefs": self.briefs,
             "state": self.state if hasattr(self.made, "state") else None,
             "settled": self.settled,
+            # Pay between seats is won from others, and where nothing need be paid every end is right.
+            "chance": getattr(self.made, "chance", 1.0 if seats or getattr(self.made, "target", 1.0) <= 0 else 0.2),
         }
         return Environment(errors=("truncated", "made_up", "answer"), **own, **self.common())
 

@@ -36,6 +36,8 @@ def marked(text: str) -> str:
 class Env(PackageWorld[Gymnasium]):
     """An episode in a registered environment."""
 
+    chance = 0.5  # of Blackjack a hand is won by luck
+
     def check(self, task: Gymnasium) -> None:
         """Raises UserError where the environment is unknown, or has no form in text."""
         registry = package("gymnasium", "gymnasium", task.version, "gymnasium.envs.registration").registry
@@ -90,6 +92,11 @@ class Env(PackageWorld[Gymnasium]):
             return Step("no such action")
         self.observed, reward, ended, cut, _ = self.env.step(chosen)
         return Step(self.picture(), float(reward), bool(ended or cut), info={"truncated": True} if cut else {})
+
+    def legal(self) -> list[str]:
+        """All numbers, of a finite space."""
+        space = self.env.action_space
+        return [str(space.start + n) for n in range(space.n)] if hasattr(space, "n") else []
 
     def structure(self, problem: dict[str, Any]) -> str:
         """A map that was drawn is in one split."""

@@ -100,6 +100,9 @@ class PackageWorld(Generic[T]):
     A problem is a JSON object with all that defines the episode, also of the task. Keys that all know: `key` (seed of the random
     state; else that of the episode), `gold` (the expert's actions), `target` and `ascii`."""
 
+    chance = 0.2
+    """The share of episodes that random legal actions may win."""
+
     def check(self, task: T) -> None:
         """Raises UserError where the package is not here, or has none of that name."""
         raise NotImplementedError
@@ -146,6 +149,10 @@ class PackageWorld(Generic[T]):
         """A text as the policy reads it, on lines of its own."""
         text = plain(text) if self.problem["ascii"] else text
         return f"{text.rstrip()}\n"
+
+    def legal(self) -> list[str]:
+        """The actions that there are now, as far as the package says."""
+        return []
 
     def expert(self, problem: dict[str, Any]) -> list[str]:
         """The actions of the package's expert; none where there is none."""

@@ -51,6 +51,8 @@ def games() -> list[str]:
 class Game(PackageWorld[TextArena]):
     """An episode of a game."""
 
+    chance = 0.7  # the other seats draw moves, too
+
     def check(self, task: TextArena) -> None:
         """Raises UserError where the game is unknown, cannot begin here, or cannot be played."""
         known = registry(task.version)
@@ -115,6 +117,11 @@ class Game(PackageWorld[TextArena]):
             draw.shuffle(moves)
         moves = [*own, *seen, *rest][:PROPOSED]
         return next((move for move in moves if self.is_legal(move)), moves[0])
+
+    def legal(self) -> list[str]:
+        """One of them, drawn, since trying all takes long."""
+        with self.randomness, quiet():
+            return [self.legal_move(random.Random(f"{self.problem['key']} {self.new}"))]
 
     def is_legal(self, move: str) -> bool:
         """Whether the game takes a move, tried on a copy."""

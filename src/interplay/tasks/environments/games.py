@@ -233,6 +233,7 @@ TIC_TAC_TOE_RULES = Rules(
 TIC_TAC_TOE = game(
     TIC_TAC_TOE_RULES,
     name="tic_tac_toe",
+    chance=0.7,  # against a random opponent, at small boards
     state=lambda problem, turns: _board_state(problem, TIC_TAC_TOE_RULES.against(problem, turns)[0]),
     generate=generate_board,
     render=lambda problem, task: TIC_TAC_TOE_RULES.render(problem, WORTH[minimax(problem.board)]),
@@ -346,6 +347,7 @@ KUHN_RULES = Rules(
 KUHN = game(
     KUHN_RULES,
     name="kuhn",
+    chance=1.0,
     generate=generate_deal,
     render=lambda problem, task: KUHN_RULES.render(problem, " ".join(KUHN_RULES.expert(problem))),
     solve=_solve_deal,

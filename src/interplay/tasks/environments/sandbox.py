@@ -138,6 +138,17 @@ def _ran(programs: tuple[str, ...], tool: PythonTool) -> tuple[Ran, ...]:
     a program again takes less than to keep a worker for each episode."""
     before = _ran(programs[:-1], tool) if len(programs) > 1 else ()
     alive = max((n + 1 for n, ran in enumerate(before) if ran.stopped), default=0)
+    try:
+        with interpreter(tool) as session:
+            for one in programs[alive:-1]:
+                _feed(session, one, tool.output)
+            return (*before, _feed(session, programs[-1], tool.output))
+    except monty().MontyError:
+        return (*before, Ran("", DEAD, stopped=True))
+
+
+def interpreter(tool: PythonTool) -> Any:
+    """A fresh state within the tool's limits, as a context."""
     limits = {
         "max_feed_duration_secs": tool.seconds,
         "max_memory": tool.megabytes << 20,
@@ -146,13 +157,48 @@ def _ran(programs: tuple[str, ...], tool: PythonTool) -> tuple[Ran, ...]:
         "max_total_sleep_secs": 0.0,
     }
     host = {"datetime": EPOCH, "timezone": "utc", "sleep": "zero", "random_start": {"seed": 0}}
-    try:
-        with workers().checkout(limits=limits, os_policy=host) as session:
-            for one in programs[alive:-1]:
-                _feed(session, one, tool.output)
-            return (*before, _feed(session, programs[-1], tool.output))
-    except monty().MontyError:
-        return (*before, Ran("", DEAD, stopped=True))
+    return workers().checkout(limits=limits, os_policy=host)
+
+
+class Value(NamedTuple):
+    """What an expression came to."""
+
+    value: Any
+    """Plain data: an object of a class that a program defines is a stand-in without its methods."""
+    fine: bool
+    """Whether there is one."""
+    shown: str
+    """It, or why there is none, as text."""
+
+
+@lru_cache(maxsize=4096)
+def _evaluated(code: str, expressions: tuple[str, ...], tool: PythonTool) -> tuple[Value, ...]:
+    found = list[Value]()
+    for one in expressions:
+        try:
+            with interpreter(tool) as session:
+                session.feed_run(code, print_callback=_unheard)
+                value = session.feed_run(one, print_callback=_unheard)
+            found.append(Value(value, True, plain(repr(value), tool.output).rstrip("\n")))
+        except monty().MontyError as error:
+            why = error.display("type-msg") if hasattr(error, "display") else DEAD
+            found.append(Value(None, False, why.partition("\n")[0][:80]))
+            if why.startswith(("TimeoutError", "MemoryError")):
+                break
+        except (ValueError, RecursionError, UnicodeError) as error:  # a value that cannot be reported from outside
+            found.append(Value(None, False, type(error).__name__))
+    return tuple(found)
+
+
+def _unheard(stream: str, text: str) -> None:
+    """What a program prints is no part of its values."""
+
+
+def evaluate(code: str, expressions: Sequence[str], tool: PythonTool) -> tuple[Value, ...]:
+    """What each expression comes to behind a program, each in a state of its own; after one that a limit stops none is tried."""
+    if len(code) > tool.longest:
+        return (Value(None, False, "too long"),)
+    return _evaluated(code, tuple(expressions), tool)
 
 
 def _feed(session: Any, code: str, limit: int) -> Ran:

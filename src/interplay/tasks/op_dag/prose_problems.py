@@ -8,7 +8,7 @@ from math import exp
 from typing import NamedTuple
 
 from interplay.core.model import UserError
-from interplay.core.random import Draw, draw_between, draw_sample, stream
+from interplay.core.random import Draw, draw_between, draw_sample, stream, sum_in_order
 from interplay.tasks.family import check_op
 from interplay.tasks.op_dag.dag import REVERSE, linear_root
 from interplay.tasks.op_dag.prose import TOTAL, Node, Problem, new_node, solution_letters
@@ -193,7 +193,7 @@ def _shapes(
 
 def pick(draw: Draw, shares: dict) -> str:
     """A key, drawn by its share."""
-    point, total = draw() / 2**32 * sum(shares.values()), 0.0
+    point, total = draw() / 2**32 * sum_in_order(shares.values()), 0.0
     for name, share in shares.items():
         total += share
         if point < total:

@@ -1,0 +1,193 @@
+"""Checks of names, before anything is planned: every stage, arm, band, problem set and key that a study names is declared."""
+
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
+
+from interplay.core import references
+from interplay.core.model import KeyPlace, nearest_name
+from interplay.data.spec import is_whole
+from interplay.kinds.study_keys import Reason, Sets
+from interplay.kinds.table import KINDS, MODELS
+from interplay.study import arms, sets
+from interplay.study.context import BEFORE, TASK, ArmContext, StudyStage, check_known, pick
+from interplay.study.spec import Arm, Study
+
+RESERVED = {TASK: "the task itself in an arm's set", arms.SPLIT: "the split of a budget in an arm's axes"}
+"""First parts of an arm's keys that are no names of stages."""
+
+
+def check_shares(shares: Mapping[str, float] | None, place: KeyPlace) -> None:
+    """Raises UserError where shares do not sum to one."""
+    try:
+        references.check_mix(dict(shares or {}), "a mix")
+    except (TypeError, ValueError) as error:
+        remedy = f"; change one, or write `{list(shares)[-1]}: rest`" if shares and min(shares.values()) >= 0 else ""
+        raise place.error(f"{error}{remedy}", shares) from None
+
+
+def check_names(context: ArmContext) -> None:
+    """Every stage, arm, band and kind that the study names is declared. Raises UserError at the first that is not."""
+    study, place = context.study, context.place
+    for word, meaning in RESERVED.items():
+        if word in study.stages:
+            raise place.key("stages", word).error(f"choose another name; `{word}` is {meaning}")
+    if BEFORE in study.arms:
+        raise place.key("arms", BEFORE).error(
+            f"choose another name; `arm: {BEFORE}` of a set is the model that its reader starts from"
+        )
+    for key in ("data", "stages", "arms", "tables", "figures"):
+        for name in getattr(study, key):
+            if "/" in name or name in ("", ".", "..") or not name.isprintable():
+                must = "choose a name without '/' that can be printed: files are called by it"
+                raise place.key(key, name).error(must)
+    _check_all(_names_of_data(context))
+    for name, arm in study.arms.items():
+        _check_path(context, arm.path, place.key("arms", name, "path"))
+        _check_keys(study, arm, place.key("arms", name))
+    for name in study.evaluate:
+        check_kind(context, name, place.key("evaluate"))
+        check_references(context, name, complete=True)
+        sets.refuse_probes(context, [context.stages[name].given()["data"]], context.stages[name].place.key("data"))
+    _check_all(_names_shown(context))
+
+
+Named = Iterator[tuple[KeyPlace, Any, Collection[str], str]]
+"""Key of the study, name, declared names, what it is the name of."""
+
+
+def _check_all(named: Named) -> None:
+    for place, name, declared, what in named:
+        check_known(name, declared, place, what)
+
+
+def _names_of_data(context: ArmContext) -> Named:
+    study, place = context.study, context.place
+    for name, data in study.data.items():
+        bands = data.names() if data.form == "generated" else []
+        yield from ((place.key("data", name, "band"), band, context.scale.bands, "band") for band in bands)
+        yield from ((place.key("data", name, "mix"), other, study.data, "problem set") for other in data.mix or {})
+        yield from ((place.key("data", name, "of"), other, study.data, "problem set") for other in [data.of] if other)
+    for name, change in study.scales.items():
+        here = place.key("scales", name)
+        changed = [other for other, given in change.data.items() if not is_whole(given)]
+        yield from ((here.key("data"), other, study.data, "problem set") for other in changed)
+        yield from ((here.key("stages"), other, study.stages, "stage") for other in change.stages)
+    yield from ((place.key("seeds", "vary"), name, study.stages, "stage") for name in (study.seeds.vary if study.seeds else []))
+
+
+def _names_shown(context: ArmContext) -> Named:
+    """Bands of the evaluations in tables, figures and claims. Whether a set has a single op, the plan knows."""
+    study, place = context.study, context.place
+    bands, what = tested_bands(study), "band of the evaluations"
+    for name, table in study.tables.items():
+        columns = [column for column in table.columns if not column.startswith("op:")]
+        yield from ((place.key("tables", name, "columns"), column, [*bands, "op", *study.targets], what) for column in columns)
+    for name, figure in study.figures.items():
+        yield from ((place.key("figures", name, "bands"), band, bands, what) for band in figure.bands or [])
+        if figure.band and not figure.band.startswith("op:"):
+            yield place.key("figures", name, "band"), figure.band, bands, what
+    for number, claim in enumerate(study.claims):
+        test = place.key("claims", number, "test")
+        if claim.test.recorded is not None:
+            yield test.key("recorded"), claim.test.recorded, study.stages, "stage"
+        elif not claim.test.band.startswith("op:"):
+            yield test.key("band"), claim.test.band, [*bands, *study.targets], what
+        if claim.fails is not None:
+            yield place.key("claims", number, "fails", "recorded"), claim.fails.recorded, study.stages, "stage"
+    for keys, premise, _ in study.premises():
+        if premise.of is not None and premise.of.band and not premise.of.band.startswith("op:"):
+            yield place.key(*keys, "band"), premise.of.band, [*bands, *study.targets], what
+
+
+def check_kind(context: ArmContext, name: Any, place: KeyPlace, kind: str = "evaluate") -> StudyStage:
+    """The stage that `place` names. Raises UserError where it is not of that kind."""
+    stage = pick(context.stages, name, place, "stage")
+    if stage.kind != kind:
+        raise place.error(f"is a {stage.kind} stage; name one of kind {kind}", name)
+    return stage
+
+
+def check_references(context: ArmContext, name: str, complete: bool = False) -> None:
+    """What a stage names is declared, and its mixes sum to one; of a complete one no key is missing. Raises UserError."""
+    stage = context.stages[name]
+    for key, mark in stage.marks.items():
+        if isinstance(mark, Reason):
+            continue
+        named, place = stage.given().get(key), stage.place.key(key)
+        if named is None and mark.missing and complete:
+            raise place.error(f"missing; {mark.missing}")
+        if isinstance(named, dict):
+            check_shares(named, place)
+        for other in [named] if isinstance(named, str) else named or []:
+            check_known(other, context.study.data if isinstance(mark, Sets) else context.stages, place, mark.to)
+
+
+def check_arm_names(study: Study, made: Collection[str], place: KeyPlace) -> None:
+    """Every arm that a claim, a table or a figure names is there. Raises UserError."""
+    named: list[tuple[KeyPlace, str | None]] = []
+    for name, table in study.tables.items():
+        here, gain = place.key("tables", name), table.gain.against if table.gain else None
+        named += [(here.key("against"), table.against), (here.key("gain", "against"), gain)]
+    named += [(place.key("figures", name, "against"), figure.against) for name, figure in study.figures.items()]
+    for number, claim in enumerate(study.claims):
+        test = place.key("claims", number, "test")
+        named += [(test.key("arm"), claim.test.arm), (test.key("against"), claim.test.against)]
+    for keys, premise, _ in study.premises():
+        named += [(place.key(*keys, key), arm) for key, arm in premise.arms.items()]
+    _check_all((key, arm, made, "arm") for key, arm in named if arm is not None)
+
+
+def tested_bands(study: Study) -> list[str]:
+    """The bands of the evaluations' problem sets, in order of mention."""
+    found = [band for name in study.evaluate for band in bands_of(study, study.stages[name]["data"])]
+    return list(dict.fromkeys(found))
+
+
+def bands_of(study: Study, name: str, above: tuple[str, ...] = ()) -> list[str]:
+    """The bands that the rows of a problem set may have: those that it or its sources name, and those that its steps label."""
+    data = study.data.get(name)
+    if data is None or name in above:
+        return []
+    found = [*data.names(), *(band for other in data.sources() for band in bands_of(study, other, (*above, name)))]
+    labels = [step["bands"] for step in data.steps if isinstance(step.get("bands"), dict)]
+    return list(dict.fromkeys([*found, *(str(band) for label in labels for band in label)]))
+
+
+def _check_keys(study: Study, arm: Arm, place: KeyPlace) -> None:
+    """The keys that the arm sets, and those of its axes, belong to a stage that it has."""
+    reached = [TASK, *(arms.split_part(part)[0] for part in arm.path), *study.evaluate]
+    for part in arms.CHANGES:
+        for key in getattr(arm, part):
+            spot = place.key(part, key)
+            stage, _, rest = key.partition(".")
+            if stage == arms.SPLIT:
+                _check_split_axis(arm, part, rest, spot)
+            elif stage not in (*study.stages, TASK):
+                raise spot.error(f"must be stage.key{nearest_name(stage, study.stages)}")
+            elif stage not in reached or not rest:
+                raise spot.error(f"must be stage.key of a stage of this arm: {', '.join(reached)}")
+            elif not all(key.split(".")):
+                raise spot.error("an empty word between dots, or after the last one; write stage.key.key")
+
+
+def _check_split_axis(arm: Arm, part: str, key: str, place: KeyPlace) -> None:
+    """An axis over the split that the arm has."""
+    if arm.split is None:
+        raise place.error("this arm splits no budget; give it split: {mid: ..., rl: ...}, or take the axis away")
+    if part == "set":
+        raise place.error("write it in the arm's split itself; only axes choose it here")
+    if key not in ("tokens", "rl_share"):
+        raise place.error("must be split.tokens or split.rl_share")
+
+
+def _check_path(context: ArmContext, path: list[str], place: KeyPlace) -> None:
+    if not path:
+        raise place.error("empty; name at least one stage")
+    for position, part in enumerate(path):
+        name, step = arms.split_part(part)
+        if "@" in part and step is None:
+            raise place.error("must be stage@step, with the step of a checkpoint that the stage keeps", part)
+        kind = pick(context.stages, name, place, "stage").kind
+        allowed = [one for one in MODELS if KINDS[one].starts_path == (position == 0)]
+        if kind not in allowed:
+            raise place.error(f"'{name}' is a {kind} stage; place {position + 1} of a path takes {', '.join(allowed)}")
