@@ -180,3 +180,12 @@ def test_the_formula_s_constants_are_those_of_what_computes() -> None:
     cpu, dtype = torch.device("cpu"), torch.float32
     assert len(visible_blocks(None, formulas.WHOLE, cpu, dtype)) == 1
     assert len(visible_blocks(None, formulas.WHOLE + 1, cpu, dtype)) == -(-(formulas.WHOLE + 1) // (2 * formulas.BLOCK))
+
+
+def test_frozen_seats_and_past_policies_are_models_next_to_the_policy() -> None:
+    model, pool = {"name": "model", "model": "seat.0"}, {"name": "pool", "models": ["seat.0", "seat.1"], "every": 4, "keep": 3}
+    seats = {"agent": {"name": "policy"}, "user": model, "judge": {"name": "judge", "model": "seat.2"}, "other": pool}
+    assert formulas._seated({"episode": {"name": "seats", "seats": seats}}) == 3 + 3
+    assert formulas._seated({"episode": {"name": "seats", "seats": {"user": model, "other": {**pool, "every": None}}}}) == 2
+    assert formulas._seated({"episode": {"name": "completion"}}) == 0
+    assert formulas._seated({}) == 0

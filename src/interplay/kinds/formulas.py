@@ -150,7 +150,7 @@ class Reinforcement(Formula):
         phases["rollout"] = _decoding(load, min(load.run.engine_batch, batch * count), count, prompt, own)
         lagged = (method.get("decoding") or {}).get("name") == "lagged_nucleus"
         critic = 4 * bool(method.get("critic"))  # with an optimiser of its own
-        models = 1 + _refers(spec) + _reward_models(spec["reward"]) + lagged + critic
+        models = 1 + _refers(spec) + _reward_models(spec["reward"]) + lagged + critic + _seated(method)
         return _peak(load, phases, models)
 
     def _cost(self, spec: Json, rollouts: int, sampled: int, prompts: int, parameters: int | None) -> Cost:
@@ -394,6 +394,13 @@ def _reward_models(reward: Json) -> int:
     """Reward models and judging arms among the terms, each taken to be as large as the policy."""
     terms = [term["reward"] for key in ("gate", "sum", "product") for term in reward.get(key, ())]
     return sum(one["name"] == "model" or bool(one.get("arm")) for one in terms or [reward])
+
+
+def _seated(method: Json) -> int:
+    """Frozen models in the seats of an episode and past policies of its pools, each taken to be as large as the policy."""
+    seats = [one for one in ((method.get("episode") or {}).get("seats") or {}).values() if one]
+    roles = {role for one in seats for role in (one.get("model"), *one.get("models", ())) if role}
+    return len(roles) + max((one["keep"] for one in seats if one.get("every")), default=0)
 
 
 def _turns(spec: Json) -> int:
