@@ -1,4 +1,4 @@
-"""Training, rollouts, GRPO, stacks, memory and a stage of a paper on one GPU, each beside its peers and the machine's limits.
+"""Training, rollouts, GRPO, stacks, memory and a stage of a paper on one GPU, each next to its peers and the machine's limits.
 
     PYTHONPATH=src python bench/gpu.py --out DIR                              # all parts, some minutes; rows go to DIR/gpu.jsonl
     PYTHONPATH=src python bench/gpu.py --out DIR --parts train --sizes 0.9m   # one part
@@ -91,7 +91,7 @@ def stacks(bench: Bench) -> None:
 
 
 def memories(bench: Bench) -> None:
-    """Peak memory of the GPU beside the plan's estimate: of what tensors held, and the same with what CUDA took by itself."""
+    """Peak memory of the GPU next to the plan's estimate: of what tensors held, and the same with what CUDA took by itself."""
     times = 1 if bench.args.tiny else 16
     for name, (kind_of, shape, vocab, tokens) in list(memory.SIZES.items())[: 1 if bench.args.tiny else None]:
         memory.SIZES[name] = kind_of, shape, vocab, tokens * times
@@ -167,8 +167,8 @@ def paper(bench: Bench) -> None:
                 }
                 bench.emit(**row, rollout_tok_s=rate, peak_gb=held, hours_of_stage=hours)
             del world, learner
-        told = {"flops": cost.flops, "planned_hours": (cost.flops or 0) / 1e14 / 3600}
-        bench.emit(setting="plan", **told, planned_gb=asked.device / 1e9 if asked else 0.0)
+        said = {"flops": cost.flops, "planned_hours": (cost.flops or 0) / 1e14 / 3600}
+        bench.emit(setting="plan", **said, planned_gb=asked.device / 1e9 if asked else 0.0)
 
 
 PARTS = {"train": train, "rollout": rollout, "grpo": grpo_step, "stack": stacks, "memory": memories, "paper": paper}

@@ -89,9 +89,9 @@ class Bench(NamedTuple):
         whole = {"part": self.part, **row}
         with (Path(self.args.out) / "gpu.jsonl").open("a") as file:
             file.write(json.dumps(whole) + "\n")
-        told = {key: f"{value:,.4g}" if isinstance(value, float) and value < 1e4 else value for key, value in whole.items()}
+        shown = {key: f"{value:,.4g}" if isinstance(value, float) and value < 1e4 else value for key, value in whole.items()}
         print(
-            "  ".join(f"{key} {value:,.0f}" if isinstance(value, float) else f"{key} {value}" for key, value in told.items()),
+            "  ".join(f"{key} {value:,.0f}" if isinstance(value, float) else f"{key} {value}" for key, value in shown.items()),
             flush=True,
         )
 
@@ -206,7 +206,7 @@ def train(bench: Bench) -> None:
             found = {key: our_step(bench, size, paths, *value[1:], value[0]) for key, value in ours.items()}
             if name in ("0.9m", "10m"):
                 isolated = training_data(Path(place) / "isolated", size, "isolated")
-                found[f"{OWN} adamw, compiled, problems apart"] = our_step(bench, size, isolated, "adamw", "bfloat16", True)
+                found[f"{OWN} adamw, compiled, problems isolated"] = our_step(bench, size, isolated, "adamw", "bfloat16", True)
             for autocast, compiled in itertools.product((True, False), (False, True)):
                 if not compiled or (bench.args.compile and not autocast and name in COMPILED):
                     label = f"transformers {'autocast' if autocast else 'bfloat16 weights'}{', compiled' if compiled else ''}"
