@@ -107,11 +107,11 @@ def test_a_plan_shows_the_memory_of_each_stage_that_holds_a_model(lab: Lab, caps
 
 
 def test_more_than_the_device_has_is_refused_with_the_setting_that_fits(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
-    lab.edit("scale/smoke.yaml", "rl: {", "rl: {run: {gpus: 1, gpu_memory_gb: 0.74, micro_batch_tokens: 65536}, ")
+    lab.edit("scale/smoke.yaml", "rl: {", "rl: {run: {gpus: 1, gpu_memory_gb: 0.84, micro_batch_tokens: 65536}, ")
     code, _, wrong = interplay(capsys, "plan", "quickstart", "--scale", "smoke")
     assert (code, wrong.count("\n")) == (2, 1)
-    assert "(rl): needs about 0.8" in wrong
-    assert "GB of a GPU's 0.74 GB (run.gpu_memory_gb); write run." in wrong
+    assert "(rl): needs about 0.9" in wrong
+    assert "GB of a GPU's 0.84 GB (run.gpu_memory_gb); write run." in wrong
     setting = wrong.partition("; write run.")[2].partition(", which needs")[0]
     lab.edit("scale/smoke.yaml", "micro_batch_tokens: 65536}", setting.replace(" and run.", ", ") + "}")
     assert interplay(capsys, "plan", "quickstart", "--scale", "smoke")[0] == 0

@@ -245,8 +245,9 @@ LOGITS = 1 << 24
 """Logits that are held at a time with `blockwise: true` (model.decoder.MOST_LOGITS)."""
 NARROW = 192
 """Width up to which the int8 kernels compute gates again (kernels.layers.RECOMPUTED)."""
-BASE, CUDA_BASE, CUDA_CONTEXT = 400e6, 3e9, 0.7e9
-"""Bytes of a process without a model (measured), the same with CUDA's libraries, and what these take of the GPU (assumed)."""
+BASE, CUDA_BASE, CUDA_CONTEXT = 400e6, 3e9, 0.8e9
+"""Bytes of a process without a model (measured), the same with CUDA's libraries (assumed), and what these take of the GPU (an
+H100)."""
 CHUNK = 16384
 """Tokens that vLLM passes at a time on a large GPU (its default, assumed)."""
 PROBLEM_BYTES = 3000
@@ -286,7 +287,8 @@ def _kept(load: Load, shape: Pass) -> float:
         return 4.0 * size.layers * shape.tokens * token
     token = 4 * size.width + 2 * queries + (queries + keys) * size.normed + 4 * size.mlp
     token += 2 * size.width + queries + 2 * keys if load.run.gpus else 0  # GPUs keep the inputs of norms, and heads unsplit
-    scores = 0.0 if linear else size.heads * shape.pairs
+    by_kernel = load.run.gpus and load.width() == 2  # model.attention.FlashRuns
+    scores = 0.0 if linear or by_kernel else size.heads * shape.pairs
     copied = 2 * keys * (shape.tokens if linear else shape.keys or shape.tokens)
     return load.width() * size.layers * (shape.tokens * token + copied + scores)
 
