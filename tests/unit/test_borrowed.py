@@ -194,11 +194,6 @@ def test_a_page_tells_its_values_and_its_opening_is_paid_by_its_rank() -> None:
     assert [step.text for step in steps] == ["a3c1?", "b7h0?", "b7h0?", ""]
     assert [step.reward for step in steps] == [0.0, 0.25, 0.0, 0.5]
     assert make(whole=True).reset(problem, 0) == "a3c1 b7h0 b?"
-    single = make(keys=1, ordered=True)
-    keys = [key for key, _ in single.generate(random.Random(0), 4)[0]]
-    assert keys == sorted(keys)
-    assert single.reset([[["a", "3"], ["c", "1"]], "c"], 0) == "a c c?"
-    assert single.step("p1").text == "c1?"
     for options in ({}, {"whole": True}):
         world = make(**options)
         actions = world.expert(problem)
