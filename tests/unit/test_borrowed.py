@@ -15,8 +15,8 @@ from interplay.data.trajectory import Segment
 from interplay.rl.batch import Span
 from interplay.rl.sampler import PromptSource
 
-NEAR, TURNS, CONTEXT = (
-    runpy.run_path(str(ROOT / f"configs/study/methods/{name}.py")) for name in ("neighbours", "turns", "in_context")
+NEAR, TURNS, CONTEXT, LOCKS = (
+    runpy.run_path(str(ROOT / f"configs/study/methods/{name}.py")) for name in ("neighbours", "turns", "in_context", "turn_world")
 )
 
 
@@ -60,6 +60,22 @@ def test_the_reward_is_the_share_of_the_group_that_a_completion_wins_against() -
     assert made.tolist() == pytest.approx([1.0, 0.5, 0.0])
     tie = batch_of([0.0, 0.0], [0, 0])
     assert (tie.rewards + NEAR["wins"](tie, now_of())).tolist() == [0.5, 0.5]
+
+
+def test_an_episode_is_worth_the_share_of_its_group_that_was_paid_less() -> None:
+    batch = batch_of([1.2, 0.2, 0.0, 0.2, 3.0], [0, 0, 0, 0, 1])
+    made = batch.rewards + LOCKS["preferred"](batch, now_of())
+    assert made.tolist() == pytest.approx([1.0, 0.5, 0.0, 0.5, 0.0])
+
+
+def test_locks_whose_digits_are_known_do_not_tell_them_and_move_on_by_three() -> None:
+    world = LOCKS["locks"](known=True)
+    problem = world.generate(None, 1, 0, 3)
+    assert world.render(problem, None).prompt.count(" ") == 0
+    assert world.expert(problem)[:3] == [f"open({(1 + colour + 3 * at) % 10})" for at, colour in enumerate(problem.colours)]
+    assert world.reply(problem, world.expert(problem)).reward == 1.0
+    told = LOCKS["locks"]()
+    assert told.expert(told.generate(None, 1, 0, 1)) != world.expert(world.generate(None, 1, 0, 1))
 
 
 def test_prompts_of_the_largest_lower_bound_come_first() -> None:

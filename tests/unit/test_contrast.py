@@ -41,6 +41,7 @@ CLEAN = {
         "rl.optimizer.weight_decay: 0.0}}"
     ],
     "another random stream": ["again: {path: [base, rl], control: rl, set: {rl.seed: 100}}"],
+    "a whole stage, declared": ["hot: {path: [base, rl], control: rl, set: {rl.temperature: 0.7}, differs: [rl]}"],
     "how it is run": ["fast: {path: [base, rl], control: rl, set: {rl.temperature: 0.7, rl.run.threads: 2}}"],
 }
 

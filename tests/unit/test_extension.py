@@ -229,6 +229,9 @@ def test_the_short_form_is_what_was_written_out_before(here: Path) -> None:
     made = [parse_model(cls, fill_extensions({**spec, "reward": each}, here, HERE), HERE) for each in (spec["reward"], old)]
     assert digest("rl", made[0], {}) == digest("rl", made[1], {})
     assert hashed(made[0])["reward"] == {**old, "source": CODE}
+    both = {"name": "mine.py:brief", "bonus": 0.1, "options": {"bonus": 0.5}}
+    changed = parse_model(cls, fill_extensions({**spec, "reward": both}, here, HERE), HERE)
+    assert digest("rl", changed, {}) == digest("rl", made[1], {}), "what a set changes is not lost"
 
 
 def test_another_version_than_planned_is_refused_when_the_stage_runs(here: Path) -> None:

@@ -79,13 +79,14 @@ def is_extension(value: Any) -> bool:
 
 def written_as(member: type[Extension]) -> BeforeValidator:
     """For a union with `member`: reads `{name: "file.py:Name", key: value}`. Keys that are fields of `member` are its own, others
-    are options."""
+    are options, next to those below `options`, which win: a set that changes one of a study's task writes it either way."""
 
     def expand(value: Any) -> Any:
         if not is_extension(value) or value.get("name", "custom") == "custom":
             return value
         fields = {key: item for key, item in value.items() if key in member.model_fields}
         options = {key: item for key, item in value.items() if key not in member.model_fields}
+        options |= fields.pop("options", None) or {}
         return {**fields, "name": "custom", "function": value["name"], **({"options": options} if options else {})}
 
     return BeforeValidator(expand)
