@@ -124,7 +124,7 @@ $(VENV)/ready-site: $(VENV)/ready
 	touch $@
 
 bench: setup-dev
-	@$(ACTIVATE) for script in $(filter-out bench/check.py bench/gemm.py,$(wildcard bench/*.py)); do echo "== python $$script"; python $$script; done
+	@$(ACTIVATE) for script in $(filter-out bench/check.py bench/gemm.py bench/gpu.py bench/gpu_models.py,$(wildcard bench/*.py)); do echo "== python $$script"; python $$script; done
 
 # Training and rollouts held to bench/bounds.json, in some minutes; part of the slow tests as well.
 bench-check: setup-dev

@@ -10,6 +10,7 @@ settings listed in PEERS, without gradient checkpointing; the ratio is to its be
 import argparse
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from interplay.core.digest import canonical
 from interplay.core.execution import Run
 from interplay.data import problems, sets, tokenizer as text
 from interplay.data.spec import ProblemsSpec, TokenizerSpec
-from interplay.model import folder
+from interplay.model import device, folder
 from interplay.model.spec import Shape, TuneOptimizer
 from interplay.optim import optimizer
 from interplay.rl.batch import Memory
@@ -56,20 +57,28 @@ PEERS: dict[str, dict[str, Any]] = {
 }
 
 
-def prepare(place: Path, steps: int) -> dict[str, Path]:
+def prepare(place: Path, steps: int, shape: Shape = NANO) -> dict[str, Path]:
     """A problem set with fresh prompts for every step, and an untrained model."""
     spec = ProblemsSpec(task=TASK, bands={"b": {4: 0.5, 6: 0.5}}, shares={"b": 1.0}, size=PROMPTS * steps, split="rl")
     problems.generate_problems(spec, {}, place / "data", Run())
     write_json(place / "data" / "stage.json", {"kind": "problems", "digest": "b" * 12, "spec": canonical(spec), "deps": {}})
     text.build_tokenizer(TokenizerSpec(task=TASK), {}, place / "init", Run())
-    decoder = folder.init_decoder(NANO, text.load(place / "init").get_vocab_size(), seed=0)
+    decoder = folder.init_decoder(shape, text.load(place / "init").get_vocab_size(), seed=0)
     folder.save_decoder(decoder, place / "init" / "model", place / "init" / "tokenizer")
     return {"data": place / "data", "init": place / "init"}
 
 
-def ours(inputs: dict[str, Path], out: Path, dtype: str, steps: int) -> list[float]:
-    """CPU seconds of each step of the loop: rollouts, judgement by the task's verifier, update and records."""
-    how = Run(engine_batch=PROMPTS * SAMPLES, micro_batch_tokens=8192)
+def ours(
+    inputs: dict[str, Path],
+    out: Path,
+    dtype: str,
+    steps: int,
+    how: Run | None = None,
+    clock: Callable[[], float] = time.process_time,
+) -> list[float]:
+    """Seconds (of the CPU, unless another `clock` is given) of each step of the loop: rollouts, judgement by the task's verifier,
+    update and records."""
+    how = how or Run(engine_batch=PROMPTS * SAMPLES, micro_batch_tokens=8192)
     spec = RLSpec(
         method=Method(paper="TRL's defaults"),
         reward=OwnReward(function="reward.py:letters", source=REWARD),
@@ -80,7 +89,8 @@ def ours(inputs: dict[str, Path], out: Path, dtype: str, steps: int) -> list[flo
         optimizer=TuneOptimizer(learning_rate=1e-4),
         dtype=dtype,
     )
-    policy, pool = folder.load_decoder(inputs["init"] / "model"), sets.load_pool([inputs["data"]])
+    policy = device.place_decoder(folder.load_decoder(inputs["init"] / "model"), how)
+    pool = sets.load_pool([inputs["data"]])
     learner = Learner(
         spec, policy, (), optimizer.build_optimizers(spec.optimizer, policy.named_parameters()), how.micro_batch_tokens
     )
@@ -90,16 +100,18 @@ def ours(inputs: dict[str, Path], out: Path, dtype: str, steps: int) -> list[flo
     world = TrainerState(spec, pool, text.load(inputs["init"]), never, files, sampled_by, draws, Memory(len(pool.rows)))
     times = []
     for step in range(1, steps + 1):
-        started = time.process_time()
+        started = clock()
         values = one_step(world, learner, out, step, {"sampler": 0.0, "rollout": 0.0, "update": 0.0})
-        times.append(time.process_time() - started)
+        times.append(clock() - started)
         assert values["completion_tokens"] == PROMPTS * SAMPLES * NEW
         assert values["effective_ratio"] > 0.95
     return times
 
 
-def trl(inputs: dict[str, Path], out: Path, setting: dict[str, Any], steps: int) -> list[float]:
-    """CPU seconds of each step of GRPOTrainer."""
+def trl(
+    inputs: dict[str, Path], out: Path, setting: dict[str, Any], steps: int, clock: Callable[[], float] = time.process_time
+) -> list[float]:
+    """The same of GRPOTrainer."""
     from datasets import Dataset
     from transformers import AutoTokenizer, TrainerCallback
     from trl import GRPOConfig, GRPOTrainer
@@ -108,10 +120,10 @@ def trl(inputs: dict[str, Path], out: Path, setting: dict[str, Any], steps: int)
 
     class Clock(TrainerCallback):
         def on_step_begin(self, *_: Any, **__: Any) -> None:
-            times.append(time.process_time())
+            times.append(clock())
 
         def on_step_end(self, *_: Any, **__: Any) -> None:
-            times[-1] = time.process_time() - times[-1]
+            times[-1] = clock() - times[-1]
 
     def letters(completions: list[str], **_: Any) -> list[float | None]:
         return [sum(map(str.isalpha, c)) / 64 for c in completions]
@@ -125,13 +137,12 @@ def trl(inputs: dict[str, Path], out: Path, setting: dict[str, Any], steps: int)
         generation_kwargs={"min_new_tokens": NEW},
         learning_rate=1e-4,
         gradient_checkpointing=False,
-        use_cpu=True,
         optim="adamw_torch_fused",
         report_to=[],
         save_strategy="no",
         logging_strategy="no",
         disable_tqdm=True,
-        **{"bf16": False, **setting},
+        **{"bf16": False, "use_cpu": True, **setting},
     )
     trainer = GRPOTrainer(
         model=str(inputs["init"] / "model"),

@@ -65,12 +65,13 @@ class Results:
         folder.save_decoder(decoder, out / "model", out / "tokenizer")
         return {"parameters": sum(parameter.numel() for parameter in decoder.parameters())}
 
-    def made(self, kind: str, spec: Model, deps: dict[str, str], function: Any) -> str:
+    def made(self, kind: str, spec: Model, deps: dict[str, str], function: Any, how: Run | None = None) -> str:
         """A stage made in this process."""
-        stage = Stage.make(kind, spec, deps, Run(), kind)
+        how = how or Run()
+        stage = Stage.make(kind, spec, deps, how, kind)
         out = artifact.folder(self.path, kind, stage.digest)
         out.mkdir(parents=True)
-        found = function(spec, {role: artifact.find(self.path, digest) for role, digest in deps.items()}, out, Run())
+        found = function(spec, {role: artifact.find(self.path, digest) for role, digest in deps.items()}, out, how)
         artifact.write_json(out / "stage.json", stage.as_json())
         artifact.finish(out, stage.identity(), found)
         self.known[stage.digest] = stage.as_json() | (state.source_size(self.path, stage.digest, {}) if kind == "source" else {})

@@ -54,6 +54,8 @@ SAMPLES: dict[type[Model], dict[str, Any]] = {
 TOGETHER: dict[tuple[str, str], dict[str, Any]] = {
     ("Method", "critic"): {"critic": None, "advantage": {"name": "group"}, "allocation": {"name": "fixed"}},
     ("SummaryContext", "shown"): {"shown": "{summary}?"},
+    **{(name, "shown"): {"shown": "{entries}?"} for name in ("RetrievedContext", "PlaybookContext", "WithEntries")},
+    **{(name, "entry"): {"entry": "{last}"} for name in ("Library", "Experience")},
     ("ReadingEpisode", "read"): {"read": "{chunk}"},
     ("SeatsEpisode", "seats"): {"seats": {"first": {"name": "policy"}, "second": {"name": "script"}}},
     ("SeatsEpisode", "order"): {"order": ["agent", "user"]},

@@ -265,6 +265,8 @@ METHODS: list[dict[str, Any]] = [
     {"paper": "p", "episode": {"name": "environment"}, "advantage": {"name": "igpo"}},
     {"paper": "p", "episode": {"name": "environment", "context": {"name": "state"}}},
     {"paper": "p", "episode": {"name": "retry", "context": {"name": "summary"}}},
+    {"paper": "p", "episode": {"name": "retry", "context": {"name": "retrieved", "library": "library"}}},
+    {"paper": "p", "episode": {"name": "environment", "context": {"name": "playbook", "library": "library"}}},
     {"paper": "p", "episode": {"name": "reading", "divide": "?"}},
     {
         "paper": "p",
@@ -342,7 +344,8 @@ SPECS: dict[str, list[dict[str, Any]]] = {
         REFORMED,
         {"mix": [1.0], "steps": [{"name": "intervention"}]},
         {"mix": [1.0], "steps": [{"name": "rejection_sampling"}]},
-        *({"mix": [1.0], "steps": [{"name": name}]} for name in ("by_turn", "to_prompts", "relabel")),
+        *({"mix": [1.0], "steps": [{"name": name}]} for name in ("by_turn", "to_prompts", "relabel", "library", "with_entries")),
+        {"mix": [1.0], "steps": [{"name": "experience", "unit": "turn"}]},
         {"mix": [1.0], "steps": [{"name": "preference_pairs"}]},
         {"mix": [1.0], "steps": [{"name": "rated_pairs"}]},
         {"mix": [1.0], "steps": [{"name": "conflict_pairs"}]},

@@ -152,6 +152,9 @@ REFUSALS = [
     ("jsonl", "broken", "line 2: is a list and should be an object"),
     ("jsonl", "missing_field", "line 3 (id 'j6'): answer is missing"),
     ("jsonl", "duplicate_id", "line 4 (id 'j1'): line 1 has the same id"),
+    ("programs", "duplicate_id", "line 2 (id 'd1'): line 1 has the same id"),
+    ("programs", "missing_field", "line 3 (id 'd2'): tests is missing"),
+    ("programs", "broken", "line 4 (id 'd3'): tests: 'assert add(1, 2)' is no `assert EXPRESSION == VALUE`"),
 ]
 
 

@@ -111,8 +111,8 @@ CASES: dict[str, tuple[str, str, str, str, str]] = {
         "loss: {name: clipped, loss_type: dapo, epsilon: 0.2, beta: 0.0}",
         "loss: {name: direct_advantage, epsilon: 0.2, beta: 0.0}",
         "loss.epsilon: unknown key 'epsilon' of direct_advantage; known: num_iterations, use_bias_correction_kl, loss_type, "
-        "mask_truncated_completions, entropy_coef, kl_estimator, loss_agg_mode, beta and 3 more (stages.rl.method.loss.epsilon of "
-        "study quickstart)",
+        "mask_truncated_completions, entropy_coef, kl_estimator, loss_agg_mode, beta and 3 more; where a base or a method has it, "
+        "an arm's set replaces the whole: rl.method.loss: {...} (stages.rl.method.loss.epsilon of study quickstart)",
     ),
     "a key of an arm with an empty word": (
         "quickstart",

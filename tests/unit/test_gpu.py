@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from interplay.core.execution import Run
-from interplay.model import folder
+from interplay.model import attention, folder, shared_prompts
 from interplay.model.decoder import Decoder
 from interplay.model.spec import Shape
 from interplay.rollout.engine import Request, Rollouts, Sampling, engine
@@ -50,3 +50,27 @@ def test_gradients_on_a_gpu_are_those_on_a_cpu() -> None:
         found.append([p.grad.cpu() for p in model.parameters() if p.grad is not None])
     for ours, theirs in zip(*found, strict=True):
         torch.testing.assert_close(ours, theirs, atol=1e-4, rtol=1e-3)
+
+
+@pytest.mark.parametrize(("heads", "shared", "size"), [(4, 4, 32), (12, 2, 64), (4, 2, 20)])
+def test_the_kernel_for_runs_gives_attention_by_blocks_and_its_gradients(heads: int, shared: int, size: int) -> None:
+    runs = torch.tensor([[0, 70, 0, 0], [70, 33, 0, 0], [103, 50, 0, 70], [153, 1, 0, 70], [154, 130, 70, 33]], dtype=torch.int32)
+    random = torch.Generator("cuda").manual_seed(0)
+    qk, v = (torch.randn(284, count, size, device="cuda", generator=random) for count in (heads + shared, shared))
+    found = []
+    for attend, dtype in ((attention.FlashRuns(), torch.bfloat16), (attention.blockwise_attention, torch.float32)):
+        given = [part.to(dtype).requires_grad_() for part in (qk, v)]
+        mixed = attend(*given, runs)
+        mixed.float().square().sum().backward()
+        found.append([mixed, *(part.grad for part in given)])
+    for ours, theirs in zip(*found, strict=True):
+        assert (ours.float() - theirs).norm() < 0.01 * theirs.norm()
+
+
+def test_shared_prompts_on_a_gpu_score_as_prompts_before_each_completion() -> None:
+    model, random = decoder("cuda"), torch.Generator().manual_seed(0)
+    prompts = [[2 + i % 5] * (3 + 9 * (i % 2)) for i in range(6)]
+    tokens, lengths = torch.randint(2, 24, (6, 12), generator=random).cuda(), torch.tensor([12, 1, 5, 12, 7, 2])
+    shared = shared_prompts.token_logps(model, prompts, tokens, lengths, torch.bfloat16)
+    whole = shared_prompts.token_logps(decoder("cpu"), prompts, tokens.cpu(), lengths, torch.float32)
+    torch.testing.assert_close(shared.cpu(), whole, atol=0.05, rtol=0.02)

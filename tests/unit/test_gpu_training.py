@@ -36,7 +36,7 @@ def test_training_learns_what_it_learns_on_a_cpu(results: Results, tmp_path: Pat
     spec = pretrain(dtype=dtype, tokens=40 * 480)
     ours = results.in_one("pretrain", spec, tmp_path / "gpu", **LM, **GPU, **run)
     theirs = results.in_one("pretrain", pretrain(tokens=40 * 480), tmp_path / "cpu", **LM)
-    assert last_loss(ours) == pytest.approx(last_loss(theirs), rel=1e-4 if dtype == "float32" else 0.02)
+    assert last_loss(ours) == pytest.approx(last_loss(theirs), rel=0.02), "on a GPU Muon iterates in bfloat16"
     assert last_loss(ours) < 0.8 * lines(ours)[0]["loss"]
     assert 0 < read_json(ours / "telemetry.json")["mfu"] < 1
 

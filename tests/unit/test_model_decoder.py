@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from interplay.model import folder
-from interplay.model.attention import attention, fused, visible_blocks
+from interplay.model.attention import attention, fused, key_rows, visible_blocks
 from interplay.model.decoder import Decoder
 from interplay.model.spec import Shape
 
@@ -133,3 +133,10 @@ def test_bfloat16_products_stay_near_float32_and_give_float32_gradients() -> Non
     rough.logsumexp(-1).sum().backward()
     assert {parameter.grad.dtype for parameter in model.parameters() if parameter.grad is not None} == {torch.float32}
     assert all(parameter.grad is not None for parameter in model.parameters())
+
+
+def test_keys_of_runs_are_those_of_their_prefix_and_their_own() -> None:
+    runs = torch.tensor([[0, 3, 0, 0], [3, 2, 0, 0], [5, 4, 3, 2], [9, 1, 0, 3]], dtype=torch.int32)
+    ends, seen, rows = key_rows(runs)
+    assert (ends.tolist(), seen.tolist()) == ([0, 3, 5, 9, 10], [0, 3, 5, 11, 15])
+    assert rows.tolist() == [0, 1, 2, 3, 4, 3, 4, 5, 6, 7, 8, 0, 1, 2, 9]

@@ -32,8 +32,8 @@ PLACED = lists.evidence(ROOT)
 ROWS = [row for rows in PLACED.values() for row in rows]
 WORKS = [row for row in ROWS if row.status == "works"]
 NAMES = [row.paper for row in WORKS]
-WORLDS = {"methods/turns": "safe", "methods/turn_credit": "locks"}
-READS = {"data": ("data.", "corpus"), "judges": ("reward.",)}
+WORLDS = {"methods/turns": "safe", "methods/turn_credit": "locks", "methods/experience": "doors"}
+READS = {"data": ("data.", "corpus"), "judges": ("reward.",), "library": ("library",)}
 
 
 @functools.cache
@@ -42,9 +42,10 @@ def planned(study: str, scale: str) -> Plan:
 
 
 def stages_of(plan: Plan, arm: str) -> dict[str, Stage]:
-    """The path of an arm at its first seed, by name."""
+    """The path of an arm at its first seed and its evaluations, by name."""
     (row, *_) = [row for row in report_spec(plan).arms if row.arm == arm]
-    return {one.name: plan.stages[one.digest] for one in row.path}
+    digests = {one.name: one.digest for one in row.path} | row.evaluations
+    return {name: plan.stages[digest] for name, digest in digests.items()}
 
 
 def tree(stage: Stage) -> dict[str, Any]:

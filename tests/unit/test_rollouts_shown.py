@@ -86,6 +86,15 @@ def test_an_episode_is_shown_turn_by_turn_with_who_wrote_what(tmp_path: Path) ->
     assert "".join(text for text, _ in row["wrote"]) == "[reward 0] calc(3+4)\n[calc gives] 7\n[reward 1] \\boxed{7}"
 
 
+def test_what_a_reply_orders_is_written_out(tmp_path: Path) -> None:
+    segments = Segment("action", "look", 0), Segment("observation", "\x1b[2J\u202egnp", 0), Segment("action", "\x9b", 1)
+    write_trajectories(tmp_path / "rollouts.parquet", [Trajectory(segments, "\u2066?", 1, 0, 5, error="none")])
+    write_json(tmp_path / "stage.json", {"deps": {}})
+    (row,) = browse_rollouts(tmp_path, Choice())["rows"]
+    assert row["prompt"] == "\\u2066?"
+    assert "".join(text for text, _ in row["wrote"]) == "look\n[observation] \\x1b[2J\\u202egnp\n\\x9b"
+
+
 def test_rollouts_of_another_trainer_are_shown(tmp_path: Path) -> None:
     rows = [{"input": "2+2?", "output": text, "score": float(text == "4"), "step": 3} for text in ("4", "5", "5")]
     (tmp_path / "3.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))

@@ -35,6 +35,7 @@ OWN_BASES = (
         f"methods/{name}"
         for name in (
             "contexts",
+            "experience",
             "in_context",
             "internalise",
             "knowledge_conflict",

@@ -18,8 +18,9 @@ from interplay.core.artifact import write_json
 from interplay.core.digest import canonical
 from interplay.core.execution import Run
 from interplay.core.metrics import read, round_significant
-from interplay.data import corpus, problems, tokenizer
+from interplay.data import corpus, curate, problems, tokenizer
 from interplay.data.spec import ProblemsSpec, TokenizerSpec
+from interplay.data.steps.spec import CurateSpec
 from interplay.model import folder
 from interplay.model.spec import TuneOptimizer
 from interplay.rl import loop
@@ -34,6 +35,7 @@ METHODS = lists.methods(ROOT)
 WORLD = ROOT / "configs/study/methods/turns.py"
 """Its environment pays each turn."""
 LOCKS = ROOT / "configs/study/methods/turn_world.py"
+DOORS = ROOT / "configs/study/methods/experience.py"
 """Calls that the expert makes, and pay for them."""
 HOW = Run(engine_batch=128, micro_batch_tokens=8000, save_minutes=0.0)
 FACTS = Bios(level="by_heart", people=12, relations=3, attributes=1, values=5, parametric=1.0)
@@ -44,6 +46,7 @@ TASKS = {
     "tic_tac_toe": (TicTacToe(), {4: 0.5, 5: 0.5}, 2, 10),
     "safe": (OwnTask(function="turns.py:Safe", source=WORLD.read_text()), {2: 0.5, 3: 0.5}, 4, 20),
     "locks": (OwnTask(function="turn_world.py:locks", source=LOCKS.read_text(), options={"pays": 0.1}), {1: 0.5, 2: 0.5}, 10, 60),
+    "doors": (OwnTask(function="experience.py:Locks", source=DOORS.read_text(), options={"world": "w"}), {2: 1.0}, 3, 40),
 }
 """Name -> task, shares of ops, longest completion, steps in which the model is taught it."""
 NAMES = ("reward", "strict", "length", "entropy", "effective_ratio", "trained_tokens", "loss", "grad_norm", "kl_old", "kl")
@@ -76,12 +79,18 @@ def inputs(task: str) -> dict[str, Path]:
         asked = ProblemsSpec(task=spec, bands={"b": ops}, shares={"b": 1.0}, size=size, split=split, unique=False)
         problems.generate_problems(asked, {}, out, Run())
         write_json(out / "stage.json", {"kind": "problems", "digest": digest, "spec": canonical(asked), "deps": {}})
-    algorithm = "characters" if task in ("op_dag", "tic_tac_toe", "safe") else "words"
+    algorithm = "characters" if task in ("op_dag", "tic_tac_toe", "safe", "doors") else "words"
     tokenizer.build_tokenizer(TokenizerSpec(task=spec, algorithm=algorithm), {}, init, Run())
     decoder = folder.init_decoder(world.SHAPE, tokenizer.load(init).get_vocab_size(), 0)
     turn_cases.teach(decoder, corpus.encode_problems(found["train"], init), steps)
     folder.save_decoder(decoder, init / "model", init / "tokenizer")
-    return {"init": init, "data.0": found["rl"]}
+    made = {"init": init, "data.0": found["rl"]}
+    if task == "doors":
+        made["library"] = results / "curate" / ("l" * 12)
+        form = CurateSpec(mix=[1.0], steps=[{"name": "library", "unit": "turn"}])
+        curate.curate_problems(form, {"data.0": found["train"]}, made["library"], Run())
+        write_json(made["library"] / "stage.json", {"kind": "curate", "digest": "l" * 12})
+    return made
 
 
 def measured(name: str, method: Method, out: Path) -> dict[str, float]:

@@ -369,8 +369,8 @@ def audit_task(
     op: Annotated[int | None, option("--op", "difficulty of the problems; by default the least of the family from 1 on")] = None,
     rows: Annotated[int, option("--rows", "problems that are judged", min=1)] = 24,
 ) -> int:
-    """What the verifier of a task pays to completions that did not do the work, and whether its problems repeat, leak or change
-    with the hash seed. Exit code 1 where a check fails.
+    """What the verifier of a task pays to completions that did not do the work, an environment to policies that play whole
+    episodes, and whether problems repeat, leak or change with the hash seed. Exit code 1 where a check fails.
 
     Examples:
         interplay audit op_dag  # a family of the package

@@ -95,8 +95,9 @@ class Run(Model):
     pass it before each of them. The same but for rounding."""
     engine_batch: Count = 256
     """Sequences in a decoding batch, of each stage of a stack."""
-    cuda_graphs: bool = False
-    """On a GPU the native engine records its decoding steps and replays them as CUDA graphs: fewer launches, for small models."""
+    cuda_graphs: bool = True
+    """On a GPU the native engine records its decoding steps and replays them as CUDA graphs, one launch a step; false: it
+    launches each operation, several times slower for small models. The same samples."""
     engine_server: bool = False
     """With engine vllm: as a server in a process of its own, which the stage starts and ends and which listens on a Unix socket
     that no other user can reach; of several processes each has one. false: in the stage's process. The samples are the same."""

@@ -166,6 +166,11 @@ def holds_once(field: str) -> AfterValidator:
     return AfterValidator(checked)
 
 
+def filled(template: str, said: Mapping[str, str]) -> str:
+    """The template with its fields; the text of a field is never read as a field."""
+    return re.sub("|".join(rf"\{{{name}\}}" for name in said), lambda found: said[found[0][1:-1]], template)
+
+
 def nearest_name(word: str, known: Iterable[Any]) -> str:
     """`; did you mean 'x'?` for the closest known word, else what is known, the nearest first."""
     asked, words = str(word)[:100], sorted({str(item) for item in known})
@@ -254,8 +259,11 @@ def _unknown(cls: type[Model], value: Any, names: list[str]) -> str:
     if another and by == "kind":
         kinds = ", ".join(str(get_args(model.model_fields[by].annotation)[0]) for model in others)
         return f"unknown key '{names[-1]}' of {here[by]}; it is a key of {kinds}"
+    known = nearest_name(names[-1], _fields(member))
     of = f" of {here[by]}" if another else ""
-    return f"unknown key '{names[-1]}'{of}{nearest_name(names[-1], _fields(member))}"
+    if another and names[0] == "stages":  # keys of a base or a method stay when another member is named
+        known += f"; where a base or a method has it, an arm's set replaces the whole: {'.'.join(names[1:-1])}: {{...}}"
+    return f"unknown key '{names[-1]}'{of}{known}"
 
 
 def _fields(models: list[type[Model]]) -> list[str]:

@@ -1,13 +1,16 @@
 """The `curate` stage: mix the rows of problem sets, then apply each step; what a step reads and returns."""
 
 import pkgutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from interplay.core import execution, model, random, references
 from interplay.data import sets, tokenizer, trajectory
@@ -20,6 +23,8 @@ class StepResult(NamedTuple):
 
     rows: list[Row]
     counts: dict[str, int]
+    tables: Mapping[str, pa.Table] = MappingProxyType({})
+    """Further files of the stage, by name without ending."""
 
 
 @dataclass(frozen=True)
@@ -84,16 +89,19 @@ def curate_problems(spec: CurateSpec, inputs: dict[str, Path], out: Path, how: e
     """Write `problems.parquet` and `keys.parquet`. Raises PermanentError when no row is left."""
     rows = mix_rows([sets.read_rows(inputs[f"data.{i}"], i) for i in range(len(spec.mix))], spec)
     mixed, done = len(rows), []
+    tables: dict[str, pa.Table] = {}
     for number, step in enumerate(spec.steps):
         given = StepInputs(number, inputs, random.stream_key("curate", spec.seed, number, step.name))
         made: StepResult = pkgutil.resolve_name(f"interplay.data.steps.{step.RUN}")(step, rows, given)
         done.append({"step": step.name, "given": len(rows), "left": len(made.rows), **made.counts})
-        rows = made.rows
+        rows, tables = made.rows, {**tables, **made.tables}
         if not rows:
             raise model.PermanentError(
                 f"curate: step {number} ({step.name}) leaves none of {done[-1]['given']} rows: {made.counts}"
             )
     sets.write_table(sets.table_of_rows(rows), out)
+    for name, table in tables.items():
+        pq.write_table(table, out / f"{name}.parquet", compression="zstd")
     return {"mixed": mixed, "size": len(rows), "steps": done}
 
 

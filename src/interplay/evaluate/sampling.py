@@ -21,6 +21,7 @@ import torch
 from interplay.core import artifact, execution, metrics
 from interplay.core.model import UserError, nearest_name
 from interplay.data import harness, sets, tokenizer as text, trajectory
+from interplay.data.steps.turns import open_library
 from interplay.data.trajectory import Segment
 from interplay.evaluate import scores
 from interplay.evaluate.spec import ENTROPY, EvaluateSpec, SampledSpec, SelectSpec
@@ -125,6 +126,7 @@ def _sample(
         problem=sets.problem_of,
         reply=partial(text.chat_reply, text.tokenizer_folder(inputs["model"])),
         others=others,
+        library=open_library(inputs, tokenizer),
     )
     for role in sorted(role for role in inputs if role.startswith(seat_spec.SEAT)):
         text.check_same(inputs[role], inputs["model"])

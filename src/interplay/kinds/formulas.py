@@ -150,7 +150,7 @@ class Reinforcement(Formula):
         phases["rollout"] = _decoding(load, min(load.run.engine_batch, batch * count), count, prompt, own)
         lagged = (method.get("decoding") or {}).get("name") == "lagged_nucleus"
         critic = 4 * bool(method.get("critic"))  # with an optimiser of its own
-        models = 1 + _refers(spec) + _reward_models(spec["reward"]) + lagged + critic
+        models = 1 + _refers(spec) + _reward_models(spec["reward"]) + lagged + critic + _seated(method)
         return _peak(load, phases, models)
 
     def _cost(self, spec: Json, rollouts: int, sampled: int, prompts: int, parameters: int | None) -> Cost:
@@ -245,8 +245,9 @@ LOGITS = 1 << 24
 """Logits that are held at a time with `blockwise: true` (model.decoder.MOST_LOGITS)."""
 NARROW = 192
 """Width up to which the int8 kernels compute gates again (kernels.layers.RECOMPUTED)."""
-BASE, CUDA_BASE, CUDA_CONTEXT = 400e6, 3e9, 0.7e9
-"""Bytes of a process without a model (measured), the same with CUDA's libraries, and what these take of the GPU (assumed)."""
+BASE, CUDA_BASE, CUDA_CONTEXT = 400e6, 3e9, 0.8e9
+"""Bytes of a process without a model (measured), the same with CUDA's libraries (assumed), and what these take of the GPU (an
+H100)."""
 CHUNK = 16384
 """Tokens that vLLM passes at a time on a large GPU (its default, assumed)."""
 PROBLEM_BYTES = 3000
@@ -286,7 +287,8 @@ def _kept(load: Load, shape: Pass) -> float:
         return 4.0 * size.layers * shape.tokens * token
     token = 4 * size.width + 2 * queries + (queries + keys) * size.normed + 4 * size.mlp
     token += 2 * size.width + queries + 2 * keys if load.run.gpus else 0  # GPUs keep the inputs of norms, and heads unsplit
-    scores = 0.0 if linear else size.heads * shape.pairs
+    by_kernel = load.run.gpus and load.width() == 2  # model.attention.FlashRuns
+    scores = 0.0 if linear or by_kernel else size.heads * shape.pairs
     copied = 2 * keys * (shape.tokens if linear else shape.keys or shape.tokens)
     return load.width() * size.layers * (shape.tokens * token + copied + scores)
 
@@ -392,6 +394,13 @@ def _reward_models(reward: Json) -> int:
     """Reward models and judging arms among the terms, each taken to be as large as the policy."""
     terms = [term["reward"] for key in ("gate", "sum", "product") for term in reward.get(key, ())]
     return sum(one["name"] == "model" or bool(one.get("arm")) for one in terms or [reward])
+
+
+def _seated(method: Json) -> int:
+    """Frozen models in the seats of an episode and past policies of its pools, each taken to be as large as the policy."""
+    seats = [one for one in ((method.get("episode") or {}).get("seats") or {}).values() if one]
+    roles = {role for one in seats for role in (one.get("model"), *one.get("models", ())) if role}
+    return len(roles) + max((one["keep"] for one in seats if one.get("every")), default=0)
 
 
 def _turns(spec: Json) -> int:

@@ -174,6 +174,43 @@ def fused(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
     return mixed.transpose(1, 2).flatten(-2)
 
 
+class FlashRuns:
+    """Causal attention over runs by PyTorch's flash kernel for sequences of any lengths, on a GPU in 16 bits: nothing is padded,
+    no scores are kept, and one launch a layer serves all runs. `OverRuns`; runs lie one after the other."""
+
+    def __init__(self) -> None:
+        self.runs: Tensor | None = None
+
+    def __call__(self, qk: Tensor, v: Tensor, runs: Tensor) -> Tensor:
+        """(N, heads * size)."""
+        if self.runs is not runs:  # the same in every layer
+            self.runs, (ends, seen, rows) = runs, key_rows(runs)
+            self.most = int(ends.diff().max()), int(seen.diff().max())
+            self.ends, self.seen = ends.to(qk.device), seen.to(qk.device)
+            self.rows = rows.to(qk.device) if len(rows) > len(qk) else None
+        q, k = split_heads(qk, v)
+        k, v = (k, v) if self.rows is None else (k.index_select(0, self.rows), v.index_select(0, self.rows))
+        size, room = q.shape[-1], -q.shape[-1] % 8
+        q, k, v = (F.pad(part, (0, room)) if room else part for part in (q, k, v))
+        mixed = _flash(q, k, v, self.ends, self.seen, *self.most, 0.0, True, False, scale=size**-0.5)[0]
+        return mixed[..., :size].flatten(1)
+
+
+_flash = torch.ops.aten._flash_attention_forward
+"""What `torch.nn.attention.varlen` calls, whose own signature differs between the versions of PyTorch that are supported."""
+
+
+def key_rows(runs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Of runs (R, 4) that lie one after the other: where their queries end and where their keys do, (R + 1,) int32 each from 0
+    on, and the row of each key: those of a run's prefix, then its own. Its last query sees the last of them."""
+    start, count, prefix, before = runs.long().T
+    ends = F.pad(count.cumsum(0), (1, 0))
+    seen = F.pad((before + count).cumsum(0), (1, 0))
+    place = torch.arange(int(seen[-1])) - seen[:-1].repeat_interleave(before + count)
+    first, own, shared = (part.repeat_interleave(before + count) for part in (prefix, start - before, before))
+    return ends.int(), seen.int(), place + torch.where(place < shared, first, own)
+
+
 def blockwise_attention(qk: Tensor, v: Tensor, runs: Tensor) -> Tensor:
     """Causal attention over runs, as `interplay.kernels.layers.attention`: (N, heads * size). Memory is linear in N: scores are
     made by blocks of queries, and again in the backward pass from their logsumexp (arXiv:2112.05682, arXiv:2205.14135)."""

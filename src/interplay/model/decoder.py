@@ -73,9 +73,12 @@ class Weights(NamedTuple):
         return attention.causal_attention(size, self.norm.device, self.norm.dtype, self.over_runs(), segments)
 
     def over_runs(self) -> OverRuns | None:
-        """Attention over runs, where it is not over padded rows: with integer operands, or by blocks."""
-        padded = attention.blockwise_attention if self.blockwise else None
-        return layers.attention if self.compiled() else library.plain_attention if self.halves is INT8 else padded
+        """Attention over runs, where it is not over padded rows: with integer operands, by a GPU's kernel for them, or by
+        blocks."""
+        if self.compiled() or self.halves is INT8:
+            return layers.attention if self.compiled() else library.plain_attention
+        flash = self.norm.is_cuda and self.norm.dtype == torch.bfloat16 and self.embedding.ndim == 2
+        return attention.FlashRuns() if flash else attention.blockwise_attention if self.blockwise else None
 
 
 class _Affine(nn.Module):

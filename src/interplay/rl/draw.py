@@ -15,6 +15,7 @@ from tokenizers import Tokenizer
 
 from interplay.core import curve, extension, random
 from interplay.data import sets, tokenizer as text
+from interplay.data.steps.turns import Library
 from interplay.data.trajectory import joined_text
 from interplay.kernels import exact
 from interplay.model import decoder, heads
@@ -179,6 +180,8 @@ class TrainerState:
     """What rewards are computed with that read more than texts."""
     opponents: Opponents | None = None
     """Who plays the seats that are not the policy's."""
+    library: Library | None = None
+    """Entries that the context of an episode finds."""
 
     def clock(self) -> float:
         """Seconds, of a replica its own."""
@@ -306,6 +309,7 @@ def setting(world: TrainerState, rows: list[verdict.Row], step: int, limit: int 
         reply=partial(text.chat_reply, world.tokenizer_files),
         others=world.opponents.engines() if world.opponents else {},
         past=world.opponents.past_names() if world.opponents else (),
+        library=world.library,
     )
 
 

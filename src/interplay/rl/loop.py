@@ -14,6 +14,7 @@ from tokenizers import Tokenizer
 from interplay.core import curve, execution, random
 from interplay.core.metrics import Metrics, Progress, read, telemetry
 from interplay.data import audit, sets, tokenizer as text
+from interplay.data.steps.turns import open_library
 from interplay.data.trajectory import read_samples
 from interplay.kernels import exact
 from interplay.model import decoder, device, folder, heads
@@ -219,6 +220,7 @@ def assembled(
         stack=stack,
         numerics=execution.STACKED if stack else "",
         opponents=opponents_of(spec, inputs, policy, how),
+        library=open_library(inputs, tokenizer),
     )
     optimizers = optimizer.build_optimizers(spec.optimizer, policy.named_parameters(), spec.dtype, numerics=spec.numerics)
     return world, Learner(spec, policy, references, optimizers, how.micro_batch_tokens, lagged)

@@ -19,6 +19,8 @@ from interplay.rollout.spec import (
     Context,
     EnvironmentEpisode,
     Episode,
+    PlaybookContext,
+    RetrievedContext,
     RetryEpisode,
     StateContext,
     SummaryContext,
@@ -37,7 +39,7 @@ from interplay.rollout.turns import (
     windowed_rows,
 )
 from interplay.tasks.family import Step, World, environment_of
-from interplay.tasks.transcripts import UNANSWERED
+from interplay.tasks.transcripts import MARK, UNANSWERED
 
 # Episodes of one seat: answering again, and an environment.
 
@@ -105,7 +107,14 @@ def _played(spec: Turns, setting: Setting, asked: Sequence[Request], answer: Cal
     """Episodes to their end. `answer(thread, over)` judges the turn that was written last and says what is read next: None ends
     the episode, as does `over`, the last turn that is allowed or one that the length limit cut."""
     branch = spec.branch
-    threads = opened(setting, asked if branch is None else [replace(one, count=min(one.count, branch.first)) for one in asked])
+    begun = asked if branch is None else [replace(one, count=min(one.count, branch.first)) for one in asked]
+    shown = [_entries(spec.context, setting, number) for number in range(len(asked))]
+    threads = opened(
+        setting, [replace(one, prompt=[*tokens, *one.prompt]) for one, (tokens, _) in zip(begun, shown, strict=True)]
+    )
+    for one in threads:
+        if text := shown[one.request][1]:
+            one.segments.insert(0, Segment("context", text, tokens=()))
     _to_the_end(spec, setting, asked, threads, answer)
     if branch is not None:
         for number in range(branch.rounds):
@@ -205,15 +214,33 @@ def _fork(thread: Thread, later: Segment, sample: int) -> Thread:
     return Thread(thread.request, sample, thread.prompt, later.seat, kept, thread.verdicts[: later.turn], tree=thread.tree)
 
 
+def _entries(context: Context, setting: Setting, number: int, read: str | None = None) -> tuple[list[int], str]:
+    """What a request's prompt begins with once `read` was read, or before the first turn, as tokens and as text; nothing where
+    the context has no entries."""
+    if not isinstance(context, RetrievedContext | PlaybookContext):
+        return [], ""
+    assert setting.library is not None
+    row, asks = setting.rows[number], context.retrieval() if isinstance(context, PlaybookContext) else context
+    text = setting.library.text(asks, row.prompt.rpartition(MARK)[2] if read is None else read, row)
+    return setting.encode([text], special=False)[0], text
+
+
 def _cut_history(context: Context, setting: Setting, asked: Sequence[Request], live: Sequence[Thread], turn: int) -> None:
-    """What takes the place of the history before turn number `turn`: the state of the environment, or a note that the policy
-    writes. The noise of notes is keyed by their own name. Raises UserError where an environment has no text of its state."""
+    """What takes the place of the history before turn number `turn`: the state of the environment, a note that the policy
+    writes, or the history behind other entries. The noise of notes is keyed by their own name. Raises UserError where an
+    environment has no text of its state."""
     if isinstance(context, StateContext):
         for one in live:
             shown = getattr(one.world, "state", lambda: None)()
             if shown is None:
                 raise UserError("episode.context = state: the environment has no text of its state; give its class state()")
             one.replace_history(setting.encode([shown], special=False)[0], shown)
+        return
+    if isinstance(context, RetrievedContext) and context.each == "turn":
+        for one in live:
+            tokens, text = _entries(context, setting, one.request, one.segments[-1].text)
+            history = [token for part in one.segments if part.kind != "context" for token in part.tokens or ()]
+            one.replace_history([*tokens, *asked[one.request].prompt, *history], text)
         return
     if not isinstance(context, SummaryContext) or turn % context.every:
         return

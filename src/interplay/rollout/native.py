@@ -33,8 +33,8 @@ from interplay.rollout.request import (
 # linear layers, which know weights, the tokens lie as (replicas, N).
 
 
-BLOCK = 16
-"""Steps after which the cache grows and finished rows leave it."""
+BLOCK, GPU_BLOCK = 16, 128
+"""Steps after which the cache grows and finished rows leave it. On a GPU that is rarer: each time the step is recorded anew."""
 
 
 class Cache:
@@ -45,6 +45,8 @@ class Cache:
         self.steps = 0
         self.place: Tensor | None = None
         """Position of the present tokens among the completions', (1,), when a recorded step has to find out by itself."""
+        self.later = torch.zeros(0)
+        """Which keys of the completions come behind that position, (capacity,)."""
         self.prompt_keys: list[Tensor] = []
         """Per layer (groups * kv heads, head_dim, prompt length)."""
         self.prompt_values: list[Tensor] = []
@@ -52,6 +54,7 @@ class Cache:
         self.keys: list[Tensor] = []
         """Per layer (groups * kv heads * samples, capacity, head_dim)."""
         self.values: list[Tensor] = []
+        self.block = GPU_BLOCK if lengths.is_cuda else BLOCK
         longest = int(lengths.max())
         outside = torch.arange(longest, device=lengths.device) >= lengths[:, None]
         self.mask = torch.zeros(outside.shape, dtype=dtype, device=lengths.device).masked_fill_(outside, float("-inf"))[:, None]
@@ -69,7 +72,7 @@ class Cache:
             self.prompt_values.append(v.to(self.dtype).transpose(1, 2).flatten(0, 1).contiguous())
             rows = len(self.lengths) * k.shape[2] * self.samples
             for own in (self.keys, self.values):
-                own.append(torch.zeros(rows, BLOCK, k.shape[3], dtype=self.dtype, device=k.device))
+                own.append(torch.zeros(rows, self.block, k.shape[3], dtype=self.dtype, device=k.device))
             return attention(layer, qk, v)
 
         hidden = _forward(self.shape, weights, ids, rotary(self.shape, positions, compute), attend)
@@ -81,6 +84,8 @@ class Cache:
         With `place` (1,), their position among the completions' tokens, nothing that changes from step to step is fixed by
         the program: the call can be recorded."""
         self.steps, self.place = self.steps + 1, place
+        if place is not None:
+            self.later = torch.arange(self.keys[0].shape[1], device=place.device) > place
         return _forward(self.shape, weights, ids, rope, self._attend)
 
     def _attend(self, layer: int, qk: Tensor, v: Tensor) -> Tensor:
@@ -102,7 +107,7 @@ class Cache:
         if self.place is None:
             after[..., steps:].fill_(float("-inf"))
         else:
-            after.masked_fill_(torch.arange(after.shape[-1], device=q.device) > self.place, float("-inf"))
+            after.masked_fill_(self.later, float("-inf"))
         weights = torch.cat((before.view(-1, before.shape[-1]), after.view(-1, after.shape[-1])), -1).softmax(-1)
         before, after = weights.split((before.shape[-1], after.shape[-1]), -1)
         mixed = torch.bmm(before.unflatten(0, (groups * shared, -1)), self.prompt_values[layer]).view(-1, heads // shared, size)
@@ -110,7 +115,7 @@ class Cache:
         return mixed.view(groups, shared, samples, -1, size).permute(0, 2, 1, 3, 4).to(k.dtype).reshape(groups, samples, -1)
 
     def keep(self, groups: Tensor, samples: Tensor) -> None:
-        """Keep these groups (G',) and of each these samples (G', S'), and make room for BLOCK more steps."""
+        """Keep these groups (G',) and of each these samples (G', S'), and make room for `block` more steps."""
         shared = self.shape.num_key_value_heads
         heads = groups[:, None] * shared + torch.arange(shared, device=groups.device)
         rows = (heads[:, :, None] * self.samples + samples[:, None]).flatten()
@@ -122,8 +127,8 @@ class Cache:
             self.keys = [keys.index_select(0, rows) for keys in self.keys]
             self.values = [values.index_select(0, rows) for values in self.values]
         self.samples = samples.shape[1]
-        self.keys = [F.pad(keys, (0, 0, 0, BLOCK)) for keys in self.keys]
-        self.values = [F.pad(values, (0, 0, 0, BLOCK)) for values in self.values]
+        self.keys = [F.pad(keys, (0, 0, 0, self.block)) for keys in self.keys]
+        self.values = [F.pad(values, (0, 0, 0, self.block)) for values in self.values]
 
 
 def _forward(shape: spec.Shape, weights: Weights, ids: Tensor, rope: tuple[Tensor, Tensor], attend: Attend) -> Tensor:
@@ -143,34 +148,33 @@ def _forward(shape: spec.Shape, weights: Weights, ids: Tensor, rope: tuple[Tenso
 # sizes a GPU spends more time on launching each than on computing it.
 
 
-Step = Callable[[Tensor, Tensor], list[Tensor]]
-"""Next tokens (groups, samples) and their place (1,) among the completions' -> the hidden states that follow, of each decoder."""
+Step = Callable[[Tensor, int | Tensor], Tensor]
+"""Tokens (groups, samples) and their place among the completions', a number or (1,) -> those that follow, (rows,)."""
 
 
 class Replay:
-    """One step that is called again and again with tensors of one shape. The first call runs it as it is, the second records it;
-    on a CPU all of them run it as it is."""
+    """One step that is called again and again with tensors of one shape. The first call records it, unless nothing has run `warm`
+    before: the libraries set themselves up in a first run, which no recording may hold. On a CPU all calls run it as it is."""
 
-    def __init__(self, step: Step, ids: Tensor) -> None:
-        self.step, self.ids = step, torch.empty_like(ids)
+    def __init__(self, step: Step, ids: Tensor, warm: bool) -> None:
+        self.step, self.ids, self.warm = step, torch.empty_like(ids), warm
         self.place = torch.zeros(1, dtype=torch.int64, device=ids.device)
-        self.calls = 0
         self.graph: torch.cuda.CUDAGraph | None = None
-        self.hidden: list[Tensor] = []
+        self.drawn = ids
 
-    def __call__(self, ids: Tensor, place: int) -> list[Tensor]:
-        """What the step makes of these tokens. The tensors are overwritten by the next call."""
+    def __call__(self, ids: Tensor, place: int | Tensor) -> Tensor:
+        """What the step makes of these tokens. It is overwritten by the next call."""
         self.ids.copy_(ids)
         self.place.fill_(place)
-        self.calls += 1
-        if not ids.is_cuda or self.calls == 1:  # the libraries set themselves up in a first run, which no recording may hold
+        if not (ids.is_cuda and self.warm):
+            self.warm = True
             return self.step(self.ids, self.place)
         if self.graph is None:
             self.graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(self.graph):
-                self.hidden = self.step(self.ids, self.place)
+                self.drawn = self.step(self.ids, self.place)
         self.graph.replay()
-        return self.hidden
+        return self.drawn
 
 
 class Native:
@@ -178,7 +182,8 @@ class Native:
     needs no synchronising."""
 
     def __init__(self, decoder: Decoder | heads.Composed | heads.Lagged, how: Run, dtype: torch.dtype) -> None:
-        self.decoder, self.rows, self.dtype, self.graphs = decoder, how.engine_batch, dtype, how.cuda_graphs
+        self.decoder, self.rows, self.dtype = decoder, how.engine_batch, dtype
+        self.graphs = how.cuda_graphs and bool(how.gpus)
 
     def generate(self, requests: list[Request], sampling: Sampling) -> Rollouts:
         """Completions of all requests. The same requests give the same bits; so do their whole batches, see `request.split`.
@@ -272,25 +277,36 @@ def _complete(
     counts = torch.tensor([request.count for request in requests], device=device)
     finished = torch.arange(width, device=device) >= counts[:, None]
     ends = torch.tensor([[-1 if s.eos is None else s.eos] for s in samplings], device=device)
-    hidden = [c.prefill(part.weights, ids)[:, None].expand(-1, width, -1) for c, part in zip(caches, parts, strict=True)]
-    follow = _follow(parts, caches, tables, finished, graphs)
-    for step in range(length):
+    ending = any(s.eos is not None for s in samplings)
+
+    def draw(hidden: list[Tensor], place: int | Tensor) -> Tensor:
         logits = blend(*(part.logits(h) for h, part in zip(hidden, parts, strict=True)))
-        drawn, chances = _drawn(logits, noise[places.flatten(), step], samplings)
-        tokens[places.flatten(), step] = drawn
-        logprobs[places.flatten(), step] = chances
-        if step + 1 == length:
-            break
+        rows = places.flatten()
+        drawn, chances = _drawn(logits, noise[rows, place], samplings)
+        tokens[rows, place] = drawn
+        logprobs[rows, place] = chances
+        if ending:
+            finished.logical_or_((drawn.view(len(samplings), -1) == ends).view_as(finished))
+        return drawn
+
+    def follow(ids: Tensor, place: int | Tensor) -> Tensor:
+        positions, fixed = caches[0].lengths + place, place if isinstance(place, Tensor) else None
+        ropes = [(cos[positions][:, None, None], sin[positions][:, None, None]) for cos, sin in tables]
+        return draw([c.decode(p.weights, ids, rope, fixed) for c, p, rope in zip(caches, parts, ropes, strict=True)], place + 1)
+
+    drawn = draw([c.prefill(p.weights, ids)[:, None].expand(-1, width, -1) for c, p in zip(caches, parts, strict=True)], 0)
+    step_from: Step = Replay(follow, finished.long(), warm=False) if graphs else follow
+    for step in range(length - 1):
+        renewed = step > 0 and step % caches[0].block == 0
         if over := [number for number, s in enumerate(samplings) if s.max_completion_length == step + 1]:
             finished.view(len(samplings), -1)[over] = True
-        if over or any(s.eos is not None for s in samplings):
-            finished |= (drawn.view(len(samplings), -1) == ends).view_as(finished)
-            if finished.all():
-                break
-        if step and step % BLOCK == 0:
+        # A GPU that is asked at each step waits for the next one.
+        if (over or ending) and (renewed or device.type == "cpu") and finished.all():
+            break
+        if renewed:
             places, finished, drawn = _retire(caches, len(samplings), places, finished, drawn)
-            follow = _follow(parts, caches, tables, finished, graphs)
-        hidden = follow(drawn.view_as(finished), step)
+            step_from = Replay(follow, finished.long(), warm=True) if graphs else follow
+        drawn = step_from(drawn.view_as(finished), step)
     return list(_made(batches, samplings, width, tokens, logprobs))
 
 
@@ -318,21 +334,6 @@ def _drawn(logits: Tensor, noise: Tensor, samplings: Sequence[Sampling]) -> tupl
     rows = zip(logits.chunk(len(samplings)), noise.chunk(len(samplings)), samplings, strict=True)
     tokens, logprobs = zip(*(draw_tokens(*some) for some in rows), strict=True)
     return torch.cat(tokens), torch.cat(logprobs)
-
-
-def _follow(
-    parts: list[Part], caches: list[Cache], tables: list[list[Tensor]], like: Tensor, graphs: bool
-) -> Callable[[Tensor, int], list[Tensor]]:
-    """Next tokens (groups, samples), of the shape of `like`, and their place among the completions' -> the hidden states that
-    follow, of each part; for as long as the caches keep their shapes."""
-
-    def step(ids: Tensor, place: int | Tensor) -> list[Tensor]:
-        positions = caches[0].lengths + place
-        ropes = [(cos[positions][:, None, None], sin[positions][:, None, None]) for cos, sin in tables]
-        fixed = place if isinstance(place, Tensor) else None
-        return [c.decode(p.weights, ids, rope, fixed) for c, p, rope in zip(caches, parts, ropes, strict=True)]
-
-    return Replay(step, like.long()) if graphs else step
 
 
 def _retire(caches: list[Cache], replicas: int, places: Tensor, finished: Tensor, drawn: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -7,17 +7,12 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from interplay.core.extension import Extension, written_as
-from interplay.core.model import Count, Exact, Model, Positive, Share, Since
+from interplay.core.model import Count, Exact, Model, Positive, Share, Since, filled
 
 SEAT = "seat."
 """What roles of the models of seats begin with."""
 FIELDS = ("prompt", "answer", "solution")
 """Fields of a brief, those of the row."""
-
-
-def filled(template: str, said: Mapping[str, str]) -> str:
-    """The template with its fields; the text of a field is never read as a field."""
-    return re.sub("|".join(rf"\{{{name}\}}" for name in said), lambda found: said[found[0][1:-1]], template)
 
 
 JUDGED = "judged:"

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 
 from interplay.core import extension, random
-from interplay.core.model import UserError
+from interplay.core.model import UserError, filled
 from interplay.data.trajectory import Segment
 from interplay.rollout import seat_spec as specs
 from interplay.rollout.request import Request, Rollouts
@@ -367,7 +367,7 @@ def _marks(spec: SeatsEpisode, setting: Setting, asked: Sequence[Request], match
         for match in matches:
             said = {field: getattr(match.table.row, field) for field in specs.FIELDS} | {"episode": "".join(match.lines)}
             thread = Thread(match.threads[0].request, match.threads[0].sample, [])
-            text = specs.filled(judge.brief, said)
+            text = filled(judge.brief, said)
             thread.observe(text, setting.encode([text], special=False)[0])
             threads.append(thread)
         go_on(setting._replace(engine=setting.others[judge.model]), asked, threads, spec.max_turns + place)

@@ -10,6 +10,7 @@ from pydantic import Field, model_validator
 from interplay.core.curve import Scheduled
 from interplay.core.extension import Extension, written_as
 from interplay.core.model import Count, Exact, Since, holds_once
+from interplay.data.steps.context_spec import LIBRARY, Retrieval
 from interplay.model.spec import Shape
 from interplay.rollout import seat_spec
 
@@ -86,7 +87,42 @@ class SummaryContext(Exact):
     """Whether notes are learnt from, as published; else they are read alone."""
 
 
-Context = Annotated[FullContext | StateContext | SummaryContext, Field(discriminator="name")]
+class RetrievedContext(Retrieval):
+    """Entries of a library (docs/guide/training.md) before the prompt, found by what was read. They are no part of what is
+    learnt, nor of what is judged."""
+
+    name: Literal["retrieved"] = "retrieved"
+    library: str
+    """Problem set; the planner puts the role `library` in its place. With `arm: before` in it the model that the stage starts
+    from made it, and of an evaluation the model that is evaluated."""
+    each: Literal["episode", "turn"] = "episode"
+    """episode: found once, by the prompt; turn: found anew before each turn by what was read last, in place of those before, so
+    that each turn is a row of its own, as with a window."""
+
+
+class PlaybookContext(Exact):
+    """The first entries of a library before the prompt, the same for all prompts: those that the most episodes gave, or lines
+    that a model wrote (kind generate) and the step `library` put in order."""
+
+    name: Literal["playbook"] = "playbook"
+    library: str
+    """As above."""
+    k: Count = 10
+    """Entries. A library of fewer is refused."""
+    shown: Annotated[str, holds_once("{entries}")] = "{entries}"
+    """Text before the prompt, with the field {entries}, in characters that the tokenizer has."""
+
+    def retrieval(self) -> Retrieval:
+        """The same as a retrieval."""
+        return Retrieval(k=self.k, by="first", shown=self.shown, own=True)
+
+
+Context = Annotated[FullContext | StateContext | SummaryContext | RetrievedContext | PlaybookContext, Field(discriminator="name")]
+
+
+def library_of(episode: Any) -> str:
+    """The problem set in which the context of an episode finds entries; empty: none."""
+    return getattr(getattr(episode, "context", None), LIBRARY, "")
 
 
 class Branching(Exact):
@@ -145,7 +181,7 @@ class Turns(Exact):
 
     def provides(self) -> frozenset[str]:
         """Also a window of turns, or another context that is cut."""
-        cut = self.window is not None or self.context.name != "full"
+        cut = self.window is not None or self.context.name in ("state", "summary") or getattr(self.context, "each", "") == "turn"
         return self.PROVIDES | ({"windowed_turns"} if cut else set())
 
     @model_validator(mode="after")

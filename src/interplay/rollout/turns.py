@@ -9,6 +9,7 @@ import torch
 
 from interplay.core import random
 from interplay.core.model import UserError
+from interplay.data.steps.turns import Library
 from interplay.data.trajectory import Kind, Segment
 from interplay.rollout.engine import Engine
 from interplay.rollout.request import Request, Rollouts, Sampling
@@ -43,6 +44,8 @@ class Setting(NamedTuple):
     """The engines of the models of other seats, by role, and of past policies."""
     past: Sequence[str] = ()
     """Names of past policies among them, the earliest first."""
+    library: Library | None = None
+    """Entries that contexts find."""
 
 
 class Turn(NamedTuple):

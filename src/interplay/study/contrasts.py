@@ -256,7 +256,7 @@ def _check_declared(made: Combination, other: Combination, arm: Values, control:
 def _is_equal(arm: Values, control: Values, key: str) -> bool:
     """Whether both arms have the stage, and the same value of the key."""
     stage, *keys = key.split(".")
-    both = stage in arm and stage in control and keys[0] != "run"
+    both = stage in arm and stage in control and keys[:1] != ["run"]
     return both and not differing(value_at(arm[stage], keys), value_at(control[stage], keys), key)
 
 

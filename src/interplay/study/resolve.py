@@ -10,6 +10,7 @@ from interplay.core import random
 from interplay.core.model import MOST, KeyPlace
 from interplay.core.references import corpus_roles, shard_label
 from interplay.data.spec import DataSet
+from interplay.data.steps.context_spec import LIBRARY, WithEntries
 from interplay.data.steps.spec import STEPS
 from interplay.evaluate.spec import EvaluateSpec, GenerateSpec, template_fields
 from interplay.kinds import study_keys, table
@@ -17,7 +18,7 @@ from interplay.report.spec import ReportStage
 from interplay.rl.reward_spec import JudgeReward, ModelReward, with_roles
 from interplay.rl.spec import RLSpec
 from interplay.rollout import seat_spec
-from interplay.rollout.spec import SeatsEpisode
+from interplay.rollout.spec import SeatsEpisode, library_of
 from interplay.study import arms, check, declared, sets
 from interplay.study.context import BEFORE, ArmContext, StudyStage, pick, with_changes
 from interplay.study.spec import PINNED
@@ -164,6 +165,8 @@ def _step_roles(
             yield from ((f"samples.{number}.{role.removeprefix('data.')}.{block}", one) for block, one in enumerate(made))
     if model.COMPARES:
         others = sorted({problem_set(context, other, place.key("against")) for other in step["against"]})
+        if issubclass(model, WithEntries):
+            sets.refuse_tests(context, step["against"], place.key("against"))
         yield from ((f"against.{number}.{index}", other) for index, other in enumerate(others))
 
 
@@ -322,6 +325,9 @@ def evaluation(context: ArmContext, name: Any, model: str, place: KeyPlace, labe
     if isinstance(spec.episode, SeatsEpisode):
         episode, roles = _seated(context, spec.episode, stage.place.key("episode"))
         deps, filled = {**deps, **roles}, {**filled, "episode": episode}
+    elif name := library_of(spec.episode):
+        episode, role = _with_library(replace(context, start=(label, model)), spec.episode, name, stage.place.key("episode"))
+        deps, filled = {**deps, **role}, {**filled, "episode": episode}
     made = [plan.add(stage.kind, given, {"model": model, **deps}, stage.place, label, filled | one) for one in blocks_of(spec)]
     if len(made) > 1:
         plan.blocks[made[0]] = made[1:]
@@ -358,6 +364,10 @@ def _model_stage(context: ArmContext, stage: StudyStage, before: str | None, see
             episode, roles = _seated(context, spec.method.episode, stage.place.key("method", "episode"))
             method = spec.method.model_copy(update={"episode": episode})
             deps, filled = deps | roles, filled | {"method": method, "minibatches": spec.minibatches}
+        elif name := library_of(spec.method.episode):
+            episode, roles = _with_library(context, spec.method.episode, name, stage.place.key("method", "episode"))
+            method = spec.method.model_copy(update={"episode": episode})
+            deps, filled = deps | roles, filled | {"method": method, "minibatches": spec.minibatches}
     if "candidates" in row.planned:
         filled["candidates"] = [step for step, _ in _candidates(context, str(before)) if step != "end"]
     return context.plan.add(stage.kind, context.settings(stage, seed), deps, stage.place, label, filled)
@@ -369,6 +379,17 @@ def _seated(context: ArmContext, episode: SeatsEpisode, place: KeyPlace) -> tupl
     roles = {digest: f"{seat_spec.SEAT}{number}" for number, digest in enumerate(sorted(set(ends.values())))}
     seats = seat_spec.with_roles(episode.seats, {arm: roles[digest] for arm, digest in ends.items()})
     return episode.model_copy(update={"seats": seats}), {role: digest for digest, role in roles.items()}
+
+
+def _with_library(context: ArmContext, episode: Any, name: str, place: KeyPlace) -> tuple[Any, dict[str, str]]:
+    """The episode with a role in place of the library that its context names; the role and the digest of that set. Raises
+    UserError where the library is made of what models are tested on."""
+    place = place.key("context")
+    made = problem_set(context, name, place.key(LIBRARY))
+    sets.refuse_tests(context, [name], place.key(LIBRARY))
+    sets.check_library(context.plan.stages, [made], episode.context, place)
+    shown = episode.context.model_copy(update={LIBRARY: LIBRARY})
+    return episode.model_copy(update={"context": shown}), {LIBRARY: made}
 
 
 def models(context: ArmContext, arm: str, seed: int) -> tuple[list[ReportStage], str, str]:

@@ -1,14 +1,15 @@
 """Problem sets of a study: the specs of generated ones and of files, the tasks that a tokenizer covers, what models were trained
 on, and whether learning curves are about the same problems. Nothing here adds a stage to a plan."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from interplay.core import artifact, random
 from interplay.core.model import MOST, KeyPlace, Model, UserError, nearest_name, plural
 from interplay.core.references import corpus_inputs, shard_label
 from interplay.data.spec import TEXTS, DataSet, DatasetSpec, ProblemsSpec
-from interplay.data.steps.spec import STEPS, CurateSpec, WithTools
+from interplay.data.steps.context_spec import WithEntries
+from interplay.data.steps.spec import STEPS, CurateSpec, EntryForm, WithTools
 from interplay.evaluate.spec import EvaluateSpec, GenerateSpec
 from interplay.kinds import study_keys, table
 from interplay.report.figure_spec import Target
@@ -226,16 +227,41 @@ def check_samples_of_steps(stages: Stages, digest: str, place: KeyPlace) -> None
             raise place.key("steps", number).error(f"{counts}; set num_samples: {step.samples()} there")
 
 
+def check_library(stages: Stages, digests: Sequence[str], shown: Any, place: KeyPlace) -> None:
+    """The entries that a context or a step asks for can be found in its libraries, as far as the steps that made them show, and
+    search is installed where it asks for that. Raises UserError."""
+    specs = [stages[digest].spec for digest in digests]
+    forms = [spec.steps[-1] for spec in specs if isinstance(spec, CurateSpec) and spec.steps]
+    bounds = [form.size for form in forms if isinstance(form, EntryForm)]
+    if len(bounds) == len(digests) and shown.k > sum(bounds):
+        remedy = f"there are {sum(bounds)} entries at most; write k: {sum(bounds)}, or a larger size of the library"
+        raise place.key("k").error(remedy, shown.k)
+    if getattr(shown, "each", "") == "turn" and any(isinstance(form, EntryForm) and form.unit == "episode" for form in forms):
+        remedy = "write unit: turn there, or each: episode"
+        raise place.key("each").error(
+            f"finds entries by what was read, and those of the library are found by prompts; {remedy}", "turn"
+        )
+    if getattr(shown, "by", "") == "bm25":
+        _check_tool("search", place.key("by"))
+
+
 def check_tools(stages: Stages, digest: str, place: KeyPlace) -> None:
-    """The packages of the tools that a step gives are here. Raises UserError."""
+    """The packages of the tools that a step gives are here, and the entries that it shows. Raises UserError."""
     stage = stages[digest]
     assert isinstance(stage.spec, CurateSpec)
     for number, step in enumerate(stage.spec.steps):
         for tool in step.tools if isinstance(step, WithTools) else ():
-            try:
-                sandbox.check_tool(tool.name)
-            except UserError as error:
-                raise place.key("steps", number, "tools").error(str(error)) from None
+            _check_tool(tool.name, place.key("steps", number, "tools"))
+        if isinstance(step, WithEntries):
+            libraries = [dep for role, dep in stage.deps.items() if role.startswith(f"against.{number}.")]
+            check_library(stages, libraries, step, place.key("steps", number))
+
+
+def _check_tool(name: str, place: KeyPlace) -> None:
+    try:
+        sandbox.check_tool(name)
+    except UserError as error:
+        raise place.error(str(error)) from None
 
 
 def made_by(stages: Stages, digest: str, steps: Iterable[str]) -> bool:

@@ -269,8 +269,7 @@ def target_states(model: decoder.Decoder, batch: batches.Batch, dtype: torch.dty
     weights = model.weights(dtype)
     over_runs = weights.over_runs()
     blocks = _blocks(batch)
-    fused = weights.blockwise and batch.ids.is_cuda and dtype != torch.int8  # flash attention keeps no scores
-    if over_runs is None or fused:
+    if over_runs is None or (over_runs is attention.blockwise_attention and batch.ids.is_cuda):  # fused kernels keep no scores
         attend = _attend_each(weights, batch.buckets)
     else:
         attend = attention.attend_buckets(over_runs, batch.buckets, blocks)

@@ -184,7 +184,7 @@ def write_throughput(out: Path, result: TrainingResult, decoder: Decoder, dtype:
     telemetry(
         out,
         tokens_per_second=round(rate, 1),
-        mfu=round(used, 4),
+        mfu=round(used, 6),
         measured_peak_gflops=round(peak / 1e9, 1),
         train_seconds=round(result.seconds, 3),
     )

@@ -158,11 +158,14 @@ def _has_type(column: str, value: Any) -> bool:
 
 def _check_readable(spec: steps.CustomStep, row: Row) -> None:
     """Raises UserError where later steps and verifiers could not parse a row."""
-    if row.family not in FAMILIES:
-        nearest = model.nearest_name(row.family, FAMILIES)
-        raise model.UserError(f"{spec.function}: family = '{row.family[:40]}' of row {row.index} has no verifier{nearest}")
     try:
-        judge_family(row.family).loads(row.graph)
+        family = judge_family(row.family)
+    except KeyError:
+        nearest = model.nearest_name(row.family, FAMILIES)
+        message = f"{spec.function}: family = '{row.family[:40]}' of row {row.index} has no verifier{nearest}"
+        raise model.UserError(message) from None
+    try:
+        family.loads(row.graph)
         int(row.key, 16)
     except Exception as error:  # a parser may fail in any way
         raise model.UserError(

@@ -238,6 +238,52 @@ class Relabel(LoggedTurns):
     """Of a wrong one."""
 
 
+class EntryForm(StepModel):
+    """Common options of steps whose rows are the entries of a library. The prompt of an entry is the text that it is found by,
+    its solution the text that is shown. `entries.parquet` names for each what it was made of."""
+
+    unit: Literal["episode", "turn"] = "episode"
+    """episode: one entry of each, found by its prompt; turn: one of each turn, found by what was read before it, which before the
+    first is the prompt."""
+    entry: Annotated[str, Field(pattern=r"\{said\}|\{last\}")] = "{read}{said}\n"
+    """The text, with the fields {read} (what it is found by), {said} (the turn, or all that follows the prompt), {last} (the last
+    turn), {prompt}, {answer} (of the row) and {outcome}, one of the words below."""
+    right: str = "right"
+    """Of a right episode, or of a turn that was paid; of rows without samples."""
+    wrong: str = "wrong"
+    """Of others."""
+    unique: Literal["entry", "text"] = "entry"
+    """What counts once: the same text found by the same; or the same text, found by the first of what it was found by."""
+    size: Count = 1000
+    """Entries at most: those that the most episodes gave; of equally many the first in the order of their texts."""
+    shuffled: bool = False
+    """Whether each entry is found by what another one is found by, a control: a permutation drawn from the stage's seed."""
+
+
+class Library(EntryForm):
+    """Rows as a library of what their solutions do: of an expert, of a model that wrote them, or of samples that an earlier step
+    kept."""
+
+    RUN: ClassVar[str] = "turns:library_of_rows"
+    name: Literal["library"] = "library"
+
+
+class Experience(EntryForm, LoggedTurns):
+    """Sampled episodes as a library: what a model did on these rows, filtered by what it came to (the experience of Doctor-R1,
+    SLEA-RL and ACE, in docs/papers.md)."""
+
+    RUN: ClassVar[str] = "turns:library_of_samples"
+    name: Literal["experience"] = "experience"
+    turns: Literal["all", "paid", "unpaid"] = "all"
+    """Of unit: turn, which turns of the episodes: all, or those that the environment paid, or did not."""
+
+    @model_validator(mode="after")
+    def _paid_turns(self) -> "Experience":
+        if self.turns != "all" and self.unit == "episode":
+            raise ValueError(f"turns: {self.turns} goes with unit: turn; write unit: turn, or turns: all")
+        return self
+
+
 class Length(StepModel):
     """Rows whose prompt or solution has a length, in tokens, within a range."""
 
@@ -362,11 +408,11 @@ class WithTools(StepModel):
 
 
 Filtering = Take | PassRate | Length | Deduplicate | Contamination | Label | Difficulty | Poison | CustomStep
-Prompting = context.Keychain | context.Needle | context.LongContext | context.Citation | ChatTemplate
+Prompting = context.Keychain | context.Needle | context.LongContext | context.Citation | ChatTemplate | context.WithEntries
 Reformulating = context.Choice | context.Cloze | context.TrueFalse | context.Ladder
 Solving = context.Subproblems | context.Intervention | RejectionSampling | context.Atoms | context.Units | WithTools
 Pairing = PreferencePairs | RatedPairs | context.ConflictPairs
-Logged = ByTurn | ToPrompts | Relabel
+Logged = ByTurn | ToPrompts | Relabel | Library | Experience
 Every = Filtering | Prompting | Reformulating | Solving | Pairing | Logged
 Step = Annotated[Every, Field(discriminator="name"), written_as(CustomStep)]
 STEPS: dict[str, type[StepModel]] = {kind.model_fields["name"].default: kind for kind in get_args(get_args(Step)[0])}

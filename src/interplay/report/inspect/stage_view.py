@@ -13,7 +13,7 @@ from pyarrow import parquet
 
 from interplay.core import artifact, execution
 from interplay.core.metrics import aligned, clock, pairs, quantity, read_telemetry, short, size
-from interplay.core.model import UserError, nearest_name
+from interplay.core.model import UserError, escape_control, nearest_name
 from interplay.data.audit import kept_findings
 from interplay.data.sets import FILES, Choice, find_groups, open_kept, read_problems, rows_at
 from interplay.data.trajectory import SEGMENTS, gold_text, read_foreign, shown_text, write_trajectories
@@ -143,11 +143,14 @@ def _of_last_steps(folder: Path) -> parquet.ParquetFile:
 
 def _shown(row: Row, count: int, problems: dict[tuple[int, int], Row]) -> dict[str, Any]:
     problem = problems.get((row.get("set", 0), row["index"]), {})
-    wrote, gold = text_differences(shown_text(row), gold_text(problem.get("solution") or "", row))
+    texts = shown_text(row), gold_text(problem.get("solution") or "", row)
+    wrote, gold = text_differences(
+        *map(escape_control, texts)
+    )  # marks that turn the direction of writing would move what is next
     facts = {name: row[name] for name in SHOWN if name in row and name not in ("error", "strict")}
     return {
         "problem": row["index"],
-        "prompt": row.get("prompt") or problem.get("prompt") or "",
+        "prompt": escape_control(row.get("prompt") or problem.get("prompt") or ""),
         "error": row["error"],
         "count": count,
         "facts": {name: f"{value:.4g}" if isinstance(value, float) else str(value) for name, value in facts.items()},

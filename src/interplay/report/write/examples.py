@@ -12,6 +12,7 @@ import pandas as pd
 import pyarrow.parquet as pq
 
 from interplay.core.artifact import read_json
+from interplay.core.model import escape_control
 from interplay.data.sets import read_problems
 from interplay.data.trajectory import SEGMENTS, shown_text
 from interplay.kinds.table import KINDS
@@ -83,7 +84,7 @@ def plain_problem(row: dict[str, Any]) -> Problem:
     """The problem of a row of a problem set in plain notation, by its family."""
     family = plain_family(row)
     if family is None or family.plain_problem is None:
-        return Problem([(shorten(row["prompt"]), True)], "", plain_completion(row, row["solution"]))
+        return Problem([(escape_control(shorten(row["prompt"])), True)], "", plain_completion(row, row["solution"]))
     shown = family.plain_problem(family.loads(row["graph"]))
     return Problem(shown.given, shown.asks, plain_completion(row, row["solution"]))
 
@@ -100,8 +101,8 @@ def plain_completion(row: dict[str, Any], completion: str) -> list[Piece]:
 
 
 def sentences(text: str) -> list[str]:
-    """Turns, lines and sentences of a plain text."""
-    return [piece.strip() for piece in re.split(rf"(?<=[.;!?])\s+|[\n{MARK}]+", text) if piece.strip()]
+    """Turns, lines and sentences of a plain text, what a terminal or a page would obey written out."""
+    return [escape_control(piece.strip()) for piece in re.split(rf"(?<=[.;!?])\s+|[\n{MARK}]+", text) if piece.strip()]
 
 
 def shorten(text: str) -> str:

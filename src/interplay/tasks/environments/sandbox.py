@@ -350,11 +350,17 @@ def index(documents: tuple[Document, ...]) -> Any:
 
 def ranked(text: str, documents: tuple[Document, ...]) -> list[int]:
     """The numbers of the documents that have a word of the query, best first; of equal ones the first comes first."""
+    return rank(text, index(documents)) if documents else []
+
+
+def rank(text: str, found_in: Any) -> list[int]:
+    """The same of an index."""
     asked = words(text)
-    if not asked or not documents:
+    if not asked:
         return []
-    scores = [float(score) for score in index(documents).get_scores(asked)]
-    return sorted((n for n, score in enumerate(scores) if score > 0), key=lambda n: -scores[n])
+    scores = found_in.get_scores(asked)
+    order = (-scores).argsort(kind="stable")
+    return order[scores[order] > 0].tolist()
 
 
 def run_search(text: str, documents: tuple[Document, ...], tool: SearchTool) -> str:
