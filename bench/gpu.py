@@ -140,7 +140,7 @@ def paper(bench: Bench) -> None:
         folder.save_decoder(decoder, inputs["init"] / "model", inputs["init"] / "tokenizer")
         paid = OwnReward(function="bench.py:reward", source=memory.REWARD)  # a random model earns nothing, and would not learn
         planned = stage.run.model_dump() | bench.how().model_dump(include={"gpus", "threads"})
-        tuned = {"engine_batch": 4 * stage.run.engine_batch, "cuda_graphs": True, "micro_batch_tokens": 65536}
+        tuned = {"engine_batch": 4 * stage.run.engine_batch, "micro_batch_tokens": 65536}
         for label, run, share in (("as planned", {}, part), ("tuned", tuned, part), ("tuned, whole", tuned, 1))[
             : bench.args.paper
         ]:

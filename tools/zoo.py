@@ -21,8 +21,8 @@ from interplay.study.expand import plan_study
 ROOT = Path(__file__).parents[1]
 GOLDEN = ROOT / "tests/golden/zoo.json"
 STUDIES, SCALE = ("methods/zoo", "methods/zoo_tools", "methods/turn_credit"), "coffee"
-CONTROLS = ("paid", "again")
-"""Arms of the last that are no method of their own."""
+CONTROLS = {"paid", "again", "informed", "brief", "masked", "foresees", "preferred", "entropic", "fading", "warmed"}
+"""Arms of the last that are no method of their own: controls, and one setting next to credit each."""
 TOLERANCES = {"reward": 0.1, "strict": 0.08, "entropy": 0.1, "kl": 0.05, "kl_old": 0.01, "grad_norm": 0.5}
 """Metric -> the largest difference to the committed number; of grad_norm as a share of it."""
 

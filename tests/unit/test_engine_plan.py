@@ -89,7 +89,11 @@ def test_only_hf_samples_from_what_our_decoder_lacks(tmp_path: Path, config: dic
     refused = pytest.raises(UserError, match="trainer = 'trl': does not train a model that transformers computes; write native")
     with refused if foreign else nullcontext():
         check_engine(with_trl, known, KeyPlace("s.yaml", ("stages", "test")))
-    for stage in (rl, evaluation(rl, "native")):
+    own = Stage.make("pretrain", PretrainSpec(model=world.SHAPE, tokens=100000), {}, Run(), "own")
+    asked = EvaluateSpec(judged={"likes": {"arm": "judge.0", "rubric": "{completion}"}})
+    judged = Stage.make("evaluate", asked, {**DEPS, "model": own.digest, "judge.0": base.digest}, Run(), "judged")
+    known[own.digest] = own
+    for stage in (rl, evaluation(rl, "native"), judged):
         if foreign:
             with pytest.raises(UserError, match="'native': transformers computes this model, and samples from it; write hf"):
                 check_engine(stage, known, KeyPlace("s.yaml", ("stages", "test")))

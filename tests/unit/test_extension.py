@@ -232,6 +232,8 @@ def test_the_short_form_is_what_was_written_out_before(here: Path) -> None:
     both = {"name": "mine.py:brief", "bonus": 0.1, "options": {"bonus": 0.5}}
     changed = parse_model(cls, fill_extensions({**spec, "reward": both}, here, HERE), HERE)
     assert digest("rl", changed, {}) == digest("rl", made[1], {}), "what a set changes is not lost"
+    with pytest.raises(UserError, match="options: 3 is no mapping"):
+        parse_model(cls, fill_extensions({**spec, "reward": {**both, "options": 3}}, here, HERE), HERE)
 
 
 def test_another_version_than_planned_is_refused_when_the_stage_runs(here: Path) -> None:

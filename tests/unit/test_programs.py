@@ -17,7 +17,7 @@ from interplay.study.expand import plan_study
 from interplay.tasks import programs
 from interplay.tasks.environments import sandbox
 from interplay.tasks.family import judge_family
-from interplay.tasks.spec import Verify
+from interplay.tasks.spec import PythonTool, Verify
 
 ADD = programs.Problem("Add.", tuple(map(programs.read_test, ("assert add(1, 2) == 3", "assert add('a', 'b') == 'ab'"))), "")
 RIGHT = "def add(a, b):\n    return a + b"
@@ -78,6 +78,19 @@ def test_hostile_programs_end_soon_and_leave_nothing(code: str, tmp_path: Path, 
         assert "root:" not in verdict.said
     assert list(tmp_path.iterdir()) == []
     assert judged(RIGHT).strict, "the interpreter after it works"
+
+
+ENDLESS = "t = ()\nfor _ in range(40):\n    t = (t, t)"
+"""A trillion parts to hash, to compare or to write out; forty tuples where they lie."""
+
+
+@pytest.mark.parametrize("value", ["t", "[t]", "{t}", "{t: 3}", "Box()"])
+def test_values_whose_parts_do_not_end_stay_in_the_sandbox(value: str) -> None:
+    code = f"{ENDLESS}\nclass Box:\n    kept = t\nlen = isinstance = lambda *a: 0\n{value}"
+    began = time.monotonic()
+    assert judged(f"{code}\ndef add(a, b):\n    return {value}").error == "raised"
+    assert sandbox.run_python(code, (), PythonTool()) == sandbox.NOTHING
+    assert time.monotonic() - began < 10
 
 
 def test_values_are_bounded_and_shown_in_plain_text() -> None:

@@ -121,8 +121,8 @@ class Run(Model):
     """Folder that a source stage copies its model from, or file that a dataset stage reads; what a study names lies below the
     project's root."""
     judge: str = ""
-    """Address of the OpenAI-compatible endpoint that a reward `judge` asks, such as http://127.0.0.1:8000/v1; its key, where it
-    wants one, is the environment variable OPENAI_API_KEY of the job."""
+    """Address of the OpenAI-compatible endpoint that rubrics with a `model` ask, such as http://127.0.0.1:8000/v1; its key, where
+    it wants one, is the environment variable OPENAI_API_KEY of the job."""
     config: dict[str, Any] | None = None
     """The config.json of a source on the hub, by which the plan knows its size before it is here."""
 

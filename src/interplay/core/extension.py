@@ -86,7 +86,9 @@ def written_as(member: type[Extension]) -> BeforeValidator:
             return value
         fields = {key: item for key, item in value.items() if key in member.model_fields}
         options = {key: item for key, item in value.items() if key not in member.model_fields}
-        options |= fields.pop("options", None) or {}
+        if not isinstance(further := fields.pop("options", None) or {}, dict):
+            raise ValueError(f"options: {further!r} is no mapping of keys to values")
+        options |= further
         return {**fields, "name": "custom", "function": value["name"], **({"options": options} if options else {})}
 
     return BeforeValidator(expand)

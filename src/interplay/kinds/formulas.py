@@ -217,7 +217,8 @@ class Sampling(Formula):
         own, count = spec["max_completion_length"] * _turns(spec), spec["num_samples"]
         rows = min(load.run.engine_batch, (load.problems or load.run.engine_batch) * count)
         held = _serving(load) if spec["engine"] == "vllm" else _decoding(load, rows, count, load.prompt(), own)
-        return _peak(load, {"rollout": held}, 1)
+        judges = {one["arm"] for one in (spec.get("judged") or {}).values() if one.get("arm")}
+        return _peak(load, {"rollout": held}, 1 + len(judges) + _seated(spec))
 
 
 class Writing(Sampling):

@@ -78,6 +78,7 @@ class Weights(NamedTuple):
         if self.compiled() or self.halves is INT8:
             return layers.attention if self.compiled() else library.plain_attention
         flash = self.norm.is_cuda and self.norm.dtype == torch.bfloat16 and self.embedding.ndim == 2
+        flash = flash and torch.cuda.get_device_capability(self.norm.device) >= (8, 0)  # the kernel needs Ampere
         return attention.FlashRuns() if flash else attention.blockwise_attention if self.blockwise else None
 
 

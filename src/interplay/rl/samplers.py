@@ -71,7 +71,7 @@ class LearnedMixture(sampler.WeightedSampler):
             rewards.setdefault(int(self.place[outcome.id]), []).extend(outcome.rewards)
         changes = {}
         for kind, found in rewards.items():
-            mean, before = sum(found) / len(found), self.mean[kind]
+            mean, before = sum_in_order(found) / len(found), self.mean[kind]
             self.mean[kind] = mean
             if before is not None:
                 changes[kind] = abs(mean - before)

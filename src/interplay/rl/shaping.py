@@ -196,7 +196,7 @@ def shape_rewards(batch: Batch, now: StepContext) -> Batch:
         label = spec.function if isinstance(spec, Extension) else spec.name
         if label in OF_TURNS:
             turns = OF_TURNS[label](spec, batch, now)
-            terms[label], each = torch.tensor([sum(row) for row in turns], dtype=torch.float64), at_turns(turns, batch)
+            terms[label], each = torch.tensor([sum_in_order(row) for row in turns], dtype=torch.float64), at_turns(turns, batch)
         elif (made := MEMBERS[spec.name](spec, batch, now)).dim() == 2:
             by = now.by.summed
             each, terms[label] = made, by(made, 1)

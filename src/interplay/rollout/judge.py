@@ -12,7 +12,6 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -28,26 +27,25 @@ PATIENCE = (0.0, 1.0, 4.0, 15.0)
 """Seconds before each try of a question at an endpoint."""
 
 
-class Asked(NamedTuple):
+class Asked:
     """A model of the study that judges."""
 
-    folder: Path
-    """Of its stage."""
-    engine: Engine
+    def __init__(self, folder: Path, engine: Engine) -> None:
+        """`folder`: of its stage."""
+        self.engine, self.encoder, self.special = engine, text.load(folder), text.special(folder)
+        self.added = [one.content for one in self.encoder.get_added_tokens_decoder().values() if one.content]
 
     def answers(self, texts: Sequence[str], most: int) -> list[str]:
         """What it says to each text, of `most` tokens, the likeliest token each time. Raises UserError when its tokenizer lacks a
         character."""
-        encoder, special = text.load(self.folder), text.special(self.folder)
-        asked = [Request(prompt, i, 0, 1) for i, prompt in enumerate(text.encode_texts(encoder, texts))]
-        drawn = self.engine.generate(asked, Sampling(0.0, 1.0, 0, most, 0, special.eos, special.pad))
+        asked = [Request(prompt, i, 0, 1) for i, prompt in enumerate(text.encode_texts(self.encoder, texts))]
+        drawn = self.engine.generate(asked, Sampling(0.0, 1.0, 0, most, 0, self.special.eos, self.special.pad))
         lengths = drawn.lengths.tolist()
-        return encoder.decode_batch([tokens[:n] for tokens, n in zip(drawn.tokens.tolist(), lengths, strict=True)])
+        return self.encoder.decode_batch([tokens[:n] for tokens, n in zip(drawn.tokens.tolist(), lengths, strict=True)])
 
     def without_special(self, said: str) -> str:
         """A text that cannot end a turn of the judge's template: without its special tokens."""
-        special = [one.content for one in text.load(self.folder).get_added_tokens_decoder().values() if one.content]
-        while found := next((token for token in special if token in said), None):
+        while found := next((token for token in self.added if token in said), None):
             said = said.replace(found, "")
         return said
 

@@ -154,7 +154,7 @@ Step = Callable[[Tensor, int | Tensor], Tensor]
 
 class Replay:
     """One step that is called again and again with tensors of one shape. The first call records it, unless nothing has run `warm`
-    before: the libraries set themselves up in a first run, which no recording may hold. On a CPU all calls run it as it is."""
+    before: the libraries set themselves up in a first run, which no recording may hold."""
 
     def __init__(self, step: Step, ids: Tensor, warm: bool) -> None:
         self.step, self.ids, self.warm = step, torch.empty_like(ids), warm
@@ -166,7 +166,7 @@ class Replay:
         """What the step makes of these tokens. It is overwritten by the next call."""
         self.ids.copy_(ids)
         self.place.fill_(place)
-        if not (ids.is_cuda and self.warm):
+        if not self.warm:
             self.warm = True
             return self.step(self.ids, self.place)
         if self.graph is None:
@@ -182,8 +182,7 @@ class Native:
     needs no synchronising."""
 
     def __init__(self, decoder: Decoder | heads.Composed | heads.Lagged, how: Run, dtype: torch.dtype) -> None:
-        self.decoder, self.rows, self.dtype = decoder, how.engine_batch, dtype
-        self.graphs = how.cuda_graphs and bool(how.gpus)
+        self.decoder, self.rows, self.dtype, self.graphs = decoder, how.engine_batch, dtype, how.cuda_graphs
 
     def generate(self, requests: list[Request], sampling: Sampling) -> Rollouts:
         """Completions of all requests. The same requests give the same bits; so do their whole batches, see `request.split`.
@@ -257,6 +256,7 @@ def _complete(
         made = iter(_complete([part.of(present) for part in parts], blend, own, settings, graphs))
         return [next(made) if batch else None for batch in batches]
     device, dtype = parts[0].weights.norm.device, parts[0].weights.norm.dtype
+    graphs = graphs and device.type == "cuda"
     groups, spare = max(map(len, batches)), Request([0], 0, 0, 0)
     each = [[request for _, request in batch] + [spare] * (groups - len(batch)) for batch in batches]
     requests = [request for some in each for request in some]

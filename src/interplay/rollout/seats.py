@@ -128,9 +128,8 @@ class WorldTable(Table):
     def verdict(self, seat: int) -> tuple[str, Verdict]:
         """By what the seat was paid."""
         assert self.family.settled is not None
-        return self.said[seat], self.family.settled(
-            self.problem, sum(self.pay[seat]) + self.rest[seat], self.done, self.said[seat]
-        )
+        pay = random.sum_in_order(self.pay[seat]) + self.rest[seat]
+        return self.said[seat], self.family.settled(self.problem, pay, self.done, self.said[seat])
 
     def paid(self, seat: int) -> list[float]:
         """With what it was paid while another acted at its last turn."""

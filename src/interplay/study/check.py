@@ -104,13 +104,19 @@ def _check_before(stage: plan.Stage, stages: Stages, place: KeyPlace) -> None:
 def check_engine(stage: plan.Stage, stages: Stages, place: KeyPlace) -> None:
     """Raises UserError where another engine than `native` is to sample from a pair of models, another than `hf` from a source
     that transformers computes, or `vllm` from a shape that it does not compute; and where `trainer: trl` is to train such a
-    source. A model that was made elsewhere is checked when the stage begins."""
+    source. The same of the arms that judge. A model that was made elsewhere is checked when the stage begins."""
+    judges = stage.spec.judges() if isinstance(stage.spec, RLSpec | EvaluateSpec) else []
+    for role in ("model", "init", *(one.arm for one in judges if one.arm)):
+        if role in stage.deps:
+            _check_sampled(stage, role, stages, place)
+
+
+def _check_sampled(stage: plan.Stage, role: str, stages: Stages, place: KeyPlace) -> None:
     engine = getattr(stage.spec, "engine", "native")
-    digest = next((artifact.split_ref(stage.deps[role])[0] for role in ("model", "init") if role in stage.deps), "")
-    model = stages.get(digest)
+    model = stages.get(artifact.split_ref(stage.deps[role])[0])
     first = None if model is None else _first_of(model, stages)
     if first and is_foreign(_config_of(first)):
-        if getattr(stage.spec, "trainer", "native") == "trl":
+        if getattr(stage.spec, "trainer", "native") == "trl" and role == "init":
             raise place.key("trainer").error("does not train a model that transformers computes; write native", "trl")
         if hasattr(stage.spec, "engine") and engine in ("native", "vllm") and getattr(stage.spec, "trainer", "native") != "verl":
             raise place.key("engine").error("transformers computes this model, and samples from it; write hf", engine)

@@ -301,8 +301,9 @@ def time_limit(seconds: float) -> Iterator[None]:
 
     limits = ((signal.SIGPROF, signal.ITIMER_PROF, seconds), (signal.SIGALRM, signal.ITIMER_REAL, WAITED * seconds))
     before = [signal.signal(number, stop) for number, _, _ in limits]
+    # Again each second: an error that is raised within a finalizer or a callback of the garbage collector is lost.
     for _, timer, most in limits:
-        signal.setitimer(timer, most)
+        signal.setitimer(timer, most, 1.0)
     try:
         yield
     finally:

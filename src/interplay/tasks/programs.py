@@ -72,7 +72,7 @@ def program_of(completion: str) -> str:
 
 def verify(problem: Problem, completion: str, options: Verify) -> Verdict:
     """The verdict on any text; its score is the share of tests passed, and all must be. Never raises on account of the text.
-    Errors: truncated (no program), raised (it fails, or a limit stops it), answer (a test fails)."""
+    Errors: truncated (no program), raised (it fails, gives no data, or a limit stops it), answer (a test fails)."""
     program = program_of(completion)
     found = sandbox.evaluate(program, [test.call for test in problem.tests], TOOL) if program.strip() else []
     passed = [_equal(one, test.value) for one, test in zip(found, problem.tests, strict=False)]
@@ -83,7 +83,7 @@ def verify(problem: Problem, completion: str, options: Verify) -> Verdict:
 
 
 def _equal(found: sandbox.Value, value: str) -> bool:
-    """Whether a value is the literal, outside the sandbox, where the objects of a program have no methods."""
+    """Whether a value is the literal, outside the sandbox, where no object of a program gets."""
     try:
         return found.fine and bool(found.value == ast.literal_eval(value))
     except RecursionError:

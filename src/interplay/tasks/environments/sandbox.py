@@ -16,7 +16,7 @@ import sqlite3
 import time
 import unicodedata
 from collections.abc import Iterable, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from datetime import datetime
 from functools import cache, lru_cache
 from typing import Any, NamedTuple
@@ -164,26 +164,53 @@ class Value(NamedTuple):
     """What an expression came to."""
 
     value: Any
-    """Plain data: an object of a class that a program defines is a stand-in without its methods."""
+    """Plain data: literals, and lists, tuples, sets and dicts of such, of 10,000 parts at most."""
     fine: bool
     """Whether there is one."""
     shown: str
     """It, or why there is none, as text."""
 
 
+COUNTED = """
+def {}(
+    value, one=(type(None), bool, int, float, str, bytes), many=(list, tuple, set, frozenset), dict=dict, is_a=isinstance, len=len
+):
+    left, parts = 10000, [value]
+    while parts:
+        part = parts.pop()
+        if is_a(part, one):
+            continue
+        if not is_a(part, many) and not is_a(part, dict):
+            return ()
+        left -= len(part)
+        if left < 0:
+            return ()
+        for inner in part:
+            parts.append(inner)
+            if is_a(part, dict):
+                parts.append(part[inner])
+    return (value,)
+"""
+"""Lets only data of so many parts out of the sandbox: forty tuples, each of which holds the one before it twice, have a trillion,
+and to hash, compare or write them out here would not end. A program does not know its name, nor reach what it calls."""
+NO_DATA = "no data, or too many parts"
+
+
 @lru_cache(maxsize=4096)
 def _evaluated(code: str, expressions: tuple[str, ...], tool: PythonTool) -> tuple[Value, ...]:
-    found = list[Value]()
+    found, name = list[Value](), f"_{os.urandom(16).hex()}"
     for one in expressions:
         try:
             with interpreter(tool) as session:
-                session.feed_run(code, print_callback=_unheard)
-                value = session.feed_run(one, print_callback=_unheard)
-            found.append(Value(value, True, plain(repr(value), tool.output).rstrip("\n")))
+                session.feed_run(COUNTED.format(name), print_callback=_unheard)
+                session.feed_run(f"{code}\nNone", print_callback=_unheard)
+                counted = session.feed_run(f"{name}({one})", print_callback=_unheard)
+            value = counted[0] if counted else None
+            found.append(Value(value, bool(counted), plain(repr(value), tool.output).rstrip("\n") if counted else NO_DATA))
         except monty().MontyError as error:
             why = error.display("type-msg") if hasattr(error, "display") else DEAD
             found.append(Value(None, False, why.partition("\n")[0][:80]))
-            if why.startswith(("TimeoutError", "MemoryError")):
+            if why.startswith(("TimeoutError", "MemoryError", DEAD)):
                 break
         except (ValueError, RecursionError, UnicodeError) as error:  # a value that cannot be reported from outside
             found.append(Value(None, False, type(error).__name__))
@@ -211,10 +238,11 @@ def _feed(session: Any, code: str, limit: int) -> Ran:
 
     library = monty()
     try:
-        try:
-            session.feed_run(ECHOED.format(code), print_callback=keep)
-        except library.MontySyntaxError:
-            session.feed_run(code, print_callback=keep)
+        for form in (ECHOED, "{}\nNone"):  # no value leaves the sandbox, where it could be one that is endless to hash
+            with suppress(library.MontySyntaxError):
+                session.feed_run(form.format(code), print_callback=keep)
+                return Ran("".join(said))
+        session.feed_run(code, print_callback=keep)
     except (library.MontyRuntimeError, library.MontySyntaxError) as error:
         why = error.display("type-msg")
         for name, reported in (("TimeoutError: feed time limit", SLOW), ("MemoryError: ", LARGE)):
