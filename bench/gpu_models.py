@@ -16,17 +16,16 @@ import numpy as np
 import torch
 from rollout import SAMPLES  # bench/rollout.py
 from tokenizers import Tokenizer, models
+from train import prepare  # bench/train.py
 from transformers import AutoModelForCausalLM
 
 from interplay.core.execution import Run
-from interplay.data import batches, corpus, problems, tokenizer
-from interplay.data.spec import CorpusSpec, ProblemsSpec, TokenizerSpec
+from interplay.data import batches, corpus
 from interplay.model import device, folder
 from interplay.model.decoder import Decoder
 from interplay.model.spec import Optimizer, Shape
 from interplay.rollout.engine import engine
 from interplay.rollout.request import Request, Sampling
-from interplay.tasks.op_dag.spec import OpDag
 from interplay.train import lm, loop
 from interplay.train.spec import PretrainSpec
 
@@ -141,19 +140,9 @@ class Bench(NamedTuple):
 
 
 def training_data(place: Path, size: Size, packing: str = "causal") -> dict[str, Path]:
-    """4,000 problems of op 2 to 8, their tokenizer and corpus, and a fresh model as a Hugging Face folder."""
-    task = OpDag(filler=(0, 8))
-    spec = ProblemsSpec(task=task, bands={"id": {op: 1 / 7 for op in range(2, 9)}}, shares={"id": 1.0}, size=4000, split="train")
-    roles = {"data.0": place / "problems", "tokenizer": place / "tokenizer"}
-    packed = CorpusSpec(
-        mix=[1.0], sequence_length=size.row, packing=packing, loss_on="all" if packing == "causal" else "solution"
-    )
-    problems.generate_problems(spec, {}, roles["data.0"], Run())
-    tokenizer.build_tokenizer(TokenizerSpec(task=task), {}, roles["tokenizer"], Run())
-    corpus.build_corpus(packed, roles, place / "corpus", Run())
-    vocab = max(size.vocab, tokenizer.load(roles["tokenizer"]).get_vocab_size())
-    folder.save_decoder(folder.init_decoder(size.shape(), vocab, 0), place / "model", roles["tokenizer"] / "tokenizer")
-    return {**roles, "corpus": place / "corpus", "model": place / "model"}
+    """Folders of bench/train.py: problems, their tokenizer and corpus, and a fresh model."""
+    packed = {"sequence_length": size.row, "packing": packing, "loss_on": "all" if packing == "causal" else "solution"}
+    return prepare(place, size.shape(), size.vocab, size.step, **packed).paths
 
 
 def our_step(bench: Bench, size: Size, paths: dict[str, Path], optimizer: str, dtype: str, compiled: bool) -> Callable[[], float]:

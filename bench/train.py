@@ -59,16 +59,17 @@ class Setting(NamedTuple):
     paths: dict[str, Path]
 
 
-def prepare(work: Path, shape: Shape, vocab: int, step_tokens: int) -> Setting:
-    """4,000 problems of op 2 to 8, their tokenizer and corpus, and a fresh model as a Hugging Face folder."""
+def prepare(work: Path, shape: Shape, vocab: int, step_tokens: int, **packed: Any) -> Setting:
+    """4,000 problems of op 2 to 8, their tokenizer and corpus (`packed`: keys of its spec), and a fresh model as a Hugging Face
+    folder, of `vocab` tokens or as many as the tokenizer has."""
     task, roles = OpDag(filler=(0, 8)), {"data.0": work / "problems", "tokenizer": work / "tokenizer"}
     ops = {op: 1 / 7 for op in range(2, 9)}
     problems.generate_problems(
         ProblemsSpec(task=task, bands={"id": ops}, shares={"id": 1.0}, size=4000, split="train"), {}, work / "problems", Run()
     )
     tokenizer.build_tokenizer(TokenizerSpec(task=task), {}, work / "tokenizer", Run())
-    corpus.build_corpus(CorpusSpec(mix=[1.0], sequence_length=WIDTH), roles, work / "corpus", Run())
-    vocab = vocab or tokenizer.load(work / "tokenizer").get_vocab_size()
+    corpus.build_corpus(CorpusSpec(mix=[1.0], **{"sequence_length": WIDTH, **packed}), roles, work / "corpus", Run())
+    vocab = max(vocab, tokenizer.load(work / "tokenizer").get_vocab_size())
     folder.save_decoder(folder.init_decoder(shape, vocab, 0), work / "model", work / "tokenizer/tokenizer")
     return Setting(shape, vocab, step_tokens, {**roles, "corpus": work / "corpus", "model": work / "model"})
 
